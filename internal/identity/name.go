@@ -1,0 +1,71 @@
+package identity
+
+import (
+	"encoding/hex"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// hashBytes of the digest stand in the name; the annotation has all of it.
+	hashBytes = 8
+	// MaxSuffix is the highest suffix that is tried when names are occupied.
+	MaxSuffix = 7
+	// maxObjectName leaves room for the dot, the hash, and "-7".
+	maxObjectName = validation.DNS1123SubdomainMaxLength - 1 - 2*hashBytes - 2
+)
+
+// Name returns the name of the Event with digest d, whose involved object has
+// the given name, which may be anything. Suffix is 0, or counts the foreign
+// objects found under the names before, up to MaxSuffix. The name is a valid
+// DNS subdomain.
+func Name(objectName string, d Digest, suffix int) string {
+	b := make([]byte, 0, validation.DNS1123SubdomainMaxLength)
+	b = appendSubdomain(b, objectName)
+	b = append(b, '.')
+	b = hex.AppendEncode(b, d[:hashBytes])
+	if suffix > 0 {
+		b = append(b, '-')
+		b = strconv.AppendInt(b, int64(suffix), 10)
+	}
+	return string(b)
+}
+
+// appendSubdomain appends name, cut to maxObjectName bytes, as a DNS subdomain:
+// labels of [a-z0-9-] that begin and end with a letter or digit.
+func appendSubdomain(b []byte, name string) []byte {
+	start := len(b)
+	for i := 0; i < len(name) && i < maxObjectName; i++ {
+		c := name[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		labelStart := len(b) == start || b[len(b)-1] == '.'
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+			b = append(b, c)
+		case c == '.':
+			if b = trimDashes(b, start); len(b) > start && b[len(b)-1] != '.' {
+				b = append(b, '.')
+			}
+		case !labelStart:
+			b = append(b, '-')
+		}
+	}
+	b = trimDashes(b, start)
+	if len(b) > start && b[len(b)-1] == '.' {
+		b = b[:len(b)-1]
+	}
+	if len(b) == start {
+		b = append(b, "unnamed"...)
+	}
+	return b
+}
+
+func trimDashes(b []byte, start int) []byte {
+	for len(b) > start && b[len(b)-1] == '-' {
+		b = b[:len(b)-1]
+	}
+	return b
+}
