@@ -1,0 +1,141 @@
+// Package occurrence holds what travels through the stations: one reported
+// thing that happened, and what became of it.
+package occurrence
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eventd/eventd/internal/identity"
+)
+
+// API is the API group through which an Event is written. Both serve the same
+// stored object, under different validation and different RBAC rules.
+type API uint8
+
+const (
+	// CoreV1 writes through v1 events.
+	CoreV1 API = iota
+	// EventsV1 writes through events.k8s.io/v1 events.
+	EventsV1
+)
+
+// GroupVersion returns the API's group and version.
+func (a API) GroupVersion() schema.GroupVersion {
+	if a == EventsV1 {
+		return eventsv1.SchemeGroupVersion
+	}
+	return corev1.SchemeGroupVersion
+}
+
+// Occurrence is one report on its way from a recorder to the apiserver. After
+// it was published it is shared between subscribers and nobody may change it.
+type Occurrence struct {
+	// Event is what was reported, in the form of core/v1, which can express
+	// both APIs. Its name is not the one that it is stored under.
+	Event *corev1.Event
+	// API is the one that the Event is to be written through.
+	API API
+	// Digest is that of the Event's identity: the series it belongs to.
+	Digest identity.Digest
+	// Weight is the number of things that happened which this reports: 1 from
+	// a recorder, the difference from a client that counts by itself. It may
+	// be 0 when such a client changed something else than its count.
+	Weight int64
+	// Client is the name that a self-counting client posted, "" for others;
+	// Total is the count that the client has now reached under this name.
+	Client string
+	Total  int64
+	// Recorded is when the recorder took it.
+	Recorded time.Time
+	// Settled, if not nil, is called once by every sink that the occurrence
+	// was published to, or once if there was none. It is called on the
+	// pipeline's own goroutines and must neither block nor record.
+	Settled func(Settlement)
+}
+
+// Outcome is how an occurrence ended. Its values are metric labels.
+type Outcome string
+
+const (
+	// Created: the Event was created for it.
+	Created Outcome = "created"
+	// Merged: it was counted on an Event that existed.
+	Merged Outcome = "merged"
+	// Aggregated: it was counted on its group's combined Event.
+	Aggregated Outcome = "aggregated"
+	// Replayed: its client reported it again; it had been counted before.
+	Replayed Outcome = "replayed"
+	// Dropped: it will not be written, for a Reason.
+	Dropped Outcome = "dropped"
+	// Uncertain: it was given up while the answer to its last write was lost.
+	Uncertain Outcome = "uncertain"
+)
+
+// Outcomes lists every outcome.
+var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Dropped, Uncertain}
+
+// Reason says why an occurrence was dropped. Its values are metric labels.
+type Reason string
+
+const (
+	// NoReason goes with every outcome but Dropped.
+	NoReason Reason = ""
+	// Malformed: the recorder could not make an Event of it.
+	Malformed Reason = "malformed"
+	// NoSink: nothing was started that would write it.
+	NoSink Reason = "no_sink"
+	// QueueFull: a station's queue had no room for it.
+	QueueFull Reason = "queue_full"
+	// Shutdown: it came after the pipeline was shut down, or had not been
+	// written when the time to drain was over.
+	Shutdown Reason = "shutdown"
+	// PendingFull: the sink has as many pending series as it may.
+	PendingFull Reason = "pending_full"
+	// Invalid: the apiserver refused it as malformed.
+	Invalid Reason = "invalid"
+	// Forbidden: the apiserver did not allow the write.
+	Forbidden Reason = "forbidden"
+	// NamespaceNotFound: the namespace is not there.
+	NamespaceNotFound Reason = "namespace_not_found"
+	// NamespaceTerminating: the namespace is being deleted.
+	NamespaceTerminating Reason = "namespace_terminating"
+	// NameOccupied: every name that the Event could have is taken.
+	NameOccupied Reason = "name_occupied"
+	// RetriesExhausted: the apiserver did not take it for too long.
+	RetriesExhausted Reason = "retries_exhausted"
+	// Refused: the apiserver refused it in another way that no retry changes.
+	Refused Reason = "refused"
+)
+
+// Reasons lists every reason for a drop.
+var Reasons = []Reason{
+	Malformed, NoSink, QueueFull, Shutdown, PendingFull, Invalid, Forbidden, NamespaceNotFound,
+	NamespaceTerminating, NameOccupied, RetriesExhausted, Refused,
+}
+
+// Settlement is the end of an occurrence.
+type Settlement struct {
+	Outcome Outcome
+	// Reason is set if the outcome is Dropped.
+	Reason Reason
+	// Err is the apiserver's last answer, if that is why it was not written.
+	Err error
+	// Object has the name, UID, resourceVersion and creationTimestamp of the
+	// stored Event, if the occurrence is counted on it. Nothing else is set. It
+	// is shared and must not be changed.
+	Object *corev1.Event
+}
+
+// Counted tells whether the occurrence is in the count of a stored Event.
+func (s Settlement) Counted() bool {
+	switch s.Outcome {
+	case Created, Merged, Aggregated, Replayed:
+		return true
+	default:
+		return false
+	}
+}
