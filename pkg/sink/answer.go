@@ -1,0 +1,103 @@
+package sink
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// class is what an answer means for the write. Its values are metric labels.
+type class string
+
+const (
+	classOK       class = "ok"
+	classExists   class = "exists"  // AlreadyExists or a conflict: read, plan again
+	classNotFound class = "gone"    // the Event, not its namespace
+	classRefused  class = "refused" // and always will be
+	classNotTaken class = "retry"   // it did not take effect and may later
+	classLost     class = "lost"    // it may have taken effect
+)
+
+// answer is a classified answer.
+type answer struct {
+	class  class
+	reason occurrence.Reason // of a refusal
+	after  time.Duration     // the server asks to wait this long
+	code   int               // HTTP status, 0 if there was none
+	object *corev1.Event
+	err    error
+}
+
+// classify is the one place that knows what the apiserver's answers mean.
+//
+//	409                                      read and plan again
+//	404 of the Event                         it expired: create it
+//	404 of the namespace, 403, 400, 422, …   refused, with a reason
+//	401, 429, connection not made            not taken: try again later
+//	408, 5xx, time-out, broken connection    lost: the write may have happened
+func classify(object *corev1.Event, err error) answer {
+	if err == nil {
+		return answer{class: classOK, code: http.StatusOK, object: object}
+	}
+	a := answer{err: err}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		a.class, a.reason = classifyTransport(err)
+		return a
+	}
+	s := status.Status()
+	a.code = int(s.Code)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		a.after = time.Duration(seconds) * time.Second
+	}
+	switch {
+	case a.code == http.StatusConflict:
+		a.class = classExists
+	case a.code == http.StatusNotFound && !isNamespace(s.Details):
+		a.class = classNotFound
+	case a.code == http.StatusUnauthorized, a.code == http.StatusTooManyRequests:
+		a.class = classNotTaken
+	case a.code == http.StatusRequestTimeout, a.code >= 500:
+		a.class = classLost
+	default:
+		a.class, a.reason = classRefused, refusal(err, a.code)
+	}
+	return a
+}
+
+func classifyTransport(err error) (class, occurrence.Reason) {
+	if _, ok := errors.AsType[*rest.RequestConstructionError](err); ok {
+		return classRefused, occurrence.Invalid
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return classNotTaken, occurrence.NoReason
+	}
+	return classLost, occurrence.NoReason
+}
+
+func isNamespace(details *metav1.StatusDetails) bool {
+	return details != nil && details.Kind == "namespaces"
+}
+
+func refusal(err error, code int) occurrence.Reason {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return occurrence.NamespaceTerminating
+	case code == http.StatusNotFound:
+		return occurrence.NamespaceNotFound
+	case code == http.StatusForbidden:
+		return occurrence.Forbidden
+	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
+		return occurrence.Invalid
+	default:
+		return occurrence.Refused
+	}
+}

@@ -1,0 +1,73 @@
+package sink
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+	failed   *prometheus.CounterVec
+}
+
+// newMetrics registers the sink's metrics; a nil registerer leaves them out.
+func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_sink_requests_total",
+			Help: "Requests to the apiserver by verb and HTTP status code; 0 is a request without an answer.",
+		}, []string{"verb", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "eventd_sink_request_duration_seconds",
+			Help:    "Time that the apiserver took to answer, by verb.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"verb"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_sink_requests_in_flight",
+			Help: "Requests that wait for the apiserver's answer.",
+		}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_sink_requests_failed_total",
+			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped), retry (not taken), lost (no telling answer).",
+		}, []string{"class"}),
+	}
+	for _, v := range []verb{verbCreate, verbPatch, verbRead} {
+		m.duration.WithLabelValues(string(v))
+		m.requests.WithLabelValues(string(v), "200")
+	}
+	for _, c := range []class{classExists, classNotFound, classRefused, classNotTaken, classLost} {
+		m.failed.WithLabelValues(string(c))
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.requests, m.duration, m.inFlight, m.failed,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_pending_series",
+			Help: "Series with occurrences that are not written yet.",
+		}, func() float64 { return float64(s.Pending().Series) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_pending_series_capacity",
+			Help: "Series that may be pending at once.",
+		}, func() float64 { return float64(s.options.MaxPendingSeries) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "eventd_occurrences_pending",
+			Help:        "Occurrences that a station holds.",
+			ConstLabels: prometheus.Labels{"station": "sink"},
+		}, func() float64 { return float64(s.Pending().Occurrences) }),
+	} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) answered(v verb, a answer, seconds float64) {
+	m.requests.WithLabelValues(string(v), strconv.Itoa(a.code)).Inc()
+	m.duration.WithLabelValues(string(v)).Observe(seconds)
+}

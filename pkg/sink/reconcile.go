@@ -1,0 +1,142 @@
+package sink
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// maxSteps bounds the requests that one series may make in a row before it has
+// to wait as after a failure: two writers of one Event conflict now and then,
+// but not forever. It is more than what it takes to try every suffix.
+const maxSteps = 2*identity.MaxSuffix + 6
+
+// work is one of the sink's goroutines.
+func (s *Sink) work(ctx context.Context) {
+	for {
+		digest, shutdown := s.queue.Get()
+		if shutdown {
+			return
+		}
+		s.reconcile(ctx, digest)
+		s.queue.Done(digest)
+	}
+}
+
+// reconcile makes the requests that a series needs until it owes nothing or has
+// to wait. The queue sees to it that a series is in one worker at a time.
+func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
+	s.mu.Lock()
+	owed := s.pending[digest]
+	s.mu.Unlock()
+	if owed == nil {
+		return // it was given up while it was queued
+	}
+	for range maxSteps {
+		s.mu.Lock()
+		r, out := owed.account.next()
+		done := s.release(owed, out)
+		s.mu.Unlock()
+		s.tell(out)
+		if done {
+			return
+		}
+		if r == nil {
+			continue
+		}
+		a := s.ask(ctx, r)
+		s.mu.Lock()
+		out, retry := owed.apply(ctx, r, a, time.Now().Add(-s.options.RetryFor))
+		done = s.release(owed, out)
+		failures := owed.failures
+		s.mu.Unlock()
+		s.tell(out)
+		switch {
+		case done || ctx.Err() != nil:
+			return
+		case retry:
+			s.queue.AddAfter(digest, max(a.after, s.backoff(failures)))
+			return
+		}
+	}
+	s.queue.AddAfter(digest, s.backoff(1))
+}
+
+// ask makes one request, within the limits.
+func (s *Sink) ask(ctx context.Context, r *request) answer {
+	if err := s.limiter.Wait(ctx); err != nil {
+		return answer{class: classNotTaken, err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
+	defer cancel()
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	start := time.Now()
+	var a answer
+	if r.verb == verbCreate {
+		a = classify(s.client.Create(ctx, r.api, r.event))
+	} else {
+		a = classify(s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch))
+	}
+	s.metrics.answered(r.verb, a, time.Since(start).Seconds())
+	if a.class != classOK {
+		s.metrics.failed.WithLabelValues(string(a.class)).Inc()
+		klog.FromContext(ctx).V(4).Info("Event not written", "verb", r.verb, "event", klog.KRef(r.namespace, r.name),
+			"class", a.class, "reason", a.reason, "err", a.err)
+	}
+	return a
+}
+
+// backoff is the wait after a number of failures in a row.
+func (s *Sink) backoff(failures int) time.Duration {
+	d := s.options.RetryMaxDelay
+	if shift := failures - 1; shift < 30 {
+		d = min(d, s.options.RetryBaseDelay<<max(0, shift))
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// apply takes an answer. It returns what has settled, and whether to wait before
+// the next request. What was recorded before the given time and is still not
+// taken is given up.
+func (owed *series) apply(ctx context.Context, r *request, a answer, tooOld time.Time) (out []settled, retry bool) {
+	account := owed.account
+	switch a.class {
+	case classOK:
+		owed.failures = 0
+		if r.verb != verbRead {
+			return account.succeeded(r.plan, a.object), false
+		}
+		out, ok := account.read(a.object)
+		if !ok {
+			out = account.giveUp(account.last(), occurrence.NameOccupied, a.err)
+			account.suffix = 0
+		}
+		return out, false
+	case classExists:
+		account.stale()
+		return nil, false
+	case classNotFound:
+		return account.gone(a.err), false
+	case classRefused:
+		upTo := r.plan.upTo
+		if r.verb == verbRead {
+			upTo = account.last()
+		}
+		return account.giveUp(upTo, a.reason, a.err), false
+	case classLost:
+		if r.verb != verbRead {
+			account.lost(r.plan)
+		}
+	}
+	owed.failures++
+	if ctx.Err() != nil {
+		return nil, true // the sink stops, and settles what is left
+	}
+	return account.giveUp(account.recordedBefore(tooOld), occurrence.RetriesExhausted, a.err), true
+}

@@ -1,0 +1,184 @@
+package sink
+
+import (
+	"encoding/json"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// verb is what a request does; its values are metric labels.
+type verb string
+
+const (
+	verbCreate verb = "create"
+	verbPatch  verb = "patch"
+	// verbRead is an empty patch: it returns the object and writes nothing, so
+	// it needs no right that a writer does not have.
+	verbRead verb = "read"
+)
+
+var emptyPatch = []byte("{}")
+
+// request is what is to be asked of the apiserver next.
+type request struct {
+	verb            verb
+	api             occurrence.API
+	namespace, name string
+	event           *corev1.Event // to create
+	patch           []byte        // to patch or read
+	plan            plan
+}
+
+// next returns the request that brings the stored Event closer to what is
+// pending; what needs no request for that is returned as settled. There is
+// nothing to ask if the request is nil.
+func (a *account) next() (*request, []settled) {
+	if len(a.pending) == 0 {
+		return nil, nil
+	}
+	newest := &a.pending[len(a.pending)-1]
+	r := &request{
+		api:       apiFor(newest),
+		namespace: newest.target.Event.Namespace,
+		name:      a.name(),
+	}
+	if a.mustRead {
+		r.verb, r.patch = verbRead, emptyPatch
+		return r, nil
+	}
+	r.plan = a.plan()
+	if replays := a.settleReplays(r.plan); replays != nil {
+		return nil, replays
+	}
+	if r.plan.base == nil && r.plan.added == 0 {
+		// There is nothing to create an Event for, only one to change.
+		r.verb, r.patch = verbRead, emptyPatch
+		return r, nil
+	}
+	if r.plan.base == nil {
+		r.verb, r.event = verbCreate, a.eventToCreate(r.name, r.plan)
+	} else {
+		r.verb, r.patch = verbPatch, a.patchFor(r.plan)
+	}
+	a.begin(r.plan)
+	return r, nil
+}
+
+// apiFor is the API to write an entry through. Only core/v1 lets the count of
+// a classic Event change.
+func apiFor(e *entry) occurrence.API {
+	if e.target.Event.EventTime.IsZero() {
+		return occurrence.CoreV1
+	}
+	return e.occurrence.API
+}
+
+func (a *account) eventToCreate(name string, p plan) *corev1.Event {
+	first, newest := &a.pending[0], &a.pending[len(a.pending)-1]
+	event := first.target.Event.DeepCopy()
+	event.ObjectMeta = metav1.ObjectMeta{
+		Name:            name,
+		Namespace:       event.Namespace,
+		Labels:          event.Labels,
+		Annotations:     a.annotations(event.Annotations, p),
+		OwnerReferences: event.OwnerReferences,
+		Finalizers:      event.Finalizers,
+	}
+	if !event.EventTime.IsZero() {
+		event.Series = nil
+		if p.count > 1 {
+			event.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: lastObserved(newest)}
+		}
+		return event
+	}
+	event.Count = int32(p.count)
+	if event.FirstTimestamp.IsZero() {
+		event.FirstTimestamp = lastTimestamp(first)
+	}
+	event.LastTimestamp = lastTimestamp(newest)
+	event.Message = newest.target.Event.Message
+	return event
+}
+
+// eventPatch is the part of an Event that later occurrences change. It reads
+// the same in both APIs: what only core/v1 has is left out for the other.
+type eventPatch struct {
+	Metadata      patchMetadata       `json:"metadata"`
+	Count         int32               `json:"count,omitempty"`
+	Message       string              `json:"message,omitempty"`
+	LastTimestamp *metav1.Time        `json:"lastTimestamp,omitempty"`
+	Series        *corev1.EventSeries `json:"series,omitempty"`
+}
+
+type patchMetadata struct {
+	ResourceVersion string            `json:"resourceVersion"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Annotations     map[string]string `json:"annotations"`
+}
+
+func (a *account) patchFor(p plan) []byte {
+	newest := &a.pending[len(a.pending)-1]
+	event := newest.target.Event
+	patch := eventPatch{Metadata: patchMetadata{
+		ResourceVersion: p.base.resourceVersion(),
+		Labels:          event.Labels,
+		Annotations:     a.annotations(event.Annotations, p),
+	}}
+	if event.EventTime.IsZero() {
+		patch.Count = int32(p.count)
+		if last := lastTimestamp(newest); last.After(p.base.last.Time) {
+			patch.LastTimestamp = &last
+		}
+		if event.Message != p.base.message {
+			patch.Message = event.Message
+		}
+	} else if p.count > 1 {
+		last := lastObserved(newest)
+		if last.Before(&p.base.lastMicro) {
+			last = p.base.lastMicro
+		}
+		patch.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: last}
+	}
+	body, err := json.Marshal(patch)
+	if err != nil {
+		// A struct of strings, numbers and times always has a JSON form.
+		panic(err)
+	}
+	return body
+}
+
+// annotations are those of the reporter, without any that it must not set, and
+// ours.
+func (a *account) annotations(reported map[string]string, p plan) map[string]string {
+	out := make(map[string]string, len(reported)+2)
+	for k, v := range reported {
+		if !strings.HasPrefix(k, identity.AnnotationPrefix) {
+			out[k] = v
+		}
+	}
+	out[identity.Annotation] = a.digest.String()
+	out[sharesAnnotation] = p.shares.String()
+	return out
+}
+
+// lastTimestamp is when the entry's occurrence happened, as far as it is known.
+func lastTimestamp(e *entry) metav1.Time {
+	if t := e.target.Event.LastTimestamp; !t.IsZero() {
+		return t
+	}
+	return metav1.NewTime(e.occurrence.Recorded)
+}
+
+// lastObserved is the same for new-style Events.
+func lastObserved(e *entry) metav1.MicroTime {
+	event := e.target.Event
+	if event.Series != nil && !event.Series.LastObservedTime.IsZero() {
+		return event.Series.LastObservedTime
+	}
+	return event.EventTime
+}
