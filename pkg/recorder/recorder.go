@@ -119,12 +119,16 @@ func (r *Recorder) record(object runtime.Object, annotations map[string]string, 
 	})
 }
 
-// reference is tools/reference, which dereferences what it is given.
+// reference is tools/reference, which dereferences what it is given and hands
+// references back as they are, nil ones too.
 func (r *Recorder) reference(object runtime.Object) (ref *corev1.ObjectReference, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("object cannot be looked at: %v", p)
 		}
 	}()
-	return reference.GetReference(r.scheme, object)
+	if ref, err = reference.GetReference(r.scheme, object); err == nil && ref == nil {
+		err = reference.ErrNilObject
+	}
+	return ref, err
 }

@@ -22,6 +22,8 @@ type entry struct {
 	planned    int64  // what the last write that carried it added for it
 	occurrence *occurrence.Occurrence
 	target     occurrence.Target
+	// labels and annotations of the newest occurrence in it that has any.
+	labels, annotations map[string]string
 }
 
 // settled is an entry that has its outcome.
@@ -71,14 +73,23 @@ type account struct {
 
 // add appends an occurrence with a sequence higher than any before.
 func (a *account) add(sequence uint64, o *occurrence.Occurrence, t occurrence.Target) {
-	e := entry{sequence: sequence, weight: o.Weight, occurrence: o, target: t}
+	e := entry{
+		sequence: sequence, weight: o.Weight, occurrence: o, target: t,
+		labels: t.Event.Labels, annotations: t.Event.Annotations,
+	}
 	if o.Client != "" {
 		e.client, e.total = clientKey(o.Client), o.Total
 	} else if n := len(a.pending); n > 0 && o.Settled == nil {
 		tail := &a.pending[n-1]
 		if tail.client == "" && tail.occurrence.Settled == nil && tail.sequence > a.carried {
-			tail.sequence, tail.weight = sequence, tail.weight+o.Weight
-			tail.occurrence, tail.target = o, t
+			e.weight += tail.weight
+			if len(e.labels) == 0 {
+				e.labels = tail.labels
+			}
+			if len(e.annotations) == 0 {
+				e.annotations = tail.annotations
+			}
+			*tail = e
 			return
 		}
 	}

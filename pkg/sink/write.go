@@ -84,8 +84,8 @@ func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	event.ObjectMeta = metav1.ObjectMeta{
 		Name:            name,
 		Namespace:       event.Namespace,
-		Labels:          event.Labels,
-		Annotations:     a.annotations(event.Annotations, p),
+		Labels:          a.labels(),
+		Annotations:     a.annotations(p),
 		OwnerReferences: event.OwnerReferences,
 		Finalizers:      event.Finalizers,
 	}
@@ -126,8 +126,8 @@ func (a *account) patchFor(p plan) []byte {
 	event := newest.target.Event
 	patch := eventPatch{Metadata: patchMetadata{
 		ResourceVersion: p.base.resourceVersion(),
-		Labels:          event.Labels,
-		Annotations:     a.annotations(event.Annotations, p),
+		Labels:          a.labels(),
+		Annotations:     a.annotations(p),
 	}}
 	if event.EventTime.IsZero() {
 		patch.Count = int32(p.count)
@@ -152,13 +152,29 @@ func (a *account) patchFor(p plan) []byte {
 	return body
 }
 
-// annotations are those of the reporter, without any that it must not set, and
-// ours.
-func (a *account) annotations(reported map[string]string, p plan) map[string]string {
-	out := make(map[string]string, len(reported)+2)
-	for k, v := range reported {
-		if !strings.HasPrefix(k, identity.AnnotationPrefix) {
+// labels are those of all that is pending; later ones win.
+func (a *account) labels() map[string]string {
+	var out map[string]string
+	for i := range a.pending {
+		for k, v := range a.pending[i].labels {
+			if out == nil {
+				out = make(map[string]string)
+			}
 			out[k] = v
+		}
+	}
+	return out
+}
+
+// annotations are those of all that is pending, without any that reporters must
+// not set, and ours.
+func (a *account) annotations(p plan) map[string]string {
+	out := make(map[string]string, 2)
+	for i := range a.pending {
+		for k, v := range a.pending[i].annotations {
+			if !strings.HasPrefix(k, identity.AnnotationPrefix) {
+				out[k] = v
+			}
 		}
 	}
 	out[identity.Annotation] = a.digest.String()

@@ -1,0 +1,178 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
+
+var source = corev1.EventSource{Component: "pipeline-test", Host: "node-1"}
+
+func start(t *testing.T, r prometheus.Registerer) (*Pipeline, *kubernetes.Clientset) {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(testenv.Shared(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.QueueCapacity = 100_000 // these tests are about what is not dropped
+	o.Registerer = r
+	p, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.StartSink(sink.NewClient(clients.CoreV1(), clients.EventsV1())); err != nil {
+		t.Fatal(err)
+	}
+	return p, clients
+}
+
+func shutdown(t *testing.T, p *Pipeline) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
+	const series, repeats, recorders = 50, 20, 4
+	namespace := testenv.Shared(t).Namespace(t)
+	registry := prometheus.NewPedanticRegistry()
+	p, clients := start(t, registry)
+	var wg sync.WaitGroup
+	for range recorders {
+		r := p.NewRecorder(scheme.Scheme, source)
+		wg.Go(func() {
+			for i := range series * repeats {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("pod-", i%series)}}
+				r.Eventf(pod, "Normal", "Tested", "%d series", series)
+			}
+		})
+	}
+	wg.Wait()
+	shutdown(t, p)
+
+	list, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != series {
+		t.Errorf("%d Events, want %d", len(list.Items), series)
+	}
+	for _, e := range list.Items {
+		if e.Count != repeats*recorders {
+			t.Errorf("%s: count %d, want %d", e.Name, e.Count, repeats*recorders)
+		}
+	}
+	totals := p.Totals()
+	if totals.Recorded != series*repeats*recorders || totals.Written() != totals.Recorded || totals.Outcomes[occurrence.Created] != series {
+		t.Errorf("ledger %+v", totals)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("metrics: %v %v", problems, err)
+	}
+}
+
+func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	p, clients := start(t, nil)
+	r := p.NewRecorder(scheme.Scheme, source)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}}
+	for i := range 10 {
+		r.Eventf(pod, "Normal", "Tested", identity.CombinedPrefix+"message %d", i)
+	}
+	shutdown(t, p)
+	list, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.Items[0].Count != 10 || list.Items[0].Message != identity.CombinedPrefix+"message 9" {
+		t.Errorf("stored %+v", list.Items)
+	}
+	if got := p.Totals().Outcomes; got[occurrence.Created] != 1 || got[occurrence.Aggregated] != 9 {
+		t.Errorf("ledger %v", got)
+	}
+}
+
+func TestRecordingBeforeStartAndAfterShutdownIsCounted(t *testing.T) {
+	p, err := New(t.Context(), DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := p.NewRecorder(scheme.Scheme, source)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0"}}
+	r.Event(pod, "Normal", "Early", "")
+	r.Event(nil, "Normal", "Nothing", "")
+	shutdown(t, p)
+	shutdown(t, p)
+	r.Event(pod, "Normal", "Late", "")
+	totals := p.Totals()
+	for _, reason := range []occurrence.Reason{occurrence.NoSink, occurrence.Malformed, occurrence.Shutdown} {
+		if totals.Dropped[reason] != 1 {
+			t.Errorf("%s: %d", reason, totals.Dropped[reason])
+		}
+	}
+	if totals.Pending() != 0 {
+		t.Errorf("ledger %+v", totals)
+	}
+	if err := p.StartSink(nil); err == nil {
+		t.Error("a sink was started after the shutdown")
+	}
+}
+
+func TestShutdownWhileTheApiserverIsAwayIsBoundedAndSaysWhatIsLost(t *testing.T) {
+	config := testenv.Shared(t).Config()
+	config.Host = "https://127.0.0.1:1" // nothing listens there
+	away, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(t.Context(), DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.StartSink(sink.NewClient(away.CoreV1(), away.EventsV1())); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.StartSink(nil); err == nil {
+		t.Error("a second sink was started")
+	}
+	r := p.NewRecorder(scheme.Scheme, source)
+	const recorded = 25
+	for i := range recorded {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i%5)}}
+		r.Event(pod, "Normal", "Tested", "")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	started := time.Now()
+	if err := p.Shutdown(ctx); err == nil {
+		t.Error("nothing was reported as not written")
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the shutdown took %v", took)
+	}
+	totals := p.Totals()
+	if totals.Dropped[occurrence.Shutdown] != recorded || totals.Pending() != 0 {
+		t.Errorf("ledger %+v", totals)
+	}
+}

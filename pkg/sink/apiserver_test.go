@@ -1,0 +1,359 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// faultyClient loses some of what it asks a real apiserver, and some answers.
+type faultyClient struct {
+	Client
+	lossPercent int
+}
+
+var errLost = errors.New("connection lost")
+
+func (c *faultyClient) do(ask func() (*corev1.Event, error)) (*corev1.Event, error) {
+	switch p := rand.IntN(100); {
+	case p < c.lossPercent/2:
+		return nil, errLost
+	case p < c.lossPercent:
+		ask()
+		return nil, errLost
+	default:
+		return ask()
+	}
+}
+
+func (c *faultyClient) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.do(func() (*corev1.Event, error) { return c.Client.Create(ctx, api, event) })
+}
+
+func (c *faultyClient) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return c.do(func() (*corev1.Event, error) { return c.Client.Patch(ctx, api, namespace, name, patch) })
+}
+
+// bench is one sink in front of the real apiserver.
+type bench struct {
+	*Sink
+	t         *testing.T
+	ledger    *ledger.Ledger
+	namespace string
+}
+
+func clientFor(t *testing.T, config *rest.Config) Client {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewClient(clients.CoreV1(), clients.EventsV1())
+}
+
+func unlimited() Options {
+	o := DefaultOptions()
+	o.QPS = math.Inf(1)
+	return o
+}
+
+func newBench(t *testing.T, namespace string, c Client, o Options) *bench {
+	b := &bench{t: t, ledger: ledger.New(), namespace: namespace}
+	var err error
+	if b.Sink, err = New(t.Context(), c, b.ledger, o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.close() })
+	return b
+}
+
+// close drains the sink and checks that everything is accounted for.
+func (b *bench) close() ledger.Totals {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), time.Minute)
+	defer cancel()
+	if left := b.Close(ctx); left.Series != 0 {
+		b.t.Errorf("not written within a minute: %+v", left)
+	}
+	totals := b.ledger.Totals()
+	if totals.Pending() != 0 {
+		b.t.Errorf("recorded %d, settled %v", totals.Recorded, totals.Outcomes)
+	}
+	return totals
+}
+
+// record adds one occurrence of a series.
+func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: b.namespace},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: b.namespace, Name: fmt.Sprint("pod-", series)},
+		Reason:         "Tested", Message: "it was", Type: "Normal", FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+	}
+	o := &occurrence.Occurrence{Event: event, Weight: 1, Recorded: time.Now()}
+	for _, c := range change {
+		c(o)
+	}
+	id := identity.Of(event)
+	o.Digest = id.Digest()
+	b.ledger.Record(o)
+	b.Add(o, occurrence.Target{Digest: o.Digest, Event: event})
+}
+
+func newStyle(o *occurrence.Occurrence) {
+	o.API = occurrence.EventsV1
+	o.Event.EventTime = metav1.NowMicro()
+	o.Event.FirstTimestamp, o.Event.LastTimestamp = metav1.Time{}, metav1.Time{}
+	o.Event.ReportingController, o.Event.ReportingInstance, o.Event.Action = "example.com/test", "test-0", "Testing"
+}
+
+// stored lists what the apiserver has.
+func stored(t *testing.T, namespace string) []corev1.Event {
+	clients, err := kubernetes.NewForConfig(testenv.Shared(t).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+func wantStored(t *testing.T, namespace string, objects int, count int64) {
+	t.Helper()
+	events := stored(t, namespace)
+	var sum int64
+	for i := range events {
+		sum += countOf(&events[i])
+	}
+	if len(events) != objects || sum != count {
+		t.Errorf("%d Events with a count of %d in all are stored, want %d with %d", len(events), sum, objects, count)
+	}
+}
+
+func TestCountsAddUpThoughAnswersAreLost(t *testing.T) {
+	for name, change := range map[string][]func(*occurrence.Occurrence){"core/v1": nil, "events.k8s.io/v1": {newStyle}} {
+		t.Run(name, func(t *testing.T) {
+			const sinks, recorders, rounds, series = 3, 4, 50, 10
+			namespace := testenv.Shared(t).Namespace(t)
+			var benches []*bench
+			for range sinks {
+				c := &faultyClient{clientFor(t, testenv.Shared(t).Config()), 20}
+				benches = append(benches, newBench(t, namespace, c, unlimited()))
+			}
+			var wg sync.WaitGroup
+			for _, b := range benches {
+				for range recorders {
+					wg.Go(func() {
+						for i := range rounds * series {
+							b.record(i%series, change...)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			var created int64
+			for _, b := range benches {
+				totals := b.close()
+				created += totals.Outcomes[occurrence.Created]
+				if totals.Written() != totals.Recorded {
+					t.Errorf("recorded %d, settled as %v", totals.Recorded, totals.Outcomes)
+				}
+			}
+			if created != series {
+				t.Errorf("%d Events were created for %d series", created, series)
+			}
+			wantStored(t, namespace, series, sinks*recorders*rounds*series)
+		})
+	}
+}
+
+func TestNextInstanceContinuesTheCount(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	for range 3 {
+		b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), unlimited())
+		for range 5 {
+			b.record(0)
+		}
+		b.close()
+	}
+	wantStored(t, namespace, 1, 15)
+}
+
+func TestExpiredEventIsCreatedAgainWithWhatIsOwed(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), unlimited())
+	b.record(0)
+	b.record(0)
+	if left := b.Flush(t.Context()); left.Series != 0 {
+		t.Fatal(left)
+	}
+	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
+	if err := clients.CoreV1().Events(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.record(0)
+	b.record(0)
+	b.record(0)
+	totals := b.close()
+	wantStored(t, namespace, 1, 3)
+	if got := totals.Outcomes[occurrence.Created]; got != 2 || totals.Written() != 5 {
+		t.Errorf("created %d, written %d", got, totals.Written())
+	}
+}
+
+func TestRefusalsSettleWithTheirReason(t *testing.T) {
+	admin := testenv.Shared(t).Config()
+	clients := kubernetes.NewForConfigOrDie(admin)
+	namespace := testenv.Shared(t).Namespace(t)
+	nobody := testenv.Shared(t).ServiceAccount(t, namespace, "nobody")
+	terminating := testenv.Shared(t).Namespace(t)
+	if err := clients.CoreV1().Namespaces().Delete(t.Context(), terminating, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		reason    occurrence.Reason
+		namespace string
+		config    *rest.Config
+		change    func(*occurrence.Occurrence)
+	}{
+		{occurrence.NamespaceNotFound, "no-such-namespace", admin, func(*occurrence.Occurrence) {}},
+		{occurrence.NamespaceTerminating, terminating, admin, func(*occurrence.Occurrence) {}},
+		{occurrence.Forbidden, namespace, nobody, func(*occurrence.Occurrence) {}},
+		{occurrence.Invalid, namespace, admin, func(o *occurrence.Occurrence) { o.Event.InvolvedObject.Namespace = "another" }},
+		{occurrence.Invalid, namespace, admin, func(o *occurrence.Occurrence) {
+			newStyle(o)
+			o.Event.Message = strings.Repeat("x", 1025)
+		}},
+	} {
+		t.Run(string(test.reason), func(t *testing.T) {
+			b := newBench(t, test.namespace, clientFor(t, test.config), unlimited())
+			end := make(chan occurrence.Settlement, 1)
+			b.record(0, test.change, func(o *occurrence.Occurrence) { o.Settled = func(s occurrence.Settlement) { end <- s } })
+			select {
+			case s := <-end:
+				if s.Outcome != occurrence.Dropped || s.Reason != test.reason || !isStatus(s.Err) {
+					t.Errorf("settled as %+v", s)
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("not settled")
+			}
+		})
+	}
+}
+
+func isStatus(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// Most controllers hold no other rights.
+func TestRightsToCreateAndPatchAreEnough(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	config := testenv.Shared(t).ServiceAccount(t, namespace, "writer")
+	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}},
+	}
+	if _, err := clients.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
+		RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "writer"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "writer"}},
+	}
+	if _, err := clients.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitAllowed(t, config, namespace)
+	// The second instance finds the Events and has to read them.
+	for range 2 {
+		b := newBench(t, namespace, clientFor(t, config), unlimited())
+		for range 2 {
+			b.record(0)
+			b.record(0, newStyle)
+		}
+		totals := b.close()
+		if totals.Written() != 4 {
+			t.Errorf("settled as %v, %v", totals.Outcomes, totals.Dropped)
+		}
+	}
+	wantStored(t, namespace, 2, 8)
+}
+
+// waitAllowed waits until the apiserver's authorizer has seen a new binding.
+func waitAllowed(t *testing.T, config *rest.Config, namespace string) {
+	clients := kubernetes.NewForConfigOrDie(config)
+	deadline, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for tick := time.NewTicker(20 * time.Millisecond); ; {
+		_, err := clients.CoreV1().Events(namespace).Patch(deadline, "none", "application/strategic-merge-patch+json", emptyPatch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			tick.Stop()
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.Done():
+			t.Fatal(err)
+		}
+	}
+}
+
+// What the apiserver stores is what its readers expect.
+func TestStoredEvent(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), unlimited())
+	annotate := func(o *occurrence.Occurrence) {
+		o.Event.Annotations = map[string]string{"example.com/a": "b", identity.Annotation: "forged", sharesAnnotation: "forged"}
+		o.Event.Labels = map[string]string{"l": "m"}
+		o.Event.Name, o.Event.ResourceVersion, o.Event.UID = "posted", "5", "posted-uid"
+	}
+	b.record(7, annotate)
+	b.record(7)
+	b.record(8, newStyle)
+	b.record(9, newStyle, annotate)
+	b.record(9, newStyle)
+	b.close()
+	for _, e := range stored(t, namespace) {
+		switch e.InvolvedObject.Name {
+		case "pod-7":
+			if e.Count != 2 || e.FirstTimestamp.IsZero() || e.LastTimestamp.IsZero() || e.Series != nil {
+				t.Errorf("classic Event: %+v", e)
+			}
+		case "pod-8":
+			if e.Series != nil || e.Count != 0 {
+				t.Errorf("single new-style Event: %+v", e)
+			}
+		case "pod-9":
+			if e.Series == nil || e.Series.Count != 2 || e.Series.LastObservedTime.IsZero() || e.Count != 0 {
+				t.Errorf("new-style Event: %+v", e)
+			}
+		}
+		if e.InvolvedObject.Name != "pod-8" && (e.Annotations["example.com/a"] != "b" || e.Labels["l"] != "m") {
+			t.Errorf("annotations or labels lost: %+v", e.ObjectMeta)
+		}
+		if !strings.HasPrefix(e.Name, e.InvolvedObject.Name+".") || e.Annotations[identity.Annotation] == "forged" {
+			t.Errorf("metadata: %+v", e.ObjectMeta)
+		}
+	}
+	wantStored(t, namespace, 3, 5)
+}

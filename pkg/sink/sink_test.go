@@ -1,0 +1,266 @@
+package sink
+
+import (
+	"context"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// These tests are about time, so the far end is in the process and the clock is
+// a bubble's. What the apiserver answers is tested in apiserver_test.go.
+
+// scripted answers every request by a function.
+type scripted func(ctx context.Context, v verb) (*corev1.Event, error)
+
+func (s scripted) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	answer, err := s(ctx, verbCreate)
+	if answer == nil && err == nil {
+		answer = event.DeepCopy()
+		answer.UID, answer.ResourceVersion = "uid", "1"
+	}
+	return answer, err
+}
+
+func (s scripted) Patch(ctx context.Context, _ occurrence.API, _, _ string, _ []byte) (*corev1.Event, error) {
+	return s(ctx, verbPatch)
+}
+
+func hang(ctx context.Context, _ verb) (*corev1.Event, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func bubble(t *testing.T, c Client, change func(*Options), test func(t *testing.T, b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		o := unlimited()
+		if change != nil {
+			change(&o)
+		}
+		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
+		var err error
+		if b.Sink, err = New(t.Context(), c, b.ledger, o); err != nil {
+			t.Fatal(err)
+		}
+		test(t, b)
+		b.Close(t.Context())
+	})
+}
+
+func TestHangingRequestDelaysNoOtherSeries(t *testing.T) {
+	var mu sync.Mutex
+	hung := false
+	c := scripted(func(ctx context.Context, v verb) (*corev1.Event, error) {
+		mu.Lock()
+		first := !hung
+		hung = true
+		mu.Unlock()
+		if first {
+			return hang(ctx, v)
+		}
+		return nil, nil
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		synctest.Wait()
+		start := time.Now()
+		for i := range 100 {
+			b.record(1 + i)
+		}
+		synctest.Wait()
+		if p := b.Pending(); p.Series != 1 || time.Since(start) != 0 {
+			t.Errorf("%d series pending after %v", p.Series, time.Since(start))
+		}
+		if left := b.Flush(t.Context()); left.Series != 0 {
+			t.Errorf("left %+v", left)
+		}
+		if took := time.Since(start); took > DefaultOptions().RequestTimeout+time.Second {
+			t.Errorf("the hanging series took %v", took)
+		}
+	})
+}
+
+func TestOneSeriesHasOneRequestInFlight(t *testing.T) {
+	var mu sync.Mutex
+	inFlight, most := 0, 0
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+		mu.Lock()
+		inFlight++
+		most = max(most, inFlight)
+		mu.Unlock()
+		time.Sleep(time.Second)
+		mu.Lock()
+		inFlight--
+		mu.Unlock()
+		return nil, apierrors.NewServiceUnavailable("")
+	})
+	bubble(t, c, func(o *Options) { o.RetryFor = time.Minute }, func(t *testing.T, b *bench) {
+		for range 1000 {
+			b.record(0)
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.Flush(t.Context())
+		if most != 1 {
+			t.Errorf("%d requests in flight at once", most)
+		}
+	})
+}
+
+func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer  error
+		outcome occurrence.Outcome
+	}{
+		"throttled": {apierrors.NewTooManyRequestsError("later"), occurrence.Dropped},
+		"lost":      {apierrors.NewInternalError(context.DeadlineExceeded), occurrence.Uncertain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			c := scripted(func(context.Context, verb) (*corev1.Event, error) { asked++; return nil, test.answer })
+			bubble(t, c, nil, func(t *testing.T, b *bench) {
+				start := time.Now()
+				b.record(0)
+				b.Flush(t.Context())
+				took := time.Since(start)
+				if o := b.options; took < o.RetryFor || took > o.RetryFor+o.RetryMaxDelay {
+					t.Errorf("given up after %v", took)
+				}
+				// Doubling from 50 ms to 10 s takes 8 attempts, and then one
+				// follows every 5 to 10 s.
+				if asked < 60 || asked > 140 {
+					t.Errorf("asked %d times", asked)
+				}
+				if got := b.ledger.Totals().Outcomes[test.outcome]; got != 1 {
+					t.Errorf("settled as %v", b.ledger.Totals())
+				}
+			})
+		})
+	}
+}
+
+func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
+	throttled := true
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+		if throttled {
+			return nil, apierrors.NewTooManyRequestsError("later")
+		}
+		return nil, nil
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		time.Sleep(b.options.RetryFor - time.Minute)
+		b.record(0)
+		time.Sleep(2 * time.Minute)
+		throttled = false
+		b.Flush(t.Context())
+		if got := b.ledger.Totals(); got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 {
+			t.Errorf("settled as %v", got)
+		}
+	})
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	var times []time.Time
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+		times = append(times, time.Now())
+		if len(times) == 1 {
+			return nil, apierrors.NewTooManyRequests("later", 7)
+		}
+		return nil, nil
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		b.Flush(t.Context())
+		if got := times[1].Sub(times[0]); got != 7*time.Second {
+			t.Errorf("asked again after %v", got)
+		}
+	})
+}
+
+func TestCloseIsBoundedAndSettlesTheRest(t *testing.T) {
+	bubble(t, scripted(hang), func(o *Options) { o.Concurrency = 3 }, func(t *testing.T, b *bench) {
+		for i := range 10 {
+			b.record(i)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		start := time.Now()
+		left := b.Close(ctx)
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("closed after %v", took)
+		}
+		if left.Series != 10 || left.Occurrences != 10 {
+			t.Errorf("left %+v", left)
+		}
+		b.record(0)
+		got := b.ledger.Totals()
+		if got.Outcomes[occurrence.Uncertain] != 3 || got.Dropped[occurrence.Shutdown] != 8 || got.Pending() != 0 {
+			t.Errorf("settled as %v", got)
+		}
+		if again := b.Close(t.Context()); again.Series != 0 {
+			t.Errorf("closed again: %+v", again)
+		}
+	})
+}
+
+func TestPendingSeriesAreCapped(t *testing.T) {
+	bubble(t, scripted(hang), func(o *Options) { o.MaxPendingSeries = 5 }, func(t *testing.T, b *bench) {
+		for i := range 10 {
+			b.record(i)
+			b.record(i)
+		}
+		if got := b.ledger.Totals(); got.Dropped[occurrence.PendingFull] != 10 || b.Pending() != (Pending{Series: 5, Occurrences: 10}) {
+			t.Errorf("settled as %v, pending %+v", got, b.Pending())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+	})
+}
+
+func TestWriteRateIsBounded(t *testing.T) {
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, nil })
+	bubble(t, c, func(o *Options) { o.QPS, o.Burst = 100, 50 }, func(t *testing.T, b *bench) {
+		start := time.Now()
+		for i := range 1050 {
+			b.record(i)
+		}
+		b.Flush(t.Context())
+		if took := time.Since(start).Round(time.Second); took != 10*time.Second {
+			t.Errorf("1,000 requests above the burst took %v", took)
+		}
+	})
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	valid := DefaultOptions()
+	if err := valid.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*Options){
+		"concurrency":     func(o *Options) { o.Concurrency = 0 },
+		"QPS 0":           func(o *Options) { o.QPS = 0 },
+		"QPS NaN":         func(o *Options) { o.QPS = math.NaN() },
+		"burst":           func(o *Options) { o.Burst = -1 },
+		"request timeout": func(o *Options) { o.RequestTimeout = 0 },
+		"base delay":      func(o *Options) { o.RetryBaseDelay = 0 },
+		"max delay":       func(o *Options) { o.RetryMaxDelay = o.RetryBaseDelay - 1 },
+		"retry period":    func(o *Options) { o.RetryFor = 0 },
+		"pending series":  func(o *Options) { o.MaxPendingSeries = 0 },
+		"idle series":     func(o *Options) { o.MaxIdleSeries = 0 },
+	} {
+		o := DefaultOptions()
+		spoil(&o)
+		if _, err := New(t.Context(), nil, ledger.New(), o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
