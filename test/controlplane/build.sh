@@ -1,0 +1,153 @@
+#!/bin/sh
+# Builds the control plane and prints the path of the binary as the last line
+# of stdout. Progress goes to stderr. The binary is kept in
+# <repository>/.cache/controlplane-<hash of its inputs>/ and not built again
+# while its inputs are unchanged. Needs a POSIX shell and Go; Linux and macOS.
+#
+# Several invocations may run at once: the binary is moved into place whole, and
+# a lock makes the later ones wait for the first. The lock only saves work; if
+# two should ever hold it, the same binary is built twice.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+cache=$(CDPATH='' cd -- "$here/../.." && pwd)/.cache
+cd "$here"
+
+# A workspace or vendor setting of the surrounding repository is not for this
+# module.
+GOWORK=off
+GOFLAGS=-mod=readonly
+export GOWORK GOFLAGS
+
+say() { printf '%s\n' "$*" >&2; }
+
+sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi; }
+
+# Everything that decides what comes out of the build.
+inputs() {
+	go env GOVERSION GOOS GOARCH CGO_ENABLED
+	for file in build.sh go.mod go.sum *.go; do
+		case $file in *_test.go) continue ;; esac
+		printf '%s\n' "$file"
+		cat "$file"
+	done
+}
+
+hash=$(inputs | sha256 | cut -c1-16)
+dir=$cache/controlplane-$hash
+binary=$dir/controlplane
+lock=$cache/controlplane-$hash.lock
+
+found() {
+	[ -x "$binary" ] || return 1
+	touch "$dir" # says "in use" to prune
+	printf '%s\n' "$binary"
+}
+
+# Binaries of inputs that nobody has asked for in a week.
+prune() {
+	find "$cache" -maxdepth 1 -type d -name 'controlplane-*' -mtime +7 -exec rm -rf {} + || true
+}
+
+elapsed() {
+	seconds=$(($(date +%s) - started))
+	if [ "$seconds" -lt 60 ]; then echo "${seconds}s"; else echo "$((seconds / 60))m$((seconds % 60))s"; fi
+}
+
+# progress TEXT: on a terminal one line that is written over, every 3 seconds;
+# else a new line every 15 seconds.
+ticks=0
+progress() {
+	if [ -t 2 ]; then
+		printf '\r\033[K%s' "$1" >&2
+	elif [ $((ticks % 5)) -eq 0 ]; then
+		say "$1"
+	fi
+	ticks=$((ticks + 1))
+	sleep 3
+}
+progress_end() { if [ -t 2 ]; then printf '\r\033[K' >&2; fi; }
+
+# The lock is a folder: making one is atomic everywhere. Its owner touches it
+# while it builds; one that has not been touched for a while was left by a
+# build that was killed.
+locked_by_other() {
+	! mkdir "$lock" 2>/dev/null
+}
+abandoned() {
+	owner=$(cat "$lock/pid" 2>/dev/null || true)
+	if [ -n "$owner" ] && ! kill -0 "$owner" 2>/dev/null; then return 0; fi
+	[ -n "$(find "$lock" -maxdepth 0 -mmin +2 2>/dev/null || true)" ]
+}
+
+mkdir -p "$cache"
+if found; then exit 0; fi
+
+started=$(date +%s)
+while locked_by_other; do
+	if abandoned; then
+		rm -rf "$lock"
+		continue
+	fi
+	progress "waiting for another build of the control plane, $(elapsed)"
+	if [ -x "$binary" ]; then
+		progress_end
+		found
+		exit 0
+	fi
+done
+progress_end
+
+work=
+build=
+clean_up() {
+	if [ -n "$build" ]; then kill "$build" 2>/dev/null || true; fi
+	if [ -n "$work" ]; then rm -rf "$work"; fi
+	rm -rf "$lock"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+echo $$ >"$lock/pid"
+if found; then exit 0; fi # built between the look and the lock
+work=$(mktemp -d "$cache/controlplane-build.XXXXXX")
+
+say "building the control plane (kube-apiserver and etcd); the first time takes minutes, later ones reuse it"
+version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+minor=${version#v*.}
+minor=${minor%%.*}
+major=${version#v}
+major=${major%%.*}
+pkg=k8s.io/component-base/version
+ldflags="-s -w -X $pkg.gitVersion=$version -X $pkg.gitMajor=$major -X $pkg.gitMinor=$minor -X $pkg.gitTreeState=clean -X $pkg.gitCommit="
+
+say "counting packages to compile (missing modules are downloaded first)"
+total=$(go list -deps -f '{{if .Stale}}x{{end}}' . | grep -c x || true)
+
+# No -trimpath: it would give every package a second entry in Go's build cache,
+# when most are also compiled, without it, for the tests of this repository.
+go build -v -buildvcs=false -ldflags "$ldflags" -o "$work/controlplane" . >"$work/log" 2>&1 &
+build=$!
+started=$(date +%s)
+while kill -0 "$build" 2>/dev/null; do
+	touch "$lock"
+	count=$(wc -l <"$work/log" | tr -d ' ')
+	if [ $((count + 1)) -lt "$total" ]; then # the last one is the program itself
+		progress "building control plane: $count/$total packages, $(elapsed)"
+	else
+		progress "building control plane: linking, $(elapsed)"
+	fi
+done
+progress_end
+if ! wait "$build"; then
+	build=
+	say "building the control plane failed:"
+	grep -v '^[A-Za-z0-9_./-]*$' "$work/log" | tail -n 30 >&2 || true
+	exit 1
+fi
+build=
+mkdir -p "$dir"
+mv -f "$work/controlplane" "$binary"
+say "control plane built in $(elapsed)"
+prune
+found

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// readyInterval is how often a start is asked whether it is done. There is
+// nothing to wait on: the kube-apiserver tells it by HTTP only.
+const readyInterval = 50 * time.Millisecond
+
+// waitReady returns once the kube-apiserver says that it is ready and has made
+// the objects that it makes after that: the namespaces of a fresh cluster and
+// the published settings that delegated authentication starts from.
+func waitReady(ctx context.Context, admin *rest.Config) error {
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(readyInterval)
+	defer ticker.Stop()
+	for {
+		err := ready(ctx, client)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; last: %w", context.Cause(ctx), err)
+		case <-ticker.C:
+		}
+	}
+}
+
+func ready(ctx context.Context, client kubernetes.Interface) error {
+	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return err
+	}
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
+		if _, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	const authentication = "extension-apiserver-authentication"
+	published, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authentication, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, key := range []string{"client-ca-file", "requestheader-client-ca-file"} {
+		if published.Data[key] == "" {
+			return fmt.Errorf("ConfigMap %s has no %s yet", authentication, key)
+		}
+	}
+	return nil
+}
+
+// announce writes the kubeconfig and then the ready line, in this order: who
+// has read the line can read the file.
+func announce(dir *dataDir, admin *rest.Config, kubeconfig string, stdout io.Writer) error {
+	if kubeconfig == "" {
+		kubeconfig = dir.path("admin.kubeconfig")
+	}
+	kubeconfig, err := filepath.Abs(kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := writeKubeconfig(kubeconfig, admin, metav1.NamespaceDefault); err != nil {
+		return err
+	}
+	dir.alsoRemove = append(dir.alsoRemove, kubeconfig)
+	_, err = fmt.Fprintf(stdout, "ready %s %s\n", admin.Host, kubeconfig)
+	return err
+}

@@ -1,0 +1,299 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+func pod(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid"}}
+}
+
+func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// paced is client-go's own sink, and tells when it is done with an Event, so
+// that a test can keep client-go's queue from overflowing.
+type paced struct {
+	*typedcorev1.EventSinkImpl
+	done chan struct{}
+	sent atomic.Int64
+}
+
+func (p *paced) ack(err error) {
+	if err == nil {
+		p.sent.Add(1)
+	}
+	p.done <- struct{}{}
+}
+
+func (p *paced) Create(e *corev1.Event) (*corev1.Event, error) {
+	e, err := p.EventSinkImpl.Create(e)
+	p.ack(err)
+	return e, err
+}
+
+func (p *paced) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
+	e, err := p.EventSinkImpl.Patch(e, data)
+	p.ack(err)
+	return e, err
+}
+
+// classicRecorder is an unmodified client-go recorder of tools/record whose
+// spam filter and aggregation are opened.
+func classicRecorder(t *testing.T, config *rest.Config) (record.EventRecorder, *paced) {
+	t.Helper()
+	broadcaster := record.NewBroadcaster(
+		record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1_000_000, QPS: 1_000_000, MaxEvents: 1_000_000}),
+		record.WithSleepDuration(100*time.Millisecond), // between its own retries
+	)
+	sink := &paced{
+		EventSinkImpl: &typedcorev1.EventSinkImpl{Interface: clientset(t, config).CoreV1().Events("")},
+		done:          make(chan struct{}, 10_000),
+	}
+	broadcaster.StartRecordingToSink(sink)
+	t.Cleanup(broadcaster.Shutdown)
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "e2e", Host: "node-1"}), sink
+}
+
+func (p *paced) wait(t *testing.T, n int) {
+	t.Helper()
+	end := time.After(deadline)
+	for range n {
+		select {
+		case <-p.done:
+		case <-end:
+			t.Fatal("client-go's recorder does not get on")
+		}
+	}
+}
+
+func TestUnmodifiedClassicRecorder(t *testing.T) {
+	const repeats, distinct, ahead = 1000, 200, 500
+	namespace := testenv.Shared(t).Namespace(t)
+	e := startEventd(t)
+	recorder, sink := classicRecorder(t, e.as(reporter(t, testenv.Shared(t), namespace)))
+	recorded := 0
+	say := func(object string) {
+		if recorded >= ahead {
+			sink.wait(t, 1)
+		}
+		recorder.Eventf(pod(namespace, object), "Normal", "Tested", "%s was tested", object)
+		recorded++
+	}
+	want := map[string]int{"repeated": repeats}
+	for i := range distinct {
+		say(fmt.Sprint("distinct-", i))
+		want[fmt.Sprint("distinct-", i)] = 1
+		for range repeats / distinct {
+			say("repeated")
+		}
+	}
+	sink.wait(t, ahead)
+	if got := sink.sent.Load(); got != repeats+distinct {
+		t.Errorf("%d of %d requests succeeded", got, repeats+distinct)
+	}
+	wantStored(t, testenv.Shared(t), namespace, want)
+	e.wantConserved(repeats + distinct)
+	e.terminate()
+}
+
+func TestUnmodifiedNewStyleRecorder(t *testing.T) {
+	const distinct = 200
+	namespace := testenv.Shared(t).Namespace(t)
+	e := startEventd(t)
+	config := e.as(reporter(t, testenv.Shared(t), namespace))
+	config.QPS = -1
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
+	defer broadcaster.Shutdown()
+	ctx, cancel := bounded(t)
+	defer cancel()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	recorder := broadcaster.NewRecorder(scheme.Scheme, "e2e")
+	want := map[string]int{}
+	for range 2 {
+		for i := range distinct {
+			object := fmt.Sprint("pod-", i)
+			recorder.Eventf(pod(namespace, object), nil, "Normal", "Tested", "Testing", "%s was tested", object)
+			want[object]++
+		}
+	}
+	waitFor(t, "all occurrences to be recorded", func() (bool, error) {
+		return e.counters().recorded() >= 2*distinct, nil
+	})
+	e.wantConserved(2 * distinct)
+	wantStored(t, testenv.Shared(t), namespace, want)
+	e.terminate()
+}
+
+func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
+	const clients, each = 20, 50
+	namespace := testenv.Shared(t).Namespace(t)
+	e := startEventd(t)
+	config := e.as(reporter(t, testenv.Shared(t), namespace))
+	group(clients, func(i int) {
+		c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
+		for n := range each {
+			name := fmt.Sprintf("posted.%d.%d", i, n)
+			answer, err := c.Create(t.Context(), plain(namespace, name, "shared"), metav1.CreateOptions{})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			if answer.Name != name || answer.Count != 1 || answer.UID == "" {
+				t.Errorf("%s is answered as %s with a count of %d", name, answer.Name, answer.Count)
+			}
+		}
+	})
+	wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": clients * each})
+	e.wantConserved(clients * each)
+	e.terminate()
+}
+
+// plain is what a client posts that does not correlate by itself.
+func plain(namespace, name, object string) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: object},
+		Reason:         "Tested", Message: "it was tested", Type: "Normal", Count: 1,
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+		Source: corev1.EventSource{Component: "e2e"},
+	}
+}
+
+func TestCountContinuesAfterACrash(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	credentials := reporter(t, testenv.Shared(t), namespace)
+	const rounds, each = 3, 10
+	var uid string
+	for round := range rounds {
+		e := startEventd(t)
+		c := clientset(t, e.as(credentials)).CoreV1().Events(namespace)
+		for n := range each {
+			if _, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round, n), "shared"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A retry of what the process before has written counts nothing.
+		if round > 0 {
+			_, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round-1, each-1), "shared"), metav1.CreateOptions{})
+			if !apierrors.IsAlreadyExists(err) {
+				t.Errorf("a retried POST is answered with %v", err)
+			}
+		}
+		waitFor(t, "eventd to be idle", func() (bool, error) { return e.counters().pending() == 0, nil })
+		e.signal(syscall.SIGKILL)
+		wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": (round + 1) * each})
+		now := string(stored(t, testenv.Shared(t), namespace)["shared"][0].UID)
+		if uid == "" {
+			uid = now
+		}
+		if now != uid {
+			t.Error("it is another object")
+		}
+	}
+}
+
+// client-go's recorder goes on patching the name that it posted; the next eventd
+// does not know it, and is told its whole count again.
+func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	const before, after = 7, 5
+	// The client keeps its address, so the next eventd has to be found there,
+	// with the same certificate.
+	again := []string{"--cert-dir=" + t.TempDir(), "--secure-port=" + freePort(t)}
+	e := startEventd(t, again...)
+	recorder, sink := classicRecorder(t, e.as(reporter(t, testenv.Shared(t), namespace)))
+	target := int64(0)
+	record := func(n int) {
+		for range n {
+			recorder.Event(pod(namespace, "repeated"), "Normal", "Tested", "again")
+		}
+		for target += int64(n); sink.sent.Load() < target; {
+			sink.wait(t, 1)
+		}
+	}
+	record(before)
+	e.signal(syscall.SIGKILL)
+	e = startEventd(t, again...)
+	record(after)
+	wantStored(t, testenv.Shared(t), namespace, map[string]int{"repeated": before + after})
+	c := e.counters()
+	if replayed := c.sum("eventd_occurrences_settled_total", "outcome=replayed"); replayed != before || c.written() != after {
+		t.Errorf("%v replayed and %v written, want %d and %d", replayed, c.written(), before, after)
+	}
+	e.terminate()
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	e := startEventd(t)
+	config := e.as(reporter(t, testenv.Shared(t), namespace))
+	const clients = 16
+	var accepted [clients]int
+	var total atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		group(clients, func(i int) {
+			c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
+			for n := 0; ; n++ {
+				_, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", i, n), fmt.Sprint("pod-", i)), metav1.CreateOptions{})
+				if err != nil {
+					return // it is shutting down
+				}
+				accepted[i]++
+				total.Add(1)
+			}
+		})
+	}()
+	waitFor(t, "load", func() (bool, error) { return total.Load() > 200, nil })
+	e.terminate()
+	<-ended
+	got := stored(t, testenv.Shared(t), namespace)
+	for i, n := range accepted {
+		events := got[fmt.Sprint("pod-", i)]
+		// The one request that ended a client may have been written, too.
+		if len(events) != 1 || count(&events[0]) < n || count(&events[0]) > n+1 {
+			t.Errorf("client %d got %d answers, stored is %+v", i, n, events)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options of a control plane. The zero value is what Main uses.
+type Options struct {
+	// EventTTL is how long the apiserver keeps an Event after its last write:
+	// at least a second, or 0 for the apiserver's default of an hour. etcd looks
+	// for what has expired twice a second, and grants no less than two seconds.
+	EventTTL time.Duration
+	// APIServerArgs are further flags of the kube-apiserver, such as
+	// "--audit-log-path=FILE".
+	APIServerArgs []string
+	// DataDir is kept when the control plane stops. When empty, a temporary
+	// directory is made, and removed by Stop.
+	DataDir string
+	// Port of the apiserver on 127.0.0.1; 0 takes a free one. Down and Up keep it.
+	Port int
+	// Stderr gets a copy of the control plane's logs. Without it only their end
+	// is kept, for errors.
+	Stderr io.Writer
+}
+
+func (o Options) args(dataDir string, ownsDir bool, port int) []string {
+	args := []string{
+		"--exit-on-stdin-eof",
+		"--data-dir=" + dataDir,
+		"--port=" + strconv.Itoa(port),
+	}
+	if ownsDir {
+		args = append(args, "--remove-data-dir-on-stdin-eof")
+	}
+	if o.EventTTL != 0 {
+		args = append(args, "--event-ttl="+o.EventTTL.String())
+	}
+	for _, arg := range o.APIServerArgs {
+		args = append(args, "--apiserver-arg="+arg)
+	}
+	return args
+}
+
+// ControlPlane is a control plane that belongs to this process. Its address,
+// certificates and objects stay the same from Start to Stop, over any number of
+// Down and Up.
+type ControlPlane struct {
+	opts    Options
+	binary  string
+	dataDir string
+	ownsDir bool
+
+	kubeconfig string
+	config     *rest.Config
+
+	mu      sync.Mutex
+	process *process // nil while down
+	port    int
+}
+
+// Start starts a control plane and returns when it is ready. ctx bounds the
+// start, the building of the binary included; the life of the control plane
+// ends with Stop, which the caller owes, or with this process.
+func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
+	binary, err := Binary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{opts: opts, binary: binary, dataDir: opts.DataDir, port: opts.Port}
+	if c.dataDir == "" {
+		// Made here rather than by the control plane, so that it survives a
+		// Restart, and is removed even if the control plane is killed.
+		if c.dataDir, err = os.MkdirTemp("", "testenv-"); err != nil {
+			return nil, err
+		}
+		c.ownsDir = true
+	}
+	if err := c.Up(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// Up starts the control plane again after Down, or after its process was
+// killed. It does nothing to one that is up.
+func (c *ControlPlane) Up(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process != nil && !c.process.ended() {
+		return nil
+	}
+	p, err := startProcess(c.binary, c.opts.args(c.dataDir, c.ownsDir, c.port), c.opts.Stderr)
+	if err != nil {
+		return err
+	}
+	server, kubeconfig, err := p.waitReady(ctx)
+	if err != nil {
+		p.discard()
+		return err
+	}
+	c.process = p
+	if c.config != nil {
+		return nil // the same address, the same credentials
+	}
+	return c.adopt(server, kubeconfig)
+}
+
+// adopt takes over what the first start has settled.
+func (c *ControlPlane) adopt(server, kubeconfig string) error {
+	address, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	if c.port, err = strconv.Atoi(address.Port()); err != nil {
+		return fmt.Errorf("server URL %q: %w", server, err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	c.kubeconfig, c.config = kubeconfig, unlimited(config)
+	return nil
+}
+
+// unlimited takes the client's own rate limit away: in a test it would be the
+// thing that is measured.
+func unlimited(config *rest.Config) *rest.Config {
+	config.QPS = -1
+	return config
+}
+
+// Down ends the process in an orderly way and keeps everything for Up. It does
+// nothing to one that is down.
+func (c *ControlPlane) Down() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.end((*process).terminate)
+}
+
+// Restart is Down and Up.
+func (c *ControlPlane) Restart(ctx context.Context) error {
+	if err := c.Down(); err != nil {
+		return err
+	}
+	return c.Up(ctx)
+}
+
+// Stop ends the control plane for good, and removes its data directory unless
+// that was named in Options. It may be called again. It takes about a second,
+// and is bounded.
+func (c *ControlPlane) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.end((*process).abandon)
+	if c.ownsDir {
+		err = errors.Join(err, os.RemoveAll(c.dataDir))
+	}
+	return err
+}
+
+// end ends the process, if there is one, by how.
+func (c *ControlPlane) end(how func(*process) error) error {
+	p := c.process
+	if p == nil {
+		return nil
+	}
+	c.process = nil
+	if p.ended() {
+		// Killed by a test, or dead; either way not by us, and not now.
+		_ = p.stdin.Close()
+		return nil
+	}
+	return how(p)
+}
+
+// Signal sends a signal to the control plane's process: SIGSTOP and SIGCONT make
+// an apiserver that accepts connections and does not answer, SIGKILL one that
+// is gone without a word, by the time that Signal returns.
+func (c *ControlPlane) Signal(signal syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process == nil {
+		return errors.New("control plane is down")
+	}
+	err := c.process.cmd.Process.Signal(signal)
+	if err == nil && signal == syscall.SIGKILL {
+		<-c.process.done
+	}
+	return err
+}
+
+// check returns an error with the end of the logs if the process should be
+// running and is not.
+func (c *ControlPlane) check() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process != nil && c.process.ended() {
+		return c.process.failure("ended by itself")
+	}
+	return nil
+}
+
+// Config returns the configuration of a client that may do everything, without
+// a rate limit. It is a copy, the caller's to change.
+func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Kubeconfig returns the path of the administrator's kubeconfig. It exists from
+// Start to Stop.
+func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }
+
+// DataDir returns the directory of the control plane's state.
+func (c *ControlPlane) DataDir() string { return c.dataDir }
+
+// client returns an administrator's client.
+func (c *ControlPlane) client() (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(c.Config())
+}
