@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,9 +148,9 @@ func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
 }
 
 func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
-	throttled := true
+	var taking atomic.Bool
 	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
-		if throttled {
+		if !taking.Load() {
 			return nil, apierrors.NewTooManyRequestsError("later")
 		}
 		return nil, nil
@@ -159,7 +160,7 @@ func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
 		time.Sleep(b.options.RetryFor - time.Minute)
 		b.record(0)
 		time.Sleep(2 * time.Minute)
-		throttled = false
+		taking.Store(true)
 		b.Flush(t.Context())
 		if got := b.ledger.Totals(); got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 {
 			t.Errorf("settled as %v", got)
