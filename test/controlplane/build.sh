@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds the control plane and prints the path of the binary as the last line
-# of stdout. Progress goes to stderr. The binary is kept in
-# <repository>/.cache/controlplane-<hash of its inputs>/ and not built again
-# while its inputs are unchanged. Needs a POSIX shell and Go; Linux and macOS.
+# of stdout; a kubectl of its version is built beside it. Progress goes to
+# stderr. The binaries are kept in
+# <repository>/.cache/controlplane-<hash of their inputs>/ and not built again
+# while their inputs are unchanged. Needs a POSIX shell and Go; Linux and macOS.
 #
 # Several invocations may run at once: the binary is moved into place whole, and
 # a lock makes the later ones wait for the first. The lock only saves work; if
@@ -26,7 +27,7 @@ sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 25
 # Everything that decides what comes out of the build.
 inputs() {
 	go env GOVERSION GOOS GOARCH CGO_ENABLED
-	for file in build.sh go.mod go.sum *.go; do
+	for file in build.sh go.mod go.sum *.go kubectl/*.go; do
 		case $file in *_test.go) continue ;; esac
 		printf '%s\n' "$file"
 		cat "$file"
@@ -122,17 +123,17 @@ pkg=k8s.io/component-base/version
 ldflags="-s -w -X $pkg.gitVersion=$version -X $pkg.gitMajor=$major -X $pkg.gitMinor=$minor -X $pkg.gitTreeState=clean -X $pkg.gitCommit="
 
 say "counting packages to compile (missing modules are downloaded first)"
-total=$(go list -deps -f '{{if .Stale}}x{{end}}' . | grep -c x || true)
+total=$(go list -deps -f '{{if .Stale}}x{{end}}' . ./kubectl | grep -c x || true)
 
 # No -trimpath: it would give every package a second entry in Go's build cache,
 # when most are also compiled, without it, for the tests of this repository.
-go build -v -buildvcs=false -ldflags "$ldflags" -o "$work/controlplane" . >"$work/log" 2>&1 &
+go build -v -buildvcs=false -ldflags "$ldflags" -o "$work/" . ./kubectl >"$work/log" 2>&1 &
 build=$!
 started=$(date +%s)
 while kill -0 "$build" 2>/dev/null; do
 	touch "$lock"
 	count=$(wc -l <"$work/log" | tr -d ' ')
-	if [ $((count + 1)) -lt "$total" ]; then # the last one is the program itself
+	if [ $((count + 2)) -lt "$total" ]; then # the last two are the programs themselves
 		progress "building control plane: $count/$total packages, $(elapsed)"
 	else
 		progress "building control plane: linking, $(elapsed)"
@@ -147,7 +148,8 @@ if ! wait "$build"; then
 fi
 build=
 mkdir -p "$dir"
-mv -f "$work/controlplane" "$binary"
+mv -f "$work/kubectl" "$dir/"
+mv -f "$work/controlplane" "$binary" # last: its being there says that the build is done
 say "control plane built in $(elapsed)"
 prune
 found

@@ -42,6 +42,16 @@ func Binary(ctx context.Context) (string, error) {
 	return lines[len(lines)-1], nil
 }
 
+// Kubectl returns the path of a kubectl of the control plane's version, which
+// is built beside it.
+func Kubectl(ctx context.Context) (string, error) {
+	binary, err := Binary(ctx)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(binary), "kubectl"), nil
+}
+
 // controlPlaneSource finds test/controlplane above the working directory, which
 // is the package's folder in a test, or else above this source file.
 func controlPlaneSource() (string, error) {

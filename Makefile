@@ -1,0 +1,74 @@
+# The commands of this repository. They need Go, make and a POSIX shell, on
+# Linux or macOS, and download nothing but Go modules.
+
+.DEFAULT_GOAL := help
+
+GO ?= go
+# The version that is stamped into eventd: a tag, or what the go command makes
+# of the commit if there is none.
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null)
+LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION))
+
+# make run: when to end (not before Ctrl-C if empty), and how much happens.
+DURATION ?=
+RATE ?= 20
+
+# The race detector needs a C compiler; the go command knows whether it has one.
+RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+TESTTIMEOUT ?= 15m
+TESTFLAGS ?=
+
+.PHONY: help
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /|/' | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@echo '  DURATION=20s make run    ends by itself; KUBECONFIG=FILE make run    uses that cluster'
+
+.PHONY: run
+run: ## a kube-apiserver, an eventd and a client that feeds it, with a live view; Ctrl-C takes all of it down
+	@if [ -n "$$KUBECONFIG" ]; then \
+		echo '• KUBECONFIG is set: this runs eventd, and a client that feeds it, against the cluster that it leads to'; \
+		echo '• the first time on a machine they take a few minutes to compile; later they are there in seconds'; \
+	else \
+		echo '• this runs a control plane (kube-apiserver and etcd), an eventd and a client that feeds it, all on this machine'; \
+		echo '• the first time on a machine they take about 10 minutes to compile; later they are there in seconds'; \
+	fi
+	@OUT=bin/ hack/build.sh 'eventd and its client' -ldflags '$(LDFLAGS)' ./cmd/eventd ./examples/feeder ./hack/run
+	@bin/run -eventd bin/eventd -feeder bin/feeder -rate $(RATE) $(if $(DURATION),-duration $(DURATION))
+
+.PHONY: build
+build: ## bin/eventd
+	@OUT=bin/ hack/build.sh 'eventd' -ldflags '$(LDFLAGS)' ./cmd/eventd
+
+.PHONY: test
+test: ## every test, those against the local control plane included
+	@echo '• building what the tests need: the control plane (minutes, the first time), then the packages'
+	@test/controlplane/build.sh >/dev/null
+	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
+	@hack/build.sh 'the packages under test' $(RACE) ./...
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: bench
+bench: ## eventd beside client-go in one run, as ratios
+	@OUT=bin/ hack/build.sh 'the benchmark' ./hack/bench
+	@bin/bench
+
+.PHONY: lint
+lint: ## formatting, vet, static analysis
+	@echo '• gofmt'
+	@unformatted=$$(find . -name '*.go' -not -path './.cache/*' -exec gofmt -l {} +); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
+	@echo '• go mod tidy'
+	@$(GO) mod tidy -diff
+	@hack/build.sh 'the packages to check' ./...
+	@echo '• go vet'
+	@$(GO) vet ./...
+	@test/controlplane/build.sh >/dev/null
+	@$(GO) -C test/controlplane vet ./...
+	@echo '• staticcheck (a minute or two, the first time)'
+	@$(GO) build -C tools -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	@bin/staticcheck ./...
+	@echo '• nothing found'
+
+.PHONY: clean
+clean: ## remove what was built, the control plane included
+	rm -rf bin .cache

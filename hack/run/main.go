@@ -1,0 +1,116 @@
+// Command run is the main job of this repository on real input, as "make run"
+// does it: a kube-apiserver, an eventd that writes to it with the rights of
+// deploy/, an unmodified client-go client that reports to that eventd, and a
+// view of what becomes of it.
+//
+// The kube-apiserver is the local control plane, or that of the cluster which
+// KUBECONFIG leads to. At the end, whatever brings it about, what was started is
+// stopped and what was made is removed, and it is checked that the counts of the
+// stored Events are what eventd says it has written.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// settings are the flags. The Makefile fills them in.
+type settings struct {
+	eventd, feeder string
+	rate           float64
+	duration       time.Duration
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	fs.StringVar(&s.eventd, "eventd", "bin/eventd", "`path` of the eventd to run")
+	fs.StringVar(&s.feeder, "feeder", "bin/feeder", "`path` of the client that feeds it")
+	fs.Float64Var(&s.rate, "rate", 20, "how many things happen per second")
+	fs.DurationVar(&s.duration, "duration", 0, "when to end; 0 is not before Ctrl-C")
+	if err := fs.Parse(args); err != nil {
+		return s, err
+	}
+	if fs.NArg() > 0 {
+		return s, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return s, nil
+}
+
+func main() {
+	s, err := parse(os.Args[1:])
+	if err == nil {
+		ctx, hurry := interrupts()
+		err = run(ctx, hurry, s)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "make run: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// interrupts returns a context that the first signal ends, and one that the
+// second signal ends. A closed terminal is such a signal too. So is a closed
+// pipe, as of "make run | head", but every further line makes that one again.
+func interrupts() (first, second context.Context) {
+	first, interrupt := context.WithCancelCause(context.Background())
+	second, hurry := context.WithCancelCause(context.Background())
+	signals, noReader := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(noReader, syscall.SIGPIPE)
+	go func() {
+		select {
+		case s := <-signals:
+			interrupt(fmt.Errorf("%v", s))
+		case s := <-noReader:
+			interrupt(fmt.Errorf("%v", s))
+		}
+		hurry(fmt.Errorf("second signal: %v", <-signals))
+	}()
+	return first, second
+}
+
+// run is the whole of it. The steps that have to be undone say so with defer,
+// so they are undone in the reverse order, after a failure too.
+func run(ctx, hurry context.Context, s settings) (err error) {
+	dir, err := os.MkdirTemp("", "eventd-run-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	cluster, err := openCluster(ctx, hurry, dir)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	defer func() { err = errors.Join(err, cluster.close(hurry)) }()
+
+	if err := cluster.prepare(ctx); err != nil {
+		return interrupted(ctx, err)
+	}
+	say("starting eventd")
+	eventd, err := startEventd(ctx, hurry, cluster, s.eventd, dir)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	defer func() { err = errors.Join(err, eventd.stop(hurry)) }()
+	say("eventd serves at %s and writes as %s", eventd.config.Host, eventdAccount)
+
+	return interrupted(ctx, show(ctx, hurry, cluster, eventd, s, dir))
+}
+
+// interrupted keeps an error that is only the echo of Ctrl-C from being told.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func say(format string, args ...any) { fmt.Printf("• "+format+"\n", args...) }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/component-base/term"
+)
+
+// frame is what is shown at one moment.
+type frame struct {
+	elapsed  time.Duration
+	counters counters
+	events   []*corev1.Event
+}
+
+// screen shows frames.
+type screen interface {
+	interval() time.Duration
+	draw(frame)
+	close()
+}
+
+func newScreen(out io.Writer, title string) screen {
+	if _, _, err := term.TerminalSize(out); err == nil {
+		return openTerminal(out, title)
+	}
+	fmt.Fprintln(out, title)
+	return &lines{out: out, shown: make(map[string]int32)}
+}
+
+// String is the equation that must hold at every quiet moment.
+func (c counters) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "recorded %d =", c.recorded)
+	for i, outcome := range outcomes {
+		if n := c.settled[outcome]; i < 2 || n != 0 {
+			fmt.Fprintf(&b, " %s %d +", outcome, n)
+		}
+	}
+	fmt.Fprintf(&b, " pending %d", c.pending)
+	return b.String()
+}
+
+// summary is two lines: what eventd says, and what is stored.
+func (f frame) summary() (said, stored string) {
+	return fmt.Sprintf("%4s  eventd:    %s", f.elapsed.Round(time.Second), f.counters),
+		fmt.Sprintf("      apiserver: %d Events, counts add up to %d; %d requests", len(f.events), total(f.events), f.counters.requests)
+}
+
+// lines is the view for what is not a terminal: a summary every few seconds,
+// and the Events that changed most recently since the one before.
+type lines struct {
+	out   io.Writer
+	shown map[string]int32 // the count of an Event when it was last shown
+}
+
+// changedShown is how many changed Events follow a summary.
+const changedShown = 3
+
+func (l *lines) interval() time.Duration { return 2 * time.Second }
+
+func (l *lines) draw(f frame) {
+	said, stored := f.summary()
+	fmt.Fprintf(l.out, "%s\n%s\n", said, stored)
+	room := changedShown
+	for _, event := range f.events {
+		if n := count(event); room > 0 && l.shown[event.Name] != n {
+			fmt.Fprintf(l.out, "      %s\n", row(event, time.Now()))
+			l.shown[event.Name] = n
+			room--
+		}
+	}
+}
+
+func (l *lines) close() {}
+
+// terminal is the view that is drawn over and over in the same place. It is on
+// the terminal's other screen, so that what was there before comes back.
+type terminal struct {
+	out   io.Writer
+	title string
+	last  frame
+}
+
+// Control sequences of every terminal that has a screen (ECMA-48, and xterm's
+// alternate screen).
+const (
+	enterScreen  = "\x1b[?1049h\x1b[?25l"
+	leaveScreen  = "\x1b[?25h\x1b[?1049l"
+	home         = "\x1b[H"
+	clearToRight = "\x1b[K"
+	clearBelow   = "\x1b[J"
+)
+
+func openTerminal(out io.Writer, title string) *terminal {
+	fmt.Fprint(out, enterScreen)
+	return &terminal{out: out, title: title}
+}
+
+func (t *terminal) interval() time.Duration { return 500 * time.Millisecond }
+
+func (t *terminal) draw(f frame) {
+	t.last = f
+	columns, rows, err := term.TerminalSize(t.out)
+	if err != nil || columns == 0 || rows == 0 {
+		columns, rows = 80, 24
+	}
+	said, stored := f.summary()
+	text := []string{t.title, said, stored, "", heading}
+	now := time.Now()
+	for _, event := range f.events {
+		if len(text) == rows-1 {
+			break
+		}
+		text = append(text, row(event, now))
+	}
+	// In one write, or it would flicker.
+	var b strings.Builder
+	b.WriteString(home)
+	for _, line := range text {
+		b.WriteString(cut(line, columns))
+		b.WriteString(clearToRight + "\r\n")
+	}
+	b.WriteString(clearBelow)
+	fmt.Fprint(t.out, b.String())
+}
+
+// close leaves the last summary where it can be read.
+func (t *terminal) close() {
+	fmt.Fprint(t.out, leaveScreen)
+	said, stored := t.last.summary()
+	fmt.Fprintf(t.out, "%s\n%s\n%s\n", t.title, said, stored)
+}
+
+const rowFormat = "%-9s %5v  %-7s %-18s %-44s %s"
+
+var heading = fmt.Sprintf(rowFormat, "LAST SEEN", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE")
+
+func row(event *corev1.Event, now time.Time) string {
+	object := strings.ToLower(event.InvolvedObject.Kind) + "/" + event.InvolvedObject.Name
+	// Rounded down to 0 rather than below it: clocks and rounding differ.
+	age := duration.HumanDuration(max(0, now.Sub(lastSeen(event))))
+	return fmt.Sprintf(rowFormat, age, count(event), event.Type, event.Reason, object, event.Message)
+}
+
+// cut shortens a line to what fits.
+func cut(line string, columns int) string {
+	if utf8.RuneCountInString(line) <= columns {
+		return line
+	}
+	return string([]rune(line)[:columns-1]) + "…"
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// stored is what the apiserver holds, as a watch shows it.
+type stored struct {
+	informer cache.SharedIndexInformer
+	gone     atomic.Int64 // Events that were deleted, or expired
+}
+
+// watchStored begins to watch the Events of the feeder, until ctx ends.
+func watchStored(ctx context.Context, client kubernetes.Interface) (*stored, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(demoNamespace))
+	s := &stored{informer: factory.Core().V1().Events().Informer()}
+	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: func(any) { s.gone.Add(1) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
+		return nil, ctx.Err()
+	}
+	return s, nil
+}
+
+// events returns the stored Events, the ones that something happened to last
+// first.
+func (s *stored) events() []*corev1.Event {
+	var events []*corev1.Event
+	for _, object := range s.informer.GetStore().List() {
+		events = append(events, object.(*corev1.Event))
+	}
+	slices.SortFunc(events, func(a, b *corev1.Event) int {
+		return cmp.Or(lastSeen(b).Compare(lastSeen(a)), cmp.Compare(a.Name, b.Name))
+	})
+	return events
+}
+
+func total(events []*corev1.Event) (sum int64) {
+	for _, event := range events {
+		sum += int64(count(event))
+	}
+	return sum
+}
+
+// count is what every reader of Events takes for it: a new-style Event without
+// a series happened once.
+func count(event *corev1.Event) int32 {
+	switch {
+	case event.Series != nil:
+		return event.Series.Count
+	case event.Count > 0:
+		return event.Count
+	default:
+		return 1
+	}
+}
+
+func lastSeen(event *corev1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp.Time
+	default:
+		return event.EventTime.Time
+	}
+}

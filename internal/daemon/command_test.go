@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// eventd runs this binary as eventd, outside of any cluster.
+func eventd(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = []string{asEventd + "=1"}
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), withoutRaceNotice(errs.String()), cmd.ProcessState.ExitCode()
+}
+
+// withoutRaceNotice takes away what component-base says in a binary with the
+// race detector, as this one may be and a released one is not.
+func withoutRaceNotice(stderr string) string {
+	if line, rest, _ := strings.Cut(stderr, "\n"); strings.Contains(line, "Data race detection enabled") {
+		return rest
+	}
+	return stderr
+}
+
+func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("clusters: {\n  - \t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--no-such-flag"}, "unknown flag: --no-such-flag"},
+		{[]string{"-x"}, "unknown shorthand flag: 'x'"},
+		{[]string{"serve"}, `unexpected argument "serve"`},
+		{[]string{"--kubeconfig"}, "flag needs an argument: --kubeconfig"},
+		{[]string{"--secure-port=https"}, "--secure-port"},
+		{[]string{"--secure-port=65536"}, "--secure-port must be between 0 and 65535"},
+		{[]string{"--shutdown-grace-period=30"}, "--shutdown-grace-period"},
+		{[]string{"--kube-api-qps=0"}, "--kube-api-qps must be greater than 0"},
+		{[]string{"--kube-api-qps=fast"}, `"--kube-api-qps" flag: must be a number or "unlimited"`},
+		{[]string{"--max-request-body-bytes=1MiB"}, "must be a quantity of bytes"},
+		{[]string{"--leader-elect"}, "leader election is not built yet"},
+		{[]string{"--logging-format=xml"}, "--logging-format"},
+		{[]string{"--logging-format=json", "--vmodule=a=1"}, "Only supported for text log format"},
+		{[]string{"--version=maybe"}, "--version"},
+		{nil, "no apiserver to write to: --kubeconfig is not set, and this process does not run in a Pod"},
+		{[]string{"--kubeconfig=does-not-exist"}, "kubeconfig does-not-exist: "},
+		{[]string{"--kubeconfig=" + broken}, "kubeconfig " + broken + ": "},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			stdout, stderr, code := eventd(t, test.args...)
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if stdout != "" {
+				t.Errorf("stdout: %s", stdout)
+			}
+			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
+				t.Errorf("stderr is %q, want one line that says %q", stderr, test.want)
+			}
+		})
+	}
+}
+
+func TestHelpIsGroupedAndGoesToStdout(t *testing.T) {
+	stdout, stderr, code := eventd(t, "--help")
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	for _, want := range []string{"Writing flags:", "Secure serving flags:", "Logs flags:", "--kube-api-qps rate", "--logging-format string"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("--help does not show %q", want)
+		}
+	}
+}
+
+func TestVersionIsEventdsOwn(t *testing.T) {
+	for _, flag := range []string{"--version", "--version=true", "--version=raw"} {
+		// Together with what would otherwise be an error.
+		stdout, stderr, code := eventd(t, flag, "--leader-elect")
+		if code != 0 || stderr != "" || stdout == "" {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", flag, code, stdout, stderr)
+		}
+		if strings.Contains(stdout, "Kubernetes") || strings.Contains(stdout, "$Format") {
+			t.Errorf("%s: %q", flag, stdout)
+		}
+	}
+}

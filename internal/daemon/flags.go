@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version/verflag"
+)
+
+// Flags returns the flags that write into o, in the groups of --help.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+
+	o.addClusterFlags(sets.FlagSet("cluster"))
+	o.addIntakeFlags(sets.FlagSet("intake"))
+	o.addWritingFlags(sets.FlagSet("writing"))
+	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
+	o.addServingFlags(sets.FlagSet("secure serving"))
+
+	authentication := sets.FlagSet("authentication")
+	o.Authentication.AddFlags(authentication)
+	defaultsToKubeconfig(authentication.Lookup("authentication-kubeconfig"))
+	authorization := sets.FlagSet("authorization")
+	o.Authorization.AddFlags(authorization)
+	defaultsToKubeconfig(authorization.Lookup("authorization-kubeconfig"))
+
+	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
+	global := sets.FlagSet("global")
+	verflag.AddFlags(global)
+	globalflag.AddGlobalFlags(global, "eventd", logs.SkipLoggingConfigurationFlags())
+	return sets
+}
+
+func (o *Options) addClusterFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
+		"Kubeconfig of the apiserver that Events are written to. Without it eventd must run in a Pod, and uses that Pod's cluster and ServiceAccount.")
+}
+
+func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
+	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
+		"The largest request body that is read; a larger one is answered 413. A quantity such as 512Ki.")
+	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
+		"How many requests are answered at once; the next one is answered 429.")
+	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
+		"How many Event names that clients posted are remembered, so that a later patch of such a name is understood.")
+}
+
+func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
+	sink := &o.Pipeline.Sink
+	fs.IntVar(&o.Pipeline.QueueCapacity, "queue-capacity", o.Pipeline.QueueCapacity,
+		"How many occurrences may wait between the intake and the correlator.")
+	fs.Var(rateValue{&sink.QPS}, "kube-api-qps",
+		`How many requests per second go to the apiserver to write Events: a number greater than 0, or "unlimited".`)
+	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
+		"How many of these requests may go at once after a quiet time. At least 1; of no effect when --kube-api-qps is unlimited.")
+	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
+		"How many of these requests are in flight at most.")
+	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,
+		"How long one request to the apiserver may take before it counts as lost and is tried again.")
+	fs.DurationVar(&sink.RetryBaseDelay, "retry-base-delay", sink.RetryBaseDelay,
+		"The wait before the first retry of a write; it grows with every further one.")
+	fs.DurationVar(&sink.RetryMaxDelay, "retry-max-delay", sink.RetryMaxDelay,
+		"The longest wait between two tries of a write.")
+	fs.DurationVar(&sink.RetryFor, "retry-for", sink.RetryFor,
+		"How long the writing of a series may fail before its occurrences are given up, and counted so.")
+	fs.IntVar(&sink.MaxPendingSeries, "max-pending-series", sink.MaxPendingSeries,
+		"How many series may have something to be written at a time; what comes on top is dropped, and counted so.")
+	fs.IntVar(&sink.MaxIdleSeries, "max-idle-series", sink.MaxIdleSeries,
+		"How many series without anything to write are remembered. It saves requests; counts do not rest on it.")
+}
+
+func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
+		"Leader election is not built yet: false, which runs alone, is the only mode.")
+	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod,
+		"How long the process may take from SIGTERM to its end. What was accepted is written within it; what could not be is reported, and the exit code is 1.")
+	fs.StringVar(&o.EndpointKubeconfig, "endpoint-kubeconfig", o.EndpointKubeconfig,
+		"File to write a kubeconfig to, once requests are served, that leads to this eventd: its URL and what its certificate is verified with, without credentials. It is removed when that ends.")
+}
+
+func (o *Options) addServingFlags(fs *pflag.FlagSet) {
+	o.SecureServing.AddFlags(fs)
+	// The kube components can do without serving; eventd cannot, and 0 is of
+	// more use as the port that is certainly free.
+	fs.Lookup("secure-port").Usage = "The port on which to serve HTTPS with authentication and authorization. 0 takes a free one: see --endpoint-kubeconfig."
+	fs.Lookup("cert-dir").Usage += " If neither this nor those are given, a self-signed certificate is made at every start and kept in memory."
+}
+
+func defaultsToKubeconfig(f *pflag.Flag) {
+	f.Usage += " If empty, --kubeconfig is used."
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	if err := NewOptions().Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(*Options)
+		want  string
+	}{
+		{"leader election", func(o *Options) { o.LeaderElect = true }, "--leader-elect: leader election is not built yet; --leader-elect=false is the only mode"},
+		{"no time to shut down", func(o *Options) { o.ShutdownGracePeriod = 0 }, "--shutdown-grace-period must be greater than 0, got 0s"},
+
+		{"no address", func(o *Options) { o.SecureServing.BindAddress = nil }, "--bind-address must be an IP address"},
+		{"negative port", func(o *Options) { o.SecureServing.BindPort = -1 }, "--secure-port must be between 0 and 65535, got -1"},
+		{"port too large", func(o *Options) { o.SecureServing.BindPort = 65536 }, "--secure-port must be between 0 and 65535, got 65536"},
+		{"certificate without key", func(o *Options) { o.SecureServing.ServerCert.CertKey.CertFile = "a.crt" }, "--tls-cert-file and --tls-private-key-file must be given together"},
+		{"key without certificate", func(o *Options) { o.SecureServing.ServerCert.CertKey.KeyFile = "a.key" }, "--tls-cert-file and --tls-private-key-file must be given together"},
+		{"streams", func(o *Options) { o.SecureServing.HTTP2MaxStreamsPerConnection = -1 }, "--http2-max-streams-per-connection must not be negative, got -1"},
+		{"TLS version", func(o *Options) { o.SecureServing.MinTLSVersion = "1.2" }, `--tls-min-version: unknown tls version "1.2"`},
+		{"cipher suite", func(o *Options) { o.SecureServing.CipherSuites = []string{"ROT13"} }, "--tls-cipher-suites: Cipher suite ROT13"},
+		{"curve", func(o *Options) { o.SecureServing.CurvePreferences = []int32{-1} }, "--tls-curve-preferences: "},
+		{"empty header", func(o *Options) { o.Authentication.RequestHeader.UsernameHeaders = []string{" "} }, "requestheader-username-headers"},
+		{"no tries of a TokenReview", func(o *Options) { o.Authentication.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
+		{"no tries of a SubjectAccessReview", func(o *Options) { o.Authorization.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
+
+		{"body size", func(o *Options) { o.Intake.MaxBodyBytes = 0 }, "--max-request-body-bytes must be at least 1, got 0"},
+		{"client names", func(o *Options) { o.Intake.MaxNames = 0 }, "--max-client-names must be at least 1, got 0"},
+		{"requests in flight", func(o *Options) { o.MaxRequestsInFlight = 0 }, "--max-requests-inflight must be at least 1, got 0"},
+
+		{"queue", func(o *Options) { o.Pipeline.QueueCapacity = 0 }, "--queue-capacity must be at least 1, got 0"},
+		{"zero rate", func(o *Options) { o.Pipeline.Sink.QPS = 0 }, `--kube-api-qps must be greater than 0, or "unlimited", got 0`},
+		{"negative rate", func(o *Options) { o.Pipeline.Sink.QPS = -1 }, `--kube-api-qps must be greater than 0, or "unlimited", got -1`},
+		{"no rate", func(o *Options) { o.Pipeline.Sink.QPS = math.NaN() }, `--kube-api-qps must be greater than 0, or "unlimited", got NaN`},
+		{"burst", func(o *Options) { o.Pipeline.Sink.Burst = 0 }, "--kube-api-burst must be at least 1, got 0"},
+		{"concurrency", func(o *Options) { o.Pipeline.Sink.Concurrency = 0 }, "--max-concurrent-writes must be at least 1, got 0"},
+		{"write timeout", func(o *Options) { o.Pipeline.Sink.RequestTimeout = 0 }, "--write-timeout must be greater than 0, got 0s"},
+		{"base delay", func(o *Options) { o.Pipeline.Sink.RetryBaseDelay = 0 }, "--retry-base-delay must be greater than 0, got 0s"},
+		{"delays crossed", func(o *Options) {
+			o.Pipeline.Sink.RetryBaseDelay, o.Pipeline.Sink.RetryMaxDelay = time.Second, time.Millisecond
+		}, "--retry-max-delay must not be less than --retry-base-delay (1s), got 1ms"},
+		{"retry period", func(o *Options) { o.Pipeline.Sink.RetryFor = 0 }, "--retry-for must be greater than 0, got 0s"},
+		{"pending series", func(o *Options) { o.Pipeline.Sink.MaxPendingSeries = 0 }, "--max-pending-series must be at least 1, got 0"},
+		{"idle series", func(o *Options) { o.Pipeline.Sink.MaxIdleSeries = 0 }, "--max-idle-series must be at least 1, got 0"},
+
+		{"log format", func(o *Options) { o.Logs.Format = "xml" }, `--logging-format: Invalid value: "xml": Unsupported log format`},
+		{"log flushing", func(o *Options) { o.Logs.FlushFrequency.Duration.Duration = 0 }, "--log-flush-frequency: "},
+		{"verbosity", func(o *Options) { o.Logs.Verbosity = math.MaxUint32 }, "-v: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := NewOptions()
+			test.spoil(o)
+			err := o.Validate()
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %q, want it to say %q", err, test.want)
+			}
+			// Whatever the others say would hide what is wrong.
+			if strings.Contains(err.Error(), ";") && !strings.Contains(test.want, ";") {
+				t.Errorf("one wrong option makes more than one complaint: %q", err)
+			}
+		})
+	}
+}
+
+func TestAllComplaintsStandInOneLine(t *testing.T) {
+	o := NewOptions()
+	o.LeaderElect = true
+	o.SecureServing.BindPort = -1
+	o.SecureServing.BindAddress = net.IPv6loopback
+	o.SecureServing.MinTLSVersion = "a\nb"
+	err := o.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"--leader-elect", "--secure-port", "--tls-min-version"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want it to name %s", err, want)
+		}
+	}
+	if strings.ContainsAny(err.Error(), "\r\n") {
+		t.Errorf("more than one line: %q", err)
+	}
+}

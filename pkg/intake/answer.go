@@ -1,0 +1,83 @@
+package intake
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// retryAfterSeconds is what every answer suggests that can be had a moment later.
+const retryAfterSeconds = 1
+
+// refusal is the answer to a report that was not written.
+func refusal(r *report) error {
+	s := r.settlement
+	if s.Outcome != occurrence.Dropped {
+		return unavailable(fmt.Sprintf("the event's write was given up (%s): %s", s.Outcome, because(s.Err)))
+	}
+	switch s.Reason {
+	case occurrence.QueueFull, occurrence.PendingFull:
+		return apierrors.NewTooManyRequests(fmt.Sprintf("too many events are pending (%s)", s.Reason), retryAfterSeconds)
+	case occurrence.Shutdown, occurrence.NoSink, occurrence.RetriesExhausted:
+		return unavailable(fmt.Sprintf("the event was not written (%s): %s", s.Reason, because(s.Err)))
+	}
+	var answered apierrors.APIStatus
+	if !errors.As(s.Err, &answered) {
+		return apierrors.NewInternalError(fmt.Errorf("the event was not written (%s): %s", s.Reason, because(s.Err)))
+	}
+	status := answered.Status()
+	if status.Code == http.StatusUnauthorized {
+		// It was this server that was not known, not the client.
+		return unavailable("the event was not written: the apiserver does not accept this server's credentials")
+	}
+	return &apierrors.StatusError{ErrStatus: underName(status, r.key.name)}
+}
+
+// gone tells whether the stored Event was no longer there for a report that
+// would only have changed it. The client is told 404 and posts it anew.
+func gone(s occurrence.Settlement) bool {
+	var answered apierrors.APIStatus
+	if s.Outcome != occurrence.Dropped || !errors.As(s.Err, &answered) {
+		return false
+	}
+	status := answered.Status()
+	return status.Code == http.StatusNotFound && isEvent(status.Details)
+}
+
+func isEvent(d *metav1.StatusDetails) bool {
+	return d != nil && d.Name != "" && strings.HasPrefix(strings.ToLower(d.Kind), "event")
+}
+
+// underName puts the name that a client posted in place of the one that the
+// Event is stored under, which is none of the client's business.
+func underName(status metav1.Status, name string) metav1.Status {
+	status = *status.DeepCopy()
+	d := status.Details
+	if !isEvent(d) {
+		return status // for instance about the namespace
+	}
+	status.Message = strings.ReplaceAll(status.Message, strconv.Quote(d.Name), strconv.Quote(name))
+	d.Name = name
+	return status
+}
+
+func because(err error) string {
+	if err == nil {
+		return "try again"
+	}
+	return err.Error()
+}
+
+// unavailable is 503 with Retry-After.
+func unavailable(message string) *apierrors.StatusError {
+	err := apierrors.NewServiceUnavailable(message)
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	return err
+}

@@ -1,0 +1,112 @@
+package intake
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/klog/v2"
+)
+
+// withAuthentication passes on who the caller is. Who is not known is answered
+// 401, but 503 if the apiserver could not be asked: a client gives up on the
+// first, and comes back after the second.
+func withAuthentication(next http.Handler, authn authenticator.Request) http.Handler {
+	unauthorized := filters.Unauthorized(codecs)
+	failed := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if a, ok := req.Context().Value(attemptKey{}).(*attempt); ok && a.undecided {
+			refuse(w, req, unavailable("the apiserver cannot be asked who the caller is"))
+			return
+		}
+		unauthorized.ServeHTTP(w, req)
+	})
+	filter := filters.WithAuthentication(next, attempting{authn}, failed, nil, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		filter.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), attemptKey{}, new(attempt))))
+	})
+}
+
+// attempt is what became of identifying a request's caller.
+type attempt struct{ undecided bool }
+
+type attemptKey struct{}
+
+// attempting keeps errors from the filter, which would log each of them, and
+// tells the attempt of a request whether they leave the question open.
+type attempting struct{ authenticator.Request }
+
+func (a attempting) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := a.Request.AuthenticateRequest(req)
+	if err == nil {
+		return response, ok, nil
+	}
+	open := undecided(err)
+	if attempt, found := req.Context().Value(attemptKey{}).(*attempt); found {
+		attempt.undecided = open
+	}
+	klog.FromContext(req.Context()).V(4).Info("Did not authenticate the request", "undecided", open, "reason", err)
+	return nil, false, nil
+}
+
+// undecided tells an error that leaves open who the caller is from one that
+// says it is nobody. Authenticators do not make the difference by type: what a
+// TokenReview says of a token comes as a plain text, and so does a token that
+// it says nothing of (authentication/request/bearertoken); a certificate that
+// does not verify comes as an error of crypto/x509. A request to the apiserver
+// that fails comes as an error of a richer type, but for a few texts.
+func undecided(err error) bool {
+	if aggregate, ok := err.(utilerrors.Aggregate); ok {
+		for _, part := range aggregate.Errors() {
+			if undecided(part) {
+				return true
+			}
+		}
+		return false
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		return true
+	}
+	if reflect.TypeOf(err) == plainText {
+		for _, text := range undecidedTexts {
+			if strings.HasPrefix(err.Error(), text) {
+				return true
+			}
+		}
+		return false
+	}
+	return !badCredentials(err)
+}
+
+var plainText = reflect.TypeOf(errors.New(""))
+
+// undecidedTexts begin the plain-text errors of a failed TokenReview.
+var undecidedTexts = []string{
+	"authentication failed unexpectedly", // apiserver: token/cache, after a panic
+	"webhook call failed: ",              // apiserver: util/webhook, out of time
+	"0-length response with status code", // client-go: rest, no body
+	"serializer for ",                    // client-go: rest, a body in another format
+	"couldn't get version/kind",          // apimachinery: a body that is no object
+}
+
+// badCredentials tells whether an error is about what the caller presented.
+func badCredentials(err error) bool {
+	var (
+		invalid   x509.CertificateInvalidError
+		authority x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+		critical  x509.UnhandledCriticalExtension
+		weak      x509.InsecureAlgorithmError
+		encoding  base64.CorruptInputError
+	)
+	return errors.As(err, &invalid) || errors.As(err, &authority) || errors.As(err, &hostname) ||
+		errors.As(err, &critical) || errors.As(err, &weak) || errors.As(err, &encoding)
+}

@@ -1,0 +1,67 @@
+package intake
+
+import (
+	"context"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
+)
+
+// withAuthorization passes on what the caller may do. What it may not is
+// answered 403, but 503 if the apiserver could not be asked.
+func withAuthorization(next http.Handler, authz authorizer.Authorizer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		attributes, err := filters.GetAuthorizerAttributes(req.Context())
+		if err == nil {
+			err = authorize(req.Context(), authz, attributes)
+		} else {
+			err = apierrors.NewInternalError(err)
+		}
+		if err != nil {
+			responsewriters.RespondWithError(w, req, err, codecs)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// mayCreate returns a check for updates that find nothing to update: these are
+// also what one needs the right to create for.
+func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace, name string) error {
+	return func(ctx context.Context, namespace, name string) error {
+		attributes, err := filters.GetAuthorizerAttributes(ctx)
+		if err != nil {
+			return err
+		}
+		return authorize(ctx, authz, authorizer.AttributesRecord{
+			User:            attributes.GetUser(),
+			ResourceRequest: true,
+			Path:            attributes.GetPath(),
+			Verb:            "create",
+			APIGroup:        attributes.GetAPIGroup(),
+			APIVersion:      attributes.GetAPIVersion(),
+			Resource:        attributes.GetResource(),
+			Namespace:       namespace,
+			Name:            name,
+		})
+	}
+}
+
+// authorize returns nil or the Status to answer with. A decision counts even
+// if it comes with an error: a rule that could not be read need not matter.
+func authorize(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
+	decision, reason, err := authz.Authorize(ctx, attributes)
+	switch {
+	case decision == authorizer.DecisionAllow:
+		return nil
+	case err != nil && decision != authorizer.DecisionDeny:
+		klog.FromContext(ctx).V(4).Info("Did not authorize the request", "reason", err)
+		return unavailable("the apiserver cannot be asked what the caller may do")
+	default:
+		return responsewriters.ForbiddenStatusError(attributes, reason)
+	}
+}

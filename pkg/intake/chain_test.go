@@ -1,0 +1,260 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+func TestDecisionsOfTheAuthorizer(t *testing.T) {
+	broken := errors.New("no connection to the apiserver")
+	for name, test := range map[string]struct {
+		decision authorizer.Decision
+		reason   string
+		err      error
+		code     int
+		status   metav1.StatusReason
+		message  string
+	}{
+		"allowed":             {decision: authorizer.DecisionAllow, code: 201},
+		"allowed in spite of": {decision: authorizer.DecisionAllow, err: broken, code: 201},
+		"no opinion": {decision: authorizer.DecisionNoOpinion, code: 403, status: metav1.StatusReasonForbidden,
+			message: `events is forbidden: User "tester" cannot create resource "events" in API group "" in the namespace "ns"`},
+		"denied": {decision: authorizer.DecisionDeny, reason: "not on Sundays", code: 403, status: metav1.StatusReasonForbidden,
+			message: `events is forbidden: User "tester" cannot create resource "events" in API group "" in the namespace "ns": not on Sundays`},
+		"denied in spite of": {decision: authorizer.DecisionDeny, err: broken, code: 403, status: metav1.StatusReasonForbidden},
+		"undecided":          {decision: authorizer.DecisionNoOpinion, err: broken, code: 503, status: metav1.StatusReasonServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, written(), authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+				return test.decision, test.reason, test.err
+			}))
+			a := s.post(t, classic("a", 1))
+			a.want(t, test.code, test.status)
+			if test.message != "" && a.status(t).Message != test.message {
+				t.Errorf("message %q, want %q", a.status(t).Message, test.message)
+			}
+			if got := a.header.Get("Retry-After"); (got == "1") != (test.code == 503) {
+				t.Errorf("Retry-After %q", got)
+			}
+		})
+	}
+}
+
+func TestWhatIsAuthorized(t *testing.T) {
+	var got []authorizer.AttributesRecord
+	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		got = append(got, authorizer.AttributesRecord{Verb: a.GetVerb(), APIGroup: a.GetAPIGroup(), Resource: a.GetResource(),
+			Namespace: a.GetNamespace(), Name: a.GetName(), Path: a.GetPath()})
+		if a.GetVerb() == "create" && a.GetName() == "b" {
+			return authorizer.DecisionNoOpinion, "", errors.New("no connection")
+		}
+		if a.GetVerb() == "create" && a.GetName() == "c" {
+			return authorizer.DecisionDeny, "", nil
+		}
+		return authorizer.DecisionAllow, "", nil
+	}))
+	s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).want(t, 201, "")
+	s.do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
+	s.do(t, http.MethodPut, coreEvents+"/c", classic("c", 1)).want(t, 403, metav1.StatusReasonForbidden)
+	s.do(t, http.MethodPut, coreEvents+"/c?dryRun=All", classic("c", 1)).want(t, 403, metav1.StatusReasonForbidden)
+	s.do(t, http.MethodPatch, newEvents+"/a", `{}`).want(t, 200, "")
+	want := []string{"update a", "create a", "update b", "create b", "update c", "create c", "update c", "create c", "patch a"}
+	if len(got) != len(want) {
+		t.Fatalf("asked %d times: %+v", len(got), got)
+	}
+	for i, a := range got {
+		if a.Verb+" "+a.Name != want[i] || a.Namespace != "ns" || a.Resource != "events" || (a.APIGroup == "events.k8s.io") != (a.Verb == "patch") {
+			t.Errorf("asked for %+v, want %s", a, want[i])
+		}
+	}
+	if got := len(s.pipeline.occurrences()); got != 1 {
+		t.Errorf("recorded %d times", got)
+	}
+}
+
+func TestWhatIsNotServed(t *testing.T) {
+	s := serve(t, written())
+	s.post(t, classic("a", 1)).want(t, 201, "")
+	for _, test := range []struct {
+		method, path string
+		code         int
+		allow        string
+	}{
+		{http.MethodGet, coreEvents, 405, "POST"},
+		{http.MethodGet, coreEvents + "?watch=1", 405, "POST"},
+		{http.MethodDelete, coreEvents, 405, "POST"},
+		{http.MethodPut, coreEvents, 405, "POST"},
+		{http.MethodGet, coreEvents + "/a", 405, "PATCH, PUT"},
+		{http.MethodDelete, coreEvents + "/a", 405, "PATCH, PUT"},
+		{http.MethodPost, coreEvents + "/a", 405, "PATCH, PUT"},
+		{http.MethodOptions, coreEvents + "/a", 405, "PATCH, PUT"},
+		{http.MethodPost, "/api/v1/events", 405, ""},
+		{http.MethodGet, "/apis/events.k8s.io/v1/events", 405, ""},
+		{http.MethodPatch, "/api/v1/events/a", 405, ""},
+		{http.MethodPost, "/api/v1/watch/namespaces/ns/events", 405, "POST"}, // authorized as watch, so it must not create
+		{http.MethodPatch, coreEvents + "/a/status", 404, ""},
+		{http.MethodPost, "/api/v1/namespaces/ns/pods", 404, ""},
+		{http.MethodPost, "/api/v2/namespaces/ns/events", 404, ""},
+		{http.MethodPost, "/apis/events.k8s.io/v1beta1/namespaces/ns/events", 404, ""},
+		{http.MethodPost, "/apis/other.k8s.io/v1/namespaces/ns/events", 404, ""},
+		{http.MethodGet, "/", 404, ""},
+		{http.MethodGet, "/nonsense", 404, ""},
+		{http.MethodGet, "/metrics", 404, ""}, // none was given
+		{http.MethodPost, "/api", 405, "GET"},
+		{http.MethodPost, "/version", 405, "GET"},
+	} {
+		a := s.do(t, test.method, test.path, nil)
+		reason := metav1.StatusReasonNotFound
+		if test.code == 405 {
+			reason = metav1.StatusReasonMethodNotAllowed
+		}
+		if got := a.header.Get("Allow"); a.code != test.code || got != test.allow || a.status(t).Reason != reason {
+			t.Errorf("%s %s: %d, Allow %q, want %d and %q: %s", test.method, test.path, a.code, got, test.code, test.allow, a.body)
+		}
+	}
+	if got := len(s.pipeline.occurrences()); got != 1 {
+		t.Errorf("recorded %d times", got)
+	}
+}
+
+func TestRequestsInFlightAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		s := serve(t, kept(), func(_ *intake.Options, o *intake.ServerOptions) {
+			o.MaxInFlight = 2
+			o.Livez = []healthz.HealthChecker{healthz.PingHealthz}
+			authn := o.Authenticator
+			o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+				asked++
+				return authn.AuthenticateRequest(req)
+			})
+		})
+		first := background(func() answer { return s.post(t, classic("a", 1)) })
+		o := <-s.pipeline.recorded
+		second := background(func() answer { return s.post(t, classic("a", 1)) })
+		synctest.Wait()
+		a := s.post(t, classic("b", 1))
+		if a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") != "1" {
+			t.Errorf("answered %d, Retry-After %q", a.code, a.header.Get("Retry-After"))
+		}
+		if asked != 2 {
+			t.Errorf("the authenticator was asked %d times", asked)
+		}
+		for _, path := range []string{"/healthz", "/livez", "/readyz", "/api"} {
+			if a := s.do(t, http.MethodGet, path, nil); a.code != 200 {
+				t.Errorf("%s: %d", path, a.code)
+			}
+		}
+		o.Settled(stored(occurrence.Created, 1))
+		(<-first).want(t, 201, "")
+		(<-second).want(t, 201, "")
+		s.patch(t, "a", `{}`).want(t, 200, "")
+	})
+}
+
+func TestProbesNeedNobody(t *testing.T) {
+	ready := errors.New("not ready")
+	s := serve(t, written(), func(_ *intake.Options, o *intake.ServerOptions) {
+		o.Authenticator = authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			return nil, false, context.DeadlineExceeded
+		})
+		o.Authorizer = decision(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionNoOpinion, "", context.DeadlineExceeded
+		})
+		o.Livez = []healthz.HealthChecker{healthz.NamedCheck("alive", func(*http.Request) error { return nil })}
+		o.Readyz = []healthz.HealthChecker{healthz.NamedCheck("sink", func(*http.Request) error { return ready })}
+		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("metrics were given") })
+	})
+	for path, code := range map[string]int{
+		"/healthz": 200, "/livez": 200, "/livez/alive": 200, "/healthz/alive": 200, "/readyz": 500, "/readyz/sink": 500,
+		"/livezz": 503, "/metrics": 503, "/version": 503, "/api": 503,
+	} {
+		if a := s.do(t, http.MethodGet, path, nil, "Authorization", "Bearer nonsense"); a.code != code {
+			t.Errorf("%s: %d, want %d: %s", path, a.code, code, a.body)
+		}
+	}
+	ready = nil
+	if a := s.do(t, http.MethodGet, "/readyz?verbose", nil); a.code != 200 || !strings.Contains(string(a.body), "[+]sink ok") {
+		t.Errorf("%d: %s", a.code, a.body)
+	}
+}
+
+func TestMetricsAreAuthorizedAsAPath(t *testing.T) {
+	var asked authorizer.Attributes
+	s := serve(t, written(), func(_ *intake.Options, o *intake.ServerOptions) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	}, authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		asked = a
+		return authorizer.DecisionAllow, "", nil
+	}))
+	if a := s.do(t, http.MethodGet, "/metrics", nil); a.code != 200 {
+		t.Fatalf("%d: %s", a.code, a.body)
+	}
+	if asked == nil || asked.IsResourceRequest() || asked.GetPath() != "/metrics" || asked.GetVerb() != "get" {
+		t.Errorf("asked for %+v", asked)
+	}
+}
+
+func TestPanicIsAnswered(t *testing.T) {
+	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetVerb() == "patch" {
+			panic("authorizing")
+		}
+		return authorizer.DecisionAllow, "", nil
+	}))
+	s.patch(t, "a", `{}`).want(t, 500, metav1.StatusReasonInternalError)
+	s.post(t, classic("a", 1)).want(t, 201, "")
+}
+
+func TestAnswerThatCannotBeEndedIsAborted(t *testing.T) {
+	s := serve(t, written(), authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+		panic(http.ErrAbortHandler)
+	}))
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("net/http is told %v", p)
+		}
+	}()
+	a := s.post(t, classic("a", 1))
+	t.Errorf("answered %d", a.code)
+}
+
+func TestServerOptionsAreChecked(t *testing.T) {
+	valid := intake.ServerOptions{
+		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil }),
+		Authorizer:    decision(nil),
+	}
+	options := intake.DefaultOptions()
+	options.Record = func(*occurrence.Occurrence) {}
+	var err error
+	if valid.Intake, err = intake.New(options); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := intake.NewHandler(valid); err != nil {
+		t.Fatal(err)
+	}
+	for want, spoil := range map[string]func(*intake.ServerOptions){
+		"intake is required":        func(o *intake.ServerOptions) { o.Intake = nil },
+		"authenticator is required": func(o *intake.ServerOptions) { o.Authenticator = nil },
+		"authorizer is required":    func(o *intake.ServerOptions) { o.Authorizer = nil },
+		"in flight":                 func(o *intake.ServerOptions) { o.MaxInFlight = -1 },
+	} {
+		o := valid
+		spoil(&o)
+		if _, err := intake.NewHandler(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
+		}
+	}
+}

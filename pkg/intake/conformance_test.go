@@ -1,0 +1,325 @@
+package intake_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// TestInputsAreAnsweredAsByTheAPIServer sends every input to a kube-apiserver
+// and to an intake in front of it, with a whole pipeline in between.
+func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
+	cluster, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	namespace := cluster.Namespace(t)
+	terminate(t, cluster.Config(), namespace+"-ends")
+	tokens := callers(t, cluster, namespace)
+	apiServer := target{url: strings.TrimSuffix(cluster.Config().Host, "/"), client: anonymousClient(t, cluster.Config())}
+	eventd := inFrontOf(t, cluster.Config())
+
+	names := 0
+	for _, input := range inputs() {
+		t.Run(input.name, func(t *testing.T) {
+			names++
+			name := fmt.Sprintf("input-%d", names)
+			// A name for each server, since one could see what the other wrote.
+			got := eventd.answer(t, input, tokens, namespace, name+"-eventd")
+			want := apiServer.answer(t, input, tokens, namespace, name+"-apisrv")
+			compare(t, input, got, want)
+		})
+	}
+}
+
+// outcome is what is compared of an answer.
+type outcome struct {
+	Code     int
+	Reason   metav1.StatusReason
+	Message  string
+	Details  metav1.StatusDetails
+	Warnings []string
+	Event    map[string]any // without what a server sets
+	Text     string         // of what is neither a Status nor an Event
+}
+
+func compare(t *testing.T, input input, got, want outcome) {
+	t.Helper()
+	if want.Code != input.code || want.Reason != input.reason {
+		t.Errorf("the apiserver answers %d %q, not %d %q as the table says: %+v", want.Code, want.Reason, input.code, input.reason, want)
+	}
+	if input.differs != "" {
+		if got.Code != input.otherCode || got.Reason != input.otherReason {
+			t.Errorf("eventd answers %d %q, not %d %q as the table says: %+v", got.Code, got.Reason, input.otherCode, input.otherReason, got)
+		}
+		return
+	}
+	if input.words != "" {
+		for _, o := range []*outcome{&got, &want} {
+			o.Message, o.Details.Name, o.Warnings = "", "", nil
+			for i := range o.Details.Causes {
+				o.Details.Causes[i].Message = ""
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answers differ (-apiserver +eventd):\n%s", diff)
+	}
+}
+
+// target is a server that inputs are sent to.
+type target struct {
+	url    string
+	client *http.Client
+}
+
+// answer sends an input, after what must come before it.
+func (s target) answer(t *testing.T, i input, tokens map[caller]string, namespace, name string) outcome {
+	t.Helper()
+	fill := strings.NewReplacer("NS", namespace, "TERMINATING", namespace+"-ends", "NAME", name)
+	for _, before := range i.before {
+		before.as = writer
+		if a := s.send(t, before, tokens, fill); a.code >= 300 {
+			t.Fatalf("%s: what comes before is answered %d: %s", s.url, a.code, a.body)
+		}
+	}
+	a := s.send(t, i, tokens, fill)
+	// The two servers are told different names.
+	same := strings.NewReplacer("-eventd", "", "-apisrv", "")
+	o := outcome{Code: a.code, Warnings: a.header.Values("Warning")}
+	if a.code < 300 {
+		o.Event = clientsPart(t, same.Replace(string(a.body)))
+		return o
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(a.body, &status); err != nil || status.Kind != "Status" {
+		o.Text = string(a.body)
+		return o
+	}
+	o.Reason, o.Message = status.Reason, same.Replace(status.Message)
+	if status.Details != nil {
+		o.Details = *status.Details
+		o.Details.Name = same.Replace(o.Details.Name)
+		for i := range o.Details.Causes {
+			o.Details.Causes[i].Message = same.Replace(o.Details.Causes[i].Message)
+		}
+	}
+	return o
+}
+
+// clientsPart is what an Event has from its client. Other kinds, which clients
+// can ask for instead, differ in their columns.
+func clientsPart(t *testing.T, body string) map[string]any {
+	t.Helper()
+	var event map[string]any
+	if err := json.Unmarshal([]byte(body), &event); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	metadata, _ := event["metadata"].(map[string]any)
+	if event["kind"] != "Event" {
+		return map[string]any{"kind": event["kind"], "apiVersion": event["apiVersion"]}
+	}
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
+		delete(metadata, field)
+	}
+	if metadata["generateName"] != nil {
+		delete(metadata, "name")
+	}
+	return event
+}
+
+func (s target) send(t *testing.T, i input, tokens map[caller]string, fill *strings.Replacer) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), i.method, s.url+fill.Replace(i.path), strings.NewReader(fill.Replace(i.body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", jsonType)
+	for key, value := range i.header {
+		req.Header.Set(key, value)
+		if value == "" {
+			req.Header.Del(key)
+		}
+	}
+	if token := tokens[i.as]; token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return send(t, s.client, req)
+}
+
+func send(t testing.TB, client *http.Client, req *http.Request) answer {
+	t.Helper()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, data}
+}
+
+// terminate makes a namespace whose deletion does not end.
+func terminate(t *testing.T, config *rest.Config, name string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces := client.CoreV1().Namespaces()
+	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing in this control plane empties it and lets it go.
+	if err := namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// callers gives each kind of caller a token, and its rights.
+func callers(t *testing.T, cluster *testenv.ControlPlane, namespace string) map[caller]string {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := map[caller]string{forger: "forged"}
+	for who, as := range map[caller]struct {
+		name  string
+		verbs []string
+	}{
+		writer:   {"writer", []string{"create", "patch", "update"}},
+		creator:  {"creator", []string{"create"}},
+		updater:  {"updater", []string{"patch", "update"}},
+		stranger: {"stranger", nil},
+	} {
+		tokens[who] = cluster.ServiceAccount(t, namespace, as.name).BearerToken
+		if as.verbs == nil {
+			continue
+		}
+		// In all namespaces, so that one that is not there is not forbidden.
+		name := namespace + "-" + as.name
+		_, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: as.verbs}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: as.name}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tokens
+}
+
+func anonymousClient(t *testing.T, config *rest.Config) *http.Client {
+	t.Helper()
+	client, err := rest.HTTPClientFor(rest.AnonymousClientConfig(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// inFrontOf starts an intake with a pipeline that writes to an apiserver, which
+// is also asked who callers are and what they may do.
+func inFrontOf(t *testing.T, config *rest.Config) target {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := pipeline.New(t.Context(), pipeline.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.StartSink(sink.NewClient(client.CoreV1(), client.EventsV1())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+		defer cancel()
+		if err := p.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+
+	options := intake.DefaultOptions()
+	options.Record = p.Record
+	i, err := intake.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := intake.NewHandler(delegating(t, i, client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return target{url: server.URL, client: server.Client()}
+}
+
+// delegating asks an apiserver who a caller is and what it may do, as the
+// daemon does.
+func delegating(t *testing.T, i *intake.Intake, client kubernetes.Interface) intake.ServerOptions {
+	t.Helper()
+	backoff := &wait.Backoff{Duration: time.Millisecond, Factor: 1.5, Steps: 2}
+	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous:                &apiserverapi.AnonymousAuthConfig{Enabled: true},
+		TokenAccessReviewClient:  client.AuthenticationV1(),
+		TokenAccessReviewTimeout: 10 * time.Second,
+		WebhookRetryBackoff:      backoff,
+		CacheTTL:                 10 * time.Second,
+	}.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             10 * time.Second,
+		DenyCacheTTL:              10 * time.Second,
+		WebhookRetryBackoff:       backoff,
+	}.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intake.ServerOptions{Intake: i, Authenticator: authn, Authorizer: authz}
+}

@@ -1,0 +1,55 @@
+package intake
+
+import (
+	"net/http"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/component-base/version"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// newDiscovery returns the documents by path in which a client finds the two
+// resources and what it may do with them. Aggregated discovery is not served:
+// clients that ask for it list the plain documents as what they accept too.
+func newDiscovery() map[string]http.Handler {
+	addresses := discovery.DefaultAddresses{}
+	group := metav1.APIGroup{
+		Name:             eventsv1.GroupName,
+		Versions:         []metav1.GroupVersionForDiscovery{groupVersion(occurrence.EventsV1)},
+		PreferredVersion: groupVersion(occurrence.EventsV1),
+	}
+	groups := discovery.NewRootAPIsHandler(addresses, codecs)
+	groups.AddGroup(group)
+	return map[string]http.Handler{
+		"/api":                   discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api"),
+		"/api/v1":                resources(occurrence.CoreV1),
+		"/apis":                  groups,
+		"/apis/events.k8s.io":    discovery.NewAPIGroupHandler(codecs, group),
+		"/apis/events.k8s.io/v1": resources(occurrence.EventsV1),
+		"/version": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			responsewriters.WriteRawJSON(http.StatusOK, version.Get(), w)
+		}),
+	}
+}
+
+func groupVersion(api occurrence.API) metav1.GroupVersionForDiscovery {
+	gv := api.GroupVersion()
+	return metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+}
+
+func resources(api occurrence.API) http.Handler {
+	return discovery.NewAPIVersionHandler(codecs, api.GroupVersion(), discovery.APIResourceListerFunc(func() []metav1.APIResource {
+		return []metav1.APIResource{{
+			Name:         resourceName,
+			SingularName: "event",
+			Namespaced:   true,
+			Kind:         "Event",
+			Verbs:        metav1.Verbs{"create", "patch", "update"},
+			ShortNames:   []string{"ev"},
+		}}
+	}))
+}

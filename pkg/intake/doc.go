@@ -1,0 +1,61 @@
+// Package intake is an HTTP source of occurrences that speaks the Kubernetes
+// Events API: a client, for instance an unmodified client-go recorder, needs
+// only another server address to feed a pipeline instead of the apiserver.
+//
+// It serves create, update and patch of events in core/v1 and in
+// events.k8s.io/v1, and the discovery documents that clients need for that.
+// Decoding, negotiation, patching and the metadata rules are the apiserver's
+// own code (k8s.io/apiserver); what is a valid Event is in validation.go.
+//
+// # What a client is told
+//
+// A client is always answered under the name that it posted, with the count
+// that it reported itself, whatever Event its report was merged into: clients
+// build their next patch from the last answer. What was answered last for a
+// name is its view. Views are kept in a bounded table; a forgotten one costs
+// the client a 404 on its next patch, after which it posts again, and nothing
+// is counted twice since the name's total goes with every report.
+//
+// A view is changed by one request at a time. 200 and 201 are given once the
+// write that holds the occurrence is committed. A POST that repeats one still
+// under way joins it and gets its answer; after that it is told 409, as by the
+// apiserver. When a client goes away, its occurrence does not: the view is
+// remembered when it settles.
+//
+// An occurrence that was not written is answered by what became of it:
+//
+//	queue or pending set full       429 with Retry-After
+//	shutting down, no sink          503 with Retry-After
+//	uncertain, retries exhausted    503 with Retry-After: the report can be
+//	                                repeated, it is counted once
+//	refused by the apiserver        the apiserver's own Status, under the name
+//	                                that the client posted
+//
+// # Differences from kube-apiserver
+//
+// For every other body the status code, the Status reason and the causes are
+// those of a kube-apiserver of the same minor release. These are not:
+//
+//   - get, list, watch and delete are answered 405.
+//   - Server-side apply is answered 415, and managedFields are never set.
+//   - Bodies are limited to 1 MiB by default, not 3 MiB.
+//   - Annotations below "eventd.io/" are removed from what clients send.
+//   - A dry run does not tell whether the namespace exists, or what admission
+//     would do: it does not reach the apiserver.
+//   - A kind that is no Event is not known here, so the message that refuses
+//     it has other words.
+//   - A name is known here only while its view is kept, and longer than the
+//     Event if that expires first.
+//   - resourceVersion and uid are those of the stored Event, which may stand
+//     for several names; a precondition is checked against the view.
+//   - When the apiserver cannot be asked who a caller is or what it may do,
+//     the answer is 503 with Retry-After, not 401 or 500.
+//   - A panic is answered with a Status, on a connection that stays open.
+//
+// # Limits and ownership
+//
+// The package starts no goroutines and needs no stop. Requests are bounded by
+// ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, views by
+// Options.MaxNames and Options.MaxViewBytes. What is under way in the pipeline
+// is bounded there. All exported types are safe for use by many goroutines.
+package intake

@@ -1,0 +1,118 @@
+package intake_test
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// TestInputsAreAnsweredAsListed does without a control plane what
+// TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes.
+func TestInputsAreAnsweredAsListed(t *testing.T) {
+	p := written()
+	p.settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
+		if o.Event.Namespace == "no-such-namespace" {
+			err := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, o.Event.Namespace)
+			return occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.NamespaceNotFound, Err: err}, true
+		}
+		if o.Event.Namespace == "terminating" {
+			err := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "derived", errors.New("terminating"))
+			return occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.NamespaceTerminating, Err: err}, true
+		}
+		return stored(occurrence.Created, len(p.got)+100), true
+	}
+	tokens := map[caller]string{writer: "create,update,patch", creator: "create", updater: "update,patch", stranger: "none", forger: "forged"}
+	s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
+		o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+			token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+			if token == tokens[forger] {
+				return nil, false, errors.New("invalid bearer token")
+			}
+			return &authenticator.Response{User: &user.DefaultInfo{Name: token}}, true, nil
+		})
+	}, authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if strings.Contains(a.GetUser().GetName(), a.GetVerb()) && a.GetResource() == "events" && a.GetSubresource() == "" {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	}))
+
+	for n, in := range inputs() {
+		t.Run(in.name, func(t *testing.T) {
+			fill := strings.NewReplacer("NS", "ns", "TERMINATING", "terminating", "NAME", "input-"+strconv.Itoa(n))
+			ask := func(i input) answer {
+				req := newRequest(t.Context(), t, i.method, fill.Replace(i.path), fill.Replace(i.body))
+				for key, value := range i.header {
+					req.Header.Set(key, value)
+					if value == "" {
+						req.Header.Del(key)
+					}
+				}
+				req.Header.Set("Authorization", "Bearer "+tokens[i.as])
+				return s.send(req)
+			}
+			for _, before := range in.before {
+				before.as = writer
+				if a := ask(before); a.code >= 300 {
+					t.Fatalf("what comes before is answered %d: %s", a.code, a.body)
+				}
+			}
+			a := ask(in)
+			code, reason := in.code, in.reason
+			if in.differs != "" {
+				code, reason = in.otherCode, in.otherReason
+			}
+			if a.code != code {
+				t.Fatalf("answered %d, want %d: %s", a.code, code, a.body)
+			}
+			if a.code >= 300 && a.status(t).Reason != reason {
+				t.Errorf("reason %q, want %q", a.status(t).Reason, reason)
+			}
+			if strings.Contains(string(a.body), "eventd.io/") && a.code < 300 {
+				t.Errorf("eventd's annotations are told: %s", a.body)
+			}
+		})
+	}
+}
+
+// FuzzRequests sends anything as a body to everything that reads one. No answer
+// but those that the apiserver would give too may be a server's error.
+func FuzzRequests(f *testing.F) {
+	seen := make(map[string]bool)
+	for _, input := range inputs() {
+		if len(input.body) < 2000 && !seen[input.body] {
+			seen[input.body] = true
+			f.Add(input.method, input.header["Content-Type"], []byte(input.body))
+		}
+	}
+	s := serve(f, written())
+	s.post(f, classic("known", 1)).want(f, 201, "")
+	f.Fuzz(func(t *testing.T, method, contentType string, body []byte) {
+		for _, path := range []string{coreEvents, newEvents, coreEvents + "/known", newEvents + "/known", coreEvents + "/unknown"} {
+			if method != http.MethodPost && method != http.MethodPut {
+				method = http.MethodPatch
+			}
+			req := newRequest(t.Context(), t, method, path, body)
+			req.Header.Set("Content-Type", contentType)
+			a := s.send(req)
+			if a.code >= 500 && !strings.Contains(string(a.body), "resourceVersion") && !strings.Contains(string(a.body), "strconv.ParseUint") {
+				t.Errorf("%s %s as %q: %d %s", method, path, contentType, a.code, a.body)
+			}
+			if a.code >= 400 && a.status(t).Status != metav1.StatusFailure {
+				t.Errorf("no Status: %s", a.body)
+			}
+		}
+	})
+}

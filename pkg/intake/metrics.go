@@ -1,0 +1,132 @@
+package intake
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+// newMetrics registers the intake's metrics; a nil registerer leaves them out.
+func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_intake_requests_total",
+			Help: "Requests about events by API, verb and HTTP status code, refused ones included.",
+		}, []string{"api", "verb", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "eventd_intake_request_duration_seconds",
+			Help:    "Time from a request to its answer, which waits for the write, by verb.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}, []string{"verb"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_intake_in_flight",
+			Help: "Requests about events that are not answered yet.",
+		}),
+	}
+	for verb, code := range map[string]int{"create": http.StatusCreated, "update": http.StatusOK, "patch": http.StatusOK} {
+		m.duration.WithLabelValues(verb)
+		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(code))
+		}
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.requests, m.duration, m.inFlight,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_intake_names",
+			Help: "Posted names whose view is kept.",
+		}, func() float64 { return float64(i.names.count()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_intake_names_capacity",
+			Help: "Posted names whose view can be kept.",
+		}, func() float64 { return float64(i.options.MaxNames) }),
+	} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// observe counts every request about events by its answer, whichever filter or
+// handler gives it.
+func (m *metrics) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, _ := request.RequestInfoFrom(req.Context())
+		if info == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		api, ok := apiOf(info)
+		if !ok {
+			next.ServeHTTP(w, req)
+			return
+		}
+		verb := verbLabel(info.Verb)
+		begun := time.Now()
+		answer := &answer{ResponseWriter: w}
+		m.inFlight.Inc()
+		defer func() {
+			m.inFlight.Dec()
+			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(answer.status())).Inc()
+			m.duration.WithLabelValues(verb).Observe(time.Since(begun).Seconds())
+		}()
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), req)
+	})
+}
+
+func apiLabel(api occurrence.API) string {
+	if api == occurrence.CoreV1 {
+		return "core/v1"
+	}
+	return api.GroupVersion().String()
+}
+
+// verbLabel keeps what clients make up out of the labels.
+func verbLabel(verb string) string {
+	switch verb {
+	case "create", "update", "patch", "get", "list", "watch", "delete", "deletecollection":
+		return verb
+	default:
+		return "other"
+	}
+}
+
+// answer notes the status code that passes through it.
+type answer struct {
+	http.ResponseWriter
+	code int
+}
+
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(code int) {
+	if a.code == 0 {
+		a.code = code
+	}
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// status is 0 for a request that was given no answer.
+func (a *answer) status() int { return a.code }
+
+func (a *answer) Write(b []byte) (int, error) {
+	if a.code == 0 {
+		a.code = http.StatusOK
+	}
+	return a.ResponseWriter.Write(b)
+}

@@ -1,0 +1,122 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// report is one occurrence on its way, from a request that has the turn at its
+// name. The turn ends when it settles.
+type report struct {
+	key        key
+	event      *corev1.Event // the view to be; never changed
+	occurrence *occurrence.Occurrence
+	origin     *corev1.Event // of the view to be
+
+	settled    atomic.Bool
+	done       chan struct{}
+	settlement occurrence.Settlement // after done
+	view       *view                 // after done, if it was counted
+}
+
+// newReport makes the occurrence by which a client raises its total at a name
+// from old, which is nil for a name without a view.
+func newReport(api occurrence.API, k key, event *corev1.Event, old *view) *report {
+	total := totalOf(event)
+	o := &occurrence.Occurrence{
+		Event:    reported(event),
+		API:      api,
+		Weight:   total,
+		Client:   k.name,
+		Total:    total,
+		Recorded: time.Now(),
+	}
+	r := &report{key: k, event: event, occurrence: o, origin: o.Event, done: make(chan struct{})}
+	if old == nil {
+		id := identity.Of(o.Event)
+		o.Digest = id.Digest()
+		return r
+	}
+	r.origin = old.origin
+	asBegun(o.Event, old.origin)
+	o.Digest = old.digest
+	o.Weight = max(0, total-old.total)
+	o.Total = max(total, old.total)
+	return r
+}
+
+// repeats tells whether another report of the same name says the same.
+func (r *report) repeats(other *report) bool {
+	return apiequality.Semantic.DeepEqual(r.occurrence.Event, other.occurrence.Event)
+}
+
+// send records a report, whose turn it takes over, and waits for its end.
+func (i *Intake) send(ctx context.Context, r *report) error {
+	r.occurrence.Settled = func(s occurrence.Settlement) { i.settle(r, s) }
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				// The name must not stay taken for good.
+				i.settle(r, occurrence.Settlement{
+					Outcome: occurrence.Dropped,
+					Err:     apierrors.NewInternalError(errors.New("recording panicked")),
+				})
+				panic(p)
+			}
+		}()
+		i.options.Record(r.occurrence)
+	}()
+	return r.wait(ctx)
+}
+
+// settle is called from the pipeline: it must not block.
+func (i *Intake) settle(r *report, s occurrence.Settlement) {
+	if r.settled.Swap(true) {
+		return
+	}
+	r.settlement = s
+	switch {
+	case s.Counted():
+		r.view = newView(r.event, r.origin, r.occurrence.Digest, r.occurrence.Total, s.Object)
+		i.names.release(r.key, r.view)
+	case gone(s):
+		i.names.forget(r.key)
+		fallthrough
+	default:
+		i.names.release(r.key, nil)
+	}
+	close(r.done)
+}
+
+// wait returns when the report has settled; its error is that of the context,
+// in which case the report goes on.
+func (r *report) wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return timeoutError(ctx.Err())
+	}
+}
+
+// result is what a client is told of a report that settled.
+func (r *report) result() (*corev1.Event, error) {
+	if r.view == nil {
+		return nil, refusal(r)
+	}
+	return r.view.event.DeepCopy(), nil
+}
+
+func timeoutError(err error) error {
+	return apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout - %s", err), 0)
+}

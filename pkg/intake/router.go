@@ -1,0 +1,100 @@
+package intake
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// router finds the handler of a request by what was authorized of it, which is
+// its RequestInfo and not its URL.
+type router struct {
+	apis  map[occurrence.API]api
+	paths map[string]http.Handler // what is no resource, read only
+}
+
+func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	info, ok := request.RequestInfoFrom(req.Context())
+	switch {
+	case !ok:
+		refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no RequestInfo in the context")))
+	case info.IsResourceRequest:
+		r.serveResource(w, req, info)
+	default:
+		r.servePath(w, req, info)
+	}
+}
+
+func (r *router) serveResource(w http.ResponseWriter, req *http.Request, info *request.RequestInfo) {
+	which, ok := apiOf(info)
+	if !ok || len(info.Parts) > 2 {
+		notServed(w, req, http.StatusNotFound, "404: Page Not Found")
+		return
+	}
+	var allowed []string
+	switch {
+	case info.Namespace == "":
+		// Neither a namespace nor a single Event: the apiserver only lists here.
+	case len(info.Parts) == 1:
+		if info.Verb == "create" {
+			r.apis[which]["create"].ServeHTTP(w, req)
+			return
+		}
+		allowed = []string{http.MethodPost}
+	default:
+		if info.Verb == "update" || info.Verb == "patch" {
+			r.apis[which][info.Verb].ServeHTTP(w, req)
+			return
+		}
+		allowed = []string{http.MethodPatch, http.MethodPut}
+	}
+	notAllowed(w, req, allowed)
+}
+
+func (r *router) servePath(w http.ResponseWriter, req *http.Request, info *request.RequestInfo) {
+	handler, ok := r.paths[strings.TrimSuffix(info.Path, "/")]
+	switch {
+	case !ok:
+		notServed(w, req, http.StatusNotFound, "404: Page Not Found")
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		notAllowed(w, req, []string{http.MethodGet})
+	default:
+		handler.ServeHTTP(w, req)
+	}
+}
+
+// apiOf tells which API's Events a request is about.
+func apiOf(info *request.RequestInfo) (occurrence.API, bool) {
+	if !info.IsResourceRequest || info.Resource != resourceName {
+		return 0, false
+	}
+	gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		if gv == api.GroupVersion() {
+			return api, true
+		}
+	}
+	return 0, false
+}
+
+func notAllowed(w http.ResponseWriter, req *http.Request, methods []string) {
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	notServed(w, req, http.StatusMethodNotAllowed, "405: Method Not Allowed")
+}
+
+// notServed answers as the apiserver does where it has no route.
+func notServed(w http.ResponseWriter, req *http.Request, code int, message string) {
+	refuse(w, req, apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false))
+}
+
+// refuse answers a request that reaches no handler with a Status.
+func refuse(w http.ResponseWriter, req *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{}, w, req)
+}

@@ -1,0 +1,74 @@
+package intake
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// resourceName is what both APIs call Events in a path.
+const resourceName = "events"
+
+// patchTypes are all but server-side apply.
+var patchTypes = []string{
+	string(types.JSONPatchType),
+	string(types.MergePatchType),
+	string(types.StrategicMergePatchType),
+}
+
+// api is one API's handlers by the verb that was authorized.
+type api map[string]http.HandlerFunc
+
+// newAPI returns the apiserver's handlers upon an intake's storage.
+func newAPI(i *Intake, a occurrence.API, mayCreate func(ctx context.Context, namespace, name string) error) (api, error) {
+	gv := a.GroupVersion()
+	kind := gv.WithKind("Event")
+	resource := gv.WithResource(resourceName)
+	manager, err := newFieldManager(kind, hub(a))
+	if err != nil {
+		return nil, err
+	}
+	scope := &handlers.RequestScope{
+		Namer:                    handlers.ContextBasedNaming{Namer: meta.NewAccessor()},
+		Serializer:               codecs,
+		ParameterCodec:           runtime.NewParameterCodec(scheme),
+		Creater:                  scheme,
+		Convertor:                scheme,
+		Defaulter:                scheme,
+		Typer:                    scheme,
+		UnsafeConvertor:          runtime.UnsafeObjectConvertor(scheme),
+		EquivalentResourceMapper: runtime.NewEquivalentResourceRegistry(),
+		TableConvertor:           rest.NewDefaultTableConvertor(resource.GroupResource()),
+		FieldManager:             manager,
+		Resource:                 resource,
+		Kind:                     kind,
+		HubGroupVersion:          hub(a),
+		MetaGroupVersion:         metav1.SchemeGroupVersion,
+		MaxRequestBodyBytes:      i.options.MaxBodyBytes,
+	}
+	s := &storage{
+		intake:    i,
+		api:       a,
+		resource:  schema.GroupResource{Group: gv.Group, Resource: resourceName},
+		strategy:  newStrategy(a),
+		mayCreate: mayCreate,
+	}
+	// Each request has a handler of its own, as in the apiserver: they change
+	// what they were made with.
+	return api{
+		"create": func(w http.ResponseWriter, req *http.Request) { handlers.CreateResource(s, scope, nil)(w, req) },
+		"update": func(w http.ResponseWriter, req *http.Request) { handlers.UpdateResource(s, scope, nil)(w, req) },
+		"patch": func(w http.ResponseWriter, req *http.Request) {
+			handlers.PatchResource(s, scope, nil, patchTypes)(w, req)
+		},
+	}, nil
+}

@@ -1,0 +1,147 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/mux"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+const (
+	// DefaultMaxInFlight is how many requests are handled at once. With bodies
+	// of 1 MiB they hold 1 GiB; with usual ones, some 4 MiB.
+	DefaultMaxInFlight = 1000
+	// requestTimeout is the longest that a request may ask to be worked on. The
+	// apiserver's handlers stop waiting for a write after 34 s.
+	requestTimeout = 60 * time.Second
+	// abandonAfter is when a request is answered without its handler, which
+	// waits for something that no deadline ends: a body that does not come. It
+	// is later than the handler's own deadline, or both would answer at once.
+	abandonAfter = requestTimeout + 5*time.Second
+)
+
+// ServerOptions are what stands around an Intake in a server.
+type ServerOptions struct {
+	// Intake is required.
+	Intake *Intake
+	// Authenticator and Authorizer decide about all but the health endpoints,
+	// metrics and discovery included. Both are required. An error of either
+	// that leaves the decision open is answered 503.
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
+	// MaxInFlight is how many writing requests, and how many reading ones, are
+	// handled at once; more are answered 429. 0 is DefaultMaxInFlight.
+	MaxInFlight int
+	// Livez is checked by /livez and /healthz, Readyz by /readyz. They answer
+	// whoever asks, also while the apiserver is away.
+	Livez, Readyz []healthz.HealthChecker
+	// Metrics, if not nil, answers /metrics.
+	Metrics http.Handler
+}
+
+func (o *ServerOptions) validate() error {
+	var errs []error
+	if o.Intake == nil {
+		errs = append(errs, errors.New("an intake is required"))
+	}
+	if o.Authenticator == nil {
+		errs = append(errs, errors.New("an authenticator is required"))
+	}
+	if o.Authorizer == nil {
+		errs = append(errs, errors.New("an authorizer is required"))
+	}
+	if o.MaxInFlight < 0 {
+		errs = append(errs, fmt.Errorf("requests in flight must not be less than 0, but are %d", o.MaxInFlight))
+	}
+	return errors.Join(errs...)
+}
+
+// NewHandler returns the handler of a server: the apiserver's filters around
+// the Events API, discovery, health and metrics.
+func NewHandler(options ServerOptions) (http.Handler, error) {
+	if err := options.validate(); err != nil {
+		return nil, fmt.Errorf("intake: %w", err)
+	}
+	if options.MaxInFlight == 0 {
+		options.MaxInFlight = DefaultMaxInFlight
+	}
+	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery()}
+	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		handlers, err := newAPI(options.Intake, a, mayCreate(options.Authorizer))
+		if err != nil {
+			return nil, fmt.Errorf("intake: %w", err)
+		}
+		routes.apis[a] = handlers
+	}
+	if options.Metrics != nil {
+		routes.paths["/metrics"] = options.Metrics
+	}
+	return chain(routes, options), nil
+}
+
+// chain puts the filters around a handler; the last one added is the first to
+// see a request.
+func chain(handler http.Handler, options ServerOptions) http.Handler {
+	resolver := &request.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
+	nothing := func(*http.Request, *request.RequestInfo) bool { return false } // is long-running
+
+	handler = withAuthorization(handler, options.Authorizer)
+	handler = withAuthentication(handler, options.Authenticator)
+	// Before authentication, so that it bounds TokenReviews too, and within the
+	// time-out, so that what still runs after one counts as in flight.
+	handler = filters.WithMaxInFlightLimit(handler, options.MaxInFlight, options.MaxInFlight, nothing)
+	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, nothing, codecs, requestTimeout)
+	handler = endpointfilters.WithWarningRecorder(handler)
+	handler = filters.WithTimeoutForNonLongRunningRequests(handler, nothing)
+	handler = withDeadline(handler, abandonAfter)
+	handler = withHealth(handler, options)
+	handler = endpointfilters.WithCacheControl(handler)
+	handler = filters.WithHTTPLogging(handler)
+	handler = withRecovery(handler)
+	handler = options.Intake.metrics.observe(handler)
+	handler = endpointfilters.WithRequestInfo(handler, resolver)
+	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
+	handler = endpointfilters.WithAuditInit(handler)
+	return handler
+}
+
+func withDeadline(next http.Handler, timeout time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		ctx, cancel := context.WithTimeout(req.Context(), timeout)
+		defer cancel()
+		next.ServeHTTP(w, req.WithContext(ctx))
+	})
+}
+
+// withHealth answers probes before anything that could refuse them.
+func withHealth(next http.Handler, options ServerOptions) http.Handler {
+	probes := mux.NewPathRecorderMux("eventd")
+	healthz.InstallHandler(probes, options.Livez...)
+	healthz.InstallLivezHandler(probes, options.Livez...)
+	healthz.InstallReadyzHandler(probes, options.Readyz...)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+			if req.URL.Path == path || strings.HasPrefix(req.URL.Path, path+"/") {
+				probes.ServeHTTP(w, req)
+				return
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}

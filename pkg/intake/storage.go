@@ -1,0 +1,211 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	apistorage "k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// storage is to the apiserver's handlers what its generic registry is in a
+// kube-apiserver; the steps and their order are those of
+// k8s.io/apiserver/pkg/registry/generic/registry.Store.
+type storage struct {
+	intake   *Intake
+	api      occurrence.API
+	resource schema.GroupResource
+	strategy strategy
+	// mayCreate tells whether the caller may create the Event that its update
+	// did not find.
+	mayCreate func(ctx context.Context, namespace, name string) error
+}
+
+var (
+	_ rest.Storage = &storage{}
+	_ rest.Creater = &storage{}
+	_ rest.Patcher = &storage{} // includes Updater and Getter
+)
+
+// versioner reads resourceVersions.
+var versioner = apistorage.APIObjectVersioner{}
+
+// nameAttempts is how often a name is generated before its being taken is
+// answered, as in the apiserver.
+const nameAttempts = 8
+
+// New implements rest.Storage.
+func (s *storage) New() runtime.Object { return &corev1.Event{} }
+
+// Destroy implements rest.Storage.
+func (s *storage) Destroy() {}
+
+// Get implements rest.Patcher, which asks for it. No request leads here.
+func (s *storage) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	return nil, apierrors.NewMethodNotSupported(s.resource, "get")
+}
+
+// Create implements rest.Creater.
+func (s *storage) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
+	event := obj.(*corev1.Event)
+	if event.Name != "" || event.GenerateName == "" {
+		return s.create(ctx, event, options)
+	}
+	for attempt := 1; ; attempt++ {
+		created, err := s.create(ctx, event.DeepCopy(), options)
+		if attempt == nameAttempts || !apierrors.IsAlreadyExists(err) {
+			return created, err
+		}
+	}
+}
+
+func (s *storage) create(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (runtime.Object, error) {
+	rest.FillObjectMetaSystemFields(event)
+	if event.Name == "" && event.GenerateName != "" {
+		event.Name = s.strategy.GenerateName(event.GenerateName)
+	}
+	if err := rest.BeforeCreate(s.strategy, ctx, event); err != nil {
+		return nil, err
+	}
+	k := key{event.Namespace, event.Name}
+	if dryrun.IsDryRun(options.DryRun) {
+		if s.intake.names.view(k) != nil {
+			return nil, s.exists(ctx, event)
+		}
+		return event, nil
+	}
+	if version, err := versioner.ObjectResourceVersion(event); err == nil && version != 0 {
+		return nil, apistorage.ErrResourceVersionSetOnCreate // 500, as in the apiserver
+	}
+	event.ResourceVersion = ""
+
+	r := newReport(s.api, k, event, nil)
+	joined, err := s.intake.names.takeForPost(ctx, k, r)
+	switch {
+	case errors.Is(err, errNameKnown):
+		return nil, s.exists(ctx, event)
+	case err != nil:
+		return nil, timeoutError(err)
+	case joined != nil:
+		r = joined
+		err = r.wait(ctx)
+	default:
+		err = s.intake.send(ctx, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.settlement.Outcome == occurrence.Replayed {
+		return nil, s.exists(ctx, event)
+	}
+	return r.result()
+}
+
+func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
+	return rest.CheckGeneratedNameError(ctx, s.strategy, apierrors.NewAlreadyExists(s.resource, event.Name), event)
+}
+
+// Update implements rest.Updater, for PUT and PATCH.
+func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
+	k := key{request.NamespaceValue(ctx), name}
+	if dryrun.IsDryRun(options.DryRun) {
+		old := s.intake.names.view(k)
+		event, err := s.updated(ctx, k, info, old)
+		if err != nil {
+			return nil, false, err
+		}
+		return event, old == nil, nil
+	}
+
+	if err := s.intake.names.take(ctx, k); err != nil {
+		return nil, false, timeoutError(err)
+	}
+	recorded := false
+	defer func() {
+		if !recorded {
+			s.intake.names.release(k, nil)
+		}
+	}()
+	old := s.intake.names.view(k)
+	event, err := s.updated(ctx, k, info, old)
+	if err != nil {
+		return nil, false, err
+	}
+	if old != nil && apiequality.Semantic.DeepEqual(event, old.event) {
+		return event, false, nil
+	}
+	recorded = true
+	r := newReport(s.api, k, event, old)
+	if err := s.intake.send(ctx, r); err != nil {
+		return nil, false, err
+	}
+	answer, err := r.result()
+	return answer, old == nil && r.settlement.Outcome != occurrence.Replayed, err
+}
+
+// updated returns what a request makes of a name's view, nil if it has none.
+func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInfo, old *view) (*corev1.Event, error) {
+	existing := &corev1.Event{}
+	if old != nil {
+		existing = old.event.DeepCopy()
+	}
+	if p := info.Preconditions(); p != nil && p.UID != nil {
+		if err := apistorage.NewUIDPreconditions(string(*p.UID)).Check(k.namespace+"/"+k.name, existing); err != nil {
+			return nil, apierrors.NewConflict(s.resource, k.name, err)
+		}
+	}
+	obj, err := info.UpdatedObject(ctx, existing)
+	if err != nil {
+		return nil, err
+	}
+	event := obj.(*corev1.Event)
+	version, err := versioner.ObjectResourceVersion(event)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil {
+		return event, s.prepareCreate(ctx, k, event)
+	}
+	if version == 0 {
+		event.ResourceVersion = existing.ResourceVersion
+	} else if current, err := versioner.ObjectResourceVersion(existing); err != nil || version != current {
+		return nil, apierrors.NewConflict(s.resource, k.name,
+			errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	return event, rest.BeforeUpdate(s.strategy, ctx, event, existing)
+}
+
+// prepareCreate makes a new Event of one that an update did not find.
+func (s *storage) prepareCreate(ctx context.Context, k key, event *corev1.Event) error {
+	event.ResourceVersion = ""
+	rest.FillObjectMetaSystemFields(event)
+	if err := rest.BeforeCreate(s.strategy, ctx, event); err != nil {
+		return err
+	}
+	return s.mayCreate(ctx, k.namespace, k.name)
+}
+
+// early ends a context a little before its deadline: a request that is out of
+// time then has an answer of ours, where the handlers would log an error each.
+func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(100*time.Millisecond, time.Until(deadline)/10)))
+}

@@ -1,0 +1,74 @@
+package intake
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericnames "k8s.io/apiserver/pkg/storage/names"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// strategy is what is particular to Events in the apiserver's generic steps of
+// creating and updating an object. It has no state.
+type strategy struct {
+	runtime.ObjectTyper
+	genericnames.NameGenerator
+	api occurrence.API
+}
+
+var (
+	_ rest.RESTCreateStrategy = strategy{}
+	_ rest.RESTUpdateStrategy = strategy{}
+)
+
+func newStrategy(api occurrence.API) strategy {
+	return strategy{ObjectTyper: scheme, NameGenerator: genericnames.SimpleNameGenerator, api: api}
+}
+
+func (strategy) NamespaceScoped() bool          { return true }
+func (strategy) AllowCreateOnUpdate() bool      { return true }
+func (strategy) AllowUnconditionalUpdate() bool { return true }
+
+func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) { prepare(obj) }
+
+func (strategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) { prepare(obj) }
+
+// prepare removes what a client sent back of what it was given, and what the
+// field manager would replace.
+func prepare(obj runtime.Object) {
+	event := obj.(*corev1.Event)
+	event.TypeMeta = metav1.TypeMeta{}
+	event.ManagedFields = nil
+	event.SetSelfLink("")
+}
+
+func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validateCreate(obj.(*corev1.Event), s.api)
+}
+
+func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validateUpdate(obj.(*corev1.Event), old.(*corev1.Event), s.api)
+}
+
+func (strategy) WarningsOnCreate(_ context.Context, _ runtime.Object) []string    { return nil }
+func (strategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
+
+// Canonicalize removes the annotations that are eventd's own. It comes after
+// validation, so that a malformed one is refused like any other.
+func (strategy) Canonicalize(obj runtime.Object) {
+	event := obj.(*corev1.Event)
+	maps.DeleteFunc(event.Annotations, func(key, _ string) bool {
+		return strings.HasPrefix(key, identity.AnnotationPrefix)
+	})
+	if len(event.Annotations) == 0 {
+		event.Annotations = nil
+	}
+}

@@ -1,0 +1,215 @@
+package intake
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// The rules of kube-apiserver 1.36, pkg/apis/core/validation/events.go: type,
+// field and detail of every error are part of what a client is promised. core/v1
+// is lenient, since Events were once not validated at all; events.k8s.io/v1
+// holds new Events to the new style, and lets only series and metadata change.
+// Fields are named as in core/v1 whatever the API, but for one.
+const (
+	maxReportingInstance = 128
+	maxAction            = 128
+	maxReason            = 128
+	maxMessage           = 1024
+)
+
+var metadataPath = field.NewPath("metadata")
+
+// validateCreate returns what is wrong with a new Event.
+func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
+	errs := validateContent(event, api)
+	if api != occurrence.EventsV1 {
+		return errs
+	}
+	errs = append(errs, apivalidation.ValidateObjectMeta(&event.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadataPath)...)
+	errs = append(errs, validateFinalizers(event.Finalizers)...)
+	errs = append(errs, validateSeries(event.Series)...)
+	if event.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if event.Type != corev1.EventTypeNormal && event.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", event.Type)))
+	}
+	for _, deprecated := range []struct {
+		name string
+		set  bool
+	}{
+		{"firstTimestamp", !event.FirstTimestamp.IsZero()},
+		{"lastTimestamp", !event.LastTimestamp.IsZero()},
+		{"count", event.Count != 0},
+		{"source", event.Source != corev1.EventSource{}},
+	} {
+		if deprecated.set {
+			errs = append(errs, field.Invalid(field.NewPath(deprecated.name), "", "needs to be unset"))
+		}
+	}
+	return errs
+}
+
+// validateUpdate returns what is wrong with an Event as a change of old.
+func validateUpdate(event, old *corev1.Event, api occurrence.API) field.ErrorList {
+	errs := validateContent(event, api)
+	if api != occurrence.EventsV1 {
+		return errs
+	}
+	errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&event.ObjectMeta, &old.ObjectMeta, metadataPath)...)
+	errs = append(errs, validateFinalizers(event.Finalizers)...)
+	if !reflect.DeepEqual(event.Series, old.Series) {
+		errs = append(errs, validateSeries(event.Series)...)
+	}
+	immutable := func(name string, value, oldValue any) {
+		errs = append(errs, apivalidation.ValidateImmutableField(value, oldValue, field.NewPath(name))...)
+	}
+	immutable("involvedObject", object(event.InvolvedObject), object(old.InvolvedObject))
+	immutable("reason", event.Reason, old.Reason)
+	immutable("message", event.Message, old.Message)
+	immutable("source", source(event.Source), source(old.Source))
+	immutable("firstTimestamp", event.FirstTimestamp, old.FirstTimestamp)
+	immutable("lastTimestamp", event.LastTimestamp, old.LastTimestamp)
+	immutable("count", event.Count, old.Count)
+	// The apiserver checks the reason twice and lists it twice.
+	immutable("reason", event.Reason, old.Reason)
+	immutable("type", event.Type, old.Type)
+	// Some clients cut the time to microseconds, some do not.
+	if !event.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
+		immutable("eventTime", event.EventTime, old.EventTime)
+	}
+	immutable("action", event.Action, old.Action)
+	immutable("related", (*object)(event.Related), (*object)(old.Related))
+	immutable("reportingController", event.ReportingController, old.ReportingController)
+	immutable("reportingInstance", event.ReportingInstance, old.ReportingInstance)
+	return errs
+}
+
+// validateContent holds for both APIs, for new Events and for changed ones.
+func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
+	var errs field.ErrorList
+	if event.EventTime.IsZero() {
+		errs = validateClassic(event)
+	} else {
+		errs = validateNewStyle(event, api)
+	}
+	for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
+	}
+	return errs
+}
+
+// validateClassic checks that an Event without eventTime is in the namespace
+// of what it is about, or in default if that has none.
+func validateClassic(event *corev1.Event) field.ErrorList {
+	about := event.InvolvedObject.Namespace
+	if about == event.Namespace {
+		return nil
+	}
+	if about == metav1.NamespaceNone && event.Namespace == metav1.NamespaceDefault {
+		return nil
+	}
+	return field.ErrorList{namespaceMismatch(about)}
+}
+
+// validateNewStyle checks an Event with eventTime.
+func validateNewStyle(event *corev1.Event, api occurrence.API) field.ErrorList {
+	var errs field.ErrorList
+	if event.InvolvedObject.Namespace == metav1.NamespaceNone &&
+		event.Namespace != metav1.NamespaceDefault && event.Namespace != metav1.NamespaceSystem {
+		errs = append(errs, namespaceMismatch(event.InvolvedObject.Namespace))
+	}
+	controller := field.NewPath("reportingController")
+	if api == occurrence.CoreV1 {
+		controller = field.NewPath("reportingComponent")
+	}
+	if event.ReportingController == "" {
+		errs = append(errs, field.Required(controller, ""))
+	}
+	for _, message := range validation.IsQualifiedName(event.ReportingController) {
+		errs = append(errs, field.Invalid(controller, event.ReportingController, message))
+	}
+	for _, f := range []struct {
+		name, value string
+		required    bool
+		limit       int
+	}{
+		{"reportingInstance", event.ReportingInstance, true, maxReportingInstance},
+		{"action", event.Action, true, maxAction},
+		{"reason", event.Reason, true, maxReason},
+		{"message", event.Message, false, maxMessage},
+	} {
+		if f.required && f.value == "" {
+			errs = append(errs, field.Required(field.NewPath(f.name), ""))
+		}
+		if len(f.value) > f.limit {
+			errs = append(errs, field.Invalid(field.NewPath(f.name), "", fmt.Sprintf("can have at most %v characters", f.limit)))
+		}
+	}
+	return errs
+}
+
+func namespaceMismatch(about string) *field.Error {
+	return field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")
+}
+
+// validateSeries checks a series that is new or has changed.
+func validateSeries(series *corev1.EventSeries) field.ErrorList {
+	if series == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if series.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
+	}
+	if series.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
+}
+
+// validateFinalizers adds to the rules of all metadata that a finalizer
+// without a domain is one of those that Kubernetes itself knows.
+func validateFinalizers(finalizers []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range finalizers {
+		switch name {
+		case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+			continue
+		}
+		if !strings.Contains(name, "/") {
+			errs = append(errs, field.Invalid(metadataPath.Child("finalizers").Index(i), name,
+				"name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
+}
+
+// object and source print in an error as the apiserver's internal types do,
+// under the names of their Go fields.
+type (
+	object struct {
+		Kind            string
+		Namespace       string
+		Name            string
+		UID             types.UID
+		APIVersion      string
+		ResourceVersion string
+		FieldPath       string
+	}
+	source struct {
+		Component string
+		Host      string
+	}
+)

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// kubectl shows Events that went through eventd as it shows those that the same
+// recorders wrote to the kube-apiserver themselves.
+func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
+	shared := testenv.Shared(t)
+	e := startEventd(t)
+	through, direct := shared.Namespace(t), shared.Namespace(t)
+	report(t, e.as(reporter(t, shared, through)), through)
+	report(t, reporter(t, shared, direct), direct)
+	waitFor(t, "the Events", func() (bool, error) {
+		for _, namespace := range []string{through, direct} {
+			if got := stored(t, shared, namespace)["web-0"]; len(got) != 3 || total(got) != 3+1+2 {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	for _, arguments := range []string{
+		"get events --sort-by=.reason",
+		"get events -o wide --no-headers --sort-by=.reason",
+		"describe pod web-0",
+		"events",
+		"events --for pod/web-0 --types=Warning",
+	} {
+		got, want := kubectl(t, through, arguments), kubectl(t, direct, arguments)
+		if got != want {
+			t.Errorf("kubectl %s shows\n%s\nfor Events through eventd, and\n%s\nfor others", arguments, got, want)
+		}
+		for _, shown := range []string{"BackOff", "back-off restarting", "Warning"} {
+			if !strings.Contains(got, shown) {
+				t.Errorf("kubectl %s does not show %q:\n%s", arguments, shown, got)
+			}
+		}
+	}
+	e.terminate()
+}
+
+func total(events []corev1.Event) (sum int) {
+	for i := range events {
+		sum += count(&events[i])
+	}
+	return sum
+}
+
+// report lets unmodified recorders of both kinds report on a Pod.
+func report(t *testing.T, config *rest.Config, namespace string) {
+	t.Helper()
+	web := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-0"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+	}
+	web, err := clientset(t, testenv.Shared(t).Config()).CoreV1().Pods(namespace).Create(t.Context(), web, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder, sink := classicRecorder(t, config)
+	for range 3 {
+		recorder.Event(web, "Warning", "BackOff", "back-off restarting failed container")
+	}
+	recorder.Event(web, "Normal", "Pulled", "image pulled")
+	sink.wait(t, 4)
+
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
+	t.Cleanup(broadcaster.Shutdown)
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	newStyle := broadcaster.NewRecorder(scheme.Scheme, "scheduler")
+	for range 2 {
+		newStyle.Eventf(web, nil, "Normal", "Scheduled", "Binding", "assigned to node-1")
+	}
+}
+
+// kubectl runs it and returns what it shows, without what differs between any
+// two runs: times, the width that they take, and generated names.
+func kubectl(t *testing.T, namespace, arguments string) string {
+	t.Helper()
+	binary, err := testenv.Kubectl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(binary, append(strings.Fields(arguments), "--namespace="+namespace, "--kubeconfig="+testenv.Shared(t).Kubeconfig())...)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", arguments, err, out)
+	}
+	shown := strings.ReplaceAll(string(out), namespace, "NAMESPACE")
+	for _, r := range []struct{ pattern, replacement string }{
+		{`\b\d+(ms|s|m|h)\b`, "AGE"},
+		{`\bweb-0\.[0-9a-f]+\b`, "NAME"},
+		{`[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [0-9:]+ [+0-9A-Z]+`, "DATE"},
+		{`[ -]{2,}`, "  "},
+	} {
+		shown = regexp.MustCompile(r.pattern).ReplaceAllString(shown, r.replacement)
+	}
+	lines := strings.Split(strings.TrimSpace(shown), "\n")
+	slices.Sort(lines) // within a second their order is that of their names
+	return strings.Join(lines, "\n")
+}
