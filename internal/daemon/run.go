@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 )
@@ -65,7 +66,20 @@ func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
 	if o.EndpointKubeconfig != "" {
 		_ = os.Remove(o.EndpointKubeconfig)
 	}
-	return shutdown(ctx, o.ShutdownGracePeriod, stopServing, pipe.Shutdown)
+	err = shutdown(ctx, o.ShutdownGracePeriod, stopServing, pipe.Shutdown)
+	logAccounts(ctx, pipe)
+	return err
+}
+
+// logAccounts says what became of everything, when nobody can scrape it any
+// more.
+func logAccounts(ctx context.Context, pipe *pipeline.Pipeline) {
+	totals := pipe.Totals()
+	values := []any{"recorded", totals.Recorded, "pending", totals.Pending()}
+	for _, outcome := range occurrence.Outcomes {
+		values = append(values, string(outcome), totals.Outcomes[outcome])
+	}
+	klog.FromContext(ctx).Info("Final accounts", values...)
 }
 
 // newHandler puts the intake in front of pipe. Readiness ends with ctx.

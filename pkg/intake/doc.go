@@ -19,22 +19,30 @@
 // A view is changed by one request at a time. 200 and 201 are given once the
 // write that holds the occurrence is committed. A POST that repeats one still
 // under way joins it and gets its answer; after that it is told 409, as by the
-// apiserver. When a client goes away, its occurrence does not: the view is
-// remembered when it settles.
+// apiserver. When a client goes away, or its time is up (504), its occurrence
+// goes on: the view is remembered when it settles.
 //
-// An occurrence that was not written is answered by what became of it:
+// A patch or update reports by how much it raises the name's count. What else
+// it changes shows in the view; the occurrence keeps the identity that the name
+// was first posted with, since the series is what it began as.
 //
-//	queue or pending set full       429 with Retry-After
-//	shutting down, no sink          503 with Retry-After
-//	uncertain, retries exhausted    503 with Retry-After: the report can be
-//	                                repeated, it is counted once
-//	refused by the apiserver        the apiserver's own Status, under the name
-//	                                that the client posted
+// An occurrence that was not written is answered by what became of it, and can
+// be reported again; it is counted once:
+//
+//	queue or pending set full      429 with Retry-After
+//	shutting down, no sink         503 with Retry-After
+//	uncertain, retries exhausted   503 with Retry-After
+//	the Event expired meanwhile    404, to a report that raises no count
+//	refused by the apiserver       the apiserver's own Status, under the name
+//	                               that the client posted
+//	no name left for the Event     500
 //
 // # Differences from kube-apiserver
 //
-// For every other body the status code, the Status reason and the causes are
-// those of a kube-apiserver of the same minor release. These are not:
+// Beside these, the status code, the Status reason and the causes are those of
+// a kube-apiserver of the same minor release, and so is what an answer shows of
+// an Event. conformance_test.go holds the two against each other. They differ
+// in this:
 //
 //   - get, list, watch and delete are answered 405.
 //   - Server-side apply is answered 415, and managedFields are never set.
@@ -42,8 +50,9 @@
 //   - Annotations below "eventd.io/" are removed from what clients send.
 //   - A dry run does not tell whether the namespace exists, or what admission
 //     would do: it does not reach the apiserver.
-//   - A kind that is no Event is not known here, so the message that refuses
-//     it has other words.
+//   - Messages have other words where the apiserver's speak of its parts: of
+//     kinds other than Event, of its router (406, 415), of keys in etcd.
+//   - Tables, if a client asks for one, have the columns of any object.
 //   - A name is known here only while its view is kept, and longer than the
 //     Event if that expires first.
 //   - resourceVersion and uid are those of the stored Event, which may stand

@@ -540,6 +540,20 @@ func TestStoredObjectMayBeMissing(t *testing.T) {
 	s.patch(t, "a", `{"count":2}`).want(t, 200, "")
 }
 
+func TestOnlyTheFirstSettlementCounts(t *testing.T) {
+	s := serve(t, kept())
+	answered := background(func() answer { return s.post(t, classic("a", 1)) })
+	o := <-s.pipeline.recorded
+	o.Settled(stored(occurrence.Created, 1))
+	o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Shutdown}) // another sink's
+	o.Settled(stored(occurrence.Merged, 2))
+	a := <-answered
+	a.want(t, 201, "")
+	if got := s.patch(t, "a", `{}`).event(t).ResourceVersion; got != "1" {
+		t.Errorf("resourceVersion %s", got)
+	}
+}
+
 // TestEveryRaiseIsReportedOnce lets many clients of few names raise their
 // counts at once, while reports are lost, replayed, refused and forgotten. What
 // was written of a name must cover what it was raised to.

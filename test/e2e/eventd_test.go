@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -192,9 +193,10 @@ func (c counters) written() float64 {
 		c.sum("eventd_occurrences_settled_total", "outcome=aggregated")
 }
 
-// wantConserved checks promise P2 from the outside: once nothing is pending, all
-// that was recorded has settled, and nothing was dropped or left uncertain.
-func (e *eventd) wantConserved(recorded int) {
+// wantConserved checks from the outside that everything is accounted for: once
+// nothing is pending, all that was recorded has settled. It returns what was
+// read, of the given number of recorded occurrences.
+func (e *eventd) wantConserved(recorded int) counters {
 	e.t.Helper()
 	var c counters
 	waitFor(e.t, "nothing to be pending", func() (bool, error) {
@@ -207,9 +209,35 @@ func (e *eventd) wantConserved(recorded int) {
 	if settled := c.sum("eventd_occurrences_settled_total"); settled != c.recorded() {
 		e.t.Errorf("recorded %v, settled %v", c.recorded(), settled)
 	}
-	if c.written() != c.recorded() {
+	return c
+}
+
+// wantWritten is wantConserved where nothing may have been lost or replayed.
+func (e *eventd) wantWritten(recorded int) {
+	e.t.Helper()
+	if c := e.wantConserved(recorded); c.written() != c.recorded() {
 		e.t.Errorf("recorded %v, written %v", c.recorded(), c.written())
 	}
+}
+
+// finalAccounts is what eventd logs last of its ledger; it must log as JSON.
+func (e *eventd) finalAccounts() map[string]float64 {
+	e.t.Helper()
+	for line := range strings.Lines(e.stderr.String()) {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) != nil || entry["msg"] != "Final accounts" {
+			continue
+		}
+		out := map[string]float64{}
+		for name, value := range entry {
+			if n, ok := value.(float64); ok {
+				out[name] = n
+			}
+		}
+		return out
+	}
+	e.t.Fatal("eventd logged no accounts")
+	return nil
 }
 
 // waitFor polls a condition that has nothing to wait on.

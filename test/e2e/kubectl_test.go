@@ -49,6 +49,7 @@ func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
 			}
 		}
 	}
+	e.wantWritten(3 + 1 + 2)
 	e.terminate()
 }
 
