@@ -34,6 +34,7 @@ const deadline = 2 * time.Minute
 // eventd is a running eventd.
 type eventd struct {
 	t       *testing.T
+	cluster *testenv.ControlPlane
 	command *exec.Cmd
 	stderr  *bytes.Buffer
 	exited  chan struct{}
@@ -62,7 +63,7 @@ func startEventdFor(t *testing.T, c *testenv.ControlPlane, flags ...string) *eve
 	if err := testenv.WriteKubeconfig(kubeconfig, c.ServiceAccount(t, "kube-system", "eventd")); err != nil {
 		t.Fatal(err)
 	}
-	e := &eventd{t: t, stderr: new(bytes.Buffer), exited: make(chan struct{})}
+	e := &eventd{t: t, cluster: c, stderr: new(bytes.Buffer), exited: make(chan struct{})}
 	e.command = exec.Command(binary, append([]string{
 		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0",
 		"--endpoint-kubeconfig=" + endpoint, "--kube-api-qps=unlimited",
@@ -141,7 +142,7 @@ type counters map[string]float64
 // counters reads /metrics.
 func (e *eventd) counters() counters {
 	e.t.Helper()
-	client, err := kubernetes.NewForConfig(e.as(testenv.Shared(e.t).Config()))
+	client, err := kubernetes.NewForConfig(e.as(e.cluster.Config()))
 	if err != nil {
 		e.t.Fatal(err)
 	}

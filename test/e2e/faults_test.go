@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// Truth of counts does not rest on there being one writer.
+func TestTwoEventdsCountTheSameSeries(t *testing.T) {
+	const clients, each = 10, 20
+	shared := testenv.Shared(t)
+	namespace := shared.Namespace(t)
+	credentials := reporter(t, shared, namespace)
+	both := []*eventd{startEventd(t), startEventd(t)}
+	group(clients*len(both), func(i int) {
+		c := clientset(t, both[i%len(both)].as(credentials)).CoreV1().Events(namespace)
+		for n := range each {
+			if _, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", i, n), "shared"), metav1.CreateOptions{}); err != nil {
+				t.Errorf("client %d: %v", i, err)
+				return
+			}
+		}
+	})
+	wantStored(t, shared, namespace, map[string]int{"shared": len(both) * clients * each})
+	for _, e := range both {
+		e.wantWritten(clients * each)
+		e.terminate()
+	}
+}
+
+// What was accepted while the apiserver is away is written when it is back; who
+// cannot be looked up meanwhile is asked to come again, and not turned away.
+func TestApiserverIsAwayForAWhile(t *testing.T) {
+	c, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	namespace := c.Namespace(t)
+	credentials := reporter(t, c, namespace)
+	stranger := c.ServiceAccount(t, namespace, "stranger")
+	e := startEventdFor(t, c, "--logging-format=json")
+	events := clientset(t, e.as(credentials)).CoreV1().Events(namespace)
+	if _, err := events.Create(t.Context(), plain(namespace, "before", "shared"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Down(); err != nil {
+		t.Fatal(err)
+	}
+
+	answer := post(t, e.as(stranger), namespace, "stranger")
+	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("a caller that cannot be looked up is answered %s, Retry-After %q", answer.Status, answer.Header.Get("Retry-After"))
+	}
+	// This one's token and rights have just been looked up.
+	accepted := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		defer cancel()
+		_, err := events.Create(ctx, plain(namespace, "meanwhile", "shared"), metav1.CreateOptions{})
+		accepted <- err
+	}()
+	waitFor(t, "a failed write", func() (bool, error) {
+		select {
+		case err := <-accepted:
+			return false, fmt.Errorf("answered while the apiserver is away: %v", err)
+		default:
+		}
+		return e.counters().sum("eventd_sink_requests_failed_total", "class=retry") > 0, nil
+	})
+	up, cancel := bounded(t)
+	defer cancel()
+	if err := c.Up(up); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-accepted:
+		if err != nil {
+			t.Errorf("what was accepted meanwhile: %v", err)
+		}
+	case <-time.After(deadline):
+		t.Fatal("what was accepted meanwhile is not written")
+	}
+	wantStored(t, c, namespace, map[string]int{"shared": 2})
+	e.terminate()
+	if accounts := e.finalAccounts(); accounts["recorded"] != 2 || accounts["created"] != 1 || accounts["merged"] != 1 {
+		t.Errorf("final accounts %v", accounts)
+	}
+}
+
+// post makes one request that is not retried, and returns its answer.
+func post(t *testing.T, config *rest.Config, namespace, name string) *http.Response {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(plain(namespace, name, "shared"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := bounded(t)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		config.Host+"/api/v1/namespaces/"+namespace+"/events", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	return answer
+}
