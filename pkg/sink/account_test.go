@@ -228,7 +228,7 @@ func (w *world) start(writer *writer) bool {
 }
 
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	out, _ := f.writer.series.apply(w.t.Context(), f.r, classify(object, err), time.Time{})
+	out, _ := f.writer.series.apply(f.r, classify(f.r.verb, object, err))
 	f.writer.take(out)
 	f.writer.busy = false
 }

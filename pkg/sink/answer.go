@@ -40,10 +40,11 @@ type answer struct {
 //
 //	409                                      read and plan again
 //	404 of the Event                         it expired: create it
-//	404 of the namespace, 403, 400, 422, …   refused, with a reason
+//	404 of a namespace or to a create,       refused, with a reason
+//	403, 400, 422, …
 //	401, 429, connection not made            not taken: try again later
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
-func classify(object *corev1.Event, err error) answer {
+func classify(v verb, object *corev1.Event, err error) answer {
 	if err == nil {
 		return answer{class: classOK, code: http.StatusOK, object: object}
 	}
@@ -61,7 +62,7 @@ func classify(object *corev1.Event, err error) answer {
 	switch {
 	case a.code == http.StatusConflict:
 		a.class = classExists
-	case a.code == http.StatusNotFound && !isNamespace(s.Details):
+	case a.code == http.StatusNotFound && v != verbCreate && !isNamespace(s.Details):
 		a.class = classNotFound
 	case a.code == http.StatusUnauthorized, a.code == http.StatusTooManyRequests:
 		a.class = classNotTaken

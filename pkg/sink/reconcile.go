@@ -51,20 +51,35 @@ func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
 		}
 		a := s.ask(ctx, r)
 		s.mu.Lock()
-		out, retry := owed.apply(ctx, r, a, time.Now().Add(-s.options.RetryFor))
+		out, retry := owed.apply(r, a)
 		done = s.release(owed, out)
-		failures := owed.failures
 		s.mu.Unlock()
 		s.tell(out)
 		switch {
 		case done || ctx.Err() != nil:
-			return
+			return // if the sink stops, Close settles what is left
 		case retry:
-			s.queue.AddAfter(digest, max(a.after, s.backoff(failures)))
+			s.retry(owed, a)
 			return
 		}
 	}
-	s.queue.AddAfter(digest, s.backoff(1))
+	s.retry(owed, answer{})
+}
+
+// retry gives up what the apiserver has not taken for too long, and lets the
+// rest of a series wait.
+func (s *Sink) retry(owed *series, last answer) {
+	s.mu.Lock()
+	owed.failures++
+	wait := max(last.after, s.backoff(owed.failures))
+	tooOld := owed.account.recordedBefore(time.Now().Add(-s.options.RetryFor))
+	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
+	done := s.release(owed, out)
+	s.mu.Unlock()
+	s.tell(out)
+	if !done {
+		s.queue.AddAfter(owed.account.digest, wait)
+	}
 }
 
 // ask makes one request, within the limits.
@@ -79,9 +94,11 @@ func (s *Sink) ask(ctx context.Context, r *request) answer {
 	start := time.Now()
 	var a answer
 	if r.verb == verbCreate {
-		a = classify(s.client.Create(ctx, r.api, r.event))
+		object, err := s.client.Create(ctx, r.api, r.event)
+		a = classify(r.verb, object, err)
 	} else {
-		a = classify(s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch))
+		object, err := s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch)
+		a = classify(r.verb, object, err)
 	}
 	s.metrics.answered(r.verb, a, time.Since(start).Seconds())
 	if a.class != classOK {
@@ -102,14 +119,13 @@ func (s *Sink) backoff(failures int) time.Duration {
 }
 
 // apply takes an answer. It returns what has settled, and whether to wait before
-// the next request. What was recorded before the given time and is still not
-// taken is given up.
-func (owed *series) apply(ctx context.Context, r *request, a answer, tooOld time.Time) (out []settled, retry bool) {
+// the next request.
+func (owed *series) apply(r *request, a answer) (out []settled, retry bool) {
 	account := owed.account
 	switch a.class {
 	case classOK:
-		owed.failures = 0
 		if r.verb != verbRead {
+			owed.failures = 0
 			return account.succeeded(r.plan, a.object), false
 		}
 		out, ok := account.read(a.object)
@@ -134,9 +150,5 @@ func (owed *series) apply(ctx context.Context, r *request, a answer, tooOld time
 			account.lost(r.plan)
 		}
 	}
-	owed.failures++
-	if ctx.Err() != nil {
-		return nil, true // the sink stops, and settles what is left
-	}
-	return account.giveUp(account.recordedBefore(tooOld), occurrence.RetriesExhausted, a.err), true
+	return nil, true
 }

@@ -147,6 +147,48 @@ func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
 	}
 }
 
+// An apiserver that contradicts itself is asked no more often than one that
+// does not answer, and given up as well.
+func TestContradictingAnswersAreRetriedAndGivenUp(t *testing.T) {
+	asked := 0
+	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
+		asked++
+		if v == verbCreate {
+			return nil, apierrors.NewAlreadyExists(eventsResource, "e")
+		}
+		return nil, apierrors.NewNotFound(eventsResource, "e")
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		start := time.Now()
+		b.record(0)
+		b.Flush(t.Context())
+		if took := time.Since(start); took < b.options.RetryFor || took > b.options.RetryFor+b.options.RetryMaxDelay {
+			t.Errorf("given up after %v", took)
+		}
+		if asked > 140*maxSteps {
+			t.Errorf("asked %d times", asked)
+		}
+		if got := b.ledger.Totals(); got.Dropped[occurrence.RetriesExhausted] != 1 {
+			t.Errorf("settled as %v", got)
+		}
+	})
+}
+
+func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
+	asked := 0
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+		asked++
+		return nil, apierrors.NewGenericServerResponse(404, "post", eventsResource, "", "404 page not found", 0, true)
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		b.Flush(t.Context())
+		if got := b.ledger.Totals(); got.Dropped[occurrence.NamespaceNotFound] != 1 || asked != 1 {
+			t.Errorf("asked %d times, settled as %v", asked, got)
+		}
+	})
+}
+
 func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
 	var taking atomic.Bool
 	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
