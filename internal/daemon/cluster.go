@@ -67,5 +67,5 @@ func newSinkClient(cluster *rest.Config) (sink.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sink.NewClient(core, events), nil
+	return sink.NewClient(core.RESTClient(), events.RESTClient()), nil
 }

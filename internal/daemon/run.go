@@ -20,6 +20,7 @@ import (
 // ended and everything is shut down, or when the start fails. The error is that
 // of the start, or says what could not be written.
 func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
+	quietErrors()
 	klog.FromContext(ctx).Info("Starting eventd", "version", Version(), "apiserver", cluster.Host)
 	// One that a killed process left behind would lead its readers astray.
 	if o.EndpointKubeconfig != "" {

@@ -9,6 +9,8 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 // Validate returns everything that is wrong with o as one error of one line,
@@ -71,18 +73,20 @@ func (o *Options) validateIntake(v *violations) {
 }
 
 func (o *Options) validateWriting(v *violations) {
-	sink := o.Pipeline.Sink
+	s := &o.Pipeline.Sink
 	atLeast(v, "--queue-capacity", o.Pipeline.QueueCapacity, 1)
-	atLeast(v, "--max-concurrent-writes", sink.Concurrency, 1)
+	v.addIf(s.Concurrency < 1 || s.Concurrency > sink.MaxConcurrency, "--max-concurrent-writes must be between 1 and %d, got %d", sink.MaxConcurrency, s.Concurrency)
 	// Negated, so that NaN is refused too.
-	v.addIf(!(sink.QPS > 0), `--kube-api-qps must be greater than 0, or "unlimited", got %v`, sink.QPS)
-	atLeast(v, "--kube-api-burst", sink.Burst, 1)
-	v.addIf(sink.RequestTimeout <= 0, "--write-timeout must be greater than 0, got %s", sink.RequestTimeout)
-	v.addIf(sink.RetryBaseDelay <= 0, "--retry-base-delay must be greater than 0, got %s", sink.RetryBaseDelay)
-	v.addIf(sink.RetryMaxDelay < sink.RetryBaseDelay, "--retry-max-delay must not be less than --retry-base-delay (%s), got %s", sink.RetryBaseDelay, sink.RetryMaxDelay)
-	v.addIf(sink.RetryFor <= 0, "--retry-for must be greater than 0, got %s", sink.RetryFor)
-	atLeast(v, "--max-pending-series", sink.MaxPendingSeries, 1)
-	atLeast(v, "--max-idle-series", sink.MaxIdleSeries, 1)
+	v.addIf(!(s.QPS > 0), `--kube-api-qps must be greater than 0, or "unlimited", got %v`, s.QPS)
+	atLeast(v, "--kube-api-burst", s.Burst, 1)
+	v.addIf(s.RequestTimeout <= 0, "--write-timeout must be greater than 0, got %s", s.RequestTimeout)
+	v.addIf(s.RetryBaseDelay <= 0, "--retry-base-delay must be greater than 0, got %s", s.RetryBaseDelay)
+	v.addIf(s.RetryMaxDelay < s.RetryBaseDelay, "--retry-max-delay must not be less than --retry-base-delay (%s), got %s", s.RetryBaseDelay, s.RetryMaxDelay)
+	v.addIf(s.RetryFor <= 0, "--retry-for must be greater than 0, got %s", s.RetryFor)
+	atLeast(v, "--max-pending-series", s.MaxPendingSeries, 1)
+	atLeast(v, "--max-pending-bytes", s.MaxPendingBytes, 1)
+	v.addIf(s.ForbiddenFor < 0, "--forbidden-for must not be negative, got %s", s.ForbiddenFor)
+	atLeast(v, "--max-idle-series", s.MaxIdleSeries, 1)
 }
 
 func atLeast[N cmp.Ordered](v *violations, flag string, got, least N) {

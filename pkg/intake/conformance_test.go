@@ -269,7 +269,7 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.StartSink(sink.NewClient(client.CoreV1(), client.EventsV1())); err != nil {
+	if err := p.StartSink(sink.NewClient(client.CoreV1().RESTClient(), client.EventsV1().RESTClient())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -38,7 +38,7 @@ func start(t *testing.T, r prometheus.Registerer) (*Pipeline, *kubernetes.Client
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.StartSink(sink.NewClient(clients.CoreV1(), clients.EventsV1())); err != nil {
+	if err := p.StartSink(sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())); err != nil {
 		t.Fatal(err)
 	}
 	return p, clients
@@ -150,7 +150,7 @@ func TestShutdownWhileTheApiserverIsAwayIsBoundedAndSaysWhatIsLost(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.StartSink(sink.NewClient(away.CoreV1(), away.EventsV1())); err != nil {
+	if err := p.StartSink(sink.NewClient(away.CoreV1().RESTClient(), away.EventsV1().RESTClient())); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.StartSink(nil); err == nil {

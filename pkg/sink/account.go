@@ -22,9 +22,16 @@ type entry struct {
 	planned    int64  // what the last write that carried it added for it
 	occurrence *occurrence.Occurrence
 	target     occurrence.Target
+	// oldest occurrence in it; occurrence is the newest.
+	oldest *occurrence.Occurrence
+	first  *corev1.Event // the oldest one's target
 	// labels and annotations of the newest occurrence in it that has any.
 	labels, annotations map[string]string
+	bytes               int64 // about what it takes
 }
+
+// entryBytes is what an entry takes beside its Events.
+const entryBytes = 1024
 
 // settled is an entry that has its outcome.
 type settled struct {
@@ -56,12 +63,13 @@ type account struct {
 	// pending is in order of sequence.
 	pending []entry
 	// carried is the highest sequence that any write has carried; what came
-	// after it may still be combined.
-	carried uint64
+	// after it may still be combined. carriedByCreate tells of the last write.
+	carried         uint64
+	carriedByCreate bool
 	// doubt is the highest sequence in a write whose answer was lost and that
-	// may have taken effect; doubtBase is the resourceVersion it was based on.
+	// may have taken effect; doubtBase is what it was based on, nil for a create.
 	doubt     uint64
-	doubtBase string
+	doubtBase *observation
 
 	// observed is nil if the object is not known to exist.
 	observed *observation
@@ -71,11 +79,13 @@ type account struct {
 	suffix int
 }
 
-// add appends an occurrence with a sequence higher than any before.
-func (a *account) add(sequence uint64, o *occurrence.Occurrence, t occurrence.Target) {
+// add appends an occurrence with a sequence higher than any before. It returns
+// by how many entries and bytes the account has grown.
+func (a *account) add(sequence uint64, o *occurrence.Occurrence, t occurrence.Target) (entries int, bytes int64) {
 	e := entry{
-		sequence: sequence, weight: o.Weight, occurrence: o, target: t,
+		sequence: sequence, weight: o.Weight, occurrence: o, target: t, oldest: o, first: t.Event,
 		labels: t.Event.Labels, annotations: t.Event.Annotations,
+		bytes: entryBytes + int64(t.Event.Size()),
 	}
 	if o.Client != "" {
 		e.client, e.total = clientKey(o.Client), o.Total
@@ -83,17 +93,21 @@ func (a *account) add(sequence uint64, o *occurrence.Occurrence, t occurrence.Ta
 		tail := &a.pending[n-1]
 		if tail.client == "" && tail.occurrence.Settled == nil && tail.sequence > a.carried {
 			e.weight += tail.weight
+			e.oldest, e.first = tail.oldest, tail.first
+			e.bytes += int64(e.first.Size())
 			if len(e.labels) == 0 {
 				e.labels = tail.labels
 			}
 			if len(e.annotations) == 0 {
 				e.annotations = tail.annotations
 			}
+			grown := e.bytes - tail.bytes
 			*tail = e
-			return
+			return 0, grown
 		}
 	}
 	a.pending = append(a.pending, e)
+	return 1, e.bytes
 }
 
 // last is the sequence of the newest pending entry, 0 if there is none.
@@ -109,7 +123,7 @@ func (a *account) last() uint64 {
 func (a *account) recordedBefore(t time.Time) uint64 {
 	var sequence uint64
 	for i := range a.pending {
-		if e := &a.pending[i]; e.occurrence.Recorded.Before(t) {
+		if e := &a.pending[i]; e.oldest.Recorded.Before(t) {
 			sequence = e.sequence
 		}
 	}
@@ -139,14 +153,24 @@ type plan struct {
 	upTo   uint64 // the last sequence included
 }
 
-// plan includes everything that is pending.
+// maxBatch bounds the entries that one write includes, and so the time that is
+// spent on planning it.
+const maxBatch = 500
+
+// batch is what the next write includes.
+func (a *account) batch() []entry { return a.pending[:min(len(a.pending), maxBatch)] }
+
+// plan includes the whole batch.
 func (a *account) plan() plan {
 	p := plan{base: a.observed}
-	if p.base != nil {
+	if p.base == nil {
+		p.shares.creator = a.instance
+	} else {
 		p.count, p.shares = p.base.count, p.base.shares
 	}
-	for i := range a.pending {
-		e := &a.pending[i]
+	batch := a.batch()
+	for i := range batch {
+		e := &batch[i]
 		e.planned = e.weight
 		if e.client != "" {
 			counted, _ := find(p.shares.clients, e.client)
@@ -164,14 +188,15 @@ func (a *account) plan() plan {
 	return p
 }
 
-// settleReplays settles what needs no write: when everything that is pending
-// was counted before, through another sink.
+// settleReplays settles what needs no write: when the whole batch was counted
+// before, through another sink.
 func (a *account) settleReplays(p plan) []settled {
 	if p.base == nil {
 		return nil
 	}
-	for i := range a.pending {
-		if e := &a.pending[i]; e.planned > 0 || e.weight == 0 {
+	batch := a.batch()
+	for i := range batch {
+		if e := &batch[i]; e.planned > 0 || e.weight == 0 {
 			return nil
 		}
 	}
@@ -179,7 +204,9 @@ func (a *account) settleReplays(p plan) []settled {
 }
 
 // begin marks the plan as carried by a write that is about to be sent.
-func (a *account) begin(p plan) { a.carried = max(a.carried, p.upTo) }
+func (a *account) begin(p plan) {
+	a.carried, a.carriedByCreate = max(a.carried, p.upTo), p.base == nil
+}
 
 // succeeded takes the answer to a write that took effect.
 func (a *account) succeeded(p plan, object *corev1.Event) []settled {
@@ -196,12 +223,7 @@ func (a *account) succeeded(p plan, object *corev1.Event) []settled {
 }
 
 // lost takes note that a write got no answer that says whether it took effect.
-func (a *account) lost(p plan) {
-	a.doubt, a.doubtBase = p.upTo, ""
-	if p.base != nil {
-		a.doubtBase = p.base.resourceVersion()
-	}
-}
+func (a *account) lost(p plan) { a.doubt, a.doubtBase = p.upTo, p.base }
 
 // stale takes note that the object exists, but not as it was last observed.
 func (a *account) stale() { a.mustRead = true }
@@ -210,7 +232,7 @@ func (a *account) stale() { a.mustRead = true }
 // change it, without counting anything, ends there.
 func (a *account) gone(err error) []settled {
 	a.observed, a.mustRead, a.suffix = nil, false, 0
-	if a.doubtBase != "" {
+	if a.doubtBase != nil {
 		// What was in doubt has gone with the object, if it had taken effect.
 		a.doubt = 0
 	}
@@ -226,28 +248,59 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 	o, foreign := a.observe(object)
 	a.mustRead = false
 	if foreign {
+		if id := identity.Of(object); id.Digest() == a.digest {
+			// It says what ours would say: somebody may have taken away the
+			// annotations of what we wrote.
+			out = a.settleDoubt()
+		}
 		a.observed, a.doubt = nil, 0
 		a.suffix++
-		return nil, a.suffix <= identity.MaxSuffix
+		return out, a.suffix <= identity.MaxSuffix
 	}
 	a.observed = o
 	mine, found := find(o.shares.sinks, a.instance)
 	if found {
-		// Only what is in doubt can have been written, whatever somebody else
-		// put into the annotation.
-		out = a.settleWritten(min(mine, a.doubt), a.doubtBase == "")
+		// Not only what is in doubt: a client or a proxy may have sent a write
+		// twice and have told us of the second answer only. But only what a
+		// write has carried, whatever stands in the annotation.
+		out = a.settleWritten(min(mine, a.carried), a.carriedByCreate)
 	}
-	if a.doubt > 0 && o.resourceVersion() != a.doubtBase {
+	if a.doubt > 0 && (a.doubtBase == nil || o.resourceVersion() != a.doubtBase.resourceVersion()) {
 		// The write in doubt can no longer take effect, so what is read is the
-		// whole truth, unless our entry has been pushed out.
-		if !found && len(o.shares.sinks) >= maxSinks {
-			out = append(out, a.settleUpTo(a.doubt, func(e *entry) settled {
-				return settled{entry: *e, end: occurrence.Settlement{Outcome: occurrence.Uncertain}}
-			})...)
+		// whole truth, unless our entry may have been pushed out.
+		if !found && a.mayBePushedOut(o) {
+			out = append(out, a.settleDoubt()...)
 		}
 		a.doubt = 0
 	}
 	return out, true
+}
+
+// mayBePushedOut tells whether the write in doubt may have taken effect on an
+// object that has no entry of ours. Entries are pushed out oldest first.
+func (a *account) mayBePushedOut(o *observation) bool {
+	if len(o.shares.sinks) < maxSinks {
+		return false
+	}
+	if a.doubtBase == nil {
+		return o.shares.creator == a.instance
+	}
+	if o.meta.UID != a.doubtBase.meta.UID {
+		return false // it was a patch of another object
+	}
+	for _, e := range a.doubtBase.shares.sinks {
+		if value, ok := find(o.shares.sinks, e.contributor); ok && value == e.value {
+			return false // this one is older than ours would be
+		}
+	}
+	return true
+}
+
+// settleDoubt settles what may have been written, as nobody can tell any more.
+func (a *account) settleDoubt() []settled {
+	return a.settleUpTo(a.doubt, func(e *entry) settled {
+		return settled{entry: *e, end: occurrence.Settlement{Outcome: occurrence.Uncertain}}
+	})
 }
 
 // giveUp settles everything up to a sequence as dropped for a reason, except

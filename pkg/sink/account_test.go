@@ -228,7 +228,7 @@ func (w *world) start(writer *writer) bool {
 }
 
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	out, _ := f.writer.series.apply(f.r, classify(f.r.verb, object, err))
+	out, _ := f.writer.series.apply(f.r, classify(f.r.verb, object, err), time.Now())
 	f.writer.take(out)
 	f.writer.busy = false
 }
@@ -441,13 +441,13 @@ func TestRaisedTotalAddsItsDifferenceAfterItsEntryIsGone(t *testing.T) {
 
 func TestCountSaturates(t *testing.T) {
 	w := newWorld(t, 1, 1, false)
-	for range 3 {
+	w.faults = 0
+	for i, want := range []int64{math.MaxInt32 - 1, math.MaxInt32, math.MaxInt32} {
 		w.writers[0].add(&occurrence.Occurrence{Weight: math.MaxInt32 - 1}, w.event)
-		w.faults = 0
 		w.settleDown()
-	}
-	if got := w.server.counted(); got != math.MaxInt32 {
-		t.Errorf("counted %d", got)
+		if got := w.server.counted(); got != want {
+			t.Errorf("after %d writes: counted %d, want %d", i+1, got, want)
+		}
 	}
 }
 
@@ -493,20 +493,83 @@ func TestEveryNameOccupiedIsAReasonToDrop(t *testing.T) {
 	}
 }
 
-func TestTamperedShareSettlesNothing(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
+// A write that the client library or a proxy sent twice: the first attempt took
+// effect, and only the conflict of the second is heard of.
+func TestWriteThatWasSentTwiceIsCountedOnce(t *testing.T) {
+	w := newWorld(t, 1, 2, false)
 	w.faults = 0
-	w.record()
-	w.settleDown()
-	writer := w.writers[0]
-	for _, e := range w.server.objects {
-		e.Annotations[sharesAnnotation] = shares{sinks: []share{{writer.instance, math.MaxUint64}}}.String()
-		w.server.stamp(e)
+	for i := range 6 {
+		w.record()
+		for _, writer := range w.writers {
+			if w.start(writer) {
+				f := w.flights[0]
+				w.flights = nil
+				if i%2 == 0 {
+					w.server.do(f.r)
+				}
+				object, err := w.server.do(f.r)
+				w.answer(f, object, err)
+			}
+		}
+		w.settleDown()
 	}
-	w.record()
-	w.settleDown()
-	written, _ := w.check()
-	if counted := w.server.counted(); counted != written || written != writer.recorded {
-		t.Errorf("counted %d, written %d, recorded %d", counted, written, writer.recorded)
+	written, uncertain := w.check()
+	if counted := w.server.counted(); counted != written || uncertain != 0 || w.writers[0].settled[occurrence.Replayed] != 0 {
+		t.Errorf("counted %d, written %d, uncertain %d", counted, written, uncertain)
+	}
+}
+
+// A list that is full of instances that are long gone decides as well as one
+// with room.
+func TestLostWriteIsDecidedThoughTheListIsFull(t *testing.T) {
+	for name, test := range map[string]struct{ effect bool }{"lost on the way": {false}, "took effect": {true}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, maxSinks+1, false)
+			w.faults = 0
+			lost := apierrors.NewInternalError(errors.New("lost"))
+			for i, writer := range w.writers {
+				writer.add(&occurrence.Occurrence{Weight: 1}, w.event)
+				if i < maxSinks {
+					w.settleDown()
+					continue
+				}
+				// The new instance's first write and its first patch are lost.
+				for range 3 {
+					w.start(writer)
+					f := w.flights[0]
+					w.flights = nil
+					if f.r.verb == verbRead {
+						object, err := w.server.do(f.r)
+						w.answer(f, object, err)
+						continue
+					}
+					if test.effect {
+						w.server.do(f.r)
+					}
+					w.answer(f, nil, lost)
+				}
+			}
+			w.settleDown()
+			written, uncertain := w.check()
+			if counted := w.server.counted(); counted != written || uncertain != 0 || written != maxSinks+1 {
+				t.Errorf("counted %d, written %d, uncertain %d", counted, written, uncertain)
+			}
+		})
+	}
+}
+
+func TestManyClientsContinueAfterTheirEventdIsGone(t *testing.T) {
+	w := newWorld(t, 1, 2, false)
+	w.faults = 0
+	for _, writer := range w.writers { // the second does not know the first's views
+		for i := range 40 {
+			client := fmt.Sprint("client-", i)
+			w.clients[client] += 5
+			w.reportTo(writer, client)
+		}
+		w.settleDown()
+	}
+	if got := w.server.counted(); got != 40*10 {
+		t.Errorf("counted %d, want %d", got, 40*10)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,14 +27,25 @@ const (
 	classLost     class = "lost"    // it may have taken effect
 )
 
+// tooLarge is what the apiserver says, with a 500, of an object that etcd does
+// not take.
+const tooLarge = "etcdserver: request is too large"
+
+// deniedByRBAC is part of what the apiserver says of a request that no rule
+// allows.
+const deniedByRBAC = ` resource "events" in API group `
+
 // answer is a classified answer.
 type answer struct {
 	class  class
 	reason occurrence.Reason // of a refusal
-	after  time.Duration     // the server asks to wait this long
-	code   int               // HTTP status, 0 if there was none
-	object *corev1.Event
-	err    error
+	// mayChange: it was RBAC that refused. An apiserver says that, too, in its
+	// first moments.
+	mayChange bool
+	after     time.Duration // the server asks to wait this long
+	code      int           // HTTP status, 0 if there was none
+	object    *corev1.Event
+	err       error
 }
 
 // classify is the one place that knows what the apiserver's answers mean.
@@ -41,7 +53,7 @@ type answer struct {
 //	409                                      read and plan again
 //	404 of the Event                         it expired: create it
 //	404 of a namespace or to a create,       refused, with a reason
-//	403, 400, 422, …
+//	403, 400, 413, 422, too large for etcd
 //	401, 429, connection not made            not taken: try again later
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
 func classify(v verb, object *corev1.Event, err error) answer {
@@ -66,10 +78,13 @@ func classify(v verb, object *corev1.Event, err error) answer {
 		a.class = classNotFound
 	case a.code == http.StatusUnauthorized, a.code == http.StatusTooManyRequests:
 		a.class = classNotTaken
+	case strings.Contains(s.Message, tooLarge):
+		a.class, a.reason = classRefused, occurrence.Invalid
 	case a.code == http.StatusRequestTimeout, a.code >= 500:
 		a.class = classLost
 	default:
-		a.class, a.reason = classRefused, refusal(err, a.code)
+		a.class, a.reason = classRefused, refusal(err, &s)
+		a.mayChange = a.reason == occurrence.Forbidden && strings.Contains(s.Message, deniedByRBAC)
 	}
 	return a
 }
@@ -88,15 +103,15 @@ func isNamespace(details *metav1.StatusDetails) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-func refusal(err error, code int) occurrence.Reason {
+func refusal(err error, s *metav1.Status) occurrence.Reason {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return occurrence.NamespaceTerminating
-	case code == http.StatusNotFound:
+	case s.Code == http.StatusNotFound && isNamespace(s.Details):
 		return occurrence.NamespaceNotFound
-	case code == http.StatusForbidden:
+	case s.Code == http.StatusForbidden:
 		return occurrence.Forbidden
-	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
+	case s.Code == http.StatusBadRequest, s.Code == http.StatusUnprocessableEntity, s.Code == http.StatusRequestEntityTooLarge:
 		return occurrence.Invalid
 	default:
 		return occurrence.Refused

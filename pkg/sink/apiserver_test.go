@@ -65,7 +65,7 @@ func clientFor(t *testing.T, config *rest.Config) Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewClient(clients.CoreV1(), clients.EventsV1())
+	return NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())
 }
 
 func unlimited() Options {

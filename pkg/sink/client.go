@@ -5,10 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -23,36 +22,49 @@ type Client interface {
 	Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error)
 }
 
-// NewClient returns a Client on top of client-go's. It needs the rights to
-// create and to patch events, in the API groups that occurrences come for.
-func NewClient(core typedcorev1.EventsGetter, events typedeventsv1.EventsGetter) Client {
+// NewClient returns a Client that asks through client-go's REST clients of core/v1
+// and of events.k8s.io/v1, as their typed clients' RESTClient methods return
+// them. It needs the rights to create and to patch events, in the API groups
+// that occurrences come for.
+//
+// client-go's own retries are switched off: they would wait in the place of
+// other series, and hide which answer the first attempt got.
+func NewClient(core, events rest.Interface) Client {
 	return &client{core: core, events: events}
 }
 
-type client struct {
-	core   typedcorev1.EventsGetter
-	events typedeventsv1.EventsGetter
-}
+type client struct{ core, events rest.Interface }
 
 func (c *client) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	if api == occurrence.EventsV1 {
-		out, err := c.events.Events(event.Namespace).Create(ctx, identity.ToEventsV1(event), metav1.CreateOptions{})
-		return coreOrNil(out, err)
+		return do(ctx, c.events.Post().Body(identity.ToEventsV1(event)), event.Namespace, api)
 	}
-	return c.core.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	return do(ctx, c.core.Post().Body(event), event.Namespace, api)
 }
 
 func (c *client) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	client := c.core
 	if api == occurrence.EventsV1 {
-		out, err := c.events.Events(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-		return coreOrNil(out, err)
+		client = c.events
 	}
-	return c.core.Events(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return do(ctx, client.Patch(types.StrategicMergePatchType).Name(name).Body(patch), namespace, api)
 }
 
-func coreOrNil(event *eventsv1.Event, err error) (*corev1.Event, error) {
+// do makes one request.
+func do(ctx context.Context, r *rest.Request, namespace string, api occurrence.API) (*corev1.Event, error) {
+	var core corev1.Event
+	var events eventsv1.Event
+	var into runtime.Object = &core
+	if api == occurrence.EventsV1 {
+		into = &events
+	}
+	// UseProtobufAsDefault is what typed clients do, if nothing else is chosen.
+	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(ctx).Into(into)
 	if err != nil {
 		return nil, err
 	}
-	return identity.ToCoreV1(event), nil
+	if api == occurrence.EventsV1 {
+		return identity.ToCoreV1(&events), nil
+	}
+	return &core, nil
 }

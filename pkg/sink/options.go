@@ -9,6 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// MaxConcurrency is the highest concurrency: each takes a goroutine.
+const MaxConcurrency = 10_000
+
 // Options bound what a sink takes from its process and from the apiserver.
 type Options struct {
 	// Concurrency is the number of requests that may be in flight at once.
@@ -22,11 +25,18 @@ type Options struct {
 	// RetryBaseDelay is the wait after a first failed attempt; it doubles up to
 	// RetryMaxDelay. Each wait is shortened by up to a half, at random.
 	RetryBaseDelay, RetryMaxDelay time.Duration
-	// RetryFor is how long a series may fail before what it owes is given up.
+	// RetryFor is how long the apiserver may not take an occurrence before it is
+	// given up. A Retry-After is not waited for longer than this.
 	RetryFor time.Duration
-	// MaxPendingSeries is how many series may be owed at once; at about 4 KiB
-	// each, the default holds up to 160 MiB while the apiserver is away.
+	// ForbiddenFor is how long an answer that RBAC does not allow the write is
+	// not believed: an apiserver that has just started gives it until it has
+	// read its rules.
+	ForbiddenFor time.Duration
+	// MaxPendingSeries is how many series may be owed at once.
 	MaxPendingSeries int
+	// MaxPendingBytes is how much memory pending occurrences may take. Those of
+	// one series that nobody waits for share what they take.
+	MaxPendingBytes int64
 	// MaxIdleSeries is of how many quiet series the stored state is remembered,
 	// so that their next occurrence takes one request. At about 1 KiB each, the
 	// default holds up to 16 MiB.
@@ -45,7 +55,9 @@ func DefaultOptions() Options {
 		RetryBaseDelay:   50 * time.Millisecond,
 		RetryMaxDelay:    10 * time.Second,
 		RetryFor:         10 * time.Minute,
+		ForbiddenFor:     15 * time.Second,
 		MaxPendingSeries: 40_000,
+		MaxPendingBytes:  192 << 20,
 		MaxIdleSeries:    16_384,
 	}
 }
@@ -59,12 +71,19 @@ func (o *Options) Validate() error {
 		}
 	}
 	positive("concurrency", o.Concurrency > 0, o.Concurrency)
+	if o.Concurrency > MaxConcurrency {
+		errs = append(errs, fmt.Errorf("concurrency must be at most %d, not %d", MaxConcurrency, o.Concurrency))
+	}
 	positive("QPS", o.QPS > 0 && !math.IsNaN(o.QPS), o.QPS)
 	positive("burst", o.Burst > 0, o.Burst)
 	positive("request timeout", o.RequestTimeout > 0, o.RequestTimeout)
 	positive("retry base delay", o.RetryBaseDelay > 0, o.RetryBaseDelay)
 	positive("retry period", o.RetryFor > 0, o.RetryFor)
+	if o.ForbiddenFor < 0 {
+		errs = append(errs, fmt.Errorf("time of disbelief must not be less than 0, not %v", o.ForbiddenFor))
+	}
 	positive("pending series", o.MaxPendingSeries > 0, o.MaxPendingSeries)
+	positive("pending bytes", o.MaxPendingBytes > 0, o.MaxPendingBytes)
 	positive("idle series", o.MaxIdleSeries > 0, o.MaxIdleSeries)
 	if o.RetryMaxDelay < o.RetryBaseDelay {
 		errs = append(errs, fmt.Errorf("retry max delay %v is less than the base delay %v", o.RetryMaxDelay, o.RetryBaseDelay))

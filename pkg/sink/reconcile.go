@@ -35,12 +35,12 @@ func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
 	owed := s.pending[digest]
 	s.mu.Unlock()
 	if owed == nil {
-		return // it was given up while it was queued
+		return // it owes nothing
 	}
 	for range maxSteps {
 		s.mu.Lock()
 		r, out := owed.account.next()
-		done := s.release(owed, out)
+		done := s.release(owed)
 		s.mu.Unlock()
 		s.tell(out)
 		if done {
@@ -51,8 +51,8 @@ func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
 		}
 		a := s.ask(ctx, r)
 		s.mu.Lock()
-		out, retry := owed.apply(r, a)
-		done = s.release(owed, out)
+		out, retry := owed.apply(r, a, time.Now().Add(-s.options.ForbiddenFor))
+		done = s.release(owed)
 		s.mu.Unlock()
 		s.tell(out)
 		switch {
@@ -71,10 +71,10 @@ func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
 func (s *Sink) retry(owed *series, last answer) {
 	s.mu.Lock()
 	owed.failures++
-	wait := max(last.after, s.backoff(owed.failures))
+	wait := min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor)
 	tooOld := owed.account.recordedBefore(time.Now().Add(-s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
-	done := s.release(owed, out)
+	done := s.release(owed)
 	s.mu.Unlock()
 	s.tell(out)
 	if !done {
@@ -119,8 +119,9 @@ func (s *Sink) backoff(failures int) time.Duration {
 }
 
 // apply takes an answer. It returns what has settled, and whether to wait before
-// the next request.
-func (owed *series) apply(r *request, a answer) (out []settled, retry bool) {
+// the next request. A refusal that may change is not believed about what was
+// recorded after the given time.
+func (owed *series) apply(r *request, a answer, disbelieved time.Time) (out []settled, retry bool) {
 	account := owed.account
 	switch a.class {
 	case classOK:
@@ -140,6 +141,9 @@ func (owed *series) apply(r *request, a answer) (out []settled, retry bool) {
 	case classNotFound:
 		return account.gone(a.err), false
 	case classRefused:
+		if a.mayChange && account.pending[0].oldest.Recorded.After(disbelieved) {
+			return nil, true
+		}
 		upTo := r.plan.upTo
 		if r.verb == verbRead {
 			upTo = account.last()

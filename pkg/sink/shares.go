@@ -17,13 +17,14 @@ const (
 	sharesAnnotation = identity.AnnotationPrefix + "shares"
 
 	sharesVersion = "v1"
+	creatorPart   = "c"
 	sinksPart     = "s"
 	clientsPart   = "n"
 
-	// maxSinks and maxClients bound the annotation: at most 37 bytes an entry,
-	// so under 900 bytes in all.
+	// maxSinks and maxClients bound the annotation: at most 38 bytes an entry,
+	// so under 2,800 bytes in all, and 20 bytes for a usual one.
 	maxSinks   = 8
-	maxClients = 16
+	maxClients = 64
 
 	contributorLength = 16
 )
@@ -46,6 +47,7 @@ type share struct {
 // shares is the content of the annotation. Lists are ordered by last change,
 // oldest first. The zero value is that of a new object.
 type shares struct {
+	creator string // the sink instance that created the object
 	sinks   []share
 	clients []share
 	unknown []string // parts of a later release, kept as they are
@@ -70,6 +72,10 @@ func parseShares(annotation string) (shares, error) {
 		seen[name] = true
 		var err error
 		switch name {
+		case creatorPart:
+			if s.creator = list; !validContributor(list) {
+				err = errors.New("not a contributor")
+			}
 		case sinksPart:
 			s.sinks, err = parseList(list)
 		case clientsPart:
@@ -118,6 +124,12 @@ func validContributor(s string) bool {
 // String writes the annotation.
 func (s shares) String() string {
 	b := append(make([]byte, 0, 256), sharesVersion...)
+	if s.creator != "" {
+		b = append(b, ';')
+		b = append(b, creatorPart...)
+		b = append(b, '=')
+		b = append(b, s.creator...)
+	}
 	b = appendList(b, sinksPart, s.sinks)
 	b = appendList(b, clientsPart, s.clients)
 	for _, part := range s.unknown {

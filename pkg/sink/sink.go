@@ -42,14 +42,15 @@ type Sink struct {
 	stop    context.CancelCauseFunc
 	workers sync.WaitGroup
 	queue   workqueue.TypedDelayingInterface[identity.Digest]
+	ended   chan struct{} // closed when Close is done
 
 	mu       sync.Mutex
 	closed   bool
 	sequence uint64
 	pending  map[identity.Digest]*series
-	weight   int64 // of all that is pending
+	held     held
 	idle     *simplelru.LRU[identity.Digest, *account]
-	drained  chan struct{} // closed when pending is empty; nil if nobody waits
+	drained  chan struct{} // closed when nothing is held; nil if nobody waits
 }
 
 // series is one that owes something.
@@ -78,11 +79,12 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		limiter:  rate.NewLimiter(rate.Limit(o.QPS), o.Burst),
 		pending:  make(map[identity.Digest]*series),
 		idle:     idle,
-		queue:    workqueue.NewTypedDelayingQueue[identity.Digest](),
+		ended:    make(chan struct{}),
 	}
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
 		return nil, err
 	}
+	s.queue = workqueue.NewTypedDelayingQueue[identity.Digest]() // starts a goroutine
 	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	for range o.Concurrency {
 		s.workers.Go(func() { s.work(ctx) })
@@ -114,6 +116,9 @@ func (s *Sink) take(o *occurrence.Occurrence, t occurrence.Target) occurrence.Re
 	if s.closed {
 		return occurrence.Shutdown
 	}
+	if s.held.bytes >= s.options.MaxPendingBytes {
+		return occurrence.PendingFull
+	}
 	owed, ok := s.pending[t.Digest]
 	if !ok {
 		if len(s.pending) >= s.options.MaxPendingSeries {
@@ -127,8 +132,10 @@ func (s *Sink) take(o *occurrence.Occurrence, t occurrence.Target) occurrence.Re
 		s.queue.Add(t.Digest)
 	}
 	s.sequence++
-	owed.account.add(s.sequence, o, t)
-	s.weight += o.Weight
+	entries, bytes := owed.account.add(s.sequence, o, t)
+	s.held.entries += entries
+	s.held.bytes += bytes
+	s.held.occurrences += o.Weight
 	return occurrence.NoReason
 }
 
@@ -141,17 +148,24 @@ func (s *Sink) account(digest identity.Digest) *account {
 	return &account{instance: s.instance, digest: digest}
 }
 
-// Pending is what a sink holds.
+// Pending is what a sink owes.
 type Pending struct {
 	Series      int
 	Occurrences int64
 }
 
-// Pending tells what has not settled yet.
+// held is what a sink holds. What has settled is part of it until the ledger
+// has it.
+type held struct {
+	entries            int
+	occurrences, bytes int64
+}
+
+// Pending tells what is not in the ledger yet.
 func (s *Sink) Pending() Pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Pending{Series: len(s.pending), Occurrences: s.weight}
+	return Pending{Series: len(s.pending), Occurrences: s.held.occurrences}
 }
 
 // Flush waits until everything that was added has settled, or until the context
@@ -159,7 +173,7 @@ func (s *Sink) Pending() Pending {
 func (s *Sink) Flush(ctx context.Context) Pending {
 	for {
 		s.mu.Lock()
-		if len(s.pending) == 0 {
+		if s.held.entries == 0 {
 			s.mu.Unlock()
 			return Pending{}
 		}
@@ -178,28 +192,34 @@ func (s *Sink) Flush(ctx context.Context) Pending {
 
 // Close takes nothing new, writes what is owed until the context ends, ends all
 // requests and goroutines, and settles the rest as dropped or uncertain. It
-// returns what it could not write. A second call returns nothing.
+// returns what it could not write. A further call waits for the first to end,
+// or for its own context, and returns nothing.
+//
+// The client's requests have to end with their context, or Close does not.
 func (s *Sink) Close(ctx context.Context) Pending {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
 	s.mu.Unlock()
-	if first {
-		s.Flush(ctx)
+	if !first {
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+		return Pending{}
 	}
+	defer close(s.ended)
+	s.Flush(ctx)
 	s.stop(context.Cause(ctx))
 	s.queue.ShutDown()
 	s.workers.Wait()
-	if !first {
-		return Pending{}
-	}
 
 	left := s.Pending()
 	var out []settled
 	s.mu.Lock()
 	for _, owed := range s.pending {
 		given := owed.account.giveUp(s.sequence, occurrence.Shutdown, nil)
-		s.release(owed, given)
+		s.release(owed)
 		out = append(out, given...)
 	}
 	s.mu.Unlock()
@@ -207,12 +227,9 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	return left
 }
 
-// release takes note of what has settled of a series, and tells whether it owes
-// nothing any more. Then it is no longer pending. The mutex must be held.
-func (s *Sink) release(owed *series, out []settled) bool {
-	for i := range out {
-		s.weight -= out[i].weight
-	}
+// release ends the pending of a series that owes nothing any more, and tells
+// whether it did. The mutex must be held.
+func (s *Sink) release(owed *series) bool {
 	a := owed.account
 	if len(a.pending) > 0 {
 		return false
@@ -221,18 +238,20 @@ func (s *Sink) release(owed *series, out []settled) bool {
 	if a.observed != nil {
 		s.idle.Add(a.digest, a)
 	}
-	if len(s.pending) == 0 && s.drained != nil {
-		close(s.drained)
-		s.drained = nil
-	}
 	return true
 }
 
 // tell reports outcomes to the ledger and to whoever waits. The mutex must not
 // be held, since those who wait may look at the sink.
 func (s *Sink) tell(out []settled) {
+	if len(out) == 0 {
+		return
+	}
+	var weight, bytes int64
 	for i := range out {
 		e := &out[i]
+		weight += e.weight
+		bytes += e.bytes
 		if e.end.Counted() {
 			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.created)
 			s.ledger.Add(e.target.Merged(), occurrence.NoReason, e.written)
@@ -240,8 +259,19 @@ func (s *Sink) tell(out []settled) {
 		} else {
 			s.ledger.Add(e.end.Outcome, e.end.Reason, e.weight)
 		}
-		if e.occurrence.Settled != nil {
-			e.occurrence.Settled(e.end)
+	}
+	s.mu.Lock()
+	s.held.entries -= len(out)
+	s.held.bytes -= bytes
+	s.held.occurrences -= weight
+	if s.held.entries == 0 && s.drained != nil {
+		close(s.drained)
+		s.drained = nil
+	}
+	s.mu.Unlock()
+	for i := range out {
+		if o := out[i].occurrence; o.Settled != nil {
+			o.Settled(out[i].end)
 		}
 	}
 }

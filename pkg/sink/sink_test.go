@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,9 @@ func bubble(t *testing.T, c Client, change func(*Options), test func(t *testing.
 		}
 		test(t, b)
 		b.Close(t.Context())
+		if got := b.ledger.Totals(); got.Pending() != 0 || b.held != (held{}) {
+			t.Errorf("recorded %d, settled %v, held %+v", got.Recorded, got.Outcomes, b.held)
+		}
 	})
 }
 
@@ -183,7 +187,7 @@ func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
 	bubble(t, c, nil, func(t *testing.T, b *bench) {
 		b.record(0)
 		b.Flush(t.Context())
-		if got := b.ledger.Totals(); got.Dropped[occurrence.NamespaceNotFound] != 1 || asked != 1 {
+		if got := b.ledger.Totals(); got.Dropped[occurrence.Refused] != 1 || asked != 1 {
 			t.Errorf("asked %d times, settled as %v", asked, got)
 		}
 	})
@@ -269,6 +273,100 @@ func TestPendingSeriesAreCapped(t *testing.T) {
 	})
 }
 
+func TestPendingBytesAreCapped(t *testing.T) {
+	bubble(t, scripted(hang), func(o *Options) { o.MaxPendingBytes = 1 << 20 }, func(t *testing.T, b *bench) {
+		for range 10_000 { // of one series, and each is waited for
+			b.record(0, func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) {} })
+		}
+		got := b.Pending().Occurrences
+		if got < 500 || got > 1024 || b.ledger.Totals().Dropped[occurrence.PendingFull] != 10_000-got {
+			t.Errorf("%d pending, settled as %v", got, b.ledger.Totals())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+	})
+}
+
+// An apiserver that has just started answers 403 until it has read its rules.
+func TestForbiddenIsNotBelievedAtOnce(t *testing.T) {
+	forbidden := apierrors.NewForbidden(eventsResource, "e",
+		errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
+	for name, test := range map[string]struct {
+		until time.Duration
+		want  occurrence.Outcome
+	}{"for a moment": {5 * time.Second, occurrence.Created}, "for good": {time.Hour, occurrence.Dropped}} {
+		t.Run(name, func(t *testing.T) {
+			var start time.Time
+			c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+				if time.Since(start) < test.until {
+					return nil, forbidden
+				}
+				return nil, nil
+			})
+			bubble(t, c, nil, func(t *testing.T, b *bench) {
+				start = time.Now()
+				b.record(0)
+				b.Flush(t.Context())
+				if got := b.ledger.Totals().Outcomes[test.want]; got != 1 || time.Since(start) > b.options.ForbiddenFor+b.options.RetryMaxDelay {
+					t.Errorf("settled as %v after %v", b.ledger.Totals(), time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+func TestSecondCloseWaitsForTheFirst(t *testing.T) {
+	bubble(t, scripted(hang), func(o *Options) { o.RetryFor = time.Minute }, func(t *testing.T, b *bench) {
+		b.record(0)
+		start := time.Now()
+		var first sync.WaitGroup
+		first.Go(func() { b.Close(t.Context()) })
+		synctest.Wait()
+		b.Close(t.Context())
+		if b.ledger.Totals().Pending() != 0 || time.Since(start) < time.Minute {
+			t.Errorf("returned after %v with %d pending", time.Since(start), b.ledger.Totals().Pending())
+		}
+		first.Wait()
+	})
+}
+
+func TestRetryAfterDoesNotOutlastTheGivingUp(t *testing.T) {
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+		return nil, apierrors.NewTooManyRequests("tomorrow", 86400)
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		start := time.Now()
+		b.record(0)
+		b.Flush(t.Context())
+		if took := time.Since(start); took > 2*b.options.RetryFor {
+			t.Errorf("given up after %v", took)
+		}
+	})
+}
+
+func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
+	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
+		if v == verbCreate {
+			return nil, apierrors.NewAlreadyExists(eventsResource, "e")
+		}
+		return nil, apierrors.NewTooManyRequestsError("later")
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		for range 3600 {
+			b.record(0)
+			time.Sleep(time.Second)
+		}
+		limit := int64((2*b.options.RetryFor + 2*b.options.RetryMaxDelay) / time.Second)
+		if got := b.Pending().Occurrences; got > limit {
+			t.Errorf("%d pending, want at most %d", got, limit)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+	})
+}
+
 func TestWriteRateIsBounded(t *testing.T) {
 	c := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, nil })
 	bubble(t, c, func(o *Options) { o.QPS, o.Burst = 100, 50 }, func(t *testing.T, b *bench) {
@@ -298,6 +396,9 @@ func TestOptionsAreValidated(t *testing.T) {
 		"max delay":       func(o *Options) { o.RetryMaxDelay = o.RetryBaseDelay - 1 },
 		"retry period":    func(o *Options) { o.RetryFor = 0 },
 		"pending series":  func(o *Options) { o.MaxPendingSeries = 0 },
+		"pending bytes":   func(o *Options) { o.MaxPendingBytes = 0 },
+		"too concurrent":  func(o *Options) { o.Concurrency = MaxConcurrency + 1 },
+		"disbelief":       func(o *Options) { o.ForbiddenFor = -1 },
 		"idle series":     func(o *Options) { o.MaxIdleSeries = 0 },
 	} {
 		o := DefaultOptions()

@@ -41,9 +41,10 @@ func (a *account) next() (*request, []settled) {
 	if len(a.pending) == 0 {
 		return nil, nil
 	}
-	newest := &a.pending[len(a.pending)-1]
+	batch := a.batch()
+	newest := &batch[len(batch)-1]
 	r := &request{
-		api:       apiFor(newest),
+		api:       apiFor(newest.occurrence.API, newest.target.Event),
 		namespace: newest.target.Event.Namespace,
 		name:      a.name(),
 	}
@@ -62,6 +63,8 @@ func (a *account) next() (*request, []settled) {
 	}
 	if r.plan.base == nil {
 		r.verb, r.event = verbCreate, a.eventToCreate(r.name, r.plan)
+		// Its content is the oldest one's, and so are the rules for it.
+		r.api = apiFor(batch[0].oldest.API, r.event)
 	} else {
 		r.verb, r.patch = verbPatch, a.patchFor(r.plan)
 	}
@@ -69,18 +72,19 @@ func (a *account) next() (*request, []settled) {
 	return r, nil
 }
 
-// apiFor is the API to write an entry through. Only core/v1 lets the count of
-// a classic Event change.
-func apiFor(e *entry) occurrence.API {
-	if e.target.Event.EventTime.IsZero() {
+// apiFor is the API to write an Event through that was reported through
+// another. Only core/v1 lets the count of a classic Event change.
+func apiFor(reported occurrence.API, event *corev1.Event) occurrence.API {
+	if event.EventTime.IsZero() {
 		return occurrence.CoreV1
 	}
-	return e.occurrence.API
+	return reported
 }
 
 func (a *account) eventToCreate(name string, p plan) *corev1.Event {
-	first, newest := &a.pending[0], &a.pending[len(a.pending)-1]
-	event := first.target.Event.DeepCopy()
+	batch := a.batch()
+	first, newest := &batch[0], &batch[len(batch)-1]
+	event := first.first.DeepCopy()
 	event.ObjectMeta = metav1.ObjectMeta{
 		Name:            name,
 		Namespace:       event.Namespace,
@@ -96,9 +100,10 @@ func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 		}
 		return event
 	}
+	event.Series = nil // readers would take its count for the Event's
 	event.Count = int32(p.count)
 	if event.FirstTimestamp.IsZero() {
-		event.FirstTimestamp = lastTimestamp(first)
+		event.FirstTimestamp = metav1.NewTime(first.oldest.Recorded)
 	}
 	event.LastTimestamp = lastTimestamp(newest)
 	event.Message = newest.target.Event.Message
@@ -122,7 +127,8 @@ type patchMetadata struct {
 }
 
 func (a *account) patchFor(p plan) []byte {
-	newest := &a.pending[len(a.pending)-1]
+	batch := a.batch()
+	newest := &batch[len(batch)-1]
 	event := newest.target.Event
 	patch := eventPatch{Metadata: patchMetadata{
 		ResourceVersion: p.base.resourceVersion(),
@@ -152,11 +158,11 @@ func (a *account) patchFor(p plan) []byte {
 	return body
 }
 
-// labels are those of all that is pending; later ones win.
+// labels are those of the whole batch; later ones win.
 func (a *account) labels() map[string]string {
 	var out map[string]string
-	for i := range a.pending {
-		for k, v := range a.pending[i].labels {
+	for _, e := range a.batch() {
+		for k, v := range e.labels {
 			if out == nil {
 				out = make(map[string]string)
 			}
@@ -166,12 +172,12 @@ func (a *account) labels() map[string]string {
 	return out
 }
 
-// annotations are those of all that is pending, without any that reporters must
-// not set, and ours.
+// annotations are those of the whole batch, without any that reporters must not
+// set, and ours.
 func (a *account) annotations(p plan) map[string]string {
 	out := make(map[string]string, 2)
-	for i := range a.pending {
-		for k, v := range a.pending[i].annotations {
+	for _, e := range a.batch() {
+		for k, v := range e.annotations {
 			if !strings.HasPrefix(k, identity.AnnotationPrefix) {
 				out[k] = v
 			}
