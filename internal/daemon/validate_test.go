@@ -45,7 +45,10 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"negative rate", func(o *Options) { o.Pipeline.Sink.QPS = -1 }, `--kube-api-qps must be greater than 0, or "unlimited", got -1`},
 		{"no rate", func(o *Options) { o.Pipeline.Sink.QPS = math.NaN() }, `--kube-api-qps must be greater than 0, or "unlimited", got NaN`},
 		{"burst", func(o *Options) { o.Pipeline.Sink.Burst = 0 }, "--kube-api-burst must be at least 1, got 0"},
-		{"concurrency", func(o *Options) { o.Pipeline.Sink.Concurrency = 0 }, "--max-concurrent-writes must be at least 1, got 0"},
+		{"concurrency", func(o *Options) { o.Pipeline.Sink.Concurrency = 0 }, "--max-concurrent-writes must be between 1 and 10000, got 0"},
+		{"too much concurrency", func(o *Options) { o.Pipeline.Sink.Concurrency = 50_000_000 }, "--max-concurrent-writes must be between 1 and 10000, got 50000000"},
+		{"pending bytes", func(o *Options) { o.Pipeline.Sink.MaxPendingBytes = 0 }, "--max-pending-bytes must be at least 1, got 0"},
+		{"disbelief", func(o *Options) { o.Pipeline.Sink.ForbiddenFor = -1 }, "--forbidden-for must not be negative, got -1ns"},
 		{"write timeout", func(o *Options) { o.Pipeline.Sink.RequestTimeout = 0 }, "--write-timeout must be greater than 0, got 0s"},
 		{"base delay", func(o *Options) { o.Pipeline.Sink.RetryBaseDelay = 0 }, "--retry-base-delay must be greater than 0, got 0s"},
 		{"delays crossed", func(o *Options) {

@@ -5,8 +5,9 @@
 //
 //	recorded = sum of settled over all outcomes + pending
 //
-// where pending is what the stations say that they hold. The ledger does not
-// derive pending, so that the equation can fail if a station loses something.
+// where pending is what the stations say that they hold (eventd_occurrences_pending).
+// The ledger exports none of its own, so that the equation can fail if a station
+// loses something.
 //
 // A Ledger is safe for use by many goroutines, starts none and needs no stop.
 package ledger
@@ -121,7 +122,7 @@ func (t Totals) Written() int64 {
 	return t.Outcomes[occurrence.Created] + t.Outcomes[occurrence.Merged] + t.Outcomes[occurrence.Aggregated]
 }
 
-// Pending is what was recorded and has not settled.
+// Pending is what was recorded and has not settled, by the ledger's own counts.
 func (t Totals) Pending() int64 { return t.Recorded - t.Settled() }
 
 // Describe implements prometheus.Collector.

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -24,6 +25,24 @@ func withAuthorization(next http.Handler, authz authorizer.Authorizer) http.Hand
 		if err != nil {
 			responsewriters.RespondWithError(w, req, err, codecs)
 			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// withoutImpersonation refuses who asks to be taken for somebody else: to act
+// with the caller's own rights instead would be more than was asked for.
+func withoutImpersonation(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		for name := range req.Header {
+			if strings.HasPrefix(name, "Impersonate-") {
+				attributes, err := filters.GetAuthorizerAttributes(req.Context())
+				if err == nil {
+					err = responsewriters.ForbiddenStatusError(attributes, "nobody may impersonate")
+				}
+				refuse(w, req, err)
+				return
+			}
 		}
 		next.ServeHTTP(w, req)
 	})

@@ -59,6 +59,9 @@
 //     for several names; a precondition is checked against the view.
 //   - When the apiserver cannot be asked who a caller is or what it may do,
 //     the answer is 503 with Retry-After, not 401 or 500.
+//   - Impersonation is answered 403, whatever rights the caller has.
+//   - A count that is lower than one reported before under the name is shown to
+//     the client, and reports nothing until it is above that one again.
 //   - A panic is answered with a Status, on a connection that stays open.
 //
 // # Limits and ownership

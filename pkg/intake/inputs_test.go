@@ -72,6 +72,8 @@ const (
 	otherNames     = "generated names differ"
 	otherUIDs      = "uids differ"
 	otherKey       = "there is no key in etcd"
+
+	noImpersonation = "nobody may impersonate"
 )
 
 type fields map[string]any
@@ -173,6 +175,11 @@ func (i input) typed(contentType string) input {
 }
 func (i input) accepting(contentType string) input {
 	i.header = map[string]string{"Content-Type": jsonType, "Accept": contentType}
+	return i
+}
+func (i input) impersonating(user string) input {
+	i.header = map[string]string{"Content-Type": jsonType, "Impersonate-User": user}
+	i.words = noImpersonation
 	return i
 }
 func (i input) at(path string) input  { i.path = path; return i }
@@ -300,6 +307,7 @@ func apiInputs(path string, base fields, message, about string) []input {
 
 		// callers
 		ok.by(nobody).answered(forbidden, metav1.StatusReasonForbidden).named("no token"),
+		ok.impersonating("system:admin").answered(forbidden, metav1.StatusReasonForbidden).named("no right to impersonate"),
 		ok.by(forger).answered(noToken, metav1.StatusReasonUnauthorized).named("bad token"),
 		ok.by(stranger).answered(forbidden, metav1.StatusReasonForbidden).named("no right to create"),
 		put(path, a(base, nil)).by(stranger).answered(forbidden, metav1.StatusReasonForbidden).named("no right to update"),
@@ -440,6 +448,7 @@ func eventsInputs() []input {
 		event(fields{"metadata.finalizers": []string{"example.com/mine"}}).named("a finalizer"),
 		refused(fields{"deprecatedCount": 1}).named("deprecated count"),
 		refused(fields{"deprecatedSource": fields{"component": "c"}}).named("deprecated source"),
+		refused(fields{"deprecatedFirstTimestamp": "0001-01-01T00:00:00Z"}).named("deprecated time that is zero"),
 		refused(fields{"deprecatedFirstTimestamp": "2026-01-02T03:04:05Z", "deprecatedLastTimestamp": "2026-01-02T03:04:05Z"}).named("deprecated times"),
 		event(fields{"regarding.namespace": "other"}).named("about another namespace"),
 		put(eventsPath, a(newEvent, series)).after(ok).named("PUT of a series"),

@@ -102,6 +102,7 @@ func chain(handler http.Handler, options ServerOptions) http.Handler {
 	nothing := func(*http.Request, *request.RequestInfo) bool { return false } // is long-running
 
 	handler = withAuthorization(handler, options.Authorizer)
+	handler = withoutImpersonation(handler)
 	handler = withAuthentication(handler, options.Authenticator)
 	// Before authentication, so that it bounds TokenReviews too, and within the
 	// time-out, so that what still runs after one counts as in flight.

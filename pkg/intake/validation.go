@@ -49,8 +49,9 @@ func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
 		name string
 		set  bool
 	}{
-		{"firstTimestamp", !event.FirstTimestamp.IsZero()},
-		{"lastTimestamp", !event.LastTimestamp.IsZero()},
+		// A zero time that was sent is not unset to the apiserver.
+		{"firstTimestamp", event.FirstTimestamp.Time != time.Time{}},
+		{"lastTimestamp", event.LastTimestamp.Time != time.Time{}},
 		{"count", event.Count != 0},
 		{"source", event.Source != corev1.EventSource{}},
 	} {
