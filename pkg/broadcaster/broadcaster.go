@@ -1,14 +1,19 @@
 // Package broadcaster carries occurrences from recorders to subscribers without
-// ever making a recorder wait.
+// making a recorder wait.
 //
 // Publish is one short critical section per subscriber and does no I/O. Each
 // subscriber has a bounded queue of its own, so a slow one loses its own
-// occurrences and nobody else's; what does not fit is counted as dropped. After
-// Shutdown publishing is a counted no-op, and subscribers receive what was
+// occurrences and nobody else's. What does not fit is counted as dropped; a
+// Warning that finds the queue full takes the place of the newest Normal
+// occurrence in it. Only a subscriber that asks for WaitWhenFull makes Publish
+// wait, until there is room in its queue or it is stopped.
+//
+// After Shutdown publishing is a counted no-op, and subscribers receive what was
 // queued before. The broadcaster starts no goroutines.
 package broadcaster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +33,23 @@ const DefaultCapacity = 8192
 // ErrShutdown is returned to those who subscribe too late.
 var ErrShutdown = errors.New("broadcaster is shut down")
 
+// Policy is what becomes of an occurrence when a subscriber's queue is full.
+// They are client-go's DropIfChannelFull and WaitIfChannelFull.
+type Policy uint8
+
+const (
+	// DropWhenFull drops and counts what does not fit. A Warning displaces the
+	// newest Normal occurrence instead, as if it had come just before it; among
+	// Warnings alone, and for Normal ones, the newcomer is dropped.
+	DropWhenFull Policy = iota
+	// WaitWhenFull makes Publish wait for room in this subscriber's queue. The
+	// wait ends when the subscriber receives, when it is stopped, or when the
+	// broadcaster is shut down; in the latter two the occurrence is dropped. No
+	// occurrence displaces another. Subscribers that do not wait are served
+	// first.
+	WaitWhenFull
+)
+
 // Broadcaster is safe for use by many goroutines. Make it with New.
 type Broadcaster struct {
 	// unsunk counts what is published while nobody would write it.
@@ -46,8 +68,8 @@ func New(unsunk *ledger.Ledger) *Broadcaster {
 	return b
 }
 
-// Publish hands o to every subscriber. It never blocks. From then on o is
-// shared and must not be changed.
+// Publish hands o to every subscriber. It waits for those with WaitWhenFull
+// only. From then on o is shared and must not be changed.
 func (b *Broadcaster) Publish(o *occurrence.Occurrence) {
 	sunk := false
 	for _, s := range *b.subscribers.Load() {
@@ -89,6 +111,8 @@ type SubscribeOptions struct {
 	Name string
 	// Capacity of its queue, in occurrences.
 	Capacity int
+	// WhenFull says what becomes of what does not fit.
+	WhenFull Policy
 	// Ledger counts what a sink takes on; nil for those that only watch.
 	Ledger *ledger.Ledger
 	// Registerer takes the subscriber's metrics; nil leaves them unregistered.
@@ -105,11 +129,13 @@ func (b *Broadcaster) Subscribe(o SubscribeOptions) (*Subscriber, error) {
 	if b.closed.Load() {
 		return nil, ErrShutdown
 	}
-	s := &Subscriber{broadcaster: b, queue: newQueue(o.Capacity), ledger: o.Ledger}
-	if err := s.register(o); err != nil {
+	s := &Subscriber{broadcaster: b, name: o.Name, queue: newQueue(o.Capacity, o.WhenFull), ledger: o.Ledger}
+	if err := s.metrics.register(s.queue, o); err != nil {
 		return nil, err
 	}
 	next := append(slices.Clone(*b.subscribers.Load()), s)
+	// Those that may make Publish wait come last, so that they delay nobody else.
+	slices.SortStableFunc(next, func(x, y *Subscriber) int { return cmp.Compare(x.queue.policy, y.queue.policy) })
 	b.subscribers.Store(&next)
 	return s, nil
 }

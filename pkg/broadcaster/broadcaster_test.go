@@ -231,6 +231,9 @@ func TestMetrics(t *testing.T) {
 # HELP eventd_broadcaster_dropped_total Occurrences that a subscriber's queue had no room for, or that came after the shutdown.
 # TYPE eventd_broadcaster_dropped_total counter
 eventd_broadcaster_dropped_total{subscriber="sink"} 3
+# HELP eventd_broadcaster_panics_total Panics of a subscriber's handler.
+# TYPE eventd_broadcaster_panics_total counter
+eventd_broadcaster_panics_total{subscriber="sink"} 0
 # HELP eventd_broadcaster_queue_capacity Occurrences that may wait for a subscriber.
 # TYPE eventd_broadcaster_queue_capacity gauge
 eventd_broadcaster_queue_capacity{subscriber="sink"} 2
@@ -246,6 +249,10 @@ eventd_occurrences_pending{station="broadcaster"} 6
 	}
 	b.Shutdown()
 	drain(s)
+	s.Stop()
+	if n, err := testutil.GatherAndCount(r); n != 0 || err != nil {
+		t.Errorf("%d metrics of a stopped subscriber: %v", n, err)
+	}
 }
 
 func TestCapacityIsValidated(t *testing.T) {

@@ -3,51 +3,77 @@ package broadcaster
 import (
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// queue is a bounded first-in-first-out queue whose writers never wait.
+// queue is a bounded first-in-first-out queue. Every operation takes constant
+// time, but for the growth of its slots.
+//
+// Its slots are linked in the order of arrival, and those with a Normal
+// occurrence also among themselves, so that the newest Normal one can be taken
+// from the middle when a Warning needs its place.
 type queue struct {
 	mu     sync.Mutex
-	ring   []*occurrence.Occurrence // grows up to capacity, never shrinks
-	head   int
+	room   sync.Cond // signalled when there may be room, broadcast at close
+	all    list
+	normal list
+	slots  []slot // grows up to capacity, never shrinks
+	free   int    // first of the unused slots, linked by all.next
 	length int
 	weight int64
 	closed bool
 
 	capacity int
+	policy   Policy
 	// ready has an element when the queue may have become non-empty or closed.
 	ready chan struct{}
 }
 
-func newQueue(capacity int) *queue {
-	return &queue{capacity: capacity, ready: make(chan struct{}, 1)}
+// slot holds one occurrence, with its neighbours in both orders.
+type slot struct {
+	occurrence  *occurrence.Occurrence
+	all, normal links
 }
 
-// push tells why it did not take the occurrence.
-func (q *queue) push(o *occurrence.Occurrence) occurrence.Reason {
+// links are slot numbers, or none.
+type links struct{ previous, next int }
+
+// list is the ends of a linked list of slots.
+type list struct{ first, last int }
+
+const none = -1
+
+func newQueue(capacity int, policy Policy) *queue {
+	q := &queue{
+		all: list{none, none}, normal: list{none, none}, free: none,
+		capacity: capacity, policy: policy, ready: make(chan struct{}, 1),
+	}
+	q.room.L = &q.mu
+	return q
+}
+
+// push takes the occurrence or tells why it did not. Under the drop policy a
+// Warning may have displaced an occurrence.
+func (q *queue) push(o *occurrence.Occurrence) (displaced *occurrence.Occurrence, refused occurrence.Reason) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for q.policy == WaitWhenFull && q.length == q.capacity && !q.closed {
+		q.room.Wait()
+	}
 	switch {
 	case q.closed:
-		return occurrence.Shutdown
+		return nil, occurrence.Shutdown
 	case q.length == q.capacity:
-		return occurrence.QueueFull
-	case q.length == len(q.ring):
-		q.grow()
+		if isNormal(o) || q.normal.last == none {
+			return nil, occurrence.QueueFull
+		}
+		displaced = q.remove(q.normal.last)
 	}
-	q.ring[(q.head+q.length)%len(q.ring)] = o
-	q.length++
-	q.weight += o.Weight
+	q.append(o)
 	q.wake()
-	return occurrence.NoReason
-}
-
-func (q *queue) grow() {
-	ring := make([]*occurrence.Occurrence, min(q.capacity, max(64, 2*len(q.ring))))
-	n := copy(ring, q.ring[q.head:])
-	copy(ring[n:], q.ring[:q.head])
-	q.ring, q.head = ring, 0
+	return displaced, occurrence.NoReason
 }
 
 // pop returns the oldest occurrence, or nil and whether there will be more.
@@ -57,11 +83,8 @@ func (q *queue) pop() (o *occurrence.Occurrence, more bool) {
 	if q.length == 0 {
 		return nil, !q.closed
 	}
-	o = q.ring[q.head]
-	q.ring[q.head] = nil
-	q.head = (q.head + 1) % len(q.ring)
-	q.length--
-	q.weight -= o.Weight
+	o = q.remove(q.all.first)
+	q.room.Signal()
 	return o, true
 }
 
@@ -70,6 +93,7 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	q.room.Broadcast()
 	q.wake()
 }
 
@@ -84,4 +108,68 @@ func (q *queue) len() (length int, weight int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.length, q.weight
+}
+
+// isNormal: everything that is not a Warning makes room for one.
+func isNormal(o *occurrence.Occurrence) bool {
+	return o.Event == nil || o.Event.Type != corev1.EventTypeWarning
+}
+
+func (q *queue) append(o *occurrence.Occurrence) {
+	i := q.free
+	if i == none {
+		i = len(q.slots)
+		q.slots = append(q.slots, slot{})
+	} else {
+		q.free = q.slots[i].all.next
+	}
+	q.slots[i].occurrence = o
+	q.link(&q.all, i, (*slot).allLinks)
+	if isNormal(o) {
+		q.link(&q.normal, i, (*slot).normalLinks)
+	}
+	q.length++
+	q.weight += o.Weight
+}
+
+func (q *queue) remove(i int) *occurrence.Occurrence {
+	o := q.slots[i].occurrence
+	q.unlink(&q.all, i, (*slot).allLinks)
+	if isNormal(o) {
+		q.unlink(&q.normal, i, (*slot).normalLinks)
+	}
+	q.slots[i] = slot{all: links{next: q.free}}
+	q.free = i
+	q.length--
+	q.weight -= o.Weight
+	return o
+}
+
+func (s *slot) allLinks() *links    { return &s.all }
+func (s *slot) normalLinks() *links { return &s.normal }
+
+// link appends slot i to a list.
+func (q *queue) link(l *list, i int, of func(*slot) *links) {
+	*of(&q.slots[i]) = links{previous: l.last, next: none}
+	if l.last == none {
+		l.first = i
+	} else {
+		of(&q.slots[l.last]).next = i
+	}
+	l.last = i
+}
+
+// unlink takes slot i out of a list.
+func (q *queue) unlink(l *list, i int, of func(*slot) *links) {
+	at := *of(&q.slots[i])
+	if at.previous == none {
+		l.first = at.next
+	} else {
+		of(&q.slots[at.previous]).next = at.next
+	}
+	if at.next == none {
+		l.last = at.previous
+	} else {
+		of(&q.slots[at.next]).previous = at.previous
+	}
 }

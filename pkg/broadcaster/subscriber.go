@@ -1,30 +1,42 @@
 package broadcaster
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// Subscriber receives what is published. One goroutine may call Receive; Stop
-// is safe to call from any.
+// Subscriber receives what is published. One goroutine may call Receive or
+// Handle; Stop is safe to call from any.
 type Subscriber struct {
 	broadcaster *Broadcaster
+	name        string
 	queue       *queue
 	ledger      *ledger.Ledger
-	dropped     prometheus.Counter
+	metrics     metrics
+	panicked    sync.Once
 }
 
 func (s *Subscriber) offer(o *occurrence.Occurrence) {
 	if s.ledger != nil {
 		s.ledger.Record(o)
 	}
-	reason := s.queue.push(o)
-	if reason == occurrence.NoReason {
-		return
+	displaced, refused := s.queue.push(o)
+	switch {
+	case refused != occurrence.NoReason:
+		s.drop(o, refused)
+	case displaced != nil:
+		s.drop(displaced, occurrence.QueueFull)
 	}
-	s.dropped.Inc()
+}
+
+func (s *Subscriber) drop(o *occurrence.Occurrence, reason occurrence.Reason) {
+	s.metrics.dropped.Inc()
 	if s.ledger != nil {
 		s.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason})
 	}
@@ -42,47 +54,50 @@ func (s *Subscriber) Receive() (*occurrence.Occurrence, bool) {
 	}
 }
 
+// Handle calls handle for every occurrence until there will be no more. A
+// panic of handle is counted, and handle goes on with the next occurrence. The
+// first one is logged with its stack.
+func (s *Subscriber) Handle(logger klog.Logger, handle func(*occurrence.Occurrence)) {
+	for {
+		o, ok := s.Receive()
+		if !ok {
+			return
+		}
+		s.guarded(logger, handle, o)
+	}
+}
+
+func (s *Subscriber) guarded(logger klog.Logger, handle func(*occurrence.Occurrence), o *occurrence.Occurrence) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		s.metrics.panics.Inc()
+		s.panicked.Do(func() {
+			logger.Error(nil, "Event handler panicked; it goes on with the next Event, and further panics are only counted",
+				"subscriber", s.name, "panic", describe(p), "stack", string(debug.Stack()))
+		})
+	}()
+	handle(o)
+}
+
+// describe formats what somebody panicked with, whose methods may panic too.
+func describe(p any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("a %T that cannot be formatted", p)
+		}
+	}()
+	return fmt.Sprint(p)
+}
+
 // Stop ends the subscription: nothing more is queued, and Receive returns what
-// was queued before and then false. It does not wait.
+// was queued before and then false. Publishers that wait for room go on, and
+// what they had is dropped. The subscriber's metrics are unregistered. Stop
+// does not wait.
 func (s *Subscriber) Stop() {
 	s.broadcaster.remove(s)
 	s.queue.close()
-}
-
-func (s *Subscriber) register(o SubscribeOptions) error {
-	labels := prometheus.Labels{"subscriber": o.Name}
-	s.dropped = prometheus.NewCounter(prometheus.CounterOpts{
-		Name:        "eventd_broadcaster_dropped_total",
-		Help:        "Occurrences that a subscriber's queue had no room for, or that came after the shutdown.",
-		ConstLabels: labels,
-	})
-	if o.Registerer == nil {
-		return nil
-	}
-	collectors := []prometheus.Collector{
-		s.dropped,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "eventd_broadcaster_queue_length",
-			Help:        "Occurrences that wait for a subscriber.",
-			ConstLabels: labels,
-		}, func() float64 { length, _ := s.queue.len(); return float64(length) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "eventd_broadcaster_queue_capacity",
-			Help:        "Occurrences that may wait for a subscriber.",
-			ConstLabels: labels,
-		}, func() float64 { return float64(s.queue.capacity) }),
-	}
-	if s.ledger != nil {
-		collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "eventd_occurrences_pending",
-			Help:        "Occurrences that a station holds.",
-			ConstLabels: prometheus.Labels{"station": "broadcaster"},
-		}, func() float64 { _, weight := s.queue.len(); return float64(weight) }))
-	}
-	for _, c := range collectors {
-		if err := o.Registerer.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
+	s.metrics.unregister()
 }

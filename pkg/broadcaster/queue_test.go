@@ -1,0 +1,220 @@
+package broadcaster
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+func ofType(eventtype string, number int64) *occurrence.Occurrence {
+	return &occurrence.Occurrence{Weight: 1, Total: number, Event: &corev1.Event{Type: eventtype}}
+}
+
+func numbers(occurrences []*occurrence.Occurrence) (out []int64) {
+	for _, o := range occurrences {
+		out = append(out, o.Total)
+	}
+	return out
+}
+
+func TestWarningTakesThePlaceOfTheNewestNormal(t *testing.T) {
+	b, l := New(ledger.New()), ledger.New()
+	s := subscribe(t, b, SubscribeOptions{Capacity: 4, Ledger: l})
+	var dropped []int64
+	publish := func(eventtype string, number int64) {
+		o := ofType(eventtype, number)
+		o.Settled = func(s occurrence.Settlement) {
+			if s.Reason != occurrence.QueueFull {
+				t.Errorf("%d settled as %+v", number, s)
+			}
+			dropped = append(dropped, number)
+		}
+		b.Publish(o)
+	}
+	publish("Normal", 1)
+	publish("Warning", 2)
+	publish("Normal", 3)
+	publish("Warning", 4)
+	publish("Normal", 5)  // Normal displaces nothing
+	publish("Warning", 6) // instead of 3
+	publish("Warning", 7) // instead of 1
+	publish("Warning", 8) // Warnings do not displace each other
+	b.Shutdown()
+	if got, want := numbers(drain(s)), []int64{2, 4, 6, 7}; !slices.Equal(got, want) {
+		t.Errorf("received %v, want %v", got, want)
+	}
+	if want := []int64{5, 3, 1, 8}; !slices.Equal(dropped, want) {
+		t.Errorf("dropped %v, want %v", dropped, want)
+	}
+	if totals := l.Totals(); totals.Recorded != 8 || totals.Dropped[occurrence.QueueFull] != 4 || totals.Pending() != 4 {
+		t.Errorf("ledger %+v", totals)
+	}
+}
+
+// The linked slots agree with a plain slice that does the same.
+func TestQueueAgreesWithItsModel(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	const capacity = 9
+	q := newQueue(capacity, DropWhenFull)
+	var model []*occurrence.Occurrence
+	for number := range int64(20_000) {
+		if random.IntN(2) == 0 {
+			o, _ := q.pop()
+			var want *occurrence.Occurrence
+			if len(model) > 0 {
+				want, model = model[0], model[1:]
+			}
+			if o != want {
+				t.Fatalf("popped %v, want %v", o, want)
+			}
+			continue
+		}
+		o := ofType([]string{"Normal", "Warning"}[random.IntN(2)], number)
+		o.Weight = random.Int64N(5)
+		displaced, refused := q.push(o)
+		switch newest := lastNormal(model); {
+		case len(model) < capacity:
+			model = append(model, o)
+		case o.Event.Type == "Normal" || newest < 0:
+			if refused != occurrence.QueueFull {
+				t.Fatalf("%d was taken", number)
+			}
+			continue
+		default:
+			if displaced != model[newest] {
+				t.Fatalf("displaced %v, want %v", displaced, model[newest])
+			}
+			model = append(slices.Delete(model, newest, newest+1), o)
+		}
+		var weight int64
+		for _, o := range model {
+			weight += o.Weight
+		}
+		if n, w := q.len(); n != len(model) || w != weight || refused != occurrence.NoReason {
+			t.Fatalf("%d queued with a weight of %d, want %d with %d; refused %q", n, w, len(model), weight, refused)
+		}
+	}
+	if len(q.slots) > capacity {
+		t.Errorf("%d slots for %d occurrences", len(q.slots), capacity)
+	}
+}
+
+func lastNormal(model []*occurrence.Occurrence) int {
+	for i, o := range slices.Backward(model) {
+		if isNormal(o) {
+			return i
+		}
+	}
+	return -1
+}
+
+func TestPublishWaitsForASubscriberThatAsksForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, l := New(ledger.New()), ledger.New()
+		waited := subscribe(t, b, SubscribeOptions{Capacity: 1, Ledger: l, WhenFull: WaitWhenFull})
+		other := subscribe(t, b, SubscribeOptions{Capacity: 10})
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			for number := range int64(3) {
+				b.Publish(ofType("Warning", number))
+			}
+		}()
+		synctest.Wait()
+		// The second is waited for, and the other subscriber has it already.
+		if n, _ := other.queue.len(); n != 2 {
+			t.Errorf("the other has %d queued", n)
+		}
+		for number := range int64(3) {
+			if o, _ := waited.Receive(); o.Total != number {
+				t.Errorf("received %d, want %d", o.Total, number)
+			}
+		}
+		<-published
+		if totals := l.Totals(); totals.Pending() != 3 || totals.Recorded != 3 {
+			t.Errorf("ledger %+v", totals)
+		}
+		b.Shutdown()
+	})
+}
+
+func TestStopAndShutdownEndTheWaitOfPublishers(t *testing.T) {
+	for name, end := range map[string]func(*Broadcaster, *Subscriber){
+		"Stop":     func(_ *Broadcaster, s *Subscriber) { s.Stop() },
+		"Shutdown": func(b *Broadcaster, _ *Subscriber) { b.Shutdown() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, l := New(ledger.New()), ledger.New()
+				s := subscribe(t, b, SubscribeOptions{Capacity: 1, Ledger: l, WhenFull: WaitWhenFull})
+				const waiting = 5
+				for range 1 + waiting {
+					go b.Publish(ofType("Normal", 1))
+				}
+				synctest.Wait()
+				end(b, s)
+				synctest.Wait() // a publisher that still waits fails the bubble
+				if n := len(drain(s)); n != 1 {
+					t.Errorf("received %d", n)
+				}
+				if totals := l.Totals(); totals.Recorded != 1+waiting || totals.Dropped[occurrence.Shutdown] != waiting {
+					t.Errorf("ledger %+v", totals)
+				}
+			})
+		})
+	}
+}
+
+type panicsWhenFormatted struct{}
+
+func (panicsWhenFormatted) Error() string { panic(panicsWhenFormatted{}) }
+
+func TestPanickingHandlerIsCountedAndGoesOn(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	b := New(ledger.New())
+	s := subscribe(t, b, SubscribeOptions{Name: "watcher", Capacity: 10})
+	for number := range int64(4) {
+		b.Publish(ofType("Normal", number))
+	}
+	b.Shutdown()
+	var handled []int64
+	s.Handle(logger, func(o *occurrence.Occurrence) {
+		handled = append(handled, o.Total)
+		switch o.Total {
+		case 1:
+			panic("handler")
+		case 2:
+			panic(panicsWhenFormatted{})
+		}
+	})
+	if !slices.Equal(handled, []int64{0, 1, 2, 3}) {
+		t.Errorf("handled %v", handled)
+	}
+	if n := testutil.ToFloat64(s.metrics.panics); n != 2 {
+		t.Errorf("%v panics are counted", n)
+	}
+	if n := len(logger.GetSink().(ktesting.Underlier).GetBuffer().Data()); n != 1 {
+		t.Errorf("%d lines are logged", n)
+	}
+	s = subscribeAfresh(t)
+	s.Handle(klog.Background(), func(*occurrence.Occurrence) { panic(panicsWhenFormatted{}) })
+}
+
+// subscribeAfresh returns a subscriber with one occurrence and then the end.
+func subscribeAfresh(t *testing.T) *Subscriber {
+	t.Helper()
+	b := New(ledger.New())
+	s := subscribe(t, b, SubscribeOptions{Capacity: 1})
+	b.Publish(ofType("Normal", 0))
+	b.Shutdown()
+	return s
+}

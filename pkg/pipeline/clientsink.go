@@ -1,0 +1,205 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+)
+
+var errNoSink = errors.New("there is no sink, or no client in it")
+
+// target is what a writer writes to.
+type target struct {
+	client sink.Client
+	// server is which apiserver, and which namespaces of it; "" if that cannot
+	// be seen.
+	server  string
+	options sink.Options
+}
+
+// recordTarget is what is given to a record.EventBroadcaster.
+func recordTarget(to record.EventSink, o sink.Options) (target, error) {
+	switch to := to.(type) {
+	case nil:
+		return target{}, errNoSink
+	case *typedcorev1.EventSinkImpl:
+		if to == nil || to.Interface == nil {
+			return target{}, errNoSink
+		}
+		c, ok := to.Interface.(restClient)
+		if !ok { // a fake
+			return target{client: coreEvents{to.Interface}, options: o}, nil
+		}
+		return target{
+			client:  coreREST{sink.NewClient(c.GetClient(), nil), c.GetNamespace()},
+			server:  c.GetClient().Get().URL().String() + " " + c.GetNamespace(),
+			options: withinLimit(o, c.GetClient()),
+		}, nil
+	default:
+		client, err := newForeignSink(recordCalls{to}, o)
+		return target{client: client, options: o}, err
+	}
+}
+
+// eventsTarget is what is given to an events.EventBroadcaster.
+func eventsTarget(to events.EventSink, o sink.Options) (target, error) {
+	switch to := to.(type) {
+	case nil:
+		return target{}, errNoSink
+	case *events.EventSinkImpl:
+		if to == nil || to.Interface == nil {
+			return target{}, errNoSink
+		}
+		// Everything that comes here is for events.k8s.io.
+		c, ok := to.Interface.RESTClient().(*rest.RESTClient)
+		if !ok || c == nil { // a fake
+			return target{client: eventsEvents{to.Interface}, options: o}, nil
+		}
+		return target{client: sink.NewClient(nil, c), options: withinLimit(o, c)}, nil
+	default:
+		client, err := newForeignSink(eventsCalls{to}, o)
+		return target{client: client, options: o}, err
+	}
+}
+
+// restClient is what client-go's generated clients show of themselves.
+type restClient interface {
+	GetClient() rest.Interface
+	GetNamespace() string
+}
+
+// noLimit is the type of the rate limiter that stands for none.
+var noLimit = reflect.TypeOf(flowcontrol.NewFakeAlwaysRateLimiter())
+
+// withinLimit leaves a half of the client's own rate limit to whatever else uses
+// the client. Without it, as many requests as the sink may have in flight would
+// wait in that limiter, in front of those of the controller.
+func withinLimit(o sink.Options, c rest.Interface) sink.Options {
+	limiter := c.GetRateLimiter()
+	if limiter == nil || reflect.TypeOf(limiter) == noLimit || limiter.QPS() <= 0 {
+		return o
+	}
+	o.QPS = min(o.QPS, float64(limiter.QPS())/2)
+	o.Burst = min(o.Burst, max(1, int(o.QPS)))
+	return o
+}
+
+// coreREST is the REST client inside of client-go's EventSinkImpl, which is made
+// for all namespaces or for one. It writes both kinds of Events through core/v1.
+type coreREST struct {
+	client    sink.Client
+	namespace string // "" for all
+}
+
+func (c coreREST) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	if err := c.check(event.Namespace); err != nil {
+		return nil, err
+	}
+	return c.client.Create(ctx, occurrence.CoreV1, event)
+}
+
+func (c coreREST) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	if err := c.check(namespace); err != nil {
+		return nil, err
+	}
+	return c.client.Patch(ctx, occurrence.CoreV1, namespace, name, patch)
+}
+
+func (c coreREST) check(namespace string) error {
+	if c.namespace == "" || c.namespace == namespace {
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the client is for namespace %q, the Event is in %q", c.namespace, namespace))
+}
+
+// eventsEvents is a client of events.k8s.io that shows no REST client.
+type eventsEvents struct{ events typedeventsv1.EventsGetter }
+
+func (c eventsEvents) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return coreV1(c.events.Events(event.Namespace).Create(ctx, identity.ToEventsV1(event), metav1.CreateOptions{}))
+}
+
+func (c eventsEvents) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return coreV1(c.events.Events(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}))
+}
+
+func coreV1(event *eventsv1.Event, err error) (*corev1.Event, error) {
+	if err != nil {
+		return nil, err
+	}
+	return identity.ToCoreV1(event), nil
+}
+
+// coreEvents is the client inside of client-go's EventSinkImpl if it shows no
+// REST client.
+type coreEvents struct{ events typedcorev1.EventInterface }
+
+func (c coreEvents) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return answerOf(c.events.CreateWithEventNamespaceWithContext(ctx, event))
+}
+
+func (c coreEvents) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return answerOf(c.events.PatchWithEventNamespaceWithContext(ctx, event, patch))
+}
+
+// answerOf makes what a client for one namespace says to Events of another, as
+// an error of no particular type, an answer that no retry changes.
+func answerOf(event *corev1.Event, err error) (*corev1.Event, error) {
+	if err == nil {
+		return event, nil
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) && strings.HasPrefix(err.Error(), "can't ") {
+		err = apierrors.NewBadRequest(err.Error())
+	}
+	return nil, err
+}
+
+// recordCalls are those of a foreign record.EventSink.
+type recordCalls struct{ sink record.EventSink }
+
+func (c recordCalls) create(_ context.Context, event *corev1.Event) (*corev1.Event, error) {
+	return c.sink.Create(event)
+}
+
+func (c recordCalls) patch(_ context.Context, event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	return c.sink.Patch(event, patch)
+}
+
+// eventsCalls are those of a foreign events.EventSink.
+type eventsCalls struct{ sink events.EventSink }
+
+func (c eventsCalls) create(ctx context.Context, event *corev1.Event) (*corev1.Event, error) {
+	out, err := c.sink.Create(ctx, identity.ToEventsV1(event))
+	if out == nil {
+		return nil, err
+	}
+	return identity.ToCoreV1(out), err
+}
+
+func (c eventsCalls) patch(ctx context.Context, event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	out, err := c.sink.Patch(ctx, identity.ToEventsV1(event), patch)
+	if out == nil {
+		return nil, err
+	}
+	return identity.ToCoreV1(out), err
+}

@@ -1,0 +1,198 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// wrappedSink is the usual foreign sink: it passes on to client-go's.
+type wrappedSink struct{ record.EventSink }
+
+func TestForeignSinkInFrontOfAnApiserverKeepsCountsExact(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	clients := writerClients(t, namespace, "")
+	var broadcasters sync.WaitGroup
+	for range 3 { // at once, so that they conflict
+		broadcasters.Go(func() {
+			b := NewRecordBroadcaster()
+			b.StartRecordingToSink(&wrappedSink{&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}})
+			r := b.NewRecorder(scheme.Scheme, source)
+			for i := range 100 {
+				r.Event(podIn(namespace, fmt.Sprint("web-", i%5)), "Normal", "Tested", "")
+			}
+			drain(t, b)
+			if totals := ledgers(b.stations)[0]; totals.Written() != 100 {
+				t.Errorf("ledger %+v", totals)
+			}
+		})
+	}
+	broadcasters.Wait()
+	events := stored(t, namespace)
+	if len(events) != 5 {
+		t.Errorf("%d Events are stored", len(events))
+	}
+	for _, e := range events {
+		if e.Count != 60 {
+			t.Errorf("%s: count %d", e.Name, e.Count)
+		}
+	}
+}
+
+// silentSink stores, and answers with nothing.
+type silentSink struct{ memorySink }
+
+func (s *silentSink) Create(event *corev1.Event) (*corev1.Event, error) {
+	s.keep(event)
+	return nil, nil
+}
+
+func (s *silentSink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error) {
+	s.keep(event)
+	return nil, nil
+}
+
+func TestForeignSinkGetsWholeEvents(t *testing.T) {
+	var silent silentSink
+	var echo memorySink
+	b := NewRecordBroadcaster()
+	b.StartRecordingToSink(&silent)
+	b.StartRecordingToSink(&echo)
+	classic, newStyle := b.NewRecorder(scheme.Scheme, source), b.NewEventsRecorder(scheme.Scheme, "controller")
+	const repeats = 20
+	for i := range repeats {
+		classic.AnnotatedEventf(podIn("ns", "web-0"), map[string]string{"k": "v"}, "Normal", "Tested", "message")
+		newStyle.Eventf(podIn("ns", "web-0"), podIn("ns", "web-1"), "Warning", "Tested", "Testing", "note")
+		if i == repeats/2 {
+			eventually(t, "something is written", func() bool { n, _ := silent.count(); return n == 2 })
+		}
+	}
+	drain(t, b)
+	for _, sink := range []*memorySink{&silent.memorySink, &echo} {
+		if objects, sum := sink.count(); objects != 2 || sum != 2*repeats {
+			t.Errorf("%d Events with a count of %d", objects, sum)
+		}
+		for _, e := range sink.events {
+			if e.InvolvedObject.Name != "web-0" || e.Reason != "Tested" || e.Message == "" || e.Namespace != "ns" ||
+				(e.Annotations["k"] == "v") != e.EventTime.IsZero() {
+				t.Errorf("stored %+v", e)
+			}
+		}
+	}
+}
+
+// k/k#2508, k/k#140393: a call that never returns holds up neither the other
+// Events nor the shutdown, and the number of goroutines does not grow with load.
+func TestForeignSinkThatHangsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		m := &memorySink{before: func(e *corev1.Event) error {
+			if e.InvolvedObject.Name == "stuck" {
+				<-release
+			}
+			return nil
+		}}
+		o := DefaultOptions()
+		o.Sink.Concurrency = 4
+		b := NewRecordBroadcaster(WithOptions(o))
+		b.StartRecordingToSink(m)
+		r := b.NewRecorder(scheme.Scheme, source)
+		before := runtime.NumGoroutine()
+		for i := range 1000 {
+			r.Event(podIn("ns", "stuck"), "Normal", "Tested", "")
+			r.Event(podIn("ns", fmt.Sprint("web-", i%50)), "Normal", "Tested", "")
+			r.Eventf(podIn("ns", "stuck"), "Normal", "AlsoStuck", "%d", i%2)
+		}
+		synctest.Wait()
+		if now := runtime.NumGoroutine(); now > before+2*o.Sink.Concurrency {
+			t.Errorf("%d goroutines, %d before", now, before)
+		}
+		if objects, sum := m.count(); objects != 50 || sum != 1000 {
+			t.Errorf("%d Events with a count of %d are stored beside the stuck one", objects, sum)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		err := b.ShutdownWithContext(ctx)
+		var undelivered *UndeliveredError
+		if !errors.As(err, &undelivered) || undelivered.Occurrences != 2000 || undelivered.Series != 3 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		totals := ledgers(b.stations)[0]
+		if totals.Pending() != 0 || totals.Written() != 1000 || totals.Outcomes[occurrence.Uncertain]+totals.Dropped[occurrence.Shutdown] != 2000 {
+			t.Errorf("ledger %+v", totals)
+		}
+		close(release)
+	})
+}
+
+// kubernetes/ingress-nginx#4146: an answer 429 without Retry-After loses nothing,
+// and neither does a 500 or an error of no particular type.
+func TestForeignSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var calls atomic.Int64
+		m := &memorySink{before: func(*corev1.Event) error {
+			if time.Since(begun) > 10*time.Second {
+				return nil
+			}
+			switch calls.Add(1) % 3 {
+			case 0:
+				return apierrors.NewTooManyRequestsError("no hint")
+			case 1:
+				return apierrors.NewInternalError(errors.New("etcd"))
+			default:
+				panic("broken sink")
+			}
+		}}
+		b := NewRecordBroadcaster()
+		b.StartRecordingToSink(m)
+		r := b.NewRecorder(scheme.Scheme, source)
+		for i := range 100 {
+			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
+		}
+		drain(t, b)
+		if objects, sum := m.count(); objects != 100 || sum != 100 {
+			t.Errorf("%d Events with a count of %d are stored", objects, sum)
+		}
+	})
+}
+
+// The shutdown with the most time decides.
+func TestLongestShutdownDecidesWhenToGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		m := &memorySink{before: func(*corev1.Event) error {
+			if time.Since(begun) < 20*time.Second {
+				return apierrors.NewTooManyRequestsError("later")
+			}
+			return nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		b := NewRecordBroadcaster(WithContext(ctx))
+		w := b.StartRecordingToSink(m)
+		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		synctest.Wait()
+		w.Stop() // with 5 s to go
+		cancel() // with 5 s to go
+		synctest.Wait()
+		drain(t, b) // with a minute to go
+		if objects, _ := m.count(); objects != 1 {
+			t.Error("it was given up")
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package pipeline
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/broadcaster"
+)
+
+// subscription is the watch.Interface that client-go's broadcaster returns:
+// something to stop. What is watched goes to the handler; the channel delivers
+// nothing and is closed when there will be no more.
+type subscription struct {
+	stop func()
+	done chan watch.Event
+}
+
+var _ watch.Interface = &subscription{}
+
+// Stop ends the subscription, and does not wait.
+func (s *subscription) Stop() { s.stop() }
+
+// ResultChan is closed when the subscription has ended.
+func (s *subscription) ResultChan() <-chan watch.Event { return s.done }
+
+// watch hands every occurrence to the handler, as an Event of the handler's own.
+func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers++
+	metrics := labelled(s.options.Registerer, s.options.Name, "")
+	subscriber, err := s.broadcaster.Subscribe(broadcaster.SubscribeOptions{
+		Name:       "watcher-" + strconv.Itoa(s.watchers),
+		Capacity:   s.options.WatcherCapacity,
+		WhenFull:   s.options.WhenFull,
+		Registerer: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &subscription{stop: subscriber.Stop, done: make(chan watch.Event)}
+	s.watching[out] = struct{}{}
+	go func() {
+		subscriber.Handle(klog.FromContext(s.ctx), func(o *occurrence.Occurrence) { handle(eventOf(o)) })
+		s.mu.Lock()
+		delete(s.watching, out)
+		s.mu.Unlock()
+		close(out.done)
+	}()
+	return out, nil
+}
+
+// eventOf is the Event of an occurrence, under the name that it will be stored
+// under unless that name is taken. It is a copy, since an occurrence is shared.
+func eventOf(o *occurrence.Occurrence) *corev1.Event {
+	event := o.Event.DeepCopy()
+	event.Name = identity.Name(event.InvolvedObject.Name, o.Digest, 0)
+	return event
+}
+
+// ended tells whether there will be no more.
+func (s *subscription) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,120 @@
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/pkg/broadcaster"
+	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/sink"
+)
+
+// writer is one sink with the stations that belong to it alone.
+type writer struct {
+	ledger      *ledger.Ledger
+	sink        *sink.Sink
+	subscriber  *broadcaster.Subscriber
+	correlating sync.WaitGroup
+	metrics     *registrations
+
+	// server is where the sink writes to, "" if that is not known, and users
+	// have not stopped it yet. The mutex of the stations guards them.
+	server string
+	users  int
+
+	// drain is the context of the sink's end.
+	drain  context.Context
+	giveUp context.CancelCauseFunc
+
+	mu      sync.Mutex
+	ending  bool
+	waiting int              // calls of close that have time left
+	done    chan watch.Event // closed when the sink has ended; never sent to
+	left    sink.Pending     // set when done is closed
+}
+
+// startWriter subscribes a sink. On an error nothing is left behind.
+func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client sink.Client, o Options, metrics *registrations) (*writer, error) {
+	w := &writer{ledger: l, metrics: metrics, done: make(chan watch.Event)}
+	w.drain, w.giveUp = context.WithCancelCause(ctx)
+	if err := w.start(ctx, b, client, o); err != nil {
+		metrics.takeBack()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client sink.Client, o Options) (err error) {
+	o.Correlator.Registerer, o.Sink.Registerer = w.metrics, w.metrics
+	c, err := correlator.New(o.Correlator)
+	if err != nil {
+		return err
+	}
+	if w.sink, err = sink.New(ctx, client, w.ledger, o.Sink); err != nil {
+		return err
+	}
+	w.subscriber, err = b.Subscribe(broadcaster.SubscribeOptions{
+		Name:       "sink",
+		Capacity:   o.QueueCapacity,
+		WhenFull:   o.WhenFull,
+		Ledger:     w.ledger,
+		Registerer: w.metrics,
+	})
+	if err != nil {
+		w.sink.Close(ctx) // it owes nothing
+		return err
+	}
+	w.correlating.Go(func() { correlate(w.subscriber, c, w.sink) })
+	return nil
+}
+
+// correlate is the goroutine that owns the correlator.
+func correlate(from *broadcaster.Subscriber, c *correlator.Correlator, to *sink.Sink) {
+	for {
+		o, ok := from.Receive()
+		if !ok {
+			return
+		}
+		to.Add(o, c.Correlate(o, time.Now()).Target)
+	}
+}
+
+// close writes what is owed until the context ends, and returns what could not
+// be written. The subscription must have ended. Of several calls, the one with
+// the most time decides when to give up; the others return what is then owed.
+func (w *writer) close(ctx context.Context) sink.Pending {
+	w.mu.Lock()
+	w.waiting++
+	if !w.ending {
+		w.ending = true
+		go w.end()
+	}
+	w.mu.Unlock()
+	select {
+	case <-w.done:
+		return w.left
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	w.waiting--
+	last := w.waiting == 0
+	w.mu.Unlock()
+	if !last {
+		return sink.Pending{Series: w.sink.Pending().Series, Occurrences: w.ledger.Totals().Pending()}
+	}
+	w.giveUp(context.Cause(ctx))
+	<-w.done
+	return w.left
+}
+
+// end is the goroutine that the first close starts, and waits for.
+func (w *writer) end() {
+	w.correlating.Wait() // does no I/O, so this takes no longer than the queue is long
+	w.left = w.sink.Close(w.drain)
+	w.giveUp(nil)
+	close(w.done)
+}

@@ -1,0 +1,161 @@
+package recorder
+
+import (
+	"encoding/hex"
+	"hash/fnv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Limits in bytes. Those of new-style Events are the apiserver's, in
+// pkg/apis/core/validation/events.go of kubernetes.
+const (
+	maxReason            = 128
+	maxAction            = 128
+	maxNote              = 1024
+	maxReportingInstance = 128
+	// maxClassicMessage is our own: the apiserver has no limit for classic
+	// Events, but a full queue must not hold more than its length times this.
+	maxClassicMessage = 16 << 10
+)
+
+// unknown stands where the apiserver requires something and nothing was given.
+const unknown = "Unknown"
+
+// repair is what was done to a field that the apiserver would have refused. Its
+// values are metric labels.
+type repair string
+
+const (
+	repairUTF8                repair = "invalid_utf8"
+	repairMessageCut          repair = "message_cut"
+	repairReasonCut           repair = "reason_cut"
+	repairReasonEmpty         repair = "reason_empty"
+	repairActionCut           repair = "action_cut"
+	repairActionEmpty         repair = "action_empty"
+	repairReportingController repair = "reporting_controller"
+	repairReportingInstance   repair = "reporting_instance_cut"
+	repairRelatedLeftOut      repair = "related_left_out"
+	repairClusterScoped       repair = "cluster_scoped_namespace"
+	repairUnformattable       repair = "unformattable_arguments"
+)
+
+var allRepairs = []repair{
+	repairUTF8, repairMessageCut, repairReasonCut, repairReasonEmpty, repairActionCut, repairActionEmpty,
+	repairReportingController, repairReportingInstance, repairRelatedLeftOut, repairClusterScoped, repairUnformattable,
+}
+
+// Repairs counts what recorders repaired. One may serve many recorders. The nil
+// Repairs counts nothing.
+type Repairs struct {
+	counters map[repair]prometheus.Counter // fixed after NewRepairs
+}
+
+// NewRepairs returns counters that are registered with r, unless it is nil. An
+// error is one of registering.
+func NewRepairs(r prometheus.Registerer) (*Repairs, error) {
+	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "eventd_recorder_repairs_total",
+		Help: "Fields of recorded Events that the apiserver would have refused, by what was done about it.",
+	}, []string{"repair"})
+	repairs := &Repairs{counters: make(map[repair]prometheus.Counter, len(allRepairs))}
+	for _, done := range allRepairs {
+		repairs.counters[done] = counts.WithLabelValues(string(done))
+	}
+	if r != nil {
+		if err := r.Register(counts); err != nil {
+			return nil, err
+		}
+	}
+	return repairs, nil
+}
+
+func (r *Repairs) count(done repair) {
+	if r != nil {
+		r.counters[done].Inc()
+	}
+}
+
+// text makes s valid UTF-8, which JSON and protobuf need.
+func (r *Repairs) text(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	r.count(repairUTF8)
+	return strings.ToValidUTF8(s, string(utf8.RuneError))
+}
+
+// cut shortens s, which is valid UTF-8, to at most limit bytes and leaves no
+// part of a character at the end.
+func (r *Repairs) cut(s string, limit int, done repair) string {
+	if len(s) <= limit {
+		return s
+	}
+	r.count(done)
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return strings.Clone(s[:limit]) // lets go of the rest
+}
+
+// namespace is where the Event of an object is stored. The apiserver wants those
+// of cluster-scoped objects in the namespace default; client-go does the same
+// for both kinds of Events.
+func (r *Repairs) namespace(ref *corev1.ObjectReference) string {
+	if ref.Namespace != "" {
+		return ref.Namespace
+	}
+	r.count(repairClusterScoped)
+	return metav1.NamespaceDefault
+}
+
+// qualifiedName makes a name that the apiserver takes for a reporting
+// controller: [DNS subdomain/]name of at most 63 letters, digits, '-', '_', '.',
+// with a letter or digit at both ends. It leaves a good one as it is.
+func qualifiedName(name string) string {
+	if len(validation.IsQualifiedName(name)) == 0 {
+		return name
+	}
+	prefix, rest, found := strings.Cut(name, "/")
+	if !found {
+		prefix, rest = "", name
+	}
+	const longest = 63
+	rest = strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-_.", c) {
+			return c
+		}
+		return '-'
+	}, rest)
+	rest = strings.TrimLeft(rest, "-_.")
+	rest = strings.TrimRight(rest[:min(len(rest), longest)], "-_.")
+	if rest == "" {
+		rest = "unknown"
+	}
+	if prefix == "" || len(validation.IsDNS1123Subdomain(prefix)) > 0 {
+		return rest
+	}
+	return prefix + "/" + rest
+}
+
+// shortInstance cuts the name of a reporting instance so that different ones
+// stay different: the end is a hash of the whole.
+func shortInstance(name string) string {
+	valid := strings.ToValidUTF8(name, "-")
+	if len(valid) <= maxReportingInstance {
+		return valid
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(name))
+	end := "-" + hex.EncodeToString(hash.Sum(nil))
+	limit := maxReportingInstance - len(end)
+	for limit > 0 && !utf8.RuneStart(valid[limit]) {
+		limit--
+	}
+	return valid[:limit] + end
+}

@@ -1,0 +1,97 @@
+package dropin
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// A manager has several recorder providers, each of which starts a sink with the
+// broadcaster that it was given: its own, its cluster's, and that of its leader
+// election. Every occurrence is counted once all the same.
+func TestManagerRecordsThroughEventd(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	config := controllerConfig(t, namespace, eventRights(""), rbacv1.PolicyRule{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"},
+	})
+	ctrl.SetLogger(klog.Background())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	broadcaster := pipeline.NewRecordBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(config).CoreV1().Events("")})
+	made, err := ctrl.NewManager(config, ctrl.Options{
+		//lint:ignore SA1019 it is how a broadcaster is given to a manager
+		EventBroadcaster:        broadcaster,
+		Metrics:                 metricsserver.Options{BindAddress: "0"},
+		LeaderElection:          true,
+		LeaderElectionID:        "sample",
+		LeaderElectionNamespace: namespace,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Manager{Manager: made, Broadcaster: broadcaster}
+	const repeats = 3
+	reported := make(chan struct{})
+	err = m.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		//lint:ignore SA1019 most controllers use it
+		older := m.GetEventRecorderFor("sample-controller")
+		newer := m.GetEventRecorder("example.com/sample-controller")
+		for range repeats {
+			older.Event(podIn(namespace), "Normal", "Older", "through GetEventRecorderFor")
+			newer.Eventf(podIn(namespace), nil, "Normal", "Newer", "Reconciling", "through %s", "GetEventRecorder")
+		}
+		close(reported)
+		<-ctx.Done()
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.Start(ctx) }()
+	select {
+	case <-reported:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	// The election reports from a goroutine of its own.
+	eventually(t, "the election is reported", func() bool { return len(stored(t, namespace)["LeaderElection"]) > 0 })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	// The manager leaves a broadcaster that it was given to its owner.
+	drain, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := broadcaster.ShutdownWithContext(drain); err != nil {
+		t.Error(err)
+	}
+
+	events := stored(t, namespace)
+	for reason, want := range map[string]int32{"Older": repeats, "LeaderElection": 1} {
+		for _, e := range events[reason] {
+			if e.Count != want {
+				t.Errorf("%s: count %d, want %d: %s", reason, e.Count, want, e.Message)
+			}
+		}
+	}
+	if len(events["Older"]) != 1 || len(events["Newer"]) != 1 {
+		t.Fatalf("stored %+v", events)
+	}
+	if newer := events["Newer"][0]; newer.Series == nil || newer.Series.Count != repeats || newer.Action != "Reconciling" {
+		t.Errorf("stored %+v", newer)
+	}
+}

@@ -1,0 +1,49 @@
+package dropin
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/test/dropin/sample"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// The sample controller compiles on client-go's broadcasters as well: nothing
+// but their constructors is different.
+func TestSampleCompilesOnClientGo(t *testing.T) {
+	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags=clientgo", "./sample")
+	vet.Env = append(os.Environ(), "GOFLAGS=-mod=mod")
+	if out, err := vet.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestSampleRecordsWithTheRightsToCreateAndPatch(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	config := controllerConfig(t, namespace, eventRights(""), eventRights("events.k8s.io"))
+	for range 2 { // two lives of the controller
+		controller, err := sample.New(t.Context(), kubernetes.NewForConfigOrDie(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			controller.Reconcile(t.Context(), podIn(namespace))
+		}
+		controller.Stop()
+	}
+	events := stored(t, namespace)
+	if len(events["Reconciled"]) != 2 || len(events["Slow"]) != 1 {
+		t.Fatalf("stored %+v", events)
+	}
+	for _, e := range events["Reconciled"] {
+		if classic := e.EventTime.IsZero(); classic && e.Count != 6 || !classic && (e.Series == nil || e.Series.Count != 6) {
+			t.Errorf("stored %+v", e)
+		}
+	}
+	if slow := events["Slow"][0]; slow.Count != 6 || slow.Annotations["example.com/by"] != "sample" {
+		t.Errorf("stored %+v", slow)
+	}
+}
