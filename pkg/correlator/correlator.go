@@ -85,16 +85,16 @@ func New(o Options) (*Correlator, error) {
 
 // Correlate decides on an occurrence that is taken at the given time.
 func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) Decision {
-	reason := NewSeries
-	if last, ok := c.series.Get(o.Digest); ok && now.Sub(last) <= c.interval {
+	reason, digest := NewSeries, o.Series()
+	if last, ok := c.series.Get(digest); ok && now.Sub(last) <= c.interval {
 		reason = Repeat
 	}
-	c.series.Add(o.Digest, now)
+	c.series.Add(digest, now)
 	c.decisions[reason].Inc()
 	return Decision{
 		Reason: reason,
 		Target: occurrence.Target{
-			Digest:   o.Digest,
+			Digest:   digest,
 			Event:    o.Event,
 			Combined: o.Event.EventTime.IsZero() && strings.HasPrefix(o.Event.Message, identity.CombinedPrefix),
 		},

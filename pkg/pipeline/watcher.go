@@ -59,7 +59,7 @@ func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
 // under unless that name is taken. It is a copy, since an occurrence is shared.
 func eventOf(o *occurrence.Occurrence) *corev1.Event {
 	event := o.Event.DeepCopy()
-	event.Name = identity.Name(event.InvolvedObject.Name, o.Digest, 0)
+	event.Name = identity.Name(event.InvolvedObject.Name, o.Series(), 0)
 	return event
 }
 

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/reference"
 	"k8s.io/klog/v2"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
@@ -30,14 +29,9 @@ type Publisher interface {
 	Refuse(occurrence.Reason)
 }
 
-// Record stamps an occurrence that a source made and publishes it. Unless the
-// source knows better, the series is that of the Event.
+// Record stamps an occurrence that a source made and publishes it.
 func Record(p Publisher, o *occurrence.Occurrence) {
 	o.Recorded = time.Now()
-	if o.Digest == (identity.Digest{}) {
-		id := identity.Of(o.Event)
-		o.Digest = id.Digest()
-	}
 	p.Publish(o)
 }
 

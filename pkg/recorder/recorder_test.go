@@ -56,7 +56,7 @@ func TestEvent(t *testing.T) {
 		t.Errorf("recorded %+v", e)
 	}
 	id := identity.Of(e)
-	if o.Weight != 1 || o.API != occurrence.CoreV1 || o.Digest != id.Digest() || o.Recorded.Before(before) {
+	if o.Weight != 1 || o.API != occurrence.CoreV1 || o.Series() != id.Digest() || o.Recorded.Before(before) {
 		t.Errorf("occurrence %+v", o)
 	}
 }

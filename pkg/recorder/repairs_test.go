@@ -32,7 +32,7 @@ func TestNewStyleEvent(t *testing.T) {
 		t.Errorf("recorded %+v", e)
 	}
 	id := identity.Of(e)
-	if o := k.published[0]; o.API != occurrence.EventsV1 || o.Weight != 1 || o.Digest != id.Digest() {
+	if o := k.published[0]; o.API != occurrence.EventsV1 || o.Weight != 1 || o.Series() != id.Digest() {
 		t.Errorf("occurrence %+v", o)
 	}
 }
