@@ -1,0 +1,151 @@
+package sink
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// reportEvent adds an occurrence whose Event is changed first.
+func (w *world) reportEvent(change func(*corev1.Event)) { w.addEvent(change, nil) }
+
+// reportAwaited is reportEvent by somebody who waits for the outcome, so that the
+// occurrence is an entry of its own.
+func (w *world) reportAwaited(change func(*corev1.Event)) {
+	w.addEvent(change, func(occurrence.Settlement) {})
+}
+
+func (w *world) addEvent(change func(*corev1.Event), settled func(occurrence.Settlement)) {
+	event := w.event.DeepCopy()
+	change(event)
+	w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: settled}, event)
+}
+
+// nextPatch returns what the writer asks for next.
+func (w *world) nextPatch() eventPatch {
+	w.t.Helper()
+	r, _ := w.writers[0].series.account.next()
+	var p eventPatch
+	if r == nil || r.verb != verbPatch {
+		w.t.Fatalf("the next request is %+v", r)
+	}
+	if err := json.Unmarshal(r.patch, &p); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func quiet(t *testing.T, newStyle bool) *world {
+	w := newWorld(t, 1, 1, newStyle)
+	w.faults = 0
+	return w
+}
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func TestTimesOnlyMoveOn(t *testing.T) {
+	w := quiet(t, false)
+	at := func(d time.Duration) func(*corev1.Event) {
+		return func(e *corev1.Event) { e.LastTimestamp = metav1.NewTime(noon.Add(d)) }
+	}
+	w.reportEvent(at(0))
+	w.settleDown()
+	w.reportEvent(at(-time.Hour))
+	if p := w.nextPatch(); p.LastTimestamp != nil || p.Count != 2 {
+		t.Errorf("an older occurrence is written as %+v", p)
+	}
+	w.reportEvent(at(time.Hour))
+	if p := w.nextPatch(); p.LastTimestamp == nil || !p.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
+		t.Errorf("a newer occurrence is written as %+v", p)
+	}
+
+	w = quiet(t, true)
+	observed := func(d time.Duration) func(*corev1.Event) {
+		return func(e *corev1.Event) {
+			e.Series = &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(noon.Add(d))}
+		}
+	}
+	w.reportEvent(observed(0))
+	w.reportEvent(observed(0))
+	w.settleDown()
+	w.reportEvent(observed(-time.Hour))
+	if p := w.nextPatch(); p.Series == nil || p.Series.Count != 3 || !p.Series.LastObservedTime.Time.Equal(noon) {
+		t.Errorf("an older occurrence is written as %+v", p.Series)
+	}
+}
+
+func TestPatchSaysWhatHasChanged(t *testing.T) {
+	w := quiet(t, false)
+	w.reportEvent(func(*corev1.Event) {})
+	w.settleDown()
+	w.reportAwaited(func(e *corev1.Event) {
+		e.Labels = map[string]string{"a": "1", "b": "1"}
+		e.Annotations = map[string]string{"c": "1", identity.Annotation: "forged", sharesAnnotation: "forged"}
+	})
+	w.reportEvent(func(e *corev1.Event) {
+		e.Message = "(combined from similar events): another"
+		e.Labels = map[string]string{"b": "2"}
+	})
+	p := w.nextPatch()
+	if p.Message != "(combined from similar events): another" {
+		t.Errorf("message %q", p.Message)
+	}
+	if l := p.Metadata.Labels; l["a"] != "1" || l["b"] != "2" {
+		t.Errorf("labels %v", l)
+	}
+	a := p.Metadata.Annotations
+	if s, err := parseShares(a[sharesAnnotation]); a["c"] != "1" || a[identity.Annotation] != w.digest.String() || err != nil || len(s.sinks) != 1 {
+		t.Errorf("annotations %v", a)
+	}
+	w.settleDown()
+	w.reportEvent(func(*corev1.Event) {})
+	if p := w.nextPatch(); p.Metadata.Labels != nil || len(p.Metadata.Annotations) != 2 {
+		t.Errorf("what has not changed is written: %+v", p.Metadata)
+	}
+}
+
+func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
+	w := quiet(t, false)
+	w.reportEvent(func(e *corev1.Event) {
+		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
+		e.Finalizers = []string{"example.com/f"}
+		e.Series = &corev1.EventSeries{Count: 99}
+		e.Name, e.GenerateName, e.UID, e.ResourceVersion = "posted", "p-", "u", "7"
+	})
+	w.reportEvent(func(e *corev1.Event) {
+		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon.Add(time.Hour)), metav1.NewTime(noon.Add(time.Hour))
+	})
+	r, _ := w.writers[0].series.account.next()
+	e := r.event
+	if r.verb != verbCreate || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
+		t.Errorf("%s: count %d, from %v to %v", r.verb, e.Count, e.FirstTimestamp, e.LastTimestamp)
+	}
+	if e.Name != identity.Name("web-0", w.digest, 0) || e.GenerateName != "" || e.UID != "" || e.ResourceVersion != "" ||
+		len(e.Finalizers) != 1 || e.Series != nil {
+		t.Errorf("metadata %+v, series %v", e.ObjectMeta, e.Series)
+	}
+	if s, err := parseShares(e.Annotations[sharesAnnotation]); err != nil || s.creator != w.writers[0].instance {
+		t.Errorf("shares %q", e.Annotations[sharesAnnotation])
+	}
+}
+
+func TestBatchIsBounded(t *testing.T) {
+	w := quiet(t, false)
+	for range 3 * maxBatch {
+		w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, w.event)
+	}
+	w.start(w.writers[0])
+	if got := w.flights[0].r.plan.count; got != maxBatch {
+		t.Errorf("the first write holds %d", got)
+	}
+	w.settleDown()
+	if written, _ := w.check(); written != 3*maxBatch || w.server.counted() != written {
+		t.Errorf("written %d, counted %d", written, w.server.counted())
+	}
+}
