@@ -99,9 +99,6 @@ func newInstance() string {
 	return strings.ToLower(contributorEncoding.EncodeToString(b[:]))
 }
 
-// Instance is the name of this sink among the contributors of an Event.
-func (s *Sink) Instance() string { return s.instance }
-
 // Add takes an occurrence that is to be counted on the target. It returns at
 // once; the outcome is told to the ledger and to whoever waits.
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target) {
