@@ -52,6 +52,12 @@ func TestIdentityFields(t *testing.T) {
 		"message":              {func(e *corev1.Event) { e.Message = "x" }, true, true},
 		"action":               {func(e *corev1.Event) { e.Action = "x" }, false, true},
 		"related object":       {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "x"} }, false, true},
+		"related Kind":         {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", Kind: "x"} }, false, true},
+		"related Namespace":    {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", Namespace: "x"} }, false, true},
+		"related UID":          {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", UID: "x"} }, false, true},
+		"related APIVersion":   {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", APIVersion: "x"} }, false, true},
+		"related FieldPath":    {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", FieldPath: "x"} }, false, true},
+		"related version":      {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", ResourceVersion: "x"} }, false, false},
 		"object version":       {func(e *corev1.Event) { e.InvolvedObject.ResourceVersion = "x" }, false, false},
 		"event name":           {func(e *corev1.Event) { e.Name = "x" }, false, false},
 		"count":                {func(e *corev1.Event) { e.Count = 99 }, false, false},
@@ -67,20 +73,15 @@ func TestIdentityFields(t *testing.T) {
 			event, changed := base(), base()
 			changed.EventTime = event.EventTime
 			c.change(changed)
-			a, b := Of(event), Of(changed)
-			if got := a.Digest() != b.Digest(); got != want {
+			if got := Of(event) != Of(changed); got != want {
 				t.Errorf("%s, %s: another identity: %v, want %v", style, name, got, want)
-			}
-			if (a != b) != want {
-				t.Errorf("%s, %s: the identities compare unlike their digests", style, name)
 			}
 		}
 	}
 }
 
 func TestClassicAndNewStyleAreDifferentSeries(t *testing.T) {
-	a, b := Of(classic()), Of(newStyle())
-	if a.Digest() == b.Digest() {
+	if Of(classic()) == Of(newStyle()) {
 		t.Error("same digest")
 	}
 }
@@ -88,71 +89,56 @@ func TestClassicAndNewStyleAreDifferentSeries(t *testing.T) {
 func TestCombinedEventsOfAGroupAreOneSeries(t *testing.T) {
 	one, two, plain := classic(), classic(), classic()
 	one.Message, two.Message, plain.Message = CombinedPrefix+"a", CombinedPrefix+"b", "a"
-	a, b, c := Of(one), Of(two), Of(plain)
-	if !a.Combined || a.Digest() != b.Digest() {
+	if !IsCombined(one) || Of(one) != Of(two) {
 		t.Error("the message of a combined Event makes it another series")
 	}
-	if c.Combined || c.Digest() == a.Digest() {
+	if IsCombined(plain) || Of(plain) == Of(one) {
 		t.Error("a plain Event is taken for a combined one")
 	}
-	marked, empty := a, classic()
-	marked.Combined, empty.Message = false, ""
-	if e := Of(empty); e.Digest() == a.Digest() || marked.Digest() == a.Digest() {
+	empty := classic()
+	empty.Message = ""
+	if Of(empty) == Of(one) {
 		t.Error("the marker does not tell a combined Event from one without a message")
+	}
+	newer := newStyle()
+	newer.Message = CombinedPrefix + "a"
+	if IsCombined(newer) {
+		t.Error("a new-style Event is taken for a combined one of client-go, which makes no such")
 	}
 }
 
 // A digest is part of what is stored: a release that computes another one
 // starts new Events for all series.
 func TestDigestIsStable(t *testing.T) {
-	id := Of(classic())
-	if got, want := id.Digest().String(), "8bef3117bb2b7c096e7bd9a8503d01b4929572c264e9f4eb2066bd08a28d339e"; got != want {
+	if got, want := Of(classic()).String(), "2c81ac829b79a68d825ae9e346ee520317c3f8c8de88549b61489a8ca851ed61"; got != want {
 		t.Errorf("digest %s, want %s", got, want)
 	}
 }
 
-func TestEveryFieldIsHashed(t *testing.T) {
-	var empty Identity
-	seen := map[Digest]string{empty.Digest(): "nothing"}
-	var visit func(v reflect.Value, path string, id *Identity)
-	visit = func(v reflect.Value, path string, id *Identity) {
-		switch v.Kind() {
-		case reflect.Struct:
-			for i := range v.NumField() {
-				visit(v.Field(i), path+"."+v.Type().Field(i).Name, id)
-			}
-		case reflect.String:
-			v.SetString("x")
-			if other, ok := seen[id.Digest()]; ok {
-				t.Errorf("%s hashes like %s", path, other)
-			}
-			seen[id.Digest()] = path
-			v.SetString("")
-		case reflect.Bool:
-			v.SetBool(true)
-			if other, ok := seen[id.Digest()]; ok {
-				t.Errorf("%s hashes like %s", path, other)
-			}
-			seen[id.Digest()] = path
-			v.SetBool(false)
-		default:
-			t.Fatalf("%s is a %s, which this test does not know", path, v.Kind())
-		}
-	}
-	var id Identity
-	visit(reflect.ValueOf(&id).Elem(), "Identity", &id)
-}
-
+// Whatever two Events hold, they have one encoding only if all that makes them
+// the same is equal.
 func FuzzDigestInput(f *testing.F) {
-	f.Add("a", "b", "c", "d", "e", "f")
-	f.Add("", "ab", "", "a", "b", "")
-	f.Add("\x01a", "", "", "", "\x01a", "")
-	f.Fuzz(func(t *testing.T, a1, a2, a3, b1, b2, b3 string) {
-		a := Identity{Reason: a1, Message: a2, Action: a3}
-		b := Identity{Reason: b1, Message: b2, Action: b3}
-		same := bytes.Equal(a.appendTo(nil), b.appendTo(nil))
-		if same != (a == b) {
-			t.Errorf("inputs equal: %v, identities equal: %v", same, a == b)
+	f.Add("a", "b", "c", "d", "e", "f", true)
+	f.Add("", "ab", "", "a", "b", "", true)
+	f.Add("\x01a", "", "", "", "\x01a", "", false)
+	f.Add("", CombinedPrefix+"x", "", "", CombinedPrefix+"y", "", false)
+	f.Fuzz(func(t *testing.T, a1, a2, a3, b1, b2, b3 string, isNewStyle bool) {
+		a := corev1.Event{Reason: a1, Message: a2, Action: a3}
+		b := corev1.Event{Reason: b1, Message: b2, Action: b3}
+		want := a1 == b1 && a2 == b2 && a3 == b3
+		if isNewStyle {
+			a.EventTime, b.EventTime = metav1.NowMicro(), metav1.NowMicro()
+		} else {
+			want = a1 == b1 && (a2 == b2 || IsCombined(&a) && IsCombined(&b))
+		}
+		var x, y Encoding
+		x.Set(&a)
+		y.Set(&b)
+		if same := bytes.Equal(x.Bytes(), y.Bytes()); same != want {
+			t.Errorf("encodings equal: %v, identities equal: %v", same, want)
+		}
+		if len(x.Bytes()) > encodedLen(&a, &noObject) {
+			t.Errorf("%d bytes, not %d", len(x.Bytes()), encodedLen(&a, &noObject))
 		}
 	})
 }
@@ -169,8 +155,8 @@ func FuzzName(f *testing.F) {
 		if suffix < 0 || suffix > MaxSuffix {
 			return
 		}
-		id := Identity{InvolvedObject: Object{Name: object}}
-		name := Name(object, id.Digest(), suffix)
+		event := corev1.Event{InvolvedObject: corev1.ObjectReference{Name: object}}
+		name := Name(object, Of(&event), suffix)
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 			t.Errorf("%q: %v", name, problems)
 		}

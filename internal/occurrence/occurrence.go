@@ -59,14 +59,13 @@ type Occurrence struct {
 }
 
 // Series returns the digest of the series that the occurrence belongs to: that of
-// its Event's identity, unless its source has set another. It takes about half a
-// microsecond, which is why recorders leave it to those behind the queue.
+// its Event's identity, unless its source has set another. Hashing takes a
+// while, which is why recorders leave it to those behind the queue.
 func (o *Occurrence) Series() identity.Digest {
 	if o.Digest != (identity.Digest{}) {
 		return o.Digest
 	}
-	id := identity.Of(o.Event)
-	return id.Digest()
+	return identity.Of(o.Event)
 }
 
 // Outcome is how an occurrence ended. Its values are metric labels.

@@ -43,8 +43,7 @@ func newReport(api occurrence.API, k key, event *corev1.Event, old *view) *repor
 	}
 	r := &report{key: k, event: event, occurrence: o, origin: o.Event, done: make(chan struct{})}
 	if old == nil {
-		id := identity.Of(o.Event)
-		o.Digest = id.Digest()
+		o.Digest = identity.Of(o.Event)
 		return r
 	}
 	r.origin = old.origin

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
@@ -72,12 +73,12 @@ func (r *EventsRecorder) Eventf(regarding, related runtime.Object, eventtype, re
 	for _, constant := range r.constant {
 		r.repairs.count(constant)
 	}
-	reason = r.repairs.cut(r.repairs.text(reason), maxReason, repairReasonCut)
+	reason = r.repairs.cut(r.repairs.text(reason), identity.MaxReason, repairReasonCut)
 	if reason == "" {
 		r.repairs.count(repairReasonEmpty)
 		reason = unknown
 	}
-	action = r.repairs.cut(r.repairs.text(action), maxAction, repairActionCut)
+	action = r.repairs.cut(r.repairs.text(action), identity.MaxAction, repairActionCut)
 	if action == "" {
 		r.repairs.count(repairActionEmpty)
 		action = reason
@@ -89,7 +90,7 @@ func (r *EventsRecorder) Eventf(regarding, related runtime.Object, eventtype, re
 		EventTime:           metav1.NowMicro(),
 		Reason:              reason,
 		Action:              action,
-		Message:             r.repairs.cut(r.repairs.text(r.format(note, args)), maxNote, repairMessageCut),
+		Message:             r.repairs.cut(r.repairs.text(r.format(note, args)), identity.MaxNote, repairMessageCut),
 		Type:                eventtype,
 		ReportingController: r.controller,
 		ReportingInstance:   r.instance,

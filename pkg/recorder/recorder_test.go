@@ -55,8 +55,7 @@ func TestEvent(t *testing.T) {
 		e.Annotations["a"] != "b" {
 		t.Errorf("recorded %+v", e)
 	}
-	id := identity.Of(e)
-	if o.Weight != 1 || o.API != occurrence.CoreV1 || o.Series() != id.Digest() || o.Recorded.Before(before) {
+	if o.Weight != 1 || o.API != occurrence.CoreV1 || o.Series() != identity.Of(e) || o.Recorded.Before(before) {
 		t.Errorf("occurrence %+v", o)
 	}
 }

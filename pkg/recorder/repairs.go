@@ -10,19 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/eventd/eventd/internal/identity"
 )
 
-// Limits in bytes. Those of new-style Events are the apiserver's, in
-// pkg/apis/core/validation/events.go of kubernetes.
-const (
-	maxReason            = 128
-	maxAction            = 128
-	maxNote              = 1024
-	maxReportingInstance = 128
-	// maxClassicMessage is our own: the apiserver has no limit for classic
-	// Events, but a full queue must not hold more than its length times this.
-	maxClassicMessage = 16 << 10
-)
+// maxClassicMessage is our own limit, in bytes: the apiserver has none for classic
+// Events, but a full queue must not hold more than its length times this.
+const maxClassicMessage = 16 << 10
 
 // unknown stands where the apiserver requires something and nothing was given.
 const unknown = "Unknown"
@@ -97,10 +91,7 @@ func (r *Repairs) cut(s string, limit int, done repair) string {
 		return s
 	}
 	r.count(done)
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return strings.Clone(s[:limit]) // lets go of the rest
+	return identity.Cut(s, limit)
 }
 
 // namespace is where the Event of an object is stored. The apiserver wants those
@@ -147,15 +138,11 @@ func qualifiedName(name string) string {
 // stay different: the end is a hash of the whole.
 func shortInstance(name string) string {
 	valid := strings.ToValidUTF8(name, "-")
-	if len(valid) <= maxReportingInstance {
+	if len(valid) <= identity.MaxReportingInstance {
 		return valid
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(name))
 	end := "-" + hex.EncodeToString(hash.Sum(nil))
-	limit := maxReportingInstance - len(end)
-	for limit > 0 && !utf8.RuneStart(valid[limit]) {
-		limit--
-	}
-	return valid[:limit] + end
+	return identity.Cut(valid, identity.MaxReportingInstance-len(end)) + end
 }

@@ -31,8 +31,7 @@ func TestNewStyleEvent(t *testing.T) {
 		e.Count != 0 || !e.FirstTimestamp.IsZero() || !e.LastTimestamp.IsZero() || e.Source != (corev1.EventSource{}) {
 		t.Errorf("recorded %+v", e)
 	}
-	id := identity.Of(e)
-	if o := k.published[0]; o.API != occurrence.EventsV1 || o.Weight != 1 || o.Series() != id.Digest() {
+	if o := k.published[0]; o.API != occurrence.EventsV1 || o.Weight != 1 || o.Series() != identity.Of(e) {
 		t.Errorf("occurrence %+v", o)
 	}
 }
@@ -158,7 +157,7 @@ func FuzzQualifiedName(f *testing.F) {
 		if problems := validation.IsQualifiedName(qualifiedName(name)); len(problems) > 0 {
 			t.Errorf("%q became %q: %v", name, qualifiedName(name), problems)
 		}
-		if got := shortInstance(name); len(got) > maxReportingInstance || !utf8.ValidString(got) {
+		if got := shortInstance(name); len(got) > identity.MaxReportingInstance || !utf8.ValidString(got) {
 			t.Errorf("%q became the instance %q", name, got)
 		}
 	})

@@ -248,7 +248,7 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 	o, foreign := a.observe(object)
 	a.mustRead = false
 	if foreign {
-		if id := identity.Of(object); id.Digest() == a.digest {
+		if identity.Of(object) == a.digest {
 			// It says what ours would say: somebody may have taken away the
 			// annotations of what we wrote.
 			out = a.settleDoubt()

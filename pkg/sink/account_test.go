@@ -165,10 +165,9 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
 	event := testEvent(newStyle)
-	id := identity.Of(event)
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), server: newServer(),
-		event: event, digest: id.Digest(), clients: map[string]int64{}, faults: 0.3,
+		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3,
 	}
 	for range writers {
 		w.writers = append(w.writers, newWriter(w.digest))

@@ -109,8 +109,7 @@ func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
 	for _, c := range change {
 		c(o)
 	}
-	id := identity.Of(event)
-	o.Digest = id.Digest()
+	o.Digest = identity.Of(event)
 	b.ledger.Record(o)
 	b.Add(o, occurrence.Target{Digest: o.Digest, Event: event})
 }
