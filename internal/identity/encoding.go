@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,7 @@ const version = "eventd/identity/v2"
 // Encoding is the identity of an Event as bytes: the fields that make it the
 // same as another. No two identities have one encoding, since every field is
 // preceded by its length. What identifies the subject comes first, then what
-// identifies the group, then the message, so that each of them is a prefix.
+// makes Events similar, then the message.
 //
 // It is bytes and not a struct of fields because it is hashed for every single
 // occurrence: that takes a quarter of the time so.
@@ -43,15 +42,15 @@ func (e *Encoding) SetCombined() {
 // type have in common. Like all parts it is good until e changes.
 func (e *Encoding) Subject() []byte { return e.bytes[:e.subject] }
 
-// Group is the part that Events have in common which differ by their message
-// only.
-func (e *Encoding) Group() []byte { return e.bytes[:e.group] }
+// Group is the part that follows: together with the subject, it is the same for
+// Events that differ by their message only.
+func (e *Encoding) Group() []byte { return e.bytes[e.subject:e.group] }
+
+// WithinSubject is all that follows the subject.
+func (e *Encoding) WithinSubject() []byte { return e.bytes[e.subject:] }
 
 // Bytes is all of it.
 func (e *Encoding) Bytes() []byte { return e.bytes }
-
-// Digest is the hash of all of it.
-func (e *Encoding) Digest() Digest { return sha256.Sum256(e.bytes) }
 
 // encode writes the encoding into b, or into a larger slice. It returns what it
 // wrote, and where subject and group end.
@@ -61,7 +60,7 @@ func encode(b []byte, event *corev1.Event) (out []byte, subject, group int) {
 		related = &noObject
 	}
 	if need := encodedLen(event, related); need > len(b) {
-		b = make([]byte, need)
+		b = make([]byte, max(need, minEncoding))
 	}
 	n := copy(b, version)
 	n = put(b, n, event.Namespace)
@@ -96,8 +95,12 @@ func encode(b []byte, event *corev1.Event) (out []byte, subject, group int) {
 // noObject is what Events without a related object are related to.
 var noObject corev1.ObjectReference
 
-// lengthBytes precede each field. No field is as long as they could say.
-const lengthBytes = 4
+const (
+	// minEncoding is the least that is allocated for an encoding.
+	minEncoding = 1024
+	// lengthBytes precede each field. No field is as long as they could say.
+	lengthBytes = 4
+)
 
 // encodedLen is at least what encode needs.
 func encodedLen(event *corev1.Event, related *corev1.ObjectReference) int {

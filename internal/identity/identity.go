@@ -43,6 +43,14 @@ func Of(event *corev1.Event) Digest {
 	return sha256.Sum256(b)
 }
 
+// OfCombined returns the digest of the combined Event of an Event's group.
+func OfCombined(event *corev1.Event) Digest {
+	var e Encoding
+	e.Set(event)
+	e.SetCombined()
+	return sha256.Sum256(e.bytes)
+}
+
 // OfGroup returns the digest of the combined Event of a group that is not what
 // this package says but what somebody's own key function does: all Events of one
 // namespace and style to which it gives the same key.

@@ -104,6 +104,9 @@ const (
 	// Shutdown: it came after the pipeline was shut down, or had not been
 	// written when the time to drain was over.
 	Shutdown Reason = "shutdown"
+	// BudgetSpent: its subject has as many series that wait for its budget as
+	// it may.
+	BudgetSpent Reason = "budget_spent"
 	// PendingFull: the sink has as many pending series as it may.
 	PendingFull Reason = "pending_full"
 	// Invalid: the apiserver refused it as malformed.
@@ -124,7 +127,7 @@ const (
 
 // Reasons lists every reason for a drop.
 var Reasons = []Reason{
-	Malformed, NoSink, QueueFull, Shutdown, PendingFull, Invalid, Forbidden, NamespaceNotFound,
+	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, Invalid, Forbidden, NamespaceNotFound,
 	NamespaceTerminating, NameOccupied, RetriesExhausted, Refused,
 }
 

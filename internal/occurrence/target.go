@@ -6,17 +6,40 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
+// Key tells the series of one process apart. It is comparable, and good for as
+// long as the process lives.
+type Key struct{ A, B uint64 }
+
 // Target is the Event that an occurrence is to be counted on, as a correlator
 // decided.
 type Target struct {
-	// Digest identifies the series that the Event stands for.
+	// Key is that of the series that the Event stands for.
+	Key Key
+	// Digest is that of the series, if it does not follow from the Event. See
+	// Series.
 	Digest identity.Digest
 	// Event is what is stored if there is no such Event yet, and whose message,
 	// time, labels and annotations an existing one takes on. It must not be
 	// changed afterwards.
 	Event *corev1.Event
+	// Name is what the Event's name begins with, as a rule that of the object
+	// which it is about. It is the same for all occurrences of a series.
+	Name string
 	// Combined is set if the Event is its group's combined one.
 	Combined bool
+}
+
+// Series returns the digest of the series. Hashing takes longer than all of a
+// correlator's work, so it is left to those who write.
+func (t *Target) Series() identity.Digest {
+	switch {
+	case t.Digest != (identity.Digest{}):
+		return t.Digest
+	case t.Combined:
+		return identity.OfCombined(t.Event)
+	default:
+		return identity.Of(t.Event)
+	}
 }
 
 // Merged is the outcome of an occurrence that is counted on the target without

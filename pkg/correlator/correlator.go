@@ -1,19 +1,43 @@
 // Package correlator decides what is to become of an occurrence: on which Event
-// it is counted, and why.
+// it is counted, how long the write of that can wait, and why.
+//
+// There are three decisions. Occurrences that are the same are counted on one
+// Event. When a group, Events that differ by their message only, has many
+// messages, its first ones keep Events of their own and all others are counted
+// on one combined Event. And each subject, a source that reports about an
+// object, has a budget of writes: when it is spent a write is put off, and never
+// lost. The writes of repeats are spaced, farther and farther, and one token is
+// set aside for the final count of each series while there are enough.
 //
 // A Correlator is pure: it does no I/O, starts no goroutines, reads no clock,
 // and the same occurrences at the same times give the same decisions. One
-// goroutine owns it. Its memory is bounded by the number of series that it
-// remembers.
+// goroutine owns it. It holds nothing that is owed, only what it needs to decide,
+// which is bounded: an entry for each of the subjects that were heard last, with
+// a bounded number of series. What it forgets costs a few more writes, and no
+// counts.
+//
+// Unlike client-go's, with which it shares the defaults:
+//
+//   - a spent budget defers a write, where client-go forgets the count;
+//   - a part of the budget is for first writes of series;
+//   - writes of repeats are spaced, so there are fewer;
+//   - the first messages of a group keep their Events, where client-go forgets
+//     one at random for each that comes on top;
+//   - a combined Event keeps the annotations, labels, action, related object and
+//     reporting controller of what is counted on it;
+//   - the reporting controller and instance belong to what makes Events the same,
+//     and fieldPath, action and related object to what makes them similar;
+//   - no keys collide because fields are joined;
+//   - counts go on after a subject was forgotten, since the apiserver has them;
+//   - what a subject owes is bounded by MaxSeries: further series are dropped.
 package correlator
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -25,78 +49,145 @@ type Reason string
 const (
 	// NewSeries: nothing like it was seen lately.
 	NewSeries Reason = "new_series"
-	// Repeat: it is one more of a series that was seen within the interval.
+	// Repeat: it is one more of a series that was seen lately.
 	Repeat Reason = "repeat"
+	// Combined: its group has so many messages that it is counted on the
+	// combined Event.
+	Combined Reason = "combined"
+	// BudgetSpent: it is the first of a series, and its subject has as many
+	// others that wait for its budget as it may.
+	BudgetSpent Reason = "budget_spent"
 )
+
+var reasons = []Reason{NewSeries, Repeat, Combined, BudgetSpent}
+
+// Deferral is why a write can wait. Its values are metric labels.
+type Deferral string
+
+const (
+	// NotDeferred: it is to be written now.
+	NotDeferred Deferral = ""
+	// Spaced: the series was written a short while ago.
+	Spaced Deferral = "spaced"
+	// Settling: the subject's tokens are scarce, so the write is put off until
+	// the series has been quiet for a heartbeat.
+	Settling Deferral = "settling"
+	// Budget: the subject has no token.
+	Budget Deferral = "budget"
+)
+
+var deferrals = []Deferral{Spaced, Settling, Budget}
 
 // Decision is what is to become of an occurrence.
 type Decision struct {
 	Reason Reason
+	// Drop says why it is not to be written at all, or occurrence.NoReason.
+	Drop occurrence.Reason
 	// Target is the Event to count it on.
 	Target occurrence.Target
+	// Delay is how long the write can wait. It takes the place of what was
+	// decided for an earlier occurrence of the series that is not yet written.
+	Delay time.Duration
+	// Deferred is why, if there is a delay.
+	Deferred Deferral
 }
 
-// Options of a correlator.
-type Options struct {
-	// CacheSize is the number of series that are remembered. At about 150 bytes
-	// each, the default takes up to 600 KiB.
-	CacheSize int
-	// Interval is how long a series must be quiet to count as new again.
-	Interval time.Duration
-	// Registerer takes the metrics; nil leaves them unregistered.
-	Registerer prometheus.Registerer
-}
-
-// DefaultOptions returns client-go's defaults.
-func DefaultOptions() Options { return Options{CacheSize: 4096, Interval: 10 * time.Minute} }
-
-// Correlator remembers series. Make it with New.
+// Correlator remembers subjects. Make it with New.
 type Correlator struct {
-	interval  time.Duration
-	series    *simplelru.LRU[identity.Digest, time.Time] // when it was last seen
-	decisions map[Reason]prometheus.Counter
+	options  Options
+	bucket   bucket
+	seeds    seeds
+	metrics  *metrics
+	began    time.Time     // zero before the first occurrence
+	now      time.Duration // since it began; never less than before
+	encoding identity.Encoding
+	subjects *simplelru.LRU[uint64, *subject]
+	spare    *subject // the last one that was evicted, to be used again
+	// groups of Options.GroupKey, which may have members of several subjects.
+	groups *simplelru.LRU[uint64, *group]
 }
 
 // New returns a correlator; an error is one of the options or of registering
 // metrics.
 func New(o Options) (*Correlator, error) {
-	if o.Interval <= 0 {
-		return nil, fmt.Errorf("correlator interval must be greater than 0, not %v", o.Interval)
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("correlator options: %w", err)
 	}
-	series, err := simplelru.NewLRU[identity.Digest, time.Time](o.CacheSize, nil)
+	m, err := newMetrics(o.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("correlator cache size %d: %w", o.CacheSize, err)
+		return nil, err
 	}
-	c := &Correlator{interval: o.Interval, series: series, decisions: make(map[Reason]prometheus.Counter)}
-	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "eventd_correlator_decisions_total",
-		Help: "Decisions on occurrences by their reason.",
-	}, []string{"reason"})
-	for _, reason := range []Reason{NewSeries, Repeat} {
-		c.decisions[reason] = counts.WithLabelValues(string(reason))
+	c := &Correlator{options: o, bucket: newBucket(o.Burst, o.QPS), seeds: newSeeds(), metrics: m}
+	evicted := func(_ uint64, s *subject) {
+		m.evictions.Inc()
+		c.spare = s
 	}
-	if o.Registerer != nil {
-		if err := o.Registerer.Register(counts); err != nil {
-			return nil, err
-		}
+	if c.subjects, err = simplelru.NewLRU(o.CacheSize, evicted); err != nil {
+		return nil, err
+	}
+	if c.groups, err = simplelru.NewLRU[uint64, *group](o.CacheSize, nil); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
 // Correlate decides on an occurrence that is taken at the given time.
 func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) Decision {
-	reason, digest := NewSeries, o.Series()
-	if last, ok := c.series.Get(digest); ok && now.Sub(last) <= c.interval {
-		reason = Repeat
+	c.advance(now)
+	c.encoding.Set(o.Event)
+	d := c.decide(c.subject(o.Event), o)
+	c.metrics.decisions[d.Reason].Inc()
+	if d.Delay > 0 {
+		c.metrics.deferred[d.Deferred].Inc()
 	}
-	c.series.Add(digest, now)
-	c.decisions[reason].Inc()
-	return Decision{
-		Reason: reason,
-		Target: occurrence.Target{
-			Digest:   digest,
-			Event:    o.Event,
-			Combined: o.Event.EventTime.IsZero() && strings.HasPrefix(o.Event.Message, identity.CombinedPrefix),
-		},
+	return d
+}
+
+func (c *Correlator) advance(now time.Time) {
+	if c.began.IsZero() {
+		c.began = now
 	}
+	c.now = max(c.now, now.Sub(c.began))
+}
+
+// subject returns that of an Event, a new one if it is not remembered.
+func (c *Correlator) subject(event *corev1.Event) *subject {
+	key := c.seeds.short(c.encoding.Subject())
+	if custom, ok := c.options.subjectKey(event); ok {
+		key = c.seeds.short([]byte(custom))
+	}
+	if s, ok := c.subjects.Get(key); ok {
+		return s
+	}
+	s := newSubject(c.spare, c.bucket.full(c.now))
+	c.spare = nil
+	c.subjects.Add(key, s)
+	c.metrics.subjects.Set(float64(c.subjects.Len()))
+	return s
+}
+
+func (c *Correlator) decide(s *subject, o *occurrence.Occurrence) Decision {
+	var d Decision
+	d.Target, d.Reason = c.route(s, o)
+	r := s.find(d.Target.Key)
+	switch {
+	case r == nil:
+		if r = s.add(&c.bucket, c.options.MaxSeries, c.now); r == nil {
+			d.Reason, d.Drop = BudgetSpent, occurrence.BudgetSpent
+			return d
+		}
+		r.key = d.Target.Key
+		s.begin(&c.bucket, r, c.now)
+	case r.due <= c.now && c.now-r.seen > c.options.Interval:
+		s.restart(&c.bucket, r, c.now)
+	default:
+		if d.Reason == NewSeries {
+			d.Reason = Repeat
+		}
+		s.repeat(c, r, c.now, !o.Event.EventTime.IsZero())
+	}
+	if d.Delay = r.due - c.now; d.Delay > 0 {
+		d.Deferred = r.why
+	}
+	return d
 }

@@ -1,9 +1,15 @@
 package correlator
 
 import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -11,63 +17,345 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-func occurred(message string) *occurrence.Occurrence {
-	event := &corev1.Event{Message: message}
-	id := identity.Of(event)
-	return &occurrence.Occurrence{Event: event, Digest: id.Digest(), Weight: 1}
+// stream is a correlator with a clock.
+type stream struct {
+	*Correlator
+	t   *testing.T
+	now time.Time
 }
 
-func TestDecisionsCarryTheirReason(t *testing.T) {
+func newStream(t *testing.T, change func(*Options)) *stream {
+	t.Helper()
 	o := DefaultOptions()
-	o.CacheSize = 2
+	if change != nil {
+		change(&o)
+	}
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.Unix(0, 0)
-	for i, step := range []struct {
-		message string
-		after   time.Duration
-		want    Reason
-	}{
-		{"a", 0, NewSeries},
-		{"a", time.Second, Repeat},
-		{"b", 0, NewSeries},
-		{"a", o.Interval, Repeat},
-		{"a", o.Interval + 1, NewSeries},
-		{"c", 0, NewSeries}, // evicts b
-		{"b", 0, NewSeries},
-	} {
-		now = now.Add(step.after)
-		in := occurred(step.message)
-		d := c.Correlate(in, now)
-		if d.Reason != step.want {
-			t.Errorf("step %d: %s, want %s", i, d.Reason, step.want)
+	return &stream{Correlator: c, t: t, now: time.Unix(1000, 0)}
+}
+
+// occurs correlates an Event that occurs so long after the one before.
+func (s *stream) occurs(after time.Duration, event *corev1.Event) Decision {
+	s.now = s.now.Add(after)
+	return s.Correlate(&occurrence.Occurrence{Event: event, Weight: 1}, s.now)
+}
+
+// want fails unless a decision has a reason, a deferral, and a delay.
+func (s *stream) want(d Decision, reason Reason, deferred Deferral, delay time.Duration) {
+	s.t.Helper()
+	if d.Reason != reason || d.Deferred != deferred || (d.Delay-delay).Abs() > time.Millisecond {
+		s.t.Errorf("%s, deferred %q by %v; want %s, %q by %v", d.Reason, d.Deferred, d.Delay, reason, deferred, delay)
+	}
+}
+
+func TestDecisionsCarryTheirReason(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.CacheSize = 2 })
+	a, b, c := about("a", "r", "m"), about("b", "r", "m"), about("c", "r", "m")
+	s.want(s.occurs(0, a), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(time.Minute, a), Repeat, NotDeferred, 0)
+	s.want(s.occurs(0, b), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(s.options.Interval, a), Repeat, NotDeferred, 0)
+	s.want(s.occurs(s.options.Interval+1, a), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, c), NewSeries, NotDeferred, 0) // evicts b
+	d := s.occurs(0, b)
+	s.want(d, NewSeries, NotDeferred, 0)
+	if d.Target.Event != b || d.Target.Combined || d.Target.Name != "b" || d.Target.Series() != identity.Of(b) {
+		t.Errorf("target %+v", d.Target)
+	}
+}
+
+func TestSourceMayKnowTheSeriesBetter(t *testing.T) {
+	s := newStream(t, nil)
+	origin, now := about("a", "r", "as it began"), about("a", "r", "as it is now")
+	first := s.Correlate(&occurrence.Occurrence{Event: origin, Digest: identity.Of(origin)}, s.now)
+	second := s.Correlate(&occurrence.Occurrence{Event: now, Digest: identity.Of(origin)}, s.now)
+	if first.Target.Key != second.Target.Key || second.Target.Series() != identity.Of(origin) || second.Reason != Repeat {
+		t.Errorf("decided %+v and %+v", first, second)
+	}
+}
+
+// k/k#97367, client-go#908: client-go writes the first 25 of them at once, and no
+// count for a long time after that.
+func TestRepeatsAreSpacedFartherAndFarther(t *testing.T) {
+	s := newStream(t, nil)
+	event := about("a", "r", "m")
+	s.want(s.occurs(0, event), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(300*time.Millisecond, event), Repeat, Spaced, 700*time.Millisecond)
+	s.want(s.occurs(300*time.Millisecond, event), Repeat, Spaced, 400*time.Millisecond)
+	s.want(s.occurs(500*time.Millisecond, event), Repeat, Spaced, 900*time.Millisecond) // at 1.1 s, due at 2 s
+	s.want(s.occurs(time.Second, event), Repeat, Spaced, 1900*time.Millisecond)         // at 2.1 s, due at 4 s
+	s.want(s.occurs(2*time.Second, event), Repeat, Spaced, 3900*time.Millisecond)       // at 4.1 s, due at 8 s
+	s.want(s.occurs(4*time.Second, event), Repeat, Spaced, 7900*time.Millisecond)       // at 8.1 s, due at 16 s
+	s.want(s.occurs(8*time.Second, event), Repeat, Spaced, 15900*time.Millisecond)      // at 16.1 s, due at 32 s
+	s.want(s.occurs(16*time.Second, event), Repeat, Spaced, 24900*time.Millisecond)     // at 32.1 s, due at 57 s
+	s.want(s.occurs(25*time.Second, event), Repeat, Spaced, s.options.Heartbeat-100*time.Millisecond)
+	s.want(s.occurs(5*time.Minute, event), Repeat, NotDeferred, 0)
+}
+
+func TestNewStyleSeriesHasAHeartbeat(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.Heartbeat = 10 * time.Second })
+	event := about("a", "r", "m")
+	event.EventTime = metav1.NowMicro()
+	s.want(s.occurs(0, event), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(time.Millisecond, event), Repeat, Spaced, 999*time.Millisecond)
+	s.want(s.occurs(time.Second, event), Repeat, Spaced, 10*time.Second-time.Millisecond)
+	s.want(s.occurs(10*time.Second, event), Repeat, Spaced, 10*time.Second-time.Millisecond)
+	s.want(s.occurs(21*time.Second, event), Repeat, NotDeferred, 0)
+}
+
+// Ten series that repeat themselves have half of the budget for their first
+// writes and the other for their final counts.
+func TestFinalCountHasATokenSetAside(t *testing.T) {
+	s := newStream(t, nil)
+	var events []*corev1.Event
+	for i := range 10 {
+		events = append(events, about("a", fmt.Sprint("r", i), "m"))
+		s.want(s.occurs(0, events[i]), NewSeries, NotDeferred, 0)
+	}
+	for range 100 { // for 50 seconds
+		for _, event := range events {
+			s.want(s.occurs(50*time.Millisecond, event), Repeat, Settling, s.options.Heartbeat)
 		}
-		if d.Target.Digest != in.Digest || d.Target.Event != in.Event {
-			t.Errorf("step %d: another target", i)
+	}
+	// All are due by now, and the tokens are used. There is one for every 600 s:
+	// the rest comes from what is reserved for first writes, which is full.
+	s.want(s.occurs(s.options.Heartbeat+time.Second, events[0]), Repeat, Budget, s.expected(75*time.Second+time.Second))
+	// But another reason is heard at once (k/k#103918).
+	for i := range 5 {
+		s.want(s.occurs(0, about("a", fmt.Sprint("other", i), "m")), NewSeries, NotDeferred, 0)
+	}
+}
+
+// expected is how long a token takes that the general part of a spent budget
+// waits for, if that part has had everything for so long.
+func (s *stream) expected(full time.Duration) time.Duration {
+	have := full.Seconds() * s.options.QPS
+	return time.Duration((1 - have) / s.bucket.generalRate * float64(time.Second))
+}
+
+func TestSpentBudgetDefersAndComesBack(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.Burst, o.QPS = 2, 1./100 })
+	event := func(i int) *corev1.Event { return about("a", fmt.Sprint("r", i), "m") }
+	s.want(s.occurs(0, event(0)), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, event(1)), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, event(2)), NewSeries, Budget, 100*time.Second)
+	s.want(s.occurs(0, event(3)), NewSeries, Budget, 200*time.Second)
+	s.want(s.occurs(0, event(0)), Repeat, Budget, 300*time.Second)
+	s.want(s.occurs(50*time.Second, event(2)), Repeat, Budget, 50*time.Second)
+	s.want(s.occurs(250*time.Second, event(2)), Repeat, Budget, 100*time.Second)
+	// Another subject has a budget of its own, and a Warning another than a Normal.
+	s.want(s.occurs(0, about("b", "r", "m")), NewSeries, NotDeferred, 0)
+	normal := event(0)
+	normal.Type = "Normal"
+	s.want(s.occurs(0, normal), NewSeries, NotDeferred, 0)
+}
+
+// k/k#103918, k/k#75106: in client-go one noisy reason spends the budget of all.
+func TestNoisyReasonDoesNotSilenceAnother(t *testing.T) {
+	s := newStream(t, nil)
+	for i := range 100_000 {
+		s.occurs(time.Millisecond, about("a", "Noisy", fmt.Sprint("message ", i)))
+	}
+	for i := range 4 {
+		s.want(s.occurs(0, about("a", fmt.Sprint("Rare", i), "m")), NewSeries, NotDeferred, 0)
+	}
+}
+
+func TestUnlimitedBudget(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.QPS, o.Burst = math.Inf(1), 1 })
+	for i := range 1000 {
+		event := about("a", fmt.Sprint("r", i%60), "m")
+		d := s.occurs(time.Duration(i%7)*time.Second, event)
+		if d.Deferred == Budget || d.Deferred == Settling || d.Delay > s.options.Heartbeat {
+			t.Fatalf("decided %+v", d)
 		}
 	}
 }
 
-func TestCombinedEventsOfClientsAreKnown(t *testing.T) {
-	c, err := New(DefaultOptions())
-	if err != nil {
-		t.Fatal(err)
+func TestSubjectOwesABoundedNumberOfSeries(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.Burst, o.MaxSeries = 1, 3 })
+	event := func(i int) *corev1.Event { return about("a", fmt.Sprint("r", i), "m") }
+	s.want(s.occurs(0, event(0)), NewSeries, NotDeferred, 0)
+	for i := 1; i <= 3; i++ { // the first owes nothing and makes room
+		s.want(s.occurs(0, event(i)), NewSeries, Budget, time.Duration(i)*300*time.Second)
 	}
-	combined, plain, newStyle := occurred(identity.CombinedPrefix+"x"), occurred("x"), occurred(identity.CombinedPrefix+"x")
-	newStyle.Event.EventTime = metav1.NowMicro()
-	for o, want := range map[*occurrence.Occurrence]bool{combined: true, plain: false, newStyle: false} {
-		if got := c.Correlate(o, time.Now()).Target.Combined; got != want {
-			t.Errorf("%q: combined is %v", o.Event.Message, got)
+	d := s.occurs(0, event(4))
+	if d.Reason != BudgetSpent || d.Drop != occurrence.BudgetSpent {
+		t.Errorf("decided %+v", d)
+	}
+	if d := s.occurs(0, event(3)); d.Drop != occurrence.NoReason || d.Reason != Repeat {
+		t.Errorf("a series that is owed anyway: %+v", d)
+	}
+	s.want(s.occurs(301*time.Second, event(4)), NewSeries, Budget, 900*time.Second-time.Second)
+}
+
+func TestTenthMessageOfAGroupIsCombined(t *testing.T) {
+	s := newStream(t, nil)
+	message := func(i int) *corev1.Event { return about("a", "r", fmt.Sprint("message ", i)) }
+	for range 2 {
+		for i := range 9 {
+			if d := s.occurs(0, message(i)); d.Reason == Combined || d.Target.Combined {
+				t.Errorf("message %d: %+v", i, d)
+			}
 		}
+	}
+	var keys []occurrence.Key
+	for i := 9; i < 12; i++ {
+		d := s.occurs(0, message(i))
+		if d.Reason != Combined || !d.Target.Combined || d.Target.Event.Message != identity.CombinedPrefix+fmt.Sprint("message ", i) {
+			t.Errorf("message %d: %+v", i, d)
+		}
+		keys = append(keys, d.Target.Key)
+		clients := about("a", "r", identity.CombinedPrefix+"x")
+		if theirs := s.occurs(0, clients); theirs.Target.Key != d.Target.Key || d.Target.Series() != identity.Of(clients) || !theirs.Target.Combined {
+			t.Errorf("a client's own combined Event is another: %+v", theirs)
+		}
+	}
+	if keys[0] != keys[1] || keys[1] != keys[2] {
+		t.Error("several combined Events")
+	}
+	if d := s.occurs(0, about("a", "other", "m")); d.Target.Combined {
+		t.Error("another reason is combined")
+	}
+	if d := s.occurs(s.options.Interval+1, message(99)); d.Target.Combined {
+		t.Error("combined after a quiet interval")
+	}
+}
+
+// open-policy-agent/gatekeeper#2687: client-go's combined Events have lost them.
+func TestCombinedEventKeepsItsFields(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.MaxMessages = 1 })
+	event := about("a", "r", "m")
+	event.EventTime = metav1.NowMicro()
+	event.Annotations = map[string]string{"a": "b"}
+	event.Labels = map[string]string{"c": "d"}
+	event.Action = "Acted"
+	event.Related = &corev1.ObjectReference{Name: "other"}
+	event.Message = strings.Repeat("é", 512)
+	before := event.DeepCopy()
+	got := s.occurs(0, event).Target.Event
+	if got.Annotations["a"] != "b" || got.Labels["c"] != "d" || got.Action != "Acted" || got.Related.Name != "other" ||
+		got.ReportingController != event.ReportingController || got.ReportingInstance != event.ReportingInstance {
+		t.Errorf("combined: %+v", got)
+	}
+	if len(got.Message) > identity.MaxNote || !strings.HasPrefix(got.Message, identity.CombinedPrefix+"éé") {
+		t.Errorf("%d bytes of message %q", len(got.Message), got.Message)
+	}
+	if event.Message != before.Message {
+		t.Error("what was published has changed")
+	}
+}
+
+func TestKeyFunctions(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.Burst, o.MaxMessages = 1, 2
+		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
+		o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.InvolvedObject.Name }
+		o.Message = func(e *corev1.Event) string { return "many: " + e.Message + "\xff" }
+	})
+	s.want(s.occurs(0, about("a", "r", "m")), NewSeries, NotDeferred, 0)
+	d := s.occurs(0, about("b", "r", "m"))
+	s.want(d, Combined, Budget, 300*time.Second) // of the one budget
+	if d.Target.Name != "combined" || d.Target.Event.Message != "many: m\uFFFD" {
+		t.Errorf("target %+v", d.Target)
+	}
+	if other := s.occurs(0, about("c", "r", "m")); other.Target.Key != d.Target.Key || other.Target.Series() != d.Target.Series() {
+		t.Error("another combined Event for another object")
+	}
+	elsewhere := about("d", "r", "m")
+	elsewhere.Namespace = "elsewhere"
+	if other := s.occurs(0, elsewhere); other.Target.Combined {
+		t.Error("an Event of another namespace is combined with the others")
+	}
+}
+
+func TestKeyFunctionsMayPanic(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.SubjectKey = func(*corev1.Event) string { panic("subject") }
+		o.GroupKey = func(*corev1.Event) (string, string) { panic("group") }
+		o.Message = func(*corev1.Event) string { panic("message") }
+	})
+	s.occurs(0, about("a", "r", "1"))
+	if d := s.occurs(0, about("a", "r", "2")); d.Target.Event.Message != identity.CombinedPrefix+"2" || d.Target.Name != "a" {
+		t.Errorf("decided %+v", d)
+	}
+}
+
+func TestTimeThatGoesBackDefersNothing(t *testing.T) {
+	s := newStream(t, nil)
+	event := about("a", "r", "m")
+	s.occurs(time.Hour, event)
+	s.want(s.occurs(-30*time.Minute, event), Repeat, Spaced, time.Second)
+	s.want(s.occurs(31*time.Minute, event), Repeat, NotDeferred, 0)
+}
+
+// What a correlator remembers does not depend on how much it has seen.
+func TestMemoryIsBounded(t *testing.T) {
+	const occurrences = 300_000 // the benchmarks have more
+	for name, next := range map[string]func(i int) (object, reason, message string){
+		"subjects": func(i int) (string, string, string) { return fmt.Sprint(i), "r", "m" },
+		"reasons":  func(i int) (string, string, string) { return "a", fmt.Sprint(i), "m" },
+		"messages": func(i int) (string, string, string) { return "a", "r", fmt.Sprint(i) },
+	} {
+		before := heap()
+		s := newStream(t, nil)
+		for i := range occurrences {
+			s.occurs(time.Millisecond, about(next(i)))
+		}
+		if grown := heap() - before; grown > 4<<20 {
+			t.Errorf("%s: %d KiB more", name, grown>>10)
+		}
+		runtime.KeepAlive(s)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	s := newStream(t, func(o *Options) { o.Registerer, o.CacheSize = r, 1 })
+	s.occurs(0, about("a", "r", "m"))
+	s.occurs(0, about("a", "r", "m"))
+	s.occurs(0, about("b", "r", "m"))
+	want := `
+# HELP eventd_correlator_decisions_total Decisions on occurrences by their reason: new_series, repeat, combined (counted on the combined Event of its group), budget_spent (dropped).
+# TYPE eventd_correlator_decisions_total counter
+eventd_correlator_decisions_total{reason="budget_spent"} 0
+eventd_correlator_decisions_total{reason="combined"} 0
+eventd_correlator_decisions_total{reason="new_series"} 2
+eventd_correlator_decisions_total{reason="repeat"} 1
+# HELP eventd_correlator_deferred_total Occurrences whose write can wait, by why: spaced (a write of the series was made lately), settling (its final count is waited for), budget (its subject has no token).
+# TYPE eventd_correlator_deferred_total counter
+eventd_correlator_deferred_total{reason="budget"} 0
+eventd_correlator_deferred_total{reason="settling"} 0
+eventd_correlator_deferred_total{reason="spaced"} 1
+# HELP eventd_correlator_evictions_total Subjects that were forgotten because too many others came.
+# TYPE eventd_correlator_evictions_total counter
+eventd_correlator_evictions_total 1
+# HELP eventd_correlator_subjects Subjects that are remembered.
+# TYPE eventd_correlator_subjects gauge
+eventd_correlator_subjects 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if _, err := New(Options{}); err == nil {
+		t.Error("no options are taken for good")
 	}
 }
 
 func TestOptionsAreValidated(t *testing.T) {
 	for name, spoil := range map[string]func(*Options){
-		"cache size": func(o *Options) { o.CacheSize = 0 },
-		"interval":   func(o *Options) { o.Interval = 0 },
+		"cache size":          func(o *Options) { o.CacheSize = 0 },
+		"series per subject":  func(o *Options) { o.MaxSeries = 0 },
+		"burst":               func(o *Options) { o.Burst = 0 },
+		"QPS":                 func(o *Options) { o.QPS = 0 },
+		"QPS is not a number": func(o *Options) { o.QPS = math.NaN() },
+		"messages":            func(o *Options) { o.MaxMessages = 0 },
+		"interval":            func(o *Options) { o.Interval = 0 },
+		"heartbeat":           func(o *Options) { o.Heartbeat = 0 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)
@@ -75,4 +363,12 @@ func TestOptionsAreValidated(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+// heap is what is in use after a collection.
+func heap() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }

@@ -78,8 +78,9 @@ func (b *EventsBroadcaster) NewRecorder(scheme *runtime.Scheme, reportingControl
 
 // StartEventWatcher hands every Event that is recorded from now on to the
 // handler, in a goroutine of its own, as an *eventsv1.Event that is the handler's
-// own, under the name that it will be stored under. The function that it returns
-// stops it. A panic of the handler is counted, and it goes on with the next.
+// own, under the name that it has in the apiserver unless it is combined with
+// others. The function that it returns stops it. A panic of the handler is
+// counted, and it goes on with the next.
 func (b *EventsBroadcaster) StartEventWatcher(eventHandler func(event runtime.Object)) (func(), error) {
 	return b.watch(func(event *eventsv1.Event) { eventHandler(event) })
 }

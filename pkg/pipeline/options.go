@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
@@ -30,6 +31,9 @@ type Options struct {
 	DrainTimeout time.Duration
 	Correlator   correlator.Options
 	Sink         sink.Options
+	// Clock is what the correlator takes the time from; nil is the system's.
+	// Writes that it defers wait in real time.
+	Clock clock.PassiveClock
 	// Registerer takes the metrics of all stations; nil leaves them
 	// unregistered. It takes the place of those in the stations' options.
 	Registerer prometheus.Registerer
@@ -67,9 +71,8 @@ func WithOptions(o Options) BroadcasterOption {
 	return func(c *broadcasterConfig) { c.options = o }
 }
 
-// WithCorrelatorOptions takes client-go's options of the correlator, where a
-// field that is zero leaves the default. LRUCacheSize and MaxIntervalInSeconds
-// are honoured; the other fields are not yet.
+// WithCorrelatorOptions takes client-go's options of the correlator, all of them.
+// As there, a field that is zero leaves the default.
 func WithCorrelatorOptions(o record.CorrelatorOptions) BroadcasterOption {
 	return func(c *broadcasterConfig) { c.correlator = &o }
 }
@@ -84,17 +87,39 @@ func configure(name string, opts []BroadcasterOption) broadcasterConfig {
 		c.options.Name = name
 	}
 	if c.correlator != nil {
-		mapCorrelatorOptions(&c.options.Correlator, c.correlator)
+		c.options.take(c.correlator)
 	}
 	return c
 }
 
-// mapCorrelatorOptions sets in ours what is set in client-go's.
-func mapCorrelatorOptions(ours *correlator.Options, theirs *record.CorrelatorOptions) {
+// take sets what is set in client-go's options.
+func (o *Options) take(theirs *record.CorrelatorOptions) {
+	ours := &o.Correlator
 	if theirs.LRUCacheSize > 0 {
 		ours.CacheSize = theirs.LRUCacheSize
 	}
+	if theirs.BurstSize > 0 {
+		ours.Burst = theirs.BurstSize
+	}
+	if theirs.QPS > 0 {
+		ours.QPS = float64(theirs.QPS)
+	}
+	if theirs.KeyFunc != nil {
+		ours.GroupKey = theirs.KeyFunc
+	}
+	if theirs.MessageFunc != nil {
+		ours.Message = theirs.MessageFunc
+	}
+	if theirs.MaxEvents > 0 {
+		ours.MaxMessages = theirs.MaxEvents
+	}
 	if theirs.MaxIntervalInSeconds > 0 {
 		ours.Interval = time.Duration(theirs.MaxIntervalInSeconds) * time.Second
+	}
+	if theirs.Clock != nil {
+		o.Clock = theirs.Clock
+	}
+	if theirs.SpamKeyFunc != nil {
+		ours.SubjectKey = theirs.SpamKeyFunc
 	}
 }

@@ -51,8 +51,9 @@ func (b *RecordBroadcaster) StartRecordingToSink(to record.EventSink) watch.Inte
 // StartEventWatcher hands every Event that is recorded from now on to the
 // handler, in a goroutine of its own, and returns what stops it. Its channel
 // delivers nothing, and is closed when the handler gets no more. Each Event is
-// the handler's own, under the name that it will be stored under. A panic of the
-// handler is counted, and it goes on with the next Event.
+// the handler's own, under the name that it has in the apiserver unless it is
+// combined with others. A panic of the handler is counted, and it goes on with
+// the next Event.
 func (b *RecordBroadcaster) StartEventWatcher(eventHandler func(*corev1.Event)) watch.Interface {
 	return b.orFailed(b.stations.watch(eventHandler))
 }

@@ -223,7 +223,8 @@ func TestFakeClientIsASinkLikeAnyOther(t *testing.T) {
 func TestWatchersSeeTheNamesThatAreStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where the clock stands still
 		m := &memorySink{}
-		b := NewRecordBroadcaster()
+		const distinct = 100
+		b := NewRecordBroadcaster(WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 2 * distinct, MaxEvents: 2 * distinct}))
 		b.StartRecordingToSink(m)
 		seen := make(map[string]string)
 		b.StartEventWatcher(func(e *corev1.Event) {
@@ -231,7 +232,6 @@ func TestWatchersSeeTheNamesThatAreStored(t *testing.T) {
 			e.Annotations["k"] = "changed by the handler"
 		})
 		r := b.NewRecorder(scheme.Scheme, source)
-		const distinct = 100
 		for i := range distinct {
 			r.AnnotatedEventf(podIn("ns", "web-0"), map[string]string{"k": "v"}, "Normal", "Tested", "message %d", i)
 		}

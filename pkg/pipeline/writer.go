@@ -3,11 +3,12 @@ package pipeline
 import (
 	"context"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 
 	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/sink"
@@ -68,18 +69,27 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 		w.sink.Close(ctx) // it owes nothing
 		return err
 	}
-	w.correlating.Go(func() { correlate(w.subscriber, c, w.sink) })
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	w.correlating.Go(func() { w.correlate(c, o.Clock) })
 	return nil
 }
 
 // correlate is the goroutine that owns the correlator.
-func correlate(from *broadcaster.Subscriber, c *correlator.Correlator, to *sink.Sink) {
+func (w *writer) correlate(c *correlator.Correlator, clock clock.PassiveClock) {
 	for {
-		o, ok := from.Receive()
+		o, ok := w.subscriber.Receive()
 		if !ok {
 			return
 		}
-		to.Add(o, c.Correlate(o, time.Now()).Target)
+		d := c.Correlate(o, clock.Now())
+		if d.Drop != occurrence.NoReason {
+			w.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: d.Drop})
+			continue
+		}
+		d.Target.Digest = d.Target.Series()
+		w.sink.Add(o, d.Target)
 	}
 }
 

@@ -141,7 +141,7 @@ func (a *account) weight() int64 {
 
 // name is that of the object to address now.
 func (a *account) name() string {
-	return identity.Name(a.pending[0].target.Event.InvolvedObject.Name, a.digest, a.suffix)
+	return identity.Name(a.pending[0].target.Name, a.digest, a.suffix)
 }
 
 // plan is what a write changes.

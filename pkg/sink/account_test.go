@@ -138,7 +138,7 @@ func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
 	w.sequence += uint64(1 + rand.IntN(3)) // gaps are normal
 	w.recorded += o.Weight
 	o.Event, o.Recorded = event, time.Now()
-	w.series.account.add(w.sequence, o, occurrence.Target{Digest: w.series.account.digest, Event: event})
+	w.series.account.add(w.sequence, o, occurrence.Target{Digest: w.series.account.digest, Event: event, Name: event.InvolvedObject.Name})
 }
 
 // flight is a request under way.

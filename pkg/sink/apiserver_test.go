@@ -111,7 +111,7 @@ func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
 	}
 	o.Digest = identity.Of(event)
 	b.ledger.Record(o)
-	b.Add(o, occurrence.Target{Digest: o.Digest, Event: event})
+	b.Add(o, occurrence.Target{Digest: o.Digest, Event: event, Name: event.InvolvedObject.Name})
 }
 
 func newStyle(o *occurrence.Occurrence) {

@@ -1,0 +1,117 @@
+package correlator
+
+import (
+	"math"
+	"time"
+)
+
+// budget is the token bucket of a subject. A write takes a token; if there is
+// none it claims the next one, and waits until that comes.
+//
+// A part of the bucket, and a half of what flows into it, is for the first
+// writes of series alone, so that series which repeat themselves cannot silence
+// those that have not been heard yet. What does not fit into one part flows on
+// into the other.
+type budget struct {
+	// tokens of both parts; what is below zero is claimed.
+	general, reserve float64
+	filled           time.Duration // when it was last filled
+}
+
+// bucket is what the budgets of all subjects have in common.
+type bucket struct {
+	generalSize, reserveSize float64
+	// tokens per second
+	generalRate, reserveRate float64
+}
+
+// reservedPart of a burst is for first writes.
+const reservedPart = 5
+
+func newBucket(burst int, qps float64) bucket {
+	if math.IsInf(qps, 1) {
+		return bucket{generalSize: qps, generalRate: qps}
+	}
+	reserve := float64(burst / reservedPart)
+	b := bucket{generalSize: float64(burst) - reserve, reserveSize: reserve, generalRate: qps}
+	if reserve > 0 {
+		b.generalRate, b.reserveRate = qps/2, qps/2
+	}
+	return b
+}
+
+func (k *bucket) full(now time.Duration) budget {
+	return budget{general: k.generalSize, reserve: k.reserveSize, filled: now}
+}
+
+// fill adds what has come since the last time.
+func (b *budget) fill(k *bucket, now time.Duration) {
+	if now <= b.filled || b.general == k.generalSize && b.reserve == k.reserveSize {
+		b.filled = now
+		return
+	}
+	elapsed := (now - b.filled).Seconds()
+	b.filled = now
+	b.reserve += elapsed * k.reserveRate
+	spilt := max(0, b.reserve-k.reserveSize)
+	b.reserve -= spilt
+	b.give(k, elapsed*k.generalRate+spilt)
+}
+
+// give adds tokens, in the first place to the general part.
+func (b *budget) give(k *bucket, tokens float64) {
+	b.general += tokens
+	if spilt := b.general - k.generalSize; spilt > 0 { // and not if both are infinite
+		b.general -= spilt
+		b.reserve = min(k.reserveSize, b.reserve+spilt)
+	}
+}
+
+// takeFirst takes a token for the first write of a series. It returns how long
+// the write has to wait for it.
+func (b *budget) takeFirst(k *bucket) time.Duration {
+	switch {
+	case b.general >= 1:
+		b.general--
+		return 0
+	case b.reserve >= 1:
+		b.reserve--
+		return 0
+	}
+	general, reserve := until(b.general, k.generalRate), until(b.reserve, k.reserveRate)
+	if general <= reserve {
+		b.general--
+		return general
+	}
+	b.reserve--
+	return reserve
+}
+
+// take takes a token of the general part, if it has one.
+func (b *budget) take() bool {
+	if b.general < 1 {
+		return false
+	}
+	b.general--
+	return true
+}
+
+// claim takes the token of the general part that comes next. It returns how
+// long that takes.
+func (b *budget) claim(k *bucket) time.Duration {
+	wait := until(b.general, k.generalRate)
+	b.general--
+	return wait
+}
+
+// forever is longer than anything waits.
+const forever = 100 * 365 * 24 * time.Hour
+
+// until is how long it takes until there is one token.
+func until(tokens, rate float64) time.Duration {
+	seconds := (1 - tokens) / rate
+	if !(seconds < forever.Seconds()) {
+		return forever
+	}
+	return time.Duration(seconds * float64(time.Second))
+}

@@ -1,0 +1,180 @@
+package correlator
+
+import (
+	"time"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// Times within the correlator are counted from its first occurrence.
+
+// subject is what is remembered of a source that reports about an object.
+type subject struct {
+	budget budget
+	series []series
+	groups []group
+
+	// Most subjects have one series, which then is in the same piece of memory.
+	firstSeries [1]series
+	firstGroup  [1]group
+}
+
+// series is what is remembered of one. It takes about 90 bytes.
+type series struct {
+	key         occurrence.Key
+	began, seen time.Duration // its first occurrence of late, and its last
+	// due is when the last write that was decided on is made, and written when
+	// the one before it was. Until due, occurrences join that write.
+	due, written time.Duration
+	why          Deferral // the last write waits; "" if it does not
+	writes       int
+	// aside: a token is set aside for the series' final count.
+	aside bool
+}
+
+// newSubject returns one without series, in the memory of one that is not needed
+// any more if there is such a one.
+func newSubject(spare *subject, budget budget) *subject {
+	s := spare
+	if s == nil {
+		s = new(subject)
+	}
+	s.budget = budget
+	s.series, s.groups = s.firstSeries[:0], s.firstGroup[:0]
+	return s
+}
+
+// find returns the series with a key, or nil.
+func (s *subject) find(key occurrence.Key) *series {
+	for i := range s.series {
+		if s.series[i].key == key {
+			return &s.series[i]
+		}
+	}
+	return nil
+}
+
+// add makes room for a further series and returns it, or nil if the subject owes
+// as many as it may. What is returned is good until the next call.
+func (s *subject) add(k *bucket, limit int, now time.Duration) *series {
+	if len(s.series) < limit {
+		s.series = append(s.series, series{})
+		return &s.series[len(s.series)-1]
+	}
+	var quietest *series
+	for i := range s.series {
+		if r := &s.series[i]; r.due <= now && (quietest == nil || r.seen < quietest.seen) {
+			quietest = r
+		}
+	}
+	if quietest == nil {
+		return nil
+	}
+	if quietest.settle(); quietest.aside {
+		s.budget.give(k, 1)
+	}
+	*quietest = series{}
+	return quietest
+}
+
+// settle takes note of a write that has been made by now: one that waited for
+// the final count used the token that was set aside for it.
+func (r *series) settle() {
+	r.written = r.due
+	if r.why == Settling {
+		r.aside = false
+		r.writes++
+	}
+	r.why = NotDeferred
+}
+
+// begin decides on the first occurrence of a series.
+func (s *subject) begin(k *bucket, r *series, now time.Duration) {
+	s.budget.fill(k, now)
+	wait := s.budget.takeFirst(k)
+	*r = series{key: r.key, began: now, seen: now, due: now + wait, writes: 1}
+	if wait > 0 {
+		r.why = Budget
+	}
+}
+
+// restart decides on the first occurrence of a series after a long time.
+func (s *subject) restart(k *bucket, r *series, now time.Duration) {
+	if r.settle(); r.aside {
+		s.budget.give(k, 1)
+	}
+	s.begin(k, r, now)
+}
+
+// repeat decides on a further occurrence of a series.
+func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle bool) {
+	r.seen = now
+	if r.due <= now {
+		r.settle()
+	}
+	switch r.why {
+	case Spaced:
+		return // it joins the write
+	case Budget:
+		// The claim was for the worst case. It has been met already if nothing
+		// is claimed any more.
+		if s.budget.fill(&c.bucket, now); s.budget.general >= 0 {
+			r.due, r.why = now, NotDeferred
+		}
+		return
+	}
+	s.budget.fill(&c.bucket, now)
+	needed := s.survey(c, r, now)
+	if !r.aside {
+		if r.aside = s.budget.take(); !r.aside {
+			r.due, r.why = now+s.budget.claim(&c.bucket), Budget
+			r.writes++
+			return
+		}
+	}
+	if s.budget.general >= 1+needed {
+		s.budget.take()
+		r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
+		r.writes++
+		return
+	}
+	r.due, r.why = now+c.options.Heartbeat, Settling
+}
+
+// gap is how long after a write of the series the next one may come.
+func (r *series) gap(c *Correlator, newStyle bool) time.Duration {
+	longest := c.options.Heartbeat
+	if newStyle && r.writes > 1 {
+		// As with client-go, the series begins with its second occurrence and
+		// has a heartbeat from then on.
+		return longest
+	}
+	return min(max(minGap, r.written-r.began), longest)
+}
+
+// minGap is the least time between two writes of a series' repeats.
+const minGap = time.Second
+
+// survey takes back the tokens of series that have gone quiet with nothing
+// owed. It returns how many others will need one for their final count if they
+// repeat themselves.
+func (s *subject) survey(c *Correlator, but *series, now time.Duration) (needed float64) {
+	for i := range s.series {
+		r := &s.series[i]
+		if r == but || r.due > now && r.why != Settling {
+			continue
+		}
+		if r.due <= now {
+			r.settle()
+		}
+		quiet := r.due <= now && r.seen+c.options.Heartbeat < now
+		switch {
+		case quiet && r.aside:
+			r.aside = false
+			s.budget.give(&c.bucket, 1)
+		case !quiet && !r.aside:
+			needed++
+		}
+	}
+	return needed
+}
