@@ -46,8 +46,9 @@ func (e *Encoding) Subject() []byte { return e.bytes[:e.subject] }
 // Events that differ by their message only.
 func (e *Encoding) Group() []byte { return e.bytes[e.subject:e.group] }
 
-// WithinSubject is all that follows the subject.
-func (e *Encoding) WithinSubject() []byte { return e.bytes[e.subject:] }
+// Member is what follows the group: the message, or the marker of a combined
+// Event.
+func (e *Encoding) Member() []byte { return e.bytes[e.group:] }
 
 // Bytes is all of it.
 func (e *Encoding) Bytes() []byte { return e.bytes }

@@ -43,40 +43,46 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// Reason is why a decision is what it is. Its values are metric labels.
-type Reason string
+// Reason is why a decision is what it is. Its names are metric labels.
+type Reason uint8
 
 const (
 	// NewSeries: nothing like it was seen lately.
-	NewSeries Reason = "new_series"
+	NewSeries Reason = iota
 	// Repeat: it is one more of a series that was seen lately.
-	Repeat Reason = "repeat"
+	Repeat
 	// Combined: its group has so many messages that it is counted on the
 	// combined Event.
-	Combined Reason = "combined"
+	Combined
 	// BudgetSpent: it is the first of a series, and its subject has as many
 	// others that wait for its budget as it may.
-	BudgetSpent Reason = "budget_spent"
+	BudgetSpent
 )
 
-var reasons = []Reason{NewSeries, Repeat, Combined, BudgetSpent}
+var reasons = [...]string{NewSeries: "new_series", Repeat: "repeat", Combined: "combined", BudgetSpent: "budget_spent"}
 
-// Deferral is why a write can wait. Its values are metric labels.
-type Deferral string
+// String returns the name.
+func (r Reason) String() string { return reasons[r] }
+
+// Deferral is why a write can wait. Its names are metric labels.
+type Deferral uint8
 
 const (
 	// NotDeferred: it is to be written now.
-	NotDeferred Deferral = ""
+	NotDeferred Deferral = iota
 	// Spaced: the series was written a short while ago.
-	Spaced Deferral = "spaced"
+	Spaced
 	// Settling: the subject's tokens are scarce, so the write is put off until
 	// the series has been quiet for a heartbeat.
-	Settling Deferral = "settling"
+	Settling
 	// Budget: the subject has no token.
-	Budget Deferral = "budget"
+	Budget
 )
 
-var deferrals = []Deferral{Spaced, Settling, Budget}
+var deferrals = [...]string{NotDeferred: "not_deferred", Spaced: "spaced", Settling: "settling", Budget: "budget"}
+
+// String returns the name.
+func (d Deferral) String() string { return deferrals[d] }
 
 // Decision is what is to become of an occurrence.
 type Decision struct {
@@ -101,6 +107,7 @@ type Correlator struct {
 	began    time.Time     // zero before the first occurrence
 	now      time.Duration // since it began; never less than before
 	encoding identity.Encoding
+	keys     keys
 	subjects *simplelru.LRU[uint64, *subject]
 	spare    *subject // the last one that was evicted, to be used again
 	// groups of Options.GroupKey, which may have members of several subjects.
@@ -135,6 +142,7 @@ func New(o Options) (*Correlator, error) {
 func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) Decision {
 	c.advance(now)
 	c.encoding.Set(o.Event)
+	c.keys = c.seeds.keys(&c.encoding)
 	d := c.decide(c.subject(o.Event), o)
 	c.metrics.decisions[d.Reason].Inc()
 	if d.Delay > 0 {
@@ -152,9 +160,9 @@ func (c *Correlator) advance(now time.Time) {
 
 // subject returns that of an Event, a new one if it is not remembered.
 func (c *Correlator) subject(event *corev1.Event) *subject {
-	key := c.seeds.short(c.encoding.Subject())
-	if custom, ok := c.options.subjectKey(event); ok {
-		key = c.seeds.short([]byte(custom))
+	key := c.keys.subject
+	if name, ok := c.options.subjectKey(event); ok {
+		key = c.seeds.owners(name)
 	}
 	if s, ok := c.subjects.Get(key); ok {
 		return s

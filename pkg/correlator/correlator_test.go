@@ -47,7 +47,7 @@ func (s *stream) occurs(after time.Duration, event *corev1.Event) Decision {
 func (s *stream) want(d Decision, reason Reason, deferred Deferral, delay time.Duration) {
 	s.t.Helper()
 	if d.Reason != reason || d.Deferred != deferred || (d.Delay-delay).Abs() > time.Millisecond {
-		s.t.Errorf("%s, deferred %q by %v; want %s, %q by %v", d.Reason, d.Deferred, d.Delay, reason, deferred, delay)
+		s.t.Errorf("%s, deferred (%s) by %v; want %s, (%s) by %v", d.Reason, d.Deferred, d.Delay, reason, deferred, delay)
 	}
 }
 

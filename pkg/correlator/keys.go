@@ -18,19 +18,29 @@ type seeds struct{ a, b maphash.Seed }
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-func (s *seeds) short(b []byte) uint64 { return maphash.Bytes(s.a, b) }
+// keys of the subject, the group within it, and the series that are encoded.
+type keys struct {
+	subject, group uint64
+	series         occurrence.Key
+}
 
-// series is the key of the series that is encoded.
-func (s *seeds) series(e *identity.Encoding) occurrence.Key {
-	subject, rest := e.Subject(), e.WithinSubject()
+func (s *seeds) keys(e *identity.Encoding) keys {
+	k := keys{subject: maphash.Bytes(s.a, e.Subject()), group: maphash.Bytes(s.a, e.Group())}
+	k.series = s.series(&k, e)
+	return k
+}
+
+// series is the key of what is encoded, a part of which is known already.
+func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {
+	const odd = 0x9e3779b97f4a7c15 // makes the sum depend on the order
 	return occurrence.Key{
-		A: s.short(rest) + s.short(subject)*odd,
-		B: maphash.Bytes(s.b, rest) + maphash.Bytes(s.b, subject)*odd,
+		A: (k.subject*odd+k.group)*odd + maphash.Bytes(s.a, e.Member()),
+		B: maphash.Bytes(s.b, e.Bytes()),
 	}
 }
 
-// odd makes a sum of hashes depend on their order.
-const odd = 0x9e3779b97f4a7c15
+// owners is the subject key that somebody's own function has named.
+func (s *seeds) owners(name string) uint64 { return maphash.String(s.a, name) }
 
 // member is the key of what somebody's own function has named.
 func (s *seeds) member(name string) occurrence.Key {

@@ -3,8 +3,8 @@ package correlator
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	decisions map[Reason]prometheus.Counter   // fixed after newMetrics
-	deferred  map[Deferral]prometheus.Counter // fixed after newMetrics
+	decisions [len(reasons)]prometheus.Counter
+	deferred  [len(deferrals)]prometheus.Counter
 	subjects  prometheus.Gauge
 	evictions prometheus.Counter
 }
@@ -21,8 +21,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		Help: "Occurrences whose write can wait, by why: spaced (a write of the series was made lately), settling (its final count is waited for), budget (its subject has no token).",
 	}, []string{"reason"})
 	m := &metrics{
-		decisions: make(map[Reason]prometheus.Counter),
-		deferred:  make(map[Deferral]prometheus.Counter),
 		subjects: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_correlator_subjects",
 			Help: "Subjects that are remembered.",
@@ -32,11 +30,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Subjects that were forgotten because too many others came.",
 		}),
 	}
-	for _, reason := range reasons {
-		m.decisions[reason] = decisions.WithLabelValues(string(reason))
+	for reason, name := range reasons {
+		m.decisions[reason] = decisions.WithLabelValues(name)
 	}
-	for _, deferral := range deferrals {
-		m.deferred[deferral] = deferred.WithLabelValues(string(deferral))
+	for deferral, name := range deferrals {
+		if Deferral(deferral) != NotDeferred {
+			m.deferred[deferral] = deferred.WithLabelValues(name)
+		}
 	}
 	if r == nil {
 		return m, nil

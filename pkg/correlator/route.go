@@ -19,13 +19,13 @@ func (c *Correlator) route(s *subject, o *occurrence.Occurrence) (occurrence.Tar
 	if group, member, ok := c.options.groupKey(o.Event); ok {
 		return c.routeByKey(own, group, member)
 	}
-	g := s.group(c.seeds.short(c.encoding.Group()), c.options.MaxSeries)
+	g := s.group(c.keys.group, c.options.MaxSeries)
 	if g.admit(own.Key, &c.options, c.now) {
 		return own, NewSeries
 	}
 	c.encoding.SetCombined()
 	return occurrence.Target{
-		Key:      c.seeds.series(&c.encoding),
+		Key:      c.seeds.series(&c.keys, &c.encoding),
 		Event:    c.combined(o.Event),
 		Name:     own.Name,
 		Combined: true,
@@ -43,7 +43,7 @@ func (c *Correlator) own(o *occurrence.Occurrence) occurrence.Target {
 		Combined: identity.IsCombined(o.Event),
 	}
 	if t.Key == (occurrence.Key{}) {
-		t.Key = c.seeds.series(&c.encoding)
+		t.Key = c.keys.series
 	}
 	return t
 }
