@@ -55,7 +55,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--secure-port=65536"}, "--secure-port must be between 0 and 65535"},
 		{[]string{"--shutdown-grace-period=30"}, "--shutdown-grace-period"},
 		{[]string{"--kube-api-qps=0"}, "--kube-api-qps must be greater than 0"},
-		{[]string{"--kube-api-qps=fast"}, `"--kube-api-qps" flag: must be a number or "unlimited"`},
+		{[]string{"--kube-api-qps=fast"}, `"--kube-api-qps" flag: must be a number, a fraction, or "unlimited"`},
 		{[]string{"--max-request-body-bytes=1MiB"}, "must be a quantity of bytes"},
 		{[]string{"--leader-elect"}, "leader election is not built yet"},
 		{[]string{"--logging-format=xml"}, "--logging-format"},

@@ -15,6 +15,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 
 	o.addClusterFlags(sets.FlagSet("cluster"))
 	o.addIntakeFlags(sets.FlagSet("intake"))
+	o.addCorrelationFlags(sets.FlagSet("correlation"))
 	o.addWritingFlags(sets.FlagSet("writing"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
 	o.addServingFlags(sets.FlagSet("secure serving"))
@@ -45,6 +46,24 @@ func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 		"How many requests are answered at once; the next one is answered 429.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
 		"How many Event names that clients posted are remembered, so that a later patch of such a name is understood.")
+}
+
+func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
+	c := &o.Pipeline.Correlator
+	fs.IntVar(&c.Burst, "budget-burst", c.Burst,
+		"How many writes a source may cause at once about one object and type. What is more waits, and is not lost.")
+	fs.Var(rateValue{&c.QPS}, "budget-qps",
+		`How many writes per second it may cause in the long run: a number greater than 0, a fraction, or "unlimited".`)
+	fs.IntVar(&c.MaxMessages, "aggregate-max-messages", c.MaxMessages,
+		"How many different messages make Events that differ by nothing else similar: this one and all that follow are counted on one combined Event.")
+	fs.DurationVar(&c.Interval, "aggregate-interval", c.Interval,
+		"How long similar Events must be quiet to have Events of their own again.")
+	fs.DurationVar(&c.Heartbeat, "series-heartbeat", c.Heartbeat,
+		"How long the count of a series in the apiserver may be behind, while its budget lasts.")
+	fs.IntVar(&c.CacheSize, "max-subjects", c.CacheSize,
+		"How many pairs of a source and an object are remembered. It saves requests; counts do not rest on it.")
+	fs.IntVar(&c.MaxSeries, "max-series-per-subject", c.MaxSeries,
+		"How many series of one source about one object are remembered, and how many of them may wait for its budget; what comes on top is dropped, and counted so.")
 }
 
 func (o *Options) addWritingFlags(fs *pflag.FlagSet) {

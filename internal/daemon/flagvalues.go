@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,7 +14,8 @@ import (
 // "default" in one component and "no limit" in another.
 const unlimited = "unlimited"
 
-// rateValue is a flag for a number per second; no limit is +Inf.
+// rateValue is a flag for a number per second, which may be written as a fraction
+// such as 1/300; no limit is +Inf.
 type rateValue struct{ rate *float64 }
 
 var _ pflag.Value = rateValue{}
@@ -23,9 +25,15 @@ func (v rateValue) Set(s string) error {
 		*v.rate = math.Inf(1)
 		return nil
 	}
-	rate, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(rate) || math.IsInf(rate, 0) {
-		return fmt.Errorf("must be a number or %q", unlimited)
+	above, below, isFraction := strings.Cut(s, "/")
+	if !isFraction {
+		below = "1"
+	}
+	a, errA := strconv.ParseFloat(above, 64)
+	b, errB := strconv.ParseFloat(below, 64)
+	rate := a / b
+	if errA != nil || errB != nil || math.IsNaN(rate) || math.IsInf(rate, 0) {
+		return fmt.Errorf("must be a number, a fraction, or %q", unlimited)
 	}
 	*v.rate = rate
 	return nil
@@ -39,7 +47,13 @@ func (v rateValue) String() string {
 	if math.IsInf(*v.rate, 1) {
 		return unlimited
 	}
-	return strconv.FormatFloat(*v.rate, 'g', -1, 64)
+	decimal := strconv.FormatFloat(*v.rate, 'g', -1, 64)
+	if below := math.Round(1 / *v.rate); 1/below == *v.rate {
+		if fraction := fmt.Sprintf("1/%.0f", below); len(fraction) < len(decimal) {
+			return fraction
+		}
+	}
+	return decimal
 }
 
 func (v rateValue) Type() string { return "rate" }

@@ -13,6 +13,12 @@ func TestRateFlag(t *testing.T) {
 	}{
 		{"1", 1, "1"},
 		{"0.5", 0.5, "0.5"},
+		{"1/300", 1. / 300, "1/300"},
+		{"1/4", 0.25, "1/4"},
+		{"2/3", 2. / 3, "0.6666666666666666"},
+		{"1/0", math.NaN(), ""},
+		{"0/0", math.NaN(), ""},
+		{"1/2/3", math.NaN(), ""},
 		{"unlimited", math.Inf(1), "unlimited"},
 		// Numbers; that they are of no use is for Validate to say.
 		{"0", 0, "0"},

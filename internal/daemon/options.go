@@ -61,6 +61,8 @@ func NewOptions() *Options {
 		ShutdownGracePeriod: 30 * time.Second,
 		Logs:                logsapi.NewLoggingConfiguration(),
 	}
+	// A cluster has more subjects than a controller.
+	o.Pipeline.Correlator.CacheSize = 16_384
 	o.SecureServing.BindAddress = net.IPv4zero
 	o.SecureServing.BindPort = DefaultPort
 	// Without a directory the self-made certificate stays in memory.

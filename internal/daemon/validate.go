@@ -23,6 +23,7 @@ func (o *Options) Validate() error {
 	v.addIf(o.ShutdownGracePeriod <= 0, "--shutdown-grace-period must be greater than 0, got %s", o.ShutdownGracePeriod)
 	o.validateServing(&v)
 	o.validateIntake(&v)
+	o.validateCorrelation(&v)
 	o.validateWriting(&v)
 	for _, err := range logsapi.Validate(o.Logs, nil, nil) {
 		v.add("%s: %s", loggingFlag(err.Field), err.ErrorBody())
@@ -70,6 +71,17 @@ func (o *Options) validateIntake(v *violations) {
 	atLeast(v, "--max-request-body-bytes", o.Intake.MaxBodyBytes, 1)
 	atLeast(v, "--max-client-names", o.Intake.MaxNames, 1)
 	atLeast(v, "--max-requests-inflight", o.MaxRequestsInFlight, 1)
+}
+
+func (o *Options) validateCorrelation(v *violations) {
+	c := &o.Pipeline.Correlator
+	atLeast(v, "--budget-burst", c.Burst, 1)
+	v.addIf(!(c.QPS > 0), `--budget-qps must be greater than 0, or "unlimited", got %v`, c.QPS)
+	atLeast(v, "--aggregate-max-messages", c.MaxMessages, 1)
+	v.addIf(c.Interval <= 0, "--aggregate-interval must be greater than 0, got %s", c.Interval)
+	v.addIf(c.Heartbeat <= 0, "--series-heartbeat must be greater than 0, got %s", c.Heartbeat)
+	atLeast(v, "--max-subjects", c.CacheSize, 1)
+	atLeast(v, "--max-series-per-subject", c.MaxSeries, 1)
 }
 
 func (o *Options) validateWriting(v *violations) {

@@ -40,6 +40,14 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"client names", func(o *Options) { o.Intake.MaxNames = 0 }, "--max-client-names must be at least 1, got 0"},
 		{"requests in flight", func(o *Options) { o.MaxRequestsInFlight = 0 }, "--max-requests-inflight must be at least 1, got 0"},
 
+		{"budget's burst", func(o *Options) { o.Pipeline.Correlator.Burst = 0 }, "--budget-burst must be at least 1, got 0"},
+		{"budget's rate", func(o *Options) { o.Pipeline.Correlator.QPS = 0 }, `--budget-qps must be greater than 0, or "unlimited", got 0`},
+		{"messages", func(o *Options) { o.Pipeline.Correlator.MaxMessages = 0 }, "--aggregate-max-messages must be at least 1, got 0"},
+		{"interval", func(o *Options) { o.Pipeline.Correlator.Interval = 0 }, "--aggregate-interval must be greater than 0, got 0s"},
+		{"heartbeat", func(o *Options) { o.Pipeline.Correlator.Heartbeat = 0 }, "--series-heartbeat must be greater than 0, got 0s"},
+		{"subjects", func(o *Options) { o.Pipeline.Correlator.CacheSize = 0 }, "--max-subjects must be at least 1, got 0"},
+		{"series of a subject", func(o *Options) { o.Pipeline.Correlator.MaxSeries = 0 }, "--max-series-per-subject must be at least 1, got 0"},
+
 		{"queue", func(o *Options) { o.Pipeline.QueueCapacity = 0 }, "--queue-capacity must be at least 1, got 0"},
 		{"zero rate", func(o *Options) { o.Pipeline.Sink.QPS = 0 }, `--kube-api-qps must be greater than 0, or "unlimited", got 0`},
 		{"negative rate", func(o *Options) { o.Pipeline.Sink.QPS = -1 }, `--kube-api-qps must be greater than 0, or "unlimited", got -1`},
