@@ -162,7 +162,7 @@ func (c *Correlator) advance(now time.Time) {
 func (c *Correlator) subject(event *corev1.Event) *subject {
 	key := c.keys.subject
 	if name, ok := c.options.subjectKey(event); ok {
-		key = c.seeds.owners(name)
+		key = c.seeds.named(name)
 	}
 	if s, ok := c.subjects.Get(key); ok {
 		return s

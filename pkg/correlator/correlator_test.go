@@ -3,7 +3,6 @@ package correlator
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -293,26 +292,6 @@ func TestTimeThatGoesBackDefersNothing(t *testing.T) {
 	s.want(s.occurs(31*time.Minute, event), Repeat, NotDeferred, 0)
 }
 
-// What a correlator remembers does not depend on how much it has seen.
-func TestMemoryIsBounded(t *testing.T) {
-	const occurrences = 300_000 // the benchmarks have more
-	for name, next := range map[string]func(i int) (object, reason, message string){
-		"subjects": func(i int) (string, string, string) { return fmt.Sprint(i), "r", "m" },
-		"reasons":  func(i int) (string, string, string) { return "a", fmt.Sprint(i), "m" },
-		"messages": func(i int) (string, string, string) { return "a", "r", fmt.Sprint(i) },
-	} {
-		before := heap()
-		s := newStream(t, nil)
-		for i := range occurrences {
-			s.occurs(time.Millisecond, about(next(i)))
-		}
-		if grown := heap() - before; grown > 4<<20 {
-			t.Errorf("%s: %d KiB more", name, grown>>10)
-		}
-		runtime.KeepAlive(s)
-	}
-}
-
 func TestMetrics(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	s := newStream(t, func(o *Options) { o.Registerer, o.CacheSize = r, 1 })
@@ -363,12 +342,4 @@ func TestOptionsAreValidated(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-}
-
-// heap is what is in use after a collection.
-func heap() int64 {
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc)
 }

@@ -3,16 +3,14 @@ package correlator
 import (
 	"slices"
 	"time"
-
-	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // group is what is remembered of a group: which messages have Events of their
-// own. It takes about 60 bytes, and 16 for each message.
+// own. It takes about 60 bytes, and 8 for each message.
 type group struct {
 	key     uint64
 	seen    time.Duration
-	members []occurrence.Key
+	members []uint64
 }
 
 // group returns the group with a key, a new one if there is none. If there are
@@ -45,7 +43,7 @@ func (g *group) begin(key uint64) *group {
 
 // admit tells whether a message has an Event of its own. Those that came first
 // keep theirs for as long as the group is not quiet for a whole interval.
-func (g *group) admit(member occurrence.Key, o *Options, now time.Duration) bool {
+func (g *group) admit(member uint64, o *Options, now time.Duration) bool {
 	if now-g.seen > o.Interval {
 		g.members = g.members[:0]
 	}

@@ -10,8 +10,8 @@ import (
 
 // Keys are hashes of identities under seeds of this process that nobody else
 // knows, so that what is remembered takes no more room for long names and
-// messages than for short ones. Two subjects or groups with one key, of 64 bits,
-// share a budget or are combined sooner than they should. Counts rest on the keys
+// messages than for short ones. Two subjects, groups or messages with one key, of
+// 64 bits, share a budget, or are combined sooner or later than they should. Counts rest on the keys
 // of series alone: two series with one key, of 128 bits, would be counted as one,
 // which is not to be expected in the life of a cluster.
 type seeds struct{ a, b maphash.Seed }
@@ -39,13 +39,9 @@ func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {
 	}
 }
 
-// owners is the subject key that somebody's own function has named.
-func (s *seeds) owners(name string) uint64 { return maphash.String(s.a, name) }
-
-// member is the key of what somebody's own function has named.
-func (s *seeds) member(name string) occurrence.Key {
-	return occurrence.Key{A: maphash.String(s.a, name), B: maphash.String(s.b, name)}
-}
+// named is the key of the subject, or the member of a group, that somebody's own
+// function has named.
+func (s *seeds) named(name string) uint64 { return maphash.String(s.a, name) }
 
 // ofDigest is the key of a series whose digest is known beforehand.
 func ofDigest(d *identity.Digest) occurrence.Key {

@@ -52,8 +52,8 @@ type Options struct {
 }
 
 // DefaultOptions returns client-go's defaults, where client-go has them. A
-// subject takes about 1 KiB, and up to 16 KiB with as many series as it may
-// have, so the default takes up to 64 MiB.
+// correlator with them takes less than 2 MiB when each subject has one series,
+// and up to 65 MiB when each has as many series and groups as it may have.
 func DefaultOptions() Options {
 	return Options{
 		CacheSize:   4096,

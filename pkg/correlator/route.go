@@ -20,7 +20,7 @@ func (c *Correlator) route(s *subject, o *occurrence.Occurrence) (occurrence.Tar
 		return c.routeByKey(own, group, member)
 	}
 	g := s.group(c.keys.group, c.options.MaxSeries)
-	if g.admit(own.Key, &c.options, c.now) {
+	if g.admit(own.Key.A, &c.options, c.now) {
 		return own, NewSeries
 	}
 	c.encoding.SetCombined()
@@ -57,7 +57,7 @@ func (c *Correlator) routeByKey(own occurrence.Target, name, member string) (occ
 		g = &group{}
 		c.groups.Add(key.A, g)
 	}
-	if g.admit(c.seeds.member(member), &c.options, c.now) {
+	if g.admit(c.seeds.named(member), &c.options, c.now) {
 		return own, NewSeries
 	}
 	return occurrence.Target{
