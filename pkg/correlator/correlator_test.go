@@ -271,6 +271,23 @@ func TestKeyFunctions(t *testing.T) {
 	}
 }
 
+// Somebody's subject may have many objects, but messages about one of them do not
+// make those about another too many.
+func TestGroupsAreOfOneObjectWhateverTheSubject(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
+	})
+	for i := range 5 {
+		if d := s.occurs(0, about(fmt.Sprint("pod-", i), "r", "m")); d.Target.Combined {
+			t.Errorf("the first message about object %d is combined", i)
+		}
+	}
+	if d := s.occurs(0, about("pod-0", "r", "another")); !d.Target.Combined {
+		t.Error("the second message about an object is not combined")
+	}
+}
+
 func TestKeyFunctionsMayPanic(t *testing.T) {
 	s := newStream(t, func(o *Options) {
 		o.MaxMessages = 2

@@ -32,12 +32,18 @@ func (s *seeds) keys(e *identity.Encoding) keys {
 
 // series is the key of what is encoded, a part of which is known already.
 func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {
-	const odd = 0x9e3779b97f4a7c15 // makes the sum depend on the order
 	return occurrence.Key{
-		A: (k.subject*odd+k.group)*odd + maphash.Bytes(s.a, e.Member()),
+		A: k.similar()*odd + maphash.Bytes(s.a, e.Member()),
 		B: maphash.Bytes(s.b, e.Bytes()),
 	}
 }
+
+// similar is the key of the group among those of all subjects: it is somebody
+// else's function, perhaps, that says what a subject is.
+func (k *keys) similar() uint64 { return k.subject*odd + k.group }
+
+// odd makes a sum of hashes depend on their order.
+const odd = 0x9e3779b97f4a7c15
 
 // named is the key of the subject, or the member of a group, that somebody's own
 // function has named.

@@ -19,7 +19,7 @@ func (c *Correlator) route(s *subject, o *occurrence.Occurrence) (occurrence.Tar
 	if group, member, ok := c.options.groupKey(o.Event); ok {
 		return c.routeByKey(own, group, member)
 	}
-	g := s.group(c.keys.group, c.options.MaxSeries)
+	g := s.group(c.keys.similar(), c.options.MaxSeries)
 	if g.admit(own.Key.A, &c.options, c.now) {
 		return own, NewSeries
 	}
