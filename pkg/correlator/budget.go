@@ -104,6 +104,10 @@ func (b *budget) claim(k *bucket) time.Duration {
 	return wait
 }
 
+// claimed tells whether tokens are claimed that have not come yet, of either part:
+// a first write claims of the one whose token comes sooner.
+func (b *budget) claimed() bool { return b.general < 0 || b.reserve < 0 }
+
 // forever is longer than anything waits.
 const forever = 100 * 365 * 24 * time.Hour
 

@@ -152,6 +152,32 @@ func TestSpentBudgetDefersAndComesBack(t *testing.T) {
 	s.want(s.occurs(0, normal), NewSeries, NotDeferred, 0)
 }
 
+// A token that comes at once is no reason to write a repeat at once.
+func TestRepeatsAreSpacedThoughTokensComeFast(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.Burst, o.QPS = 1, 20 })
+	s.want(s.occurs(0, about("a", "r", "m")), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, about("a", "r", "m")), Repeat, Spaced, time.Second)
+	s.want(s.occurs(500*time.Millisecond, about("a", "r", "m")), Repeat, Spaced, 500*time.Millisecond)
+	// But a first write comes with its token.
+	s.want(s.occurs(0, about("b", "r", "m")), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, about("b", "r2", "m")), NewSeries, Budget, 50*time.Millisecond)
+	s.want(s.occurs(60*time.Millisecond, about("b", "r2", "m")), Repeat, Spaced, time.Second-10*time.Millisecond)
+}
+
+// A first write that waits for a reserved token goes on waiting for it, though no
+// other token is claimed.
+func TestRepeatDoesNotBringForwardWhatWaitsForTheReserve(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 1./50 }) // one of each kind in 100 s
+	reason := func(i int) *corev1.Event { return about("a", fmt.Sprint("r", i), "m") }
+	for i := range 4 {
+		s.want(s.occurs(0, reason(i)), NewSeries, NotDeferred, 0)
+	}
+	s.want(s.occurs(10*time.Second, reason(4)), NewSeries, NotDeferred, 0) // the reserved one
+	s.want(s.occurs(90*time.Second, reason(5)), NewSeries, NotDeferred, 0) // one of the others
+	s.want(s.occurs(time.Second, reason(6)), NewSeries, Budget, 9*time.Second)
+	s.want(s.occurs(time.Second, reason(6)), Repeat, Budget, 8*time.Second)
+}
+
 // k/k#103918, k/k#75106: in client-go one noisy reason spends the budget of all.
 func TestNoisyReasonDoesNotSilenceAnother(t *testing.T) {
 	s := newStream(t, nil)

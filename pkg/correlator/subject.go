@@ -118,8 +118,8 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 	case Budget:
 		// The claim was for the worst case. It has been met already if nothing
 		// is claimed any more.
-		if s.budget.fill(&c.bucket, now); s.budget.general >= 0 {
-			r.due, r.why = now, NotDeferred
+		if s.budget.fill(&c.bucket, now); !s.budget.claimed() {
+			r.bringForward(c, now, newStyle)
 		}
 		return
 	}
@@ -128,6 +128,9 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 	if !r.aside {
 		if r.aside = s.budget.take(); !r.aside {
 			r.due, r.why = now+s.budget.claim(&c.bucket), Budget
+			if next := r.written + r.gap(c, newStyle); next >= r.due {
+				r.due, r.why = next, Spaced
+			}
 			r.writes++
 			return
 		}
@@ -139,6 +142,15 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 		return
 	}
 	r.due, r.why = now+c.options.Heartbeat, Settling
+}
+
+// bringForward takes note that a write which waits for the budget has its token.
+func (r *series) bringForward(c *Correlator, now time.Duration, newStyle bool) {
+	if r.writes == 1 { // it is the first one
+		r.due, r.why = now, NotDeferred
+		return
+	}
+	r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
 }
 
 // gap is how long after a write of the series the next one may come.
