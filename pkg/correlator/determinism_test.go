@@ -1,0 +1,66 @@
+package correlator_test
+
+import (
+	"hash/fnv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/correlator"
+)
+
+// verdict is all of a decision that is the same for every correlator. Keys are
+// not: a series is told by its digest.
+type verdict struct {
+	reason   correlator.Reason
+	drop     occurrence.Reason
+	series   identity.Digest
+	message  string
+	combined bool
+	delay    time.Duration
+	deferred correlator.Deferral
+}
+
+// decide runs a stream through several correlators, by subject, and returns the
+// verdicts in the order of the stream.
+func decide(t *testing.T, s stream, shards uint32) []verdict {
+	t.Helper()
+	all := make([]*correlator.Correlator, shards)
+	for i := range all {
+		var err error
+		if all[i], err = correlator.New(s.setup.ours()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out []verdict
+	s.each(func(_ int, event *corev1.Event, now time.Time) {
+		h := fnv.New32a()
+		h.Write([]byte(s.setup.keys.ourSubject(event)))
+		c := all[h.Sum32()%shards]
+		d := c.Correlate(&occurrence.Occurrence{Event: event, Weight: 1, Recorded: now}, now)
+		out = append(out, verdict{d.Reason, d.Drop, d.Target.Series(), d.Target.Event.Message, d.Target.Combined, d.Delay, d.Deferred})
+	})
+	return out
+}
+
+// The same occurrences at the same times give the same decisions: again, and
+// when every subject has whichever correlator it may.
+func TestDecisionsDependOnTheSubjectAlone(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*streams)/2; seed++ {
+		s := generate(seed)
+		if s.setup.evicts() || s.setup.keys.group != nil {
+			continue // a cache of its own, and a user's groups, know several subjects
+		}
+		once := decide(t, s, 1)
+		for _, shards := range []uint32{1, 2, 3, 8} {
+			for n, got := range decide(t, s, shards) {
+				if got != once[n] {
+					t.Fatalf("%d correlators decide on item %d of\n%v\n%+v, one decides\n%+v", shards, n, s, got, once[n])
+				}
+			}
+		}
+	}
+}

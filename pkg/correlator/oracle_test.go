@@ -1,0 +1,202 @@
+package correlator_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/eventd/eventd/internal/identity"
+)
+
+// check says what is wrong with what we make of a stream, by itself and beside
+// client-go, or nil.
+func check(s stream) error {
+	ours, err := run(s)
+	if err != nil {
+		return err
+	}
+	if err := checkBudget(ours); err != nil {
+		return err
+	}
+	if err := checkSpacing(ours); err != nil {
+		return err
+	}
+	if s.setup.newStyle {
+		return nil
+	}
+	theirs, err := upstream(s)
+	if err != nil {
+		return err
+	}
+	for group, places := range union(ours.outcome, theirs).groups() {
+		c := comparison{s.setup, ours, theirs, group, places}
+		if err := c.check(); err != nil {
+			return fmt.Errorf("group %s: %w", group, err)
+		}
+	}
+	return checkSubjects(ours, theirs)
+}
+
+// union has all places that either side has.
+func union(a, b *outcome) *outcome {
+	out := newOutcome()
+	for _, o := range []*outcome{a, b} {
+		for p := range o.counts {
+			out.counts[p] += 0
+		}
+	}
+	return out
+}
+
+// checkBudget: no subject has made more writes than its bucket has had tokens.
+func checkBudget(d *downstream) error {
+	if d.setup.evicts() {
+		return nil // a subject that is forgotten comes back with a full bucket
+	}
+	made := map[string]int{}
+	for _, w := range d.sink.writes {
+		made[w.subject]++
+		elapsed := w.at.Sub(d.began[w.subject])
+		if most := float64(d.setup.burst) + float64(d.setup.qps)*elapsed.Seconds(); float64(made[w.subject]) > most+1e-6 {
+			return fmt.Errorf("%d writes of %s within %v, at most %f are allowed", made[w.subject], w.subject, elapsed, most)
+		}
+	}
+	return nil
+}
+
+// checkSpacing: two writes of a series are at least a second apart, unless it had
+// not been heard of for an interval, or several subjects share it.
+func checkSpacing(d *downstream) error {
+	if d.setup.evicts() {
+		return nil // what is forgotten is new again
+	}
+	last := map[identity.Digest]time.Time{}
+	for _, w := range d.sink.writes {
+		if len(d.subjectsOf[w.digest]) > 1 {
+			continue
+		}
+		if before, ok := last[w.digest]; ok && !w.fresh && w.at.Sub(before) < time.Second {
+			return fmt.Errorf("two writes of %q within %v", d.digests[w.digest], w.at.Sub(before))
+		}
+		last[w.digest] = w.at
+	}
+	return nil
+}
+
+// comparison is of one group of client-go's.
+type comparison struct {
+	setup  setup
+	ours   *downstream
+	theirs *outcome
+	group  string
+	places []place
+}
+
+// check compares what is stored, and how often it was written. Client-go forgets
+// what its budget refuses, unless a later occurrence carries the count along; we
+// defer it (difference 1). So what client-go has stored is the least that we must
+// have, and all of it if its budget refused nothing.
+func (c comparison) check() error {
+	if c.aggregated() {
+		return c.checkAggregated()
+	}
+	for _, p := range c.places {
+		if err := c.compare(p.series, []place{p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare compares what both sides have in some places of the group.
+func (c comparison) compare(what string, places []place) error {
+	ours, ourWrites := c.ours.in(places)
+	theirs, theirWrites := c.theirs.in(places)
+	switch refused := c.theirs.refused[c.group]; {
+	case theirs > ours:
+		return fmt.Errorf("%s: client-go has counted %d, we only %d", what, theirs, ours)
+	case refused == 0 && theirs != ours:
+		return fmt.Errorf("%s: client-go has counted %d, we %d, and its budget has refused nothing", what, theirs, ours)
+	case refused == 0 && ourWrites > theirWrites:
+		return fmt.Errorf("%s: we have made %d writes, client-go %d, and its budget has refused nothing", what, ourWrites, theirWrites)
+	}
+	return nil
+}
+
+func (c comparison) aggregated() bool { return slices.ContainsFunc(c.places, place.combined) }
+
+// checkAggregated compares groups that have had too many messages for a while.
+func (c comparison) checkAggregated() error {
+	if err := c.compare("all together", c.places); err != nil {
+		return err
+	}
+	if c.groupsDiffer() {
+		return nil
+	}
+	combined := place{group: c.group}
+	if c.theirs.counts[combined] > 0 && c.ours.counts[combined] == 0 {
+		return fmt.Errorf("client-go has a combined Event, we have none")
+	}
+	if c.theirs.refused[c.group] > 0 {
+		return nil
+	}
+	if c.ours.counts[combined] > 0 && c.theirs.counts[combined] == 0 {
+		return fmt.Errorf("we have a combined Event, client-go has none")
+	}
+	return c.checkOwn()
+}
+
+// checkOwn compares the Events of single messages. Client-go forgets a message at
+// random for each one above the first ones (difference 4). What is forgotten goes
+// to the combined Event from then on, and what came later may take its place. So
+// which of the two has counted more on an Event is left to chance; but every
+// message that has an Event with us has one with client-go.
+func (c comparison) checkOwn() error {
+	theirs := map[string]bool{}
+	for _, p := range c.places {
+		if c.theirs.counts[p] > 0 && !p.combined() {
+			theirs[c.ours.members[p]] = true
+		}
+	}
+	for _, p := range c.places {
+		if c.ours.counts[p] > 0 && !p.combined() && !theirs[c.ours.members[p]] {
+			return fmt.Errorf("%s: we have an Event of its own, client-go has none", p.series)
+		}
+	}
+	return nil
+}
+
+// groupsDiffer tells whether the two need not combine the same occurrences: when
+// a group of client-go's is several of ours, one for each fieldPath (difference 7)
+// or reporter (difference 6), or when each forgets groups in its own order
+// (difference 8).
+func (c comparison) groupsDiffer() bool {
+	return c.setup.evicts() || len(c.ours.groupsIn[c.group]) > 1
+}
+
+// checkSubjects compares the number of writes of a subject. What we write when it
+// occurs is a choice among the occurrences, within the same bucket; client-go
+// takes every token as early as it can, and so makes as many writes at least. Only
+// those that we defer come on top (difference 1).
+func checkSubjects(ours *downstream, theirs *outcome) error {
+	if ours.setup.evicts() {
+		return nil
+	}
+	atOnce := map[string]int{}
+	for _, w := range ours.sink.writes {
+		if w.Delay == 0 {
+			atOnce[w.subject]++
+		}
+	}
+	for subject, of := range ours.subjectsIn {
+		if len(of) > 1 {
+			continue // a bucket for each reporter (difference 6)
+		}
+		for our := range of {
+			if n := theirs.subjectWrites[subject]; atOnce[our] > n {
+				return fmt.Errorf("subject %s: we have made %d writes at once, client-go %d", subject, atOnce[our], n)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package correlator_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/correlator"
+)
+
+// downstream is our correlator with the simulated sink behind it, checked at every
+// step against what must hold of its decisions alone.
+type downstream struct {
+	setup      setup
+	correlator *correlator.Correlator
+	sink       *simulation
+	groups     groups
+	*outcome
+
+	digests map[identity.Digest]string // what they stand for
+	names   map[string]named           // the other way
+	places  map[identity.Digest]place
+	members map[place]string     // of their groups
+	began   map[string]time.Time // subjects, by their first occurrence
+	added   map[identity.Digest]int64
+	last    map[identity.Digest]time.Time // when it was added to
+	// Our groups and subjects in each of client-go's.
+	groupsIn, subjectsIn sets[string]
+	// subjectsOf are those that count on an Event: a group of a user's own may
+	// have many.
+	subjectsOf sets[identity.Digest]
+}
+
+// sets are sets of names by something.
+type sets[K comparable] map[K]map[string]bool
+
+func (s sets[K]) insert(set K, member string) {
+	if s[set] == nil {
+		s[set] = map[string]bool{}
+	}
+	s[set][member] = true
+}
+
+func newDownstream(s setup) (*downstream, error) {
+	c, err := correlator.New(s.ours())
+	if err != nil {
+		return nil, err
+	}
+	return &downstream{
+		setup: s, correlator: c, sink: newSimulation(s.latency), outcome: newOutcome(),
+		groups:  groups{setup: s, active: map[string]*activity{}},
+		digests: map[identity.Digest]string{}, names: map[string]named{},
+		places: map[identity.Digest]place{}, members: map[place]string{}, began: map[string]time.Time{}, added: map[identity.Digest]int64{}, last: map[identity.Digest]time.Time{},
+		groupsIn: sets[string]{}, subjectsIn: sets[string]{}, subjectsOf: sets[identity.Digest]{},
+	}, nil
+}
+
+// run is what we make of a stream, or the first thing that is wrong with it.
+func run(s stream) (*downstream, error) {
+	d, err := newDownstream(s.setup)
+	if err != nil {
+		return nil, err
+	}
+	s.each(func(n int, event *corev1.Event, now time.Time) {
+		if err == nil {
+			if err = d.record(event, now); err != nil {
+				err = fmt.Errorf("item %d: %w", n, err)
+			}
+		}
+	})
+	if err == nil {
+		d.sink.finish()
+		err = d.tally()
+	}
+	return d, err
+}
+
+func (d *downstream) record(event *corev1.Event, now time.Time) error {
+	d.sink.advance(now)
+	o := &occurrence.Occurrence{Event: event, Weight: 1, Recorded: now}
+	decision := d.correlator.Correlate(o, now)
+	subject := d.setup.keys.ourSubject(event)
+	if _, ok := d.began[subject]; !ok {
+		d.began[subject] = now
+	}
+	if err := d.checkDecision(event, decision, now); err != nil {
+		return err
+	}
+	digest := decision.Target.Series()
+	p := placeOf(d.setup.keys, event, decision.Reason == correlator.Combined)
+	d.places[digest] = p
+	group, member := d.setup.keys.ourGroup(event)
+	d.members[placeOf(d.setup.keys, event, false)] = member
+	d.groupsIn.insert(p.group, group)
+	d.subjectsIn.insert(d.setup.keys.clientGoSubject(event), subject)
+	d.subjectsOf.insert(digest, subject)
+	if err := d.checkJoin(decision, now); err != nil {
+		return err
+	}
+	fresh := d.added[digest] == 0 || now.Sub(d.last[digest]) > d.setup.interval
+	d.added[digest]++
+	d.last[digest] = now
+	d.sink.add(o, latest{decision, subject, fresh})
+	return nil
+}
+
+// checkDecision checks one decision on its own.
+func (d *downstream) checkDecision(event *corev1.Event, got correlator.Decision, now time.Time) error {
+	if got.Drop != occurrence.NoReason {
+		return fmt.Errorf("dropped for %s, though no subject has too many series", got.Drop)
+	}
+	if got.Delay < 0 || (got.Delay > 0) != (got.Deferred != correlator.NotDeferred) {
+		return fmt.Errorf("delay %v is called %v", got.Delay, got.Deferred)
+	}
+	combined := got.Reason == correlator.Combined
+	if combined != got.Target.Combined {
+		return fmt.Errorf("%s goes to an Event of which combined is %v", got.Reason, got.Target.Combined)
+	}
+	if want := d.groups.combined(event, now); !d.setup.evicts() && combined != want {
+		return fmt.Errorf("combined is %v, want %v", combined, want)
+	}
+	if want := d.message(event, combined); got.Target.Event.Message != want {
+		return fmt.Errorf("message is %q, want %q", got.Target.Event.Message, want)
+	}
+	return d.checkIdentity(event, got.Target, combined)
+}
+
+func (d *downstream) message(event *corev1.Event, combined bool) string {
+	switch {
+	case !combined:
+		return event.Message
+	case d.setup.keys.message != nil:
+		return d.setup.keys.message(event)
+	default:
+		return identity.CombinedPrefix + event.Message
+	}
+}
+
+// checkIdentity checks that digests, keys, and what they should stand for are one
+// to one.
+func (d *downstream) checkIdentity(event *corev1.Event, target occurrence.Target, combined bool) error {
+	var name string
+	if combined {
+		group, _ := d.setup.keys.ourGroup(event)
+		name = join("combined", group)
+	} else {
+		name = join("own", event.Namespace, event.ReportingController, event.ReportingInstance, d.setup.keys.clientGoSeries(event))
+	}
+	got := named{target.Series(), target.Key}
+	if was, ok := d.digests[got.digest]; ok && was != name {
+		return fmt.Errorf("one digest for %q and %q", was, name)
+	}
+	if was, ok := d.names[name]; ok && was != got {
+		return fmt.Errorf("two digests, or two keys, for %q", name)
+	}
+	d.digests[got.digest], d.names[name] = name, got
+	return nil
+}
+
+// named is how a series is called.
+type named struct {
+	digest identity.Digest
+	key    occurrence.Key
+}
+
+// checkJoin checks that an occurrence joins the write that its series waits for: it
+// may bring that forward, but only a write that settles is put off.
+func (d *downstream) checkJoin(got correlator.Decision, now time.Time) error {
+	digest := got.Target.Series()
+	of := d.sink.owed[digest]
+	if of == nil || of.pending == 0 || d.setup.evicts() || len(d.subjectsOf[digest]) > 1 {
+		return nil
+	}
+	if due := now.Add(got.Delay); due.After(of.due) && of.due.After(now) && of.latest.Deferred != correlator.Settling {
+		return fmt.Errorf("a write that is due in %v (%v) is put off to %v (%v)", of.due.Sub(now), of.latest.Deferred, got.Delay, got.Deferred)
+	}
+	return nil
+}
+
+// tally sums up what the sink has made of it.
+func (d *downstream) tally() error {
+	for digest, want := range d.added {
+		if got := d.sink.stored[digest]; got != want {
+			return fmt.Errorf("%d of %q are stored, %d happened", got, d.digests[digest], want)
+		}
+		d.counts[d.places[digest]] += want
+	}
+	for _, w := range d.sink.writes {
+		d.writes[d.places[w.digest]]++
+		d.subjectWrites[w.subject]++
+	}
+	return nil
+}
+
+// groups is the whole rule by which messages are combined: while a group is active,
+// the first so many distinct ones have Events of their own.
+type groups struct {
+	setup  setup
+	active map[string]*activity
+}
+
+type activity struct {
+	last    time.Time
+	members map[string]bool
+}
+
+func (g groups) combined(event *corev1.Event, now time.Time) bool {
+	if strings.HasPrefix(event.Message, identity.CombinedPrefix) {
+		return true
+	}
+	key, member := g.setup.keys.ourGroup(event)
+	a := g.active[key]
+	if a == nil || now.Sub(a.last) > g.setup.interval {
+		a = &activity{members: map[string]bool{}}
+		g.active[key] = a
+	}
+	a.last = now
+	if !a.members[member] && len(a.members) < g.setup.maxMessages-1 {
+		a.members[member] = true
+	}
+	return !a.members[member]
+}

@@ -1,0 +1,103 @@
+package correlator_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// soon is within what time the true count of a series that has gone quiet is
+// stored, if its subject has no more series than settle at once.
+const soon = 30 * time.Second
+
+// settles is how many series of a subject are promised to settle in time.
+const settles = 10
+
+// storm is up to ten series of one subject, none of which is ever quiet for as long
+// as a heartbeat before its last occurrence, and all of which have begun before
+// the first repeats itself.
+func storm(seed uint64) stream {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	s := stream{seed: seed, setup: defaultSetup()}
+	s.setup.latency = time.Duration(rng.Int64N(int64(2 * time.Second)))
+	type dated struct {
+		at time.Duration
+		item
+	}
+	var all []dated
+	series := 1 + rng.IntN(settles)
+	alike := rng.IntN(2) == 0 // then they are one group, and the tenth is its combined Event
+	heartbeat := float64(s.setup.ours().Heartbeat)
+	for n := range series {
+		scale := heartbeat * math.Pow(10, -4*rng.Float64())
+		at := time.Duration(n)
+		length := time.Duration(math.Pow(10, 8+5*rng.Float64())) // up to 2.8 h
+		for until := at + length; at < until && len(all) < (n+1)*500; {
+			i := item{message: n}
+			if !alike {
+				i.reason, i.field = n, n%3
+			}
+			all = append(all, dated{at, i})
+			at += settles + time.Duration(scale*rng.Float64())
+		}
+	}
+	slices.SortFunc(all, func(a, b dated) int { return int(a.at - b.at) })
+	var last time.Duration
+	for _, d := range all {
+		d.gap, last = max(1, d.at-last), d.at
+		s.items = append(s.items, d.item)
+	}
+	return s
+}
+
+// isStorm tells whether a stream is still what storm promises.
+func isStorm(s stream) bool {
+	last := map[item]time.Time{}
+	now := beginning
+	repeats := false
+	for _, i := range s.items {
+		now = now.Add(i.gap)
+		i.gap = 0
+		before, ok := last[i]
+		if ok && now.Sub(before) >= s.setup.ours().Heartbeat || !ok && repeats {
+			return false
+		}
+		repeats = repeats || ok
+		last[i] = now
+	}
+	return true
+}
+
+// checkSettled says which series has not its true count in time.
+func checkSettled(s stream) error {
+	d, err := run(s)
+	if err != nil {
+		return err
+	}
+	for digest, count := range d.added {
+		if got := d.sink.storedAt(digest, d.last[digest].Add(soon)); got != count {
+			return fmt.Errorf("%d of %q are stored %v after the last of %d", got, d.digests[digest], soon, count)
+		}
+	}
+	return checkBudget(d)
+}
+
+// After a storm the true counts are in the store 30 s later, however long it was,
+// and at no more writes than the budget has tokens.
+func TestTrueCountsAreStoredSoonAfterAnyStorm(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*streams)/5; seed++ {
+		s := storm(seed)
+		if !isStorm(s) {
+			t.Fatalf("seed %d makes another stream", seed)
+		}
+		err := checkSettled(s)
+		if err == nil {
+			continue
+		}
+		shrunk := shrink(s, func(s stream) bool { return isStorm(s) && checkSettled(s) != nil })
+		t.Fatalf("%v\nshrunk from %d to %d items of %v\n%v", err, len(s.items), len(shrunk.items), shrunk, checkSettled(shrunk))
+	}
+}
