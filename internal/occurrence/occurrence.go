@@ -56,6 +56,11 @@ type Occurrence struct {
 	// was published to, or once if there was none. It is called on the
 	// pipeline's own goroutines and must neither block nor record.
 	Settled func(Settlement)
+	// Deferred, if not nil, is called in place of Settled by a sink that takes
+	// the occurrence and will write it later: it is counted as any other when it
+	// has its outcome, which nobody else is told then. It is called once, and
+	// like Settled must neither block nor record.
+	Deferred func()
 }
 
 // Series returns the digest of the series that the occurrence belongs to: that of

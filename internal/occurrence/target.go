@@ -1,6 +1,8 @@
 package occurrence
 
 import (
+	"encoding/binary"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -9,6 +11,11 @@ import (
 // Key tells the series of one process apart. It is comparable, and good for as
 // long as the process lives.
 type Key struct{ A, B uint64 }
+
+// KeyOf is the key of a series that is known by its digest.
+func KeyOf(d identity.Digest) Key {
+	return Key{A: binary.LittleEndian.Uint64(d[:]), B: binary.LittleEndian.Uint64(d[8:])}
+}
 
 // Target is the Event that an occurrence is to be counted on, as a correlator
 // decided.

@@ -1,7 +1,6 @@
 package correlator
 
 import (
-	"encoding/binary"
 	"hash/maphash"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -48,8 +47,3 @@ const odd = 0x9e3779b97f4a7c15
 // named is the key of the subject, or the member of a group, that somebody's own
 // function has named.
 func (s *seeds) named(name string) uint64 { return maphash.String(s.a, name) }
-
-// ofDigest is the key of a series whose digest is known beforehand.
-func ofDigest(d *identity.Digest) occurrence.Key {
-	return occurrence.Key{A: binary.LittleEndian.Uint64(d[:]), B: binary.LittleEndian.Uint64(d[8:])}
-}

@@ -36,7 +36,7 @@ func (c *Correlator) route(s *subject, o *occurrence.Occurrence) (occurrence.Tar
 // others.
 func (c *Correlator) own(o *occurrence.Occurrence) occurrence.Target {
 	t := occurrence.Target{
-		Key:      ofDigest(&o.Digest),
+		Key:      occurrence.KeyOf(o.Digest),
 		Digest:   o.Digest,
 		Event:    o.Event,
 		Name:     o.Event.InvolvedObject.Name,
@@ -51,7 +51,7 @@ func (c *Correlator) own(o *occurrence.Occurrence) occurrence.Target {
 // routeByKey is for groups that Options.GroupKey tells.
 func (c *Correlator) routeByKey(own occurrence.Target, name, member string) (occurrence.Target, Reason) {
 	digest := identity.OfGroup(own.Event, name)
-	key := ofDigest(&digest)
+	key := occurrence.KeyOf(digest)
 	g, ok := c.groups.Get(key.A)
 	if !ok {
 		g = &group{}

@@ -88,8 +88,7 @@ func (w *writer) correlate(c *correlator.Correlator, clock clock.PassiveClock) {
 			w.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: d.Drop})
 			continue
 		}
-		d.Target.Digest = d.Target.Series()
-		w.sink.Add(o, d.Target)
+		w.sink.Add(o, d.Target, d.Delay)
 	}
 }
 

@@ -3,7 +3,6 @@ package sink
 import (
 	"math"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,30 +11,9 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// entry is one pending occurrence, or several anonymous ones that no write has
-// carried yet and nobody waits for.
-type entry struct {
-	sequence   uint64
-	weight     int64
-	client     string // key of a client that counts by itself, "" for others
-	total      int64  // what that client has reached
-	planned    int64  // what the last write that carried it added for it
-	occurrence *occurrence.Occurrence
-	target     occurrence.Target
-	// oldest occurrence in it; occurrence is the newest.
-	oldest *occurrence.Occurrence
-	first  *corev1.Event // the oldest one's target
-	// labels and annotations of the newest occurrence in it that has any.
-	labels, annotations map[string]string
-	bytes               int64 // about what it takes
-}
-
-// entryBytes is what an entry takes beside its Events.
-const entryBytes = 1024
-
 // settled is an entry that has its outcome.
 type settled struct {
-	entry
+	*entry
 	// parts of the entry's weight by outcome.
 	created, written, replayed int64
 	end                        occurrence.Settlement
@@ -57,8 +35,13 @@ func (o *observation) resourceVersion() string { return o.meta.ResourceVersion }
 // It decides what to write and what an answer means; the rules are those of
 // docs/counting.md. It does no I/O, and one goroutine at a time may use it.
 type account struct {
-	instance string
-	digest   identity.Digest
+	instance contributor
+	key      occurrence.Key
+	object   string          // what the Event's name begins with
+	digest   identity.Digest // of the series; see identify
+	// unidentified is an Event of the series while the digest is not known.
+	unidentified *corev1.Event
+	combined     bool
 
 	// pending is in order of sequence.
 	pending []entry
@@ -79,35 +62,40 @@ type account struct {
 	suffix int
 }
 
-// add appends an occurrence with a sequence higher than any before. It returns
-// by how many entries and bytes the account has grown.
-func (a *account) add(sequence uint64, o *occurrence.Occurrence, t occurrence.Target) (entries int, bytes int64) {
-	e := entry{
-		sequence: sequence, weight: o.Weight, occurrence: o, target: t, oldest: o, first: t.Event,
-		labels: t.Event.Labels, annotations: t.Event.Annotations,
-		bytes: entryBytes + int64(t.Event.Size()),
+func newAccount(instance contributor, t *occurrence.Target) *account {
+	a := &account{instance: instance, key: t.Key, object: t.Name, digest: t.Digest, combined: t.Combined}
+	if a.digest == (identity.Digest{}) {
+		a.unidentified = t.Event
 	}
-	if o.Client != "" {
-		e.client, e.total = clientKey(o.Client), o.Total
-	} else if n := len(a.pending); n > 0 && o.Settled == nil {
-		tail := &a.pending[n-1]
-		if tail.client == "" && tail.occurrence.Settled == nil && tail.sequence > a.carried {
-			e.weight += tail.weight
-			e.oldest, e.first = tail.oldest, tail.first
-			e.bytes += int64(e.first.Size())
-			if len(e.labels) == 0 {
-				e.labels = tail.labels
-			}
-			if len(e.annotations) == 0 {
-				e.annotations = tail.annotations
-			}
-			grown := e.bytes - tail.bytes
-			*tail = e
-			return 0, grown
-		}
+	return a
+}
+
+// identify computes the digest, if nobody has. That takes a while, so it is left
+// to those who make requests.
+func (a *account) identify() {
+	if a.unidentified != nil {
+		t := occurrence.Target{Event: a.unidentified, Combined: a.combined}
+		a.digest, a.unidentified = t.Series(), nil
 	}
-	a.pending = append(a.pending, e)
-	return 1, e.bytes
+}
+
+// add appends what was reported, with a sequence higher than any before. It may
+// share an entry with what came after the sequence apart. It returns by how many
+// entries and bytes the account has grown.
+func (a *account) add(sequence, apart uint64, e *entry, c claim) (entries int, bytes int64) {
+	e.sequence = sequence
+	n := len(a.pending)
+	if n > 0 && a.pending[n-1].sequence > max(apart, a.carried) && a.pending[n-1].takes(e) {
+		n--
+		a.pending[n].merge(e)
+	} else {
+		a.pending = append(a.pending, *e)
+		entries = 1
+	}
+	if c != (claim{}) {
+		a.pending[n].claim(c)
+	}
+	return entries, a.pending[n].measure()
 }
 
 // last is the sequence of the newest pending entry, 0 if there is none.
@@ -116,18 +104,6 @@ func (a *account) last() uint64 {
 		return 0
 	}
 	return a.pending[len(a.pending)-1].sequence
-}
-
-// recordedBefore is the sequence of the newest pending entry that was recorded
-// before t, 0 if there is none.
-func (a *account) recordedBefore(t time.Time) uint64 {
-	var sequence uint64
-	for i := range a.pending {
-		if e := &a.pending[i]; e.oldest.Recorded.Before(t) {
-			sequence = e.sequence
-		}
-	}
-	return sequence
 }
 
 // weight is the sum over what is pending.
@@ -141,7 +117,7 @@ func (a *account) weight() int64 {
 
 // name is that of the object to address now.
 func (a *account) name() string {
-	return identity.Name(a.pending[0].target.Name, a.digest, a.suffix)
+	return identity.Name(a.object, a.digest, a.suffix)
 }
 
 // plan is what a write changes.
@@ -153,12 +129,21 @@ type plan struct {
 	upTo   uint64 // the last sequence included
 }
 
-// maxBatch bounds the entries that one write includes, and so the time that is
-// spent on planning it.
-const maxBatch = 500
+// maxBatch bounds the entries and claims that one write includes, and so the
+// time that is spent on planning and settling it: some milliseconds, at 0.1 µs
+// for a claim and 0.2 µs for an entry.
+const maxBatch = 1 << 15
 
 // batch is what the next write includes.
-func (a *account) batch() []entry { return a.pending[:min(len(a.pending), maxBatch)] }
+func (a *account) batch() []entry {
+	n, size := 0, 0
+	for ; n < len(a.pending); n++ {
+		if size += a.pending[n].size(); size > maxBatch {
+			break
+		}
+	}
+	return a.pending[:n]
+}
 
 // plan includes the whole batch.
 func (a *account) plan() plan {
@@ -168,21 +153,23 @@ func (a *account) plan() plan {
 	} else {
 		p.count, p.shares = p.base.count, p.base.shares
 	}
+	clients := append(make([]share, 0, maxClients+1), p.shares.clients...)
 	batch := a.batch()
 	for i := range batch {
 		e := &batch[i]
-		e.planned = e.weight
-		if e.client != "" {
-			counted, _ := find(p.shares.clients, e.client)
-			reached := min(int64(min(counted, math.MaxInt64)), e.total)
+		e.planned = e.anonymous
+		for _, c := range e.claims {
+			var counted uint64
+			clients, counted = raise(clients, c.client, uint64(c.total), maxClients)
 			// Of the interval (total-weight, total] that the client reports,
 			// what lies above its stored total.
-			e.planned = min(e.weight, e.total-reached)
-			p.shares.clients = set(p.shares.clients, e.client, max(counted, uint64(e.total)), maxClients)
+			reached := min(int64(min(counted, math.MaxInt64)), c.total)
+			e.planned += min(c.weight, c.total-reached)
 		}
 		p.added += e.planned
 		p.upTo = e.sequence
 	}
+	p.shares.clients = clients
 	p.count = min(p.count+p.added, math.MaxInt32)
 	p.shares.sinks = set(p.shares.sinks, a.instance, p.upTo, maxSinks)
 	return p
@@ -196,7 +183,7 @@ func (a *account) settleReplays(p plan) []settled {
 	}
 	batch := a.batch()
 	for i := range batch {
-		if e := &batch[i]; e.planned > 0 || e.weight == 0 {
+		if e := &batch[i]; e.planned > 0 || e.changes {
 			return nil
 		}
 	}
@@ -299,7 +286,7 @@ func (a *account) mayBePushedOut(o *observation) bool {
 // settleDoubt settles what may have been written, as nobody can tell any more.
 func (a *account) settleDoubt() []settled {
 	return a.settleUpTo(a.doubt, func(e *entry) settled {
-		return settled{entry: *e, end: occurrence.Settlement{Outcome: occurrence.Uncertain}}
+		return settled{entry: e, end: occurrence.Settlement{Outcome: occurrence.Uncertain}}
 	})
 }
 
@@ -311,7 +298,7 @@ func (a *account) giveUp(upTo uint64, reason occurrence.Reason, err error) []set
 		if e.sequence <= a.doubt {
 			end = occurrence.Settlement{Outcome: occurrence.Uncertain, Err: err}
 		}
-		return settled{entry: *e, end: end}
+		return settled{entry: e, end: end}
 	})
 	if a.doubt <= upTo {
 		a.doubt = 0
@@ -327,8 +314,8 @@ func (a *account) settleWritten(upTo uint64, created bool) []settled {
 // carried it created the object, one unit settles as created.
 func (a *account) settleWrittenOn(object *corev1.Event, upTo uint64, created bool) []settled {
 	return a.settleUpTo(upTo, func(e *entry) settled {
-		s := settled{entry: *e, written: e.planned, replayed: e.weight - e.planned}
-		s.end.Outcome, s.end.Object = e.target.Merged(), object
+		s := settled{entry: e, written: e.planned, replayed: e.weight - e.planned}
+		s.end.Outcome, s.end.Object = e.merged, object
 		switch {
 		case created && s.written > 0:
 			s.created, s.written, created = 1, s.written-1, false
@@ -341,12 +328,26 @@ func (a *account) settleWrittenOn(object *corev1.Event, upTo uint64, created boo
 }
 
 func (a *account) settleUpTo(upTo uint64, settle func(*entry) settled) []settled {
-	var out []settled
-	n := 0
-	for ; n < len(a.pending) && a.pending[n].sequence <= upTo; n++ {
-		out = append(out, settle(&a.pending[n]))
+	n, _ := slices.BinarySearchFunc(a.pending, upTo, func(e entry, upTo uint64) int {
+		if e.sequence <= upTo {
+			return -1
+		}
+		return 1
+	})
+	if n == 0 {
+		return nil
 	}
-	a.pending = slices.Clone(a.pending[n:]) // lets go of what has settled
+	out := make([]settled, n)
+	for i := range out {
+		out[i] = settle(&a.pending[i])
+	}
+	// A new array leaves what has settled to out alone; so does none, where a
+	// clone of nothing would hold on to the old one.
+	if n == len(a.pending) {
+		a.pending = nil
+	} else {
+		a.pending = slices.Clone(a.pending[n:])
+	}
 	return out
 }
 

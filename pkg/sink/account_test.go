@@ -97,7 +97,7 @@ func (s *server) counted() int64 {
 // writer is one sink instance that owes to one series.
 type writer struct {
 	series   *series
-	instance string
+	instance contributor
 	sequence uint64
 	views    map[string]int64 // what the intake in front of it knows of clients
 	busy     bool
@@ -110,7 +110,7 @@ func newWriter(digest identity.Digest) *writer {
 	instance := newInstance()
 	return &writer{
 		instance: instance,
-		series:   &series{account: &account{instance: instance, digest: digest}},
+		series:   newSeries(&account{instance: instance, digest: digest, object: "web-0"}),
 		views:    map[string]int64{},
 		settled:  map[occurrence.Outcome]int64{},
 	}
@@ -126,8 +126,8 @@ func (w *writer) take(out []settled) {
 		} else {
 			w.settled[e.end.Outcome] += e.weight
 		}
-		if e.occurrence.Settled != nil {
-			e.occurrence.Settled(e.end)
+		if e.settled != nil {
+			e.settled(e.end)
 		}
 	}
 }
@@ -135,10 +135,15 @@ func (w *writer) take(out []settled) {
 func (w *writer) written() int64 { return w.settled[occurrence.Created] + w.settled[occurrence.Merged] }
 
 func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
-	w.sequence += uint64(1 + rand.IntN(3)) // gaps are normal
+	w.addAt(w.sequence+uint64(1+rand.IntN(3)), o, event) // gaps are normal
+}
+
+func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
+	w.sequence = sequence
 	w.recorded += o.Weight
 	o.Event, o.Recorded = event, time.Now()
-	w.series.account.add(w.sequence, o, occurrence.Target{Digest: w.series.account.digest, Event: event, Name: event.InvolvedObject.Name})
+	e, c := newEntry(o, &occurrence.Target{Digest: w.series.account.digest, Event: event, Name: event.InvolvedObject.Name})
+	w.series.account.add(w.sequence, 0, &e, c)
 }
 
 // flight is a request under way.
@@ -189,7 +194,16 @@ func testEvent(newStyle bool) *corev1.Event {
 
 func (w *world) record() {
 	writer := w.writers[w.rng.IntN(len(w.writers))]
-	writer.add(&occurrence.Occurrence{Weight: 1 + w.rng.Int64N(3)}, w.event)
+	writer.add(&occurrence.Occurrence{Weight: 1 + w.rng.Int64N(3), Settled: w.awaited()}, w.event)
+}
+
+// awaited lets somebody wait for every fourth occurrence; the others share
+// entries.
+func (w *world) awaited() func(occurrence.Settlement) {
+	if w.rng.IntN(4) > 0 {
+		return nil
+	}
+	return func(occurrence.Settlement) {}
 }
 
 // report lets a client raise its total, or repeat itself, through any writer.
@@ -208,7 +222,7 @@ func (w *world) reportTo(writer *writer, client string) {
 		weight = total // a retried POST, whose view was lost
 	}
 	writer.views[client] = total
-	writer.add(&occurrence.Occurrence{Weight: weight, Client: client, Total: total}, w.event)
+	writer.add(&occurrence.Occurrence{Weight: weight, Client: client, Total: total, Settled: w.awaited()}, w.event)
 }
 
 // start lets an idle writer make its next request.

@@ -100,6 +100,11 @@ func (b *bench) close() ledger.Totals {
 
 // record adds one occurrence of a series.
 func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
+	b.recordLater(series, 0, change...)
+}
+
+// recordLater adds one whose write can wait.
+func (b *bench) recordLater(series int, delay time.Duration, change ...func(*occurrence.Occurrence)) {
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: b.namespace},
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: b.namespace, Name: fmt.Sprint("pod-", series)},
@@ -111,7 +116,7 @@ func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
 	}
 	o.Digest = identity.Of(event)
 	b.ledger.Record(o)
-	b.Add(o, occurrence.Target{Digest: o.Digest, Event: event, Name: event.InvolvedObject.Name})
+	b.Add(o, occurrence.Target{Key: occurrence.KeyOf(o.Digest), Event: event, Name: event.InvolvedObject.Name}, delay)
 }
 
 func newStyle(o *occurrence.Occurrence) {

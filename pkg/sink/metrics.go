@@ -51,6 +51,10 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Help: "Series with occurrences that are not written yet.",
 		}, func() float64 { return float64(s.Pending().Series) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_deferred_series",
+			Help: "Series among them whose next write is not due yet.",
+		}, func() float64 { return float64(s.deferredSeries()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series_capacity",
 			Help: "Series that may be pending at once.",
 		}, func() float64 { return float64(s.options.MaxPendingSeries) }),

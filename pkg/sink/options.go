@@ -25,12 +25,13 @@ type Options struct {
 	// RetryBaseDelay is the wait after a first failed attempt; it doubles up to
 	// RetryMaxDelay. Each wait is shortened by up to a half, at random.
 	RetryBaseDelay, RetryMaxDelay time.Duration
-	// RetryFor is how long the apiserver may not take an occurrence before it is
-	// given up. A Retry-After is not waited for longer than this.
+	// RetryFor is how long the apiserver may not take an occurrence whose write
+	// is due before it is given up, give or take a sixteenth. A Retry-After is
+	// not waited for longer than this.
 	RetryFor time.Duration
 	// ForbiddenFor is how long an answer that RBAC does not allow the write is
-	// not believed: an apiserver that has just started gives it until it has
-	// read its rules.
+	// not believed after the write was due: an apiserver that has just started
+	// gives it until it has read its rules.
 	ForbiddenFor time.Duration
 	// MaxPendingSeries is how many series may be owed at once.
 	MaxPendingSeries int

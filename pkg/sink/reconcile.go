@@ -19,29 +19,27 @@ const maxSteps = 2*identity.MaxSuffix + 6
 // work is one of the sink's goroutines.
 func (s *Sink) work(ctx context.Context) {
 	for {
-		digest, shutdown := s.queue.Get()
+		key, shutdown := s.queue.Get()
 		if shutdown {
 			return
 		}
-		s.reconcile(ctx, digest)
-		s.queue.Done(digest)
+		s.reconcile(ctx, key)
+		s.queue.Done(key)
 	}
 }
 
-// reconcile makes the requests that a series needs until it owes nothing or has
-// to wait. The queue sees to it that a series is in one worker at a time.
-func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
+// reconcile makes the requests that a series needs until it owes nothing that is
+// due or has to wait. The queue sees to it that a series is in one worker at a
+// time.
+func (s *Sink) reconcile(ctx context.Context, key occurrence.Key) {
 	s.mu.Lock()
-	owed := s.pending[digest]
+	owed := s.pending[key]
 	s.mu.Unlock()
 	if owed == nil {
 		return // it owes nothing
 	}
 	for range maxSteps {
-		s.mu.Lock()
-		r, out := owed.account.next()
-		done := s.release(owed)
-		s.mu.Unlock()
+		r, out, done := s.next(owed)
 		s.tell(out)
 		if done {
 			return
@@ -66,20 +64,34 @@ func (s *Sink) reconcile(ctx context.Context, digest identity.Digest) {
 	s.retry(owed, answer{})
 }
 
+// next returns the next request for a series, nil if there is something else to
+// do first, and what has settled without one. When done is set there is nothing
+// left to do now.
+func (s *Sink) next(owed *series) (r *request, out []settled, done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.woken(owed, time.Now()) {
+		return nil, nil, true
+	}
+	r, out = owed.account.next()
+	return r, out, s.release(owed)
+}
+
 // retry gives up what the apiserver has not taken for too long, and lets the
 // rest of a series wait.
 func (s *Sink) retry(owed *series, last answer) {
 	s.mu.Lock()
+	now := time.Now()
 	owed.failures++
-	wait := min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor)
-	tooOld := owed.account.recordedBefore(time.Now().Add(-s.options.RetryFor))
+	owed.retryAt = now.Add(min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor))
+	tooOld := owed.dues.before(now.Add(-s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
-	done := s.release(owed)
+	if !s.release(owed) {
+		owed.wake = time.Time{}
+		s.arrange(owed, now)
+	}
 	s.mu.Unlock()
 	s.tell(out)
-	if !done {
-		s.queue.AddAfter(owed.account.digest, wait)
-	}
 }
 
 // ask makes one request, within the limits.
@@ -119,8 +131,8 @@ func (s *Sink) backoff(failures int) time.Duration {
 }
 
 // apply takes an answer. It returns what has settled, and whether to wait before
-// the next request. A refusal that may change is not believed about what was
-// recorded after the given time.
+// the next request. A refusal that may change is not believed about what fell due
+// after the given time.
 func (owed *series) apply(r *request, a answer, disbelieved time.Time) (out []settled, retry bool) {
 	account := owed.account
 	switch a.class {
@@ -141,7 +153,7 @@ func (owed *series) apply(r *request, a answer, disbelieved time.Time) (out []se
 	case classNotFound:
 		return account.gone(a.err), false
 	case classRefused:
-		if a.mayChange && account.pending[0].oldest.Recorded.After(disbelieved) {
+		if a.mayChange && owed.dues.first().After(disbelieved) {
 			return nil, true
 		}
 		upTo := r.plan.upTo

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,27 +28,43 @@ const (
 	maxClients = 64
 
 	contributorLength = 16
+
+	// maxNameLength is that of a DNS subdomain.
+	maxNameLength = 253
 )
 
-// contributorEncoding writes 10 bytes as 16 characters.
-var contributorEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
+// contributorEncoding writes 10 bytes as 16 lower-case characters.
+var contributorEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
+// contributor is how a sink instance or a client is called in the annotation.
+// The zero value is nobody.
+type contributor [contributorLength]byte
+
+func (c contributor) String() string { return string(c[:]) }
+
+// newContributor returns the contributor that 10 bytes stand for.
+func newContributor(b [10]byte) (c contributor) {
+	contributorEncoding.Encode(c[:], b[:])
+	return c
+}
 
 // clientKey is what stands for a client's posted name in the annotation.
-func clientKey(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return strings.ToLower(contributorEncoding.EncodeToString(sum[:10]))
+func clientKey(name string) contributor {
+	var room [maxNameLength]byte // spares an allocation
+	sum := sha256.Sum256(append(room[:0], name...))
+	return newContributor([10]byte(sum[:]))
 }
 
 // share is one contributor's entry.
 type share struct {
-	contributor string
+	contributor contributor
 	value       uint64
 }
 
 // shares is the content of the annotation. Lists are ordered by last change,
 // oldest first. The zero value is that of a new object.
 type shares struct {
-	creator string // the sink instance that created the object
+	creator contributor // the sink instance that created the object
 	sinks   []share
 	clients []share
 	unknown []string // parts of a later release, kept as they are
@@ -73,9 +90,7 @@ func parseShares(annotation string) (shares, error) {
 		var err error
 		switch name {
 		case creatorPart:
-			if s.creator = list; !validContributor(list) {
-				err = errors.New("not a contributor")
-			}
+			s.creator, err = parseContributor(list)
 		case sinksPart:
 			s.sinks, err = parseList(list)
 		case clientsPart:
@@ -93,42 +108,43 @@ func parseShares(annotation string) (shares, error) {
 func parseList(list string) ([]share, error) {
 	var out []share
 	for entry := range strings.SplitSeq(list, ",") {
-		contributor, number, ok := strings.Cut(entry, ":")
-		if !ok || !validContributor(contributor) {
+		name, number, ok := strings.Cut(entry, ":")
+		c, err := parseContributor(name)
+		if !ok || err != nil {
 			return nil, fmt.Errorf("entry %q is malformed", entry)
 		}
 		value, err := strconv.ParseUint(number, 10, 64)
 		if err != nil || strconv.FormatUint(value, 10) != number {
 			return nil, fmt.Errorf("entry %q has no plain number", entry)
 		}
-		if _, ok := find(out, contributor); ok {
+		if _, ok := find(out, c); ok {
 			return nil, errors.New("a contributor is there twice")
 		}
-		out = append(out, share{contributor, value})
+		out = append(out, share{c, value})
 	}
 	return out, nil
 }
 
-func validContributor(s string) bool {
+func parseContributor(s string) (contributor, error) {
 	if len(s) != contributorLength {
-		return false
+		return contributor{}, errors.New("not a contributor")
 	}
 	for i := range len(s) {
 		if c := s[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'v') {
-			return false
+			return contributor{}, errors.New("not a contributor")
 		}
 	}
-	return true
+	return contributor([]byte(s)), nil
 }
 
 // String writes the annotation.
 func (s shares) String() string {
 	b := append(make([]byte, 0, 256), sharesVersion...)
-	if s.creator != "" {
+	if s.creator != (contributor{}) {
 		b = append(b, ';')
 		b = append(b, creatorPart...)
 		b = append(b, '=')
-		b = append(b, s.creator...)
+		b = append(b, s.creator[:]...)
 	}
 	b = appendList(b, sinksPart, s.sinks)
 	b = appendList(b, clientsPart, s.clients)
@@ -150,31 +166,54 @@ func appendList(b []byte, name string, list []share) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, e.contributor...)
+		b = append(b, e.contributor[:]...)
 		b = append(b, ':')
 		b = strconv.AppendUint(b, e.value, 10)
 	}
 	return b
 }
 
-func find(list []share, contributor string) (uint64, bool) {
-	for _, e := range list {
-		if e.contributor == contributor {
-			return e.value, true
-		}
+func find(list []share, c contributor) (uint64, bool) {
+	if i := index(list, c); i >= 0 {
+		return list[i].value, true
 	}
 	return 0, false
 }
 
-// set returns a new list in which contributor is the last to have changed, and
-// which has at most limit entries.
-func set(list []share, contributor string, value uint64, limit int) []share {
-	out := make([]share, 0, len(list)+1)
-	for _, e := range list {
-		if e.contributor != contributor {
-			out = append(out, e)
+func index(list []share, c contributor) int {
+	for i := range list {
+		if list[i].contributor == c {
+			return i
 		}
 	}
-	out = append(out, share{contributor, value})
-	return out[max(0, len(out)-limit):]
+	return -1
+}
+
+// set returns a new list in which the contributor is the last to have changed,
+// and which has at most limit entries.
+func set(list []share, c contributor, value uint64, limit int) []share {
+	list = append(make([]share, 0, len(list)+1), list...)
+	return put(list, index(list, c), share{c, value}, limit)
+}
+
+// raise makes of a list that may be changed one in which the contributor is the
+// last to have changed and has at least the value. It also returns what the
+// contributor had.
+func raise(list []share, c contributor, value uint64, limit int) (_ []share, before uint64) {
+	i := index(list, c)
+	if i >= 0 {
+		before = list[i].value
+	}
+	return put(list, i, share{c, max(before, value)}, limit), before
+}
+
+// put appends a share in place of the one at i, if i is not negative.
+func put(list []share, i int, s share, limit int) []share {
+	if i >= 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	if n := len(list) + 1 - limit; n > 0 {
+		list = slices.Delete(list, 0, n)
+	}
+	return append(list, s)
 }

@@ -14,20 +14,24 @@ const (
 	sinkB = "bbbbbbbbbbbbbbbb"
 )
 
+// numbered returns a contributor for a test.
+func numbered(i int) contributor { return contributor([]byte(fmt.Sprintf("%016d", i))) }
+
 func TestSharesFormat(t *testing.T) {
 	s := shares{
-		sinks:   []share{{sinkA, 12}, {sinkB, 18446744073709551615}},
+		sinks:   []share{{contributor([]byte(sinkA)), 12}, {contributor([]byte(sinkB)), 18446744073709551615}},
 		clients: []share{{clientKey("web-0.17a2"), 3}},
 	}
-	want := "v1;s=aaaaaaaaaaaaaaaa:12,bbbbbbbbbbbbbbbb:18446744073709551615;n=" + clientKey("web-0.17a2") + ":3"
+	want := "v1;s=aaaaaaaaaaaaaaaa:12,bbbbbbbbbbbbbbbb:18446744073709551615;n=7noj8sa1j8jf0c4c:3"
 	if got := s.String(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := clientKey("web-0.17a2"); !validContributor(got) || got != "7noj8sa1j8jf0c4c" {
+	if got := clientKey("web-0.17a2").String(); got != "7noj8sa1j8jf0c4c" {
 		t.Errorf("client key %q has changed: it is part of what is stored", got)
 	}
-	if got := newInstance(); !validContributor(got) || got == newInstance() {
-		t.Errorf("instance %q", got)
+	got := newInstance()
+	if parsed, err := parseContributor(got.String()); err != nil || parsed != got || got == newInstance() {
+		t.Errorf("instance %q: %v", got, err)
 	}
 }
 
@@ -84,9 +88,9 @@ func FuzzShares(f *testing.F) {
 func TestListsAreBoundedAndKeepTheLastChanged(t *testing.T) {
 	var list []share
 	for i := range 20 {
-		list = set(list, fmt.Sprintf("%016d", i), uint64(i), 8)
+		list = set(list, numbered(i), uint64(i), 8)
 	}
-	list = set(list, fmt.Sprintf("%016d", 12), 99, 8)
+	list = set(list, numbered(12), 99, 8)
 	if len(list) != 8 {
 		t.Fatalf("%d entries", len(list))
 	}
@@ -101,33 +105,43 @@ func TestListsAreBoundedAndKeepTheLastChanged(t *testing.T) {
 func TestAnnotationStaysSmall(t *testing.T) {
 	var s shares
 	for i := range 100 {
-		s.sinks = set(s.sinks, fmt.Sprintf("%016d", i), 1<<63, maxSinks)
-		s.clients = set(s.clients, fmt.Sprintf("%016d", i), 1<<63, maxClients)
+		s.sinks = set(s.sinks, numbered(i), 1<<63, maxSinks)
+		s.clients = set(s.clients, numbered(i), 1<<63, maxClients)
 	}
 	if n := len(s.String()); n > 2800 {
 		t.Errorf("%d bytes", n)
 	}
 }
 
-func TestAnonymousOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
+func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
+	w := quiet(t, false)
 	a := w.writers[0].series.account
-	for range 1000 {
-		w.record()
+	record := func(i int, settled func(occurrence.Settlement)) {
+		o := &occurrence.Occurrence{Weight: 1, Settled: settled}
+		if i%2 == 0 {
+			o.Client, o.Total = fmt.Sprint("client-", i), 1
+		}
+		w.writers[0].add(o, w.event)
 	}
-	if n := len(a.pending); n != 1 {
-		t.Errorf("%d entries", n)
+	want := func(entries int) {
+		t.Helper()
+		if n := len(a.pending); n != entries {
+			t.Errorf("%d entries, want %d", n, entries)
+		}
 	}
-	if r, _ := a.next(); r == nil {
-		t.Fatal("nothing to ask")
+	for i := range 1000 {
+		record(i, nil)
 	}
-	w.record() // while a write carries the others
-	w.record()
-	if n := len(a.pending); n != 2 {
-		t.Errorf("%d entries", n)
-	}
-	w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, w.event)
-	if n := len(a.pending); n != 3 {
-		t.Errorf("%d entries", n)
+	want(1)
+	w.start(w.writers[0])
+	record(1000, nil) // while a write carries the others
+	record(1001, nil)
+	want(2)
+	record(1002, func(occurrence.Settlement) {})
+	record(1003, nil)
+	want(4)
+	w.settleDown()
+	if written, _ := w.check(); written != 1004 || w.server.counted() != 1004 {
+		t.Errorf("written %d, counted %d", written, w.server.counted())
 	}
 }

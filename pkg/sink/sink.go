@@ -8,6 +8,10 @@
 // counts stay exact while answers are lost and several sinks write the same
 // Event is told in docs/counting.md.
 //
+// A write can wait: whoever adds an occurrence says for how long, and the sink
+// holds what is pending until then. The latest word counts, and what is pending
+// when a write is made goes with it.
+//
 // Add never blocks on I/O. The sink owns its goroutines; Close ends them, and
 // settles whatever could not be written by then.
 package sink
@@ -16,14 +20,13 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -34,30 +37,25 @@ type Sink struct {
 	options  Options
 	client   Client
 	ledger   *ledger.Ledger
-	instance string
+	instance contributor
 	limiter  *rate.Limiter
 	metrics  *metrics
 
 	// stop ends requests and waits that Close has no more time for.
 	stop    context.CancelCauseFunc
 	workers sync.WaitGroup
-	queue   workqueue.TypedDelayingInterface[identity.Digest]
+	queue   workqueue.TypedDelayingInterface[occurrence.Key]
 	ended   chan struct{} // closed when Close is done
 
 	mu       sync.Mutex
 	closed   bool
 	sequence uint64
-	pending  map[identity.Digest]*series
+	pending  map[occurrence.Key]*series
 	held     held
-	idle     *simplelru.LRU[identity.Digest, *account]
+	deferred int // series that wait for their due time
+	flushing int // calls of Flush that wait
+	idle     *simplelru.LRU[occurrence.Key, *account]
 	drained  chan struct{} // closed when nothing is held; nil if nobody waits
-}
-
-// series is one that owes something.
-type series struct {
-	account *account
-	// failures in a row.
-	failures int
 }
 
 // New starts a sink that counts in the given ledger. The context carries the
@@ -67,7 +65,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("sink options: %w", err)
 	}
-	idle, err := simplelru.NewLRU[identity.Digest, *account](o.MaxIdleSeries, nil)
+	idle, err := simplelru.NewLRU[occurrence.Key, *account](o.MaxIdleSeries, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -77,14 +75,14 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		ledger:   l,
 		instance: newInstance(),
 		limiter:  rate.NewLimiter(rate.Limit(o.QPS), o.Burst),
-		pending:  make(map[identity.Digest]*series),
+		pending:  make(map[occurrence.Key]*series),
 		idle:     idle,
 		ended:    make(chan struct{}),
 	}
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
 		return nil, err
 	}
-	s.queue = workqueue.NewTypedDelayingQueue[identity.Digest]() // starts a goroutine
+	s.queue = workqueue.NewTypedDelayingQueue[occurrence.Key]() // starts a goroutine
 	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	for range o.Concurrency {
 		s.workers.Go(func() { s.work(ctx) })
@@ -93,56 +91,69 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 }
 
 // newInstance draws the name of a sink instance.
-func newInstance() string {
+func newInstance() contributor {
 	var b [10]byte
 	rand.Read(b[:]) // never fails
-	return strings.ToLower(contributorEncoding.EncodeToString(b[:]))
+	return newContributor(b)
 }
 
-// Add takes an occurrence that is to be counted on the target. It returns at
-// once; the outcome is told to the ledger and to whoever waits.
-func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target) {
-	if reason := s.take(o, t); reason != occurrence.NoReason {
+// Add takes an occurrence that is to be counted on the target, and whose write
+// can wait for the given time: 0 is to write it now. It returns at once; the
+// outcome is told to the ledger and to whoever waits.
+func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
+	e, c := newEntry(o, &t)
+	reason, deferred := s.take(&t, &e, c, delay, o.Deferred != nil)
+	switch {
+	case reason != occurrence.NoReason:
 		s.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason})
+	case deferred:
+		o.Deferred()
 	}
 }
 
-func (s *Sink) take(o *occurrence.Occurrence, t occurrence.Target) occurrence.Reason {
+// take holds an entry until it is written. It tells whether whoever waits for
+// it, and may be told so, need not wait any longer.
+func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration, may bool) (_ occurrence.Reason, deferred bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return occurrence.Shutdown
+		return occurrence.Shutdown, false
 	}
 	if s.held.bytes >= s.options.MaxPendingBytes {
-		return occurrence.PendingFull
+		return occurrence.PendingFull, false
 	}
-	owed, ok := s.pending[t.Digest]
+	owed, ok := s.pending[t.Key]
 	if !ok {
 		if len(s.pending) >= s.options.MaxPendingSeries {
-			return occurrence.PendingFull
+			return occurrence.PendingFull, false
 		}
-		// From now until it owes nothing, the series is in the queue, in work,
-		// or waits for a retry; a further occurrence needs no more than to be
-		// added.
-		owed = &series{account: s.account(t.Digest)}
-		s.pending[t.Digest] = owed
-		s.queue.Add(t.Digest)
+		owed = newSeries(s.account(t))
+		s.pending[t.Key] = owed
+	}
+	if s.flushing > 0 {
+		delay = 0
+	}
+	if deferred = may && delay > 0; deferred {
+		e.settled = nil
 	}
 	s.sequence++
-	entries, bytes := owed.account.add(s.sequence, o, t)
+	now := time.Now()
+	owed.dues = owed.dues.add(now, now.Add(delay), s.sequence, s.options.RetryFor/dueGrains)
+	entries, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
 	s.held.entries += entries
 	s.held.bytes += bytes
-	s.held.occurrences += o.Weight
-	return occurrence.NoReason
+	s.held.occurrences += e.weight
+	s.arrange(owed, now)
+	return occurrence.NoReason, deferred
 }
 
 // account returns what is known of a series that owes nothing yet.
-func (s *Sink) account(digest identity.Digest) *account {
-	if a, ok := s.idle.Get(digest); ok {
-		s.idle.Remove(digest)
+func (s *Sink) account(t *occurrence.Target) *account {
+	if a, ok := s.idle.Get(t.Key); ok {
+		s.idle.Remove(t.Key)
 		return a
 	}
-	return &account{instance: s.instance, digest: digest}
+	return newAccount(s.instance, t)
 }
 
 // Pending is what a sink owes.
@@ -166,8 +177,11 @@ func (s *Sink) Pending() Pending {
 }
 
 // Flush waits until everything that was added has settled, or until the context
-// ends; then it returns what is still owed. It goes on being owed.
+// ends; then it returns what is still owed. It goes on being owed. Meanwhile no
+// write waits for its due time.
 func (s *Sink) Flush(ctx context.Context) Pending {
+	s.beginFlush()
+	defer s.endFlush()
 	for {
 		s.mu.Lock()
 		if s.held.entries == 0 {
@@ -185,6 +199,23 @@ func (s *Sink) Flush(ctx context.Context) Pending {
 			return s.Pending()
 		}
 	}
+}
+
+func (s *Sink) beginFlush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flushing++
+	now := time.Now()
+	for _, owed := range s.pending {
+		owed.dues.forward(now)
+		s.arrange(owed, now)
+	}
+}
+
+func (s *Sink) endFlush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flushing--
 }
 
 // Close takes nothing new, writes what is owed until the context ends, ends all
@@ -224,20 +255,6 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	return left
 }
 
-// release ends the pending of a series that owes nothing any more, and tells
-// whether it did. The mutex must be held.
-func (s *Sink) release(owed *series) bool {
-	a := owed.account
-	if len(a.pending) > 0 {
-		return false
-	}
-	delete(s.pending, a.digest)
-	if a.observed != nil {
-		s.idle.Add(a.digest, a)
-	}
-	return true
-}
-
 // tell reports outcomes to the ledger and to whoever waits. The mutex must not
 // be held, since those who wait may look at the sink.
 func (s *Sink) tell(out []settled) {
@@ -251,7 +268,7 @@ func (s *Sink) tell(out []settled) {
 		bytes += e.bytes
 		if e.end.Counted() {
 			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.created)
-			s.ledger.Add(e.target.Merged(), occurrence.NoReason, e.written)
+			s.ledger.Add(e.merged, occurrence.NoReason, e.written)
 			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.replayed)
 		} else {
 			s.ledger.Add(e.end.Outcome, e.end.Reason, e.weight)
@@ -267,8 +284,8 @@ func (s *Sink) tell(out []settled) {
 	}
 	s.mu.Unlock()
 	for i := range out {
-		if o := out[i].occurrence; o.Settled != nil {
-			o.Settled(out[i].end)
+		if settled := out[i].settled; settled != nil {
+			settled(out[i].end)
 		}
 	}
 }

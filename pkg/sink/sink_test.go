@@ -357,7 +357,7 @@ func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
 			b.record(0)
 			time.Sleep(time.Second)
 		}
-		limit := int64((2*b.options.RetryFor + 2*b.options.RetryMaxDelay) / time.Second)
+		limit := int64((b.options.RetryFor + b.options.RetryFor/dueGrains + 2*b.options.RetryMaxDelay) / time.Second)
 		if got := b.Pending().Occurrences; got > limit {
 			t.Errorf("%d pending, want at most %d", got, limit)
 		}

@@ -41,11 +41,12 @@ func (a *account) next() (*request, []settled) {
 	if len(a.pending) == 0 {
 		return nil, nil
 	}
+	a.identify()
 	batch := a.batch()
-	newest := &batch[len(batch)-1]
+	newest := &batch[len(batch)-1].newest
 	r := &request{
-		api:       apiFor(newest.occurrence.API, newest.target.Event),
-		namespace: newest.target.Event.Namespace,
+		api:       apiFor(newest.api, newest.event),
+		namespace: newest.event.Namespace,
 		name:      a.name(),
 	}
 	if a.mustRead {
@@ -64,7 +65,7 @@ func (a *account) next() (*request, []settled) {
 	if r.plan.base == nil {
 		r.verb, r.event = verbCreate, a.eventToCreate(r.name, r.plan)
 		// Its content is the oldest one's, and so are the rules for it.
-		r.api = apiFor(batch[0].oldest.API, r.event)
+		r.api = apiFor(batch[0].oldest.api, r.event)
 	} else {
 		r.verb, r.patch = verbPatch, a.patchFor(r.plan)
 	}
@@ -83,8 +84,8 @@ func apiFor(reported occurrence.API, event *corev1.Event) occurrence.API {
 
 func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	batch := a.batch()
-	first, newest := &batch[0], &batch[len(batch)-1]
-	event := first.first.DeepCopy()
+	oldest, newest := &batch[0].oldest, &batch[len(batch)-1].newest
+	event := oldest.event.DeepCopy()
 	event.ObjectMeta = metav1.ObjectMeta{
 		Name:            name,
 		Namespace:       event.Namespace,
@@ -103,10 +104,10 @@ func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	event.Series = nil // readers would take its count for the Event's
 	event.Count = int32(p.count)
 	if event.FirstTimestamp.IsZero() {
-		event.FirstTimestamp = metav1.NewTime(first.oldest.Recorded)
+		event.FirstTimestamp = metav1.NewTime(oldest.recorded)
 	}
 	event.LastTimestamp = lastTimestamp(newest)
-	event.Message = newest.target.Event.Message
+	event.Message = newest.event.Message
 	return event
 }
 
@@ -128,8 +129,8 @@ type patchMetadata struct {
 
 func (a *account) patchFor(p plan) []byte {
 	batch := a.batch()
-	newest := &batch[len(batch)-1]
-	event := newest.target.Event
+	newest := &batch[len(batch)-1].newest
+	event := newest.event
 	patch := eventPatch{Metadata: patchMetadata{
 		ResourceVersion: p.base.resourceVersion(),
 		Labels:          a.labels(),
@@ -161,8 +162,9 @@ func (a *account) patchFor(p plan) []byte {
 // labels are those of the whole batch; later ones win.
 func (a *account) labels() map[string]string {
 	var out map[string]string
-	for _, e := range a.batch() {
-		for k, v := range e.labels {
+	batch := a.batch()
+	for i := range batch {
+		for k, v := range batch[i].labels {
 			if out == nil {
 				out = make(map[string]string)
 			}
@@ -176,8 +178,9 @@ func (a *account) labels() map[string]string {
 // set, and ours.
 func (a *account) annotations(p plan) map[string]string {
 	out := make(map[string]string, 2)
-	for _, e := range a.batch() {
-		for k, v := range e.annotations {
+	batch := a.batch()
+	for i := range batch {
+		for k, v := range batch[i].annotations {
 			if !strings.HasPrefix(k, identity.AnnotationPrefix) {
 				out[k] = v
 			}
@@ -188,19 +191,18 @@ func (a *account) annotations(p plan) map[string]string {
 	return out
 }
 
-// lastTimestamp is when the entry's occurrence happened, as far as it is known.
-func lastTimestamp(e *entry) metav1.Time {
-	if t := e.target.Event.LastTimestamp; !t.IsZero() {
+// lastTimestamp is when an occurrence happened, as far as it is known.
+func lastTimestamp(c *content) metav1.Time {
+	if t := c.event.LastTimestamp; !t.IsZero() {
 		return t
 	}
-	return metav1.NewTime(e.occurrence.Recorded)
+	return metav1.NewTime(c.recorded)
 }
 
 // lastObserved is the same for new-style Events.
-func lastObserved(e *entry) metav1.MicroTime {
-	event := e.target.Event
-	if event.Series != nil && !event.Series.LastObservedTime.IsZero() {
-		return event.Series.LastObservedTime
+func lastObserved(c *content) metav1.MicroTime {
+	if s := c.event.Series; s != nil && !s.LastObservedTime.IsZero() {
+		return s.LastObservedTime
 	}
-	return event.EventTime
+	return c.event.EventTime
 }

@@ -1,0 +1,576 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// clocked is an apiserver in the process that notes when it was asked to write.
+type clocked struct {
+	mu     sync.Mutex
+	begun  time.Time
+	server *server
+	writes []time.Duration // since begun
+	takes  time.Duration   // what a write takes
+	refuse func(since time.Duration) error
+}
+
+func newClocked() *clocked { return &clocked{server: newServer()} }
+
+func (c *clocked) do(r *request) (*corev1.Event, error) {
+	c.mu.Lock()
+	since := time.Since(c.begun)
+	if r.verb != verbRead {
+		c.writes = append(c.writes, since)
+	}
+	c.mu.Unlock()
+	time.Sleep(c.takes)
+	if c.refuse != nil {
+		if err := c.refuse(since); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server.do(r)
+}
+
+func (c *clocked) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.do(&request{verb: verbCreate, name: event.Name, event: event})
+}
+
+func (c *clocked) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
+	if string(patch) == string(emptyPatch) {
+		return c.do(&request{verb: verbRead, name: name})
+	}
+	return c.do(&request{verb: verbPatch, name: name, patch: patch})
+}
+
+// timed is bubble with a clocked apiserver, whose time begins with the test.
+func timed(t *testing.T, c *clocked, change func(*Options), test func(t *testing.T, b *bench)) {
+	bubble(t, c, change, func(t *testing.T, b *bench) {
+		c.begun = time.Now()
+		test(t, b)
+	})
+}
+
+// wantWrites compares what was written when, after everything has had its time.
+func (c *clocked) wantWrites(t *testing.T, count int64, at ...time.Duration) {
+	t.Helper()
+	pass(24 * time.Hour)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(c.writes, at) {
+		t.Errorf("written after %v, want %v", c.writes, at)
+	}
+	if got := c.server.counted(); got != count {
+		t.Errorf("counted %d, want %d", got, count)
+	}
+}
+
+// pass lets time go by, and everything happen that is to happen until then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// holds reads what the sink holds.
+func (b *bench) holds() held {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held
+}
+
+func TestWriteWaitsForItsDueTime(t *testing.T) {
+	type add struct{ at, delay time.Duration }
+	const s, m = time.Second, time.Minute
+	for name, test := range map[string]struct {
+		takes time.Duration
+		adds  []add
+		want  []time.Duration
+	}{
+		"now":                     {0, []add{{0, 0}}, []time.Duration{0}},
+		"later":                   {0, []add{{0, m}}, []time.Duration{m}},
+		"with what came before":   {0, []add{{0, m}, {10 * s, 50 * s}, {20 * s, 40 * s}}, []time.Duration{m}},
+		"sooner than decided":     {0, []add{{0, 2 * m}, {10 * s, 20 * s}}, []time.Duration{30 * s}},
+		"now after all":           {0, []add{{0, 2 * m}, {10 * s, 0}}, []time.Duration{10 * s}},
+		"later than decided":      {0, []add{{0, m}, {10 * s, 2 * m}}, []time.Duration{130 * s}},
+		"sooner, then later":      {0, []add{{0, m}, {1 * s, 2 * s}, {2 * s, 5 * m}}, []time.Duration{302 * s}},
+		"put off again and again": {0, []add{{0, m}, {30 * s, m}, {m, m}, {90 * s, m}}, []time.Duration{150 * s}},
+		"again, after a write":    {0, []add{{0, m}, {70 * s, m}}, []time.Duration{m, 130 * s}},
+		"less than nothing":       {0, []add{{0, -m}}, []time.Duration{0}},
+		"in flight":               {5 * s, []add{{0, 0}, {1 * s, m}}, []time.Duration{0, 61 * s}},
+		"in flight, now":          {5 * s, []add{{0, 0}, {1 * s, 0}}, []time.Duration{0, 5 * s}},
+		"in flight, replaced":     {5 * s, []add{{0, 0}, {1 * s, m}, {2 * s, 10 * s}}, []time.Duration{0, 12 * s}},
+		"in flight, put off":      {5 * s, []add{{0, 0}, {1 * s, m}, {2 * s, 2 * m}}, []time.Duration{0, 122 * s}},
+		"in flight until past it": {5 * s, []add{{0, 0}, {1 * s, s}, {3 * s, 30 * s}}, []time.Duration{0, 5 * s}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClocked()
+			c.takes = test.takes
+			timed(t, c, nil, func(t *testing.T, b *bench) {
+				for _, add := range test.adds {
+					pass(add.at - time.Since(c.begun))
+					b.recordLater(0, add.delay)
+					synctest.Wait()
+				}
+				c.wantWrites(t, int64(len(test.adds)), test.want...)
+			})
+		})
+	}
+}
+
+// Adding a hundred times a second what can wait for until then must not wake the
+// series up each time.
+func TestSeriesThatWaitsSleeps(t *testing.T) {
+	c := newClocked()
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		var wakes int
+		var last time.Time
+		for i := range 10_000 {
+			// The clock of whoever decides runs a little ahead or behind.
+			b.recordLater(0, 200*time.Second-time.Since(c.begun)-time.Duration(i%2)*time.Millisecond)
+			b.mu.Lock()
+			for _, owed := range b.pending {
+				if owed.wake != last {
+					wakes, last = wakes+1, owed.wake
+				}
+			}
+			b.mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if wakes != 1 {
+			t.Errorf("%d wake-ups were arranged", wakes)
+		}
+		c.wantWrites(t, 10_000, 200*time.Second)
+	})
+}
+
+func TestFlushDoesNotWaitForDueTimes(t *testing.T) {
+	c := newClocked()
+	c.takes = time.Second
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		for i := range 3 {
+			b.recordLater(i, time.Hour)
+		}
+		deferred := 0
+		var flushed sync.WaitGroup
+		flushed.Go(func() {
+			if left := b.Flush(t.Context()); left != (Pending{}) {
+				t.Errorf("left %+v", left)
+			}
+			if took := time.Since(c.begun); took != 2*time.Second {
+				t.Errorf("flushed after %v", took)
+			}
+		})
+		synctest.Wait()
+		later := func(o *occurrence.Occurrence) { o.Deferred = func() { deferred++ } }
+		b.recordLater(0, time.Hour, later) // while its series is in flight
+		b.recordLater(3, time.Hour, later)
+		flushed.Wait()
+		if deferred != 0 {
+			t.Errorf("%d were told to wait while everything is written", deferred)
+		}
+		b.recordLater(4, time.Hour, later)
+		if deferred != 1 {
+			t.Errorf("%d were told to wait after the flush", deferred)
+		}
+		s := time.Second
+		c.wantWrites(t, 6, 0, 0, 0, 0, s, time.Hour+2*s)
+	})
+}
+
+func TestCloseWritesWhatIsDeferred(t *testing.T) {
+	c := newClocked()
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		for i := range 100 {
+			b.recordLater(i%10, time.Hour)
+		}
+		if left := b.Close(t.Context()); left != (Pending{}) || time.Since(c.begun) != 0 {
+			t.Errorf("left %+v after %v", left, time.Since(c.begun))
+		}
+		if got := c.server.counted(); got != 100 || len(c.writes) != 10 {
+			t.Errorf("counted %d in %d writes", got, len(c.writes))
+		}
+	})
+}
+
+func TestWhatIsDeferredIsDroppedIfItCannotBeWritten(t *testing.T) {
+	bubble(t, scripted(hang), func(o *Options) { o.Concurrency = 1 }, func(t *testing.T, b *bench) {
+		for i := range 10 {
+			b.recordLater(i, time.Hour)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if left := b.Close(ctx); left != (Pending{Series: 10, Occurrences: 10}) {
+			t.Errorf("left %+v", left)
+		}
+		if got := b.ledger.Totals(); got.Dropped[occurrence.Shutdown] != 9 || got.Outcomes[occurrence.Uncertain] != 1 {
+			t.Errorf("settled as %v", got)
+		}
+	})
+}
+
+// throttled refuses for a while, and asks to wait.
+func throttled(until time.Duration, seconds int) func(time.Duration) error {
+	return func(since time.Duration) error {
+		if since < until {
+			return apierrors.NewTooManyRequests("later", seconds)
+		}
+		return nil
+	}
+}
+
+func TestNewOccurrenceDoesNotShortenABackOff(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"now": 0, "within it": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			c := newClocked()
+			c.refuse = throttled(time.Second, 30)
+			timed(t, c, nil, func(t *testing.T, b *bench) {
+				b.record(0)
+				for range 10 {
+					pass(time.Second)
+					b.recordLater(0, delay)
+				}
+				c.wantWrites(t, 11, 0, 30*time.Second)
+			})
+		})
+	}
+}
+
+func TestRefusalDoesNotHurryWhatIsDeferred(t *testing.T) {
+	c := newClocked()
+	c.takes = time.Second
+	c.refuse = func(since time.Duration) error {
+		if since == 0 {
+			return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Event").GroupKind(), "", nil)
+		}
+		return nil
+	}
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		synctest.Wait()
+		b.recordLater(0, time.Hour)
+		c.wantWrites(t, 1, 0, time.Hour)
+	})
+}
+
+func TestFlushKeepsToBackOffs(t *testing.T) {
+	c := newClocked()
+	c.refuse = throttled(time.Second, 30)
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		pass(time.Second)
+		b.recordLater(0, time.Hour)
+		b.Flush(t.Context())
+		c.wantWrites(t, 2, 0, 30*time.Second)
+	})
+}
+
+func TestRetriesCountFromTheDueTime(t *testing.T) {
+	c := newClocked()
+	c.refuse = throttled(time.Hour+9*time.Minute, 0)
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		b.recordLater(0, time.Hour)
+		pass(2 * time.Hour)
+		if got := b.ledger.Totals(); got.Written() != 1 {
+			t.Errorf("settled as %v", got)
+		}
+	})
+	c = newClocked()
+	c.refuse = throttled(24*time.Hour, 0)
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		b.recordLater(0, time.Hour)
+		pass(time.Hour + b.options.RetryFor - time.Second)
+		if got := b.Pending().Occurrences; got != 1 {
+			t.Errorf("given up early: %v", b.ledger.Totals())
+		}
+		pass(b.options.RetryMaxDelay + 2*time.Second)
+		if got := b.ledger.Totals().Dropped[occurrence.RetriesExhausted]; got != 1 {
+			t.Errorf("settled as %v", b.ledger.Totals())
+		}
+	})
+}
+
+// What is deferred while an earlier write is not taken is not given up with it.
+func TestWhatIsNotDueIsNotGivenUp(t *testing.T) {
+	c := newClocked()
+	c.refuse = throttled(time.Hour, 0)
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		pass(time.Second)
+		b.recordLater(0, 2*time.Hour)
+		pass(3 * time.Hour)
+		got := b.ledger.Totals()
+		if got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 || c.server.counted() != 1 {
+			t.Errorf("settled as %v", got)
+		}
+		if last := c.writes[len(c.writes)-1]; last != 2*time.Hour+time.Second {
+			t.Errorf("written after %v", last)
+		}
+	})
+}
+
+func TestForbiddenIsNotBelievedAtOnceAfterADelay(t *testing.T) {
+	c := newClocked()
+	c.refuse = func(since time.Duration) error {
+		if since < time.Hour+5*time.Second {
+			return apierrors.NewForbidden(eventsResource, "e",
+				errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
+		}
+		return nil
+	}
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		b.recordLater(0, time.Hour)
+		pass(2 * time.Hour)
+		if got := b.ledger.Totals(); got.Written() != 1 {
+			t.Errorf("settled as %v", got)
+		}
+	})
+}
+
+func TestDeferredIsCalledInPlaceOfSettled(t *testing.T) {
+	for name, test := range map[string]struct {
+		delay                     time.Duration
+		mayDefer                  bool
+		wantDeferred, wantSettled int
+		wantDoneAfter             time.Duration
+	}{
+		"later":                {delay: time.Minute, mayDefer: true, wantDeferred: 1},
+		"now":                  {delay: 0, mayDefer: true, wantSettled: 1},
+		"somebody has to wait": {delay: time.Minute, mayDefer: false, wantSettled: 1, wantDoneAfter: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClocked()
+			timed(t, c, nil, func(t *testing.T, b *bench) {
+				var deferred, settled int
+				var done time.Duration
+				b.recordLater(0, test.delay, func(o *occurrence.Occurrence) {
+					if test.mayDefer {
+						o.Deferred = func() {
+							deferred++
+							b.Pending() // needs the mutex, which must not be held
+						}
+					}
+					o.Settled = func(occurrence.Settlement) { settled, done = settled+1, time.Since(c.begun) }
+				})
+				if deferred != test.wantDeferred {
+					t.Errorf("deferred %d times when it was added", deferred)
+				}
+				c.wantWrites(t, 1, test.delay)
+				if deferred != test.wantDeferred || settled != test.wantSettled || done != test.wantDoneAfter {
+					t.Errorf("deferred %d times, settled %d times after %v", deferred, settled, done)
+				}
+				if got := b.ledger.Totals(); got.Outcomes[occurrence.Created] != 1 {
+					t.Errorf("counted as %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsShedIsNotDeferred(t *testing.T) {
+	c := newClocked()
+	timed(t, c, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
+		var deferred, settled int
+		for i := range 2 {
+			b.recordLater(i, time.Minute, func(o *occurrence.Occurrence) {
+				o.Deferred = func() { deferred++ }
+				o.Settled = func(occurrence.Settlement) { settled++ }
+			})
+		}
+		if deferred != 1 || settled != 1 {
+			t.Errorf("%d deferred, %d settled", deferred, settled)
+		}
+	})
+}
+
+// A storm on one series makes one write when it begins and one when it is due.
+func TestStormOnOneSeriesMakesTwoWrites(t *testing.T) {
+	const storm = 25_000
+	for _, named := range []bool{false, true} {
+		t.Run(fmt.Sprint("named=", named), func(t *testing.T) {
+			c := newClocked()
+			timed(t, c, nil, func(t *testing.T, b *bench) {
+				settled := 0
+				deferred := 0
+				for i := range storm {
+					delay := max(0, 30*time.Second-time.Since(c.begun))
+					if i == 0 {
+						delay = 0
+					}
+					b.recordLater(0, delay, func(o *occurrence.Occurrence) {
+						if named {
+							o.Client, o.Total = fmt.Sprint("client-", i), 1
+						}
+						o.Settled = func(occurrence.Settlement) { settled++ }
+						o.Deferred = func() { deferred++ }
+					})
+					if i == 0 {
+						synctest.Wait()
+					}
+					if i%1000 == 999 {
+						pass(time.Second)
+					}
+				}
+				if p := b.Pending(); p.Occurrences != storm-1 || b.holds().entries != 1 {
+					t.Errorf("%+v in %d entries", p, b.holds().entries)
+				}
+				if limit := int64(4096 + storm*claimBytes); b.holds().bytes > limit {
+					t.Errorf("%d bytes held, want at most %d", b.holds().bytes, limit)
+				}
+				c.wantWrites(t, storm, 0, 30*time.Second)
+				if settled != 1 || deferred != storm-1 {
+					t.Errorf("%d settled, %d deferred", settled, deferred)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsLeftOfALargeBatchIsDueAtOnce(t *testing.T) {
+	c := newClocked()
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		const named = 2*maxBatch + 10
+		for i := range named {
+			b.recordLater(0, time.Minute, func(o *occurrence.Occurrence) { o.Client, o.Total = fmt.Sprint("client-", i), 1 })
+		}
+		c.wantWrites(t, named, time.Minute, time.Minute, time.Minute)
+	})
+}
+
+// A client that posts again what is pending is counted once, however its reports
+// are put together.
+func TestReportsThatShareAnEntryAreCountedOnce(t *testing.T) {
+	type report struct {
+		client        string
+		total, weight int64
+	}
+	for name, test := range map[string]struct {
+		reports           []report
+		entries           int
+		counted, replayed int64
+	}{
+		"a retry":                      {[]report{{"a", 1, 1}, {"a", 1, 1}}, 1, 1, 1},
+		"a retry behind another":       {[]report{{"a", 3, 3}, {"b", 1, 1}, {"a", 3, 3}}, 1, 4, 3},
+		"raised one by one":            {[]report{{"a", 1, 1}, {"a", 2, 1}, {"a", 3, 1}}, 1, 3, 0},
+		"raised with a retry between":  {[]report{{"a", 1, 1}, {"a", 1, 1}, {"a", 2, 1}}, 1, 2, 1},
+		"a retry of more":              {[]report{{"a", 1, 1}, {"a", 2, 1}, {"a", 2, 2}}, 1, 2, 2},
+		"a part of it is new":          {[]report{{"a", 2, 2}, {"a", 5, 5}}, 1, 5, 2},
+		"a difference, the whole lost": {[]report{{"a", 7, 2}, {"b", 1, 1}, {"a", 9, 2}}, 1, 5, 0},
+		"with anonymous ones":          {[]report{{"", 0, 4}, {"a", 1, 1}, {"", 0, 1}, {"a", 1, 1}}, 1, 6, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClocked()
+			timed(t, c, nil, func(t *testing.T, b *bench) {
+				for _, r := range test.reports {
+					b.recordLater(0, time.Minute, func(o *occurrence.Occurrence) { o.Client, o.Total, o.Weight = r.client, r.total, r.weight })
+				}
+				if got := b.holds().entries; got != test.entries {
+					t.Errorf("%d entries", got)
+				}
+				c.wantWrites(t, test.counted, time.Minute)
+				if got := b.ledger.Totals(); got.Written() != test.counted || got.Outcomes[occurrence.Replayed] != test.replayed {
+					t.Errorf("settled as %v", got.Outcomes)
+				}
+			})
+		})
+	}
+}
+
+// A client may change its Event without raising the count. That is written also
+// if all that it shares its entry with was counted before.
+func TestChangeAmongReplaysIsWritten(t *testing.T) {
+	c := newClocked()
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		report := func(total, weight int64, delay time.Duration) {
+			b.recordLater(0, delay, func(o *occurrence.Occurrence) { o.Client, o.Total, o.Weight = "a", total, weight })
+		}
+		report(3, 3, 0)
+		synctest.Wait()
+		report(3, 3, time.Minute)
+		synctest.Wait()
+		pass(2 * time.Minute) // a replay alone needs no write
+		report(3, 3, time.Minute)
+		report(3, 0, time.Minute)
+		c.wantWrites(t, 3, 0, 3*time.Minute)
+	})
+}
+
+func TestDeferredSeriesTakeNoGoroutines(t *testing.T) {
+	c := newClocked()
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		before := runtime.NumGoroutine()
+		for i := range 10_000 {
+			b.recordLater(i, time.Hour)
+		}
+		synctest.Wait()
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%d goroutines before, %d after", before, after)
+		}
+		pass(time.Hour + time.Second)
+		if got := c.server.counted(); got != 10_000 {
+			t.Errorf("counted %d", got)
+		}
+	})
+}
+
+func TestDeferredSeriesAreAMetric(t *testing.T) {
+	c := newClocked()
+	c.takes = time.Second
+	r := prometheus.NewPedanticRegistry()
+	timed(t, c, func(o *Options) { o.Registerer = r }, func(t *testing.T, b *bench) {
+		want := func(pending, deferred int) {
+			t.Helper()
+			synctest.Wait()
+			for name, want := range map[string]int{"eventd_sink_pending_series": pending, "eventd_sink_deferred_series": deferred} {
+				if got := gauge(t, r, name); got != float64(want) {
+					t.Errorf("%s is %v, want %d", name, got, want)
+				}
+			}
+		}
+		want(0, 0)
+		b.recordLater(0, time.Minute)
+		b.recordLater(1, time.Hour)
+		b.record(2)
+		want(3, 2)
+		b.recordLater(1, 0)
+		want(3, 1)
+		b.recordLater(2, time.Minute) // in flight
+		pass(2 * time.Second)
+		want(2, 2)
+		pass(2 * time.Minute)
+		want(0, 0)
+		b.recordLater(3, time.Hour)
+		want(1, 1)
+		b.Flush(t.Context())
+		want(0, 0)
+	})
+}
+
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return 0
+}

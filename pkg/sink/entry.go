@@ -1,0 +1,106 @@
+package sink
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// entry is one pending occurrence, or several that nobody waits for and that no
+// write had carried yet when they came together.
+type entry struct {
+	sequence  uint64 // of the newest
+	weight    int64  // of all
+	anonymous int64  // the part of the weight whose reporters do not count by themselves
+	claims    []claim
+	changes   bool  // one of them adds nothing to the count and changes something else
+	planned   int64 // what the last write that carried it added for it
+
+	oldest, newest content
+	// labels and annotations of the newest occurrence in it that has any.
+	labels, annotations map[string]string
+
+	merged  occurrence.Outcome          // if the Event is not created for it
+	settled func(occurrence.Settlement) // nil if nobody waits
+	bytes   int64                       // what it was last counted to take
+}
+
+// claim is what a client that counts by itself reports: it has reached a total,
+// of which the last part, the weight, is new.
+type claim struct {
+	client        contributor
+	total, weight int64
+}
+
+// content is what an occurrence says beside its count.
+type content struct {
+	event    *corev1.Event // its target's
+	api      occurrence.API
+	recorded time.Time
+	bytes    int64 // about what the Event takes
+}
+
+// newEntry returns the entry of an occurrence, without a sequence, and its claim
+// if it has one.
+func newEntry(o *occurrence.Occurrence, t *occurrence.Target) (entry, claim) {
+	content := content{event: t.Event, api: o.API, recorded: o.Recorded, bytes: bytesOf(t.Event)}
+	e := entry{
+		weight: o.Weight, changes: o.Weight == 0,
+		oldest: content, newest: content,
+		labels: t.Event.Labels, annotations: t.Event.Annotations,
+		merged: t.Merged(), settled: o.Settled,
+	}
+	if o.Client == "" {
+		e.anonymous = o.Weight
+		return e, claim{}
+	}
+	return e, claim{client: clientKey(o.Client), total: o.Total, weight: o.Weight}
+}
+
+// size is what the entry adds to a batch.
+func (e *entry) size() int { return 1 + len(e.claims) }
+
+// takes tells whether a further occurrence may become part of the entry.
+func (e *entry) takes(next *entry) bool {
+	return e.settled == nil && next.settled == nil && e.size() < maxBatch
+}
+
+// merge makes a later occurrence part of the entry.
+func (e *entry) merge(next *entry) {
+	e.sequence, e.newest, e.merged = next.sequence, next.newest, next.merged
+	e.weight += next.weight
+	e.anonymous += next.anonymous
+	e.changes = e.changes || next.changes
+	if len(next.labels) > 0 {
+		e.labels = next.labels
+	}
+	if len(next.annotations) > 0 {
+		e.annotations = next.annotations
+	}
+}
+
+// claim adds a claim. One that begins where the last one of the same client ends
+// makes one interval with it, which a plan counts as it would count both.
+func (e *entry) claim(c claim) {
+	if n := len(e.claims); n > 0 {
+		last := &e.claims[n-1]
+		if last.client == c.client && last.total == c.total-c.weight {
+			last.total, last.weight = c.total, last.weight+c.weight
+			return
+		}
+	}
+	e.claims = append(e.claims, c)
+}
+
+// measure counts what the entry takes, and returns by how much it has grown.
+func (e *entry) measure() int64 {
+	before := e.bytes
+	e.bytes = entryBytes + e.newest.bytes + int64(len(e.claims))*claimBytes
+	if e.oldest.event != e.newest.event {
+		// Labels and annotations may be those of a third one.
+		e.bytes += e.oldest.bytes + bytesOfMap(e.labels) + bytesOfMap(e.annotations)
+	}
+	return e.bytes - before
+}

@@ -1,0 +1,49 @@
+package sink
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// What shares an entry is planned as if each had one of its own, whatever others
+// have counted before.
+func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		clients := 1 + rng.IntN(2*maxClients)
+		client := func() string { return fmt.Sprint("client-", rng.IntN(clients)) }
+		base := &observation{count: 1000}
+		for range rng.IntN(maxClients) {
+			base.shares.clients = set(base.shares.clients, clientKey(client()), uint64(rng.IntN(20)), maxClients)
+		}
+		together, apart := newWriter(identity.Digest{}), newWriter(identity.Digest{})
+		apart.instance = together.instance
+		for _, w := range []*writer{together, apart} {
+			w.series.account.observed, w.series.account.instance = base, together.instance
+		}
+		for range rng.IntN(100) {
+			o := occurrence.Occurrence{Weight: rng.Int64N(4)}
+			if rng.IntN(4) > 0 {
+				o.Client, o.Total = client(), o.Weight+rng.Int64N(12)
+			}
+			for range 1 + rng.IntN(3) { // raised, or a gap left
+				one, other := o, o
+				other.Settled = func(occurrence.Settlement) {}
+				together.add(&one, testEvent(false))
+				apart.addAt(together.sequence, &other, testEvent(false))
+				o.Total += rng.Int64N(3)
+			}
+		}
+		a, b := together.series.account.plan(), apart.series.account.plan()
+		if a.added != b.added || a.count != b.count || a.shares.String() != b.shares.String() {
+			t.Fatalf("seed %d: together %d are added and\n%s, apart %d and\n%s", seed, a.added, a.shares, b.added, b.shares)
+		}
+		if n := len(together.series.account.pending); n > 1 || together.series.account.weight() != apart.series.account.weight() {
+			t.Fatalf("seed %d: %d entries of weight %d, want %d", seed, n, together.series.account.weight(), apart.series.account.weight())
+		}
+	}
+}
