@@ -17,10 +17,15 @@
 // is counted twice since the name's total goes with every report.
 //
 // A view is changed by one request at a time. 200 and 201 are given once the
-// write that holds the occurrence is committed. A POST that repeats one still
-// under way joins it and gets its answer; after that it is told 409, as by the
-// apiserver. When a client goes away, or its time is up (504), its occurrence
-// goes on: the view is remembered when it settles.
+// write that holds the occurrence is committed. 202, with the same Event, is
+// given as soon as it is clear that it will be written later: with others of its
+// series, or when its subject's budget allows. The view has the change from then
+// on, so that the client's next patch works and reports its difference. What
+// becomes of that write is counted, and not told to the client any more.
+//
+// A POST that repeats one still under way joins it and gets its answer; after
+// that it is told 409, as by the apiserver. When a client goes away, or its time
+// is up (504), its occurrence goes on: the view is remembered when it settles.
 //
 // A patch or update reports by how much it raises the name's count. What else
 // it changes shows in the view; the occurrence keeps the identity that the name
@@ -55,8 +60,11 @@
 //   - Tables, if a client asks for one, have the columns of any object.
 //   - A name is known here only while its view is kept, and longer than the
 //     Event if that expires first.
+//   - 202 is a success, too. client-go takes it as one, as it does every code
+//     from 200 to 206. A dry run is never answered so.
 //   - resourceVersion and uid are those of the stored Event, which may stand
-//     for several names; a precondition is checked against the view.
+//     for several names; with a 202 they are made up, until a later answer has
+//     the stored ones. A precondition is checked against the view.
 //   - When the apiserver cannot be asked who a caller is or what it may do,
 //     the answer is 503 with Retry-After, not 401 or 500.
 //   - Impersonation is answered 403, whatever rights the caller has.

@@ -29,10 +29,12 @@ import (
 // fakePipeline stands for the pipeline behind an intake: it settles every
 // occurrence as its function says, or keeps it for the test to settle.
 type fakePipeline struct {
-	mu       sync.Mutex
-	settle   func(*occurrence.Occurrence) (occurrence.Settlement, bool)
-	got      []*occurrence.Occurrence
-	recorded chan *occurrence.Occurrence // of those that are kept
+	mu     sync.Mutex
+	settle func(*occurrence.Occurrence) (occurrence.Settlement, bool)
+	// deferring: what would be settled at once is deferred.
+	deferring bool
+	got       []*occurrence.Occurrence
+	recorded  chan *occurrence.Occurrence // of those that are kept
 }
 
 // written settles everything at once, each with a newer resourceVersion.
@@ -72,12 +74,16 @@ func (p *fakePipeline) record(o *occurrence.Occurrence) {
 	p.mu.Lock()
 	p.got = append(p.got, o)
 	s, now := p.settle(o)
+	later := p.deferring
 	p.mu.Unlock()
-	if now {
+	switch {
+	case now && later:
+		o.Deferred()
+	case now:
 		o.Settled(s)
-		return
+	default:
+		p.recorded <- o
 	}
-	p.recorded <- o
 }
 
 func (p *fakePipeline) occurrences() []*occurrence.Occurrence {

@@ -16,17 +16,18 @@ import (
 )
 
 // report is one occurrence on its way, from a request that has the turn at its
-// name. The turn ends when it settles.
+// name. The turn ends when it settles, or is deferred.
 type report struct {
 	key        key
 	event      *corev1.Event // the view to be; never changed
 	occurrence *occurrence.Occurrence
 	origin     *corev1.Event // of the view to be
 
-	settled    atomic.Bool
+	ended      atomic.Bool
 	done       chan struct{}
-	settlement occurrence.Settlement // after done
-	view       *view                 // after done, if it was counted
+	settlement occurrence.Settlement // after done, if it was not deferred
+	deferred   bool                  // after done: it will be written later
+	view       *view                 // after done, if it was counted or deferred
 }
 
 // newReport makes the occurrence by which a client raises its total at a name
@@ -62,6 +63,7 @@ func (r *report) repeats(other *report) bool {
 // send records a report, whose turn it takes over, and waits for its end.
 func (i *Intake) send(ctx context.Context, r *report) error {
 	r.occurrence.Settled = func(s occurrence.Settlement) { i.settle(r, s) }
+	r.occurrence.Deferred = func() { i.deferred(r) }
 	func() {
 		defer func() {
 			if p := recover(); p != nil {
@@ -80,7 +82,7 @@ func (i *Intake) send(ctx context.Context, r *report) error {
 
 // settle is called from the pipeline: it must not block.
 func (i *Intake) settle(r *report, s occurrence.Settlement) {
-	if r.settled.Swap(true) {
+	if r.ended.Swap(true) {
 		return
 	}
 	r.settlement = s
@@ -97,8 +99,20 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 	close(r.done)
 }
 
-// wait returns when the report has settled; its error is that of the context,
-// in which case the report goes on.
+// deferred is settle for a report that will be written later, of which nothing
+// more is heard. The client goes on as if it had been written.
+func (i *Intake) deferred(r *report) {
+	if r.ended.Swap(true) {
+		return
+	}
+	r.deferred = true
+	r.view = newView(changed(r.event), r.origin, r.occurrence.Digest, r.occurrence.Total, nil)
+	i.names.release(r.key, r.view)
+	close(r.done)
+}
+
+// wait returns when the report has settled or is deferred; its error is that of
+// the context, in which case the report goes on.
 func (r *report) wait(ctx context.Context) error {
 	select {
 	case <-r.done:
@@ -108,10 +122,13 @@ func (r *report) wait(ctx context.Context) error {
 	}
 }
 
-// result is what a client is told of a report that settled.
-func (r *report) result() (*corev1.Event, error) {
+// result is what a client is told of a report that has ended.
+func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.view == nil {
 		return nil, refusal(r)
+	}
+	if r.deferred {
+		accept(ctx)
 	}
 	return r.view.event.DeepCopy(), nil
 }

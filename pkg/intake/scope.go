@@ -65,10 +65,14 @@ func newAPI(i *Intake, a occurrence.API, mayCreate func(ctx context.Context, nam
 	// Each request has a handler of its own, as in the apiserver: they change
 	// what they were made with.
 	return api{
-		"create": func(w http.ResponseWriter, req *http.Request) { handlers.CreateResource(s, scope, nil)(w, req) },
-		"update": func(w http.ResponseWriter, req *http.Request) { handlers.UpdateResource(s, scope, nil)(w, req) },
-		"patch": func(w http.ResponseWriter, req *http.Request) {
+		"create": withAcceptance(func(w http.ResponseWriter, req *http.Request) {
+			handlers.CreateResource(s, scope, nil)(w, req)
+		}),
+		"update": withAcceptance(func(w http.ResponseWriter, req *http.Request) {
+			handlers.UpdateResource(s, scope, nil)(w, req)
+		}),
+		"patch": withAcceptance(func(w http.ResponseWriter, req *http.Request) {
 			handlers.PatchResource(s, scope, nil, patchTypes)(w, req)
-		},
+		}),
 	}, nil
 }

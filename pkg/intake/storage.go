@@ -111,7 +111,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	if r.settlement.Outcome == occurrence.Replayed {
 		return nil, s.exists(ctx, event)
 	}
-	return r.result()
+	return r.result(ctx)
 }
 
 func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
@@ -154,7 +154,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	if err := s.intake.send(ctx, r); err != nil {
 		return nil, false, err
 	}
-	answer, err := r.result()
+	answer, err := r.result(ctx)
 	return answer, old == nil && r.settlement.Outcome != occurrence.Replayed, err
 }
 

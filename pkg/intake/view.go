@@ -44,6 +44,17 @@ func newView(event, origin *corev1.Event, digest identity.Digest, total int64, s
 	return &view{event: event, origin: origin, digest: digest, total: total, size: int64(event.Size() + origin.Size())}
 }
 
+// changed returns a copy of an Event whose resourceVersion is another than that
+// of the view before, though the apiserver has not given one yet: whoever changed
+// the older view at the same time is to meet a conflict.
+func changed(event *corev1.Event) *corev1.Event {
+	event = event.DeepCopy()
+	if version, err := versioner.ObjectResourceVersion(event); err == nil {
+		event.ResourceVersion = strconv.FormatUint(version+1, 10)
+	}
+	return event
+}
+
 // totalOf is the count that a client has reached with an Event.
 func totalOf(event *corev1.Event) int64 {
 	count := event.Count

@@ -1,0 +1,306 @@
+package intake_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// later is a pipeline that writes everything later.
+func later() *fakePipeline {
+	p := written()
+	p.deferring = true
+	return p
+}
+
+// serveMixed is a server whose occurrences are written now or later, as the test
+// says.
+func serveMixed(t *testing.T) (s *server, writeLater func(bool)) {
+	p := later()
+	return serve(t, p), func(later bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.deferring = later
+	}
+}
+
+func TestEveryVerbIsAnsweredAcceptedWhenItsWriteIsDeferred(t *testing.T) {
+	putCore := func(name string, count int32, version string) *corev1.Event {
+		e := classic(name, count)
+		e.ResourceVersion = version
+		return e
+	}
+	s := serve(t, later())
+	for _, step := range []struct {
+		method, path string
+		body         any
+		header       []string
+		name         string
+		count        int32
+	}{
+		{http.MethodPost, coreEvents, classic("a", 1), nil, "a", 1},
+		{http.MethodPatch, coreEvents + "/a", `{"count":2}`, nil, "a", 2},
+		{http.MethodPatch, coreEvents + "/a", `{"count":4}`, []string{"Content-Type", string(types.MergePatchType)}, "a", 4},
+		{http.MethodPatch, coreEvents + "/a", `[{"op":"replace","path":"/count","value":6}]`, []string{"Content-Type", string(types.JSONPatchType)}, "a", 6},
+		{http.MethodPut, coreEvents + "/a", putCore("a", 9, ""), nil, "a", 9},
+		{http.MethodPut, coreEvents + "/created-by-put", putCore("created-by-put", 5, ""), nil, "created-by-put", 5},
+		{http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "n"), nil, "n", 0},
+		{http.MethodPatch, newEvents + "/n", `{"series":{"count":3,"lastObservedTime":"2026-01-02T03:04:06.000007Z"}}`, nil, "n", 0},
+		{http.MethodPut, newEvents + "/m", fmt.Sprintf(newStyleJSON, "m"), nil, "m", 0},
+	} {
+		a := s.do(t, step.method, step.path, step.body, step.header...)
+		a.want(t, http.StatusAccepted, "")
+		if got := a.event(t); got.Name != step.name || got.Count != step.count || got.ResourceVersion == "" || got.UID == "" || got.CreationTimestamp.IsZero() {
+			t.Errorf("%s %s: answered %s", step.method, step.path, a.body)
+		}
+	}
+	if diff := cmp.Diff([]int64{1, 1, 2, 2, 3, 5, 1, 2, 1}, s.pipeline.weights()); diff != "" {
+		t.Errorf("weights (-want +got):\n%s", diff)
+	}
+	for labels, want := range map[string]int{
+		`api="core/v1",code="202",verb="create"`: 1, `api="core/v1",code="202",verb="patch"`: 3, `api="core/v1",code="202",verb="update"`: 2,
+		`api="events.k8s.io/v1",code="202",verb="create"`: 1, `api="events.k8s.io/v1",code="202",verb="patch"`: 1, `api="events.k8s.io/v1",code="202",verb="update"`: 1,
+		`api="core/v1",code="201",verb="create"`: 0,
+	} {
+		if got := s.scrape(t); !strings.Contains(got, fmt.Sprintf("eventd_intake_requests_total{%s} %d\n", labels, want)) {
+			t.Errorf("not counted %d times: %s", want, labels)
+		}
+	}
+}
+
+// scrape is what Prometheus reads.
+func (s *server) scrape(t *testing.T) string {
+	recorder := httptest.NewRecorder()
+	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
+	return recorder.Body.String()
+}
+
+func TestSettledFirstIsAnsweredAsEver(t *testing.T) {
+	s := serve(t, kept())
+	answered := background(func() answer { return s.post(t, classic("a", 1)) })
+	o := <-s.pipeline.recorded
+	o.Settled(stored(occurrence.Created, 7))
+	o.Deferred() // comes too late to mean anything
+	a := <-answered
+	a.want(t, http.StatusCreated, "")
+	if got := a.event(t); got.ResourceVersion != "7" {
+		t.Errorf("answered %+v", got)
+	}
+
+	answered = background(func() answer { return s.post(t, classic("b", 1)) })
+	o = <-s.pipeline.recorded
+	o.Deferred()
+	o.Settled(occurrence.Settlement{Outcome: occurrence.Uncertain})
+	(<-answered).want(t, http.StatusAccepted, "")
+}
+
+func TestWhatIsDroppedIsNotAccepted(t *testing.T) {
+	s := serve(t, settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}))
+	s.post(t, classic("a", 1)).want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+}
+
+func TestClientGoesOnAfterItsReportIsDeferred(t *testing.T) {
+	s, writeLater := serveMixed(t)
+	first := s.post(t, classic("a", 2))
+	first.want(t, http.StatusAccepted, "")
+	s.post(t, classic("a", 2)).want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+	s.patch(t, "a", `{"count":5}`).want(t, http.StatusAccepted, "")
+	s.patch(t, "a", `{"count":5}`).want(t, http.StatusOK, "") // says nothing new
+
+	writeLater(false)
+	a := s.patch(t, "a", `{"count":6}`)
+	a.want(t, http.StatusOK, "")
+	if got := a.event(t); got.UID != "stored-uid" || got.ResourceVersion != "103" {
+		t.Errorf("what is stored is not told: %+v", got.ObjectMeta)
+	}
+	if diff := cmp.Diff([]int64{2, 3, 1}, s.pipeline.weights()); diff != "" {
+		t.Errorf("weights (-want +got):\n%s", diff)
+	}
+	for i, want := range []int64{2, 5, 6} {
+		if got := s.pipeline.occurrences()[i]; got.Total != want || got.Client != "a" {
+			t.Errorf("occurrence %d is of %q, which has reached %d", i, got.Client, got.Total)
+		}
+	}
+}
+
+// Two clients that change the same view of a name do not overwrite each other,
+// though nothing has a resourceVersion of the apiserver's yet.
+func TestDeferredChangesConflict(t *testing.T) {
+	s, writeLater := serveMixed(t)
+	event := s.post(t, classic("a", 1)).event(t)
+	for _, deferred := range []bool{true, false, true} {
+		writeLater(deferred)
+		one, other := event.DeepCopy(), event.DeepCopy()
+		one.Count, other.Count = event.Count+1, event.Count+2
+		a := s.do(t, http.MethodPut, coreEvents+"/a", one)
+		if a.code >= 300 {
+			t.Fatalf("answered %d: %s", a.code, a.body)
+		}
+		s.do(t, http.MethodPut, coreEvents+"/a", other).want(t, http.StatusConflict, metav1.StatusReasonConflict)
+		event = a.event(t)
+	}
+}
+
+func TestDryRunIsNeverDeferred(t *testing.T) {
+	s := serve(t, later())
+	s.do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).want(t, http.StatusCreated, "")
+	s.post(t, classic("a", 1)).want(t, http.StatusAccepted, "")
+	s.do(t, http.MethodPatch, coreEvents+"/a?dryRun=All", `{"count":2}`).want(t, http.StatusOK, "")
+	s.do(t, http.MethodPut, coreEvents+"/a?dryRun=All", classic("a", 3)).want(t, http.StatusOK, "")
+	s.do(t, http.MethodPut, coreEvents+"/b?dryRun=All", classic("b", 3)).want(t, http.StatusCreated, "")
+	if got := len(s.pipeline.occurrences()); got != 1 {
+		t.Errorf("recorded %d occurrences", got)
+	}
+}
+
+func TestRepeatedPostThatJoinsADeferredOneIsAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, kept())
+		answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 2)) })}
+		o := <-s.pipeline.recorded
+		for range 3 {
+			answers = append(answers, background(func() answer { return s.post(t, classic("a", 2)) }))
+		}
+		synctest.Wait()
+		o.Deferred()
+		for _, answered := range answers {
+			a := <-answered
+			a.want(t, http.StatusAccepted, "")
+			if got := a.event(t); got.Count != 2 || got.Name != "a" {
+				t.Errorf("answered %+v", got)
+			}
+		}
+		if got := len(s.pipeline.occurrences()); got != 1 {
+			t.Errorf("recorded %d times", got)
+		}
+	})
+}
+
+// A request that waits for its turn gets it when the one before is deferred.
+func TestTurnEndsWhenItsReportIsDeferred(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, kept())
+		first := background(func() answer { return s.post(t, classic("a", 1)) })
+		o := <-s.pipeline.recorded
+		second := background(func() answer { return s.patch(t, "a", `{"count":3}`) })
+		synctest.Wait()
+		o.Deferred()
+		(<-first).want(t, http.StatusAccepted, "")
+		o = <-s.pipeline.recorded
+		if o.Weight != 2 || o.Total != 3 {
+			t.Errorf("reported %d up to %d", o.Weight, o.Total)
+		}
+		o.Settled(stored(occurrence.Merged, 8))
+		(<-second).want(t, http.StatusOK, "")
+	})
+}
+
+func TestReportThatIsDeferredAfterItsClientHasGoneIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, kept())
+		a := background(func() answer { return s.post(t, classic("a", 2)) })
+		o := <-s.pipeline.recorded
+		time.Sleep(2 * time.Minute)
+		(<-a).want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+		o.Deferred()
+		s.post(t, classic("a", 2)).want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+	})
+}
+
+// In a crowd of requests of one name, some written and some deferred, each raise
+// is reported once.
+func TestEveryRaiseIsReportedOnceThoughSomeAreDeferred(t *testing.T) {
+	s, _ := serveMixed(t)
+	n := 0
+	s.pipeline.mu.Lock()
+	ok := s.pipeline.settle
+	s.pipeline.settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
+		n++
+		s.pipeline.deferring = n%2 == 0
+		return ok(o)
+	}
+	s.pipeline.mu.Unlock()
+	s.post(t, classic("a", 1))
+	var clients sync.WaitGroup
+	for i := range 200 {
+		clients.Go(func() {
+			a := s.patch(t, "a", `{"count":%d}`, i+2)
+			if a.code != http.StatusOK && a.code != http.StatusAccepted {
+				t.Errorf("answered %d: %s", a.code, a.body)
+			}
+		})
+	}
+	clients.Wait()
+	var sum int64
+	for _, weight := range s.pipeline.weights() {
+		sum += weight
+	}
+	if sum != 201 {
+		t.Errorf("%d were reported, want 201", sum)
+	}
+}
+
+// client-go's recorders take 202 for what it is and go on to patch.
+func TestUnmodifiedRecordersTakeAcceptedAsSuccess(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "ns", UID: "uid"}}
+	deferAll := func(o *occurrence.Occurrence) { o.Deferred() }
+	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		t.Run("tools/record "+contentType, func(t *testing.T) {
+			s := serve(t, kept())
+			client := listen(t, s, contentType)
+			broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000}))
+			defer broadcaster.Shutdown()
+			watch := broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+			defer watch.Stop()
+			recorder := broadcaster.NewRecorder(clientscheme.Scheme, corev1.EventSource{Component: "test"})
+			const repeats = 20
+			for range repeats {
+				recorder.Event(pod, corev1.EventTypeNormal, "Repeated", "again")
+			}
+			if got := collect(t, s.pipeline, deferAll, repeats); len(got) != 1 {
+				t.Errorf("names %v", got)
+			}
+		})
+	}
+	t.Run("tools/events", func(t *testing.T) {
+		s := serve(t, kept())
+		broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: listen(t, s, runtime.ContentTypeProtobuf).EventsV1()})
+		defer broadcaster.Shutdown()
+		if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		recorder := broadcaster.NewRecorder(clientscheme.Scheme, "example.com/test")
+		for range 2 {
+			recorder.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "bound")
+			collect(t, s.pipeline, deferAll, 1)
+		}
+		if got := s.pipeline.occurrences(); got[0].Client != got[1].Client || got[1].Total != 2 {
+			t.Errorf("reported %d of %q, then %d of %q", got[0].Total, got[0].Client, got[1].Total, got[1].Client)
+		}
+	})
+	t.Run("typed client", func(t *testing.T) {
+		client := listen(t, serve(t, later()), runtime.ContentTypeProtobuf)
+		got, err := client.CoreV1().Events("ns").Create(t.Context(), classic("a", 3), metav1.CreateOptions{})
+		if err != nil || got.Name != "a" || got.Count != 3 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
