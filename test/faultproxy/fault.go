@@ -1,0 +1,79 @@
+package faultproxy
+
+import "fmt"
+
+// Fault is what happens to a write that a rule strikes. Make one with
+// BeforeWrite, AfterWrite, LateWrite or Slow; the zero Fault lets the write pass.
+type Fault struct {
+	effect effect
+	ending Ending // nil: the backend's answer
+	before Delay  // until the write is handed on, or would have been
+	after  Delay  // from then, or from the backend's answer, to the ending
+	lateBy Delay
+}
+
+// effect is what becomes of the write itself.
+type effect int
+
+const (
+	effectNow effect = iota
+	effectNever
+	effectLate
+)
+
+// Ending is how a struck request ends for its client: an Answer, ResetStream,
+// ResetConnection or Hang.
+type Ending interface {
+	fmt.Stringer
+	end(*exchange)
+}
+
+// BeforeWrite strikes before the write: the backend never hears of it.
+func BeforeWrite(e Ending) Fault { return Fault{effect: effectNever, ending: e} }
+
+// AfterWrite strikes after the write: it is handed on, the backend's answer is
+// read to its end and goes into the Record, and the client gets another ending.
+func AfterWrite(e Ending) Fault { return Fault{effect: effectNow, ending: e} }
+
+// LateWrite ends the request at once, usually as a time-out does (Status(504)),
+// and hands the write on by later. It is lost if the proxy is paused or closed
+// before.
+func LateWrite(by Delay, e Ending) Fault { return Fault{effect: effectLate, ending: e, lateBy: by} }
+
+// Slow takes its time before the write is handed on and after it was answered.
+// Nothing else goes wrong.
+func Slow(before, after Delay) Fault { return Fault{before: before, after: after} }
+
+// Delayed adds a delay before and after the write to another fault.
+func (f Fault) Delayed(before, after Delay) Fault {
+	f.before, f.after = before, after
+	return f
+}
+
+// String is the fault's kind: what entries of the Record and its table say. It
+// is "" for the zero Fault.
+func (f Fault) String() string {
+	switch {
+	case f.ending == nil && f.before == nil && f.after == nil:
+		return ""
+	case f.ending == nil:
+		return "slow"
+	case f.effect == effectNever:
+		return f.ending.String() + " before the write"
+	case f.effect == effectLate:
+		return f.ending.String() + ", and the write late"
+	default:
+		return f.ending.String() + " after the write"
+	}
+}
+
+// check says what is wrong with a fault, if anything.
+func (f Fault) check() error {
+	if f.effect != effectNow && f.ending == nil {
+		return fmt.Errorf("a fault without an ending")
+	}
+	if a, ok := f.ending.(Answer); ok {
+		return a.check()
+	}
+	return nil
+}
