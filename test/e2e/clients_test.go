@@ -115,8 +115,8 @@ func TestUnmodifiedClassicRecorder(t *testing.T) {
 	if got := sink.sent.Load(); got != repeats+distinct {
 		t.Errorf("%d of %d requests succeeded", got, repeats+distinct)
 	}
-	wantStored(t, testenv.Shared(t), namespace, want)
 	e.wantWritten(repeats + distinct)
+	wantStored(t, testenv.Shared(t), namespace, want)
 	e.terminate()
 }
 
@@ -169,8 +169,8 @@ func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 			}
 		}
 	})
-	wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": clients * each})
 	e.wantWritten(clients * each)
+	wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": clients * each})
 	e.terminate()
 }
 
@@ -198,10 +198,11 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A retry of what the process before has written counts nothing.
+		// A retry of what the process before has written counts nothing. That is
+		// found out when it is to be written, later.
 		if round > 0 {
 			_, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round-1, each-1), "shared"), metav1.CreateOptions{})
-			if !apierrors.IsAlreadyExists(err) {
+			if err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Errorf("a retried POST is answered with %v", err)
 			}
 		}
@@ -244,11 +245,13 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	e.signal(syscall.SIGKILL)
 	e = startEventd(t, again...)
 	record(after)
-	wantStored(t, testenv.Shared(t), namespace, map[string]int{"repeated": before + after})
+	// The first eventd has written some of what it was told, and has lost what it
+	// had acknowledged to be written later: that the client tells again, too.
 	c := e.wantConserved(before + after)
-	if replayed := c.sum("eventd_occurrences_settled_total", "outcome=replayed"); replayed != before || c.written() != after {
-		t.Errorf("%v replayed and %v written, want %d and %d", replayed, c.written(), before, after)
+	if replayed := c.sum("eventd_occurrences_settled_total", "outcome=replayed"); replayed < 1 || replayed+c.written() != before+after {
+		t.Errorf("%v replayed and %v written of %d", replayed, c.written(), before+after)
 	}
+	wantStored(t, testenv.Shared(t), namespace, map[string]int{"repeated": before + after})
 	e.terminate()
 }
 

@@ -31,9 +31,11 @@ func TestTwoEventdsCountTheSameSeries(t *testing.T) {
 			}
 		}
 	})
-	wantStored(t, shared, namespace, map[string]int{"shared": len(both) * clients * each})
 	for _, e := range both {
 		e.wantWritten(clients * each)
+	}
+	wantStored(t, shared, namespace, map[string]int{"shared": len(both) * clients * each})
+	for _, e := range both {
 		e.terminate()
 	}
 }
