@@ -1,0 +1,254 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+)
+
+// memoryServer is as much of an apiserver as a sink relies on, and what can go
+// wrong on the way to it. Faults are drawn for the n-th request of each name, so
+// that they do not depend on which of several series is first.
+type memoryServer struct {
+	seed   uint64
+	faults faults
+	late   sync.WaitGroup // requests that are still on their way
+
+	mu      sync.Mutex
+	events  map[string]*corev1.Event // by name: there is one namespace
+	gone    []*corev1.Event          // expired, as they were
+	asked   map[string]uint64
+	version int
+	// doubted is what was counted without its writer having been told.
+	doubted int64
+}
+
+var _ sink.Client = &memoryServer{}
+
+// faults are probabilities.
+type faults struct {
+	lost    float64 // in one of several ways, of which some take effect
+	busy    float64 // it is told to come again
+	refused float64 // for good
+	slow    time.Duration
+}
+
+func newMemoryServer(seed uint64, f faults) *memoryServer {
+	return &memoryServer{seed: seed, faults: f, events: map[string]*corev1.Event{}, asked: map[string]uint64{}}
+}
+
+var eventsResource = schema.GroupResource{Resource: "events"}
+
+// Create implements sink.Client.
+func (m *memoryServer) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	event = event.DeepCopy()
+	return m.ask(ctx, event.Name, func() (*corev1.Event, int64, error) {
+		if m.events[event.Name] != nil {
+			return nil, 0, apierrors.NewAlreadyExists(eventsResource, event.Name)
+		}
+		created := event.DeepCopy()
+		created.UID = types.UID("uid-" + strconv.Itoa(m.version))
+		return m.store(created), countOf(created), nil
+	})
+}
+
+// Patch implements sink.Client.
+func (m *memoryServer) Patch(ctx context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
+	return m.ask(ctx, name, func() (*corev1.Event, int64, error) {
+		stored := m.events[name]
+		if stored == nil {
+			return nil, 0, apierrors.NewNotFound(eventsResource, name)
+		}
+		changed, err := patched(stored, patch)
+		switch {
+		case err != nil:
+			return nil, 0, apierrors.NewBadRequest(err.Error())
+		case changed.ResourceVersion != stored.ResourceVersion:
+			return nil, 0, apierrors.NewConflict(eventsResource, name, errors.New("it has been modified"))
+		case string(patch) == "{}":
+			return stored.DeepCopy(), 0, nil
+		}
+		return m.store(changed), countOf(changed) - countOf(stored), nil
+	})
+}
+
+func patched(event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	before, err := json.Marshal(event)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Event{})
+	if err != nil {
+		return nil, err
+	}
+	changed := &corev1.Event{}
+	return changed, json.Unmarshal(after, changed)
+}
+
+// store keeps an Event as its newest version. The mutex must be held.
+func (m *memoryServer) store(event *corev1.Event) *corev1.Event {
+	m.version++
+	event.ResourceVersion = strconv.Itoa(m.version)
+	m.events[event.Name] = event
+	return event.DeepCopy()
+}
+
+// effect is what a request does, if it arrives: what it returns, and by how much
+// it changes what is counted. The mutex is held.
+type effect func() (answer *corev1.Event, counted int64, err error)
+
+// ask lets a request arrive, or not.
+func (m *memoryServer) ask(ctx context.Context, name string, do effect) (*corev1.Event, error) {
+	rng := m.draws(name)
+	if err := pause(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); err != nil {
+		return nil, err // on the way there
+	}
+	switch p := rng.Float64(); {
+	case p < m.faults.lost:
+		return m.lose(ctx, rng, do)
+	case p < m.faults.lost+m.faults.busy:
+		return nil, []error{
+			apierrors.NewTooManyRequests("later", rng.IntN(3)),
+			apierrors.NewServiceUnavailable("later"),
+			apierrors.NewTimeoutError("later", rng.IntN(3)),
+		}[rng.IntN(3)]
+	case p < m.faults.lost+m.faults.busy+m.faults.refused:
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, name, nil)
+	}
+	event, counted, err := m.perform(do)
+	if slow := pause(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); slow != nil {
+		m.doubt(counted)
+		return nil, slow // on the way back
+	}
+	return event, err
+}
+
+// lose loses a request or its answer.
+func (m *memoryServer) lose(ctx context.Context, rng *rand.Rand, do effect) (*corev1.Event, error) {
+	after := time.Duration(rng.Int64N(int64(30 * time.Second)))
+	switch rng.IntN(5) {
+	case 0: // on the way there, and the connection breaks
+		return nil, errors.New("connection reset by peer")
+	case 1: // on the way there, and nobody says so
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case 2: // on the way back, and the connection breaks
+		_, counted, _ := m.perform(do)
+		m.doubt(counted)
+		return nil, errors.New("unexpected EOF")
+	case 3: // on the way back, and nobody says so
+		_, counted, _ := m.perform(do)
+		m.doubt(counted)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	default: // it arrives when nobody waits for it any more
+		m.late.Go(func() {
+			time.Sleep(after)
+			_, counted, _ := m.perform(do)
+			m.doubt(counted)
+		})
+		return nil, apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	}
+}
+
+func (m *memoryServer) perform(do effect) (*corev1.Event, int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return do()
+}
+
+func (m *memoryServer) doubt(counted int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.doubted += counted
+}
+
+// draws is the source of what happens to the next request of a name.
+func (m *memoryServer) draws(name string) *rand.Rand {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked[name]++
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return rand.New(rand.NewPCG(m.seed^h.Sum64(), m.asked[name]))
+}
+
+// expire deletes one of the Events.
+func (m *memoryServer) expire(rng *rand.Rand) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for name := range m.events {
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	name := names[rng.IntN(len(names))]
+	m.gone = append(m.gone, m.events[name])
+	delete(m.events, name)
+}
+
+// counted is what has been stored under each name, by all that there are and were,
+// and how many there were.
+func (m *memoryServer) counted() (counts map[string]int64, expired int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counts = map[string]int64{}
+	for name, event := range m.events {
+		counts[name] += countOf(event)
+	}
+	for _, event := range m.gone {
+		counts[event.Name] += countOf(event)
+	}
+	return counts, len(m.gone)
+}
+
+// pause sleeps until the context ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// modelEvent draws what is reported: a few objects, reasons and messages, so that
+// there are repeats, groups and conflicts.
+func modelEvent(rng *rand.Rand) (*corev1.Event, occurrence.API) {
+	name := "web-" + strconv.Itoa(rng.IntN(3))
+	event := &corev1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: "ns"},
+		InvolvedObject:      corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
+		ReportingController: "tester", ReportingInstance: "tester-0",
+		Type:    []string{corev1.EventTypeNormal, corev1.EventTypeWarning}[rng.IntN(2)],
+		Reason:  "Reason" + strconv.Itoa(rng.IntN(2)),
+		Message: "message " + strconv.Itoa(rng.IntN(1+rng.IntN(12))),
+	}
+	if rng.IntN(4) > 0 {
+		return event, occurrence.CoreV1
+	}
+	event.Action = "Acting"
+	event.EventTime = metav1.NewMicroTime(time.Now())
+	return event, occurrence.EventsV1
+}

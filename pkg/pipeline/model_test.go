@@ -1,0 +1,301 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "the first seed of the model's runs")
+	runs      = flag.Int("runs", 150, "how many runs the model makes")
+)
+
+// The promises P2 and P3 on the whole: whatever is recorded, and whatever goes
+// wrong on the way to the apiserver, the accounts agree at every quiet moment and
+// after the shutdown, and the stored counts are true.
+//
+//	go test ./pkg/pipeline -run WholePipeline -seed 42 -runs 1
+//
+// What goes wrong follows from the seed; which of two goroutines is first at one
+// moment does not.
+func TestWholePipelineKeepsItsAccounts(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*runs); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newModel(t, seed)
+				m.run()
+				m.shutdown()
+				m.check()
+				if t.Failed() {
+					t.Logf("%+v", m.scenario)
+				}
+			})
+		})
+	}
+}
+
+// scenario is what a seed draws.
+type scenario struct {
+	writers   int // pipelines that write to one server and do not know of each other
+	reporters int // clients that count by themselves
+	steps     int
+	tracked   bool // somebody waits for every occurrence
+	expiry    bool
+	patience  time.Duration // of the shutdown
+	faults    faults
+	options   Options
+}
+
+// enough is time in which everything can be written, even one request at a time.
+const enough = 24 * time.Hour
+
+// hurries tells whether the apiserver has so little time to take something that
+// it may be given up.
+func (s *scenario) hurries() bool {
+	return s.patience < enough || s.options.Sink.RetryFor < enough
+}
+
+func drawScenario(rng *rand.Rand) scenario {
+	s := scenario{
+		writers: 1 + rng.IntN(2), steps: 20 + rng.IntN(150),
+		tracked: rng.IntN(2) == 0, expiry: rng.IntN(4) == 0,
+		patience: enough, options: drawOptions(rng),
+	}
+	if rng.IntN(3) == 0 {
+		s.patience = time.Duration(rng.Int64N(int64(5 * time.Second)))
+	}
+	if !s.tracked {
+		s.reporters = rng.IntN(5)
+	}
+	if rng.IntN(4) > 0 {
+		s.faults = faults{lost: 0.3 * rng.Float64(), busy: 0.3 * rng.Float64()}
+		s.faults.slow = time.Duration(rng.Int64N(int64(12 * time.Second))) // a request may take 10
+	}
+	if rng.IntN(5) == 0 {
+		s.faults.refused = 0.1 * rng.Float64()
+	}
+	return s
+}
+
+// drawOptions makes everything that has a limit small, so that the limits are met
+// all the time.
+func drawOptions(rng *rand.Rand) Options {
+	o := DefaultOptions()
+	c := &o.Correlator
+	c.CacheSize, c.MaxSeries = 1+rng.IntN(4), 1+rng.IntN(3)
+	c.Burst, c.QPS = 1+rng.IntN(25), []float64{1. / 300, 1. / 10, 10, math.Inf(1)}[rng.IntN(4)]
+	c.MaxMessages = 2 + rng.IntN(9)
+	c.Interval = time.Duration(1+rng.IntN(600)) * time.Second
+	o.Sink.Concurrency, o.Sink.MaxIdleSeries = 1+rng.IntN(8), 1+rng.IntN(4)
+	o.Sink.RetryFor = enough
+	if rng.IntN(5) == 0 {
+		o.Sink.RetryFor = time.Duration(1 + rng.Int64N(int64(time.Minute)))
+	}
+	if rng.IntN(4) == 0 {
+		o.QueueCapacity = 1 + rng.IntN(4)
+	}
+	if rng.IntN(4) == 0 {
+		o.Sink.MaxPendingSeries = 1 + rng.IntN(4)
+	}
+	return o
+}
+
+// model is a scenario under way.
+type model struct {
+	t *testing.T
+	scenario
+	rng       *rand.Rand
+	server    *memoryServer
+	pipelines []*Pipeline
+	clients   []*modelClient
+	recorded  []int64 // by pipeline
+
+	mu sync.Mutex
+	// Of tracked occurrences: what is written by the Event's name, and the rest.
+	written map[string]int64
+	ended   int64
+}
+
+// modelClient counts by itself what happens to one object.
+type modelClient struct {
+	name  string
+	event *corev1.Event
+	api   occurrence.API
+	total int64
+	seen  []int64 // what it has told each pipeline
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	m := &model{t: t, rng: rng, scenario: drawScenario(rng), written: map[string]int64{}}
+	m.server = newMemoryServer(seed, m.faults)
+	m.recorded = make([]int64, m.writers)
+	for range m.writers {
+		p, err := New(t.Context(), m.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.StartSink(m.server); err != nil {
+			t.Fatal(err)
+		}
+		m.pipelines = append(m.pipelines, p)
+	}
+	for i := range m.reporters {
+		c := &modelClient{name: fmt.Sprint("web.", i), seen: make([]int64, len(m.pipelines))}
+		c.event, c.api = modelEvent(rng)
+		m.clients = append(m.clients, c)
+	}
+	return m
+}
+
+func (m *model) run() {
+	for range m.steps {
+		i := m.rng.IntN(len(m.pipelines))
+		switch n := m.rng.IntN(100); {
+		case n < 55:
+			event, api := modelEvent(m.rng)
+			m.record(i, &occurrence.Occurrence{Event: event, API: api, Weight: 1 + m.rng.Int64N(3)})
+		case n < 65 && len(m.clients) > 0:
+			m.report(i, m.clients[m.rng.IntN(len(m.clients))])
+		case n < 67 && m.expiry:
+			m.server.expire(m.rng)
+		case n < 72:
+			synctest.Wait()
+			m.checkQuiet()
+		default:
+			time.Sleep(time.Duration(math.Pow(10, 3+9*m.rng.Float64()))) // up to 17 minutes
+		}
+	}
+}
+
+func (m *model) record(pipeline int, o *occurrence.Occurrence) {
+	m.recorded[pipeline] += o.Weight
+	if m.tracked {
+		o.Settled = func(s occurrence.Settlement) { m.settled(o, s) }
+	}
+	m.pipelines[pipeline].Record(o)
+}
+
+// settled takes the end of a tracked occurrence.
+func (m *model) settled(o *occurrence.Occurrence, s occurrence.Settlement) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended += o.Weight
+	if s.Counted() {
+		m.written[s.Object.Name] += o.Weight
+	}
+}
+
+// report lets a client raise its total, or repeat it.
+func (m *model) report(pipeline int, c *modelClient) {
+	if c.total == 0 || m.rng.IntN(4) > 0 {
+		c.total += 1 + m.rng.Int64N(3)
+	}
+	weight := c.total - c.seen[pipeline]
+	if weight == 0 {
+		weight = c.total // it is posted again, and what was known of it is lost
+	}
+	c.seen[pipeline] = c.total
+	m.record(pipeline, &occurrence.Occurrence{Event: c.event, API: c.api, Weight: weight, Client: c.name, Total: c.total})
+}
+
+// checkQuiet checks the equation of the ledger while nothing moves.
+func (m *model) checkQuiet() {
+	m.t.Helper()
+	for i, p := range m.pipelines {
+		totals, pending := p.Totals(), p.writer.sink.Pending()
+		if totals.Recorded != m.recorded[i] {
+			m.t.Errorf("recorded %d, the ledger has %d", m.recorded[i], totals.Recorded)
+		}
+		if totals.Pending() != pending.Occurrences {
+			m.t.Errorf("recorded %d, settled %d, pending %d", totals.Recorded, totals.Settled(), pending.Occurrences)
+		}
+	}
+}
+
+// shutdown ends all pipelines, and waits for what is still on its way.
+func (m *model) shutdown() {
+	for _, p := range m.pipelines {
+		ctx, cancel := context.WithTimeout(m.t.Context(), m.patience)
+		err := p.Shutdown(ctx)
+		cancel()
+		var undelivered *UndeliveredError
+		switch {
+		case err != nil && m.patience == enough:
+			m.t.Errorf("not enough time: %v", err)
+		case errors.As(err, &undelivered) && undelivered.Occurrences == 0:
+			m.t.Errorf("nothing undelivered is reported: %v", err)
+		}
+	}
+	m.server.late.Wait()
+}
+
+// check checks what must hold in the end.
+func (m *model) check() {
+	var written, uncertain int64
+	for i, p := range m.pipelines {
+		totals := p.Totals()
+		written += totals.Written()
+		uncertain += totals.Outcomes[occurrence.Uncertain]
+		if pending := p.writer.sink.Pending(); totals.Recorded != m.recorded[i] || totals.Pending() != 0 || pending != (sink.Pending{}) {
+			m.t.Errorf("recorded %d, ledger %+v, pending %+v", m.recorded[i], totals, pending)
+		}
+		if n := totals.Dropped[occurrence.Shutdown] + totals.Dropped[occurrence.RetriesExhausted]; n > 0 && !m.hurries() {
+			m.t.Errorf("%d are given up, with enough time: %+v", n, totals)
+		}
+	}
+	if uncertain > 0 && !m.hurries() && m.faults.refused == 0 {
+		m.t.Errorf("%d are uncertain, though nothing was given up", uncertain)
+	}
+	m.checkStored(written, uncertain)
+}
+
+// checkStored compares the stored counts with the ledgers. A write whose answer was
+// lost, on an Event that then expired, may be counted again on the next one.
+func (m *model) checkStored(written, uncertain int64) {
+	counts, expired := m.server.counted()
+	slack := uncertain
+	if expired > 0 {
+		slack += m.server.doubted
+	}
+	var stored int64
+	for _, n := range counts {
+		stored += n
+	}
+	if stored < written || stored > written+slack {
+		m.t.Errorf("%d are stored, %d written, %d uncertain, of which %d Events expired", stored, written, uncertain, expired)
+	}
+	if !m.tracked {
+		return
+	}
+	for name, n := range counts {
+		if got := m.written[name]; n < got || n > got+slack {
+			m.t.Errorf("%d are stored in %s, %d written, %d uncertain", n, name, got, uncertain)
+		}
+	}
+	for name, n := range m.written {
+		if _, ok := counts[name]; !ok {
+			m.t.Errorf("%d are written in %s, which there has never been", n, name)
+		}
+	}
+	var recorded int64
+	for _, n := range m.recorded {
+		recorded += n
+	}
+	if m.ended != recorded {
+		m.t.Errorf("%d recorded, %d have been told their end", recorded, m.ended)
+	}
+}
