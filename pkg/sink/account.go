@@ -37,11 +37,13 @@ func (o *observation) resourceVersion() string { return o.meta.ResourceVersion }
 type account struct {
 	instance contributor
 	key      occurrence.Key
-	object   string          // what the Event's name begins with
-	digest   identity.Digest // of the series; see identify
+	// namespace of the Event, and what its name begins with.
+	namespace, object string
+	digest            identity.Digest // of the series; see identify
 	// unidentified is an Event of the series while the digest is not known.
 	unidentified *corev1.Event
 	combined     bool
+	eventType    string
 
 	// pending is in order of sequence.
 	pending []entry
@@ -63,7 +65,7 @@ type account struct {
 }
 
 func newAccount(instance contributor, t *occurrence.Target) *account {
-	a := &account{instance: instance, key: t.Key, object: t.Name, digest: t.Digest, combined: t.Combined}
+	a := &account{instance: instance, key: t.Key, namespace: t.Event.Namespace, object: t.Name, digest: t.Digest, combined: t.Combined, eventType: t.Event.Type}
 	if a.digest == (identity.Digest{}) {
 		a.unidentified = t.Event
 	}

@@ -44,6 +44,7 @@ type answer struct {
 	mayChange bool
 	after     time.Duration // the server asks to wait this long
 	code      int           // HTTP status, 0 if there was none
+	began     time.Time     // when it was asked, zero if it was not
 	object    *corev1.Event
 	err       error
 }

@@ -24,7 +24,9 @@ type entry struct {
 
 	merged  occurrence.Outcome          // if the Event is not created for it
 	settled func(occurrence.Settlement) // nil if nobody waits
-	bytes   int64                       // what it was last counted to take
+	// deferred: the write was to wait when the oldest came.
+	deferred bool
+	bytes    int64 // what it was last counted to take
 }
 
 // claim is what a client that counts by itself reports: it has reached a total,

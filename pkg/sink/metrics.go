@@ -2,6 +2,7 @@ package sink
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -11,6 +12,9 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
 	failed   *prometheus.CounterVec
+	retries  *prometheus.CounterVec
+	merged   prometheus.Counter
+	latency  *prometheus.HistogramVec
 }
 
 // newMetrics registers the sink's metrics; a nil registerer leaves them out.
@@ -33,6 +37,25 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_sink_requests_failed_total",
 			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped), retry (not taken), lost (no telling answer).",
 		}, []string{"class"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_sink_retries_total",
+			Help: "Waits before a request is made again, by what became of the one before: retry (not taken), lost (no telling answer), refused (not believed yet), exists (changed too often in a row).",
+		}, []string{"class"}),
+		merged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "eventd_sink_merged_total",
+			Help: "Occurrences that were written together with another one of their series.",
+		}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "eventd_sink_commit_latency_seconds",
+			Help:    "Time from recording an occurrence until it was written, by whether its write was to wait; of those that were written together, the one that waited longest.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14),
+		}, []string{"deferred"}),
+	}
+	for _, c := range []class{classExists, classRefused, classNotTaken, classLost} {
+		m.retries.WithLabelValues(string(c))
+	}
+	for _, deferred := range []bool{false, true} {
+		m.latency.WithLabelValues(strconv.FormatBool(deferred))
 	}
 	for _, v := range []verb{verbCreate, verbPatch, verbRead} {
 		m.duration.WithLabelValues(string(v))
@@ -45,7 +68,15 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight, m.failed,
+		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.latency,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_concurrency_limit",
+			Help: "Series that may be worked on at once, as the apiserver shows that it can take.",
+		}, func() float64 { return float64(s.concurrencyLimit()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_overdue_seconds",
+			Help: "Time since the write was due of the series that has waited longest for it.",
+		}, func() float64 { return s.overdue(time.Now()).Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series",
 			Help: "Series with occurrences that are not written yet.",
@@ -69,6 +100,20 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// committed counts what one write, or a read after it, has settled.
+func (m *metrics) committed(out []settled, now time.Time) {
+	var written int64
+	for i := range out {
+		if n := out[i].created + out[i].written; n > 0 {
+			written += n
+			m.latency.WithLabelValues(strconv.FormatBool(out[i].deferred)).Observe(now.Sub(out[i].oldest.recorded).Seconds())
+		}
+	}
+	if written > 1 {
+		m.merged.Add(float64(written - 1))
+	}
 }
 
 func (m *metrics) answered(v verb, a answer, seconds float64) {

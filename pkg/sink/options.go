@@ -14,8 +14,16 @@ const MaxConcurrency = 10_000
 
 // Options bound what a sink takes from its process and from the apiserver.
 type Options struct {
-	// Concurrency is the number of requests that may be in flight at once.
-	Concurrency int
+	// Concurrency is the number of requests that may be in flight at once, at
+	// most. There are as few as MinConcurrency while the apiserver shows that it
+	// has too much to do, and at most three quarters of them in one namespace.
+	Concurrency    int
+	MinConcurrency int
+	// SlowAnswer is how long an answer must take to show that.
+	SlowAnswer time.Duration
+	// NamespaceRefusedFor is how long nothing is written to a namespace that is
+	// missing or being deleted, after an answer that says so.
+	NamespaceRefusedFor time.Duration
 	// QPS and Burst bound the requests to the apiserver, per second and at
 	// once. math.Inf(1) requests per second is no limit.
 	QPS   float64
@@ -49,17 +57,20 @@ type Options struct {
 // DefaultOptions returns the options that a daemon starts with.
 func DefaultOptions() Options {
 	return Options{
-		Concurrency:      64,
-		QPS:              1000,
-		Burst:            1000,
-		RequestTimeout:   10 * time.Second,
-		RetryBaseDelay:   50 * time.Millisecond,
-		RetryMaxDelay:    10 * time.Second,
-		RetryFor:         10 * time.Minute,
-		ForbiddenFor:     15 * time.Second,
-		MaxPendingSeries: 40_000,
-		MaxPendingBytes:  192 << 20,
-		MaxIdleSeries:    16_384,
+		Concurrency:         128,
+		MinConcurrency:      8,
+		SlowAnswer:          time.Second,
+		NamespaceRefusedFor: 5 * time.Second,
+		QPS:                 1000,
+		Burst:               1000,
+		RequestTimeout:      10 * time.Second,
+		RetryBaseDelay:      50 * time.Millisecond,
+		RetryMaxDelay:       10 * time.Second,
+		RetryFor:            10 * time.Minute,
+		ForbiddenFor:        15 * time.Second,
+		MaxPendingSeries:    40_000,
+		MaxPendingBytes:     192 << 20,
+		MaxIdleSeries:       16_384,
 	}
 }
 
@@ -74,6 +85,11 @@ func (o *Options) Validate() error {
 	positive("concurrency", o.Concurrency > 0, o.Concurrency)
 	if o.Concurrency > MaxConcurrency {
 		errs = append(errs, fmt.Errorf("concurrency must be at most %d, not %d", MaxConcurrency, o.Concurrency))
+	}
+	positive("least concurrency", o.MinConcurrency > 0, o.MinConcurrency)
+	positive("slow answer", o.SlowAnswer > 0, o.SlowAnswer)
+	if o.NamespaceRefusedFor < 0 {
+		errs = append(errs, fmt.Errorf("time of a namespace's refusal must not be less than 0, not %v", o.NamespaceRefusedFor))
 	}
 	positive("QPS", o.QPS > 0 && !math.IsNaN(o.QPS), o.QPS)
 	positive("burst", o.Burst > 0, o.Burst)

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,28 +17,9 @@ import (
 // but not forever. It is more than what it takes to try every suffix.
 const maxSteps = 2*identity.MaxSuffix + 6
 
-// work is one of the sink's goroutines.
-func (s *Sink) work(ctx context.Context) {
-	for {
-		key, shutdown := s.queue.Get()
-		if shutdown {
-			return
-		}
-		s.reconcile(ctx, key)
-		s.queue.Done(key)
-	}
-}
-
 // reconcile makes the requests that a series needs until it owes nothing that is
-// due or has to wait. The queue sees to it that a series is in one worker at a
-// time.
-func (s *Sink) reconcile(ctx context.Context, key occurrence.Key) {
-	s.mu.Lock()
-	owed := s.pending[key]
-	s.mu.Unlock()
-	if owed == nil {
-		return // it owes nothing
-	}
+// due or has to wait. It is in one worker at a time.
+func (s *Sink) reconcile(ctx context.Context, owed *series) {
 	for range maxSteps {
 		r, out, done := s.next(owed)
 		s.tell(out)
@@ -49,9 +31,12 @@ func (s *Sink) reconcile(ctx context.Context, key occurrence.Key) {
 		}
 		a := s.ask(ctx, r)
 		s.mu.Lock()
-		out, retry := owed.apply(r, a, time.Now().Add(-s.options.ForbiddenFor))
+		now := time.Now()
+		s.learn(owed, a, now)
+		out, retry := owed.apply(r, a, now.Add(-s.options.ForbiddenFor))
 		done = s.release(owed)
 		s.mu.Unlock()
+		s.metrics.committed(out, now)
 		s.tell(out)
 		switch {
 		case done || ctx.Err() != nil:
@@ -61,7 +46,7 @@ func (s *Sink) reconcile(ctx context.Context, key occurrence.Key) {
 			return
 		}
 	}
-	s.retry(owed, answer{})
+	s.retry(owed, answer{class: classExists})
 }
 
 // next returns the next request for a series, nil if there is something else to
@@ -70,11 +55,38 @@ func (s *Sink) reconcile(ctx context.Context, key occurrence.Key) {
 func (s *Sink) next(owed *series) (r *request, out []settled, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.woken(owed, time.Now()) {
+	now := time.Now()
+	if owed.ready().After(now) {
 		return nil, nil, true
 	}
-	r, out = owed.account.next()
+	s.setDeferred(owed, false)
+	if reason := owed.job.namespace.standing.refusal(now); reason != occurrence.NoReason {
+		out = owed.account.giveUp(owed.account.last(), reason, nil)
+	} else {
+		r, out = owed.account.next()
+	}
 	return r, out, s.release(owed)
+}
+
+// learn takes from an answer what it says of the apiserver and of the namespace.
+// The mutex must be held.
+func (s *Sink) learn(owed *series, a answer, now time.Time) {
+	if a.began.IsZero() {
+		return // nothing was asked
+	}
+	n := owed.job.namespace
+	switch {
+	case a.code == http.StatusTooManyRequests, a.code == http.StatusServiceUnavailable:
+		s.schedule.room.overloaded(a.began, now)
+	default:
+		s.schedule.room.answered(&n.standing, a.began, now)
+	}
+	switch a.reason {
+	case occurrence.NamespaceNotFound, occurrence.NamespaceTerminating:
+		n.standing.refuse(a.reason, now.Add(s.options.NamespaceRefusedFor))
+	}
+	s.schedule.offer(n)
+	s.wakeWorkers(now)
 }
 
 // retry gives up what the apiserver has not taken for too long, and lets the
@@ -86,11 +98,9 @@ func (s *Sink) retry(owed *series, last answer) {
 	owed.retryAt = now.Add(min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor))
 	tooOld := owed.dues.before(now.Add(-s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
-	if !s.release(owed) {
-		owed.wake = time.Time{}
-		s.arrange(owed, now)
-	}
+	s.release(owed)
 	s.mu.Unlock()
+	s.metrics.retries.WithLabelValues(string(last.class)).Inc()
 	s.tell(out)
 }
 
@@ -112,6 +122,7 @@ func (s *Sink) ask(ctx context.Context, r *request) answer {
 		object, err := s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch)
 		a = classify(r.verb, object, err)
 	}
+	a.began = start
 	s.metrics.answered(r.verb, a, time.Since(start).Seconds())
 	if a.class != classOK {
 		s.metrics.failed.WithLabelValues(string(a.class)).Inc()

@@ -1,6 +1,9 @@
 package sink
 
-import "time"
+import (
+	"container/list"
+	"time"
+)
 
 // series is one that owes something. The sink's mutex guards it.
 type series struct {
@@ -9,23 +12,25 @@ type series struct {
 	// failures in a row, and when the next attempt may be made after them.
 	failures int
 	retryAt  time.Time
-	// wake is when the queue hands the series to a worker, at the latest. It has
-	// passed while the series is in work, and is zero while that is not arranged.
-	wake time.Time
-	// deferred: it was not due when its wake-up was arranged.
+	job      job
+	// deferred: it waits for its due time.
 	deferred bool
+	// over: it owes nothing. If it is to owe something again, another one takes
+	// its place.
+	over bool
+	// sheddable is its place among those that can be given up, nil if it cannot.
+	sheddable *list.Element
 }
 
-const (
-	// wakeSlack is how late a write may be. It spares another wake-up for each
-	// occurrence that wants to be written when the one before wanted to be.
-	wakeSlack = 2 * time.Millisecond
-	// dueGrains is into how many parts the time is divided for which the
-	// apiserver may not take an occurrence.
-	dueGrains = 16
-)
+// dueGrains is into how many parts the time is divided for which the apiserver
+// may not take an occurrence.
+const dueGrains = 16
 
-func newSeries(a *account) *series { return &series{account: a, dues: make(dues, 0, 2)} }
+func newSeries(a *account) *series {
+	owed := &series{account: a, dues: make(dues, 0, 2)}
+	owed.job.series = owed
+	return owed
+}
 
 // ready is when the series may be worked on next.
 func (owed *series) ready() time.Time {
@@ -35,31 +40,12 @@ func (owed *series) ready() time.Time {
 	return owed.retryAt
 }
 
-// arrange sees to it that a worker gets the series when it is ready. A worker
-// that gets it too early arranges the rest, since what waits in the queue cannot
-// be put off. The mutex must be held.
+// arrange sees to it that a worker gets the series when it is ready, unless one
+// has it. The mutex must be held.
 func (s *Sink) arrange(owed *series, now time.Time) {
 	s.setDeferred(owed, owed.dues.first().After(now))
-	wait := max(0, owed.ready().Sub(now))
-	at := now.Add(wait)
-	if !owed.wake.IsZero() && owed.wake.Sub(at) <= wakeSlack {
-		return
-	}
-	owed.wake = at
-	s.queue.AddAfter(owed.account.key, wait) // adds it now if there is no wait
-}
-
-// woken takes note that a worker has the series. It tells whether there is
-// something to do; if not, the next wake-up is arranged. The mutex must be held.
-func (s *Sink) woken(owed *series, now time.Time) bool {
-	if owed.ready().After(now) {
-		owed.wake = time.Time{}
-		s.arrange(owed, now)
-		return false
-	}
-	owed.wake = now
-	s.setDeferred(owed, false)
-	return true
+	s.schedule.put(&owed.job, owed.account.namespace, owed.ready(), now)
+	s.wakeWorkers(now)
 }
 
 func (s *Sink) setDeferred(owed *series, deferred bool) {
@@ -81,6 +67,23 @@ func (s *Sink) deferredSeries() int {
 	return s.deferred
 }
 
+func (s *Sink) concurrencyLimit() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.schedule.room.size()
+}
+
+// overdue is how long the write has been due of the series that has waited
+// longest for it. It looks at all of them.
+func (s *Sink) overdue(now time.Time) (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, owed := range s.pending {
+		longest = max(longest, now.Sub(owed.dues.first()))
+	}
+	return longest
+}
+
 // release lets go of what a series owes no more, and tells whether it owes
 // nothing. The mutex must be held.
 func (s *Sink) release(owed *series) bool {
@@ -89,6 +92,8 @@ func (s *Sink) release(owed *series) bool {
 		owed.dues = owed.dues.from(a.pending[0].sequence)
 		return false
 	}
+	owed.over = true
+	s.sheddable.remove(owed)
 	s.setDeferred(owed, false)
 	delete(s.pending, a.key)
 	if a.observed != nil {

@@ -25,7 +25,6 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -44,18 +43,24 @@ type Sink struct {
 	// stop ends requests and waits that Close has no more time for.
 	stop    context.CancelCauseFunc
 	workers sync.WaitGroup
-	queue   workqueue.TypedDelayingInterface[occurrence.Key]
 	ended   chan struct{} // closed when Close is done
 
 	mu       sync.Mutex
+	schedule *schedule
+	ready    sync.Cond   // on mu: the schedule may have something to take
+	alarm    *time.Timer // rings when the schedule may have something to take
+	alarmAt  time.Time   // zero if the alarm is not set
+	stopped  bool        // workers return
 	closed   bool
 	sequence uint64
 	pending  map[occurrence.Key]*series
 	held     held
-	deferred int // series that wait for their due time
-	flushing int // calls of Flush that wait
-	idle     *simplelru.LRU[occurrence.Key, *account]
-	drained  chan struct{} // closed when nothing is held; nil if nobody waits
+	// sheddable are those that can be given up for others.
+	sheddable sheddable
+	deferred  int // series that wait for their due time
+	flushing  int // calls of Flush that wait
+	idle      *simplelru.LRU[occurrence.Key, *account]
+	drained   chan struct{} // closed when nothing is held; nil if nobody waits
 }
 
 // New starts a sink that counts in the given ledger. The context carries the
@@ -82,7 +87,10 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
 		return nil, err
 	}
-	s.queue = workqueue.NewTypedDelayingQueue[occurrence.Key]() // starts a goroutine
+	s.schedule = newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer))
+	s.ready.L = &s.mu
+	s.alarm = time.AfterFunc(time.Hour, s.ring)
+	s.alarm.Stop() // until something waits
 	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	for range o.Concurrency {
 		s.workers.Go(func() { s.work(ctx) })
@@ -102,7 +110,8 @@ func newInstance() contributor {
 // outcome is told to the ledger and to whoever waits.
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
 	e, c := newEntry(o, &t)
-	reason, deferred := s.take(&t, &e, c, delay, o.Deferred != nil)
+	reason, deferred, shed := s.take(&t, &e, c, delay, o.Deferred != nil)
+	s.tell(shed)
 	switch {
 	case reason != occurrence.NoReason:
 		s.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason})
@@ -112,28 +121,30 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 }
 
 // take holds an entry until it is written. It tells whether whoever waits for
-// it, and may be told so, need not wait any longer.
-func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration, may bool) (_ occurrence.Reason, deferred bool) {
+// it, and may be told so, need not wait any longer. What had to make room for it
+// has settled.
+func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration, may bool) (_ occurrence.Reason, deferred bool, shed []settled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return occurrence.Shutdown, false
+		return occurrence.Shutdown, false, nil
 	}
-	if s.held.bytes >= s.options.MaxPendingBytes {
-		return occurrence.PendingFull, false
-	}
-	owed, ok := s.pending[t.Key]
-	if !ok {
-		if len(s.pending) >= s.options.MaxPendingSeries {
-			return occurrence.PendingFull, false
+	owed := s.pending[t.Key]
+	if s.full(owed) {
+		if shed = s.shed(t, owed, time.Now()); s.full(owed) {
+			return occurrence.PendingFull, false, shed
 		}
+	}
+	if owed == nil {
 		owed = newSeries(s.account(t))
 		s.pending[t.Key] = owed
+		s.sheddable.add(owed)
 	}
 	if s.flushing > 0 {
 		delay = 0
 	}
-	if deferred = may && delay > 0; deferred {
+	e.deferred = delay > 0
+	if deferred = may && e.deferred; deferred {
 		e.settled = nil
 	}
 	s.sequence++
@@ -144,7 +155,7 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	s.held.bytes += bytes
 	s.held.occurrences += e.weight
 	s.arrange(owed, now)
-	return occurrence.NoReason, deferred
+	return occurrence.NoReason, deferred, shed
 }
 
 // account returns what is known of a series that owes nothing yet.
@@ -239,8 +250,7 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	defer close(s.ended)
 	s.Flush(ctx)
 	s.stop(context.Cause(ctx))
-	s.queue.ShutDown()
-	s.workers.Wait()
+	s.stopWorkers()
 
 	left := s.Pending()
 	var out []settled
@@ -253,6 +263,15 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	s.mu.Unlock()
 	s.tell(out)
 	return left
+}
+
+func (s *Sink) stopWorkers() {
+	s.mu.Lock()
+	s.stopped = true
+	s.alarm.Stop()
+	s.ready.Broadcast()
+	s.mu.Unlock()
+	s.workers.Wait()
 }
 
 // tell reports outcomes to the ledger and to whoever waits. The mutex must not

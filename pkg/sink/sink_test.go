@@ -233,7 +233,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 }
 
 func TestCloseIsBoundedAndSettlesTheRest(t *testing.T) {
-	bubble(t, scripted(hang), func(o *Options) { o.Concurrency = 3 }, func(t *testing.T, b *bench) {
+	bubble(t, scripted(hang), func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) { // three for one namespace
 		for i := range 10 {
 			b.record(i)
 		}

@@ -1,0 +1,124 @@
+package sink
+
+import (
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// room is how many series may be worked on at once. It follows what the apiserver
+// shows that it can take: an answer that it has too much to do makes the room
+// smaller by a part, each answer in good time a little larger.
+//
+// No namespace may have all of it. One whose requests are slow, because an
+// admission webhook in it does not answer, say, may have less and less, down to
+// one, which finds out whether that is over.
+//
+// Whoever owns it guards it.
+type room struct {
+	floor, ceiling float64
+	slow           time.Duration // an answer that takes as long as this is slow
+
+	limit     float64
+	decreased time.Time
+	// known are the namespaces that are not in good standing, while they have
+	// nothing to do.
+	known *simplelru.LRU[string, standing]
+}
+
+// standing is what is known of a namespace.
+type standing struct {
+	// part of the room that it may have.
+	part      float64
+	decreased time.Time
+	// refused, until a time, says why there is nothing to be written to it.
+	refused occurrence.Reason
+	until   time.Time
+}
+
+const (
+	// goodPart leaves room for others while all requests in a namespace hang.
+	goodPart = 0.75
+	// decreases are of what there is, and so is the increase of a namespace's
+	// part. The room increases by one with as many answers as it has places.
+	roomDecrease = 0.8
+	partDecrease = 0.5
+	partIncrease = 1.5
+	// maxKnown bounds the namespaces that are remembered.
+	maxKnown = 1024
+)
+
+func newRoom(floor, ceiling int, slow time.Duration) *room {
+	known, err := simplelru.NewLRU[string, standing](maxKnown, nil)
+	if err != nil {
+		panic(err) // the size is a constant
+	}
+	return &room{floor: float64(floor), ceiling: float64(ceiling), slow: slow, limit: float64(ceiling), known: known}
+}
+
+// size is how many series may be worked on.
+func (r *room) size() int { return int(r.limit) }
+
+// sizeFor is how many of them may be in a namespace.
+func (r *room) sizeFor(s *standing) int { return max(1, int(r.limit*s.part)) }
+
+func (r *room) standingOf(namespace string) standing {
+	if s, ok := r.known.Get(namespace); ok {
+		return s
+	}
+	return standing{part: goodPart}
+}
+
+// remember keeps the standing of a namespace that has nothing to do.
+func (r *room) remember(namespace string, s standing, now time.Time) {
+	if s.part < goodPart || s.until.After(now) {
+		r.known.Add(namespace, s)
+	} else {
+		r.known.Remove(namespace)
+	}
+}
+
+// overloaded takes note that the apiserver had too much to do for a request that
+// began at a time.
+func (r *room) overloaded(began, now time.Time) {
+	if began.Before(r.decreased) {
+		return // the room has become smaller since
+	}
+	r.limit = max(r.floor, r.limit*roomDecrease)
+	r.decreased = now
+}
+
+// answered takes note of an answer to a request in a namespace, or that there was
+// none. If it is slow that is held against the namespace, and against the
+// apiserver only if the namespace was in good standing.
+func (r *room) answered(s *standing, began, now time.Time) {
+	if now.Sub(began) < r.slow {
+		r.limit = min(r.ceiling, r.limit+1/r.limit)
+		s.part = min(goodPart, s.part*partIncrease)
+		return
+	}
+	if began.Before(s.decreased) {
+		return // its part has become smaller since
+	}
+	if s.part == goodPart {
+		r.overloaded(began, now)
+	}
+	s.part = max(1/r.ceiling, s.part*partDecrease)
+	s.decreased = now
+}
+
+// refuse takes note that there is nothing to be written to a namespace for a
+// while.
+func (s *standing) refuse(reason occurrence.Reason, until time.Time) {
+	s.refused, s.until = reason, until
+}
+
+// refusal is why there is nothing to be written to the namespace, if so.
+func (s *standing) refusal(now time.Time) occurrence.Reason {
+	if now.Before(s.until) {
+		return s.refused
+	}
+	return occurrence.NoReason
+}

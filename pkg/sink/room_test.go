@@ -1,0 +1,238 @@
+package sink
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+func TestRoomFollowsTheApiserver(t *testing.T) {
+	r := newRoom(4, 100, time.Second)
+	now := time.Unix(1000, 0)
+	ns := r.standingOf("ns")
+	for range 5 { // all in flight at once: they say the same
+		r.overloaded(now, now.Add(100*time.Millisecond))
+	}
+	if r.size() != 80 {
+		t.Errorf("%d places after a refusal of 100", r.size())
+	}
+	for range 1000 {
+		now = now.Add(time.Second)
+		r.overloaded(now, now.Add(100*time.Millisecond))
+	}
+	if r.size() != 4 {
+		t.Errorf("%d places at the least", r.size())
+	}
+	for range 4 + 5 + 6 + 1 {
+		r.answered(&ns, now, now.Add(time.Millisecond))
+	}
+	if r.size() != 6 {
+		t.Errorf("%d places after nearly three rounds of answers in good time", r.size())
+	}
+	for range 100_000 {
+		r.answered(&ns, now, now.Add(time.Millisecond))
+	}
+	if r.size() != 100 || r.sizeFor(&ns) != 75 {
+		t.Errorf("%d places at the most, %d for a namespace", r.size(), r.sizeFor(&ns))
+	}
+}
+
+func TestSlowNamespaceHasLessRoomUntilItIsQuick(t *testing.T) {
+	r := newRoom(4, 100, time.Second)
+	now := time.Unix(1000, 0)
+	stuck, other := r.standingOf("stuck"), r.standingOf("other")
+	for range 20 {
+		r.answered(&stuck, now, now.Add(10*time.Second))
+		now = now.Add(11 * time.Second)
+	}
+	if r.sizeFor(&stuck) != 1 || r.sizeFor(&other) != 60 {
+		t.Errorf("%d for the slow namespace, %d for another", r.sizeFor(&stuck), r.sizeFor(&other))
+	}
+	r.remember("stuck", stuck, now)
+	r.remember("other", other, now)
+	if again := r.standingOf("stuck"); r.sizeFor(&again) != 1 {
+		t.Error("it is forgotten while it has nothing to do")
+	}
+	for range 20 {
+		r.answered(&stuck, now, now.Add(time.Millisecond))
+	}
+	if r.sizeFor(&stuck) != 60 {
+		t.Errorf("%d for a namespace that is quick again", r.sizeFor(&stuck))
+	}
+	if r.remember("stuck", stuck, now); r.known.Len() != 0 {
+		t.Errorf("%d namespaces are remembered for nothing", r.known.Len())
+	}
+}
+
+func inNamespace(name string) func(*occurrence.Occurrence) {
+	return func(o *occurrence.Occurrence) { o.Event.Namespace, o.Event.InvolvedObject.Namespace = name, name }
+}
+
+// byNamespace answers creates by the Event's namespace, and takes everything else.
+type byNamespace map[string]func(ctx context.Context) error
+
+func (c byNamespace) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	if answer := c[event.Namespace]; answer != nil {
+		if err := answer(ctx); err != nil {
+			return nil, err
+		}
+	}
+	event = event.DeepCopy()
+	event.UID, event.ResourceVersion = "uid", "1"
+	return event, nil
+}
+
+func (c byNamespace) Patch(context.Context, occurrence.API, string, string, []byte) (*corev1.Event, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("events"), "")
+}
+
+// A namespace in which every request hangs, because a webhook does not answer,
+// delays no other.
+func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
+	var mu sync.Mutex
+	stuck, inFlight, most := true, 0, 0
+	c := byNamespace{"stuck": func(ctx context.Context) error {
+		mu.Lock()
+		hangs := stuck
+		inFlight++
+		most = max(most, inFlight)
+		mu.Unlock()
+		if hangs {
+			<-ctx.Done()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		inFlight--
+		return ctx.Err()
+	}}
+	bubble(t, c, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
+		const series = 500
+		for i := range series {
+			b.record(i, inNamespace("stuck"))
+		}
+		synctest.Wait()
+		for round := range 10 {
+			start := time.Now()
+			for i := range series {
+				b.record(series*round+i, inNamespace("other"))
+			}
+			synctest.Wait()
+			if p := b.Pending(); p.Series != series || time.Since(start) != 0 {
+				t.Errorf("round %d: %d series are pending", round, p.Series)
+			}
+			time.Sleep(10 * time.Second)
+			if round == 3 {
+				mu.Lock()
+				if inFlight != 1 {
+					t.Errorf("%d requests hang after 4 time-outs", inFlight)
+				}
+				mu.Unlock()
+			}
+		}
+		mu.Lock()
+		stuck = false
+		mu.Unlock()
+		start := time.Now()
+		if left := b.Flush(t.Context()); left.Series != 0 {
+			t.Errorf("left %+v", left)
+		}
+		if took := time.Since(start); took > DefaultOptions().RequestTimeout+DefaultOptions().RetryMaxDelay+time.Second {
+			t.Errorf("it took %v when the namespace was well again", took)
+		}
+		if most > 15 {
+			t.Errorf("%d of 20 places were in one namespace", most)
+		}
+	})
+}
+
+// k/k#23644, k/k#38612: a namespace that is missing or being deleted is asked for
+// now and then, not for each Event.
+func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
+	var mu sync.Mutex
+	asked := 0
+	c := byNamespace{"gone": func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		err := apierrors.NewNotFound(corev1.Resource("namespaces"), "gone")
+		err.ErrStatus.Details = &metav1.StatusDetails{Kind: "namespaces", Name: "gone"}
+		return err
+	}}
+	bubble(t, c, func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) {
+		const series = 1000
+		for i := range series {
+			b.record(i, inNamespace("gone"))
+		}
+		synctest.Wait()
+		b.record(0, inNamespace("other"))
+		synctest.Wait()
+		if got := b.ledger.Totals(); got.Dropped[occurrence.NamespaceNotFound] != series || got.Written() != 1 || asked > 3 {
+			t.Errorf("%d requests, settled %v", asked, got)
+		}
+		time.Sleep(DefaultOptions().NamespaceRefusedFor)
+		before := asked
+		b.record(0, inNamespace("gone"))
+		synctest.Wait()
+		if asked != before+1 {
+			t.Errorf("asked %d times after a while", asked-before)
+		}
+	})
+}
+
+// An apiserver that takes no more than a few requests at once gets no more than a
+// few, and everything is written.
+func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
+	const takes = 16
+	var mu sync.Mutex
+	inFlight, refused, asked := 0, 0, 0
+	c := byNamespace{}
+	answer := func(context.Context) error {
+		mu.Lock()
+		inFlight++
+		asked++
+		over := inFlight > takes
+		if over {
+			refused++
+		}
+		mu.Unlock()
+		if !over {
+			time.Sleep(20 * time.Millisecond)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		inFlight--
+		if over {
+			return apierrors.NewTooManyRequestsError("too many")
+		}
+		return nil
+	}
+	namespaces := []string{"a", "b", "c", "d"}
+	for _, name := range namespaces {
+		c[name] = answer
+	}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		const series = 10_000
+		start := time.Now()
+		for i := range series {
+			b.record(i, inNamespace(namespaces[i%len(namespaces)]))
+		}
+		if left := b.Flush(t.Context()); left.Series != 0 || b.ledger.Totals().Written() != series {
+			t.Errorf("left %+v", left)
+		}
+		ideal := series / takes * 20 * time.Millisecond
+		if took := time.Since(start); took > 2*ideal {
+			t.Errorf("it took %v, at least %v are needed", took, ideal)
+		}
+		if refused > asked/5 {
+			t.Errorf("%d of %d requests were refused", refused, asked)
+		}
+	})
+}

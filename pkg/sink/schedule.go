@@ -1,0 +1,226 @@
+package sink
+
+import (
+	"container/heap"
+	"container/list"
+	"time"
+)
+
+// schedule says which series is worked on next. A series rests, waits for its
+// time, is ready, or is in work; it is in one worker at a time. Ready ones are
+// taken from one namespace after the other, as long as there is room for the
+// namespace and for all of them, so that none waits behind another namespace's.
+//
+// Whoever owns it guards it. It starts no goroutines and reads no clock.
+type schedule struct {
+	room       *room
+	running    int
+	waiting    waiting
+	namespaces map[string]*namespace
+	// turns are the namespaces with something ready and room for it, in the order
+	// in which they are served.
+	turns list.List
+}
+
+// job is the place of a series in the schedule. The zero job rests.
+type job struct {
+	series    *series
+	namespace *namespace // nil while it rests
+	state     jobState
+	at        time.Time // when it is to be ready, while it waits
+	// wake and index are its place among those that wait. It may be woken too
+	// early, and then waits on: most of what waits is put off again and again.
+	wake  time.Time
+	index int
+	// element is its place among those that are ready.
+	element *list.Element
+}
+
+type jobState uint8
+
+const (
+	jobRests jobState = iota
+	jobWaits
+	jobReady
+	jobRuns
+)
+
+// namespace is there while it has jobs that do not rest.
+type namespace struct {
+	name     string
+	jobs     int
+	running  int
+	ready    list.List // of *job
+	turn     *list.Element
+	standing standing
+}
+
+func newSchedule(r *room) *schedule {
+	return &schedule{room: r, namespaces: make(map[string]*namespace)}
+}
+
+// put has a job that is not in work ready at a time. What is ready stays so.
+func (s *schedule) put(j *job, namespace string, at, now time.Time) {
+	switch j.state {
+	case jobRests:
+		s.enter(j, namespace)
+		s.place(j, at, now)
+	case jobWaits:
+		j.at = at
+		switch {
+		case !at.After(now):
+			heap.Remove(&s.waiting, j.index)
+			s.makeReady(j)
+		case at.Before(j.wake):
+			j.wake = at
+			heap.Fix(&s.waiting, j.index)
+		}
+	}
+}
+
+// take returns a job to work on, or nil if none is ready that there is room for.
+func (s *schedule) take(now time.Time) *job {
+	s.advance(now)
+	if !s.hasReady() {
+		return nil
+	}
+	front := s.turns.Front()
+	n := front.Value.(*namespace)
+	j := n.ready.Remove(n.ready.Front()).(*job)
+	j.state = jobRuns
+	s.running++
+	n.running++
+	s.turns.MoveToBack(front)
+	s.offer(n)
+	return j
+}
+
+// hasReady tells whether there is one to take.
+func (s *schedule) hasReady() bool { return s.turns.Len() > 0 && s.running < s.room.size() }
+
+// done takes back a job that was worked on. It is ready again at a time, or rests
+// if that is zero.
+func (s *schedule) done(j *job, at, now time.Time) {
+	n := j.namespace
+	s.running--
+	n.running--
+	if at.IsZero() {
+		s.leave(j, now)
+	} else {
+		s.place(j, at, now)
+	}
+	s.offer(n)
+}
+
+// drop has a job that is not in work rest.
+func (s *schedule) drop(j *job, now time.Time) {
+	n := j.namespace
+	switch j.state {
+	case jobWaits:
+		heap.Remove(&s.waiting, j.index)
+	case jobReady:
+		n.ready.Remove(j.element)
+	default:
+		return
+	}
+	s.leave(j, now)
+	s.offer(n)
+}
+
+// next is when to look at those that wait; zero if none does.
+func (s *schedule) next() time.Time {
+	if len(s.waiting) == 0 {
+		return time.Time{}
+	}
+	return s.waiting[0].wake
+}
+
+func (s *schedule) place(j *job, at, now time.Time) {
+	if !at.After(now) {
+		s.makeReady(j)
+		return
+	}
+	j.state, j.at, j.wake = jobWaits, at, at
+	heap.Push(&s.waiting, j)
+}
+
+// advance makes ready what has waited long enough.
+func (s *schedule) advance(now time.Time) {
+	for len(s.waiting) > 0 && !s.waiting[0].wake.After(now) {
+		j := s.waiting[0]
+		if j.at.After(now) {
+			j.wake = j.at
+			heap.Fix(&s.waiting, 0)
+			continue
+		}
+		heap.Pop(&s.waiting)
+		s.makeReady(j)
+	}
+}
+
+func (s *schedule) makeReady(j *job) {
+	j.state = jobReady
+	j.element = j.namespace.ready.PushBack(j)
+	s.offer(j.namespace)
+}
+
+// offer gives a namespace its turn, or takes it away. It is called whenever there
+// may be more or less ready, or more or less room: a namespace without room has
+// something in work, and is looked at when that is done.
+func (s *schedule) offer(n *namespace) {
+	wants := n.ready.Len() > 0 && n.running < s.room.sizeFor(&n.standing)
+	switch {
+	case wants && n.turn == nil:
+		n.turn = s.turns.PushBack(n)
+	case !wants && n.turn != nil:
+		s.turns.Remove(n.turn)
+		n.turn = nil
+	}
+}
+
+func (s *schedule) enter(j *job, name string) {
+	n := s.namespaces[name]
+	if n == nil {
+		n = &namespace{name: name, standing: s.room.standingOf(name)}
+		s.namespaces[name] = n
+	}
+	n.jobs++
+	j.namespace = n
+}
+
+func (s *schedule) leave(j *job, now time.Time) {
+	n := j.namespace
+	j.state, j.namespace = jobRests, nil
+	if n.jobs--; n.jobs == 0 {
+		s.room.remember(n.name, n.standing, now)
+		delete(s.namespaces, n.name)
+	}
+}
+
+// waiting is a heap of jobs by when to look at them.
+type waiting []*job
+
+var _ heap.Interface = &waiting{}
+
+func (w waiting) Len() int           { return len(w) }
+func (w waiting) Less(i, k int) bool { return w[i].wake.Before(w[k].wake) }
+func (w waiting) Swap(i, k int) {
+	w[i], w[k] = w[k], w[i]
+	w[i].index, w[k].index = i, k
+}
+
+// Push implements heap.Interface.
+func (w *waiting) Push(x any) {
+	j := x.(*job)
+	j.index = len(*w)
+	*w = append(*w, j)
+}
+
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	j := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return j
+}

@@ -1,0 +1,151 @@
+package sink
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// desk drives a schedule with a clock of its own.
+type desk struct {
+	*schedule
+	t   *testing.T
+	now time.Time
+}
+
+func newDesk(t *testing.T, ceiling int) *desk {
+	return &desk{schedule: newSchedule(newRoom(1, ceiling, time.Second)), t: t, now: time.Unix(1000, 0)}
+}
+
+func (d *desk) in(namespace string, after time.Duration) *job {
+	j := &job{}
+	d.put(j, namespace, d.now.Add(after), d.now)
+	return j
+}
+
+func (d *desk) wantNext(want *job) {
+	d.t.Helper()
+	if got := d.take(d.now); got != want {
+		d.t.Errorf("took %p, want %p", got, want)
+	}
+}
+
+func TestJobsWaitForTheirTimeWhateverWasSaidBefore(t *testing.T) {
+	d := newDesk(t, 10)
+	late, soon, moved := d.in("a", 5*time.Second), d.in("a", time.Second), d.in("a", 2*time.Second)
+	d.wantNext(nil)
+	d.put(moved, "a", d.now.Add(9*time.Second), d.now)
+	d.put(late, "a", d.now.Add(4*time.Second), d.now)
+	if got := d.next().Sub(d.now); got != time.Second {
+		t.Errorf("next in %v", got)
+	}
+	d.now = d.now.Add(4 * time.Second)
+	d.wantNext(soon)
+	d.wantNext(late)
+	d.wantNext(nil)
+	d.put(moved, "a", d.now, d.now)
+	d.wantNext(moved)
+}
+
+func TestJobIsInOneWorkerAtATime(t *testing.T) {
+	d := newDesk(t, 10)
+	j := d.in("a", 0)
+	d.wantNext(j)
+	d.put(j, "a", d.now, d.now)
+	d.wantNext(nil)
+	d.done(j, d.now, d.now)
+	d.wantNext(j)
+	d.done(j, time.Time{}, d.now)
+	d.wantNext(nil)
+	if len(d.namespaces) != 0 || d.running != 0 {
+		t.Errorf("%d namespaces and %d running are left", len(d.namespaces), d.running)
+	}
+}
+
+func TestNamespacesTakeTurns(t *testing.T) {
+	d := newDesk(t, 100)
+	var many []*job
+	for range 10 {
+		many = append(many, d.in("many", 0))
+	}
+	few := d.in("few", 0)
+	d.wantNext(many[0])
+	d.wantNext(few)
+	d.wantNext(many[1])
+}
+
+func TestNoNamespaceHasAllTheRoom(t *testing.T) {
+	d := newDesk(t, 8)
+	var jobs []*job
+	for range 20 {
+		jobs = append(jobs, d.in("stuck", 0))
+	}
+	running := 0
+	for d.take(d.now) != nil {
+		running++
+	}
+	if running != 6 {
+		t.Errorf("%d of 8 are in one namespace", running)
+	}
+	other := d.in("other", 0)
+	d.wantNext(other)
+	d.done(jobs[0], time.Time{}, d.now)
+	d.wantNext(jobs[6])
+}
+
+// Whatever happens: as many run as may, none twice, and all are served.
+func TestScheduleServesAll(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		d := newDesk(t, 1+rng.IntN(6))
+		owed := make(map[*job]int)
+		namespaceOf := make(map[*job]string)
+		again := make(map[*job]bool) // put while it ran
+		var jobs, running []*job
+		for i := range 30 {
+			j := &job{}
+			jobs = append(jobs, j)
+			namespaceOf[j] = fmt.Sprint(i % 4)
+		}
+		for step := 0; step < 2000 || len(owed) > 0; step++ {
+			if step > 100_000 {
+				t.Fatalf("seed %d: %d are never served", seed, len(owed))
+			}
+			d.now = d.now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
+			switch rng.IntN(3) {
+			case 0:
+				if step < 2000 {
+					j := jobs[rng.IntN(len(jobs))]
+					owed[j]++
+					again[j] = true
+					d.put(j, namespaceOf[j], d.now.Add(time.Duration(rng.IntN(50)-10)*time.Millisecond), d.now)
+				}
+			case 1:
+				if j := d.take(d.now); j != nil {
+					for _, other := range running {
+						if other == j {
+							t.Fatalf("seed %d: a job runs twice", seed)
+						}
+					}
+					running = append(running, j)
+					delete(owed, j)
+					again[j] = false
+				}
+			case 2:
+				if len(running) > 0 {
+					i := rng.IntN(len(running))
+					var at time.Time
+					if again[running[i]] {
+						at = d.now
+					}
+					d.done(running[i], at, d.now)
+					running = append(running[:i], running[i+1:]...)
+				}
+			}
+			if len(running) > d.room.size() {
+				t.Fatalf("seed %d: %d run", seed, len(running))
+			}
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package sink
+
+import (
+	"container/list"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// What a sink holds is bounded. When there is no room for an occurrence, it gives
+// up what costs the least to lose: a Normal series whose Event is stored already,
+// so that only its count stays behind. An occurrence of such a series makes room
+// for nobody else.
+
+// sheddable are the series that can be given up for others, the newest last.
+type sheddable struct{ list.List }
+
+func (l *sheddable) add(owed *series) {
+	if owed.account.observed != nil && owed.account.eventType != corev1.EventTypeWarning {
+		owed.sheddable = l.PushBack(owed)
+	}
+}
+
+func (l *sheddable) remove(owed *series) {
+	if owed.sheddable != nil {
+		l.Remove(owed.sheddable)
+		owed.sheddable = nil
+	}
+}
+
+// full tells whether there is no room for an occurrence of the series, which is
+// nil if it owes nothing yet. The mutex must be held.
+func (s *Sink) full(owed *series) bool {
+	return s.held.bytes >= s.options.MaxPendingBytes || owed == nil && len(s.pending) >= s.options.MaxPendingSeries
+}
+
+// shed gives up series until there is room for an occurrence of another. It
+// returns what has settled by that. The mutex must be held.
+func (s *Sink) shed(t *occurrence.Target, owed *series, now time.Time) (out []settled) {
+	if s.isRepeat(t) && t.Event.Type != corev1.EventTypeWarning {
+		return nil
+	}
+	for at := s.sheddable.Back(); at != nil && s.full(owed); {
+		victim := at.Value.(*series)
+		at = at.Prev()
+		if victim == owed || victim.job.state == jobRuns {
+			continue
+		}
+		given := victim.account.giveUp(victim.account.last(), occurrence.PendingFull, nil)
+		s.release(victim)
+		s.schedule.drop(&victim.job, now)
+		for i := range given { // it is told later, and takes no room by then
+			s.held.bytes -= given[i].bytes
+			given[i].bytes = 0
+		}
+		out = append(out, given...)
+	}
+	return out
+}
+
+// isRepeat tells whether the Event of a series is known to be stored.
+func (s *Sink) isRepeat(t *occurrence.Target) bool {
+	if owed := s.pending[t.Key]; owed != nil {
+		return owed.account.observed != nil
+	}
+	_, ok := s.idle.Peek(t.Key)
+	return ok
+}
