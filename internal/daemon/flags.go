@@ -75,7 +75,13 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
 		"How many of these requests may go at once after a quiet time. At least 1; of no effect when --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
-		"How many of these requests are in flight at most.")
+		"How many series are worked on at once at most, with one request each; three quarters of that in one namespace. There are fewer while the apiserver shows that it has too much to do.")
+	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
+		"How few it becomes at the least.")
+	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
+		"How long the apiserver must take for an answer to show that it has too much to do, or that its namespace is to be given less room.")
+	fs.DurationVar(&sink.NamespaceRefusedFor, "namespace-refused-for", sink.NamespaceRefusedFor,
+		"How long nothing is written to a namespace that the apiserver has said is missing or being deleted.")
 	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,
 		"How long one request to the apiserver may take before it counts as lost and is tried again.")
 	fs.DurationVar(&sink.RetryBaseDelay, "retry-base-delay", sink.RetryBaseDelay,

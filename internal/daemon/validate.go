@@ -88,6 +88,9 @@ func (o *Options) validateWriting(v *violations) {
 	s := &o.Pipeline.Sink
 	atLeast(v, "--queue-capacity", o.Pipeline.QueueCapacity, 1)
 	v.addIf(s.Concurrency < 1 || s.Concurrency > sink.MaxConcurrency, "--max-concurrent-writes must be between 1 and %d, got %d", sink.MaxConcurrency, s.Concurrency)
+	atLeast(v, "--min-concurrent-writes", s.MinConcurrency, 1)
+	v.addIf(s.SlowAnswer <= 0, "--slow-answer must be greater than 0, got %s", s.SlowAnswer)
+	v.addIf(s.NamespaceRefusedFor < 0, "--namespace-refused-for must not be negative, got %s", s.NamespaceRefusedFor)
 	// Negated, so that NaN is refused too.
 	v.addIf(!(s.QPS > 0), `--kube-api-qps must be greater than 0, or "unlimited", got %v`, s.QPS)
 	atLeast(v, "--kube-api-burst", s.Burst, 1)

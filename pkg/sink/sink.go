@@ -2,11 +2,15 @@
 // every series comes to hold the count that it should.
 //
 // A sink works as a controller does. Desired are the pending occurrences of
-// each series in memory, observed is the stored Event, and a keyed queue brings
-// one series at a time closer, many series at once. At most one request per
+// each series in memory, observed is the stored Event, and a schedule has workers
+// bring one closer to the other, many series at once. At most one request per
 // series is in flight; what arrives meanwhile goes with the next one. Why the
 // counts stay exact while answers are lost and several sinks write the same
 // Event is told in docs/counting.md.
+//
+// How many series are worked on at once follows what the apiserver shows that it
+// can take. Namespaces take turns, and none may have all the room, so one in which
+// every request hangs delays no other.
 //
 // A write can wait: whoever adds an occurrence says for how long, and the sink
 // holds what is pending until then. The latest word counts, and what is pending
