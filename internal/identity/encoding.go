@@ -50,6 +50,12 @@ func (e *Encoding) Group() []byte { return e.bytes[e.subject:e.group] }
 // Event.
 func (e *Encoding) Member() []byte { return e.bytes[e.group:] }
 
+// IsNewStyle tells whether the Event has an eventTime.
+func (e *Encoding) IsNewStyle() bool { return e.bytes[e.subject] == flag(true) }
+
+// IsCombined tells whether it is the encoding of a combined Event.
+func (e *Encoding) IsCombined() bool { return e.bytes[e.group] == flag(true) }
+
 // Bytes is all of it.
 func (e *Encoding) Bytes() []byte { return e.bytes }
 

@@ -139,11 +139,11 @@ func New(o Options) (*Correlator, error) {
 }
 
 // Correlate decides on an occurrence that is taken at the given time.
-func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) Decision {
+func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) (d Decision) {
 	c.advance(now)
 	c.encoding.Set(o.Event)
 	c.keys = c.seeds.keys(&c.encoding)
-	d := c.decide(c.subject(o.Event), o)
+	c.decide(&d, c.subject(o.Event), o)
 	c.metrics.decisions[d.Reason].Inc()
 	if d.Delay > 0 {
 		c.metrics.deferred[d.Deferred].Inc()
@@ -174,15 +174,14 @@ func (c *Correlator) subject(event *corev1.Event) *subject {
 	return s
 }
 
-func (c *Correlator) decide(s *subject, o *occurrence.Occurrence) Decision {
-	var d Decision
-	d.Target, d.Reason = c.route(s, o)
+func (c *Correlator) decide(d *Decision, s *subject, o *occurrence.Occurrence) {
+	d.Reason = c.route(&d.Target, s, o)
 	r := s.find(d.Target.Key)
 	switch {
 	case r == nil:
 		if r = s.add(&c.bucket, c.options.MaxSeries, c.now); r == nil {
 			d.Reason, d.Drop = BudgetSpent, occurrence.BudgetSpent
-			return d
+			return
 		}
 		r.key = d.Target.Key
 		s.begin(&c.bucket, r, c.now)
@@ -192,10 +191,9 @@ func (c *Correlator) decide(s *subject, o *occurrence.Occurrence) Decision {
 		if d.Reason == NewSeries {
 			d.Reason = Repeat
 		}
-		s.repeat(c, r, c.now, !o.Event.EventTime.IsZero())
+		s.repeat(c, r, c.now, c.encoding.IsNewStyle())
 	}
 	if d.Delay = r.due - c.now; d.Delay > 0 {
 		d.Deferred = r.why
 	}
-	return d
 }

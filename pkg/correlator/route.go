@@ -9,48 +9,45 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// route finds the Event that an occurrence is counted on, given that the encoding
-// is that of the occurrence. The reason is NewSeries or Combined.
-func (c *Correlator) route(s *subject, o *occurrence.Occurrence) (occurrence.Target, Reason) {
-	own := c.own(o)
-	if own.Combined {
-		return own, NewSeries // its client has decided
+// route sets t to the Event that an occurrence is counted on, given that the
+// encoding is that of the occurrence. The reason is NewSeries or Combined.
+func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occurrence) Reason {
+	c.own(t, o)
+	if t.Combined {
+		return NewSeries // its client has decided
 	}
 	if group, member, ok := c.options.groupKey(o.Event); ok {
-		return c.routeByKey(own, group, member)
+		return c.routeByKey(t, group, member)
 	}
 	g := s.group(c.keys.similar(), c.options.MaxSeries)
-	if g.admit(own.Key.A, &c.options, c.now) {
-		return own, NewSeries
+	if g.admit(t.Key.A, &c.options, c.now) {
+		return NewSeries
 	}
 	c.encoding.SetCombined()
-	return occurrence.Target{
+	*t = occurrence.Target{
 		Key:      c.seeds.series(&c.keys, &c.encoding),
 		Event:    c.combined(o.Event),
-		Name:     own.Name,
+		Name:     t.Name,
 		Combined: true,
-	}, Combined
+	}
+	return Combined
 }
 
-// own is the Event that an occurrence is counted on if it is not combined with
-// others.
-func (c *Correlator) own(o *occurrence.Occurrence) occurrence.Target {
-	t := occurrence.Target{
-		Key:      occurrence.KeyOf(o.Digest),
-		Digest:   o.Digest,
-		Event:    o.Event,
-		Name:     o.Event.InvolvedObject.Name,
-		Combined: identity.IsCombined(o.Event),
+// own sets t to the Event that an occurrence is counted on if it is not combined
+// with others.
+func (c *Correlator) own(t *occurrence.Target, o *occurrence.Occurrence) {
+	t.Key = c.keys.series
+	if o.Digest != (identity.Digest{}) {
+		t.Key, t.Digest = occurrence.KeyOf(o.Digest), o.Digest
 	}
-	if t.Key == (occurrence.Key{}) {
-		t.Key = c.keys.series
-	}
-	return t
+	t.Event = o.Event
+	t.Name = o.Event.InvolvedObject.Name
+	t.Combined = c.encoding.IsCombined()
 }
 
 // routeByKey is for groups that Options.GroupKey tells.
-func (c *Correlator) routeByKey(own occurrence.Target, name, member string) (occurrence.Target, Reason) {
-	digest := identity.OfGroup(own.Event, name)
+func (c *Correlator) routeByKey(t *occurrence.Target, name, member string) Reason {
+	digest := identity.OfGroup(t.Event, name)
 	key := occurrence.KeyOf(digest)
 	g, ok := c.groups.Get(key.A)
 	if !ok {
@@ -58,15 +55,16 @@ func (c *Correlator) routeByKey(own occurrence.Target, name, member string) (occ
 		c.groups.Add(key.A, g)
 	}
 	if g.admit(c.seeds.named(member), &c.options, c.now) {
-		return own, NewSeries
+		return NewSeries
 	}
-	return occurrence.Target{
+	*t = occurrence.Target{
 		Key:      key,
 		Digest:   digest,
-		Event:    c.combined(own.Event),
+		Event:    c.combined(t.Event),
 		Name:     "combined", // it may be about many objects
 		Combined: true,
-	}, Combined
+	}
+	return Combined
 }
 
 // combined is the Event that stands for its group when the given one is the last
