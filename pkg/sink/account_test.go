@@ -110,7 +110,7 @@ func newWriter(digest identity.Digest) *writer {
 	instance := newInstance()
 	return &writer{
 		instance: instance,
-		series:   newSeries(&account{instance: instance, digest: digest, object: "web-0"}),
+		series:   newSeries(&account{instance: instance, digest: digest, namespace: "ns", object: "web-0"}),
 		views:    map[string]int64{},
 		settled:  map[occurrence.Outcome]int64{},
 	}

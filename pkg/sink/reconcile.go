@@ -32,7 +32,7 @@ func (s *Sink) reconcile(ctx context.Context, owed *series) {
 		a := s.ask(ctx, r)
 		s.mu.Lock()
 		now := time.Now()
-		s.learn(owed, a, now)
+		s.learn(owed, r.api, a, now)
 		out, retry := owed.apply(r, a, now.Add(-s.options.ForbiddenFor))
 		done = s.release(owed)
 		s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *Sink) next(owed *series) (r *request, out []settled, done bool) {
 		return nil, nil, true
 	}
 	s.setDeferred(owed, false)
-	if reason := owed.job.namespace.standing.refusal(now); reason != occurrence.NoReason {
-		out = owed.account.giveUp(owed.account.last(), reason, nil)
+	if refused, ok := owed.job.namespace.standing.refusal(owed.account.api(), now); ok {
+		out = owed.account.giveUp(owed.account.last(), refused.reason, refused.err)
 	} else {
 		r, out = owed.account.next()
 	}
@@ -70,7 +70,7 @@ func (s *Sink) next(owed *series) (r *request, out []settled, done bool) {
 
 // learn takes from an answer what it says of the apiserver and of the namespace.
 // The mutex must be held.
-func (s *Sink) learn(owed *series, a answer, now time.Time) {
+func (s *Sink) learn(owed *series, api occurrence.API, a answer, now time.Time) {
 	if a.began.IsZero() {
 		return // nothing was asked
 	}
@@ -83,7 +83,7 @@ func (s *Sink) learn(owed *series, a answer, now time.Time) {
 	}
 	switch a.reason {
 	case occurrence.NamespaceNotFound, occurrence.NamespaceTerminating:
-		n.standing.refuse(a.reason, now.Add(s.options.NamespaceRefusedFor))
+		n.standing.refusals[api] = refused{a.reason, a.err, now.Add(s.options.NamespaceRefusedFor)}
 	}
 	s.schedule.offer(n)
 	s.wakeWorkers(now)

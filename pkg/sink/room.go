@@ -33,9 +33,15 @@ type standing struct {
 	// part of the room that it may have.
 	part      float64
 	decreased time.Time
-	// refused, until a time, says why there is nothing to be written to it.
-	refused occurrence.Reason
-	until   time.Time
+	// refusals are why there is nothing to be written to it, through each API.
+	refusals [2]refused
+}
+
+// refused is an answer that holds for a while.
+type refused struct {
+	reason occurrence.Reason
+	err    error
+	until  time.Time
 }
 
 const (
@@ -73,7 +79,7 @@ func (r *room) standingOf(namespace string) standing {
 
 // remember keeps the standing of a namespace that has nothing to do.
 func (r *room) remember(namespace string, s standing, now time.Time) {
-	if s.part < goodPart || s.until.After(now) {
+	if s.part < goodPart || s.refusals[occurrence.CoreV1].until.After(now) || s.refusals[occurrence.EventsV1].until.After(now) {
 		r.known.Add(namespace, s)
 	} else {
 		r.known.Remove(namespace)
@@ -109,16 +115,8 @@ func (r *room) answered(s *standing, began, now time.Time) {
 	s.decreased = now
 }
 
-// refuse takes note that there is nothing to be written to a namespace for a
-// while.
-func (s *standing) refuse(reason occurrence.Reason, until time.Time) {
-	s.refused, s.until = reason, until
-}
-
 // refusal is why there is nothing to be written to the namespace, if so.
-func (s *standing) refusal(now time.Time) occurrence.Reason {
-	if now.Before(s.until) {
-		return s.refused
-	}
-	return occurrence.NoReason
+func (s *standing) refusal(api occurrence.API, now time.Time) (refused, bool) {
+	r := s.refusals[api]
+	return r, now.Before(r.until)
 }

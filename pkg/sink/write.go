@@ -43,12 +43,7 @@ func (a *account) next() (*request, []settled) {
 	}
 	a.identify()
 	batch := a.batch()
-	newest := &batch[len(batch)-1].newest
-	r := &request{
-		api:       apiFor(newest.api, newest.event),
-		namespace: newest.event.Namespace,
-		name:      a.name(),
-	}
+	r := &request{api: a.api(), namespace: a.namespace, name: a.name()}
 	if a.mustRead {
 		r.verb, r.patch = verbRead, emptyPatch
 		return r, nil
@@ -71,6 +66,12 @@ func (a *account) next() (*request, []settled) {
 	}
 	a.begin(r.plan)
 	return r, nil
+}
+
+// api is the one to write what is pending through.
+func (a *account) api() occurrence.API {
+	newest := &a.pending[len(a.pending)-1].newest
+	return apiFor(newest.api, newest.event)
 }
 
 // apiFor is the API to write an Event through that was reported through
