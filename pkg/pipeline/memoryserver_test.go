@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -35,6 +36,7 @@ type memoryServer struct {
 	gone    []*corev1.Event          // expired, as they were
 	asked   map[string]uint64
 	version int
+	writes  map[string]int // by subject
 	// doubted is what was counted without its writer having been told.
 	doubted int64
 }
@@ -50,7 +52,7 @@ type faults struct {
 }
 
 func newMemoryServer(seed uint64, f faults) *memoryServer {
-	return &memoryServer{seed: seed, faults: f, events: map[string]*corev1.Event{}, asked: map[string]uint64{}}
+	return &memoryServer{seed: seed, faults: f, events: map[string]*corev1.Event{}, asked: map[string]uint64{}, writes: map[string]int{}}
 }
 
 var eventsResource = schema.GroupResource{Resource: "events"}
@@ -106,7 +108,15 @@ func (m *memoryServer) store(event *corev1.Event) *corev1.Event {
 	m.version++
 	event.ResourceVersion = strconv.Itoa(m.version)
 	m.events[event.Name] = event
+	m.writes[event.InvolvedObject.Name+" "+event.Type]++
 	return event.DeepCopy()
+}
+
+// writesBySubject is what has been written about each object and type of Event.
+func (m *memoryServer) writesBySubject() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.writes)
 }
 
 // effect is what a request does, if it arrives: what it returns, and by how much
