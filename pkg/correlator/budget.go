@@ -23,6 +23,9 @@ type bucket struct {
 	generalSize, reserveSize float64
 	// tokens per second
 	generalRate, reserveRate float64
+	// settling is how many series can have a first write and one for their
+	// final count from a full bucket.
+	settling float64
 }
 
 // reservedPart of a burst is for first writes.
@@ -37,7 +40,15 @@ func newBucket(burst int, qps float64) bucket {
 	if reserve > 0 {
 		b.generalRate, b.reserveRate = qps/2, qps/2
 	}
+	b.settling = math.Floor(b.generalSize / 2)
 	return b
+}
+
+// kept is how many tokens to keep for series that have not begun, if so many have:
+// two for each, one of which may come from the reserve.
+func (k *bucket) kept(begun int, reserve float64) float64 {
+	more := max(0, k.settling-float64(begun))
+	return 2*more - min(more, max(0, math.Floor(reserve)))
 }
 
 func (k *bucket) full(now time.Duration) budget {
@@ -67,11 +78,11 @@ func (b *budget) give(k *bucket, tokens float64) {
 	}
 }
 
-// takeFirst takes a token for the first write of a series. It returns how long
-// the write has to wait for it.
-func (b *budget) takeFirst(k *bucket) time.Duration {
+// takeFirst takes a token for the first write of a series: a reserved one if the
+// others are kept for something. It returns how long the write has to wait for it.
+func (b *budget) takeFirst(k *bucket, kept float64) time.Duration {
 	switch {
-	case b.general >= 1:
+	case b.general >= 1+kept, b.general >= 1 && b.reserve < 1:
 		b.general--
 		return 0
 	case b.reserve >= 1:

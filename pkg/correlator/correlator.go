@@ -184,9 +184,9 @@ func (c *Correlator) decide(d *Decision, s *subject, o *occurrence.Occurrence) {
 			return
 		}
 		r.key = d.Target.Key
-		s.begin(&c.bucket, r, c.now)
+		s.begin(c, r, c.now)
 	case r.due <= c.now && c.now-r.seen > c.options.Interval:
-		s.restart(&c.bucket, r, c.now)
+		s.restart(c, r, c.now)
 	default:
 		if d.Reason == NewSeries {
 			d.Reason = Repeat

@@ -79,7 +79,7 @@ func TestSourceMayKnowTheSeriesBetter(t *testing.T) {
 // k/k#97367, client-go#908: client-go writes the first 25 of them at once, and no
 // count for a long time after that.
 func TestRepeatsAreSpacedFartherAndFarther(t *testing.T) {
-	s := newStream(t, nil)
+	s := newStream(t, func(o *Options) { o.Burst = 100 }) // so that there are tokens for all of them
 	event := about("a", "r", "m")
 	s.want(s.occurs(0, event), NewSeries, NotDeferred, 0)
 	s.want(s.occurs(300*time.Millisecond, event), Repeat, Spaced, 700*time.Millisecond)
@@ -169,13 +169,14 @@ func TestRepeatsAreSpacedThoughTokensComeFast(t *testing.T) {
 func TestRepeatDoesNotBringForwardWhatWaitsForTheReserve(t *testing.T) {
 	s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 1./50 }) // one of each kind in 100 s
 	reason := func(i int) *corev1.Event { return about("a", fmt.Sprint("r", i), "m") }
-	for i := range 4 {
-		s.want(s.occurs(0, reason(i)), NewSeries, NotDeferred, 0)
-	}
-	s.want(s.occurs(10*time.Second, reason(4)), NewSeries, NotDeferred, 0) // the reserved one
-	s.want(s.occurs(90*time.Second, reason(5)), NewSeries, NotDeferred, 0) // one of the others
-	s.want(s.occurs(time.Second, reason(6)), NewSeries, Budget, 9*time.Second)
-	s.want(s.occurs(time.Second, reason(6)), Repeat, Budget, 8*time.Second)
+	s.want(s.occurs(0, reason(0)), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, reason(1)), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(10*time.Second, reason(2)), NewSeries, NotDeferred, 0) // the reserved one
+	s.want(s.occurs(0, reason(3)), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(0, reason(4)), NewSeries, NotDeferred, 0)
+	s.want(s.occurs(80*time.Second, reason(5)), NewSeries, NotDeferred, 0) // not the reserved one
+	s.want(s.occurs(time.Second, reason(6)), NewSeries, Budget, 19*time.Second)
+	s.want(s.occurs(time.Second, reason(6)), Repeat, Budget, 18*time.Second)
 }
 
 // k/k#103918, k/k#75106: in client-go one noisy reason spends the budget of all.

@@ -16,9 +16,8 @@ const soon = 30 * time.Second
 // settles is how many series of a subject are promised to settle in time.
 const settles = 10
 
-// storm is up to ten series of one subject, none of which is ever quiet for as long
-// as a heartbeat before its last occurrence, and all of which have begun before
-// the first repeats itself.
+// storm is up to ten series of one subject, each of which begins whenever it likes
+// and is never quiet for as long as a heartbeat before its last occurrence.
 func storm(seed uint64) stream {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s := stream{seed: seed, setup: defaultSetup()}
@@ -31,9 +30,10 @@ func storm(seed uint64) stream {
 	series := 1 + rng.IntN(settles)
 	alike := rng.IntN(2) == 0 // then they are one group, and the tenth is its combined Event
 	heartbeat := float64(s.setup.ours().Heartbeat)
+	latest := math.Pow(10, 12*rng.Float64()) // that one begins; up to 17 min
 	for n := range series {
 		scale := heartbeat * math.Pow(10, -4*rng.Float64())
-		at := time.Duration(n)
+		at := time.Duration(latest * rng.Float64())
 		length := time.Duration(math.Pow(10, 8+5*rng.Float64())) // up to 2.8 h
 		for until := at + length; at < until && len(all) < (n+1)*500; {
 			i := item{message: n}
@@ -41,7 +41,7 @@ func storm(seed uint64) stream {
 				i.reason, i.field = n, n%3
 			}
 			all = append(all, dated{at, i})
-			at += settles + time.Duration(scale*rng.Float64())
+			at += 1 + time.Duration(scale*rng.Float64())
 		}
 	}
 	slices.SortFunc(all, func(a, b dated) int { return int(a.at - b.at) })
@@ -57,15 +57,12 @@ func storm(seed uint64) stream {
 func isStorm(s stream) bool {
 	last := map[item]time.Time{}
 	now := beginning
-	repeats := false
 	for _, i := range s.items {
 		now = now.Add(i.gap)
 		i.gap = 0
-		before, ok := last[i]
-		if ok && now.Sub(before) >= s.setup.ours().Heartbeat || !ok && repeats {
+		if before, ok := last[i]; ok && now.Sub(before) >= s.setup.ours().Heartbeat {
 			return false
 		}
-		repeats = repeats || ok
 		last[i] = now
 	}
 	return true

@@ -89,9 +89,10 @@ func (r *series) settle() {
 }
 
 // begin decides on the first occurrence of a series.
-func (s *subject) begin(k *bucket, r *series, now time.Duration) {
-	s.budget.fill(k, now)
-	wait := s.budget.takeFirst(k)
+func (s *subject) begin(c *Correlator, r *series, now time.Duration) {
+	s.budget.fill(&c.bucket, now)
+	others := s.survey(c, r, now)
+	wait := s.budget.takeFirst(&c.bucket, others.needed+1+c.bucket.kept(others.active+1, s.budget.reserve))
 	*r = series{key: r.key, began: now, seen: now, due: now + wait, writes: 1}
 	if wait > 0 {
 		r.why = Budget
@@ -99,11 +100,11 @@ func (s *subject) begin(k *bucket, r *series, now time.Duration) {
 }
 
 // restart decides on the first occurrence of a series after a long time.
-func (s *subject) restart(k *bucket, r *series, now time.Duration) {
+func (s *subject) restart(c *Correlator, r *series, now time.Duration) {
 	if r.settle(); r.aside {
-		s.budget.give(k, 1)
+		s.budget.give(&c.bucket, 1)
 	}
-	s.begin(k, r, now)
+	s.begin(c, r, now)
 }
 
 // repeat decides on a further occurrence of a series.
@@ -124,7 +125,7 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 		return
 	}
 	s.budget.fill(&c.bucket, now)
-	needed := s.survey(c, r, now)
+	others := s.survey(c, r, now)
 	if !r.aside {
 		if r.aside = s.budget.take(); !r.aside {
 			r.due, r.why = now+s.budget.claim(&c.bucket), Budget
@@ -135,7 +136,7 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 			return
 		}
 	}
-	if s.budget.general >= 1+needed {
+	if s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve) {
 		s.budget.take()
 		r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
 		r.writes++
@@ -167,13 +168,24 @@ func (r *series) gap(c *Correlator, newStyle bool) time.Duration {
 // minGap is the least time between two writes of a series' repeats.
 const minGap = time.Second
 
-// survey takes back the tokens of series that have gone quiet with nothing
-// owed. It returns how many others will need one for their final count if they
-// repeat themselves.
-func (s *subject) survey(c *Correlator, but *series, now time.Duration) (needed float64) {
+// others are the series of a subject but for one.
+type others struct {
+	active int // not quiet
+	// needed is how many of those will need a token for their final count if
+	// they repeat themselves.
+	needed float64
+}
+
+// survey takes back the tokens of series that have gone quiet with nothing owed,
+// and looks at all but one.
+func (s *subject) survey(c *Correlator, but *series, now time.Duration) (o others) {
 	for i := range s.series {
 		r := &s.series[i]
-		if r == but || r.due > now && r.why != Settling {
+		if r == but {
+			continue
+		}
+		if r.due > now && r.why != Settling {
+			o.active++
 			continue
 		}
 		if r.due <= now {
@@ -184,9 +196,12 @@ func (s *subject) survey(c *Correlator, but *series, now time.Duration) (needed 
 		case quiet && r.aside:
 			r.aside = false
 			s.budget.give(&c.bucket, 1)
-		case !quiet && !r.aside:
-			needed++
+		case !quiet:
+			o.active++
+			if !r.aside {
+				o.needed++
+			}
 		}
 	}
-	return needed
+	return o
 }
