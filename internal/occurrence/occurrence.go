@@ -35,8 +35,11 @@ func (a API) GroupVersion() schema.GroupVersion {
 // it was published it is shared between subscribers and nobody may change it.
 type Occurrence struct {
 	// Event is what was reported, in the form of core/v1, which can express
-	// both APIs. Its name is not the one that it is stored under.
+	// both APIs. Its name is not the one that it is stored under. It is nil if
+	// there is an Origin; then WithEvent makes it.
 	Event *corev1.Event
+	// Origin, if not nil, stands in a queue for the Event.
+	Origin Origin
 	// API is the one that the Event is to be written through.
 	API API
 	// Digest is that of the series it belongs to, if its source knows that
@@ -63,9 +66,47 @@ type Occurrence struct {
 	Deferred func()
 }
 
+// Origin is what a recorder keeps of a report while it is queued: enough to make
+// the Event of, and a good deal less of memory and of its caller's time. It is
+// safe for use by many goroutines.
+type Origin interface {
+	// Type is that of the Event.
+	Type() string
+	// Event makes the Event, as recorded at the given time. Each is another one.
+	Event(recorded time.Time) *corev1.Event
+	// Name is the one that the Event, which it made, is to be stored under. It
+	// is worked out once for all subscribers.
+	Name(*corev1.Event) string
+}
+
+// Type is that of the Event, "" if there is none.
+func (o *Occurrence) Type() string {
+	switch {
+	case o.Origin != nil:
+		return o.Origin.Type()
+	case o.Event != nil:
+		return o.Event.Type
+	default:
+		return ""
+	}
+}
+
+// WithEvent returns the occurrence with its Event in place of its Origin, as
+// whoever takes it out of a queue needs it. If the Event had to be made, it and
+// the occurrence that is returned are the caller's own.
+func (o *Occurrence) WithEvent() *Occurrence {
+	if o.Origin == nil {
+		return o
+	}
+	made := *o
+	made.Event, made.Origin = o.Origin.Event(o.Recorded), nil
+	return &made
+}
+
 // Series returns the digest of the series that the occurrence belongs to: that of
 // its Event's identity, unless its source has set another. Hashing takes a
-// while, which is why recorders leave it to those behind the queue.
+// while, which is why recorders leave it, as the Event that it needs, to those
+// behind the queue.
 func (o *Occurrence) Series() identity.Digest {
 	if o.Digest != (identity.Digest{}) {
 		return o.Digest

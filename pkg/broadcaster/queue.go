@@ -24,10 +24,14 @@ type queue struct {
 	length int
 	weight int64
 	closed bool
+	// awaited is set when the queue was found empty: only then is there anybody
+	// to wake.
+	awaited bool
 
 	capacity int
 	policy   Policy
-	// ready has an element when the queue may have become non-empty or closed.
+	// ready has an element when the queue, after it was found empty, may have
+	// become non-empty or closed.
 	ready chan struct{}
 }
 
@@ -72,7 +76,10 @@ func (q *queue) push(o *occurrence.Occurrence) (displaced *occurrence.Occurrence
 		displaced = q.remove(q.normal.last)
 	}
 	q.append(o)
-	q.wake()
+	if q.awaited {
+		q.awaited = false
+		q.wake()
+	}
 	return displaced, occurrence.NoReason
 }
 
@@ -81,6 +88,7 @@ func (q *queue) pop() (o *occurrence.Occurrence, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.length == 0 {
+		q.awaited = true
 		return nil, !q.closed
 	}
 	o = q.remove(q.all.first)
@@ -112,7 +120,7 @@ func (q *queue) len() (length int, weight int64) {
 
 // isNormal: everything that is not a Warning makes room for one.
 func isNormal(o *occurrence.Occurrence) bool {
-	return o.Event == nil || o.Event.Type != corev1.EventTypeWarning
+	return o.Type() != corev1.EventTypeWarning
 }
 
 func (q *queue) append(o *occurrence.Occurrence) {

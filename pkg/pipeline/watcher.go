@@ -56,8 +56,14 @@ func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
 }
 
 // eventOf is the Event of an occurrence, under the name that it will be stored
-// under unless that name is taken. It is a copy, since an occurrence is shared.
+// under unless that name is taken. It is the caller's own: the one of an
+// occurrence is shared.
 func eventOf(o *occurrence.Occurrence) *corev1.Event {
+	if o.Origin != nil {
+		event := o.Origin.Event(o.Recorded)
+		event.Name = o.Origin.Name(event)
+		return event
+	}
 	event := o.Event.DeepCopy()
 	event.Name = identity.Name(event.InvolvedObject.Name, o.Series(), 0)
 	return event

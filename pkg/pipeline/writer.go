@@ -83,6 +83,7 @@ func (w *writer) correlate(c *correlator.Correlator, clock clock.PassiveClock) {
 		if !ok {
 			return
 		}
+		o = o.WithEvent()
 		d := c.Correlate(o, clock.Now())
 		if d.Drop != occurrence.NoReason {
 			w.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: d.Drop})

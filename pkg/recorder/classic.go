@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,7 @@ var _ record.EventRecorderLogger = &Recorder{}
 // to objects that do not carry their kind.
 func New(p Publisher, scheme *runtime.Scheme, source corev1.EventSource) *Recorder {
 	return &Recorder{
-		maker:  maker{publisher: p, scheme: scheme, logger: klog.Background()},
+		maker:  maker{publisher: p, kinds: &kinds{scheme: scheme}, logger: klog.Background()},
 		source: source,
 	}
 }
@@ -46,39 +47,58 @@ func (r *Recorder) WithLogger(logger klog.Logger) record.EventRecorderLogger {
 
 // Event records that something happened to an object.
 func (r *Recorder) Event(object runtime.Object, eventtype, reason, message string) {
-	r.record(object, nil, eventtype, reason, message)
+	if c := r.begin(object, eventtype, reason); c != nil {
+		c.say(message, maxClassicMessage, r.repairs)
+		Record(r.publisher, &c.occurrence)
+	}
 }
 
 // Eventf is Event with a formatted message. Arguments whose methods panic are
 // shown as fmt shows them.
 func (r *Recorder) Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...any) {
-	r.record(object, nil, eventtype, reason, r.format(messageFmt, args))
+	r.AnnotatedEventf(object, nil, eventtype, reason, messageFmt, args...)
 }
 
 // AnnotatedEventf is Eventf with annotations on the Event.
 func (r *Recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventtype, reason, messageFmt string, args ...any) {
-	r.record(object, annotations, eventtype, reason, r.format(messageFmt, args))
+	if c := r.begin(object, eventtype, reason); c != nil {
+		c.annotations = maps.Clone(annotations)
+		c.sayf(messageFmt, args, maxClassicMessage, r.repairs)
+		Record(r.publisher, &c.occurrence)
+	}
 }
 
-func (r *Recorder) record(object runtime.Object, annotations map[string]string, eventtype, reason, message string) {
-	ref := r.admit(object, eventtype, reason)
-	if ref == nil {
-		return
+// classic is what is kept of a classic Event.
+type classic struct {
+	recorded
+	recorder    *Recorder
+	annotations map[string]string
+}
+
+// begin returns nil if there can be no Event.
+func (r *Recorder) begin(object runtime.Object, eventtype, reason string) *classic {
+	c := &classic{recorder: r}
+	if !r.admit(&c.recorded, object, eventtype, reason) {
+		return nil
 	}
-	now := metav1.Now()
-	o := &recorded{event: corev1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: r.repairs.namespace(ref), Annotations: maps.Clone(annotations)},
-		InvolvedObject:      *ref,
-		Reason:              r.repairs.text(reason),
-		Message:             r.repairs.cut(r.repairs.text(message), maxClassicMessage, repairMessageCut),
-		FirstTimestamp:      now,
-		LastTimestamp:       now,
+	c.occurrence.API, c.occurrence.Weight, c.occurrence.Origin = occurrence.CoreV1, 1, c
+	return c
+}
+
+// Event implements occurrence.Origin.
+func (c *classic) Event(recorded time.Time) *corev1.Event {
+	at, source := metav1.NewTime(recorded), c.recorder.source
+	return &corev1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: c.namespace(), Annotations: maps.Clone(c.annotations)},
+		InvolvedObject:      c.object.reference(),
+		Reason:              c.reason,
+		Message:             c.said(),
+		FirstTimestamp:      at,
+		LastTimestamp:       at,
 		Count:               1,
-		Type:                eventtype,
-		Source:              r.source,
-		ReportingController: r.source.Component,
-		ReportingInstance:   r.source.Host,
-	}}
-	o.occurrence = occurrence.Occurrence{API: occurrence.CoreV1, Weight: 1, Event: &o.event}
-	Record(r.publisher, &o.occurrence)
+		Type:                c.Type(),
+		Source:              source,
+		ReportingController: source.Component,
+		ReportingInstance:   source.Host,
+	}
 }

@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ var _ events.EventRecorderLogger = &EventsRecorder{}
 // but they need rights in different API groups.
 func NewEvents(p Publisher, api occurrence.API, scheme *runtime.Scheme, reportingController string) *EventsRecorder {
 	r := &EventsRecorder{
-		maker: maker{publisher: p, scheme: scheme, logger: klog.Background()},
+		maker: maker{publisher: p, kinds: &kinds{scheme: scheme}, logger: klog.Background()},
 		api:   api,
 	}
 	host, _ := os.Hostname() // without one, the controller alone is the instance, as in client-go
@@ -66,37 +67,27 @@ func (r *EventsRecorder) WithLogger(logger klog.Logger) events.EventRecorderLogg
 // a related one. The apiserver requires a reason and an action: an empty action
 // becomes the reason, an empty reason becomes "Unknown".
 func (r *EventsRecorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
-	ref := r.admit(regarding, eventtype, reason)
-	if ref == nil {
+	n := &newStyle{recorder: r}
+	if !r.admit(&n.recorded, regarding, eventtype, reason) {
 		return
 	}
 	for _, constant := range r.constant {
 		r.repairs.count(constant)
 	}
-	reason = r.repairs.cut(r.repairs.text(reason), identity.MaxReason, repairReasonCut)
-	if reason == "" {
+	n.reason = r.repairs.cut(n.reason, identity.MaxReason, repairReasonCut)
+	if n.reason == "" {
 		r.repairs.count(repairReasonEmpty)
-		reason = unknown
+		n.reason = unknown
 	}
-	action = r.repairs.cut(r.repairs.text(action), identity.MaxAction, repairActionCut)
-	if action == "" {
+	n.action = r.repairs.cut(r.repairs.text(action), identity.MaxAction, repairActionCut)
+	if n.action == "" {
 		r.repairs.count(repairActionEmpty)
-		action = reason
+		n.action = n.reason
 	}
-	o := &recorded{event: corev1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: r.repairs.namespace(ref)},
-		InvolvedObject:      *ref,
-		Related:             r.relatedTo(related),
-		EventTime:           metav1.NowMicro(),
-		Reason:              reason,
-		Action:              action,
-		Message:             r.repairs.cut(r.repairs.text(r.format(note, args)), identity.MaxNote, repairMessageCut),
-		Type:                eventtype,
-		ReportingController: r.controller,
-		ReportingInstance:   r.instance,
-	}}
-	o.occurrence = occurrence.Occurrence{API: r.api, Weight: 1, Event: &o.event}
-	Record(r.publisher, &o.occurrence)
+	n.related = r.relatedTo(related)
+	n.sayf(note, args, identity.MaxNote, r.repairs)
+	n.occurrence.API, n.occurrence.Weight, n.occurrence.Origin = r.api, 1, n
+	Record(r.publisher, &n.occurrence)
 }
 
 // relatedTo is a reference to the related object. One that cannot be referred
@@ -105,12 +96,36 @@ func (r *EventsRecorder) relatedTo(related runtime.Object) *corev1.ObjectReferen
 	if related == nil {
 		return nil
 	}
-	ref, err := r.reference(related)
-	if err != nil {
+	var o object
+	if err := r.kinds.refer(&o, related); err != nil {
 		r.logger.V(4).Info("Event recorded without its related object", "err", err)
 		r.repairs.count(repairRelatedLeftOut)
 		return nil
 	}
-	own := *ref // a caller's own reference may be changed by it later
-	return &own
+	ref := o.reference()
+	return &ref
+}
+
+// newStyle is what is kept of a new-style Event.
+type newStyle struct {
+	recorded
+	recorder *EventsRecorder
+	action   string
+	related  *corev1.ObjectReference
+}
+
+// Event implements occurrence.Origin.
+func (n *newStyle) Event(recorded time.Time) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: n.namespace()},
+		InvolvedObject:      n.object.reference(),
+		Related:             n.related.DeepCopy(),
+		EventTime:           metav1.NewMicroTime(recorded),
+		Reason:              n.reason,
+		Action:              n.action,
+		Message:             n.said(),
+		Type:                n.Type(),
+		ReportingController: n.recorder.controller,
+		ReportingInstance:   n.recorder.instance,
+	}
 }

@@ -10,13 +10,11 @@ package recorder
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record/util"
-	"k8s.io/client-go/tools/reference"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/occurrence"
@@ -35,65 +33,34 @@ func Record(p Publisher, o *occurrence.Occurrence) {
 	p.Publish(o)
 }
 
-// recorded is an occurrence and its Event in one piece of memory.
-type recorded struct {
-	occurrence occurrence.Occurrence
-	event      corev1.Event
-}
-
 // maker is what both kinds of recorders have in common.
 type maker struct {
 	publisher Publisher
-	scheme    *runtime.Scheme
+	kinds     *kinds
 	logger    klog.Logger
 	repairs   *Repairs
 }
 
-// admit resolves what an Event is about. If there can be no Event, it counts
-// that and returns nil.
-func (m *maker) admit(object runtime.Object, eventtype, reason string) *corev1.ObjectReference {
+// admit begins with what both kinds of Events have. If there can be no Event, it
+// counts that and returns false.
+func (m *maker) admit(r *recorded, object runtime.Object, eventtype, reason string) bool {
 	if !util.ValidateEventType(eventtype) {
 		m.refuse("Event not recorded: unknown type", reason, fmt.Errorf("type %q", eventtype))
-		return nil
+		return false
 	}
-	ref, err := m.reference(object)
-	if err != nil {
+	if err := m.kinds.refer(&r.object, object); err != nil {
 		m.refuse("Event not recorded: no reference to its object", reason, err)
-		return nil
+		return false
 	}
-	return ref
+	if r.object.namespace == "" {
+		m.repairs.count(repairClusterScoped)
+	}
+	r.warning = eventtype == corev1.EventTypeWarning
+	r.reason = m.repairs.text(reason)
+	return true
 }
 
 func (m *maker) refuse(message, reason string, err error) {
 	m.logger.V(4).Info(message, "reason", reason, "err", err)
 	m.publisher.Refuse(occurrence.Malformed)
-}
-
-// reference is tools/reference, which dereferences what it is given and hands
-// references back as they are, nil ones too.
-func (m *maker) reference(object runtime.Object) (ref *corev1.ObjectReference, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			ref, err = nil, fmt.Errorf("a %T cannot be looked at", object)
-		}
-	}()
-	if ref, err = reference.GetReference(m.scheme, object); err == nil && ref == nil {
-		err = reference.ErrNilObject
-	}
-	return ref, err
-}
-
-// format is fmt.Sprintf, which shows arguments whose methods panic, but panics
-// itself if what they panic with cannot be shown either.
-func (m *maker) format(format string, args []any) (message string) {
-	if len(args) == 0 && strings.IndexByte(format, '%') < 0 {
-		return format
-	}
-	defer func() {
-		if recover() != nil {
-			m.repairs.count(repairUnformattable)
-			message = format
-		}
-	}()
-	return fmt.Sprintf(format, args...)
 }

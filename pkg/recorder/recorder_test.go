@@ -15,7 +15,7 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// kept keeps what is published.
+// kept keeps what is published, as it is behind the queue.
 type kept struct {
 	mu        sync.Mutex
 	published []*occurrence.Occurrence
@@ -25,7 +25,7 @@ type kept struct {
 func (k *kept) Publish(o *occurrence.Occurrence) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.published = append(k.published, o)
+	k.published = append(k.published, o.WithEvent())
 }
 
 func (k *kept) Refuse(r occurrence.Reason) {

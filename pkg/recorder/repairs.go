@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -92,17 +90,6 @@ func (r *Repairs) cut(s string, limit int, done repair) string {
 	}
 	r.count(done)
 	return identity.Cut(s, limit)
-}
-
-// namespace is where the Event of an object is stored. The apiserver wants those
-// of cluster-scoped objects in the namespace default; client-go does the same
-// for both kinds of Events.
-func (r *Repairs) namespace(ref *corev1.ObjectReference) string {
-	if ref.Namespace != "" {
-		return ref.Namespace
-	}
-	r.count(repairClusterScoped)
-	return metav1.NamespaceDefault
 }
 
 // qualifiedName makes a name that the apiserver takes for a reporting

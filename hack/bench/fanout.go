@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/pkg/pipeline"
+)
+
+// fanningOut compares the whole way from Eventf to the handlers of all event
+// watchers, by bursts: from the first Eventf until every handler has had all.
+// Neither side drops any. client-go gives the same Event to all handlers; ours
+// gives each one of its own, under the name that it will be stored under.
+func fanningOut() []comparison {
+	var out []comparison
+	for _, subscribers := range []int{1, 4, 16} {
+		out = append(out, comparison{
+			work: fmt.Sprintf("fan-out to %d", subscribers), occurrences: burst,
+			clientGo: fanOut(newClientGoBroadcaster, subscribers), eventd: fanOut(newEventdBroadcaster, subscribers),
+		})
+	}
+	return out
+}
+
+func newClientGoBroadcaster() record.EventBroadcaster { return record.NewBroadcaster() }
+
+func newEventdBroadcaster() record.EventBroadcaster { return pipeline.NewRecordBroadcaster() }
+
+func fanOut(newBroadcaster func() record.EventBroadcaster, subscribers int) func(*testing.B) {
+	return func(b *testing.B) {
+		broadcaster := newBroadcaster()
+		defer broadcaster.Shutdown()
+		var handled sync.WaitGroup
+		for range subscribers {
+			broadcaster.StartEventWatcher(func(*corev1.Event) { handled.Done() })
+		}
+		recorder := broadcaster.NewRecorder(scheme.Scheme, source)
+		b.ReportAllocs()
+		b.ResetTimer()
+		for range b.N {
+			handled.Add(burst * subscribers)
+			recordBurst(recorder)
+			wait(&handled)
+		}
+	}
+}

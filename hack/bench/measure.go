@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each side has so many turns, of about so long; the median turn counts.
+const (
+	turns = 7
+	turn  = "250ms"
+)
+
+// comparison is one piece of work, done by client-go and by eventd.
+type comparison struct {
+	work             string
+	clientGo, eventd func(*testing.B)
+	// occurrences of one operation of the benchmarks.
+	occurrences int
+	// goal is 0 if there is none.
+	goal goal
+}
+
+// goal is what the ratio of the times and the number of allocations must not
+// exceed.
+type goal struct {
+	ratio  float64
+	allocs int64
+}
+
+// cost of one occurrence.
+type cost struct {
+	ns            float64
+	bytes, allocs int64
+}
+
+// row is a comparison with its outcome.
+type row struct {
+	comparison
+	clientGo, eventd cost
+}
+
+func (r row) ratio() float64 { return r.eventd.ns / r.clientGo.ns }
+
+func (r row) reached() bool {
+	return r.ratio() <= r.goal.ratio && r.eventd.allocs <= r.goal.allocs
+}
+
+// measure lets the sides take turns, so that both meet the same weather.
+func measure(comparisons []comparison, only string) ([]row, error) {
+	if err := flag.Set("test.benchtime", turn); err != nil {
+		return nil, err
+	}
+	var rows []row
+	for _, c := range comparisons {
+		if !strings.Contains(c.work, only) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "• %s\n", c.work)
+		var clientGo, eventd []cost
+		for range turns {
+			a, b := testing.Benchmark(c.clientGo), testing.Benchmark(c.eventd)
+			if a.N == 0 || b.N == 0 {
+				return nil, fmt.Errorf("%q failed", c.work)
+			}
+			clientGo, eventd = append(clientGo, costOf(a, c.occurrences)), append(eventd, costOf(b, c.occurrences))
+		}
+		rows = append(rows, row{comparison: c, clientGo: median(clientGo), eventd: median(eventd)})
+	}
+	return rows, nil
+}
+
+func costOf(r testing.BenchmarkResult, occurrences int) cost {
+	return cost{
+		ns:     float64(r.NsPerOp()) / float64(occurrences),
+		bytes:  r.AllocedBytesPerOp() / int64(occurrences),
+		allocs: r.AllocsPerOp() / int64(occurrences),
+	}
+}
+
+// median is that of the times; what a turn allocated goes with its time.
+func median(costs []cost) cost {
+	slices.SortFunc(costs, func(a, b cost) int { return cmp.Compare(a.ns, b.ns) })
+	return costs[len(costs)/2]
+}
