@@ -42,9 +42,9 @@ type Occurrence struct {
 	Origin Origin
 	// API is the one that the Event is to be written through.
 	API API
-	// Digest is that of the series it belongs to, if its source knows that
-	// better than the Event tells. See Series.
-	Digest identity.Digest
+	// Begun, if not nil, is the Event whose identity says which series it belongs
+	// to, if its source knows that better than Event tells. See Series.
+	Begun *corev1.Event
 	// Weight is the number of things that happened which this reports: 1 from
 	// a recorder, the difference from a client that counts by itself. It may
 	// be 0 when such a client changed something else than its count.
@@ -108,10 +108,15 @@ func (o *Occurrence) WithEvent() *Occurrence {
 // while, which is why recorders leave it, as the Event that it needs, to those
 // behind the queue.
 func (o *Occurrence) Series() identity.Digest {
-	if o.Digest != (identity.Digest{}) {
-		return o.Digest
+	return identity.Of(o.Identified())
+}
+
+// Identified returns the Event that has the identity of the series.
+func (o *Occurrence) Identified() *corev1.Event {
+	if o.Begun != nil {
+		return o.Begun
 	}
-	return identity.Of(o.Event)
+	return o.Event
 }
 
 // Outcome is how an occurrence ended. Its values are metric labels.

@@ -22,9 +22,10 @@ func KeyOf(d identity.Digest) Key {
 type Target struct {
 	// Key is that of the series that the Event stands for.
 	Key Key
-	// Digest is that of the series, if it does not follow from the Event. See
-	// Series.
+	// Digest is that of the series, if it follows from no Event, and Begun the
+	// Event that it follows from, if that is not Event. See Series.
 	Digest identity.Digest
+	Begun  *corev1.Event
 	// Event is what is stored if there is no such Event yet, and whose message,
 	// time, labels and annotations an existing one takes on. It must not be
 	// changed afterwards.
@@ -39,14 +40,23 @@ type Target struct {
 // Series returns the digest of the series. Hashing takes longer than all of a
 // correlator's work, so it is left to those who write.
 func (t *Target) Series() identity.Digest {
-	switch {
+	switch event := t.Identified(); {
 	case t.Digest != (identity.Digest{}):
 		return t.Digest
 	case t.Combined:
-		return identity.OfCombined(t.Event)
+		return identity.OfCombined(event)
 	default:
-		return identity.Of(t.Event)
+		return identity.Of(event)
 	}
+}
+
+// Identified returns the Event that has the identity of the series, or of its
+// group if it is combined.
+func (t *Target) Identified() *corev1.Event {
+	if t.Begun != nil {
+		return t.Begun
+	}
+	return t.Event
 }
 
 // Merged is the outcome of an occurrence that is counted on the target without

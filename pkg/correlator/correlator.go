@@ -141,9 +141,9 @@ func New(o Options) (*Correlator, error) {
 // Correlate decides on an occurrence that is taken at the given time.
 func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) (d Decision) {
 	c.advance(now)
-	c.encoding.Set(o.Event)
+	c.encoding.Set(o.Identified())
 	c.keys = c.seeds.keys(&c.encoding)
-	c.decide(&d, c.subject(o.Event), o)
+	c.decide(&d, o)
 	c.metrics.decisions[d.Reason].Inc()
 	if d.Delay > 0 {
 		c.metrics.deferred[d.Deferred].Inc()
@@ -158,12 +158,16 @@ func (c *Correlator) advance(now time.Time) {
 	c.now = max(c.now, now.Sub(c.began))
 }
 
-// subject returns that of an Event, a new one if it is not remembered.
-func (c *Correlator) subject(event *corev1.Event) *subject {
-	key := c.keys.subject
+// subjectKey is the key of an Event's subject.
+func (c *Correlator) subjectKey(event *corev1.Event) uint64 {
 	if name, ok := c.options.subjectKey(event); ok {
-		key = c.seeds.named(name)
+		return c.seeds.named(name)
 	}
+	return c.keys.subject
+}
+
+// subject returns the one with a key, a new one if it is not remembered.
+func (c *Correlator) subject(key uint64) *subject {
 	if s, ok := c.subjects.Get(key); ok {
 		return s
 	}
@@ -174,7 +178,8 @@ func (c *Correlator) subject(event *corev1.Event) *subject {
 	return s
 }
 
-func (c *Correlator) decide(d *Decision, s *subject, o *occurrence.Occurrence) {
+func (c *Correlator) decide(d *Decision, o *occurrence.Occurrence) {
+	s := c.subject(c.subjectKey(o.Event))
 	d.Reason = c.route(&d.Target, s, o)
 	r := s.find(d.Target.Key)
 	switch {

@@ -69,10 +69,28 @@ func TestDecisionsCarryTheirReason(t *testing.T) {
 func TestSourceMayKnowTheSeriesBetter(t *testing.T) {
 	s := newStream(t, nil)
 	origin, now := about("a", "r", "as it began"), about("a", "r", "as it is now")
-	first := s.Correlate(&occurrence.Occurrence{Event: origin, Digest: identity.Of(origin)}, s.now)
-	second := s.Correlate(&occurrence.Occurrence{Event: now, Digest: identity.Of(origin)}, s.now)
+	first := s.Correlate(&occurrence.Occurrence{Event: origin}, s.now)
+	second := s.Correlate(&occurrence.Occurrence{Event: now, Begun: origin}, s.now)
 	if first.Target.Key != second.Target.Key || second.Target.Series() != identity.Of(origin) || second.Reason != Repeat {
 		t.Errorf("decided %+v and %+v", first, second)
+	}
+}
+
+// Two keys for one Event would be two accounts of one sink for it, each of which
+// takes the other's share for its own.
+func TestOneEventHasOneKeyWhoeverReportsIt(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.MaxMessages = 2 })
+	message := func(m string) *corev1.Event { return about("a", "r", m) }
+	began := message("as it began")
+	for name, pair := range map[string][2]*occurrence.Occurrence{
+		"combined here, and by its client": {{Event: message("x"), Begun: message("y")}, {Event: message(identity.CombinedPrefix + "z")}},
+		"reported at once, and raised":     {{Event: began}, {Event: message("as it is now"), Begun: began}},
+	} {
+		s.Correlate(&occurrence.Occurrence{Event: began}, s.now)
+		a, b := s.Correlate(pair[0], s.now).Target, s.Correlate(pair[1], s.now).Target
+		if a.Series() != b.Series() || a.Key != b.Key {
+			t.Errorf("%s: same Event is %v, same key is %v", name, a.Series() == b.Series(), a.Key == b.Key)
+		}
 	}
 }
 

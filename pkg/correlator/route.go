@@ -9,10 +9,17 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// route sets t to the Event that an occurrence is counted on, given that the
-// encoding is that of the occurrence. The reason is NewSeries or Combined.
+// route sets t to the Event that an occurrence of the subject is counted on, given
+// that the encoding is that of the occurrence. The reason is NewSeries or
+// Combined.
 func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occurrence) Reason {
-	c.own(t, o)
+	*t = occurrence.Target{
+		Key:      c.keys.series,
+		Begun:    o.Begun,
+		Event:    o.Event,
+		Name:     o.Event.InvolvedObject.Name,
+		Combined: c.encoding.IsCombined(),
+	}
 	if t.Combined {
 		return NewSeries // its client has decided
 	}
@@ -24,25 +31,10 @@ func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occur
 		return NewSeries
 	}
 	c.encoding.SetCombined()
-	*t = occurrence.Target{
-		Key:      c.seeds.series(&c.keys, &c.encoding),
-		Event:    c.combined(o.Event),
-		Name:     t.Name,
-		Combined: true,
-	}
+	t.Key = c.seeds.series(&c.keys, &c.encoding)
+	t.Event = c.combined(o.Event)
+	t.Combined = true
 	return Combined
-}
-
-// own sets t to the Event that an occurrence is counted on if it is not combined
-// with others.
-func (c *Correlator) own(t *occurrence.Target, o *occurrence.Occurrence) {
-	t.Key = c.keys.series
-	if o.Digest != (identity.Digest{}) {
-		t.Key, t.Digest = occurrence.KeyOf(o.Digest), o.Digest
-	}
-	t.Event = o.Event
-	t.Name = o.Event.InvolvedObject.Name
-	t.Combined = c.encoding.IsCombined()
 }
 
 // routeByKey is for groups that Options.GroupKey tells.

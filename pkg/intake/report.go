@@ -11,7 +11,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
@@ -44,12 +43,11 @@ func newReport(api occurrence.API, k key, event *corev1.Event, old *view) *repor
 	}
 	r := &report{key: k, event: event, occurrence: o, origin: o.Event, done: make(chan struct{})}
 	if old == nil {
-		o.Digest = identity.Of(o.Event)
 		return r
 	}
 	r.origin = old.origin
 	asBegun(o.Event, old.origin)
-	o.Digest = old.digest
+	o.Begun = old.origin
 	o.Weight = max(0, total-old.total)
 	o.Total = max(total, old.total)
 	return r
@@ -88,7 +86,7 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 	r.settlement = s
 	switch {
 	case s.Counted():
-		r.view = newView(r.event, r.origin, r.occurrence.Digest, r.occurrence.Total, s.Object)
+		r.view = newView(r.event, r.origin, r.occurrence.Total, s.Object)
 		i.names.release(r.key, r.view)
 	case gone(s):
 		i.names.forget(r.key)
@@ -106,7 +104,7 @@ func (i *Intake) deferred(r *report) {
 		return
 	}
 	r.deferred = true
-	r.view = newView(changed(r.event), r.origin, r.occurrence.Digest, r.occurrence.Total, nil)
+	r.view = newView(changed(r.event), r.origin, r.occurrence.Total, nil)
 	i.names.release(r.key, r.view)
 	close(r.done)
 }

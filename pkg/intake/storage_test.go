@@ -42,7 +42,7 @@ func testPostIsAnsweredOnceItsOccurrenceIsWritten(t *testing.T) {
 		t.Fatalf("answered before it was written: %d", a.code)
 	default:
 	}
-	if o.Client != "web-0.1" || o.Weight != 3 || o.Total != 3 || o.API != occurrence.CoreV1 || o.Digest != identity.Of(o.Event) || o.Recorded.IsZero() {
+	if o.Client != "web-0.1" || o.Weight != 3 || o.Total != 3 || o.API != occurrence.CoreV1 || o.Series() != identity.Of(o.Event) || o.Recorded.IsZero() {
 		t.Errorf("recorded %+v", o)
 	}
 	want := classic("web-0.1", 3)
@@ -126,7 +126,7 @@ func TestIdentityStaysThatOfTheFirstPost(t *testing.T) {
 		t.Errorf("the client does not see its change: %+v", got)
 	}
 	got := s.pipeline.occurrences()
-	if got[0].Digest != got[1].Digest {
+	if got[0].Series() != got[1].Series() {
 		t.Error("the series changed")
 	}
 	first, second := got[0].Event, got[1].Event.DeepCopy()

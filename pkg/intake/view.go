@@ -5,18 +5,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/eventd/eventd/internal/identity"
 )
 
 // view is the Event of a posted name as its client sees it. It never changes;
 // a client's change makes another one.
 type view struct {
 	event *corev1.Event
-	// origin is what was reported first under the name, and digest that of its
-	// identity: the series that later reports belong to as well.
+	// origin is what was reported first under the name. Its identity is that of
+	// the series that later reports belong to as well.
 	origin *corev1.Event
-	digest identity.Digest
 	// total is the highest count that the client has reported.
 	total int64
 	size  int64
@@ -24,7 +21,7 @@ type view struct {
 
 // newView returns the view that follows from an Event once stored is what the
 // apiserver has for it. The event must not be changed afterwards.
-func newView(event, origin *corev1.Event, digest identity.Digest, total int64, stored *corev1.Event) *view {
+func newView(event, origin *corev1.Event, total int64, stored *corev1.Event) *view {
 	if stored != nil {
 		event = event.DeepCopy()
 		if stored.UID != "" {
@@ -41,7 +38,7 @@ func newView(event, origin *corev1.Event, digest identity.Digest, total int64, s
 		// Without one an object counts as one that is not there yet.
 		event.ResourceVersion = strconv.Itoa(1)
 	}
-	return &view{event: event, origin: origin, digest: digest, total: total, size: int64(event.Size() + origin.Size())}
+	return &view{event: event, origin: origin, total: total, size: int64(event.Size() + origin.Size())}
 }
 
 // changed returns a copy of an Event whose resourceVersion is another than that

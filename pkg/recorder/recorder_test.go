@@ -94,9 +94,9 @@ func TestRecordingNeverPanics(t *testing.T) {
 
 func TestSourceMayKnowTheSeries(t *testing.T) {
 	var k kept
-	known := identity.Digest{1}
-	Record(&k, &occurrence.Occurrence{Event: &corev1.Event{}, Digest: known})
-	if got := k.published[0]; got.Digest != known || got.Recorded.IsZero() {
+	known := &corev1.Event{Reason: "as it began"}
+	Record(&k, &occurrence.Occurrence{Event: &corev1.Event{}, Begun: known})
+	if got := k.published[0]; got.Begun != known || got.Recorded.IsZero() {
 		t.Errorf("published %+v", got)
 	}
 }

@@ -67,7 +67,7 @@ type account struct {
 func newAccount(instance contributor, t *occurrence.Target) *account {
 	a := &account{instance: instance, key: t.Key, namespace: t.Event.Namespace, object: t.Name, digest: t.Digest, combined: t.Combined, eventType: t.Event.Type}
 	if a.digest == (identity.Digest{}) {
-		a.unidentified = t.Event
+		a.unidentified = t.Identified()
 	}
 	return a
 }

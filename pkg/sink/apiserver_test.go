@@ -114,9 +114,8 @@ func (b *bench) recordLater(series int, delay time.Duration, change ...func(*occ
 	for _, c := range change {
 		c(o)
 	}
-	o.Digest = identity.Of(event)
 	b.ledger.Record(o)
-	b.Add(o, occurrence.Target{Key: occurrence.KeyOf(o.Digest), Event: event, Name: event.InvolvedObject.Name}, delay)
+	b.Add(o, occurrence.Target{Key: occurrence.KeyOf(identity.Of(event)), Event: event, Name: event.InvolvedObject.Name}, delay)
 }
 
 func newStyle(o *occurrence.Occurrence) {
