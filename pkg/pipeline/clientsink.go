@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -29,8 +31,7 @@ var errNoSink = errors.New("there is no sink, or no client in it")
 // target is what a writer writes to.
 type target struct {
 	client sink.Client
-	// server is which apiserver, and which namespaces of it; "" if that cannot
-	// be seen.
+	// server is which apiserver; "" if that cannot be seen.
 	server  string
 	options sink.Options
 }
@@ -49,8 +50,8 @@ func recordTarget(to record.EventSink, o sink.Options) (target, error) {
 			return target{client: coreEvents{to.Interface}, options: o}, nil
 		}
 		return target{
-			client:  coreREST{sink.NewClient(c.GetClient(), nil), c.GetNamespace()},
-			server:  c.GetClient().Get().URL().String() + " " + c.GetNamespace(),
+			client:  &coreREST{scopes: []scope{{c.GetNamespace(), sink.NewClient(c.GetClient(), nil)}}},
+			server:  c.GetClient().Get().URL().String(),
 			options: withinLimit(o, c.GetClient()),
 		}, nil
 	default:
@@ -102,32 +103,56 @@ func withinLimit(o sink.Options, c rest.Interface) sink.Options {
 	return o
 }
 
-// coreREST is the REST client inside of client-go's EventSinkImpl, which is made
-// for all namespaces or for one. It writes both kinds of Events through core/v1.
+// coreREST are the REST clients inside of client-go's EventSinkImpls for one
+// apiserver, each of which is made for all namespaces or for one. They write both
+// kinds of Events through core/v1, and each namespace through one of them.
 type coreREST struct {
+	mu     sync.RWMutex
+	scopes []scope
+}
+
+// scope is a client and the namespace that it is for, "" for all.
+type scope struct {
+	namespace string
 	client    sink.Client
-	namespace string // "" for all
 }
 
-func (c coreREST) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	if err := c.check(event.Namespace); err != nil {
+// join adds what another has.
+func (c *coreREST) join(other *coreREST) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range other.scopes {
+		if !slices.ContainsFunc(c.scopes, func(own scope) bool { return own.namespace == s.namespace }) {
+			c.scopes = append(c.scopes, s)
+		}
+	}
+}
+
+func (c *coreREST) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	client, err := c.clientFor(event.Namespace)
+	if err != nil {
 		return nil, err
 	}
-	return c.client.Create(ctx, occurrence.CoreV1, event)
+	return client.Create(ctx, occurrence.CoreV1, event)
 }
 
-func (c coreREST) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	if err := c.check(namespace); err != nil {
+func (c *coreREST) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	client, err := c.clientFor(namespace)
+	if err != nil {
 		return nil, err
 	}
-	return c.client.Patch(ctx, occurrence.CoreV1, namespace, name, patch)
+	return client.Patch(ctx, occurrence.CoreV1, namespace, name, patch)
 }
 
-func (c coreREST) check(namespace string) error {
-	if c.namespace == "" || c.namespace == namespace {
-		return nil
+func (c *coreREST) clientFor(namespace string) (sink.Client, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, s := range c.scopes {
+		if s.namespace == "" || s.namespace == namespace {
+			return s.client, nil
+		}
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the client is for namespace %q, the Event is in %q", c.namespace, namespace))
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("the Event is in %q, for which there is no client", namespace))
 }
 
 // eventsEvents is a client of events.k8s.io that shows no REST client.

@@ -68,6 +68,9 @@ func (s *stations) write(to target) (*subscription, error) {
 	defer s.mu.Unlock()
 	for w := range s.writers {
 		if to.server != "" && w.server == to.server && w.users > 0 {
+			if own, ok := w.client.(*coreREST); ok {
+				own.join(to.client.(*coreREST))
+			}
 			w.users++
 			return s.subscriptionTo(w), nil
 		}
@@ -84,7 +87,7 @@ func (s *stations) write(to target) (*subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.server, w.users = to.server, 1
+	w.server, w.client, w.users = to.server, to.client, 1
 	s.writers[w] = struct{}{}
 	return s.subscriptionTo(w), nil
 }

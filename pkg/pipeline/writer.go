@@ -25,6 +25,7 @@ type writer struct {
 	// server is where the sink writes to, "" if that is not known, and users
 	// have not stopped it yet. The mutex of the stations guards them.
 	server string
+	client sink.Client
 	users  int
 
 	// drain is the context of the sink's end.

@@ -58,6 +58,9 @@ type account struct {
 
 	// observed is nil if the object is not known to exist.
 	observed *observation
+	// bare: the next write leaves out labels and annotations of reporters, since
+	// the apiserver has refused one with them.
+	bare bool
 	// mustRead: the object exists, but not as it was last observed.
 	mustRead bool
 	// suffix counts the foreign objects found under the names before.
@@ -199,7 +202,7 @@ func (a *account) begin(p plan) {
 
 // succeeded takes the answer to a write that took effect.
 func (a *account) succeeded(p plan, object *corev1.Event) []settled {
-	a.doubt = 0
+	a.doubt, a.bare = 0, false
 	o, foreign := a.observe(object)
 	if foreign {
 		// An admission plugin took our annotations away. The count is right,

@@ -167,6 +167,9 @@ func (owed *series) apply(r *request, a answer, disbelieved time.Time) (out []se
 		if a.mayChange && owed.dues.first().After(disbelieved) {
 			return nil, true
 		}
+		if a.reason == occurrence.Invalid && r.verb != verbRead && account.undress() {
+			return nil, false
+		}
 		upTo := r.plan.upTo
 		if r.verb == verbRead {
 			upTo = account.last()

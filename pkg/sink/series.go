@@ -20,6 +20,7 @@ type series struct {
 	over bool
 	// sheddable is its place among those that can be given up, nil if it cannot.
 	sheddable *list.Element
+	shedFrom  *list.List
 }
 
 // dueGrains is into how many parts the time is divided for which the apiserver
@@ -58,6 +59,7 @@ func (s *Sink) setDeferred(owed *series, deferred bool) {
 	} else {
 		s.deferred--
 	}
+	s.sheddable.update(owed)
 }
 
 // deferredSeries is the number of series that wait for their due time.

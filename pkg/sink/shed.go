@@ -12,20 +12,33 @@ import (
 // What a sink holds is bounded. When there is no room for an occurrence, it gives
 // up what costs the least to lose: a Normal series whose Event is stored already,
 // so that only its count stays behind. An occurrence of such a series makes room
-// for nobody else.
+// for nobody else. For a Warning, and for what is to be written now, it then gives
+// up a Normal series whose write can wait: those that wait for their budget may
+// be many, and for long.
 
-// sheddable are the series that can be given up for others, the newest last.
-type sheddable struct{ list.List }
+// sheddable are the Normal series that can be given up, the newest last: those
+// whose Event is stored, and others that wait for their due time.
+type sheddable struct{ repeats, waiting list.List }
 
-func (l *sheddable) add(owed *series) {
-	if owed.account.observed != nil && owed.account.eventType != corev1.EventTypeWarning {
-		owed.sheddable = l.PushBack(owed)
+// update puts a series where it belongs.
+func (l *sheddable) update(owed *series) {
+	l.remove(owed)
+	switch {
+	case owed.over || owed.account.eventType == corev1.EventTypeWarning:
+		return
+	case owed.account.observed != nil:
+		owed.shedFrom = &l.repeats
+	case owed.deferred:
+		owed.shedFrom = &l.waiting
+	default:
+		return
 	}
+	owed.sheddable = owed.shedFrom.PushBack(owed)
 }
 
 func (l *sheddable) remove(owed *series) {
 	if owed.sheddable != nil {
-		l.Remove(owed.sheddable)
+		owed.shedFrom.Remove(owed.sheddable)
 		owed.sheddable = nil
 	}
 }
@@ -38,15 +51,24 @@ func (s *Sink) full(owed *series) bool {
 
 // shed gives up series until there is room for an occurrence of another. It
 // returns what has settled by that. The mutex must be held.
-func (s *Sink) shed(t *occurrence.Target, owed *series, now time.Time) (out []settled) {
-	if s.isRepeat(t) && t.Event.Type != corev1.EventTypeWarning {
+func (s *Sink) shed(t *occurrence.Target, owed *series, urgent bool, now time.Time) (out []settled) {
+	warning := t.Event.Type == corev1.EventTypeWarning
+	if !warning && s.isRepeat(t) {
 		return nil
 	}
-	for at := s.sheddable.Back(); at != nil && s.full(owed); {
+	out = s.shedFrom(&s.sheddable.repeats, owed, now)
+	if warning || urgent {
+		out = append(out, s.shedFrom(&s.sheddable.waiting, owed, now)...)
+	}
+	return out
+}
+
+func (s *Sink) shedFrom(l *list.List, owed *series, now time.Time) (out []settled) {
+	for at := l.Back(); at != nil && s.full(owed); {
 		victim := at.Value.(*series)
 		at = at.Prev()
 		if victim == owed || victim.job.state == jobRuns {
-			continue
+			continue // there are no more in work than there are workers
 		}
 		given := victim.account.giveUp(victim.account.last(), occurrence.PendingFull, nil)
 		s.release(victim)

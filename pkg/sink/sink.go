@@ -135,14 +135,14 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	}
 	owed := s.pending[t.Key]
 	if s.full(owed) {
-		if shed = s.shed(t, owed, time.Now()); s.full(owed) {
+		if shed = s.shed(t, owed, delay == 0, time.Now()); s.full(owed) {
 			return occurrence.PendingFull, false, shed
 		}
 	}
 	if owed == nil {
 		owed = newSeries(s.account(t))
 		s.pending[t.Key] = owed
-		s.sheddable.add(owed)
+		s.sheddable.update(owed)
 	}
 	if s.flushing > 0 {
 		delay = 0

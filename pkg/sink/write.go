@@ -160,8 +160,25 @@ func (a *account) patchFor(p plan) []byte {
 	return body
 }
 
+// undress leaves out of the next write what reporters have said in labels and
+// annotations, of which each may be valid and all together too much. It returns
+// false if there is nothing of that.
+func (a *account) undress() bool {
+	if a.bare {
+		return false
+	}
+	batch := a.batch()
+	for i := range batch {
+		a.bare = a.bare || len(batch[i].labels) > 0 || len(batch[i].annotations) > 0
+	}
+	return a.bare
+}
+
 // labels are those of the whole batch; later ones win.
 func (a *account) labels() map[string]string {
+	if a.bare {
+		return nil
+	}
 	var out map[string]string
 	batch := a.batch()
 	for i := range batch {
@@ -181,6 +198,9 @@ func (a *account) annotations(p plan) map[string]string {
 	out := make(map[string]string, 2)
 	batch := a.batch()
 	for i := range batch {
+		if a.bare {
+			break
+		}
 		for k, v := range batch[i].annotations {
 			if !strings.HasPrefix(k, identity.AnnotationPrefix) {
 				out[k] = v
