@@ -136,7 +136,7 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 			return
 		}
 	}
-	if !others.waitedLonger && s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve) {
+	if s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve) {
 		s.budget.take()
 		r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
 		r.writes++
@@ -174,9 +174,6 @@ type others struct {
 	// needed is how many of those will need a token for their final count if
 	// they repeat themselves.
 	needed float64
-	// waitedLonger: one of them settles, and was written before this one was. The
-	// next token is for that one, or a noisy series would have them all.
-	waitedLonger bool
 }
 
 // survey takes back the tokens of series that have gone quiet with nothing owed,
@@ -194,7 +191,6 @@ func (s *subject) survey(c *Correlator, but *series, now time.Duration) (o other
 		if r.due <= now {
 			r.settle()
 		}
-		o.waitedLonger = o.waitedLonger || r.due > now && r.written < but.written
 		quiet := r.due <= now && r.seen+c.options.Heartbeat < now
 		switch {
 		case quiet && r.aside:
