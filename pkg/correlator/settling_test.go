@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/internal/identity"
 )
 
 // soon is within what time the true count of a series that has gone quiet is
@@ -96,5 +98,34 @@ func TestTrueCountsAreStoredSoonAfterAnyStorm(t *testing.T) {
 		}
 		shrunk := shrink(s, func(s stream) bool { return isStorm(s) && checkSettled(s) != nil })
 		t.Fatalf("%v\nshrunk from %d to %d items of %v\n%v", err, len(s.items), len(shrunk.items), shrunk, checkSettled(shrunk))
+	}
+}
+
+// However many series of a subject go on and on, each is written in its turn: its
+// Event would expire otherwise while what it tells of still happens.
+func TestSeriesThatGoOnAreWrittenInTurn(t *testing.T) {
+	for _, series := range []int{1, 2, 3, 10, 12, 15, 30} {
+		s := stream{setup: defaultSetup()}
+		s.setup.maxMessages = unlimited
+		const every, length = 20 * time.Second, 12 * time.Hour
+		for n := range int(length/every) * series {
+			s.items = append(s.items, item{gap: every / time.Duration(series), reason: n % series})
+		}
+		d, err := run(s)
+		if err == nil {
+			err = checkBudget(d)
+		}
+		if err != nil {
+			t.Fatalf("%d series: %v", series, err)
+		}
+		// A token comes every 300 s, or every 600 s as long as the reserve is filled.
+		longest := time.Duration(series)*600*time.Second + time.Minute
+		before := map[identity.Digest]time.Time{}
+		for _, w := range d.sink.writes {
+			if last, ok := before[w.digest]; ok && w.at.Sub(last) > longest {
+				t.Errorf("%d series: one was not written for %v, want at most %v", series, w.at.Sub(last), longest)
+			}
+			before[w.digest] = w.at
+		}
 	}
 }

@@ -26,7 +26,7 @@ type series struct {
 	// due is when the last write that was decided on is made, and written when
 	// the one before it was. Until due, occurrences join that write.
 	due, written time.Duration
-	why          Deferral // the last write waits; "" if it does not
+	why          Deferral // the last write waits; NotDeferred if it does not
 	writes       int
 	// aside: a token is set aside for the series' final count.
 	aside bool
@@ -136,9 +136,16 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 			return
 		}
 	}
-	if s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve) {
+	if !others.behind && s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve) {
 		s.budget.take()
 		r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
+		r.writes++
+		return
+	}
+	if s.budget.claimed() && now-r.written > until(s.budget.general, c.bucket.generalRate) {
+		// Others have nothing set aside and stand in line for every token that
+		// comes. It has waited for longer than they do, so it joins them.
+		r.due, r.why, r.aside = max(now, r.written+r.gap(c, newStyle)), Spaced, false
 		r.writes++
 		return
 	}
@@ -174,6 +181,9 @@ type others struct {
 	// needed is how many of those will need a token for their final count if
 	// they repeat themselves.
 	needed float64
+	// behind: one of them settles that was written longer ago, so the next token
+	// is for that one. It takes it within a heartbeat, or is written then.
+	behind bool
 }
 
 // survey takes back the tokens of series that have gone quiet with nothing owed,
@@ -188,6 +198,7 @@ func (s *subject) survey(c *Correlator, but *series, now time.Duration) (o other
 			o.active++
 			continue
 		}
+		o.behind = o.behind || r.due > now && r.written < but.written
 		if r.due <= now {
 			r.settle()
 		}
