@@ -31,9 +31,14 @@ type bucket struct {
 // reservedPart of a burst is for first writes.
 const reservedPart = 5
 
+// limitless and more tokens per second are no limit: one comes in every nanosecond.
+// math.MaxFloat64 is such a rate too, which is what golang.org/x/time/rate calls
+// infinite, and with which no sum of tokens could be made.
+const limitless = 1e9
+
 func newBucket(burst int, qps float64) bucket {
-	if math.IsInf(qps, 1) {
-		return bucket{generalSize: qps, generalRate: qps}
+	if qps >= limitless {
+		return bucket{generalSize: math.Inf(1), generalRate: math.Inf(1)}
 	}
 	reserve := float64(burst / reservedPart)
 	b := bucket{generalSize: float64(burst) - reserve, reserveSize: reserve, generalRate: qps}

@@ -22,7 +22,7 @@ type Options struct {
 	MaxSeries int
 
 	// Burst and QPS are the budget of each subject: writes at once, and writes
-	// per second. math.Inf(1) per second is no limit.
+	// per second. A billion per second or more, or math.Inf(1), is no limit.
 	Burst int
 	QPS   float64
 

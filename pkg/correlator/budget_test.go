@@ -1,0 +1,128 @@
+package correlator
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/internal/identity"
+)
+
+func TestWhatDoesNotFitIntoOnePartFlowsIntoTheOther(t *testing.T) {
+	k := newBucket(10, 1) // 8 and 2, half a token per second for each
+	for name, c := range map[string]struct {
+		before, after budget
+		elapsed       time.Duration
+	}{
+		"room in both":         {budget{general: 1, reserve: -1}, budget{general: 2, reserve: 0}, 2 * time.Second},
+		"the reserve is full":  {budget{general: 1, reserve: 2}, budget{general: 3, reserve: 2}, 2 * time.Second},
+		"the others are full":  {budget{general: 8, reserve: 0}, budget{general: 8, reserve: 2}, 2 * time.Second},
+		"more than all can be": {budget{general: -3, reserve: -3}, budget{general: 8, reserve: 2}, time.Hour},
+	} {
+		c.before.fill(&k, c.elapsed)
+		if c.after.filled = c.elapsed; c.before != c.after {
+			t.Errorf("%s: %+v, want %+v", name, c.before, c.after)
+		}
+	}
+}
+
+func TestWaitsAreNeverNegative(t *testing.T) {
+	for _, qps := range []float64{math.SmallestNonzeroFloat64, 1e-12, 1. / 300, 1e9, math.MaxFloat32, math.MaxFloat64, math.Inf(1)} {
+		s := newStream(t, func(o *Options) { o.QPS, o.Burst = qps, 5 })
+		for i := range 30 {
+			d := s.occurs(10*time.Second, about("a", fmt.Sprint("r", i%10), "m"))
+			if d.Delay < 0 || d.Delay > forever || qps > 1 && d.Deferred == Budget {
+				t.Errorf("%v tokens per second: occurrence %d is deferred (%s) by %v", qps, i, d.Deferred, d.Delay)
+			}
+		}
+	}
+}
+
+// A claim counts on half of what flows in. While the reserve is full it gets all.
+func TestWriteThatWaitsIsMadeWhenItsTokenComesSooner(t *testing.T) {
+	const spaced = 10 * time.Second
+	for name, c := range map[string]struct {
+		claimed series
+		after   time.Duration
+		left    time.Duration // of the delay
+	}{
+		"not yet":                       {series{writes: 2}, 49 * time.Second, 51 * time.Second},
+		"it has come":                   {series{writes: 2}, 51 * time.Second, 0},
+		"it has come for a first write": {series{writes: 1}, 51 * time.Second, 0},
+		"it has come too soon":          {series{writes: 2, began: 50*time.Second - spaced, written: 50 * time.Second}, 51 * time.Second, spaced - time.Second},
+	} {
+		s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 1./50 })
+		r := c.claimed
+		r.due, r.why = 100*time.Second, Budget
+		sub := subject{budget: budget{general: -1, reserve: s.bucket.reserveSize}, series: []series{r}}
+		sub.repeat(s.Correlator, &sub.series[0], c.after, false)
+		if left := sub.series[0].due - c.after; left != c.left {
+			t.Errorf("%s: waits for another %v, want %v", name, left, c.left)
+		}
+	}
+}
+
+// A token that was set aside for a final count which is not to be written is there
+// for others again, and one that was used is not.
+func TestTokensThatWereSetAsideComeBack(t *testing.T) {
+	s := newStream(t, nil)
+	const now = time.Hour
+	quiet := series{began: 1, seen: 1, due: 2, why: Spaced, aside: true}
+	settled := quiet
+	settled.why = Settling
+	for name, end := range map[string]func(*subject){
+		"to a further series": func(sub *subject) { sub.add(&s.bucket, 1, now) },
+		"to a fresh start":    func(sub *subject) { sub.restart(s.Correlator, &sub.series[0], now) },
+		"to another series":   func(sub *subject) { sub.survey(s.Correlator, nil, now) },
+	} {
+		given := func(r series) float64 {
+			none := series{}
+			a := subject{budget: budget{filled: now}, series: []series{r}}
+			b := subject{budget: budget{filled: now}, series: []series{none}}
+			end(&a)
+			end(&b)
+			return a.budget.general + a.budget.reserve - b.budget.general - b.budget.reserve
+		}
+		if got := given(quiet); got != 1 {
+			t.Errorf("%s: %v tokens came back", name, got)
+		}
+		if got := given(settled); got != 0 {
+			t.Errorf("%s: %v tokens came back, though it was used", name, got)
+		}
+	}
+}
+
+func TestWhatWasQuietForLongestMakesRoom(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.MaxSeries, o.QPS, o.MaxMessages = 2, math.Inf(1), 2 })
+	reason := func(r string) Decision { return s.occurs(time.Minute, about("a", r, "m")) }
+	reason("first")
+	reason("second")
+	reason("first")
+	reason("third") // the second makes room, as a series and as a group
+	s.want(reason("first"), Repeat, NotDeferred, 0)
+	s.want(s.occurs(0, about("a", "first", "another message")), Combined, NotDeferred, 0)
+	for range 10 {
+		reason("fourth")
+		reason("fifth")
+		reason("sixth")
+	}
+	for _, sub := range s.subjects.Values() {
+		if len(sub.series) > 2 || len(sub.groups) > 2 {
+			t.Errorf("%d series and %d groups are remembered", len(sub.series), len(sub.groups))
+		}
+	}
+}
+
+func TestWhatItsClientHasCombinedIsLeftAsItIs(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.MaxMessages = 2 })
+	for range 3 {
+		clients := about("a", "r", identity.CombinedPrefix+"x")
+		if d := s.occurs(time.Minute, clients); d.Target.Event != clients || d.Reason == Combined {
+			t.Errorf("decided %+v", d)
+		}
+	}
+	if d := s.occurs(0, about("a", "r", "m")); d.Target.Combined {
+		t.Error("it has taken the place of a message that has an Event of its own")
+	}
+}
