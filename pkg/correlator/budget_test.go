@@ -94,22 +94,27 @@ func TestTokensThatWereSetAsideComeBack(t *testing.T) {
 }
 
 func TestWhatWasQuietForLongestMakesRoom(t *testing.T) {
-	s := newStream(t, func(o *Options) { o.MaxSeries, o.QPS, o.MaxMessages = 2, math.Inf(1), 2 })
-	reason := func(r string) Decision { return s.occurs(time.Minute, about("a", r, "m")) }
-	reason("first")
-	reason("second")
-	reason("first")
-	reason("third") // the second makes room, as a series and as a group
-	s.want(reason("first"), Repeat, NotDeferred, 0)
-	s.want(s.occurs(0, about("a", "first", "another message")), Combined, NotDeferred, 0)
-	for range 10 {
-		reason("fourth")
-		reason("fifth")
-		reason("sixth")
-	}
-	for _, sub := range s.subjects.Values() {
-		if len(sub.series) > 2 || len(sub.groups) > 2 {
-			t.Errorf("%d series and %d groups are remembered", len(sub.series), len(sub.groups))
+	for name, last := range map[string]struct {
+		message string
+		reason  Reason
+	}{
+		"as a series": {"m", Repeat},
+		"as a group":  {"another", Combined},
+	} {
+		s := newStream(t, func(o *Options) { o.MaxSeries, o.QPS, o.MaxMessages = 2, math.Inf(1), 2 })
+		for _, reason := range []string{"first", "second", "first", "third"} { // which takes the place of the second
+			s.occurs(time.Minute, about("a", reason, "m"))
+		}
+		if d := s.occurs(time.Minute, about("a", "first", last.message)); d.Reason != last.reason {
+			t.Errorf("%s: what was heard lately is %s", name, d.Reason)
+		}
+		for i := range 10 {
+			s.occurs(time.Minute, about("a", fmt.Sprint("r", i), "m"))
+		}
+		for _, sub := range s.subjects.Values() {
+			if len(sub.series) > 2 || len(sub.groups) > 2 {
+				t.Errorf("%s: %d series and %d groups are remembered", name, len(sub.series), len(sub.groups))
+			}
 		}
 	}
 }

@@ -47,3 +47,25 @@ func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
 		}
 	}
 }
+
+// What shares an entry changes the Event as it would one after the other.
+func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
+	said := func(weight int64, labels, annotations map[string]string, combined bool) entry {
+		event := testEvent(false)
+		event.Labels, event.Annotations = labels, annotations
+		e, _ := newEntry(&occurrence.Occurrence{Event: event, Weight: weight}, &occurrence.Target{Event: event, Combined: combined})
+		return e
+	}
+	a, b := map[string]string{"said": "first"}, map[string]string{"said": "last"}
+	e := said(0, a, a, true)
+	oldest := e.oldest
+	for _, next := range []entry{said(2, b, nil, true), said(1, nil, b, false), said(1, nil, nil, false)} {
+		e.merge(&next)
+	}
+	if e.labels["said"] != "last" || e.annotations["said"] != "last" {
+		t.Errorf("labels %v and annotations %v", e.labels, e.annotations)
+	}
+	if e.weight != 4 || e.anonymous != 4 || !e.changes || e.merged != occurrence.Merged || e.oldest != oldest || e.newest == oldest {
+		t.Errorf("entry %+v", e)
+	}
+}
