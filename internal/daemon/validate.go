@@ -10,6 +10,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
@@ -79,7 +80,7 @@ func (o *Options) validateCorrelation(v *violations) {
 	v.addIf(!(c.QPS > 0), `--budget-qps must be greater than 0, or "unlimited", got %v`, c.QPS)
 	atLeast(v, "--aggregate-max-messages", c.MaxMessages, 1)
 	v.addIf(c.Interval <= 0, "--aggregate-interval must be greater than 0, got %s", c.Interval)
-	v.addIf(c.Heartbeat <= 0, "--series-heartbeat must be greater than 0, got %s", c.Heartbeat)
+	v.addIf(c.Heartbeat <= 0 || c.Heartbeat > correlator.MaxHeartbeat, "--series-heartbeat must be greater than 0 and at most %s, got %s", correlator.MaxHeartbeat, c.Heartbeat)
 	atLeast(v, "--max-subjects", c.CacheSize, 1)
 	atLeast(v, "--max-series-per-subject", c.MaxSeries, 1)
 }

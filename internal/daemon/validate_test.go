@@ -44,7 +44,7 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"budget's rate", func(o *Options) { o.Pipeline.Correlator.QPS = 0 }, `--budget-qps must be greater than 0, or "unlimited", got 0`},
 		{"messages", func(o *Options) { o.Pipeline.Correlator.MaxMessages = 0 }, "--aggregate-max-messages must be at least 1, got 0"},
 		{"interval", func(o *Options) { o.Pipeline.Correlator.Interval = 0 }, "--aggregate-interval must be greater than 0, got 0s"},
-		{"heartbeat", func(o *Options) { o.Pipeline.Correlator.Heartbeat = 0 }, "--series-heartbeat must be greater than 0, got 0s"},
+		{"heartbeat", func(o *Options) { o.Pipeline.Correlator.Heartbeat = 0 }, "--series-heartbeat must be greater than 0 and at most 24h0m0s, got 0s"},
 		{"subjects", func(o *Options) { o.Pipeline.Correlator.CacheSize = 0 }, "--max-subjects must be at least 1, got 0"},
 		{"series of a subject", func(o *Options) { o.Pipeline.Correlator.MaxSeries = 0 }, "--max-series-per-subject must be at least 1, got 0"},
 

@@ -397,6 +397,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"messages":            func(o *Options) { o.MaxMessages = 0 },
 		"interval":            func(o *Options) { o.Interval = 0 },
 		"heartbeat":           func(o *Options) { o.Heartbeat = 0 },
+		"long heartbeat":      func(o *Options) { o.Heartbeat = math.MaxInt64 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)

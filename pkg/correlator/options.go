@@ -12,6 +12,10 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
+// MaxHeartbeat is the longest: an Event lives for an hour unless its apiserver says
+// otherwise.
+const MaxHeartbeat = 24 * time.Hour
+
 // Options of a correlator. The functions must not change the Event that they
 // are given; one that panics is taken for one that was not set.
 type Options struct {
@@ -81,6 +85,9 @@ func (o *Options) Validate() error {
 	positive("messages of a group", o.MaxMessages > 0, o.MaxMessages)
 	positive("interval", o.Interval > 0, o.Interval)
 	positive("heartbeat", o.Heartbeat > 0, o.Heartbeat)
+	if o.Heartbeat > MaxHeartbeat {
+		errs = append(errs, fmt.Errorf("heartbeat must be at most %v, not %v", MaxHeartbeat, o.Heartbeat))
+	}
 	return errors.Join(errs...)
 }
 
