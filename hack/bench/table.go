@@ -17,7 +17,7 @@ func write(w io.Writer, rows []row) {
 		fmt.Fprintf(out, "%s\t%.0f\t%d\t%d\t%.0f\t%d\t%d\t%s\t%s\t%s\t\n", r.work,
 			r.clientGo.ns, r.clientGo.bytes, r.clientGo.allocs,
 			r.eventd.ns, r.eventd.bytes, r.eventd.allocs,
-			fraction(r.ratio()), r.goal, verdict(r))
+			fraction(r.ratio), r.goal, verdict(r))
 	}
 	out.Flush()
 }
