@@ -42,8 +42,9 @@ func (s *Subscriber) drop(o *occurrence.Occurrence, reason occurrence.Reason) {
 	}
 }
 
-// Receive waits for the next occurrence. It returns false when the subscriber
-// was stopped or the broadcaster shut down, and the queue is empty.
+// Receive waits for the next occurrence, whose Event may still have to be made:
+// see its WithEvent. It returns false when the subscriber was stopped or the
+// broadcaster shut down, and the queue is empty.
 func (s *Subscriber) Receive() (*occurrence.Occurrence, bool) {
 	for {
 		o, more := s.queue.pop()

@@ -1,11 +1,14 @@
 package recorder
 
 import (
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/broadcaster"
 )
 
 // nowhere takes occurrences and keeps none.
@@ -28,4 +31,29 @@ func BenchmarkNewStyleEventf(b *testing.B) {
 	for b.Loop() {
 		r.Eventf(pod, nil, "Warning", "BackOff", "Restarting", "back-off restarting container %s", "app")
 	}
+}
+
+// Many goroutines record into one queue, whose subscriber keeps up or loses what
+// does not fit.
+func BenchmarkParallelEventf(b *testing.B) {
+	broadcast := broadcaster.New(ledger.New())
+	subscriber, err := broadcast.Subscribe(broadcaster.SubscribeOptions{Capacity: broadcaster.DefaultCapacity, Ledger: ledger.New()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var subscribed sync.WaitGroup
+	subscribed.Go(func() {
+		for _, ok := subscriber.Receive(); ok; _, ok = subscriber.Receive() {
+		}
+	})
+	r := New(broadcast, scheme.Scheme, source)
+	b.ReportAllocs()
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			r.Eventf(pod, "Warning", "BackOff", "back-off restarting container %s", "app")
+		}
+	})
+	broadcast.Shutdown()
+	subscribed.Wait()
 }
