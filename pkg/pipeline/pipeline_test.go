@@ -172,7 +172,8 @@ func TestShutdownWhileTheApiserverIsAwayIsBoundedAndSaysWhatIsLost(t *testing.T)
 		t.Errorf("the shutdown took %v", took)
 	}
 	totals := p.Totals()
-	if totals.Dropped[occurrence.Shutdown] != recorded || totals.Pending() != 0 {
+	// A connection that is being made at the deadline does not say that it failed.
+	if totals.Dropped[occurrence.Shutdown]+totals.Outcomes[occurrence.Uncertain] != recorded || totals.Pending() != 0 {
 		t.Errorf("ledger %+v", totals)
 	}
 }
