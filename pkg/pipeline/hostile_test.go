@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,6 +166,28 @@ func TestNoisySeriesLeavesTokensForItsSibling(t *testing.T) {
 		m.mu.Unlock()
 		drain(t, b)
 	})
+}
+
+// A key function that ends its goroutine costs what it was asked about.
+func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
+	m := &memorySink{}
+	o := DefaultOptions()
+	o.Correlator.SubjectKey = func(e *corev1.Event) string {
+		if e.Reason == "Bad" {
+			runtime.Goexit()
+		}
+		return e.InvolvedObject.Name
+	}
+	b := NewRecordBroadcaster(WithOptions(o))
+	b.StartRecordingToSink(m)
+	r := b.NewRecorder(scheme.Scheme, source)
+	for i := range 10 {
+		r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", []string{"Good", "Bad"}[i%2], "")
+	}
+	drain(t, b)
+	if totals := ledgers(b.stations)[0]; totals.Written() != 5 || totals.Dropped[occurrence.Malformed] != 5 || totals.Pending() != 0 {
+		t.Errorf("ledger %+v", totals)
+	}
 }
 
 // shutdownOf makes a drainer of a Pipeline.

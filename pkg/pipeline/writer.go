@@ -77,15 +77,30 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 	return nil
 }
 
-// correlate is the goroutine that owns the correlator.
+// correlate is the goroutine that owns the correlator. If somebody's key function
+// ends it, as runtime.Goexit does, another one takes its place.
 func (w *writer) correlate(c *correlator.Correlator, clock clock.PassiveClock) {
+	var undecided *occurrence.Occurrence
+	ended := false
+	defer func() {
+		if ended {
+			return
+		}
+		if undecided != nil {
+			w.ledger.Settle(undecided, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Malformed})
+		}
+		w.correlating.Go(func() { w.correlate(c, clock) })
+	}()
 	for {
 		o, ok := w.subscriber.Receive()
 		if !ok {
+			ended = true
 			return
 		}
+		undecided = o
 		o = o.WithEvent()
 		d := c.Correlate(o, clock.Now())
+		undecided = nil
 		if d.Drop != occurrence.NoReason {
 			w.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: d.Drop})
 			continue
