@@ -29,6 +29,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -37,12 +38,13 @@ import (
 // Sink writes occurrences to one apiserver. All methods are safe for use by
 // many goroutines.
 type Sink struct {
-	options  Options
-	client   Client
-	ledger   *ledger.Ledger
-	instance contributor
-	limiter  *rate.Limiter
-	metrics  *metrics
+	options    Options
+	client     Client
+	ledger     *ledger.Ledger
+	instance   contributor
+	limiter    *rate.Limiter
+	metrics    *metrics
+	complaints *complaints
 
 	// stop ends requests and waits that Close has no more time for.
 	stop    context.CancelCauseFunc
@@ -79,14 +81,15 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		return nil, err
 	}
 	s := &Sink{
-		options:  o,
-		client:   c,
-		ledger:   l,
-		instance: newInstance(),
-		limiter:  rate.NewLimiter(rate.Limit(o.QPS), o.Burst),
-		pending:  make(map[occurrence.Key]*series),
-		idle:     idle,
-		ended:    make(chan struct{}),
+		options:    o,
+		client:     c,
+		ledger:     l,
+		instance:   newInstance(),
+		limiter:    rate.NewLimiter(rate.Limit(o.QPS), o.Burst),
+		pending:    make(map[occurrence.Key]*series),
+		idle:       idle,
+		ended:      make(chan struct{}),
+		complaints: newComplaints(klog.FromContext(ctx), l),
 	}
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
 		return nil, err
@@ -118,7 +121,9 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 	s.tell(shed)
 	switch {
 	case reason != occurrence.NoReason:
-		s.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason})
+		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
+		s.ledger.Settle(o, end)
+		s.complaints.take(t.Event, end)
 	case deferred:
 		o.Deferred()
 	}
@@ -295,6 +300,7 @@ func (s *Sink) tell(out []settled) {
 			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.replayed)
 		} else {
 			s.ledger.Add(e.end.Outcome, e.end.Reason, e.weight)
+			s.complaints.take(e.newest.event, e.end)
 		}
 	}
 	s.mu.Lock()

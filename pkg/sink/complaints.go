@@ -1,0 +1,74 @@
+package sink
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// complaintInterval is how often one kind of loss is worth a line in the log.
+const complaintInterval = time.Minute
+
+// complaints are what the log says of occurrences that were not written: a line
+// now and then for each reason, with one of them for an example, and how many
+// there have been.
+type complaints struct {
+	logger klog.Logger
+	ledger *ledger.Ledger
+
+	mu   sync.Mutex
+	last map[string]time.Time // by reason
+}
+
+func newComplaints(logger klog.Logger, l *ledger.Ledger) *complaints {
+	return &complaints{logger: logger, ledger: l, last: make(map[string]time.Time)}
+}
+
+// take notes the end of an occurrence of an Event, which is in the ledger.
+func (c *complaints) take(event *corev1.Event, end occurrence.Settlement) {
+	reason := complaint(end)
+	if reason == "" || !c.isTime(reason, time.Now()) {
+		return
+	}
+	totals := c.ledger.Totals()
+	soFar := totals.Dropped[end.Reason]
+	if end.Outcome == occurrence.Uncertain {
+		soFar = totals.Outcomes[occurrence.Uncertain]
+	}
+	object := &event.InvolvedObject
+	c.logger.Error(end.Err, "Occurrences are not written", "reason", reason, "soFar", soFar, "quietFor", complaintInterval,
+		"kind", object.Kind, "object", klog.KRef(object.Namespace, object.Name), "eventReason", event.Reason)
+}
+
+func (c *complaints) isTime(reason string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last, ok := c.last[reason]; ok && now.Sub(last) < complaintInterval {
+		return false
+	}
+	c.last[reason] = now
+	return true
+}
+
+// complaint is what there is to be said of an end, "" if nothing: namespaces come
+// and go with all that is in them, and what a shutdown leaves behind is returned
+// by Close.
+func complaint(end occurrence.Settlement) string {
+	switch {
+	case end.Counted():
+		return ""
+	case end.Outcome == occurrence.Uncertain:
+		return string(end.Outcome)
+	}
+	switch end.Reason {
+	case occurrence.NamespaceNotFound, occurrence.NamespaceTerminating, occurrence.Shutdown:
+		return ""
+	default:
+		return string(end.Reason)
+	}
+}

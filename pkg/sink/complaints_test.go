@@ -1,0 +1,122 @@
+package sink
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// logged is what a sink has logged, a line each.
+type logged struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logged) context(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, funcr.New(func(_, args string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lines = append(l.lines, args)
+	}, funcr.Options{}))
+}
+
+// wantLines checks what has been logged since the last time: one line for each of
+// these, with all of its parts.
+func (l *logged) wantLines(t *testing.T, want ...[]string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) != len(want) {
+		t.Fatalf("%d lines are logged, want %d: %q", len(l.lines), len(want), l.lines)
+	}
+	for i, parts := range want {
+		for _, part := range parts {
+			if !strings.Contains(l.lines[i], part) {
+				t.Errorf("%s\nis not in\n%s", part, l.lines[i])
+			}
+		}
+	}
+	l.lines = nil
+}
+
+// complaining runs a sink whose creates are all answered with an error.
+func complaining(t *testing.T, err error, test func(t *testing.T, b *bench, l *logged)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &logged{}
+		o := unlimited()
+		o.MaxPendingSeries = 100
+		o.NamespaceRefusedFor = 0
+		o.RetryFor = time.Second
+		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
+		c := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, err })
+		var failed error
+		if b.Sink, failed = New(l.context(t.Context()), c, b.ledger, o); failed != nil {
+			t.Fatal(failed)
+		}
+		test(t, b, l)
+		b.Close(t.Context())
+	})
+}
+
+func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
+	complaining(t, apierrors.NewBadRequest("no such thing"), func(t *testing.T, b *bench, l *logged) {
+		for i := range 50 {
+			b.record(i)
+			b.Flush(t.Context())
+		}
+		l.wantLines(t, []string{`"error"="no such thing"`, `"reason"="invalid"`, `"soFar"=1`, `"object"={"name"="pod-0" "namespace"="ns"}`, `"eventReason"="Tested"`})
+		time.Sleep(complaintInterval)
+		b.record(77)
+		b.Flush(t.Context())
+		l.wantLines(t, []string{`"soFar"=51`, `pod-77`})
+	})
+}
+
+func TestEachReasonIsLogged(t *testing.T) {
+	complaining(t, apierrors.NewTooManyRequestsError("later"), func(t *testing.T, b *bench, l *logged) {
+		for i := range 101 {
+			b.record(i, func(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning })
+		}
+		l.wantLines(t, []string{`"reason"="pending_full"`, `"error"=null`})
+		b.Flush(t.Context())
+		l.wantLines(t, []string{`"reason"="retries_exhausted"`, `later`})
+	})
+}
+
+func TestWhatMayHaveBeenWrittenIsLogged(t *testing.T) {
+	complaining(t, errLost, func(t *testing.T, b *bench, l *logged) {
+		b.record(0)
+		b.Flush(t.Context())
+		l.wantLines(t, []string{`"reason"="uncertain"`, `"soFar"=1`})
+	})
+}
+
+func TestNamespacesThatAreGoneAreNotLogged(t *testing.T) {
+	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "ns")
+	missing.ErrStatus.Details.Kind = "namespaces"
+	terminating := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "e", errLost)
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for _, err := range []*apierrors.StatusError{missing, terminating} {
+		complaining(t, err, func(t *testing.T, b *bench, l *logged) {
+			b.record(0)
+			b.Flush(t.Context())
+			if b.ledger.Totals().Dropped["namespace_not_found"]+b.ledger.Totals().Dropped["namespace_terminating"] != 1 {
+				t.Errorf("%d: dropped %v", err.ErrStatus.Code, b.ledger.Totals().Dropped)
+			}
+			l.wantLines(t)
+		})
+	}
+}
