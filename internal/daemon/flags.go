@@ -81,7 +81,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
 		"How long the apiserver must take for an answer to show that it has too much to do, or that its namespace is to be given less room.")
 	fs.DurationVar(&sink.NamespaceRefusedFor, "namespace-refused-for", sink.NamespaceRefusedFor,
-		"How long nothing is written to a namespace that the apiserver has said is missing or being deleted.")
+		"How long no Event is created in a namespace that the apiserver has said is missing or being deleted. What comes meanwhile waits.")
 	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,
 		"How long one request to the apiserver may take before it counts as lost and is tried again.")
 	fs.DurationVar(&sink.RetryBaseDelay, "retry-base-delay", sink.RetryBaseDelay,

@@ -111,6 +111,11 @@ func (a *account) last() uint64 {
 	return a.pending[len(a.pending)-1].sequence
 }
 
+// awaited tells whether somebody waits for an outcome.
+func (a *account) awaited() bool {
+	return slices.ContainsFunc(a.pending, func(e entry) bool { return e.settled != nil })
+}
+
 // weight is the sum over what is pending.
 func (a *account) weight() int64 {
 	var sum int64

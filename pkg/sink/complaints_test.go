@@ -105,16 +105,14 @@ func TestWhatMayHaveBeenWrittenIsLogged(t *testing.T) {
 }
 
 func TestNamespacesThatAreGoneAreNotLogged(t *testing.T) {
-	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "ns")
-	missing.ErrStatus.Details.Kind = "namespaces"
 	terminating := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "e", errLost)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	for _, err := range []*apierrors.StatusError{missing, terminating} {
+	for _, err := range []error{missing("ns"), terminating} {
 		complaining(t, err, func(t *testing.T, b *bench, l *logged) {
 			b.record(0)
 			b.Flush(t.Context())
 			if b.ledger.Totals().Dropped["namespace_not_found"]+b.ledger.Totals().Dropped["namespace_terminating"] != 1 {
-				t.Errorf("%d: dropped %v", err.ErrStatus.Code, b.ledger.Totals().Dropped)
+				t.Errorf("%v: dropped %v", err, b.ledger.Totals().Dropped)
 			}
 			l.wantLines(t)
 		})

@@ -21,8 +21,9 @@ type Options struct {
 	MinConcurrency int
 	// SlowAnswer is how long an answer must take to show that.
 	SlowAnswer time.Duration
-	// NamespaceRefusedFor is how long nothing is written to a namespace that is
-	// missing or being deleted, after an answer that says so.
+	// NamespaceRefusedFor is how long no Event is created in a namespace that is
+	// missing or being deleted, after an answer that says so. What was there to
+	// be created is dropped, and what comes meanwhile waits.
 	NamespaceRefusedFor time.Duration
 	// QPS and Burst bound the requests to the apiserver, per second and at
 	// once. math.Inf(1) requests per second is no limit.
@@ -60,7 +61,7 @@ func DefaultOptions() Options {
 		Concurrency:         128,
 		MinConcurrency:      8,
 		SlowAnswer:          time.Second,
-		NamespaceRefusedFor: 5 * time.Second,
+		NamespaceRefusedFor: time.Second,
 		QPS:                 1000,
 		Burst:               1000,
 		RequestTimeout:      10 * time.Second,

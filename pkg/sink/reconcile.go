@@ -32,7 +32,7 @@ func (s *Sink) reconcile(ctx context.Context, owed *series) {
 		a := s.ask(ctx, r)
 		s.mu.Lock()
 		now := time.Now()
-		s.learn(owed, r.api, a, now)
+		s.learn(owed, r, a, now)
 		out, retry := owed.apply(r, a, now.Add(-s.options.ForbiddenFor))
 		done = s.release(owed)
 		s.mu.Unlock()
@@ -60,17 +60,23 @@ func (s *Sink) next(owed *series) (r *request, out []settled, done bool) {
 		return nil, nil, true
 	}
 	s.setDeferred(owed, false)
-	if refused, ok := owed.job.namespace.standing.refusal(owed.account.api(), now); ok {
-		out = owed.account.giveUp(owed.account.last(), refused.reason, refused.err)
-	} else {
-		r, out = owed.account.next()
+	if no := &owed.job.namespace.standing.verdicts[owed.account.api()]; no.until.After(now) && owed.account.creates() {
+		upTo := no.upTo
+		if owed.account.awaited() {
+			upTo = owed.account.last() // this is the answer
+		}
+		out = owed.account.giveUp(upTo, no.reason, no.err)
+		owed.retryAt = no.until
+		s.release(owed)
+		return nil, out, true
 	}
+	r, out = owed.account.next()
 	return r, out, s.release(owed)
 }
 
 // learn takes from an answer what it says of the apiserver and of the namespace.
 // The mutex must be held.
-func (s *Sink) learn(owed *series, api occurrence.API, a answer, now time.Time) {
+func (s *Sink) learn(owed *series, r *request, a answer, now time.Time) {
 	if a.began.IsZero() {
 		return // nothing was asked
 	}
@@ -81,9 +87,11 @@ func (s *Sink) learn(owed *series, api occurrence.API, a answer, now time.Time) 
 	default:
 		s.schedule.room.answered(&n.standing, a.began, now)
 	}
-	switch a.reason {
-	case occurrence.NamespaceNotFound, occurrence.NamespaceTerminating:
-		n.standing.refusals[api] = refused{a.reason, a.err, now.Add(s.options.NamespaceRefusedFor)}
+	switch {
+	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
+		n.standing.verdicts[r.api] = verdict{a.reason, a.err, s.sequence, now.Add(s.options.NamespaceRefusedFor)}
+	case a.class == classOK && r.verb == verbCreate:
+		n.standing.verdicts[r.api] = verdict{}
 	}
 	s.schedule.offer(n)
 	s.wakeWorkers(now)

@@ -33,14 +33,18 @@ type standing struct {
 	// part of the room that it may have.
 	part      float64
 	decreased time.Time
-	// refusals are why there is nothing to be written to it, through each API.
-	refusals [2]refused
+	// refused is why no Event can be created in it, through each API.
+	verdicts [2]verdict
 }
 
-// refused is an answer that holds for a while.
-type refused struct {
+// verdict is what the apiserver said of a namespace that is missing or being
+// deleted. It holds for all that was there to be created, and is the answer to
+// whoever waits for one; what else has come since waits until it is time to ask
+// again. The zero verdict is none.
+type verdict struct {
 	reason occurrence.Reason
 	err    error
+	upTo   uint64 // the last sequence at the time
 	until  time.Time
 }
 
@@ -67,8 +71,14 @@ func newRoom(floor, ceiling int, slow time.Duration) *room {
 // size is how many series may be worked on.
 func (r *room) size() int { return int(r.limit) }
 
-// sizeFor is how many of them may be in a namespace.
-func (r *room) sizeFor(s *standing) int { return max(1, int(r.limit*s.part)) }
+// sizeFor is how many of them may be in a namespace. Where nothing could be
+// created, one finds out whether that is over.
+func (r *room) sizeFor(s *standing) int {
+	if s.verdicts != ([2]verdict{}) {
+		return 1
+	}
+	return max(1, int(r.limit*s.part))
+}
 
 func (r *room) standingOf(namespace string) standing {
 	if s, ok := r.known.Get(namespace); ok {
@@ -79,7 +89,7 @@ func (r *room) standingOf(namespace string) standing {
 
 // remember keeps the standing of a namespace that has nothing to do.
 func (r *room) remember(namespace string, s standing, now time.Time) {
-	if s.part < goodPart || s.refusals[occurrence.CoreV1].until.After(now) || s.refusals[occurrence.EventsV1].until.After(now) {
+	if s.part < goodPart || s.verdicts[occurrence.CoreV1].until.After(now) || s.verdicts[occurrence.EventsV1].until.After(now) {
 		r.known.Add(namespace, s)
 	} else {
 		r.known.Remove(namespace)
@@ -113,10 +123,4 @@ func (r *room) answered(s *standing, began, now time.Time) {
 	}
 	s.part = max(1/r.ceiling, s.part*partDecrease)
 	s.decreased = now
-}
-
-// refusal is why there is nothing to be written to the namespace, if so.
-func (s *standing) refusal(api occurrence.API, now time.Time) (refused, bool) {
-	r := s.refusals[api]
-	return r, now.Before(r.until)
 }

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -153,6 +152,12 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
+func missing(namespace string) error {
+	err := apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+	err.ErrStatus.Details.Kind = "namespaces"
+	return err
+}
+
 // k/k#23644, k/k#38612: a namespace that is missing or being deleted is asked for
 // now and then, not for each Event.
 func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
@@ -162,27 +167,70 @@ func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked++
-		err := apierrors.NewNotFound(corev1.Resource("namespaces"), "gone")
-		err.ErrStatus.Details = &metav1.StatusDetails{Kind: "namespaces", Name: "gone"}
-		return err
+		return missing("gone")
 	}}
 	bubble(t, c, func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) {
 		const series = 1000
 		for i := range series {
 			b.record(i, inNamespace("gone"))
 		}
-		synctest.Wait()
 		b.record(0, inNamespace("other"))
 		synctest.Wait()
-		if got := b.ledger.Totals(); got.Dropped[occurrence.NamespaceNotFound] != series || got.Written() != 1 || asked > 3 {
-			t.Errorf("%d requests, settled %v", asked, got)
+		if got := b.ledger.Totals(); got.Written() != 1 {
+			t.Errorf("another namespace waits: settled %v", got.Outcomes)
 		}
-		time.Sleep(DefaultOptions().NamespaceRefusedFor)
+		b.Flush(t.Context())
+		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series || asked > 4 {
+			t.Errorf("%d requests, dropped %v", asked, got)
+		}
 		before := asked
 		b.record(0, inNamespace("gone"))
 		synctest.Wait()
-		if asked != before+1 {
-			t.Errorf("asked %d times after a while", asked-before)
+		if p := b.Pending(); p.Series != 1 || asked != before {
+			t.Errorf("asked %d times at once", asked-before)
+		}
+		answered := false
+		b.record(1, inNamespace("gone"), func(o *occurrence.Occurrence) {
+			o.Settled = func(s occurrence.Settlement) { answered = s.Reason == occurrence.NamespaceNotFound && s.Err != nil }
+		})
+		synctest.Wait()
+		if !answered || asked != before {
+			t.Error("a client has to wait for what is known")
+		}
+		b.Flush(t.Context())
+		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series+2 || asked != before+1 {
+			t.Errorf("asked %d times after a while, dropped %v", asked-before, got)
+		}
+	})
+}
+
+// What happens after a namespace was found missing may happen after it was made.
+func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
+	var mu sync.Mutex
+	made := false
+	c := byNamespace{"new": func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if made {
+			return nil
+		}
+		return missing("new")
+	}}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("new"))
+		synctest.Wait()
+		mu.Lock()
+		made = true
+		mu.Unlock()
+		const series = 500
+		for i := range series {
+			b.record(i, inNamespace("new"))
+		}
+		if left := b.Flush(t.Context()); left.Series != 0 {
+			t.Errorf("left %+v", left)
+		}
+		if got := b.ledger.Totals(); got.Written() != series || got.Dropped[occurrence.NamespaceNotFound] != 1 {
+			t.Errorf("settled %v", got.Outcomes)
 		}
 	})
 }

@@ -68,6 +68,10 @@ func (a *account) next() (*request, []settled) {
 	return r, nil
 }
 
+// creates tells whether the next request is to create the Event, as far as is
+// known.
+func (a *account) creates() bool { return a.observed == nil && !a.mustRead }
+
 // api is the one to write what is pending through.
 func (a *account) api() occurrence.API {
 	newest := &a.pending[len(a.pending)-1].newest
