@@ -25,6 +25,8 @@ const (
 	classRefused  class = "refused" // and always will be
 	classNotTaken class = "retry"   // it did not take effect and may later
 	classLost     class = "lost"    // it may have taken effect
+	// classUnreachable: the apiserver is not there to be asked.
+	classUnreachable class = "unreachable"
 )
 
 // tooLarge is what the apiserver says, with a 500, of an object that etcd does
@@ -55,7 +57,8 @@ type answer struct {
 //	404 of the Event                         it expired: create it
 //	404 of a namespace or to a create,       refused, with a reason
 //	403, 400, 413, 422, too large for etcd
-//	401, 429, connection not made            not taken: try again later
+//	401, 429                                 not taken: try again later
+//	connection not made                      all wait until the apiserver is there
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
 func classify(v verb, object *corev1.Event, err error) answer {
 	if err == nil {
@@ -95,7 +98,7 @@ func classifyTransport(err error) (class, occurrence.Reason) {
 		return classRefused, occurrence.Invalid
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return classNotTaken, occurrence.NoReason
+		return classUnreachable, occurrence.NoReason
 	}
 	return classLost, occurrence.NoReason
 }

@@ -57,7 +57,7 @@ func TestClasses(t *testing.T) {
 		"504":                        {status(504), verbPatch, classLost, ""},
 		"too large for etcd":         {apierrors.NewInternalError(errors.New("etcdserver: request is too large")), verbCreate, classRefused, occurrence.Invalid},
 		"wrapped":                    {fmt.Errorf("writing: %w", status(429)), verbCreate, classNotTaken, ""},
-		"not connected":              {transport(&net.OpError{Op: "dial", Err: errors.New("refused")}), verbCreate, classNotTaken, ""},
+		"not connected":              {transport(&net.OpError{Op: "dial", Err: errors.New("refused")}), verbCreate, classUnreachable, ""},
 		"connection broken":          {transport(&net.OpError{Op: "read", Err: errors.New("reset")}), verbCreate, classLost, ""},
 		"out of time":                {transport(context.DeadlineExceeded), verbCreate, classLost, ""},
 		"no request":                 {&rest.RequestConstructionError{Err: errors.New("no")}, verbCreate, classRefused, occurrence.Invalid},

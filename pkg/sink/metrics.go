@@ -35,11 +35,11 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_requests_failed_total",
-			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped), retry (not taken), lost (no telling answer).",
+			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped), retry (not taken), unreachable (no connection), lost (no telling answer).",
 		}, []string{"class"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_retries_total",
-			Help: "Waits before a request is made again, by what became of the one before: retry (not taken), lost (no telling answer), refused (not believed yet), exists (changed too often in a row).",
+			Help: "Waits before a request is made again, by what became of the one before: retry (not taken), unreachable (no connection: all wait together), lost (no telling answer), refused (not believed yet), exists (changed too often in a row).",
 		}, []string{"class"}),
 		merged: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eventd_sink_merged_total",
@@ -51,7 +51,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14),
 		}, []string{"deferred"}),
 	}
-	for _, c := range []class{classExists, classRefused, classNotTaken, classLost} {
+	for _, c := range []class{classExists, classRefused, classNotTaken, classUnreachable, classLost} {
 		m.retries.WithLabelValues(string(c))
 	}
 	for _, deferred := range []bool{false, true} {
@@ -61,7 +61,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		m.duration.WithLabelValues(string(v))
 		m.requests.WithLabelValues(string(v), "200")
 	}
-	for _, c := range []class{classExists, classNotFound, classRefused, classNotTaken, classLost} {
+	for _, c := range []class{classExists, classNotFound, classRefused, classNotTaken, classUnreachable, classLost} {
 		m.failed.WithLabelValues(string(c))
 	}
 	if r == nil {

@@ -80,12 +80,17 @@ func (s *Sink) learn(owed *series, r *request, a answer, now time.Time) {
 	if a.began.IsZero() {
 		return // nothing was asked
 	}
-	n := owed.job.namespace
+	n, room := owed.job.namespace, s.schedule.room
+	if a.code != 0 {
+		room.reached()
+	}
 	switch {
+	case a.class == classUnreachable:
+		room.unreachable(a.began, now)
 	case a.code == http.StatusTooManyRequests, a.code == http.StatusServiceUnavailable:
-		s.schedule.room.overloaded(a.began, now)
+		room.overloaded(a.began, now)
 	default:
-		s.schedule.room.answered(&n.standing, a.began, now)
+		room.answered(&n.standing, a.began, now)
 	}
 	switch {
 	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
@@ -98,8 +103,13 @@ func (s *Sink) learn(owed *series, r *request, a answer, now time.Time) {
 }
 
 // retry gives up what the apiserver has not taken for too long, and lets the
-// rest of a series wait.
+// rest of a series wait. If the apiserver could not even be reached, all series
+// wait together, and none is given up for that.
 func (s *Sink) retry(owed *series, last answer) {
+	s.metrics.retries.WithLabelValues(string(last.class)).Inc()
+	if last.class == classUnreachable {
+		return
+	}
 	s.mu.Lock()
 	now := time.Now()
 	owed.failures++
@@ -108,7 +118,6 @@ func (s *Sink) retry(owed *series, last answer) {
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
 	s.release(owed)
 	s.mu.Unlock()
-	s.metrics.retries.WithLabelValues(string(last.class)).Inc()
 	s.tell(out)
 }
 

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -23,6 +24,10 @@ type room struct {
 
 	limit     float64
 	decreased time.Time
+	// pause is how long the last wait was for an apiserver that cannot be reached,
+	// 0 if it can; paused is when it began, and resume when it ends.
+	pause          time.Duration
+	paused, resume time.Time
 	// known are the namespaces that are not in good standing, while they have
 	// nothing to do.
 	known *simplelru.LRU[string, standing]
@@ -56,6 +61,8 @@ const (
 	roomDecrease = 0.8
 	partDecrease = 0.5
 	partIncrease = 1.5
+	// An apiserver that cannot be reached is tried again after pauses that double.
+	minPause, maxPause = 50 * time.Millisecond, time.Second
 	// maxKnown bounds the namespaces that are remembered.
 	maxKnown = 1024
 )
@@ -68,8 +75,14 @@ func newRoom(floor, ceiling int, slow time.Duration) *room {
 	return &room{floor: float64(floor), ceiling: float64(ceiling), slow: slow, limit: float64(ceiling), known: known}
 }
 
-// size is how many series may be worked on.
-func (r *room) size() int { return int(r.limit) }
+// size is how many series may be worked on. While the apiserver cannot be reached,
+// one finds out whether that is over.
+func (r *room) size() int {
+	if r.pause > 0 {
+		return 1
+	}
+	return int(r.limit)
+}
 
 // sizeFor is how many of them may be in a namespace. Where nothing could be
 // created, one finds out whether that is over.
@@ -105,6 +118,19 @@ func (r *room) overloaded(began, now time.Time) {
 	r.limit = max(r.floor, r.limit*roomDecrease)
 	r.decreased = now
 }
+
+// unreachable takes note that a request that began at a time did not get as far
+// as the apiserver.
+func (r *room) unreachable(began, now time.Time) {
+	if began.Before(r.paused) {
+		return // it is known
+	}
+	r.pause = min(max(2*r.pause, minPause), maxPause)
+	r.paused, r.resume = now, now.Add(r.pause/2+rand.N(r.pause/2))
+}
+
+// reached takes note that the apiserver is there.
+func (r *room) reached() { r.pause, r.resume = 0, time.Time{} }
 
 // answered takes note of an answer to a request in a namespace, or that there was
 // none. If it is slow that is held against the namespace, and against the

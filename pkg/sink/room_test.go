@@ -2,6 +2,8 @@ package sink
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -231,6 +233,49 @@ func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
 		}
 		if got := b.ledger.Totals(); got.Written() != series || got.Dropped[occurrence.NamespaceNotFound] != 1 {
 			t.Errorf("settled %v", got.Outcomes)
+		}
+	})
+}
+
+// An apiserver that is away is asked for now and then, not for each Event, and
+// what it missed is written as soon as it is back.
+func TestApiserverThatCannotBeReachedIsTriedByOne(t *testing.T) {
+	var mu sync.Mutex
+	away, asked := true, 0
+	c := byNamespace{}
+	for _, name := range []string{"a", "b"} {
+		c[name] = func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if asked++; away {
+				return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+			}
+			return nil
+		}
+	}
+	bubble(t, c, func(o *Options) { o.RetryFor = 10 * time.Second }, func(t *testing.T, b *bench) {
+		const series = 1000
+		for i := range series {
+			b.record(i, inNamespace("a"))
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if asked > 150 {
+			t.Errorf("it was asked for %d times in a minute", asked)
+		}
+		mu.Unlock()
+		for i := range series {
+			b.record(i, inNamespace("b"))
+		}
+		mu.Lock()
+		away = false
+		mu.Unlock()
+		time.Sleep(maxPause)
+		if got := b.ledger.Totals(); got.Written() != 2*series {
+			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
+		}
+		if limit := b.concurrencyLimit(); limit < DefaultOptions().Concurrency/2 {
+			t.Errorf("%d places afterwards", limit)
 		}
 	})
 }

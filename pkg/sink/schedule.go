@@ -81,7 +81,7 @@ func (s *schedule) put(j *job, namespace string, at, now time.Time) {
 // take returns a job to work on, or nil if none is ready that there is room for.
 func (s *schedule) take(now time.Time) *job {
 	s.advance(now)
-	if !s.hasReady() {
+	if !s.hasReady(now) {
 		return nil
 	}
 	front := s.turns.Front()
@@ -96,7 +96,9 @@ func (s *schedule) take(now time.Time) *job {
 }
 
 // hasReady tells whether there is one to take.
-func (s *schedule) hasReady() bool { return s.turns.Len() > 0 && s.running < s.room.size() }
+func (s *schedule) hasReady(now time.Time) bool {
+	return s.turns.Len() > 0 && s.running < s.room.size() && !now.Before(s.room.resume)
+}
 
 // done takes back a job that was worked on. It is ready again at a time, or rests
 // if that is zero.
@@ -127,12 +129,16 @@ func (s *schedule) drop(j *job, now time.Time) {
 	s.offer(n)
 }
 
-// next is when to look at those that wait; zero if none does.
-func (s *schedule) next() time.Time {
-	if len(s.waiting) == 0 {
-		return time.Time{}
+// next is when there may be something to take that is not there now; zero if only
+// a call can change that.
+func (s *schedule) next(now time.Time) (at time.Time) {
+	if len(s.waiting) > 0 {
+		at = s.waiting[0].wake
 	}
-	return s.waiting[0].wake
+	if resume := s.room.resume; s.turns.Len() > 0 && resume.After(now) && (at.IsZero() || resume.Before(at)) {
+		at = resume
+	}
+	return at
 }
 
 func (s *schedule) place(j *job, at, now time.Time) {

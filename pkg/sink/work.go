@@ -37,18 +37,18 @@ func (s *Sink) finish(owed *series) {
 }
 
 // wakeWorkers has a worker look whether there is something for it, now and when
-// the next series that waits is ready. The mutex must be held.
+// there may be next. The mutex must be held.
 func (s *Sink) wakeWorkers(now time.Time) {
-	if s.schedule.hasReady() {
+	if s.schedule.hasReady(now) {
 		s.ready.Signal() // who takes one and leaves another wakes the next
 	}
-	if next := s.schedule.next(); !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
+	if next := s.schedule.next(now); !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
 		s.alarmAt = next
 		s.alarm.Reset(next.Sub(now))
 	}
 }
 
-// ring is called when the first of the series that wait may be ready.
+// ring is called when there may be something to take.
 func (s *Sink) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
