@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +20,7 @@ type entry struct {
 	planned   int64 // what the last write that carried it added for it
 
 	oldest, newest content
-	// labels and annotations of the newest occurrence in it that has any.
+	// labels and annotations of all of them; later ones win.
 	labels, annotations map[string]string
 
 	merged  occurrence.Outcome          // if the Event is not created for it
@@ -75,12 +76,36 @@ func (e *entry) merge(next *entry) {
 	e.weight += next.weight
 	e.anonymous += next.anonymous
 	e.changes = e.changes || next.changes
-	if len(next.labels) > 0 {
-		e.labels = next.labels
+	e.labels = union(e.labels, next.labels)
+	e.annotations = union(e.annotations, next.annotations)
+}
+
+// union has what is in either map, the later one's values where both have a key.
+// It changes neither, and makes a new one only if it has to. What no Event could
+// have is not kept: then it is the later one.
+func union(earlier, later map[string]string) map[string]string {
+	if len(later) == 0 {
+		return earlier
 	}
-	if len(next.annotations) > 0 {
-		e.annotations = next.annotations
+	for k := range earlier {
+		if _, ok := later[k]; !ok {
+			return both(earlier, later)
+		}
 	}
+	return later
+}
+
+// maxSaid is the most that the apiserver takes in annotations
+// (apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB).
+const maxSaid = 256 << 10
+
+func both(earlier, later map[string]string) map[string]string {
+	out := maps.Clone(earlier)
+	maps.Copy(out, later)
+	if bytesOfMap(out) > maxSaid {
+		return later
+	}
+	return out
 }
 
 // claim adds a claim. One that begins where the last one of the same client ends

@@ -2,8 +2,12 @@ package sink
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -64,6 +68,15 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 	}
 	if e.labels["said"] != "last" || e.annotations["said"] != "last" {
 		t.Errorf("labels %v and annotations %v", e.labels, e.annotations)
+	}
+	c := map[string]string{"besides": "this"}
+	e.merge(ptr.To(said(0, c, c, false)))
+	if want := map[string]string{"said": "last", "besides": "this"}; !maps.Equal(e.labels, want) || !maps.Equal(e.annotations, want) || len(b) != 1 || len(c) != 1 {
+		t.Errorf("labels %v and annotations %v", e.labels, e.annotations)
+	}
+	huge := map[string]string{"huge": strings.Repeat("x", maxSaid)}
+	if e.merge(ptr.To(said(0, nil, huge, false))); !maps.Equal(e.annotations, huge) {
+		t.Errorf("%d annotations that no Event could have", len(e.annotations))
 	}
 	if e.weight != 4 || e.anonymous != 4 || !e.changes || e.merged != occurrence.Merged || e.oldest != oldest || e.newest == oldest {
 		t.Errorf("entry %+v", e)
