@@ -7,13 +7,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 // The constructor is all that changes.
@@ -92,4 +95,20 @@ func ExampleRecordBroadcaster_NewEventsRecorder() {
 		fmt.Println(event.Reason, event.Action, event.Message)
 	}
 	// Output: Resized Resizing to 3 replicas
+}
+
+// Events over connections that nothing else in the process uses.
+func ExampleNewRecordBroadcaster_connection() {
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client, err := kubernetes.NewForConfig(sink.ConfigFor(config))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	broadcaster := pipeline.NewRecordBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 }

@@ -1,0 +1,125 @@
+package sink
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/klog/v2"
+)
+
+// A connection whose other end is gone without a word is noticed within the sum
+// of the first two. An apiserver that is merely busy answers pings all the same:
+// they are not requests, and wait for none. client-go's values add up to 45 s,
+// and can be changed for the whole process only.
+const (
+	pingAfter        = 2 * time.Second // of silence
+	pingTimeout      = 3 * time.Second
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+)
+
+// idleConnections is how many connections are kept over HTTP/1.1, which takes one
+// for each request: as many as a sink has requests in flight by default.
+// client-go keeps 25, and the others would begin with a handshake each time.
+const idleConnections = 128
+
+// keepAlive is for HTTP/1.1, which has no pings. It finds a connection that died
+// while nothing was asked; a request on one ends at its deadline.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
+
+// NewClientForConfig returns a Client with connections of its own, made from
+// ConfigFor(config).
+//
+// There is nothing to close: a connection that is not used ends after 90
+// seconds, and what client-go keeps running to follow certificate files ends
+// when the Client is garbage.
+func NewClientForConfig(config *rest.Config) (Client, error) {
+	config = ConfigFor(config)
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	core, err := typedcorev1.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	events, err := typedeventsv1.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(core.RESTClient(), events.RESTClient()), nil
+}
+
+// ConfigFor returns a copy of config from which clients are made that write
+// Events; give it to kubernetes.NewForConfig where a set of clients is asked for.
+//
+//   - Every http.Client that is made from it has connections of its own, also
+//     two that are made from the same one: a set of clients is one http.Client.
+//   - A connection that is dead without a word is noticed within 5 seconds; the
+//     requests on it end with an error, and the next ones take a new connection.
+//   - Bodies are protobuf both ways, with JSON accepted, and not compressed:
+//     Events are small, and mostly on their way to the apiserver.
+//   - There is no rate limit. That is the sink's: Options.QPS.
+//
+// Everything else of config is as client-go has it: credentials and certificates
+// and their rotation, exec plugins, impersonation, proxies, the user agent, the
+// Dial function. With a Transport of the caller's, connections are the business
+// of that.
+func ConfigFor(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.DisableCompression = true
+	config.QPS, config.RateLimiter = -1, nil
+	if config.Transport == nil {
+		connectAlone(config)
+	}
+	return config
+}
+
+// connectAlone lets client-go build the transport, with all that it does to
+// follow credentials, certificates and CAs that change, and which is not to be
+// had without its transport. client-go shares transports between configurations
+// that look alike, but never one with a Dial function: each http.Client has that
+// under another address in the key of the cache. So what is set on the transport
+// here, before anybody uses it, nobody else gets.
+func connectAlone(config *rest.Config) {
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
+	}
+	// Before the wrappers of the caller, which hide the transport.
+	config.WrapTransport = transport.Wrappers(setUp, config.WrapTransport)
+}
+
+// setUp sets up a transport that client-go has just made, and returns what
+// client-go gave.
+func setUp(rt http.RoundTripper) http.RoundTripper {
+	if t, ok := innermost(rt).(*http.Transport); ok {
+		// The HTTP/2 implementation that client-go brings honours this, and
+		// prefers it to client-go's settings.
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+		t.TLSHandshakeTimeout = handshakeTimeout
+		t.MaxIdleConnsPerHost = idleConnections
+	} else {
+		// Another client-go than the one that this was written for.
+		klog.Background().Info("Connections to the apiserver have client-go's time-outs: its transport is of an unknown type")
+	}
+	return rt
+}
+
+func innermost(rt http.RoundTripper) http.RoundTripper {
+	for {
+		wrapper, ok := rt.(utilnet.RoundTripperWrapper)
+		if !ok {
+			return rt
+		}
+		rt = wrapper.WrappedRoundTripper()
+	}
+}
