@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -42,30 +39,11 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 // userAgent is what eventd calls itself.
 func userAgent() string { return "eventd/" + Version() }
 
-// newSinkClient returns the client that Events are written with. It has a
-// configuration, and so connections, of its own: who the callers are is asked
-// through others, and neither waits for the other.
+// newSinkClient returns the client that Events are written with. Its connections
+// are its own: who the callers are is asked through others, and neither waits for
+// the other.
 func newSinkClient(cluster *rest.Config) (sink.Client, error) {
 	config := rest.CopyConfig(cluster)
 	config.UserAgent = userAgent()
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	// Events are small, and mostly on their way to the apiserver.
-	config.DisableCompression = true
-	// The rate of writes is the sink's business: --kube-api-qps.
-	config.QPS = -1
-
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	core, err := typedcorev1.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, err
-	}
-	events, err := typedeventsv1.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, err
-	}
-	return sink.NewClient(core.RESTClient(), events.RESTClient()), nil
+	return sink.NewClientForConfig(config)
 }
