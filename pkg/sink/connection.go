@@ -98,8 +98,7 @@ func connectAlone(config *rest.Config) {
 	config.WrapTransport = transport.Wrappers(setUp, config.WrapTransport)
 }
 
-// setUp sets up a transport that client-go has just made, and returns what
-// client-go gave.
+// setUp sets up a transport that client-go has just made.
 func setUp(rt http.RoundTripper) http.RoundTripper {
 	if t, ok := innermost(rt).(*http.Transport); ok {
 		// The HTTP/2 implementation that client-go brings honours this, and
@@ -111,7 +110,7 @@ func setUp(rt http.RoundTripper) http.RoundTripper {
 		// Another client-go than the one that this was written for.
 		klog.Background().Info("Connections to the apiserver have client-go's time-outs: its transport is of an unknown type")
 	}
-	return rt
+	return newHeadStart(rt)
 }
 
 func innermost(rt http.RoundTripper) http.RoundTripper {

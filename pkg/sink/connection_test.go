@@ -372,9 +372,10 @@ func TestMoreRequestsAreInFlightThanOneConnectionTakes(t *testing.T) {
 	for _, test := range []struct {
 		protocols   []string
 		connections int64 // that stay open
+		made        int64 // at most
 	}{
-		{nil, 2},
-		{[]string{"http/1.1"}, requests},
+		{nil, 2, requests / 2},
+		{[]string{"http/1.1"}, requests, requests},
 	} {
 		t.Run(fmt.Sprint(test.protocols), func(t *testing.T) {
 			namespace := testenv.Shared(t).Namespace(t)
@@ -398,6 +399,9 @@ func TestMoreRequestsAreInFlightThanOneConnectionTakes(t *testing.T) {
 				return nil
 			})
 			made := network.accepted.Load()
+			if made > test.made {
+				t.Errorf("%d connections were made, want at most %d", made, test.made)
+			}
 			t.Logf("%d connections were made", made)
 			crowd.expect()
 			atOnce(t, requests, ask)

@@ -1,0 +1,89 @@
+package sink
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// headStartTime is several times what a connection takes to be made.
+	headStartTime = 200 * time.Millisecond
+	// connectedFor is how long a connection is there for sure after it was used:
+	// less than the 90 seconds after which client-go closes it.
+	connectedFor = time.Minute
+)
+
+// headStart lets one request go ahead when there may be no connection, and the
+// others wait until it has one, which with HTTP/2 is theirs too. net/http would
+// make a connection for each of them, of which all but one or two are then
+// closed: 128 handshakes, before the first write and after each connection that
+// died, at an apiserver that may just be coming back.
+//
+// The one ahead can be unlucky, with a load balancer that does not know yet that
+// an apiserver has gone. So there is one more after each headStartTime.
+type headStart struct {
+	rt http.RoundTripper
+	// until is when to doubt that there is a connection, counted from began.
+	until atomic.Int64
+	began time.Time
+	turn  chan struct{} // holds something while one goes ahead
+}
+
+func newHeadStart(rt http.RoundTripper) *headStart {
+	return &headStart{rt: rt, began: time.Now(), turn: make(chan struct{}, 1)}
+}
+
+func (h *headStart) connected() bool { return time.Since(h.began) < time.Duration(h.until.Load()) }
+
+func (h *headStart) hasConnection() { h.until.Store(int64(time.Since(h.began) + connectedFor)) }
+
+// WrappedRoundTripper is how client-go looks for its transport.
+func (h *headStart) WrappedRoundTripper() http.RoundTripper { return h.rt }
+
+func (h *headStart) RoundTrip(r *http.Request) (*http.Response, error) {
+	if h.connected() {
+		return h.pass(r)
+	}
+	select {
+	case h.turn <- struct{}{}:
+	case <-r.Context().Done():
+		return notConnected(r)
+	}
+	end := sync.OnceFunc(func() { <-h.turn })
+	defer end()
+	if h.connected() {
+		end()
+		return h.pass(r)
+	}
+	defer time.AfterFunc(headStartTime, end).Stop()
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		h.hasConnection()
+		end()
+	}}
+	return h.pass(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+}
+
+// pass forgets the connection if there is no answer. If it is still good, the
+// next request has it at once, and nobody waits.
+func (h *headStart) pass(r *http.Request) (*http.Response, error) {
+	response, err := h.rt.RoundTrip(r)
+	if err != nil {
+		h.until.Store(0)
+	} else {
+		h.hasConnection()
+	}
+	return response, err
+}
+
+// notConnected ends a request that has not left this process, with the error of a
+// dial: the write did not happen, for sure.
+func notConnected(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: r.Context().Err()}
+}
