@@ -26,9 +26,11 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// DefaultCapacity of a subscriber's queue. An occurrence takes about 2 KiB, so
-// a full queue holds about 16 MiB.
-const DefaultCapacity = 8192
+// DefaultCapacity of a subscriber's queue: more than what a storm of 20,000 brings
+// before its handler has had a turn on a machine that is busy with something else.
+// An occurrence of a recorder takes about half a KiB, so a full queue holds about
+// 16 MiB; with messages as long as they may be, 16 KiB each, 512 MiB.
+const DefaultCapacity = 1 << 15
 
 // ErrShutdown is returned to those who subscribe too late.
 var ErrShutdown = errors.New("broadcaster is shut down")
