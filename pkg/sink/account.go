@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"hash/maphash"
 	"math"
 	"slices"
 
@@ -24,7 +25,7 @@ type observation struct {
 	meta      *corev1.Event // name, UID, resourceVersion and creationTimestamp
 	count     int64
 	shares    shares
-	message   string
+	message   uint64           // its hash; it is only compared, and may be long
 	last      metav1.Time      // classic Events
 	lastMicro metav1.MicroTime // new-style Events
 }
@@ -85,9 +86,9 @@ func (a *account) identify() {
 }
 
 // add appends what was reported, with a sequence higher than any before. It may
-// share an entry with what came after the sequence apart. It returns by how many
-// entries and bytes the account has grown.
-func (a *account) add(sequence, apart uint64, e *entry, c claim) (entries int, bytes int64) {
+// share an entry with what came after the sequence apart. It returns whether there
+// is one more entry, and by how many bytes the account has grown.
+func (a *account) add(sequence, apart uint64, e *entry, c claim) (isNew bool, bytes int64) {
 	e.sequence = sequence
 	n := len(a.pending)
 	if n > 0 && a.pending[n-1].sequence > max(apart, a.carried) && a.pending[n-1].takes(e) {
@@ -95,13 +96,16 @@ func (a *account) add(sequence, apart uint64, e *entry, c claim) (entries int, b
 		a.pending[n].merge(e)
 	} else {
 		a.pending = append(a.pending, *e)
-		entries = 1
+		isNew = true
 	}
 	if c != (claim{}) {
 		a.pending[n].claim(c)
 	}
-	return entries, a.pending[n].measure()
+	return isNew, a.pending[n].measure()
 }
+
+// newest is the entry that was added last.
+func (a *account) newest() *entry { return &a.pending[len(a.pending)-1] }
 
 // last is the sequence of the newest pending entry, 0 if there is none.
 func (a *account) last() uint64 {
@@ -111,9 +115,14 @@ func (a *account) last() uint64 {
 	return a.pending[len(a.pending)-1].sequence
 }
 
-// awaited tells whether somebody waits for an outcome.
-func (a *account) awaited() bool {
-	return slices.ContainsFunc(a.pending, func(e entry) bool { return e.settled != nil })
+// awaited is the last sequence whose outcome somebody waits for, 0 if there is none.
+func (a *account) awaited() uint64 {
+	for i := range slices.Backward(a.pending) {
+		if a.pending[i].settled != nil {
+			return a.pending[i].sequence
+		}
+	}
+	return 0
 }
 
 // weight is the sum over what is pending.
@@ -313,6 +322,7 @@ func (a *account) giveUp(upTo uint64, reason occurrence.Reason, err error) []set
 	if a.doubt <= upTo {
 		a.doubt = 0
 	}
+	a.bare = false
 	return out
 }
 
@@ -372,7 +382,7 @@ func (a *account) observe(event *corev1.Event) (o *observation, foreign bool) {
 			CreationTimestamp: event.CreationTimestamp,
 		}},
 		count:   countOf(event),
-		message: event.Message,
+		message: hashOf(event.Message),
 		last:    event.LastTimestamp,
 	}
 	if event.Series != nil {
@@ -385,6 +395,10 @@ func (a *account) observe(event *corev1.Event) (o *observation, foreign bool) {
 	o.shares, err = parseShares(event.Annotations[sharesAnnotation])
 	return o, err != nil
 }
+
+var messageSeed = maphash.MakeSeed()
+
+func hashOf(message string) uint64 { return maphash.String(messageSeed, message) }
 
 // countOf is the number of occurrences that an Event stands for.
 func countOf(event *corev1.Event) int64 {

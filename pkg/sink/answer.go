@@ -37,6 +37,9 @@ const tooLarge = "etcdserver: request is too large"
 // allows.
 const deniedByRBAC = ` resource "events" in API group `
 
+// errNoAnswer is for a client that returns neither an Event nor an error.
+var errNoAnswer = errors.New("there is no answer")
+
 // answer is a classified answer.
 type answer struct {
 	class  class
@@ -46,7 +49,7 @@ type answer struct {
 	mayChange bool
 	after     time.Duration // the server asks to wait this long
 	code      int           // HTTP status, 0 if there was none
-	began     time.Time     // when it was asked, zero if it was not
+	began     time.Time     // when it was asked
 	object    *corev1.Event
 	err       error
 }
@@ -61,8 +64,11 @@ type answer struct {
 //	connection not made                      all wait until the apiserver is there
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
 func classify(v verb, object *corev1.Event, err error) answer {
-	if err == nil {
-		return answer{class: classOK, code: http.StatusOK, object: object}
+	switch {
+	case err == nil && object != nil:
+		return answer{class: classOK, code: v.success(), object: object}
+	case err == nil:
+		err = errNoAnswer
 	}
 	a := answer{err: err}
 	var status apierrors.APIStatus
@@ -97,8 +103,14 @@ func classifyTransport(err error) (class, occurrence.Reason) {
 	if _, ok := errors.AsType[*rest.RequestConstructionError](err); ok {
 		return classRefused, occurrence.Invalid
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+	if _, ok := errors.AsType[*notSent](err); ok {
 		return classUnreachable, occurrence.NoReason
+	}
+	// A dial to the apiserver stands within one to its proxy.
+	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
+		if op.Op == "dial" {
+			return classUnreachable, occurrence.NoReason
+		}
 	}
 	return classLost, occurrence.NoReason
 }

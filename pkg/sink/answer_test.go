@@ -62,7 +62,7 @@ func TestClasses(t *testing.T) {
 		"out of time":                {transport(context.DeadlineExceeded), verbCreate, classLost, ""},
 		"no request":                 {&rest.RequestConstructionError{Err: errors.New("no")}, verbCreate, classRefused, occurrence.Invalid},
 	} {
-		if got := classify(test.verb, nil, test.err); got.class != test.class || got.reason != test.reason {
+		if got := classify(test.verb, &corev1.Event{}, test.err); got.class != test.class || got.reason != test.reason {
 			t.Errorf("%s: %s %q, want %s %q", name, got.class, got.reason, test.class, test.reason)
 		}
 	}

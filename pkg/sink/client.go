@@ -2,6 +2,8 @@ package sink
 
 import (
 	"context"
+	"net/http/httptrace"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -58,13 +60,35 @@ func do(ctx context.Context, r *rest.Request, namespace string, api occurrence.A
 	if api == occurrence.EventsV1 {
 		into = &events
 	}
+	ctx, sent := traced(ctx)
 	// UseProtobufAsDefault is what typed clients do, if nothing else is chosen.
 	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(ctx).Into(into)
 	if err != nil {
+		if !sent() {
+			err = &notSent{err}
+		}
 		return nil, err
 	}
 	if api == occurrence.EventsV1 {
 		return identity.ToCoreV1(&events), nil
 	}
 	return &core, nil
+}
+
+// notSent is the error of a request that never had a connection, so that it did
+// not take effect.
+type notSent struct{ error }
+
+func (e *notSent) Unwrap() error { return e.error }
+
+// traced returns a context for one request, and what tells afterwards whether the
+// request may have been sent. net/http tells when it looks for a connection and
+// when it has one; a transport that tells of neither may have done anything.
+func traced(ctx context.Context) (_ context.Context, sent func() bool) {
+	var looks, has atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { looks.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { has.Store(true) },
+	})
+	return ctx, func() bool { return has.Load() || !looks.Load() }
 }

@@ -45,6 +45,13 @@ func (c *complaints) take(event *corev1.Event, end occurrence.Settlement) {
 		"kind", object.Kind, "object", klog.KRef(object.Namespace, object.Name), "eventReason", event.Reason)
 }
 
+// unreachable notes that there was no connection to the apiserver.
+func (c *complaints) unreachable(err error) {
+	if c.isTime(string(classUnreachable), time.Now()) {
+		c.logger.Error(err, "Unable to reach the apiserver; nothing is given up for that, but to make room", "quietFor", complaintInterval)
+	}
+}
+
 func (c *complaints) isTime(reason string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 // write had carried yet when they came together.
 type entry struct {
 	sequence  uint64 // of the newest
+	epoch     uint64 // of the oldest
 	weight    int64  // of all
 	anonymous int64  // the part of the weight whose reporters do not count by themselves
 	claims    []claim

@@ -59,7 +59,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	}
 	for _, v := range []verb{verbCreate, verbPatch, verbRead} {
 		m.duration.WithLabelValues(string(v))
-		m.requests.WithLabelValues(string(v), "200")
+		m.requests.WithLabelValues(string(v), strconv.Itoa(v.success()))
 	}
 	for _, c := range []class{classExists, classNotFound, classRefused, classNotTaken, classUnreachable, classLost} {
 		m.failed.WithLabelValues(string(c))
@@ -118,5 +118,7 @@ func (m *metrics) committed(out []settled, now time.Time) {
 
 func (m *metrics) answered(v verb, a answer, seconds float64) {
 	m.requests.WithLabelValues(string(v), strconv.Itoa(a.code)).Inc()
-	m.duration.WithLabelValues(string(v)).Observe(seconds)
+	if a.code != 0 {
+		m.duration.WithLabelValues(string(v)).Observe(seconds)
+	}
 }

@@ -12,94 +12,137 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// maxSteps bounds the requests that one series may make in a row before it has
-// to wait as after a failure: two writers of one Event conflict now and then,
-// but not forever. It is more than what it takes to try every suffix.
+// maxSteps bounds the requests that one series may make in a row until one of them
+// writes, before it has to wait as after a failure: two writers of one Event
+// conflict now and then, but not forever. It is more than what it takes to try
+// every suffix.
 const maxSteps = 2*identity.MaxSuffix + 6
 
-// reconcile makes the requests that a series needs until it owes nothing that is
-// due or has to wait. It is in one worker at a time.
-func (s *Sink) reconcile(ctx context.Context, owed *series) {
+// reconcile makes the requests that a series needs, of which the first is given,
+// until one of them has written what is due, or the series has to wait. It is in
+// one worker at a time.
+func (w *worker) reconcile(m move) {
 	for range maxSteps {
-		r, out, done := s.next(owed)
-		s.tell(out)
-		if done {
+		w.tell(m.settled)
+		if m.done {
 			return
 		}
-		if r == nil {
-			continue
+		if m.request != nil {
+			if next := w.make(m.request); next == stepEnd {
+				return
+			}
+			if err := w.schedule.pace.Wait(w.ctx); err != nil {
+				return // the sink stops, and Close settles what is left
+			}
 		}
-		a := s.ask(ctx, r)
-		s.mu.Lock()
-		now := time.Now()
-		s.learn(owed, r, a, now)
-		out, retry := owed.apply(r, a, now.Add(-s.options.ForbiddenFor))
-		done = s.release(owed)
-		s.mu.Unlock()
-		s.metrics.committed(out, now)
-		s.tell(out)
-		switch {
-		case done || ctx.Err() != nil:
-			return // if the sink stops, Close settles what is left
-		case retry:
-			s.retry(owed, a)
-			return
-		}
+		w.mu.Lock()
+		m = w.next(w.series, time.Now())
+		w.mu.Unlock()
 	}
-	s.retry(owed, answer{class: classExists})
+	w.retry(w.series, answer{class: classExists})
 }
 
-// next returns the next request for a series, nil if there is something else to
-// do first, and what has settled without one. When done is set there is nothing
-// left to do now.
-func (s *Sink) next(owed *series) (r *request, out []settled, done bool) {
+// make makes a request, and does what follows from the answer.
+func (w *worker) make(r *request) step {
+	w.request = r
+	a := w.ask(w.ctx, r)
+	w.request = nil
+	out, next := w.learn(w.series, r, a)
+	w.tell(out)
+	switch {
+	case w.ctx.Err() != nil:
+		return stepEnd
+	case next == stepWait:
+		w.retry(w.series, a)
+		return stepEnd
+	}
+	return next
+}
+
+// step is what follows an answer.
+type step uint8
+
+const (
+	stepAsk  step = iota // the next request, at once
+	stepWait             // the next request, after a while
+	stepEnd              // others have their turn
+)
+
+// move is what is to be done for a series: tell what has settled, and make a
+// request, if there is one. When done is set there is nothing left to do now.
+type move struct {
+	settled []settled
+	request *request
+	done    bool
+}
+
+// next returns the next move for a series. The mutex must be held.
+func (s *Sink) next(owed *series, now time.Time) (m move) {
+	if owed.ready().After(now) {
+		return move{done: true}
+	}
+	owed.obeys = false
+	s.setDeferred(owed, false)
+	if v := &owed.job.namespace.standing.verdict; v.reason != occurrence.NoReason && owed.account.creates() {
+		if v.until.After(now) {
+			return move{settled: s.obey(owed, v), done: true}
+		}
+		v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
+	}
+	if m.request, m.settled = owed.account.next(); m.request != nil {
+		m.request.sequence = s.sequence
+	}
+	m.done = s.release(owed)
+	return m
+}
+
+// obey settles what a verdict on the namespace of a series holds for, and lets the
+// rest wait. The mutex must be held.
+func (s *Sink) obey(owed *series, v *verdict) []settled {
+	upTo := max(v.upTo, owed.account.awaited()) // this is the answer
+	out := owed.account.giveUp(upTo, v.reason, v.err)
+	owed.retryAt, owed.obeys = v.until, true
+	s.release(owed)
+	return out
+}
+
+// learn takes an answer. It returns what has settled, and what to do next.
+func (s *Sink) learn(owed *series, r *request, a answer) ([]settled, step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if owed.ready().After(now) {
-		return nil, nil, true
+	s.judge(owed.job.namespace, r, a, now)
+	out, next := owed.apply(r, a, s.schedule.reach.dueAgo(now, s.options.ForbiddenFor))
+	if s.release(owed) {
+		next = stepEnd
+	} else {
+		s.sheddable.update(owed)
 	}
-	s.setDeferred(owed, false)
-	if no := &owed.job.namespace.standing.verdicts[owed.account.api()]; no.until.After(now) && owed.account.creates() {
-		upTo := no.upTo
-		if owed.account.awaited() {
-			upTo = owed.account.last() // this is the answer
-		}
-		out = owed.account.giveUp(upTo, no.reason, no.err)
-		owed.retryAt = no.until
-		s.release(owed)
-		return nil, out, true
-	}
-	r, out = owed.account.next()
-	return r, out, s.release(owed)
+	s.wakeWorkers(now)
+	s.metrics.committed(out, now)
+	return out, next
 }
 
-// learn takes from an answer what it says of the apiserver and of the namespace.
+// judge takes from an answer what it says of the apiserver and of the namespace.
 // The mutex must be held.
-func (s *Sink) learn(owed *series, r *request, a answer, now time.Time) {
-	if a.began.IsZero() {
-		return // nothing was asked
+func (s *Sink) judge(n *namespace, r *request, a answer, now time.Time) {
+	if a.class == classUnreachable {
+		s.schedule.reach.failed(a.began, now)
+		return
 	}
-	n, room := owed.job.namespace, s.schedule.room
-	if a.code != 0 {
-		room.reached()
-	}
-	switch {
-	case a.class == classUnreachable:
-		room.unreachable(a.began, now)
-	case a.code == http.StatusTooManyRequests, a.code == http.StatusServiceUnavailable:
-		room.overloaded(a.began, now)
+	s.schedule.reach.worked(a.began, now)
+	switch a.code {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		s.schedule.room.refusedAsTooMany(n.name, &n.standing, a.began, now)
 	default:
-		room.answered(&n.standing, a.began, now)
+		s.schedule.room.answered(n.name, &n.standing, a.code != 0, a.began, now)
 	}
 	switch {
 	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
-		n.standing.verdicts[r.api] = verdict{a.reason, a.err, s.sequence, now.Add(s.options.NamespaceRefusedFor)}
-	case a.class == classOK && r.verb == verbCreate:
-		n.standing.verdicts[r.api] = verdict{}
+		n.standing.verdict = verdict{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
+	case r.verb == verbCreate && (a.class == classOK || a.class == classExists):
+		n.standing.verdict = verdict{}
 	}
-	s.schedule.offer(n)
-	s.wakeWorkers(now)
 }
 
 // retry gives up what the apiserver has not taken for too long, and lets the
@@ -108,24 +151,22 @@ func (s *Sink) learn(owed *series, r *request, a answer, now time.Time) {
 func (s *Sink) retry(owed *series, last answer) {
 	s.metrics.retries.WithLabelValues(string(last.class)).Inc()
 	if last.class == classUnreachable {
+		s.complaints.unreachable(last.err)
 		return
 	}
 	s.mu.Lock()
 	now := time.Now()
 	owed.failures++
 	owed.retryAt = now.Add(min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor))
-	tooOld := owed.dues.before(now.Add(-s.options.RetryFor))
+	tooOld := owed.dues.before(s.schedule.reach.dueAgo(now, s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
 	s.release(owed)
 	s.mu.Unlock()
 	s.tell(out)
 }
 
-// ask makes one request, within the limits.
+// ask makes one request.
 func (s *Sink) ask(ctx context.Context, r *request) answer {
-	if err := s.limiter.Wait(ctx); err != nil {
-		return answer{class: classNotTaken, err: err}
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
 	s.metrics.inFlight.Inc()
@@ -151,51 +192,54 @@ func (s *Sink) ask(ctx context.Context, r *request) answer {
 
 // backoff is the wait after a number of failures in a row.
 func (s *Sink) backoff(failures int) time.Duration {
-	d := s.options.RetryMaxDelay
-	if shift := failures - 1; shift < 30 {
-		d = min(d, s.options.RetryBaseDelay<<max(0, shift))
+	d, most := s.options.RetryBaseDelay, s.options.RetryMaxDelay
+	for ; failures > 1 && d < most; failures-- {
+		if d > most/2 {
+			d = most
+		} else {
+			d *= 2
+		}
 	}
 	return d/2 + rand.N(d/2+1)
 }
 
-// apply takes an answer. It returns what has settled, and whether to wait before
-// the next request. A refusal that may change is not believed about what fell due
-// after the given time.
-func (owed *series) apply(r *request, a answer, disbelieved time.Time) (out []settled, retry bool) {
+// apply takes an answer. It returns what has settled, and what to do next. A
+// refusal that may change is believed about what fell due before the given time.
+func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, step) {
 	account := owed.account
 	switch a.class {
 	case classOK:
 		if r.verb != verbRead {
 			owed.failures = 0
-			return account.succeeded(r.plan, a.object), false
+			return account.succeeded(r.plan, a.object), stepEnd
 		}
 		out, ok := account.read(a.object)
 		if !ok {
-			out = account.giveUp(account.last(), occurrence.NameOccupied, a.err)
+			out = append(out, account.giveUp(account.last(), occurrence.NameOccupied, a.err)...)
 			account.suffix = 0
 		}
-		return out, false
+		return out, stepAsk
 	case classExists:
 		account.stale()
-		return nil, false
+		return nil, stepAsk
 	case classNotFound:
-		return account.gone(a.err), false
+		return account.gone(a.err), stepAsk
 	case classRefused:
-		if a.mayChange && owed.dues.first().After(disbelieved) {
-			return nil, true
+		if a.mayChange && !owed.dues.first().Before(believed) {
+			return nil, stepWait
 		}
 		if a.reason == occurrence.Invalid && r.verb != verbRead && account.undress() {
-			return nil, false
+			return nil, stepAsk
 		}
 		upTo := r.plan.upTo
 		if r.verb == verbRead {
 			upTo = account.last()
 		}
-		return account.giveUp(upTo, a.reason, a.err), false
+		return account.giveUp(upTo, a.reason, a.err), stepAsk
 	case classLost:
 		if r.verb != verbRead {
 			account.lost(r.plan)
 		}
 	}
-	return nil, true
+	return nil, stepWait
 }

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -11,11 +10,15 @@ import (
 
 // room is how many series may be worked on at once. It follows what the apiserver
 // shows that it can take: an answer that it has too much to do makes the room
-// smaller by a part, each answer in good time a little larger.
+// smaller by a part, each answer in good time a little larger. Where it was too
+// much is remembered: up to there the room grows back quickly, and then hardly,
+// until it turns out that more can be taken now. So nearly all of what the
+// apiserver takes is used, and few requests find out that it is no more.
 //
-// No namespace may have all of it. One whose requests are slow, because an
-// admission webhook in it does not answer, say, may have less and less, down to
-// one, which finds out whether that is over.
+// A namespace may have as much of the room as it leaves to others. So however many
+// of its requests hang, because an admission webhook in it does not answer, say,
+// as much is left for the next namespace. One that was slow may have one place, and
+// soon more when it is quick again; all of those may have half of the room.
 //
 // Whoever owns it guards it.
 type room struct {
@@ -24,28 +27,41 @@ type room struct {
 
 	limit     float64
 	decreased time.Time
-	// pause is how long the last wait was for an apiserver that cannot be reached,
-	// 0 if it can; paused is when it began, and resume when it ends.
-	pause          time.Duration
-	paused, resume time.Time
+	// tooMuch is the limit at which the apiserver had too much to do, 0 if that is
+	// not known, or not true any more; grown is when there was an answer since.
+	tooMuch float64
+	grown   time.Time
+	// taken are the places that are taken, and suspect those of them by namespaces
+	// that were slow.
+	taken, suspect int
+	// inTime are the last answers in good time, of one namespace and of another.
+	inTime [2]sign
 	// known are the namespaces that are not in good standing, while they have
 	// nothing to do.
 	known *simplelru.LRU[string, standing]
 }
 
+// sign is an answer in good time.
+type sign struct {
+	namespace string
+	at        time.Time
+}
+
 // standing is what is known of a namespace.
 type standing struct {
-	// part of the room that it may have.
-	part      float64
+	// most is how many places it may have, if there is room.
+	most      float64
 	decreased time.Time
-	// refused is why no Event can be created in it, through each API.
-	verdicts [2]verdict
+	// throttled is about which part of its requests was refused as too many.
+	throttled float64
+	// verdict is why no Event can be created in it.
+	verdict verdict
 }
 
 // verdict is what the apiserver said of a namespace that is missing or being
-// deleted. It holds for all that was there to be created, and is the answer to
-// whoever waits for one; what else has come since waits until it is time to ask
-// again. The zero verdict is none.
+// deleted. It holds for all that was there to be created when it was asked, and is
+// the answer to whoever waits for one; what else has come since waits until it is
+// time to ask again. The zero verdict is none.
 type verdict struct {
 	reason occurrence.Reason
 	err    error
@@ -54,15 +70,21 @@ type verdict struct {
 }
 
 const (
-	// goodPart leaves room for others while all requests in a namespace hang.
-	goodPart = 0.75
-	// decreases are of what there is, and so is the increase of a namespace's
-	// part. The room increases by one with as many answers as it has places.
-	roomDecrease = 0.8
-	partDecrease = 0.5
-	partIncrease = 1.5
-	// An apiserver that cannot be reached is tried again after pauses that double.
-	minPause, maxPause = 50 * time.Millisecond, time.Second
+	// decrease is of what there is.
+	decrease = 0.8
+	// growBack is the part of a place by which each answer increases the room below
+	// what was too much, and growOn above.
+	growBack, growOn = 1. / 8, 1. / 4
+	// Close to there it takes so many answers to increase it by a place, of which
+	// one may then be a refusal, or so much time.
+	answersClose = 512
+	timeClose    = 2 * time.Second
+	// lastWeight is that of the last answer in the part of a namespace's requests
+	// that were refused.
+	lastWeight = 0.1
+	// mostIncrease is by what an answer in good time multiplies what a namespace
+	// may have.
+	mostIncrease = 1.5
 	// maxKnown bounds the namespaces that are remembered.
 	maxKnown = 1024
 )
@@ -75,34 +97,53 @@ func newRoom(floor, ceiling int, slow time.Duration) *room {
 	return &room{floor: float64(floor), ceiling: float64(ceiling), slow: slow, limit: float64(ceiling), known: known}
 }
 
-// size is how many series may be worked on. While the apiserver cannot be reached,
-// one finds out whether that is over.
-func (r *room) size() int {
-	if r.pause > 0 {
-		return 1
+// size is how many series may be worked on.
+func (r *room) size() int { return int(r.limit) }
+
+func (r *room) isFull() bool { return r.taken >= r.size() }
+
+// has tells whether a namespace that has some places may have one more.
+func (r *room) has(s *standing, places int) bool {
+	free := r.size() - r.taken
+	switch {
+	case free <= 0:
+		return false
+	case r.isSuspect(s):
+		return places < max(1, min(free, int(s.most))) && r.suspect < max(1, r.size()/2)
+	default:
+		return places < max(1, free)
 	}
-	return int(r.limit)
 }
 
-// sizeFor is how many of them may be in a namespace. Where nothing could be
-// created, one finds out whether that is over.
-func (r *room) sizeFor(s *standing) int {
-	if s.verdicts != ([2]verdict{}) {
-		return 1
+// isSuspect tells whether a namespace was slow, and not quick often enough since.
+func (r *room) isSuspect(s *standing) bool { return s.most < r.ceiling }
+
+// take takes a place for a namespace, and give gives it back.
+func (r *room) take(s *standing) (suspect bool) {
+	r.taken++
+	if suspect = r.isSuspect(s); suspect {
+		r.suspect++
 	}
-	return max(1, int(r.limit*s.part))
+	return suspect
+}
+
+func (r *room) give(suspect bool) {
+	r.taken--
+	if suspect {
+		r.suspect--
+	}
 }
 
 func (r *room) standingOf(namespace string) standing {
 	if s, ok := r.known.Get(namespace); ok {
 		return s
 	}
-	return standing{part: goodPart}
+	return standing{most: r.ceiling}
 }
 
 // remember keeps the standing of a namespace that has nothing to do.
 func (r *room) remember(namespace string, s standing, now time.Time) {
-	if s.part < goodPart || s.verdicts[occurrence.CoreV1].until.After(now) || s.verdicts[occurrence.EventsV1].until.After(now) {
+	if r.isSuspect(&s) || s.throttled > 0.5 || s.verdict.until.After(now) {
 		r.known.Add(namespace, s)
 	} else {
 		r.known.Remove(namespace)
@@ -115,38 +156,73 @@ func (r *room) overloaded(began, now time.Time) {
 	if began.Before(r.decreased) {
 		return // the room has become smaller since
 	}
-	r.limit = max(r.floor, r.limit*roomDecrease)
-	r.decreased = now
+	r.tooMuch, r.decreased, r.grown = r.limit, now, now
+	r.limit = max(r.floor, r.limit*decrease)
 }
 
-// unreachable takes note that a request that began at a time did not get as far
-// as the apiserver.
-func (r *room) unreachable(began, now time.Time) {
-	if began.Before(r.paused) {
-		return // it is known
+// grow takes note of an answer in good time to a request that began at a time.
+func (r *room) grow(began, now time.Time) {
+	since := now.Sub(r.grown)
+	r.grown = now
+	switch {
+	case began.Before(r.decreased):
+		return // it says nothing of the room as it is now
+	case r.limit < r.tooMuch-1:
+		r.limit = min(r.limit+growBack, r.tooMuch-1)
+	case r.limit < r.tooMuch+1:
+		r.limit += max(1./answersClose, min(since.Seconds()/timeClose.Seconds(), growBack))
+	default:
+		r.tooMuch = 0
+		r.limit += growOn
 	}
-	r.pause = min(max(2*r.pause, minPause), maxPause)
-	r.paused, r.resume = now, now.Add(r.pause/2+rand.N(r.pause/2))
+	r.limit = min(r.ceiling, r.limit)
 }
 
-// reached takes note that the apiserver is there.
-func (r *room) reached() { r.pause, r.resume = 0, time.Time{} }
-
-// answered takes note of an answer to a request in a namespace, or that there was
-// none. If it is slow that is held against the namespace, and against the
-// apiserver only if the namespace was in good standing.
-func (r *room) answered(s *standing, began, now time.Time) {
-	if now.Sub(began) < r.slow {
-		r.limit = min(r.ceiling, r.limit+1/r.limit)
-		s.part = min(goodPart, s.part*partIncrease)
+// answered takes note of an answer in a namespace to a request that began at a
+// time, or, without one, that there was none.
+func (r *room) answered(namespace string, s *standing, answer bool, began, now time.Time) {
+	if !answer || now.Sub(began) >= r.slow {
+		r.wasSlow(namespace, s, began, now)
 		return
 	}
-	if began.Before(s.decreased) {
-		return // its part has become smaller since
+	r.grow(began, now)
+	s.most = min(r.ceiling, s.most*mostIncrease)
+	s.throttled -= s.throttled * lastWeight
+	if r.inTime[0].namespace != namespace {
+		r.inTime[1] = r.inTime[0]
 	}
-	if s.part == goodPart {
+	r.inTime[0] = sign{namespace, now}
+}
+
+// wasSlow holds it against the namespace, and against the apiserver as well if it
+// has answered nobody else in good time since.
+func (r *room) wasSlow(namespace string, s *standing, began, now time.Time) {
+	if began.Before(s.decreased) {
+		return // it has fewer places since
+	}
+	s.most, s.decreased = 1, now
+	if !r.othersInTime(namespace, began) {
 		r.overloaded(began, now)
 	}
-	s.part = max(1/r.ceiling, s.part*partDecrease)
-	s.decreased = now
+}
+
+// refusedAsTooMany takes note that a request in a namespace, which began at a time,
+// was one too many. It is held against the apiserver unless it is the namespace's
+// own limit, as the EventRateLimit admission plugin may set one: then most are
+// refused there, while others are answered.
+func (r *room) refusedAsTooMany(namespace string, s *standing, began, now time.Time) {
+	s.throttled += (1 - s.throttled) * lastWeight
+	if s.throttled < 0.5 || !r.othersInTime(namespace, now.Add(-r.slow)) {
+		r.overloaded(began, now)
+	}
+}
+
+// othersInTime tells whether there was an answer in good time in another namespace
+// since a time.
+func (r *room) othersInTime(namespace string, since time.Time) bool {
+	other := r.inTime[0]
+	if other.namespace == namespace {
+		other = r.inTime[1]
+	}
+	return other.at.After(since)
 }

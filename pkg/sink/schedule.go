@@ -8,17 +8,18 @@ import (
 
 // schedule says which series is worked on next. A series rests, waits for its
 // time, is ready, or is in work; it is in one worker at a time. Ready ones are
-// taken from one namespace after the other, as long as there is room for the
-// namespace and for all of them, so that none waits behind another namespace's.
+// taken from one namespace after the other, as long as there is room for it, so
+// that none waits behind another namespace's.
 //
 // Whoever owns it guards it. It starts no goroutines and reads no clock.
 type schedule struct {
 	room       *room
-	running    int
+	reach      reach
+	pace       pace
 	waiting    waiting
 	namespaces map[string]*namespace
-	// turns are the namespaces with something ready and room for it, in the order
-	// in which they are served.
+	// turns are the namespaces with something ready, in the order in which they are
+	// served.
 	turns list.List
 }
 
@@ -34,6 +35,8 @@ type job struct {
 	index int
 	// element is its place among those that are ready.
 	element *list.Element
+	// suspect: it was taken from a namespace that was slow.
+	suspect bool
 }
 
 type jobState uint8
@@ -50,13 +53,13 @@ type namespace struct {
 	name     string
 	jobs     int
 	running  int
-	ready    list.List // of *job
-	turn     *list.Element
+	ready    list.List     // of *job
+	turn     *list.Element // nil if nothing is ready
 	standing standing
 }
 
-func newSchedule(r *room) *schedule {
-	return &schedule{room: r, namespaces: make(map[string]*namespace)}
+func newSchedule(r *room, p pace) *schedule {
+	return &schedule{room: r, pace: p, namespaces: make(map[string]*namespace)}
 }
 
 // put has a job that is not in work ready at a time. What is ready stays so.
@@ -81,52 +84,59 @@ func (s *schedule) put(j *job, namespace string, at, now time.Time) {
 // take returns a job to work on, or nil if none is ready that there is room for.
 func (s *schedule) take(now time.Time) *job {
 	s.advance(now)
-	if !s.hasReady(now) {
+	n := s.turn(now)
+	if n == nil {
 		return nil
 	}
-	front := s.turns.Front()
-	n := front.Value.(*namespace)
-	j := n.ready.Remove(n.ready.Front()).(*job)
+	j := n.ready.Front().Value.(*job)
+	s.takeReady(j)
 	j.state = jobRuns
-	s.running++
 	n.running++
-	s.turns.MoveToBack(front)
-	s.offer(n)
+	j.suspect = s.room.take(&n.standing)
+	if n.turn != nil {
+		s.turns.MoveToBack(n.turn)
+	}
 	return j
 }
 
-// hasReady tells whether there is one to take.
-func (s *schedule) hasReady(now time.Time) bool {
-	return s.turns.Len() > 0 && s.running < s.room.size() && !now.Before(s.room.resume)
+// turn is the namespace to take the next one from, nil if there is none. Those that
+// are passed over have places of their own, so they are never more than the room.
+func (s *schedule) turn(now time.Time) *namespace {
+	if s.turns.Len() == 0 || s.room.isFull() || s.mayAsk(now).After(now) {
+		return nil
+	}
+	for e := s.turns.Front(); e != nil; e = e.Next() {
+		if n := e.Value.(*namespace); s.room.has(&n.standing, n.running) {
+			return n
+		}
+	}
+	return nil
 }
 
 // done takes back a job that was worked on. It is ready again at a time, or rests
 // if that is zero.
 func (s *schedule) done(j *job, at, now time.Time) {
 	n := j.namespace
-	s.running--
 	n.running--
+	s.room.give(j.suspect)
 	if at.IsZero() {
 		s.leave(j, now)
 	} else {
 		s.place(j, at, now)
 	}
-	s.offer(n)
 }
 
 // drop has a job that is not in work rest.
 func (s *schedule) drop(j *job, now time.Time) {
-	n := j.namespace
 	switch j.state {
 	case jobWaits:
 		heap.Remove(&s.waiting, j.index)
 	case jobReady:
-		n.ready.Remove(j.element)
+		s.takeReady(j)
 	default:
 		return
 	}
 	s.leave(j, now)
-	s.offer(n)
 }
 
 // next is when there may be something to take that is not there now; zero if only
@@ -135,7 +145,25 @@ func (s *schedule) next(now time.Time) (at time.Time) {
 	if len(s.waiting) > 0 {
 		at = s.waiting[0].wake
 	}
-	if resume := s.room.resume; s.turns.Len() > 0 && resume.After(now) && (at.IsZero() || resume.Before(at)) {
+	if s.turns.Len() > 0 && !s.room.isFull() {
+		if ask := s.mayAsk(now); ask.After(now) && (at.IsZero() || ask.Before(at)) {
+			at = ask
+		}
+	}
+	return at
+}
+
+// asks takes note of the first request for what was taken. Others that follow wait
+// for the pace by themselves.
+func (s *schedule) asks(now time.Time) {
+	s.reach.asks(now)
+	s.pace.AllowN(now, 1)
+}
+
+// mayAsk is when there may be the next request.
+func (s *schedule) mayAsk(now time.Time) time.Time {
+	at := now.Add(s.pace.after(now))
+	if resume := s.reach.resume; s.reach.pause > 0 && resume.After(at) {
 		at = resume
 	}
 	return at
@@ -164,21 +192,19 @@ func (s *schedule) advance(now time.Time) {
 	}
 }
 
+// makeReady gives a namespace its turn with the first that is ready in it, and
+// takeReady takes it away with the last.
 func (s *schedule) makeReady(j *job) {
+	n := j.namespace
 	j.state = jobReady
-	j.element = j.namespace.ready.PushBack(j)
-	s.offer(j.namespace)
+	if j.element = n.ready.PushBack(j); n.turn == nil {
+		n.turn = s.turns.PushBack(n)
+	}
 }
 
-// offer gives a namespace its turn, or takes it away. It is called whenever there
-// may be more or less ready, or more or less room: a namespace without room has
-// something in work, and is looked at when that is done.
-func (s *schedule) offer(n *namespace) {
-	wants := n.ready.Len() > 0 && n.running < s.room.sizeFor(&n.standing)
-	switch {
-	case wants && n.turn == nil:
-		n.turn = s.turns.PushBack(n)
-	case !wants && n.turn != nil:
+func (s *schedule) takeReady(j *job) {
+	n := j.namespace
+	if n.ready.Remove(j.element); n.ready.Len() == 0 {
 		s.turns.Remove(n.turn)
 		n.turn = nil
 	}

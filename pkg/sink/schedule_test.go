@@ -2,6 +2,7 @@ package sink
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ type desk struct {
 }
 
 func newDesk(t *testing.T, ceiling int) *desk {
-	return &desk{schedule: newSchedule(newRoom(1, ceiling, time.Second)), t: t, now: time.Unix(1000, 0)}
+	return &desk{schedule: newSchedule(newRoom(1, ceiling, time.Second), newPace(math.Inf(1), 1)), t: t, now: time.Unix(1000, 0)}
 }
 
 func (d *desk) in(namespace string, after time.Duration) *job {
@@ -58,8 +59,8 @@ func TestJobIsInOneWorkerAtATime(t *testing.T) {
 	d.wantNext(j)
 	d.done(j, time.Time{}, d.now)
 	d.wantNext(nil)
-	if len(d.namespaces) != 0 || d.running != 0 {
-		t.Errorf("%d namespaces and %d running are left", len(d.namespaces), d.running)
+	if len(d.namespaces) != 0 || d.room.taken != 0 {
+		t.Errorf("%d namespaces and %d running are left", len(d.namespaces), d.room.taken)
 	}
 }
 
@@ -77,7 +78,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 
 func TestNoNamespaceHasAllTheRoom(t *testing.T) {
 	d := newDesk(t, 8)
-	var jobs []*job
+	var jobs, more []*job
 	for range 20 {
 		jobs = append(jobs, d.in("stuck", 0))
 	}
@@ -85,13 +86,23 @@ func TestNoNamespaceHasAllTheRoom(t *testing.T) {
 	for d.take(d.now) != nil {
 		running++
 	}
-	if running != 6 {
+	if running != 4 {
 		t.Errorf("%d of 8 are in one namespace", running)
+	}
+	for range 20 {
+		more = append(more, d.in("stuck, too", 0))
+	}
+	for d.take(d.now) != nil {
+		running++
+	}
+	if running != 6 {
+		t.Errorf("%d of 8 are in two namespaces", running)
 	}
 	other := d.in("other", 0)
 	d.wantNext(other)
+	d.done(other, time.Time{}, d.now)
 	d.done(jobs[0], time.Time{}, d.now)
-	d.wantNext(jobs[6])
+	d.wantNext(more[2])
 }
 
 // Whatever happens: as many run as may, none twice, and all are served.

@@ -12,15 +12,18 @@ type series struct {
 	// failures in a row, and when the next attempt may be made after them.
 	failures int
 	retryAt  time.Time
-	job      job
+	// obeys: it waits because of what the apiserver said of its namespace.
+	obeys bool
+	job   job
 	// deferred: it waits for its due time.
 	deferred bool
 	// over: it owes nothing. If it is to owe something again, another one takes
 	// its place.
 	over bool
-	// sheddable is its place among those that can be given up, nil if it cannot.
-	sheddable *list.Element
+	// shedFrom is the list of those that can be given up which it is in, nil if it
+	// cannot, and sheddable its place there.
 	shedFrom  *list.List
+	sheddable *list.Element
 }
 
 // dueGrains is into how many parts the time is divided for which the apiserver
@@ -95,10 +98,10 @@ func (s *Sink) release(owed *series) bool {
 		return false
 	}
 	owed.over = true
-	s.sheddable.remove(owed)
+	s.sheddable.update(owed)
 	s.setDeferred(owed, false)
 	delete(s.pending, a.key)
-	if a.observed != nil {
+	if a.observed != nil && a.observed.shares.isSmall() {
 		s.idle.Add(a.key, a)
 	}
 	return true

@@ -70,6 +70,18 @@ type shares struct {
 	unknown []string // parts of a later release, kept as they are
 }
 
+// isSmall tells whether there is little of what a later release may have added.
+func (s *shares) isSmall() bool {
+	bytes := 0
+	for _, part := range s.unknown {
+		bytes += len(part)
+	}
+	return bytes <= maxIdleUnknown
+}
+
+// maxIdleUnknown is how much of it is kept of a quiet series.
+const maxIdleUnknown = 1 << 10
+
 // parseShares reads an annotation. An error means that the object is foreign.
 func parseShares(annotation string) (shares, error) {
 	var s shares

@@ -22,24 +22,29 @@ type sheddable struct{ repeats, waiting list.List }
 
 // update puts a series where it belongs.
 func (l *sheddable) update(owed *series) {
-	l.remove(owed)
-	switch {
-	case owed.over || owed.account.eventType == corev1.EventTypeWarning:
-		return
-	case owed.account.observed != nil:
-		owed.shedFrom = &l.repeats
-	case owed.deferred:
-		owed.shedFrom = &l.waiting
-	default:
+	to := l.listFor(owed)
+	if to == owed.shedFrom {
 		return
 	}
-	owed.sheddable = owed.shedFrom.PushBack(owed)
+	if owed.shedFrom != nil {
+		owed.shedFrom.Remove(owed.sheddable)
+	}
+	if owed.shedFrom = to; to != nil {
+		owed.sheddable = to.PushBack(owed)
+	}
 }
 
-func (l *sheddable) remove(owed *series) {
-	if owed.sheddable != nil {
-		owed.shedFrom.Remove(owed.sheddable)
-		owed.sheddable = nil
+// listFor is the list that a series belongs to, nil if it cannot be given up.
+func (l *sheddable) listFor(owed *series) *list.List {
+	switch {
+	case owed.over || owed.account.eventType == corev1.EventTypeWarning:
+		return nil
+	case owed.account.observed != nil:
+		return &l.repeats
+	case owed.deferred:
+		return &l.waiting
+	default:
+		return nil
 	}
 }
 

@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ledger"
@@ -42,7 +41,6 @@ type Sink struct {
 	client     Client
 	ledger     *ledger.Ledger
 	instance   contributor
-	limiter    *rate.Limiter
 	metrics    *metrics
 	complaints *complaints
 
@@ -64,9 +62,10 @@ type Sink struct {
 	// sheddable are those that can be given up for others.
 	sheddable sheddable
 	deferred  int // series that wait for their due time
-	flushing  int // calls of Flush that wait
 	idle      *simplelru.LRU[occurrence.Key, *account]
-	drained   chan struct{} // closed when nothing is held; nil if nobody waits
+	epochs    *epochs
+	flushing  int           // calls of Flush that wait
+	drained   chan struct{} // closed when an epoch is over; nil if nobody waits
 }
 
 // New starts a sink that counts in the given ledger. The context carries the
@@ -85,22 +84,23 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		client:     c,
 		ledger:     l,
 		instance:   newInstance(),
-		limiter:    rate.NewLimiter(rate.Limit(o.QPS), o.Burst),
+		schedule:   newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newPace(o.QPS, o.Burst)),
 		pending:    make(map[occurrence.Key]*series),
 		idle:       idle,
+		epochs:     newEpochs(),
 		ended:      make(chan struct{}),
 		complaints: newComplaints(klog.FromContext(ctx), l),
 	}
-	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
-		return nil, err
-	}
-	s.schedule = newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer))
 	s.ready.L = &s.mu
 	s.alarm = time.AfterFunc(time.Hour, s.ring)
 	s.alarm.Stop() // until something waits
+	// Whoever scrapes them may do so at once.
+	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
+		return nil, err
+	}
 	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	for range o.Concurrency {
-		s.workers.Go(func() { s.work(ctx) })
+		s.startWorker(ctx)
 	}
 	return s, nil
 }
@@ -138,6 +138,7 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	if s.closed {
 		return occurrence.Shutdown, false, nil
 	}
+	delay = max(0, delay)
 	owed := s.pending[t.Key]
 	if s.full(owed) {
 		if shed = s.shed(t, owed, delay == 0, time.Now()); s.full(owed) {
@@ -158,9 +159,15 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	}
 	s.sequence++
 	now := time.Now()
+	if owed.obeys && e.settled != nil {
+		owed.retryAt = now // somebody waits for what is known
+	}
 	owed.dues = owed.dues.add(now, now.Add(delay), s.sequence, s.options.RetryFor/dueGrains)
-	entries, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
-	s.held.entries += entries
+	isNew, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
+	if isNew {
+		owed.account.newest().epoch = s.epochs.enter()
+		s.held.entries++
+	}
 	s.held.bytes += bytes
 	s.held.occurrences += e.weight
 	s.arrange(owed, now)
@@ -196,23 +203,18 @@ func (s *Sink) Pending() Pending {
 	return Pending{Series: len(s.pending), Occurrences: s.held.occurrences}
 }
 
-// Flush waits until everything that was added has settled, or until the context
-// ends; then it returns what is still owed. It goes on being owed. Meanwhile no
-// write waits for its due time.
+// Flush waits until everything that had been added has settled, or until the
+// context ends; then it returns what is still owed. It goes on being owed.
+// Meanwhile no write waits for its due time. Whoever waits for an outcome may be
+// told after Flush has returned.
 func (s *Sink) Flush(ctx context.Context) Pending {
-	s.beginFlush()
+	epoch := s.beginFlush()
 	defer s.endFlush()
 	for {
-		s.mu.Lock()
-		if s.held.entries == 0 {
-			s.mu.Unlock()
+		drained, ok := s.flushed(epoch)
+		if ok {
 			return Pending{}
 		}
-		if s.drained == nil {
-			s.drained = make(chan struct{})
-		}
-		drained := s.drained
-		s.mu.Unlock()
 		select {
 		case <-drained:
 		case <-ctx.Done():
@@ -221,7 +223,20 @@ func (s *Sink) Flush(ctx context.Context) Pending {
 	}
 }
 
-func (s *Sink) beginFlush() {
+// flushed tells whether an epoch is over, or what to wait for.
+func (s *Sink) flushed(epoch uint64) (drained <-chan struct{}, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epochs.isOver(epoch) {
+		return nil, true
+	}
+	if s.drained == nil {
+		s.drained = make(chan struct{})
+	}
+	return s.drained, false
+}
+
+func (s *Sink) beginFlush() (epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flushing++
@@ -230,6 +245,7 @@ func (s *Sink) beginFlush() {
 		owed.dues.forward(now)
 		s.arrange(owed, now)
 	}
+	return s.epochs.end()
 }
 
 func (s *Sink) endFlush() {
@@ -270,7 +286,7 @@ func (s *Sink) Close(ctx context.Context) Pending {
 		out = append(out, given...)
 	}
 	s.mu.Unlock()
-	s.tell(out)
+	s.settle(out)
 	return left
 }
 
@@ -283,9 +299,17 @@ func (s *Sink) stopWorkers() {
 	s.workers.Wait()
 }
 
-// tell reports outcomes to the ledger and to whoever waits. The mutex must not
-// be held, since those who wait may look at the sink.
+// tell reports outcomes to the ledger, to whoever waits, and to the log. The mutex
+// must not be held, since those who wait may look at the sink.
 func (s *Sink) tell(out []settled) {
+	s.settle(out)
+	for i := range out {
+		s.complaints.take(out[i].newest.event, out[i].end)
+	}
+}
+
+// settle is tell without the log.
+func (s *Sink) settle(out []settled) {
 	if len(out) == 0 {
 		return
 	}
@@ -300,14 +324,17 @@ func (s *Sink) tell(out []settled) {
 			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.replayed)
 		} else {
 			s.ledger.Add(e.end.Outcome, e.end.Reason, e.weight)
-			s.complaints.take(e.newest.event, e.end)
 		}
 	}
 	s.mu.Lock()
 	s.held.entries -= len(out)
 	s.held.bytes -= bytes
 	s.held.occurrences -= weight
-	if s.held.entries == 0 && s.drained != nil {
+	over := false
+	for i := range out {
+		over = s.epochs.leave(out[i].epoch) || over
+	}
+	if over && s.drained != nil {
 		close(s.drained)
 		s.drained = nil
 	}

@@ -5,41 +5,91 @@ import (
 	"time"
 )
 
-// work is one of the sink's goroutines.
-func (s *Sink) work(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for !s.stopped {
-		now := time.Now()
-		j := s.schedule.take(now)
-		s.wakeWorkers(now)
-		if j == nil {
-			s.ready.Wait()
-			continue
-		}
-		s.mu.Unlock()
-		s.reconcile(ctx, j.series)
-		s.mu.Lock()
-		s.finish(j.series)
-	}
+// worker is one of the sink's goroutines.
+type worker struct {
+	*Sink
+	ctx context.Context
+	// series is the one in work, and request what was asked for it and is not
+	// answered.
+	series  *series
+	request *request
 }
 
-// finish takes a series back from a worker. The mutex must be held.
-func (s *Sink) finish(owed *series) {
+// startWorker starts a worker.
+func (s *Sink) startWorker(ctx context.Context) {
+	w := &worker{Sink: s, ctx: ctx}
+	s.workers.Go(w.work)
+}
+
+// work ends when the sink stops. If somebody's client or callback ends the
+// goroutine, as runtime.Goexit does, another one takes its place.
+func (w *worker) work() {
+	stopped := false
+	defer func() {
+		if !stopped {
+			w.giveBack()
+			w.startWorker(w.ctx)
+		}
+	}()
+	for first, ok := w.take(); ok; first, ok = w.take() {
+		w.reconcile(first)
+		w.giveBack()
+	}
+	stopped = true
+}
+
+// take waits for a series to work on, until there may be a request for it, and
+// plans that only then. It returns false when the sink stops.
+func (w *worker) take() (first move, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !w.stopped {
+		now := time.Now()
+		j := w.schedule.take(now)
+		if j != nil {
+			w.series = j.series
+			if first = w.next(w.series, now); first.request != nil {
+				w.schedule.asks(now)
+			}
+		}
+		w.wakeWorkers(now)
+		if j != nil {
+			return first, true
+		}
+		w.ready.Wait()
+	}
+	return move{}, false
+}
+
+// giveBack returns the series to the schedule. What was asked for it and has no
+// answer may have taken effect.
+func (w *worker) giveBack() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owed := w.series
+	if owed == nil {
+		return
+	}
 	now := time.Now()
+	if w.request != nil {
+		owed.apply(w.request, answer{class: classLost}, time.Time{})
+		owed.failures++
+		owed.retryAt = now.Add(w.backoff(owed.failures))
+	}
+	w.series, w.request = nil, nil
 	var at time.Time
 	if !owed.over {
 		at = owed.ready()
-		s.setDeferred(owed, owed.dues.first().After(now))
+		w.setDeferred(owed, owed.dues.first().After(now))
 	}
-	s.schedule.done(&owed.job, at, now)
-	s.wakeWorkers(now)
+	w.schedule.done(&owed.job, at, now)
+	w.wakeWorkers(now)
 }
 
 // wakeWorkers has a worker look whether there is something for it, now and when
 // there may be next. The mutex must be held.
 func (s *Sink) wakeWorkers(now time.Time) {
-	if s.schedule.hasReady(now) {
+	if s.schedule.turn(now) != nil {
 		s.ready.Signal() // who takes one and leaves another wakes the next
 	}
 	if next := s.schedule.next(now); !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,14 @@ const (
 	verbRead verb = "read"
 )
 
+// success is the code of an answer that it was done.
+func (v verb) success() int {
+	if v == verbCreate {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
 var emptyPatch = []byte("{}")
 
 // request is what is to be asked of the apiserver next.
@@ -32,6 +41,8 @@ type request struct {
 	event           *corev1.Event // to create
 	patch           []byte        // to patch or read
 	plan            plan
+	// sequence is the last one of the sink when it was made.
+	sequence uint64
 }
 
 // next returns the request that brings the stored Event closer to what is
@@ -146,7 +157,7 @@ func (a *account) patchFor(p plan) []byte {
 		if last := lastTimestamp(newest); last.After(p.base.last.Time) {
 			patch.LastTimestamp = &last
 		}
-		if event.Message != p.base.message {
+		if hashOf(event.Message) != p.base.message {
 			patch.Message = event.Message
 		}
 	} else if p.count > 1 {
@@ -187,6 +198,9 @@ func (a *account) labels() map[string]string {
 	batch := a.batch()
 	for i := range batch {
 		for k, v := range batch[i].labels {
+			if isDirective(k) {
+				continue
+			}
 			if out == nil {
 				out = make(map[string]string)
 			}
@@ -206,7 +220,7 @@ func (a *account) annotations(p plan) map[string]string {
 			break
 		}
 		for k, v := range batch[i].annotations {
-			if !strings.HasPrefix(k, identity.AnnotationPrefix) {
+			if !strings.HasPrefix(k, identity.AnnotationPrefix) && !isDirective(k) {
 				out[k] = v
 			}
 		}
@@ -215,6 +229,10 @@ func (a *account) annotations(p plan) map[string]string {
 	out[sharesAnnotation] = p.shares.String()
 	return out
 }
+
+// isDirective tells whether a strategic merge patch would read a key as what to do
+// with the others. No label or annotation may have it.
+func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
 
 // lastTimestamp is when an occurrence happened, as far as it is known.
 func lastTimestamp(c *content) metav1.Time {

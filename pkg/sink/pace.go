@@ -1,0 +1,19 @@
+package sink
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// pace is how often there may be a request.
+type pace struct{ *rate.Limiter }
+
+func newPace(qps float64, burst int) pace { return pace{rate.NewLimiter(rate.Limit(qps), burst)} }
+
+// after is how long it is until there may be the next one.
+func (p pace) after(now time.Time) time.Duration {
+	r := p.ReserveN(now, 1)
+	defer r.CancelAt(now)
+	return r.DelayFrom(now)
+}
