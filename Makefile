@@ -51,8 +51,9 @@ test: ## every test, those against the local control plane included
 
 .PHONY: bench
 bench: ## eventd beside client-go in one run, as ratios
+	@test/controlplane/build.sh >/dev/null
 	@OUT=bin/ hack/build.sh 'the benchmark' ./hack/bench
-	@bin/bench
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
 
 .PHONY: lint
 lint: ## formatting, vet, static analysis

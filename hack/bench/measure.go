@@ -63,7 +63,7 @@ func measure(comparisons []comparison, only string) ([]row, error) {
 		fmt.Fprintf(os.Stderr, "• %s\n", c.work)
 		r, err := c.measure()
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 		rows = append(rows, r)
 	}

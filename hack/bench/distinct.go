@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Rows that several trials share.
+const (
+	written = "distinct series recorded at once: written per second"
+	share   = "distinct series recorded at once: share that is written"
+	expense = "own CPU per written Event"
+)
+
+// besideBareClient compares how fast and at what expense Events of distinct series
+// are created, with a client that does nothing but that. They lie in several
+// namespaces, since eventd leaves some room to others when it writes to one.
+func besideBareClient() trial {
+	const (
+		turns       = 15 // short ones, so that both sides meet the same weather
+		occurrences = 1500
+	)
+	return trial{
+		works: []string{written, expense},
+		run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
+			efforts, err := takeTurns(ctx, s, turns, occurrences, 0, byEventd, byBareClient)
+			if err != nil {
+				return nil, err
+			}
+			eventd, bare := efforts[0], efforts[1]
+			beside := fmt.Sprintf("bare client, %d at once", bareWays)
+			return []outcome{
+				{work: written, unit: perSecond, eventd: of(eventd, effort.rate), beside: beside, other: of(bare, effort.rate), aim: ofOther(0.95)},
+				{work: expense, unit: milliseconds, eventd: of(eventd, effort.each), beside: beside, other: of(bare, effort.each)},
+			}, nil
+		},
+	}
+}
+
+// besideClientGo compares the same with client-go's recorder, which drops what does
+// not fit into its queue, and writes one after the other.
+func besideClientGo() trial {
+	const (
+		turns       = 5
+		occurrences = 4000 // fit into eventd's queue
+	)
+	return trial{
+		works: []string{written, share, expense},
+		run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
+			efforts, err := takeTurns(ctx, s, turns, occurrences, 0, byEventd, byClientGo)
+			if err != nil {
+				return nil, err
+			}
+			eventd, clientGo := efforts[0], efforts[1]
+			return []outcome{
+				{work: written, unit: perSecond, eventd: of(eventd, effort.rate), beside: "client-go", other: of(clientGo, effort.rate)},
+				{work: share, unit: percent, eventd: of(eventd, effort.share), beside: "client-go", other: of(clientGo, effort.share), aim: exactly(1, percent)},
+				{work: expense, unit: milliseconds, eventd: of(eventd, effort.each), beside: "client-go", other: of(clientGo, effort.each)},
+			}, nil
+		},
+	}
+}
+
+// burstOf20000 is the storm that a cluster has when a node goes away: more than
+// anybody's queue holds, in the blink of an eye.
+func burstOf20000() trial {
+	const (
+		turns       = 3
+		occurrences = 20_000
+		over        = 200 * time.Millisecond
+		share       = "20,000 distinct series in 0.2 s: share that is written"
+		took        = "20,000 distinct series in 0.2 s: time until that is done"
+	)
+	return trial{
+		works: []string{share, took},
+		run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
+			efforts, err := takeTurns(ctx, s, turns, occurrences, over, byEventd, byClientGo)
+			if err != nil {
+				return nil, err
+			}
+			eventd, clientGo := efforts[0], efforts[1]
+			duration := func(e effort) float64 { return e.took.Seconds() }
+			return []outcome{
+				{work: share, unit: percent, eventd: of(eventd, effort.share), beside: "client-go", other: of(clientGo, effort.share), aim: exactly(1, percent)},
+				{work: took, unit: seconds, eventd: of(eventd, duration)},
+			}, nil
+		},
+	}
+}
+
+// takeTurns lets the sides write a load each, one after the other, turn by turn.
+// Each turn begins with another side.
+func takeTurns(ctx context.Context, s *apiserver, turns, occurrences int, over time.Duration, sides ...side) ([][]effort, error) {
+	const namespaces = 4
+	efforts := make([][]effort, len(sides))
+	for turn := range turns {
+		for i := range sides {
+			i = (i + turn) % len(sides)
+			names, err := s.namespaces(ctx, namespaces)
+			if err != nil {
+				return nil, err
+			}
+			e, err := sides[i](ctx, s.config(), spread(names, occurrences, over))
+			if err != nil {
+				return nil, err
+			}
+			efforts[i] = append(efforts[i], e)
+		}
+	}
+	return efforts, nil
+}
+
+// of reads a figure from each effort.
+func of(efforts []effort, figure func(effort) float64) figures {
+	var f figures
+	for _, e := range efforts {
+		f = append(f, figure(e))
+	}
+	return f
+}

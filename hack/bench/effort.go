@@ -1,0 +1,37 @@
+package main
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// effort is what one side has done in its turn.
+type effort struct {
+	occurrences int // that it was told of
+	written     int // of them
+	took        time.Duration
+	cpu         time.Duration // of this process, which did nothing else
+}
+
+func (e effort) rate() float64  { return float64(e.written) / e.took.Seconds() }
+func (e effort) share() float64 { return float64(e.written) / float64(e.occurrences) }
+func (e effort) each() float64  { return e.cpu.Seconds() / float64(e.written) }
+
+// exert measures f, which returns how much was written. What the turn before has
+// left to the garbage collector is not charged to this one.
+func exert(occurrences int, f func() (written int, err error)) (effort, error) {
+	runtime.GC()
+	began, before := time.Now(), processorTime()
+	written, err := f()
+	return effort{occurrences, written, time.Since(began), processorTime() - before}, err
+}
+
+// processorTime is what this process has taken, in user and in kernel mode.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err) // asked about oneself it is always answered
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

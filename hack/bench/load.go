@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+)
+
+// load is what is recorded, one occurrence about each of the objects, over a
+// time. Each is a series and a subject of its own.
+type load struct {
+	objects []*corev1.Pod
+	over    time.Duration
+}
+
+// spread makes a load of n objects that takes the namespaces in turn.
+func spread(namespaces []string, n int, over time.Duration) load {
+	l := load{objects: make([]*corev1.Pod, n), over: over}
+	for i := range l.objects {
+		l.objects[i] = podIn(namespaces[i%len(namespaces)], i)
+	}
+	return l
+}
+
+func podIn(namespace string, number int) *corev1.Pod {
+	name := fmt.Sprintf("web-5d8f9c7b4-%05d", number)
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, ResourceVersion: "12345",
+		UID: types.UID(fmt.Sprintf("0a1b2c3d-0000-1111-2222-%012d", number)),
+	}}
+}
+
+func report(r record.EventRecorder, pod *corev1.Pod) {
+	r.Eventf(pod, corev1.EventTypeNormal, "Benched", "Back-off restarting failed container app in pod %s", pod.Name)
+}
+
+// record reports about every object.
+func (l load) record(r record.EventRecorder) {
+	paced(len(l.objects), l.over, func(i int) { report(r, l.objects[i]) })
+}
+
+// paced calls f with 0 to n-1, evenly over a time, or at once if that is 0. What
+// is late is made up for.
+func paced(n int, over time.Duration, f func(int)) {
+	start := time.Now()
+	for i := range n {
+		// Rests shorter than what the system's timers keep to are saved up.
+		if ahead := over*time.Duration(i)/time.Duration(n) - time.Since(start); ahead > time.Millisecond {
+			time.Sleep(ahead)
+		}
+		f(i)
+	}
+}

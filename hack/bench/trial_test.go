@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+// agreeable answers every create with what was to be created, in the encoding in
+// which it came.
+func agreeable(t *testing.T) *rest.Config {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		w.WriteHeader(http.StatusCreated)
+		w.Write(body)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+func TestEverySideWritesAWholeLoad(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	const occurrences = 60
+	for name, side := range map[string]side{"eventd": byEventd, "client-go": byClientGo, "bare client": byBareClient} {
+		t.Run(name, func(t *testing.T) {
+			e, err := side(t.Context(), agreeable(t), spread([]string{"a", "b"}, occurrences, 0))
+			if err != nil || e.written != occurrences || e.occurrences != occurrences {
+				t.Fatalf("%+v, %v", e, err)
+			}
+			if e.share() != 1 || e.rate() <= 0 || e.each() <= 0 {
+				t.Errorf("its share is %v, its rate %v, its CPU %v", e.share(), e.rate(), e.each())
+			}
+		})
+	}
+}
+
+func TestBareClientCreatesWhatEventdWould(t *testing.T) {
+	l := spread([]string{"a", "b"}, 20, 0)
+	events, err := eventsOf(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, e := range events {
+		names[e.Namespace+"/"+e.Name] = true
+		if e.Count != 1 || e.Reason != "Benched" || len(e.Annotations) == 0 {
+			t.Errorf("it creates %+v", e)
+		}
+	}
+	if len(names) != len(l.objects) {
+		t.Errorf("%d names of %d Events", len(names), len(l.objects))
+	}
+}
+
+func TestTrafficIsCountedWhereItLeavesTheProcess(t *testing.T) {
+	c, err := connect(t.Context(), agreeable(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	events, err := eventsOf(t.Context(), spread([]string{"a", "a", "b"}, 30, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := createAll(t.Context(), c, events); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CoreV1().RESTClient().Delete().Resource("events").Do(t.Context()).Error(); err == nil {
+		t.Fatal("the server agrees with everything")
+	}
+	if got := c.traffic; got.writes() != 31 || got.createdIn("a") != 20 || got.createdOutside("a") != 10 || got.answers[400] != 1 {
+		t.Errorf("counted %+v", got)
+	}
+	if err := c.traffic.waitCreated(t.Context(), 30); err != nil {
+		t.Error(err)
+	}
+	given := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(10*time.Millisecond, func() { cancel(given) })
+	if err := c.traffic.waitCreated(ctx, 31); !errors.Is(err, given) {
+		t.Errorf("the wait for one that never comes ends with %v", err)
+	}
+}
+
+func TestPaceIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		next := 0
+		paced(1000, time.Second, func(i int) {
+			due := time.Duration(i) * time.Millisecond
+			if late := time.Since(start) - due; i != next || late < -time.Millisecond || late > 0 {
+				t.Fatalf("%d comes as number %d, %v late", i, next, late)
+			}
+			next++
+		})
+		if next != 1000 {
+			t.Errorf("it ends after %d", next)
+		}
+	})
+}
+
+func TestFiguresAreSummedUpByTheirMedianAndExtremes(t *testing.T) {
+	for want, f := range map[string]figures{
+		"":                 {},
+		"0.50":             {0.5},
+		"0.20":             {0.2, 0.2001},
+		"3.00 (1.00–9.00)": {9, 1, 3},
+	} {
+		if got := f.write(ratio); got != want {
+			t.Errorf("%v is written %q, want %q", []float64(f), got, want)
+		}
+	}
+	if got := (figures{6, 10}).over(figures{3, 20}); got[0] != 2 || got[1] != 0.5 {
+		t.Errorf("divided turn by turn it is %v", got)
+	}
+}
+
+func TestAimsAreReachedOrNot(t *testing.T) {
+	for _, test := range []struct {
+		aim           *aim
+		eventd, other figures
+		want          string
+	}{
+		{nil, figures{1}, nil, ""},
+		{ofOther(0.95), figures{95, 10, 100}, figures{100, 100, 100}, "reached"},
+		{ofOther(0.95), figures{94, 94, 100}, figures{100, 100, 100}, "NOT REACHED"},
+		{exactly(1, percent), figures{1, 1}, nil, "reached"},
+		{exactly(1, percent), figures{1, 0.9999}, nil, "NOT REACHED"},
+		{exactly(1000, number), figures{1001}, nil, "NOT REACHED"},
+		{atMost(25, number), figures{25, 3}, nil, "reached"},
+		{atMost(25, number), figures{3, 26}, nil, "NOT REACHED"},
+		{atLeast(0.9, percent), figures{0.9, 1}, nil, "reached"},
+		{atLeast(0.9, percent), figures{0.89, 1}, nil, "NOT REACHED"},
+	} {
+		if got := (outcome{aim: test.aim, eventd: test.eventd, other: test.other}).verdict(); got != test.want {
+			t.Errorf("%v beside %v is %q, want %q", test.eventd, test.other, got, test.want)
+		}
+	}
+}
+
+func TestOnlyTrialsWithAChosenRowAreRun(t *testing.T) {
+	trials := []trial{{works: []string{"first", "second"}}, {works: []string{"third"}}}
+	for only, want := range map[string][2]bool{"": {true, true}, "second": {true, false}, "ir": {true, true}, "none": {false, false}} {
+		if got := [2]bool{trials[0].has(only), trials[1].has(only)}; got != want {
+			t.Errorf("%q chooses %v, want %v", only, got, want)
+		}
+	}
+	if rows := matching([]outcome{{work: "first"}, {work: "second"}}, "sec"); len(rows) != 1 || rows[0].work != "second" {
+		t.Errorf("chosen is %+v", rows)
+	}
+	if outcomes, err := try(t.Context(), againstAnAPIServer(), "there is none"); outcomes != nil || err != nil {
+		t.Errorf("%v, %v", outcomes, err)
+	}
+}
+
+func TestOutcomesAreWrittenWithBothSides(t *testing.T) {
+	var out strings.Builder
+	writeOutcomes(&out, []outcome{
+		{work: "one", unit: perSecond, eventd: figures{90, 110, 100}, beside: "client-go", other: figures{50, 50, 50}, aim: ofOther(0.95)},
+		{work: "another", unit: percent, eventd: figures{0.999}, aim: exactly(1, percent)},
+	})
+	for _, want := range []string{"100/s (90/s–110/s)", "client-go  50/s", "2.00 (1.80–2.20)", "≥ 95 % of it  reached", "99.9 %", "NOT REACHED"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+}
