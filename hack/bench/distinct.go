@@ -92,12 +92,11 @@ func burstOf20000() trial {
 // takeTurns lets the sides write a load each, one after the other, turn by turn.
 // Each turn begins with another side.
 func takeTurns(ctx context.Context, s *apiserver, turns, occurrences int, over time.Duration, sides ...side) ([][]effort, error) {
-	const namespaces = 4
 	efforts := make([][]effort, len(sides))
 	for turn := range turns {
 		for i := range sides {
 			i = (i + turn) % len(sides)
-			names, err := s.namespaces(ctx, namespaces)
+			names, err := s.namespaces(ctx, loadNamespaces)
 			if err != nil {
 				return nil, err
 			}
@@ -109,13 +108,4 @@ func takeTurns(ctx context.Context, s *apiserver, turns, occurrences int, over t
 		}
 	}
 	return efforts, nil
-}
-
-// of reads a figure from each effort.
-func of(efforts []effort, figure func(effort) float64) figures {
-	var f figures
-	for _, e := range efforts {
-		f = append(f, figure(e))
-	}
-	return f
 }

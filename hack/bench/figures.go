@@ -8,6 +8,15 @@ import (
 // figures are of one thing, one for each turn.
 type figures []float64
 
+// of reads a figure from what came of each turn.
+func of[T any](turns []T, figure func(T) float64) figures {
+	var f figures
+	for _, turn := range turns {
+		f = append(f, figure(turn))
+	}
+	return f
+}
+
 func (f figures) median() float64 {
 	sorted := slices.Sorted(slices.Values(f))
 	return sorted[len(sorted)/2]
@@ -39,6 +48,7 @@ type unit func(float64) string
 
 func perSecond(v float64) string    { return fmt.Sprintf("%.0f/s", v) }
 func percent(v float64) string      { return fmt.Sprintf("%.1f %%", 100*v) }
+func percent2(v float64) string     { return fmt.Sprintf("%.2f %%", 100*v) }
 func seconds(v float64) string      { return fmt.Sprintf("%.1f s", v) }
 func milliseconds(v float64) string { return fmt.Sprintf("%.2f ms", 1000*v) }
 func number(v float64) string       { return fmt.Sprintf("%.0f", v) }

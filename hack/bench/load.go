@@ -17,6 +17,10 @@ type load struct {
 	over    time.Duration
 }
 
+// loadNamespaces are as many as most loads are in: eventd leaves some room to others
+// when it writes to one.
+const loadNamespaces = 4
+
 // spread makes a load of n objects that takes the namespaces in turn.
 func spread(namespaces []string, n int, over time.Duration) load {
 	l := load{objects: make([]*corev1.Pod, n), over: over}

@@ -29,6 +29,12 @@ func ofOther(part float64) *aim {
 	return &aim{fmt.Sprintf("≥ %.0f %% of it", 100*part), func(o outcome) bool { return o.ratios().median() >= part }}
 }
 
+// atMostOfOther is reached if eventd's median turn is no more than that part of the
+// other's.
+func atMostOfOther(part float64) *aim {
+	return &aim{fmt.Sprintf("≤ %.0f %% of it", 100*part), func(o outcome) bool { return o.ratios().median() <= part }}
+}
+
 // atLeast is reached by every turn, or not at all.
 func atLeast(v float64, u unit) *aim {
 	return &aim{"≥ " + u(v), func(o outcome) bool { return slices.Min(o.eventd) >= v }}
@@ -37,6 +43,11 @@ func atLeast(v float64, u unit) *aim {
 // atMost is reached by every turn, or not at all.
 func atMost(v float64, u unit) *aim {
 	return &aim{"≤ " + u(v), func(o outcome) bool { return slices.Max(o.eventd) <= v }}
+}
+
+// below is reached by the median turn.
+func below(v float64, u unit) *aim {
+	return &aim{"< " + u(v), func(o outcome) bool { return o.eventd.median() < v }}
 }
 
 // exactly is reached by every turn, or not at all.

@@ -28,19 +28,13 @@ func repeated() trial {
 			if err != nil {
 				return nil, err
 			}
-			read := func(all []*repetition, figure func(*repetition) float64) (f figures) {
-				for _, r := range all {
-					f = append(f, figure(r))
-				}
-				return f
-			}
 			stored := func(r *repetition) float64 { return float64(r.stored) }
 			made := func(r *repetition) float64 { return float64(r.traffic.writes()) }
 			took := func(r *repetition) float64 { return r.took.Seconds() }
 			return []outcome{
-				{work: count, unit: number, eventd: read(eventd, stored), beside: "client-go", other: read(clientGo, stored), aim: exactly(repeats, number)},
-				{work: writes, unit: number, eventd: read(eventd, made), beside: "client-go", other: read(clientGo, made), aim: atMost(25, number)},
-				{work: delay, unit: seconds, eventd: read(eventd, took)},
+				{work: count, unit: number, eventd: of(eventd, stored), beside: "client-go", other: of(clientGo, stored), aim: exactly(repeats, number)},
+				{work: writes, unit: number, eventd: of(eventd, made), beside: "client-go", other: of(clientGo, made), aim: atMost(25, number)},
+				{work: delay, unit: seconds, eventd: of(eventd, took)},
 			}, nil
 		},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -82,6 +83,13 @@ func (t *traffic) createdOutside(namespace string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.total - t.created[namespace]
+}
+
+// snapshot is how many answers there were, by code; 0 is none.
+func (t *traffic) snapshot() map[int]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.answers)
 }
 
 // createdIn is how many Events were created in a namespace.

@@ -62,5 +62,5 @@ func (t trial) attempt(ctx context.Context, s *apiserver) ([]outcome, error) {
 
 // againstAnAPIServer are all trials.
 func againstAnAPIServer() []trial {
-	return []trial{besideBareClient(), besideClientGo(), burstOf20000(), repeated()}
+	return []trial{besideBareClient(), besideClientGo(), burstOf20000(), repeated(), halved(), hanging()}
 }
