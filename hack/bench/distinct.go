@@ -18,7 +18,7 @@ const (
 // namespaces, since eventd leaves some room to others when it writes to one.
 func besideBareClient() trial {
 	const (
-		turns       = 15 // short ones, so that both sides meet the same weather
+		turns       = 11 // short ones, so that both sides meet the same weather
 		occurrences = 1500
 	)
 	return trial{
@@ -42,7 +42,7 @@ func besideBareClient() trial {
 // not fit into its queue, and writes one after the other.
 func besideClientGo() trial {
 	const (
-		turns       = 5
+		turns       = 3
 		occurrences = 4000 // fit into eventd's queue
 	)
 	return trial{
@@ -66,7 +66,7 @@ func besideClientGo() trial {
 // anybody's queue holds, in the blink of an eye.
 func burstOf20000() trial {
 	const (
-		turns       = 3
+		turns       = 2
 		occurrences = 20_000
 		over        = 200 * time.Millisecond
 		share       = "20,000 distinct series in 0.2 s: share that is written"

@@ -17,9 +17,11 @@ func of[T any](turns []T, figure func(T) float64) figures {
 	return f
 }
 
+// median is the one in the middle, or between the two that are.
 func (f figures) median() float64 {
 	sorted := slices.Sorted(slices.Values(f))
-	return sorted[len(sorted)/2]
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // over divides each by the other's of the same turn.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/pipeline"
 )
 
 // flow is a load that never ends: as soon as an occurrence is written, another one
@@ -44,11 +45,11 @@ func (f *flow) p99() float64 {
 		}
 	}
 	slices.Sort(all)
-	return all[(len(all)-1)*99/100].Seconds()
+	return all[(99*len(all)+99)/100-1].Seconds()
 }
 
 // flowThrough has a flow go through a pipeline for a while.
-func flowThrough(ctx context.Context, r *running, namespaces []string) (*flow, error) {
+func flowThrough(ctx context.Context, p *pipeline.Pipeline, namespaces []string) (*flow, error) {
 	f := &flow{way: make([]time.Time, outstanding), since: time.Now().Add(flowWarmUp)}
 	free := make(chan int, outstanding)
 	for place := range outstanding {
@@ -60,7 +61,7 @@ func flowThrough(ctx context.Context, r *running, namespaces []string) (*flow, e
 		select {
 		case place := <-free:
 			f.begin(place)
-			r.Record(&occurrence.Occurrence{
+			p.Record(&occurrence.Occurrence{
 				Event: eventIn(namespaces[place%len(namespaces)], number), Weight: 1,
 				Settled: func(s occurrence.Settlement) {
 					f.written(place, s)

@@ -23,7 +23,7 @@ const (
 	untilHalved    = 3 * time.Second
 	untilSettled   = 5 * time.Second
 	settledWindow  = 10 * time.Second
-	numberOfHalves = 3
+	numberOfHalves = 2
 )
 
 // fixedLimits are tried for the best one.

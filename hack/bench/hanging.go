@@ -64,7 +64,7 @@ func othersFlow(ctx context.Context, s *apiserver, stuck bool) (f *flow, err err
 		if stuck {
 			spread([]string{hangs}, hangingSeries, 0).record(r.recorder)
 		}
-		f, err = flowThrough(ctx, r, others)
+		f, err = flowThrough(ctx, r.Pipeline, others)
 		return err
 	})
 	return f, err

@@ -205,13 +205,15 @@ func eventsOf(ctx context.Context, l load) ([]*corev1.Event, error) {
 	return kept.events, nil
 }
 
-// keeper is a sink.Client that keeps what it is to create.
+// keeper is a sink.Client that keeps what it is to create, and takes its time.
 type keeper struct {
+	takes  time.Duration
 	mu     sync.Mutex
 	events []*corev1.Event
 }
 
 func (k *keeper) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	time.Sleep(k.takes)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.events = append(k.events, event)

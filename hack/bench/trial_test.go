@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // agreeable answers every create with what was to be created, in the encoding in
@@ -124,6 +126,7 @@ func TestFiguresAreSummedUpByTheirMedianAndExtremes(t *testing.T) {
 		"0.50":             {0.5},
 		"0.20":             {0.2, 0.2001},
 		"3.00 (1.00–9.00)": {9, 1, 3},
+		"4.00 (1.00–9.00)": {9, 5, 1, 3},
 	} {
 		if got := f.write(ratio); got != want {
 			t.Errorf("%v is written %q, want %q", []float64(f), got, want)
@@ -183,4 +186,87 @@ func TestOutcomesAreWrittenWithBothSides(t *testing.T) {
 			t.Errorf("%q is missing in:\n%s", want, out.String())
 		}
 	}
+}
+
+func TestFlowCountsWhatIsWrittenInItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		f := &flow{way: make([]time.Time, 4), since: begin.Add(time.Second)}
+		step := func(place int, outcome occurrence.Outcome, took time.Duration) {
+			f.begin(place)
+			time.Sleep(took)
+			f.written(place, occurrence.Settlement{Outcome: outcome})
+		}
+		step(0, occurrence.Created, time.Second/2) // before its time
+		f.begin(3)                                 // and never written
+		time.Sleep(time.Second)
+		for range 197 {
+			step(1, occurrence.Created, 10*time.Millisecond)
+		}
+		step(2, occurrence.Merged, 30*time.Millisecond)
+		step(2, occurrence.Dropped, time.Minute)
+		if err := f.end(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		f.written(3, occurrence.Settlement{Outcome: occurrence.Created}) // after its time
+		if want := 198 / f.took.Seconds(); f.rate() != want {
+			t.Errorf("the rate is %v, want %v", f.rate(), want)
+		}
+		// Of 199 the one that waits is above it.
+		if f.p99() != 0.03 {
+			t.Errorf("p99 is %v s", f.p99())
+		}
+	})
+	nothing := &flow{since: time.Now()}
+	if err := nothing.end(time.Now()); err == nil {
+		t.Error("a flow of nothing is no error")
+	}
+}
+
+func TestFlowGoesThroughAPipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := startPipeline(&keeper{takes: 100 * time.Millisecond}, unlimited())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := flowThrough(t.Context(), p, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if f.took != flowWindow || f.p99() < 0.1 || f.p99() > 0.2 {
+			t.Errorf("in %v, p99 is %v s", f.took, f.p99())
+		}
+		if best := outstanding / 0.1; f.rate() > best || f.rate() < best/2 {
+			t.Errorf("%v were written per second, at most %v could be", f.rate(), best)
+		}
+	})
+}
+
+func TestWindowsAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traffic := newTraffic()
+		traffic.count("/api/v1/namespaces/a/events", 201)
+		time.AfterFunc(time.Second, func() {
+			for range 3 {
+				traffic.count("/api/v1/namespaces/a/events", 201)
+			}
+			traffic.count("/api/v1/namespaces/a/events", 429)
+		})
+		first, err := traffic.during(t.Context(), 2*time.Second)
+		if err != nil || first.rate() != 1.5 || first.refusals() != 0.25 {
+			t.Errorf("%+v, %v", first, err)
+		}
+		sum := first.and(window{4 * time.Second, map[int]int{201: 3, 0: 1}})
+		if sum.rate() != 1 || sum.refusals() != 0.125 {
+			t.Errorf("the sum is %+v", sum)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := traffic.during(ctx, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a window outlives its context: %v", err)
+		}
+	})
 }
