@@ -8,9 +8,9 @@ import (
 
 // Rows that several trials share.
 const (
-	written = "distinct series recorded at once: written per second"
-	share   = "distinct series recorded at once: share that is written"
-	expense = "own CPU per written Event"
+	rowRate    = "distinct series recorded at once: written per second"
+	rowShare   = "distinct series recorded at once: share that is written"
+	rowExpense = "own CPU per written Event"
 )
 
 // besideBareClient compares how fast and at what expense Events of distinct series
@@ -22,7 +22,7 @@ func besideBareClient() trial {
 		occurrences = 1500
 	)
 	return trial{
-		works: []string{written, expense},
+		works: []string{rowRate, rowExpense},
 		run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
 			efforts, err := takeTurns(ctx, s, turns, occurrences, 0, byEventd, byBareClient)
 			if err != nil {
@@ -31,8 +31,8 @@ func besideBareClient() trial {
 			eventd, bare := efforts[0], efforts[1]
 			beside := fmt.Sprintf("bare client, %d at once", bareWays)
 			return []outcome{
-				{work: written, unit: perSecond, eventd: of(eventd, effort.rate), beside: beside, other: of(bare, effort.rate), aim: ofOther(0.95)},
-				{work: expense, unit: milliseconds, eventd: of(eventd, effort.each), beside: beside, other: of(bare, effort.each)},
+				{work: rowRate, unit: perSecond, eventd: of(eventd, effort.rate), beside: beside, other: of(bare, effort.rate), aim: ofOther(0.95)},
+				{work: rowExpense, unit: milliseconds, eventd: of(eventd, effort.each), beside: beside, other: of(bare, effort.each)},
 			}, nil
 		},
 	}
@@ -46,7 +46,7 @@ func besideClientGo() trial {
 		occurrences = 4000 // fit into eventd's queue
 	)
 	return trial{
-		works: []string{written, share, expense},
+		works: []string{rowRate, rowShare, rowExpense},
 		run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
 			efforts, err := takeTurns(ctx, s, turns, occurrences, 0, byEventd, byClientGo)
 			if err != nil {
@@ -54,9 +54,9 @@ func besideClientGo() trial {
 			}
 			eventd, clientGo := efforts[0], efforts[1]
 			return []outcome{
-				{work: written, unit: perSecond, eventd: of(eventd, effort.rate), beside: "client-go", other: of(clientGo, effort.rate)},
-				{work: share, unit: percent, eventd: of(eventd, effort.share), beside: "client-go", other: of(clientGo, effort.share), aim: exactly(1, percent)},
-				{work: expense, unit: milliseconds, eventd: of(eventd, effort.each), beside: "client-go", other: of(clientGo, effort.each)},
+				{work: rowRate, unit: perSecond, eventd: of(eventd, effort.rate), beside: "client-go", other: of(clientGo, effort.rate)},
+				{work: rowShare, unit: percent, eventd: of(eventd, effort.share), beside: "client-go", other: of(clientGo, effort.share), aim: exactly(1, percent)},
+				{work: rowExpense, unit: milliseconds, eventd: of(eventd, effort.each), beside: "client-go", other: of(clientGo, effort.each)},
 			}, nil
 		},
 	}
@@ -87,25 +87,4 @@ func burstOf20000() trial {
 			}, nil
 		},
 	}
-}
-
-// takeTurns lets the sides write a load each, one after the other, turn by turn.
-// Each turn begins with another side.
-func takeTurns(ctx context.Context, s *apiserver, turns, occurrences int, over time.Duration, sides ...side) ([][]effort, error) {
-	efforts := make([][]effort, len(sides))
-	for turn := range turns {
-		for i := range sides {
-			i = (i + turn) % len(sides)
-			names, err := s.namespaces(ctx, loadNamespaces)
-			if err != nil {
-				return nil, err
-			}
-			e, err := sides[i](ctx, s.config(), spread(names, occurrences, over))
-			if err != nil {
-				return nil, err
-			}
-			efforts[i] = append(efforts[i], e)
-		}
-	}
-	return efforts, nil
 }

@@ -50,7 +50,7 @@ type unit func(float64) string
 
 func perSecond(v float64) string    { return fmt.Sprintf("%.0f/s", v) }
 func percent(v float64) string      { return fmt.Sprintf("%.1f %%", 100*v) }
-func percent2(v float64) string     { return fmt.Sprintf("%.2f %%", 100*v) }
+func finePercent(v float64) string  { return fmt.Sprintf("%.2f %%", 100*v) }
 func seconds(v float64) string      { return fmt.Sprintf("%.1f s", v) }
 func milliseconds(v float64) string { return fmt.Sprintf("%.2f ms", 1000*v) }
 func number(v float64) string       { return fmt.Sprintf("%.0f", v) }

@@ -14,16 +14,15 @@ import (
 // refuses what comes above that, as priority and fairness does; each takes so
 // long. That is slow enough for it to be what limits, and not this machine.
 const (
-	wholeCapacity  = 64
-	halfCapacity   = wholeCapacity / 2
-	serviceTime    = 150 * time.Millisecond
-	saturating     = 12_000 // series: more than are written while it is measured
-	fixedWarmUp    = time.Second
-	fixedWindow    = 3 * time.Second
-	untilHalved    = 3 * time.Second
-	untilSettled   = 5 * time.Second
-	settledWindow  = 10 * time.Second
-	numberOfHalves = 2
+	wholeCapacity = 64
+	halfCapacity  = wholeCapacity / 2
+	serviceTime   = 150 * time.Millisecond
+	saturating    = 12_000 // series: more than are written while it is measured
+	fixedWarmUp   = time.Second
+	fixedWindow   = 3 * time.Second
+	untilHalved   = 3 * time.Second
+	untilSettled  = 5 * time.Second
+	settledWindow = 10 * time.Second
 )
 
 // fixedLimits are tried for the best one.
@@ -33,6 +32,7 @@ func fixedLimits() []int { return []int{halfCapacity - 4, halfCapacity, halfCapa
 // than it takes, and compares what eventd then writes with what the best limit
 // does that somebody could have set who had known.
 func halved() trial {
+	const turns = 2
 	works := []string{
 		"capacity halved: written per second, from 5 s later",
 		"capacity halved: refused with 429, from 5 s later",
@@ -42,7 +42,7 @@ func halved() trial {
 		works: works,
 		run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
 			var rates, best, refused, refusedInAll figures
-			for turn := range numberOfHalves {
+			for turn := range turns {
 				fixed, err := bestFixed(ctx, s, turn)
 				if err != nil {
 					return nil, err
@@ -57,8 +57,8 @@ func halved() trial {
 			beside := fmt.Sprintf("best fixed limit of %v", fixedLimits())
 			return []outcome{
 				{work: works[0], unit: perSecond, eventd: rates, beside: beside, other: best, aim: ofOther(0.9)},
-				{work: works[1], unit: percent2, eventd: refused, aim: below(0.01, percent)},
-				{work: works[2], unit: percent2, eventd: refusedInAll, aim: below(0.01, percent)},
+				{work: works[1], unit: finePercent, eventd: refused, aim: below(0.01, percent)},
+				{work: works[2], unit: finePercent, eventd: refusedInAll, aim: below(0.01, percent)},
 			}, nil
 		},
 	}

@@ -35,11 +35,6 @@ func atMostOfOther(part float64) *aim {
 	return &aim{fmt.Sprintf("≤ %.0f %% of it", 100*part), func(o outcome) bool { return o.ratios().median() <= part }}
 }
 
-// atLeast is reached by every turn, or not at all.
-func atLeast(v float64, u unit) *aim {
-	return &aim{"≥ " + u(v), func(o outcome) bool { return slices.Min(o.eventd) >= v }}
-}
-
 // atMost is reached by every turn, or not at all.
 func atMost(v float64, u unit) *aim {
 	return &aim{"≤ " + u(v), func(o outcome) bool { return slices.Max(o.eventd) <= v }}

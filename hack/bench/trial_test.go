@@ -151,8 +151,10 @@ func TestAimsAreReachedOrNot(t *testing.T) {
 		{exactly(1000, number), figures{1001}, nil, "NOT REACHED"},
 		{atMost(25, number), figures{25, 3}, nil, "reached"},
 		{atMost(25, number), figures{3, 26}, nil, "NOT REACHED"},
-		{atLeast(0.9, percent), figures{0.9, 1}, nil, "reached"},
-		{atLeast(0.9, percent), figures{0.89, 1}, nil, "NOT REACHED"},
+		{atMostOfOther(1.1), figures{11, 99, 1}, figures{10, 10, 10}, "reached"},
+		{atMostOfOther(1.1), figures{12, 99, 1}, figures{10, 10, 10}, "NOT REACHED"},
+		{below(0.01, percent), figures{0.009, 0.5, 0}, nil, "reached"},
+		{below(0.01, percent), figures{0.01, 0.5, 0}, nil, "NOT REACHED"},
 	} {
 		if got := (outcome{aim: test.aim, eventd: test.eventd, other: test.other}).verdict(); got != test.want {
 			t.Errorf("%v beside %v is %q, want %q", test.eventd, test.other, got, test.want)

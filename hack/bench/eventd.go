@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
+)
+
+// unlimited are eventd's defaults without its limit of requests per second, which
+// no other side has.
+func unlimited() pipeline.Options {
+	o := pipeline.DefaultOptions()
+	o.Sink.QPS = math.Inf(1)
+	return o
+}
+
+// running is a pipeline of eventd that writes through a connection.
+type running struct {
+	*pipeline.Pipeline
+	*connection
+	recorder record.EventRecorder
+}
+
+// startEventd makes one. The caller owes a stop.
+func startEventd(ctx context.Context, config *rest.Config, o pipeline.Options) (*running, error) {
+	c, err := connect(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	p, err := startPipeline(sink.NewClient(c.CoreV1().RESTClient(), c.EventsV1().RESTClient()), o)
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return &running{Pipeline: p, connection: c, recorder: p.NewRecorder(scheme.Scheme, source)}, nil
+}
+
+func startPipeline(client sink.Client, o pipeline.Options) (*pipeline.Pipeline, error) {
+	p, err := pipeline.New(context.Background(), o)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.StartSink(client)
+}
+
+// stop gives up what is not written yet.
+func (r *running) stop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.Shutdown(ctx) // says what was given up
+	r.close()
+}
+
+// byEventd counts what its ledger says is written.
+func byEventd(ctx context.Context, config *rest.Config, l load) (effort, error) {
+	r, err := startEventd(ctx, config, unlimited())
+	if err != nil {
+		return effort{}, err
+	}
+	defer r.stop()
+	return exert(len(l.objects), func() (int, error) {
+		l.record(r.recorder)
+		if err := r.settle(ctx, len(l.objects)); err != nil {
+			return 0, err
+		}
+		return int(r.Totals().Written()), nil
+	})
+}
+
+// settle waits until all of so many distinct occurrences are written or dropped.
+func (r *running) settle(ctx context.Context, occurrences int) error {
+	// What finds the queue full is dropped while it is recorded.
+	dropped := int(r.Totals().Outcomes[occurrence.Dropped])
+	if err := r.traffic.waitCreated(ctx, occurrences-dropped); err != nil {
+		return fmt.Errorf("%w; %+v", err, r.Totals())
+	}
+	// The last answer is on its way from the connection to the ledger.
+	return r.Shutdown(ctx)
+}
