@@ -26,7 +26,7 @@ type flow struct {
 
 const (
 	flowWarmUp = time.Second
-	flowWindow = 7 * time.Second
+	flowWindow = 3 * time.Second
 	// outstanding is how many occurrences are under way at any time: as many as
 	// eventd writes at once.
 	outstanding = 128
