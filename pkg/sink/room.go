@@ -78,7 +78,7 @@ const (
 	// Close to there it takes so many answers to increase it by a place, of which
 	// one may then be a refusal, or so much time.
 	answersClose = 512
-	timeClose    = 2 * time.Second
+	timeClose    = 5 * time.Second
 	// lastWeight is that of the last answer in the part of a namespace's requests
 	// that were refused.
 	lastWeight = 0.1

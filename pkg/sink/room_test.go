@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -327,38 +328,65 @@ func TestApiserverThatCannotBeReachedIsTriedByOne(t *testing.T) {
 	})
 }
 
+// capacity is an apiserver that takes so many requests at once, each for a while
+// on average, and refuses what comes above that, in a hundredth of that while.
+type capacity struct {
+	takes int
+	each  time.Duration
+
+	mu                       sync.Mutex
+	inFlight, asked, refused int
+}
+
+func (c *capacity) answer(context.Context) error {
+	number, ok := c.enter()
+	if !ok {
+		time.Sleep(c.each / 100)
+		return apierrors.NewTooManyRequestsError("too many")
+	}
+	// From a half to one and a half, so that they do not all end at once.
+	time.Sleep(c.each/2 + c.each/100*time.Duration(number*61%101))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inFlight--
+	return nil
+}
+
+func (c *capacity) enter() (number int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if c.inFlight >= c.takes {
+		c.refused++
+		return 0, false
+	}
+	c.inFlight++
+	return c.asked, true
+}
+
+func (c *capacity) halve() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.takes /= 2
+	c.asked, c.refused = 0, 0
+}
+
+// inTurns answers so for several namespaces.
+func (c *capacity) inTurns(namespaces []string) byNamespace {
+	answers := byNamespace{}
+	for _, name := range namespaces {
+		answers[name] = c.answer
+	}
+	return answers
+}
+
 // An apiserver that takes no more than a few requests at once gets no more than a
 // few, and everything is written.
 func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
 	const takes = 16
-	var mu sync.Mutex
-	inFlight, refused, asked := 0, 0, 0
-	c := byNamespace{}
-	answer := func(context.Context) error {
-		mu.Lock()
-		inFlight++
-		asked++
-		over := inFlight > takes
-		if over {
-			refused++
-		}
-		mu.Unlock()
-		if !over {
-			time.Sleep(20 * time.Millisecond)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		inFlight--
-		if over {
-			return apierrors.NewTooManyRequestsError("too many")
-		}
-		return nil
-	}
+	c := &capacity{takes: takes, each: 20 * time.Millisecond}
 	namespaces := []string{"a", "b", "c", "d"}
-	for _, name := range namespaces {
-		c[name] = answer
-	}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+	bubble(t, c.inTurns(namespaces), nil, func(t *testing.T, b *bench) {
 		const series = 10_000
 		start := time.Now()
 		for i := range series {
@@ -367,12 +395,43 @@ func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
 		if left := b.Flush(t.Context()); left.Series != 0 || b.ledger.Totals().Written() != series {
 			t.Errorf("left %+v", left)
 		}
-		ideal := series / takes * 20 * time.Millisecond
-		if took := time.Since(start); took > 2*ideal {
+		// Who was refused last waits for a while.
+		ideal := series/takes*c.each + DefaultOptions().RetryBaseDelay
+		if took := time.Since(start); took > ideal*11/10 {
 			t.Errorf("it took %v, at least %v are needed", took, ideal)
 		}
-		if refused > asked/5 {
-			t.Errorf("%d of %d requests were refused", refused, asked)
+		if c.refused > c.asked/20 {
+			t.Errorf("%d of %d requests were refused", c.refused, c.asked)
 		}
 	})
+}
+
+// Five seconds after the apiserver takes only half as many requests at once, it
+// gets nearly as many as it takes, and refuses hardly any.
+func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
+	for _, takes := range []int{16, 32, 64, 128} {
+		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+			c := &capacity{takes: takes, each: 100 * time.Millisecond}
+			namespaces := []string{"a", "b", "c", "d"}
+			bubble(t, c.inTurns(namespaces), nil, func(t *testing.T, b *bench) {
+				for i := range 100 * takes {
+					b.record(i, inNamespace(namespaces[i%len(namespaces)]))
+				}
+				time.Sleep(3 * time.Second)
+				c.halve()
+				time.Sleep(5 * time.Second)
+				before := b.ledger.Totals().Written()
+				time.Sleep(5 * time.Second)
+				written := b.ledger.Totals().Written() - before
+				if best := 50 * c.takes; written < int64(best)*95/100 {
+					t.Errorf("%d were written, the best limit writes %d", written, best)
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.refused*100 > c.asked {
+					t.Errorf("%d of %d requests were refused since", c.refused, c.asked)
+				}
+			})
+		})
+	}
 }
