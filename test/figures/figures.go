@@ -1,0 +1,135 @@
+// Package figures collects what long tests have seen, and prints it as tables
+// that can be quoted, when all tests of the package have ended.
+//
+//	var outages = figures.NewTable("An apiserver that is away", "writes/s", "lost")
+//
+//	func TestMain(m *testing.M) { os.Exit(figures.Runner(m).Run()) }
+//
+//	func TestOutage(t *testing.T) {
+//		...
+//		outages.Add(figures.Spread(rates...), lost)
+//	}
+//
+// Figures are for people: a test asserts what must hold by itself. go test shows
+// what a package prints if it is told no packages, and so tests that of its
+// directory (go test -C test/soak).
+package figures
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+)
+
+// Table has a row for each thing that was measured. It is safe for use by many
+// goroutines.
+type Table struct {
+	title   string
+	columns []string
+
+	mu   sync.Mutex
+	rows [][]string
+}
+
+// tables of this test binary, in the order in which they were made.
+var tables []*Table
+
+// NewTable returns a table that Runner prints. It is for package variables: the
+// tests must not have begun.
+func NewTable(title string, columns ...string) *Table {
+	t := &Table{title: title, columns: columns}
+	tables = append(tables, t)
+	return t
+}
+
+// Add adds a row, with a cell for each column.
+func (t *Table) Add(cells ...any) {
+	if len(cells) != len(t.columns) {
+		panic(fmt.Sprintf("figures: %d cells in %q, which has %d columns", len(cells), t.title, len(t.columns)))
+	}
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows = append(t.rows, row)
+}
+
+// write prints the title and the rows, if there are any.
+func (t *Table) write(w io.Writer) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.rows) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s\n", t.title)
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{t.columns}, t.rows...) {
+		fmt.Fprintf(out, "  %s\n", strings.Join(row, "\t"))
+	}
+	return out.Flush()
+}
+
+// TestRunner is what TestMain gets, as far as it is used; testenv's and goleak's
+// are the same.
+type TestRunner interface{ Run() int }
+
+// Runner returns a runner that runs m and then prints all tables that have rows.
+func Runner(m TestRunner) TestRunner { return runner{m} }
+
+type runner struct{ m TestRunner }
+
+func (r runner) Run() int {
+	code := r.m.Run()
+	if err := writeAll(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "figures:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func writeAll(w io.Writer) error {
+	if !slices.ContainsFunc(tables, func(t *Table) bool { return len(t.rows) > 0 }) {
+		return nil
+	}
+	fmt.Fprintf(w, "%s, %s/%s, %d CPUs\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+	for _, t := range tables {
+		if err := t.write(w); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+// Spread is the median of some values, and between which the others lie. It is
+// "" for none.
+func Spread(values ...float64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	median := (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+	if len(sorted) == 1 {
+		return number(median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(median), number(sorted[0]), number(sorted[len(sorted)-1]))
+}
+
+// number has three digits that count, or all of those before the point.
+func number(v float64) string {
+	switch {
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10 || v <= -10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
