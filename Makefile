@@ -18,6 +18,10 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
 
+# make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
+SOAKFLAGS ?=
+SOAKTIMEOUT ?= 3h
+
 .PHONY: help
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /|/' | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -54,6 +58,13 @@ bench: ## eventd beside client-go in one run, as ratios
 	@test/controlplane/build.sh >/dev/null
 	@OUT=bin/ hack/build.sh 'the benchmark' ./hack/bench
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
+
+.PHONY: soak
+soak: ## the runs under faults in full, about an hour, with figures in tables; SOAKFLAGS=-seeds=10 makes fewer
+	@echo '• building what the runs need: the control plane (minutes, the first time), then the packages'
+	@test/controlplane/build.sh >/dev/null
+	@hack/build.sh 'the packages under test' ./...
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
 
 .PHONY: lint
 lint: ## formatting, vet, static analysis

@@ -1,0 +1,102 @@
+package soak
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/figures"
+)
+
+var faultFigures = figures.NewTable("Two sinks behind a proxy with faults: what became of all occurrences",
+	"what goes wrong", "series", "seeds", "occurrences", "requests", "struck", "lost", "counted twice", "duplicate Events", "uncertain")
+
+// faults are what goes wrong with a part of all writes, and with how large a one.
+type faults struct {
+	name  string
+	rules []faultproxy.Rule
+}
+
+var (
+	// refusals are answers that take the place of a write.
+	refusals = []faultproxy.Fault{
+		faultproxy.BeforeWrite(faultproxy.Status(500)),
+		faultproxy.BeforeWrite(faultproxy.Status(429)),
+		faultproxy.BeforeWrite(faultproxy.Status(503)),
+		faultproxy.BeforeWrite(faultproxy.Status(504)),
+		faultproxy.BeforeWrite(faultproxy.Status(503).RetryAfter(1).PlainText()),
+		faultproxy.BeforeWrite(faultproxy.ResetStream),
+	}
+	// losses are fates of answers to writes that took effect, or will when nobody
+	// expects them any more.
+	losses = []faultproxy.Fault{
+		faultproxy.AfterWrite(faultproxy.ResetStream),
+		faultproxy.AfterWrite(faultproxy.ResetConnection),
+		faultproxy.AfterWrite(faultproxy.Status(500)),
+		faultproxy.AfterWrite(faultproxy.Status(504)),
+		faultproxy.AfterWrite(faultproxy.Status(503).RetryAfter(1)),
+		faultproxy.AfterWrite(faultproxy.Hang),
+		faultproxy.LateWrite(faultproxy.Uniform(0, 300*time.Millisecond), faultproxy.Status(504)),
+		faultproxy.LateWrite(faultproxy.Uniform(0, 300*time.Millisecond), faultproxy.ResetStream),
+	}
+	// slow is a write that may take longer than its client waits, before or after
+	// it takes effect.
+	slow = faultproxy.Slow(faultproxy.Exponential(50*time.Millisecond, 700*time.Millisecond), faultproxy.Exponential(50*time.Millisecond, 700*time.Millisecond))
+)
+
+func allFaults() []faults {
+	var all []faults
+	for _, f := range refusals[:4] {
+		all = append(all, faults{"10 % " + f.String(), faultproxy.Spread(0.1, f)})
+	}
+	return append(all,
+		faults{"10 % answers lost, 10 % slow", slowToo(0.1, losses)},
+		faults{"20 % everything, 20 % slow", slowToo(0.2, slices.Concat(refusals, losses))})
+}
+
+// slowToo has a part of writes meet faults, and the same part of the others be
+// slow.
+func slowToo(part float64, kinds []faultproxy.Fault) []faultproxy.Rule {
+	return append(faultproxy.Spread(part, kinds...), faultproxy.Rule{Probability: part, Fault: slow})
+}
+
+// Whatever goes wrong on the way: nothing is lost, nothing is counted twice, and
+// there is one Event for each series.
+func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
+	type cell struct {
+		faults faults
+		shape  shape
+	}
+	var cells []cell
+	var kinds []kind
+	for _, f := range allFaults() {
+		for _, s := range []shape{oneSeries, aMix, distinctSeries} {
+			cells = append(cells, cell{f, s})
+			kinds = append(kinds, kind{f.name + "/" + s.name, func(t *testing.T, seed uint64) outcome {
+				proxy := newProxy(t, seed)
+				proxy.SetRules(f.rules...)
+				trial := newTrial(t, seed, proxy)
+				trial.load(t, s)
+				return trial.finish(t)
+			}})
+		}
+	}
+	for i, out := range makeTrials(t, kinds) {
+		if out.trials == 0 {
+			continue // -run has left it out
+		}
+		wantStruck(t, kinds[i].name, out)
+		faultFigures.Add(cells[i].faults.name, cells[i].shape.name, seedRange(), out.recorded, out.requests, out.struck,
+			out.lost, out.twice, out.duplicates, out.uncertain)
+	}
+}
+
+// wantStruck checks that there were faults at all, if there were enough requests
+// for at least one: a tenth of these will not have been spared by chance.
+func wantStruck(t *testing.T, name string, out outcome) {
+	t.Helper()
+	if out.requests >= 200 && out.struck == 0 {
+		t.Errorf("%s: none of %d requests was struck", name, out.requests)
+	}
+}

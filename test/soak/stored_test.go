@@ -1,0 +1,92 @@
+package soak
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// deadline is for what has to happen and takes a moment.
+const deadline = time.Minute
+
+// counts are of occurrences, by the name of the object that they are about. Each
+// object has one series.
+type counts map[string]int64
+
+func (c counts) sum() (sum int64) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// difference is by how much what is stored is not what it should be.
+type difference struct {
+	lost, twice int64 // occurrences
+	duplicates  int   // Events beside the first one of their series
+}
+
+// differ compares what should be stored with what is.
+func differ(want counts, events []corev1.Event) (d difference) {
+	got := counts{}
+	for i := range events {
+		name := events[i].InvolvedObject.Name
+		if _, ok := got[name]; ok {
+			d.duplicates++
+		}
+		got[name] += countOf(&events[i])
+		if _, ok := want[name]; !ok {
+			d.twice += countOf(&events[i])
+		}
+	}
+	for name, n := range want {
+		d.lost += max(0, n-got[name])
+		d.twice += max(0, got[name]-n)
+	}
+	return d
+}
+
+// countOf is the number of occurrences that an Event stands for, as its readers
+// take it.
+func countOf(e *corev1.Event) int64 {
+	switch {
+	case e.Series != nil:
+		return int64(e.Series.Count)
+	case e.EventTime.IsZero():
+		return int64(e.Count)
+	default:
+		return 1
+	}
+}
+
+// stored lists what the apiserver has, asking it directly.
+func stored(t *testing.T, cluster *testenv.ControlPlane, namespace string) []corev1.Event {
+	t.Helper()
+	list, err := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// wantStored checks that each series has one Event, with its count.
+func wantStored(t *testing.T, cluster *testenv.ControlPlane, namespace string, want counts) difference {
+	t.Helper()
+	d := differ(want, stored(t, cluster, namespace))
+	if d != (difference{}) {
+		t.Errorf("of %d occurrences of %d series %d are lost, %d are counted twice, and there are %d duplicates",
+			want.sum(), len(want), d.lost, d.twice, d.duplicates)
+	}
+	return d
+}
+
+// bounded is for what is done when the test's own context may have ended.
+func bounded(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(t.Context()), deadline)
+}

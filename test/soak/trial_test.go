@@ -1,0 +1,193 @@
+package soak
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// occurrencesPerTrial are recorded by the two sinks of a trial together.
+const occurrencesPerTrial = 120
+
+// shape says which series the i-th occurrence is of.
+type shape struct {
+	name   string
+	series func(i int) int
+}
+
+var (
+	oneSeries = shape{"one series", func(int) int { return 0 }}
+	aMix      = shape{"a mix", func(i int) int { // half of it on two hot ones
+		if i%2 == 0 {
+			return i / 2 % 2
+		}
+		return i
+	}}
+	distinctSeries = shape{"distinct series", func(i int) int { return i }}
+	fewSeries      = shape{"few series", func(i int) int { return i % 4 }}
+)
+
+// trial is two sinks that do not know of each other and count the same series,
+// each through a proxy.
+type trial struct {
+	seed      uint64
+	namespace string
+	proxies   []*faultproxy.Proxy
+	writers   []*writer
+}
+
+// trialOptions let a trial be over soon: an answer that is lost costs half a
+// second, and few waits are longer than that. As by default, an answer is slow
+// some time before nobody waits for it any more: by that the sinks of all trials
+// together leave the apiserver alone when it has too much to do.
+func trialOptions() sink.Options {
+	o := sink.DefaultOptions()
+	o.QPS = math.Inf(1)
+	o.SlowAnswer = 200 * time.Millisecond
+	o.RequestTimeout = 500 * time.Millisecond
+	o.RetryMaxDelay = 200 * time.Millisecond
+	return o
+}
+
+func newTrial(t *testing.T, seed uint64, proxies ...*faultproxy.Proxy) *trial {
+	trial := &trial{seed: seed, namespace: testenv.Shared(t).Namespace(t), proxies: proxies}
+	for i := range 2 {
+		trial.writers = append(trial.writers, newWriter(t, proxies[i%len(proxies)].Config(), trialOptions()))
+	}
+	return trial
+}
+
+// newProxy returns a proxy whose chance does not depend on the namespace, which
+// is another one in every run and goes into the end of each Event's name.
+func newProxy(t *testing.T, seed uint64) *faultproxy.Proxy {
+	p := faultproxy.New(t, testenv.Shared(t).Config(), seed)
+	p.SetKey(func(r faultproxy.Request) string { return string(r.Verb) + " " + objectOf(r) })
+	return p
+}
+
+// load records the occurrences of a trial. Every second series is written through
+// the other API.
+func (trial *trial) load(t *testing.T, shape shape) {
+	rng := rand.New(rand.NewPCG(trial.seed, 0))
+	for i := range occurrencesPerTrial {
+		w := trial.writers[rng.IntN(len(trial.writers))]
+		series := shape.series(i)
+		api := occurrence.CoreV1
+		if (uint64(series)+trial.seed)%2 == 1 {
+			api = occurrence.EventsV1
+		}
+		w.record(trial.namespace, fmt.Sprint("pod-", series), api, time.Duration(rng.IntN(3))*10*time.Millisecond, nil)
+		if rng.IntN(10) == 0 {
+			w.Flush(t.Context()) // so that there are more writes
+		}
+	}
+}
+
+// finish drains the sinks, waits until the last late write has happened, and
+// compares what is stored with what was recorded.
+func (trial *trial) finish(t *testing.T) outcome {
+	out := outcome{trials: 1}
+	want := counts{}
+	for _, w := range trial.writers {
+		totals := w.finish()
+		out.recorded += totals.Recorded
+		out.uncertain += totals.Outcomes[occurrence.Uncertain]
+		for name, n := range w.recorded {
+			want[name] += n
+		}
+	}
+	for _, p := range trial.proxies {
+		waitQuiet(t, p)
+		out.count(p.Record())
+	}
+	out.difference = wantStored(t, testenv.Shared(t), trial.namespace, want)
+	return out
+}
+
+func waitQuiet(t *testing.T, p *faultproxy.Proxy) {
+	t.Helper()
+	ctx, cancel := bounded(t)
+	defer cancel()
+	if err := p.Quiet(ctx); err != nil {
+		t.Fatalf("writes are still under way: %v", err)
+	}
+}
+
+// outcome is what became of some trials.
+type outcome struct {
+	trials                       int
+	recorded, uncertain          int64
+	requests, struck, conflicted int
+	pauses                       int
+	difference
+}
+
+func (o *outcome) count(r faultproxy.Record) {
+	o.requests += len(r)
+	o.struck += r.Count(func(e faultproxy.Entry) bool { return e.Fault != "" })
+	o.conflicted += r.Count(func(e faultproxy.Entry) bool { return e.Status == http.StatusConflict })
+}
+
+func (o *outcome) add(other outcome) {
+	o.trials += other.trials
+	o.recorded += other.recorded
+	o.uncertain += other.uncertain
+	o.requests += other.requests
+	o.struck += other.struck
+	o.conflicted += other.conflicted
+	o.pauses += other.pauses
+	o.lost += other.lost
+	o.twice += other.twice
+	o.duplicates += other.duplicates
+}
+
+// kind is a kind of trial.
+type kind struct {
+	name  string
+	trial func(t *testing.T, seed uint64) outcome
+}
+
+// makeTrials makes a trial of every kind with every seed, several at once, and
+// returns what became of them, by kind.
+func makeTrials(t *testing.T, kinds []kind) []outcome {
+	var mu sync.Mutex
+	sums := make([]outcome, len(kinds))
+	progress := startProgress(t, len(kinds)**seeds)
+	t.Run("trials", func(t *testing.T) {
+		for i, k := range kinds {
+			for n := range *seeds {
+				seed := *firstSeed + uint64(n)
+				t.Run(fmt.Sprintf("%s, seed %d", k.name, seed), func(t *testing.T) {
+					t.Parallel()
+					out := k.trial(t, seed)
+					mu.Lock()
+					defer mu.Unlock()
+					sums[i].add(out)
+					progress.step()
+				})
+			}
+		}
+	})
+	return sums
+}
+
+// seedRange is which seeds trials were made with.
+func seedRange() string {
+	return fmt.Sprintf("%d–%d", *firstSeed, *firstSeed+uint64(*seeds)-1)
+}
+
+// objectOf is the name of the object in that of its Event.
+func objectOf(r faultproxy.Request) string {
+	object, _, _ := strings.Cut(r.Name, ".")
+	return object
+}
