@@ -39,3 +39,11 @@ func isSet(name string) (set bool) {
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
 	return set
 }
+
+// either returns what a run in full takes, or what one in its short form does.
+func either[T any](full, short T) T {
+	if *inFull {
+		return full
+	}
+	return short
+}

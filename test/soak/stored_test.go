@@ -15,9 +15,11 @@ import (
 // deadline is for what has to happen and takes a moment.
 const deadline = time.Minute
 
-// counts are of occurrences, by the name of the object that they are about. Each
-// object has one series.
-type counts map[string]int64
+// object is what an occurrence is about. Each has one series.
+type object struct{ namespace, name string }
+
+// counts are of occurrences.
+type counts map[object]int64
 
 func (c counts) sum() (sum int64) {
 	for _, n := range c {
@@ -36,18 +38,17 @@ type difference struct {
 func differ(want counts, events []corev1.Event) (d difference) {
 	got := counts{}
 	for i := range events {
-		name := events[i].InvolvedObject.Name
-		if _, ok := got[name]; ok {
+		o := object{events[i].Namespace, events[i].InvolvedObject.Name}
+		if _, ok := got[o]; ok {
 			d.duplicates++
 		}
-		got[name] += countOf(&events[i])
-		if _, ok := want[name]; !ok {
-			d.twice += countOf(&events[i])
-		}
+		got[o] += countOf(&events[i])
 	}
-	for name, n := range want {
-		d.lost += max(0, n-got[name])
-		d.twice += max(0, got[name]-n)
+	for o, n := range want {
+		d.lost += max(0, n-got[o])
+	}
+	for o, n := range got {
+		d.twice += max(0, n-want[o])
 	}
 	return d
 }
@@ -65,7 +66,7 @@ func countOf(e *corev1.Event) int64 {
 	}
 }
 
-// stored lists what the apiserver has, asking it directly.
+// stored lists what the apiserver has in a namespace, asking it directly.
 func stored(t *testing.T, cluster *testenv.ControlPlane, namespace string) []corev1.Event {
 	t.Helper()
 	list, err := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
@@ -75,10 +76,19 @@ func stored(t *testing.T, cluster *testenv.ControlPlane, namespace string) []cor
 	return list.Items
 }
 
-// wantStored checks that each series has one Event, with its count.
-func wantStored(t *testing.T, cluster *testenv.ControlPlane, namespace string, want counts) difference {
+// wantStored checks that in the namespaces of what should be stored each series
+// has one Event, with its count.
+func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) difference {
 	t.Helper()
-	d := differ(want, stored(t, cluster, namespace))
+	listed := map[string]bool{}
+	var events []corev1.Event
+	for o := range want {
+		if !listed[o.namespace] {
+			listed[o.namespace] = true
+			events = append(events, stored(t, cluster, o.namespace)...)
+		}
+	}
+	d := differ(want, events)
 	if d != (difference{}) {
 		t.Errorf("of %d occurrences of %d series %d are lost, %d are counted twice, and there are %d duplicates",
 			want.sum(), len(want), d.lost, d.twice, d.duplicates)
@@ -89,4 +99,20 @@ func wantStored(t *testing.T, cluster *testenv.ControlPlane, namespace string, w
 // bounded is for what is done when the test's own context may have ended.
 func bounded(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), deadline)
+}
+
+// eventually asks again and again, for what nothing tells of.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("not in time: " + what)
+		}
+	}
 }

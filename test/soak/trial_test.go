@@ -102,15 +102,15 @@ func (trial *trial) finish(t *testing.T) outcome {
 		totals := w.finish()
 		out.recorded += totals.Recorded
 		out.uncertain += totals.Outcomes[occurrence.Uncertain]
-		for name, n := range w.recorded {
-			want[name] += n
+		for o, n := range w.recorded {
+			want[o] += n
 		}
 	}
 	for _, p := range trial.proxies {
 		waitQuiet(t, p)
 		out.count(p.Record())
 	}
-	out.difference = wantStored(t, testenv.Shared(t), trial.namespace, want)
+	out.difference = wantStored(t, testenv.Shared(t), want)
 	return out
 }
 

@@ -58,7 +58,7 @@ func (w *writer) record(namespace, name string, api occurrence.API, delay time.D
 		event.FirstTimestamp, event.LastTimestamp = metav1.NewTime(now), metav1.NewTime(now)
 	}
 	o := &occurrence.Occurrence{Event: event, API: api, Weight: 1, Recorded: now, Settled: settled}
-	w.recorded[name]++
+	w.recorded[object{namespace, name}]++
 	w.ledger.Record(o)
 	w.Add(o, occurrence.Target{Key: occurrence.KeyOf(identity.Of(event)), Event: event, Name: name}, delay)
 }

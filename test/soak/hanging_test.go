@@ -1,0 +1,164 @@
+package soak
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+var hangFigures = figures.NewTable("One sink of which some requests hang: the others are written in rounds meanwhile",
+	"what hangs", "hanging series", "rounds", "others in each", "seconds for a round", "lost", "counted twice", "duplicate Events", "uncertain")
+
+// patient are options under which a request that hangs does so for longer than
+// everything else takes, so that what is written meanwhile has not waited for its
+// end. A run in full lets it time out, and hang again.
+func patient() sink.Options {
+	o := sink.DefaultOptions()
+	o.RequestTimeout = either(o.RequestTimeout, time.Minute)
+	return o
+}
+
+// others are recorded in rounds, while something hangs.
+type others struct {
+	w          *writer
+	namespaces []string
+	rounds     int
+	took       []float64 // seconds
+}
+
+const othersInARound = 200
+
+// round records some occurrences of as many series, new ones in every second
+// round, and waits until all are written.
+func (o *others) round(t *testing.T) {
+	t.Helper()
+	var written sync.WaitGroup
+	began := time.Now()
+	for i := range othersInARound {
+		written.Add(1)
+		o.w.record(o.namespaces[i%len(o.namespaces)], fmt.Sprintf("other-%d-%d", o.rounds/2, i), occurrence.CoreV1, 0, func(s occurrence.Settlement) {
+			if !s.Counted() {
+				t.Errorf("settled as %+v", s)
+			}
+			written.Done()
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		written.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(deadline):
+		t.Fatalf("not written while something else hangs: %+v", o.w.Pending())
+	}
+	o.rounds++
+	o.took = append(o.took, time.Since(began).Seconds())
+}
+
+// wantOnly checks that nothing is pending but so many series that hang.
+func (o *others) wantOnly(t *testing.T, hanging int) {
+	t.Helper()
+	if p := o.w.Pending(); p.Series != hanging {
+		t.Errorf("after round %d %d series are pending, of which %d hang", o.rounds, p.Series, hanging)
+	}
+}
+
+// finish ends the sink, checks what is stored, and adds a row of figures.
+func (o *others) finish(t *testing.T, what string, hanging int) {
+	totals := o.w.finish()
+	d := wantStored(t, testenv.Shared(t), o.w.recorded)
+	hangFigures.Add(what, hanging, o.rounds, othersInARound, figures.Spread(o.took...),
+		d.lost, d.twice, d.duplicates, totals.Outcomes[occurrence.Uncertain])
+}
+
+// Requests of some series hang, before or after they take effect, and all others
+// of the same namespace are written while they do.
+func TestRequestsThatHangDelayNoOtherSeries(t *testing.T) {
+	for _, fault := range []faultproxy.Fault{faultproxy.BeforeWrite(faultproxy.Hang), faultproxy.AfterWrite(faultproxy.Hang)} {
+		for _, hanging := range either([]int{1, 64}, []int{16}) {
+			t.Run(fmt.Sprintf("%d %s", hanging, fault), func(t *testing.T) { requestsHang(t, fault, hanging) })
+		}
+	}
+}
+
+func requestsHang(t *testing.T, fault faultproxy.Fault, hanging int) {
+	proxy := newProxy(t, *firstSeed)
+	proxy.SetRules(faultproxy.Rule{Match: faultproxy.Match{NamePrefix: "stuck-"}, Probability: 1, Fault: fault})
+	namespace := testenv.Shared(t).Namespace(t)
+	o := others{w: newWriter(t, proxy.Config(), patient()), namespaces: []string{namespace}}
+	for i := range hanging {
+		o.w.record(namespace, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
+	}
+	eventually(t, "all requests that are to hang do so", func() bool { _, open := stuck(proxy); return open == hanging })
+
+	o.round(t)
+	o.wantOnly(t, hanging)
+	if begun, open := stuck(proxy); !*inFull && (begun != hanging || open != hanging) {
+		t.Errorf("of %d requests that hang for longer than the test takes %d are under way", begun, open)
+	}
+	for begun := 0; *inFull && begun < 4*hanging; begun, _ = stuck(proxy) { // until each has timed out several times
+		o.round(t)
+		o.wantOnly(t, hanging)
+	}
+
+	proxy.SetRules()
+	proxy.Pause() // ends the hangs
+	if err := proxy.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	o.finish(t, fault.String(), hanging)
+}
+
+// stuck counts the requests of series that are to hang, and those of them that
+// are under way.
+func stuck(p *faultproxy.Proxy) (begun, open int) {
+	for _, e := range p.Record() {
+		if strings.HasPrefix(e.Name, "stuck-") {
+			begun++
+			if !e.Ended {
+				open++
+			}
+		}
+	}
+	return begun, open
+}
+
+// A namespace in which every write hangs, in an admission webhook that never
+// answers, has far more to write than there are requests at once; and all others
+// are written.
+func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
+	cluster := testenv.Shared(t)
+	hanging := cluster.Namespace(t)
+	hook := startWebhook(t, cluster, hanging)
+	options := patient()
+	o := others{w: newWriter(t, cluster.Config(), options), namespaces: []string{cluster.Namespace(t), cluster.Namespace(t)}}
+	series := either(8, 3) * options.Concurrency
+	for i := range series {
+		o.w.record(hanging, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
+	}
+	share := options.Concurrency * 3 / 4 // what one namespace may have
+	eventually(t, "the namespace has all the room that it may have", func() bool { return hook.open() == share })
+
+	o.round(t)
+	o.wantOnly(t, series)
+	if begun, ended := hook.calls(); !*inFull && (begun != share || ended != 0) {
+		t.Errorf("%d calls of the webhook have begun and %d ended, though they take longer than the test; want %d", begun, ended, share)
+	}
+	for *inFull && hook.open() > 1 { // each time-out takes away a half of the namespace's room
+		o.round(t)
+		o.wantOnly(t, series)
+	}
+
+	hook.release()
+	o.finish(t, "a webhook in another namespace", series)
+}

@@ -1,0 +1,143 @@
+package soak
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// webhook is asked by the apiserver to admit the Events of one namespace, and says
+// nothing until it is released; then it admits everything.
+type webhook struct {
+	release  func()
+	released chan struct{}
+
+	mu           sync.Mutex
+	begun, ended int // calls before the release
+}
+
+// webhookTimeout is the longest that the apiserver lets a webhook have.
+const webhookTimeout = 30
+
+// startWebhook returns when the apiserver asks the webhook.
+func startWebhook(t *testing.T, cluster *testenv.ControlPlane, namespace string) *webhook {
+	h := &webhook{released: make(chan struct{})}
+	h.release = sync.OnceFunc(func() { close(h.released) })
+	server := httptest.NewTLSServer(h)
+	t.Cleanup(func() {
+		h.release()
+		server.Close()
+	})
+	h.register(t, cluster, namespace, server)
+	h.waitAsked(t, cluster, namespace)
+	return h
+}
+
+func (h *webhook) register(t *testing.T, cluster *testenv.ControlPlane, namespace string, server *httptest.Server) {
+	configurations := kubernetes.NewForConfigOrDie(cluster.Config()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	fail, none := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
+	timeout := int32(webhookTimeout)
+	_, err := configurations.Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "never-answers.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL:      &server.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"", "events.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"events"}},
+			}},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+			FailurePolicy:           &fail,
+			SideEffects:             &none,
+			TimeoutSeconds:          &timeout,
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := bounded(t)
+		defer cancel()
+		if err := configurations.Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// waitAsked tries until the apiserver has seen the configuration, and leaves
+// nothing behind.
+func (h *webhook) waitAsked(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
+	config := cluster.Config()
+	config.Timeout = 100 * time.Millisecond
+	events := kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace)
+	eventually(t, "the apiserver asks the webhook", func() bool {
+		event := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: "asked-"},
+			InvolvedObject: corev1.ObjectReference{Namespace: namespace},
+		}
+		// An error tells nothing: a call that is slow for another reason times out too.
+		_, _ = events.Create(t.Context(), event, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		begun, _ := h.calls()
+		return begun > 0
+	})
+	eventually(t, "the calls of the attempts have ended", func() bool { return h.open() == 0 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.begun, h.ended = 0, 0
+}
+
+// ServeHTTP implements http.Handler.
+func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, "not a review", http.StatusBadRequest)
+		return
+	}
+	h.hang(r)
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(review) // who is gone needs no answer
+}
+
+// hang counts the call, until it is released or has ended otherwise.
+func (h *webhook) hang(r *http.Request) {
+	h.mu.Lock()
+	h.begun++
+	h.mu.Unlock()
+	select {
+	case <-h.released:
+	case <-r.Context().Done():
+	}
+	h.mu.Lock()
+	h.ended++
+	h.mu.Unlock()
+}
+
+// calls tells how many have begun, and how many of these have ended.
+func (h *webhook) calls() (begun, ended int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.begun, h.ended
+}
+
+// open is how many calls hang.
+func (h *webhook) open() int {
+	begun, ended := h.calls()
+	return begun - ended
+}
