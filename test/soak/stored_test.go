@@ -13,7 +13,7 @@ import (
 )
 
 // deadline is for what has to happen and takes a moment.
-const deadline = time.Minute
+const deadline = 3 * time.Minute
 
 // object is what an occurrence is about. Each has one series.
 type object struct{ namespace, name string }
@@ -34,16 +34,25 @@ type difference struct {
 	duplicates  int   // Events beside the first one of their series
 }
 
+func (d *difference) add(other difference) {
+	d.lost += other.lost
+	d.twice += other.twice
+	d.duplicates += other.duplicates
+}
+
+// tally adds up what is stored.
+func tally(events []corev1.Event) counts {
+	c := counts{}
+	for i := range events {
+		c[object{events[i].Namespace, events[i].InvolvedObject.Name}] += countOf(&events[i])
+	}
+	return c
+}
+
 // differ compares what should be stored with what is.
 func differ(want counts, events []corev1.Event) (d difference) {
-	got := counts{}
-	for i := range events {
-		o := object{events[i].Namespace, events[i].InvolvedObject.Name}
-		if _, ok := got[o]; ok {
-			d.duplicates++
-		}
-		got[o] += countOf(&events[i])
-	}
+	got := tally(events)
+	d.duplicates = len(events) - len(got)
 	for o, n := range want {
 		d.lost += max(0, n-got[o])
 	}

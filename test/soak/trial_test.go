@@ -146,9 +146,7 @@ func (o *outcome) add(other outcome) {
 	o.struck += other.struck
 	o.conflicted += other.conflicted
 	o.pauses += other.pauses
-	o.lost += other.lost
-	o.twice += other.twice
-	o.duplicates += other.duplicates
+	o.difference.add(other.difference)
 }
 
 // kind is a kind of trial.

@@ -1,0 +1,93 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+)
+
+// load records occurrences, of new series and of old ones, and counts them. It is
+// safe for use by many goroutines.
+type load struct {
+	recorder  record.EventRecorder
+	namespace string
+
+	mu       sync.Mutex
+	recorded counts
+	series   int // but the hot ones
+}
+
+const hotSeries = 10
+
+func newLoad(r record.EventRecorder, namespace string) *load {
+	return &load{recorder: r, namespace: namespace, recorded: counts{}}
+}
+
+// newSeries records the first occurrence of one.
+func (l *load) newSeries() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record(fmt.Sprint("pod-", l.series))
+	l.series++
+}
+
+// again records another occurrence of the n-th series.
+func (l *load) again(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record(fmt.Sprint("pod-", n))
+}
+
+// everything is what a controller does: new things happen, and old ones again.
+func (l *load) everything() {
+	l.newSeries()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record(fmt.Sprint("hot-", l.series%hotSeries))
+	if l.series%4 == 0 {
+		l.record(fmt.Sprint("pod-", l.series/2))
+	}
+}
+
+func (l *load) record(name string) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: name}}
+	l.recorder.Event(pod, corev1.EventTypeNormal, "Tested", "it was tested by somebody who says so at some length")
+	l.recorded[object{l.namespace, name}]++
+}
+
+// goOn begins to do everything so many times per second, until it is told to end.
+func (l *load) goOn(perSecond float64) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	working.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		began := time.Now()
+		for n := 0.0; ; {
+			for ; n < perSecond*time.Since(began).Seconds(); n++ {
+				l.everything()
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		working.Wait()
+	}
+}
+
+// total is how much has been recorded.
+func (l *load) total() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.recorded.sum()
+}

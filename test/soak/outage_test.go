@@ -1,0 +1,279 @@
+package soak
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+var outageFigures = figures.NewTable("A whole pipeline whose apiserver is away for a while, under load all the time",
+	"apiserver", "away, s", "runs", "occurrences", "steady writes/s", "drain writes/s", "drain/steady",
+	"most series owed", "most occurrences owed", "live heap added, MiB", "lost", "counted twice", "duplicate Events", "uncertain")
+
+// statedMemory is what docs/architecture.md says that the stations take when they
+// are full: 8,192 occurrences queued, 40,000 series owed, the occurrences of
+// these, 16,384 quiet series, and what docs/correlation.md says of a correlator.
+const statedMemory = (16 + 40 + 192 + 16 + 65) << 20
+
+// outages are repeated.
+type outages struct {
+	away, steady, drained, ratio, series, pending, heap []float64
+	recorded, uncertain                                 int64
+	difference
+}
+
+func (o *outages) figure(apiserver string) {
+	outageFigures.Add(apiserver, figures.Spread(o.away...), len(o.away), o.recorded,
+		figures.Spread(o.steady...), figures.Spread(o.drained...), figures.Spread(o.ratio...),
+		figures.Spread(o.series...), figures.Spread(o.pending...), figures.Spread(o.heap...),
+		o.lost, o.twice, o.duplicates, o.uncertain)
+}
+
+// outage is one pipeline with everything at its defaults.
+type outage struct {
+	*pipeline.Pipeline
+	t        *testing.T
+	registry *prometheus.Registry
+	gauges   *gauges
+	endRead  func()
+	load     *load
+	sums     *outages
+}
+
+func newOutage(t *testing.T, config *rest.Config, namespace string, sums *outages) *outage {
+	o := &outage{t: t, registry: prometheus.NewRegistry(), sums: sums}
+	options := pipeline.DefaultOptions()
+	options.Registerer = o.registry
+	var err error
+	if o.Pipeline, err = pipeline.New(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+	clients := kubernetes.NewForConfigOrDie(config)
+	if err := o.StartSink(sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // what a test that failed has left
+		ctx, cancel := bounded(t)
+		defer cancel()
+		_ = o.Shutdown(ctx)
+	})
+	o.load = newLoad(o.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "soak"}), namespace)
+	o.gauges, o.endRead = readGauges(t, o.registry)
+	return o
+}
+
+// saturate measures how many writes there are per second while there is always
+// more to write than can be under way. What comes first is not measured: the
+// sink's limit allows for more at once than later.
+func (o *outage) saturate() (writesPerSecond float64) {
+	backlog := either[int64](2000, 300)
+	first, all := either(2000., 50), either(8000., 250)
+	var from, to reading
+	eventually(o.t, "the writes that are measured", func() bool {
+		for o.Totals().Pending() < backlog {
+			o.load.newSeries()
+		}
+		to = o.gauges.last()
+		if from.written == 0 && to.written >= first {
+			from = to
+		}
+		return to.written >= all && to.written > from.written
+	})
+	return rate(from, to)
+}
+
+// waitAway waits until the apiserver has been away for long enough: a minute, or
+// until some more was recorded and was not taken.
+func (o *outage) waitAway() {
+	began := time.Now()
+	if *inFull {
+		select {
+		case <-time.After(time.Minute):
+		case <-o.t.Context().Done():
+		}
+	} else {
+		before := o.load.total()
+		eventually(o.t, "something is recorded while the apiserver is away, and not taken", func() bool {
+			return o.load.total() >= before+300 && gather(o.t, o.registry)["eventd_sink_retries_total"] > 0
+		})
+	}
+	o.sums.away = append(o.sums.away, time.Since(began).Seconds())
+}
+
+// waitDrained waits until nothing is left that was due when the first write was
+// made after a reading, and notes how fast that was.
+func (o *outage) waitDrained(since reading, steady float64) {
+	var from, to reading
+	eventually(o.t, "everything that was due is written", func() (ok bool) {
+		from, to, ok = o.gauges.drain(since)
+		return ok
+	})
+	drained := rate(from, to)
+	o.sums.steady = append(o.sums.steady, steady)
+	o.sums.drained = append(o.sums.drained, drained)
+	o.sums.ratio = append(o.sums.ratio, drained/steady)
+}
+
+// finish records something of old series, shuts the pipeline down, and checks that
+// all was written, within the limits.
+func (o *outage) finish() {
+	for i := range 100 {
+		o.load.again(i)
+	}
+	ctx, cancel := bounded(o.t)
+	defer cancel()
+	if err := o.Shutdown(ctx); err != nil {
+		o.t.Error(err)
+	}
+	o.endRead()
+	totals := o.Totals()
+	wantAllWritten(o.t, totals, o.registry)
+	if recorded := o.load.recorded.sum(); totals.Recorded != recorded {
+		o.t.Errorf("%d occurrences are recorded, and %d in the ledger", recorded, totals.Recorded)
+	}
+	o.sums.recorded += totals.Recorded
+	o.sums.uncertain += totals.Outcomes[occurrence.Uncertain]
+	o.wantBounded()
+}
+
+func (o *outage) wantBounded() {
+	limits := sink.DefaultOptions()
+	peak := o.gauges.peak()
+	if peak.series > float64(limits.MaxPendingSeries) {
+		o.t.Errorf("%v series were owed at once", peak.series)
+	}
+	added := int64(peak.heap) - int64(o.gauges.baseline)
+	if added > statedMemory {
+		o.t.Errorf("the live heap grew by %d MiB, and may by %d", added>>20, statedMemory>>20)
+	}
+	o.sums.series = append(o.sums.series, peak.series)
+	o.sums.pending = append(o.sums.pending, peak.pending)
+	o.sums.heap = append(o.sums.heap, float64(added)/(1<<20))
+}
+
+// startCluster starts a control plane that can be taken away.
+func startCluster(t *testing.T) *testenv.ControlPlane {
+	cluster, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
+
+// repeatOutages makes the runs of a test one after the other, and adds a row.
+func repeatOutages(t *testing.T, apiserver string, run func(t *testing.T, sums *outages)) {
+	sums := &outages{}
+	repetitions := either(3, 1)
+	progress := startProgress(t, repetitions)
+	for i := range repetitions {
+		t.Run(fmt.Sprint("run ", i+1), func(t *testing.T) { run(t, sums) })
+		progress.step()
+	}
+	sums.figure(apiserver)
+}
+
+// The apiserver is killed under load and comes back: everything is written that
+// was recorded before, meanwhile and after.
+func TestApiserverThatIsAwayCostsNothing(t *testing.T) {
+	cluster := startCluster(t)
+	repeatOutages(t, "killed, and back with its data", func(t *testing.T, sums *outages) {
+		o := newOutage(t, cluster.Config(), cluster.Namespace(t), sums)
+		steady := o.saturate()
+		endLoad := o.load.goOn(steady / 3)
+		defer endLoad()
+		if err := cluster.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		o.waitAway()
+		away := o.gauges.last()
+		up(t, cluster)
+		o.waitDrained(away, steady)
+		endLoad()
+		o.finish()
+		sums.add(wantStored(t, cluster, o.load.recorded))
+	})
+}
+
+// The same, and all Events are deleted before the apiserver can be reached again,
+// as if they had expired: what is owed is created again, and nothing else.
+func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.T) {
+	cluster := startCluster(t)
+	repeatOutages(t, "stopped, and back without Events", func(t *testing.T, sums *outages) {
+		proxy := faultproxy.New(t, cluster.Config(), *firstSeed)
+		o := newOutage(t, proxy.Config(), cluster.Namespace(t), sums)
+		steady := o.saturate()
+		endLoad := o.load.goOn(steady / 3)
+		defer endLoad()
+		proxy.Pause()
+		if err := cluster.Down(); err != nil {
+			t.Fatal(err)
+		}
+		o.waitAway()
+		up(t, cluster)
+		before := tally(stored(t, cluster, o.load.namespace))
+		deleteEvents(t, cluster, o.load.namespace)
+		settled := o.Totals().Written() // nothing can be written at this moment
+		away := o.gauges.last()
+		if err := proxy.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		o.waitDrained(away, steady)
+		endLoad()
+		o.finish()
+
+		want := counts{}
+		for series, n := range o.load.recorded {
+			want[series] = n - before[series]
+		}
+		d := differ(want, stored(t, cluster, o.load.namespace))
+		// A write whose answer was lost was owed still, though it was stored: it is
+		// written again, since it has gone with its Event.
+		if unanswered := before.sum() - settled; d.lost != 0 || d.duplicates != 0 || d.twice != unanswered {
+			t.Errorf("of %d occurrences that were owed or came later %d are lost, there are %d duplicates, and %d are stored again, want %d",
+				o.load.recorded.sum()-settled, d.lost, d.duplicates, d.twice, unanswered)
+		}
+		d.twice -= before.sum() - settled
+		sums.add(d)
+	})
+}
+
+// up starts the apiserver again.
+func up(t *testing.T, cluster *testenv.ControlPlane) {
+	t.Helper()
+	ctx, cancel := bounded(t)
+	defer cancel()
+	if err := cluster.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func deleteEvents(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
+	t.Helper()
+	events := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace)
+	if err := events.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := stored(t, cluster, namespace); len(left) != 0 {
+		t.Fatalf("%d Events are left", len(left))
+	}
+}
