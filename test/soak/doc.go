@@ -7,7 +7,7 @@
 //	go test ./test/soak                    # each run in its short form
 //	make soak                              # in full, with figures in tables
 //	make soak SOAKFLAGS='-seeds=10'        # with fewer seeds
-//	go test -C test/soak -run 'Faults/everything/a_mix/seed_17$' -seed=17
+//	go test -C test/soak -run 'Faults/trials/everything/mix,_seed_17$' -seed=17 -seeds=1
 //
 // What is asserted is truth and boundedness. How fast something is, is printed
 // only.

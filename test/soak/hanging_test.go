@@ -58,7 +58,7 @@ func (o *others) round(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(deadline):
+	case <-time.After(deadline()):
 		t.Fatalf("not written while something else hangs: %+v", o.w.Pending())
 	}
 	o.rounds++

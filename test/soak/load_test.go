@@ -43,13 +43,16 @@ func (l *load) again(n int) {
 	l.record(fmt.Sprint("pod-", n))
 }
 
-// everything is what a controller does: new things happen, and old ones again.
-func (l *load) everything() {
-	l.newSeries()
+// everything is what a controller does: new things happen, if they may, and old
+// ones again.
+func (l *load) everything(newToo bool) {
+	if newToo {
+		l.newSeries()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.record(fmt.Sprint("hot-", l.series%hotSeries))
-	if l.series%4 == 0 {
+	if newToo && l.series%4 == 0 {
 		l.record(fmt.Sprint("pod-", l.series/2))
 	}
 }
@@ -61,7 +64,8 @@ func (l *load) record(name string) {
 }
 
 // goOn begins to do everything so many times per second, until it is told to end.
-func (l *load) goOn(perSecond float64) (end func()) {
+// New series are begun only while there is room for them.
+func (l *load) goOn(perSecond float64, room func() bool) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() {
@@ -69,8 +73,9 @@ func (l *load) goOn(perSecond float64) (end func()) {
 		defer tick.Stop()
 		began := time.Now()
 		for n := 0.0; ; {
+			newToo := room()
 			for ; n < perSecond*time.Since(began).Seconds(); n++ {
-				l.everything()
+				l.everything(newToo)
 			}
 			select {
 			case <-tick.C:

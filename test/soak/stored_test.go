@@ -12,8 +12,9 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// deadline is for what has to happen and takes a moment.
-const deadline = 3 * time.Minute
+// deadline is for what has to happen: in a moment, or in full after minutes on a
+// machine that has other things to do. It is not longer than a sink goes on trying.
+func deadline() time.Duration { return either(10*time.Minute, 3*time.Minute) }
 
 // object is what an occurrence is about. Each has one series.
 type object struct{ namespace, name string }
@@ -107,13 +108,13 @@ func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) differ
 
 // bounded is for what is done when the test's own context may have ended.
 func bounded(t *testing.T) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(t.Context()), deadline)
+	return context.WithTimeout(context.WithoutCancel(t.Context()), deadline())
 }
 
 // eventually asks again and again, for what nothing tells of.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline())
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -122,6 +123,35 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+// What all other tests rely on.
+func TestDifferencesAreSeen(t *testing.T) {
+	event := func(name string, count int32) corev1.Event {
+		return corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "ns"},
+			InvolvedObject: corev1.ObjectReference{Namespace: "ns", Name: name},
+			Count:          count,
+		}
+	}
+	newStyle := event("new-style", 0)
+	newStyle.EventTime = metav1.NowMicro()
+	want := counts{{"ns", "a"}: 3, {"ns", "b"}: 2, {"ns", "new-style"}: 1}
+	for _, test := range []struct {
+		what   string
+		stored []corev1.Event
+		seen   difference
+	}{
+		{"the same", []corev1.Event{event("a", 3), event("b", 2), newStyle}, difference{}},
+		{"too little of one and too much of another", []corev1.Event{event("a", 2), event("b", 3), newStyle}, difference{lost: 1, twice: 1}},
+		{"an Event that is missing", []corev1.Event{event("a", 3), newStyle}, difference{lost: 2}},
+		{"an Event that nobody recorded", []corev1.Event{event("a", 3), event("b", 2), newStyle, event("c", 1)}, difference{twice: 1}},
+		{"two Events of one series", []corev1.Event{event("a", 1), event("a", 2), event("b", 2), newStyle}, difference{duplicates: 1}},
+	} {
+		if d := differ(want, test.stored); d != test.seen {
+			t.Errorf("%s: seen is %+v, want %+v", test.what, d, test.seen)
 		}
 	}
 }

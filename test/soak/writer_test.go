@@ -70,7 +70,7 @@ func (w *writer) finish() ledger.Totals {
 	ctx, cancel := bounded(w.t)
 	defer cancel()
 	if left := w.Close(ctx); left != (sink.Pending{}) {
-		w.t.Errorf("not written within %v: %+v", deadline, left)
+		w.t.Errorf("not written within %v: %+v", deadline(), left)
 	}
 	totals := w.ledger.Totals()
 	wantAllWritten(w.t, totals, w.registry)
