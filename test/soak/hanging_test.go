@@ -146,7 +146,7 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	for i := range series {
 		o.w.record(hanging, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
 	}
-	share := options.Concurrency * 3 / 4 // what one namespace may have
+	share := options.Concurrency / 2 // what one namespace may have
 	eventually(t, "the namespace has all the room that it may have", func() bool { return hook.open() == share })
 
 	o.round(t)
