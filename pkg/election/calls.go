@@ -1,0 +1,97 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// calls makes the calls to a lock: one at a time, since a lock need not be safe
+// for use by several goroutines, and for no longer than they may take. A call
+// that ignores its context is left behind, and those after it fail until it has
+// returned.
+type calls struct {
+	lock    resourcelock.Interface
+	timeout time.Duration
+	busy    chan struct{} // holds one element during a call
+}
+
+func newCalls(lock resourcelock.Interface, timeout time.Duration) *calls {
+	return &calls{lock: lock, timeout: timeout, busy: make(chan struct{}, 1)}
+}
+
+// answer is what a lock answered.
+type answer struct {
+	record    *resourcelock.LeaderElectionRecord // of a get
+	raw       []byte                             // of a get
+	announced Announcement
+	err       error
+}
+
+func (c *calls) get(ctx context.Context) answer {
+	return c.do(ctx, func(ctx context.Context) (a answer) {
+		a.record, a.raw, a.err = c.lock.Get(ctx)
+		return a
+	})
+}
+
+func (c *calls) create(ctx context.Context, record resourcelock.LeaderElectionRecord) answer {
+	return c.do(ctx, func(ctx context.Context) answer { return answer{err: c.lock.Create(ctx, record)} })
+}
+
+func (c *calls) update(ctx context.Context, record resourcelock.LeaderElectionRecord) answer {
+	return c.do(ctx, func(ctx context.Context) answer { return answer{err: c.lock.Update(ctx, record)} })
+}
+
+// eventTimeout is how long recording an event, which does not block, may wait
+// for the end of an earlier call.
+const eventTimeout = 100 * time.Millisecond
+
+// recordEvent has the lock report what has become of this process.
+func (c *calls) recordEvent(ctx context.Context, event string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)
+	defer cancel()
+	c.do(ctx, func(context.Context) answer {
+		c.lock.RecordEvent(event)
+		return answer{}
+	})
+}
+
+func (c *calls) do(ctx context.Context, call func(context.Context) answer) answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
+	defer cancel()
+	select {
+	case c.busy <- struct{}{}:
+	case <-ctx.Done():
+		return answer{err: fmt.Errorf("waiting for the end of an earlier call to the lock: %w", context.Cause(ctx))}
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		a := call(ctx)
+		if a.err == nil {
+			a.announced = announced(c.lock)
+		}
+		<-c.busy
+		answered <- a
+	}()
+	select {
+	case a := <-answered:
+		return a
+	case <-ctx.Done():
+		return answer{err: context.Cause(ctx)}
+	}
+}
+
+// wait returns when no call is being made, or the context is over; then there
+// may still be one.
+func (c *calls) wait(ctx context.Context) error {
+	select {
+	case c.busy <- struct{}{}:
+		<-c.busy
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,1009 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// a and b are two replicas, of which a leads.
+func twoReplicas(t *testing.T, change ...func(*Options)) (s *store, a, b *replica) {
+	s = newStore()
+	a = newReplica(t, newLock(s, "lease", "a"), change...).start()
+	synctest.Wait()
+	requireLeader(t, a)
+	b = newReplica(t, newLock(s, "lease", "b"), change...).start()
+	synctest.Wait()
+	requireStandby(t, b)
+	return s, a, b
+}
+
+func requireLeader(t *testing.T, r *replica) {
+	t.Helper()
+	if !r.Leading() {
+		t.Fatalf("%s does not lead", r.Identity())
+	}
+	if l := r.Leader(); l.Identity != r.Identity() {
+		t.Fatalf("%s leads, and says that %q does", r.Identity(), l.Identity)
+	}
+}
+
+func requireStandby(t *testing.T, r *replica) {
+	t.Helper()
+	if r.Leading() {
+		t.Fatalf("%s leads", r.Identity())
+	}
+}
+
+// elapse lets time pass, and everything that happens in it.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func withWatch(s *store) func(*Options) {
+	return func(o *Options) { o.Watch = s.watcher }
+}
+
+func TestFreeLeaseIsTakenAtOnce(t *testing.T) {
+	for name, record := range map[string]*resourcelock.LeaderElectionRecord{
+		"missing":            nil,
+		"never held":         {},
+		"released":           {LeaseDurationSeconds: 1, RenewTime: metav1.Now(), LeaderTransitions: 4},
+		"its own, left over": {HolderIdentity: "a", LeaseDurationSeconds: 15, RenewTime: metav1.Now()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				if record != nil {
+					if _, err := s.put("lease", object{record: *record}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a := newReplica(t, newLock(s, "lease", "a")).start()
+				synctest.Wait() // no time passes
+				requireLeader(t, a)
+				if err := a.end(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A standby knows only since when it has seen a record unchanged. What the
+// record says about times is from another machine's clock.
+func TestHeldLeaseIsRespectedForItsOwnDurationFromFirstSight(t *testing.T) {
+	for name, renewed := range map[string]time.Duration{
+		"renewed just now": 0, "renewed an hour ago, by a clock that is late": -time.Hour, "renewed in an hour, by a clock that is early": time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				_, err := s.put("lease", object{record: resourcelock.LeaderElectionRecord{
+					HolderIdentity: "gone", LeaseDurationSeconds: 40, RenewTime: metav1.NewTime(time.Now().Add(renewed)),
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := newReplica(t, newLock(s, "lease", "a")).start()
+				elapse(40*time.Second - 1)
+				requireStandby(t, a)
+				if l := a.Leader(); l.Identity != "gone" {
+					t.Errorf("the leader is said to be %+v", l)
+				}
+				elapse(1)
+				requireLeader(t, a)
+				a.end()
+			})
+		})
+	}
+}
+
+// The lock's raw record says that it was renewed, even if the holder's clock
+// says the same time again and again, or runs backwards.
+func TestStandbyGoesByChangesNotByTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"))
+		written, _ := s.put("lease", object{record: resourcelock.LeaderElectionRecord{HolderIdentity: "b", LeaseDurationSeconds: 15}})
+		a.start()
+		for range 30 {
+			elapse(10 * time.Second)
+			requireStandby(t, a)
+			var err error
+			if written, err = s.put("lease", written); err != nil {
+				t.Fatal(err)
+			}
+		}
+		elapse(15*time.Second + 2400*time.Millisecond)
+		requireLeader(t, a)
+		a.end()
+	})
+}
+
+func TestLeaderRenewsForAsLongAsItLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b := twoReplicas(t)
+		for range 600 {
+			elapse(time.Second)
+			requireLeader(t, a)
+			requireStandby(t, b)
+		}
+		if n := a.lock.requests(); n[opUpdate] < 299 || n[opUpdate] > 301 || n[opGet] != 1 {
+			t.Errorf("in 10 minutes the leader asked %v", n)
+		}
+		if n := b.lock.requests(); n[opGet] < 250 || n[opGet] > 301 || n[opUpdate] != 0 {
+			t.Errorf("in 10 minutes the standby asked %v", n)
+		}
+		o, _ := s.get("lease")
+		if o.record.LeaderTransitions != 0 || time.Since(o.record.AcquireTime.Time) < 10*time.Minute {
+			t.Errorf("renewals changed the record to %+v", o.record)
+		}
+		b.end()
+		a.end()
+	})
+}
+
+func TestReleasedLeaseIsTakenAtOnceWhenTheWatchSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), withWatch(s)).start()
+		synctest.Wait()
+		b := newReplica(t, newLock(s, "lease", "b"), withWatch(s)).start()
+		elapse(777 * time.Millisecond)
+		requireLeader(t, a)
+		released := time.Now()
+		if err := a.end(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		requireLeader(t, b)
+		if waited := time.Since(released); waited != 0 {
+			t.Errorf("it took %s", waited)
+		}
+		if o, _ := s.get("lease"); o.record.LeaderTransitions != 1 {
+			t.Errorf("the new record is %+v", o.record)
+		}
+		b.end()
+	})
+}
+
+func TestReleasedLeaseIsTakenWithoutAWatchAtTheNextRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		elapse(time.Minute)
+		a.end()
+		elapse(2400 * time.Millisecond)
+		requireLeader(t, b)
+		b.end()
+	})
+}
+
+func TestWatchThatSaysNothingOrEndsOrLiesChangesNothing(t *testing.T) {
+	for name, watch := range map[string]func(context.Context, func()) error{
+		"silent":       func(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() },
+		"ends at once": func(context.Context, func()) error { return errBroken },
+		"always hints": func(ctx context.Context, changed func()) error {
+			for ctx.Err() == nil {
+				changed()
+				time.Sleep(50 * time.Millisecond)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, a, b := twoReplicas(t, func(o *Options) { o.Watch = watch })
+				elapse(time.Minute)
+				requireLeader(t, a)
+				requireStandby(t, b)
+				a.lock.obstruct(refused)
+				elapse(10 * time.Second)
+				requireStandby(t, a)
+				elapse(8 * time.Second)
+				requireLeader(t, b)
+				b.end()
+				a.stop()
+				<-a.result
+			})
+		})
+	}
+}
+
+func TestWatchThatEndsIsBegunAnewWithGrowingWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun []time.Time
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) {
+			o.Watch = func(context.Context, func()) error {
+				begun = append(begun, time.Now())
+				return errBroken
+			}
+		}).start()
+		elapse(time.Minute)
+		a.end()
+		if first := begun[1].Sub(begun[0]); first > minWatchWait {
+			t.Errorf("the first wait is %s", first)
+		}
+		if n := len(begun); n < 15 || n > 40 {
+			t.Errorf("begun %d times in a minute", n)
+		}
+		if restarts := testutil.ToFloat64(a.metrics.watchRestarts); restarts != float64(len(begun)-1) && restarts != float64(len(begun)) {
+			t.Errorf("%v restarts are counted of %d", restarts, len(begun))
+		}
+	})
+}
+
+func TestSilentWatchIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := 0
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) {
+			o.Watch = func(ctx context.Context, _ func()) error {
+				begun++
+				<-ctx.Done()
+				return nil
+			}
+		}).start()
+		elapse(15*time.Second - 1)
+		if begun != 1 {
+			t.Errorf("begun %d times within a lease", begun)
+		}
+		elapse(time.Second)
+		if begun != 2 {
+			t.Errorf("begun %d times after a silent lease", begun)
+		}
+		a.end()
+	})
+}
+
+func TestPlannedStopFinishesTheWorkThenReleasesThenReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b := twoReplicas(t)
+		a.finish = 30 * time.Second // twice the lease: it has to be renewed meanwhile
+		told := time.Now()
+		a.stop()
+		for time.Since(told) < a.finish-time.Second {
+			elapse(time.Second)
+			if s.holder("lease") != "a" || !a.Leading() {
+				t.Fatalf("the lease is released %s before the work has returned", a.finish-time.Since(told))
+			}
+			requireStandby(t, b)
+			if err := a.lastTerm().Err(); err == nil {
+				t.Fatal("the work was not told to stop")
+			}
+		}
+		if err := <-a.result; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(told); took != a.finish {
+			t.Errorf("the stop took %s", took)
+		}
+		if holder := s.holder("lease"); holder != "" {
+			t.Errorf("when Run has returned, the lease is held by %q", holder)
+		}
+		requireStandby(t, a)
+		b.end()
+	})
+}
+
+// The Lease must not be free for an instant in which the former leader still
+// says that it leads.
+func TestNobodyLeadsWhenTheReleaseIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		synctest.Wait()
+		asked := 0
+		a.lock.obstruct(func(_ context.Context, _ operation, ask func() error) error {
+			asked++
+			if a.Leading() || a.lastTerm().Err() == nil {
+				t.Error("leads while it releases")
+			}
+			return ask()
+		})
+		a.end()
+		if asked != 2 || s.holder("lease") != "" {
+			t.Errorf("released with %d requests, held by %q", asked, s.holder("lease"))
+		}
+	})
+}
+
+func TestReleaseThatFailsIsBoundedInTime(t *testing.T) {
+	for name, w := range map[string]way{"refused": refused, "hanging": hanging, "update hangs": only(opUpdate, hanging)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, a, b := twoReplicas(t)
+				a.lock.obstruct(w)
+				began := time.Now()
+				if err := a.end(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > a.options.ReleaseTimeout {
+					t.Errorf("it took %s", took)
+				}
+				if s.holder("lease") != "a" {
+					t.Fatal("released")
+				}
+				elapse(a.options.LeaseDuration + 2*time.Second)
+				requireLeader(t, b)
+				b.end()
+			})
+		})
+	}
+}
+
+func TestRunReturnsAlthoughTheLockNeverDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		letGo := make(chan struct{})
+		_, a, b := twoReplicas(t)
+		a.lock.obstruct(stuck(letGo))
+		elapse(10 * time.Second)
+		requireStandby(t, a)
+		began := time.Now()
+		a.end()
+		if took := time.Since(began); took > a.options.ReleaseTimeout+eventTimeout {
+			t.Errorf("it took %s", took)
+		}
+		elapse(8 * time.Second)
+		requireLeader(t, b)
+		close(letGo)
+		elapse(time.Second)
+		requireLeader(t, b)
+		b.end()
+	})
+}
+
+func TestReleaseGoesOnAfterAConflictAndALostAnswer(t *testing.T) {
+	for name, w := range map[string]way{"a conflict": nil, "a lost answer": answerLost} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				a := newReplica(t, newLock(s, "lease", "a")).start()
+				synctest.Wait()
+				disturbed := false
+				a.lock.obstruct(only(opUpdate, func(ctx context.Context, op operation, ask func() error) error {
+					if disturbed {
+						return ask()
+					}
+					disturbed = true
+					if w != nil {
+						return w(ctx, op, ask)
+					}
+					o, _ := s.get("lease")
+					if _, err := s.put("lease", o); err != nil { // somebody labels it, say
+						t.Error(err)
+					}
+					return ask()
+				}))
+				a.end()
+				if holder := s.holder("lease"); holder != "" {
+					t.Errorf("held by %q", holder)
+				}
+			})
+		})
+	}
+}
+
+func TestStandbyThatStopsAsksForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		before := b.lock.requests()
+		b.end()
+		if after := b.lock.requests(); after[opGet] != before[opGet] || after[opUpdate] != 0 {
+			t.Errorf("asked %v, before %v", after, before)
+		}
+		a.end()
+	})
+}
+
+// The deadline counts from the beginning of a renewal: the others may count
+// from any time after.
+func TestLeaderThatCannotRenewStepsDownAtItsDeadline(t *testing.T) {
+	for name, w := range map[string]way{"refused": refused, "hanging": hanging} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, a, b := twoReplicas(t)
+				elapse(2*time.Second + 500*time.Millisecond) // renewed half a second ago
+				a.lock.obstruct(w)
+				elapse(9500*time.Millisecond - 1)
+				requireLeader(t, a)
+				working := a.lastTerm()
+				if working.Err() != nil {
+					t.Fatal("the work is told to stop before the deadline")
+				}
+				elapse(1)
+				requireStandby(t, a)
+				if cause := context.Cause(working); !errors.Is(cause, ErrLeaseLost) {
+					t.Errorf("the cause is %v", cause)
+				}
+				elapse(5*time.Second - 1)
+				requireStandby(t, b)
+				elapse(2400*time.Millisecond + 1) // b reads as often
+				requireLeader(t, b)
+				a.stop()
+				<-a.result
+				requireLeader(t, b)
+				b.end()
+			})
+		})
+	}
+}
+
+// A standby whose watch works sees renewals when they are made.
+func TestExpiredLeaseIsTakenAtItsExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		synctest.Wait()
+		b := newReplica(t, newLock(s, "lease", "b"), withWatch(s)).start()
+		elapse(time.Minute) // renewed just now
+		a.lock.obstruct(hanging)
+		elapse(15*time.Second - 1)
+		requireStandby(t, b)
+		elapse(1)
+		requireLeader(t, b)
+		a.end()
+		b.end()
+	})
+}
+
+func TestRenewalThatIsAnsweredLateCountsFromItsBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		a.lock.obstruct(slow(time.Second)) // begins at 2 s, is answered at 4 s
+		elapse(3 * time.Second)
+		a.lock.obstruct(refused)
+		elapse(9*time.Second - 1)
+		requireLeader(t, a)
+		elapse(1)
+		requireStandby(t, a)
+		b.end()
+		a.end()
+	})
+}
+
+func TestHungConnectionCostsOneRequestNotTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		a.lock.obstruct(hanging)
+		elapse(7 * time.Second)
+		a.lock.obstruct(nil)
+		for range 60 {
+			elapse(time.Second)
+			requireLeader(t, a)
+		}
+		if a.led() != 1 {
+			t.Errorf("led %d times", a.led())
+		}
+		b.end()
+		a.end()
+	})
+}
+
+func TestConflictWithSomebodyElsesChangeCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b := twoReplicas(t)
+		for range 20 {
+			o, _ := s.get("lease")
+			if _, err := s.put("lease", o); err != nil {
+				t.Fatal(err)
+			}
+			elapse(2 * time.Second)
+			requireLeader(t, a)
+		}
+		if failed := testutil.ToFloat64(a.metrics.failures); failed != 0 || a.led() != 1 {
+			t.Errorf("%v renewals failed, led %d times", failed, a.led())
+		}
+		b.end()
+		a.end()
+	})
+}
+
+func TestLeaderWhoseAnswersAreLostReadsWhetherItIsStillTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		every := 0
+		a.lock.obstruct(only(opUpdate, func(ctx context.Context, op operation, ask func() error) error {
+			if every++; every%2 == 1 {
+				return answerLost(ctx, op, ask)
+			}
+			return ask()
+		}))
+		for range 60 {
+			elapse(time.Second)
+			requireLeader(t, a)
+		}
+		if a.led() != 1 {
+			t.Errorf("led %d times", a.led())
+		}
+		b.end()
+		a.end()
+	})
+}
+
+func TestAcquisitionWhoseAnswerIsLostIsNoticedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		l := newLock(s, "lease", "a")
+		lost := false
+		l.obstruct(func(ctx context.Context, op operation, ask func() error) error {
+			if op == opGet || lost {
+				return ask()
+			}
+			lost = true
+			return answerLost(ctx, op, ask)
+		})
+		a := newReplica(t, l).start()
+		synctest.Wait()
+		if !lost {
+			t.Fatal("no answer was lost")
+		}
+		requireLeader(t, a)
+		a.end()
+	})
+}
+
+func TestRefusedAcquisitionIsTriedAtTheRetryPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		l := newLock(s, "lease", "a")
+		l.obstruct(only(opCreate, refused))
+		a := newReplica(t, l).start()
+		elapse(time.Minute)
+		if n := l.requests()[opCreate]; n < 25 || n > 32 {
+			t.Errorf("tried %d times in a minute", n)
+		}
+		a.end()
+	})
+}
+
+func TestLeaderThatFindsAnotherHolderStepsDownAtOnce(t *testing.T) {
+	for _, holder := range []string{"usurper", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s, a, b := twoReplicas(t)
+			b.end()
+			o, _ := s.get("lease")
+			o.record.HolderIdentity = holder
+			if _, err := s.put("lease", o); err != nil {
+				t.Fatal(err)
+			}
+			elapse(1999 * time.Millisecond)
+			requireLeader(t, a)
+			elapse(time.Millisecond)
+			if !errors.Is(context.Cause(a.terms[0]), ErrLeaseLost) {
+				t.Errorf("the record names %q, and the cause is %v", holder, context.Cause(a.terms[0]))
+			}
+			a.end()
+		})
+	}
+}
+
+func TestDeletedLeaseIsPutBackByItsLeaderAndRespectedByTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b := twoReplicas(t)
+		s.delete("lease")
+		for range 60 {
+			elapse(500 * time.Millisecond)
+			requireLeader(t, a)
+			requireStandby(t, b)
+		}
+		if s.holder("lease") != "a" {
+			t.Errorf("held by %q", s.holder("lease"))
+		}
+		// Without its leader it is free once it would have expired.
+		a.lock.obstruct(refused)
+		s.delete("lease")
+		elapse(12 * time.Second)
+		requireStandby(t, b)
+		elapse(5 * time.Second)
+		requireLeader(t, b)
+		b.end()
+		a.end()
+	})
+}
+
+// Everything that a former leader could still run is left out: whoever asks
+// first after it is woken up gets the right answer.
+func TestStalledLeaderKnowsByTheClockAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New(options(newLock(newStore(), "lease", "a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stalled := newTerm(t.Context(), now(), e.options.RenewDeadline)
+		stalled.alarm.Stop()
+		e.term.Store(stalled)
+		working := leadership{stalled.context, stalled}
+
+		time.Sleep(10*time.Second - 1)
+		if !e.Leading() || working.Err() != nil {
+			t.Fatal("over before the deadline")
+		}
+		time.Sleep(1)
+		if stalled.context.Err() != nil {
+			t.Fatal("somebody was awake")
+		}
+		if working.Err() == nil {
+			t.Error("the context's error does not ask the clock")
+		}
+		if e.Leading() || !errors.Is(context.Cause(working), ErrLeaseLost) {
+			t.Errorf("leads, cause %v", context.Cause(working))
+		}
+		if stalled.extend(now()) || e.Leading() {
+			t.Error("a renewal that comes too late revives the term")
+		}
+	})
+}
+
+// The clocks are read one after the other, so an alarm may find a little time
+// left. It must ring again, since nobody else may ask.
+func TestAlarmThatIsEarlyRingsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		working := newTerm(t.Context(), now(), 10*time.Second)
+		working.alarm.Reset(10*time.Second - time.Microsecond)
+		elapse(10 * time.Second)
+		select {
+		case <-working.ended:
+		default:
+			t.Error("the term goes on")
+		}
+	})
+}
+
+func TestDoneOfAStalledLeadersContextAsksTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalled := newTerm(t.Context(), now(), time.Second)
+		stalled.alarm.Stop()
+		time.Sleep(time.Second)
+		select {
+		case <-(leadership{stalled.context, stalled}).Done():
+		default:
+			t.Error("not done")
+		}
+	})
+}
+
+// A leader that was suspended: the monotonic clock stood still, the time since
+// boot did not.
+func TestTimeSinceBootCountsWhereItIsLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := now()
+		before.boot -= time.Minute
+		if sinceBoot() != 0 && before.elapsed() < time.Minute {
+			t.Errorf("a suspended minute is %s", before.elapsed())
+		}
+		before = now()
+		time.Sleep(time.Hour) // in a bubble no time since boot
+		if before.elapsed() != time.Hour {
+			t.Errorf("an hour is %s", before.elapsed())
+		}
+	})
+}
+
+// What client-go's release does to the successor: it reads the record, but
+// checks the holder that it remembers.
+func TestStalledLeaderDoesNotClearItsSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b := twoReplicas(t)
+		letGo := make(chan struct{})
+		a.lock.obstruct(stuck(letGo))
+		elapse(20 * time.Second)
+		requireLeader(t, b)
+		requireStandby(t, a)
+		a.stop()
+		a.lock.obstruct(nil)
+		close(letGo)
+		<-a.result
+		if holder := s.holder("lease"); holder != "b" {
+			t.Errorf("held by %q", holder)
+		}
+		requireLeader(t, b)
+		b.end()
+	})
+}
+
+// As above, with the successor coming between the read and the write.
+func TestReleaseDoesNotClearWhoComesBetweenItsReadAndItsWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		synctest.Wait()
+		a.lock.obstruct(only(opUpdate, func(_ context.Context, _ operation, ask func() error) error {
+			o, _ := s.get("lease")
+			o.record.HolderIdentity = "b"
+			if _, err := s.put("lease", o); err != nil {
+				t.Error(err)
+			}
+			return ask()
+		}))
+		a.end()
+		if holder := s.holder("lease"); holder != "b" {
+			t.Errorf("held by %q", holder)
+		}
+	})
+}
+
+func TestOneProcessLeadsAndLosesAnyNumberOfTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		const times = 10
+		for n := range times {
+			synctest.Wait()
+			requireLeader(t, a)
+			if a.led() != n+1 {
+				t.Fatalf("led %d times, not %d", a.led(), n+1)
+			}
+			a.lock.obstruct(refused)
+			elapse(30 * time.Second)
+			requireStandby(t, a)
+			a.lock.obstruct(nil)
+			elapse(2400 * time.Millisecond)
+		}
+		a.end()
+		want := slices.Repeat([]string{"became leader", "stopped leading"}, times+1)
+		if events := a.lock.recorded(); !slices.Equal(events, want) {
+			t.Errorf("events %v", events)
+		}
+		if changes := testutil.ToFloat64(a.metrics.transitions.WithLabelValues("lost")); changes != times {
+			t.Errorf("%v losses are counted", changes)
+		}
+	})
+}
+
+func TestLostLeaseEndsRunIfThatIsTheOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) { o.OnLost = Exit }).start()
+		synctest.Wait()
+		a.lock.obstruct(only(opUpdate, refused))
+		if err := <-a.result; !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("the end is %v", err)
+		}
+		a.stop()
+	})
+}
+
+func TestWorkThatReturnsEndsRun(t *testing.T) {
+	failure := errors.New("out of paper")
+	for _, want := range []error{nil, failure} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			e, err := New(options(newLock(s, "lease", "a")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Run(t.Context(), func(context.Context) error { return want }); !errors.Is(err, want) {
+				t.Errorf("the end is %v, not %v", err, want)
+			}
+			if s.holder("lease") != "" {
+				t.Error("not released")
+			}
+		})
+	}
+}
+
+func TestLeaseOfWorkThatGoesOnIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		e, err := New(options(newLock(s, "lease", "a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Run(t.Context(), func(context.Context) error { return ErrNotStopped }); !errors.Is(err, ErrNotStopped) {
+			t.Errorf("the end is %v", err)
+		}
+		if s.holder("lease") != "a" {
+			t.Error("released")
+		}
+	})
+}
+
+// FINDINGS of others: a stop that comes while the lease is being acquired.
+func TestWorkIsNotBegunDuringAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		l := newLock(s, "lease", "a")
+		acquiring, arrive := make(chan struct{}), make(chan struct{})
+		l.obstruct(only(opCreate, func(_ context.Context, _ operation, ask func() error) error {
+			close(acquiring)
+			<-arrive
+			return ask()
+		}))
+		a := newReplica(t, l).start()
+		<-acquiring
+		a.stop()
+		synctest.Wait()
+		close(arrive)
+		if err := <-a.result; err != nil {
+			t.Error(err)
+		}
+		if a.led() != 0 {
+			t.Error("the work was begun")
+		}
+		if holder := s.holder("lease"); holder != "" {
+			t.Errorf("held by %q", holder)
+		}
+	})
+}
+
+func TestRunTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newReplica(t, newLock(newStore(), "lease", "a")).start()
+		synctest.Wait()
+		if err := a.Run(t.Context(), a.lead); err == nil {
+			t.Error("runs twice")
+		}
+		a.end()
+		a.start()
+		synctest.Wait()
+		requireLeader(t, a)
+		a.end()
+	})
+}
+
+func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		var mu sync.Mutex
+		var reported []Leader
+		watcher := newReplica(t, newLock(s, "lease", "watcher"), withWatch(s), func(o *Options) {
+			o.OnNewLeader = func(l Leader) {
+				mu.Lock()
+				defer mu.Unlock()
+				reported = append(reported, l)
+			}
+		})
+		lockOf := func(identity string) *memoryLock {
+			l := newLock(s, "lease", identity)
+			l.announces = Announcement{Address: identity + ":443", CertificateSHA256: "5a"}
+			return l
+		}
+		a := newReplica(t, lockOf("a"), withWatch(s)).start()
+		synctest.Wait()
+		watcher.start()
+		elapse(time.Minute) // 30 renewals
+		watcher.lock.obstruct(only(opUpdate, refused))
+		a.end()
+		elapse(time.Minute)
+		b := newReplica(t, lockOf("b")).start()
+		elapse(time.Minute)
+		b.lock.obstruct(refused)
+		elapse(time.Minute)
+		watcher.end()
+		mu.Lock()
+		defer mu.Unlock()
+		want := []Leader{{"a", Announcement{"a:443", "5a"}}, {}, {"b", Announcement{"b:443", "5a"}}, {}}
+		if !slices.Equal(reported, want) {
+			t.Errorf("reported %+v", reported)
+		}
+		b.end()
+	})
+}
+
+func TestWatchdogBarksAtALeaderThatDoesNotStepDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		a.finish = time.Minute
+		check := a.Watchdog(20 * time.Second)
+		elapse(time.Minute)
+		a.lock.obstruct(refused)
+		elapse(30 * time.Second)
+		if err := check(nil); err != nil {
+			t.Error(err)
+		}
+		elapse(1)
+		elapse(2 * time.Second)
+		if err := check(nil); err == nil {
+			t.Error("no bark")
+		}
+		if b.Watchdog(0)(nil) != nil {
+			t.Error("barks at another")
+		}
+		elapse(time.Minute)
+		if err := check(nil); err != nil {
+			t.Errorf("after it has stepped down: %v", err)
+		}
+		b.end()
+		a.end()
+	})
+}
+
+func TestWatchdogIsQuietDuringALongPlannedStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newReplica(t, newLock(newStore(), "lease", "a"))
+		a.finish = 5 * time.Minute
+		a.start()
+		synctest.Wait()
+		a.stop()
+		elapse(4 * time.Minute)
+		if err := a.Watchdog(0)(nil); err != nil {
+			t.Error(err)
+		}
+		<-a.result
+	})
+}
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) { o.Registerer = registry }).start()
+		elapse(5 * time.Second)
+		want := `# HELP eventd_election_deadline_seconds Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.
+# TYPE eventd_election_deadline_seconds gauge
+eventd_election_deadline_seconds 9
+# HELP eventd_election_leading 1 while this process is the leader, 0 otherwise.
+# TYPE eventd_election_leading gauge
+eventd_election_leading 1
+# HELP eventd_election_renewals_failed_total Renewals of the lease that were not acknowledged.
+# TYPE eventd_election_renewals_failed_total counter
+eventd_election_renewals_failed_total 0
+# HELP eventd_election_transitions_total Changes of this process's part: became the leader, lost the lease, released it.
+# TYPE eventd_election_transitions_total counter
+eventd_election_transitions_total{transition="became"} 1
+eventd_election_transitions_total{transition="lost"} 0
+eventd_election_transitions_total{transition="released"} 0
+# HELP eventd_election_watch_restarts_total Watches of the lease that ended, for whatever reason, and were begun anew.
+# TYPE eventd_election_watch_restarts_total counter
+eventd_election_watch_restarts_total 0
+`
+		err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_election_deadline_seconds", "eventd_election_leading",
+			"eventd_election_renewals_failed_total", "eventd_election_transitions_total", "eventd_election_watch_restarts_total")
+		if err != nil {
+			t.Error(err)
+		}
+		if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+			t.Errorf("%v %v", problems, err)
+		}
+		a.finish = time.Minute
+		a.lock.obstruct(refused)
+		elapse(12 * time.Second)
+		want = `# HELP eventd_election_deadline_seconds Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.
+# TYPE eventd_election_deadline_seconds gauge
+eventd_election_deadline_seconds -3
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_election_deadline_seconds"); err != nil {
+			t.Error(err)
+		}
+		a.end()
+	})
+}
+
+func TestOptionsAreValidatedOneByOne(t *testing.T) {
+	valid := options(newLock(newStore(), "lease", "a"))
+	if err := valid.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for want, spoil := range map[string]func(*Options){
+		"a lock is required":                                         func(o *Options) { o.Lock = nil },
+		"identity must not be empty":                                 func(o *Options) { o.Lock = newLock(nil, "lease", "") },
+		"whole number of seconds, and at least 1s, not 15.5s":        func(o *Options) { o.LeaseDuration = 15500 * time.Millisecond },
+		"whole number of seconds, and at least 1s, not 596524h":      func(o *Options) { o.LeaseDuration = 596524 * time.Hour },
+		"the lease duration (10s) must be greater than the renew":    func(o *Options) { o.LeaseDuration = 10 * time.Second },
+		"the renew deadline (2.4s) must be greater than 1.2 times":   func(o *Options) { o.RenewDeadline, o.RequestTimeout = 2400*time.Millisecond, time.Second },
+		"the retry period must be greater than 0, not 0s":            func(o *Options) { o.RetryPeriod = 0 },
+		"the request timeout must be greater than 0":                 func(o *Options) { o.RequestTimeout = 0 },
+		"the request timeout (10s) must be less than the renew":      func(o *Options) { o.RequestTimeout = 10 * time.Second },
+		"the release timeout must be greater than 0, not -1s":        func(o *Options) { o.ReleaseTimeout = -time.Second },
+		`what follows a lost lease must be "standby" or "exit", not`: func(o *Options) { o.OnLost = "panic" },
+	} {
+		o := valid
+		spoil(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package election
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// transition is how a process's part in the election changes.
+type transition string
+
+const (
+	became   transition = "became"
+	lost     transition = "lost"
+	released transition = "released"
+)
+
+type metrics struct {
+	transitions   *prometheus.CounterVec
+	renewal       prometheus.Histogram
+	failures      prometheus.Counter
+	handover      prometheus.Histogram
+	watchRestarts prometheus.Counter
+}
+
+// newMetrics registers the elector's metrics; a nil registerer leaves them out.
+func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_election_transitions_total",
+			Help: "Changes of this process's part: became the leader, lost the lease, released it.",
+		}, []string{"transition"}),
+		renewal: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "eventd_election_renewal_duration_seconds",
+			Help:    "Time from the beginning of a renewal of the lease until it was acknowledged, a second attempt after a read included.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "eventd_election_renewals_failed_total",
+			Help: "Renewals of the lease that were not acknowledged.",
+		}),
+		handover: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "eventd_election_handover_duration_seconds",
+			Help:    "Time from when the lease was seen to be free, released or expired, until this process had acquired it.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}),
+		watchRestarts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "eventd_election_watch_restarts_total",
+			Help: "Watches of the lease that ended, for whatever reason, and were begun anew.",
+		}),
+	}
+	for _, t := range []transition{became, lost, released} {
+		m.transitions.WithLabelValues(string(t))
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.transitions, m.renewal, m.failures, m.handover, m.watchRestarts,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_election_leading",
+			Help: "1 while this process is the leader, 0 otherwise.",
+		}, func() float64 {
+			if e.Leading() {
+				return 1
+			}
+			return 0
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_election_deadline_seconds",
+			Help: "Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.",
+		}, func() float64 {
+			if t := e.term.Load(); t != nil {
+				return -t.pastDeadline().Seconds()
+			}
+			return math.NaN()
+		}),
+	} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) changed(t transition) { m.transitions.WithLabelValues(string(t)).Inc() }

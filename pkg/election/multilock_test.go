@@ -1,0 +1,155 @@
+package election
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// moving returns client-go's MultiLock over an old and a new Lease.
+func moving(s *store, identity string) (*resourcelock.MultiLock, *memoryLock, *memoryLock) {
+	before, after := newLock(s, "old", identity), newLock(s, "new", identity)
+	return &resourcelock.MultiLock{Primary: before, Secondary: after}, before, after
+}
+
+func startWith(t *testing.T, lock resourcelock.Interface) *replica {
+	r := newReplica(t, newLock(nil, "", "unused"), func(o *Options) { o.Lock = lock })
+	return r.start()
+}
+
+func requireOneLeader(t *testing.T, replicas ...*replica) {
+	t.Helper()
+	var leaders []string
+	for _, r := range replicas {
+		if r.Leading() {
+			leaders = append(leaders, r.Identity())
+		}
+	}
+	if len(leaders) > 1 {
+		t.Fatalf("leaders: %v", leaders)
+	}
+}
+
+// A rolling update to both Leases, and another one to the new one only.
+func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		var running []*replica
+		watch := func(d time.Duration) {
+			for range d / (100 * time.Millisecond) {
+				elapse(100 * time.Millisecond)
+				requireOneLeader(t, running...)
+			}
+		}
+		for _, identity := range []string{"a1", "b1"} {
+			running = append(running, startWith(t, newLock(s, "old", identity)))
+		}
+		watch(5 * time.Second)
+		for phase, lockOf := range []func(string) resourcelock.Interface{
+			func(identity string) resourcelock.Interface { l, _, _ := moving(s, identity); return l },
+			func(identity string) resourcelock.Interface { return newLock(s, "new", identity) },
+		} {
+			for _, name := range []string{"a", "b"} {
+				running = append(running, startWith(t, lockOf(name+string(rune('2'+phase)))))
+				watch(20 * time.Second)
+				running[0].end()
+				running = running[1:]
+				watch(40 * time.Second)
+				leaders := 0
+				for _, r := range running {
+					if r.Leading() {
+						leaders++
+					}
+				}
+				if leaders != 1 {
+					t.Fatalf("%d leaders after a replica was replaced", leaders)
+				}
+			}
+		}
+		for _, r := range running {
+			r.end()
+		}
+	})
+}
+
+// client-go's MultiLock reads its second Lease again right before it writes it.
+func TestMultiLockDoesNotOverwriteWhoHasJustAcquiredTheSecondLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		both, before, _ := moving(s, "both")
+		for _, name := range []string{"old", "new"} {
+			if _, err := s.put(name, object{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acquiring, arrive := make(chan struct{}), make(chan struct{})
+		before.obstruct(only(opUpdate, func(_ context.Context, _ operation, ask func() error) error {
+			err := ask()
+			close(acquiring)
+			<-arrive
+			return err
+		}))
+		a := startWith(t, both)
+		<-acquiring
+		before.obstruct(nil)
+		b := startWith(t, newLock(s, "new", "b"))
+		synctest.Wait()
+		requireLeader(t, b)
+		close(arrive)
+		for range 600 {
+			elapse(100 * time.Millisecond)
+			requireLeader(t, b)
+			requireStandby(t, a)
+		}
+		b.end()
+		a.end()
+	})
+}
+
+// After its release the first record is valid for a second only.
+func TestMultiLockRespectsTheHolderOfOneLeaseForItsOwnDuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		_, err := s.put("old", object{record: resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := startWith(t, newLock(s, "new", "b"))
+		synctest.Wait()
+		both, _, _ := moving(s, "both")
+		a := startWith(t, both)
+		for range 600 {
+			elapse(100 * time.Millisecond)
+			requireLeader(t, b)
+			requireStandby(t, a)
+		}
+		b.end()
+		elapse(20 * time.Second)
+		requireLeader(t, a)
+		a.end()
+	})
+}
+
+func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
+	for _, missing := range []string{"old", "new"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			both, _, _ := moving(s, "both")
+			a := startWith(t, both)
+			elapse(3 * time.Second)
+			s.delete(missing)
+			elapse(10 * time.Second)
+			requireLeader(t, a)
+			if s.holder("old") != "both" || s.holder("new") != "both" {
+				t.Errorf("held by %q and %q", s.holder("old"), s.holder("new"))
+			}
+			a.end()
+			if s.holder("old") != "" || s.holder("new") != "" {
+				t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+			}
+		})
+	}
+}
