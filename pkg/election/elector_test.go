@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,22 +248,22 @@ func TestWatchThatEndsIsBegunAnewWithGrowingWaits(t *testing.T) {
 
 func TestSilentWatchIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := 0
+		var begun atomic.Int32
 		s := newStore()
 		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) {
 			o.Watch = func(ctx context.Context, _ func()) error {
-				begun++
+				begun.Add(1)
 				<-ctx.Done()
 				return nil
 			}
 		}).start()
 		elapse(15*time.Second - 1)
-		if begun != 1 {
-			t.Errorf("begun %d times within a lease", begun)
+		if begun.Load() != 1 {
+			t.Errorf("begun %d times within a lease", begun.Load())
 		}
 		elapse(time.Second)
-		if begun != 2 {
-			t.Errorf("begun %d times after a silent lease", begun)
+		if begun.Load() != 2 {
+			t.Errorf("begun %d times after a silent lease", begun.Load())
 		}
 		a.end()
 	})
@@ -631,7 +632,7 @@ func TestStalledLeaderKnowsByTheClockAlone(t *testing.T) {
 		if !e.Leading() || working.Err() != nil {
 			t.Fatal("over before the deadline")
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if stalled.context.Err() != nil {
 			t.Fatal("somebody was awake")
 		}
