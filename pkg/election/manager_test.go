@@ -216,6 +216,7 @@ func TestElectionEndsADrainBeforeTheWorkBegins(t *testing.T) {
 		source := j.leading("source")
 		source.Drain = func(ctx context.Context) error {
 			<-ctx.Done()
+			time.Sleep(100 * time.Millisecond) // which the work has to wait for
 			j.note("drain ends:", context.Cause(ctx).Error())
 			return ctx.Err()
 		}
