@@ -11,7 +11,7 @@ import (
 )
 
 // metrics are the counters and gauges of a registry, by name and labels, such as
-// eventd_sink_requests_total{code=200,verb=create}, and their sums by name.
+// eventd_sink_requests_total{code=201,verb=create}, and their sums by name.
 type metrics map[string]float64
 
 func gather(t *testing.T, g prometheus.Gatherer) metrics {
@@ -39,7 +39,7 @@ func gather(t *testing.T, g prometheus.Gatherer) metrics {
 
 // written is the number of requests that wrote something.
 func (m metrics) written() float64 {
-	return m["eventd_sink_requests_total{code=200,verb=create}"] + m["eventd_sink_requests_total{code=200,verb=patch}"]
+	return m["eventd_sink_requests_total{code=201,verb=create}"] + m["eventd_sink_requests_total{code=200,verb=patch}"]
 }
 
 // wantAllWritten checks that all that was recorded is written, that the stations
