@@ -16,7 +16,7 @@ const MaxConcurrency = 10_000
 type Options struct {
 	// Concurrency is the number of requests that may be in flight at once, at
 	// most. There are as few as MinConcurrency while the apiserver shows that it
-	// has too much to do, and at most three quarters of them in one namespace.
+	// has too much to do, and in one namespace as many as it leaves to others.
 	Concurrency    int
 	MinConcurrency int
 	// SlowAnswer is how long an answer must take to show that.

@@ -83,7 +83,7 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	}
 	owed.obeys = false
 	s.setDeferred(owed, false)
-	if v := &owed.job.namespace.standing.verdict; v.reason != occurrence.NoReason && owed.account.creates() {
+	if v := &owed.job.namespace.standing.verdict; v.isSpoken() && owed.account.creates() {
 		if v.until.After(now) {
 			return move{settled: s.obey(owed, v), done: true}
 		}
@@ -94,16 +94,6 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	}
 	m.done = s.release(owed)
 	return m
-}
-
-// obey settles what a verdict on the namespace of a series holds for, and lets the
-// rest wait. The mutex must be held.
-func (s *Sink) obey(owed *series, v *verdict) []settled {
-	upTo := max(v.upTo, owed.account.awaited()) // this is the answer
-	out := owed.account.giveUp(upTo, v.reason, v.err)
-	owed.retryAt, owed.obeys = v.until, true
-	s.release(owed)
-	return out
 }
 
 // learn takes an answer. It returns what has settled, and what to do next.
@@ -137,6 +127,7 @@ func (s *Sink) judge(n *namespace, r *request, a answer, now time.Time) {
 	default:
 		s.schedule.room.answered(n.name, &n.standing, a.code != 0, a.began, now)
 	}
+	s.schedule.judged(n)
 	switch {
 	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
 		n.standing.verdict = verdict{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-
-	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // room is how many series may be worked on at once. It follows what the apiserver
@@ -58,17 +56,6 @@ type standing struct {
 	verdict verdict
 }
 
-// verdict is what the apiserver said of a namespace that is missing or being
-// deleted. It holds for all that was there to be created when it was asked, and is
-// the answer to whoever waits for one; what else has come since waits until it is
-// time to ask again. The zero verdict is none.
-type verdict struct {
-	reason occurrence.Reason
-	err    error
-	upTo   uint64 // the last sequence at the time
-	until  time.Time
-}
-
 const (
 	// decrease is of what there is.
 	decrease = 0.8
@@ -105,15 +92,12 @@ func (r *room) isFull() bool { return r.taken >= r.size() }
 // has tells whether a namespace that has some places may have one more.
 func (r *room) has(s *standing, places int) bool {
 	free := r.size() - r.taken
-	switch {
-	case free <= 0:
-		return false
-	case r.isSuspect(s):
-		return places < max(1, min(free, int(s.most))) && r.suspect < max(1, r.size()/2)
-	default:
-		return places < max(1, free)
-	}
+	return free > 0 && places < max(1, min(free, int(s.most)))
 }
+
+// hasForSuspects tells whether there may be one more for any namespace that was
+// slow.
+func (r *room) hasForSuspects() bool { return r.suspect < max(1, r.size()/2) }
 
 // isSuspect tells whether a namespace was slow, and not quick often enough since.
 func (r *room) isSuspect(s *standing) bool { return s.most < r.ceiling }

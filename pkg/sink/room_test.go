@@ -2,9 +2,7 @@ package sink
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -202,132 +200,6 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-func missing(namespace string) error {
-	err := apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
-	err.ErrStatus.Details.Kind = "namespaces"
-	return err
-}
-
-// k/k#23644, k/k#38612: a namespace that is missing or being deleted is asked for
-// now and then, not for each Event.
-func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
-	var mu sync.Mutex
-	asked := 0
-	c := byNamespace{"gone": func(context.Context) error {
-		mu.Lock()
-		defer mu.Unlock()
-		asked++
-		return missing("gone")
-	}}
-	bubble(t, c, func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) {
-		const series = 1000
-		for i := range series {
-			b.record(i, inNamespace("gone"))
-		}
-		b.record(0, inNamespace("other"))
-		synctest.Wait()
-		if got := b.ledger.Totals(); got.Written() != 1 {
-			t.Errorf("another namespace waits: settled %v", got.Outcomes)
-		}
-		b.Flush(t.Context())
-		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series || asked > 4 {
-			t.Errorf("%d requests, dropped %v", asked, got)
-		}
-		before := asked
-		b.record(0, inNamespace("gone"))
-		synctest.Wait()
-		if p := b.Pending(); p.Series != 1 || asked != before {
-			t.Errorf("asked %d times at once", asked-before)
-		}
-		answered := false
-		b.record(1, inNamespace("gone"), func(o *occurrence.Occurrence) {
-			o.Settled = func(s occurrence.Settlement) { answered = s.Reason == occurrence.NamespaceNotFound && s.Err != nil }
-		})
-		synctest.Wait()
-		if !answered || asked != before {
-			t.Error("a client has to wait for what is known")
-		}
-		b.Flush(t.Context())
-		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series+2 || asked != before+1 {
-			t.Errorf("asked %d times after a while, dropped %v", asked-before, got)
-		}
-	})
-}
-
-// What happens after a namespace was found missing may happen after it was made.
-func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
-	var mu sync.Mutex
-	made := false
-	c := byNamespace{"new": func(context.Context) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if made {
-			return nil
-		}
-		return missing("new")
-	}}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		b.record(0, inNamespace("new"))
-		synctest.Wait()
-		mu.Lock()
-		made = true
-		mu.Unlock()
-		const series = 500
-		for i := range series {
-			b.record(i, inNamespace("new"))
-		}
-		if left := b.Flush(t.Context()); left.Series != 0 {
-			t.Errorf("left %+v", left)
-		}
-		if got := b.ledger.Totals(); got.Written() != series || got.Dropped[occurrence.NamespaceNotFound] != 1 {
-			t.Errorf("settled %v", got.Outcomes)
-		}
-	})
-}
-
-// An apiserver that is away is asked for now and then, not for each Event, and
-// what it missed is written as soon as it is back.
-func TestApiserverThatCannotBeReachedIsTriedByOne(t *testing.T) {
-	var mu sync.Mutex
-	away, asked := true, 0
-	c := byNamespace{}
-	for _, name := range []string{"a", "b"} {
-		c[name] = func(context.Context) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if asked++; away {
-				return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-			}
-			return nil
-		}
-	}
-	bubble(t, c, func(o *Options) { o.RetryFor = 10 * time.Second }, func(t *testing.T, b *bench) {
-		const series = 1000
-		for i := range series {
-			b.record(i, inNamespace("a"))
-		}
-		time.Sleep(time.Minute)
-		mu.Lock()
-		if asked > 150 {
-			t.Errorf("it was asked for %d times in a minute", asked)
-		}
-		mu.Unlock()
-		for i := range series {
-			b.record(i, inNamespace("b"))
-		}
-		mu.Lock()
-		away = false
-		mu.Unlock()
-		time.Sleep(maxPause)
-		if got := b.ledger.Totals(); got.Written() != 2*series {
-			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
-		}
-		if limit := b.concurrencyLimit(); limit < DefaultOptions().Concurrency/2 {
-			t.Errorf("%d places afterwards", limit)
-		}
-	})
-}
-
 // capacity is an apiserver that takes so many requests at once, each for a while
 // on average, and refuses what comes above that, in a hundredth of that while.
 type capacity struct {
@@ -434,4 +306,174 @@ func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An apiserver that becomes slow with load gets as much as it answers in good
+// time, however many namespaces there are.
+func TestConcurrencyFollowsTheLatencyInManyNamespaces(t *testing.T) {
+	const namespaces, each = 300, 60 * time.Millisecond // 16 at once take nearly a second
+	var mu sync.Mutex
+	inFlight := 0
+	c := byNamespace{}
+	for i := range namespaces {
+		c[fmt.Sprint("ns-", i)] = func(context.Context) error {
+			mu.Lock()
+			inFlight++
+			takes := time.Duration(inFlight) * each
+			mu.Unlock()
+			time.Sleep(takes)
+			mu.Lock()
+			inFlight--
+			mu.Unlock()
+			return nil
+		}
+	}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		for i := range 30_000 {
+			b.record(i, inNamespace(fmt.Sprint("ns-", i%namespaces)))
+		}
+		pass(4 * time.Minute)
+		most := 0
+		for range 60 {
+			pass(time.Second)
+			mu.Lock()
+			most = max(most, inFlight)
+			mu.Unlock()
+		}
+		if most > 2*16 {
+			t.Errorf("%d requests in flight, where 16 make answers slow", most)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+	})
+}
+
+// One webhook that does not answer may be asked for a good many namespaces, in
+// which things begin to happen one after the other.
+func TestManyNamespacesThatHangDelayNoOther(t *testing.T) {
+	const stuck = 40
+	c := byNamespace{}
+	for i := range stuck {
+		c[fmt.Sprint("stuck-", i)] = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		for n := range stuck {
+			for i := range 100 {
+				b.record(i, inNamespace(fmt.Sprint("stuck-", n)))
+			}
+			time.Sleep(3 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		var worst time.Duration
+		for i := range 20 {
+			start := time.Now()
+			settled := make(chan struct{})
+			b.record(i, inNamespace("other"), func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) { close(settled) } })
+			<-settled
+			worst = max(worst, time.Since(start))
+			time.Sleep(time.Second)
+		}
+		if worst > time.Second {
+			t.Errorf("another namespace waits for up to %v, with %d places in all", worst, b.concurrencyLimit())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+	})
+}
+
+// One webhook that does not answer may be asked for several namespaces.
+func TestNamespacesThatHangLeaveRoomForOthers(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			c := byNamespace{}
+			for i := range n {
+				c[fmt.Sprint("stuck-", i)] = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+			}
+			bubble(t, c, nil, func(t *testing.T, b *bench) {
+				for i := range 500 {
+					for k := range n {
+						b.record(i, inNamespace(fmt.Sprint("stuck-", k)))
+					}
+				}
+				synctest.Wait()
+				b.record(0, inNamespace("other"))
+				time.Sleep(time.Second)
+				if got := b.ledger.Totals().Written(); got != 1 {
+					t.Error("another namespace waits for those that hang")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				b.Close(ctx)
+			})
+		})
+	}
+}
+
+// The admission plugin EventRateLimit answers 429 for one namespace, which says
+// nothing of the others.
+func TestNamespaceWithARateLimitSlowsNoOther(t *testing.T) {
+	c := byNamespace{
+		"limited": func(context.Context) error {
+			return apierrors.NewTooManyRequestsError("limit reached on type Namespace")
+		},
+		"other": func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil },
+	}
+	took := map[int]time.Duration{}
+	for _, limited := range []int{0, 500} {
+		bubble(t, c, nil, func(t *testing.T, b *bench) {
+			for i := range limited {
+				b.record(i, inNamespace("limited"))
+			}
+			time.Sleep(10 * time.Second)
+			start := time.Now()
+			for i := range 5000 {
+				b.record(i, inNamespace("other"))
+			}
+			for b.ledger.Totals().Written() < 5000 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			took[limited] = time.Since(start)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			b.Close(ctx)
+		})
+	}
+	if took[500] > 2*took[0] {
+		t.Errorf("it took %v, and %v beside a namespace with a rate limit", took[0], took[500])
+	}
+}
+
+// No answer is held against a namespace, however soon it is no longer waited for.
+func TestTimeOutsAreHeldAgainstTheirNamespace(t *testing.T) {
+	var mu sync.Mutex
+	inFlight := 0
+	c := byNamespace{"stuck": func(ctx context.Context) error {
+		mu.Lock()
+		inFlight++
+		mu.Unlock()
+		<-ctx.Done()
+		mu.Lock()
+		inFlight--
+		mu.Unlock()
+		return ctx.Err()
+	}}
+	short := func(o *Options) {
+		o.Concurrency, o.RequestTimeout = 20, DefaultOptions().SlowAnswer-100*time.Millisecond
+	}
+	bubble(t, c, short, func(t *testing.T, b *bench) {
+		for i := range 500 {
+			b.record(i, inNamespace("stuck"))
+		}
+		pass(20 * time.Second)
+		mu.Lock()
+		if inFlight != 1 {
+			t.Errorf("%d requests hang after 20 time-outs", inFlight)
+		}
+		mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+	})
 }

@@ -19,8 +19,10 @@ type schedule struct {
 	waiting    waiting
 	namespaces map[string]*namespace
 	// turns are the namespaces with something ready, in the order in which they are
-	// served.
-	turns list.List
+	// served: those in good standing, and those that were slow. The lists take turns
+	// too, and nextTurn is whose it is.
+	turns    [2]list.List
+	nextTurn int
 }
 
 // job is the place of a series in the schedule. The zero job rests.
@@ -54,7 +56,8 @@ type namespace struct {
 	jobs     int
 	running  int
 	ready    list.List     // of *job
-	turn     *list.Element // nil if nothing is ready
+	turns    *list.List    // that it is in, nil if nothing is ready
+	turn     *list.Element // its place there
 	standing standing
 }
 
@@ -93,24 +96,57 @@ func (s *schedule) take(now time.Time) *job {
 	j.state = jobRuns
 	n.running++
 	j.suspect = s.room.take(&n.standing)
-	if n.turn != nil {
-		s.turns.MoveToBack(n.turn)
+	if n.turns != nil {
+		n.turns.MoveToBack(n.turn)
 	}
+	s.nextTurn = 1 - s.nextTurn
 	return j
 }
 
 // turn is the namespace to take the next one from, nil if there is none. Those that
 // are passed over have places of their own, so they are never more than the room.
 func (s *schedule) turn(now time.Time) *namespace {
-	if s.turns.Len() == 0 || s.room.isFull() || s.mayAsk(now).After(now) {
+	if !s.isWaitedFor() || s.mayAsk(now).After(now) {
 		return nil
 	}
-	for e := s.turns.Front(); e != nil; e = e.Next() {
-		if n := e.Value.(*namespace); s.room.has(&n.standing, n.running) {
-			return n
+	for i := range s.turns {
+		turns := &s.turns[(s.nextTurn+i)%len(s.turns)]
+		if turns == &s.turns[slowOnes] && !s.room.hasForSuspects() {
+			continue
+		}
+		for e := turns.Front(); e != nil; e = e.Next() {
+			if n := e.Value.(*namespace); s.room.has(&n.standing, n.running) {
+				return n
+			}
 		}
 	}
 	return nil
+}
+
+const (
+	goodOnes = iota
+	slowOnes
+)
+
+// isWaitedFor tells whether something is ready and there is room.
+func (s *schedule) isWaitedFor() bool {
+	return s.turns[goodOnes].Len()+s.turns[slowOnes].Len() > 0 && !s.room.isFull()
+}
+
+// turnsOf is the list that a namespace belongs to.
+func (s *schedule) turnsOf(n *namespace) *list.List {
+	if s.room.isSuspect(&n.standing) {
+		return &s.turns[slowOnes]
+	}
+	return &s.turns[goodOnes]
+}
+
+// judged is called when the standing of a namespace may have changed.
+func (s *schedule) judged(n *namespace) {
+	if turns := s.turnsOf(n); n.turns != nil && n.turns != turns {
+		n.turns.Remove(n.turn)
+		n.turns, n.turn = turns, turns.PushBack(n)
+	}
 }
 
 // done takes back a job that was worked on. It is ready again at a time, or rests
@@ -145,7 +181,7 @@ func (s *schedule) next(now time.Time) (at time.Time) {
 	if len(s.waiting) > 0 {
 		at = s.waiting[0].wake
 	}
-	if s.turns.Len() > 0 && !s.room.isFull() {
+	if s.isWaitedFor() {
 		if ask := s.mayAsk(now); ask.After(now) && (at.IsZero() || ask.Before(at)) {
 			at = ask
 		}
@@ -197,16 +233,17 @@ func (s *schedule) advance(now time.Time) {
 func (s *schedule) makeReady(j *job) {
 	n := j.namespace
 	j.state = jobReady
-	if j.element = n.ready.PushBack(j); n.turn == nil {
-		n.turn = s.turns.PushBack(n)
+	if j.element = n.ready.PushBack(j); n.turns == nil {
+		n.turns = s.turnsOf(n)
+		n.turn = n.turns.PushBack(n)
 	}
 }
 
 func (s *schedule) takeReady(j *job) {
 	n := j.namespace
 	if n.ready.Remove(j.element); n.ready.Len() == 0 {
-		s.turns.Remove(n.turn)
-		n.turn = nil
+		n.turns.Remove(n.turn)
+		n.turns, n.turn = nil, nil
 	}
 }
 

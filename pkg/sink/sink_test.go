@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -406,5 +411,100 @@ func TestOptionsAreValidated(t *testing.T) {
 		if _, err := New(t.Context(), nil, ledger.New(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// Flush waits for what had been added, not for what others go on adding.
+func TestFlushEndsThoughMoreIsAddedAllTheTime(t *testing.T) {
+	c := newClocked()
+	c.takes = 100 * time.Millisecond
+	timed(t, c, nil, func(t *testing.T, b *bench) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		settled := make(chan struct{})
+		b.record(0, func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) { close(settled) } })
+		synctest.Wait()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := 1; ctx.Err() == nil; i++ {
+				b.record(i % 10)
+				time.Sleep(30 * time.Millisecond)
+			}
+		}()
+		b.Flush(ctx)
+		<-settled
+		if took := time.Since(c.begun); took > time.Minute {
+			t.Errorf("it took %v, what had been added %v", took, c.takes)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestWaitAfterManyFailuresStaysWithinItsBounds(t *testing.T) {
+	for _, base := range []time.Duration{1, 50 * time.Millisecond, 20 * time.Second, time.Hour, 1<<63 - 1} {
+		o := DefaultOptions()
+		o.RetryBaseDelay, o.RetryMaxDelay = base, max(base, o.RetryMaxDelay)
+		if err := o.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		s := &Sink{options: o}
+		for failures := range 100 {
+			if d := s.backoff(failures); d < base/2 || d > o.RetryMaxDelay {
+				t.Errorf("%v after %d failures, from %v on", d, failures, base)
+			}
+		}
+	}
+}
+
+// A client that ends its goroutine, as one that calls t.FailNow does, costs what
+// it was asked for and not the process.
+func TestClientThatEndsItsGoroutineDoesNotEndTheProcess(t *testing.T) {
+	const child = "EVENTD_TEST_GOEXIT"
+	if os.Getenv(child) == "" {
+		run := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		run.Env = append(os.Environ(), child+"=1")
+		if out, err := run.CombinedOutput(); err != nil {
+			first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+			t.Errorf("%v: %s", err, first)
+		}
+		return
+	}
+	c := scripted(func(context.Context, verb) (*corev1.Event, error) { runtime.Goexit(); return nil, nil })
+	b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
+	var err error
+	if b.Sink, err = New(t.Context(), c, b.ledger, unlimited()); err != nil {
+		t.Fatal(err)
+	}
+	b.record(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	b.Close(ctx)
+}
+
+// A series that is reported all the time is written all the time, which is no
+// failure.
+func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
+	for name, retryFor := range map[string]time.Duration{"long": time.Hour, "short": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			c := newClocked()
+			c.takes = 2 * time.Second
+			timed(t, c, func(o *Options) { o.RetryFor = retryFor }, func(t *testing.T, b *bench) {
+				for range 400 {
+					b.record(0)
+					time.Sleep(500 * time.Millisecond)
+				}
+				b.Flush(t.Context())
+				if got := b.ledger.Totals(); got.Written() != got.Recorded {
+					t.Errorf("dropped %v, though all was taken", got.Dropped)
+				}
+				for _, class := range []class{classExists, classNotTaken, classLost} {
+					if n := testutil.ToFloat64(b.metrics.retries.WithLabelValues(string(class))); n != 0 {
+						t.Errorf("%v waits after an answer of class %q", n, class)
+					}
+				}
+			})
+		})
 	}
 }

@@ -3,9 +3,15 @@ package sink
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // What is said of a namespace through one API is no longer so when the other
@@ -41,6 +47,207 @@ func TestNamespaceThatIsMadeHasItsRoomThroughEitherAPI(t *testing.T) {
 		pass(time.Minute)
 		if got := b.ledger.Totals().Written(); got != series || most == 1 {
 			t.Errorf("%d are written, %d at once", got, most)
+		}
+	})
+}
+
+// slowly answers as a server of one namespace that is made at some time, and
+// knows how many requests there are at once.
+type slowly struct {
+	mu             sync.Mutex
+	server         *server
+	made           bool
+	inFlight, most int
+}
+
+func (c *slowly) do(r *request) (*corev1.Event, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.made {
+		return nil, missing("ns")
+	}
+	c.inFlight++
+	c.most = max(c.most, c.inFlight)
+	c.mu.Unlock()
+	time.Sleep(100 * time.Millisecond)
+	c.mu.Lock()
+	c.inFlight--
+	return c.server.do(r)
+}
+
+func (c *slowly) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.do(&request{verb: verbCreate, name: event.Name, event: event})
+}
+
+func (c *slowly) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
+	if string(patch) == string(emptyPatch) {
+		return c.do(&request{verb: verbRead, name: name})
+	}
+	return c.do(&request{verb: verbPatch, name: name, patch: patch})
+}
+
+// Where another writer has created all Events already, the namespace is there too.
+func TestNamespaceThatIsMadeHasItsRoomThoughAnotherCreatesThere(t *testing.T) {
+	c := &slowly{server: newServer()}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		synctest.Wait()
+		c.mu.Lock()
+		c.made = true
+		c.mu.Unlock()
+		const series = 100
+		o := unlimited()
+		other := &bench{t: t, ledger: b.ledger, namespace: b.namespace}
+		var err error
+		if other.Sink, err = New(t.Context(), c, b.ledger, o); err != nil {
+			t.Fatal(err)
+		}
+		for i := range series {
+			other.record(i)
+		}
+		other.Close(t.Context())
+		pass(time.Minute)
+		c.mu.Lock()
+		c.most = 0
+		c.mu.Unlock()
+		b.recordLater(series, time.Hour) // so that the namespace has something to do
+		for i := range series {
+			b.record(i)
+		}
+		pass(time.Minute)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.most == 1 {
+			t.Error("one request at a time is made in a namespace that is there")
+		}
+	})
+}
+
+// An answer that a namespace is missing says nothing of what happened while it
+// was under way: the namespace may have been made before that.
+func TestAnswerHoldsForWhatWasThereWhenItWasAskedFor(t *testing.T) {
+	var made atomic.Bool
+	var takes atomic.Int64
+	c := byNamespace{"new": func(context.Context) error {
+		was := made.Load()
+		time.Sleep(time.Duration(takes.Load()))
+		if was {
+			return nil
+		}
+		return missing("new")
+	}}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("new"))
+		synctest.Wait()
+		takes.Store(int64(200 * time.Millisecond))
+		b.record(1, inNamespace("new")) // asks as soon as the answer to the first is old
+		pass(DefaultOptions().NamespaceRefusedFor + 100*time.Millisecond)
+		made.Store(true)
+		b.record(2, inNamespace("new"))
+		b.Flush(t.Context())
+		if got := b.ledger.Totals(); got.Written() != 1 {
+			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
+		}
+	})
+}
+
+// A client is told what is known of its namespace at once, also if its series
+// already waits to be asked for.
+func TestClientOfASeriesThatWaitsForItsNamespaceIsAnswered(t *testing.T) {
+	bubble(t, scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, missing("ns") }), nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		synctest.Wait() // what is known from here on
+		b.record(1)
+		synctest.Wait() // waits until it is time to ask again
+		answered := false
+		b.record(1, func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) { answered = true } })
+		synctest.Wait()
+		if !answered {
+			t.Error("it has to wait")
+		}
+		b.Flush(t.Context())
+	})
+}
+
+func missing(namespace string) error {
+	err := apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+	err.ErrStatus.Details.Kind = "namespaces"
+	return err
+}
+
+// k/k#23644, k/k#38612: a namespace that is missing or being deleted is asked for
+// now and then, not for each Event.
+func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
+	var mu sync.Mutex
+	asked := 0
+	c := byNamespace{"gone": func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		return missing("gone")
+	}}
+	bubble(t, c, func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) {
+		const series = 1000
+		for i := range series {
+			b.record(i, inNamespace("gone"))
+		}
+		b.record(0, inNamespace("other"))
+		synctest.Wait()
+		if got := b.ledger.Totals(); got.Written() != 1 {
+			t.Errorf("another namespace waits: settled %v", got.Outcomes)
+		}
+		b.Flush(t.Context())
+		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series || asked > 4 {
+			t.Errorf("%d requests, dropped %v", asked, got)
+		}
+		before := asked
+		b.record(0, inNamespace("gone"))
+		synctest.Wait()
+		if p := b.Pending(); p.Series != 1 || asked != before {
+			t.Errorf("asked %d times at once", asked-before)
+		}
+		answered := false
+		b.record(1, inNamespace("gone"), func(o *occurrence.Occurrence) {
+			o.Settled = func(s occurrence.Settlement) { answered = s.Reason == occurrence.NamespaceNotFound && s.Err != nil }
+		})
+		synctest.Wait()
+		if !answered || asked != before {
+			t.Error("a client has to wait for what is known")
+		}
+		b.Flush(t.Context())
+		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series+2 || asked != before+1 {
+			t.Errorf("asked %d times after a while, dropped %v", asked-before, got)
+		}
+	})
+}
+
+// What happens after a namespace was found missing may happen after it was made.
+func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
+	var mu sync.Mutex
+	made := false
+	c := byNamespace{"new": func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if made {
+			return nil
+		}
+		return missing("new")
+	}}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("new"))
+		synctest.Wait()
+		mu.Lock()
+		made = true
+		mu.Unlock()
+		const series = 500
+		for i := range series {
+			b.record(i, inNamespace("new"))
+		}
+		if left := b.Flush(t.Context()); left.Series != 0 {
+			t.Errorf("left %+v", left)
+		}
+		if got := b.ledger.Totals(); got.Written() != series || got.Dropped[occurrence.NamespaceNotFound] != 1 {
+			t.Errorf("settled %v", got.Outcomes)
 		}
 	})
 }

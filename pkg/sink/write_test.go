@@ -1,12 +1,16 @@
 package sink
 
 import (
+	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -148,4 +152,40 @@ func TestBatchIsBounded(t *testing.T) {
 	if written, _ := w.check(); written != 3*maxBatch || w.server.counted() != written {
 		t.Errorf("written %d, counted %d", written, w.server.counted())
 	}
+}
+
+// patched takes every create, and answers patches by a function.
+type patched func(patch string) error
+
+func (p patched) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	event = event.DeepCopy()
+	event.UID, event.ResourceVersion = "uid", "1"
+	return event, nil
+}
+
+func (p patched) Patch(_ context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return &corev1.Event{}, p(string(patch))
+}
+
+func labelled(o *occurrence.Occurrence) { o.Event.Labels = map[string]string{"l": "m"} }
+
+// An occurrence that is refused with and without its labels takes away nobody
+// else's.
+func TestOnlyWhatWasRefusedIsWrittenWithoutLabels(t *testing.T) {
+	var patches []string
+	c := patched(func(patch string) error {
+		if patches = append(patches, patch); len(patches) <= 2 {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "e", nil)
+		}
+		return nil
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		for range 3 {
+			b.record(0, labelled)
+			b.Flush(t.Context())
+		}
+		if n := len(patches); n != 3 || !strings.Contains(patches[n-1], `"labels":{"l":"m"}`) {
+			t.Errorf("patched with %q", patches)
+		}
+	})
 }

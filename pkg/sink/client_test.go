@@ -1,9 +1,12 @@
 package sink
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
@@ -11,6 +14,37 @@ import (
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
+
+// Where no connection was made nothing was written, whatever was in the way.
+func TestRequestsWithoutAConnectionAreNotLost(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close() // nobody listens there now
+	nobody := &url.URL{Scheme: "http", Host: listener.Addr().String()}
+	unanswered := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case <-ctx.Done():
+		case <-t.Context().Done():
+		}
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.Cause(ctx)}
+	}
+	for name, config := range map[string]*rest.Config{
+		"the apiserver refuses":    {Host: "https://" + nobody.Host},
+		"the proxy refuses":        {Host: "https://example.com", Proxy: http.ProxyURL(nobody)},
+		"the host does not answer": {Host: "https://" + nobody.Host, Dial: unanswered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, err := clientFor(t, config).Create(ctx, occurrence.CoreV1, testEvent(false))
+			if a := classify(verbCreate, nil, err); a.class != classUnreachable {
+				t.Errorf("%s: %v", a.class, err)
+			}
+		})
+	}
+}
 
 // Priority and fairness, and what stands in front of an apiserver, say Retry-After
 // in the header alone.
