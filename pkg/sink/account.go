@@ -322,7 +322,9 @@ func (a *account) giveUp(upTo uint64, reason occurrence.Reason, err error) []set
 	if a.doubt <= upTo {
 		a.doubt = 0
 	}
-	a.bare = false
+	if len(out) > 0 {
+		a.bare = false
+	}
 	return out
 }
 

@@ -8,7 +8,7 @@ type epochs struct {
 	counts []int  // of it, and of those after it
 }
 
-func newEpochs() *epochs { return &epochs{counts: make([]int, 1)} }
+func newEpochs() *epochs { return &epochs{first: 1, counts: make([]int, 1)} }
 
 // enter counts an entry, and returns its epoch.
 func (e *epochs) enter() uint64 {
@@ -32,16 +32,14 @@ func (e *epochs) leave(epoch uint64) (over bool) {
 	return over
 }
 
-// end ends the present epoch, and returns it.
+// end ends the present epoch, if there is anything in it, and returns the last that
+// has ended.
 func (e *epochs) end() uint64 {
-	last := len(e.counts) - 1
-	if e.counts[last] > 0 {
+	if last := len(e.counts) - 1; e.counts[last] > 0 {
 		e.counts = append(e.counts, 0)
 	}
-	return e.first + uint64(last)
+	return e.first + uint64(len(e.counts)) - 2
 }
 
 // isOver tells whether there are no entries of an epoch and those before it.
-func (e *epochs) isOver(epoch uint64) bool {
-	return epoch < e.first || len(e.counts) == 1 && e.counts[0] == 0
-}
+func (e *epochs) isOver(epoch uint64) bool { return epoch < e.first }

@@ -23,7 +23,8 @@ type Options struct {
 	SlowAnswer time.Duration
 	// NamespaceRefusedFor is how long no Event is created in a namespace that is
 	// missing or being deleted, after an answer that says so. What was there to
-	// be created is dropped, and what comes meanwhile waits.
+	// be created is dropped, and what comes meanwhile waits, unless somebody waits
+	// for it.
 	NamespaceRefusedFor time.Duration
 	// QPS and Burst bound the requests to the apiserver, per second and at
 	// once. math.Inf(1) requests per second is no limit.
@@ -36,7 +37,8 @@ type Options struct {
 	RetryBaseDelay, RetryMaxDelay time.Duration
 	// RetryFor is how long the apiserver may not take an occurrence whose write
 	// is due before it is given up, give or take a sixteenth. A Retry-After is
-	// not waited for longer than this.
+	// not waited for longer than this. It does not run while the apiserver cannot be
+	// reached, and begins again after that; ForbiddenFor too.
 	RetryFor time.Duration
 	// ForbiddenFor is how long an answer that RBAC does not allow the write is
 	// not believed after the write was due: an apiserver that has just started

@@ -13,7 +13,9 @@ func newPace(qps float64, burst int) pace { return pace{rate.NewLimiter(rate.Lim
 
 // after is how long it is until there may be the next one.
 func (p pace) after(now time.Time) time.Duration {
-	r := p.ReserveN(now, 1)
-	defer r.CancelAt(now)
-	return r.DelayFrom(now)
+	// Without a limit there is no telling how many there may be.
+	if there := p.TokensAt(now); there < 1 {
+		return time.Duration((1 - there) / float64(p.Limit()) * float64(time.Second))
+	}
+	return 0
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// reach is whether the apiserver can be reached at all. While it cannot, requests
-// are made one after each pause, to find out when it can. They do not wait for
-// each other: one that is in a namespace where everything hangs finds out nothing.
+// reach is whether the apiserver can be reached at all. While it cannot, one series
+// is worked on after each pause, to find out when it can. They do not wait for each
+// other: one that is in a namespace where everything hangs finds out nothing.
 //
 // Whoever owns it guards it.
 type reach struct {
@@ -34,8 +34,8 @@ func (r *reach) asks(now time.Time) {
 // failed takes note that a request that began at a time did not get as far as the
 // apiserver.
 func (r *reach) failed(began, now time.Time) {
-	if r.pause > 0 && began.Before(r.failing) {
-		return // it is known
+	if r.pause > 0 && began.Before(r.failing) || began.Before(r.since) {
+		return // it is known, or over
 	}
 	if r.pause == 0 {
 		r.lost = now

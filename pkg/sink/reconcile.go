@@ -44,6 +44,9 @@ func (w *worker) reconcile(m move) {
 
 // make makes a request, and does what follows from the answer.
 func (w *worker) make(r *request) step {
+	if w.ctx.Err() != nil {
+		return stepEnd // the sink stops, and Close settles what is left
+	}
 	w.request = r
 	a := w.ask(w.ctx, r)
 	w.request = nil
@@ -63,7 +66,7 @@ func (w *worker) make(r *request) step {
 type step uint8
 
 const (
-	stepAsk  step = iota // the next request, at once
+	stepAsk  step = iota // the next request
 	stepWait             // the next request, after a while
 	stepEnd              // others have their turn
 )
@@ -83,14 +86,15 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	}
 	owed.obeys = false
 	s.setDeferred(owed, false)
-	if v := &owed.job.namespace.standing.verdict; v.isSpoken() && owed.account.creates() {
-		if v.until.After(now) {
-			return move{settled: s.obey(owed, v), done: true}
-		}
-		v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
+	v := &owed.job.namespace.standing.verdict
+	if v.until.After(now) && owed.account.creates() {
+		return move{settled: s.obey(owed, v), done: true}
 	}
 	if m.request, m.settled = owed.account.next(); m.request != nil {
 		m.request.sequence = s.sequence
+		if m.request.verb == verbCreate && v.isSpoken() {
+			v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
+		}
 	}
 	m.done = s.release(owed)
 	return m
@@ -146,14 +150,20 @@ func (s *Sink) retry(owed *series, last answer) {
 		return
 	}
 	s.mu.Lock()
+	out := s.wait(owed, last)
+	s.mu.Unlock()
+	s.tell(out)
+}
+
+// wait is retry with the mutex held. It returns what has settled.
+func (s *Sink) wait(owed *series, last answer) []settled {
 	now := time.Now()
 	owed.failures++
 	owed.retryAt = now.Add(min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor))
 	tooOld := owed.dues.before(s.schedule.reach.dueAgo(now, s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
 	s.release(owed)
-	s.mu.Unlock()
-	s.tell(out)
+	return out
 }
 
 // ask makes one request.

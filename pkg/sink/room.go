@@ -15,8 +15,9 @@ import (
 //
 // A namespace may have as much of the room as it leaves to others. So however many
 // of its requests hang, because an admission webhook in it does not answer, say,
-// as much is left for the next namespace. One that was slow may have one place, and
-// soon more when it is quick again; all of those may have half of the room.
+// as much is left, of which the next namespace may have half, and so on. One that was slow may have fewer places,
+// down to one, and soon more when it is quick again; all of those may have half of
+// the room.
 //
 // Whoever owns it guards it.
 type room struct {
@@ -178,16 +179,20 @@ func (r *room) answered(namespace string, s *standing, answer bool, began, now t
 	r.inTime[0] = sign{namespace, now}
 }
 
-// wasSlow holds it against the namespace, and against the apiserver as well if it
-// has answered nobody else in good time since.
+// wasSlow holds it against the namespace, which has one place then, or, if the
+// apiserver has answered nobody else in good time since, against both: the namespace
+// has half of its places, and the room is smaller.
 func (r *room) wasSlow(namespace string, s *standing, began, now time.Time) {
 	if began.Before(s.decreased) {
 		return // it has fewer places since
 	}
-	s.most, s.decreased = 1, now
-	if !r.othersInTime(namespace, began) {
-		r.overloaded(began, now)
+	s.decreased = now
+	if r.othersInTime(namespace, began) {
+		s.most = 1
+		return
 	}
+	s.most = max(1, s.most/2)
+	r.overloaded(began, now)
 }
 
 // refusedAsTooMany takes note that a request in a namespace, which began at a time,
@@ -208,5 +213,5 @@ func (r *room) othersInTime(namespace string, since time.Time) bool {
 	if other.namespace == namespace {
 		other = r.inTime[1]
 	}
-	return other.at.After(since)
+	return !other.at.Before(since)
 }

@@ -11,7 +11,8 @@ import (
 // taken from one namespace after the other, as long as there is room for it, so
 // that none waits behind another namespace's.
 //
-// Whoever owns it guards it. It starts no goroutines and reads no clock.
+// Whoever owns it guards it, but for the pace, which guards itself. It starts no
+// goroutines and reads no clock.
 type schedule struct {
 	room       *room
 	reach      reach
@@ -87,7 +88,7 @@ func (s *schedule) put(j *job, namespace string, at, now time.Time) {
 // take returns a job to work on, or nil if none is ready that there is room for.
 func (s *schedule) take(now time.Time) *job {
 	s.advance(now)
-	n := s.turn(now)
+	n := s.turn(now, s.mayAsk(now))
 	if n == nil {
 		return nil
 	}
@@ -103,10 +104,11 @@ func (s *schedule) take(now time.Time) *job {
 	return j
 }
 
-// turn is the namespace to take the next one from, nil if there is none. Those that
-// are passed over have places of their own, so they are never more than the room.
-func (s *schedule) turn(now time.Time) *namespace {
-	if !s.isWaitedFor() || s.mayAsk(now).After(now) {
+// turn is the namespace to take the next one from, nil if there is none; there may
+// be a request at the time ask. Those that are passed over have places of their
+// own, so they are never more than the room.
+func (s *schedule) turn(now, ask time.Time) *namespace {
+	if !s.isWaitedFor() || ask.After(now) {
 		return nil
 	}
 	for i := range s.turns {
@@ -177,14 +179,12 @@ func (s *schedule) drop(j *job, now time.Time) {
 
 // next is when there may be something to take that is not there now; zero if only
 // a call can change that.
-func (s *schedule) next(now time.Time) (at time.Time) {
+func (s *schedule) next(now, ask time.Time) (at time.Time) {
 	if len(s.waiting) > 0 {
 		at = s.waiting[0].wake
 	}
-	if s.isWaitedFor() {
-		if ask := s.mayAsk(now); ask.After(now) && (at.IsZero() || ask.Before(at)) {
-			at = ask
-		}
+	if s.isWaitedFor() && ask.After(now) && (at.IsZero() || ask.Before(at)) {
+		at = ask
 	}
 	return at
 }
@@ -193,7 +193,7 @@ func (s *schedule) next(now time.Time) (at time.Time) {
 // for the pace by themselves.
 func (s *schedule) asks(now time.Time) {
 	s.reach.asks(now)
-	s.pace.AllowN(now, 1)
+	s.pace.ReserveN(now, 1) // whether or not another request has been quicker
 }
 
 // mayAsk is when there may be the next request.

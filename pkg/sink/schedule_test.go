@@ -38,7 +38,7 @@ func TestJobsWaitForTheirTimeWhateverWasSaidBefore(t *testing.T) {
 	d.wantNext(nil)
 	d.put(moved, "a", d.now.Add(9*time.Second), d.now)
 	d.put(late, "a", d.now.Add(4*time.Second), d.now)
-	if got := d.next(d.now).Sub(d.now); got != time.Second {
+	if got := d.next(d.now, d.now).Sub(d.now); got != time.Second {
 		t.Errorf("next in %v", got)
 	}
 	d.now = d.now.Add(4 * time.Second)

@@ -9,7 +9,8 @@ import (
 type series struct {
 	account *account
 	dues    dues
-	// failures in a row, and when the next attempt may be made after them.
+	// failures in a row, and when the next attempt may be made, after them or after
+	// what the apiserver said of the namespace.
 	failures int
 	retryAt  time.Time
 	// obeys: it waits because of what the apiserver said of its namespace.

@@ -118,7 +118,7 @@ func newInstance() contributor {
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
 	e, c := newEntry(o, &t)
 	reason, deferred, shed := s.take(&t, &e, c, delay, o.Deferred != nil)
-	s.tell(shed)
+	defer s.tell(shed)
 	switch {
 	case reason != occurrence.NoReason:
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
@@ -274,8 +274,7 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	}
 	defer close(s.ended)
 	s.Flush(ctx)
-	s.stop(context.Cause(ctx))
-	s.stopWorkers()
+	s.stopWorkers(context.Cause(ctx))
 
 	left := s.Pending()
 	var out []settled
@@ -290,12 +289,13 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	return left
 }
 
-func (s *Sink) stopWorkers() {
+func (s *Sink) stopWorkers(cause error) {
 	s.mu.Lock()
 	s.stopped = true
 	s.alarm.Stop()
 	s.ready.Broadcast()
 	s.mu.Unlock()
+	s.stop(cause)
 	s.workers.Wait()
 }
 
@@ -339,9 +339,22 @@ func (s *Sink) settle(out []settled) {
 		s.drained = nil
 	}
 	s.mu.Unlock()
-	for i := range out {
-		if settled := out[i].settled; settled != nil {
-			settled(out[i].end)
+	notify(out)
+}
+
+// notify tells whoever waits; all of them, though one of them may end the goroutine.
+func notify(out []settled) {
+	told := 0
+	defer func() {
+		if told < len(out) {
+			notify(out[told:])
+		}
+	}()
+	for told < len(out) {
+		e := &out[told]
+		told++
+		if e.settled != nil {
+			e.settled(e.end)
 		}
 	}
 }

@@ -508,3 +508,24 @@ func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
 		})
 	}
 }
+
+func TestFlushWaitsForWhatWasThereAndForNothingElse(t *testing.T) {
+	e := newEpochs()
+	if before := e.end(); !e.isOver(before) {
+		t.Error("there was nothing")
+	}
+	first := e.enter()
+	one := e.end()
+	two := e.end()
+	later := e.enter()
+	if e.isOver(one) || e.isOver(two) || first == later {
+		t.Errorf("epochs %d and %d of entries %d and %d", one, two, first, later)
+	}
+	if !e.leave(first) || !e.isOver(one) || !e.isOver(two) {
+		t.Error("what came later is waited for")
+	}
+	three := e.end()
+	if e.isOver(three) || !e.leave(later) || !e.isOver(three) {
+		t.Error("what is there is not waited for")
+	}
+}

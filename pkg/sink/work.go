@@ -26,10 +26,14 @@ func (s *Sink) startWorker(ctx context.Context) {
 func (w *worker) work() {
 	stopped := false
 	defer func() {
-		if !stopped {
-			w.giveBack()
-			w.startWorker(w.ctx)
+		if stopped {
+			return
 		}
+		if p := recover(); p != nil {
+			panic(p) // which may have left anything in any state
+		}
+		w.giveBack()
+		w.startWorker(w.ctx)
 	}()
 	for first, ok := w.take(); ok; first, ok = w.take() {
 		w.reconcile(first)
@@ -63,20 +67,22 @@ func (w *worker) take() (first move, ok bool) {
 
 // giveBack returns the series to the schedule. What was asked for it and has no
 // answer may have taken effect.
-func (w *worker) giveBack() {
+func (w *worker) giveBack() { w.tell(w.endTurn()) }
+
+func (w *worker) endTurn() (out []settled) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	owed := w.series
 	if owed == nil {
-		return
+		return nil
 	}
-	now := time.Now()
 	if w.request != nil {
-		owed.apply(w.request, answer{class: classLost}, time.Time{})
-		owed.failures++
-		owed.retryAt = now.Add(w.backoff(owed.failures))
+		lost := answer{class: classLost, err: errNoAnswer}
+		owed.apply(w.request, lost, time.Time{})
+		out = w.wait(owed, lost)
 	}
 	w.series, w.request = nil, nil
+	now := time.Now()
 	var at time.Time
 	if !owed.over {
 		at = owed.ready()
@@ -84,15 +90,17 @@ func (w *worker) giveBack() {
 	}
 	w.schedule.done(&owed.job, at, now)
 	w.wakeWorkers(now)
+	return out
 }
 
 // wakeWorkers has a worker look whether there is something for it, now and when
 // there may be next. The mutex must be held.
 func (s *Sink) wakeWorkers(now time.Time) {
-	if s.schedule.turn(now) != nil {
+	ask := s.schedule.mayAsk(now)
+	if s.schedule.turn(now, ask) != nil {
 		s.ready.Signal() // who takes one and leaves another wakes the next
 	}
-	if next := s.schedule.next(now); !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
+	if next := s.schedule.next(now, ask); !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
 		s.alarmAt = next
 		s.alarm.Reset(next.Sub(now))
 	}
