@@ -82,7 +82,7 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 			return false, fmt.Errorf("answered while the apiserver is away: %v", err)
 		default:
 		}
-		return e.counters().sum("eventd_sink_requests_failed_total", "class=retry") > 0, nil
+		return e.counters().sum("eventd_sink_requests_failed_total", "class=unreachable") > 0, nil
 	})
 	up, cancel := bounded(t)
 	defer cancel()
