@@ -333,15 +333,15 @@ func TestConcurrencyFollowsTheLatencyInManyNamespaces(t *testing.T) {
 			b.record(i, inNamespace(fmt.Sprint("ns-", i%namespaces)))
 		}
 		pass(4 * time.Minute)
-		most := 0
+		sum := 0
 		for range 60 {
 			pass(time.Second)
 			mu.Lock()
-			most = max(most, inFlight)
+			sum += inFlight
 			mu.Unlock()
 		}
-		if most > 2*16 {
-			t.Errorf("%d requests in flight, where 16 make answers slow", most)
+		if average := sum / 60; average > 20 {
+			t.Errorf("%d requests in flight on average, where 16 make answers slow", average)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
