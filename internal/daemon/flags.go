@@ -75,7 +75,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
 		"How many of these requests may go at once after a quiet time. At least 1; of no effect when --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
-		"How many series are worked on at once at most, with one request each; a half of that in one namespace. There are fewer while the apiserver shows that it has too much to do.")
+		"How many series are worked on at once at most, with one request each; three quarters of that in one namespace. There are fewer while the apiserver shows that it has too much to do.")
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
 		"How few it becomes at the least.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,

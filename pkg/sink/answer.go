@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -73,7 +72,7 @@ func classify(v verb, object *corev1.Event, err error) answer {
 	a := answer{err: err}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		a.class, a.reason = classifyTransport(err)
+		a.class = classifyTransport(err)
 		return a
 	}
 	s := status.Status()
@@ -99,20 +98,17 @@ func classify(v verb, object *corev1.Event, err error) answer {
 	return a
 }
 
-func classifyTransport(err error) (class, occurrence.Reason) {
-	if _, ok := errors.AsType[*rest.RequestConstructionError](err); ok {
-		return classRefused, occurrence.Invalid
-	}
+func classifyTransport(err error) class {
 	if _, ok := errors.AsType[*notSent](err); ok {
-		return classUnreachable, occurrence.NoReason
+		return classUnreachable
 	}
 	// A dial to the apiserver stands within one to its proxy.
 	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {
 		if op.Op == "dial" {
-			return classUnreachable, occurrence.NoReason
+			return classUnreachable
 		}
 	}
-	return classLost, occurrence.NoReason
+	return classLost
 }
 
 func isNamespace(details *metav1.StatusDetails) bool {

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -60,7 +59,6 @@ func TestClasses(t *testing.T) {
 		"not connected":              {transport(&net.OpError{Op: "dial", Err: errors.New("refused")}), verbCreate, classUnreachable, ""},
 		"connection broken":          {transport(&net.OpError{Op: "read", Err: errors.New("reset")}), verbCreate, classLost, ""},
 		"out of time":                {transport(context.DeadlineExceeded), verbCreate, classLost, ""},
-		"no request":                 {&rest.RequestConstructionError{Err: errors.New("no")}, verbCreate, classRefused, occurrence.Invalid},
 	} {
 		if got := classify(test.verb, &corev1.Event{}, test.err); got.class != test.class || got.reason != test.reason {
 			t.Errorf("%s: %s %q, want %s %q", name, got.class, got.reason, test.class, test.reason)

@@ -34,9 +34,11 @@ func (l *logged) context(ctx context.Context) context.Context {
 }
 
 // wantLines checks what has been logged since the last time: one line for each of
-// these, with all of its parts.
+// these, with all of its parts. The log comes after the ledger, which a Flush waits
+// for.
 func (l *logged) wantLines(t *testing.T, want ...[]string) {
 	t.Helper()
+	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.lines) != len(want) {
@@ -66,8 +68,8 @@ func complaining(t *testing.T, err error, test func(t *testing.T, b *bench, l *l
 		if b.Sink, failed = New(l.context(t.Context()), c, b.ledger, o); failed != nil {
 			t.Fatal(failed)
 		}
+		defer b.Close(t.Context()) // also if the test fails: the bubble has to end
 		test(t, b, l)
-		b.Close(t.Context())
 	})
 }
 

@@ -105,7 +105,7 @@ func (s *Sink) learn(owed *series, r *request, a answer) ([]settled, step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.judge(owed.job.namespace, r, a, now)
+	s.judge(owed, r, a, now)
 	out, next := owed.apply(r, a, s.schedule.reach.dueAgo(now, s.options.ForbiddenFor))
 	if s.release(owed) {
 		next = stepEnd
@@ -117,14 +117,16 @@ func (s *Sink) learn(owed *series, r *request, a answer) ([]settled, step) {
 	return out, next
 }
 
-// judge takes from an answer what it says of the apiserver and of the namespace.
-// The mutex must be held.
-func (s *Sink) judge(n *namespace, r *request, a answer, now time.Time) {
+// judge takes from an answer what it says of the apiserver, of the namespace, and
+// of the series. The mutex must be held.
+func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
+	n := owed.job.namespace
 	if a.class == classUnreachable {
 		s.schedule.reach.failed(a.began, now)
 		return
 	}
 	s.schedule.reach.worked(a.began, now)
+	owed.job.unanswered = a.code == 0
 	switch a.code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		s.schedule.room.refusedAsTooMany(n.name, &n.standing, a.began, now)

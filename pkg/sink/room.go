@@ -13,11 +13,11 @@ import (
 // until it turns out that more can be taken now. So nearly all of what the
 // apiserver takes is used, and few requests find out that it is no more.
 //
-// A namespace may have as much of the room as it leaves to others. So however many
-// of its requests hang, because an admission webhook in it does not answer, say,
-// as much is left, of which the next namespace may have half, and so on. One that was slow may have fewer places,
-// down to one, and soon more when it is quick again; all of those may have half of
-// the room.
+// A namespace may have a part of the room that others leave. So however many of
+// its requests hang, because an admission webhook in it does not answer, say, some
+// of the room is left, of which the next namespace may have a part, and so on. One
+// that was slow may have fewer places, down to one, and soon more when it is quick
+// again; all of those may have half of the room.
 //
 // Whoever owns it guards it.
 type room struct {
@@ -58,6 +58,8 @@ type standing struct {
 }
 
 const (
+	// sharePart is the part that a namespace may have of the room that others leave.
+	sharePart = 3. / 4
 	// decrease is of what there is.
 	decrease = 0.8
 	// growBack is the part of a place by which each answer increases the room below
@@ -90,10 +92,10 @@ func (r *room) size() int { return int(r.limit) }
 
 func (r *room) isFull() bool { return r.taken >= r.size() }
 
-// has tells whether a namespace that has some places may have one more.
-func (r *room) has(s *standing, places int) bool {
-	free := r.size() - r.taken
-	return free > 0 && places < max(1, min(free, int(s.most)))
+// share is how many places a namespace may have that has some now.
+func (r *room) share(s *standing, places int) int {
+	left := r.size() - (r.taken - places)
+	return max(1, int(min(sharePart*float64(left), s.most)))
 }
 
 // hasForSuspects tells whether there may be one more for any namespace that was

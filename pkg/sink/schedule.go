@@ -9,7 +9,10 @@ import (
 // schedule says which series is worked on next. A series rests, waits for its
 // time, is ready, or is in work; it is in one worker at a time. Ready ones are
 // taken from one namespace after the other, as long as there is room for it, so
-// that none waits behind another namespace's.
+// that none waits behind another namespace's. In a namespace those whose last
+// request was not answered stand in a line of their own, which may have half of
+// the namespace's places, so that none waits behind series that hang again and
+// again.
 //
 // Whoever owns it guards it, but for the pace, which guards itself. It starts no
 // goroutines and reads no clock.
@@ -36,10 +39,31 @@ type job struct {
 	// early, and then waits on: most of what waits is put off again and again.
 	wake  time.Time
 	index int
-	// element is its place among those that are ready.
+	// unanswered: its last request was not answered. It changes while it runs.
+	unanswered bool
+	// line is the one of its namespace that it is in while it is ready, at element,
+	// or that it was taken from.
+	line    line
 	element *list.Element
 	// suspect: it was taken from a namespace that was slow.
 	suspect bool
+}
+
+// line is one of those that a namespace has.
+type line uint8
+
+const (
+	answered line = iota
+	unanswered
+	lines
+)
+
+// lineOf is the line that a job belongs in.
+func lineOf(j *job) line {
+	if j.unanswered {
+		return unanswered
+	}
+	return answered
 }
 
 type jobState uint8
@@ -53,13 +77,22 @@ const (
 
 // namespace is there while it has jobs that do not rest.
 type namespace struct {
-	name     string
-	jobs     int
-	running  int
-	ready    list.List     // of *job
+	name string
+	jobs int
+	// ready and running are what is ready in each of its lines, and how many of it
+	// are in work. The lines take turns, and nextLine is whose it is.
+	ready    [lines]list.List // of *job
+	running  [lines]int
+	nextLine line
 	turns    *list.List    // that it is in, nil if nothing is ready
 	turn     *list.Element // its place there
 	standing standing
+}
+
+func (n *namespace) places() int { return n.running[answered] + n.running[unanswered] }
+
+func (n *namespace) hasReady() bool {
+	return n.ready[answered].Len()+n.ready[unanswered].Len() > 0
 }
 
 func newSchedule(r *room, p pace) *schedule {
@@ -88,14 +121,15 @@ func (s *schedule) put(j *job, namespace string, at, now time.Time) {
 // take returns a job to work on, or nil if none is ready that there is room for.
 func (s *schedule) take(now time.Time) *job {
 	s.advance(now)
-	n := s.turn(now, s.mayAsk(now))
-	if n == nil {
+	j := s.turn(now, s.mayAsk(now))
+	if j == nil {
 		return nil
 	}
-	j := n.ready.Front().Value.(*job)
+	n := j.namespace
 	s.takeReady(j)
 	j.state = jobRuns
-	n.running++
+	n.running[j.line]++
+	n.nextLine = 1 - j.line
 	j.suspect = s.room.take(&n.standing)
 	if n.turns != nil {
 		n.turns.MoveToBack(n.turn)
@@ -104,10 +138,10 @@ func (s *schedule) take(now time.Time) *job {
 	return j
 }
 
-// turn is the namespace to take the next one from, nil if there is none; there may
-// be a request at the time ask. Those that are passed over have places of their
-// own, so they are never more than the room.
-func (s *schedule) turn(now, ask time.Time) *namespace {
+// turn is the next one to take, nil if there is none; there may be a request at the
+// time ask. The namespaces that are passed over have places of their own, so they
+// are never more than the room.
+func (s *schedule) turn(now, ask time.Time) *job {
 	if !s.isWaitedFor() || ask.After(now) {
 		return nil
 	}
@@ -117,9 +151,26 @@ func (s *schedule) turn(now, ask time.Time) *namespace {
 			continue
 		}
 		for e := turns.Front(); e != nil; e = e.Next() {
-			if n := e.Value.(*namespace); s.room.has(&n.standing, n.running) {
-				return n
+			if j := s.turnIn(e.Value.(*namespace)); j != nil {
+				return j
 			}
+		}
+	}
+	return nil
+}
+
+// turnIn is the next one to take from a namespace, nil if that has no room for it.
+func (s *schedule) turnIn(n *namespace) *job {
+	share := s.room.share(&n.standing, n.places())
+	if n.places() >= share {
+		return nil
+	}
+	for _, l := range [lines]line{n.nextLine, 1 - n.nextLine} {
+		if l == unanswered && n.running[l] >= max(1, share/2) {
+			continue
+		}
+		if first := n.ready[l].Front(); first != nil {
+			return first.Value.(*job)
 		}
 	}
 	return nil
@@ -155,7 +206,7 @@ func (s *schedule) judged(n *namespace) {
 // if that is zero.
 func (s *schedule) done(j *job, at, now time.Time) {
 	n := j.namespace
-	n.running--
+	n.running[j.line]--
 	s.room.give(j.suspect)
 	if at.IsZero() {
 		s.leave(j, now)
@@ -232,8 +283,8 @@ func (s *schedule) advance(now time.Time) {
 // takeReady takes it away with the last.
 func (s *schedule) makeReady(j *job) {
 	n := j.namespace
-	j.state = jobReady
-	if j.element = n.ready.PushBack(j); n.turns == nil {
+	j.state, j.line = jobReady, lineOf(j)
+	if j.element = n.ready[j.line].PushBack(j); n.turns == nil {
 		n.turns = s.turnsOf(n)
 		n.turn = n.turns.PushBack(n)
 	}
@@ -241,7 +292,7 @@ func (s *schedule) makeReady(j *job) {
 
 func (s *schedule) takeReady(j *job) {
 	n := j.namespace
-	if n.ready.Remove(j.element); n.ready.Len() == 0 {
+	if n.ready[j.line].Remove(j.element); !n.hasReady() {
 		n.turns.Remove(n.turn)
 		n.turns, n.turn = nil, nil
 	}

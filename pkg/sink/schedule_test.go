@@ -76,33 +76,66 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	d.wantNext(many[1])
 }
 
+// takeAll takes what there is room for.
+func (d *desk) takeAll() (taken []*job) {
+	for j := d.take(d.now); j != nil; j = d.take(d.now) {
+		taken = append(taken, j)
+	}
+	return taken
+}
+
 func TestNoNamespaceHasAllTheRoom(t *testing.T) {
-	d := newDesk(t, 8)
-	var jobs, more []*job
+	d := newDesk(t, 16)
+	var more []*job
 	for range 20 {
-		jobs = append(jobs, d.in("stuck", 0))
+		d.in("stuck", 0)
 	}
-	running := 0
-	for d.take(d.now) != nil {
-		running++
-	}
-	if running != 4 {
-		t.Errorf("%d of 8 are in one namespace", running)
+	jobs := d.takeAll()
+	if len(jobs) != 12 {
+		t.Errorf("%d of 16 are in one namespace", len(jobs))
 	}
 	for range 20 {
 		more = append(more, d.in("stuck, too", 0))
 	}
-	for d.take(d.now) != nil {
-		running++
-	}
-	if running != 6 {
-		t.Errorf("%d of 8 are in two namespaces", running)
+	if more := d.takeAll(); len(more) != 3 {
+		t.Errorf("%d of the 4 that are left are in the next namespace", len(more))
 	}
 	other := d.in("other", 0)
 	d.wantNext(other)
 	d.done(other, time.Time{}, d.now)
 	d.done(jobs[0], time.Time{}, d.now)
-	d.wantNext(more[2])
+	d.wantNext(nil)
+	d.done(jobs[1], time.Time{}, d.now)
+	d.wantNext(more[3])
+}
+
+// Series that were not answered may have half of their namespace's places, and
+// take turns with the others.
+func TestSeriesThatWereNotAnsweredLeaveRoomForOthers(t *testing.T) {
+	d := newDesk(t, 16)
+	for range 12 {
+		d.in("a", 0)
+	}
+	stuck := d.takeAll()
+	for _, j := range stuck {
+		j.unanswered = true
+		d.done(j, d.now, d.now)
+	}
+	other := d.in("a", 0)
+	d.wantNext(stuck[0])
+	d.wantNext(other)
+	if again := d.takeAll(); len(again) != 5 {
+		t.Errorf("%d of 16 places are taken again", 1+len(again))
+	}
+	d.done(other, d.now, d.now)
+	d.wantNext(other)
+	d.wantNext(nil)
+
+	stuck[0].unanswered = false
+	d.done(stuck[0], d.now, d.now)
+	d.wantNext(stuck[6])
+	d.wantNext(stuck[0])
+	d.wantNext(nil)
 }
 
 // Whatever happens: as many run as may, none twice, and all are served.
@@ -146,6 +179,7 @@ func TestScheduleServesAll(t *testing.T) {
 			case 2:
 				if len(running) > 0 {
 					i := rng.IntN(len(running))
+					running[i].unanswered = rng.IntN(2) == 0
 					var at time.Time
 					if again[running[i]] {
 						at = d.now

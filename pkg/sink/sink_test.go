@@ -238,7 +238,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 }
 
 func TestCloseIsBoundedAndSettlesTheRest(t *testing.T) {
-	bubble(t, scripted(hang), func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) { // two for one namespace
+	bubble(t, scripted(hang), func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) { // three for one namespace
 		for i := range 10 {
 			b.record(i)
 		}
@@ -254,7 +254,7 @@ func TestCloseIsBoundedAndSettlesTheRest(t *testing.T) {
 		}
 		b.record(0)
 		got := b.ledger.Totals()
-		if got.Outcomes[occurrence.Uncertain] != 2 || got.Dropped[occurrence.Shutdown] != 9 || got.Pending() != 0 {
+		if got.Outcomes[occurrence.Uncertain] != 3 || got.Dropped[occurrence.Shutdown] != 8 || got.Pending() != 0 {
 			t.Errorf("settled as %v", got)
 		}
 		if again := b.Close(t.Context()); again.Series != 0 {

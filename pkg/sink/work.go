@@ -32,8 +32,8 @@ func (w *worker) work() {
 		if p := recover(); p != nil {
 			panic(p) // which may have left anything in any state
 		}
+		defer w.startWorker(w.ctx) // also if what is told now ends the goroutine again
 		w.giveBack()
-		w.startWorker(w.ctx)
 	}()
 	for first, ok := w.take(); ok; first, ok = w.take() {
 		w.reconcile(first)
