@@ -140,9 +140,9 @@ func (g *group) wait(ctx context.Context) {
 }
 
 // stop tells the components to stop, the last one first, and the one before when
-// that has ended. When time is up, or if the Lease is lost, all are told at
-// once. It returns the errors of all, and those that have not ended by name.
-func (g *group) stop(cause error, grace time.Duration) (stuck []string, err error) {
+// that has ended. When time is up, or as soon as the Lease is lost, all are told
+// at once. It returns the errors of all, and those that have not ended by name.
+func (g *group) stop(cause error, grace time.Duration, lost <-chan struct{}) (stuck []string, err error) {
 	defer g.fail(nil)
 	ctx, cancel := context.WithTimeout(g.values, grace)
 	defer cancel()
@@ -151,11 +151,16 @@ func (g *group) stop(cause error, grace time.Duration) (stuck []string, err erro
 	}
 	for _, r := range slices.Backward(g.running) {
 		r.cancel(cause)
-		select {
-		case <-r.alive.Done():
-		case <-ctx.Done():
-			g.tellAll(cause)
-			return g.collect()
+		for r.alive.Err() == nil {
+			select {
+			case <-r.alive.Done():
+			case <-lost:
+				g.tellAll(ErrLeaseLost)
+				lost = nil
+			case <-ctx.Done():
+				g.tellAll(cause)
+				return g.collect()
+			}
 		}
 	}
 	return g.collect()

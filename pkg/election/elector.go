@@ -22,6 +22,8 @@ var ErrNotStopped = errors.New("has not stopped in time")
 // because the leader's work has returned.
 var errStopping = errors.New("the leader's work has returned")
 
+var errRunning = errors.New("the elector is running already")
+
 // Elector takes part in an election. Run does the work, in the goroutine that
 // calls it and in some that it waits for; all other methods are safe for use by
 // many goroutines at any time.
@@ -113,7 +115,7 @@ func (e *Elector) Watchdog(tolerance time.Duration) func(*http.Request) error {
 // Run may be called again when it has returned, not before.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
-		return errors.New("the elector is running already")
+		return errRunning
 	}
 	defer e.running.Store(false)
 	defer e.startHelpers(ctx)()
@@ -128,6 +130,20 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) err
 	}
 	e.leave(ctx, err)
 	return err
+}
+
+// Follow reads the lock without taking part until ctx is over, so that Leader
+// and OnNewLeader go on telling who leads after Run has returned: a process
+// that has handed over may have something to pass on. An error is that Run, or
+// another Follow, has not returned.
+func (e *Elector) Follow(ctx context.Context) error {
+	if !e.running.CompareAndSwap(false, true) {
+		return errRunning
+	}
+	defer e.running.Store(false)
+	defer e.startHelpers(ctx)()
+	e.follow(ctx)
+	return nil
 }
 
 // startHelpers starts what goes on for as long as Run does, and returns what
@@ -168,7 +184,7 @@ func (e *Elector) serve(ctx context.Context, acquired moment, lead func(context.
 	e.calls.recordEvent(working, "became leader")
 	e.renewUntil(working, t)
 	cause := e.stepDown(working, t)
-	<-working.Done()
+	e.follow(working) // whoever leads before the work of a lost term has returned
 	e.term.Store(nil)
 	err = unlessTold(t.context, err)
 	if err != nil || !errors.Is(cause, ErrLeaseLost) {

@@ -855,6 +855,58 @@ func TestRunTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {
 	})
 }
 
+func TestProcessThatHasHandedOverStillKnowsWhoLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		b.lock.announces = Announcement{Address: "b:443", CertificateSHA256: "5a"}
+		if err := a.end(); err != nil {
+			t.Fatal(err)
+		}
+		before := a.lock.requests()
+		following, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Follow(following) }()
+
+		elapse(5 * time.Second)
+		requireLeader(t, b)
+		if l := a.Leader(); l != (Leader{"b", b.lock.announces}) {
+			t.Errorf("the leader is said to be %+v", l)
+		}
+		if err := a.Run(t.Context(), a.lead); err == nil {
+			t.Error("takes part while it follows")
+		}
+		b.lock.obstruct(refused)
+		elapse(20 * time.Second)
+		if l := a.Leader(); l != (Leader{}) {
+			t.Errorf("the leader is said to be %+v, whose lease has expired", l)
+		}
+		if after := a.lock.requests(); after[opUpdate] != before[opUpdate] || after[opCreate] != before[opCreate] {
+			t.Errorf("takes part: %v requests before, %v after", before, after)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		b.end()
+	})
+}
+
+func TestWorkThatGoesOnAfterALossKnowsTheNewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		a.finish = time.Minute
+		a.lock.obstruct(only(opUpdate, refused))
+		elapse(30 * time.Second)
+		requireLeader(t, b)
+		requireStandby(t, a)
+		if l := a.Leader(); l.Identity != "b" {
+			t.Errorf("the leader is said to be %+v", l)
+		}
+		a.end()
+		b.end()
+	})
+}
+
 func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

@@ -23,14 +23,19 @@ type ManagerOptions struct {
 	Components []Component
 	// Elector says when to lead. nil is a process that runs alone: it leads from
 	// start to stop.
-	Elector interface {
-		Run(ctx context.Context, lead func(context.Context) error) error
-	}
+	Elector Candidate
 	// StopGracePeriod is how long the components that need leadership have to
 	// stop, all together, and after them those that do not.
 	StopGracePeriod time.Duration
 	// DrainGracePeriod is how long components may drain, all together.
 	DrainGracePeriod time.Duration
+}
+
+// Candidate takes part in an election, and then knows who leads. An *Elector is
+// one.
+type Candidate interface {
+	Run(ctx context.Context, lead func(context.Context) error) error
+	Follow(ctx context.Context) error
 }
 
 // DefaultManagerOptions returns periods that, together with the release of the
@@ -63,10 +68,11 @@ func (o *ManagerOptions) Validate() error {
 //
 // Stop, when the context of Run is over or a component has failed: those that
 // need leadership are told and end, one after the other, the last one first; the
-// Lease is released; they drain, in the same order; those that run everywhere
-// end, the last one first. No leader work begins meanwhile. What takes more time
-// than it has is named in the error, and left behind. If it is leader work, the
-// Lease is not released, but left to expire.
+// Lease is released, and from then on followed; they drain, in the same order;
+// those that run everywhere end, the last one first. No leader work begins
+// meanwhile. What takes more time than it has is named in the error, and left
+// behind. If it is leader work, the Lease is not released, but left to expire. If
+// the Lease is lost before that work has ended, the rest of it is told at once.
 type Manager struct {
 	options    ManagerOptions
 	everywhere []Component
@@ -120,9 +126,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	var err error
 	if running.Err() == nil && everywhere.failing.Err() == nil {
 		err = m.elect(running)
+		defer m.follow(ctx)()
 	}
 	err = errors.Join(err, m.drainAll(ctx))
-	_, stopErr := everywhere.stop(errStopped, m.options.StopGracePeriod)
+	_, stopErr := everywhere.stop(errStopped, m.options.StopGracePeriod, nil)
 	return errors.Join(err, stopErr)
 }
 
@@ -131,6 +138,25 @@ func (m *Manager) elect(ctx context.Context) error {
 		return m.lead(ctx)
 	}
 	return m.options.Elector.Run(ctx, m.lead)
+}
+
+// follow has the Lease followed until what it returns is called.
+func (m *Manager) follow(ctx context.Context) (stop func()) {
+	if m.options.Elector == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := m.options.Elector.Follow(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "The lease is not followed")
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // lead is one term.
@@ -147,7 +173,7 @@ func (m *Manager) lead(ctx context.Context) error {
 		cause = context.Cause(ctx)
 	}
 	var err error
-	m.stuck, err = g.stop(cause, m.options.StopGracePeriod)
+	m.stuck, err = g.stop(cause, m.options.StopGracePeriod, lostTo(ctx))
 	if err == nil && errors.Is(cause, ErrLeaseLost) {
 		m.beginDrain(ctx)
 	}

@@ -242,6 +242,57 @@ func TestElectionEndsADrainBeforeTheWorkBegins(t *testing.T) {
 	})
 }
 
+// What is told in turn would go on for as long as the one before takes.
+func TestLeaseThatIsLostDuringAStopIsToldToAllAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		slow := j.leading("slow")
+		slow.Ready = nil
+		slow.Run = func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		}
+		o, lock := with(t, &j, managerOptions(j.leading("sink"), slow))
+		o.StopGracePeriod = time.Hour
+		m := manage(t, o)
+		synctest.Wait()
+		j.require(t, "sink runs")
+		lock.obstruct(refused)
+		m.stop()
+		elapse(10*time.Second - 1)
+		j.require(t)
+		elapse(time.Second)
+		j.require(t, "sink is told", "sink ends")
+		if err := <-m.result; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLeaseIsFollowedUntilAllHasStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var elector *Elector
+		serving := Component{Name: "serving", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(3 * time.Second) // passes on
+			j.note("the leader is", elector.Leader().Identity)
+			return nil
+		}}
+		o, lock := with(t, &j, managerOptions(serving, j.leading("source")))
+		elector = o.Elector.(*Elector)
+		m := manage(t, o)
+		elapse(time.Second)
+		b := newReplica(t, newLock(lock.store, "lease", "b")).start()
+		if err := m.end(); err != nil {
+			t.Error(err)
+		}
+		j.require(t, "source runs", "source is told", "source ends", "released", "source drains", "the leader is b")
+		b.end()
+	})
+}
+
 func TestErrorOfOneComponentStopsAllInOrder(t *testing.T) {
 	failure := errors.New("out of paper")
 	for name, test := range map[string]struct {

@@ -21,6 +21,17 @@ func (e *Elector) standBy(ctx context.Context) (moment, bool) {
 	return moment{}, false
 }
 
+// follow notes who leads, until the context is over.
+func (e *Elector) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		e.forgetExpired()
+		if a := e.read(ctx); a.err != nil {
+			e.notRead(ctx, a.err)
+		}
+		e.await(ctx)
+	}
+}
+
 // await returns when it is time to read again: after RetryPeriod and some
 // jitter, when the holder's lease expires, at a hint.
 func (e *Elector) await(ctx context.Context) {
@@ -55,9 +66,7 @@ func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 	a := e.read(ctx)
 	missing := isNotFound(a.err)
 	if a.err != nil && !missing {
-		if ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The lease could not be read", "err", a.err, "lock", e.options.Lock.Describe())
-		}
+		e.notRead(ctx, a.err)
 		return moment{}, false
 	}
 	// A Lease that was deleted while it was held is still to be respected.
@@ -72,6 +81,13 @@ func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 	e.missed = 0
 	e.metrics.handover.Observe(time.Since(e.freeSince(reading)).Seconds())
 	return start, true
+}
+
+// notRead says so, unless nobody wants to know any more.
+func (e *Elector) notRead(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		klog.FromContext(ctx).Info("The lease could not be read", "err", err, "lock", e.options.Lock.Describe())
+	}
 }
 
 func (e *Elector) acquire(ctx context.Context, missing bool) (moment, error) {

@@ -130,3 +130,21 @@ func (l leadership) Err() error {
 	l.term.leading()
 	return l.Context.Err()
 }
+
+// Value has what tells of a lost Lease when the context is over already: while
+// the work finishes, at a planned stop.
+func (l leadership) Value(key any) any {
+	if key == (lostKey{}) {
+		return l.term.ended
+	}
+	return l.Context.Value(key)
+}
+
+type lostKey struct{}
+
+// lostTo returns what is closed when the Lease is lost, for a leader's context
+// whose work has not returned; nil, which never is, for any other.
+func lostTo(ctx context.Context) <-chan struct{} {
+	ended, _ := ctx.Value(lostKey{}).(chan struct{})
+	return ended
+}
