@@ -42,6 +42,9 @@ type ServerOptions struct {
 	// that leaves the decision open is answered 503.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
+	// Relay, if not nil, has only the leader record what it is asked to. Without
+	// one this process records everything.
+	Relay *Relay
 	// MaxInFlight is how many writing requests, and how many reading ones, are
 	// handled at once; more are answered 429. 0 is DefaultMaxInFlight.
 	MaxInFlight int
