@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// jitterFactor is how much longer than RetryPeriod a standby may wait between
+// JitterFactor is how much longer than RetryPeriod a standby may wait between
 // two reads, so that standbys which started together do not stay together.
-const jitterFactor = 1.2
+const JitterFactor = 1.2
 
 // OnLost is what an Elector does when it has lost the Lease.
 type OnLost string
@@ -108,7 +108,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("the lease duration (%s) must be greater than the renew deadline (%s)", o.LeaseDuration, o.RenewDeadline))
 	}
 	if longest := jittered(o.RetryPeriod); o.RenewDeadline <= longest {
-		errs = append(errs, fmt.Errorf("the renew deadline (%s) must be greater than %.1f times the retry period (%s)", o.RenewDeadline, jitterFactor, o.RetryPeriod))
+		errs = append(errs, fmt.Errorf("the renew deadline (%s) must be greater than %.1f times the retry period (%s)", o.RenewDeadline, JitterFactor, o.RetryPeriod))
 	}
 	if o.RequestTimeout >= o.RenewDeadline {
 		errs = append(errs, fmt.Errorf("the request timeout (%s) must be less than the renew deadline (%s)", o.RequestTimeout, o.RenewDeadline))
@@ -120,4 +120,4 @@ func (o *Options) Validate() error {
 }
 
 // jittered is the longest that a period becomes by jitter.
-func jittered(d time.Duration) time.Duration { return time.Duration(jitterFactor * float64(d)) }
+func jittered(d time.Duration) time.Duration { return time.Duration(JitterFactor * float64(d)) }
