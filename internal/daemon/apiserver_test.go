@@ -145,12 +145,11 @@ func reply(w http.ResponseWriter, object runtime.Object) {
 	_ = json.NewEncoder(w).Encode(object)
 }
 
-// flags are those of an eventd that writes to this apiserver and tells where
-// it serves in endpoint.
-func (a *apiserver) flags(endpoint string, more ...string) []string {
+// flags are those of an eventd that writes to this apiserver.
+func (a *apiserver) flags(more ...string) []string {
 	flags := []string{
 		"--kubeconfig=" + a.kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port=0", "--endpoint-kubeconfig=" + endpoint,
+		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false",
 	}
 	if a.clientCA == nil {
 		flags = append(flags, "--authentication-skip-lookup")
@@ -158,12 +157,13 @@ func (a *apiserver) flags(endpoint string, more ...string) []string {
 	return append(flags, more...)
 }
 
-// options are those that the command makes of the flags.
+// options are those that the command makes of the flags, for an eventd that tells
+// where it serves in endpoint.
 func (a *apiserver) options(t *testing.T, endpoint string, more ...string) *Options {
 	t.Helper()
 	o := NewOptions()
 	sets := o.Flags()
-	for _, arg := range a.flags(endpoint, more...) {
+	for _, arg := range append(a.flags(more...), "--endpoint-kubeconfig="+endpoint) {
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if !hasValue {
 			value = "true"

@@ -80,6 +80,9 @@ func runCommand(cmd *cobra.Command, o *Options) error {
 	if err != nil {
 		return err
 	}
+	if err := o.checkPeerToken(); err != nil {
+		return err
+	}
 	if err := logsapi.ValidateAndApply(o.Logs, nil); err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("clusters: {\n  - \t"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	kubeconfig := startAPIServer(t).kubeconfig
 	for _, test := range []struct {
 		args []string
 		want string
@@ -57,7 +58,10 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--kube-api-qps=0"}, "--kube-api-qps must be greater than 0"},
 		{[]string{"--kube-api-qps=fast"}, `"--kube-api-qps" flag: must be a number, a fraction, or "unlimited"`},
 		{[]string{"--max-request-body-bytes=1MiB"}, "must be a quantity of bytes"},
-		{[]string{"--leader-elect"}, "leader election is not built yet"},
+		{[]string{"--on-lost-lease=panic"}, `"--on-lost-lease" flag: must be "standby" or "exit"`},
+		{[]string{"--leader-elect-renew-deadline=20s"}, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (20s), got 15s"},
+		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=none"},
+			`--peer-token-file: open none: no such file or directory: it is to hold a token of eventd's ServiceAccount for the audience "eventd", to show to other replicas; --leader-elect=false runs alone and needs none`},
 		{[]string{"--logging-format=xml"}, "--logging-format"},
 		{[]string{"--logging-format=json", "--vmodule=a=1"}, "Only supported for text log format"},
 		{[]string{"--version=maybe"}, "--version"},
@@ -85,7 +89,7 @@ func TestHelpIsGroupedAndGoesToStdout(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
-	for _, want := range []string{"Writing flags:", "Secure serving flags:", "Logs flags:", "--kube-api-qps rate", "--logging-format string"} {
+	for _, want := range []string{"Writing flags:", "Leader election flags:", "Secure serving flags:", "Logs flags:", "--kube-api-qps rate", "--logging-format string"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("--help does not show %q", want)
 		}
@@ -95,7 +99,7 @@ func TestHelpIsGroupedAndGoesToStdout(t *testing.T) {
 func TestVersionIsEventdsOwn(t *testing.T) {
 	for _, flag := range []string{"--version", "--version=true", "--version=raw"} {
 		// Together with what would otherwise be an error.
-		stdout, stderr, code := eventd(t, flag, "--leader-elect")
+		stdout, stderr, code := eventd(t, flag, "--leader-elect-retry-period=0")
 		if code != 0 || stderr != "" || stdout == "" {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", flag, code, stdout, stderr)
 		}

@@ -17,6 +17,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.addIntakeFlags(sets.FlagSet("intake"))
 	o.addCorrelationFlags(sets.FlagSet("correlation"))
 	o.addWritingFlags(sets.FlagSet("writing"))
+	o.addElectionFlags(sets.FlagSet("leader election"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
 	o.addServingFlags(sets.FlagSet("secure serving"))
 
@@ -100,9 +101,33 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 		"How many series without anything to write are remembered. It saves requests; counts do not rest on it.")
 }
 
-func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
+func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
-		"Leader election is not built yet: false, which runs alone, is the only mode.")
+		"Whether this is one of several replicas: one of them leads, and the others pass on to it what they receive. false runs alone.")
+	l := &o.LeaderElection
+	fs.DurationVar(&l.LeaseDuration, "leader-elect-lease-duration", l.LeaseDuration,
+		"How long a leader that is not heard of is respected by the others: what a crash of it costs. A whole number of seconds.")
+	fs.DurationVar(&l.RenewDeadline, "leader-elect-renew-deadline", l.RenewDeadline,
+		"How long a leader goes on without having renewed its lease. Less than --leader-elect-lease-duration.")
+	fs.DurationVar(&l.RetryPeriod, "leader-elect-retry-period", l.RetryPeriod,
+		"The time between two renewals, and between two looks at the lease by a replica that its watch tells nothing.")
+	fs.StringVar(&l.ResourceName, "leader-elect-resource-name", l.ResourceName,
+		"The name of the Lease. deploy/ gives the rights to the one of the default name only.")
+	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
+		"The namespace of the Lease.")
+	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
+		`What a leader does that has lost its lease: "standby" or "exit", which ends the process in order, with exit code 1. Either way it takes nothing new, and what it owes is written.`)
+	fs.StringVar(&l.PeerTokenFile, "peer-token-file", l.PeerTokenFile,
+		"File with a token of eventd's own ServiceAccount for --peer-audience, which replicas show each other: a projected volume. It may change. Required with --leader-elect.")
+	fs.StringVar(&l.PeerAudience, "peer-audience", l.PeerAudience,
+		"The audience that these tokens are for; none of the apiserver's own.")
+	fs.StringVar(&l.AdvertiseAddress, "advertise-address", l.AdvertiseAddress,
+		"Where other replicas reach this one, HOST or HOST:PORT. By default --bind-address, or the host's own if that is unspecified, and the port that is served on.")
+}
+
+func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
+		"How long the process goes on serving after SIGTERM while /readyz fails, so that nobody is sent to it any more once it does not. A leader hands over at once; meanwhile it passes on what it receives. Part of --shutdown-grace-period.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod,
 		"How long the process may take from SIGTERM to its end. What was accepted is written within it; what could not be is reported, and the exit code is 1.")
 	fs.StringVar(&o.EndpointKubeconfig, "endpoint-kubeconfig", o.EndpointKubeconfig,

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/eventd/eventd/pkg/election"
 )
 
 // unlimited is the word for no limit. A number never means it: 0 has meant
@@ -84,3 +86,27 @@ func (v bytesValue) String() string {
 }
 
 func (v bytesValue) Type() string { return "quantity" }
+
+// onLostValue is a flag for what follows a lost lease.
+type onLostValue struct{ what *election.OnLost }
+
+var _ pflag.Value = onLostValue{}
+
+func (v onLostValue) Set(s string) error {
+	switch what := election.OnLost(s); what {
+	case election.StandBy, election.Exit:
+		*v.what = what
+		return nil
+	default:
+		return fmt.Errorf("must be %q or %q", election.StandBy, election.Exit)
+	}
+}
+
+func (v onLostValue) String() string {
+	if v.what == nil {
+		return ""
+	}
+	return string(*v.what)
+}
+
+func (v onLostValue) Type() string { return "string" }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // asEventd makes the test binary behave as eventd, so that tests see what a
@@ -15,5 +17,5 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asEventd) != "" {
 		os.Exit(Main(os.Stderr))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testenv.Runner(m))
 }

@@ -4,10 +4,12 @@ import (
 	"net"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 )
@@ -40,16 +42,55 @@ type Options struct {
 	// Pipeline says what is written and how; its Registerer is set by the daemon.
 	Pipeline pipeline.Options
 
-	// LeaderElect must be false: see Validate.
-	LeaderElect bool
+	// LeaderElect is whether this is one of several replicas, of which one leads.
+	LeaderElect    bool
+	LeaderElection LeaderElection
 
 	// ShutdownGracePeriod bounds the time from the signal to the exit.
+	// ShutdownDelay is for how much of it the process goes on serving in any case.
 	ShutdownGracePeriod time.Duration
+	ShutdownDelay       time.Duration
 
 	Logs *logs.Options
 }
 
-// NewOptions returns the defaults. They are valid.
+// LeaderElection says how it is decided who leads, and how the others reach who
+// does.
+type LeaderElection struct {
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// ResourceNamespace and ResourceName are those of the Lease.
+	ResourceNamespace, ResourceName string
+	OnLost                          election.OnLost
+
+	// PeerTokenFile holds the token that a replica shows to the leader, and
+	// PeerAudience is whom that token is for.
+	PeerTokenFile, PeerAudience string
+	// AdvertiseAddress is where other replicas reach this one: HOST or
+	// HOST:PORT. What is left out is found out.
+	AdvertiseAddress string
+}
+
+// defaultPeerTokenFile is where a projected volume holds the token in deploy/.
+const defaultPeerTokenFile = "/var/run/secrets/eventd/token/token"
+
+// newLeaderElection returns the defaults, which are those of kube components
+// where they have the same.
+func newLeaderElection() LeaderElection {
+	defaults := election.DefaultOptions()
+	return LeaderElection{
+		LeaseDuration:     defaults.LeaseDuration,
+		RenewDeadline:     defaults.RenewDeadline,
+		RetryPeriod:       defaults.RetryPeriod,
+		ResourceNamespace: metav1.NamespaceSystem,
+		ResourceName:      "eventd",
+		OnLost:            defaults.OnLost,
+		PeerTokenFile:     defaultPeerTokenFile,
+		PeerAudience:      "eventd",
+	}
+}
+
+// NewOptions returns the defaults. They are valid in a Pod of deploy/; elsewhere
+// there is no token to show to other replicas.
 func NewOptions() *Options {
 	o := &Options{
 		SecureServing:       options.NewSecureServingOptions(),
@@ -58,6 +99,8 @@ func NewOptions() *Options {
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
 		Pipeline:            pipeline.DefaultOptions(),
+		LeaderElect:         true,
+		LeaderElection:      newLeaderElection(),
 		ShutdownGracePeriod: 30 * time.Second,
 		Logs:                logsapi.NewLoggingConfiguration(),
 	}

@@ -25,13 +25,21 @@ type child struct {
 
 func startChild(t *testing.T, a *apiserver, more ...string) *child {
 	t.Helper()
+	c := startEventd(t, a.flags(more...)...)
+	c.config.BearerToken = goodToken
+	return c
+}
+
+// startEventd returns when the process serves.
+func startEventd(t *testing.T, flags ...string) *child {
+	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	endpoint := filepath.Join(t.TempDir(), "endpoint")
 	c := &child{
-		cmd:    exec.CommandContext(t.Context(), binary, a.flags(endpoint, more...)...),
+		cmd:    exec.CommandContext(t.Context(), binary, append(flags, "--endpoint-kubeconfig="+endpoint)...),
 		stderr: make(chan string, 1),
 		lines:  make(chan string, 1000),
 	}
@@ -48,7 +56,6 @@ func startChild(t *testing.T, a *apiserver, more ...string) *child {
 	if c.config, err = clientcmd.BuildConfigFromFlags("", endpoint); err != nil {
 		t.Fatal(err)
 	}
-	c.config.BearerToken = goodToken
 	return c
 }
 

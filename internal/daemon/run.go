@@ -2,80 +2,167 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
+// process is what an eventd is made of.
+type process struct {
+	options  *Options
+	registry *prometheus.Registry
+	ending   *ending
+	serving  *serving
+	pipe     *pipeline.Pipeline
+	handler  http.Handler
+
+	// What follows is nil in a process that runs alone.
+
+	elector  *election.Elector
+	gate     *intake.Gate
+	relay    *intake.Relay
+	standing *standing
+}
+
 // Run is the life of an eventd that writes to cluster. It returns when ctx has
-// ended and everything is shut down, or when the start fails. The error is that
-// of the start, or says what could not be written.
+// ended and everything is shut down, when the start fails, or when the process
+// has no more right to go on. The error says so, or what could not be written.
 func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
 	quietErrors()
 	klog.FromContext(ctx).Info("Starting eventd", "version", Version(), "apiserver", cluster.Host)
 	// One that a killed process left behind would lead its readers astray.
-	if o.EndpointKubeconfig != "" {
-		_ = os.Remove(o.EndpointKubeconfig)
+	o.removeEndpoint()
+
+	p, err := newProcess(ctx, o, cluster)
+	if err != nil {
+		return err
 	}
+	defer p.close()
+	return p.run(ctx)
+}
+
+// run starts the parts, waits for the end, and stops them: the orders of both
+// are those of stream.components and of election.Manager.
+func (p *process) run(ctx context.Context) error {
+	parts := &stream{ending: p.ending, startServing: p.startServing, drain: p.pipe.Shutdown}
+	options := election.DefaultManagerOptions()
+	if p.elector != nil {
+		parts.gate = p.gate
+		options.Elector = p.elector
+	}
+	options.Components = parts.components()
+	options.StopGracePeriod = p.options.ShutdownGracePeriod
+	manager, err := election.NewManager(options)
+	if err != nil {
+		return err
+	}
+	err = manager.Run(ctx)
+	parts.finish(ctx)
+	p.logAccounts(ctx)
+	return err
+}
+
+// newProcess makes everything, from the end of the pipeline towards its source.
+// It listens, but accepts nothing.
+func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *process, err error) {
 	client, err := newSinkClient(cluster)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	serving, err := newServing(ctx, o)
-	if err != nil {
-		return err
+	p := &process{options: o, registry: newRegistry()}
+	if p.serving, err = newServing(ctx, o); err != nil {
+		return nil, err
 	}
-	registry := newRegistry()
-	pipelineOptions := o.Pipeline
-	pipelineOptions.Registerer = registry
-	// The pipeline is stopped by Shutdown, after the end of ctx.
-	pipe, err := pipeline.New(context.WithoutCancel(ctx), pipelineOptions)
-	if err != nil {
-		serving.close()
-		return err
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if err = p.startPipeline(ctx, client); err != nil {
+		return nil, err
 	}
-	if err := pipe.StartSink(client); err != nil {
-		serving.close()
-		return abandon(ctx, pipe, err)
-	}
-	handler, err := newHandler(ctx, o, serving, pipe, registry)
-	if err != nil {
-		serving.close()
-		return abandon(ctx, pipe, err)
-	}
-	stopServing, err := serving.start(handler, o.ShutdownGracePeriod)
-	if err != nil {
-		return abandon(ctx, pipe, err)
-	}
-	if o.EndpointKubeconfig != "" {
-		if err := writeEndpoint(o.EndpointKubeconfig, serving.info); err != nil {
-			stopServing()
-			return abandon(ctx, pipe, err)
+	if o.LeaderElect {
+		if err = p.elect(cluster); err != nil {
+			return nil, err
 		}
 	}
+	p.ending = newEnding(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
+	p.handler, err = p.newHandler()
+	return p, err
+}
 
-	<-ctx.Done()
+func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
+	options := p.options.Pipeline
+	options.Registerer = p.registry
+	// The pipeline is stopped by Shutdown, after the end of ctx.
+	pipe, err := pipeline.New(context.WithoutCancel(ctx), options)
+	if err != nil {
+		return err
+	}
+	p.pipe = pipe
+	return pipe.StartSink(client)
+}
+
+// newHandler puts the intake in front of the pipeline.
+func (p *process) newHandler() (http.Handler, error) {
+	options := p.options.Intake
+	options.Record = p.pipe.Record
+	options.Registerer = p.registry
+	in, err := intake.New(options)
+	if err != nil {
+		return nil, err
+	}
+	handler, err := intake.NewHandler(intake.ServerOptions{
+		Intake:        in,
+		Authenticator: p.serving.authenticator,
+		Authorizer:    p.serving.authorizer,
+		Relay:         p.relay,
+		MaxInFlight:   p.options.MaxRequestsInFlight,
+		Livez:         p.livez(),
+		Readyz:        p.readyz(),
+		Metrics:       metricsHandler(p.registry),
+	})
+	return withRole(handler, p.role), err
+}
+
+// startServing serves, and writes where.
+func (p *process) startServing(context.Context) (stop func() <-chan struct{}, err error) {
+	stopServing, err := p.serving.start(p.handler, p.options.ShutdownGracePeriod)
+	if err != nil {
+		return nil, err
+	}
+	stop = func() <-chan struct{} {
+		p.options.removeEndpoint()
+		return stopServing()
+	}
+	if file := p.options.EndpointKubeconfig; file != "" {
+		if err := writeEndpoint(file, p.serving.info); err != nil {
+			<-stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+func (o *Options) removeEndpoint() {
 	if o.EndpointKubeconfig != "" {
 		_ = os.Remove(o.EndpointKubeconfig)
 	}
-	err = shutdown(ctx, o.ShutdownGracePeriod, stopServing, pipe.Shutdown)
-	logAccounts(ctx, pipe)
-	return err
 }
 
 // logAccounts says what became of everything, when nobody can scrape it any
 // more.
-func logAccounts(ctx context.Context, pipe *pipeline.Pipeline) {
-	totals := pipe.Totals()
+func (p *process) logAccounts(ctx context.Context) {
+	totals := p.pipe.Totals()
 	values := []any{"recorded", totals.Recorded, "pending", totals.Pending()}
 	for _, outcome := range occurrence.Outcomes {
 		values = append(values, string(outcome), totals.Outcomes[outcome])
@@ -83,31 +170,15 @@ func logAccounts(ctx context.Context, pipe *pipeline.Pipeline) {
 	klog.FromContext(ctx).Info("Final accounts", values...)
 }
 
-// newHandler puts the intake in front of pipe. Readiness ends with ctx.
-func newHandler(ctx context.Context, o *Options, s *serving, pipe *pipeline.Pipeline, registry *prometheus.Registry) (http.Handler, error) {
-	intakeOptions := o.Intake
-	intakeOptions.Record = pipe.Record
-	intakeOptions.Registerer = registry
-	in, err := intake.New(intakeOptions)
-	if err != nil {
-		return nil, err
+// close ends what the parts have not, because they were never started.
+func (p *process) close() {
+	p.serving.close()
+	if p.relay != nil {
+		p.relay.Close()
 	}
-	return intake.NewHandler(intake.ServerOptions{
-		Intake:        in,
-		Authenticator: s.authenticator,
-		Authorizer:    s.authorizer,
-		MaxInFlight:   o.MaxRequestsInFlight,
-		Livez:         []healthz.HealthChecker{healthz.PingHealthz},
-		Readyz:        []healthz.HealthChecker{healthz.PingHealthz, healthz.NewShutdownHealthz(ctx.Done())},
-		Metrics:       metricsHandler(registry),
-	})
-}
-
-// abandon ends a pipeline that nothing was recorded into, because of a failed
-// start.
-func abandon(ctx context.Context, pipe *pipeline.Pipeline, cause error) error {
-	if err := pipe.Shutdown(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("%w; stopping the pipeline: %w", cause, err)
+	if p.pipe != nil {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = p.pipe.Shutdown(over) // said before, if there was something to say
 	}
-	return cause
 }

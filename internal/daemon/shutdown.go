@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -13,46 +13,55 @@ import (
 // before the process goes. It is at most a tenth of the grace period.
 const answerTime = time.Second
 
-// shutdown stops the stream from its source on, within grace. It returns
-// drain's error, which says what could not be written.
-//
-// Requests are waited for first, because each of them has an occurrence that
-// is being written and an answer that its client waits for. They get half of
-// the time: a write that the apiserver does not take must not keep the others,
-// which only the drain flushes, from their turn.
-func shutdown(ctx context.Context, grace time.Duration, stopServing func() <-chan struct{}, drain func(context.Context) error) error {
-	logger := klog.FromContext(ctx)
-	logger.Info("Shutting down", "reason", context.Cause(ctx), "gracePeriod", grace)
-	end := time.Now().Add(grace)
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
-	defer cancel()
+// ending is the end of the process: when it has begun, and what has to be done
+// by when.
+type ending struct {
+	grace, delay time.Duration
+	life         context.Context // of the process, until it is told to end
 
-	idle := stopServing()
-	if !within(ctx, grace/2, idle) {
-		logger.Info("Draining while requests are still in flight")
-	}
-	drainCtx, cancelDrain := context.WithDeadline(ctx, end.Add(-min(answerTime, grace/10)))
-	defer cancelDrain()
-	err := drain(drainCtx)
-	if !within(ctx, grace, idle) {
-		logger.Info("Requests in flight were not answered before the end of the grace period")
-	}
-	if err != nil {
-		return fmt.Errorf("shutting down: %w", err)
-	}
-	logger.Info("Everything that was accepted is settled")
-	return nil
+	once  sync.Once
+	begun chan struct{} // closed when it has
+	at    time.Time     // to be read after begun
 }
 
-// within waits for done, but no longer than limit and no longer than ctx, and
-// tells whether done came.
-func within(ctx context.Context, limit time.Duration, done <-chan struct{}) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+// newEnding returns one that begins with the end of life, or before if somebody
+// knows that something else has ended it.
+func newEnding(life context.Context, grace, delay time.Duration) *ending {
+	e := &ending{grace: grace, delay: delay, life: life, begun: make(chan struct{})}
+	context.AfterFunc(life, e.begin)
+	return e
+}
+
+func (e *ending) begin() {
+	e.once.Do(func() {
+		e.at = time.Now()
+		close(e.begun)
+		reason := "a part of it has ended"
+		if e.life.Err() != nil {
+			reason = context.Cause(e.life).Error()
+		}
+		klog.FromContext(e.life).Info("Shutting down", "reason", reason, "gracePeriod", e.grace)
+	})
+}
+
+// delayed is until when the process goes on serving, so that nobody is sent to it
+// any more once it does not.
+func (e *ending) delayed() time.Time { return e.at.Add(e.delay) }
+
+// drained is when there is no more time to write what was accepted.
+func (e *ending) drained() time.Time { return e.over().Add(-min(answerTime, e.grace/10)) }
+
+// over is when the process is to be gone.
+func (e *ending) over() time.Time { return e.at.Add(e.grace) }
+
+// within waits for done, but no longer than limit, and tells whether done came.
+func within(limit time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-ctx.Done():
+	case <-timer.C:
 		return false
 	}
 }

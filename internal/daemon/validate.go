@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"strconv"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
@@ -18,10 +23,10 @@ import (
 // in the words of the command line.
 func (o *Options) Validate() error {
 	var v violations
+	o.validateLifecycle(&v)
 	if o.LeaderElect {
-		v.add("--leader-elect: leader election is not built yet; --leader-elect=false is the only mode")
+		o.LeaderElection.validate(&v)
 	}
-	v.addIf(o.ShutdownGracePeriod <= 0, "--shutdown-grace-period must be greater than 0, got %s", o.ShutdownGracePeriod)
 	o.validateServing(&v)
 	o.validateIntake(&v)
 	o.validateCorrelation(&v)
@@ -44,6 +49,57 @@ func loggingFlag(field string) string {
 	default:
 		return "logging " + field
 	}
+}
+
+func (o *Options) validateLifecycle(v *violations) {
+	v.addIf(o.ShutdownGracePeriod <= 0, "--shutdown-grace-period must be greater than 0, got %s", o.ShutdownGracePeriod)
+	v.addIf(o.ShutdownDelay < 0, "--shutdown-delay-duration must not be negative, got %s", o.ShutdownDelay)
+	v.addIf(o.ShutdownDelay > 0 && o.ShutdownDelay >= o.ShutdownGracePeriod,
+		"--shutdown-delay-duration must be less than --shutdown-grace-period (%s), got %s", o.ShutdownGracePeriod, o.ShutdownDelay)
+}
+
+func (l *LeaderElection) validate(v *violations) {
+	l.validateTiming(v)
+	for _, message := range validation.IsDNS1123Subdomain(l.ResourceName) {
+		v.add("--leader-elect-resource-name: %q: %s", l.ResourceName, message)
+	}
+	for _, message := range validation.IsDNS1123Label(l.ResourceNamespace) {
+		v.add("--leader-elect-resource-namespace: %q: %s", l.ResourceNamespace, message)
+	}
+	v.addIf(l.PeerTokenFile == "", "--peer-token-file must not be empty")
+	v.addIf(l.PeerAudience == "", "--peer-audience must not be empty")
+	if _, _, err := splitAdvertiseAddress(l.AdvertiseAddress); err != nil {
+		v.add("--advertise-address %q: %v", l.AdvertiseAddress, err)
+	}
+}
+
+func (l *LeaderElection) validateTiming(v *violations) {
+	v.addIf(l.LeaseDuration <= 0 || l.LeaseDuration%time.Second != 0 || l.LeaseDuration/time.Second > math.MaxInt32,
+		"--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got %s", l.LeaseDuration)
+	v.addIf(l.RetryPeriod <= 0, "--leader-elect-retry-period must be greater than 0, got %s", l.RetryPeriod)
+	v.addIf(l.LeaseDuration <= l.RenewDeadline, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (%s), got %s", l.RenewDeadline, l.LeaseDuration)
+	v.addIf(float64(l.RenewDeadline) <= election.JitterFactor*float64(l.RetryPeriod),
+		"--leader-elect-renew-deadline must be greater than %v times --leader-elect-retry-period (%s), got %s", election.JitterFactor, l.RetryPeriod, l.RenewDeadline)
+}
+
+// splitAdvertiseAddress returns what is said of HOST or HOST:PORT.
+func splitAdvertiseAddress(address string) (host, port string, err error) {
+	if address == "" || net.ParseIP(address) != nil {
+		return address, "", nil
+	}
+	host = address
+	if strings.Contains(address, ":") {
+		if host, port, err = net.SplitHostPort(address); err != nil {
+			return "", "", errors.New("must be HOST or HOST:PORT")
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", "", fmt.Errorf("the port must be between 1 and %d", math.MaxUint16)
+		}
+	}
+	if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+		return "", "", errors.New("the host must be an IP address or a DNS name")
+	}
+	return host, port, nil
 }
 
 func (o *Options) validateServing(v *violations) {

@@ -20,8 +20,21 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		spoil func(*Options)
 		want  string
 	}{
-		{"leader election", func(o *Options) { o.LeaderElect = true }, "--leader-elect: leader election is not built yet; --leader-elect=false is the only mode"},
 		{"no time to shut down", func(o *Options) { o.ShutdownGracePeriod = 0 }, "--shutdown-grace-period must be greater than 0, got 0s"},
+		{"negative delay", func(o *Options) { o.ShutdownDelay = -1 }, "--shutdown-delay-duration must not be negative, got -1ns"},
+		{"no time after the delay", func(o *Options) { o.ShutdownDelay = o.ShutdownGracePeriod }, "--shutdown-delay-duration must be less than --shutdown-grace-period (30s), got 30s"},
+
+		{"part of a second", func(o *Options) { o.LeaderElection.LeaseDuration = 15*time.Second + 1 }, "--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got 15.000000001s"},
+		{"deadline after the lease", func(o *Options) { o.LeaderElection.RenewDeadline = 15 * time.Second }, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (15s), got 15s"},
+		{"one try before the deadline", func(o *Options) { o.LeaderElection.RetryPeriod = 9 * time.Second }, "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period (9s), got 10s"},
+		{"no retry period", func(o *Options) { o.LeaderElection.RetryPeriod = 0 }, "--leader-elect-retry-period must be greater than 0, got 0s"},
+		{"name of the lease", func(o *Options) { o.LeaderElection.ResourceName = "Event D" }, `--leader-elect-resource-name: "Event D": a lowercase RFC 1123 subdomain`},
+		{"namespace of the lease", func(o *Options) { o.LeaderElection.ResourceNamespace = "kube.system" }, `--leader-elect-resource-namespace: "kube.system": must not contain dots`},
+		{"no token file", func(o *Options) { o.LeaderElection.PeerTokenFile = "" }, "--peer-token-file must not be empty"},
+		{"no audience", func(o *Options) { o.LeaderElection.PeerAudience = "" }, "--peer-audience must not be empty"},
+		{"advertised port", func(o *Options) { o.LeaderElection.AdvertiseAddress = "web:0" }, `--advertise-address "web:0": the port must be between 1 and 65535`},
+		{"advertised host", func(o *Options) { o.LeaderElection.AdvertiseAddress = ":443" }, `--advertise-address ":443": the host must be an IP address or a DNS name`},
+		{"advertised address", func(o *Options) { o.LeaderElection.AdvertiseAddress = "a:b:c" }, `--advertise-address "a:b:c": must be HOST or HOST:PORT`},
 
 		{"no address", func(o *Options) { o.SecureServing.BindAddress = nil }, "--bind-address must be an IP address"},
 		{"negative port", func(o *Options) { o.SecureServing.BindPort = -1 }, "--secure-port must be between 0 and 65535, got -1"},
@@ -93,7 +106,7 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 
 func TestAllComplaintsStandInOneLine(t *testing.T) {
 	o := NewOptions()
-	o.LeaderElect = true
+	o.LeaderElection.RetryPeriod = 0
 	o.SecureServing.BindPort = -1
 	o.SecureServing.BindAddress = net.IPv6loopback
 	o.SecureServing.MinTLSVersion = "a\nb"
@@ -101,12 +114,59 @@ func TestAllComplaintsStandInOneLine(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"--leader-elect", "--secure-port", "--tls-min-version"} {
+	for _, want := range []string{"--leader-elect-retry-period", "--secure-port", "--tls-min-version"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want it to name %s", err, want)
 		}
 	}
 	if strings.ContainsAny(err.Error(), "\r\n") {
 		t.Errorf("more than one line: %q", err)
+	}
+}
+
+func TestElectionIsNotCheckedInAProcessThatRunsAlone(t *testing.T) {
+	o := NewOptions()
+	o.LeaderElect = false
+	o.LeaderElection = LeaderElection{}
+	if err := o.Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := o.checkPeerToken(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAdvertisedIsWhereOthersReachThisProcess(t *testing.T) {
+	listening := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 10280}
+	for given, want := range map[string]string{
+		"":                  "10.1.2.3:10280",
+		"web-1.example":     "web-1.example:10280",
+		"web-1.example:443": "web-1.example:443",
+		"192.0.2.1":         "192.0.2.1:10280",
+		"192.0.2.1:443":     "192.0.2.1:443",
+		"2001:db8::1":       "[2001:db8::1]:10280",
+		"[2001:db8::1]:443": "[2001:db8::1]:443",
+	} {
+		o := NewOptions()
+		o.LeaderElection.AdvertiseAddress = given
+		if got, err := o.advertised(listening); err != nil || got != want {
+			t.Errorf("--advertise-address=%s: %s %v, want %s", given, got, err, want)
+		}
+	}
+}
+
+// Which of the host's addresses it is depends on the host; that it is no use to
+// others as it was bound does not.
+func TestAdvertisedIsTheHostsOwnAddressIfAllAreServed(t *testing.T) {
+	got, err := NewOptions().advertised(&net.TCPAddr{IP: net.IPv4zero, Port: 10280})
+	if err != nil {
+		if !strings.Contains(err.Error(), "--advertise-address") {
+			t.Errorf("a host without an address of its own: %v", err)
+		}
+		return
+	}
+	host, port, err := net.SplitHostPort(got)
+	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() || port != "10280" {
+		t.Errorf("advertised: %q %v", got, err)
 	}
 }

@@ -66,7 +66,7 @@ func startEventdFor(t *testing.T, c *testenv.ControlPlane, flags ...string) *eve
 	e := &eventd{t: t, cluster: c, stderr: new(bytes.Buffer), exited: make(chan struct{})}
 	e.command = exec.Command(binary, append([]string{
 		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0",
-		"--endpoint-kubeconfig=" + endpoint, "--kube-api-qps=unlimited",
+		"--endpoint-kubeconfig=" + endpoint, "--leader-elect=false", "--kube-api-qps=unlimited",
 	}, flags...)...)
 	e.command.Stderr = e.stderr
 	if err := e.command.Start(); err != nil {

@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/pkg/election"
+)
+
+// handoverPatience is how long a handover waits for the requests that are being
+// answered. Most are by then. Others wait for a write that hangs, and are
+// answered while another replica leads: counts are right with two writers.
+const handoverPatience = 150 * time.Millisecond
+
+// gate lets requests in; *intake.Gate is one.
+type gate interface {
+	Run(ctx context.Context) error
+	Ready(ctx context.Context) error
+}
+
+// stream is what runs in the process, from its source to its end, and is stopped
+// in this order.
+type stream struct {
+	ending *ending
+	// gate is what only a leader opens; nil if there are no others to lead.
+	gate gate
+	// startServing serves until what it returns is called, which closes the
+	// listener at once, and a channel when all requests have been answered.
+	startServing func(context.Context) (stop func() <-chan struct{}, err error)
+	// drain takes nothing new and writes what was accepted.
+	drain func(context.Context) error
+
+	serving chan struct{} // closed when requests are served
+	idle    <-chan struct{}
+}
+
+// components are the parts in the order of their start; they stop in the reverse
+// order. The source stops first, and then what it has let in is written.
+//
+// The source of a replica is its gate. When that is closed, and the Lease
+// released, it drains, and meanwhile passes on to the new leader what it still
+// receives; it stops serving last. One that runs alone has nobody to pass
+// anything on to, so it stops serving first.
+func (s *stream) components() []election.Component {
+	s.serving = make(chan struct{})
+	serve := election.Component{Name: "serving", Run: s.serve, Ready: s.awaitServing}
+	write := election.Component{Name: "pipeline", Run: s.write}
+	if s.gate == nil {
+		return []election.Component{write, serve}
+	}
+	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
+	return []election.Component{serve, write, accept}
+}
+
+// accept lets requests in for as long as this process leads.
+func (s *stream) accept(ctx context.Context) error {
+	finished := make(chan error, 1)
+	go func() { finished <- s.gate.Run(ctx) }()
+	select {
+	case err := <-finished:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-finished:
+		return err
+	case <-time.After(handoverPatience):
+		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
+		return nil
+	}
+}
+
+func (s *stream) serve(ctx context.Context) error {
+	stop, err := s.startServing(ctx)
+	if err != nil {
+		return err
+	}
+	close(s.serving)
+	<-ctx.Done()
+	s.ending.begin()
+	within(time.Until(s.ending.delayed()), nil)
+	s.idle = stop()
+	// Each of these requests has an occurrence that is being written and an
+	// answer that its client waits for. They get half of the time that is left:
+	// a write that the apiserver does not take must not keep the others, which
+	// only the drain flushes, from their turn.
+	if !within(time.Until(s.ending.over())/2, s.idle) {
+		klog.FromContext(ctx).Info("Going on while requests are still in flight")
+	}
+	return nil
+}
+
+func (s *stream) awaitServing(ctx context.Context) error {
+	select {
+	case <-s.serving:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *stream) write(ctx context.Context) error {
+	<-ctx.Done()
+	s.ending.begin()
+	draining, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.ending.drained())
+	defer cancel()
+	if err := s.drain(draining); err != nil {
+		return fmt.Errorf("shutting down: %w", err)
+	}
+	klog.FromContext(ctx).Info("Everything that was accepted is settled")
+	return nil
+}
+
+// finish waits for the last answers, when all components have ended.
+func (s *stream) finish(ctx context.Context) {
+	if s.idle != nil && !within(time.Until(s.ending.over()), s.idle) {
+		klog.FromContext(ctx).Info("Requests in flight were not answered before the end of the grace period")
+	}
+}

@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eventd/eventd/pkg/election"
+)
+
+// trial stands in for a server, a gate and a pipeline, and notes what happens to
+// them.
+type trial struct {
+	mu    sync.Mutex
+	start time.Time
+	steps []string
+
+	idle chan struct{}
+	// drainFor is how long a drain takes if it is let, and answerFor how long a
+	// request that the gate has let in.
+	drainFor, answerFor time.Duration
+	gated               chan struct{}
+}
+
+func newTrial() *trial {
+	return &trial{start: time.Now(), idle: make(chan struct{}), gated: make(chan struct{})}
+}
+
+func (s *trial) note(step string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps = append(s.steps, time.Since(s.start).String()+" "+step)
+}
+
+func (s *trial) startServing(context.Context) (func() <-chan struct{}, error) {
+	return func() <-chan struct{} {
+		s.note("stop serving")
+		return s.idle
+	}, nil
+}
+
+func (s *trial) drain(ctx context.Context) error {
+	s.note("drain")
+	select {
+	case <-time.After(s.drainFor):
+		s.note("drained")
+		return nil
+	case <-ctx.Done():
+		s.note("given up")
+		return errors.New("3 occurrences were not written")
+	}
+}
+
+// Run and Ready are those of a gate.
+func (s *trial) Run(ctx context.Context) error {
+	close(s.gated)
+	<-ctx.Done()
+	s.note("close the gate")
+	time.Sleep(s.answerFor)
+	return nil
+}
+
+func (s *trial) Ready(context.Context) error {
+	<-s.gated
+	return nil
+}
+
+// releasing is an election that this process wins, and nobody else.
+type releasing struct{ *trial }
+
+func (r releasing) Run(ctx context.Context, lead func(context.Context) error) error {
+	err := lead(ctx)
+	r.note("release")
+	return err
+}
+
+func (r releasing) Follow(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// end has the stream run, and stopped at once; it returns when that has ended.
+func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drain func(context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	parts := &stream{ending: newEnding(ctx, grace, delay), startServing: s.startServing, drain: drain}
+	options := election.DefaultManagerOptions()
+	options.StopGracePeriod = grace
+	if elected {
+		parts.gate, options.Elector = s, releasing{s}
+	}
+	options.Components = parts.components()
+	manager, err := election.NewManager(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() { result <- manager.Run(ctx) }()
+	synctest.Wait()
+	cancel(errors.New("terminated"))
+	err = <-result
+	parts.finish(ctx)
+	return err
+}
+
+func (s *trial) want(t *testing.T, want ...string) {
+	t.Helper()
+	s.note("end")
+	if !slices.Equal(s.steps, want) {
+		t.Errorf("got  %s\nwant %s", strings.Join(s.steps, ", "), strings.Join(want, ", "))
+	}
+}
+
+func TestProcessAloneFinishesRequestsBeforeItDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		s.drainFor = 2 * time.Second
+		time.AfterFunc(3*time.Second, func() { close(s.idle) })
+		if err := s.end(t, false, 30*time.Second, 0, s.drain); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s stop serving", "3s drain", "5s drained", "5s end")
+	})
+}
+
+func TestProcessAloneDrainsAfterHalfTheTimeEvenIfARequestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		s.drainFor = time.Second
+		if err := s.end(t, false, 30*time.Second, 0, s.drain); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s stop serving", "15s drain", "16s drained", "30s end")
+	})
+}
+
+func TestProcessAloneServesDuringTheDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		close(s.idle)
+		if err := s.end(t, false, 30*time.Second, 5*time.Second, s.drain); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "5s stop serving", "5s drain", "5s drained", "5s end")
+	})
+}
+
+func TestTimeIsLeftToAnswerWhatTheDrainGaveUp(t *testing.T) {
+	for elected, want := range map[bool][]string{
+		false: {"0s stop serving", "15s drain", "29s given up", "29.1s end"},
+		true:  {"0s close the gate", "0s release", "0s drain", "29s given up", "29s stop serving", "29.1s end"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTrial()
+			s.drainFor = time.Hour
+			// A request is answered as soon as its occurrence is given up.
+			drain := func(ctx context.Context) error {
+				err := s.drain(ctx)
+				time.AfterFunc(100*time.Millisecond, func() { close(s.idle) })
+				return err
+			}
+			err := s.end(t, elected, 30*time.Second, 0, drain)
+			if err == nil || !strings.Contains(err.Error(), "3 occurrences were not written") {
+				t.Errorf("got %v, want what the drain says", err)
+			}
+			s.want(t, want...)
+		})
+	}
+}
+
+func TestShortGracePeriodStillDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		s.drainFor = 300 * time.Millisecond
+		if err := s.end(t, false, time.Second, 0, s.drain); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s stop serving", "500ms drain", "800ms drained", "1s end")
+	})
+}
+
+func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		drainFor time.Duration
+		want     []string
+	}{
+		"longer than the drain":  {2 * time.Second, []string{"0s close the gate", "50ms release", "50ms drain", "2.05s drained", "5s stop serving", "5s end"}},
+		"shorter than the drain": {8 * time.Second, []string{"0s close the gate", "50ms release", "50ms drain", "8.05s drained", "8.05s stop serving", "8.05s end"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTrial()
+				s.answerFor, s.drainFor = 50*time.Millisecond, test.drainFor
+				close(s.idle)
+				if err := s.end(t, true, 30*time.Second, 5*time.Second, s.drain); err != nil {
+					t.Error(err)
+				}
+				s.want(t, test.want...)
+			})
+		})
+	}
+}
+
+// It is answered while another replica leads.
+func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		s.answerFor = 10 * time.Second
+		time.AfterFunc(s.answerFor, func() { close(s.idle) })
+		if err := s.end(t, true, 30*time.Second, 0, s.drain); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s close the gate", "150ms release", "150ms drain", "150ms drained", "150ms stop serving", "10s end")
+	})
+}
