@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -19,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -112,6 +116,11 @@ func (r *replicas) start(host string, more ...string) *child {
 	admin := r.cluster.Config()
 	c.config.CertData, c.config.KeyData, c.config.BearerToken = admin.CertData, admin.KeyData, admin.BearerToken
 	return c
+}
+
+// shortLease has a crash, or a loss, be over soon.
+var shortLease = []string{
+	"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
 }
 
 // holder is whom the Lease names.
@@ -240,4 +249,111 @@ func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
 	if now := r.holder(); now != "" {
 		t.Errorf("%s holds the Lease, and is gone", now)
 	}
+}
+
+func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *testing.T) {
+	r := newReplicas(t)
+	way := newValve(t, r.account.Host)
+	former := r.start(way.host(), shortLease...)
+	former.role(t, "leader\n")
+	standby := r.start("", shortLease...)
+	standby.role(t, "standby of "+r.holder()+"\n")
+
+	way.shut()
+	former.role(t, "standby, and nobody is known to lead\n")
+	standby.role(t, "leader\n")
+	if err := r.report(standby, "web.1"); err != nil {
+		t.Error(err)
+	}
+	// It has nobody to pass anything on to, and cannot ask who calls.
+	eventually(t, "the replica that is cut off is not ready", func() bool {
+		status, body, err := get(t, former.config, "/readyz?verbose")
+		return err == nil && status == http.StatusInternalServerError && strings.Contains(body, "[-]leader failed")
+	})
+	if status, body, err := get(t, former.config, "/livez"); err != nil || status != http.StatusOK {
+		t.Errorf("/livez of a replica that is cut off: %d %s %v", status, body, err)
+	}
+	way.reopen()
+	former.role(t, "standby of "+r.holder()+"\n")
+	former.requireReady(t)
+
+	standby.signal(t, syscall.SIGTERM)
+	standby.requireExit(t, 0)
+	former.role(t, "leader\n")
+	if err := r.report(former, "web.2"); err != nil {
+		t.Error(err)
+	}
+	r.counted(2)
+	former.signal(t, syscall.SIGTERM)
+	former.requireExit(t, 0)
+}
+
+func TestReplicaThatIsToExitOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
+	r := newReplicas(t)
+	way := newValve(t, r.account.Host)
+	former := r.start(way.host(), append(shortLease, "--on-lost-lease=exit", "--shutdown-grace-period=4s", "--logging-format=json")...)
+	former.role(t, "leader\n")
+	way.shut()
+	stderr := former.requireExit(t, 1)
+	way.reopen()
+	for _, want := range []string{
+		`"msg":"Lost the lease: leader work stops"`, `"msg":"Shutting down"`, `"msg":"Final accounts"`,
+		`"msg":"eventd failed","err":"the leader election lease is lost`,
+	} {
+		if n := strings.Count(stderr, want); n != 1 {
+			t.Errorf("%s is said %d times:\n%s", want, n, stderr)
+		}
+	}
+}
+
+func TestLifecycleOfALeaderIsToldByEventsOfTheLease(t *testing.T) {
+	r := newReplicas(t)
+	leader := r.start("")
+	leader.role(t, "leader\n")
+	name := r.holder()
+	leader.signal(t, syscall.SIGTERM)
+	leader.requireExit(t, 0)
+	list, err := r.client.CoreV1().Events(r.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Lease"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var messages []string
+	for _, event := range list.Items {
+		if event.Reason != "LeaderElection" || event.InvolvedObject.Name != "eventd" || event.Source.Component != "eventd" {
+			t.Errorf("an Event of another kind: %+v", event)
+		}
+		messages = append(messages, event.Message)
+	}
+	slices.Sort(messages)
+	if want := []string{name + " became leader", name + " stopped leading"}; !slices.Equal(messages, want) {
+		t.Errorf("told: %q, want %q", messages, want)
+	}
+}
+
+func TestReplicaIsNotReadyBeforeItHasFoundALeader(t *testing.T) {
+	s := &standing{patience: time.Minute}
+	if err := s.check(nil); err == nil {
+		t.Error("ready, without anybody to pass anything on to")
+	}
+	s.leaderChanged(election.Leader{Identity: "a"})
+	if err := s.check(nil); err != nil {
+		t.Errorf("not ready, with a leader: %v", err)
+	}
+}
+
+func TestReplicaIsReadyWhileALeaderIsSoughtButNotForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &standing{patience: 15 * time.Second}
+		s.leaderChanged(election.Leader{Identity: "a"})
+		time.Sleep(time.Hour)
+		s.leaderChanged(election.Leader{})
+		time.Sleep(15 * time.Second)
+		if err := s.check(nil); err != nil {
+			t.Errorf("not ready during an election: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		if err := s.check(nil); err == nil {
+			t.Error("ready, though nobody has led for long")
+		}
+	})
 }
