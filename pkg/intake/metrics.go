@@ -130,3 +130,58 @@ func (a *answer) Write(b []byte) (int, error) {
 	}
 	return a.ResponseWriter.Write(b)
 }
+
+// relayMetrics are a relay's.
+type relayMetrics struct {
+	passedOn   *prometheus.CounterVec
+	repeatable *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+	parked     prometheus.Gauge
+	parkedFor  prometheus.Histogram
+}
+
+// newRelayMetrics registers them; a nil registerer leaves them out.
+func newRelayMetrics(r prometheus.Registerer) (*relayMetrics, error) {
+	m := &relayMetrics{
+		passedOn: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_relay_requests_total",
+			Help: "Requests that the leader has answered to this replica, by HTTP status code.",
+		}, []string{"code"}),
+		repeatable: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_relay_retries_total",
+			Help: "Attempts to pass a request on that had no effect, after which it waits for a leader, by reason.",
+		}, []string{"reason"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_relay_refused_total",
+			Help: "Requests that this replica answered 503, or 504 (timeout), in place of the leader, by reason.",
+		}, []string{"reason"}),
+		parked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_relay_parked",
+			Help: "Requests that wait for a leader.",
+		}),
+		parkedFor: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "eventd_relay_parked_duration_seconds",
+			Help:    "Time for which a request waited for a leader, of those that did.",
+			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2},
+		}),
+	}
+	for _, code := range []int{http.StatusOK, http.StatusCreated, http.StatusAccepted} {
+		m.passedOn.WithLabelValues(strconv.Itoa(code))
+	}
+	for _, f := range []*failure{errNotLeading, errNotConnected} {
+		m.repeatable.WithLabelValues(f.reason)
+	}
+	for _, f := range failures {
+		m.refused.WithLabelValues(f.reason)
+	}
+	m.refused.WithLabelValues(reasonTimeout)
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.passedOn, m.repeatable, m.refused, m.parked, m.parkedFor} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,13 +1,18 @@
 package intake
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/klog/v2"
 )
 
 // DefaultPark is how long a request waits for a leader. A handover is shorter.
@@ -58,13 +63,22 @@ func (o *RelayOptions) validate() error {
 
 // Relay brings every request that would be recorded to the leader: here if the
 // gate lets it in, or else on the replica that SetLeader has named. It is safe
-// for use by many goroutines. Close ends what it runs.
+// for use by many goroutines. Its own are those of the connections to the leader,
+// and Close ends them.
 type Relay struct {
 	options RelayOptions
+	token   *tokenFile
+	peers   *peers
+	metrics *relayMetrics
 	changes news // of the leader
 
 	mu     sync.Mutex
-	leader leaderAddress
+	leader *connections // nil if there is none to pass on to
+	closed bool
+	work   sync.WaitGroup // making and closing connections
+
+	// complaints are logged now and then: they concern every request.
+	complaints rate.Sometimes
 }
 
 // leaderAddress is where a leader serves, and the fingerprint of the certificate
@@ -77,20 +91,180 @@ func NewRelay(o RelayOptions) (*Relay, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("intake: relay: %w", err)
 	}
-	return &Relay{options: o}, nil
+	r := &Relay{options: o, token: &tokenFile{path: o.TokenFile}, complaints: rate.Sometimes{First: 1, Interval: time.Minute}}
+	var err error
+	if r.peers, err = newPeers(o.Reviewer, o.Audience, r.token); err != nil {
+		return nil, fmt.Errorf("intake: relay: %w", err)
+	}
+	if r.metrics, err = newRelayMetrics(o.Registerer); err != nil {
+		return nil, fmt.Errorf("intake: relay: %w", err)
+	}
+	return r, nil
 }
 
 // SetLeader says where the leader serves, host:port, and the fingerprint of its
-// certificate: the SHA-256 of its DER form, in hex. Both are "" if nobody is
-// known to lead, or if it is this process. It is to be called at every change,
-// and does not block.
+// certificate: the SHA-256 of its DER form, in lower-case hex. Both are "" if
+// nobody is known to lead, or if it is this process. It is to be called at every
+// change, and does not block.
 func (r *Relay) SetLeader(address, certificateSHA256 string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leader = leaderAddress{address, certificateSHA256}
+	leader := leaderAddress{address, certificateSHA256}
+	if r.closed || r.leader != nil && r.leader.leader == leader {
+		return
+	}
+	r.dropLeader()
+	if address != "" && certificateSHA256 != "" {
+		r.leader = connectionsTo(leader, &r.work)
+	}
 	r.changes.tell()
 }
 
-// Close closes the connections to the leader; requests that are still on one are
-// cut off. Nothing is passed on any more.
-func (r *Relay) Close() { r.SetLeader("", "") }
+func (r *Relay) dropLeader() {
+	if r.leader != nil {
+		r.leader.retire()
+		r.leader = nil
+	}
+}
+
+// Close has nothing passed on any more, and closes the connections to the leader,
+// but for those with requests under way, which close with the last answer. It is
+// for the end of the server, when there are none.
+func (r *Relay) Close() {
+	r.mu.Lock()
+	r.dropLeader()
+	r.closed = true
+	r.mu.Unlock()
+	r.changes.tell()
+	r.work.Wait()
+}
+
+// connections returns those to the leader, nil if there is none to pass on to.
+func (r *Relay) connections() *connections {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leader
+}
+
+// around returns the handler of requests that would be recorded: next, on the
+// leader.
+func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		if passedOn(req) {
+			// That the caller is not to keep its connection was said of the one to
+			// the other replica, who has said it of the caller's own.
+			w.Header().Del("Connection")
+		}
+		if r.serveHere(w, req, next) {
+			return
+		}
+		if passedOn(req) {
+			w.Header().Set(notLeading, "true")
+			refuse(w, req, unavailable("this replica does not lead"))
+			return
+		}
+		p, err := newPassing(req, maxBody)
+		if err != nil {
+			refuse(w, req, err)
+			return
+		}
+		r.bring(w, req, p, next)
+	}
+}
+
+// serveHere has a request served by this process, if the gate lets it in.
+func (r *Relay) serveHere(w http.ResponseWriter, req *http.Request, next http.HandlerFunc) bool {
+	leave, ok := r.options.Gate.enter()
+	if !ok {
+		return false
+	}
+	defer leave()
+	next(w, req)
+	return true
+}
+
+// bring tries to have a request served, here or by the leader, until it is, or
+// may have been, or its time is up.
+func (r *Relay) bring(w http.ResponseWriter, req *http.Request, p *passing, next http.HandlerFunc) {
+	ctx, cancel := early(req.Context())
+	defer cancel()
+	parking := r.park(ctx)
+	defer parking.end()
+	for {
+		// Before anything is looked at, so that no change is missed.
+		leaderChanged, gateChanged := r.changes.wait(), r.options.Gate.changes.wait()
+		if r.serveHere(w, p.restored(req), next) {
+			return
+		}
+		answer, err := r.pass(ctx, parking.patience, p)
+		if err == nil {
+			answer.write(w)
+			return
+		}
+		if !repeatable(err) || !parking.wait(leaderChanged, gateChanged, err) {
+			r.refuse(w, req, ctx, err)
+			return
+		}
+	}
+}
+
+// pass passes a request on to the leader. Patience is for a connection only: once
+// the request may have been sent, its answer is waited for until its deadline.
+func (r *Relay) pass(ctx, patience context.Context, p *passing) (*passed, error) {
+	leader := r.connections()
+	if leader == nil || !leader.use() {
+		return nil, errNoLeader
+	}
+	defer leader.done()
+	token, err := r.token.get()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoToken, err)
+	}
+	req, err := p.to(withPatience(ctx, patience), leader.leader.hostPort, token)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
+	}
+	answer, err := leader.roundTrip(req)
+	switch {
+	case errors.Is(err, errNotConnected):
+		r.metrics.repeatable.WithLabelValues(errNotConnected.reason).Inc()
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errLost, err)
+	case answer.withoutEffect():
+		r.metrics.repeatable.WithLabelValues(errNotLeading.reason).Inc()
+		return nil, errNotLeading
+	}
+	r.metrics.passedOn.WithLabelValues(strconv.Itoa(answer.code)).Inc()
+	if answer.code == http.StatusUnauthorized {
+		return nil, errNotKnown
+	}
+	return answer, nil
+}
+
+// refuse answers a request that was not brought to a leader, or of which that is
+// not known: 503, after which a client sends it again.
+func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Context, err error) {
+	why := errLost
+	errors.As(err, &why)
+	switch ctx.Err() {
+	case nil:
+		r.metrics.refused.WithLabelValues(why.reason).Inc()
+		r.complain(req.Context(), why, err)
+		refuse(w, req, unavailable("the event was not passed on to the leader: "+why.text))
+	case context.DeadlineExceeded:
+		r.metrics.refused.WithLabelValues(reasonTimeout).Inc()
+		refuse(w, req, timeoutError(ctx.Err()))
+	default: // the client has gone: there is nobody to answer
+	}
+}
+
+// complain logs what somebody may have to do something about.
+func (r *Relay) complain(ctx context.Context, why *failure, err error) {
+	if why == errNoLeader || why == errNotLeading {
+		return // a handover, or the election's affair
+	}
+	r.complaints.Do(func() {
+		klog.FromContext(ctx).Info("Requests are not passed on to the leader", "reason", why.reason, "err", err)
+	})
+}

@@ -76,3 +76,12 @@ func newAPI(i *Intake, a occurrence.API, mayCreate func(ctx context.Context, nam
 		}),
 	}, nil
 }
+
+// on returns the same handlers, on the leader.
+func (a api) on(relay *Relay, maxBody int64) api {
+	relayed := make(api, len(a))
+	for verb, handler := range a {
+		relayed[verb] = relay.around(handler, maxBody)
+	}
+	return relayed
+}

@@ -87,6 +87,9 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("intake: %w", err)
 		}
+		if options.Relay != nil {
+			handlers = handlers.on(options.Relay, options.Intake.options.MaxBodyBytes)
+		}
 		routes.apis[a] = handlers
 	}
 	if options.Metrics != nil {
@@ -106,7 +109,11 @@ func chain(handler http.Handler, options ServerOptions) http.Handler {
 
 	handler = withAuthorization(handler, options.Authorizer)
 	handler = withoutImpersonation(handler)
-	handler = withAuthentication(handler, options.Authenticator)
+	authn := options.Authenticator
+	if options.Relay != nil {
+		authn = options.Relay.peers.or(authn)
+	}
+	handler = withAuthentication(handler, authn)
 	// Before authentication, so that it bounds TokenReviews too, and within the
 	// time-out, so that what still runs after one counts as in flight.
 	handler = filters.WithMaxInFlightLimit(handler, options.MaxInFlight, options.MaxInFlight, nothing)

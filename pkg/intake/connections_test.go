@@ -1,0 +1,236 @@
+package intake_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// Who has taken a leader's address gets to know nothing: no request, and so no
+// token.
+func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{servingCertificate(t)}, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan int, 100)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			n, _ := conn.Read(make([]byte, 1000)) // what comes after the handshake
+			heard <- n
+			_ = conn.Close()
+		}
+	}()
+	other := standbyWith(t, written(), replicaOptions{park: 200 * time.Millisecond})
+	leader := newCapture(t)
+	other.relay.SetLeader(listener.Addr().String(), leader.fingerprint())
+	a := other.post(t, classic("a", 1))
+	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if a.header.Get("Retry-After") != "1" || other.metric(t, "eventd_relay_refused_total", "unreachable") != 1 {
+		t.Errorf("header %v", a.header)
+	}
+	if n := <-heard; n > 0 {
+		t.Errorf("%d bytes were sent", n)
+	}
+	_ = listener.Close()
+	<-served
+}
+
+func TestLeaderIsSpokenToInHTTP2Only(t *testing.T) {
+	other := standbyWith(t, written(), replicaOptions{park: 100 * time.Millisecond})
+	old := &listening{Server: httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("it was spoken to")
+	}))}
+	old.TLS = &tls.Config{Certificates: []tls.Certificate{servingCertificate(t)}}
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	old.leads(other)
+	other.post(t, classic("a", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
+}
+
+func TestLeaderThatCannotBeReachedIsTriedUntilTimeIsUp(t *testing.T) {
+	other := standbyWith(t, written(), replicaOptions{park: 100 * time.Millisecond})
+	leader := standby(t)
+	where := listenTLS(t, leader)
+	where.leads(other)
+	_ = where.Listener.Close()
+	a := other.post(t, classic("a", 1))
+	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if a.header.Get("Retry-After") != "1" || other.metric(t, "eventd_relay_retries_total", "unreachable") < 2 {
+		t.Errorf("header %v", a.header)
+	}
+}
+
+// A host that is gone, or a process that is stopped: it is there for TCP, and
+// says nothing.
+func TestLeaderThatDoesNotShakeHandsHoldsNobodyUp(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	leader, _, where := pair(t)
+	other := standbyWith(t, written(), replicaOptions{park: time.Minute})
+	other.relay.SetLeader(silent.Addr().String(), where.fingerprint())
+	requests := make([]<-chan answer, 10)
+	for i := range requests {
+		requests[i] = background(func() answer { return other.post(t, classic(fmt.Sprint("a", i), 1)) })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := background(func() answer { return other.doUntil(ctx, t, http.MethodPost, coreEvents, classic("gone", 1)) })
+	until(t, "all are there", func() bool { return other.metric(t, "eventd_intake_in_flight") == 11 })
+	cancel()
+	<-gone
+	where.leads(other)
+	for _, request := range requests {
+		(<-request).want(t, 201, "")
+	}
+	if got := len(leader.pipeline.occurrences()); got != len(requests) {
+		t.Errorf("recorded %d times", got)
+	}
+
+	impatient := standbyWith(t, written(), replicaOptions{park: 50 * time.Millisecond})
+	impatient.relay.SetLeader(silent.Addr().String(), where.fingerprint())
+	begun := time.Now()
+	impatient.post(t, classic("a", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if waited := time.Since(begun); waited > 2*time.Second {
+		t.Errorf("answered after %s", waited)
+	}
+}
+
+// The former leader's process may still be there, with connections that work.
+func TestConnectionsOfAFormerLeaderAreNotUsedForItsSuccessor(t *testing.T) {
+	former, next := standby(t), standby(t)
+	formerAt := listenTLS(t, former)
+	other := standby(t)
+	formerAt.leads(other)
+	former.lead(t)
+	defer func() { former.stopLeading(nil) }()
+	other.post(t, classic("a", 1)).want(t, 201, "")
+
+	_ = formerAt.Listener.Close() // its connections go on
+	nextAt := listenAt(t, formerAt.address(), next)
+	next.lead(t)
+	defer func() { next.stopLeading(nil) }()
+	nextAt.leads(other)
+	other.post(t, classic("b", 1)).want(t, 201, "")
+	if got := len(former.pipeline.occurrences()); got != 1 {
+		t.Errorf("the former leader has recorded %d times", got)
+	}
+	if got := len(next.pipeline.occurrences()); got != 1 {
+		t.Errorf("the next leader has recorded %d times", got)
+	}
+}
+
+func TestRequestThatAFormerLeaderWorksOnIsAnsweredByIt(t *testing.T) {
+	former, next := standbyWith(t, kept(), replicaOptions{}), standby(t)
+	formerAt, nextAt := listenTLS(t, former), listenTLS(t, next)
+	other := standby(t)
+	formerAt.leads(other)
+	ended := former.lead(t)
+	slow := background(func() answer { return other.post(t, classic("a", 1)) })
+	o := <-former.pipeline.recorded
+	former.stopLeading(nil)
+	next.lead(t)
+	defer func() { next.stopLeading(nil) }()
+	nextAt.leads(other)
+	other.post(t, classic("b", 1)).want(t, 201, "")
+	o.Settled(stored(occurrence.Created, 1))
+	(<-slow).want(t, 201, "")
+	<-ended
+	if got := len(next.pipeline.occurrences()); got != 1 {
+		t.Errorf("the next leader has recorded %d times", got)
+	}
+}
+
+// A leader that shuts its server down sends GOAWAY: what it has begun it answers,
+// and what comes then goes to the next one.
+func TestServerOfTheLeaderShutsDown(t *testing.T) {
+	former, next := standbyWith(t, kept(), replicaOptions{}), standby(t)
+	formerAt, nextAt := listenTLS(t, former), listenTLS(t, next)
+	other := standbyWith(t, written(), replicaOptions{park: time.Minute})
+	formerAt.leads(other)
+	ended := former.lead(t)
+	slow := background(func() answer { return other.post(t, classic("slow", 1)) })
+	o := <-former.pipeline.recorded
+
+	shutDown := background(func() answer {
+		if err := formerAt.Config.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return answer{}
+	})
+	later := background(func() answer { return other.post(t, classic("later", 1)) })
+	until(t, "the later one is in flight at the former leader or has waited", func() bool {
+		return len(former.pipeline.occurrences()) == 2 || other.metric(t, "eventd_relay_retries_total", "unreachable") > 0
+	})
+	o.Settled(stored(occurrence.Created, 1))
+	(<-slow).want(t, 201, "")
+	select {
+	case o := <-former.pipeline.recorded: // it was faster than the GOAWAY
+		o.Settled(stored(occurrence.Created, 2))
+	default:
+	}
+	former.stopLeading(nil)
+	next.lead(t)
+	defer func() { next.stopLeading(nil) }()
+	nextAt.leads(other)
+	(<-later).want(t, 201, "")
+	<-shutDown
+	<-ended
+	if got := len(former.pipeline.occurrences()) + len(next.pipeline.occurrences()); got != 2 {
+		t.Errorf("recorded %d times", got)
+	}
+}
+
+func TestManyRequestsShareFewConnections(t *testing.T) {
+	leader, other := standbyWith(t, kept(), replicaOptions{}), standby(t)
+	where := listenTLS(t, leader)
+	where.leads(other)
+	ended := leader.lead(t)
+	const many = 100 // of which leader.pipeline keeps so many
+	requests := make([]<-chan answer, many)
+	for i := range requests {
+		requests[i] = background(func() answer { return other.post(t, classic(fmt.Sprint("a", i), 1)) })
+	}
+	for range requests {
+		(<-leader.pipeline.recorded).Settled(stored(occurrence.Created, 1))
+	}
+	for _, request := range requests {
+		(<-request).want(t, 201, "")
+	}
+	if got := where.connections.Load(); got > 2 {
+		t.Errorf("%d connections for %d requests at once", got, many)
+	}
+	leader.stopLeading(nil)
+	<-ended
+}
+
+func TestCloseOfARelayClosesItsConnections(t *testing.T) {
+	_, other, where := pair(t)
+	other.post(t, classic("a", 1)).want(t, 201, "")
+	if got := where.open.Load(); got != 1 {
+		t.Errorf("%d connections", got)
+	}
+	other.relay.Close()
+	other.relay.Close()
+	until(t, "it is closed", func() bool { return where.open.Load() == 0 })
+	where.leads(other) // too late
+	other.post(t, classic("b", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
+}

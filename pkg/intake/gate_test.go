@@ -1,0 +1,258 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+func TestGateWaitsUntilWhatItLetInIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, kept(), nil)
+		ended := r.lead(t)
+		answered := background(func() answer { return r.post(t, classic("a", 1)) })
+		o := <-r.pipeline.recorded
+
+		r.stopLeading(errors.New("planned stop"))
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Fatal("the gate did not wait")
+		default:
+		}
+		late := background(func() answer { return r.post(t, classic("b", 1)) })
+		time.Sleep(intake.DefaultPark)
+		(<-late).want(t, 503, metav1.StatusReasonServiceUnavailable)
+
+		o.Settled(stored(occurrence.Created, 1))
+		(<-answered).want(t, 201, "")
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestGateIsOpenedAtEveryElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		for _, name := range []string{"a", "b", "c"} {
+			ended := r.lead(t)
+			r.post(t, classic(name, 1)).want(t, 201, "")
+			r.stopLeading(nil)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			r.post(t, classic(name+"-late", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
+		}
+	})
+}
+
+func TestGateIsOpenedOnce(t *testing.T) {
+	r := alone(t, written(), nil)
+	ended := r.lead(t)
+	if err := r.gate.Run(t.Context()); err == nil {
+		t.Error("opened twice")
+	}
+	r.post(t, classic("a", 1)).want(t, 201, "")
+	r.stopLeading(nil)
+	<-ended
+}
+
+func TestGateIsReadyWhenItIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := intake.NewGate(nil)
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ready := make(chan error, 1)
+		go func() { ready <- gate.Ready(ctx) }()
+		synctest.Wait()
+		select {
+		case err := <-ready:
+			t.Fatalf("ready before it is open: %v", err)
+		default:
+		}
+		cancel(gone)
+		if err := <-ready; !errors.Is(err, gone) {
+			t.Errorf("error %v, want %v", err, gone)
+		}
+	})
+}
+
+// The lease may have run out without anybody having noticed.
+func TestOpenGateLetsNothingInOnceItsProcessDoesNotLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leading atomic.Bool
+		r := alone(t, written(), leading.Load)
+		leading.Store(true)
+		r.lead(t)
+		r.post(t, classic("a", 1)).want(t, 201, "")
+		leading.Store(false)
+		begun := time.Now()
+		a := r.post(t, classic("b", 1))
+		a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+		if waited := time.Since(begun); waited != intake.DefaultPark {
+			t.Errorf("answered after %s", waited)
+		}
+		if got := len(r.pipeline.occurrences()); got != 1 {
+			t.Errorf("recorded %d times", got)
+		}
+		r.stopLeading(nil)
+	})
+}
+
+func TestRequestsAreParkedUntilTheGateOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		begun := time.Now()
+		requests := map[string]<-chan answer{}
+		for _, name := range []string{"a", "b"} {
+			requests[name] = background(func() answer { return r.post(t, classic(name, 1)) })
+		}
+		requests["put"] = background(func() answer { return r.do(t, http.MethodPut, coreEvents+"/put", classic("put", 1)) })
+		time.Sleep(300 * time.Millisecond)
+		if got := r.metric(t, "eventd_relay_parked"); got != 3 {
+			t.Errorf("%v are parked", got)
+		}
+		r.lead(t)
+		for name, request := range requests {
+			a := <-request
+			a.want(t, 201, "")
+			if event := a.event(t); event.Name != name || event.Message != classic(name, 1).Message {
+				t.Errorf("%s is answered %+v", name, event)
+			}
+		}
+		if waited := time.Since(begun); waited != 300*time.Millisecond {
+			t.Errorf("answered after %s", waited)
+		}
+		if got := r.metric(t, "eventd_relay_parked"); got != 0 {
+			t.Errorf("%v are parked", got)
+		}
+		if got := r.metric(t, "eventd_relay_parked_duration_seconds"); got != 3 {
+			t.Errorf("%v have been parked", got)
+		}
+		r.stopLeading(nil)
+	})
+}
+
+func TestWithoutALeaderARequestIsRefusedAfterASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		begun := time.Now()
+		a := r.post(t, classic("a", 1))
+		a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+		if got := a.header.Get("Retry-After"); got != "1" {
+			t.Errorf("Retry-After %q", got)
+		}
+		if waited := time.Since(begun); waited != time.Second {
+			t.Errorf("answered after %s", waited)
+		}
+		if got := r.metric(t, "eventd_relay_refused_total", "no_leader"); got != 1 {
+			t.Errorf("%v refused", got)
+		}
+	})
+}
+
+func TestParkedRequestEndsWithItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		begun := time.Now()
+		a := r.do(t, http.MethodPost, coreEvents+"?timeout=500ms", classic("a", 1))
+		a.want(t, 504, metav1.StatusReasonTimeout)
+		if waited := time.Since(begun); waited > 500*time.Millisecond {
+			t.Errorf("answered after %s", waited)
+		}
+		if got := r.metric(t, "eventd_relay_refused_total", "timeout"); got != 1 {
+			t.Errorf("%v refused", got)
+		}
+	})
+}
+
+func TestParkedRequestEndsWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := background(func() answer { return r.doUntil(ctx, t, http.MethodPost, coreEvents, classic("a", 1)) })
+		synctest.Wait()
+		begun := time.Now()
+		cancel()
+		<-gone
+		synctest.Wait()
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("it was parked for another %s", waited)
+		}
+		if got := r.metric(t, "eventd_relay_parked"); got != 0 {
+			t.Errorf("%v are parked", got)
+		}
+		r.lead(t)
+		r.post(t, classic("b", 1)).want(t, 201, "")
+		if got := len(r.pipeline.occurrences()); got != 1 {
+			t.Errorf("recorded %d times", got)
+		}
+		r.stopLeading(nil)
+	})
+}
+
+func TestParkedRequestsAreInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 2 })
+		first := background(func() answer { return r.post(t, classic("a", 1)) })
+		second := background(func() answer { return r.post(t, classic("b", 1)) })
+		synctest.Wait()
+		if a := r.post(t, classic("c", 1)); a.code != http.StatusTooManyRequests {
+			t.Errorf("answered %d", a.code)
+		}
+		r.lead(t)
+		(<-first).want(t, 201, "")
+		(<-second).want(t, 201, "")
+		r.stopLeading(nil)
+	})
+}
+
+// What records nothing needs no leader.
+func TestStandbyAnswersEverythingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) {
+			o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+		})
+		begun := time.Now()
+		for path, code := range map[string]int{
+			"/readyz": 200, "/livez": 200, "/metrics": 200, "/version": 200, "/api": 200, "/apis/events.k8s.io/v1": 200,
+			coreEvents: 405, coreEvents + "/a": 405, "/api/v1/namespaces/ns/pods": 404,
+		} {
+			if a := r.do(t, http.MethodGet, path, nil); a.code != code {
+				t.Errorf("%s: %d, want %d", path, a.code, code)
+			}
+		}
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("it took %s", waited)
+		}
+	})
+}
+
+func TestBodyOfAParkedRequestIsLimited(t *testing.T) {
+	small := func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = 2000 }
+	large := classic("a", 1)
+	large.Message = string(make([]byte, 3000))
+	want := serve(t, written(), small).post(t, large)
+	want.want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
+	got := alone(t, written(), nil, small).post(t, large)
+	got.want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
+	if got.status(t).Message != want.status(t).Message {
+		t.Errorf("%q, but the leader says %q", got.status(t).Message, want.status(t).Message)
+	}
+}
+
+// alone returns a replica that knows no other one, and no apiserver either.
+func alone(t *testing.T, p *fakePipeline, leading func() bool, settings ...setting) *replica {
+	t.Helper()
+	return newReplica(t, p, replicaOptions{leading: leading, reviewer: reviewer(t, "http://127.0.0.1:1"), token: tokenFile(t, "unused")}, settings...)
+}

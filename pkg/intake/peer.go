@@ -1,0 +1,173 @@
+package intake
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authentication/user"
+	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+)
+
+// Headers between replicas. All that begin as they do are removed from what a
+// client sends before it is passed on, and from the answer that it is given.
+const (
+	peerHeaders = "Eventd-"
+	// assertedUser is who a request was authenticated as by the replica that
+	// passes it on, and what tells such a request: base64 of a JSON UserInfo of
+	// authentication.k8s.io/v1, since names, groups and extra keys may have any
+	// characters in them. A request that has it is not passed on again.
+	assertedUser = "Eventd-Asserted-User"
+	// notLeading marks the answer to a request that was passed on to a replica
+	// which does not accept, and that had no effect there.
+	notLeading = "Eventd-Not-Leading"
+)
+
+// What the apiserver says of a token is believed for as long as kube components
+// do by default. A replica waits for the answer, and so does its client: there
+// is less patience with an apiserver that is away than elsewhere.
+const (
+	reviewTTL     = 10 * time.Second
+	reviewTimeout = 10 * time.Second
+)
+
+var reviewBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
+
+// peers tells replicas from everybody else: they present a token, bound to the
+// audience, of the same user as that of this replica's own token.
+type peers struct {
+	audience authenticator.Audiences
+	own      *tokenFile
+	reviews  authenticator.Token
+}
+
+func newPeers(reviewer authenticationv1client.AuthenticationV1Interface, audience string, own *tokenFile) (*peers, error) {
+	reviews, err := webhooktoken.NewFromInterface(reviewer, nil, reviewBackoff, reviewTimeout, webhooktoken.AuthenticatorMetrics{
+		RecordRequestTotal:   authenticatorfactory.RecordRequestTotal,
+		RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &peers{
+		audience: authenticator.Audiences{audience},
+		own:      own,
+		reviews:  cache.New(reviews, false, reviewTTL, reviewTTL),
+	}, nil
+}
+
+// or returns an authenticator that believes a replica who the caller is, and
+// asks another one about every request in which nothing is asserted.
+func (p *peers) or(other authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		if !passedOn(req) {
+			return other.AuthenticateRequest(req)
+		}
+		return p.authenticate(req)
+	})
+}
+
+func (p *peers) authenticate(req *http.Request) (*authenticator.Response, bool, error) {
+	asserted, err := decodeUser(req.Header[assertedUser])
+	if err != nil {
+		return nil, false, nil
+	}
+	if ok, err := p.include(req.Context(), bearerToken(req)); err != nil || !ok {
+		return nil, false, err
+	}
+	return &authenticator.Response{User: asserted}, true, nil
+}
+
+// include tells whether a token is that of a replica.
+func (p *peers) include(ctx context.Context, token string) (bool, error) {
+	if token == "" {
+		return false, nil
+	}
+	ctx = authenticator.WithAudiences(ctx, p.audience)
+	theirs, ok, err := p.reviews.AuthenticateToken(ctx, token)
+	if err != nil || !ok {
+		return false, err
+	}
+	own, err := p.own.get()
+	if err != nil {
+		return false, ownTokenError{err}
+	}
+	ours, ok, err := p.reviews.AuthenticateToken(ctx, own)
+	if err == nil && !ok {
+		err = errors.New("the apiserver does not accept it")
+	}
+	if err != nil {
+		return false, ownTokenError{err}
+	}
+	return ours.User.GetName() != "" && ours.User.GetName() == theirs.User.GetName(), nil
+}
+
+// ownTokenError says that this replica does not know its own name, which leaves
+// open who the caller is, whatever the reason.
+type ownTokenError struct{ error }
+
+func (e ownTokenError) Error() string {
+	return fmt.Sprintf("reviewing this replica's own token: %s", e.error)
+}
+
+// passedOn tells whether a request comes from another replica. Behind the
+// authentication that is certain.
+func passedOn(req *http.Request) bool { return len(req.Header[assertedUser]) > 0 }
+
+func encodeUser(u user.Info) (string, error) {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for key, values := range u.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = make(map[string]authenticationv1.ExtraValue)
+		}
+		info.Extra[key] = values
+	}
+	data, err := json.Marshal(info)
+	return base64.StdEncoding.EncodeToString(data), err
+}
+
+// decodeUser reads what encodeUser has written. There must be one value, and a
+// name in it.
+func decodeUser(values []string) (user.Info, error) {
+	if len(values) != 1 {
+		return nil, fmt.Errorf("asserted %d times", len(values))
+	}
+	data, err := base64.StdEncoding.DecodeString(values[0])
+	if err != nil {
+		return nil, err
+	}
+	var info authenticationv1.UserInfo
+	if err := json.Unmarshal(data, &info); err != nil {
+		return nil, err
+	}
+	if info.Username == "" {
+		return nil, errors.New("nobody is asserted")
+	}
+	asserted := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups}
+	for key, values := range info.Extra {
+		if asserted.Extra == nil {
+			asserted.Extra = make(map[string][]string)
+		}
+		asserted.Extra[key] = values
+	}
+	return asserted, nil
+}
+
+func bearerToken(req *http.Request) string {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
