@@ -28,12 +28,12 @@ help: ## show this list
 	@echo '  DURATION=20s make run    ends by itself; KUBECONFIG=FILE make run    uses that cluster'
 
 .PHONY: run
-run: ## a kube-apiserver, an eventd and a client that feeds it, with a live view; Ctrl-C takes all of it down
+run: ## a kube-apiserver, two replicas of eventd and clients that feed them, with a live view; Ctrl-C takes all of it down
 	@if [ -n "$$KUBECONFIG" ]; then \
-		echo '• KUBECONFIG is set: this runs eventd, and a client that feeds it, against the cluster that it leads to'; \
+		echo '• KUBECONFIG is set: this runs two replicas of eventd, and clients that feed them, against the cluster that it leads to'; \
 		echo '• the first time on a machine they take a few minutes to compile; later they are there in seconds'; \
 	else \
-		echo '• this runs a control plane (kube-apiserver and etcd), an eventd and a client that feeds it, all on this machine'; \
+		echo '• this runs a control plane (kube-apiserver and etcd), two replicas of eventd and clients that feed them, all on this machine'; \
 		echo '• the first time on a machine they take about 10 minutes to compile; later they are there in seconds'; \
 	fi
 	@OUT=bin/ hack/build.sh 'eventd and its client' -ldflags '$(LDFLAGS)' ./cmd/eventd ./examples/feeder ./hack/run

@@ -36,19 +36,19 @@ func (c *cluster) prepare(ctx context.Context) error {
 	if c.applied, err = newManifests(c.config); err != nil {
 		return err
 	}
-	viewerManifest, err := viewer.ReadFile("viewer.yaml")
-	if err != nil {
-		return err
-	}
-	for _, dir := range []string{"deploy", "examples/feeder"} {
-		if err := c.applied.applyDir(ctx, dir); err != nil {
+	// Not the Deployment: the replicas are processes of this machine.
+	for _, file := range []string{"deploy/serviceaccount.yaml", "deploy/rbac.yaml"} {
+		if err := c.applied.applyFile(ctx, file); err != nil {
 			return err
 		}
 	}
-	if err := c.applied.apply(ctx, viewerManifest); err != nil {
-		return fmt.Errorf("applying the viewer's rights: %w", err)
+	if err := c.applied.applyDir(ctx, "examples/feeder"); err != nil {
+		return err
 	}
-	say("applied deploy/, and the accounts of the client and of this view")
+	if err := c.applied.apply(ctx, demo); err != nil {
+		return fmt.Errorf("applying what this run needs: %w", err)
+	}
+	say("applied the account and the rights of deploy/, and those of the client and of this view")
 	return c.waitForRights(ctx)
 }
 
@@ -63,6 +63,9 @@ func (c *cluster) waitForRights(ctx context.Context) error {
 		}},
 		{User: eventdAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "get", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication",
+		}},
+		{User: eventdAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "watch", Group: "coordination.k8s.io", Resource: "leases", Namespace: demoNamespace, Name: "eventd",
 		}},
 		{User: feederAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "patch", Group: "events.k8s.io", Resource: "events", Namespace: demoNamespace,
@@ -86,17 +89,27 @@ func (c *cluster) waitForRights(ctx context.Context) error {
 	return nil
 }
 
+// token returns a token of an account: for the apiserver and all that ask it, if
+// no audience is given.
+func (c *cluster) token(ctx context.Context, a account, audiences ...string) (string, error) {
+	seconds := int64(tokenValidity.Seconds())
+	token, err := c.client.CoreV1().ServiceAccounts(a.namespace).CreateToken(ctx, a.name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("requesting a token of %s: %w", a, err)
+	}
+	return token.Status.Token, nil
+}
+
 // as returns a configuration for to, a server of this cluster, in the name of
 // an account.
 func (c *cluster) as(ctx context.Context, a account, to *rest.Config) (*rest.Config, error) {
-	seconds := int64(tokenValidity.Seconds())
-	token, err := c.client.CoreV1().ServiceAccounts(a.namespace).CreateToken(ctx, a.name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
-	}, metav1.CreateOptions{})
+	token, err := c.token(ctx, a)
 	if err != nil {
-		return nil, fmt.Errorf("requesting a token of %s: %w", a, err)
+		return nil, err
 	}
 	config := rest.AnonymousClientConfig(to)
-	config.BearerToken = token.Status.Token
+	config.BearerToken = token
 	return config, nil
 }

@@ -17,6 +17,8 @@ type counters struct {
 	settled  map[string]int64 // by outcome
 	pending  int64            // over all stations
 	requests int64            // to the apiserver
+	passedOn int64            // requests, to the leader
+	leaders  []string         // where those serve that say that they lead
 }
 
 // outcomes are shown in this order; those after the first two only if they
@@ -37,10 +39,37 @@ func (c counters) quiet() bool {
 	return c.pending == 0 && sum == c.recorded
 }
 
-// meter reads /metrics.
+// meters read /metrics of all replicas.
+type meters []*meter
+
+// read returns the sums.
+func (all meters) read(ctx context.Context) (counters, error) {
+	sum := counters{settled: make(map[string]int64)}
+	for _, m := range all {
+		c, err := m.read(ctx)
+		if err != nil {
+			return counters{}, err
+		}
+		sum.add(c)
+	}
+	return sum, nil
+}
+
+func (c *counters) add(other counters) {
+	c.recorded += other.recorded
+	for outcome, n := range other.settled {
+		c.settled[outcome] += n
+	}
+	c.pending += other.pending
+	c.requests += other.requests
+	c.passedOn += other.passedOn
+	c.leaders = append(c.leaders, other.leaders...)
+}
+
+// meter reads /metrics of one.
 type meter struct {
 	client *http.Client
-	url    string
+	host   string
 }
 
 func newMeter(config *rest.Config) (*meter, error) {
@@ -48,11 +77,12 @@ func newMeter(config *rest.Config) (*meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &meter{client: client, url: config.Host + "/metrics"}, nil
+	return &meter{client: client, host: config.Host}, nil
 }
 
 func (m *meter) read(ctx context.Context) (counters, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url, nil)
+	url := m.host + "/metrics"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return counters{}, err
 	}
@@ -62,14 +92,20 @@ func (m *meter) read(ctx context.Context) (counters, error) {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return counters{}, fmt.Errorf("%s: %s", m.url, response.Status)
+		return counters{}, fmt.Errorf("%s: %s", url, response.Status)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(response.Body)
 	if err != nil {
-		return counters{}, fmt.Errorf("%s: %w", m.url, err)
+		return counters{}, fmt.Errorf("%s: %w", url, err)
 	}
-	return countersOf(families), nil
+	c := countersOf(families)
+	for _, metric := range families["eventd_election_leading"].GetMetric() {
+		if metric.GetGauge().GetValue() == 1 {
+			c.leaders = append(c.leaders, m.host)
+		}
+	}
+	return c, nil
 }
 
 func countersOf(families map[string]*dto.MetricFamily) counters {
@@ -85,6 +121,9 @@ func countersOf(families map[string]*dto.MetricFamily) counters {
 	}
 	for _, metric := range families["eventd_sink_requests_total"].GetMetric() {
 		c.requests += int64(metric.GetCounter().GetValue())
+	}
+	for _, metric := range families["eventd_relay_requests_total"].GetMetric() {
+		c.passedOn += int64(metric.GetCounter().GetValue())
 	}
 	return c
 }

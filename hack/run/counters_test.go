@@ -23,6 +23,11 @@ eventd_occurrences_pending{station="broadcaster"} 0
 # TYPE eventd_sink_requests_total counter
 eventd_sink_requests_total{verb="create",code="201"} 3
 eventd_sink_requests_total{verb="patch",code="200"} 4
+# TYPE eventd_relay_requests_total counter
+eventd_relay_requests_total{code="201"} 5
+eventd_relay_requests_total{code="202"} 1
+# TYPE eventd_election_leading gauge
+eventd_election_leading 1
 # TYPE another_metric gauge
 another_metric 1
 `
@@ -45,7 +50,7 @@ func TestCountersAreReadFromMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := counters{
-		recorded: 12, pending: 2, requests: 7,
+		recorded: 12, pending: 2, requests: 7, passedOn: 6, leaders: []string{server.URL},
 		settled: map[string]int64{"created": 3, "merged": 4, "dropped": 3},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -56,6 +61,18 @@ func TestCountersAreReadFromMetrics(t *testing.T) {
 	}
 	if text, want := got.String(), "recorded 12 = created 3 + merged 4 + dropped 3 + pending 2"; text != want {
 		t.Errorf("got %q, want %q", text, want)
+	}
+}
+
+func TestCountersOfReplicasAddUp(t *testing.T) {
+	sum := counters{settled: map[string]int64{"created": 1, "merged": 2}, recorded: 4, pending: 1, requests: 3}
+	sum.add(counters{settled: map[string]int64{"created": 1, "dropped": 1}, recorded: 2, passedOn: 9, requests: 1, leaders: []string{"b"}})
+	want := counters{
+		settled:  map[string]int64{"created": 2, "merged": 2, "dropped": 1},
+		recorded: 6, pending: 1, requests: 4, passedOn: 9, leaders: []string{"b"},
+	}
+	if !reflect.DeepEqual(sum, want) {
+		t.Errorf("got %+v, want %+v", sum, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,26 +15,62 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// eventd is the running daemon.
+// replicas is how many eventds run. One of them leads.
+const replicas = 2
+
+// eventd is one running daemon.
 type eventd struct {
 	*process
 	config *rest.Config // leads to it, without credentials
 }
 
-// startEventd starts it with the account of deploy/, on a free port, and
-// returns when it serves.
-func startEventd(ctx, hurry context.Context, c *cluster, binary, dir string) (*eventd, error) {
+// startReplicas starts them all with the account of deploy/. They are to be
+// stopped even if that fails.
+func startReplicas(ctx, hurry context.Context, c *cluster, binary, dir string) (started []*eventd, err error) {
 	config, err := c.as(ctx, eventdAccount, c.config)
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, endpoint := filepath.Join(dir, "eventd.kubeconfig"), filepath.Join(dir, "endpoint.kubeconfig")
+	kubeconfig := filepath.Join(dir, "eventd.kubeconfig")
 	if err := testenv.WriteKubeconfig(kubeconfig, config); err != nil {
 		return nil, err
 	}
-	p, err := start(dir, "eventd", nil, binary,
-		"--kubeconfig="+kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port=0", "--endpoint-kubeconfig="+endpoint)
+	// In a Pod, a projected volume holds this token.
+	token, err := c.token(ctx, eventdAccount, "eventd")
+	if err != nil {
+		return nil, err
+	}
+	tokenFile := filepath.Join(dir, "peer-token")
+	if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
+		return nil, err
+	}
+	for i := range replicas {
+		name := fmt.Sprintf("eventd-%d", i+1)
+		e, err := startEventd(ctx, hurry, binary, dir, name,
+			"--kubeconfig="+kubeconfig, "--peer-token-file="+tokenFile, "--leader-elect-resource-namespace="+demoNamespace)
+		if err != nil {
+			return started, err
+		}
+		started = append(started, e)
+		say("%s serves at %s and writes as %s", name, e.config.Host, eventdAccount)
+	}
+	return started, nil
+}
+
+// stopReplicas stops them in the order of their start: the first leader first.
+func stopReplicas(hurry context.Context, all []*eventd) error {
+	var errs []error
+	for _, e := range all {
+		errs = append(errs, e.stop(hurry))
+	}
+	return errors.Join(errs...)
+}
+
+// startEventd starts one on a free port and returns when it serves.
+func startEventd(ctx, hurry context.Context, binary, dir, name string, flags ...string) (*eventd, error) {
+	endpoint := filepath.Join(dir, name+".kubeconfig")
+	p, err := start(dir, name, nil, binary, append(flags,
+		"--bind-address=127.0.0.1", "--secure-port=0", "--endpoint-kubeconfig="+endpoint)...)
 	if err != nil {
 		return nil, err
 	}

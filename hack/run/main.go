@@ -1,7 +1,8 @@
 // Command run is the main job of this repository on real input, as "make run"
-// does it: a kube-apiserver, an eventd that writes to it with the rights of
-// deploy/, an unmodified client-go client that reports to that eventd, and a
-// view of what becomes of it.
+// does it: a kube-apiserver, two replicas of eventd that write to it with the
+// rights of deploy/, an unmodified client-go client that reports to each of them,
+// and a view of what becomes of it. One of the two leads; the other one passes on
+// to it what it is told.
 //
 // The kube-apiserver is the local control plane, or that of the cluster which
 // KUBECONFIG leads to. At the end, whatever brings it about, what was started is
@@ -94,15 +95,13 @@ func run(ctx, hurry context.Context, s settings) (err error) {
 	if err := cluster.prepare(ctx); err != nil {
 		return interrupted(ctx, err)
 	}
-	say("starting eventd")
-	eventd, err := startEventd(ctx, hurry, cluster, s.eventd, dir)
+	say("starting %d replicas of eventd", replicas)
+	eventds, err := startReplicas(ctx, hurry, cluster, s.eventd, dir)
+	defer func() { err = errors.Join(err, stopReplicas(hurry, eventds)) }()
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	defer func() { err = errors.Join(err, eventd.stop(hurry)) }()
-	say("eventd serves at %s and writes as %s", eventd.config.Host, eventdAccount)
-
-	return interrupted(ctx, show(ctx, hurry, cluster, eventd, s, dir))
+	return interrupted(ctx, show(ctx, hurry, cluster, eventds, s, dir))
 }
 
 // interrupted keeps an error that is only the echo of Ctrl-C from being told.

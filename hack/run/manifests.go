@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"embed"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -23,10 +23,11 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// viewer is who looks at /metrics here; it may do that and nothing else.
+// demo is what this run needs beside what a deployed eventd does: who looks at
+// /metrics, and may do nothing else, and a Lease.
 //
-//go:embed viewer.yaml
-var viewer embed.FS
+//go:embed demo.yaml
+var demo []byte
 
 // manifests is what was applied to a cluster.
 type manifests struct {
@@ -54,6 +55,18 @@ func newManifests(config *rest.Config) (*manifests, error) {
 	return &manifests{client: client, mapper: mapper}, nil
 }
 
+// applyFile applies the manifests in a file.
+func (m *manifests) applyFile(ctx context.Context, file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := m.apply(ctx, content); err != nil {
+		return fmt.Errorf("applying %s: %w", file, err)
+	}
+	return nil
+}
+
 // applyDir applies every manifest of a folder, in the order of their names.
 func (m *manifests) applyDir(ctx context.Context, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
@@ -62,15 +75,8 @@ func (m *manifests) applyDir(ctx context.Context, dir string) error {
 	}
 	slices.Sort(files)
 	for _, file := range files {
-		if filepath.Base(file) == "kustomization.yaml" {
-			continue
-		}
-		content, err := os.ReadFile(file)
-		if err != nil {
+		if err := m.applyFile(ctx, file); err != nil {
 			return err
-		}
-		if err := m.apply(ctx, content); err != nil {
-			return fmt.Errorf("applying %s: %w", file, err)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -47,10 +48,14 @@ func (c counters) String() string {
 	return b.String()
 }
 
-// summary is two lines: what eventd says, and what is stored.
-func (f frame) summary() (said, stored string) {
-	return fmt.Sprintf("%4s  eventd:    %s", f.elapsed.Round(time.Second), f.counters),
-		fmt.Sprintf("      apiserver: %d Events, counts add up to %d; %d requests", len(f.events), total(f.events), f.counters.requests)
+// summary is three lines: what eventd says, who leads, and what is stored.
+func (f frame) summary() []string {
+	leader := cmp.Or(strings.Join(f.counters.leaders, " and "), "nobody")
+	return []string{
+		fmt.Sprintf("%4s  eventd:    %s", f.elapsed.Round(time.Second), f.counters),
+		fmt.Sprintf("      leader:    %s; %d requests passed on to it", leader, f.counters.passedOn),
+		fmt.Sprintf("      apiserver: %d Events, counts add up to %d; %d requests", len(f.events), total(f.events), f.counters.requests),
+	}
 }
 
 // lines is the view for what is not a terminal: a summary every few seconds,
@@ -66,8 +71,7 @@ const changedShown = 3
 func (l *lines) interval() time.Duration { return 2 * time.Second }
 
 func (l *lines) draw(f frame) {
-	said, stored := f.summary()
-	fmt.Fprintf(l.out, "%s\n%s\n", said, stored)
+	fmt.Fprintln(l.out, strings.Join(f.summary(), "\n"))
 	room := changedShown
 	for _, event := range f.events {
 		if n := count(event); room > 0 && l.shown[event.Name] != n {
@@ -111,8 +115,8 @@ func (t *terminal) draw(f frame) {
 	if err != nil || columns == 0 || rows == 0 {
 		columns, rows = 80, 24
 	}
-	said, stored := f.summary()
-	text := []string{t.title, said, stored, "", heading}
+	text := append([]string{t.title}, f.summary()...)
+	text = append(text, "", heading)
 	now := time.Now()
 	for _, event := range f.events {
 		if len(text) == rows-1 {
@@ -134,8 +138,8 @@ func (t *terminal) draw(f frame) {
 // close leaves the last summary where it can be read.
 func (t *terminal) close() {
 	fmt.Fprint(t.out, leaveScreen)
-	said, stored := t.last.summary()
-	fmt.Fprintf(t.out, "%s\n%s\n%s\n", t.title, said, stored)
+	fmt.Fprintln(t.out, t.title)
+	fmt.Fprintln(t.out, strings.Join(t.last.summary(), "\n"))
 }
 
 const rowFormat = "%-9s %5v  %-7s %-18s %-44s %s"
