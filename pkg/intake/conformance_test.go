@@ -32,15 +32,7 @@ import (
 // TestInputsAreAnsweredAsByTheAPIServer sends every input to a kube-apiserver
 // and to an intake in front of it, with a whole pipeline in between.
 func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
-	cluster, err := testenv.Start(t.Context(), testenv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := startControlPlane(t)
 	namespace := cluster.Namespace(t)
 	terminate(t, cluster.Config(), namespace+"-ends")
 	tokens := callers(t, cluster, namespace)
@@ -58,6 +50,22 @@ func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
 			compare(t, input, got, want)
 		})
 	}
+}
+
+// startControlPlane starts one for the two tests that need it. A shared one would
+// be started for every worker of a fuzz test, too.
+func startControlPlane(t *testing.T) *testenv.ControlPlane {
+	t.Helper()
+	cluster, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
 }
 
 // outcome is what is compared of an answer.

@@ -66,15 +66,28 @@ func TestLeaderIsSpokenToInHTTP2Only(t *testing.T) {
 
 func TestLeaderThatCannotBeReachedIsTriedUntilTimeIsUp(t *testing.T) {
 	other := standbyWith(t, written(), replicaOptions{park: 100 * time.Millisecond})
-	leader := standby(t)
-	where := listenTLS(t, leader)
+	where := listenTLS(t, standby(t))
 	where.leads(other)
 	_ = where.Listener.Close()
 	a := other.post(t, classic("a", 1))
 	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if a.header.Get("Retry-After") != "1" || other.metric(t, "eventd_relay_retries_total", "unreachable") < 2 {
+	if a.header.Get("Retry-After") != "1" || other.metric(t, "eventd_relay_refused_total", "unreachable") != 1 {
 		t.Errorf("header %v", a.header)
 	}
+}
+
+func TestLeaderThatCannotBeReachedIsTriedAgain(t *testing.T) {
+	leader := standby(t)
+	other := standbyWith(t, written(), replicaOptions{park: time.Minute})
+	where := listenTLS(t, leader)
+	_ = where.Listener.Close()
+	where.leads(other)
+	request := background(func() answer { return other.post(t, classic("a", 1)) })
+	until(t, "it was tried twice", func() bool { return other.metric(t, "eventd_relay_retries_total", "unreachable") >= 2 })
+	leader.lead(t)
+	defer leader.stopLeading(nil)
+	listenWith(t, where.address(), leader, where.TLS.Certificates[0])
+	(<-request).want(t, 201, "")
 }
 
 // A host that is gone, or a process that is stopped: it is there for TCP, and

@@ -409,13 +409,18 @@ func TestClientIsNotToldThatTheLeaderDoesNotLead(t *testing.T) {
 	second := standby(t)
 	other := standbyWith(t, written(), replicaOptions{park: 100 * time.Millisecond})
 	listenTLS(t, second).leads(other)
+	until(t, "they are connected", func() bool {
+		other.post(t, classic("a", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
+		return other.metric(t, "eventd_relay_retries_total", "not_leading") > 0
+	})
+	before := other.metric(t, "eventd_relay_refused_total", "not_leading")
 	a := other.post(t, classic("a", 1))
 	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
 	if _, told := a.header["Eventd-Not-Leading"]; told || a.header.Get("Retry-After") != "1" {
 		t.Errorf("header %v", a.header)
 	}
-	if other.metric(t, "eventd_relay_refused_total", "not_leading") != 1 || other.metric(t, "eventd_relay_retries_total", "not_leading") < 1 {
-		t.Error("not counted")
+	if got := other.metric(t, "eventd_relay_refused_total", "not_leading") - before; got != 1 {
+		t.Errorf("%v refused", got)
 	}
 }
 
@@ -423,12 +428,14 @@ func TestRequestWaitsForALeaderThatDoesNotAcceptYet(t *testing.T) {
 	leader := standby(t)
 	other := standbyWith(t, written(), replicaOptions{park: time.Minute})
 	listenTLS(t, leader).leads(other)
-	request := background(func() answer { return other.post(t, classic("a", 1)) })
+	large := classic("a", 1)
+	large.Message = strings.Repeat("x", 500_000) // it is refused while the body is still on its way
+	request := background(func() answer { return other.post(t, large) })
 	until(t, "it was refused", func() bool { return other.metric(t, "eventd_relay_retries_total", "not_leading") > 0 })
 	leader.lead(t)
 	(<-request).want(t, 201, "")
-	if got := len(leader.pipeline.occurrences()); got != 1 {
-		t.Errorf("recorded %d times", got)
+	if got := leader.pipeline.occurrences(); len(got) != 1 || got[0].Event.Message != large.Message {
+		t.Errorf("recorded %d times", len(got))
 	}
 	leader.stopLeading(nil)
 }

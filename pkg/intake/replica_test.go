@@ -157,12 +157,17 @@ func listenTLS(t *testing.T, handler http.Handler) *listening {
 
 func listenAt(t *testing.T, address string, handler http.Handler) *listening {
 	t.Helper()
+	return listenWith(t, address, handler, servingCertificate(t))
+}
+
+func listenWith(t *testing.T, address string, handler http.Handler, certificate tls.Certificate) *listening {
+	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &listening{Server: &httptest.Server{Listener: listener, EnableHTTP2: true, Config: &http.Server{Handler: handler}}}
-	l.TLS = &tls.Config{Certificates: []tls.Certificate{servingCertificate(t)}}
+	l.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	l.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
 		case http.StateNew:
@@ -226,13 +231,25 @@ func rotate(t *testing.T, path, token string) {
 	}
 }
 
-// reviews answers TokenReviews for one token of a replica.
+// reviews answers TokenReviews.
 type reviews struct {
 	*httptest.Server
 	asked atomic.Int32
 }
 
+// newReviews knows one token of a replica.
 func newReviews(t *testing.T) *reviews {
+	t.Helper()
+	return reviewing(t, func(review *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
+		if review.Spec.Token != peerToken || !slices.Contains(review.Spec.Audiences, peerAudience) {
+			return authenticationv1.TokenReviewStatus{}
+		}
+		return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
+			User: authenticationv1.UserInfo{Username: peerUser}}
+	})
+}
+
+func reviewing(t *testing.T, say func(*authenticationv1.TokenReview) authenticationv1.TokenReviewStatus) *reviews {
 	t.Helper()
 	r := &reviews{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -241,10 +258,7 @@ func newReviews(t *testing.T) *reviews {
 		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
 			t.Error(err)
 		}
-		if review.Spec.Token == peerToken && slices.Contains(review.Spec.Audiences, peerAudience) {
-			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
-				User: authenticationv1.UserInfo{Username: peerUser}}
-		}
+		review.Status = say(&review)
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
