@@ -16,8 +16,8 @@ import (
 
 const (
 	// maxConnections is to one leader. An eventd takes 250 requests at once on
-	// each, so this is twice what may be in flight by default, and a leader that
-	// takes 100 still has room for all of it.
+	// each. Until it has said so 100 are assumed, which is still room for all
+	// that may be in flight by default; what finds no room waits for it.
 	maxConnections = 10
 	// connectTimeout is for one attempt, TLS handshake included.
 	connectTimeout = 3 * time.Second

@@ -72,10 +72,61 @@
 //     the client, and reports nothing until it is above that one again.
 //   - A panic is answered with a Status, on a connection that stays open.
 //
+// # One of several replicas
+//
+// With ServerOptions.Relay only the leader records; the others serve all the
+// same. A create, update or patch, dry runs included, is authenticated and
+// authorized where it arrives. Then:
+//
+//	the gate is open, and this process      served here, and waited for when
+//	leads by the clock at that moment       the gate is closed
+//	it comes from another replica           503 with Eventd-Not-Leading: it is
+//	                                        not passed on twice
+//	the leader is known                     passed on, and answered as the
+//	                                        leader answers
+//	otherwise                               parked until one of these holds, for
+//	                                        RelayOptions.Park in all, connecting
+//	                                        included; then 503 with Retry-After
+//
+// Everything else is answered where it arrives. Requests that are parked or
+// passed on count as in flight, each with its body.
+//
+// A request is sent to a leader again, the same or the next one, only if it
+// certainly had no effect: there was no connection, the leader's end of the
+// connection said that it was not looked at, or the answer was Eventd-Not-Leading.
+// If the answer is lost, the client is answered 503 with Retry-After, and repeats
+// it: a repeated name counts nothing twice. The time that is left of the request
+// goes along as its timeout, and is all that a leader which does not answer costs;
+// a connection that is silent is given up after 5 s, with the requests on it.
+//
+// The leader is an address and the fingerprint of a certificate, and there is
+// nothing else that is verified or accepted: whoever may write the Lease says
+// who the leader is. A handshake with anybody else ends before anything is sent.
+// Another certificate at the same address is another leader, to whom no
+// connection of the former one is used.
+//
+// The replicas know each other by a token of the ServiceAccount that they all run
+// as, bound to an audience that the apiserver itself does not accept. A replica
+// that passes on asserts the caller, name, uid, groups and extra, in one header,
+// Eventd-Asserted-User, and takes every header that begins with Eventd- from what
+// a client sends. A request with that header is believed if the token with it is,
+// by a TokenReview for the audience, of the same user as the token of the
+// leader's own; otherwise it is 401, or 503 if the apiserver cannot be asked. A
+// caller so asserted is authorized again, by the leader. The token alone is
+// nobody's: as a client it is 401. The two ways never mix, so a client's token
+// asserts nothing. If the leader answers 401, it is this replica that it does not
+// know, and the client is answered 503.
+//
+// A request that is passed on is in the metrics of both replicas, and has one
+// audit ID.
+//
 // # Limits and ownership
 //
-// The package starts no goroutines and needs no stop. Requests are bounded by
-// ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, views by
-// Options.MaxNames and Options.MaxViewBytes. What is under way in the pipeline
-// is bounded there. All exported types are safe for use by many goroutines.
+// An Intake starts no goroutines and needs no stop. A Relay has those of at most
+// ten connections to a leader, and one that makes them, until Close. Requests are
+// bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, so that
+// those of requests that are parked or passed on hold at most the product of the
+// two, views by Options.MaxNames and Options.MaxViewBytes. What is under way in
+// the pipeline is bounded there. All exported types are safe for use by many
+// goroutines.
 package intake

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -166,8 +167,17 @@ type capture struct {
 
 func newCapture(t *testing.T) *capture {
 	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newCaptureOn(t, listener)
+}
+
+func newCaptureOn(t *testing.T, listener net.Listener) *capture {
+	t.Helper()
 	c := &capture{answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }}
-	c.listening = listenTLS(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	c.listening = listenOn(t, listener, servingCertificate(t), http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		c.mu.Lock()
 		c.got = append(c.got, sent{req.Method, req.URL, req.Header, string(body), req.Proto})

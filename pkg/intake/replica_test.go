@@ -152,20 +152,20 @@ type listening struct {
 
 func listenTLS(t *testing.T, handler http.Handler) *listening {
 	t.Helper()
-	return listenAt(t, "127.0.0.1:0", handler)
+	return listenAt(t, "127.0.0.1:0", servingCertificate(t), handler)
 }
 
-func listenAt(t *testing.T, address string, handler http.Handler) *listening {
-	t.Helper()
-	return listenWith(t, address, handler, servingCertificate(t))
-}
-
-func listenWith(t *testing.T, address string, handler http.Handler, certificate tls.Certificate) *listening {
+func listenAt(t *testing.T, address string, certificate tls.Certificate, handler http.Handler) *listening {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listenOn(t, listener, certificate, handler)
+}
+
+func listenOn(t *testing.T, listener net.Listener, certificate tls.Certificate, handler http.Handler) *listening {
+	t.Helper()
 	l := &listening{Server: &httptest.Server{Listener: listener, EnableHTTP2: true, Config: &http.Server{Handler: handler}}}
 	l.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	l.Config.ConnState = func(_ net.Conn, state http.ConnState) {
