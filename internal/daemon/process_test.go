@@ -19,8 +19,9 @@ import (
 type child struct {
 	cmd    *exec.Cmd
 	config *rest.Config
-	stderr chan string // all of it, once it has ended
-	lines  chan string // each line of it
+	stderr chan string   // all of it, once it has ended
+	lines  chan string   // each line of it
+	ended  chan struct{} // closed when there is no more of it
 }
 
 func startChild(t *testing.T, a *apiserver, more ...string) *child {
@@ -42,6 +43,7 @@ func startEventd(t *testing.T, flags ...string) *child {
 		cmd:    exec.CommandContext(t.Context(), binary, append(flags, "--endpoint-kubeconfig="+endpoint)...),
 		stderr: make(chan string, 1),
 		lines:  make(chan string, 1000),
+		ended:  make(chan struct{}),
 	}
 	c.cmd.Env = []string{asEventd + "=1"}
 	stderr, err := c.cmd.StderrPipe()
@@ -52,6 +54,11 @@ func startEventd(t *testing.T, flags ...string) *child {
 		t.Fatal(err)
 	}
 	go c.read(stderr)
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // if it has not ended
+		<-c.ended
+		_ = c.cmd.Wait()
+	})
 	awaitFile(t, endpoint)
 	if c.config, err = clientcmd.BuildConfigFromFlags("", endpoint); err != nil {
 		t.Fatal(err)
@@ -67,6 +74,7 @@ func (c *child) read(stderr io.Reader) {
 		c.lines <- scanner.Text()
 	}
 	c.stderr <- all.String()
+	close(c.ended)
 }
 
 // awaitLine waits until the process has said something.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -199,6 +201,32 @@ func (c *child) requireReady(t *testing.T) {
 	}
 }
 
+// metric is the sum of a metric over all its labels.
+func (c *child) metric(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	status, body, err := get(t, c.config, "/metrics")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("/metrics: %d %v", status, err)
+	}
+	found := false
+	for line := range strings.Lines(body) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if base, _, _ := strings.Cut(series, "{"); base != name {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = true
+		sum += n
+	}
+	if !found {
+		t.Fatalf("there is no metric %s", name)
+	}
+	return sum
+}
+
 func (c *child) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := c.cmd.Process.Signal(s); err != nil {
@@ -249,6 +277,75 @@ func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
 	if now := r.holder(); now != "" {
 		t.Errorf("%s holds the Lease, and is gone", now)
 	}
+}
+
+func TestStandbyPassesOnWhatItReceives(t *testing.T) {
+	r := newReplicas(t)
+	leader := r.start("")
+	leader.role(t, "leader\n")
+	standby := r.start("")
+	standby.role(t, "standby of")
+	before := leader.metric(t, "eventd_occurrences_recorded_total")
+	for i := range 5 {
+		if err := r.report(standby, fmt.Sprintf("web.%d", i)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := leader.metric(t, "eventd_occurrences_recorded_total") - before; n != 5 {
+		t.Errorf("the leader has recorded %v of 5 occurrences", n)
+	}
+	if n := standby.metric(t, "eventd_occurrences_recorded_total"); n != 0 {
+		t.Errorf("the standby has recorded %v occurrences itself", n)
+	}
+	for replica, want := range map[*child]float64{leader: 1, standby: 0} {
+		if got := replica.metric(t, "eventd_election_leading"); got != want {
+			t.Errorf("eventd_election_leading is %v, want %v", got, want)
+		}
+	}
+	r.counted(5)
+}
+
+func TestLeaderPassesOnWhatItReceivesAfterItHasHandedOver(t *testing.T) {
+	r := newReplicas(t)
+	former := r.start("", "--shutdown-delay-duration=20s")
+	former.role(t, "leader\n")
+	next := r.start("")
+	next.role(t, "standby of")
+	former.signal(t, syscall.SIGTERM)
+	next.role(t, "leader\n")
+	if status, body, err := get(t, former.config, "/readyz?verbose"); err != nil || status != http.StatusInternalServerError || !strings.Contains(body, "[-]shutdown failed") {
+		t.Errorf("/readyz during the shutdown delay: %d %s %v", status, body, err)
+	}
+	if err := r.report(former, "web.1"); err != nil {
+		t.Error(err)
+	}
+	if n := next.metric(t, `eventd_occurrences_recorded_total`); n != 2 { // with its having become leader
+		t.Errorf("the new leader has recorded %v occurrences", n)
+	}
+	r.counted(1)
+	// The second signal is for who does not want to wait.
+	former.signal(t, syscall.SIGTERM)
+	former.requireExit(t, 1)
+}
+
+func TestReplicaTakesOverFromALeaderThatIsKilled(t *testing.T) {
+	r := newReplicas(t)
+	leader := r.start("", shortLease...)
+	leader.role(t, "leader\n")
+	standby := r.start("", shortLease...)
+	standby.role(t, "standby of")
+	if err := r.report(leader, "web.1"); err != nil {
+		t.Error(err)
+	}
+	leader.signal(t, syscall.SIGKILL)
+	standby.role(t, "leader\n")
+	// The client does not know what became of it, and asks again.
+	for _, name := range []string{"web.1", "web.2"} {
+		if err := r.report(standby, name); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	r.counted(2)
 }
 
 func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *testing.T) {
