@@ -276,12 +276,13 @@ func TestLeaseIsFollowedUntilAllHasStopped(t *testing.T) {
 		var elector *Elector
 		serving := Component{Name: "serving", Run: func(ctx context.Context) error {
 			<-ctx.Done()
-			time.Sleep(3 * time.Second) // passes on
+			time.Sleep(10 * time.Second) // passes on
 			j.note("the leader is", elector.Leader().Identity)
 			return nil
 		}}
 		o, lock := with(t, &j, managerOptions(serving, j.leading("source")))
 		elector = o.Elector.(*Elector)
+		o.StopGracePeriod = time.Minute
 		m := manage(t, o)
 		elapse(time.Second)
 		b := newReplica(t, newLock(lock.store, "lease", "b")).start()
