@@ -89,6 +89,19 @@ func (p *Pipeline) NewRecorder(scheme *runtime.Scheme, source corev1.EventSource
 // Totals reads the ledger.
 func (p *Pipeline) Totals() ledger.Totals { return p.ledger.Totals() }
 
+// Flush has everything written that is owed, whether or not it is due, and returns
+// when that is done, or when the context ends; it goes on being written then.
+// Meanwhile no write is deferred. Nothing is waited for that is recorded while it
+// runs, or has not reached the sink when it begins.
+func (p *Pipeline) Flush(ctx context.Context) {
+	p.mu.Lock()
+	w := p.writer
+	p.mu.Unlock()
+	if w != nil {
+		w.sink.Flush(ctx)
+	}
+}
+
 // Shutdown takes nothing new and writes what was recorded until the context
 // ends. What it could not write by then is settled as dropped or uncertain and
 // reported as an *UndeliveredError. All goroutines have ended when it returns.

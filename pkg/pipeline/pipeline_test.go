@@ -17,6 +17,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
 
 var source = corev1.EventSource{Component: "pipeline-test", Host: "node-1"}
 
-func start(t *testing.T, r prometheus.Registerer) (*Pipeline, *kubernetes.Clientset) {
+func start(t *testing.T, r prometheus.Registerer, change ...func(*Options)) (*Pipeline, *kubernetes.Clientset) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(testenv.Shared(t).Config())
 	if err != nil {
@@ -34,6 +35,9 @@ func start(t *testing.T, r prometheus.Registerer) (*Pipeline, *kubernetes.Client
 	o := DefaultOptions()
 	o.QueueCapacity = 100_000 // these tests are about what is not dropped
 	o.Registerer = r
+	for _, c := range change {
+		c(&o)
+	}
 	p, err := New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +94,26 @@ func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("metrics: %v %v", problems, err)
 	}
+}
+
+func TestFlushWritesWhatIsDeferredAndThePipelineGoesOn(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	p, _ := start(t, nil, func(o *Options) { o.Correlator.Heartbeat = correlator.MaxHeartbeat })
+	r := p.NewRecorder(scheme.Scheme, source)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}}
+	for round := range int64(3) {
+		r.Event(pod, "Normal", "Tested", "once")
+		if round == 0 {
+			eventually(t, "the first is written", func() bool { return p.Totals().Written() == 1 })
+			continue
+		}
+		eventually(t, "the next waits", func() bool { return p.writer.sink.Pending().Occurrences == 1 })
+		p.Flush(t.Context())
+		if totals := p.Totals(); totals.Written() != round+1 || totals.Pending() != 0 {
+			t.Errorf("after a flush: %+v", totals)
+		}
+	}
+	shutdown(t, p)
 }
 
 func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
