@@ -385,6 +385,32 @@ func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *tes
 	former.requireExit(t, 0)
 }
 
+// It has nothing to merge it with any more, so it does not wait until it is due.
+func TestReplicaThatHasLostItsLeaseWritesWhatItHasDeferred(t *testing.T) {
+	r := newReplicas(t)
+	way := newValve(t, r.account.Host)
+	former := r.start(way.host(), append(shortLease, "--series-heartbeat=24h")...)
+	former.role(t, "leader\n")
+	standby := r.start("", shortLease...)
+	standby.role(t, "standby of")
+	for i := range 3 {
+		if err := r.report(former, fmt.Sprintf("web.%d", i)); err != nil {
+			t.Error(err)
+		}
+	}
+	r.counted(1)
+	if n := former.metric(t, "eventd_sink_deferred_series"); n != 1 {
+		t.Fatalf("%v series are deferred", n)
+	}
+	way.shut()
+	standby.role(t, "leader\n")
+	way.reopen()
+	r.counted(3)
+	if n := former.metric(t, "eventd_election_leading"); n != 0 {
+		t.Error("it leads again")
+	}
+}
+
 func TestReplicaThatIsToExitOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 	r := newReplicas(t)
 	way := newValve(t, r.account.Host)

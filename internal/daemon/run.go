@@ -58,6 +58,9 @@ func (p *process) run(ctx context.Context) error {
 	if p.elector != nil {
 		parts.gate = p.gate
 		options.Elector = p.elector
+		if p.options.LeaderElection.OnLost == election.StandBy {
+			parts.flush = p.pipe.Flush
+		}
 	}
 	options.Components = parts.components()
 	options.StopGracePeriod = p.options.ShutdownGracePeriod

@@ -32,6 +32,9 @@ type stream struct {
 	startServing func(context.Context) (stop func() <-chan struct{}, err error)
 	// drain takes nothing new and writes what was accepted.
 	drain func(context.Context) error
+	// flush writes what was accepted, and can be called again; nil if a leader that
+	// has lost its Lease does not stand by.
+	flush func(context.Context)
 
 	serving chan struct{} // closed when requests are served
 	idle    <-chan struct{}
@@ -52,6 +55,9 @@ func (s *stream) components() []election.Component {
 		return []election.Component{write, serve}
 	}
 	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
+	if s.flush != nil {
+		accept.Drain = s.settleDeferred
+	}
 	return []election.Component{serve, write, accept}
 }
 
@@ -71,6 +77,17 @@ func (s *stream) accept(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
 		return nil
 	}
+}
+
+// settleDeferred has a leader that has lost its Lease write at once what was to
+// wait: it has nothing to merge it with any more. At a stop the pipeline does so.
+func (s *stream) settleDeferred(ctx context.Context) error {
+	select {
+	case <-s.ending.begun:
+	default:
+		s.flush(ctx)
+	}
+	return nil
 }
 
 func (s *stream) serve(ctx context.Context) error {
