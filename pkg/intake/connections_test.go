@@ -3,65 +3,65 @@ package intake_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
 )
 
 // Who has taken a leader's address gets to know nothing: no request, and so no
 // token.
 func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{servingCertificate(t)}, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	heard := make(chan int, 100)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		for {
-			conn, err := listener.Accept()
+	own := servingCertificate(t)
+	for name, config := range map[string]*tls.Config{
+		"another certificate": {Certificates: []tls.Certificate{servingCertificate(t)}, NextProtos: []string{"h2"}},
+		"no HTTP/2":           {Certificates: []tls.Certificate{own}},
+		"HTTP/1.1":            {Certificates: []tls.Certificate{own}, NextProtos: []string{"http/1.1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
 			if err != nil {
-				return
+				t.Fatal(err)
 			}
-			n, _ := conn.Read(make([]byte, 1000)) // what comes after the handshake
-			heard <- n
-			_ = conn.Close()
-		}
-	}()
-	other := standbyWith(t, written(), replicaOptions{park: 200 * time.Millisecond})
-	leader := newCapture(t)
-	other.relay.SetLeader(listener.Addr().String(), leader.fingerprint())
-	a := other.post(t, classic("a", 1))
-	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if a.header.Get("Retry-After") != "1" || other.metric(t, "eventd_relay_refused_total", "unreachable") != 1 {
-		t.Errorf("header %v", a.header)
+			heard := make(chan int, 100)
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					n, _ := conn.Read(make([]byte, 1000)) // what comes after the handshake
+					heard <- n
+					_ = conn.Close()
+				}
+			}()
+			other := standbyWith(t, written(), replicaOptions{park: 200 * time.Millisecond})
+			leaf, err := x509.ParseCertificate(own.Certificate[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			other.relay.SetLeader(listener.Addr().String(), intake.Fingerprint(leaf))
+			a := other.post(t, classic("a", 1))
+			a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+			if a.header.Get("Retry-After") != "1" || other.metric(t, "eventd_relay_refused_total", "unreachable") != 1 {
+				t.Errorf("header %v", a.header)
+			}
+			if n := <-heard; n > 0 {
+				t.Errorf("%d bytes were sent", n)
+			}
+			_ = listener.Close()
+			<-served
+		})
 	}
-	if n := <-heard; n > 0 {
-		t.Errorf("%d bytes were sent", n)
-	}
-	_ = listener.Close()
-	<-served
-}
-
-func TestLeaderIsSpokenToInHTTP2Only(t *testing.T) {
-	other := standbyWith(t, written(), replicaOptions{park: 100 * time.Millisecond})
-	old := &listening{Server: httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("it was spoken to")
-	}))}
-	old.TLS = &tls.Config{Certificates: []tls.Certificate{servingCertificate(t)}}
-	old.StartTLS()
-	t.Cleanup(old.Close)
-	old.leads(other)
-	other.post(t, classic("a", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
 }
 
 func TestLeaderThatCannotBeReachedIsTriedUntilTimeIsUp(t *testing.T) {

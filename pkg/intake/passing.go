@@ -41,7 +41,6 @@ func newPassing(req *http.Request, maxBody int64) (*passing, error) {
 	}
 	p := &passing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: body}
 	p.header.Set(assertedUser, asserted)
-	p.header.Del("Expect") // the body is here
 	if len(p.header["User-Agent"]) == 0 {
 		p.header.Set("User-Agent", "") // or the transport puts its own in
 	}
