@@ -138,7 +138,7 @@ func (p *process) newHandler() (http.Handler, error) {
 }
 
 // startServing serves, and writes where.
-func (p *process) startServing(context.Context) (stop func() <-chan struct{}, err error) {
+func (p *process) startServing(ctx context.Context) (stop func() <-chan struct{}, err error) {
 	stopServing, err := p.serving.start(p.handler, p.options.ShutdownGracePeriod)
 	if err != nil {
 		return nil, err
@@ -152,6 +152,9 @@ func (p *process) startServing(context.Context) (stop func() <-chan struct{}, er
 			<-stop()
 			return nil, err
 		}
+	}
+	if err := forgetStartup(); err != nil {
+		klog.FromContext(ctx).Info("More memory is in use than need be", "err", err)
 	}
 	return stop, nil
 }
