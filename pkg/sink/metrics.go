@@ -74,6 +74,14 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Help: "Series that may be worked on at once, as the apiserver shows that it can take.",
 		}, func() float64 { return float64(s.concurrencyLimit()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_concurrency_ceiling",
+			Help: "The most series that may ever be worked on at once.",
+		}, func() float64 { return float64(s.options.Concurrency) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_rate_limit",
+			Help: "Requests per second that may go to the apiserver in the long run; +Inf if there is no limit.",
+		}, func() float64 { return s.options.QPS }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_overdue_seconds",
 			Help: "Time since the write was due of the series that has waited longest for it.",
 		}, func() float64 { return s.overdue(time.Now()).Seconds() }),
@@ -83,12 +91,20 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}, func() float64 { return float64(s.Pending().Series) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_deferred_series",
-			Help: "Series among them whose next write is not due yet.",
+			Help: "Pending series whose next write is not due yet.",
 		}, func() float64 { return float64(s.deferredSeries()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series_capacity",
 			Help: "Series that may be pending at once.",
 		}, func() float64 { return float64(s.options.MaxPendingSeries) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_pending_bytes",
+			Help: "Memory that occurrences take which are not written yet.",
+		}, func() float64 { return float64(s.pendingBytes()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_pending_bytes_capacity",
+			Help: "Memory that such occurrences may take; what comes on top is dropped, or others for it.",
+		}, func() float64 { return float64(s.options.MaxPendingBytes) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "eventd_occurrences_pending",
 			Help:        "Occurrences that a station holds.",

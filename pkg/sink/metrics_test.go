@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -37,5 +40,49 @@ func TestRequestsWithoutAnswerHaveNoLatency(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		b.Close(ctx)
+	})
+}
+
+// How full a sink is can be told from its metrics alone.
+func TestLimitsStandBesideWhatTheyBound(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	c := scripted(hang)
+	bubble(t, c, func(o *Options) {
+		o.Registerer = r
+		o.Concurrency, o.QPS, o.MaxPendingBytes, o.MaxPendingSeries = 7, 50, 1<<20, 30
+	}, func(t *testing.T, b *bench) {
+		want := `# HELP eventd_sink_concurrency_ceiling The most series that may ever be worked on at once.
+# TYPE eventd_sink_concurrency_ceiling gauge
+eventd_sink_concurrency_ceiling 7
+# HELP eventd_sink_pending_bytes_capacity Memory that such occurrences may take; what comes on top is dropped, or others for it.
+# TYPE eventd_sink_pending_bytes_capacity gauge
+eventd_sink_pending_bytes_capacity 1.048576e+06
+# HELP eventd_sink_pending_series_capacity Series that may be pending at once.
+# TYPE eventd_sink_pending_series_capacity gauge
+eventd_sink_pending_series_capacity 30
+# HELP eventd_sink_rate_limit Requests per second that may go to the apiserver in the long run; +Inf if there is no limit.
+# TYPE eventd_sink_rate_limit gauge
+eventd_sink_rate_limit 50
+`
+		if err := testutil.GatherAndCompare(r, strings.NewReader(want), "eventd_sink_concurrency_ceiling",
+			"eventd_sink_pending_bytes_capacity", "eventd_sink_pending_series_capacity", "eventd_sink_rate_limit"); err != nil {
+			t.Error(err)
+		}
+		if n := gauge(t, r, "eventd_sink_pending_bytes"); n != 0 {
+			t.Errorf("%v bytes are pending, and nothing is", n)
+		}
+		for i := range 10 {
+			b.record(i)
+		}
+		synctest.Wait()
+		if got := gauge(t, r, "eventd_sink_pending_bytes"); got != float64(b.held.bytes) || got == 0 {
+			t.Errorf("%v bytes are pending, of the %d that are held", got, b.held.bytes)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+		if n := gauge(t, r, "eventd_sink_pending_bytes"); n != 0 {
+			t.Errorf("%v bytes are pending when all has settled", n)
+		}
 	})
 }

@@ -73,6 +73,12 @@ func (s *Sink) deferredSeries() int {
 	return s.deferred
 }
 
+func (s *Sink) pendingBytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.bytes
+}
+
 func (s *Sink) concurrencyLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
