@@ -1,0 +1,125 @@
+package monitoring
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// casesFile has the cases of "promtool test rules".
+const casesFile = "testdata/alerts.yaml"
+
+// ruleCase is one of them, as far as it is looked at here.
+type ruleCase struct {
+	InputSeries []struct {
+		Series string `json:"series"`
+	} `json:"input_series"`
+	AlertRuleTest []struct {
+		Alertname string `json:"alertname"`
+		ExpAlerts []struct {
+			ExpLabels map[string]string `json:"exp_labels"`
+		} `json:"exp_alerts"`
+	} `json:"alert_rule_test"`
+}
+
+func TestAlertsFireWhenTheyShouldAndOnlyThen(t *testing.T) {
+	promtool := prometheusTool(t, "promtool")
+	dir := t.TempDir()
+	rules, _ := ruleFile(t)
+	content, err := os.ReadFile(casesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"rules.yaml": rules, "alerts.yaml": content} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, promtool, "check", "rules", "--lint-fatal", filepath.Join(dir, "rules.yaml"))
+	run(t, promtool, "test", "rules", filepath.Join(dir, "alerts.yaml"))
+}
+
+// Every rule has a case in which it fires, and one in which it looks at something
+// and keeps silent.
+func TestEveryAlertHasAFiringAndASilentCase(t *testing.T) {
+	content, err := os.ReadFile(casesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Tests []ruleCase `json:"tests"`
+	}
+	if err := utilyaml.Unmarshal(content, &c); err != nil {
+		t.Fatal(err)
+	}
+	_, rules := ruleFile(t)
+	for _, r := range rules {
+		fires, silent := false, false
+		for _, test := range c.Tests {
+			for _, expected := range test.AlertRuleTest {
+				if expected.Alertname != r.Alert {
+					continue
+				}
+				silent = silent || len(expected.ExpAlerts) == 0 && test.gives(metricsIn(r.Expr))
+				for _, alert := range expected.ExpAlerts {
+					fires = fires || carries(alert.ExpLabels, r.Labels)
+				}
+			}
+		}
+		if !fires || !silent {
+			t.Errorf("%s %v: fires in a case: %t; is silent in one: %t", r.Alert, r.Labels, fires, silent)
+		}
+	}
+}
+
+// gives tells whether all of some metrics are there in a case.
+func (c *ruleCase) gives(metrics []string) bool {
+	given := map[string]bool{}
+	for _, s := range c.InputSeries {
+		name, _, _ := strings.Cut(s.Series, "{")
+		given[name] = true
+	}
+	return !slices.ContainsFunc(metrics, func(name string) bool { return !given[name] })
+}
+
+// carries tells whether labels include some.
+func carries(labels, some map[string]string) bool {
+	for name, value := range some {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+func TestAlertsSayWhatToDo(t *testing.T) {
+	runbooks := headings(readDoc(t, "runbooks.md"))
+	_, rules := ruleFile(t)
+	alerts := map[string]bool{}
+	for _, r := range rules {
+		alerts[r.Alert] = true
+		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+			t.Errorf("%s has the severity %q", r.Alert, s)
+		}
+		for _, name := range []string{"summary", "description"} {
+			if r.Annotations[name] == "" {
+				t.Errorf("%s has no %s", r.Alert, name)
+			}
+		}
+		if want := "docs/runbooks.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s leads to %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		if !slices.Contains(runbooks, r.Alert) {
+			t.Errorf("docs/runbooks.md has no section %s", r.Alert)
+		}
+	}
+	for _, heading := range runbooks {
+		if strings.HasPrefix(heading, "Eventd") && !alerts[heading] {
+			t.Errorf("docs/runbooks.md is about %s, which is no alert", heading)
+		}
+	}
+}

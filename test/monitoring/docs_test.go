@@ -1,0 +1,132 @@
+package monitoring
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The alerts, the dashboard and the pages are about metrics that there are.
+func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
+	known := pageMetrics(t)
+	check := func(where, text string) {
+		for _, name := range metricsIn(text) {
+			if _, ok := known[name]; !ok && !standard.MatchString(name) {
+				t.Errorf("%s is about %s, which is not in docs/metrics.md", where, name)
+			}
+		}
+	}
+	_, rules := ruleFile(t)
+	for _, r := range rules {
+		check(r.Alert, r.Expr)
+	}
+	for _, q := range dashboardQueries(t) {
+		check("the dashboard's "+q.panel, q.expr)
+	}
+	for _, file := range []string{"runbooks.md", "election.md", "correlation.md", "architecture.md"} {
+		check(file, readDoc(t, file))
+	}
+}
+
+// Nor are the alerts about values of labels that are never there: they would keep
+// silent for ever.
+func TestAlertsAreAboutValuesThatThereAre(t *testing.T) {
+	known := pageMetrics(t)
+	selector := regexp.MustCompile(`(\w+)\{([^}]*)\}`)
+	matcher := regexp.MustCompile(`(outcome|reason|class|transition)!?=~?"([^"]*)"`)
+	_, rules := ruleFile(t)
+	checked := 0
+	for _, r := range rules {
+		for _, s := range selector.FindAllStringSubmatch(r.Expr, -1) {
+			for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+				for value := range strings.SplitSeq(m[2], "|") {
+					checked++
+					if !strings.Contains(known[s[1]], "`"+value+"`") {
+						t.Errorf("%s is about %s %s of %s, which docs/metrics.md does not know", r.Alert, m[1], value, s[1])
+					}
+				}
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no alert is about the value of a label")
+	}
+}
+
+func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
+	runbooks := readDoc(t, "runbooks.md")
+	reasons := regexp.MustCompile("`reason`: ([^|<]*)").FindStringSubmatch(pageMetrics(t)["eventd_occurrences_settled_total"])
+	if reasons == nil {
+		t.Fatal("docs/metrics.md does not say for which reasons occurrences are dropped")
+	}
+	for reason := range strings.SplitSeq(strings.TrimSpace(reasons[1]), ", ") {
+		if !strings.Contains(runbooks, reason) {
+			t.Errorf("they do not say what to do about what is dropped for %s", reason)
+		}
+	}
+	help := run(t, binary, "--help")
+	for _, flag := range regexp.MustCompile("`(--[a-z-]+)`").FindAllStringSubmatch(runbooks, -1) {
+		if !regexp.MustCompile(`(?m)^\s+(-\w, )?` + flag[1] + `\s`).MatchString(help) {
+			t.Errorf("they speak of %s, which is no flag", flag[1])
+		}
+	}
+	var panels []string
+	for _, p := range readDashboard(t).Panels {
+		panels = append(panels, p.Title)
+	}
+	for _, name := range regexp.MustCompile(`[ (]\*([A-Z][^*]+)\*`).FindAllStringSubmatch(runbooks, -1) {
+		if !slices.Contains(panels, name[1]) {
+			t.Errorf("they speak of %s, which the dashboard does not show", name[1])
+		}
+	}
+	for _, limit := range []string{"queue-capacity", "max-pending-series", "max-pending-bytes"} {
+		if !strings.Contains(runbooks, "| `"+limit+"`") {
+			t.Errorf("they do not say what to do about %s", limit)
+		}
+	}
+}
+
+// pageMetrics are the metrics of docs/metrics.md, also by the names that the parts
+// of histograms have, with what it says of their labels.
+func pageMetrics(t *testing.T) map[string]string {
+	t.Helper()
+	labels := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([^|]*) \\|").FindAllStringSubmatch(readDoc(t, "metrics.md"), -1) {
+		labels[row[1]] = row[3]
+		if row[2] == "histogram" {
+			for _, part := range []string{"_bucket", "_count", "_sum"} {
+				labels[row[1]+part] = row[3]
+			}
+		}
+	}
+	if len(labels) == 0 {
+		t.Fatal("docs/metrics.md has no metrics")
+	}
+	return labels
+}
+
+var metric = regexp.MustCompile(`\b(eventd|process)_[a-z0-9_]+`)
+
+// metricsIn are the names of eventd's metrics in a text.
+func metricsIn(text string) []string { return metric.FindAllString(text, -1) }
+
+func readDoc(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// headings are those of the sections of a page.
+func headings(page string) (out []string) {
+	for line := range strings.Lines(page) {
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			out = append(out, strings.TrimSpace(title))
+		}
+	}
+	return out
+}

@@ -1,0 +1,241 @@
+package monitoring
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+func TestPromtoolFindsNothingWrongWithTheMetrics(t *testing.T) {
+	promtool := prometheusTool(t, "promtool")
+	cluster := testenv.Shared(t)
+	applyDeploy(t, cluster)
+	r := startReplica(t, cluster)
+	feed(t, r, cluster)
+	text, err := r.metrics(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(string(text))
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+	r.terminate()
+}
+
+// Two replicas are scraped by a Prometheus that has no more rights than those of
+// deploy/monitoring, while Events go through both, and one hands over to the other.
+func TestPrometheusSeesTwoReplicas(t *testing.T) {
+	program := prometheusTool(t, "prometheus")
+	cluster := testenv.Shared(t)
+	applyDeploy(t, cluster)
+	reader, stranger := metricsReader(t, cluster)
+	replicas := []*replica{startReplica(t, cluster), startReplica(t, cluster)}
+	if _, err := replicas[0].metrics(stranger); !apierrors.IsForbidden(err) {
+		t.Errorf("without the right to /metrics: %v", err)
+	}
+	p := startPrometheus(t, program, writeConfig(t, reader.BearerToken, replicas[0].address(), replicas[1].address()))
+	waitFor(t, "both replicas to be scraped, and one to lead", func() (string, error) {
+		return p.wants(`sum(up{job="eventd"}) == 2 and sum(eventd_election_leading{job="eventd"}) == 1`)
+	})
+
+	recorded := 0
+	for _, r := range replicas {
+		recorded += feed(t, r, cluster)
+	}
+	// A replica reports by itself that it has become the leader; half of the others
+	// were reported to the one that does not lead.
+	waitFor(t, "the accounts to agree", func() (string, error) {
+		return p.wants(fmt.Sprintf(`sum(eventd_occurrences_recorded_total) - sum(eventd_election_transitions_total{transition="became"}) == %d
+			and sum(eventd_occurrences_recorded_total) - sum(eventd_occurrences_settled_total) - sum(eventd_occurrences_pending) == 0
+			and sum(eventd_occurrences_settled_total{outcome=~"dropped|uncertain"}) == 0
+			and sum(eventd_relay_requests_total{code=~"20."}) == %d`, recorded, recorded/len(replicas)))
+	})
+	for _, q := range dashboardQueries(t) {
+		waitFor(t, "a value in "+q.panel, func() (string, error) { return p.wantsValue(forJob(q.expr)) })
+	}
+	wantVariables(t, p)
+	wantRulesAreSilent(t, p)
+
+	leader := replicas[0]
+	if missing, err := p.wants(fmt.Sprintf(`eventd_election_leading{instance=%q} == 1`, leader.address())); err != nil {
+		t.Fatal(err)
+	} else if missing != "" {
+		leader = replicas[1]
+	}
+	leader.terminate()
+	waitFor(t, "the other to be seen as the leader", func() (string, error) {
+		return p.wants(fmt.Sprintf(`eventd_election_leading{instance!=%q} == 1`, leader.address()))
+	})
+	for _, a := range readDashboard(t).Annotations.List {
+		waitFor(t, a.Name+" to show it", func() (string, error) { return p.wantsValue(forJob(a.Expr)) })
+	}
+	for _, r := range replicas {
+		if r != leader {
+			r.terminate()
+		}
+	}
+	waitFor(t, "nobody to be seen", func() (string, error) { return p.wants(`ALERTS{alertname="EventdAbsent"} == 1`) })
+}
+
+// metricsReader returns the credentials of the account that deploy/monitoring lets
+// read metrics, and of another one.
+func metricsReader(t *testing.T, c *testenv.ControlPlane) (reader, stranger *rest.Config) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "monitoring"}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	if err := c.Apply(t.Context(), "../../deploy/monitoring/rbac.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	reader = c.ServiceAccount(t, namespace.Name, "prometheus-k8s")
+	waitAllowed(t, c, "system:serviceaccount:monitoring:prometheus-k8s", authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+	})
+	return reader, c.ServiceAccount(t, namespace.Name, "stranger")
+}
+
+// feed reports what takes every way through the pipeline: Events that differ,
+// repeats, and similar ones. It returns how many occurrences that is.
+func feed(t *testing.T, r *replica, c *testenv.ControlPlane) (occurrences int) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(r.as(c.Config()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := c.Namespace(t)
+	post := func(object, message string) {
+		t.Helper()
+		occurrences++
+		now := metav1.Now()
+		_, err := client.CoreV1().Events(namespace).Create(t.Context(), &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%d", object, occurrences)},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: object},
+			Reason:         "Tested", Message: message, Type: corev1.EventTypeNormal, Count: 1,
+			FirstTimestamp: now, LastTimestamp: now,
+			Source: corev1.EventSource{Component: "monitoring"},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 20 {
+		post(fmt.Sprintf("alone-%d", n), "it differs")
+	}
+	for range 5 {
+		post("repeated", "it is the same")
+	}
+	for n := range 15 {
+		post("similar", fmt.Sprintf("only the message differs: %d", n))
+	}
+	return occurrences
+}
+
+// wants tells whether an expression has a result.
+func (p *prometheus) wants(expr string) (missing string, err error) {
+	result, err := p.query(expr)
+	if err != nil || len(result) > 0 {
+		return "", err
+	}
+	return expr, nil
+}
+
+// wantsValue tells whether an expression has a result that is a number.
+func (p *prometheus) wantsValue(expr string) (missing string, err error) {
+	result, err := p.query(expr)
+	if err != nil {
+		return "", err
+	}
+	for i := range result {
+		if v, err := result[i].value(); err != nil || !math.IsNaN(v) {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d series, and none has a number: %s", len(result), expr), nil
+}
+
+// wantVariables checks that the dashboard's variables have values.
+func wantVariables(t *testing.T, p *prometheus) {
+	t.Helper()
+	labelValues := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	checked := 0
+	for _, v := range readDashboard(t).Templating.List {
+		asked, ok := v.Query.(map[string]any)
+		if !ok {
+			continue // which data source
+		}
+		found := labelValues.FindStringSubmatch(asked["query"].(string))
+		if found == nil {
+			t.Errorf("variable %s: %v", v.Name, asked)
+			continue
+		}
+		var values []string
+		if err := p.get("label/"+found[2]+"/values", url.Values{"match[]": {found[1]}}, &values); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(values, []string{"eventd"}) {
+			t.Errorf("variable %s can be %v", v.Name, values)
+		}
+		checked++
+	}
+	if checked == 0 {
+		t.Error("the dashboard has no variables")
+	}
+}
+
+// wantRulesAreSilent checks that all alerts are loaded, can be evaluated, and that
+// none has anything to say of two replicas that are well.
+func wantRulesAreSilent(t *testing.T, p *prometheus) {
+	t.Helper()
+	_, rules := ruleFile(t)
+	var loaded struct {
+		Groups []struct {
+			Rules []struct{ Name, Health, LastError, State string }
+		}
+	}
+	waitFor(t, "the alerts to be evaluated", func() (string, error) {
+		if err := p.get("rules", nil, &loaded); err != nil {
+			return "", err
+		}
+		for _, g := range loaded.Groups {
+			for _, r := range g.Rules {
+				if r.Health == "unknown" {
+					return r.Name, nil
+				}
+			}
+		}
+		return "", nil
+	})
+	n := 0
+	for _, g := range loaded.Groups {
+		for _, r := range g.Rules {
+			n++
+			if r.Health != "ok" || r.State != "inactive" {
+				t.Errorf("%s is %s and %s: %s", r.Name, r.Health, r.State, r.LastError)
+			}
+		}
+	}
+	if n != len(rules) {
+		t.Errorf("%d rules are loaded, of %d", n, len(rules))
+	}
+}

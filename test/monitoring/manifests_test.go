@@ -1,0 +1,155 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// manifest is an object as it would be applied.
+type manifest struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name      string            `json:"name"`
+		Namespace string            `json:"namespace"`
+		Labels    map[string]string `json:"labels"`
+	} `json:"metadata"`
+	raw json.RawMessage
+}
+
+// rule is an alert.
+type rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// scrape is how deploy/monitoring has eventd scraped: what of its ServiceMonitor
+// Prometheus itself understands.
+type scrape struct {
+	Port            string `json:"port"`
+	Scheme          string `json:"scheme"`
+	Path            string `json:"path"`
+	BearerTokenFile string `json:"bearerTokenFile"`
+	TLSConfig       struct {
+		InsecureSkipVerify bool `json:"insecureSkipVerify"`
+	} `json:"tlsConfig"`
+}
+
+// rendered returns what an overlay of deploy/ and deploy/monitoring makes.
+func rendered(t *testing.T) []manifest {
+	t.Helper()
+	kubectl, err := testenv.Kubectl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(run(t, kubectl, "kustomize", overlay(t))), 4096)
+	var out []manifest
+	for {
+		var m manifest
+		if err := decoder.Decode(&m.raw); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(m.raw, &m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m)
+	}
+}
+
+// overlay writes a kustomization as a user would.
+func overlay(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	deploy, err := filepath.Abs("../../deploy")
+	if err == nil {
+		deploy, err = filepath.Rel(dir, deploy)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	kustomization := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", deploy, filepath.Join(deploy, "monitoring"))
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// find decodes the only object of a kind and name.
+func find(t *testing.T, kind, name string, into any) {
+	t.Helper()
+	found := 0
+	for _, m := range rendered(t) {
+		if m.Kind != kind || m.Metadata.Name != name {
+			continue
+		}
+		found++
+		if err := json.Unmarshal(m.raw, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found != 1 {
+		t.Fatalf("there are %d of %s %s", found, kind, name)
+	}
+}
+
+// ruleFile returns the content of a rule file of Prometheus with the alerts of
+// deploy/monitoring, and the alerts.
+func ruleFile(t *testing.T) (content []byte, rules []rule) {
+	t.Helper()
+	var object struct {
+		Spec json.RawMessage `json:"spec"` // JSON is YAML
+	}
+	find(t, "PrometheusRule", "eventd", &object)
+	var spec struct {
+		Groups []struct {
+			Rules []rule `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := json.Unmarshal(object.Spec, &spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range spec.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	return object.Spec, rules
+}
+
+// scrapeConfig returns how a replica is scraped.
+func scrapeConfig(t *testing.T) scrape {
+	t.Helper()
+	var object struct {
+		Spec struct {
+			Endpoints []scrape `json:"endpoints"`
+		} `json:"spec"`
+	}
+	find(t, "ServiceMonitor", "eventd", &object)
+	if n := len(object.Spec.Endpoints); n != 1 {
+		t.Fatalf("the ServiceMonitor has %d endpoints", n)
+	}
+	return object.Spec.Endpoints[0]
+}
+
+// The binding is to the account of somebody else's Prometheus; an overlay that
+// sets the namespace of eventd must leave it alone.
+func TestPrometheusOfTheClusterMayReadMetrics(t *testing.T) {
+	var binding struct {
+		Subjects []struct{ Kind, Name, Namespace string } `json:"subjects"`
+	}
+	find(t, "ClusterRoleBinding", "eventd-metrics-reader", &binding)
+	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != "prometheus-k8s" || binding.Subjects[0].Namespace != "monitoring" {
+		t.Errorf("bound to %v", binding.Subjects)
+	}
+}
