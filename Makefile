@@ -24,7 +24,7 @@ SOAKTIMEOUT ?= 3h
 
 .PHONY: help
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /|/' | awk -F'|' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /|/' | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 	@echo '  DURATION=20s make run    ends by itself; KUBECONFIG=FILE make run    uses that cluster'
 
 .PHONY: run
@@ -65,6 +65,19 @@ soak: ## the runs under faults in full, about an hour, with figures in tables; S
 	@test/controlplane/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
+
+.PHONY: monitoring
+monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has to be there
+	@for tool in prometheus promtool; do \
+		command -v $$tool >/dev/null || { \
+			echo "make monitoring needs prometheus and promtool in PATH, and there is no $$tool." >&2; \
+			echo 'Debian and Ubuntu have both in the package prometheus (apt-get install prometheus).' >&2; \
+			echo 'All that can be tested without them is part of make test.' >&2; \
+			exit 1; }; \
+	done
+	@test/controlplane/build.sh >/dev/null
+	@hack/build.sh 'eventd' ./cmd/eventd ./test/testenv
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
 
 .PHONY: lint
 lint: ## formatting, vet, static analysis
