@@ -43,12 +43,17 @@ run: ## a kube-apiserver, two replicas of eventd and clients that feed them, wit
 build: ## bin/eventd
 	@OUT=bin/ hack/build.sh 'eventd' -ldflags '$(LDFLAGS)' ./cmd/eventd
 
+.PHONY: static
+static: ## bin/eventd-static, for Linux: what the image has in it, the same bytes wherever it is built
+	@VERSION='$(VERSION)' hack/static.sh bin/eventd-static
+
 .PHONY: test
 test: ## every test, those against the local control plane included
 	@echo '• building what the tests need: the control plane (minutes, the first time), then the packages'
 	@test/controlplane/build.sh >/dev/null
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
+	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a controller that imports eventd sees it'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...

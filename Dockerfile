@@ -1,0 +1,26 @@
+# The image has one file, the binary: no shell, no C library, no package manager.
+#
+#   docker build --build-arg VERSION=v1.2.3 -t eventd:v1.2.3 .
+#
+# The binary is the same, byte for byte, that "make static" makes of the same
+# source with the same Go (docs/deployment.md). It is compiled on the machine
+# that builds, for the platform that is asked for.
+ARG GO_VERSION=1.26
+FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY hack/build.sh hack/static.sh hack/
+COPY cmd cmd
+COPY internal internal
+COPY pkg pkg
+ARG TARGETARCH
+ARG VERSION
+RUN GOARCH=${TARGETARCH} VERSION=${VERSION} hack/static.sh /eventd
+
+FROM scratch
+COPY --from=build /eventd /eventd
+# Numbers: there is no file that would know a name.
+USER 65532:65532
+EXPOSE 10280
+ENTRYPOINT ["/eventd"]
