@@ -1,0 +1,23 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/eventd/eventd/internal/daemon"
+)
+
+func TestPageIsWhatTheFlagsAre(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made bytes.Buffer
+	write(&made, daemon.NewOptions())
+	if diff := cmp.Diff(made.String(), string(page)); diff != "" {
+		t.Errorf("docs/configuration.md is not what the flags are (-flags +page); go run ./hack/configuration >docs/configuration.md makes it anew:\n%s", diff)
+	}
+}
