@@ -1,0 +1,121 @@
+// Package sizing says how much memory an eventd may take, and how much it may
+// ask of an apiserver, with given options. It is for those who run it, and for
+// the tests of what deploy/ gives it.
+package sizing
+
+import "github.com/eventd/eventd/internal/daemon"
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+
+	// processBytes is what a process takes that has nothing to do.
+	processBytes = 32 * mib
+	// requestBytes is what a request with a usual Event takes, beside its body.
+	requestBytes = 4 * kib
+	// copiesOfABody are the one that was read and the one that was made of it.
+	copiesOfABody = 2
+	// viewBytes is what is remembered of a usual Event that a client has posted:
+	// pkg/intake, Options.MaxViewBytes.
+	viewBytes = 2 * kib
+	// occurrenceBytes is a usual occurrence in a queue: pkg/broadcaster,
+	// DefaultCapacity.
+	occurrenceBytes = 512
+	// A subject with one series, and each series and group that it may have at
+	// most: pkg/correlator, BenchmarkMemory.
+	subjectBytes, subjectSeriesBytes = 350, 256
+	// seriesBytes is what a series in a sink takes, without what it owes:
+	// pkg/sink, Options.MaxIdleSeries.
+	seriesBytes = 1 * kib
+	// writeBytes is what a request to the apiserver takes: its goroutines, and
+	// its part of a connection.
+	writeBytes = 32 * kib
+)
+
+// Part is one thing that takes memory.
+type Part struct {
+	What string
+	// Flags are those that bound it.
+	Flags []string
+	// Usual is what it takes when it is full of usual Events, and Most what it
+	// takes whatever it is full of.
+	Usual, Most int64
+}
+
+// Memory returns what takes memory. Each part is bounded by itself; they are
+// rarely full at once.
+func Memory(o *daemon.Options) []Part {
+	p, requests := &o.Pipeline, int64(o.MaxRequestsInFlight)
+	bodies := requests * copiesOfABody * o.Intake.MaxBodyBytes
+	views := o.Intake.MaxViewBytes
+	subjects := int64(p.Correlator.CacheSize)
+	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
+	return []Part{
+		same("the process itself", processBytes),
+		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * requestBytes, requests*requestBytes + bodies},
+		{"names that clients posted", []string{"max-client-names"}, min(int64(o.Intake.MaxNames)*viewBytes, views), views},
+		same("occurrences in the queue", int64(p.QueueCapacity)*occurrenceBytes, "queue-capacity"),
+		{"subjects, and their series and groups", []string{"max-subjects", "max-series-per-subject"}, subjects * subjectBytes, subjects * subjectMost},
+		same("series that are owed", int64(p.Sink.MaxPendingSeries)*seriesBytes, "max-pending-series"),
+		same("occurrences that are owed", p.Sink.MaxPendingBytes, "max-pending-bytes"),
+		same("series that are quiet", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
+		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
+	}
+}
+
+func same(what string, bytes int64, flags ...string) Part { return Part{what, flags, bytes, bytes} }
+
+// Sum is what all parts take together.
+func Sum(parts []Part) (usual, most int64) {
+	for _, p := range parts {
+		usual += p.Usual
+		most += p.Most
+	}
+	return usual, most
+}
+
+// Advice is what to give to a container so that it is not killed for its memory,
+// whatever eventd is sent.
+type Advice struct {
+	GoMemLimit, ContainerLimit int64
+}
+
+// Advise leaves an eighth to what is not collected yet, and another one to what
+// the Go runtime does not count; both are rounded up to 32 MiB.
+func Advise(parts []Part) Advice {
+	_, most := Sum(parts)
+	soft := roundUp(most + most/8)
+	return Advice{soft, roundUp(soft + soft/8)}
+}
+
+func roundUp(bytes int64) int64 {
+	const unit = 32 * mib
+	return (bytes + unit - 1) / unit * unit
+}
+
+// Rate is how much an eventd writes, at most.
+type Rate struct {
+	PerSecond, Burst, AtOnce float64
+	// SubjectBurst and SubjectPerHour are for one source and one object.
+	SubjectBurst, SubjectPerHour float64
+	// StoredBytes is what the Events take in etcd if all writes are creates, for
+	// as long as Events are kept.
+	StoredBytes float64
+}
+
+const (
+	// storedEventBytes is a usual Event in etcd, with eventd's annotations.
+	storedEventBytes = 1.5 * kib
+	// eventTTLSeconds is kube-apiserver's default of --event-ttl.
+	eventTTLSeconds = 3600
+)
+
+// Writes returns the rate of writes that o allows. What is unlimited is infinite.
+func Writes(o *daemon.Options) Rate {
+	p := &o.Pipeline
+	return Rate{
+		PerSecond: p.Sink.QPS, Burst: float64(p.Sink.Burst), AtOnce: float64(p.Sink.Concurrency),
+		SubjectBurst: float64(p.Correlator.Burst), SubjectPerHour: p.Correlator.QPS * 3600,
+		StoredBytes: p.Sink.QPS * eventTTLSeconds * storedEventBytes,
+	}
+}

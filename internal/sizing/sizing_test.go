@@ -1,0 +1,60 @@
+package sizing
+
+import (
+	"strconv"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/eventd/eventd/internal/daemon"
+)
+
+// A flag that is said to bound a part does: with twice its value the part takes
+// more.
+func TestEveryFlagThatIsNamedCounts(t *testing.T) {
+	for i, part := range Memory(daemon.NewOptions()) {
+		for _, name := range part.Flags {
+			o := daemon.NewOptions()
+			double(t, o, name)
+			after := Memory(o)[i]
+			if after.Usual <= part.Usual && after.Most <= part.Most {
+				t.Errorf("%s: twice --%s takes no more", part.What, name)
+			}
+		}
+	}
+}
+
+func double(t *testing.T, o *daemon.Options, name string) {
+	t.Helper()
+	for _, set := range o.Flags().FlagSets {
+		flag := set.Lookup(name)
+		if flag == nil {
+			continue
+		}
+		value, err := resource.ParseQuantity(flag.Value.String())
+		if err == nil {
+			err = flag.Value.Set(strconv.FormatInt(2*value.Value(), 10))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("there is no flag --%s", name)
+}
+
+func TestMostIsNoLessThanUsual(t *testing.T) {
+	for _, part := range Memory(daemon.NewOptions()) {
+		if part.Usual <= 0 || part.Most < part.Usual {
+			t.Errorf("%s: usual %d, most %d", part.What, part.Usual, part.Most)
+		}
+	}
+}
+
+func TestAdviceHoldsEverything(t *testing.T) {
+	parts := Memory(daemon.NewOptions())
+	_, most := Sum(parts)
+	if a := Advise(parts); a.GoMemLimit <= most || a.ContainerLimit <= a.GoMemLimit {
+		t.Errorf("%d bytes have a soft limit of %d and a hard one of %d", most, a.GoMemLimit, a.ContainerLimit)
+	}
+}
