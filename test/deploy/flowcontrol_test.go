@@ -1,0 +1,88 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// With the option, the Events that eventd writes have a share of the apiserver of
+// their own, and the Lease does not wait behind them.
+func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	schema := makeFlowSchema(t)
+	config := cluster.ServiceAccount(t, metav1.NamespaceSystem, "eventd")
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	writing := func() string {
+		return flowSchemaOf(t, client, http.MethodPost, config.Host+"/api/v1/namespaces/default/events?dryRun=All", classic("default", "flow"))
+	}
+	if err := within(t, deadline, func() error {
+		if got := writing(); got != string(schema.UID) {
+			return fmt.Errorf("an Event is written by the FlowSchema %q", got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	lease := config.Host + "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/eventd"
+	if got := flowSchemaOf(t, client, http.MethodGet, lease, nil); got == string(schema.UID) || got == "" {
+		t.Errorf("the Lease is read by the FlowSchema %q", got)
+	}
+	review := config.Host + "/apis/authentication.k8s.io/v1/tokenreviews"
+	if got := flowSchemaOf(t, client, http.MethodPost, review, nil); got == string(schema.UID) || got == "" {
+		t.Errorf("a caller is reviewed by the FlowSchema %q", got)
+	}
+}
+
+// makeFlowSchema makes what the option adds. Nothing else here minds.
+func makeFlowSchema(t *testing.T) (schema *flowcontrolv1.FlowSchema) {
+	t.Helper()
+	client := administrator(t).FlowcontrolV1()
+	for _, object := range rendered(t, complete) {
+		var err error
+		switch o := object.(type) {
+		case *flowcontrolv1.PriorityLevelConfiguration:
+			_, err = client.PriorityLevelConfigurations().Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		case *flowcontrolv1.FlowSchema:
+			schema, err = client.FlowSchemas().Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if schema == nil {
+		t.Fatal("there is no FlowSchema")
+	}
+	return schema
+}
+
+// flowSchemaOf is the UID of the FlowSchema that the apiserver says it has taken
+// a request by.
+func flowSchemaOf(t *testing.T, client *http.Client, method, url string, body any) string {
+	t.Helper()
+	content, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+}

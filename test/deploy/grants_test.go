@@ -1,0 +1,223 @@
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// right is one verb on one resource: in all namespaces if namespace is empty, on
+// all objects if name is.
+type right struct{ verb, group, resource, namespace, name string }
+
+// String is how kubectl's "auth can-i" would be asked.
+func (r right) String() string {
+	s := r.verb + " " + r.resource
+	if r.group != "" {
+		s += "." + r.group
+	}
+	return s
+}
+
+// covers tells whether r allows what needs other.
+func (r right) covers(other right) bool {
+	return r.verb == other.verb && r.group == other.group && r.resource == other.resource &&
+		(r.namespace == "" || r.namespace == other.namespace) && (r.name == "" || r.name == other.name)
+}
+
+// ofAccount is the same right of another account, which has a Lease of its own
+// name.
+func (r right) ofAccount(account string) right {
+	if r.resource == "leases" {
+		r.name = account
+	}
+	return r
+}
+
+// granted returns what deploy/ gives to its ServiceAccount, one verb on one
+// resource each. Of Roles that deploy/ only names it asks the cluster.
+func granted(t *testing.T) (rights []right) {
+	t.Helper()
+	client := administrator(t)
+	for _, object := range rendered(t, manifests) {
+		switch o := object.(type) {
+		case *rbacv1.RoleBinding:
+			role, err := client.RbacV1().Roles(o.Namespace).Get(t.Context(), o.RoleRef.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rights = append(rights, expanded(t, o.Namespace, role.Rules)...)
+		case *rbacv1.ClusterRoleBinding:
+			role, err := client.RbacV1().ClusterRoles().Get(t.Context(), o.RoleRef.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rights = append(rights, expanded(t, "", role.Rules)...)
+		}
+	}
+	return rights
+}
+
+func expanded(t *testing.T, namespace string, rules []rbacv1.PolicyRule) (rights []right) {
+	t.Helper()
+	for _, rule := range rules {
+		all := slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources)
+		if slices.Contains(all, "*") || slices.Contains(rule.Resources, "secrets") || len(rule.NonResourceURLs) > 0 {
+			t.Errorf("a rule gives more than eventd may have: %v", rule)
+		}
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, verb := range rule.Verbs {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, name := range names {
+						rights = append(rights, right{verb, group, resource, namespace, name})
+					}
+				}
+			}
+		}
+	}
+	return rights
+}
+
+// makeAccount makes a ServiceAccount in kube-system with a Lease of the same
+// name and these rights, and returns when they are in force.
+func makeAccount(t *testing.T, account string, rights []right) {
+	t.Helper()
+	client := administrator(t)
+	everywhere, here := rulesOf(rights)
+	cluster, local := metav1.ObjectMeta{Name: account}, metav1.ObjectMeta{Name: account, Namespace: metav1.NamespaceSystem}
+	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: local.Namespace}}
+	clusterRole := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: account}
+	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account}
+
+	var errs []error
+	made := func(_ any, err error) { errs = append(errs, err) }
+	rbac, none := client.RbacV1(), metav1.CreateOptions{}
+	made(client.CoordinationV1().Leases(local.Namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: local}, none))
+	made(rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: cluster, Rules: everywhere}, none))
+	made(rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: cluster, Subjects: subjects, RoleRef: clusterRole}, none))
+	made(rbac.Roles(local.Namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: local, Rules: here}, none))
+	made(rbac.RoleBindings(local.Namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: local, Subjects: subjects, RoleRef: role}, none))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	waitAllowed(t, userOf(account), rights...)
+}
+
+// rulesOf returns the rules of a ClusterRole and of a Role in kube-system.
+func rulesOf(rights []right) (everywhere, here []rbacv1.PolicyRule) {
+	for _, r := range rights {
+		rule := rbacv1.PolicyRule{Verbs: []string{r.verb}, APIGroups: []string{r.group}, Resources: []string{r.resource}}
+		if r.name != "" {
+			rule.ResourceNames = []string{r.name}
+		}
+		if r.namespace == "" {
+			everywhere = append(everywhere, rule)
+		} else {
+			here = append(here, rule)
+		}
+	}
+	return everywhere, here
+}
+
+// waitAllowed waits until the apiserver has taken notice of rights.
+func waitAllowed(t *testing.T, user string, rights ...right) {
+	t.Helper()
+	reviews := administrator(t).AuthorizationV1().SubjectAccessReviews()
+	for _, r := range rights {
+		err := within(t, deadline, func() error {
+			review, err := reviews.Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
+				},
+			}}, metav1.CreateOptions{})
+			if err == nil && !review.Status.Allowed {
+				err = errors.New(review.Status.Reason)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("%s may not %s: %v", user, r, err)
+		}
+	}
+}
+
+// makeReporter makes a ServiceAccount that may do what every recorder needs
+// today, in its namespace.
+func makeReporter(t *testing.T, namespace string) *rest.Config {
+	t.Helper()
+	const account = "reporter"
+	config := cluster.ServiceAccount(t, namespace, account)
+	meta := metav1.ObjectMeta{Name: account, Namespace: namespace}
+	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{Verbs: []string{"create", "patch"}, APIGroups: []string{"", eventsv1.GroupName}, Resources: []string{"events"}},
+	}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: meta,
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
+	}
+	rbac := administrator(t).RbacV1()
+	_, roleErr := rbac.Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+	_, bindingErr := rbac.RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{})
+	if err := errors.Join(roleErr, bindingErr); err != nil {
+		t.Fatal(err)
+	}
+	waitAllowed(t, "system:serviceaccount:"+namespace+":"+account,
+		right{verb: "create", resource: "events", namespace: namespace},
+		right{verb: "create", group: eventsv1.GroupName, resource: "events", namespace: namespace})
+	return config
+}
+
+// kustomized are the results for deploy/ and for all of it: to start a kubectl
+// takes a second.
+var kustomized = map[string]func() ([]byte, error){
+	manifests: onceKustomized(manifests),
+	complete:  onceKustomized(complete),
+}
+
+func onceKustomized(folder string) func() ([]byte, error) {
+	return sync.OnceValues(func() ([]byte, error) { return kubectl(context.Background(), "kustomize", folder) })
+}
+
+// rendered returns the objects that kustomize makes of one of these folders.
+func rendered(t *testing.T, folder string) (objects []runtime.Object) {
+	t.Helper()
+	out, err := kustomized[folder]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(out)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, document)
+		}
+		objects = append(objects, object)
+	}
+}

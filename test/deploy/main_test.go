@@ -1,0 +1,103 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+const (
+	repository = "../.."
+	manifests  = repository + "/deploy"
+)
+
+// deadline bounds every wait of these tests.
+const deadline = 2 * time.Minute
+
+var (
+	// binary is eventd as it is in the image.
+	binary string
+	// cluster is a control plane that keeps an audit log, with deploy/ applied
+	// to it as the documentation says.
+	cluster *testenv.ControlPlane
+	// auditLog is its file.
+	auditLog string
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(prepared{m})
+}
+
+// prepared runs tests with all of that.
+type prepared struct{ m *testing.M }
+
+func (p prepared) Run() int {
+	dir, err := os.MkdirTemp("", "deploy-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = prepare(dir)
+	}
+	if cluster != nil {
+		defer cluster.Stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "deploy:", err)
+		return 1
+	}
+	return p.m.Run()
+}
+
+func prepare(dir string) error {
+	binary = filepath.Join(dir, "eventd")
+	if err := buildStatic(context.Background(), repository, binary); err != nil {
+		return fmt.Errorf("building eventd: %w", err)
+	}
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return err
+	}
+	auditLog = filepath.Join(dir, "audit.log")
+	var err error
+	// Blocking, which is the default, means: an answer is in the log before its
+	// client has it.
+	cluster, err = testenv.Start(context.Background(), testenv.Options{APIServerArgs: []string{
+		"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-mode=blocking",
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = kubectl(context.Background(), "apply", "-k", manifests, "--validate=strict")
+	return err
+}
+
+// buildStatic builds what the image has in it from a copy of this repository, but
+// for this machine.
+func buildStatic(ctx context.Context, source, file string) error {
+	build := exec.CommandContext(ctx, filepath.Join(source, "hack/static.sh"), file)
+	build.Env = append(os.Environ(), "GOOS="+runtime.GOOS, "VERSION=v0.0.0-test")
+	build.Stderr = os.Stderr
+	return build.Run()
+}
+
+// kubectl runs it as the administrator. What it says is part of an error.
+func kubectl(ctx context.Context, arguments ...string) (stdout []byte, err error) {
+	path, err := testenv.Kubectl(ctx)
+	if err != nil {
+		return nil, err
+	}
+	command := exec.CommandContext(ctx, path, append(arguments, "--kubeconfig="+cluster.Kubeconfig())...)
+	stdout, err = command.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		err = fmt.Errorf("kubectl %v: %w\n%s%s", arguments, err, stdout, exit.Stderr)
+	}
+	return stdout, err
+}

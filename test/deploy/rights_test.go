@@ -1,0 +1,137 @@
+package deploy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// need is what shows that a right is needed: a check, and what it says without
+// the right.
+type need struct {
+	check check
+	says  string
+}
+
+// needs names one for each right that deploy/ grants.
+var needs = map[string]need{
+	"get configmaps":   {starts, "cannot get resource"},
+	"list configmaps":  {startsWithoutStreams, "it does not serve"},
+	"watch configmaps": {followsTheClientCA, "may not watch"},
+
+	"create tokenreviews.authentication.k8s.io":        {takesAnEvent, "answered 503"},
+	"create subjectaccessreviews.authorization.k8s.io": {takesAnEvent, "answered 503"},
+
+	"create events":               {takesAnEvent, "answered 403"},
+	"create events.events.k8s.io": {takesANewStyleEvent, "answered 403"},
+	"patch events":                {countsARepeat, "the repeat is not counted"},
+	"patch events.events.k8s.io":  {countsANewStyleRepeat, "the repeat is not counted"},
+
+	"get leases.coordination.k8s.io":    {leads, "it does not lead"},
+	"update leases.coordination.k8s.io": {leads, "it does not lead"},
+	"watch leases.coordination.k8s.io":  {handsOver, "it does not lead"},
+}
+
+// With the rights of deploy/ everything works, each of them is used, and
+// nothing is asked for that they do not allow.
+func TestEventdUsesTheRightsThatItHas(t *testing.T) {
+	t.Parallel()
+	const account = "eventd"
+	rights := granted(t)
+	waitAllowed(t, userOf(account), rights...)
+	s := setScene(t, account, time.Minute)
+	for _, step := range []struct {
+		what  string
+		check check
+	}{
+		{"starts", starts},
+		{"follows the CA of client certificates", followsTheClientCA},
+		{"leads", leads},
+		{"takes a classic Event", takesAnEvent},
+		{"takes a new-style Event", takesANewStyleEvent},
+		{"counts a classic repeat", countsARepeat},
+		{"counts a new-style repeat", countsANewStyleRepeat},
+		{"starts where lists are not streamed", startsWithoutStreams},
+		{"answers its probes", answersItsProbes},
+		{"leads on when deploy/ is applied again", staysWhenAppliedAgain},
+		{"passes an Event on to the leader", passesOn},
+		{"hands over", handsOver},
+	} {
+		if err := step.check(t, s); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+	}
+	if err := s.standby.terminate(t); err != nil {
+		t.Error(err)
+	}
+
+	unused := slices.Clone(rights)
+	for _, request := range requests(t, account) {
+		asked, ok := request.needs()
+		if !ok {
+			t.Errorf("it asked for %s", request.RequestURI)
+			continue
+		}
+		if request.refused() || !slices.ContainsFunc(rights, func(r right) bool { return r.covers(asked) }) {
+			t.Errorf("it may not %v, and did ask for it: %d", asked, request.ResponseStatus.Code)
+		}
+		unused = slices.DeleteFunc(unused, func(r right) bool { return r.covers(asked) })
+	}
+	if len(unused) > 0 {
+		t.Errorf("it has rights that it does not use: %v", unused)
+	}
+}
+
+// Without any one of them something does not work, because of just that.
+func TestEveryRightIsNeeded(t *testing.T) {
+	rights := granted(t)
+	for name := range needs {
+		if !slices.ContainsFunc(rights, func(r right) bool { return r.String() == name }) {
+			t.Errorf("%s is not granted", name)
+		}
+	}
+	for i, removed := range rights {
+		t.Run(strings.ReplaceAll(removed.String(), " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			account := fmt.Sprintf("without-%d", i)
+			need, ok := needs[removed.String()]
+			if !ok {
+				t.Fatalf("nothing shows that eventd needs to %s", removed)
+			}
+			removed = removed.ofAccount(account)
+			makeAccount(t, account, without(rights, i, account))
+			s := setScene(t, account, 3*time.Second)
+
+			err := need.check(t, s)
+			if err == nil || !strings.Contains(err.Error(), need.says) {
+				t.Errorf("got %v, want what says %q", err, need.says)
+			}
+			if err := within(t, deadline, func() error { return refused(t, account, removed) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// without is what an account has of these rights if one is taken away.
+func without(rights []right, index int, account string) (left []right) {
+	for i, r := range rights {
+		if i != index {
+			left = append(left, r.ofAccount(account))
+		}
+	}
+	return left
+}
+
+// refused looks into the audit log for whether an account was refused what needs
+// a right.
+func refused(t *testing.T, account string, removed right) error {
+	for _, request := range requests(t, account) {
+		if asked, ok := request.needs(); ok && request.refused() && removed.covers(asked) {
+			return nil
+		}
+	}
+	return fmt.Errorf("it was not refused to %s", removed)
+}
