@@ -107,6 +107,9 @@ func answersItsProbes(t *testing.T, s *scene) error {
 			return fmt.Errorf("it is probed at %+v", probe.HTTPGet)
 		}
 		for _, r := range []*replica{s.leader, s.standby} {
+			if err := r.ready(t); err != nil {
+				return err
+			}
 			code, body, err := ask(t, r.anonymous(t), http.MethodGet, r.config.Host+probe.HTTPGet.Path, nil)
 			if err != nil || code != http.StatusOK {
 				return fmt.Errorf("%s is answered %d %s (%v)", probe.HTTPGet.Path, code, body, err)
@@ -164,10 +167,27 @@ func handsOver(t *testing.T, s *scene) error {
 	if err := s.standby.serves(t); err != nil {
 		return err
 	}
+	// A standby that has not looked at the Lease yet would find it free.
+	if err := s.standby.ready(t); err != nil {
+		return err
+	}
 	if err := s.leader.terminate(t); err != nil {
 		return err
 	}
 	return s.leads(t, s.standby)
+}
+
+// ready waits until r knows who leads.
+func (r *replica) ready(t *testing.T) error {
+	t.Helper()
+	client := r.anonymous(t)
+	return within(t, deadline, func() error {
+		code, body, err := ask(t, client, http.MethodGet, r.config.Host+"/readyz", nil)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("it is not ready: %s", body)
+		}
+		return err
+	})
 }
 
 func (s *scene) leads(t *testing.T, r *replica) error {

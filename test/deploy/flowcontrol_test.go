@@ -2,7 +2,9 @@ package deploy
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -44,10 +46,20 @@ func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
 	}
 }
 
-// makeFlowSchema makes what the option adds. Nothing else here minds.
+// makeFlowSchema makes what the option adds, until the end of the test.
 func makeFlowSchema(t *testing.T) (schema *flowcontrolv1.FlowSchema) {
 	t.Helper()
 	client := administrator(t).FlowcontrolV1()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		err := errors.Join(
+			client.FlowSchemas().Delete(ctx, "eventd", metav1.DeleteOptions{}),
+			client.PriorityLevelConfigurations().Delete(ctx, "eventd", metav1.DeleteOptions{}),
+		)
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	for _, object := range rendered(t, complete) {
 		var err error
 		switch o := object.(type) {

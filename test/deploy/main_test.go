@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -61,16 +62,20 @@ func prepare(dir string) error {
 	if err := buildStatic(context.Background(), repository, binary); err != nil {
 		return fmt.Errorf("building eventd: %w", err)
 	}
-	policy := filepath.Join(dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+	policy, admission := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "admission.yaml")
+	err := errors.Join(
+		os.WriteFile(policy, []byte(auditPolicy), 0o600),
+		os.WriteFile(admission, []byte(eventRateLimit), 0o600),
+	)
+	if err != nil {
 		return err
 	}
 	auditLog = filepath.Join(dir, "audit.log")
-	var err error
 	// Blocking, which is the default, means: an answer is in the log before its
 	// client has it.
 	cluster, err = testenv.Start(context.Background(), testenv.Options{APIServerArgs: []string{
 		"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-mode=blocking",
+		"--enable-admission-plugins=EventRateLimit", "--admission-control-config-file=" + admission,
 	}})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,7 +96,7 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	for i, removed := range rights {
 		t.Run(strings.ReplaceAll(removed.String(), " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			account := fmt.Sprintf("without-%d", i)
+			account := newAccount("without")
 			need, ok := needs[removed.String()]
 			if !ok {
 				t.Fatalf("nothing shows that eventd needs to %s", removed)
@@ -114,6 +115,9 @@ func TestEveryRightIsNeeded(t *testing.T) {
 		})
 	}
 }
+
+// newAccount is a name that no other run of a test has.
+func newAccount(of string) string { return of + "-" + strings.ToLower(rand.Text()[:8]) }
 
 // without is what an account has of these rights if one is taken away.
 func without(rights []right, index int, account string) (left []right) {
