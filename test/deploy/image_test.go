@@ -6,7 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -29,17 +32,12 @@ func TestBinaryOfTheImageNeedsNothingBesideIt(t *testing.T) {
 }
 
 // TestMain has built it in this folder. It is built again in another one, of
-// what the Dockerfile copies.
+// what the Dockerfile copies and nothing else.
 func TestBinaryOfTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
 	t.Parallel()
 	elsewhere := filepath.Join(t.TempDir(), "somewhere", "else")
-	for _, part := range []string{"cmd", "internal", "pkg"} {
-		if err := os.CopyFS(filepath.Join(elsewhere, part), os.DirFS(filepath.Join(repository, part))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, part := range []string{"go.mod", "go.sum", "hack/build.sh", "hack/static.sh"} {
-		copyFile(t, filepath.Join(repository, part), filepath.Join(elsewhere, part))
+	for _, part := range copiedIntoTheImage(t) {
+		copyAll(t, filepath.Join(repository, part), filepath.Join(elsewhere, part))
 	}
 	second := filepath.Join(t.TempDir(), "eventd")
 	if err := buildStatic(t.Context(), elsewhere, second); err != nil {
@@ -50,12 +48,49 @@ func TestBinaryOfTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
 	}
 }
 
-func copyFile(t *testing.T, from, to string) {
+// copiedIntoTheImage are the files and folders that the Dockerfile builds from,
+// which .dockerignore has to let through.
+func copiedIntoTheImage(t *testing.T) (parts []string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	through := strings.Fields(string(read(t, filepath.Join(repository, ".dockerignore"))))
+	for line := range strings.Lines(string(read(t, filepath.Join(repository, "Dockerfile")))) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "COPY" || strings.HasPrefix(words[1], "--") {
+			continue
+		}
+		for _, part := range words[1 : len(words)-1] {
+			if !slices.Contains(through, "!"+part) {
+				t.Errorf(".dockerignore keeps %s from the Dockerfile", part)
+			}
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// The Go that the Dockerfile asks for is the one that go.mod does.
+func TestImageIsBuiltByTheGoOfTheModule(t *testing.T) {
+	t.Parallel()
+	asked := regexp.MustCompile(`(?m)^ARG GO_VERSION=(\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(repository, "Dockerfile")))
+	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(read(t, filepath.Join(repository, "go.mod")))
+	if asked == nil || wanted == nil || !bytes.Equal(asked[1], wanted[1]) {
+		t.Errorf("the Dockerfile asks for %s, and go.mod for %s", asked, wanted)
+	}
+}
+
+// copyAll copies a file or a folder.
+func copyAll(t *testing.T, from, to string) {
+	t.Helper()
+	info, err := os.Stat(from)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(to, read(t, from), 0o755); err != nil {
+	if info.IsDir() {
+		err = os.CopyFS(to, os.DirFS(from))
+	} else if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
+		err = os.WriteFile(to, read(t, from), info.Mode())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
