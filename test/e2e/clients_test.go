@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -94,7 +95,7 @@ func TestUnmodifiedClassicRecorder(t *testing.T) {
 	const repeats, distinct, ahead = 1000, 200, 500
 	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	recorder, sink := classicRecorder(t, e.as(reporter(t, testenv.Shared(t), namespace)))
+	recorder, sink := classicRecorder(t, e.Config(replica.Reporter(t, testenv.Shared(t), namespace)))
 	recorded := 0
 	say := func(object string) {
 		if recorded >= ahead {
@@ -124,7 +125,7 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 	const distinct = 200
 	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	config := e.as(reporter(t, testenv.Shared(t), namespace))
+	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
 	config.QPS = -1
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
 	defer broadcaster.Shutdown()
@@ -154,7 +155,7 @@ func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 	const clients, each = 20, 50
 	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	config := e.as(reporter(t, testenv.Shared(t), namespace))
+	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
 	group(clients, func(i int) {
 		c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
 		for n := range each {
@@ -187,12 +188,12 @@ func plain(namespace, name, object string) *corev1.Event {
 
 func TestCountContinuesAfterACrash(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	credentials := reporter(t, testenv.Shared(t), namespace)
+	credentials := replica.Reporter(t, testenv.Shared(t), namespace)
 	const rounds, each = 3, 10
 	var uid string
 	for round := range rounds {
 		e := startEventd(t)
-		c := clientset(t, e.as(credentials)).CoreV1().Events(namespace)
+		c := clientset(t, e.Config(credentials)).CoreV1().Events(namespace)
 		for n := range each {
 			if _, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round, n), "shared"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -231,7 +232,7 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	// with the same certificate.
 	again := []string{"--cert-dir=" + t.TempDir(), "--secure-port=" + freePort(t)}
 	e := startEventd(t, again...)
-	recorder, sink := classicRecorder(t, e.as(reporter(t, testenv.Shared(t), namespace)))
+	recorder, sink := classicRecorder(t, e.Config(replica.Reporter(t, testenv.Shared(t), namespace)))
 	target := int64(0)
 	record := func(n int) {
 		for range n {
@@ -248,7 +249,7 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	// The first eventd has written some of what it was told, and has lost what it
 	// had acknowledged to be written later: that the client tells again, too.
 	c := e.wantConserved(before + after)
-	if replayed := c.sum("eventd_occurrences_settled_total", "outcome=replayed"); replayed < 1 || replayed+c.written() != before+after {
+	if replayed := c.Sum("eventd_occurrences_settled_total", "outcome=replayed"); replayed < 1 || replayed+c.written() != before+after {
 		t.Errorf("%v replayed and %v written of %d", replayed, c.written(), before+after)
 	}
 	wantStored(t, testenv.Shared(t), namespace, map[string]int{"repeated": before + after})
@@ -271,8 +272,8 @@ func freePort(t *testing.T) string {
 
 func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	e := startEventd(t, "--logging-format=json")
-	config := e.as(reporter(t, testenv.Shared(t), namespace))
+	e := startEventd(t)
+	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
 	const clients = 16
 	var accepted [clients]int
 	var total atomic.Int64
@@ -295,7 +296,7 @@ func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 	e.terminate()
 	<-ended
 	accounts := e.finalAccounts()
-	if accounts["pending"] != 0 || accounts["recorded"] < float64(total.Load()) ||
+	if accounts["pending"] != 0 || accounts["recorded"] < total.Load() ||
 		accounts["recorded"] != accounts["created"]+accounts["merged"] {
 		t.Errorf("%d requests were accepted, the final accounts are %v", total.Load(), accounts)
 	}

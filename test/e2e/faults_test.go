@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -20,10 +21,10 @@ func TestTwoEventdsCountTheSameSeries(t *testing.T) {
 	const clients, each = 10, 20
 	shared := testenv.Shared(t)
 	namespace := shared.Namespace(t)
-	credentials := reporter(t, shared, namespace)
+	credentials := replica.Reporter(t, shared, namespace)
 	both := []*eventd{startEventd(t), startEventd(t)}
 	group(clients*len(both), func(i int) {
-		c := clientset(t, both[i%len(both)].as(credentials)).CoreV1().Events(namespace)
+		c := clientset(t, both[i%len(both)].Config(credentials)).CoreV1().Events(namespace)
 		for n := range each {
 			if _, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", i, n), "shared"), metav1.CreateOptions{}); err != nil {
 				t.Errorf("client %d: %v", i, err)
@@ -53,10 +54,10 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 		}
 	})
 	namespace := c.Namespace(t)
-	credentials := reporter(t, c, namespace)
+	credentials := replica.Reporter(t, c, namespace)
 	stranger := c.ServiceAccount(t, namespace, "stranger")
-	e := startEventdFor(t, c, "--logging-format=json")
-	events := clientset(t, e.as(credentials)).CoreV1().Events(namespace)
+	e := startEventdFor(t, c)
+	events := clientset(t, e.Config(credentials)).CoreV1().Events(namespace)
 	if _, err := events.Create(t.Context(), plain(namespace, "before", "shared"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	answer := post(t, e.as(stranger), namespace, "stranger")
+	answer := post(t, e.Config(stranger), namespace, "stranger")
 	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("a caller that cannot be looked up is answered %s, Retry-After %q", answer.Status, answer.Header.Get("Retry-After"))
 	}
@@ -82,7 +83,7 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 			return false, fmt.Errorf("answered while the apiserver is away: %v", err)
 		default:
 		}
-		return e.counters().sum("eventd_sink_requests_failed_total", "class=unreachable") > 0, nil
+		return e.counters().Sum("eventd_sink_requests_failed_total", "class=unreachable") > 0, nil
 	})
 	up, cancel := bounded(t)
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -22,8 +23,8 @@ func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
 	shared := testenv.Shared(t)
 	e := startEventd(t)
 	through, direct := shared.Namespace(t), shared.Namespace(t)
-	report(t, e.as(reporter(t, shared, through)), through)
-	report(t, reporter(t, shared, direct), direct)
+	report(t, e.Config(replica.Reporter(t, shared, through)), through)
+	report(t, replica.Reporter(t, shared, direct), direct)
 	waitFor(t, "the Events", func() (bool, error) {
 		for _, namespace := range []string{through, direct} {
 			if got := stored(t, shared, namespace)["web-0"]; len(got) != 3 || total(got) != 3+1+2 {

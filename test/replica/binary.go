@@ -1,0 +1,44 @@
+package replica
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// binary is the eventd under test, set while Runner runs.
+var binary string
+
+// TestRunner is what TestMain gets, as far as it is used; testenv's and goleak's
+// are the same.
+type TestRunner interface{ Run() int }
+
+// Runner returns a runner that builds eventd, runs m and removes what was built.
+func Runner(m TestRunner) TestRunner { return runner{m} }
+
+type runner struct{ m TestRunner }
+
+func (r runner) Run() int {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
+		return r.m.Run() // names only
+	}
+	dir, err := os.MkdirTemp("", "replica-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replica:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "eventd")
+	build := exec.Command("go", "build", "-o", binary, "github.com/eventd/eventd/cmd/eventd")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "replica: building eventd:", err)
+		return 1
+	}
+	return r.m.Run()
+}
