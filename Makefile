@@ -20,6 +20,8 @@ TESTFLAGS ?=
 
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
+# The same for the runs through failovers: -times=5, -run=Kill.
+HAFLAGS ?=
 SOAKTIMEOUT ?= 3h
 
 .PHONY: help
@@ -65,11 +67,12 @@ bench: ## eventd beside client-go in one run, as ratios
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
 
 .PHONY: soak
-soak: ## the runs under faults in full, about an hour, with figures in tables; SOAKFLAGS=-seeds=10 makes fewer
+soak: ## the runs under faults and through failovers in full, about two hours, with figures in tables; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
 	@echo '• building what the runs need: the control plane (minutes, the first time), then the packages'
 	@test/controlplane/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)
 
 .PHONY: monitoring
 monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has to be there

@@ -1,0 +1,126 @@
+package ha
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+var outageFigures = figures.NewTable("An apiserver that is killed under a leader with the default lease, and comes back; s",
+	"outage", "times", "away", "leader kept", "back to first write", "occurrences", "posted again",
+	"503 or 429 with Retry-After", "lost", "counted twice", "beyond 64 names", "504 at the client's own deadline")
+
+const (
+	defaultRenewDeadline = 10 * time.Second
+	defaultRetryPeriod   = 2 * time.Second
+)
+
+// startCluster starts a control plane that can be taken away.
+func startCluster(t *testing.T) *testenv.ControlPlane {
+	t.Helper()
+	cluster, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cluster
+}
+
+// The apiserver is killed and started again: who leads goes on if it is back in
+// time, and else somebody leads when it is; either way nothing is lost.
+func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
+	cluster := startCluster(t)
+	f := startFleet(t, cluster, settling)
+	l, r := f.startLoad(), f.watchRoles()
+	outages := &outages{}
+	repeat(t, repetitions(5, 1), func(int) { outages.make(l, 0) })
+	outages.finish(t, "restarted", l, r)
+}
+
+// The apiserver is away for a minute: nobody leads meanwhile, and nothing that was
+// accepted is lost.
+func TestApiserverThatIsAwayForAMinuteCostsNothing(t *testing.T) {
+	if !*inFull {
+		t.Skip("it takes a minute each; run with -soak")
+	}
+	cluster := startCluster(t)
+	f := startFleet(t, cluster, settling)
+	l, r := f.startLoad(), f.watchRoles()
+	outages := &outages{}
+	repeat(t, repetitions(3, 1), func(int) { outages.make(l, time.Minute) })
+	outages.finish(t, "away for a minute", l, r)
+}
+
+// outages are repeated.
+type outages struct {
+	away, back []float64
+	kept       int
+}
+
+// make takes the apiserver away for some time, and for as long as it takes to start.
+func (o *outages) make(l *load, length time.Duration) {
+	t := l.t
+	b := l.observe()
+	began := time.Now()
+	if err := l.cluster.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-time.After(length):
+	case <-t.Context().Done():
+	}
+	if length > defaultRenewDeadline {
+		for _, m := range l.members {
+			if role := m.role(); role == leading {
+				t.Errorf("%s leads, and cannot have renewed its lease for %s", m.name, time.Since(began))
+			}
+		}
+	}
+	ctx, cancel := bounded(t)
+	defer cancel()
+	if err := l.cluster.Up(ctx); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	away := back.Sub(began)
+	first := l.journal.waitCommit(t, "a write of what is posted when the apiserver is back", back, func(c commit) bool { return l.isPostedAfter(c, back) })
+	o.away = append(o.away, away.Seconds())
+	o.back = append(o.back, first.at.Sub(back).Seconds())
+	_, now := l.leader()
+	kept := now == b.term
+	if kept {
+		o.kept++
+	}
+	switch {
+	// The last renewal was up to a retry period before, and so is the next one after.
+	case away < defaultRenewDeadline-5*defaultRetryPeriod/2 && !kept:
+		t.Errorf("the apiserver was away for %s, and %+v leads instead of %+v", away, now, b.term)
+	case away > defaultRenewDeadline+defaultRetryPeriod && kept:
+		t.Errorf("the apiserver was away for %s, and the term of %+v goes on", away, b.term)
+	}
+}
+
+func (o *outages) finish(t *testing.T, what string, l *load, r *roles) {
+	t.Helper()
+	l.end()
+	r.stop()
+	l.stop()
+	r.wantOneAtATime(t)
+	l.wantNoFinalErrors(t, true)
+	l.wantSettled(t)
+	d := l.wantStored(t, l.cluster)
+	fates := l.fates()
+	fates.wantKept(t)
+	if n := len(fates.forgotten); n > 0 {
+		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
+	}
+	outageFigures.Add(what, len(o.away), figures.Spread(o.away...), o.kept, figures.Spread(o.back...), fates.names, fates.retried,
+		l.service.answered().repeated(), d.lost, d.twice, len(fates.outside), l.service.answered().timedOut())
+}

@@ -1,0 +1,215 @@
+package ha
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	leaseNamespace, leaseName = "kube-system", "eventd"
+	// leaderAnnotation is what the holder says about itself.
+	leaderAnnotation = "eventd.io/leader"
+)
+
+// term is one time that one process holds the Lease.
+type term struct {
+	holder  string
+	address string    // where the others reach it
+	began   time.Time // when it acquired the Lease, by its own clock, which is this one
+	seen    time.Time // when the watch said so
+}
+
+// lease follows the Lease, and knows all terms of it.
+type lease struct {
+	following sync.WaitGroup
+
+	mu     sync.Mutex
+	bell   bell
+	held   bool
+	terms  []term // in their order
+	writes int    // of the Lease
+	err    error
+}
+
+// followLease follows the Lease until the test ends.
+func followLease(t *testing.T, config *rest.Config) *lease {
+	t.Helper()
+	leases := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(leaseNamespace)
+	only := metav1.ListOptions{FieldSelector: "metadata.name=" + leaseName}
+	list, err := leases.List(t.Context(), only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lease{}
+	for i := range list.Items {
+		if err := l.note(time.Now(), &list.Items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	begin := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.FieldSelector = only.FieldSelector
+		return leases.Watch(ctx, o)
+	}
+	l.following.Go(func() {
+		// An apiserver that has been restarted does not know earlier versions of a
+		// Lease.
+		err := follow(ctx, list.ResourceVersion, true, begin, func(e watch.Event) error {
+			stored, ok := e.Object.(*coordinationv1.Lease)
+			if !ok {
+				return fmt.Errorf("a watch of a Lease sent a %T", e.Object)
+			}
+			return l.note(time.Now(), stored)
+		})
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.err = err
+		l.bell.ring()
+	})
+	t.Cleanup(func() {
+		cancel()
+		l.following.Wait()
+		if l.err != nil && !errors.Is(l.err, context.Canceled) {
+			t.Errorf("what is known of the Lease ended: %v", l.err)
+		}
+	})
+	return l
+}
+
+// note enters the Lease as it is stored.
+func (l *lease) note(at time.Time, stored *coordinationv1.Lease) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.bell.ring()
+	l.writes++
+	spec := stored.Spec
+	l.held = spec.HolderIdentity != nil && *spec.HolderIdentity != ""
+	if !l.held {
+		return nil
+	}
+	now := term{holder: *spec.HolderIdentity, seen: at}
+	if spec.AcquireTime != nil {
+		now.began = spec.AcquireTime.Time
+	}
+	if said := stored.Annotations[leaderAnnotation]; said != "" {
+		var announced struct{ Address string }
+		if err := json.Unmarshal([]byte(said), &announced); err != nil {
+			return fmt.Errorf("the Lease's annotation %q: %w", said, err)
+		}
+		now.address = announced.Address
+	}
+	if n := len(l.terms); n == 0 || l.terms[n-1].holder != now.holder || !l.terms[n-1].began.Equal(now.began) {
+		l.terms = append(l.terms, now)
+	}
+	return nil
+}
+
+// holder is the term that goes on, if there is one.
+func (l *lease) holder() (term, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.held {
+		return term{}, false
+	}
+	return l.terms[len(l.terms)-1], true
+}
+
+// again is when the holder of a term was elected again, if it was.
+func (l *lease) again(last term) (began time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.terms {
+		if t.holder == last.holder && t.began.After(last.began) {
+			return t.began, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// lastTerm is when the last term began of the one who is reached at an address.
+func (l *lease) lastTerm(address string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range slices.Backward(l.terms) {
+		if t.address == address {
+			return t.began
+		}
+	}
+	return time.Time{}
+}
+
+// wait waits until the Lease is held by one that is as wanted, and returns its term.
+func (l *lease) wait(t *testing.T, what string, is func(term) bool) term {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if n := len(l.terms); l.held && n > 0 && is(l.terms[n-1]) {
+			return l.terms[n-1]
+		}
+		if l.err != nil {
+			t.Fatalf("waiting for %s: %v", what, l.err)
+		}
+		rung := l.bell.next()
+		l.mu.Unlock()
+		select {
+		case <-rung:
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+		if ctx.Err() != nil {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func TestTermsOfTheLeaseAreToldApart(t *testing.T) {
+	l := &lease{}
+	now := time.Now()
+	write := func(holder, address string, acquired time.Time) {
+		stored := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: acquired}}}
+		if address != "" {
+			stored.Annotations = map[string]string{leaderAnnotation: `{"identity":"` + holder + `","address":"` + address + `"}`}
+		}
+		if err := l.note(time.Now(), stored); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, held := l.holder(); held {
+		t.Error("a Lease that nobody has seen is held")
+	}
+	write("a", "127.0.0.1:1", now)
+	write("a", "127.0.0.1:1", now) // renewed
+	if got, held := l.holder(); !held || got.holder != "a" || got.address != "127.0.0.1:1" {
+		t.Errorf("it is held (%t) by %+v", held, got)
+	}
+	write("", "", now)
+	if _, held := l.holder(); held {
+		t.Error("a Lease that was released is held")
+	}
+	write("b", "127.0.0.1:2", now.Add(1))
+	write("a", "127.0.0.1:1", now.Add(2))
+	if began, ok := l.again(l.terms[0]); !ok || !began.Equal(now.Add(2)) {
+		t.Errorf("a is elected again at %s (%t)", began, ok)
+	}
+	if began, ok := l.again(l.terms[1]); ok {
+		t.Errorf("b is elected again at %s", began)
+	}
+	if len(l.terms) != 3 || l.writes != 5 {
+		t.Errorf("%d terms in %d writes: %+v", len(l.terms), l.writes, l.terms)
+	}
+}

@@ -1,0 +1,274 @@
+package ha
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// source is what plain clients are called.
+	source = "ha"
+	single = "single-"
+	// mostAtOnce are the clients that wait for an answer; while there are so many,
+	// nothing new happens. It is above what comes while a leader's lease expires.
+	mostAtOnce = 500
+	// patience is how long a client waits for an answer before it asks again.
+	patience = 5 * time.Second
+	// pause is what it leaves in between where nothing says how long.
+	pause = 50 * time.Millisecond
+	// hotSeries are those that many clients report; all others are reported once.
+	hotSeries = 20
+	// hotEvery is which part of the load they are: so little that a write, which
+	// comes every 25 seconds at the latest, holds no more names than fit into the
+	// annotation.
+	hotEvery = 5
+)
+
+// series is what an occurrence is of: the involved object and the reason.
+type series struct{ object, reason string }
+
+// counts are of occurrences.
+type counts map[series]int64
+
+func (c counts) sum() (sum int64) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// post is one occurrence, under a name of its own.
+type post struct {
+	name  string
+	of    series
+	began time.Time // with the first request
+	acked time.Time // zero if it is not
+	code  int       // of the acknowledgement
+	tries int       // requests of this client; client-go's own repetitions are not among them
+}
+
+// plain are clients that do not correlate: they post single occurrences, and post
+// them again, under the same name, until they are acknowledged. It is what
+// client-go's rest client does, and around it one that does not give up. Their
+// ledger is exact.
+type plain struct {
+	namespace string
+	client    rest.Interface
+	working   sync.WaitGroup
+	ctx       context.Context // ends with the test
+
+	mu      sync.Mutex
+	n       int
+	posts   map[string]*post // by what stands for the name in the apiserver
+	count   counts
+	refused []error
+}
+
+func newPlain(t *testing.T, config *rest.Config, namespace string) *plain {
+	config = rest.CopyConfig(config)
+	config.Timeout = patience
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	p := &plain{
+		namespace: namespace, ctx: ctx,
+		client: kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient(),
+		posts:  map[string]*post{}, count: counts{},
+	}
+	t.Cleanup(func() { // what a test that failed has left
+		cancel()
+		p.working.Wait()
+	})
+	return p
+}
+
+// begin enters a post into the ledger.
+func (p *plain) begin(of series) *post {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n++
+	made := &post{name: fmt.Sprintf("%s.%s.%d", of.object, of.reason, p.n), of: of, began: time.Now()}
+	p.posts[clientKey(made.name)] = made
+	p.count[of]++
+	return made
+}
+
+// say posts an occurrence until it is acknowledged.
+func (p *plain) say(of series) {
+	made := p.begin(of)
+	event := occurrenceOf(p.namespace, made)
+	for {
+		code, err := p.try(event)
+		if err != nil && p.isToTryAgain(err) {
+			p.note(made, 0)
+			select {
+			case <-time.After(pause):
+				continue
+			case <-p.ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			p.mu.Lock()
+			p.refused = append(p.refused, fmt.Errorf("%s: %w", made.name, err))
+			p.mu.Unlock()
+			return
+		}
+		p.note(made, code)
+		return
+	}
+}
+
+// try posts once, and what client-go's rest client makes of that.
+func (p *plain) try(event *corev1.Event) (code int, err error) {
+	err = p.client.Post().Namespace(p.namespace).Resource("events").Body(event).Do(p.ctx).StatusCode(&code).Error()
+	if apierrors.IsAlreadyExists(err) {
+		return http.StatusConflict, nil
+	}
+	return code, err
+}
+
+// isToTryAgain tells whether an error says that the same may go well later. That
+// is more than client-go's rest client thinks; service.answered tells about that.
+func (p *plain) isToTryAgain(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return true // no answer
+	}
+	code := status.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
+// note enters a request, and the acknowledgement if there is a code.
+func (p *plain) note(made *post, code int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	made.tries++
+	if code != 0 {
+		made.code, made.acked = code, time.Now()
+	}
+}
+
+// goOn posts so many occurrences per second, each by a client of its own, whether
+// those before are answered or not, until it is told to end. It has ended when
+// all are acknowledged.
+func (p *plain) goOn(perSecond int) (end func()) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	room := make(chan struct{}, mostAtOnce)
+	p.working.Go(func() {
+		tick := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-tick.C:
+				room <- struct{}{}
+			case <-ctx.Done():
+				return
+			}
+			of := nth(n)
+			p.working.Go(func() {
+				p.say(of)
+				<-room
+			})
+		}
+	})
+	return func() {
+		cancel()
+		p.working.Wait()
+	}
+}
+
+// nth is what the n-th occurrence of the load is of.
+func nth(n int) series {
+	if n%hotEvery == 0 {
+		return series{fmt.Sprint("hot-", n/hotEvery%hotSeries), "Repeated"}
+	}
+	return series{fmt.Sprint(single, n), "Tested"}
+}
+
+// isSingle tells whether it is one of those that are reported once, and so are
+// written at once.
+func (s series) isSingle() bool { return strings.HasPrefix(s.object, single) }
+
+// sayAll posts occurrences, many at once, and returns when all are acknowledged.
+func (p *plain) sayAll(all []series) {
+	const atOnce = 64
+	next := make(chan series)
+	var clients sync.WaitGroup
+	for range atOnce {
+		clients.Go(func() {
+			for of := range next {
+				p.say(of)
+			}
+		})
+	}
+	for _, of := range all {
+		next <- of
+	}
+	close(next)
+	clients.Wait()
+}
+
+// find returns a copy of the post that a key in the annotation stands for.
+func (p *plain) find(key string) (post, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if made, ok := p.posts[key]; ok {
+		return *made, true
+	}
+	return post{}, false
+}
+
+// ledger returns copies of all posts, by key, and how many there are of each series.
+func (p *plain) ledger() (map[string]post, counts) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	posts, count := map[string]post{}, counts{}
+	for key, made := range p.posts {
+		posts[key] = *made
+	}
+	for of, n := range p.count {
+		count[of] = n
+	}
+	return posts, count
+}
+
+// wantAcknowledged checks that no client was turned away, or is still waiting.
+func (p *plain) wantAcknowledged(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.refused) > 0 {
+		t.Errorf("%d clients were refused, the first: %v", len(p.refused), p.refused[0])
+	}
+	waiting := 0
+	for _, made := range p.posts {
+		if made.acked.IsZero() {
+			waiting++
+		}
+	}
+	if waiting > len(p.refused) {
+		t.Errorf("%d posts are not acknowledged", waiting-len(p.refused))
+	}
+}
+
+// occurrenceOf is what a client posts that does not correlate by itself.
+func occurrenceOf(namespace string, made *post) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: made.name},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: made.of.object},
+		Reason:         made.of.reason, Message: "it was tested by somebody who says so at some length", Type: corev1.EventTypeNormal, Count: 1,
+		FirstTimestamp: metav1.NewTime(made.began), LastTimestamp: metav1.NewTime(made.began),
+		Source: corev1.EventSource{Component: source},
+	}
+}

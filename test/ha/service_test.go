@@ -1,0 +1,337 @@
+package ha
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// probeEvery and probeFailures are how soon a replica that is not ready gets
+	// no more requests: later than it knows that itself, as in a cluster.
+	probeEvery    = 200 * time.Millisecond
+	probeFailures = 3
+	probeTimeout  = time.Second
+)
+
+// service is what a Service is in a cluster: one name, behind which requests go
+// to the replicas that are ready, in turn. It is the transport of clients, and
+// counts what they are answered.
+type service struct {
+	probing sync.WaitGroup
+	end     context.CancelFunc
+
+	mu       sync.Mutex
+	backends []*backend
+	next     int
+	answers  map[answer]int
+}
+
+// backend is one life of a replica.
+type backend struct {
+	name      string
+	url       *url.URL
+	transport http.RoundTripper
+	failures  int // probes that failed since the last one that did not
+}
+
+func (b *backend) ready() bool { return b.failures < probeFailures }
+
+// answer is what came of one request.
+type answer struct {
+	method     string
+	code       int  // 0 if there was none
+	retryAfter bool // says when to come again
+}
+
+func (a answer) String() string {
+	switch {
+	case a.code == 0:
+		return a.method + " without an answer"
+	case a.retryAfter:
+		return fmt.Sprintf("%s %d with Retry-After", a.method, a.code)
+	default:
+		return fmt.Sprint(a.method, " ", a.code)
+	}
+}
+
+// isFinal tells whether it is an error that client-go's rest client and recorders
+// do not try again after: these repeat 429 and 5xx that have a Retry-After, take
+// 409 as what was written before, and post again what is not there to be patched.
+func (a answer) isFinal() bool {
+	switch {
+	case a.code == 0, a.code < 300, a.code == http.StatusConflict:
+		return false
+	case a.code == http.StatusNotFound:
+		return a.method != http.MethodPatch
+	default:
+		return !a.retryAfter
+	}
+}
+
+// newService returns a service without replicas, which ends with the test.
+func newService(t *testing.T) *service {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := &service{end: cancel, answers: map[answer]int{}}
+	s.probing.Go(func() { s.probe(ctx) })
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *service) close() {
+	s.end()
+	s.probing.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.backends {
+		utilnet.CloseIdleConnectionsFor(b.transport)
+	}
+}
+
+// add adds a replica, or the next life of one.
+func (s *service) add(name string, config *rest.Config) error {
+	tls, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return err
+	}
+	address, err := url.Parse(config.Host)
+	if err != nil {
+		return err
+	}
+	transport := utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tls})
+	s.remove(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backends = append(s.backends, &backend{name: name, url: address, transport: transport})
+	return nil
+}
+
+// remove takes out a replica that has ended.
+func (s *service) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backends = slices.DeleteFunc(s.backends, func(b *backend) bool {
+		if b.name == name {
+			utilnet.CloseIdleConnectionsFor(b.transport)
+		}
+		return b.name == name
+	})
+}
+
+// RoundTrip sends a request to the replica whose turn it is.
+func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
+	b, err := s.turn()
+	if err != nil {
+		return nil, err
+	}
+	sent := r.Clone(r.Context())
+	sent.URL.Scheme, sent.URL.Host, sent.Host = b.url.Scheme, b.url.Host, ""
+	response, err := b.transport.RoundTrip(sent)
+	s.count(r.Method, response)
+	return response, err
+}
+
+func (s *service) turn() (*backend, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range s.backends {
+		s.next++
+		if b := s.backends[s.next%len(s.backends)]; b.ready() {
+			return b, nil
+		}
+	}
+	return nil, errors.New("no replica is ready")
+}
+
+func (s *service) count(method string, response *http.Response) {
+	a := answer{method: method}
+	if response != nil {
+		a.code, a.retryAfter = response.StatusCode, response.Header.Get("Retry-After") != ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[a]++
+}
+
+// answered is a copy of what was counted.
+func (s *service) answered() answers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.answers)
+}
+
+// answers are how often requests were answered what.
+type answers map[answer]int
+
+// sum adds up those that are of a kind.
+func (a answers) sum(is func(answer) bool) (sum int) {
+	for answer, n := range a {
+		if is(answer) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+func (a answers) unanswered() int { return a.sum(func(a answer) bool { return a.code == 0 }) }
+
+// timedOut is how often a client was told that its own time is up. What it asked
+// for goes on.
+func (a answers) timedOut() int {
+	return a.sum(func(a answer) bool { return a.code == http.StatusGatewayTimeout })
+}
+
+func (a answers) repeated() int {
+	return a.sum(func(a answer) bool { return a.code >= 300 && a.retryAfter })
+}
+
+// final is which errors there were that clients do not try again after.
+func (a answers) final() string {
+	var all []string
+	for answer, n := range a {
+		if answer.isFinal() {
+			all = append(all, fmt.Sprintf("%d × %s", n, answer))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// probe asks all replicas whether they are ready, again and again.
+func (s *service) probe(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		backends := slices.Clone(s.backends)
+		s.mu.Unlock()
+		var probes sync.WaitGroup
+		for _, b := range backends {
+			probes.Go(func() { s.note(b, isReady(ctx, b)) })
+		}
+		probes.Wait()
+	}
+}
+
+func (s *service) note(b *backend, ready bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ready {
+		b.failures = 0
+	} else {
+		b.failures++
+	}
+}
+
+func isReady(ctx context.Context, b *backend) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url.String()+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	response, err := b.transport.RoundTrip(r)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body) // so that the connection is used again
+	return response.StatusCode == http.StatusOK
+}
+
+// through is the configuration of a client of the service.
+func (s *service) through(credentials *rest.Config) *rest.Config {
+	return &rest.Config{Host: "https://eventd.kube-system.svc", Transport: s, BearerToken: credentials.BearerToken, QPS: -1}
+}
+
+func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
+	var sick sync.Map
+	s := newService(t)
+	for _, name := range []string{"a", "b"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := sick.Load(name); ok && r.URL.Path == "/readyz" {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			_, _ = io.WriteString(w, name)
+		}))
+		defer server.Close()
+		if err := s.add(name, &rest.Config{Host: server.URL}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := http.Client{Transport: s}
+	round := func() string {
+		var seen []string
+		for range 4 {
+			response, err := client.Get("https://eventd.kube-system.svc/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := io.ReadAll(response.Body)
+			if response.Body.Close(); err != nil {
+				t.Fatal(err)
+			}
+			seen = append(seen, string(name))
+		}
+		slices.Sort(seen)
+		return strings.Join(seen, "")
+	}
+	if got := round(); got != "aabb" {
+		t.Errorf("four requests went to %s", got)
+	}
+	sick.Store("a", true)
+	eventually(t, "only the other one gets requests", func() bool { return round() == "bbbb" })
+	sick.Delete("a")
+	eventually(t, "both get requests again", func() bool { return round() == "aabb" })
+	s.remove("b")
+	if got := round(); got != "aaaa" {
+		t.Errorf("four requests went to %s after b had ended", got)
+	}
+}
+
+func TestErrorsThatClientsDoNotTryAgainAfterAreSeen(t *testing.T) {
+	for a, final := range map[answer]bool{
+		{"POST", 0, false}:    false,
+		{"POST", 201, false}:  false,
+		{"PATCH", 202, false}: false,
+		{"POST", 409, false}:  false,
+		{"POST", 503, true}:   false,
+		{"PATCH", 429, true}:  false,
+		{"PATCH", 404, false}: false,
+		{"POST", 404, false}:  true,
+		{"POST", 503, false}:  true,
+		{"POST", 429, false}:  true,
+		{"POST", 504, false}:  true,
+		{"POST", 401, false}:  true,
+		{"POST", 422, false}:  true,
+	} {
+		if a.isFinal() != final {
+			t.Errorf("%s: final is %t", a, a.isFinal())
+		}
+	}
+	seen := answers{{"POST", 201, false}: 5, {"POST", 503, false}: 2, {"POST", 503, true}: 3, {"POST", 0, false}: 4}
+	if got := seen.final(); got != "2 × POST 503" {
+		t.Errorf("final are %q", got)
+	}
+	if seen.repeated() != 3 || seen.unanswered() != 4 {
+		t.Errorf("%d repeated, %d unanswered", seen.repeated(), seen.unanswered())
+	}
+}

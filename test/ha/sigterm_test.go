@@ -1,0 +1,122 @@
+package ha
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+var (
+	handoverFigures = figures.NewTable("A leader that ends in order under load; times are p50 / p99 / max in ms",
+		"what", "times", "series deferred", "signal to new leader's first write", "write gap", "write gap without",
+		"occurrences", "lost", "counted twice", "duplicate Events")
+	handoverAnswers = figures.NewTable("What the clients met meanwhile",
+		"what", "requests", "without an answer", "503 or 429 with Retry-After", "final errors", "replayed",
+		"classic recorder: recorded -lost +twice", "new-style recorder")
+)
+
+// oneWrite is a budget that is spent with the first write about an object, for as
+// long as a test takes.
+var oneWrite = []string{"--budget-burst=1", "--budget-qps=0.00001"}
+
+// settling is how long a replica goes on serving after SIGTERM: longer than the
+// Service takes to notice.
+const settling = "--shutdown-delay-duration=2s"
+
+// handovers are repeated.
+type handovers struct {
+	first, gap, steady durations
+	deferred           []float64
+}
+
+func (h *handovers) add(one handover) {
+	h.first = append(h.first, one.first)
+	h.gap = append(h.gap, one.gap)
+	h.steady = append(h.steady, one.steady)
+}
+
+// figure adds the rows of a scenario that has ended, and checks what holds for all
+// that are planned.
+func (h *handovers) figure(t *testing.T, what string, l *load, d difference) {
+	t.Helper()
+	accounts := l.wantSettled(t)
+	l.wantNoFinalErrors(t, false)
+	seen := l.service.answered()
+	handoverFigures.Add(what, len(h.first), figures.Spread(h.deferred...), milliseconds(h.first), milliseconds(h.gap), milliseconds(h.steady),
+		accounts["recorded"], d.lost, d.twice, d.duplicates)
+	classic, newStyle := l.recorderFigures(t)
+	handoverAnswers.Add(what, seen.sum(func(answer) bool { return true }), seen.unanswered(), seen.repeated(), seen.final(), accounts["replayed"], classic, newStyle)
+	if n := seen.unanswered(); n > 0 {
+		t.Errorf("%d requests were not answered", n)
+	}
+}
+
+// The leader is told to end, over and over, with thousands of series whose writes
+// are put off: the next one goes on at once, and nothing is lost or counted twice.
+func TestLeaderHandsOver(t *testing.T) {
+	deferred := either(5000, 500)
+	f := startFleet(t, testenv.Shared(t), append([]string{settling}, oneWrite...)...)
+	l, o := f.startLoad(), f.newOwed(deferred)
+	sums := &handovers{}
+	repeat(t, repetitions(50, 3), func(int) {
+		o.sayAll(o.all)
+		b := l.observe()
+		n := b.leader.metrics().Sum("eventd_sink_deferred_series")
+		if n < float64(deferred) {
+			t.Errorf("%v series are deferred, want %d", n, deferred)
+		}
+		sums.deferred = append(sums.deferred, n)
+		signalled := time.Now()
+		b.leader.signal(syscall.SIGTERM)
+		sums.add(l.handover(b, signalled))
+		b.leader.waitEnd()
+		if next, _ := f.leader(); next == b.leader {
+			t.Errorf("%s leads, and has ended", next.name)
+		}
+		b.leader.start()
+	})
+	l.end()
+	f.stop()
+	d := l.wantStored(t, f.cluster)
+	d.add(o.wantStored(t, f.cluster))
+	sums.figure(t, "SIGTERM of the leader", l, d)
+	if p99 := sums.first.percentile(99); *inFull && p99 > 300*time.Millisecond {
+		t.Errorf("the first write of the new leader is committed after %s (p99)", p99)
+	}
+}
+
+// All replicas are restarted, one after the other, as a rollout does.
+func TestRollingRestartLosesNothing(t *testing.T) {
+	f := startFleet(t, testenv.Shared(t), settling)
+	l := f.startLoad()
+	sums := &handovers{}
+	gaps := map[bool]durations{} // by whether it was the leader
+	repeat(t, repetitions(5, 1), func(int) {
+		for _, m := range f.members {
+			b := l.observe()
+			signalled := time.Now()
+			m.signal(syscall.SIGTERM)
+			if m == b.leader {
+				sums.add(l.handover(b, signalled))
+			}
+			m.waitEnd()
+			m.start()
+			l.waitWrite()
+			ended := time.Now()
+			gaps[m == b.leader] = append(gaps[m == b.leader], longestGap(l.journal.since(signalled), signalled, ended))
+		}
+	})
+	l.end()
+	f.stop()
+	sums.gap = gaps[true]
+	sums.figure(t, "rolling restart", l, l.wantStored(t, f.cluster))
+	for led, all := range gaps {
+		if worst := all.percentile(100); *inFull && worst > 300*time.Millisecond {
+			t.Errorf("nothing is written for %s while a replica is restarted (leader: %t)", worst, led)
+		}
+		t.Logf("leader: %t, write gaps %s ms", led, milliseconds(all))
+	}
+}
