@@ -21,9 +21,6 @@ const (
 	// source is what plain clients are called.
 	source = "ha"
 	single = "single-"
-	// mostAtOnce are the clients that wait for an answer; while there are so many,
-	// nothing new happens. It is above what comes while a leader's lease expires.
-	mostAtOnce = 500
 	// patience is how long a client waits for an answer before it asks again.
 	patience = 5 * time.Second
 	// pause is what it leaves in between where nothing says how long.
@@ -35,6 +32,10 @@ const (
 	// annotation.
 	hotEvery = 5
 )
+
+// mostAtOnce are the clients that wait for an answer; while there are so many,
+// nothing new happens. It is above what comes while a short lease expires.
+func mostAtOnce() int { return either(500, 250) }
 
 // series is what an occurrence is of: the involved object and the reason.
 type series struct{ object, reason string }
@@ -164,7 +165,7 @@ func (p *plain) note(made *post, code int) {
 // all are acknowledged.
 func (p *plain) goOn(perSecond int) (end func()) {
 	ctx, cancel := context.WithCancel(p.ctx)
-	room := make(chan struct{}, mostAtOnce)
+	room := make(chan struct{}, mostAtOnce())
 	p.working.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer tick.Stop()
