@@ -2,8 +2,6 @@ package monitoring
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -11,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	built "github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -22,26 +21,7 @@ var (
 // deadline bounds every wait of these tests.
 const deadline = 2 * time.Minute
 
-// binary is the eventd under test.
-var binary string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "monitoring-")
-	if err == nil {
-		binary = filepath.Join(dir, "eventd")
-		build := exec.Command("go", "build", "-o", binary, "github.com/eventd/eventd/cmd/eventd")
-		build.Stderr = os.Stderr
-		err = build.Run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "monitoring: building eventd:", err)
-		os.Exit(1)
-	}
-	goleak.VerifyTestMain(testenv.Runner(m), goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
-		os.Exit(code)
-	}))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(built.Runner(testenv.Runner(m))) }
 
 // prometheusTool is the path of a program that comes with Prometheus. A test that
 // needs it is left out by "make test", and cannot be by "make monitoring".

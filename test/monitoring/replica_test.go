@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	built "github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -43,7 +44,7 @@ func startReplica(t *testing.T, c *testenv.ControlPlane) *replica {
 		t.Fatal(err)
 	}
 	r := &replica{t: t, stderr: new(bytes.Buffer), exited: make(chan struct{})}
-	r.command = exec.Command(binary, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0",
+	r.command = exec.Command(built.Binary(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0",
 		"--endpoint-kubeconfig="+endpoint, "--peer-token-file="+token)
 	r.command.Stderr = r.stderr
 	if err := r.command.Start(); err != nil {

@@ -11,6 +11,9 @@ import (
 // binary is the eventd under test, set while Runner runs.
 var binary string
 
+// Binary is the path of the eventd under test, while Runner runs.
+func Binary() string { return binary }
+
 // TestRunner is what TestMain gets, as far as it is used; testenv's and goleak's
 // are the same.
 type TestRunner interface{ Run() int }
@@ -34,7 +37,8 @@ func (r runner) Run() int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "eventd")
-	build := exec.Command("go", "build", "-o", binary, "github.com/eventd/eventd/cmd/eventd")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/eventd/eventd/cmd/eventd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is deployed
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "replica: building eventd:", err)
