@@ -201,7 +201,9 @@ func (e *Elector) serve(ctx context.Context, acquired moment, lead func(context.
 func (e *Elector) stepDown(ctx context.Context, t *term) (cause error) {
 	t.leading() // notices a deadline that has passed
 	cause = t.end(errGivenUp)
-	e.see(Leader{})
+	if e.leader.Load().Identity == e.identity {
+		e.see(Leader{}) // a successor that was found stays known
+	}
 	logger := klog.FromContext(ctx).WithValues("lock", e.options.Lock.Describe(), "identity", e.identity)
 	if errors.Is(cause, ErrLeaseLost) {
 		e.metrics.changed(lost)

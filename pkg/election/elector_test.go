@@ -1,6 +1,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -585,6 +586,9 @@ func TestLeaderThatFindsAnotherHolderStepsDownAtOnce(t *testing.T) {
 			elapse(time.Millisecond)
 			if !errors.Is(context.Cause(a.terms[0]), ErrLeaseLost) {
 				t.Errorf("the record names %q, and the cause is %v", holder, context.Cause(a.terms[0]))
+			}
+			if l := a.Leader(); l.Identity != cmp.Or(holder, "a") { // a takes it again
+				t.Errorf("the record names %q, and the leader is said to be %+v", holder, l)
 			}
 			a.end()
 		})
