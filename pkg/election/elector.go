@@ -42,11 +42,14 @@ type Elector struct {
 	// What follows belongs to Run's goroutine.
 
 	observed  observation
-	held      resourcelock.LeaderElectionRecord // what this process wrote last
+	held      resourcelock.LeaderElectionRecord // what this process wrote, or read of itself, last
 	published Announcement                      // with it
 	// named is whether the record may name this process: something was written,
 	// and nothing that was read since says otherwise.
 	named bool
+	// unsure is whether the last read has failed. The lock may know an answer
+	// that came too late, and would overwrite what nobody has looked at.
+	unsure bool
 	// missed counts the acquisitions in a row that were tried in vain.
 	missed int
 }

@@ -619,6 +619,113 @@ func TestDeletedLeaseIsPutBackByItsLeaderAndRespectedByTheOthers(t *testing.T) {
 	})
 }
 
+func TestLeaderWhoseWatchSaysThatItLeadsNoMoreStepsDownAtOnce(t *testing.T) {
+	for _, holder := range []string{"usurper", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			a := newReplica(t, newLock(s, "lease", "a"), withWatch(s)).start()
+			b := newReplica(t, newLock(s, "lease", "b"), withWatch(s))
+			elapse(777 * time.Millisecond)
+			requireLeader(t, a)
+			b.start()
+			synctest.Wait()
+			a.lock.obstruct(only(opUpdate, refused)) // it does not lead again
+			o, _ := s.get("lease")
+			o.record.HolderIdentity = holder
+			if _, err := s.put("lease", o); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // no time passes
+			requireStandby(t, a)
+			if cause := context.Cause(a.lastTerm()); !errors.Is(cause, ErrLeaseLost) {
+				t.Errorf("the cause is %v", cause)
+			}
+			if l := a.Leader(); l.Identity != cmp.Or(holder, "b") {
+				t.Errorf("the record names %q, and the leader is said to be %+v", holder, l)
+			}
+			b.end()
+			a.end()
+		})
+	}
+}
+
+func TestDeletedLeaseIsPutBackAtOnceIfTheWatchSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), withWatch(s)).start()
+		elapse(777 * time.Millisecond)
+		s.delete("lease")
+		synctest.Wait() // no time passes
+		if holder := s.holder("lease"); holder != "a" {
+			t.Errorf("held by %q", holder)
+		}
+		requireLeader(t, a)
+		if a.led() != 1 {
+			t.Errorf("led %d times", a.led())
+		}
+		a.end()
+	})
+}
+
+func TestLeaderLooksAtMostFiveTimesASecondWhateverTheWatchSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newReplica(t, newLock(newStore(), "lease", "a"), func(o *Options) {
+			o.Watch = func(ctx context.Context, changed func()) error {
+				for ctx.Err() == nil {
+					changed()
+					time.Sleep(time.Millisecond)
+				}
+				return nil
+			}
+		}).start()
+		elapse(time.Minute)
+		requireLeader(t, a)
+		if n := a.lock.requests(); n[opGet] < 290 || n[opGet] > 302 || n[opUpdate] < 29 || n[opUpdate] > 30 {
+			t.Errorf("in a minute the leader asked %v", n)
+		}
+		a.end()
+	})
+}
+
+// The lock knows an answer that came too late, and would write upon it.
+func TestLeaderOverwritesNothingThatItHasReadTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		hint := make(chan struct{})
+		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) {
+			o.Watch = func(ctx context.Context, changed func()) error {
+				for {
+					select {
+					case <-hint:
+						changed()
+					case <-ctx.Done():
+						return nil
+					}
+				}
+			}
+		}).start()
+		elapse(time.Second)
+		o, _ := s.get("lease")
+		o.record.HolderIdentity = "usurper"
+		if _, err := s.put("lease", o); err != nil {
+			t.Fatal(err)
+		}
+		a.lock.obstruct(only(opGet, func(_ context.Context, _ operation, ask func() error) error {
+			time.Sleep(a.options.RequestTimeout + time.Millisecond)
+			return ask()
+		}))
+		hint <- struct{}{}
+		elapse(3 * time.Second)
+		a.lock.obstruct(nil)
+		elapse(4 * time.Second)
+		if holder := s.holder("lease"); holder != "usurper" {
+			t.Errorf("held by %q", holder)
+		}
+		requireStandby(t, a)
+		a.end()
+	})
+}
+
 // Everything that a former leader could still run is left out: whoever asks
 // first after it is woken up gets the right answer.
 func TestStalledLeaderKnowsByTheClockAlone(t *testing.T) {

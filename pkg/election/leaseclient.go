@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The rate at which a LeaseLock and its watch may ask. A leader asks every other
-// second, a standby as often as the leader writes.
+// The rate at which a LeaseLock and its watch may ask. A leader writes every other
+// second, and both it and a standby read as often as that is reported.
 const (
 	leaseQPS   = 10
 	leaseBurst = 20

@@ -52,8 +52,9 @@ type Options struct {
 	// Watch hints at changes of what the lock is kept in. It calls changed
 	// whenever there may be one, and returns when it has ended, or its context
 	// has; it is called again then. Nothing depends on a hint, or on its being
-	// true: without Watch, or with one that is never heard of, a release is
-	// noticed by the next read. (*LeaseWatch).Watch is one.
+	// true: without Watch, or with one that is never heard of, a standby notices
+	// a release by its next read, and a leader by its next renewal that the
+	// record was changed under it. (*LeaseWatch).Watch is one.
 	Watch func(ctx context.Context, changed func()) error
 	// OnLost is what follows a lost Lease.
 	OnLost OnLost

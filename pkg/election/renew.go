@@ -27,24 +27,37 @@ func (e heldBy) Error() string {
 	return fmt.Sprintf("the lease is held by %q", e.holder)
 }
 
-// renewUntil renews the Lease until the work is over, or the term.
+// hintPause is the shortest time between two hints that a leader listens to: its
+// own renewals are hinted at, too, and whoever hints without end must not use up
+// the requests that renewals need.
+const hintPause = 200 * time.Millisecond
+
+// renewUntil renews the Lease until the work is over, or the term. At a hint
+// that the record may have changed it looks at it, and does not wait for the
+// next renewal to find that out.
 func (e *Elector) renewUntil(working context.Context, t *term) {
-	timer := time.NewTimer(e.options.RetryPeriod)
-	defer timer.Stop()
-	for {
+	due := time.NewTimer(e.options.RetryPeriod)
+	defer due.Stop()
+	hints := e.hints
+	var pause <-chan time.Time
+	for t.leading() {
 		select {
 		case <-working.Done():
 			return
 		case <-t.ended:
 			return
-		case <-timer.C:
+		case <-due.C:
+			began := time.Now()
+			e.renew(working, t)
+			due.Reset(e.options.RetryPeriod - time.Since(began))
+		case <-hints:
+			if !e.look(working, t) {
+				due.Reset(0)
+			}
+			hints, pause = nil, time.After(hintPause)
+		case <-pause:
+			hints = e.hints
 		}
-		if !t.leading() {
-			return
-		}
-		began := time.Now()
-		e.renew(working, t)
-		timer.Reset(e.options.RetryPeriod - time.Since(began))
 	}
 }
 
@@ -53,43 +66,61 @@ func (e *Elector) renew(working context.Context, t *term) {
 	ctx, cancel := context.WithTimeoutCause(working, t.remaining(), ErrLeaseLost)
 	defer cancel()
 	began := now()
-	start, err := e.tryRenew(ctx)
-	var another heldBy
+	start, err := e.tryRenew(ctx, t)
 	switch {
 	case err == nil:
 		if t.extend(start) {
 			e.metrics.renewal.Observe(began.elapsed().Seconds())
 		}
-	case working.Err() != nil:
-		// Its outcome is of no interest any more.
-	case errors.As(err, &another):
-		t.end(fmt.Errorf("%w: %w", ErrLeaseLost, err))
+	case working.Err() != nil || errors.As(err, new(heldBy)):
+		// Its outcome is of no interest any more, or the end of the term.
 	default:
 		e.metrics.failures.Inc()
 		klog.FromContext(ctx).Info("The lease could not be renewed", "err", err, "lock", e.options.Lock.Describe(), "remaining", t.remaining())
 	}
 }
 
-// tryRenew writes upon what was last written. If that fails, the answer may
-// have been lost, or the record be changed: it is read, and written again if it
-// still names this process. It returns when the write that succeeded began.
-func (e *Elector) tryRenew(ctx context.Context) (moment, error) {
-	start, err := e.write(ctx, e.held, e.calls.update)
-	if err == nil || ctx.Err() != nil {
-		return start, err
+// tryRenew writes upon what was last written or read. If that fails, the answer
+// may have been lost, or the record be changed: it is read, and written again if
+// it still names this process. It returns when the write that succeeded began.
+func (e *Elector) tryRenew(ctx context.Context, t *term) (moment, error) {
+	if !e.unsure {
+		start, err := e.write(ctx, e.held, e.calls.update)
+		if err == nil || ctx.Err() != nil {
+			return start, err
+		}
 	}
-	a := e.read(ctx)
+	err := e.readHeld(ctx, t)
 	switch {
-	case isNotFound(a.err):
+	case isNotFound(err):
 		// Deleted. Who saw it held waits for that lease to expire, so this
 		// process still leads and may put it back.
 		return e.write(ctx, e.held, e.calls.create)
-	case a.err != nil:
-		return moment{}, a.err
-	case a.record.HolderIdentity != e.identity:
-		return moment{}, heldBy{a.record.HolderIdentity}
+	case err != nil:
+		return moment{}, err
 	}
-	return e.write(ctx, *a.record, e.calls.update)
+	return e.write(ctx, e.held, e.calls.update)
+}
+
+// look tells whether the record still names this process, as far as can be told.
+func (e *Elector) look(working context.Context, t *term) bool {
+	ctx, cancel := context.WithTimeoutCause(working, t.remaining(), ErrLeaseLost)
+	defer cancel()
+	return e.readHeld(ctx, t) == nil
+}
+
+// readHeld reads what is to be written upon. The term ends if that is another's.
+func (e *Elector) readHeld(ctx context.Context, t *term) error {
+	a := e.read(ctx)
+	if a.err != nil {
+		return a.err
+	}
+	if holder := a.record.HolderIdentity; holder != e.identity {
+		t.end(fmt.Errorf("%w: %w", ErrLeaseLost, heldBy{holder}))
+		return heldBy{holder}
+	}
+	e.held = *a.record
+	return nil
 }
 
 // write writes the record with this process as its holder from now on. It
@@ -112,7 +143,7 @@ func (e *Elector) write(ctx context.Context, upon resourcelock.LeaderElectionRec
 	start := now()
 	a := call(ctx, record)
 	if a.err == nil {
-		e.held = record
+		e.held, e.unsure = record, false
 		e.announce(a.announced)
 	}
 	return start, a.err
@@ -129,7 +160,8 @@ func (e *Elector) announce(a Announcement) {
 // read reads the record and notes what it says.
 func (e *Elector) read(ctx context.Context) answer {
 	a := e.calls.get(ctx)
-	if a.err != nil {
+	e.unsure = a.err != nil
+	if e.unsure {
 		return a
 	}
 	if e.observed.note(a, time.Now()) {
