@@ -39,6 +39,9 @@ type Elector struct {
 	news    chan struct{}          // the leader has changed
 	hints   chan struct{}          // the lock's record may have changed
 
+	// reported is whom OnNewLeader was told of last, in Run or in Follow.
+	reported Leader
+
 	// What follows belongs to Run's goroutine.
 
 	observed  observation

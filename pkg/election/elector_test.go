@@ -1002,6 +1002,33 @@ func TestProcessThatHasHandedOverStillKnowsWhoLeads(t *testing.T) {
 	})
 }
 
+func TestProcessThatFollowsIsToldThatTheLeaderItKnewLeadsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), withWatch(s)).start()
+		synctest.Wait()
+		var reported []Leader
+		b := newReplica(t, newLock(s, "lease", "b"), withWatch(s), func(o *Options) {
+			o.OnNewLeader = func(l Leader) { reported = append(reported, l) }
+		}).start()
+		synctest.Wait()
+		b.end()
+		following, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Follow(following) }()
+		elapse(time.Second)
+		a.end()
+		synctest.Wait()
+		if want := []Leader{{Identity: "a"}, {}}; !slices.Equal(reported, want) {
+			t.Errorf("reported %+v", reported)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestWorkThatGoesOnAfterALossKnowsTheNewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := twoReplicas(t)

@@ -61,21 +61,21 @@ func (e *Elector) see(l Leader) {
 // reportLeaders tells of changes of the leader until the context is over, and
 // then of the last one.
 func (e *Elector) reportLeaders(ctx context.Context) {
-	reported := Leader{}
-	report := func() {
-		if l := *e.leader.Load(); l != reported {
-			reported = l
-			e.options.OnNewLeader(l)
-		}
-	}
 	for {
 		select {
 		case <-e.news:
-			report()
+			e.reportLeader()
 		case <-ctx.Done():
-			report()
+			e.reportLeader()
 			return
 		}
+	}
+}
+
+func (e *Elector) reportLeader() {
+	if l := *e.leader.Load(); l != e.reported {
+		e.reported = l
+		e.options.OnNewLeader(l)
 	}
 }
 
