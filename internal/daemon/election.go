@@ -66,7 +66,7 @@ func (o *Options) electionOptions() election.Options {
 	options.LeaseDuration = o.LeaderElection.LeaseDuration
 	options.RenewDeadline = o.LeaderElection.RenewDeadline
 	options.RetryPeriod = o.LeaderElection.RetryPeriod
-	// Two reads and two writes that hang fit in the deadline, as by default.
+	// Two requests that hang leave time for more before the deadline, as by default.
 	options.RequestTimeout = options.RenewDeadline / 4
 	options.ReleaseTimeout = min(options.ReleaseTimeout, o.ShutdownGracePeriod/4)
 	options.OnLost = o.LeaderElection.OnLost

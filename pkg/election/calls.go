@@ -9,7 +9,9 @@ import (
 )
 
 // calls makes the calls to a lock: one at a time, since a lock need not be safe
-// for use by several goroutines, and for no longer than they may take. A call
+// for use by several goroutines, and for no longer than they may take, which is
+// half of what is left to the caller if that is less: one that hangs until the
+// caller has no time for another would cost a leader its Lease. A call
 // that ignores its context is left behind, and those after it fail until it has
 // returned.
 type calls struct {
@@ -60,7 +62,8 @@ func (c *calls) recordEvent(ctx context.Context, event string) {
 }
 
 func (c *calls) do(ctx context.Context, call func(context.Context) answer) answer {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
+	timeout := c.limit(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	select {
 	case c.busy <- struct{}{}:
@@ -82,6 +85,19 @@ func (c *calls) do(ctx context.Context, call func(context.Context) answer) answe
 	case <-ctx.Done():
 		return answer{err: context.Cause(ctx)}
 	}
+}
+
+// shortestLimit is what a call may take however little is left to its caller, who
+// may have less.
+const shortestLimit = 250 * time.Millisecond
+
+// limit is how long a call may take.
+func (c *calls) limit(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return c.timeout
+	}
+	return min(c.timeout, max(time.Until(deadline)/2, shortestLimit))
 }
 
 // wait returns when no call is being made, or the context is over; then there

@@ -494,6 +494,46 @@ func TestHungConnectionCostsOneRequestNotTheLease(t *testing.T) {
 	})
 }
 
+// Each attempt is made sooner, and takes less long, the nearer the deadline.
+func TestLeaderKeepsTheLeaseIfTheApiserverIsBackWithinTheRenewDeadline(t *testing.T) {
+	for name, w := range map[string]way{"refused": refused, "hanging": hanging} {
+		for back := 2 * time.Second; back <= 9600*time.Millisecond; back += 200 * time.Millisecond {
+			t.Run(name+" until "+back.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, a, b := twoReplicas(t)
+					a.lock.obstruct(w)
+					elapse(back)
+					a.lock.obstruct(nil)
+					for range 60 {
+						elapse(time.Second)
+						requireLeader(t, a)
+					}
+					if a.led() != 1 {
+						t.Errorf("led %d times", a.led())
+					}
+					b.end()
+					a.end()
+				})
+			})
+		}
+	}
+}
+
+func TestRenewalsThatFailAreNotTriedWithoutAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := twoReplicas(t)
+		a.lock.obstruct(refused)
+		elapse(10*time.Second - 1)
+		requireLeader(t, a)
+		if n := testutil.ToFloat64(a.metrics.failures); n < 10 || n > 20 {
+			t.Errorf("tried %v times until the deadline", n)
+		}
+		b.end()
+		a.stop()
+		<-a.result
+	})
+}
+
 func TestConflictWithSomebodyElsesChangeCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a, b := twoReplicas(t)

@@ -43,9 +43,11 @@ type Options struct {
 	// renewal the leader leads.
 	RenewDeadline time.Duration
 	// RetryPeriod is the time between two renewals of the leader, and between
-	// two reads of a standby that nothing hints at a change.
+	// two reads of a standby that nothing hints at a change. A renewal that has
+	// failed is tried again sooner, the nearer the deadline the sooner.
 	RetryPeriod time.Duration
-	// RequestTimeout is how long one call to the lock may take.
+	// RequestTimeout is how long one call to the lock may take; with less than
+	// twice as much left until a deadline, half of that.
 	RequestTimeout time.Duration
 	// ReleaseTimeout is how long Run tries to release the Lease at its end.
 	ReleaseTimeout time.Duration
@@ -74,7 +76,7 @@ func DefaultOptions() Options {
 		LeaseDuration:  15 * time.Second,
 		RenewDeadline:  10 * time.Second,
 		RetryPeriod:    2 * time.Second,
-		RequestTimeout: 2500 * time.Millisecond, // two reads and two writes that hang fit in the deadline
+		RequestTimeout: 2500 * time.Millisecond, // an attempt of two requests that hang leaves 3 s of the deadline
 		ReleaseTimeout: 5 * time.Second,
 		OnLost:         StandBy,
 	}

@@ -32,6 +32,9 @@ func (e heldBy) Error() string {
 // the requests that renewals need.
 const hintPause = 200 * time.Millisecond
 
+// renewRetry is the shortest time between two attempts to renew.
+const renewRetry = 100 * time.Millisecond
+
 // renewUntil renews the Lease until the work is over, or the term. At a hint
 // that the record may have changed it looks at it, and does not wait for the
 // next renewal to find that out.
@@ -47,9 +50,7 @@ func (e *Elector) renewUntil(working context.Context, t *term) {
 		case <-t.ended:
 			return
 		case <-due.C:
-			began := time.Now()
-			e.renew(working, t)
-			due.Reset(e.options.RetryPeriod - time.Since(began))
+			due.Reset(e.renew(working, t))
 		case <-hints:
 			if !e.look(working, t) {
 				due.Reset(0)
@@ -61,23 +62,27 @@ func (e *Elector) renewUntil(working context.Context, t *term) {
 	}
 }
 
-// renew makes one attempt to renew the Lease.
-func (e *Elector) renew(working context.Context, t *term) {
+// renew makes one attempt to renew the Lease, and tells when to make the next.
+func (e *Elector) renew(working context.Context, t *term) (wait time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(working, t.remaining(), ErrLeaseLost)
 	defer cancel()
-	began := now()
+	began := time.Now()
 	start, err := e.tryRenew(ctx, t)
 	switch {
 	case err == nil:
 		if t.extend(start) {
-			e.metrics.renewal.Observe(began.elapsed().Seconds())
+			e.metrics.renewal.Observe(time.Since(began).Seconds())
 		}
+		return e.options.RetryPeriod - time.Since(began)
 	case working.Err() != nil || errors.As(err, new(heldBy)):
 		// Its outcome is of no interest any more, or the end of the term.
 	default:
 		e.metrics.failures.Inc()
 		klog.FromContext(ctx).Info("The lease could not be renewed", "err", err, "lock", e.options.Lock.Describe(), "remaining", t.remaining())
 	}
+	// The nearer the deadline, the sooner: an apiserver that is back before it
+	// has to be asked before it.
+	return min(e.options.RetryPeriod, max(t.remaining()/4, renewRetry))
 }
 
 // tryRenew writes upon what was last written or read. If that fails, the answer
