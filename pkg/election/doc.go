@@ -9,8 +9,10 @@
 //     or suspended, and what hangs cannot keep it true.
 //   - No two processes lead at the same instant, for as long as their monotonic
 //     clocks run at rates that differ by less than the ratio of LeaseDuration to
-//     RenewDeadline, and nobody overwrites the Lease by force. Wall clocks do
-//     not matter. This is no fencing: a request that a leader has sent may
+//     RenewDeadline, and nobody overwrites the Lease by force or deletes it.
+//     (A holder that was seen is respected, but who starts just then has seen
+//     none.) If that happens, the leader steps down, or puts the Lease back, as
+//     soon as its watch tells. Wall clocks do not matter. This is no fencing: a request that a leader has sent may
 //     arrive after its Lease is another's, so whoever needs more needs a
 //     condition on what is written.
 //   - A planned stop comes in this order: the leader's work is told to stop and

@@ -18,9 +18,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -314,6 +317,70 @@ func TestElectorWorksWithTheLocksOfClientGo(t *testing.T) {
 	}
 }
 
+// deleteLease returns when the Lease has been put back.
+func deleteLease(t *testing.T, leases coordinationv1client.LeaseInterface, holder string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	watch, err := leases.Watch(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: leaseName}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	began := time.Now()
+	if err := leases.Delete(ctx, leaseName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := false
+	for event := range watch.ResultChan() {
+		lease, ok := event.Object.(*coordinationv1.Lease)
+		gone = gone || event.Type == apiwatch.Deleted
+		if !gone || !ok || event.Type != apiwatch.Added {
+			continue
+		}
+		t.Logf("put back after %s", time.Since(began))
+		if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder {
+			t.Errorf("put back, and held by %q", got)
+		}
+		return
+	}
+	t.Fatal("the Lease is not put back")
+}
+
+func TestLeaseIsCreatedOnlyIfThereIsNone(t *testing.T) {
+	cluster := testenv.Shared(t)
+	namespace := cluster.Namespace(t)
+	a, b := newLeaseLock(leaseClient(t, cluster.Config()), namespace, "a"), newLeaseLock(leaseClient(t, cluster.Config()), namespace, "b")
+	record := func(holder string) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15}
+	}
+	if err := a.Create(t.Context(), record("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Create(t.Context(), record("b")); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("created again: %v", err)
+	}
+	if read, _, err := b.Get(t.Context()); err != nil || read.HolderIdentity != "a" {
+		t.Errorf("held by %v (%v)", read, err)
+	}
+	// An update is of the Lease that was read, not of any of that name.
+	leases := kubernetes.NewForConfigOrDie(cluster.Config()).CoordinationV1().Leases(namespace)
+	if err := leases.Delete(t.Context(), leaseName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Update(t.Context(), record("a")); !isConflict(err) && !isNotFound(err) {
+		t.Errorf("an update of what was deleted: %v", err)
+	}
+	if _, _, err := a.Get(t.Context()); !isNotFound(err) {
+		t.Errorf("an update has created a Lease: %v", err)
+	}
+	invalid := record("c")
+	invalid.LeaseDurationSeconds = -1
+	if err := b.Create(t.Context(), invalid); !apierrors.IsInvalid(err) {
+		t.Errorf("a Lease that is not valid: %v", err)
+	}
+}
+
 // The rights that the documentation names are enough.
 func TestOneLeaseByNameIsAllTheRightThatIsNeeded(t *testing.T) {
 	cluster := testenv.Shared(t)
@@ -327,7 +394,7 @@ func TestOneLeaseByNameIsAllTheRightThatIsNeeded(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: leaseName},
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
-			ResourceNames: []string{leaseName}, Verbs: []string{"get", "update", "watch"},
+			ResourceNames: []string{leaseName}, Verbs: []string{"get", "update", "watch", "create"},
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -344,6 +411,15 @@ func TestOneLeaseByNameIsAllTheRightThatIsNeeded(t *testing.T) {
 	config := cluster.ServiceAccount(t, namespace, leaseName)
 	a := startCandidate(t, config, namespace, "a")
 	a.awaitTerm()
+	deleteLease(t, admin.CoordinationV1().Leases(namespace), "a")
+	if !a.Leading() {
+		t.Error("it does not lead any more")
+	}
+	other := newLeaseLock(leaseClient(t, config), namespace, "other")
+	other.Name = "another-lease"
+	if err := other.Create(t.Context(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 15}); !apierrors.IsForbidden(err) {
+		t.Errorf("another Lease is created: %v", err)
+	}
 	// One hint is that the watch has begun, the others are what it reports.
 	hinted := make(chan struct{}, 100)
 	watching, cancel := context.WithCancel(t.Context())

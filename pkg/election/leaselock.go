@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -32,8 +34,7 @@ type announcement struct {
 // calls the Lease changed whenever it was written, whatever it says about times.
 // As every lock it is for use by one goroutine at a time.
 //
-// It needs the rights to get and update the one Lease, and to create it if there
-// may be none.
+// It needs the rights to get, update and create the one Lease.
 type LeaseLock struct {
 	// Namespace and Name are those of the Lease.
 	Namespace, Name string
@@ -65,14 +66,32 @@ func (l *LeaseLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return record, fmt.Appendf(nil, "%s/%s", lease.UID, lease.ResourceVersion), nil
 }
 
-// Create creates the Lease.
+// Create creates the Lease, by the update of one that is not there: who creates by
+// a POST needs the right to create any, since its name is not known to the
+// authorizer, while here the right can be bound to the name. It is AlreadyExists
+// if there is one: an update of that has to name a version.
 func (l *LeaseLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name, Labels: l.Labels}}
 	if err := l.write(lease, &record); err != nil {
 		return err
 	}
-	_, err := l.do(ctx, l.Client.Post().Body(lease))
+	_, err := l.do(ctx, l.Client.Put().Name(l.Name).Body(lease))
+	if lacksVersion(err) {
+		return apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), l.Name)
+	}
 	return err
+}
+
+// lacksVersion tells whether an update was refused because it names no version of
+// the Lease that it is of.
+func lacksVersion(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "metadata.resourceVersion"
+	})
 }
 
 // Update writes the Lease if nobody has since it was last read or written.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -25,7 +26,10 @@ type audited struct {
 	RequestURI     string
 	User           struct{ Username string }
 	ObjectRef      *struct{ Resource, Subresource, Namespace, Name, APIGroup string }
-	ResponseStatus struct{ Code int }
+	ResponseStatus struct {
+		Code    int
+		Message string
+	}
 }
 
 // requests returns what a ServiceAccount in kube-system has asked the apiserver
@@ -67,7 +71,17 @@ func (a *audited) needs() (_ right, ok bool) {
 	if o.Subresource != "" {
 		resource += "/" + o.Subresource
 	}
-	return right{verb: a.Verb, group: o.APIGroup, resource: resource, namespace: o.Namespace, name: o.Name}, true
+	return right{verb: a.verb(), group: o.APIGroup, resource: resource, namespace: o.Namespace, name: o.Name}, true
+}
+
+// verb is what the request needs the right to do. The update of an object that
+// is not there is authorized as such, and then as what creates it.
+func (a *audited) verb() string {
+	creates := a.ResponseStatus.Code == http.StatusCreated || a.refused() && strings.Contains(a.ResponseStatus.Message, "cannot create")
+	if a.Verb == "update" && creates {
+		return "create"
+	}
+	return a.Verb
 }
 
 func (a *audited) refused() bool { return a.ResponseStatus.Code == http.StatusForbidden }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,6 +142,33 @@ func staysWhenAppliedAgain(t *testing.T, s *scene) error {
 		return fmt.Errorf("the Lease says %v %v, and said %v %v", after.Spec, after.Annotations, before.Spec, before.Annotations)
 	}
 	return nil
+}
+
+// putsItsLeaseBack is that of a leader. It does not wait for the next renewal,
+// which would be minutes later.
+func putsItsLeaseBack(t *testing.T, s *scene) error {
+	if err := leads(t, s); err != nil {
+		return err
+	}
+	leases := administrator(t).CoordinationV1().Leases(metav1.NamespaceSystem)
+	before, err := leases.Get(t.Context(), s.account, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := leases.Delete(t.Context(), s.account, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	var after *coordinationv1.Lease
+	err = within(t, s.patience, func() (err error) {
+		if after, err = leases.Get(t.Context(), s.account, metav1.GetOptions{}); err != nil {
+			err = fmt.Errorf("the Lease is not put back: %w", err)
+		}
+		return err
+	})
+	if err == nil && (after.UID == before.UID || *after.Spec.HolderIdentity != *before.Spec.HolderIdentity) {
+		err = fmt.Errorf("the Lease says %v, and said %v", after.Spec, before.Spec)
+	}
+	return err
 }
 
 // passesOn is what a standby does: nothing is recorded there.

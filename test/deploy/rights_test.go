@@ -33,6 +33,7 @@ var needs = map[string]need{
 	"get leases.coordination.k8s.io":    {leads, "it does not lead"},
 	"update leases.coordination.k8s.io": {leads, "it does not lead"},
 	"watch leases.coordination.k8s.io":  {handsOver, "it does not lead"},
+	"create leases.coordination.k8s.io": {putsItsLeaseBack, "the Lease is not put back"},
 }
 
 // With the rights of deploy/ everything works, each of them is used, and
@@ -57,6 +58,7 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 		{"starts where lists are not streamed", startsWithoutStreams},
 		{"answers its probes", answersItsProbes},
 		{"leads on when deploy/ is applied again", staysWhenAppliedAgain},
+		{"puts its Lease back", putsItsLeaseBack},
 		{"passes an Event on to the leader", passesOn},
 		{"hands over", handsOver},
 	} {
