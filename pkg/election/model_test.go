@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +26,8 @@ type model struct {
 	random   *rand.Rand
 	store    *store
 	replicas []*replica
-	calm     chan struct{} // closed when requests do not fail any more
+	told     []atomic.Pointer[Leader] // what OnNewLeader of each was called with last
+	calm     chan struct{}            // closed when requests do not fail any more
 }
 
 // lockSets are elections that there are: with one Lease, and the two mixtures
@@ -77,14 +80,16 @@ func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
 }
 
 func newModel(t *testing.T, seed uint64, locks func(*store, int) (resourcelock.Interface, []*memoryLock)) *model {
-	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), store: newStore(), calm: make(chan struct{})}
-	for n := range 4 {
+	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), store: newStore(), told: make([]atomic.Pointer[Leader], 4), calm: make(chan struct{})}
+	for n := range m.told {
+		m.told[n].Store(&Leader{})
 		lock, memory := locks(m.store, n)
 		r := newReplica(t, memory[0], func(o *Options) {
 			o.Lock = lock
 			if n < 3 {
 				o.Watch = m.store.watcher
 			}
+			o.OnNewLeader = func(l Leader) { m.told[n].Store(&l) }
 		})
 		r.finish = m.upTo(2 * time.Second)
 		for _, l := range memory {
@@ -210,4 +215,33 @@ func (m *model) recover() {
 			m.t.Fatal("no leader again in time")
 		}
 	}
+	m.requireKnown()
+}
+
+// requireKnown requires that everybody knows who leads, when that has renewed and
+// they have read, and was told. Only who holds both Leases must not believe one
+// of them that the other one does not agree with.
+func (m *model) requireKnown() {
+	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
+		m.step()
+	}
+	i := slices.IndexFunc(m.replicas, func(r *replica) bool { return r.Leading() })
+	if i < 0 {
+		m.t.Fatal("there is no leader any more")
+	}
+	leader := m.replicas[i]
+	for n, r := range m.replicas {
+		told, l := *m.told[n].Load(), r.Leader()
+		if told == l && l == (Leader{}) && isMulti(r) && !isMulti(leader) {
+			continue
+		}
+		if l.Identity != leader.Identity() || told != l {
+			m.t.Fatalf("%d leads, and %d says that %+v does, and was told of %+v", i, n, l, told)
+		}
+	}
+}
+
+func isMulti(r *replica) bool {
+	_, multi := r.calls.lock.(*MultiLock)
+	return multi
 }
