@@ -253,13 +253,15 @@ const releaseRetry = 100 * time.Millisecond
 // release lets the Lease go, if it is this process's, so that a standby can
 // take it at once.
 func (e *Elector) release(ctx context.Context) error {
-	for {
+	for conflicts := 0; ; {
 		err := e.tryRelease(ctx)
 		if err == nil {
 			return nil
 		}
 		if isConflict(err) {
-			continue // changed meanwhile: what is there now decides
+			if conflicts++; conflicts == 1 {
+				continue // changed meanwhile: what is there now decides
+			}
 		}
 		select {
 		case <-time.After(releaseRetry):

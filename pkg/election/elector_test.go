@@ -14,7 +14,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -396,6 +398,25 @@ func TestReleaseGoesOnAfterAConflictAndALostAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestReleaseThatIsAlwaysInConflictIsNotTriedWithoutAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		synctest.Wait()
+		tried := 0
+		a.lock.obstruct(only(opUpdate, func(_ context.Context, _ operation, ask func() error) error {
+			if tried++; tried > 1000 {
+				return ask()
+			}
+			return apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "lease", errBroken)
+		}))
+		a.end()
+		if limit := int(a.options.ReleaseTimeout/releaseRetry) + 2; tried > limit {
+			t.Errorf("tried %d times, and %d are enough", tried, limit)
+		}
+	})
 }
 
 func TestStandbyThatStopsAsksForNothing(t *testing.T) {
