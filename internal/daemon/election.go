@@ -89,10 +89,9 @@ func (p *process) setLock(options *election.Options, cluster *rest.Config) error
 	namespace, name := p.options.LeaderElection.ResourceNamespace, p.options.LeaderElection.ResourceName
 	options.Lock = &election.LeaseLock{
 		Namespace: namespace, Name: name,
-		Holder:  newIdentity(),
-		Client:  client,
-		Timeout: options.RequestTimeout,
-		Labels:  map[string]string{"app.kubernetes.io/name": "eventd"},
+		Holder: newIdentity(),
+		Client: client,
+		Labels: map[string]string{"app.kubernetes.io/name": "eventd"},
 		Announce: func() election.Announcement {
 			return election.Announcement{Address: address, CertificateSHA256: certificateSHA256(p.serving.info)}
 		},

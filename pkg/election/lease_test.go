@@ -59,7 +59,7 @@ func leaseClient(t *testing.T, config *rest.Config) rest.Interface {
 
 func newLeaseLock(client rest.Interface, namespace, identity string) *LeaseLock {
 	return &LeaseLock{
-		Namespace: namespace, Name: leaseName, Holder: identity, Client: client, Timeout: time.Second,
+		Namespace: namespace, Name: leaseName, Holder: identity, Client: client,
 		Announce: func() Announcement { return Announcement{Address: identity + ":443", CertificateSHA256: "5a5a"} },
 	}
 }

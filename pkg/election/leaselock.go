@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -42,8 +41,6 @@ type LeaseLock struct {
 	Holder string
 	// Client is one of coordination.k8s.io/v1, such as NewLeaseClient returns.
 	Client rest.Interface
-	// Timeout is how long one request may take: less than the renew deadline.
-	Timeout time.Duration
 	// Labels are those of a Lease that the lock creates.
 	Labels map[string]string
 	// Announce, if not nil, is what this process says about itself when it is
@@ -128,11 +125,9 @@ func (l *LeaseLock) write(lease *coordinationv1.Lease, record *resourcelock.Lead
 	return nil
 }
 
-// do makes one request, and keeps the Lease that is answered. client-go's own
-// retries are switched off: they would take the time of the next attempt.
+// do makes one request, for as long as the Elector gives it, and keeps the Lease
+// that is answered. client-go's own retries are switched off: they would take the time of the next attempt.
 func (l *LeaseLock) do(ctx context.Context, r *rest.Request) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.Timeout, fmt.Errorf("no answer within %s", l.Timeout))
-	defer cancel()
 	lease := &coordinationv1.Lease{}
 	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(l.Namespace).Resource("leases").Do(ctx).Into(lease)
 	if err != nil {
