@@ -19,6 +19,9 @@ const retryAfterSeconds = 1
 // refusal is the answer to a report that was not written.
 func refusal(r *report) error {
 	s := r.settlement
+	if errors.Is(s.Err, errTurnedAway) {
+		return unavailable(s.Err.Error())
+	}
 	if s.Outcome != occurrence.Dropped {
 		return unavailable(fmt.Sprintf("the event's write was given up (%s): %s", s.Outcome, because(s.Err)))
 	}

@@ -76,7 +76,7 @@
 //
 // With ServerOptions.Relay only the leader records; the others serve all the
 // same. A create, update or patch, dry runs included, is authenticated and
-// authorized where it arrives. Then:
+// authorized, and its body read, where it arrives. Then:
 //
 //	the gate is open, and this process      served here, and waited for when
 //	leads by the clock at that moment       the gate is closed
@@ -84,6 +84,8 @@
 //	                                        not passed on twice
 //	the leader is known                     passed on, and answered as the
 //	                                        leader answers
+//	it is let in here, but this process     as if it had not been let in
+//	leads no more when it is recorded
 //	otherwise                               parked until one of these holds, for
 //	                                        RelayOptions.Park in all, connecting
 //	                                        included; then 503 with Retry-After

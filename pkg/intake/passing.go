@@ -25,8 +25,8 @@ type passing struct {
 	body   []byte
 }
 
-// newPassing reads a request's body, and asserts whom it was authenticated as.
-func newPassing(req *http.Request, maxBody int64) (*passing, error) {
+// newPassing asserts whom a request was authenticated as.
+func newPassing(req *http.Request, body []byte) (*passing, error) {
 	caller, ok := request.UserFrom(req.Context())
 	if !ok {
 		return nil, apierrors.NewInternalError(errors.New("no user in the context"))
@@ -34,10 +34,6 @@ func newPassing(req *http.Request, maxBody int64) (*passing, error) {
 	asserted, err := encodeUser(caller)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
-	}
-	body, err := readBody(req, maxBody)
-	if err != nil {
-		return nil, err
 	}
 	p := &passing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: body}
 	p.header.Set(assertedUser, asserted)
@@ -85,10 +81,10 @@ func (p *passing) to(ctx context.Context, leader, token string) (*http.Request, 
 	return req, nil
 }
 
-// restored returns the request as it came in, with its body still to be read.
-func (p *passing) restored(req *http.Request) *http.Request {
+// withBody returns a request with its body, which was read, still to be read.
+func withBody(req *http.Request, body []byte) *http.Request {
 	req = req.WithContext(req.Context())
-	req.Body = io.NopCloser(bytes.NewReader(p.body))
+	req.Body = io.NopCloser(bytes.NewReader(body))
 	return req
 }
 

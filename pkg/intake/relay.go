@@ -147,7 +147,8 @@ func (r *Relay) connections() *connections {
 }
 
 // around returns the handler of requests that would be recorded: next, on the
-// leader.
+// leader. The body is read before the gate is asked: a slow client must not be
+// what is let in by a leader and recorded long after its term.
 func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		if passedOn(req) {
@@ -155,7 +156,12 @@ func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 			// the other replica, who has said it of the caller's own.
 			w.Header().Del("Connection")
 		}
-		if r.serveHere(w, req, next) {
+		body, err := readBody(req, maxBody)
+		if err != nil {
+			refuse(w, req, err)
+			return
+		}
+		if r.serveHere(w, req, body, next) {
 			return
 		}
 		if passedOn(req) {
@@ -163,7 +169,7 @@ func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 			refuse(w, req, unavailable("this replica does not lead"))
 			return
 		}
-		p, err := newPassing(req, maxBody)
+		p, err := newPassing(req, body)
 		if err != nil {
 			refuse(w, req, err)
 			return
@@ -172,15 +178,15 @@ func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 	}
 }
 
-// serveHere has a request served by this process, if the gate lets it in.
-func (r *Relay) serveHere(w http.ResponseWriter, req *http.Request, next http.HandlerFunc) bool {
+// serveHere has a request served by this process, if the gate lets it in and it
+// still leads when the occurrence is to be recorded.
+func (r *Relay) serveHere(w http.ResponseWriter, req *http.Request, body []byte, next http.HandlerFunc) bool {
 	leave, ok := r.options.Gate.enter()
 	if !ok {
 		return false
 	}
 	defer leave()
-	next(w, req)
-	return true
+	return admit(w, withBody(req, body), r.options.Gate.leading, next)
 }
 
 // bring tries to have a request served, here or by the leader, until it is, or
@@ -193,7 +199,7 @@ func (r *Relay) bring(w http.ResponseWriter, req *http.Request, p *passing, next
 	for {
 		// Before anything is looked at, so that no change is missed.
 		leaderChanged, gateChanged := r.changes.wait(), r.options.Gate.changes.wait()
-		if r.serveHere(w, p.restored(req), next) {
+		if r.serveHere(w, req, p.body, next) {
 			return
 		}
 		answer, err := r.pass(ctx, parking.patience, p)

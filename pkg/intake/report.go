@@ -58,8 +58,13 @@ func (r *report) repeats(other *report) bool {
 	return apiequality.Semantic.DeepEqual(r.occurrence.Event, other.occurrence.Event)
 }
 
-// send records a report, whose turn it takes over, and waits for its end.
+// send records a report, whose turn it takes over, and waits for its end. One that
+// comes when this process leads no more is not recorded.
 func (i *Intake) send(ctx context.Context, r *report) error {
+	if !mayRecord(ctx) {
+		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTurnedAway})
+		return nil
+	}
 	r.occurrence.Settled = func(s occurrence.Settlement) { i.settle(r, s) }
 	r.occurrence.Deferred = func() { i.deferred(r) }
 	func() {
@@ -123,6 +128,7 @@ func (r *report) wait(ctx context.Context) error {
 // result is what a client is told of a report that has ended.
 func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.view == nil {
+		turnAway(ctx, r.settlement)
 		return nil, refusal(r)
 	}
 	if r.deferred {
