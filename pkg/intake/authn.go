@@ -22,8 +22,8 @@ import (
 func withAuthentication(next http.Handler, authn authenticator.Request) http.Handler {
 	unauthorized := filters.Unauthorized(codecs)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if a, ok := req.Context().Value(attemptKey{}).(*attempt); ok && a.undecided {
-			refuse(w, req, unavailable("the apiserver cannot be asked who the caller is"))
+		if a, ok := req.Context().Value(attemptKey{}).(*attempt); ok && a.undecided != "" {
+			refuse(w, req, unavailable(a.undecided))
 			return
 		}
 		unauthorized.ServeHTTP(w, req)
@@ -35,7 +35,7 @@ func withAuthentication(next http.Handler, authn authenticator.Request) http.Han
 }
 
 // attempt is what became of identifying a request's caller.
-type attempt struct{ undecided bool }
+type attempt struct{ undecided string } // why that is open, "" if it is not
 
 type attemptKey struct{}
 
@@ -50,10 +50,22 @@ func (a attempting) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	}
 	open := undecided(err)
 	if attempt, found := req.Context().Value(attemptKey{}).(*attempt); found {
-		attempt.undecided = open
+		attempt.undecided = ""
+		if open {
+			attempt.undecided = whyUndecided(err)
+		}
 	}
 	klog.FromContext(req.Context()).V(4).Info("Did not authenticate the request", "undecided", open, "reason", err)
 	return nil, false, nil
+}
+
+// whyUndecided is for the client: what it can do nothing about, but may report.
+func whyUndecided(err error) string {
+	var own ownTokenError
+	if errors.As(err, &own) {
+		return "who the caller is cannot be told: " + own.Error()
+	}
+	return "the apiserver cannot be asked who the caller is"
 }
 
 // undecided tells an error that leaves open who the caller is from one that

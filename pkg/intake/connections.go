@@ -28,6 +28,9 @@ const (
 	pingTimeout = 3 * time.Second
 )
 
+// errCertificate is that somebody else serves at the leader's address.
+var errCertificate = errors.New("its certificate is not the one that is announced")
+
 // connections are those to one leader, who is an address with a certificate: a
 // new certificate makes another leader, so what was connected to the former one
 // is never used for it. All requests share few connections, and wait together
@@ -43,10 +46,11 @@ type connections struct {
 	cancel    context.CancelFunc
 	work      *sync.WaitGroup // making and closing connections
 
-	mu    sync.Mutex
-	users int // requests under way
-	conns []*http2.ClientConn
-	dial  *dial // the last one, nil before it
+	mu      sync.Mutex
+	users   int // requests under way
+	conns   []*http2.ClientConn
+	dial    *dial // the last one, nil before it
+	verdict verdict
 }
 
 // dial is a connection being made.
@@ -84,7 +88,7 @@ func (l leaderAddress) verify(state tls.ConnectionState) error {
 		return errors.New("no certificate")
 	}
 	if got := Fingerprint(state.PeerCertificates[0]); got != l.certificateSHA256 {
-		return fmt.Errorf("the certificate's fingerprint is %s, not %s as announced", got, l.certificateSHA256)
+		return fmt.Errorf("%w: its fingerprint is %s, not %s", errCertificate, got, l.certificateSHA256)
 	}
 	if state.NegotiatedProtocol != http2.NextProtoTLS {
 		return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, http2.NextProtoTLS)

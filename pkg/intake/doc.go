@@ -119,6 +119,12 @@
 // asserts nothing. If the leader answers 401, it is this replica that it does not
 // know, and the client is answered 503.
 //
+// Relay.Run finds out whether a replica can pass on: whether the apiserver accepts
+// its own token, and whether the leader knows it, who is asked once, and again
+// while it refuses. Relay.Check tells, for a readiness probe, and Relay.Ready
+// waits for a good token, which a replica needs before it may lead: from then on
+// it knows its own name, also when the token has expired.
+//
 // A request that is passed on is in the metrics of both replicas, and has one
 // audit ID.
 //

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -50,6 +51,15 @@ type peers struct {
 	audience authenticator.Audiences
 	own      *tokenFile
 	reviews  authenticator.Token
+	changes  news // of what is said of the own token
+
+	mu sync.Mutex
+	// name is the one that a review of the own token gave last, and accepted is
+	// that token. The name stays when the token expires, so a leader whose own
+	// token has still knows its peers.
+	name, accepted string
+	// bad is what the last review had against the own token.
+	bad error
 }
 
 func newPeers(reviewer authenticationv1client.AuthenticationV1Interface, audience string, own *tokenFile) (*peers, error) {
@@ -64,6 +74,7 @@ func newPeers(reviewer authenticationv1client.AuthenticationV1Interface, audienc
 		audience: authenticator.Audiences{audience},
 		own:      own,
 		reviews:  cache.New(reviews, false, reviewTTL, reviewTTL),
+		bad:      errNotReviewed,
 	}, nil
 }
 
@@ -94,31 +105,85 @@ func (p *peers) include(ctx context.Context, token string) (bool, error) {
 	if token == "" {
 		return false, nil
 	}
-	ctx = authenticator.WithAudiences(ctx, p.audience)
-	theirs, ok, err := p.reviews.AuthenticateToken(ctx, token)
+	theirs, ok, err := p.reviews.AuthenticateToken(authenticator.WithAudiences(ctx, p.audience), token)
 	if err != nil || !ok {
 		return false, err
 	}
-	own, err := p.own.get()
+	ours, err := p.ownName(ctx)
 	if err != nil {
-		return false, ownTokenError{err}
+		return false, err
 	}
-	ours, ok, err := p.reviews.AuthenticateToken(ctx, own)
-	if err == nil && !ok {
-		err = errors.New("the apiserver does not accept it")
-	}
-	if err != nil {
-		return false, ownTokenError{err}
-	}
-	return ours.User.GetName() != "" && ours.User.GetName() == theirs.User.GetName(), nil
+	return ours == theirs.User.GetName(), nil
 }
 
-// ownTokenError says that this replica does not know its own name, which leaves
-// open who the caller is, whatever the reason.
+// ownName is this replica's own, by the review of a token that it has or has had.
+func (p *peers) ownName(ctx context.Context) (string, error) {
+	token, err := p.own.get()
+	p.mu.Lock()
+	name, known := p.name, err == nil && token == p.accepted
+	p.mu.Unlock()
+	if known {
+		return name, nil
+	}
+	reviewed, err := p.reviewOwn(ctx)
+	switch {
+	case err == nil:
+		return reviewed, nil
+	case name != "":
+		return name, nil
+	default:
+		return "", err
+	}
+}
+
+// reviewOwn asks whose the own token is. An error is an ownTokenError if that is
+// what is wrong, and not that nobody could be asked.
+func (p *peers) reviewOwn(ctx context.Context) (string, error) {
+	token, err := p.own.get()
+	if err != nil {
+		return "", p.rejected(err)
+	}
+	ours, ok, err := p.reviews.AuthenticateToken(authenticator.WithAudiences(ctx, p.audience), token)
+	switch {
+	case err != nil && undecided(err):
+		return "", fmt.Errorf("reviewing this replica's own token: %w", err)
+	case err != nil:
+		return "", p.rejected(fmt.Errorf("the apiserver does not accept it for the audience %q: %w", p.audience[0], err))
+	case !ok:
+		return "", p.rejected(fmt.Errorf("the apiserver does not accept it for the audience %q", p.audience[0]))
+	case ours.User.GetName() == "":
+		return "", p.rejected(errors.New("the apiserver names nobody"))
+	}
+	p.mu.Lock()
+	p.name, p.accepted, p.bad = ours.User.GetName(), token, nil
+	p.mu.Unlock()
+	p.changes.tell()
+	return ours.User.GetName(), nil
+}
+
+func (p *peers) rejected(why error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bad = ownTokenError{why}
+	return p.bad
+}
+
+// complaint is what there is against the own token.
+func (p *peers) complaint() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bad
+}
+
+// errNotReviewed is against a token of which the apiserver has said nothing yet.
+var errNotReviewed = errors.New("this replica's own token has not been reviewed yet")
+
+// ownTokenError says that this replica has no token that the apiserver accepts.
+// That leaves open who a caller is, whatever the reason.
 type ownTokenError struct{ error }
 
 func (e ownTokenError) Error() string {
-	return fmt.Sprintf("reviewing this replica's own token: %s", e.error)
+	return "this replica's own token is not good: " + e.error.Error()
 }
 
 // passedOn tells whether a request comes from another replica. Behind the

@@ -78,7 +78,7 @@ type Relay struct {
 	work   sync.WaitGroup // making and closing connections
 
 	// complaints are logged now and then: they concern every request.
-	complaints rate.Sometimes
+	complaints map[*failure]*rate.Sometimes
 }
 
 // leaderAddress is where a leader serves, and the fingerprint of the certificate
@@ -91,7 +91,10 @@ func NewRelay(o RelayOptions) (*Relay, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("intake: relay: %w", err)
 	}
-	r := &Relay{options: o, token: &tokenFile{path: o.TokenFile}, complaints: rate.Sometimes{First: 1, Interval: time.Minute}}
+	r := &Relay{options: o, token: &tokenFile{path: o.TokenFile}, complaints: make(map[*failure]*rate.Sometimes)}
+	for _, f := range failures {
+		r.complaints[f] = &rate.Sometimes{First: 1, Interval: time.Minute}
+	}
 	var err error
 	if r.peers, err = newPeers(o.Reviewer, o.Audience, r.token); err != nil {
 		return nil, fmt.Errorf("intake: relay: %w", err)
@@ -217,6 +220,26 @@ func (r *Relay) bring(w http.ResponseWriter, req *http.Request, p *passing, next
 // pass passes a request on to the leader. Patience is for a connection only: once
 // the request may have been sent, its answer is waited for until its deadline.
 func (r *Relay) pass(ctx, patience context.Context, p *passing) (*passed, error) {
+	answer, err := r.send(ctx, patience, p)
+	switch {
+	case errors.Is(err, errNotConnected):
+		r.metrics.repeatable.WithLabelValues(errNotConnected.reason).Inc()
+		return nil, err
+	case err != nil:
+		return nil, err
+	case answer.withoutEffect():
+		r.metrics.repeatable.WithLabelValues(errNotLeading.reason).Inc()
+		return nil, errNotLeading
+	}
+	r.metrics.passedOn.WithLabelValues(strconv.Itoa(answer.code)).Inc()
+	if answer.code == http.StatusUnauthorized {
+		return nil, errNotKnown
+	}
+	return answer, nil
+}
+
+// send makes one attempt to have the leader answer. An error is a failure.
+func (r *Relay) send(ctx, patience context.Context, p *passing) (*passed, error) {
 	leader := r.connections()
 	if leader == nil || !leader.use() {
 		return nil, errNoLeader
@@ -231,21 +254,11 @@ func (r *Relay) pass(ctx, patience context.Context, p *passing) (*passed, error)
 		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 	}
 	answer, err := leader.roundTrip(req)
-	switch {
-	case errors.Is(err, errNotConnected):
-		r.metrics.repeatable.WithLabelValues(errNotConnected.reason).Inc()
-		return nil, err
-	case err != nil:
+	leader.note(answer, err)
+	if err != nil && !errors.Is(err, errNotConnected) {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
-	case answer.withoutEffect():
-		r.metrics.repeatable.WithLabelValues(errNotLeading.reason).Inc()
-		return nil, errNotLeading
 	}
-	r.metrics.passedOn.WithLabelValues(strconv.Itoa(answer.code)).Inc()
-	if answer.code == http.StatusUnauthorized {
-		return nil, errNotKnown
-	}
-	return answer, nil
+	return answer, err
 }
 
 // refuse answers a request that was not brought to a leader, or of which that is
@@ -257,7 +270,11 @@ func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Con
 	case nil:
 		r.metrics.refused.WithLabelValues(why.reason).Inc()
 		r.complain(req.Context(), why, err)
-		refuse(w, req, unavailable("the event was not passed on to the leader: "+why.text))
+		text := why.text
+		if errors.Is(err, errCertificate) {
+			text += ": " + errCertificate.Error()
+		}
+		refuse(w, req, unavailable("the event was not passed on to the leader: "+text))
 	case context.DeadlineExceeded:
 		r.metrics.refused.WithLabelValues(reasonTimeout).Inc()
 		refuse(w, req, timeoutError(ctx.Err()))
@@ -270,7 +287,7 @@ func (r *Relay) complain(ctx context.Context, why *failure, err error) {
 	if why == errNoLeader || why == errNotLeading {
 		return // a handover, or the election's affair
 	}
-	r.complaints.Do(func() {
+	r.complaints[why].Do(func() {
 		klog.FromContext(ctx).Info("Requests are not passed on to the leader", "reason", why.reason, "err", err)
 	})
 }

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -30,7 +29,7 @@ func (f *tokenFile) get() (string, error) {
 		err = f.readAs(info)
 	}
 	if f.token == "" {
-		return "", fmt.Errorf("the token of this replica: %w", err)
+		return "", err
 	}
 	return f.token, nil
 }
