@@ -47,7 +47,7 @@ func (p *process) elect(cluster *rest.Config) error {
 		return err
 	}
 	p.elector, p.standing = elector, &standing{patience: options.LeaseDuration}
-	p.gate = intake.NewGate(elector.Leading)
+	p.gate = intake.NewGate(elector.Leading, handoverPatience)
 	reviewer, err := p.options.newReviewer()
 	if err != nil {
 		return err

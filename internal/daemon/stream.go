@@ -54,29 +54,11 @@ func (s *stream) components() []election.Component {
 	if s.gate == nil {
 		return []election.Component{write, serve}
 	}
-	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
+	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.gate.Run, Ready: s.gate.Ready}
 	if s.flush != nil {
 		accept.Drain = s.settleDeferred
 	}
 	return []election.Component{serve, write, accept}
-}
-
-// accept lets requests in for as long as this process leads.
-func (s *stream) accept(ctx context.Context) error {
-	finished := make(chan error, 1)
-	go func() { finished <- s.gate.Run(ctx) }()
-	select {
-	case err := <-finished:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-finished:
-		return err
-	case <-time.After(handoverPatience):
-		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
-		return nil
-	}
 }
 
 // settleDeferred has a leader that has lost its Lease write at once what was to

@@ -61,7 +61,7 @@ func (s *trial) Run(ctx context.Context) error {
 	close(s.gated)
 	<-ctx.Done()
 	s.note("close the gate")
-	time.Sleep(s.answerFor)
+	time.Sleep(min(s.answerFor, handoverPatience))
 	return nil
 }
 

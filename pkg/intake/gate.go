@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // Gate lets requests in on the process that leads, and only there. It is opened
@@ -11,44 +14,68 @@ import (
 // it can be run again at every election. All methods are safe for use by many
 // goroutines.
 type Gate struct {
-	leading func() bool
-	changes news // of open, and of inside when it gets to 0
+	leading  func() bool
+	patience time.Duration
+	changes  news // of term
 
-	mu     sync.Mutex
-	open   bool
-	inside int
+	mu   sync.Mutex
+	term *term // nil while the gate is closed
+}
+
+// term is what is let in from an opening of the gate to its closing.
+type term struct {
+	inside int // guarded by the gate's mutex
+	over   bool
+	done   chan struct{} // closed when it is over and all has been answered
 }
 
 // NewGate returns a gate that is closed. leading is asked at every request, and
 // must not block: a process whose Lease could have expired lets nothing in from
-// that moment, whether or not the gate has been closed. Nil is for a process
-// that has nobody to share with.
-func NewGate(leading func() bool) *Gate {
-	if leading == nil {
-		leading = func() bool { return true }
-	}
-	return &Gate{leading: leading}
+// that moment, whether or not the gate has been closed. Patience is how long a
+// closed gate waits for what it has let in.
+func NewGate(leading func() bool, patience time.Duration) *Gate {
+	return &Gate{leading: leading, patience: patience}
 }
 
-// Run opens the gate until ctx is over, and returns when what was let in has
-// been answered. What is let in is bounded in time by its deadline, and so is
-// Run.
+// Run opens the gate until ctx is over, and returns when what was let in
+// meanwhile has been answered, or after the gate's patience. What is left then
+// is answered all the same, and by then other terms may have begun.
 func (g *Gate) Run(ctx context.Context) error {
-	if !g.setOpen(true) {
+	t := &term{done: make(chan struct{})}
+	if !g.begin(t) {
 		return errors.New("the gate is open already")
 	}
 	<-ctx.Done()
-	g.setOpen(false)
-	g.await(func() bool { return g.inside == 0 }, nil)
+	g.end(t)
+	timer := time.NewTimer(g.patience)
+	defer timer.Stop()
+	select {
+	case <-t.done:
+	case <-timer.C:
+		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
+	}
 	return nil
 }
 
 // Ready returns when the gate is open; an error is that of ctx.
 func (g *Gate) Ready(ctx context.Context) error {
-	if !g.await(func() bool { return g.open }, ctx.Done()) {
-		return context.Cause(ctx)
+	for {
+		changed := g.changes.wait()
+		if g.open() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	return nil
+}
+
+func (g *Gate) open() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.term != nil
 }
 
 // enter lets a request in, or does not. Who was let in calls leave once, when
@@ -56,47 +83,43 @@ func (g *Gate) Ready(ctx context.Context) error {
 func (g *Gate) enter() (leave func(), ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.open || !g.leading() {
+	t := g.term
+	if t == nil || !g.leading() {
 		return nil, false
 	}
-	g.inside++
-	return g.leave, true
+	t.inside++
+	return func() { g.leave(t) }, true
 }
 
-func (g *Gate) leave() {
+func (g *Gate) leave(t *term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.inside--; g.inside == 0 {
-		g.changes.tell()
-	}
+	t.inside--
+	t.settle()
 }
 
-// setOpen is false if the gate is so already.
-func (g *Gate) setOpen(open bool) bool {
+// begin is false if the gate is open already.
+func (g *Gate) begin(t *term) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open == open {
+	if g.term != nil {
 		return false
 	}
-	g.open = open
+	g.term = t
 	g.changes.tell()
 	return true
 }
 
-// await waits until a condition holds, unless the channel is closed before.
-func (g *Gate) await(holds func() bool, enough <-chan struct{}) bool {
-	for {
-		changed := g.changes.wait()
-		g.mu.Lock()
-		ok := holds()
-		g.mu.Unlock()
-		if ok {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-enough:
-			return false
-		}
+func (g *Gate) end(t *term) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.term, t.over = nil, true
+	t.settle()
+	g.changes.tell()
+}
+
+func (t *term) settle() {
+	if t.over && t.inside == 0 {
+		close(t.done)
 	}
 }

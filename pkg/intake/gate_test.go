@@ -41,6 +41,50 @@ func TestGateWaitsUntilWhatItLetInIsAnswered(t *testing.T) {
 	})
 }
 
+// A former term is over when its own requests are, whatever comes in later ones.
+func TestGateOfAFormerTermEndsWithItsOwnRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, kept(), nil)
+		first := r.lead(t)
+		a := background(func() answer { return r.post(t, classic("a", 1)) })
+		ofFirst := <-r.pipeline.recorded
+		r.stopLeading(nil)
+		synctest.Wait()
+		second := r.lead(t)
+		b := background(func() answer { return r.post(t, classic("b", 1)) })
+		ofSecond := <-r.pipeline.recorded
+
+		begun := time.Now()
+		ofFirst.Settled(stored(occurrence.Created, 1))
+		(<-a).want(t, 201, "")
+		<-first
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("the first term's gate ended after %s", waited)
+		}
+		r.stopLeading(nil)
+		ofSecond.Settled(stored(occurrence.Created, 2))
+		(<-b).want(t, 201, "")
+		<-second
+	})
+}
+
+func TestGateWaitsNoLongerThanItHasPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, kept(), replicaOptions{reviewer: reviewer(t, "http://127.0.0.1:1"), token: tokenFile(t, "unused"), patience: 150 * time.Millisecond})
+		ended := r.lead(t)
+		hangs := background(func() answer { return r.post(t, classic("a", 1)) })
+		o := <-r.pipeline.recorded
+		begun := time.Now()
+		r.stopLeading(nil)
+		<-ended
+		if waited := time.Since(begun); waited != 150*time.Millisecond {
+			t.Errorf("it ended after %s", waited)
+		}
+		o.Settled(stored(occurrence.Created, 1))
+		(<-hangs).want(t, 201, "")
+	})
+}
+
 func TestGateIsOpenedAtEveryElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := alone(t, written(), nil)
@@ -69,7 +113,7 @@ func TestGateIsOpenedOnce(t *testing.T) {
 
 func TestGateIsReadyWhenItIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := intake.NewGate(nil)
+		gate := intake.NewGate(always, time.Hour)
 		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ready := make(chan error, 1)

@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -50,11 +51,17 @@ type replicaOptions struct {
 	reviewer authenticationv1client.AuthenticationV1Interface
 	token    string // its file
 	park     time.Duration
+	patience time.Duration // of the gate
 }
+
+func always() bool { return true }
 
 func newReplica(t *testing.T, p *fakePipeline, o replicaOptions, settings ...setting) *replica {
 	t.Helper()
-	r := &replica{gate: intake.NewGate(o.leading)}
+	if o.leading == nil {
+		o.leading = always
+	}
+	r := &replica{gate: intake.NewGate(o.leading, cmp.Or(o.patience, time.Hour))}
 	relayed := func(in *intake.Options, s *intake.ServerOptions) {
 		options := intake.DefaultRelayOptions()
 		options.Gate, options.Reviewer, options.TokenFile, options.Audience = r.gate, o.reviewer, o.token, peerAudience
