@@ -249,9 +249,15 @@ func (c *connections) connect(d *dial) {
 func (c *connections) newConnection() (*http2.ClientConn, error) {
 	ctx, cancel := context.WithTimeoutCause(c.retired, connectTimeout, fmt.Errorf("not connected within %s", connectTimeout))
 	defer cancel()
-	dialer := tls.Dialer{NetDialer: &net.Dialer{}, Config: c.transport.TLSClientConfig}
-	secured, err := dialer.DialContext(ctx, "tcp", c.leader.hostPort)
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.leader.hostPort)
 	if err != nil {
+		return nil, err
+	}
+	// Without a server name: for a name the leader may have a certificate that is
+	// not the one that it announces.
+	secured := tls.Client(plain, c.transport.TLSClientConfig)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
 		return nil, err
 	}
 	conn, err := c.transport.NewClientConn(secured)

@@ -248,6 +248,30 @@ func TestCloseOfARelayClosesItsConnections(t *testing.T) {
 	other.post(t, classic("b", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
 }
 
+// A leader has, maybe, another certificate for a name than the one that it
+// announces.
+func TestLeaderIsReachedByNameWithoutSayingSo(t *testing.T) {
+	leader, other := standby(t), standbyWith(t, written(), replicaOptions{park: time.Minute})
+	where := listenTLS(t, leader)
+	said := make(chan string, 10)
+	where.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		said <- hello.ServerName
+		return nil, nil
+	}
+	_, port, err := net.SplitHostPort(where.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := leader.lead(t)
+	other.relay.SetLeader(net.JoinHostPort("localhost", port), where.fingerprint())
+	other.post(t, classic("a", 1)).want(t, 201, "")
+	if name := <-said; name != "" {
+		t.Errorf("it was asked for as %q", name)
+	}
+	leader.stopLeading(nil)
+	<-ended
+}
+
 // A process that is stopped keeps its connections, on which it says nothing.
 func TestLeaderThatFallsSilentIsGivenUp(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
