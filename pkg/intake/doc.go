@@ -75,8 +75,9 @@
 // # One of several replicas
 //
 // With ServerOptions.Relay only the leader records; the others serve all the
-// same. A create, update or patch, dry runs included, is authenticated and
-// authorized, and its body read, where it arrives. Then:
+// same. A create, update or patch, dry runs included, waits until somebody is known
+// to lead, and is then authenticated and authorized, and its body read, where it
+// arrives. Then:
 //
 //	the gate is open, and this process      served here, and waited for when
 //	leads by the clock at that moment       the gate is closed
@@ -87,8 +88,9 @@
 //	it is let in here, but this process     as if it had not been let in
 //	leads no more when it is recorded
 //	otherwise                               parked until one of these holds, for
-//	                                        RelayOptions.Park in all, connecting
-//	                                        included; then 503 with Retry-After
+//	                                        RelayOptions.Park in all since its
+//	                                        arrival, connecting included; then
+//	                                        503 with Retry-After
 //
 // Everything else is answered where it arrives. Requests that are parked or
 // passed on count as in flight, each with its body.
@@ -97,7 +99,9 @@
 // certainly had no effect: there was no connection, the leader's end of the
 // connection said that it was not looked at, or the answer was Eventd-Not-Leading.
 // If the answer is lost, the client is answered 503 with Retry-After, and repeats
-// it: a repeated name counts nothing twice. The time that is left of the request
+// it: a repeated name counts nothing twice. An Event without a name, for which one
+// is generated, would be another one: that is answered 504, without Retry-After,
+// as by an apiserver that does not know what became of it. The time that is left of the request
 // goes along as its timeout, and is all that a leader which does not answer costs;
 // a connection that is silent is given up after 5 s, with the requests on it.
 //

@@ -78,6 +78,9 @@ func (g *Gate) open() bool {
 	return g.term != nil
 }
 
+// accepts tells whether a request would be let in now.
+func (g *Gate) accepts() bool { return g.open() && g.leading() }
+
 // enter lets a request in, or does not. Who was let in calls leave once, when
 // the request has its answer.
 func (g *Gate) enter() (leave func(), ok bool) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/intake"
@@ -187,20 +188,61 @@ func TestRequestsAreParkedUntilTheGateOpens(t *testing.T) {
 	})
 }
 
-func TestWithoutALeaderARequestIsRefusedAfterASecond(t *testing.T) {
+// However long it takes to find out who the caller is.
+func TestWithoutALeaderARequestIsRefusedWithinASecond(t *testing.T) {
+	for name, after := range map[string]time.Duration{"at once": 0, "a while": 800 * time.Millisecond, "never": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) {
+					everybody := o.Authenticator
+					o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+						select {
+						case <-time.After(after):
+							return everybody.AuthenticateRequest(req)
+						case <-req.Context().Done():
+							return nil, false, req.Context().Err()
+						}
+					})
+				})
+				begun := time.Now()
+				a := r.post(t, classic("a", 1))
+				a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+				if got := a.header.Get("Retry-After"); got != "1" {
+					t.Errorf("Retry-After %q", got)
+				}
+				if waited := time.Since(begun); waited > time.Second || waited < intake.DefaultPark {
+					t.Errorf("answered after %s", waited)
+				}
+				if got := r.metric(t, "eventd_relay_refused_total", "no_leader"); got != 1 {
+					t.Errorf("%v refused", got)
+				}
+				if got := r.metric(t, "eventd_relay_parked_duration_seconds"); got != 1 {
+					t.Errorf("%v have been parked", got)
+				}
+			})
+		})
+	}
+}
+
+// The leader may be gone by the time that the caller is known.
+func TestTimeToFindOutWhoCallsCountsAsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
+		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) {
+			everybody := o.Authenticator
+			o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+				time.Sleep(700 * time.Millisecond)
+				return everybody.AuthenticateRequest(req)
+			})
+		})
+		ended := r.lead(t)
 		begun := time.Now()
-		a := r.post(t, classic("a", 1))
-		a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-		if got := a.header.Get("Retry-After"); got != "1" {
-			t.Errorf("Retry-After %q", got)
-		}
-		if waited := time.Since(begun); waited != time.Second {
+		answered := background(func() answer { return r.post(t, classic("a", 1)) })
+		synctest.Wait()
+		r.stopLeading(nil)
+		<-ended
+		(<-answered).want(t, 503, metav1.StatusReasonServiceUnavailable)
+		if waited := time.Since(begun); waited != intake.DefaultPark {
 			t.Errorf("answered after %s", waited)
-		}
-		if got := r.metric(t, "eventd_relay_refused_total", "no_leader"); got != 1 {
-			t.Errorf("%v refused", got)
 		}
 	})
 }
@@ -282,13 +324,15 @@ func TestStandbyAnswersEverythingElse(t *testing.T) {
 	})
 }
 
-func TestBodyOfAParkedRequestIsLimited(t *testing.T) {
+func TestBodyOfARequestForTheLeaderIsLimited(t *testing.T) {
 	small := func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = 2000 }
 	large := classic("a", 1)
 	large.Message = string(make([]byte, 3000))
 	want := serve(t, written(), small).post(t, large)
 	want.want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
-	got := alone(t, written(), nil, small).post(t, large)
+	r := alone(t, written(), nil, small)
+	r.relay.SetLeader("127.0.0.1:1", "of a leader that is gone")
+	got := r.post(t, large)
 	got.want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
 	if got.status(t).Message != want.status(t).Message {
 		t.Errorf("%q, but the leader says %q", got.status(t).Message, want.status(t).Message)

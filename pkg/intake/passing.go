@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -60,6 +61,20 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
 	}
 	return body, nil
+}
+
+// unnamed tells whether a request is for an Event whose name is made up where it
+// is recorded.
+func (p *passing) unnamed() bool {
+	if p.method != http.MethodPost {
+		return false
+	}
+	obj, _, err := codecs.UniversalDeserializer().Decode(p.body, nil, nil)
+	if err != nil {
+		return false // nor does the leader read it
+	}
+	event, err := meta.Accessor(obj)
+	return err == nil && event.GetName() == ""
 }
 
 // to returns the request to a leader. It has the time that is left until the

@@ -11,12 +11,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
 )
 
-// DefaultPark is how long a request waits for a leader. A handover is shorter.
-const DefaultPark = time.Second
+// DefaultPark is how long a request waits for a leader. A handover is shorter,
+// and a client that waits in vain is answered within a second.
+const DefaultPark = 900 * time.Millisecond
 
 // RelayOptions are what a Relay needs and what it may take. Begin with
 // DefaultRelayOptions.
@@ -31,7 +33,7 @@ type RelayOptions struct {
 	// Reviewer is asked whose token another replica presents. Required.
 	Reviewer authenticationv1client.AuthenticationV1Interface
 	// Park is how long a request may wait in all until there is a leader to take
-	// it.
+	// it, since its arrival: who the caller is is found out meanwhile.
 	Park time.Duration
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
@@ -159,7 +161,9 @@ func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 			// the other replica, who has said it of the caller's own.
 			w.Header().Del("Connection")
 		}
+		begun := time.Now()
 		body, err := readBody(req, maxBody)
+		parkingOf(req).readFor(time.Since(begun))
 		if err != nil {
 			refuse(w, req, err)
 			return
@@ -197,21 +201,22 @@ func (r *Relay) serveHere(w http.ResponseWriter, req *http.Request, body []byte,
 func (r *Relay) bring(w http.ResponseWriter, req *http.Request, p *passing, next http.HandlerFunc) {
 	ctx, cancel := early(req.Context())
 	defer cancel()
-	parking := r.park(ctx)
-	defer parking.end()
+	parking := parkingOf(req)
+	patience, cancel := parking.patience(ctx)
+	defer cancel()
 	for {
 		// Before anything is looked at, so that no change is missed.
 		leaderChanged, gateChanged := r.changes.wait(), r.options.Gate.changes.wait()
 		if r.serveHere(w, req, p.body, next) {
 			return
 		}
-		answer, err := r.pass(ctx, parking.patience, p)
+		answer, err := r.pass(ctx, patience, p)
 		if err == nil {
 			answer.write(w)
 			return
 		}
-		if !repeatable(err) || !parking.wait(leaderChanged, gateChanged, err) {
-			r.refuse(w, req, ctx, err)
+		if !repeatable(err) || !parking.wait(patience, leaderChanged, gateChanged, err) {
+			r.refuse(w, req, ctx, p, err)
 			return
 		}
 	}
@@ -263,13 +268,18 @@ func (r *Relay) send(ctx, patience context.Context, p *passing) (*passed, error)
 
 // refuse answers a request that was not brought to a leader, or of which that is
 // not known: 503, after which a client sends it again.
-func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Context, err error) {
+func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Context, p *passing, err error) {
 	why := errLost
 	errors.As(err, &why)
 	switch ctx.Err() {
 	case nil:
 		r.metrics.refused.WithLabelValues(why.reason).Inc()
 		r.complain(req.Context(), why, err)
+		if why == errLost && p.unnamed() {
+			// Sent again it would be another Event, so that is not suggested.
+			refuse(w, req, apierrors.NewTimeoutError("the event may have been recorded, and has no name to send it again under: "+why.text, 0))
+			return
+		}
 		text := why.text
 		if errors.Is(err, errCertificate) {
 			text += ": " + errCertificate.Error()

@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/eventd/eventd/pkg/intake"
 )
@@ -343,6 +347,36 @@ func TestRequestWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
 				t.Errorf("%v answered", got)
 			}
 		})
+	}
+}
+
+// Under another name it would be counted again.
+func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
+	c := newCapture(t)
+	c.answer = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	other := standby(t)
+	c.leads(other)
+	unnamed := classic("", 1)
+	unnamed.GenerateName = "a-"
+	encoded, err := runtime.Encode(clientscheme.Codecs.EncoderForVersion(protobuf.NewSerializer(clientscheme.Scheme, clientscheme.Scheme), corev1.SchemeGroupVersion), unnamed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newStyle := strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)
+	for name, a := range map[string]answer{
+		"core":     other.post(t, unnamed),
+		"protobuf": other.do(t, http.MethodPost, coreEvents, encoded, "Content-Type", "application/vnd.kubernetes.protobuf"),
+		"events":   other.do(t, http.MethodPost, newEvents, newStyle),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.want(t, 504, metav1.StatusReasonTimeout)
+			if got := a.header.Get("Retry-After"); got != "" {
+				t.Errorf("Retry-After %q", got)
+			}
+		})
+	}
+	if got := other.metric(t, "eventd_relay_refused_total", "lost"); got != 3 {
+		t.Errorf("%v lost", got)
 	}
 }
 

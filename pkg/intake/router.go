@@ -70,6 +70,25 @@ func (r *router) servePath(w http.ResponseWriter, req *http.Request, info *reque
 	}
 }
 
+// recording tells whether a request is one that would be recorded.
+func recording(req *http.Request) bool {
+	info, ok := request.RequestInfoFrom(req.Context())
+	if !ok {
+		return false
+	}
+	if _, ok := apiOf(info); !ok || info.Namespace == "" {
+		return false
+	}
+	switch info.Verb {
+	case "create":
+		return len(info.Parts) == 1
+	case "update", "patch":
+		return len(info.Parts) == 2
+	default:
+		return false
+	}
+}
+
 // apiOf tells which API's Events a request is about.
 func apiOf(info *request.RequestInfo) (occurrence.API, bool) {
 	if !info.IsResourceRequest || info.Resource != resourceName {

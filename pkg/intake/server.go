@@ -114,6 +114,9 @@ func chain(handler http.Handler, options ServerOptions) http.Handler {
 		authn = options.Relay.peers.or(authn)
 	}
 	handler = withAuthentication(handler, authn)
+	if options.Relay != nil {
+		handler = options.Relay.awaitLeader(handler)
+	}
 	// Before authentication, so that it bounds TokenReviews too, and within the
 	// time-out, so that what still runs after one counts as in flight.
 	handler = filters.WithMaxInFlightLimit(handler, options.MaxInFlight, options.MaxInFlight, nothing)
