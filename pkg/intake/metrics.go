@@ -38,7 +38,10 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 	for verb, code := range map[string]int{"create": http.StatusCreated, "update": http.StatusOK, "patch": http.StatusOK} {
 		m.duration.WithLabelValues(verb)
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(code))
+			// The last two are what alerts ask for: the first one must be a rise.
+			for _, code := range []int{code, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+				m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(code))
+			}
 		}
 	}
 	if r == nil {

@@ -45,9 +45,21 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 	want(`eventd_intake_requests_total{api="core/v1",code="200",verb="patch"} 0
 eventd_intake_requests_total{api="core/v1",code="200",verb="update"} 0
 eventd_intake_requests_total{api="core/v1",code="201",verb="create"} 0
+eventd_intake_requests_total{api="core/v1",code="429",verb="create"} 0
+eventd_intake_requests_total{api="core/v1",code="429",verb="patch"} 0
+eventd_intake_requests_total{api="core/v1",code="429",verb="update"} 0
+eventd_intake_requests_total{api="core/v1",code="503",verb="create"} 0
+eventd_intake_requests_total{api="core/v1",code="503",verb="patch"} 0
+eventd_intake_requests_total{api="core/v1",code="503",verb="update"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="patch"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="update"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="201",verb="create"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="create"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="patch"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="update"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="create"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="patch"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 `)
 	s.post(t, classic("a", 1))
 	s.post(t, classic("a", 1))
@@ -76,12 +88,23 @@ eventd_intake_requests_total{api="core/v1",code="405",verb="other"} 1
 eventd_intake_requests_total{api="core/v1",code="409",verb="create"} 1
 eventd_intake_requests_total{api="core/v1",code="413",verb="create"} 1
 eventd_intake_requests_total{api="core/v1",code="415",verb="create"} 1
+eventd_intake_requests_total{api="core/v1",code="429",verb="create"} 0
+eventd_intake_requests_total{api="core/v1",code="429",verb="patch"} 0
+eventd_intake_requests_total{api="core/v1",code="429",verb="update"} 0
 eventd_intake_requests_total{api="core/v1",code="500",verb="create"} 1
 eventd_intake_requests_total{api="core/v1",code="503",verb="create"} 1
+eventd_intake_requests_total{api="core/v1",code="503",verb="patch"} 0
+eventd_intake_requests_total{api="core/v1",code="503",verb="update"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="patch"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="update"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="201",verb="create"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="400",verb="update"} 1
+eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="create"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="patch"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="update"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="create"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="patch"} 0
+eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 `)
 	rest := `# HELP eventd_intake_in_flight Requests about events that are not answered yet.
 # TYPE eventd_intake_in_flight gauge
