@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// maxConnections is to one leader. An eventd takes 250 requests at once on
-	// each. Until it has said so 100 are assumed, which is still room for all
-	// that may be in flight by default; what finds no room waits for it.
-	maxConnections = 10
+	// streams is how many requests an eventd takes at once on a connection by
+	// default, as a kube-apiserver, and what is assumed until it has said so. There
+	// are connections for all that may be in flight; what finds no room all the
+	// same, since a leader takes fewer, waits for it.
+	streams = 100
 	// connectTimeout is for one attempt, TLS handshake included.
 	connectTimeout = 3 * time.Second
 	// connectPause is between an attempt that failed and the next one.
@@ -30,6 +31,9 @@ const (
 
 // errCertificate is that somebody else serves at the leader's address.
 var errCertificate = errors.New("its certificate is not the one that is announced")
+
+// errFull is that a leader takes no more requests at once.
+var errFull = errors.New("all connections to it are in use")
 
 // connections are those to one leader, who is an address with a certificate: a
 // new certificate makes another leader, so what was connected to the former one
@@ -45,6 +49,8 @@ type connections struct {
 	retired   context.Context
 	cancel    context.CancelFunc
 	work      *sync.WaitGroup // making and closing connections
+	max       int             // connections
+	room      news            // of requests that have ended
 
 	mu      sync.Mutex
 	users   int // requests under way
@@ -61,8 +67,8 @@ type dial struct {
 	ended time.Time
 }
 
-func connectionsTo(leader leaderAddress, work *sync.WaitGroup) *connections {
-	c := &connections{leader: leader, work: work}
+func connectionsTo(leader leaderAddress, work *sync.WaitGroup, limit int) *connections {
+	c := &connections{leader: leader, work: work, max: limit}
 	c.retired, c.cancel = context.WithCancel(context.Background())
 	c.transport = &http2.Transport{
 		ConnPool:           c,
@@ -114,6 +120,7 @@ func (c *connections) done() {
 	unused := c.unused()
 	c.mu.Unlock()
 	closeAll(unused)
+	c.room.tell()
 }
 
 // retire ends all attempts to connect, and closes the connections when the
@@ -169,6 +176,7 @@ func (c *connections) GetClientConn(req *http.Request, _ string) (*http2.ClientC
 		patience = req.Context()
 	}
 	for {
+		room := c.room.wait()
 		conn, dial, err := c.reserve()
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errNotConnected, err)
@@ -176,15 +184,40 @@ func (c *connections) GetClientConn(req *http.Request, _ string) (*http2.ClientC
 		if conn != nil {
 			return conn, nil
 		}
-		select {
-		case <-dial.done:
-		case <-c.retired.Done():
-		case <-req.Context().Done():
-			return nil, fmt.Errorf("%w: %w", errNotConnected, context.Cause(req.Context()))
-		case <-patience.Done():
-			return nil, fmt.Errorf("%w: %w", errNotConnected, context.Cause(patience))
+		if err := c.await(req.Context(), patience, dial, room); err != nil {
+			return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
 	}
+}
+
+// await returns when a connection is made or, if dial is nil, when there may be
+// room on one.
+func (c *connections) await(ctx, patience context.Context, dial *dial, room <-chan struct{}) error {
+	var connected <-chan struct{}
+	var again <-chan time.Time
+	full := dial == nil
+	if full {
+		// The transport gives a place back a moment after the answer was read.
+		timer := time.NewTimer(minRepeat)
+		defer timer.Stop()
+		again = timer.C
+	} else {
+		connected, room = dial.done, nil
+	}
+	select {
+	case <-connected:
+	case <-room:
+	case <-again:
+	case <-c.retired.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.Done():
+		if full {
+			return errFull
+		}
+		return context.Cause(patience)
+	}
+	return nil
 }
 
 // MarkDead implements http2.ClientConnPool. A connection is dead for new requests
@@ -197,7 +230,7 @@ func (c *connections) MarkDead(dead *http2.ClientConn) {
 }
 
 // reserve returns a connection with room for a request, or else one that is
-// being made.
+// being made, or neither if there are to be no more.
 func (c *connections) reserve() (*http2.ClientConn, *dial, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,8 +242,8 @@ func (c *connections) reserve() (*http2.ClientConn, *dial, error) {
 			return conn, nil, nil
 		}
 	}
-	if len(c.conns) >= maxConnections {
-		return nil, nil, errors.New("all connections are full")
+	if len(c.conns) >= c.max {
+		return nil, nil, nil
 	}
 	if c.dial == nil || c.dial.over() {
 		if c.dial != nil && c.dial.err != nil && time.Since(c.dial.ended) < connectPause {

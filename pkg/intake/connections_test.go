@@ -235,6 +235,42 @@ func TestManyRequestsShareFewConnections(t *testing.T) {
 	<-ended
 }
 
+// It is not as if the leader could not be reached.
+func TestRequestThatFindsNoRoomOnAConnectionWaitsForIt(t *testing.T) {
+	leader := standbyWith(t, kept(), replicaOptions{})
+	other := standbyWith(t, written(), replicaOptions{park: time.Minute}, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 200 })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	where := listenWith(t, listener, servingCertificate(t), leader, &http.HTTP2Config{MaxConcurrentStreams: 1})
+	where.leads(other)
+	ended := leader.lead(t)
+	post := func(name string) <-chan answer {
+		return background(func() answer { return other.post(t, classic(name, 1)) })
+	}
+	first := post("a")
+	ofFirst := <-leader.pipeline.recorded
+	second := post("b")
+	ofSecond := <-leader.pipeline.recorded
+	third := post("c")
+	until(t, "the third is there", func() bool { return other.metric(t, "eventd_intake_in_flight") == 3 })
+	ofFirst.Settled(stored(occurrence.Created, 1))
+	(<-first).want(t, 201, "")
+	(<-leader.pipeline.recorded).Settled(stored(occurrence.Created, 2))
+	(<-third).want(t, 201, "")
+	ofSecond.Settled(stored(occurrence.Created, 3))
+	(<-second).want(t, 201, "")
+	if got := other.metric(t, "eventd_relay_retries_total", "unreachable"); got != 0 {
+		t.Errorf("%v attempts found the leader unreachable", got)
+	}
+	if got := where.connections.Load(); got != 2 {
+		t.Errorf("%d connections", got)
+	}
+	leader.stopLeading(nil)
+	<-ended
+}
+
 func TestCloseOfARelayClosesItsConnections(t *testing.T) {
 	_, other, where := pair(t)
 	other.post(t, classic("a", 1)).want(t, 201, "")

@@ -134,8 +134,9 @@
 //
 // # Limits and ownership
 //
-// An Intake starts no goroutines and needs no stop. A Relay has those of at most
-// ten connections to a leader, and one that makes them, until Close. Requests are
+// An Intake starts no goroutines and needs no stop. A Relay has those of its
+// connections to a leader, one for each 100 requests that may be in flight, and one
+// that makes them, until Close. Requests are
 // bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, so that
 // those of requests that are parked or passed on hold at most the product of the
 // two, views by Options.MaxNames and Options.MaxViewBytes. What is under way in

@@ -77,10 +77,19 @@ type Relay struct {
 	mu     sync.Mutex
 	leader *connections // nil if there is none to pass on to
 	closed bool
-	work   sync.WaitGroup // making and closing connections
+	// maxConnections is to one leader, for as many requests as may be in flight.
+	maxConnections int
+	work           sync.WaitGroup // making and closing connections
 
 	// complaints are logged now and then: they concern every request.
 	complaints map[*failure]*rate.Sometimes
+}
+
+// forRequests has the relay pass on so many requests at once.
+func (r *Relay) forRequests(inFlight int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.maxConnections = (inFlight + streams - 1) / streams
 }
 
 // leaderAddress is where a leader serves, and the fingerprint of the certificate
@@ -97,6 +106,7 @@ func NewRelay(o RelayOptions) (*Relay, error) {
 	for _, f := range failures {
 		r.complaints[f] = &rate.Sometimes{First: 1, Interval: time.Minute}
 	}
+	r.forRequests(DefaultMaxInFlight)
 	var err error
 	if r.peers, err = newPeers(o.Reviewer, o.Audience, r.token); err != nil {
 		return nil, fmt.Errorf("intake: relay: %w", err)
@@ -120,7 +130,7 @@ func (r *Relay) SetLeader(address, certificateSHA256 string) {
 	}
 	r.dropLeader()
 	if address != "" && certificateSHA256 != "" {
-		r.leader = connectionsTo(leader, &r.work)
+		r.leader = connectionsTo(leader, &r.work, r.maxConnections)
 	}
 	r.changes.tell()
 }
@@ -281,8 +291,10 @@ func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Con
 			return
 		}
 		text := why.text
-		if errors.Is(err, errCertificate) {
-			text += ": " + errCertificate.Error()
+		for _, detail := range []error{errCertificate, errFull} {
+			if errors.Is(err, detail) {
+				text += ": " + detail.Error()
+			}
 		}
 		refuse(w, req, unavailable("the event was not passed on to the leader: "+text))
 	case context.DeadlineExceeded:

@@ -173,7 +173,13 @@ func listenAt(t *testing.T, address string, certificate tls.Certificate, handler
 
 func listenOn(t *testing.T, listener net.Listener, certificate tls.Certificate, handler http.Handler) *listening {
 	t.Helper()
-	l := &listening{Server: &httptest.Server{Listener: listener, EnableHTTP2: true, Config: &http.Server{Handler: handler}}}
+	// As an eventd's own server.
+	return listenWith(t, listener, certificate, handler, &http.HTTP2Config{MaxConcurrentStreams: 100})
+}
+
+func listenWith(t *testing.T, listener net.Listener, certificate tls.Certificate, handler http.Handler, http2 *http.HTTP2Config) *listening {
+	t.Helper()
+	l := &listening{Server: &httptest.Server{Listener: listener, EnableHTTP2: true, Config: &http.Server{Handler: handler, HTTP2: http2}}}
 	l.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	l.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {

@@ -81,6 +81,9 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	if options.MaxInFlight == 0 {
 		options.MaxInFlight = DefaultMaxInFlight
 	}
+	if options.Relay != nil {
+		options.Relay.forRequests(options.MaxInFlight)
+	}
 	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery()}
 	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 		handlers, err := newAPI(options.Intake, a, mayCreate(options.Authorizer))
