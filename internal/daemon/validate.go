@@ -52,7 +52,8 @@ func loggingFlag(field string) string {
 }
 
 func (o *Options) validateLifecycle(v *violations) {
-	v.addIf(o.ShutdownGracePeriod <= 0, "--shutdown-grace-period must be greater than 0, got %s", o.ShutdownGracePeriod)
+	// Of less, nothing is left for the parts of a stop.
+	atLeast(v, "--shutdown-grace-period", o.ShutdownGracePeriod, time.Millisecond)
 	v.addIf(o.ShutdownDelay < 0, "--shutdown-delay-duration must not be negative, got %s", o.ShutdownDelay)
 	v.addIf(o.ShutdownDelay > 0 && o.ShutdownDelay >= o.ShutdownGracePeriod,
 		"--shutdown-delay-duration must be less than --shutdown-grace-period (%s), got %s", o.ShutdownGracePeriod, o.ShutdownDelay)
@@ -76,7 +77,8 @@ func (l *LeaderElection) validate(v *violations) {
 func (l *LeaderElection) validateTiming(v *violations) {
 	v.addIf(l.LeaseDuration <= 0 || l.LeaseDuration%time.Second != 0 || l.LeaseDuration/time.Second > math.MaxInt32,
 		"--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got %s", l.LeaseDuration)
-	v.addIf(l.RetryPeriod <= 0, "--leader-elect-retry-period must be greater than 0, got %s", l.RetryPeriod)
+	// Of less, nothing is left for the parts that are made of it.
+	atLeast(v, "--leader-elect-retry-period", l.RetryPeriod, time.Millisecond)
 	v.addIf(l.LeaseDuration <= l.RenewDeadline, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (%s), got %s", l.RenewDeadline, l.LeaseDuration)
 	v.addIf(float64(l.RenewDeadline) <= election.JitterFactor*float64(l.RetryPeriod),
 		"--leader-elect-renew-deadline must be greater than %v times --leader-elect-retry-period (%s), got %s", election.JitterFactor, l.RetryPeriod, l.RenewDeadline)
@@ -84,26 +86,40 @@ func (l *LeaderElection) validateTiming(v *violations) {
 
 // splitAdvertiseAddress returns what is said of HOST or HOST:PORT.
 func splitAdvertiseAddress(address string) (host, port string, err error) {
-	if address == "" || net.ParseIP(address) != nil {
-		return address, "", nil
-	}
-	host = address
-	if strings.Contains(address, ":") {
+	switch inner, bracketed := strings.CutPrefix(address, "["); {
+	case address == "":
+		return "", "", nil
+	case net.ParseIP(address) != nil:
+		host = address
+	case bracketed && net.ParseIP(strings.TrimSuffix(inner, "]")) != nil:
+		host = strings.TrimSuffix(inner, "]")
+	case strings.Contains(address, ":"):
 		if host, port, err = net.SplitHostPort(address); err != nil {
 			return "", "", errors.New("must be HOST or HOST:PORT")
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return "", "", fmt.Errorf("the port must be between 1 and %d", math.MaxUint16)
 		}
+	default:
+		host = address
 	}
-	if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
-		return "", "", errors.New("the host must be an IP address or a DNS name")
+	return host, port, checkAdvertisedHost(host)
+}
+
+func checkAdvertisedHost(host string) error {
+	ip := net.ParseIP(host)
+	if ip == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+		return errors.New("the host must be an IP address or a DNS name")
 	}
-	return host, port, nil
+	if ip.IsUnspecified() {
+		return errors.New("the host must be one that other replicas can reach, and to each of them this one is itself")
+	}
+	return nil
 }
 
 func (o *Options) validateServing(v *violations) {
 	serving := o.SecureServing
+	v.addIf(o.LeaderElect && serving.DisableHTTP2Serving, "--disable-http2-serving must not be given with --leader-elect: replicas speak HTTP/2 to each other")
 	v.addIf(serving.BindAddress == nil, "--bind-address must be an IP address")
 	// Not the options' own check of the port, for which 0 means "do not serve".
 	v.addIf(serving.BindPort < 0 || serving.BindPort > math.MaxUint16, "--secure-port must be between 0 and %d, got %d", math.MaxUint16, serving.BindPort)

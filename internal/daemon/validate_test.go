@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/pkg/election"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -20,14 +22,17 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		spoil func(*Options)
 		want  string
 	}{
-		{"no time to shut down", func(o *Options) { o.ShutdownGracePeriod = 0 }, "--shutdown-grace-period must be greater than 0, got 0s"},
+		{"no time to shut down", func(o *Options) { o.ShutdownGracePeriod = 0 }, "--shutdown-grace-period must be at least 1ms, got 0s"},
 		{"negative delay", func(o *Options) { o.ShutdownDelay = -1 }, "--shutdown-delay-duration must not be negative, got -1ns"},
 		{"no time after the delay", func(o *Options) { o.ShutdownDelay = o.ShutdownGracePeriod }, "--shutdown-delay-duration must be less than --shutdown-grace-period (30s), got 30s"},
 
 		{"part of a second", func(o *Options) { o.LeaderElection.LeaseDuration = 15*time.Second + 1 }, "--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got 15.000000001s"},
 		{"deadline after the lease", func(o *Options) { o.LeaderElection.RenewDeadline = 15 * time.Second }, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (15s), got 15s"},
 		{"one try before the deadline", func(o *Options) { o.LeaderElection.RetryPeriod = 9 * time.Second }, "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period (9s), got 10s"},
-		{"no retry period", func(o *Options) { o.LeaderElection.RetryPeriod = 0 }, "--leader-elect-retry-period must be greater than 0, got 0s"},
+		{"no retry period", func(o *Options) { o.LeaderElection.RetryPeriod = 0 }, "--leader-elect-retry-period must be at least 1ms, got 0s"},
+		{"times of which nothing can be made", func(o *Options) {
+			o.LeaderElection.RenewDeadline, o.LeaderElection.RetryPeriod = 3, 2
+		}, "--leader-elect-retry-period must be at least 1ms, got 2ns"},
 		{"name of the lease", func(o *Options) { o.LeaderElection.ResourceName = "Event D" }, `--leader-elect-resource-name: "Event D": a lowercase RFC 1123 subdomain`},
 		{"namespace of the lease", func(o *Options) { o.LeaderElection.ResourceNamespace = "kube.system" }, `--leader-elect-resource-namespace: "kube.system": must not contain dots`},
 		{"no token file", func(o *Options) { o.LeaderElection.PeerTokenFile = "" }, "--peer-token-file must not be empty"},
@@ -35,7 +40,11 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"advertised port", func(o *Options) { o.LeaderElection.AdvertiseAddress = "web:0" }, `--advertise-address "web:0": the port must be between 1 and 65535`},
 		{"advertised host", func(o *Options) { o.LeaderElection.AdvertiseAddress = ":443" }, `--advertise-address ":443": the host must be an IP address or a DNS name`},
 		{"advertised address", func(o *Options) { o.LeaderElection.AdvertiseAddress = "a:b:c" }, `--advertise-address "a:b:c": must be HOST or HOST:PORT`},
+		{"advertised to be reached anywhere", func(o *Options) { o.LeaderElection.AdvertiseAddress = "0.0.0.0" }, `--advertise-address "0.0.0.0": the host must be one that other replicas can reach`},
+		{"the same of IPv6, with a port", func(o *Options) { o.LeaderElection.AdvertiseAddress = "[::]:443" }, `--advertise-address "[::]:443": the host must be one that other replicas can reach`},
+		{"brackets about a name", func(o *Options) { o.LeaderElection.AdvertiseAddress = "[web]" }, `--advertise-address "[web]": the host must be an IP address or a DNS name`},
 
+		{"replicas without HTTP/2", func(o *Options) { o.SecureServing.DisableHTTP2Serving = true }, "--disable-http2-serving must not be given with --leader-elect: "},
 		{"no address", func(o *Options) { o.SecureServing.BindAddress = nil }, "--bind-address must be an IP address"},
 		{"negative port", func(o *Options) { o.SecureServing.BindPort = -1 }, "--secure-port must be between 0 and 65535, got -1"},
 		{"port too large", func(o *Options) { o.SecureServing.BindPort = 65536 }, "--secure-port must be between 0 and 65535, got 65536"},
@@ -128,6 +137,7 @@ func TestElectionIsNotCheckedInAProcessThatRunsAlone(t *testing.T) {
 	o := NewOptions()
 	o.LeaderElect = false
 	o.LeaderElection = LeaderElection{}
+	o.SecureServing.DisableHTTP2Serving = true
 	if err := o.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -145,6 +155,7 @@ func TestAdvertisedIsWhereOthersReachThisProcess(t *testing.T) {
 		"192.0.2.1":         "192.0.2.1:10280",
 		"192.0.2.1:443":     "192.0.2.1:443",
 		"2001:db8::1":       "[2001:db8::1]:10280",
+		"[2001:db8::1]":     "[2001:db8::1]:10280",
 		"[2001:db8::1]:443": "[2001:db8::1]:443",
 	} {
 		o := NewOptions()
@@ -168,5 +179,20 @@ func TestAdvertisedIsTheHostsOwnAddressIfAllAreServed(t *testing.T) {
 	host, port, err := net.SplitHostPort(got)
 	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() || port != "10280" {
 		t.Errorf("advertised: %q %v", got, err)
+	}
+}
+
+// What the flags allow, the election takes: it has no words for flags.
+func TestShortestTimesMakeAnElection(t *testing.T) {
+	o := NewOptions()
+	o.ShutdownGracePeriod = time.Millisecond
+	o.LeaderElection.RetryPeriod, o.LeaderElection.RenewDeadline = time.Millisecond, 1_200_001
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	options := o.electionOptions()
+	options.Lock = &election.LeaseLock{Namespace: "shop", Name: "eventd", Holder: "a"}
+	if err := options.Validate(); err != nil {
+		t.Error(err)
 	}
 }
