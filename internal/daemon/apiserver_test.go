@@ -33,6 +33,7 @@ type apiserver struct {
 	// release is closed.
 	creating chan *corev1.Event
 	release  chan struct{}
+	server   *httptest.Server
 
 	// clientCA, if not nil, is what it publishes as the CA of client
 	// certificates. Listing it waits until listable is closed.
@@ -49,11 +50,10 @@ func startAPIServer(t *testing.T) *apiserver {
 		listable:   make(chan struct{}),
 	}
 	server := httptest.NewUnstartedServer(a)
+	a.server = server
 	server.EnableHTTP2 = true
 	server.StartTLS()
-	// Not closing it in an orderly way: requests may be held.
-	t.Cleanup(server.CloseClientConnections)
-	t.Cleanup(func() { _ = server.Listener.Close() })
+	t.Cleanup(a.close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"a": {Server: server.URL, CertificateAuthorityData: ca}},
@@ -64,6 +64,12 @@ func startAPIServer(t *testing.T) *apiserver {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// close does not do so in an orderly way: requests may be held.
+func (a *apiserver) close() {
+	_ = a.server.Listener.Close()
+	a.server.CloseClientConnections()
 }
 
 func (a *apiserver) ServeHTTP(w http.ResponseWriter, req *http.Request) {

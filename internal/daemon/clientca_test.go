@@ -12,7 +12,6 @@ import (
 	"math/big"
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -84,7 +83,8 @@ func TestSignalEndsAStartThatTheClusterDoesNotAnswer(t *testing.T) {
 	a.clientCA = []byte("asked for")
 	r := beginRunning(t, a)
 	r.signal(errors.New("terminated"))
-	if err := receive(t, "the end", r.result); err == nil || !strings.Contains(err.Error(), "looking up the CA of client certificates") {
+	// Nothing was accepted, so nothing is lost.
+	if err := receive(t, "the end", r.result); err != nil {
 		t.Errorf("the end is: %v", err)
 	}
 }

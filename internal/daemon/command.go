@@ -16,8 +16,8 @@ import (
 )
 
 // Main runs the command line of this process and returns its exit code. What
-// is wrong with the command line is said in plain words on stderr; what goes
-// wrong later is logged, in the format that was asked for.
+// is wrong with the command line, and why a start fails, is said in plain words
+// on stderr; what goes wrong later is logged, in the format that was asked for.
 func Main(stderr io.Writer) int {
 	err := cli.RunNoErrOutput(NewCommand())
 	var failure runError
@@ -33,7 +33,7 @@ func Main(stderr io.Writer) int {
 	return 1
 }
 
-// runError is an error from after the logging was set up.
+// runError is an error of a process that had started.
 type runError struct{ error }
 
 func (e runError) Unwrap() error { return e.error }
@@ -87,9 +87,5 @@ func runCommand(cmd *cobra.Command, o *Options) error {
 		return err
 	}
 	cliflag.PrintFlags(cmd.Flags())
-
-	if err := Run(signalContext(), o, cluster); err != nil {
-		return runError{err}
-	}
-	return nil
+	return Run(signalContext(), o, cluster)
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,5 +107,50 @@ func TestVersionIsEventdsOwn(t *testing.T) {
 		if strings.Contains(stdout, "Kubernetes") || strings.Contains(stdout, "$Format") {
 			t.Errorf("%s: %q", flag, stdout)
 		}
+	}
+}
+
+func TestStartThatFailsOnThisMachineIsOneLineAndExitCode1(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := startAPIServer(t)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--secure-port=" + port}, "address already in use"},
+		{[]string{"--secure-port=" + port, "--logging-format=json"}, "address already in use"},
+		{[]string{"--cert-dir=" + filepath.Join(file, "certs")}, "making a serving certificate: "},
+		{[]string{"--tls-cert-file=" + file, "--tls-private-key-file=" + file}, "reading the serving certificate: "},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			_, stderr, code := eventd(t, a.flags(test.args...)...)
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
+				t.Errorf("stderr is %q, want one line that says %q", stderr, test.want)
+			}
+		})
+	}
+}
+
+// What the apiserver does not answer is said in the same words, after what has
+// been logged by then.
+func TestStartWithoutAnAPIServerEndsWithOneLineThatIsNoLog(t *testing.T) {
+	a := startAPIServer(t)
+	a.close()
+	_, stderr, code := eventd(t, "--kubeconfig="+a.kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false")
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	if last := lines[len(lines)-1]; code != 1 || !strings.HasPrefix(last, "eventd: looking up the CA of client certificates: ") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 }

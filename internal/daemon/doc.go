@@ -5,7 +5,8 @@
 // What it promises:
 //
 //   - A wrong command line is answered with one line on stderr and exit code 1,
-//     before anything was started.
+//     before anything was started. So is a port that is taken, a certificate that
+//     cannot be read or made, and whatever else the start fails for.
 //   - It starts from the end of the pipeline towards its source, so nothing is
 //     accepted that could not be written; the endpoint kubeconfig appears last,
 //     once requests are served.
@@ -22,7 +23,7 @@
 //   - A leader that has lost its Lease takes nothing more from that moment by the
 //     clock, and goes on writing what it owes. It stands by, or stops in order.
 //   - The exit code is 0 if everything that was accepted has been settled by
-//     then, and 1 if something was given up because time ran out, if the start
+//     then, as it has if the signal comes during the start, and 1 if something was given up because time ran out, if the start
 //     failed, or if the process was to exit on a lost Lease; one log line says
 //     what it was.
 package daemon

@@ -35,19 +35,25 @@ type process struct {
 
 // Run is the life of an eventd that writes to cluster. It returns when ctx has
 // ended and everything is shut down, when the start fails, or when the process
-// has no more right to go on. The error says so, or what could not be written.
+// has no more right to go on. The error says so, or what could not be written; it
+// is a runError unless nothing had been started.
 func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
 	quietErrors()
-	klog.FromContext(ctx).Info("Starting eventd", "version", Version(), "apiserver", cluster.Host)
 	// One that a killed process left behind would lead its readers astray.
 	o.removeEndpoint()
-
 	p, err := newProcess(ctx, o, cluster)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // which is why, whatever it says
+		klog.FromContext(ctx).Info("Shutting down before anything was started", "reason", context.Cause(ctx).Error())
+		return nil
+	case err != nil:
 		return err
 	}
 	defer p.close()
-	return p.run(ctx)
+	if err := p.run(ctx); err != nil {
+		return runError{err}
+	}
+	return nil
 }
 
 // run starts the parts, waits for the end, and stops them: the orders of both
@@ -75,14 +81,15 @@ func (p *process) run(ctx context.Context) error {
 }
 
 // newProcess makes everything, from the end of the pipeline towards its source.
-// It listens, but accepts nothing.
+// It listens, but accepts nothing. What is wrong on this machine comes out before
+// anything is logged.
 func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *process, err error) {
 	client, err := newSinkClient(cluster)
 	if err != nil {
 		return nil, err
 	}
 	p := &process{options: o, registry: newRegistry()}
-	if p.serving, err = newServing(ctx, o); err != nil {
+	if p.serving, err = newServing(o); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -90,6 +97,10 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 			p.close()
 		}
 	}()
+	klog.FromContext(ctx).Info("Starting eventd", "version", Version(), "apiserver", cluster.Host)
+	if err = p.serving.delegate(ctx, o); err != nil {
+		return nil, err
+	}
 	if err = p.startPipeline(ctx, client); err != nil {
 		return nil, err
 	}

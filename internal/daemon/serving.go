@@ -30,7 +30,7 @@ type serving struct {
 
 // newServing listens, so that a port that is taken is an error at the start,
 // but does not accept yet. Who called newServing calls close or start.
-func newServing(ctx context.Context, o *Options) (*serving, error) {
+func newServing(o *Options) (*serving, error) {
 	secure := *o.SecureServing
 	s := &serving{}
 	if err := s.listen(&secure); err != nil {
@@ -39,20 +39,13 @@ func newServing(ctx context.Context, o *Options) (*serving, error) {
 		}
 		return nil, err
 	}
-	if err := s.delegate(ctx, o); err != nil {
-		s.close()
-		return nil, err
-	}
 	return s, nil
 }
 
+// listen takes the port first: nothing else is worth saying if it is taken.
 func (s *serving) listen(secure *options.SecureServingOptions) error {
-	if secure.BindPort == 0 {
-		var err error
-		address := net.JoinHostPort(secure.BindAddress.String(), strconv.Itoa(secure.BindPort))
-		if secure.Listener, secure.BindPort, err = options.CreateListener(secure.BindNetwork, address, net.ListenConfig{}); err != nil {
-			return err
-		}
+	if err := takePort(secure); err != nil {
+		return err
 	}
 	var names []string
 	if hostname, err := os.Hostname(); err == nil {
@@ -61,7 +54,27 @@ func (s *serving) listen(secure *options.SecureServingOptions) error {
 	if err := secure.MaybeDefaultWithSelfSignedCerts("localhost", names, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
 		return fmt.Errorf("making a serving certificate: %w", err)
 	}
-	return secure.ApplyTo(&s.info)
+	if err := secure.ApplyTo(&s.info); err != nil {
+		return fmt.Errorf("reading the serving certificate: %w", err)
+	}
+	return nil
+}
+
+func takePort(secure *options.SecureServingOptions) (err error) {
+	if secure.BindPort == 0 {
+		address := net.JoinHostPort(secure.BindAddress.String(), strconv.Itoa(secure.BindPort))
+		secure.Listener, secure.BindPort, err = options.CreateListener(secure.BindNetwork, address, net.ListenConfig{})
+		return err
+	}
+	// These options know how a port is shared, and have no certificate to read.
+	port := options.SecureServingOptions{
+		BindAddress: secure.BindAddress, BindPort: secure.BindPort, BindNetwork: secure.BindNetwork,
+		PermitPortSharing: secure.PermitPortSharing, PermitAddressSharing: secure.PermitAddressSharing,
+	}
+	var info *server.SecureServingInfo
+	err = port.ApplyTo(&info)
+	secure.Listener = port.Listener
+	return err
 }
 
 // delegate has the apiserver say who a caller is and what they may do, by
