@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -35,18 +34,6 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
-}
-
-// checkPeerToken says what is missing for being one of several replicas.
-func (o *Options) checkPeerToken() error {
-	if !o.LeaderElect {
-		return nil
-	}
-	if _, err := os.ReadFile(o.LeaderElection.PeerTokenFile); err != nil {
-		return fmt.Errorf("--peer-token-file: %w: it is to hold a token of eventd's ServiceAccount for the audience %q, to show to other replicas; --leader-elect=false runs alone and needs none",
-			err, o.LeaderElection.PeerAudience)
-	}
-	return nil
 }
 
 // userAgent is what eventd calls itself.

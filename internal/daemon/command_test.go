@@ -44,6 +44,10 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("clusters: {\n  - \t"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	kubeconfig := startAPIServer(t).kubeconfig
 	for _, test := range []struct {
 		args []string
@@ -63,6 +67,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--leader-elect-renew-deadline=20s"}, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (20s), got 15s"},
 		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=none"},
 			`--peer-token-file: open none: no such file or directory: it is to hold a token of eventd's ServiceAccount for the audience "eventd", to show to other replicas; --leader-elect=false runs alone and needs none`},
+		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=" + empty}, "--peer-token-file: " + empty + " is empty: it is to hold a token"},
 		{[]string{"--logging-format=xml"}, "--logging-format"},
 		{[]string{"--logging-format=json", "--vmodule=a=1"}, "Only supported for text log format"},
 		{[]string{"--version=maybe"}, "--version"},

@@ -1,15 +1,12 @@
 package daemon
 
 import (
+	"context"
 	"crypto/rand"
-	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -35,29 +32,38 @@ func newIdentity() string {
 }
 
 // elect makes the elector, and the relay to whoever it finds to lead.
-func (p *process) elect(cluster *rest.Config) error {
+func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	options := p.options.electionOptions()
-	if err := p.setLock(&options, cluster); err != nil {
+	if err := p.setLock(ctx, &options, cluster); err != nil {
 		return err
 	}
-	options.OnNewLeader = p.leaderChanged
+	options.OnNewLeader = func(leader election.Leader) { p.leaderChanged(ctx, leader) }
 	options.Registerer = p.registry
 	elector, err := election.New(options)
 	if err != nil {
 		return err
 	}
-	p.elector, p.standing = elector, &standing{patience: options.LeaseDuration}
-	p.gate = intake.NewGate(elector.Leading, handoverPatience)
-	reviewer, err := p.options.newReviewer()
-	if err != nil {
+	p.elector, p.gate = elector, intake.NewGate(elector.Leading)
+	if p.relay, err = p.newRelay(); err != nil {
 		return err
 	}
-	relay := intake.DefaultRelayOptions()
-	relay.Gate, relay.Reviewer = p.gate, reviewer
-	relay.TokenFile, relay.Audience = p.options.LeaderElection.PeerTokenFile, p.options.LeaderElection.PeerAudience
-	relay.Registerer = p.registry
-	p.relay, err = intake.NewRelay(relay)
-	return err
+	p.standing = &standing{
+		identity: elector.Identity(), leader: elector.Leader, leading: elector.Leading,
+		patience: options.LeaseDuration,
+	}
+	return nil
+}
+
+func (p *process) newRelay() (*intake.Relay, error) {
+	reviewer, err := p.options.newReviewer()
+	if err != nil {
+		return nil, err
+	}
+	options := intake.DefaultRelayOptions()
+	options.Gate, options.Reviewer = p.gate, reviewer
+	options.TokenFile, options.Audience = p.options.LeaderElection.PeerTokenFile, p.options.LeaderElection.PeerAudience
+	options.Registerer = p.registry
+	return intake.NewRelay(options)
 }
 
 // electionOptions are those of the elector that are chosen by flags.
@@ -66,7 +72,7 @@ func (o *Options) electionOptions() election.Options {
 	options.LeaseDuration = o.LeaderElection.LeaseDuration
 	options.RenewDeadline = o.LeaderElection.RenewDeadline
 	options.RetryPeriod = o.LeaderElection.RetryPeriod
-	// Two requests that hang leave time for more before the deadline, as by default.
+	// Two reads and two writes that hang fit in the deadline, as by default.
 	options.RequestTimeout = options.RenewDeadline / 4
 	options.ReleaseTimeout = min(options.ReleaseTimeout, o.ShutdownGracePeriod/4)
 	options.OnLost = o.LeaderElection.OnLost
@@ -75,7 +81,7 @@ func (o *Options) electionOptions() election.Options {
 
 // setLock has the Lease hold who leads, and be watched, through connections that
 // nothing else uses.
-func (p *process) setLock(options *election.Options, cluster *rest.Config) error {
+func (p *process) setLock(ctx context.Context, options *election.Options, cluster *rest.Config) error {
 	address, err := p.options.advertised(p.serving.info.Listener.Addr())
 	if err != nil {
 		return err
@@ -89,11 +95,12 @@ func (p *process) setLock(options *election.Options, cluster *rest.Config) error
 	namespace, name := p.options.LeaderElection.ResourceNamespace, p.options.LeaderElection.ResourceName
 	options.Lock = &election.LeaseLock{
 		Namespace: namespace, Name: name,
-		Holder: newIdentity(),
-		Client: client,
-		Labels: map[string]string{"app.kubernetes.io/name": "eventd"},
+		Holder:  newIdentity(),
+		Client:  client,
+		Timeout: options.RequestTimeout,
+		Labels:  map[string]string{"app.kubernetes.io/name": "eventd"},
 		Announce: func() election.Announcement {
-			return election.Announcement{Address: address, CertificateSHA256: certificateSHA256(p.serving.info)}
+			return election.Announcement{Address: address, CertificateSHA256: certificateSHA256(ctx, p.serving.info)}
 		},
 		Recorder: p.pipe.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "eventd", Host: hostName()}),
 	}
@@ -103,62 +110,33 @@ func (p *process) setLock(options *election.Options, cluster *rest.Config) error
 
 // certificateSHA256 is the fingerprint of the certificate that is served now:
 // its file may have changed. Without one, nobody passes anything on to here.
-func certificateSHA256(info *server.SecureServingInfo) string {
+func certificateSHA256(ctx context.Context, info *server.SecureServingInfo) string {
 	chain, _ := info.Cert.CurrentCertKeyContent()
 	leaf, err := firstCertificate(chain)
 	if err != nil {
-		klog.Background().Error(err, "The serving certificate cannot be announced")
+		klog.FromContext(ctx).Error(err, "The serving certificate cannot be announced")
 		return ""
 	}
 	return intake.Fingerprint(leaf)
 }
 
 // leaderChanged is told whenever somebody else leads, or nobody.
-func (p *process) leaderChanged(leader election.Leader) {
+func (p *process) leaderChanged(ctx context.Context, leader election.Leader) {
 	p.standing.leaderChanged(leader)
-	logger := klog.Background()
-	switch leader.Identity {
-	case "":
+	logger := klog.FromContext(ctx)
+	switch {
+	case leader.Identity == "":
 		logger.Info("Nobody is known to lead")
 		p.relay.SetLeader("", "")
-	case p.elector.Identity(): // the elector says so
+	case leader.Identity == p.elector.Identity(): // the elector says so
 		p.relay.SetLeader("", "")
 	default:
-		logger.Info("Another replica leads", "leader", leader.Identity, "address", leader.Address)
+		logger = logger.WithValues("leader", leader.Identity, "address", leader.Address)
+		if leader.Address == "" || leader.CertificateSHA256 == "" {
+			logger.Error(nil, "Another replica leads, and does not say where it serves with which certificate: nothing can be passed on to it")
+		} else {
+			logger.Info("Another replica leads")
+		}
 		p.relay.SetLeader(leader.Address, leader.CertificateSHA256)
 	}
-}
-
-// advertised is where other replicas reach what listens on address.
-func (o *Options) advertised(address net.Addr) (string, error) {
-	listening, ok := address.(*net.TCPAddr)
-	if !ok {
-		return "", fmt.Errorf("not a TCP address: %s", address)
-	}
-	host, port, err := splitAdvertiseAddress(o.LeaderElection.AdvertiseAddress)
-	if err != nil {
-		return "", err
-	}
-	if port == "" {
-		port = strconv.Itoa(listening.Port)
-	}
-	if host == "" {
-		if host, err = reachable(listening.IP); err != nil {
-			return "", err
-		}
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
-// reachable is the address that is bound to, or the host's own if it is bound to
-// all it has.
-func reachable(bound net.IP) (string, error) {
-	if !bound.IsUnspecified() {
-		return bound.String(), nil
-	}
-	own, err := utilnet.ChooseHostInterface()
-	if err != nil {
-		return "", fmt.Errorf("finding the address at which other replicas reach this one, which --advertise-address can say: %w", err)
-	}
-	return own.String(), nil
 }

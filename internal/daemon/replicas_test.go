@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,7 +22,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -451,32 +448,4 @@ func TestLifecycleOfALeaderIsToldByEventsOfTheLease(t *testing.T) {
 	if want := []string{name + " became leader", name + " stopped leading"}; !slices.Equal(messages, want) {
 		t.Errorf("told: %q, want %q", messages, want)
 	}
-}
-
-func TestReplicaIsNotReadyBeforeItHasFoundALeader(t *testing.T) {
-	s := &standing{patience: time.Minute}
-	if err := s.check(nil); err == nil {
-		t.Error("ready, without anybody to pass anything on to")
-	}
-	s.leaderChanged(election.Leader{Identity: "a"})
-	if err := s.check(nil); err != nil {
-		t.Errorf("not ready, with a leader: %v", err)
-	}
-}
-
-func TestReplicaIsReadyWhileALeaderIsSoughtButNotForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &standing{patience: 15 * time.Second}
-		s.leaderChanged(election.Leader{Identity: "a"})
-		time.Sleep(time.Hour)
-		s.leaderChanged(election.Leader{})
-		time.Sleep(15 * time.Second)
-		if err := s.check(nil); err != nil {
-			t.Errorf("not ready during an election: %v", err)
-		}
-		time.Sleep(time.Nanosecond)
-		if err := s.check(nil); err == nil {
-			t.Error("ready, though nobody has led for long")
-		}
-	})
 }

@@ -105,7 +105,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		return nil, err
 	}
 	if o.LeaderElect {
-		if err = p.elect(cluster); err != nil {
+		if err = p.elect(ctx, cluster); err != nil {
 			return nil, err
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
-	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -97,25 +96,6 @@ func (s *serving) delegate(ctx context.Context, o *Options) error {
 	}
 	s.authenticator, s.authorizer = who.Authenticator, may.Authorizer
 	return nil
-}
-
-// The rate at which TokenReviews of other replicas' tokens are asked for, as that
-// of delegated authentication.
-const (
-	reviewQPS   = 200
-	reviewBurst = 400
-)
-
-// newReviewer returns who is asked whose token another replica presents: the
-// apiserver that is asked of any caller.
-func (o *Options) newReviewer() (authenticationv1client.AuthenticationV1Interface, error) {
-	config, err := loadConfig(cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig))
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent = userAgent()
-	config.QPS, config.Burst = reviewQPS, reviewBurst
-	return authenticationv1client.NewForConfig(config)
 }
 
 // lookUpClientCA has the authentication use the cluster's CA of client

@@ -7,48 +7,57 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apiserver/pkg/server/healthz"
-
 	"github.com/eventd/eventd/pkg/election"
 )
 
-// watchdogTolerance is how long the work of a leader may go on after the Lease
-// could have been another's, before the process is held to be dead. It ends in
-// a moment, unless something is very wrong.
-const watchdogTolerance = 10 * time.Second
-
 // standing is what this process is among the replicas, for those who probe it.
 type standing struct {
+	identity string
+	// leader says who leads now, and leading whether this process does.
+	leader  func() election.Leader
+	leading func() bool
 	// patience is how long nobody may lead.
 	patience time.Duration
 
-	mu     sync.Mutex
-	leader election.Leader
-	// lost is since when nobody is known to lead, zero if never anybody was.
-	lost time.Time
+	mu    sync.Mutex
+	found bool      // whether anybody was ever known to lead
+	lost  time.Time // since when nobody is, zero if somebody is
 }
 
+// leaderChanged is told whenever somebody else leads, or nobody.
 func (s *standing) leaderChanged(leader election.Leader) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leader = leader
 	if leader.Identity == "" {
 		s.lost = time.Now()
+		return
+	}
+	s.found, s.lost = true, time.Time{}
+}
+
+// check fails in a replica that can pass nothing on: the others are to be asked
+// instead.
+func (s *standing) check(*http.Request) error {
+	switch leader := s.leader(); {
+	case leader.Identity == "":
+		return s.checkSearch()
+	case leader.Identity != s.identity && (leader.Address == "" || leader.CertificateSHA256 == ""):
+		return fmt.Errorf("%s leads, and does not say where it serves", leader.Identity)
+	default:
+		return nil
 	}
 }
 
-// check fails in a replica that has nobody to pass anything on to: at the start,
-// or when it has not heard of a leader for so long that there should be one. It
-// is the only one, as a rule: then the others are to be asked instead.
-func (s *standing) check(*http.Request) error {
+// checkSearch fails at the start, and when nobody has been heard of for so long
+// that there should be a leader. This replica is the only one, as a rule, that
+// knows of none.
+func (s *standing) checkSearch() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.leader.Identity != "":
-		return nil
-	case s.lost.IsZero():
+	case !s.found:
 		return errors.New("nobody has been found to lead yet")
-	case time.Since(s.lost) > s.patience:
+	case !s.lost.IsZero() && time.Since(s.lost) > s.patience:
 		return fmt.Errorf("nobody has been known to lead for %s", time.Since(s.lost).Round(time.Second))
 	default:
 		return nil
@@ -56,52 +65,21 @@ func (s *standing) check(*http.Request) error {
 }
 
 // role is what the process is, in words.
-func (s *standing) role(identity string, leading bool) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case leading:
+func (s *standing) role() string {
+	switch leader := s.leader(); {
+	case s.leading():
 		return "leader"
-	case s.leader.Identity == "" || s.leader.Identity == identity:
+	case leader.Identity == "" || leader.Identity == s.identity:
 		return "standby, and nobody is known to lead"
 	default:
-		return "standby of " + s.leader.Identity
+		return "standby of " + leader.Identity
 	}
 }
 
 // role is what the process is now.
 func (p *process) role() string {
-	if p.elector == nil {
+	if p.standing == nil {
 		return "alone"
 	}
-	return p.standing.role(p.elector.Identity(), p.elector.Leading())
-}
-
-func (p *process) livez() []healthz.HealthChecker {
-	checks := []healthz.HealthChecker{healthz.PingHealthz}
-	if p.elector != nil {
-		checks = append(checks, healthz.NamedCheck("leader-election", p.elector.Watchdog(watchdogTolerance)))
-	}
-	return checks
-}
-
-func (p *process) readyz() []healthz.HealthChecker {
-	checks := []healthz.HealthChecker{healthz.PingHealthz, healthz.NewShutdownHealthz(p.ending.begun)}
-	if p.elector != nil {
-		checks = append(checks, healthz.NamedCheck("leader", p.standing.check))
-	}
-	return checks
-}
-
-// withRole adds the role to what probes are told if they ask for everything.
-func withRole(next http.Handler, role func() string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		next.ServeHTTP(w, req)
-		switch req.URL.Path {
-		case "/livez", "/readyz", "/healthz":
-			if req.URL.Query().Has("verbose") {
-				_, _ = fmt.Fprintf(w, "role: %s\n", role())
-			}
-		}
-	})
+	return p.standing.role()
 }

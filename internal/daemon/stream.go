@@ -83,10 +83,15 @@ func (s *stream) serve(ctx context.Context) error {
 	within(time.Until(s.ending.delayed()), nil)
 	s.idle = stop()
 	// Each of these requests has an occurrence that is being written and an
-	// answer that its client waits for. They get half of the time that is left:
-	// a write that the apiserver does not take must not keep the others, which
-	// only the drain flushes, from their turn.
-	if !within(time.Until(s.ending.over())/2, s.idle) {
+	// answer that its client waits for, or is being passed on, for which the Lease
+	// is followed until this returns.
+	patience := time.Until(s.ending.over())
+	if s.gate == nil {
+		// The drain comes after: a write that the apiserver does not take must not
+		// keep the others, which only the drain flushes, from their turn.
+		patience /= 2
+	}
+	if !within(patience, s.idle) {
 		klog.FromContext(ctx).Info("Going on while requests are still in flight")
 	}
 	return nil

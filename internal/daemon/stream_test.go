@@ -25,6 +25,7 @@ type trial struct {
 	// request that the gate has let in.
 	drainFor, answerFor time.Duration
 	gated               chan struct{}
+	followed            time.Duration // until when the Lease was followed
 }
 
 func newTrial() *trial {
@@ -81,6 +82,7 @@ func (r releasing) Run(ctx context.Context, lead func(context.Context) error) er
 
 func (r releasing) Follow(ctx context.Context) error {
 	<-ctx.Done()
+	r.followed = time.Since(r.start)
 	return nil
 }
 
@@ -216,5 +218,20 @@ func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
 			t.Error(err)
 		}
 		s.want(t, "0s close the gate", "150ms release", "150ms drain", "150ms drained", "150ms stop serving", "10s end")
+	})
+}
+
+// It may be one that is passed on, and can be to the next leader only.
+func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		time.AfterFunc(25*time.Second, func() { close(s.idle) })
+		if err := s.end(t, true, 30*time.Second, 0, s.drain); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s close the gate", "0s release", "0s drain", "0s drained", "0s stop serving", "25s end")
+		if s.followed != 25*time.Second {
+			t.Errorf("the Lease was followed for %s", s.followed)
+		}
 	})
 }
