@@ -32,7 +32,11 @@ const tokenValidity = 24 * time.Hour
 // prepare gives every part its account and its rights, and waits until the
 // apiserver goes by them.
 func (c *cluster) prepare(ctx context.Context) error {
-	var err error
+	// An earlier run may have been in a hurry at its end.
+	err := c.awaitNamespaceGone(ctx, controllerPatience)
+	if err != nil {
+		return err
+	}
 	if c.applied, err = newManifests(c.config); err != nil {
 		return err
 	}

@@ -109,5 +109,5 @@ func (c *cluster) close(hurry context.Context) error {
 	say("removing what was added to the cluster")
 	ctx, cancel := context.WithTimeout(hurry, time.Minute)
 	defer cancel()
-	return c.applied.remove(ctx)
+	return errors.Join(c.applied.remove(ctx), c.awaitNamespaceGone(ctx, controllerPatience))
 }
