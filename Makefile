@@ -4,9 +4,8 @@
 .DEFAULT_GOAL := help
 
 GO ?= go
-# The version that is stamped into eventd: a tag, or what the go command makes
-# of the commit if there is none.
-VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null)
+# The version that is stamped into eventd, by "make static" as by all others.
+VERSION ?= $(shell hack/version.sh)
 LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION))
 
 # make run: when to end (not before Ctrl-C if empty), and how much happens.
