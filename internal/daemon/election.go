@@ -49,7 +49,7 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	}
 	p.standing = &standing{
 		identity: elector.Identity(), leader: elector.Leader, leading: elector.Leading,
-		patience: options.LeaseDuration,
+		fit: p.relay.Check, patience: options.LeaseDuration,
 	}
 	return nil
 }

@@ -426,6 +426,46 @@ func TestReplicaThatIsToExitOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 	}
 }
 
+// Nobody could pass anything on to it: it would not know who the others are.
+func TestReplicaWithoutAGoodTokenIsNotElectedUntilItHasOne(t *testing.T) {
+	r := newReplicas(t)
+	token := filepath.Join(t.TempDir(), "token")
+	// It is for the apiserver, and so for no replica.
+	if err := os.WriteFile(token, []byte(r.account.BearerToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := r.start("", "--peer-token-file="+token)
+	bad.awaitLine(t, "this replica's own token is not good")
+	if status, body, err := get(t, bad.config, "/readyz?verbose"); err != nil || status != http.StatusInternalServerError || !strings.Contains(body, "[-]leader failed") {
+		t.Errorf("/readyz with a token of another audience: %d %s %v", status, body, err)
+	}
+	good := r.start("")
+	good.role(t, "leader\n")
+	if err := r.report(good, "web.1"); err != nil {
+		t.Error(err)
+	}
+	content, err := os.ReadFile(r.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(token, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad.role(t, "standby of "+r.holder()+"\n")
+	eventually(t, "a replica with a good token is ready", func() bool {
+		status, _, err := get(t, bad.config, "/readyz")
+		return err == nil && status == http.StatusOK
+	})
+	if err := r.report(bad, "web.2"); err != nil {
+		t.Error(err)
+	}
+	r.counted(2)
+	for _, replica := range []*child{good, bad} {
+		replica.signal(t, syscall.SIGTERM)
+		replica.requireExit(t, 0)
+	}
+}
+
 func TestLifecycleOfALeaderIsToldByEventsOfTheLease(t *testing.T) {
 	r := newReplicas(t)
 	leader := r.start("")

@@ -62,7 +62,7 @@ func (p *process) run(ctx context.Context) error {
 	parts := &stream{ending: p.ending, startServing: p.startServing, drain: p.pipe.Shutdown}
 	options := election.DefaultManagerOptions()
 	if p.elector != nil {
-		parts.gate = p.gate
+		parts.gate, parts.relay = p.gate, p.relay
 		options.Elector = p.elector
 		if p.options.LeaderElection.OnLost == election.StandBy {
 			parts.flush = p.pipe.Flush

@@ -16,6 +16,8 @@ type standing struct {
 	// leader says who leads now, and leading whether this process does.
 	leader  func() election.Leader
 	leading func() bool
+	// fit says why this process can pass nothing on to whoever leads, or nil.
+	fit func() error
 	// patience is how long nobody may lead.
 	patience time.Duration
 
@@ -38,6 +40,9 @@ func (s *standing) leaderChanged(leader election.Leader) {
 // check fails in a replica that can pass nothing on: the others are to be asked
 // instead.
 func (s *standing) check(*http.Request) error {
+	if err := s.fit(); err != nil {
+		return err
+	}
 	switch leader := s.leader(); {
 	case leader.Identity == "":
 		return s.checkSearch()

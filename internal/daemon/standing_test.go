@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,8 @@ import (
 // seen is a standing that follows from what an elector sees and says.
 type seen struct {
 	*standing
-	now election.Leader
+	now   election.Leader
+	unfit error
 }
 
 func newSeen() *seen {
@@ -20,6 +22,7 @@ func newSeen() *seen {
 	s.standing = &standing{
 		identity: "me", patience: 15 * time.Second,
 		leader: func() election.Leader { return s.now }, leading: func() bool { return s.now.Identity == "me" },
+		fit: func() error { return s.unfit },
 	}
 	return s
 }
@@ -83,5 +86,17 @@ func TestReplicaIsNotReadyIfTheLeaderDoesNotSayWhereItIs(t *testing.T) {
 			s.become(election.Leader{Identity: "a", Announcement: announcement})
 			s.want(t, "standby of a", "a leads, and does not say where it serves")
 		})
+	}
+}
+
+// A leader whose token is bad keeps no client, but is the wrong one to be asked.
+func TestReplicaThatOthersDoNotBelieveIsNotReady(t *testing.T) {
+	s := newSeen()
+	for role, leader := range map[string]election.Leader{"leader": me, "standby of a": other} {
+		s.become(leader)
+		s.unfit = errors.New("its token is not good")
+		s.want(t, role, "its token is not good")
+		s.unfit = nil
+		s.want(t, role, "")
 	}
 }

@@ -15,8 +15,8 @@ import (
 // answered while another replica leads: counts are right with two writers.
 const handoverPatience = 150 * time.Millisecond
 
-// gate lets requests in; *intake.Gate is one.
-type gate interface {
+// part runs, and knows when it has begun to.
+type part interface {
 	Run(ctx context.Context) error
 	Ready(ctx context.Context) error
 }
@@ -25,8 +25,9 @@ type gate interface {
 // in this order.
 type stream struct {
 	ending *ending
-	// gate is what only a leader opens; nil if there are no others to lead.
-	gate gate
+	// gate is what only a leader opens, an *intake.Gate, and relay what the others
+	// pass on by, an *intake.Relay. Both are nil if there are no others.
+	gate, relay part
 	// startServing serves until what it returns is called, which closes the
 	// listener at once, and a channel when all requests have been answered.
 	startServing func(context.Context) (stop func() <-chan struct{}, err error)
@@ -54,11 +55,32 @@ func (s *stream) components() []election.Component {
 	if s.gate == nil {
 		return []election.Component{write, serve}
 	}
-	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.gate.Run, Ready: s.gate.Ready}
+	// Ready when this process can show others who it is: whom they would not believe
+	// is not elected.
+	pass := election.Component{Name: "passing on", Run: s.relay.Run, Ready: s.relay.Ready}
+	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
 	if s.flush != nil {
 		accept.Drain = s.settleDeferred
 	}
-	return []election.Component{serve, write, accept}
+	return []election.Component{serve, write, pass, accept}
+}
+
+// accept lets requests in for as long as this process leads.
+func (s *stream) accept(ctx context.Context) error {
+	finished := make(chan error, 1)
+	go func() { finished <- s.gate.Run(ctx) }()
+	select {
+	case err := <-finished:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-finished:
+		return err
+	case <-time.After(handoverPatience):
+		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
+		return nil
+	}
 }
 
 // settleDeferred has a leader that has lost its Lease write at once what was to

@@ -71,6 +71,16 @@ func (s *trial) Ready(context.Context) error {
 	return nil
 }
 
+// believed is a relay of a process that the others believe.
+type believed struct{}
+
+func (believed) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (believed) Ready(context.Context) error { return nil }
+
 // releasing is an election that this process wins, and nobody else.
 type releasing struct{ *trial }
 
@@ -94,7 +104,7 @@ func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drai
 	options := election.DefaultManagerOptions()
 	options.StopGracePeriod = grace
 	if elected {
-		parts.gate, options.Elector = s, releasing{s}
+		parts.gate, parts.relay, options.Elector = s, believed{}, releasing{s}
 	}
 	options.Components = parts.components()
 	manager, err := election.NewManager(options)
