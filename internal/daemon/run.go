@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -154,7 +155,9 @@ func (p *process) startServing(ctx context.Context) (stop func() <-chan struct{}
 	if err != nil {
 		return nil, err
 	}
+	settled := time.AfterFunc(settlingTime, func() { letGo(ctx) })
 	stop = func() <-chan struct{} {
+		settled.Stop()
 		p.options.removeEndpoint()
 		return stopServing()
 	}
@@ -164,10 +167,19 @@ func (p *process) startServing(ctx context.Context) (stop func() <-chan struct{}
 			return nil, err
 		}
 	}
+	letGo(ctx)
+	return stop, nil
+}
+
+// settlingTime is how long what happens once goes on when requests are served:
+// the first election, and the first probes.
+const settlingTime = 5 * time.Second
+
+// letGo gives back the memory that only the start has needed.
+func letGo(ctx context.Context) {
 	if err := forgetStartup(); err != nil {
 		klog.FromContext(ctx).Info("More memory is in use than need be", "err", err)
 	}
-	return stop, nil
 }
 
 func (o *Options) removeEndpoint() {
