@@ -25,7 +25,7 @@ func Main(stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.As(err, &failure):
-		klog.ErrorS(failure.error, "eventd failed")
+		klog.ErrorS(errors.New(oneLine(failure.Error())), "eventd failed")
 		logs.FlushLogs()
 	default:
 		_, _ = fmt.Fprintf(stderr, "eventd: %s\n", oneLine(err.Error()))

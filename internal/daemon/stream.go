@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -67,20 +68,11 @@ func (s *stream) components() []election.Component {
 
 // accept lets requests in for as long as this process leads.
 func (s *stream) accept(ctx context.Context) error {
-	finished := make(chan error, 1)
-	go func() { finished <- s.gate.Run(ctx) }()
-	select {
-	case err := <-finished:
-		return err
-	case <-ctx.Done():
+	err := s.gate.Run(ctx)
+	if s.flush == nil && errors.Is(context.Cause(ctx), election.ErrLeaseLost) {
+		s.ending.begin() // it does not stand by: the grace period counts from here
 	}
-	select {
-	case err := <-finished:
-		return err
-	case <-time.After(handoverPatience):
-		klog.FromContext(ctx).Info("Handing over while requests are still in flight")
-		return nil
-	}
+	return err
 }
 
 // settleDeferred has a leader that has lost its Lease write at once what was to

@@ -96,6 +96,18 @@ func (r releasing) Follow(ctx context.Context) error {
 	return nil
 }
 
+// losing is an election that this process wins and loses at once, with an
+// apiserver that does not answer its release.
+type losing struct{ releasing }
+
+func (l losing) Run(ctx context.Context, lead func(context.Context) error) error {
+	term, lose := context.WithCancelCause(ctx)
+	time.AfterFunc(time.Second, func() { lose(election.ErrLeaseLost) })
+	err := lead(term)
+	time.Sleep(1500 * time.Millisecond)
+	return errors.Join(err, election.ErrLeaseLost)
+}
+
 // end has the stream run, and stopped at once; it returns when that has ended.
 func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drain func(context.Context) error) error {
 	t.Helper()
@@ -243,5 +255,29 @@ func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
 		if s.followed != 25*time.Second {
 			t.Errorf("the Lease was followed for %s", s.followed)
 		}
+	})
+}
+
+func TestGracePeriodOfAProcessThatIsToExitBeginsWithTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrial()
+		s.drainFor = time.Hour
+		close(s.idle)
+		parts := &stream{
+			ending: newEnding(t.Context(), 10*time.Second, 0), startServing: s.startServing, drain: s.drain,
+			gate: s, relay: believed{},
+		}
+		options := election.DefaultManagerOptions()
+		options.Components, options.Elector = parts.components(), losing{releasing{s}}
+		options.StopGracePeriod = 10 * time.Second
+		manager, err := election.NewManager(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := manager.Run(t.Context()); !errors.Is(err, election.ErrLeaseLost) {
+			t.Errorf("the end: %v", err)
+		}
+		parts.finish(t.Context())
+		s.want(t, "1s close the gate", "2.5s drain", "10s given up", "10s stop serving", "10s end")
 	})
 }
