@@ -43,7 +43,7 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	p.elector, p.gate = elector, intake.NewGate(elector.Leading)
+	p.elector, p.gate = elector, intake.NewGate(elector.Leading, handoverPatience)
 	if p.relay, err = p.newRelay(); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (o *Options) electionOptions() election.Options {
 	options.LeaseDuration = o.LeaderElection.LeaseDuration
 	options.RenewDeadline = o.LeaderElection.RenewDeadline
 	options.RetryPeriod = o.LeaderElection.RetryPeriod
-	// Two reads and two writes that hang fit in the deadline, as by default.
+	// Two requests that hang leave time for more before the deadline, as by default.
 	options.RequestTimeout = options.RenewDeadline / 4
 	options.ReleaseTimeout = min(options.ReleaseTimeout, o.ShutdownGracePeriod/4)
 	options.OnLost = o.LeaderElection.OnLost
@@ -95,10 +95,9 @@ func (p *process) setLock(ctx context.Context, options *election.Options, cluste
 	namespace, name := p.options.LeaderElection.ResourceNamespace, p.options.LeaderElection.ResourceName
 	options.Lock = &election.LeaseLock{
 		Namespace: namespace, Name: name,
-		Holder:  newIdentity(),
-		Client:  client,
-		Timeout: options.RequestTimeout,
-		Labels:  map[string]string{"app.kubernetes.io/name": "eventd"},
+		Holder: newIdentity(),
+		Client: client,
+		Labels: map[string]string{"app.kubernetes.io/name": "eventd"},
 		Announce: func() election.Announcement {
 			return election.Announcement{Address: address, CertificateSHA256: certificateSHA256(ctx, p.serving.info)}
 		},
