@@ -52,6 +52,9 @@ func validate(components []Component) error {
 	return errors.Join(errs...)
 }
 
+// errGoroutineEnded is of a component that runtime.Goexit was called in.
+var errGoroutineEnded = errors.New("has ended its goroutine")
+
 // lastMoment is how long components that were told late, because others took all
 // the time, have to end.
 const lastMoment = time.Second
@@ -102,10 +105,14 @@ func (g *group) run(c Component) *running {
 	g.running = append(g.running, r)
 	go func() {
 		defer ended()
-		if err := unlessTold(ctx, c.Run(ctx)); err != nil {
-			r.err = fmt.Errorf("component %q: %w", c.Name, err)
-			g.fail(r.err)
-		}
+		err := errGoroutineEnded // unless Run returns
+		defer func() {
+			if err := unlessTold(ctx, err); err != nil {
+				r.err = fmt.Errorf("component %q: %w", c.Name, err)
+				g.fail(r.err)
+			}
+		}()
+		err = c.Run(ctx)
 	}()
 	return r
 }

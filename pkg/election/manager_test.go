@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -319,6 +320,27 @@ func TestErrorOfOneComponentStopsAllInOrder(t *testing.T) {
 				}
 				j.require(t, test.want...)
 			})
+		})
+	}
+}
+
+func TestComponentThatEndsItsGoroutineStopsTheProcess(t *testing.T) {
+	for _, needsLeadership := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			options := DefaultManagerOptions()
+			options.Components = []Component{{Name: "gone", NeedsLeadership: needsLeadership, Run: func(context.Context) error {
+				runtime.Goexit()
+				return nil
+			}}}
+			m, err := NewManager(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			if err := m.Run(ctx); !errors.Is(err, errGoroutineEnded) {
+				t.Errorf("needs leadership %t: %v", needsLeadership, err)
+			}
 		})
 	}
 }
