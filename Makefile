@@ -87,7 +87,7 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 	done
 	@test/controlplane/build.sh >/dev/null
 	@$(AS_DEPLOYED) hack/build.sh 'eventd' ./cmd/eventd ./test/testenv
-	$(AS_DEPLOYED) EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
 
 .PHONY: lint
 lint: ## formatting, vet, static analysis
