@@ -18,7 +18,7 @@ const (
 // namespaces, since eventd leaves some room to others when it writes to one.
 func besideBareClient() trial {
 	const (
-		turns       = 11 // short ones, so that both sides meet the same weather
+		turns       = 31 // short ones, so that both sides meet the same weather
 		occurrences = 1500
 	)
 	return trial{

@@ -3,8 +3,8 @@
 // kube-apiserver, which it starts. Absolute figures move with the machine and with
 // what else it does; ratios of one run are what to compare.
 //
-// It takes six minutes, or more if there is little of the processors left; -only chooses rows of either table by a part of their
-// names.
+// It takes seven minutes, or more if there is little of the processors left; -only
+// chooses rows of either table by a part of their names.
 package main
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,10 +17,27 @@ import (
 // answered while another replica leads: counts are right with two writers.
 const handoverPatience = 150 * time.Millisecond
 
+// A leader that has handed over owes thousands of writes, perhaps. For these, which
+// have waited long, nobody waits; for its successor's first steps everybody does. So
+// the drain begins headStart after another leader is known, and at the latest
+// drainPatience after the handover: there may be no other replica.
+const (
+	headStart     = 500 * time.Millisecond
+	drainPatience = time.Second
+)
+
 // part runs, and knows when it has begun to.
 type part interface {
 	Run(ctx context.Context) error
 	Ready(ctx context.Context) error
+}
+
+// passer passes on to the leader what this process does not accept.
+type passer interface {
+	part
+	// AwaitLeader returns when there is another replica to pass on to; an error is
+	// that of ctx.
+	AwaitLeader(ctx context.Context) error
 }
 
 // stream is what runs in the process, from its source to its end, and is stopped
@@ -28,7 +46,8 @@ type stream struct {
 	ending *ending
 	// gate is what only a leader opens, an *intake.Gate, and relay what the others
 	// pass on by, an *intake.Relay. Both are nil if there are no others.
-	gate, relay part
+	gate  part
+	relay passer
 	// startServing serves until what it returns is called, which closes the
 	// listener at once, and a channel when all requests have been answered.
 	startServing func(context.Context) (stop func() <-chan struct{}, err error)
@@ -38,15 +57,16 @@ type stream struct {
 	// has lost its Lease does not stand by.
 	flush func(context.Context)
 
-	serving chan struct{} // closed when requests are served
-	idle    <-chan struct{}
+	serving    chan struct{} // closed when requests are served
+	idle       <-chan struct{}
+	handedOver atomic.Bool // and not lost the Lease
 }
 
 // components are the parts in the order of their start; they stop in the reverse
 // order. The source stops first, and then what it has let in is written.
 //
-// The source of a replica is its gate. When that is closed, and the Lease
-// released, it drains, and meanwhile passes on to the new leader what it still
+// The source of a replica is its gate. When that is closed, the Lease released and
+// its successor at work, it drains, and meanwhile passes on to the new leader what it still
 // receives; it stops serving last. One that runs alone has nobody to pass
 // anything on to, so it stops serving first.
 func (s *stream) components() []election.Component {
@@ -69,7 +89,9 @@ func (s *stream) components() []election.Component {
 // accept lets requests in for as long as this process leads.
 func (s *stream) accept(ctx context.Context) error {
 	err := s.gate.Run(ctx)
-	if s.flush == nil && errors.Is(context.Cause(ctx), election.ErrLeaseLost) {
+	lost := errors.Is(context.Cause(ctx), election.ErrLeaseLost)
+	s.handedOver.Store(!lost)
+	if lost && s.flush == nil {
 		s.ending.begin() // it does not stand by: the grace period counts from here
 	}
 	return err
@@ -125,11 +147,22 @@ func (s *stream) write(ctx context.Context) error {
 	s.ending.begin()
 	draining, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.ending.drained())
 	defer cancel()
+	if s.handedOver.Load() {
+		s.letSuccessorBegin(draining)
+	}
 	if err := s.drain(draining); err != nil {
 		return fmt.Errorf("shutting down: %w", err)
 	}
 	klog.FromContext(ctx).Info("Everything that was accepted is settled")
 	return nil
+}
+
+func (s *stream) letSuccessorBegin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, min(drainPatience, s.ending.grace/10))
+	defer cancel()
+	if s.relay.AwaitLeader(ctx) == nil {
+		within(headStart, ctx.Done())
+	}
 }
 
 // finish waits for the last answers, when all components have ended.

@@ -26,10 +26,16 @@ type trial struct {
 	drainFor, answerFor time.Duration
 	gated               chan struct{}
 	followed            time.Duration // until when the Lease was followed
+	// takenAfter is how long after its release the Lease is another replica's.
+	takenAfter time.Duration
+	taken      chan struct{}
 }
 
 func newTrial() *trial {
-	return &trial{start: time.Now(), idle: make(chan struct{}), gated: make(chan struct{})}
+	return &trial{
+		start: time.Now(), idle: make(chan struct{}), gated: make(chan struct{}), taken: make(chan struct{}),
+		takenAfter: 100 * time.Millisecond,
+	}
 }
 
 func (s *trial) note(step string) {
@@ -72,7 +78,7 @@ func (s *trial) Ready(context.Context) error {
 }
 
 // believed is a relay of a process that the others believe.
-type believed struct{}
+type believed struct{ *trial }
 
 func (believed) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -81,12 +87,22 @@ func (believed) Run(ctx context.Context) error {
 
 func (believed) Ready(context.Context) error { return nil }
 
+func (b believed) AwaitLeader(ctx context.Context) error {
+	select {
+	case <-b.taken:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // releasing is an election that this process wins, and nobody else.
 type releasing struct{ *trial }
 
 func (r releasing) Run(ctx context.Context, lead func(context.Context) error) error {
 	err := lead(ctx)
 	r.note("release")
+	time.AfterFunc(r.takenAfter, func() { close(r.taken) })
 	return err
 }
 
@@ -116,7 +132,7 @@ func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drai
 	options := election.DefaultManagerOptions()
 	options.StopGracePeriod = grace
 	if elected {
-		parts.gate, parts.relay, options.Elector = s, believed{}, releasing{s}
+		parts.gate, parts.relay, options.Elector = s, believed{s}, releasing{s}
 	}
 	options.Components = parts.components()
 	manager, err := election.NewManager(options)
@@ -177,7 +193,7 @@ func TestProcessAloneServesDuringTheDelay(t *testing.T) {
 func TestTimeIsLeftToAnswerWhatTheDrainGaveUp(t *testing.T) {
 	for elected, want := range map[bool][]string{
 		false: {"0s stop serving", "15s drain", "29s given up", "29.1s end"},
-		true:  {"0s close the gate", "0s release", "0s drain", "29s given up", "29s stop serving", "29.1s end"},
+		true:  {"0s close the gate", "0s release", "600ms drain", "29s given up", "29s stop serving", "29.1s end"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTrial()
@@ -213,8 +229,8 @@ func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
 		drainFor time.Duration
 		want     []string
 	}{
-		"longer than the drain":  {2 * time.Second, []string{"0s close the gate", "50ms release", "50ms drain", "2.05s drained", "5s stop serving", "5s end"}},
-		"shorter than the drain": {8 * time.Second, []string{"0s close the gate", "50ms release", "50ms drain", "8.05s drained", "8.05s stop serving", "8.05s end"}},
+		"longer than the drain":  {2 * time.Second, []string{"0s close the gate", "50ms release", "650ms drain", "2.65s drained", "5s stop serving", "5s end"}},
+		"shorter than the drain": {8 * time.Second, []string{"0s close the gate", "50ms release", "650ms drain", "8.65s drained", "8.65s stop serving", "8.65s end"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -222,6 +238,32 @@ func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
 				s.answerFor, s.drainFor = 50*time.Millisecond, test.drainFor
 				close(s.idle)
 				if err := s.end(t, true, 30*time.Second, 5*time.Second, s.drain); err != nil {
+					t.Error(err)
+				}
+				s.want(t, test.want...)
+			})
+		})
+	}
+}
+
+// What is owed waits for the successor's first steps, but not for one that does not
+// come, and hardly if there is little time.
+func TestDrainWaitsForTheSuccessor(t *testing.T) {
+	for name, test := range map[string]struct {
+		takenAfter, grace time.Duration
+		want              []string
+	}{
+		"that is there at once": {0, 30 * time.Second, []string{"0s close the gate", "0s release", "500ms drain", "500ms drained", "500ms stop serving", "500ms end"}},
+		"that takes long":       {800 * time.Millisecond, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
+		"that does not come":    {time.Hour, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
+		"with a second to end":  {0, time.Second, []string{"0s close the gate", "0s release", "100ms drain", "100ms drained", "100ms stop serving", "100ms end"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTrial()
+				s.takenAfter = test.takenAfter
+				close(s.idle)
+				if err := s.end(t, true, test.grace, 0, s.drain); err != nil {
 					t.Error(err)
 				}
 				s.want(t, test.want...)
@@ -239,7 +281,7 @@ func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
 		if err := s.end(t, true, 30*time.Second, 0, s.drain); err != nil {
 			t.Error(err)
 		}
-		s.want(t, "0s close the gate", "150ms release", "150ms drain", "150ms drained", "150ms stop serving", "10s end")
+		s.want(t, "0s close the gate", "150ms release", "750ms drain", "750ms drained", "750ms stop serving", "10s end")
 	})
 }
 
@@ -251,7 +293,7 @@ func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
 		if err := s.end(t, true, 30*time.Second, 0, s.drain); err != nil {
 			t.Error(err)
 		}
-		s.want(t, "0s close the gate", "0s release", "0s drain", "0s drained", "0s stop serving", "25s end")
+		s.want(t, "0s close the gate", "0s release", "600ms drain", "600ms drained", "600ms stop serving", "25s end")
 		if s.followed != 25*time.Second {
 			t.Errorf("the Lease was followed for %s", s.followed)
 		}
@@ -265,7 +307,7 @@ func TestGracePeriodOfAProcessThatIsToExitBeginsWithTheLoss(t *testing.T) {
 		close(s.idle)
 		parts := &stream{
 			ending: newEnding(t.Context(), 10*time.Second, 0), startServing: s.startServing, drain: s.drain,
-			gate: s, relay: believed{},
+			gate: s, relay: believed{s},
 		}
 		options := election.DefaultManagerOptions()
 		options.Components, options.Elector = parts.components(), losing{releasing{s}}

@@ -135,6 +135,22 @@ func (r *Relay) SetLeader(address, certificateSHA256 string) {
 	r.changes.tell()
 }
 
+// AwaitLeader returns when SetLeader has named a replica to pass on to; an error is
+// that of ctx.
+func (r *Relay) AwaitLeader(ctx context.Context) error {
+	for {
+		changed := r.changes.wait()
+		if r.connections() != nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 func (r *Relay) dropLeader() {
 	if r.leader != nil {
 		r.leader.retire()

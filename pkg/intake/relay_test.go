@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -524,6 +526,24 @@ func TestParkedRequestGoesToTheNextLeader(t *testing.T) {
 			t.Errorf("recorded %d times", got)
 		}
 		other.stopLeading(nil)
+	})
+}
+
+func TestLeaderIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r.relay.SetLeader("127.0.0.1:1", "") // nothing can be passed on to it
+		if err := r.relay.AwaitLeader(soon); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("nobody leads: %v", err)
+		}
+		time.AfterFunc(time.Minute, func() { r.relay.SetLeader("127.0.0.1:1", "of another replica") })
+		for range 2 { // whether it is known already or not
+			if err := r.relay.AwaitLeader(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 }
 

@@ -86,7 +86,9 @@ func (l *load) recorderFigures(t *testing.T) (classic, newStyle string) {
 	t.Helper()
 	classicCount, newStyleCount := l.recorders.counted()
 	show := func(want counts, source string) string {
-		d := differ(want, stored(t, l.cluster, l.plain.namespace, source))
+		events := stored(t, l.cluster, l.plain.namespace, source)
+		logDifferences(t, want, events)
+		d := differ(want, events)
 		return fmt.Sprintf("%d: -%d +%d", want.sum(), d.lost, d.twice)
 	}
 	classic, newStyle = show(classicCount, classicSource), show(newStyleCount, newStyleSource)

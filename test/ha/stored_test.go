@@ -60,13 +60,26 @@ func stored(t *testing.T, cluster *testenv.ControlPlane, namespace, source strin
 	return events
 }
 
+// logDifferences shows what is stored of each series that is not as it should be.
+func logDifferences(t *testing.T, want counts, events []corev1.Event) {
+	t.Helper()
+	got := tally(events)
+	for i := range events {
+		if of := seriesOf(&events[i]); got[of] != want[of] {
+			t.Logf("%v: %d of %d, %v", of, countOf(&events[i]), want[of], events[i].Annotations)
+		}
+	}
+}
+
 // wantStored checks that each series of the ledger has one Event, with its count.
 func (p *plain) wantStored(t *testing.T, cluster *testenv.ControlPlane) difference {
 	t.Helper()
 	p.wantAcknowledged(t)
 	_, want := p.ledger()
-	d := differ(want, stored(t, cluster, p.namespace, source))
+	events := stored(t, cluster, p.namespace, source)
+	d := differ(want, events)
 	if d != (difference{}) {
+		logDifferences(t, want, events)
 		t.Errorf("of %d occurrences of %d series %d are lost, %d are counted twice, and there are %d duplicates",
 			want.sum(), len(want), d.lost, d.twice, d.duplicates)
 	}
