@@ -81,6 +81,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	if options.MaxInFlight == 0 {
 		options.MaxInFlight = DefaultMaxInFlight
 	}
+	options.Authorizer = &sharedAuthorizer{Authorizer: options.Authorizer}
 	if options.Relay != nil {
 		options.Relay.forRequests(options.MaxInFlight)
 	}

@@ -1,0 +1,184 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// slowAuthorizer answers after a while, and counts how often it was asked.
+type slowAuthorizer struct {
+	asked  atomic.Int64
+	answer func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error)
+}
+
+func (s *slowAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	s.asked.Add(1)
+	select {
+	case <-time.After(time.Second):
+		return s.answer(ctx, a)
+	case <-ctx.Done():
+		return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
+	}
+}
+
+// allowed allows what is about one namespace.
+func allowed(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.GetNamespace() == "ns" {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionDeny, "not there", nil
+}
+
+func creating(name string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: "jane"}, Verb: "create", Namespace: "ns", Resource: "events", APIVersion: "v1", Name: name,
+		ResourceRequest: true,
+	}
+}
+
+// asking has one question asked, and returns its answer when there is one.
+func asking(t *testing.T, shared authorizer.Authorizer, ctx context.Context, a authorizer.Attributes) (answer func() (authorizer.Decision, string, error)) {
+	t.Helper()
+	var d authorizer.Decision
+	var reason string
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d, reason, err = shared.Authorize(ctx, a)
+	}()
+	return func() (authorizer.Decision, string, error) {
+		<-done
+		return d, reason, err
+	}
+}
+
+func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowAuthorizer{answer: allowed}
+		shared := &sharedAuthorizer{Authorizer: slow}
+		elsewhere := creating("a")
+		elsewhere.Namespace = "elsewhere"
+		for round := range 2 {
+			for range 100 {
+				answer := asking(t, shared, t.Context(), creating("a"))
+				defer func() {
+					if d, _, err := answer(); d != authorizer.DecisionAllow || err != nil {
+						t.Errorf("round %d: %v, %v", round, d, err)
+					}
+				}()
+			}
+			if d, reason, err := asking(t, shared, t.Context(), elsewhere)(); d != authorizer.DecisionDeny || reason != "not there" || err != nil {
+				t.Errorf("another one: %v, %q, %v", d, reason, err)
+			}
+			synctest.Wait()
+			if n := slow.asked.Swap(0); n != 2 {
+				t.Errorf("round %d: asked %d times, want 2", round, n)
+			}
+		}
+	})
+}
+
+// A review ends with nobody's request: who comes later needs its answer.
+func TestReviewOutlivesWhoHasAskedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowAuthorizer{answer: allowed}
+		shared := &sharedAuthorizer{Authorizer: slow}
+		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
+		defer leave()
+		began := time.Now()
+		first := asking(t, shared, hasty, creating("a"))
+		synctest.Wait()
+		second := asking(t, shared, t.Context(), creating("a"))
+		if _, _, err := first(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Millisecond {
+			t.Errorf("the first one has gone after %s: %v", time.Since(began), err)
+		}
+		if d, _, err := second(); d != authorizer.DecisionAllow || err != nil || time.Since(began) != time.Second {
+			t.Errorf("the second one after %s: %v, %v", time.Since(began), d, err)
+		}
+		if n := slow.asked.Load(); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
+func TestReviewEndsSomeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := &slowAuthorizer{answer: func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
+			<-ctx.Done()
+			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
+		}}
+		began := time.Now()
+		d, _, err := (&sharedAuthorizer{Authorizer: never}).Authorize(t.Context(), creating("a"))
+		if d != authorizer.DecisionNoOpinion || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != sharedReviewTimeout {
+			t.Errorf("after %s: %v, %v", time.Since(began), d, err)
+		}
+	})
+}
+
+func TestPanicOfAReviewIsThatOfAllWhoShareIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &sharedAuthorizer{Authorizer: &slowAuthorizer{answer: func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			panic("broken")
+		}}}
+		var all sync.WaitGroup
+		defer all.Wait()
+		for range 3 {
+			all.Go(func() {
+				defer func() {
+					if p := recover(); p != "broken" {
+						t.Errorf("panicked with %v", p)
+					}
+				}()
+				d, _, err := shared.Authorize(t.Context(), creating("a"))
+				t.Errorf("%v, %v", d, err)
+			})
+		}
+	})
+}
+
+func TestQuestionsAreToldApart(t *testing.T) {
+	is := func(change func(*authorizer.AttributesRecord, *user.DefaultInfo)) authorizer.AttributesRecord {
+		a, u := creating("a"), &user.DefaultInfo{Name: "jane", UID: "1", Groups: []string{"a", "b"}, Extra: map[string][]string{"x": {"y", "z"}, "w": {"v"}}}
+		a.User = u
+		change(&a, u)
+		return a
+	}
+	none := func(*authorizer.AttributesRecord, *user.DefaultInfo) {}
+	seen := map[string]string{question(is(none)): "none"}
+	if question(is(none)) != question(is(none)) {
+		t.Error("the same question is another one")
+	}
+	for what, change := range map[string]func(*authorizer.AttributesRecord, *user.DefaultInfo){
+		"user":            func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Name = "joe" },
+		"uid":             func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.UID = "2" },
+		"groups":          func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Groups = []string{"a,b"} },
+		"groups and name": func(a *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Groups = []string{"a"} },
+		"extra":           func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Extra["x"] = []string{"y"} },
+		"name of extra":   func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Extra = map[string][]string{"x": {"y", "z"}, "q": {"v"}} },
+		"nobody":          func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.User = nil },
+		"verb":            func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Verb = "patch" },
+		"group":           func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIGroup = "events.k8s.io" },
+		"version":         func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIVersion = "v2" },
+		"resource":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Resource = "pods" },
+		"subresource":     func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Subresource = "status" },
+		"namespace":       func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Namespace = "n" },
+		"object":          func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "b" },
+		"no object":       func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "" },
+		"path":            func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Path = "/metrics" },
+	} {
+		q := question(is(change))
+		if other, known := seen[q]; known {
+			t.Errorf("%s is the same question as %s", what, other)
+		}
+		seen[q] = what
+	}
+}
