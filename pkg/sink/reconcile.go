@@ -22,13 +22,17 @@ const maxSteps = 2*identity.MaxSuffix + 6
 // until one of them has written what is due, or the series has to wait. It is in
 // one worker at a time.
 func (w *worker) reconcile(m move) {
-	for range maxSteps {
+	for steps := 1; ; steps++ {
 		w.tell(m.settled)
 		if m.done {
 			return
 		}
 		if m.request != nil {
 			if next := w.make(m.request); next == stepEnd {
+				return
+			}
+			if steps >= maxSteps {
+				w.retry(w.series, answer{class: classExists})
 				return
 			}
 			if err := w.schedule.pace.Wait(w.ctx); err != nil {
@@ -39,7 +43,6 @@ func (w *worker) reconcile(m move) {
 		m = w.next(w.series, time.Now())
 		w.mu.Unlock()
 	}
-	w.retry(w.series, answer{class: classExists})
 }
 
 // make makes a request, and does what follows from the answer.

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -181,6 +182,54 @@ func TestContradictingAnswersAreRetriedAndGivenUp(t *testing.T) {
 			t.Errorf("settled as %v", got)
 		}
 	})
+}
+
+// overtaken finds its Event written by others whenever it wants to write. They count
+// what a client has reported with the last of some reads.
+type overtaken struct {
+	t              *testing.T
+	reads, patches int
+	last           int
+	stored         *corev1.Event // as the sink would have written it
+}
+
+func (o *overtaken) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	o.stored = event.DeepCopy()
+	o.stored.UID = "uid"
+	return nil, apierrors.NewAlreadyExists(eventsResource, event.Name)
+}
+
+func (o *overtaken) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
+	if string(patch) != string(emptyPatch) {
+		o.patches++
+		return nil, apierrors.NewConflict(eventsResource, name, errors.New("it has been modified"))
+	}
+	o.reads++
+	s, err := parseShares(o.stored.Annotations[sharesAnnotation])
+	if err != nil {
+		o.t.Error(err)
+	}
+	s.creator, s.sinks = contributor{}, nil
+	if o.reads < o.last {
+		s.clients = nil
+	}
+	found := o.stored.DeepCopy()
+	found.ResourceVersion, found.Annotations[sharesAnnotation] = fmt.Sprint(o.reads), s.String()
+	return found, nil
+}
+
+// Whatever comes out with the last request of a turn: it is not lost.
+func TestWhatOthersHaveCountedMeanwhileIsSettled(t *testing.T) {
+	for last := 1; last <= maxSteps; last++ {
+		c := &overtaken{t: t, last: last}
+		bubble(t, c, nil, func(t *testing.T, b *bench) {
+			b.record(0, func(o *occurrence.Occurrence) { o.Client, o.Total = "client", 1 })
+			b.Flush(t.Context())
+			if n := b.ledger.Totals().Outcomes[occurrence.Replayed]; n != 1 || c.reads != last || c.patches != last-1 {
+				t.Errorf("%d replayed, after %d reads and %d patches, want 1, %d and %d", n, c.reads, c.patches, last, last-1)
+			}
+		})
+	}
 }
 
 func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
