@@ -216,7 +216,8 @@ func (a *account) begin(p plan) {
 
 // succeeded takes the answer to a write that took effect.
 func (a *account) succeeded(p plan, object *corev1.Event) []settled {
-	a.doubt, a.bare = 0, false
+	a.believe()
+	a.bare = false
 	o, foreign := a.observe(object)
 	if foreign {
 		// An admission plugin took our annotations away. The count is right,
@@ -231,6 +232,9 @@ func (a *account) succeeded(p plan, object *corev1.Event) []settled {
 // lost takes note that a write got no answer that says whether it took effect.
 func (a *account) lost(p plan) { a.doubt, a.doubtBase = p.upTo, p.base }
 
+// believe takes note that nothing is in doubt any more.
+func (a *account) believe() { a.doubt, a.doubtBase = 0, nil }
+
 // stale takes note that the object exists, but not as it was last observed.
 func (a *account) stale() { a.mustRead = true }
 
@@ -240,7 +244,7 @@ func (a *account) gone(err error) []settled {
 	a.observed, a.mustRead, a.suffix = nil, false, 0
 	if a.doubtBase != nil {
 		// What was in doubt has gone with the object, if it had taken effect.
-		a.doubt = 0
+		a.believe()
 	}
 	if a.weight() > 0 || len(a.pending) == 0 {
 		return nil
@@ -259,7 +263,8 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 			// annotations of what we wrote.
 			out = a.settleDoubt()
 		}
-		a.observed, a.doubt = nil, 0
+		a.observed = nil
+		a.believe()
 		a.suffix++
 		return out, a.suffix <= identity.MaxSuffix
 	}
@@ -277,7 +282,7 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 		if !found && a.mayBePushedOut(o) {
 			out = append(out, a.settleDoubt()...)
 		}
-		a.doubt = 0
+		a.believe()
 	}
 	return out, true
 }
@@ -320,7 +325,7 @@ func (a *account) giveUp(upTo uint64, reason occurrence.Reason, err error) []set
 		return settled{entry: e, end: end}
 	})
 	if a.doubt <= upTo {
-		a.doubt = 0
+		a.believe()
 	}
 	if len(out) > 0 {
 		a.bare = false

@@ -15,8 +15,9 @@ const MaxConcurrency = 10_000
 // Options bound what a sink takes from its process and from the apiserver.
 type Options struct {
 	// Concurrency is the number of requests that may be in flight at once, at
-	// most. There are as few as MinConcurrency while the apiserver shows that it
-	// has too much to do, and in one namespace as many as it leaves to others.
+	// most. There may be as few as MinConcurrency while the apiserver shows that it
+	// has too much to do, half of them for namespaces that are slow, and in one
+	// namespace as many as it leaves to others.
 	Concurrency    int
 	MinConcurrency int
 	// SlowAnswer is how long an answer must take to show that.

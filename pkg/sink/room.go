@@ -183,7 +183,8 @@ func (r *room) answered(namespace string, s *standing, answer bool, began, now t
 
 // wasSlow holds it against the namespace, which has one place then, or, if the
 // apiserver has answered nobody else in good time since, against both: the namespace
-// has half of its places, and the room is smaller.
+// has half of its places, but no fewer than the room has at least, and the room is
+// smaller.
 func (r *room) wasSlow(namespace string, s *standing, began, now time.Time) {
 	if began.Before(s.decreased) {
 		return // it has fewer places since
@@ -193,7 +194,7 @@ func (r *room) wasSlow(namespace string, s *standing, began, now time.Time) {
 		s.most = 1
 		return
 	}
-	s.most = max(1, s.most/2)
+	s.most = max(r.floor, s.most/2)
 	r.overloaded(began, now)
 }
 

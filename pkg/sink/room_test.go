@@ -521,8 +521,9 @@ func TestTimeOutsAreHeldAgainstTheirNamespace(t *testing.T) {
 		}
 		pass(20 * time.Second)
 		mu.Lock()
-		if inFlight != 1 {
-			t.Errorf("%d requests hang after 20 time-outs", inFlight)
+		// Nobody else has work, so the apiserver may be what is slow.
+		if want := DefaultOptions().MinConcurrency / 2; inFlight != want {
+			t.Errorf("%d requests hang after 20 time-outs, want %d", inFlight, want)
 		}
 		mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

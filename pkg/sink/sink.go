@@ -166,7 +166,6 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	isNew, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
 	if isNew {
 		owed.account.newest().epoch = s.epochs.enter()
-		s.held.entries++
 	}
 	s.held.bytes += bytes
 	s.held.occurrences += e.weight
@@ -192,7 +191,6 @@ type Pending struct {
 // held is what a sink holds. What has settled is part of it until the ledger
 // has it.
 type held struct {
-	entries            int
 	occurrences, bytes int64
 }
 
@@ -327,7 +325,6 @@ func (s *Sink) settle(out []settled) {
 		}
 	}
 	s.mu.Lock()
-	s.held.entries -= len(out)
 	s.held.bytes -= bytes
 	s.held.occurrences -= weight
 	over := false
