@@ -86,6 +86,10 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Help: "Time since the write was due of the series that has waited longest for it.",
 		}, func() float64 { return s.overdue(time.Now()).Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_oldest_pending_seconds",
+			Help: "Time since the oldest occurrence was recorded that is not written yet, whether its write is due or was put off.",
+		}, func() float64 { return s.oldest(time.Now()).Seconds() }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series",
 			Help: "Series with occurrences that are not written yet.",
 		}, func() float64 { return float64(s.Pending().Series) }),

@@ -86,3 +86,31 @@ eventd_sink_rate_limit 50
 		}
 	})
 }
+
+// What was put off is old, and not late.
+func TestAgesOfWhatIsPending(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	bubble(t, scripted(hang), func(o *Options) { o.Registerer = r }, func(t *testing.T, b *bench) {
+		want := func(oldest, overdue time.Duration) {
+			t.Helper()
+			if got := gauge(t, r, "eventd_sink_oldest_pending_seconds"); got != oldest.Seconds() {
+				t.Errorf("the oldest is %v s old, want %s", got, oldest)
+			}
+			if got := gauge(t, r, "eventd_sink_overdue_seconds"); got != overdue.Seconds() {
+				t.Errorf("the latest is %v s overdue, want %s", got, overdue)
+			}
+		}
+		want(0, 0)
+		b.recordLater(0, time.Hour)
+		b.recordLater(1, time.Second)
+		pass(time.Minute)
+		want(time.Minute, 59*time.Second)
+		b.recordLater(0, time.Hour)
+		pass(time.Hour)
+		want(61*time.Minute, 0) // the other one is given up by now
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Close(ctx)
+		want(0, 0)
+	})
+}

@@ -86,12 +86,22 @@ func (s *Sink) concurrencyLimit() int {
 }
 
 // overdue is how long the write has been due of the series that has waited
-// longest for it. It looks at all of them.
-func (s *Sink) overdue(now time.Time) (longest time.Duration) {
+// longest for it.
+func (s *Sink) overdue(now time.Time) time.Duration {
+	return s.longest(now, func(owed *series) time.Time { return owed.dues.first() })
+}
+
+// oldest is how long ago the oldest occurrence was recorded that is not written.
+func (s *Sink) oldest(now time.Time) time.Duration {
+	return s.longest(now, func(owed *series) time.Time { return owed.account.pending[0].oldest.recorded })
+}
+
+// longest is the time since what happened first. It looks at all series.
+func (s *Sink) longest(now time.Time, since func(*series) time.Time) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, owed := range s.pending {
-		longest = max(longest, now.Sub(owed.dues.first()))
+		longest = max(longest, now.Sub(since(owed)))
 	}
 	return longest
 }
