@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,6 +33,21 @@ func TestManifestsAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestPageNamesTheKubernetesThatItIsTestedWith(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "deployment.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := administrator(t).Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "tested with "+version.GitVersion+".") {
+		t.Errorf("docs/deployment.md does not say that it is tested with %s", version.GitVersion)
 	}
 }
 
