@@ -1,8 +1,11 @@
 package deploy
 
 import (
+	"fmt"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,22 +80,22 @@ func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
 	o, _ := options(t)
 	advice := sizing.Advise(sizing.Memory(o))
 	c := container(t)
-	limit := c.Resources.Limits.Memory().Value()
-	if limit < advice.ContainerLimit {
-		t.Errorf("the limit is %d MiB, want %d", limit>>20, advice.ContainerLimit>>20)
+	limit := c.Resources.Limits.Memory()
+	if limit.Value() != advice.ContainerLimit {
+		t.Errorf("the limit is %d MiB, want %d", limit.Value()>>20, advice.ContainerLimit>>20)
 	}
-	var soft int64
+	var soft string
 	for _, env := range c.Env {
 		if env.Name == "GOMEMLIMIT" {
-			quantity, err := resource.ParseQuantity(strings.TrimSuffix(env.Value, "B"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			soft = quantity.Value()
+			soft = env.Value
 		}
 	}
-	if soft < advice.GoMemLimit || soft > limit-limit/10 {
-		t.Errorf("GOMEMLIMIT is %d MiB, want %d, and a tenth less than the limit of %d", soft>>20, advice.GoMemLimit>>20, limit>>20)
+	if quantity, err := resource.ParseQuantity(strings.TrimSuffix(soft, "B")); err != nil || quantity.Value() != advice.GoMemLimit {
+		t.Errorf("GOMEMLIMIT is %s, want %d MiB (%v)", soft, advice.GoMemLimit>>20, err)
+	}
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "sizing.md"))
+	if said := fmt.Sprintf("`GOMEMLIMIT=%s`, and a memory limit of `%s` for the container.", soft, limit); err != nil || !strings.Contains(string(page), said) {
+		t.Errorf("docs/sizing.md does not say %s (%v)", said, err)
 	}
 }
 
