@@ -67,8 +67,8 @@ func copiedIntoTheImage(t *testing.T) (parts []string) {
 // The Go that the Dockerfile asks for is the one that go.mod does.
 func TestImageIsBuiltByTheGoOfTheModule(t *testing.T) {
 	t.Parallel()
-	asked := regexp.MustCompile(`(?m)^ARG GO_VERSION=(\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(repository, "Dockerfile")))
-	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(read(t, filepath.Join(repository, "go.mod")))
+	asked := regexp.MustCompile(`(?m)^ARG GO_VERSION=(\d+\.\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(repository, "Dockerfile")))
+	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(repository, "go.mod")))
 	if asked == nil || wanted == nil || !bytes.Equal(asked[1], wanted[1]) {
 		t.Errorf("the Dockerfile asks for %s, and go.mod for %s", asked, wanted)
 	}
