@@ -16,6 +16,8 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
+	// inFlightCapacity is 0 until there is a server around the intake.
+	inFlightCapacity prometheus.Gauge
 }
 
 // newMetrics registers the intake's metrics; a nil registerer leaves them out.
@@ -34,6 +36,10 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_intake_in_flight",
 			Help: "Requests about events that are not answered yet.",
 		}),
+		inFlightCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_intake_in_flight_capacity",
+			Help: "Requests that may be in flight; the next one is answered 429.",
+		}),
 	}
 	for verb, code := range map[string]int{"create": http.StatusCreated, "update": http.StatusOK, "patch": http.StatusOK} {
 		m.duration.WithLabelValues(verb)
@@ -48,7 +54,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight,
+		m.requests, m.duration, m.inFlight, m.inFlightCapacity,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_names",
 			Help: "Posted names whose view is kept.",

@@ -16,7 +16,7 @@ import (
 
 func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 	s := serve(t, written(), func(o *intake.Options, so *intake.ServerOptions) {
-		o.MaxNames, o.MaxBodyBytes = 7, 10_000
+		o.MaxNames, o.MaxBodyBytes, so.MaxInFlight = 7, 10_000, 11
 		so.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 			switch req.Header.Get("Authorization") {
 			case "bad":
@@ -109,6 +109,9 @@ eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 	rest := `# HELP eventd_intake_in_flight Requests about events that are not answered yet.
 # TYPE eventd_intake_in_flight gauge
 eventd_intake_in_flight 0
+# HELP eventd_intake_in_flight_capacity Requests that may be in flight; the next one is answered 429.
+# TYPE eventd_intake_in_flight_capacity gauge
+eventd_intake_in_flight_capacity 11
 # HELP eventd_intake_names Posted names whose view is kept.
 # TYPE eventd_intake_names gauge
 eventd_intake_names 1
@@ -116,7 +119,8 @@ eventd_intake_names 1
 # TYPE eventd_intake_names_capacity gauge
 eventd_intake_names_capacity 7
 `
-	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(rest), "eventd_intake_in_flight", "eventd_intake_names", "eventd_intake_names_capacity"); err != nil {
+	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(rest),
+		"eventd_intake_in_flight", "eventd_intake_in_flight_capacity", "eventd_intake_names", "eventd_intake_names_capacity"); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.GatherAndLint(s.registry); err != nil || len(problems) > 0 {

@@ -82,6 +82,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		options.MaxInFlight = DefaultMaxInFlight
 	}
 	options.Authorizer = &sharedAuthorizer{Authorizer: options.Authorizer}
+	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
 	if options.Relay != nil {
 		options.Relay.forRequests(options.MaxInFlight)
 	}

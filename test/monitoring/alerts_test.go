@@ -96,6 +96,9 @@ func carries(labels, some map[string]string) bool {
 	return true
 }
 
+// runbooksURL is where whoever is woken up reads docs/runbooks.md.
+const runbooksURL = "docs/runbooks.md"
+
 func TestAlertsSayWhatToDo(t *testing.T) {
 	runbooks := headings(readDoc(t, "runbooks.md"))
 	_, rules := ruleFile(t)
@@ -110,7 +113,7 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 				t.Errorf("%s has no %s", r.Alert, name)
 			}
 		}
-		if want := "docs/runbooks.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+		if want := runbooksURL + "#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s leads to %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
 		}
 		if !slices.Contains(runbooks, r.Alert) {

@@ -83,7 +83,7 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 			t.Errorf("they speak of %s, which the dashboard does not show", name[1])
 		}
 	}
-	for _, limit := range []string{"queue-capacity", "max-pending-series", "max-pending-bytes"} {
+	for _, limit := range []string{"max-requests-inflight", "queue-capacity", "max-pending-series", "max-pending-bytes"} {
 		if !strings.Contains(runbooks, "| `"+limit+"`") {
 			t.Errorf("they do not say what to do about %s", limit)
 		}
