@@ -97,7 +97,7 @@ func carries(labels, some map[string]string) bool {
 }
 
 // runbooksURL is where whoever is woken up reads docs/runbooks.md.
-const runbooksURL = "docs/runbooks.md"
+const runbooksURL = "https://github.com/eventd/eventd/blob/main/docs/runbooks.md"
 
 func TestAlertsSayWhatToDo(t *testing.T) {
 	runbooks := headings(readDoc(t, "runbooks.md"))
