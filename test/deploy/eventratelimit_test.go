@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -27,10 +28,11 @@ plugins:
 `, userBurst)
 
 // All clients of eventd are one user to the plugin, whoever they are. That
-// delays what they report, and costs nothing of it.
+// delays what they report, and costs nothing of it. What is reported through
+// events.k8s.io it does not see.
 func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 	t.Parallel()
-	const reports = 5 * userBurst
+	const reports = 5 * userBurst // through each API
 	account := newAccount("limited")
 	var rights []right
 	for _, r := range granted(t) {
@@ -43,28 +45,38 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 	}
 	var reporters sync.WaitGroup
 	for i := range reports {
-		reporters.Go(func() {
-			if err := s.takes(t, s.leader, classic(s.namespace, fmt.Sprint("limited-", i))); err != nil {
-				t.Error(err)
-			}
-		})
+		for _, event := range []any{classic(s.namespace, fmt.Sprint("limited-", i)), newStyle(s.namespace, fmt.Sprint("unlimited-", i))} {
+			reporters.Go(func() {
+				if err := s.takes(t, s.leader, event); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 	reporters.Wait()
 	if err := s.leader.terminate(t); err != nil {
 		t.Error(err)
 	}
 	stored, err := administrator(t).CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(stored.Items) != reports {
-		t.Errorf("%d of %d Events are stored (%v)", len(stored.Items), reports, err)
+	if err != nil || len(stored.Items) != 2*reports {
+		t.Errorf("%d of %d Events are stored (%v)", len(stored.Items), 2*reports, err)
 	}
-	limited := 0
+	created, limited := map[string]int{}, map[string]int{} // by API group
 	for _, request := range requests(t, account) {
-		if request.ResponseStatus.Code == http.StatusTooManyRequests {
-			limited++
+		if need, _ := request.needs(); need.resource == "events" && need.namespace == s.namespace {
+			switch request.ResponseStatus.Code {
+			case http.StatusCreated:
+				created[need.group]++
+			case http.StatusTooManyRequests:
+				limited[need.group]++
+			}
 		}
 	}
-	if limited == 0 {
-		t.Error("the limit was not met")
+	if created[""] != reports || created[eventsv1.GroupName] != reports {
+		t.Errorf("created are %v, want %d through each API", created, reports)
 	}
-	t.Logf("%d requests were answered 429", limited)
+	if limited[""] == 0 || limited[eventsv1.GroupName] != 0 {
+		t.Errorf("answered 429 are %v, want some of core/v1 and no other", limited)
+	}
+	t.Logf("%d requests were answered 429", limited[""])
 }
