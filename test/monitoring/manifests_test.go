@@ -7,9 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/eventd/eventd/test/testenv"
@@ -69,8 +73,8 @@ func rendered(t *testing.T) []manifest {
 	}
 }
 
-// overlay writes a kustomization as a user would.
-func overlay(t *testing.T) (dir string) {
+// overlay writes a kustomization as a user would, with patches.
+func overlay(t *testing.T, patches ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	deploy, err := filepath.Abs("../../deploy")
@@ -80,7 +84,7 @@ func overlay(t *testing.T) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kustomization := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", deploy, filepath.Join(deploy, "monitoring"))
+	kustomization := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\npatches: [%s]\n", deploy, filepath.Join(deploy, "monitoring"), strings.Join(patches, ", "))
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -127,19 +131,48 @@ func ruleFile(t *testing.T) (content []byte, rules []rule) {
 	return object.Spec, rules
 }
 
+// serviceMonitor is what of a ServiceMonitor is looked at here.
+type serviceMonitor struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		JobLabel  string               `json:"jobLabel"`
+		Selector  metav1.LabelSelector `json:"selector"`
+		Endpoints []scrape             `json:"endpoints"`
+	} `json:"spec"`
+}
+
+// findServiceMonitor returns that of deploy/monitoring.
+func findServiceMonitor(t *testing.T) (m serviceMonitor) {
+	t.Helper()
+	find(t, "ServiceMonitor", "eventd", &m)
+	if n := len(m.Spec.Endpoints); n != 1 {
+		t.Fatalf("the ServiceMonitor has %d endpoints", n)
+	}
+	return m
+}
+
 // scrapeConfig returns how a replica is scraped.
 func scrapeConfig(t *testing.T) scrape {
 	t.Helper()
-	var object struct {
-		Spec struct {
-			Endpoints []scrape `json:"endpoints"`
-		} `json:"spec"`
+	return findServiceMonitor(t).Spec.Endpoints[0]
+}
+
+// By these fields an operator finds the replicas, and gives them the job that all
+// alerts and panels go by. An apiserver takes others just as well.
+func TestServiceMonitorIsAboutTheService(t *testing.T) {
+	m := findServiceMonitor(t)
+	var service corev1.Service
+	find(t, "Service", "eventd", &service)
+	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
+	if err != nil || selector.Empty() || !selector.Matches(labels.Set(service.Labels)) || m.Namespace != service.Namespace {
+		t.Errorf("it selects %v in %s, and the Service has %v in %s (%v)", selector, m.Namespace, service.Labels, service.Namespace, err)
 	}
-	find(t, "ServiceMonitor", "eventd", &object)
-	if n := len(object.Spec.Endpoints); n != 1 {
-		t.Fatalf("the ServiceMonitor has %d endpoints", n)
+	if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == m.Spec.Endpoints[0].Port }) {
+		t.Errorf("it scrapes the port %q, and the Service has %v", m.Spec.Endpoints[0].Port, service.Spec.Ports)
 	}
-	return object.Spec.Endpoints[0]
+	if job := service.Labels[m.Spec.JobLabel]; job != "eventd" {
+		t.Errorf("by the label %s the job is %q", m.Spec.JobLabel, job)
+	}
 }
 
 // The binding is to the account of somebody else's Prometheus; an overlay that
