@@ -1,64 +1,29 @@
 package deploy
 
 import (
-	"bufio"
-	"encoding/json"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/eventd/eventd/test/audit"
 )
 
-// auditPolicy has logged what the accounts in kube-system do.
-const auditPolicy = `
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-  - level: Metadata
-    userGroups: ["system:serviceaccounts:kube-system"]
-  - level: None
-`
-
-// audited is what is used of a line of the audit log.
-type audited struct {
-	Verb           string
-	RequestURI     string
-	User           struct{ Username string }
-	ObjectRef      *struct{ Resource, Subresource, Namespace, Name, APIGroup string }
-	ResponseStatus struct {
-		Code    int
-		Message string
-	}
-}
+// audited is a request that is in the audit log.
+type audited struct{ audit.Request }
 
 // requests returns what a ServiceAccount in kube-system has asked the apiserver
-// for, in order. A watch is there once it is answered, not only when it ends.
+// for, in order.
 func requests(t *testing.T, account string) (found []audited) {
 	t.Helper()
-	file, err := os.Open(auditLog)
+	read, err := auditLog.Of(account)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var line audited
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			continue // the last one, as it is being written
-		}
-		if line.User.Username == userOf(account) {
-			found = append(found, line)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
+	for _, request := range read {
+		found = append(found, audited{request})
 	}
 	return found
 }
-
-func userOf(account string) string { return "system:serviceaccount:kube-system:" + account }
 
 // needs tells which right a request is made with; ok is false for one that is
 // not about an object, such as one for a discovery document.

@@ -19,6 +19,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/audit"
 )
 
 // right is one verb on one resource: in all namespaces if namespace is empty, on
@@ -119,7 +121,7 @@ func makeAccount(t *testing.T, account string, rights []right) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	waitAllowed(t, userOf(account), rights...)
+	waitAllowed(t, audit.User(account), rights...)
 }
 
 // rulesOf returns the rules of a ClusterRole and of a Role in kube-system.

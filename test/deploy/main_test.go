@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/eventd/eventd/test/audit"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -30,8 +30,8 @@ var (
 	// cluster is a control plane that keeps an audit log, with deploy/ applied
 	// to it as the documentation says.
 	cluster *testenv.ControlPlane
-	// auditLog is its file.
-	auditLog string
+	// auditLog is what it keeps.
+	auditLog *audit.Log
 )
 
 func TestMain(m *testing.M) {
@@ -62,21 +62,17 @@ func prepare(dir string) error {
 	if err := buildStatic(context.Background(), repository, binary); err != nil {
 		return fmt.Errorf("building eventd: %w", err)
 	}
-	policy, admission := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "admission.yaml")
-	err := errors.Join(
-		os.WriteFile(policy, []byte(auditPolicy), 0o600),
-		os.WriteFile(admission, []byte(eventRateLimit), 0o600),
-	)
-	if err != nil {
+	admission := filepath.Join(dir, "admission.yaml")
+	if err := os.WriteFile(admission, []byte(eventRateLimit), 0o600); err != nil {
 		return err
 	}
-	auditLog = filepath.Join(dir, "audit.log")
-	// Blocking, which is the default, means: an answer is in the log before its
-	// client has it.
-	cluster, err = testenv.Start(context.Background(), testenv.Options{APIServerArgs: []string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-mode=blocking",
-		"--enable-admission-plugins=EventRateLimit", "--admission-control-config-file=" + admission,
-	}})
+	var err error
+	if auditLog, err = audit.In(dir); err != nil {
+		return err
+	}
+	cluster, err = testenv.Start(context.Background(), testenv.Options{APIServerArgs: append(auditLog.APIServerArgs(),
+		"--enable-admission-plugins=EventRateLimit", "--admission-control-config-file="+admission,
+	)})
 	if err != nil {
 		return err
 	}

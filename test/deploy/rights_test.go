@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/test/audit"
 )
 
 // need is what shows that a right is needed: a check, and what it says without
@@ -42,7 +44,7 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 	t.Parallel()
 	const account = "eventd"
 	rights := granted(t)
-	waitAllowed(t, userOf(account), rights...)
+	waitAllowed(t, audit.User(account), rights...)
 	s := setScene(t, account, time.Minute)
 	for _, step := range []struct {
 		what  string

@@ -31,6 +31,7 @@ type eventd struct {
 // until it serves.
 func startEventd(t *testing.T, flags ...string) *eventd {
 	t.Helper()
+	started.Store(true)
 	return startEventdFor(t, testenv.Shared(t), flags...)
 }
 

@@ -32,9 +32,14 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 	if err := c.Apply(t.Context(), manifests); err != nil {
 		t.Fatal(err)
 	}
-	waitAllowed(t, c, accountNamespace, account, authorizationv1.ResourceAttributes{
-		Verb: "get", Resource: "configmaps", Namespace: "kube-system", Name: "extension-apiserver-authentication",
-	})
+	// One of each binding.
+	for _, right := range []authorizationv1.ResourceAttributes{
+		{Verb: "create", Resource: "events"},
+		{Verb: "get", Resource: "configmaps", Namespace: accountNamespace, Name: "extension-apiserver-authentication"},
+		{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: accountNamespace, Name: account},
+	} {
+		waitAllowed(t, c, accountNamespace, account, right)
+	}
 	return c.ServiceAccount(t, accountNamespace, account, audiences...)
 }
 

@@ -22,9 +22,15 @@ type TestRunner interface{ Run() int }
 
 // Runner returns a runner that starts a control plane, runs m and stops the
 // control plane again, so that what wraps it sees nothing of it.
-func Runner(m *testing.M) TestRunner { return runner{m} }
+func Runner(m *testing.M) TestRunner { return RunnerWith(m, Options{}) }
 
-type runner struct{ m *testing.M }
+// RunnerWith is Runner with another control plane than the usual one.
+func RunnerWith(m *testing.M, options Options) TestRunner { return runner{m, options} }
+
+type runner struct {
+	m       *testing.M
+	options Options
+}
 
 func (r runner) Run() int {
 	if !flag.Parsed() {
@@ -36,7 +42,7 @@ func (r runner) Run() int {
 	// Not bound to a signal: an interrupted test binary just dies, and the
 	// control plane sees that.
 	var err error
-	if shared, err = Start(context.Background(), Options{}); err != nil {
+	if shared, err = Start(context.Background(), r.options); err != nil {
 		fmt.Fprintf(os.Stderr, "testenv: %v\n", err)
 		return 1
 	}
