@@ -3,11 +3,10 @@
 #   docker build --build-arg VERSION=v1.2.3 -t eventd:v1.2.3 .
 #
 # The binary is the same, byte for byte, that "make static" makes of the same
-# source with the same Go (docs/deployment.md). That is the one of go.mod, to the
-# patch, so that the image is the same next year; --build-arg GO_VERSION takes
-# another. It is compiled on the machine that builds, for the platform that is
-# asked for.
-ARG GO_VERSION=1.26.0
+# source with the same Go (docs/deployment.md). That is named to the patch, so that
+# the image is the same next year; --build-arg GO_VERSION takes another. It is
+# compiled on the machine that builds, for the platform that is asked for.
+ARG GO_VERSION=1.26.8
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
 WORKDIR /src
 COPY go.mod go.sum ./
