@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -121,6 +122,10 @@ func (f *foreignSink) remember(key types.NamespacedName, event, answer *corev1.E
 	return event
 }
 
+// errSinkEnded is the answer of a call that ends its goroutine, as runtime.Goexit
+// does, and a test's FailNow in a fake. Whether it took effect nobody can tell.
+var errSinkEnded = errors.New("the sink ended its goroutine")
+
 type foreignAnswer struct {
 	event *corev1.Event
 	err   error
@@ -134,13 +139,12 @@ func (f *foreignSink) call(ctx context.Context, key types.NamespacedName, do fun
 	}
 	answers := make(chan foreignAnswer, 1)
 	go func() {
-		answer := guarded(do)
-		f.mu.Lock()
-		delete(f.running, key)
-		f.mu.Unlock()
-		close(returned)
-		<-f.slots
-		answers <- answer
+		answer := foreignAnswer{err: errSinkEnded}
+		defer func() {
+			f.end(key, returned)
+			answers <- answer
+		}()
+		answer = guarded(do)
 	}()
 	select {
 	case answer := <-answers:
@@ -176,6 +180,15 @@ func (f *foreignSink) begin(ctx context.Context, key types.NamespacedName) (retu
 			return nil, busy()
 		}
 	}
+}
+
+// end gives back what begin took.
+func (f *foreignSink) end(key types.NamespacedName, returned chan struct{}) {
+	f.mu.Lock()
+	delete(f.running, key)
+	f.mu.Unlock()
+	close(returned)
+	<-f.slots
 }
 
 // guarded makes an error of a panic. Whether the call took effect is then as

@@ -174,6 +174,37 @@ func TestForeignSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 	})
 }
 
+// A call that ends its goroutine, as FailNow does in a fake, holds up nothing:
+// neither the Event that it was for, nor those whose turn it is then.
+func TestForeignSinkThatEndsItsGoroutineIsAskedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const series = 10
+		var calls atomic.Int64
+		m := &memorySink{before: func(*corev1.Event) error {
+			if calls.Add(1) <= series {
+				runtime.Goexit()
+			}
+			return nil
+		}}
+		o := DefaultOptions()
+		o.Sink.Concurrency, o.Sink.MinConcurrency = 2, 2
+		b := NewRecordBroadcaster(WithOptions(o))
+		b.StartRecordingToSink(m)
+		r := b.NewRecorder(scheme.Scheme, source)
+		begun := time.Now()
+		for i := range series {
+			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
+		}
+		drain(t, b)
+		if objects, sum := m.count(); objects != series || sum != series {
+			t.Errorf("%d Events with a count of %d are stored", objects, sum)
+		}
+		if took := time.Since(begun); took >= o.Sink.RequestTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // The shutdown with the most time decides.
 func TestLongestShutdownDecidesWhenToGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
