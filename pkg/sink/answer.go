@@ -21,7 +21,7 @@ const (
 	classOK       class = "ok"
 	classExists   class = "exists"  // AlreadyExists or a conflict: read, plan again
 	classNotFound class = "gone"    // the Event, not its namespace
-	classRefused  class = "refused" // and always will be
+	classRefused  class = "refused" // nothing changes that by itself; but see mayChange
 	classNotTaken class = "retry"   // it did not take effect and may later
 	classLost     class = "lost"    // it may have taken effect
 	// classUnreachable: the apiserver is not there to be asked.
@@ -31,6 +31,12 @@ const (
 // tooLarge is what the apiserver says, with a 500, of an object that etcd does
 // not take.
 const tooLarge = "etcdserver: request is too large"
+
+// notReady is how the apiserver ends what it says, with a 403, while it does not
+// know the namespaces or the admission policies yet
+// (apiserver/pkg/admission/plugin/namespace/lifecycle, among others). It has
+// waited for 10 s by then, so with the default time for a request nobody hears it.
+const notReady = "not yet ready to handle request"
 
 // deniedByRBAC is part of what the apiserver says of a request that no rule
 // allows.
@@ -59,7 +65,7 @@ type answer struct {
 //	404 of the Event                         it expired: create it
 //	404 of a namespace or to a create,       refused, with a reason
 //	403, 400, 413, 422, too large for etcd
-//	401, 429                                 not taken: try again later
+//	401, 429, 403 since it is not ready      not taken: try again later
 //	connection not made                      all wait until the apiserver is there
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
 func classify(v verb, object *corev1.Event, err error) answer {
@@ -85,7 +91,8 @@ func classify(v verb, object *corev1.Event, err error) answer {
 		a.class = classExists
 	case a.code == http.StatusNotFound && v != verbCreate && !isNamespace(s.Details):
 		a.class = classNotFound
-	case a.code == http.StatusUnauthorized, a.code == http.StatusTooManyRequests:
+	case a.code == http.StatusUnauthorized, a.code == http.StatusTooManyRequests,
+		a.code == http.StatusForbidden && strings.HasSuffix(s.Message, notReady):
 		a.class = classNotTaken
 	case strings.Contains(s.Message, tooLarge):
 		a.class, a.reason = classRefused, occurrence.Invalid

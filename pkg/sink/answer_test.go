@@ -44,6 +44,7 @@ func TestClasses(t *testing.T) {
 		"400":                        {status(400), verbCreate, classRefused, occurrence.Invalid},
 		"401":                        {status(401), verbCreate, classNotTaken, ""},
 		"403":                        {status(403), verbCreate, classRefused, occurrence.Forbidden},
+		"403 since it is not ready":  {apierrors.NewForbidden(eventsResource, "e", errors.New("not yet ready to handle request")), verbCreate, classNotTaken, ""},
 		"405":                        {status(405), verbCreate, classRefused, occurrence.Refused},
 		"408":                        {status(408), verbCreate, classLost, ""},
 		"413":                        {status(413), verbCreate, classRefused, occurrence.Invalid},

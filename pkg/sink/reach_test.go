@@ -16,8 +16,8 @@ import (
 )
 
 // An apiserver that has been away and has just started answers 503, 429 or, until
-// it has read its rules, 403. However long it was away, that is no reason to give
-// anything up.
+// it has read its rules and namespaces, 403. However long it was away, that is no
+// reason to give anything up.
 func TestFirstAnswersOfAnApiserverThatIsBackCostNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		away  time.Duration
@@ -25,6 +25,8 @@ func TestFirstAnswersOfAnApiserverThatIsBackCostNothing(t *testing.T) {
 	}{
 		"it has not read its rules": {time.Minute, apierrors.NewForbidden(eventsResource, "e",
 			errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))},
+		"it has not read its namespaces": {11 * time.Minute, apierrors.NewForbidden(eventsResource, "e",
+			errors.New("not yet ready to handle request"))},
 		"it is not ready":        {11 * time.Minute, apierrors.NewServiceUnavailable("starting")},
 		"it has too much to do":  {11 * time.Minute, apierrors.NewTooManyRequestsError("later")},
 		"it cannot reach etcd":   {11 * time.Minute, apierrors.NewInternalError(errors.New("etcdserver: no leader"))},
