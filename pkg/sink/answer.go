@@ -66,7 +66,7 @@ type answer struct {
 //	404 of a namespace or to a create,       refused, with a reason
 //	403, 400, 413, 422, too large for etcd
 //	401, 429, 403 since it is not ready      not taken: try again later
-//	connection not made                      all wait until the apiserver is there
+//	connection not made, never left          all wait until the apiserver is there
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
 func classify(v verb, object *corev1.Event, err error) answer {
 	switch {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -35,36 +36,47 @@ func NewClient(core, events rest.Interface) Client {
 	return &client{core: core, events: events}
 }
 
-type client struct{ core, events rest.Interface }
+type client struct {
+	core, events rest.Interface
+	// tells: whatever is sent is told to the trace of the request.
+	tells bool
+}
+
+func (c *client) of(api occurrence.API) rest.Interface {
+	if api == occurrence.EventsV1 {
+		return c.events
+	}
+	return c.core
+}
 
 func (c *client) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	var body runtime.Object = event
 	if api == occurrence.EventsV1 {
-		return do(ctx, c.events.Post().Body(identity.ToEventsV1(event)), event.Namespace, api)
+		body = identity.ToEventsV1(event)
 	}
-	return do(ctx, c.core.Post().Body(event), event.Namespace, api)
+	return c.do(ctx, c.of(api).Post().Body(body), event.Namespace, api)
 }
 
 func (c *client) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	client := c.core
-	if api == occurrence.EventsV1 {
-		client = c.events
-	}
-	return do(ctx, client.Patch(types.StrategicMergePatchType).Name(name).Body(patch), namespace, api)
+	return c.do(ctx, c.of(api).Patch(types.StrategicMergePatchType).Name(name).Body(patch), namespace, api)
 }
 
 // do makes one request.
-func do(ctx context.Context, r *rest.Request, namespace string, api occurrence.API) (*corev1.Event, error) {
+func (c *client) do(ctx context.Context, r *rest.Request, namespace string, api occurrence.API) (*corev1.Event, error) {
 	var core corev1.Event
 	var events eventsv1.Event
 	var into runtime.Object = &core
 	if api == occurrence.EventsV1 {
 		into = &events
 	}
-	ctx, sent := traced(ctx)
+	t := trace{all: c.tells}
+	if limiter := c.of(api).GetRateLimiter(); limiter != nil {
+		r.Throttle(&tracedLimiter{limiter, &t})
+	}
 	// UseProtobufAsDefault is what typed clients do, if nothing else is chosen.
-	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(ctx).Into(into)
+	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(t.follow(ctx)).Into(into)
 	if err != nil {
-		if !sent() {
+		if !t.mayBeSent() {
 			err = &notSent{err}
 		}
 		return nil, err
@@ -81,14 +93,40 @@ type notSent struct{ error }
 
 func (e *notSent) Unwrap() error { return e.error }
 
-// traced returns a context for one request, and what tells afterwards whether the
-// request may have been sent. net/http tells when it looks for a connection and
-// when it has one; a transport that tells of neither may have done anything.
-func traced(ctx context.Context) (_ context.Context, sent func() bool) {
-	var looks, has atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { looks.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { has.Store(true) },
+// trace is how far a request has got.
+type trace struct {
+	// all: the transport tells of every connection that it uses. Others may have done
+	// anything.
+	all bool
+	// held: it was still in the client's rate limiter when it had to end.
+	held atomic.Bool
+	// net/http tells when it looks for a connection and when it has one.
+	looks, has atomic.Bool
+}
+
+func (t *trace) follow(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { t.looks.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { t.has.Store(true) },
 	})
-	return ctx, func() bool { return has.Load() || !looks.Load() }
+}
+
+// mayBeSent tells whether the request may have been sent.
+func (t *trace) mayBeSent() bool {
+	return t.has.Load() || !t.all && !t.held.Load() && !t.looks.Load()
+}
+
+// tracedLimiter is a client's rate limiter for one request.
+type tracedLimiter struct {
+	flowcontrol.RateLimiter
+	trace *trace
+}
+
+// Wait implements flowcontrol.RateLimiter.
+func (l *tracedLimiter) Wait(ctx context.Context) error {
+	err := l.RateLimiter.Wait(ctx)
+	if err != nil {
+		l.trace.held.Store(true)
+	}
+	return err
 }

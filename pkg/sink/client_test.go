@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -43,6 +46,62 @@ func TestRequestsWithoutAConnectionAreNotLost(t *testing.T) {
 				t.Errorf("%s: %v", a.class, err)
 			}
 		})
+	}
+}
+
+// Nor was anything written by a request that did not even get as far as to need a
+// connection.
+func TestRequestsThatNeverLeftAreNotLost(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	defer s.Close()
+	spent := flowcontrol.NewTokenBucketRateLimiter(0.001, 1)
+	spent.Accept()
+	noCredentials := &api.ExecConfig{
+		Command: filepath.Join(t.TempDir(), "none"), APIVersion: "client.authentication.k8s.io/v1",
+		InteractiveMode: api.NeverExecInteractiveMode,
+	}
+	for name, client := range map[string]Client{
+		"the client's rate limit is used up": clientFor(t, &rest.Config{Host: s.URL, RateLimiter: spent}),
+		"there are no credentials":           connect(t, &rest.Config{Host: s.URL, ExecProvider: noCredentials}),
+	} {
+		for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := client.Create(ctx, a, testEvent(true))
+			if got := classify(verbCreate, nil, err); got.class != classUnreachable {
+				t.Errorf("%s: %s: %v", name, got.class, err)
+			}
+			_, err = client.Patch(ctx, a, "ns", "e", emptyPatch)
+			if got := classify(verbPatch, nil, err); got.class != classUnreachable {
+				t.Errorf("%s, to a patch: %s: %v", name, got.class, err)
+			}
+		}
+	}
+}
+
+// transparent shows what it is around, and does what it likes.
+type transparent struct {
+	roundTripper
+	around http.RoundTripper
+}
+
+func (t transparent) WrappedRoundTripper() http.RoundTripper { return t.around }
+
+// What is in the place of the transport, or around it, may have sent a request in
+// any way.
+func TestRequestsOfWhichNothingIsToldMayHaveBeenSent(t *testing.T) {
+	fails := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errLost })
+	for name, config := range map[string]*rest.Config{
+		"in its place": {Transport: fails},
+		"around it":    {WrapTransport: func(http.RoundTripper) http.RoundTripper { return fails }},
+		"around it, as client-go's own wrappers are": {
+			WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return transparent{fails, rt} },
+		},
+	} {
+		_, err := connect(t, config).Create(t.Context(), occurrence.CoreV1, testEvent(false))
+		if a := classify(verbCreate, nil, err); a.class != classLost {
+			t.Errorf("%s: %s: %v", name, a.class, err)
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // seconds, and what client-go keeps running to follow certificate files ends
 // when the Client is garbage.
 func NewClientForConfig(config *rest.Config) (Client, error) {
+	own := config.Transport == nil && config.WrapTransport == nil
 	config = ConfigFor(config)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -54,7 +55,10 @@ func NewClientForConfig(config *rest.Config) (Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewClient(core.RESTClient(), events.RESTClient()), nil
+	// net/http tells of all connections, unless something of the caller's stands
+	// between, which may keep that to itself.
+	_, known := innermost(httpClient.Transport).(*http.Transport)
+	return &client{core: core.RESTClient(), events: events.RESTClient(), tells: own && known}, nil
 }
 
 // ConfigFor returns a copy of config from which clients are made that write
