@@ -2,11 +2,14 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"net/http/httptrace"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -74,17 +77,37 @@ func (c *client) do(ctx context.Context, r *rest.Request, namespace string, api 
 		r.Throttle(&tracedLimiter{limiter, &t})
 	}
 	// UseProtobufAsDefault is what typed clients do, if nothing else is chosen.
-	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(t.follow(ctx)).Into(into)
-	if err != nil {
+	result := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(t.follow(ctx))
+	if err := result.Into(into); err != nil {
 		if !t.mayBeSent() {
-			err = &notSent{err}
+			return nil, &notSent{err}
 		}
-		return nil, err
+		return nil, withRetryAfter(err, result)
 	}
 	if api == occurrence.EventsV1 {
 		return identity.ToCoreV1(&events), nil
 	}
 	return &core, nil
+}
+
+// withRetryAfter adds to an error what the header Retry-After says, which client-go
+// leaves out if the body is a Status.
+func withRetryAfter(err error, result rest.Result) error {
+	_, bare := result.Raw() // the error without what the body says
+	seconds, _ := apierrors.SuggestsClientDelay(bare)
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || seconds == 0 {
+		return err
+	}
+	details := &metav1.StatusDetails{}
+	if status.ErrStatus.Details != nil {
+		details = status.ErrStatus.Details
+	}
+	if details.RetryAfterSeconds == 0 {
+		details.RetryAfterSeconds = int32(seconds)
+	}
+	status.ErrStatus.Details = details
+	return err
 }
 
 // notSent is the error of a request that never had a connection, so that it did

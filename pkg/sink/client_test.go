@@ -105,28 +105,32 @@ func TestRequestsOfWhichNothingIsToldMayHaveBeenSent(t *testing.T) {
 	}
 }
 
-// Priority and fairness, and what stands in front of an apiserver, say Retry-After
-// in the header alone.
+// Priority and fairness says Retry-After in the header alone, under plain text; the
+// apiserver, in a Status as well; what stands in front of it may say it in the header
+// alone, whatever the body is.
 func TestRetryAfterIsReadFromTheHeader(t *testing.T) {
-	for name, body := range map[string]string{
-		"text/plain":       "later",
-		"application/json": `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"later","code":%d,"details":{"retryAfterSeconds":7}}`,
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"later","code":%d%s}`
+	for name, test := range map[string]struct{ contentType, body, details string }{
+		"text":                         {"text/plain", "later", ""},
+		"a Status":                     {"application/json", status, ""},
+		"a Status with other details":  {"application/json", status, `,"details":{"kind":"events"}`},
+		"a Status that says it itself": {"application/json", status, `,"details":{"retryAfterSeconds":7}`},
 	} {
 		for _, code := range []int{429, 503} {
 			t.Run(fmt.Sprint(name, " ", code), func(t *testing.T) {
 				s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Content-Type", name)
+					w.Header().Set("Content-Type", test.contentType)
 					w.Header().Set("Retry-After", "7")
 					w.WriteHeader(code)
-					if name == "application/json" {
-						fmt.Fprintf(w, body, code)
+					if test.body == status {
+						fmt.Fprintf(w, status, code, test.details)
 					} else {
-						fmt.Fprint(w, body)
+						fmt.Fprint(w, test.body)
 					}
 				}))
 				defer s.Close()
 				_, err := clientFor(t, &rest.Config{Host: s.URL}).Create(t.Context(), occurrence.CoreV1, testEvent(false))
-				if a := classify(verbCreate, nil, err); a.after != 7*time.Second {
+				if a := classify(verbCreate, nil, err); a.after != 7*time.Second || a.code != code {
 					t.Errorf("%v: ask again after %v", err, a.after)
 				}
 			})
