@@ -35,7 +35,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_requests_failed_total",
-			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped), retry (not taken), unreachable (no connection), lost (no telling answer).",
+			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped, or made again without labels and annotations, or not believed yet), retry (not taken), unreachable (no connection), lost (no telling answer).",
 		}, []string{"class"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_retries_total",
