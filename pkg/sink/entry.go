@@ -112,14 +112,22 @@ func both(earlier, later map[string]string) map[string]string {
 // claim adds a claim. One that begins where the last one of the same client ends
 // makes one interval with it, which a plan counts as it would count both.
 func (e *entry) claim(c claim) {
-	if n := len(e.claims); n > 0 {
-		last := &e.claims[n-1]
-		if last.client == c.client && last.total == c.total-c.weight {
-			last.total, last.weight = c.total, last.weight+c.weight
-			return
-		}
+	if e.endsAt(c) {
+		last := &e.claims[len(e.claims)-1]
+		last.total, last.weight = c.total, last.weight+c.weight
+		return
 	}
 	e.claims = append(e.claims, c)
+}
+
+// endsAt tells whether a claim begins where the last one ends, and is the same
+// client's.
+func (e *entry) endsAt(c claim) bool {
+	if len(e.claims) == 0 {
+		return false
+	}
+	last := &e.claims[len(e.claims)-1]
+	return last.client == c.client && last.total == c.total-c.weight
 }
 
 // measure counts what the entry takes, and returns by how much it has grown.

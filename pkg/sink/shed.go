@@ -2,6 +2,7 @@ package sink
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,25 @@ func (l *sheddable) listFor(owed *series) *list.List {
 // nil if it owes nothing yet. The mutex must be held.
 func (s *Sink) full(owed *series) bool {
 	return s.held.bytes >= s.options.MaxPendingBytes || owed == nil && len(s.pending) >= s.options.MaxPendingSeries
+}
+
+// takesNothing tells whether a series can hold one more occurrence, due at a time,
+// without taking more memory: one that becomes part of what is owed already, and
+// says no more. The mutex must be held.
+func (s *Sink) takesNothing(owed *series, e *entry, c claim, now, at time.Time) bool {
+	if owed == nil {
+		return false
+	}
+	newest := *owed.account.newest()
+	if c != (claim{}) && !newest.endsAt(c) {
+		return false
+	}
+	// What is asked is what add does; nobody sees the account that it is done to.
+	sequence := s.sequence + 1
+	dues := slices.Clone(owed.dues).add(now, at, sequence, s.options.RetryFor/dueGrains)
+	trial, next := account{carried: owed.account.carried, pending: []entry{newest}}, *e
+	_, bytes := trial.add(sequence, dues.apart(), &next, claim{})
+	return bytes <= 0
 }
 
 // shed gives up series until there is room for an occurrence of another. It

@@ -56,6 +56,96 @@ func TestNormalRepeatsMakeRoom(t *testing.T) {
 	}
 }
 
+// slowPatches takes a while for each patch.
+type slowPatches struct{ byNamespace }
+
+func (c slowPatches) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	time.Sleep(time.Second)
+	return c.byNamespace.Patch(ctx, api, namespace, name, patch)
+}
+
+// fill lets the sink hold no more than it does.
+func (b *bench) fill() held {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.options.MaxPendingBytes = b.held.bytes
+	return b.held
+}
+
+// Where there is no memory left, what takes none is counted all the same, and
+// nothing is given up for it.
+func TestRepeatThatTakesNothingIsCountedWhenFull(t *testing.T) {
+	type change = func(*occurrence.Occurrence)
+	plain := func(*occurrence.Occurrence) {}
+	said := func(what string) change {
+		return func(o *occurrence.Occurrence) { o.Event.Labels = map[string]string{"said": what} }
+	}
+	by := func(client string, total int64) change {
+		return func(o *occurrence.Occurrence) { o.Client, o.Total = client, total }
+	}
+	awaited := func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) {} }
+	awaitedUntilDeferred := func(o *occurrence.Occurrence) {
+		awaited(o)
+		o.Deferred = func() {}
+	}
+	for name, test := range map[string]struct {
+		stored change
+		owed   []change
+		repeat change
+		delay  time.Duration
+		taken  bool
+	}{
+		"the same again":               {plain, []change{plain, plain}, plain, time.Hour, true},
+		"the same again, of a Warning": {warning, []change{warning, warning}, warning, time.Hour, true},
+		"the same again, sooner":       {plain, []change{plain, plain}, plain, time.Minute, true},
+		"the same again, at once":      {plain, []change{plain, plain}, plain, 0, true},
+		"something shorter":            {plain, []change{plain, said("this")}, said("it"), time.Hour, true},
+		"the next of a client":         {by("c", 1), []change{by("c", 2), by("c", 3)}, by("c", 4), time.Hour, true},
+		"awaited until it is deferred": {plain, []change{plain, plain}, awaitedUntilDeferred, time.Hour, true},
+		"awaited":                      {plain, []change{plain, plain}, awaited, time.Hour, false},
+		"the second one":               {plain, []change{plain}, plain, time.Hour, false},
+		"something longer":             {plain, []change{plain, said("it")}, said("this"), time.Hour, false},
+		"something more":               {plain, []change{plain, plain}, said("it"), time.Hour, false},
+		"of a client after a gap":      {by("c", 1), []change{by("c", 2), by("c", 3)}, by("c", 5), time.Hour, false},
+		"of another client":            {by("c", 1), []change{by("c", 2), by("c", 3)}, by("d", 4), time.Hour, false},
+		"the first of a client":        {plain, []change{plain, plain}, by("c", 1), time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, slowPatches{}, nil, func(t *testing.T, b *bench) {
+				b.record(0, test.stored)
+				b.record(1)
+				synctest.Wait()
+				b.recordLater(1, time.Hour) // a Warning could have its place
+				for _, o := range test.owed {
+					b.recordLater(0, time.Hour, o)
+				}
+				before := b.fill()
+				b.recordLater(0, test.delay, test.repeat)
+				after, dropped := b.holds(), b.ledger.Totals().Dropped[occurrence.PendingFull]
+				if taken := after.occurrences == before.occurrences+1 && dropped == 0; taken != test.taken || after.bytes > before.bytes {
+					t.Errorf("%d dropped, held %+v, and %+v before", dropped, after, before)
+				}
+			})
+		})
+	}
+}
+
+// A write that is on its way takes nothing further, so what comes after it takes
+// memory of its own.
+func TestRepeatOfWhatIsBeingWrittenTakesMemory(t *testing.T) {
+	c := byNamespace{"ns": func(context.Context) error { time.Sleep(time.Second); return nil }}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.recordLater(0, time.Minute)
+		b.recordLater(0, time.Minute)
+		pass(time.Minute)
+		b.fill()
+		b.record(0)
+		if got := b.ledger.Totals().Dropped[occurrence.PendingFull]; got != 1 {
+			t.Errorf("%d dropped", got)
+		}
+	})
+}
+
 func TestWhatIsInWorkMakesNoRoom(t *testing.T) {
 	bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
 		b.record(0)

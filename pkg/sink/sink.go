@@ -138,10 +138,19 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	if s.closed {
 		return occurrence.Shutdown, false, nil
 	}
+	now := time.Now()
 	delay = max(0, delay)
-	owed := s.pending[t.Key]
-	if s.full(owed) {
-		if shed = s.shed(t, owed, delay == 0, time.Now()); s.full(owed) {
+	urgent := delay == 0
+	if s.flushing > 0 {
+		delay = 0
+	}
+	e.deferred = delay > 0
+	if deferred = may && e.deferred; deferred {
+		e.settled = nil
+	}
+	owed, due := s.pending[t.Key], now.Add(delay)
+	if s.full(owed) && !s.takesNothing(owed, e, c, now, due) {
+		if shed = s.shed(t, owed, urgent, now); s.full(owed) {
 			return occurrence.PendingFull, false, shed
 		}
 	}
@@ -150,19 +159,11 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 		s.pending[t.Key] = owed
 		s.sheddable.update(owed)
 	}
-	if s.flushing > 0 {
-		delay = 0
-	}
-	e.deferred = delay > 0
-	if deferred = may && e.deferred; deferred {
-		e.settled = nil
-	}
 	s.sequence++
-	now := time.Now()
 	if owed.obeys && e.settled != nil {
 		owed.retryAt = now // somebody waits for what is known
 	}
-	owed.dues = owed.dues.add(now, now.Add(delay), s.sequence, s.options.RetryFor/dueGrains)
+	owed.dues = owed.dues.add(now, due, s.sequence, s.options.RetryFor/dueGrains)
 	isNew, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
 	if isNew {
 		owed.account.newest().epoch = s.epochs.enter()
