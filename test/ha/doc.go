@@ -10,6 +10,8 @@
 // Every occurrence that the plain clients of the load post has a name of its own,
 // and the ledger says which of them were acknowledged how; what the apiserver
 // stores is watched, write by write, with who made it and which names it counts.
-// The two are held against each other. What is asserted always is truth and
-// boundedness; how fast something is, is printed, and asserted in full only.
+// The two are held against each other. What unmodified recorders were told is held
+// against what their Events count, once client-go is done with all of it. What is
+// asserted always is truth and boundedness; how fast something is, is printed, and
+// asserted in full only.
 package ha

@@ -47,13 +47,14 @@ func (l *load) waitWrite() {
 	l.journal.waitCommit(l.t, "a write", now, func(c commit) bool { return l.isPostedAfter(c, now) })
 }
 
-// end ends the load, when everything is acknowledged.
+// end ends the load, when everything is acknowledged, and before the replicas end:
+// then nobody asks them any more.
 func (l *load) end() {
 	l.t.Helper()
 	for _, end := range l.ends {
 		end()
 	}
-	l.recorders.waitSent(l.t)
+	l.recorders.end(l.t)
 }
 
 // owed are occurrences whose writes are put off: the series of each object are
@@ -79,29 +80,14 @@ func (f *fleet) newOwed(deferred int) *owed {
 	return o
 }
 
-// recorderFigures says by how much what the recorders' Events count is not what
-// they were told, and is not asserted: docs/counting.md says what it may cost a
-// client that counts by itself.
-func (l *load) recorderFigures(t *testing.T) (classic, newStyle string) {
+// recorded is by how much what the recorders' Events count is not what they were
+// told.
+func (l *load) recorded(t *testing.T) (classic, newStyle recorded) {
 	t.Helper()
-	classicCount, newStyleCount := l.recorders.counted()
-	show := func(want counts, source string) string {
-		events := stored(t, l.cluster, l.plain.namespace, source)
-		logDifferences(t, want, events)
-		d := differ(want, events)
-		return fmt.Sprintf("%d: -%d +%d", want.sum(), d.lost, d.twice)
+	show := func(a *account) recorded {
+		return a.compare(t, stored(t, l.cluster, l.plain.namespace, a.source))
 	}
-	classic, newStyle = show(classicCount, classicSource), show(newStyleCount, newStyleSource)
-	if n := l.recorders.rejected.Load(); n > 0 {
-		classic += fmt.Sprintf(" (%d of both rejected)", n)
-	}
-	if n := l.recorders.givenUp(); n > 0 {
-		classic += fmt.Sprintf(" (%d of both given up by client-go)", n)
-	}
-	if n := l.recorders.outrun.Load(); n > 0 {
-		newStyle += fmt.Sprintf(" (%d outrun by their own first POST)", n)
-	}
-	return classic, newStyle
+	return show(l.classicAccount), show(l.newStyleAccount)
 }
 
 // wantSettled checks the ledgers of all processes that ended in order: nothing is

@@ -53,7 +53,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 		t.Errorf("beside what is known of each name %d are lost, %d counted twice, and there are %d duplicates", d.lost, d.twice, d.duplicates)
 	}
 	seen := l.service.answered()
-	classic, newStyle := l.recorderFigures(t)
+	classic, newStyle := l.recorded(t)
 	crashFigures.Add(len(first), milliseconds(first), fates.names, seen.unanswered(), fates.retried,
 		len(fates.lost), len(fates.forgotten), fmt.Sprintf("%.1f", oldest.Seconds()), len(fates.twice), len(fates.outside), seen.timedOut(), classic, newStyle)
 	if *inFull {

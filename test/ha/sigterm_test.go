@@ -47,7 +47,7 @@ func (h *handovers) figure(t *testing.T, what string, l *load, d difference) {
 	seen := l.service.answered()
 	handoverFigures.Add(what, len(h.first), figures.Spread(h.deferred...), milliseconds(h.first), milliseconds(h.gap), milliseconds(h.steady),
 		accounts["recorded"], d.lost, d.twice, d.duplicates)
-	classic, newStyle := l.recorderFigures(t)
+	classic, newStyle := l.recorded(t)
 	handoverAnswers.Add(what, seen.sum(func(answer) bool { return true }), seen.unanswered(), seen.repeated(), seen.final(), accounts["replayed"], classic, newStyle)
 	if n := seen.unanswered(); n > 0 {
 		t.Errorf("%d requests were not answered", n)
