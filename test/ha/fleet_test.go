@@ -125,8 +125,8 @@ func atOnce(members []*member, do func(*member)) {
 	all.Wait()
 }
 
-// start starts the replica's next process, waits until it serves, and has it get
-// requests.
+// start starts the replica's next process, and waits until it gets requests, which
+// it does when it knows of a leader.
 func (m *member) start() {
 	m.lives++
 	dir := filepath.Join(m.dir, fmt.Sprint("life-", m.lives))
@@ -152,6 +152,10 @@ func (m *member) start() {
 	m.peers.lead(address.Host)
 	if err := m.service.add(m.name, process.Config(&rest.Config{})); err != nil {
 		m.t.Error(err)
+		return
+	}
+	if err := m.service.waitReady(ctx, m.name); err != nil {
+		m.t.Errorf("%s: %v", m.name, err)
 	}
 }
 

@@ -35,6 +35,7 @@ type service struct {
 	end     context.CancelFunc
 
 	mu       sync.Mutex
+	bell     bell // rings when a replica has become ready
 	backends []*backend
 	next     int
 	answers  map[answer]int
@@ -101,7 +102,8 @@ func (s *service) close() {
 	}
 }
 
-// add adds a replica, or the next life of one.
+// add adds a replica, or the next life of one. As in a cluster it gets no requests
+// until it has said that it is ready.
 func (s *service) add(name string, config *rest.Config) error {
 	tls, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -115,7 +117,26 @@ func (s *service) add(name string, config *rest.Config) error {
 	s.remove(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.backends = append(s.backends, &backend{name: name, url: address, transport: transport})
+	s.backends = append(s.backends, &backend{name: name, url: address, transport: transport, failures: probeFailures})
+	return nil
+}
+
+// waitReady returns when a replica gets requests.
+func (s *service) waitReady(ctx context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !slices.ContainsFunc(s.backends, func(b *backend) bool { return b.name == name && b.ready() }) {
+		rung := s.bell.next()
+		s.mu.Unlock()
+		select {
+		case <-rung:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if ctx.Err() != nil {
+			return fmt.Errorf("not ready: %w", ctx.Err())
+		}
+	}
 	return nil
 }
 
@@ -135,6 +156,7 @@ func (s *service) remove(name string) {
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	b, err := s.turn()
 	if err != nil {
+		s.count(r.Method, nil)
 		return nil, err
 	}
 	sent := r.Clone(r.Context())
@@ -234,11 +256,14 @@ func (s *service) probe(ctx context.Context) {
 func (s *service) note(b *backend, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ready {
-		b.failures = 0
-	} else {
+	if !ready {
 		b.failures++
+		return
 	}
+	if !b.ready() {
+		defer s.bell.ring()
+	}
+	b.failures = 0
 }
 
 func isReady(ctx context.Context, b *backend) bool {
@@ -263,36 +288,58 @@ func (s *service) through(credentials *rest.Config) *rest.Config {
 }
 
 func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
+	ctx, cancel := bounded(t)
+	defer cancel()
 	var sick sync.Map
 	s := newService(t)
-	for _, name := range []string{"a", "b"} {
+	add := func(name string) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok := sick.Load(name); ok && r.URL.Path == "/readyz" {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
 			_, _ = io.WriteString(w, name)
 		}))
-		defer server.Close()
+		t.Cleanup(server.Close)
 		if err := s.add(name, &rest.Config{Host: server.URL}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	client := http.Client{Transport: s}
+	get := func() (string, error) {
+		response, err := client.Get("https://eventd.kube-system.svc/")
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		name, err := io.ReadAll(response.Body)
+		return string(name), err
+	}
 	round := func() string {
 		var seen []string
 		for range 4 {
-			response, err := client.Get("https://eventd.kube-system.svc/")
+			name, err := get()
 			if err != nil {
 				t.Fatal(err)
 			}
-			name, err := io.ReadAll(response.Body)
-			if response.Body.Close(); err != nil {
-				t.Fatal(err)
-			}
-			seen = append(seen, string(name))
+			seen = append(seen, name)
 		}
 		slices.Sort(seen)
 		return strings.Join(seen, "")
+	}
+	sick.Store("a", true)
+	add("a")
+	if name, err := get(); err == nil {
+		t.Errorf("%s got a request before it has said that it is ready", name)
+	}
+	if n := s.answered().unanswered(); n != 1 {
+		t.Errorf("%d requests were not answered, and there was one that nobody could take", n)
+	}
+	sick.Delete("a")
+	add("b")
+	for _, name := range []string{"a", "b"} {
+		if err := s.waitReady(ctx, name); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
 	}
 	if got := round(); got != "aabb" {
 		t.Errorf("four requests went to %s", got)
@@ -304,6 +351,11 @@ func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
 	s.remove("b")
 	if got := round(); got != "aaaa" {
 		t.Errorf("four requests went to %s after b had ended", got)
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	if err := s.waitReady(ended, "b"); err == nil {
+		t.Error("b, which has ended, is ready")
 	}
 }
 
