@@ -49,6 +49,11 @@ func (h *handovers) figure(t *testing.T, what string, l *load, d difference) {
 		accounts["recorded"], d.lost, d.twice, d.duplicates)
 	classic, newStyle := l.recorded(t)
 	handoverAnswers.Add(what, seen.sum(func(answer) bool { return true }), seen.unanswered(), seen.repeated(), seen.final(), accounts["replayed"], classic, newStyle)
+	for source, r := range map[string]recorded{classicSource: classic, newStyleSource: newStyle} {
+		if r.difference != (difference{}) {
+			t.Errorf("the Events of the %s do not count what it was told: %s", source, r)
+		}
+	}
 	if n := seen.unanswered(); n > 0 {
 		t.Errorf("%d requests were not answered", n)
 	}
