@@ -41,7 +41,7 @@ func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
 	f := startFleet(t, cluster, settling)
 	l, r := f.startLoad(), f.watchRoles()
 	outages := &outages{}
-	repeat(t, repetitions(5, 1), func(int) { outages.make(l, 0) })
+	outages.times = repeat(t, repetitions(5, 1), func(int) { outages.make(l, 0) })
 	outages.finish(t, "restarted", l, r)
 }
 
@@ -53,12 +53,13 @@ func TestApiserverThatIsAwayForLongCostsNothing(t *testing.T) {
 	f := startFleet(t, cluster, settling)
 	l, r := f.startLoad(), f.watchRoles()
 	outages := &outages{}
-	repeat(t, repetitions(3, 1), func(int) { outages.make(l, length) })
+	outages.times = repeat(t, repetitions(3, 1), func(int) { outages.make(l, length) })
 	outages.finish(t, fmt.Sprint("away for ", length), l, r)
 }
 
 // outages are repeated.
 type outages struct {
+	times      progress
 	away, back []float64
 	kept       int
 }
@@ -128,6 +129,6 @@ func (o *outages) finish(t *testing.T, what string, l *load, r *roles) {
 	if n := len(fates.forgotten); n > 0 {
 		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
 	}
-	outageFigures.Add(what, len(o.away), figures.Spread(o.away...), o.kept, figures.Spread(o.back...), fates.names, fates.retried,
+	outageFigures.Add(what, o.times, figures.Spread(o.away...), o.kept, figures.Spread(o.back...), fates.names, fates.retried,
 		l.service.answered().repeated(), d.lost, d.twice, len(fates.outside), l.service.answered().timedOut())
 }

@@ -15,6 +15,7 @@ var cutFigures = figures.NewTable("A way that is cut under load, and mended; tim
 
 // cuts are repeated.
 type cuts struct {
+	times   progress
 	first   durations
 	stands  []stand
 	changes int // of the leader
@@ -40,7 +41,7 @@ func (c *cuts) finish(t *testing.T, what string, lease int, l *load, r *roles) {
 	if len(late) > 0 {
 		t.Errorf("%d occurrences were accepted by a leader whose lease had run out, such as %+v", len(late), late[0])
 	}
-	cutFigures.Add(what, lease, len(c.first), c.changes, milliseconds(c.first), len(late),
+	cutFigures.Add(what, lease, c.times, c.changes, milliseconds(c.first), len(late),
 		fates.names, fates.retried, l.service.answered().repeated(), d.lost, d.twice, len(fates.outside), l.service.answered().timedOut())
 }
 
@@ -59,7 +60,7 @@ func (m *member) waitRole(leads bool) {
 func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), append([]string{settling}, shortLease...)...)
 	l, r, c := f.startLoad(), f.watchRoles(), &cuts{}
-	repeat(t, repetitions(10, 1), func(int) {
+	c.times = repeat(t, repetitions(10, 1), func(int) {
 		b := l.observe()
 		began := time.Now()
 		b.leader.api.cut()
@@ -78,7 +79,7 @@ func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
 func TestStandbyThatIsCutOffFromTheApiserverChangesNothing(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), settling)
 	l, r, c := f.startLoad(), f.watchRoles(), &cuts{}
-	repeat(t, repetitions(10, 1), func(i int) {
+	c.times = repeat(t, repetitions(10, 1), func(i int) {
 		b := l.observe()
 		standby := f.standby(b.leader, i)
 		began := time.Now()
@@ -100,7 +101,7 @@ func TestStandbyThatIsCutOffFromTheApiserverChangesNothing(t *testing.T) {
 func TestLeaderThatIsCutOffFromTheOthersGoesOn(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), settling)
 	l, r, c := f.startLoad(), f.watchRoles(), &cuts{}
-	repeat(t, repetitions(10, 1), func(int) {
+	c.times = repeat(t, repetitions(10, 1), func(int) {
 		b := l.observe()
 		began := time.Now()
 		b.leader.peers.cut()

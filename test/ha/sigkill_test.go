@@ -27,7 +27,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	l := f.startLoad()
 	var first durations
 	var killed []time.Time
-	repeat(t, repetitions(20, 2), func(int) {
+	done := repeat(t, repetitions(20, 2), func(int) {
 		b := l.observe()
 		signalled := time.Now()
 		b.leader.signal(syscall.SIGKILL)
@@ -54,7 +54,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	}
 	seen := l.service.answered()
 	classic, newStyle := l.recorded(t)
-	crashFigures.Add(len(first), milliseconds(first), fates.names, seen.unanswered(), fates.retried,
+	crashFigures.Add(done, milliseconds(first), fates.names, seen.unanswered(), fates.retried,
 		len(fates.lost), len(fates.forgotten), fmt.Sprintf("%.1f", oldest.Seconds()), len(fates.twice), len(fates.outside), seen.timedOut(), classic, newStyle)
 	if *inFull {
 		if p50 := first.percentile(50); p50 > 3200*time.Millisecond {

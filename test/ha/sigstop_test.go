@@ -21,7 +21,7 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 	var first, down durations
 	var owes []float64
 	var stands []stand
-	repeat(t, repetitions(20, 2), func(int) {
+	done := repeat(t, repetitions(20, 2), func(int) {
 		o.sayAll(o.all)
 		b := l.observe()
 		owes = append(owes, b.leader.metrics().Sum("eventd_occurrences_pending"))
@@ -55,7 +55,7 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 		t.Errorf("%d occurrences were accepted by a leader whose lease had run out, such as %+v", len(late), late[0])
 	}
 	l.wantSettled(t)
-	stallFigures.Add(len(first), milliseconds(first), milliseconds(down), figures.Spread(owes...), after, len(late),
+	stallFigures.Add(done, milliseconds(first), milliseconds(down), figures.Spread(owes...), after, len(late),
 		fates.names, fates.retried, d.lost, d.twice, len(fates.outside), l.service.answered().timedOut())
 }
 

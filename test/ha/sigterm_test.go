@@ -1,6 +1,7 @@
 package ha
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -40,12 +41,12 @@ func (h *handovers) add(one handover) {
 
 // figure adds the rows of a scenario that has ended, and checks what holds for all
 // that are planned.
-func (h *handovers) figure(t *testing.T, what string, l *load, d difference) {
+func (h *handovers) figure(t *testing.T, what string, done progress, l *load, d difference) {
 	t.Helper()
 	accounts := l.wantSettled(t)
 	l.wantNoFinalErrors(t, false)
 	seen := l.service.answered()
-	handoverFigures.Add(what, len(h.first), figures.Spread(h.deferred...), milliseconds(h.first), milliseconds(h.gap), milliseconds(h.steady),
+	handoverFigures.Add(what, done, figures.Spread(h.deferred...), milliseconds(h.first), milliseconds(h.gap), milliseconds(h.steady),
 		accounts["recorded"], d.lost, d.twice, d.duplicates)
 	classic, newStyle := l.recorded(t)
 	handoverAnswers.Add(what, seen.sum(func(answer) bool { return true }), seen.unanswered(), seen.repeated(), seen.final(), accounts["replayed"], classic, newStyle)
@@ -66,7 +67,7 @@ func TestLeaderHandsOver(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), append([]string{settling}, oneWrite...)...)
 	l, o := f.startLoad(), f.newOwed(deferred)
 	sums := &handovers{}
-	repeat(t, repetitions(50, 3), func(int) {
+	done := repeat(t, repetitions(50, 3), func(int) {
 		o.sayAll(o.all)
 		b := l.observe()
 		n := b.leader.metrics().Sum("eventd_sink_deferred_series")
@@ -87,7 +88,7 @@ func TestLeaderHandsOver(t *testing.T) {
 	f.stop()
 	d := l.wantStored(t, f.cluster)
 	d.add(o.wantStored(t, f.cluster))
-	sums.figure(t, "SIGTERM of the leader", l, d)
+	sums.figure(t, "SIGTERM of the leader", done, l, d)
 	if p99 := sums.first.percentile(99); *inFull && p99 > 300*time.Millisecond {
 		t.Errorf("the first write of the new leader is committed after %s (p99)", p99)
 	}
@@ -99,7 +100,7 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	l := f.startLoad()
 	sums := &handovers{}
 	gaps := map[bool]durations{} // by whether it was the leader
-	repeat(t, repetitions(5, 1), func(int) {
+	done := repeat(t, repetitions(5, 1), func(int) {
 		for _, m := range f.members {
 			b := l.observe()
 			signalled := time.Now()
@@ -117,7 +118,7 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	l.end()
 	f.stop()
 	sums.gap = gaps[true]
-	sums.figure(t, "rolling restart", l, l.wantStored(t, f.cluster))
+	sums.figure(t, fmt.Sprint("rolling restart, handovers: ", len(sums.first)), done, l, l.wantStored(t, f.cluster))
 	for led, all := range gaps {
 		if worst := all.percentile(100); *inFull && worst > 300*time.Millisecond {
 			t.Errorf("nothing is written for %s while a replica is restarted (leader: %t)", worst, led)
