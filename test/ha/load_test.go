@@ -102,8 +102,8 @@ func (f *fleet) wantSettled(t *testing.T) replica.Accounts {
 }
 
 // wantNoFinalErrors checks that no client was told what it does not try again after.
-// Where nobody can answer for long, it may be told that the time is up that it
-// gave itself.
+// Where what a request waits for hangs for long, it may be told that the time is up
+// that it gave itself: docs/election.md says where.
 func (f *fleet) wantNoFinalErrors(t *testing.T, mayTimeOut bool) {
 	t.Helper()
 	seen := f.service.answered()

@@ -41,7 +41,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	l.end()
 	f.stop()
 	l.wantAcknowledged(t)
-	l.wantNoFinalErrors(t, true)
+	l.wantNoFinalErrors(t, false)
 	fates := l.fates()
 	fates.wantKept(t)
 	oldest := oldestForgotten(t, fates.forgotten, killed)
