@@ -112,7 +112,7 @@ func (o *outages) make(l *load, length time.Duration) {
 // losses is how often a replica's process has lost the Lease.
 func (m *member) losses() float64 {
 	m.t.Helper()
-	return m.metrics().Sum("eventd_election_transitions_total", `transition="lost"`)
+	return m.metrics().Sum("eventd_election_transitions_total", "transition=lost")
 }
 
 func (o *outages) finish(t *testing.T, what string, l *load, r *roles) {
