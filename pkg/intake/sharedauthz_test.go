@@ -163,17 +163,19 @@ func TestQuestionsAreToldApart(t *testing.T) {
 		"groups":          func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Groups = []string{"a,b"} },
 		"groups and name": func(a *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Groups = []string{"a"} },
 		"extra":           func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Extra["x"] = []string{"y"} },
-		"name of extra":   func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Extra = map[string][]string{"x": {"y", "z"}, "q": {"v"}} },
-		"nobody":          func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.User = nil },
-		"verb":            func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Verb = "patch" },
-		"group":           func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIGroup = "events.k8s.io" },
-		"version":         func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIVersion = "v2" },
-		"resource":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Resource = "pods" },
-		"subresource":     func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Subresource = "status" },
-		"namespace":       func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Namespace = "n" },
-		"object":          func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "b" },
-		"no object":       func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "" },
-		"path":            func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Path = "/metrics" },
+		"name of extra": func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) {
+			u.Extra = map[string][]string{"x": {"y", "z"}, "q": {"v"}}
+		},
+		"nobody":      func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.User = nil },
+		"verb":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Verb = "patch" },
+		"group":       func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIGroup = "events.k8s.io" },
+		"version":     func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIVersion = "v2" },
+		"resource":    func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Resource = "pods" },
+		"subresource": func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Subresource = "status" },
+		"namespace":   func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Namespace = "n" },
+		"object":      func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "b" },
+		"no object":   func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "" },
+		"path":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Path = "/metrics" },
 	} {
 		q := question(is(change))
 		if other, known := seen[q]; known {
