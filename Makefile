@@ -19,9 +19,6 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
-# Many tests wait, for an apiserver or for time: the packages under test at once are
-# half as many again as there are processors.
-AT_ONCE ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
@@ -61,7 +58,7 @@ test: ## every test, those against the local control plane included
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test -p $(AT_ONCE) $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a controller that imports eventd sees it'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
