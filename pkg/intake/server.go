@@ -81,7 +81,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	if options.MaxInFlight == 0 {
 		options.MaxInFlight = DefaultMaxInFlight
 	}
-	options.Authorizer = &sharedAuthorizer{Authorizer: options.Authorizer}
+	options.Authorizer = &sharedAuthorizer{Authorizer: options.Authorizer, most: int64(options.MaxInFlight)}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
 	if options.Relay != nil {
 		options.Relay.forRequests(options.MaxInFlight)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -22,8 +23,13 @@ const sharedReviewTimeout = 30 * time.Second
 // flight ask the apiserver when an answer expires; and since a question ended with
 // its request, an apiserver that is slower than callers are patient would be asked
 // again and again, and no answer ever be cached.
+//
+// No more than a number of questions outlive who has asked them: what is asked on top
+// ends with its request, and so is bounded by the requests in flight.
 type sharedAuthorizer struct {
 	authorizer.Authorizer
+	most   int64 // questions that may outlive their request
+	open   atomic.Int64
 	asking singleflight.Group
 }
 
@@ -62,7 +68,11 @@ func (s *sharedAuthorizer) ask(ctx context.Context, a authorizer.Attributes) (d 
 			klog.FromContext(ctx).Error(nil, "Authorizing a request panicked", "panic", d.panicked, "stack", string(debug.Stack()))
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sharedReviewTimeout)
+	defer s.open.Add(-1)
+	if s.open.Add(1) <= s.most {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, sharedReviewTimeout)
 	defer cancel()
 	d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
 	return d, err

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,7 +65,7 @@ func asking(t *testing.T, shared authorizer.Authorizer, ctx context.Context, a a
 func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAuthorizer{answer: allowed}
-		shared := &sharedAuthorizer{Authorizer: slow}
+		shared := &sharedAuthorizer{Authorizer: slow, most: 10}
 		elsewhere := creating("a")
 		elsewhere.Namespace = "elsewhere"
 		for round := range 2 {
@@ -91,7 +92,7 @@ func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
 func TestReviewOutlivesWhoHasAskedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAuthorizer{answer: allowed}
-		shared := &sharedAuthorizer{Authorizer: slow}
+		shared := &sharedAuthorizer{Authorizer: slow, most: 10}
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		began := time.Now()
@@ -110,6 +111,34 @@ func TestReviewOutlivesWhoHasAskedFirst(t *testing.T) {
 	})
 }
 
+// However many go before they are answered.
+func TestFewReviewsOutliveWhoHasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 5
+		var answered atomic.Int64
+		slow := &slowAuthorizer{answer: func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			answered.Add(1)
+			return allowed(ctx, a)
+		}}
+		shared := &sharedAuthorizer{Authorizer: slow, most: most}
+		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
+		defer leave()
+		for i := range 100 {
+			asking(t, shared, hasty, creating(fmt.Sprint(i)))
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if n := shared.open.Load(); n != most {
+			t.Errorf("%d of 100 questions are open, and nobody waits for them, want %d", n, most)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := shared.open.Load(); n != 0 || answered.Load() != most {
+			t.Errorf("%d questions are open, and %d were answered", n, answered.Load())
+		}
+	})
+}
+
 func TestReviewEndsSomeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := &slowAuthorizer{answer: func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -117,7 +146,7 @@ func TestReviewEndsSomeTime(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
 		}}
 		began := time.Now()
-		d, _, err := (&sharedAuthorizer{Authorizer: never}).Authorize(t.Context(), creating("a"))
+		d, _, err := (&sharedAuthorizer{Authorizer: never, most: 10}).Authorize(t.Context(), creating("a"))
 		if d != authorizer.DecisionNoOpinion || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != sharedReviewTimeout {
 			t.Errorf("after %s: %v, %v", time.Since(began), d, err)
 		}
