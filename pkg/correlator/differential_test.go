@@ -7,7 +7,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of generated streams")
-	streams   = flag.Int("streams", 150, "how many streams are generated")
+	streams   = flag.Int("streams", 250, "how many streams are generated")
 )
 
 // Whatever happens, the stored Events are in the end those that client-go's

@@ -17,7 +17,7 @@ import (
 )
 
 // seeds is how many runs of the model there are per set of locks.
-const seeds = 60
+const seeds = 150
 
 // model is a number of electors whose requests fail in all ways, until they do
 // no more, while some are stopped and started.

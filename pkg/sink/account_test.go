@@ -345,7 +345,7 @@ func (w *world) check() (written, uncertain int64) {
 }
 
 func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
-	const seeds = 100
+	const seeds = 300
 	for _, test := range []struct {
 		name                      string
 		writers, clients          int
