@@ -80,7 +80,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
 		"How few it becomes at the least.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
-		"How long the apiserver must take for an answer to show that it has too much to do, or that its namespace is to be given less room.")
+		"How long the apiserver must take for its answers on average to show that it has too much to do, or that their namespace is to be given less room.")
 	fs.DurationVar(&sink.NamespaceRefusedFor, "namespace-refused-for", sink.NamespaceRefusedFor,
 		"How long no Event is created in a namespace that the apiserver has said is missing or being deleted. What comes meanwhile waits.")
 	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,

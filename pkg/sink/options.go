@@ -20,7 +20,7 @@ type Options struct {
 	// namespace as many as it leaves to others.
 	Concurrency    int
 	MinConcurrency int
-	// SlowAnswer is how long an answer must take to show that.
+	// SlowAnswer is how long answers must take on average to show that.
 	SlowAnswer time.Duration
 	// NamespaceRefusedFor is how long no Event is created in a namespace that is
 	// missing or being deleted, after an answer that says so. What was there to

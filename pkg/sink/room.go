@@ -7,11 +7,13 @@ import (
 )
 
 // room is how many series may be worked on at once. It follows what the apiserver
-// shows that it can take: an answer that it has too much to do makes the room
-// smaller by a part, each answer in good time a little larger. Where it was too
-// much is remembered: up to there the room grows back quickly, and then hardly,
-// until it turns out that more can be taken now. So nearly all of what the
-// apiserver takes is used, and few requests find out that it is no more.
+// shows that it can take: an answer that it has too much to do, none at all, or
+// answers that are slow on average make the room smaller by a part, each answer in
+// good time a little larger. Single answers that are slow say nothing: there are
+// some wherever a machine is shared. Where it was too much is remembered: up to
+// there the room grows back quickly, and then hardly, until it turns out that more
+// can be taken now. So nearly all of what the apiserver takes is used, and few
+// requests find out that it is no more.
 //
 // A namespace may have a part of the room that others leave. So however many of
 // its requests hang, because an admission webhook in it does not answer, say, some
@@ -26,6 +28,8 @@ type room struct {
 
 	limit     float64
 	decreased time.Time
+	// latency is what answers have taken on average since it decreased.
+	latency latency
 	// tooMuch is the limit at which the apiserver had too much to do, 0 if that is
 	// not known, or not true any more; grown is when there was an answer since.
 	tooMuch float64
@@ -40,6 +44,16 @@ type room struct {
 	known *simplelru.LRU[string, standing]
 }
 
+// latency is what answers take on average. It begins at nothing: how many slow ones
+// it takes until it is slow depends on how slow they are.
+type latency time.Duration
+
+// add takes in one that took so long, with a weight, and returns what it is now.
+func (l *latency) add(took time.Duration, weight float64) time.Duration {
+	*l += latency(float64(took-time.Duration(*l)) * weight)
+	return time.Duration(*l)
+}
+
 // sign is an answer in good time.
 type sign struct {
 	namespace string
@@ -51,6 +65,8 @@ type standing struct {
 	// most is how many places it may have, if there is room.
 	most      float64
 	decreased time.Time
+	// latency is what its answers have taken on average since that decreased.
+	latency latency
 	// throttled is about which part of its requests was refused as too many.
 	throttled float64
 	// verdict is why no Event can be created in it.
@@ -69,8 +85,8 @@ const (
 	// one may then be a refusal, or so much time.
 	answersClose = 512
 	timeClose    = 5 * time.Second
-	// lastWeight is that of the last answer in the part of a namespace's requests
-	// that were refused.
+	// lastWeight is that of the last answer in what is known of a namespace: the part
+	// of its requests that were refused, and what its answers take.
 	lastWeight = 0.1
 	// mostIncrease is by what an answer in good time multiplies what a namespace
 	// may have.
@@ -143,7 +159,7 @@ func (r *room) overloaded(began, now time.Time) {
 	if began.Before(r.decreased) {
 		return // the room has become smaller since
 	}
-	r.tooMuch, r.decreased, r.grown = r.limit, now, now
+	r.tooMuch, r.decreased, r.grown, r.latency = r.limit, now, now, 0
 	r.limit = max(r.floor, r.limit*decrease)
 }
 
@@ -151,9 +167,11 @@ func (r *room) overloaded(began, now time.Time) {
 func (r *room) grow(began, now time.Time) {
 	since := now.Sub(r.grown)
 	r.grown = now
-	switch {
-	case began.Before(r.decreased):
+	if began.Before(r.decreased) {
 		return // it says nothing of the room as it is now
+	}
+	r.latency.add(now.Sub(began), 1/r.limit)
+	switch {
 	case r.limit < r.tooMuch-1:
 		r.limit = min(r.limit+growBack, r.tooMuch-1)
 	case r.limit < r.tooMuch+1:
@@ -168,11 +186,13 @@ func (r *room) grow(began, now time.Time) {
 // answered takes note of an answer in a namespace to a request that began at a
 // time, or, without one, that there was none.
 func (r *room) answered(namespace string, s *standing, answer bool, began, now time.Time) {
-	if !answer || now.Sub(began) >= r.slow {
-		r.wasSlow(namespace, s, began, now)
+	took := now.Sub(began)
+	if !answer || took >= r.slow {
+		r.wasSlow(namespace, s, answer, began, now)
 		return
 	}
 	r.grow(began, now)
+	s.latency.add(took, lastWeight)
 	s.most = min(r.ceiling, s.most*mostIncrease)
 	s.throttled -= s.throttled * lastWeight
 	if r.inTime[0].namespace != namespace {
@@ -181,21 +201,29 @@ func (r *room) answered(namespace string, s *standing, answer bool, began, now t
 	r.inTime[0] = sign{namespace, now}
 }
 
-// wasSlow holds it against the namespace, which has one place then, or, if the
-// apiserver has answered nobody else in good time since, against both: the namespace
-// has half of its places, but no fewer than the room has at least, and the room is
-// smaller.
-func (r *room) wasSlow(namespace string, s *standing, began, now time.Time) {
+// wasSlow holds it against the namespace if others have been answered in good time
+// since: it has one place then, unless its answers are quick on average. Otherwise
+// it is held against the apiserver. Who has got no answer at all has half of its
+// places then, too, but no fewer than the room has at least.
+func (r *room) wasSlow(namespace string, s *standing, answer bool, began, now time.Time) {
 	if began.Before(s.decreased) {
 		return // it has fewer places since
 	}
-	s.decreased = now
-	if r.othersInTime(namespace, began) {
-		s.most = 1
-		return
+	took := now.Sub(began)
+	switch own := r.othersInTime(namespace, began); {
+	case own && (!answer || s.latency.add(took, lastWeight) >= r.slow):
+		s.decrease(1, now)
+	case own:
+	case !answer:
+		s.decrease(max(r.floor, s.most/2), now)
+		r.overloaded(began, now)
+	case !began.Before(r.decreased) && r.latency.add(took, 1/r.limit) >= r.slow:
+		r.overloaded(began, now)
 	}
-	s.most = max(r.floor, s.most/2)
-	r.overloaded(began, now)
+}
+
+func (s *standing) decrease(most float64, now time.Time) {
+	s.most, s.decreased, s.latency = most, now, 0
 }
 
 // refusedAsTooMany takes note that a request in a namespace, which began at a time,

@@ -89,6 +89,74 @@ func TestRoomStaysWhereItIsRight(t *testing.T) {
 	}
 }
 
+// takes answers a request that took so long, a while after the last answer.
+func (w *walls) takes(each, after time.Duration) {
+	w.now = w.now.Add(after)
+	w.answered("ns", &w.ns, true, w.now.Add(-each), w.now)
+}
+
+// Some answers are slow wherever a machine is shared, and more places would not
+// make others of them slow.
+func TestFewSlowAnswersCostNoRoom(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("beside another namespace %v", beside), func(t *testing.T) {
+			w := newWalls(4, 100)
+			other := w.standingOf("other")
+			for i := range 20_000 {
+				if beside {
+					w.answered("other", &other, true, w.now.Add(-100*time.Millisecond), w.now)
+				}
+				if i%50 == 0 {
+					w.takes(3*time.Second, time.Millisecond)
+				} else {
+					w.takes(300*time.Millisecond, time.Millisecond)
+				}
+				if w.size() != 100 || w.share(&w.ns, 0) != 75 {
+					t.Fatalf("%d places, %d for the namespace, after answer %d", w.size(), w.share(&w.ns, 0), i)
+				}
+			}
+		})
+	}
+}
+
+// Where each further place makes all wait for longer, there are as many as are
+// answered in good time on average.
+func TestRoomFollowsTheLatency(t *testing.T) {
+	const perSecond = 40
+	w := newWalls(4, 100)
+	least, most := 100, 0
+	for round := range 1000 {
+		size := w.size()
+		for i := range size { // from a half to one and a half
+			w.takes(time.Duration(size)*(500+time.Duration(i*61%1001))*time.Millisecond/perSecond, time.Second/perSecond)
+		}
+		if round >= 100 {
+			least, most = min(least, w.size()), max(most, w.size())
+		}
+	}
+	if least < perSecond*7/10 || most > perSecond*12/10 {
+		t.Errorf("between %d and %d places, where %d are answered within a second on average", least, most, perSecond)
+	}
+}
+
+// A namespace whose answers are all slow, though there are some, has one place like
+// one that answers nothing.
+func TestNamespaceThatIsSlowOnAverageHasOnePlace(t *testing.T) {
+	w := newWalls(4, 100)
+	other := w.standingOf("other")
+	for i := range 20 {
+		w.answered("other", &other, true, w.now.Add(-time.Millisecond), w.now)
+		if w.takes(3*time.Second, time.Millisecond); w.share(&w.ns, 0) == 1 {
+			if w.size() != 100 {
+				t.Errorf("%d places in all", w.size())
+			}
+			return
+		}
+		t.Logf("%d places after slow answer %d", w.share(&w.ns, 0), i)
+	}
+	t.Error("it keeps its places")
+}
+
 func TestSlowNamespaceHasOnePlaceUntilItIsQuick(t *testing.T) {
 	r := newRoom(4, 100, time.Second)
 	now := time.Unix(1000, 0)
