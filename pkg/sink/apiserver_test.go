@@ -222,6 +222,7 @@ func TestExpiredEventIsCreatedAgainWithWhatIsOwed(t *testing.T) {
 }
 
 func TestRefusalsSettleWithTheirReason(t *testing.T) {
+	t.Parallel() // it waits for 15 s until a 403 is believed
 	admin := testenv.Shared(t).Config()
 	clients := kubernetes.NewForConfigOrDie(admin)
 	namespace := testenv.Shared(t).Namespace(t)

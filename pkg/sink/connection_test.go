@@ -83,6 +83,7 @@ func eventually(t *testing.T, try func() error) {
 // No request would end by itself within a minute. client-go's pings would see the
 // death after 45 s.
 func TestDeadConnectionIsNoticedInSecondsAndCostsNothing(t *testing.T) {
+	t.Parallel()
 	for name, up := range map[string]bool{"packets vanish both ways": true, "answers vanish": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -510,6 +510,7 @@ func TestWaitAfterManyFailuresStaysWithinItsBounds(t *testing.T) {
 // A client that ends its goroutine, as one that calls t.FailNow does, costs what
 // it was asked for and not the process.
 func TestClientThatEndsItsGoroutineDoesNotEndTheProcess(t *testing.T) {
+	t.Parallel()
 	const child = "EVENTD_TEST_GOEXIT"
 	if os.Getenv(child) == "" {
 		run := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")

@@ -19,6 +19,14 @@ const (
 	defaultRetryPeriod   = 2 * time.Second
 )
 
+// inParallel is for what has a control plane of its own and mostly waits. Runs in full
+// have the machine for themselves.
+func inParallel(t *testing.T) {
+	if !*inFull {
+		t.Parallel()
+	}
+}
+
 // startCluster starts a control plane that can be taken away.
 func startCluster(t *testing.T) *testenv.ControlPlane {
 	t.Helper()
@@ -37,6 +45,7 @@ func startCluster(t *testing.T) *testenv.ControlPlane {
 // The apiserver is killed and started again: who leads goes on if it is back in
 // time, and else somebody leads when it is; either way nothing is lost.
 func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
+	inParallel(t)
 	cluster := startCluster(t)
 	f := startFleet(t, cluster, settling)
 	l, r := f.startLoad(), f.watchRoles()
@@ -48,6 +57,7 @@ func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
 // The apiserver is away for a minute, or at least for longer than a leader goes on
 // without it: nobody leads meanwhile, and nothing that was accepted is lost.
 func TestApiserverThatIsAwayForLongCostsNothing(t *testing.T) {
+	inParallel(t)
 	length := either(time.Minute, defaultRenewDeadline+defaultRetryPeriod)
 	cluster := startCluster(t)
 	f := startFleet(t, cluster, settling)

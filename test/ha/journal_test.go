@@ -242,14 +242,7 @@ func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is fun
 		if j.err != nil {
 			t.Fatalf("waiting for %s: %v", what, j.err)
 		}
-		rung := j.bell.next()
-		j.mu.Unlock()
-		select {
-		case <-rung:
-		case <-ctx.Done():
-		}
-		j.mu.Lock()
-		if ctx.Err() != nil {
+		if err := j.bell.wait(ctx, &j.mu); err != nil {
 			t.Fatalf("not in time: %s", what)
 		}
 	}

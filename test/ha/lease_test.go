@@ -164,14 +164,7 @@ func (l *lease) wait(t *testing.T, what string, is func(term) bool) term {
 		if l.err != nil {
 			t.Fatalf("waiting for %s: %v", what, l.err)
 		}
-		rung := l.bell.next()
-		l.mu.Unlock()
-		select {
-		case <-rung:
-		case <-ctx.Done():
-		}
-		l.mu.Lock()
-		if ctx.Err() != nil {
+		if err := l.bell.wait(ctx, &l.mu); err != nil {
 			t.Fatalf("not in time: %s", what)
 		}
 	}

@@ -3,6 +3,7 @@ package ha
 import (
 	"context"
 	"flag"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,15 +71,23 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// bell rings when something has changed. Its zero value is ready.
+// bell rings when something has changed. Its zero value is ready. Whoever calls it
+// holds the lock of what changes.
 type bell struct{ rung chan struct{} }
 
-// next is closed at the next ring; whoever calls next and ring holds a lock.
-func (b *bell) next() <-chan struct{} {
+// wait waits for the next ring, with the lock given back meanwhile.
+func (b *bell) wait(ctx context.Context, lock sync.Locker) error {
 	if b.rung == nil {
 		b.rung = make(chan struct{})
 	}
-	return b.rung
+	rung := b.rung
+	lock.Unlock()
+	defer lock.Lock()
+	select {
+	case <-rung:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 func (b *bell) ring() {

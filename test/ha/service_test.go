@@ -126,15 +126,8 @@ func (s *service) waitReady(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !slices.ContainsFunc(s.backends, func(b *backend) bool { return b.name == name && b.ready() }) {
-		rung := s.bell.next()
-		s.mu.Unlock()
-		select {
-		case <-rung:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		if ctx.Err() != nil {
-			return fmt.Errorf("not ready: %w", ctx.Err())
+		if err := s.bell.wait(ctx, &s.mu); err != nil {
+			return fmt.Errorf("not ready: %w", err)
 		}
 	}
 	return nil
