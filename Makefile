@@ -19,9 +19,6 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
 # What the race detector can find nothing in, and makes ten times as slow.
 UNSHARED := github.com/eventd/eventd/pkg/correlator
-# How many packages are tested at once: one more than there are processors, since some
-# always wait for a Lease to expire, or a time-out.
-ATONCE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
 
@@ -63,7 +60,7 @@ test: ## every test, those against the local control plane included
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
-	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -p $(ATONCE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$($(GO) list ./... | grep -vxF '$(UNSHARED)')
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
