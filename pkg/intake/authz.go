@@ -70,9 +70,31 @@ func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace,
 	}
 }
 
-// authorize returns nil or the Status to answer with. A decision counts even
-// if it comes with an error: a rule that could not be read need not matter.
+// authorize returns nil or the Status to answer with. Who may do something to any
+// Event may do it to this one, so that is asked first: its answer is kept for all of
+// a client's Events, which have a name each. Only who may not is asked for by name.
 func authorize(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
+	if attributes.GetName() != "" {
+		if err := decide(ctx, authz, ofAnyName{attributes}); !apierrors.IsForbidden(err) {
+			return err
+		}
+	}
+	return decide(ctx, authz, attributes)
+}
+
+// ofAnyName is a request for all objects, whatever their names: what an empty name
+// means in a SubjectAccessReview.
+type ofAnyName struct{ authorizer.Attributes }
+
+// GetName implements authorizer.Attributes.
+func (ofAnyName) GetName() string { return "" }
+
+// GetPath implements authorizer.Attributes.
+func (ofAnyName) GetPath() string { return "" }
+
+// decide returns nil or the Status to answer with. A decision counts even if it
+// comes with an error: a rule that could not be read need not matter.
+func decide(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
 	decision, reason, err := authz.Authorize(ctx, attributes)
 	switch {
 	case decision == authorizer.DecisionAllow:

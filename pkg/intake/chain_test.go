@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,10 +58,12 @@ func TestWhatIsAuthorized(t *testing.T) {
 	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 		got = append(got, authorizer.AttributesRecord{Verb: a.GetVerb(), APIGroup: a.GetAPIGroup(), Resource: a.GetResource(),
 			Namespace: a.GetNamespace(), Name: a.GetName(), Path: a.GetPath()})
-		if a.GetVerb() == "create" && a.GetName() == "b" {
+		switch a.GetVerb() + " " + a.GetName() {
+		case "create ", "patch ":
+			return authorizer.DecisionNoOpinion, "", nil
+		case "create b":
 			return authorizer.DecisionNoOpinion, "", errors.New("no connection")
-		}
-		if a.GetVerb() == "create" && a.GetName() == "c" {
+		case "create c":
 			return authorizer.DecisionDeny, "", nil
 		}
 		return authorizer.DecisionAllow, "", nil
@@ -70,17 +73,57 @@ func TestWhatIsAuthorized(t *testing.T) {
 	s.do(t, http.MethodPut, coreEvents+"/c", classic("c", 1)).want(t, 403, metav1.StatusReasonForbidden)
 	s.do(t, http.MethodPut, coreEvents+"/c?dryRun=All", classic("c", 1)).want(t, 403, metav1.StatusReasonForbidden)
 	s.do(t, http.MethodPatch, newEvents+"/a", `{}`).want(t, 200, "")
-	want := []string{"update a", "create a", "update b", "create b", "update c", "create c", "update c", "create c", "patch a"}
+	want := []string{
+		"update ", "create ", "create a",
+		"update ", "create ", "create b",
+		"update ", "create ", "create c",
+		"update ", "create ", "create c",
+		"patch ", "patch a",
+	}
 	if len(got) != len(want) {
 		t.Fatalf("asked %d times: %+v", len(got), got)
 	}
 	for i, a := range got {
-		if a.Verb+" "+a.Name != want[i] || a.Namespace != "ns" || a.Resource != "events" || (a.APIGroup == "events.k8s.io") != (a.Verb == "patch") {
+		if a.Verb+" "+a.Name != want[i] || a.Namespace != "ns" || a.Resource != "events" || (a.APIGroup == "events.k8s.io") != (a.Verb == "patch") ||
+			(a.Path == "") != (a.Name == "") {
 			t.Errorf("asked for %+v, want %s", a, want[i])
 		}
 	}
 	if got := len(s.pipeline.occurrences()); got != 1 {
 		t.Errorf("recorded %d times", got)
+	}
+}
+
+// What holds for all Events of a client is not asked for each of them.
+func TestRightToAnyEventIsOneQuestion(t *testing.T) {
+	for decision, want := range map[authorizer.Decision]int{authorizer.DecisionAllow: 1, authorizer.DecisionNoOpinion: 101} {
+		questions := map[string]bool{}
+		s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+			questions[strings.Join([]string{a.GetVerb(), a.GetNamespace(), a.GetName(), a.GetPath()}, " ")] = true
+			if a.GetName() != "" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return decision, "", nil
+		}))
+		for i := range 100 {
+			s.do(t, http.MethodPatch, coreEvents+"/"+strconv.Itoa(i), `{}`).want(t, 404, metav1.StatusReasonNotFound)
+		}
+		if len(questions) != want {
+			t.Errorf("%d questions about 100 Events if the first is answered %v, want %d", len(questions), decision, want)
+		}
+	}
+}
+
+// Who cannot be asked for at all is not asked for once more.
+func TestRightThatCannotBeAskedForIsAskedForOnce(t *testing.T) {
+	asked := 0
+	s := serve(t, written(), authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+		asked++
+		return authorizer.DecisionNoOpinion, "", errors.New("no connection")
+	}))
+	s.do(t, http.MethodPatch, coreEvents+"/a", `{}`).want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }
 

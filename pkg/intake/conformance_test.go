@@ -225,11 +225,13 @@ func callers(t *testing.T, cluster *testenv.ControlPlane, namespace string) map[
 	for who, as := range map[caller]struct {
 		name  string
 		verbs []string
+		only  []string // Events
 	}{
-		writer:   {"writer", []string{"create", "patch", "update"}},
-		creator:  {"creator", []string{"create"}},
-		updater:  {"updater", []string{"patch", "update"}},
-		stranger: {"stranger", nil},
+		writer:   {"writer", []string{"create", "patch", "update"}, nil},
+		creator:  {"creator", []string{"create"}, nil},
+		updater:  {"updater", []string{"patch", "update"}, nil},
+		limited:  {"limited", []string{"patch"}, []string{"the-one"}},
+		stranger: {"stranger", nil, nil},
 	} {
 		tokens[who] = cluster.ServiceAccount(t, namespace, as.name).BearerToken
 		if as.verbs == nil {
@@ -239,7 +241,7 @@ func callers(t *testing.T, cluster *testenv.ControlPlane, namespace string) map[
 		name := namespace + "-" + as.name
 		_, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: as.verbs}},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, ResourceNames: as.only, Verbs: as.verbs}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

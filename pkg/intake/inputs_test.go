@@ -41,6 +41,7 @@ const (
 	writer   caller = iota // may create, patch and update events
 	creator                // may create events, and patch or update none
 	updater                // may patch and update events, but not create any
+	limited                // may patch the event "the-one", and no other
 	stranger               // is known and may do nothing
 	nobody                 // sends no credentials
 	forger                 // sends a token that is none
@@ -314,6 +315,8 @@ func apiInputs(path string, base fields, message, about string) []input {
 		patched(path, strategicType, `{}`).by(stranger).answered(forbidden, metav1.StatusReasonForbidden).named("no right to patch"),
 		posted(path, `{`).by(stranger).answered(forbidden, metav1.StatusReasonForbidden).named("no right, malformed"),
 		patched(path, strategicType, `{}`).by(creator).after(ok).answered(forbidden, metav1.StatusReasonForbidden).named("a creator's patch"),
+		patched(path, strategicType, `{}`).at(path+"/the-one").by(limited).answered(notFound, metav1.StatusReasonNotFound).named("a patch of the only one that may be"),
+		patched(path, strategicType, `{}`).by(limited).after(ok).answered(forbidden, metav1.StatusReasonForbidden).named("a patch of another"),
 		put(path, a(base, nil)).by(updater).after(ok).named("an updater's update"),
 		put(path, a(base, nil)).by(updater).answered(forbidden, metav1.StatusReasonForbidden).named("an updater's create"),
 
