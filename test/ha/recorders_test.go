@@ -44,6 +44,12 @@ type recorders struct {
 func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorders {
 	t.Helper()
 	r := &recorders{namespace: namespace, classicAccount: newAccount(classicSource), newStyleAccount: newAccount(newStyleSource)}
+	// They are limited as clients of controllers are. The new-style one reports
+	// nothing while it writes, one after the other, the series that have ended, every
+	// six minutes, and then all that had to wait: without a limit, after half an hour
+	// of this load, in thousands of requests at once, each on a connection of its own.
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = 200, 400
 	clients := kubernetes.NewForConfigOrDie(config)
 	// Its spam filter and its aggregation are opened, and it does not wait for ten
 	// seconds before it tries again.
