@@ -197,7 +197,9 @@ func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
 			t.Errorf("another namespace waits: settled %v", got.Outcomes)
 		}
 		b.Flush(t.Context())
-		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series || asked > 4 {
+		// Three at first, one a second later, and one more if another worker has looked
+		// at a series between that question and its answer.
+		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != series || asked > 5 {
 			t.Errorf("%d requests, dropped %v", asked, got)
 		}
 		before := asked
