@@ -87,10 +87,11 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	if owed.ready().After(now) {
 		return move{done: true}
 	}
+	v := &owed.job.namespace.standing.verdict
+	answered := owed.obeys && owed.account.last() <= v.upTo // while it waited
 	owed.obeys = false
 	s.setDeferred(owed, false)
-	v := &owed.job.namespace.standing.verdict
-	if v.until.After(now) && owed.account.creates() {
+	if owed.account.creates() && (answered || v.until.After(now)) {
 		return move{settled: s.obey(owed, v), done: true}
 	}
 	if m.request, m.settled = owed.account.next(); m.request != nil {
