@@ -22,25 +22,28 @@ func unlimited() pipeline.Options {
 	return o
 }
 
-// running is a pipeline of eventd that writes through a connection.
+// running is a pipeline of eventd that writes through connections of its own, with
+// a count of what passes through them.
 type running struct {
 	*pipeline.Pipeline
-	*connection
+	traffic  *traffic
 	recorder record.EventRecorder
 }
 
 // startEventd makes one. The caller owes a stop.
-func startEventd(ctx context.Context, config *rest.Config, o pipeline.Options) (*running, error) {
-	c, err := connect(ctx, config)
+func startEventd(config *rest.Config, o pipeline.Options) (*running, error) {
+	t := newTraffic()
+	config = rest.CopyConfig(config)
+	config.Wrap(t.through)
+	client, err := sink.NewClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	p, err := startPipeline(sink.NewClient(c.CoreV1().RESTClient(), c.EventsV1().RESTClient()), o)
+	p, err := startPipeline(client, o)
 	if err != nil {
-		c.close()
 		return nil, err
 	}
-	return &running{Pipeline: p, connection: c, recorder: p.NewRecorder(scheme.Scheme, source)}, nil
+	return &running{Pipeline: p, traffic: t, recorder: p.NewRecorder(scheme.Scheme, source)}, nil
 }
 
 func startPipeline(client sink.Client, o pipeline.Options) (*pipeline.Pipeline, error) {
@@ -56,12 +59,11 @@ func (r *running) stop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = r.Shutdown(ctx) // says what was given up
-	r.close()
 }
 
 // byEventd counts what its ledger says is written.
 func byEventd(ctx context.Context, config *rest.Config, l load) (effort, error) {
-	r, err := startEventd(ctx, config, unlimited())
+	r, err := startEventd(config, unlimited())
 	if err != nil {
 		return effort{}, err
 	}

@@ -116,7 +116,7 @@ func saturate(ctx context.Context, s *apiserver, capacity int, o pipeline.Option
 		if err != nil {
 			return err
 		}
-		r, err := startEventd(ctx, p.Config(), o)
+		r, err := startEventd(p.Config(), o)
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func othersFlow(ctx context.Context, s *apiserver, stuck bool) (f *flow, err err
 		p.SetRules(faultproxy.Rule{
 			Match: faultproxy.Match{Namespace: hangs}, Probability: 1, Fault: faultproxy.BeforeWrite(faultproxy.Hang),
 		})
-		r, err := startEventd(ctx, p.Config(), unlimited())
+		r, err := startEventd(p.Config(), unlimited())
 		if err != nil {
 			return err
 		}

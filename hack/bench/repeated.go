@@ -64,7 +64,7 @@ func repeat(ctx context.Context, s *apiserver) (eventd, clientGo []*repetition, 
 		return nil, nil, err
 	}
 	for turn := range turns {
-		r, err := startEventd(ctx, s.config(), unlimited())
+		r, err := startEventd(s.config(), unlimited())
 		if err != nil {
 			return nil, nil, err
 		}

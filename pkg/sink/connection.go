@@ -1,10 +1,13 @@
 package sink
 
 import (
+	"context"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -12,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // A connection whose other end is gone without a word is noticed within the sum
@@ -25,6 +30,11 @@ const (
 	handshakeTimeout = 5 * time.Second
 )
 
+// connections is how many HTTP/2 connections a client has at least. Each takes 100
+// requests at once, and each has one goroutine at either end that reads all of its
+// answers or requests: over two, the apiserver writes about a tenth more.
+const connections = 2
+
 // idleConnections is how many connections are kept over HTTP/1.1, which takes one
 // for each request: as many as a sink has requests in flight by default.
 // client-go keeps 25, and the others would begin with a handshake each time.
@@ -35,12 +45,43 @@ const idleConnections = 128
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
 // NewClientForConfig returns a Client with connections of its own, made from
-// ConfigFor(config).
+// ConfigFor(config): two over HTTP/2, and more while those are full.
 //
 // There is nothing to close: a connection that is not used ends after 90
 // seconds, and what client-go keeps running to follow certificate files ends
 // when the Client is garbage.
 func NewClientForConfig(config *rest.Config) (Client, error) {
+	if config.Transport != nil { // it knows how many it has
+		return newConnected(config)
+	}
+	var c inTurns
+	for i := range c.clients {
+		var err error
+		if c.clients[i], err = newConnected(config); err != nil {
+			return nil, err
+		}
+	}
+	return &c, nil
+}
+
+// inTurns asks through one client after the other.
+type inTurns struct {
+	clients [connections]Client
+	turn    atomic.Uint32
+}
+
+func (c *inTurns) next() Client { return c.clients[c.turn.Add(1)%connections] }
+
+func (c *inTurns) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.next().Create(ctx, api, event)
+}
+
+func (c *inTurns) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return c.next().Patch(ctx, api, namespace, name, patch)
+}
+
+// newConnected makes a client with one connection, and more while that is full.
+func newConnected(config *rest.Config) (Client, error) {
 	own := config.Transport == nil && config.WrapTransport == nil
 	config = ConfigFor(config)
 	httpClient, err := rest.HTTPClientFor(config)

@@ -192,11 +192,11 @@ func TestConnectionsAreSharedWithNobody(t *testing.T) {
 	}{
 		{"client-go's", shared, 1},
 		{"client-go's, again", shared, 1},
-		{"ours", own, 2},
-		{"ours, again", own, 3},
-		{"a set of clients", ownSet, 4},
-		{"a set of clients, again", ownSet, 5},
-		{"client-go's, at last", shared, 5},
+		{"ours", own, 3},
+		{"ours, again", own, 5},
+		{"a set of clients", ownSet, 6},
+		{"a set of clients, again", ownSet, 7},
+		{"client-go's, at last", shared, 7},
 	} {
 		client := step.client(t)
 		clients = append(clients, client)
