@@ -26,7 +26,7 @@ type flow struct {
 
 const (
 	flowWarmUp = time.Second
-	flowWindow = 3 * time.Second
+	flowWindow = 7 * time.Second
 	// outstanding is how many occurrences are under way at any time: as many as
 	// eventd writes at once.
 	outstanding = 128
@@ -48,14 +48,14 @@ func (f *flow) p99() float64 {
 	return all[(99*len(all)+99)/100-1].Seconds()
 }
 
-// flowThrough has a flow go through a pipeline for a while.
-func flowThrough(ctx context.Context, p *pipeline.Pipeline, namespaces []string) (*flow, error) {
-	f := &flow{way: make([]time.Time, outstanding), since: time.Now().Add(flowWarmUp)}
+// flowThrough has a flow go through a pipeline for a while, and then measures it.
+func flowThrough(ctx context.Context, p *pipeline.Pipeline, namespaces []string, warmUp time.Duration) (*flow, error) {
+	f := &flow{way: make([]time.Time, outstanding), since: time.Now().Add(warmUp)}
 	free := make(chan int, outstanding)
 	for place := range outstanding {
 		free <- place
 	}
-	end := time.NewTimer(flowWarmUp + flowWindow)
+	end := time.NewTimer(warmUp + flowWindow)
 	defer end.Stop()
 	for number := 0; ; number++ {
 		select {

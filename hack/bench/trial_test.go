@@ -231,7 +231,7 @@ func TestFlowGoesThroughAPipeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := flowThrough(t.Context(), p, []string{"a", "b"})
+		f, err := flowThrough(t.Context(), p, []string{"a", "b"}, flowWarmUp)
 		if err != nil {
 			t.Fatal(err)
 		}
