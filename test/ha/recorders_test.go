@@ -27,6 +27,11 @@ const (
 	recordEvery = 50 * time.Millisecond
 	// recordedSeries are those that the classic recorder repeats.
 	recordedSeries = 10
+	// newStyleEvery is of how many times the new-style recorder records once. Every
+	// six minutes it writes the series that have ended, one after the other, and
+	// reports nothing meanwhile: what that takes has to be little beside what the load
+	// waits for at its end.
+	newStyleEvery = 5
 )
 
 // recorders are unmodified ones of client-go, which correlate by themselves: the
@@ -44,10 +49,9 @@ type recorders struct {
 func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorders {
 	t.Helper()
 	r := &recorders{namespace: namespace, classicAccount: newAccount(classicSource), newStyleAccount: newAccount(newStyleSource)}
-	// They are limited as clients of controllers are. The new-style one reports
-	// nothing while it writes, one after the other, the series that have ended, every
-	// six minutes, and then all that had to wait: without a limit, after half an hour
-	// of this load, in thousands of requests at once, each on a connection of its own.
+	// They are limited as clients of controllers are: what the new-style one has to
+	// report when it has written the series that have ended comes at once, and without
+	// a limit each of it on a connection of its own.
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 200, 400
 	clients := kubernetes.NewForConfigOrDie(config)
@@ -304,9 +308,13 @@ func (r *recorders) goOn() (end func()) {
 }
 
 func (r *recorders) record(n int) {
-	repeated, twice := fmt.Sprint("recorded-", n%recordedSeries), fmt.Sprint("new-style-", n/2)
+	repeated := fmt.Sprint("recorded-", n%recordedSeries)
 	r.classicAccount.tell(series{repeated, "Recorded"})
 	r.classic.Event(r.pod(repeated), corev1.EventTypeNormal, "Recorded", "it happened again")
+	if n%newStyleEvery != 0 {
+		return
+	}
+	twice := fmt.Sprint("new-style-", n/newStyleEvery/2)
 	r.newStyleAccount.tell(series{twice, "Recorded"})
 	r.newStyle.Eventf(r.pod(twice), nil, corev1.EventTypeNormal, "Recorded", "Recording", "it happened")
 }
