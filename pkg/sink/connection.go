@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // seconds, and what client-go keeps running to follow certificate files ends
 // when the Client is garbage.
 func NewClientForConfig(config *rest.Config) (Client, error) {
-	if config.Transport != nil { // it knows how many it has
+	http1 := len(config.NextProtos) > 0 && !slices.Contains(config.NextProtos, "h2")
+	if config.Transport != nil || http1 { // it knows how many it has, or it has one for each request
 		return newConnected(config)
 	}
 	var c inTurns
@@ -64,24 +66,13 @@ func NewClientForConfig(config *rest.Config) (Client, error) {
 	return &c, nil
 }
 
-// inTurns asks through one client after the other.
-type inTurns struct {
-	clients [connections]Client
-	turn    atomic.Uint32
+// connected is a client with one connection, and more while that is full.
+type connected struct {
+	client
+	start *headStart // nil if something of the caller's hides it
 }
 
-func (c *inTurns) next() Client { return c.clients[c.turn.Add(1)%connections] }
-
-func (c *inTurns) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.next().Create(ctx, api, event)
-}
-
-func (c *inTurns) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return c.next().Patch(ctx, api, namespace, name, patch)
-}
-
-// newConnected makes a client with one connection, and more while that is full.
-func newConnected(config *rest.Config) (Client, error) {
+func newConnected(config *rest.Config) (*connected, error) {
 	own := config.Transport == nil && config.WrapTransport == nil
 	config = ConfigFor(config)
 	httpClient, err := rest.HTTPClientFor(config)
@@ -98,8 +89,35 @@ func newConnected(config *rest.Config) (Client, error) {
 	}
 	// net/http tells of all connections, unless something of the caller's stands
 	// between, which may keep that to itself.
-	_, known := innermost(httpClient.Transport).(*http.Transport)
-	return &client{core: core.RESTClient(), events: events.RESTClient(), tells: own && known}, nil
+	_, known := unwrap[*http.Transport](httpClient.Transport)
+	start, _ := unwrap[*headStart](httpClient.Transport)
+	return &connected{client{core: core.RESTClient(), events: events.RESTClient(), tells: own && known}, start}, nil
+}
+
+// inTurns asks through one client after the other, but for those that have no
+// connection: a load balancer may lead to an apiserver that has gone, and nobody
+// has to wait for that who can have an answer from another.
+type inTurns struct {
+	clients [connections]*connected
+	turn    atomic.Uint32
+}
+
+func (c *inTurns) next() *connected {
+	turn := c.turn.Add(1)
+	for i := range uint32(connections) {
+		if next := c.clients[(turn+i)%connections]; next.start == nil || next.start.invites() {
+			return next
+		}
+	}
+	return c.clients[turn%connections]
+}
+
+func (c *inTurns) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.next().Create(ctx, api, event)
+}
+
+func (c *inTurns) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return c.next().Patch(ctx, api, namespace, name, patch)
 }
 
 // ConfigFor returns a copy of config from which clients are made that write
@@ -145,7 +163,7 @@ func connectAlone(config *rest.Config) {
 
 // setUp sets up a transport that client-go has just made.
 func setUp(rt http.RoundTripper) http.RoundTripper {
-	if t, ok := innermost(rt).(*http.Transport); ok {
+	if t, ok := unwrap[*http.Transport](rt); ok {
 		// The HTTP/2 implementation that client-go brings honours this, and
 		// prefers it to client-go's settings.
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
@@ -158,11 +176,15 @@ func setUp(rt http.RoundTripper) http.RoundTripper {
 	return newHeadStart(rt)
 }
 
-func innermost(rt http.RoundTripper) http.RoundTripper {
+// unwrap looks for a round tripper among those that one consists of.
+func unwrap[T http.RoundTripper](rt http.RoundTripper) (found T, ok bool) {
 	for {
-		wrapper, ok := rt.(utilnet.RoundTripperWrapper)
-		if !ok {
-			return rt
+		if found, ok = rt.(T); ok {
+			return found, true
+		}
+		wrapper, wraps := rt.(utilnet.RoundTripperWrapper)
+		if !wraps {
+			return found, false
 		}
 		rt = wrapper.WrappedRoundTripper()
 	}

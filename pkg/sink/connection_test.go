@@ -15,6 +15,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,6 +211,37 @@ func TestConnectionsAreSharedWithNobody(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(clients)
+}
+
+// Where one of the connections cannot be made, because the way to one of several
+// apiservers swallows everything, requests go over the other.
+func TestConnectionThatCannotBeMadeHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	config := testenv.Shared(t).Config()
+	var dials atomic.Int64
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) > 1 {
+			<-t.Context().Done()
+			return nil, t.Context().Err()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	o := unlimited()
+	o.Concurrency, o.MinConcurrency = 4, 4
+	b := newBench(t, testenv.Shared(t).Namespace(t), connect(t, config), o)
+	const series, mayWait = 500, 3
+	for i := range series {
+		b.record(i)
+	}
+	eventually(t, func() error {
+		if written := b.ledger.Totals().Written(); written < series-mayWait || dials.Load() < 2 {
+			return fmt.Errorf("%d of %d are written, after %d dials", written, series, dials.Load())
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.Close(ctx)
 }
 
 // exchange is what a server saw of a request and of its answer.
@@ -475,7 +507,7 @@ func TestConnectionsWithANewCANoticeDeath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := innermost(httpClient.Transport)
+		before, _ := unwrap[*http.Transport](httpClient.Transport)
 
 		changed, _, err := cert.GenerateSelfSignedCertKey("new", nil, nil)
 		if err != nil {
@@ -486,11 +518,11 @@ func TestConnectionsWithANewCANoticeDeath(t *testing.T) {
 		if _, err := httpClient.Get(config.Host); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
-		after := innermost(httpClient.Transport)
+		after, _ := unwrap[*http.Transport](httpClient.Transport)
 		if after == before {
 			t.Fatal("the transport is still the same")
 		}
-		wantHealthChecks(t, after.(*http.Transport))
+		wantHealthChecks(t, after)
 	})
 }
 
@@ -513,11 +545,11 @@ func transportOf(t *testing.T, config *rest.Config) *http.Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := innermost(httpClient.Transport)
-	if o, ok := rt.(opaque); ok {
-		rt = innermost(o.rt)
+	rt := httpClient.Transport
+	if o, ok := unwrap[opaque](rt); ok {
+		rt = o.rt
 	}
-	found, ok := rt.(*http.Transport)
+	found, ok := unwrap[*http.Transport](rt)
 	if !ok {
 		t.Fatalf("the transport is a %T", rt)
 	}

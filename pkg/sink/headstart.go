@@ -15,6 +15,9 @@ const (
 	// connectedFor is how long a connection is there for sure after it was used:
 	// less than the 90 seconds after which client-go closes it.
 	connectedFor = time.Minute
+	// inviteAfter is how long one that has no connection is left alone, if there is
+	// another one to ask.
+	inviteAfter = 5 * time.Second
 )
 
 // headStart lets one request go ahead when there may be no connection, and the
@@ -31,6 +34,8 @@ type headStart struct {
 	until atomic.Int64
 	began time.Time
 	turn  chan struct{} // holds something while one goes ahead
+	// invitation is when somebody may be sent here though there may be no connection.
+	invitation atomic.Int64
 }
 
 func newHeadStart(rt http.RoundTripper) *headStart {
@@ -40,6 +45,16 @@ func newHeadStart(rt http.RoundTripper) *headStart {
 func (h *headStart) connected() bool { return time.Since(h.began) < time.Duration(h.until.Load()) }
 
 func (h *headStart) hasConnection() { h.until.Store(int64(time.Since(h.began) + connectedFor)) }
+
+// invites tells whether a request that has the choice should come here: there is a
+// connection, or it is time that one finds out.
+func (h *headStart) invites() bool {
+	if h.connected() {
+		return true
+	}
+	now, next := time.Since(h.began), h.invitation.Load()
+	return now >= time.Duration(next) && h.invitation.CompareAndSwap(next, int64(now+inviteAfter))
+}
 
 // WrappedRoundTripper is how client-go looks for its transport.
 func (h *headStart) WrappedRoundTripper() http.RoundTripper { return h.rt }
