@@ -102,6 +102,30 @@ type inTurns struct {
 	turn    atomic.Uint32
 }
 
+func (c *inTurns) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.ask(ctx, func(client *connected) (*corev1.Event, error) { return client.Create(ctx, api, event) })
+}
+
+func (c *inTurns) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return c.ask(ctx, func(client *connected) (*corev1.Event, error) {
+		return client.Patch(ctx, api, namespace, name, patch)
+	})
+}
+
+// ask makes a request, and once more if it could not be sent and there is another
+// connection: only if there is none is the apiserver out of reach.
+func (c *inTurns) ask(ctx context.Context, request func(*connected) (*corev1.Event, error)) (*corev1.Event, error) {
+	event, err := request(c.next())
+	if err != nil && ctx.Err() == nil && classifyTransport(err) == classUnreachable {
+		for _, other := range c.clients {
+			if other.start != nil && other.start.connected() {
+				return request(other)
+			}
+		}
+	}
+	return event, err
+}
+
 func (c *inTurns) next() *connected {
 	turn := c.turn.Add(1)
 	for i := range uint32(connections) {
@@ -110,14 +134,6 @@ func (c *inTurns) next() *connected {
 		}
 	}
 	return c.clients[turn%connections]
-}
-
-func (c *inTurns) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.next().Create(ctx, api, event)
-}
-
-func (c *inTurns) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return c.next().Patch(ctx, api, namespace, name, patch)
 }
 
 // ConfigFor returns a copy of config from which clients are made that write

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,19 +214,26 @@ func TestConnectionsAreSharedWithNobody(t *testing.T) {
 	runtime.KeepAlive(clients)
 }
 
+// oneConnection leads to the apiserver for the first dial. The others end as told.
+func oneConnection(t *testing.T, others func() error) (*rest.Config, *atomic.Int64) {
+	config, dials := testenv.Shared(t).Config(), new(atomic.Int64)
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) > 1 {
+			return nil, others()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	return config, dials
+}
+
 // Where one of the connections cannot be made, because the way to one of several
 // apiservers swallows everything, requests go over the other.
 func TestConnectionThatCannotBeMadeHoldsUpNothing(t *testing.T) {
 	t.Parallel()
-	config := testenv.Shared(t).Config()
-	var dials atomic.Int64
-	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if dials.Add(1) > 1 {
-			<-t.Context().Done()
-			return nil, t.Context().Err()
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
+	config, dials := oneConnection(t, func() error {
+		<-t.Context().Done()
+		return t.Context().Err()
+	})
 	o := unlimited()
 	o.Concurrency, o.MinConcurrency = 4, 4
 	b := newBench(t, testenv.Shared(t).Namespace(t), connect(t, config), o)
@@ -242,6 +250,24 @@ func TestConnectionThatCannotBeMadeHoldsUpNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.Close(ctx)
+}
+
+// If one connection can be made, what was to go over the other has its answer over
+// that, and the sink hears of no failure, after which everything would pause.
+func TestRequestWhoseConnectionIsRefusedGoesOverTheOther(t *testing.T) {
+	t.Parallel()
+	config, dials := oneConnection(t, func() error {
+		return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	})
+	client, namespace := connect(t, config), testenv.Shared(t).Namespace(t)
+	for i := range 4 {
+		if _, err := create(t.Context(), client, occurrence.CoreV1, namespace); err != nil {
+			t.Errorf("request %d: %v", i+1, err)
+		}
+	}
+	if n := dials.Load(); n < 2 {
+		t.Errorf("%d connections were tried, want one that was refused", n)
+	}
 }
 
 // exchange is what a server saw of a request and of its answer.

@@ -63,8 +63,11 @@ func newOutage(t *testing.T, config *rest.Config, namespace string, sums *outage
 	if o.Pipeline, err = pipeline.New(t.Context(), options); err != nil {
 		t.Fatal(err)
 	}
-	clients := kubernetes.NewForConfigOrDie(config)
-	if err := o.StartSink(sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())); err != nil {
+	client, err := sink.NewClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.StartSink(client); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // what a test that failed has left

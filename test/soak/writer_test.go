@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -29,10 +28,11 @@ func newWriter(t *testing.T, config *rest.Config, o sink.Options) *writer {
 	w := &writer{t: t, ledger: ledger.New(), registry: prometheus.NewRegistry(), recorded: counts{}}
 	w.registry.MustRegister(w.ledger)
 	o.Registerer = w.registry
-	clients := kubernetes.NewForConfigOrDie(config)
-	var err error
-	w.Sink, err = sink.New(t.Context(), sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient()), w.ledger, o)
+	client, err := sink.NewClientForConfig(config)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Sink, err = sink.New(t.Context(), client, w.ledger, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { // what a test that failed has left
