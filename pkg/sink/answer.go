@@ -55,6 +55,7 @@ type answer struct {
 	after     time.Duration // the server asks to wait this long
 	code      int           // HTTP status, 0 if there was none
 	began     time.Time     // when it was asked
+	unsent    bool          // it was not: this says nothing of the apiserver
 	object    *corev1.Event
 	err       error
 }
@@ -66,7 +67,9 @@ type answer struct {
 //	404 of a namespace or to a create,       refused, with a reason
 //	403, 400, 413, 422, too large for etcd
 //	401, 429, 403 since it is not ready      not taken: try again later
+//	no request can be made of it             refused, as invalid
 //	connection not made, never left          all wait until the apiserver is there
+//	the same, while there is another one     not taken: try again later
 //	408, 5xx, time-out, broken connection    lost: the write may have happened
 func classify(v verb, object *corev1.Event, err error) answer {
 	switch {
@@ -79,6 +82,10 @@ func classify(v verb, object *corev1.Event, err error) answer {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		a.class = classifyTransport(err)
+		_, a.unsent = errors.AsType[*unsent](err)
+		if a.class == classRefused {
+			a.reason = occurrence.Invalid
+		}
 		return a
 	}
 	s := status.Status()
@@ -106,8 +113,11 @@ func classify(v verb, object *corev1.Event, err error) answer {
 }
 
 func classifyTransport(err error) class {
-	if _, ok := errors.AsType[*notSent](err); ok {
-		return classUnreachable
+	if _, ok := errors.AsType[*sent](err); ok {
+		return classLost
+	}
+	if u, ok := errors.AsType[*unsent](err); ok {
+		return u.class
 	}
 	// A dial to the apiserver stands within one to its proxy.
 	for op, ok := errors.AsType[*net.OpError](err); ok; op, ok = errors.AsType[*net.OpError](op.Err) {

@@ -59,6 +59,11 @@ func TestClasses(t *testing.T) {
 		"wrapped":                    {fmt.Errorf("writing: %w", status(429)), verbCreate, classNotTaken, ""},
 		"not connected":              {transport(&net.OpError{Op: "dial", Err: errors.New("refused")}), verbCreate, classUnreachable, ""},
 		"connection broken":          {transport(&net.OpError{Op: "read", Err: errors.New("reset")}), verbCreate, classLost, ""},
+		"not sent":                   {&unsent{errLost, classUnreachable}, verbCreate, classUnreachable, ""},
+		"not sent, others are":       {&unsent{errLost, classNotTaken}, verbCreate, classNotTaken, ""},
+		"not to be sent":             {&unsent{errLost, classRefused}, verbCreate, classRefused, occurrence.Invalid},
+		"sent, and not connected":    {&sent{transport(&net.OpError{Op: "dial", Err: errors.New("refused")})}, verbCreate, classLost, ""},
+		"sent, and refused":          {&sent{status(422)}, verbCreate, classRefused, occurrence.Invalid},
 		"out of time":                {transport(context.DeadlineExceeded), verbCreate, classLost, ""},
 	} {
 		if got := classify(test.verb, &corev1.Event{}, test.err); got.class != test.class || got.reason != test.reason {

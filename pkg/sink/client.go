@@ -77,10 +77,17 @@ func (c *client) do(ctx context.Context, r *rest.Request, namespace string, api 
 		r.Throttle(&tracedLimiter{limiter, &t})
 	}
 	// UseProtobufAsDefault is what typed clients do, if nothing else is chosen.
-	result := r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").Do(t.follow(ctx))
+	r = r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events")
+	if err := r.Error(); err != nil { // no URL can have that namespace or name in it
+		return nil, &unsent{err, classRefused}
+	}
+	result := r.Do(t.follow(ctx))
 	if err := result.Into(into); err != nil {
-		if !t.mayBeSent() {
-			return nil, &notSent{err}
+		switch {
+		case !t.mayBeSent():
+			return nil, &unsent{err, classUnreachable}
+		case t.has.Load():
+			err = &sent{err}
 		}
 		return nil, withRetryAfter(err, result)
 	}
@@ -110,11 +117,20 @@ func withRetryAfter(err error, result rest.Result) error {
 	return err
 }
 
-// notSent is the error of a request that never had a connection, so that it did
-// not take effect.
-type notSent struct{ error }
+// unsent is the error of a request that never had a connection, so that it did not
+// take effect, and what that means for the write.
+type unsent struct {
+	error
+	class class
+}
 
-func (e *notSent) Unwrap() error { return e.error }
+func (e *unsent) Unwrap() error { return e.error }
+
+// sent is the error of a request that had a connection, whatever became of it when
+// something made it again.
+type sent struct{ error }
+
+func (e *sent) Unwrap() error { return e.error }
 
 // trace is how far a request has got.
 type trace struct {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,6 +76,51 @@ func TestRequestsThatNeverLeftAreNotLost(t *testing.T) {
 			if got := classify(verbPatch, nil, err); got.class != classUnreachable {
 				t.Errorf("%s, to a patch: %s: %v", name, got.class, err)
 			}
+		}
+	}
+}
+
+// An Event whose namespace cannot stand in a URL is nobody's fault but its own.
+func TestEventOfWhichNoRequestCanBeMadeIsInvalid(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	defer s.Close()
+	for name, client := range map[string]Client{
+		"over client-go's connections": clientFor(t, &rest.Config{Host: s.URL}),
+		"over the sink's own":          connect(t, &rest.Config{Host: s.URL}),
+	} {
+		event := testEvent(false)
+		event.Namespace = "a/b"
+		_, err := client.Create(t.Context(), occurrence.CoreV1, event)
+		if a := classify(verbCreate, nil, err); a.class != classRefused || a.reason != occurrence.Invalid || !a.unsent {
+			t.Errorf("%s: %+v", name, a)
+		}
+		_, err = client.Patch(t.Context(), occurrence.CoreV1, "ns", "50%", emptyPatch)
+		if a := classify(verbPatch, nil, err); a.class != classRefused || a.reason != occurrence.Invalid || !a.unsent {
+			t.Errorf("%s, a patch: %+v", name, a)
+		}
+	}
+}
+
+// Where something makes a request again that had a connection before, the first may
+// have been a write, whatever becomes of the second.
+func TestRequestThatHadAConnectionOnceMayHaveBeenSent(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer s.Close()
+	again := func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if _, err := rt.RoundTrip(r); err == nil {
+				t.Error("there is an answer")
+			}
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		})
+	}
+	for name, client := range map[string]Client{
+		"over client-go's connections": clientFor(t, &rest.Config{Host: s.URL, WrapTransport: again}),
+		"over the sink's own":          connect(t, &rest.Config{Host: s.URL, WrapTransport: again}),
+	} {
+		_, err := client.Create(t.Context(), occurrence.CoreV1, testEvent(false))
+		if a := classify(verbCreate, nil, err); a.class != classLost {
+			t.Errorf("%s: %s: %v", name, a.class, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -54,27 +55,33 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 func NewClientForConfig(config *rest.Config) (Client, error) {
 	http1 := len(config.NextProtos) > 0 && !slices.Contains(config.NextProtos, "h2")
 	if config.Transport != nil || http1 { // it knows how many it has, or it has one for each request
-		return newConnected(config)
+		lane, err := newLane(config)
+		if err != nil {
+			return nil, err
+		}
+		return &lane.client, nil
 	}
-	var c inTurns
-	for i := range c.clients {
+	var l lanes
+	for i := range l {
 		var err error
-		if c.clients[i], err = newConnected(config); err != nil {
+		if l[i], err = newLane(config); err != nil {
 			return nil, err
 		}
 	}
-	return &c, nil
+	return &l, nil
 }
 
-// connected is a client with one connection, and more while that is full.
-type connected struct {
+// lane is a client with one connection, and more while that is full.
+type lane struct {
 	client
-	start *headStart // nil if something of the caller's hides it
+	start    *headStart // nil with a transport of the caller's
+	inFlight atomic.Int32
 }
 
-func newConnected(config *rest.Config) (*connected, error) {
+func newLane(config *rest.Config) (*lane, error) {
 	own := config.Transport == nil && config.WrapTransport == nil
-	config = ConfigFor(config)
+	var made *headStart
+	config = configFor(config, func(start *headStart) { made = start })
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -90,50 +97,69 @@ func newConnected(config *rest.Config) (*connected, error) {
 	// net/http tells of all connections, unless something of the caller's stands
 	// between, which may keep that to itself.
 	_, known := unwrap[*http.Transport](httpClient.Transport)
-	start, _ := unwrap[*headStart](httpClient.Transport)
-	return &connected{client{core: core.RESTClient(), events: events.RESTClient(), tells: own && known}, start}, nil
+	l := &lane{start: made}
+	l.client = client{core: core.RESTClient(), events: events.RESTClient(), tells: own && known}
+	made = nil // client-go may remember the configuration for longer than the client is used
+	return l, nil
 }
 
-// inTurns asks through one client after the other, but for those that have no
-// connection: a load balancer may lead to an apiserver that has gone, and nobody
-// has to wait for that who can have an answer from another.
-type inTurns struct {
-	clients [connections]*connected
-	turn    atomic.Uint32
+// lanes share the requests, so that each has as many in flight as the others: one
+// on which nothing is answered any more takes its part of them, and no more. Nobody
+// has to wait for a connection that cannot be made, as where a load balancer leads
+// to an apiserver that has gone, if there is another one.
+type lanes [connections]*lane
+
+func (l *lanes) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return l.ask(ctx, func(c Client) (*corev1.Event, error) { return c.Create(ctx, api, event) })
 }
 
-func (c *inTurns) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.ask(ctx, func(client *connected) (*corev1.Event, error) { return client.Create(ctx, api, event) })
-}
-
-func (c *inTurns) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return c.ask(ctx, func(client *connected) (*corev1.Event, error) {
-		return client.Patch(ctx, api, namespace, name, patch)
-	})
+func (l *lanes) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return l.ask(ctx, func(c Client) (*corev1.Event, error) { return c.Patch(ctx, api, namespace, name, patch) })
 }
 
 // ask makes a request, and once more if it could not be sent and there is another
 // connection: only if there is none is the apiserver out of reach.
-func (c *inTurns) ask(ctx context.Context, request func(*connected) (*corev1.Event, error)) (*corev1.Event, error) {
-	event, err := request(c.next())
-	if err != nil && ctx.Err() == nil && classifyTransport(err) == classUnreachable {
-		for _, other := range c.clients {
-			if other.start != nil && other.start.connected() {
-				return request(other)
-			}
-		}
+func (l *lanes) ask(ctx context.Context, request func(Client) (*corev1.Event, error)) (*corev1.Event, error) {
+	event, err := l.next().ask(request)
+	if err == nil || classifyTransport(err) != classUnreachable {
+		return event, err
 	}
-	return event, err
+	other := l.leastBusy((*lane).connected)
+	switch {
+	case other == nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, &unsent{err, classNotTaken}
+	}
+	return other.ask(request)
 }
 
-func (c *inTurns) next() *connected {
-	turn := c.turn.Add(1)
-	for i := range uint32(connections) {
-		if next := c.clients[(turn+i)%connections]; next.start == nil || next.start.invites() {
-			return next
+// next is where the next request goes: once in a while to a lane without a
+// connection, to find out; otherwise to one that has one, if there is any.
+func (l *lanes) next() *lane {
+	for _, lane := range l {
+		if !lane.connected() && lane.start.invites() {
+			return lane
 		}
 	}
-	return c.clients[turn%connections]
+	return cmp.Or(l.leastBusy((*lane).connected), l.leastBusy(func(*lane) bool { return true }))
+}
+
+func (l *lanes) leastBusy(among func(*lane) bool) (least *lane) {
+	for _, lane := range l {
+		if among(lane) && (least == nil || lane.inFlight.Load() < least.inFlight.Load()) {
+			least = lane
+		}
+	}
+	return least
+}
+
+func (l *lane) connected() bool { return l.start.connected() }
+
+func (l *lane) ask(request func(Client) (*corev1.Event, error)) (*corev1.Event, error) {
+	l.inFlight.Add(1)
+	defer l.inFlight.Add(-1)
+	return request(&l.client)
 }
 
 // ConfigFor returns a copy of config from which clients are made that write
@@ -152,13 +178,18 @@ func (c *inTurns) next() *connected {
 // Dial function. With a Transport of the caller's, connections are the business
 // of that.
 func ConfigFor(config *rest.Config) *rest.Config {
+	return configFor(config, func(*headStart) {})
+}
+
+// configFor is ConfigFor that shows what a transport begins its connections with.
+func configFor(config *rest.Config, show func(*headStart)) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.DisableCompression = true
 	config.QPS, config.RateLimiter = -1, nil
 	if config.Transport == nil {
-		connectAlone(config)
+		connectAlone(config, show)
 	}
 	return config
 }
@@ -169,16 +200,21 @@ func ConfigFor(config *rest.Config) *rest.Config {
 // that look alike, but never one with a Dial function: each http.Client has that
 // under another address in the key of the cache. So what is set on the transport
 // here, before anybody uses it, nobody else gets.
-func connectAlone(config *rest.Config) {
+func connectAlone(config *rest.Config, show func(*headStart)) {
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
 	}
 	// Before the wrappers of the caller, which hide the transport.
-	config.WrapTransport = transport.Wrappers(setUp, config.WrapTransport)
+	config.WrapTransport = transport.Wrappers(func(rt http.RoundTripper) http.RoundTripper {
+		setUp(rt)
+		start := newHeadStart(rt)
+		show(start)
+		return start
+	}, config.WrapTransport)
 }
 
 // setUp sets up a transport that client-go has just made.
-func setUp(rt http.RoundTripper) http.RoundTripper {
+func setUp(rt http.RoundTripper) {
 	if t, ok := unwrap[*http.Transport](rt); ok {
 		// The HTTP/2 implementation that client-go brings honours this, and
 		// prefers it to client-go's settings.
@@ -189,7 +225,6 @@ func setUp(rt http.RoundTripper) http.RoundTripper {
 		// Another client-go than the one that this was written for.
 		klog.Background().Info("Connections to the apiserver have client-go's time-outs: its transport is of an unknown type")
 	}
-	return newHeadStart(rt)
 }
 
 // unwrap looks for a round tripper among those that one consists of.

@@ -21,6 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -227,7 +228,8 @@ func oneConnection(t *testing.T, others func() error) (*rest.Config, *atomic.Int
 }
 
 // Where one of the connections cannot be made, because the way to one of several
-// apiservers swallows everything, requests go over the other.
+// apiservers swallows everything, requests go over the other. One that was to find
+// out, and whose time ended over it, comes again, and nothing pauses for that.
 func TestConnectionThatCannotBeMadeHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	config, dials := oneConnection(t, func() error {
@@ -236,37 +238,99 @@ func TestConnectionThatCannotBeMadeHoldsUpNothing(t *testing.T) {
 	})
 	o := unlimited()
 	o.Concurrency, o.MinConcurrency = 4, 4
+	o.RequestTimeout = 2 * time.Second // and not as long as a dial may take
 	b := newBench(t, testenv.Shared(t).Namespace(t), connect(t, config), o)
-	const series, mayWait = 500, 3
+	const series = 500
 	for i := range series {
 		b.record(i)
 	}
-	eventually(t, func() error {
-		if written := b.ledger.Totals().Written(); written < series-mayWait || dials.Load() < 2 {
-			return fmt.Errorf("%d of %d are written, after %d dials", written, series, dials.Load())
-		}
-		return nil
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	b.Close(ctx)
+	if totals := b.close(); totals.Written() != series || dials.Load() < 2 {
+		t.Errorf("%d of %d are written, after %d dials", totals.Written(), series, dials.Load())
+	}
+	if n := testutil.ToFloat64(b.metrics.failed.WithLabelValues(string(classUnreachable))); n != 0 {
+		t.Errorf("the apiserver was found to be unreachable %v times", n)
+	}
+	if n := testutil.ToFloat64(b.metrics.failed.WithLabelValues(string(classNotTaken))); n == 0 {
+		t.Error("the time of no request has ended over a connection that was not made")
+	}
 }
 
 // If one connection can be made, what was to go over the other has its answer over
 // that, and the sink hears of no failure, after which everything would pause.
 func TestRequestWhoseConnectionIsRefusedGoesOverTheOther(t *testing.T) {
+	for name, wrap := range map[string]transport.WrapperFunc{
+		"by itself": nil,
+		"in a wrapper that does not show what it wraps": func(rt http.RoundTripper) http.RoundTripper { return opaque{rt} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, dials := oneConnection(t, func() error {
+				return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			})
+			config.Wrap(wrap)
+			client, namespace := connect(t, config), testenv.Shared(t).Namespace(t)
+			for i := range 4 {
+				if _, err := create(t.Context(), client, occurrence.CoreV1, namespace); err != nil {
+					t.Errorf("request %d: %v", i+1, err)
+				}
+			}
+			if n := dials.Load(); n < 2 {
+				t.Errorf("%d connections were tried, want one that was refused", n)
+			}
+		})
+	}
+}
+
+// deaf is a connection whose other end hears nothing any more.
+type deaf struct {
+	net.Conn
+	from *atomic.Bool
+}
+
+func (d deaf) Write(p []byte) (int, error) {
+	if d.from.Load() {
+		return len(p), nil
+	}
+	return d.Conn.Write(p)
+}
+
+// A connection that is dead, and not known to be, has its part of the requests. The
+// other one goes on with the rest.
+func TestDeadConnectionTakesNoMoreThanItsPart(t *testing.T) {
 	t.Parallel()
-	config, dials := oneConnection(t, func() error {
-		return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	})
+	config := testenv.Shared(t).Config()
+	var dials atomic.Int64
+	var dead atomic.Bool
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil && dials.Add(1) == 1 {
+			conn = deaf{conn, &dead}
+		}
+		return conn, err
+	}
 	client, namespace := connect(t, config), testenv.Shared(t).Namespace(t)
-	for i := range 4 {
+	for range connections { // one over each
 		if _, err := create(t.Context(), client, occurrence.CoreV1, namespace); err != nil {
-			t.Errorf("request %d: %v", i+1, err)
+			t.Fatal(err)
 		}
 	}
-	if n := dials.Load(); n < 2 {
-		t.Errorf("%d connections were tried, want one that was refused", n)
+	o := unlimited()
+	const inFlight = 8
+	o.Concurrency, o.MinConcurrency = inFlight, inFlight
+	b := newBench(t, namespace, client, o)
+	dead.Store(true)
+	const series = 50 // several times what is in flight
+	for i := range series {
+		b.record(i)
+	}
+	eventually(t, func() error {
+		if written := b.ledger.Totals().Written(); written < series-inFlight {
+			return fmt.Errorf("%d of %d are written", written, series)
+		}
+		return nil
+	})
+	if n := dials.Load(); n != connections {
+		t.Errorf("it was written when the connection was known to be dead, after %d dials", n)
 	}
 }
 

@@ -46,12 +46,9 @@ func (h *headStart) connected() bool { return time.Since(h.began) < time.Duratio
 
 func (h *headStart) hasConnection() { h.until.Store(int64(time.Since(h.began) + connectedFor)) }
 
-// invites tells whether a request that has the choice should come here: there is a
-// connection, or it is time that one finds out.
+// invites tells whether it is time that a request finds out whether there can be a
+// connection: no others that have the choice should come here while there is none.
 func (h *headStart) invites() bool {
-	if h.connected() {
-		return true
-	}
 	now, next := time.Since(h.began), h.invitation.Load()
 	return now >= time.Duration(next) && h.invitation.CompareAndSwap(next, int64(now+inviteAfter))
 }
@@ -61,7 +58,7 @@ func (h *headStart) WrappedRoundTripper() http.RoundTripper { return h.rt }
 
 func (h *headStart) RoundTrip(r *http.Request) (*http.Response, error) {
 	if h.connected() {
-		return h.pass(r)
+		return h.pass(r, func() {})
 	}
 	select {
 	case h.turn <- struct{}{}:
@@ -72,24 +69,32 @@ func (h *headStart) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer end()
 	if h.connected() {
 		end()
-		return h.pass(r)
+		return h.pass(r, func() {})
 	}
 	defer time.AfterFunc(headStartTime, end).Stop()
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-		h.hasConnection()
-		end()
-	}}
-	return h.pass(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	return h.pass(r, end)
 }
 
-// pass forgets the connection if there is no answer. If it is still good, the
-// next request has it at once, and nobody waits.
-func (h *headStart) pass(r *http.Request) (*http.Response, error) {
-	response, err := h.rt.RoundTrip(r)
-	if err != nil {
-		h.until.Store(0)
-	} else {
+// pass lets a request go, and calls what it is given when that has a connection. It
+// forgets the connection when another one has to be made, and when there was an
+// error that is not just the end of the request's own time. If it is still good,
+// the next request has it at once, and nobody waits.
+func (h *headStart) pass(r *http.Request, connected func()) (*http.Response, error) {
+	var had atomic.Bool
+	trace := &httptrace.ClientTrace{
+		ConnectStart: func(string, string) { h.until.Store(0) },
+		GotConn: func(httptrace.GotConnInfo) {
+			had.Store(true)
+			h.hasConnection()
+			connected()
+		},
+	}
+	response, err := h.rt.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	switch {
+	case err == nil:
 		h.hasConnection()
+	case !had.Load() || r.Context().Err() == nil:
+		h.until.Store(0)
 	}
 	return response, err
 }

@@ -130,6 +130,46 @@ func TestOneMoreGoesAheadWhenTheFirstGetsNoConnection(t *testing.T) {
 	})
 }
 
+// A request's own time says nothing of its connection, unless it had none. One that
+// has to make another connection shows that there is none for those to come.
+func TestConnectionIsForgottenForAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &connecting{}
+		h := newHeadStart(c)
+		sendAll(t.Context(), h, 1)
+		finish(c.arrived(t, 1), nil)
+		synctest.Wait()
+
+		ctx, cancel := context.WithTimeout(t.Context(), headStartTime/2)
+		defer cancel()
+		sendAll(ctx, h, 1)
+		hanging := c.arrived(t, 1)[0]
+		hanging.connected <- nil
+		<-ctx.Done()
+		hanging.ended <- ctx.Err()
+		synctest.Wait()
+		if !h.connected() {
+			t.Error("a request that hung costs the connection")
+		}
+
+		ctx, cancel = context.WithTimeout(t.Context(), headStartTime/2)
+		defer cancel()
+		sendAll(ctx, h, 1)
+		dialing := c.arrived(t, 1)[0]
+		httptrace.ContextClientTrace(dialing.request.Context()).ConnectStart("tcp", "127.0.0.1:443")
+		sendAll(t.Context(), h, 10)
+		ahead := c.arrived(t, 1)
+		<-ctx.Done()
+		dialing.connected <- ctx.Err()
+		synctest.Wait()
+		if h.connected() {
+			t.Error("a connection that was not made counts")
+		}
+		finish(ahead, nil)
+		finish(c.arrived(t, 9), nil)
+	})
+}
+
 func TestRequestThatWaitedInVainWasNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &connecting{}

@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // An apiserver that has been away and has just started answers 503, 429 or, until
@@ -71,6 +73,44 @@ func (o *outage) answer(then func(context.Context) error) func(context.Context) 
 func hangs(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
 func answers(context.Context) error { return nil }
+
+func (b *bench) reach() reach {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.schedule.reach
+}
+
+// What was never sent says neither that the apiserver is away nor that it is there.
+func TestRequestThatWasNotSentSaysNothingOfTheApiserver(t *testing.T) {
+	o := &outage{}
+	var asked atomic.Int64
+	c := byNamespace{
+		"a/b": func(context.Context) error { return &unsent{errLost, classRefused} },
+		"ns": o.answer(func(context.Context) error {
+			asked.Add(1)
+			return nil
+		}),
+	}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("a/b"))
+		b.record(0)
+		synctest.Wait()
+		if got := b.ledger.Totals(); got.Written() != 1 || got.Dropped[occurrence.Invalid] != 1 {
+			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
+		}
+		o.away.Store(true)
+		b.record(1)
+		synctest.Wait()
+		before := b.reach()
+		b.record(1, inNamespace("a/b"))
+		synctest.Wait()
+		if now := b.reach(); now.pause == 0 || now.since != before.since {
+			t.Errorf("the apiserver is taken to be back: %+v", now)
+		}
+		o.away.Store(false)
+		b.wantWrittenWithin(2*time.Second, 2)
+	})
+}
 
 // wantWrittenWithin waits until as many are written as there should be.
 func (b *bench) wantWrittenWithin(limit time.Duration, want int64) {

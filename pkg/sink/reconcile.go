@@ -125,8 +125,11 @@ func (s *Sink) learn(owed *series, r *request, a answer) ([]settled, step) {
 // of the series. The mutex must be held.
 func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 	n := owed.job.namespace
-	if a.class == classUnreachable {
+	switch {
+	case a.class == classUnreachable:
 		s.schedule.reach.failed(a.began, now)
+		return
+	case a.unsent:
 		return
 	}
 	s.schedule.reach.worked(a.began, now)
@@ -140,9 +143,12 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 	s.schedule.judged(n)
 	switch {
 	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
-		n.standing.verdict = verdict{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
+		if r.sequence >= n.standing.there { // else it is an older answer
+			n.standing.verdict = verdict{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
+		}
 	case r.verb == verbCreate && (a.class == classOK || a.class == classExists):
 		n.standing.verdict = verdict{}
+		n.standing.there = max(n.standing.there, r.sequence)
 	}
 }
 

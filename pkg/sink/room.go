@@ -69,8 +69,10 @@ type standing struct {
 	latency latency
 	// throttled is about which part of its requests was refused as too many.
 	throttled float64
-	// verdict is why no Event can be created in it.
+	// verdict is why no Event can be created in it, and there the last sequence at the
+	// time of the latest request that found that one can.
 	verdict verdict
+	there   uint64
 }
 
 const (

@@ -151,6 +151,32 @@ func TestAnswerHoldsForWhatWasThereWhenItWasAskedFor(t *testing.T) {
 	})
 }
 
+// An answer that comes late says nothing any more if another one, to a question that
+// was asked later, has come before it.
+func TestAnswerThatIsOvertakenHoldsForItsOwnEventOnly(t *testing.T) {
+	var made atomic.Bool
+	c := byNamespace{"new": func(context.Context) error {
+		if made.Load() {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+		return missing("new")
+	}}
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("new"))
+		synctest.Wait() // it is asked
+		made.Store(true)
+		b.record(1, inNamespace("new"))
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		b.record(2, inNamespace("new"))
+		synctest.Wait()
+		if got := b.ledger.Totals(); got.Written() != 2 || got.Dropped[occurrence.NamespaceNotFound] != 1 {
+			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
+		}
+	})
+}
+
 // A client is told what is known of its namespace at once, also if its series
 // already waits to be asked for.
 func TestClientOfASeriesThatWaitsForItsNamespaceIsAnswered(t *testing.T) {
