@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +30,7 @@ func (o *Options) Validate() error {
 		o.LeaderElection.validate(&v)
 	}
 	o.validateServing(&v)
+	o.validateEndpoint(&v)
 	o.validateIntake(&v)
 	o.validateCorrelation(&v)
 	o.validateWriting(&v)
@@ -138,6 +141,31 @@ func (o *Options) validateServing(v *violations) {
 	for _, err := range append(o.Authentication.Validate(), o.Authorization.Validate()...) {
 		v.add("%v", err)
 	}
+}
+
+// validateEndpoint sees to it that the file that eventd writes and removes is none
+// of those that it is given.
+func (o *Options) validateEndpoint(v *violations) {
+	if o.EndpointKubeconfig == "" {
+		return
+	}
+	for _, given := range []struct{ flag, file string }{
+		{"--kubeconfig", o.Kubeconfig},
+		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
+		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
+	} {
+		v.addIf(isSameFile(o.EndpointKubeconfig, given.file),
+			"--endpoint-kubeconfig must not be the file of %s: it is written, and removed, by eventd", given.flag)
+	}
+}
+
+func isSameFile(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 func (o *Options) validateIntake(v *violations) {

@@ -50,6 +50,13 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"port too large", func(o *Options) { o.SecureServing.BindPort = 65536 }, "--secure-port must be between 0 and 65535, got 65536"},
 		{"certificate without key", func(o *Options) { o.SecureServing.ServerCert.CertKey.CertFile = "a.crt" }, "--tls-cert-file and --tls-private-key-file must be given together"},
 		{"key without certificate", func(o *Options) { o.SecureServing.ServerCert.CertKey.KeyFile = "a.key" }, "--tls-cert-file and --tls-private-key-file must be given together"},
+		{"endpoint in the place of the kubeconfig", func(o *Options) { o.Kubeconfig, o.EndpointKubeconfig = "a", "./a" }, "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
+		{"endpoint in the place of another kubeconfig", func(o *Options) {
+			o.Authorization.RemoteKubeConfigFile, o.EndpointKubeconfig = "a", "a"
+		}, "--endpoint-kubeconfig must not be the file of --authorization-kubeconfig: "},
+		{"endpoint in the place of the kubeconfig, by another name", func(o *Options) {
+			o.Kubeconfig, o.EndpointKubeconfig = "validate.go", "../daemon/validate.go"
+		}, "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
 		{"streams", func(o *Options) { o.SecureServing.HTTP2MaxStreamsPerConnection = -1 }, "--http2-max-streams-per-connection must not be negative, got -1"},
 		{"TLS version", func(o *Options) { o.SecureServing.MinTLSVersion = "1.2" }, `--tls-min-version: unknown tls version "1.2"`},
 		{"cipher suite", func(o *Options) { o.SecureServing.CipherSuites = []string{"ROT13"} }, "--tls-cipher-suites: Cipher suite ROT13"},
