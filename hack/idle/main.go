@@ -1,6 +1,7 @@
 // Command idle measures what a leader and a standby take that have nothing to
 // do: it runs both against a local control plane, with the rights of deploy/,
-// for a while.
+// for a while; and then what clients take that are connected to the leader and do
+// nothing, either.
 //
 //	make static && go run ./hack/idle
 package main
@@ -28,6 +29,7 @@ var (
 	binary  = flag.String("eventd", "bin/eventd-static", "the `file` to run")
 	settle  = flag.Duration("settle", 10*time.Second, "how long to wait before")
 	measure = flag.Duration("for", time.Minute, "how long to measure")
+	clients = flag.Int("clients", 1000, "how many clients connect to the leader in the end")
 )
 
 func main() {
@@ -76,6 +78,14 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("| | resident, MiB | without the binary, MiB | of a core, %% |\n|---|--:|--:|--:|\n%s", rows)
 	fmt.Printf("\nThe binary has %d MiB.\n", file.Size()>>20)
+	if *clients == 0 {
+		return nil
+	}
+	each, err := replicas[0].connect(ctx, *clients)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("A client that is connected takes %.0f KiB of the leader, %d of them %.0f MiB.\n", each/(1<<10), *clients, each*float64(*clients)/(1<<20))
 	return nil
 }
 
@@ -121,7 +131,8 @@ type replica struct {
 	role    string
 	command *exec.Cmd
 	exited  chan struct{}
-	client  *rest.RESTClient // the administrator's
+	config  *rest.Config     // the administrator's
+	client  *rest.RESTClient // made of it
 }
 
 // start returns when the replica is ready, which it is when it knows the leader.
@@ -173,7 +184,7 @@ func (r *replica) waitReady(ctx context.Context, cluster *testenv.ControlPlane, 
 		default:
 		}
 		if r.client == nil {
-			r.client = clientOf(cluster, endpoint)
+			r.config, r.client = clientOf(cluster, endpoint)
 		}
 		if r.client != nil && r.client.Get().AbsPath("/readyz").Do(ctx).Error() == nil {
 			return nil
@@ -185,18 +196,18 @@ func (r *replica) waitReady(ctx context.Context, cluster *testenv.ControlPlane, 
 }
 
 // clientOf returns nil while there is no endpoint.
-func clientOf(cluster *testenv.ControlPlane, endpoint string) *rest.RESTClient {
+func clientOf(cluster *testenv.ControlPlane, endpoint string) (*rest.Config, *rest.RESTClient) {
 	at, err := clientcmd.BuildConfigFromFlags("", endpoint)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	config := cluster.Config()
 	config.Host, config.CAFile, config.CAData, config.ServerName = at.Host, "", at.CAData, at.ServerName
 	client, err := rest.UnversionedRESTClientFor(withCodec(config))
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	return client
+	return config, client
 }
 
 func (r *replica) end() {
