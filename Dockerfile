@@ -1,11 +1,12 @@
 # The image has one file, the binary: no shell, no C library, no package manager.
 #
-#   docker build --build-arg VERSION=v1.2.3 -t eventd:v1.2.3 .
+#   docker build --build-arg VERSION=v1.2.3 --build-arg COMMIT=$(git rev-parse HEAD) -t eventd:v1.2.3 .
 #
 # The binary is the same, byte for byte, that "make static" makes of the same
-# source with the same Go (docs/deployment.md). That is named to the patch, so that
-# the image is the same next year; --build-arg GO_VERSION takes another. It is
-# compiled on the machine that builds, for the platform that is asked for.
+# source with the same Go and the same VERSION and COMMIT (docs/deployment.md). Go
+# is named to the patch, so that the image is the same next year; --build-arg
+# GO_VERSION takes another. It is compiled on the machine that builds, for the
+# platform that is asked for.
 ARG GO_VERSION=1.26.8
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
 WORKDIR /src
@@ -17,7 +18,8 @@ COPY internal internal
 COPY pkg pkg
 ARG TARGETARCH
 ARG VERSION
-RUN GOARCH=${TARGETARCH} VERSION=${VERSION} hack/static.sh /eventd
+ARG COMMIT
+RUN GOARCH=${TARGETARCH} VERSION=${VERSION} COMMIT=${COMMIT} hack/static.sh /eventd
 
 FROM scratch
 COPY --from=build /eventd /eventd

@@ -4,8 +4,10 @@
 .DEFAULT_GOAL := help
 
 GO ?= go
-# The version that is stamped into eventd, by "make static" as by all others.
+# The version that is stamped into eventd, by "make static" as by all others; only
+# that has to be told the commit, too.
 VERSION ?= $(shell hack/version.sh)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION))
 
 # make run: when to end (not before Ctrl-C if empty), and how much happens.
@@ -51,7 +53,7 @@ build: ## bin/eventd
 
 .PHONY: static
 static: ## bin/eventd-static, for Linux: what the image has in it, the same bytes wherever it is built
-	@VERSION='$(VERSION)' hack/static.sh bin/eventd-static
+	@VERSION='$(VERSION)' COMMIT='$(COMMIT)' hack/static.sh bin/eventd-static
 
 .PHONY: test
 test: ## every test, those against the local control plane included

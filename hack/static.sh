@@ -2,7 +2,7 @@
 # Builds eventd as it is in its image: without a C library, and with the same
 # bytes wherever the same source is built by the same Go for the same machine.
 #
-#   [VERSION=v1.2.3] [GOOS=linux] [GOARCH=arm64] hack/static.sh FILE
+#   [VERSION=v1.2.3] [COMMIT=HASH] [GOOS=linux] [GOARCH=arm64] hack/static.sh FILE
 set -eu
 
 file=$1
@@ -14,7 +14,8 @@ cd "$(dirname "$0")/.."
 
 # What would differ from build to build is left out: the folder (-trimpath), the
 # state of the checkout (-buildvcs), the keys of the build cache (-buildid).
-# The version is what is asked for.
+# The version and the commit are what is said.
+stamp=k8s.io/component-base/version
 export GOOS="${GOOS:-linux}" CGO_ENABLED=0 GOFLAGS=
 OUT=$file hack/build.sh 'eventd for its image' -trimpath -buildvcs=false \
-	-ldflags "-s -w -buildid= ${VERSION:+-X k8s.io/component-base/version.gitVersion=$VERSION}" ./cmd/eventd
+	-ldflags "-s -w -buildid= ${VERSION:+-X $stamp.gitVersion=$VERSION} ${COMMIT:+-X $stamp.gitCommit=$COMMIT}" ./cmd/eventd

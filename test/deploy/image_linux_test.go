@@ -111,4 +111,8 @@ func TestBinaryOfTheImageSaysWhichVersionItIs(t *testing.T) {
 	if err != nil || string(out) != "eventd v0.0.0-test\n" {
 		t.Errorf("it says %q (%v)", out, err)
 	}
+	out, err = exec.CommandContext(t.Context(), binary, "--version=raw").Output()
+	if err != nil || !strings.Contains(string(out), `GitCommit:"0123abcd"`) {
+		t.Errorf("of its commit it says %q (%v)", out, err)
+	}
 }

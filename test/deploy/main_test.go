@@ -84,7 +84,7 @@ func prepare(dir string) error {
 // for this machine.
 func buildStatic(ctx context.Context, source, file string) error {
 	build := exec.CommandContext(ctx, filepath.Join(source, "hack/static.sh"), file)
-	build.Env = append(os.Environ(), "GOOS="+runtime.GOOS, "VERSION=v0.0.0-test")
+	build.Env = append(os.Environ(), "GOOS="+runtime.GOOS, "VERSION=v0.0.0-test", "COMMIT=0123abcd")
 	build.Stderr = os.Stderr
 	return build.Run()
 }
