@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -24,6 +25,7 @@ type passing struct {
 	method string
 	header http.Header
 	body   []byte
+	kind   schema.GroupVersionKind // of a body that does not say it
 }
 
 // newPassing asserts whom a request was authenticated as.
@@ -40,6 +42,9 @@ func newPassing(req *http.Request, body []byte) (*passing, error) {
 	p.header.Set(assertedUser, asserted)
 	if len(p.header["User-Agent"]) == 0 {
 		p.header.Set("User-Agent", "") // or the transport puts its own in
+	}
+	if info, ok := request.RequestInfoFrom(req.Context()); ok {
+		p.kind = schema.GroupVersionKind{Group: info.APIGroup, Version: info.APIVersion, Kind: "Event"}
 	}
 	if id, ok := audit.AuditIDFrom(req.Context()); ok {
 		p.header.Set("Audit-Id", string(id)) // the same in both replicas' logs
@@ -64,12 +69,13 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 }
 
 // unnamed tells whether a request is for an Event whose name is made up where it
-// is recorded.
+// is recorded. The body is read as by the leader's handlers, to which it need not
+// say what it is.
 func (p *passing) unnamed() bool {
 	if p.method != http.MethodPost {
 		return false
 	}
-	obj, _, err := codecs.UniversalDeserializer().Decode(p.body, nil, nil)
+	obj, _, err := codecs.UniversalDeserializer().Decode(p.body, &p.kind, nil)
 	if err != nil {
 		return false // nor does the leader read it
 	}

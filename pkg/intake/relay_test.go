@@ -365,10 +365,18 @@ func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	newStyle := strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)
+	withoutKind := unnamed.DeepCopy()
+	withoutKind.TypeMeta = metav1.TypeMeta{}
+	newStyleWithoutKind := strings.Replace(newStyle, `"apiVersion":"events.k8s.io/v1","kind":"Event",`, "", 1)
+	const withoutKindYAML = "metadata: {generateName: a-}\ninvolvedObject: {kind: Pod, namespace: ns, name: web-0}\nreason: Started\n"
 	for name, a := range map[string]answer{
 		"core":     other.post(t, unnamed),
 		"protobuf": other.do(t, http.MethodPost, coreEvents, encoded, "Content-Type", "application/vnd.kubernetes.protobuf"),
 		"events":   other.do(t, http.MethodPost, newEvents, newStyle),
+		// As kopf does.
+		"core without kind":   other.post(t, withoutKind),
+		"events without kind": other.do(t, http.MethodPost, newEvents, newStyleWithoutKind),
+		"yaml without kind":   other.do(t, http.MethodPost, coreEvents, withoutKindYAML, "Content-Type", "application/yaml"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.want(t, 504, metav1.StatusReasonTimeout)
@@ -377,7 +385,7 @@ func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
 			}
 		})
 	}
-	if got := other.metric(t, "eventd_relay_refused_total", "lost"); got != 3 {
+	if got := other.metric(t, "eventd_relay_refused_total", "lost"); got != 6 {
 		t.Errorf("%v lost", got)
 	}
 }
