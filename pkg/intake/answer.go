@@ -23,7 +23,11 @@ func refusal(r *report) error {
 		return unavailable(s.Err.Error())
 	}
 	if s.Outcome != occurrence.Dropped {
-		return unavailable(fmt.Sprintf("the event's write was given up (%s): %s", s.Outcome, because(s.Err)))
+		why := fmt.Sprintf("the event's write was given up (%s): %s", s.Outcome, because(s.Err))
+		if r.unnamed {
+			return notToRepeat(why)
+		}
+		return unavailable(why)
 	}
 	switch s.Reason {
 	case occurrence.QueueFull, occurrence.PendingFull:
@@ -76,6 +80,12 @@ func because(err error) string {
 		return "try again"
 	}
 	return err.Error()
+}
+
+// notToRepeat is the answer to a create of an Event without a name that may have
+// been recorded: 504 without Retry-After. Sent again it would be another Event.
+func notToRepeat(why string) *apierrors.StatusError {
+	return apierrors.NewTimeoutError("the event may have been recorded, and has no name to send it again under: "+why, 0)
 }
 
 // unavailable is 503 with Retry-After.

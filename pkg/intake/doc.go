@@ -36,7 +36,10 @@
 //
 //	queue or pending set full      429 with Retry-After
 //	shutting down, no sink         503 with Retry-After
-//	uncertain, retries exhausted   503 with Retry-After
+//	retries exhausted              503 with Retry-After
+//	uncertain                      503 with Retry-After, but 504 without if its
+//	                               name was generated: sent again it would have
+//	                               another one, and be counted twice
 //	the Event expired meanwhile    404, to a report that raises no count
 //	refused by the apiserver       the apiserver's own Status, under the name
 //	                               that the client posted

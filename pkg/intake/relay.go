@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
 )
@@ -302,8 +301,7 @@ func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Con
 		r.metrics.refused.WithLabelValues(why.reason).Inc()
 		r.complain(req.Context(), why, err)
 		if why == errLost && p.unnamed() {
-			// Sent again it would be another Event, so that is not suggested.
-			refuse(w, req, apierrors.NewTimeoutError("the event may have been recorded, and has no name to send it again under: "+why.text, 0))
+			refuse(w, req, notToRepeat(why.text))
 			return
 		}
 		text := why.text

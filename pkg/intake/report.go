@@ -21,6 +21,7 @@ type report struct {
 	event      *corev1.Event // the view to be; never changed
 	occurrence *occurrence.Occurrence
 	origin     *corev1.Event // of the view to be
+	unnamed    bool          // the client has posted no name: it was generated
 
 	ended      atomic.Bool
 	done       chan struct{}

@@ -74,7 +74,8 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, _ rest.Validat
 
 func (s *storage) create(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (runtime.Object, error) {
 	rest.FillObjectMetaSystemFields(event)
-	if event.Name == "" && event.GenerateName != "" {
+	unnamed := event.Name == ""
+	if unnamed && event.GenerateName != "" {
 		event.Name = s.strategy.GenerateName(event.GenerateName)
 	}
 	if err := rest.BeforeCreate(s.strategy, ctx, event); err != nil {
@@ -93,6 +94,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	event.ResourceVersion = ""
 
 	r := newReport(s.api, k, event, nil)
+	r.unnamed = unnamed
 	joined, err := s.intake.names.takeForPost(ctx, k, r)
 	switch {
 	case errors.Is(err, errNameKnown):

@@ -214,6 +214,38 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 	}
 }
 
+// Sent again it would have another name, and be counted again.
+func TestClientIsNotToRepeatAnEventWithoutANameThatMayBeWritten(t *testing.T) {
+	for name, test := range map[string]struct {
+		settlement occurrence.Settlement
+		code       int
+		reason     metav1.StatusReason
+		retryAfter string
+	}{
+		"uncertain": {occurrence.Settlement{Outcome: occurrence.Uncertain, Err: context.DeadlineExceeded}, 504, metav1.StatusReasonTimeout, ""},
+		"retries exhausted": {occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.RetriesExhausted, Err: errors.New("no connection")},
+			503, metav1.StatusReasonServiceUnavailable, "1"},
+		"shutdown":   {occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Shutdown}, 503, metav1.StatusReasonServiceUnavailable, "1"},
+		"queue full": {occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}, 429, metav1.StatusReasonTooManyRequests, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, settled(test.settlement))
+			unnamed := classic("", 1)
+			unnamed.GenerateName = "a-"
+			newStyle := strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)
+			for _, a := range []answer{s.post(t, unnamed), s.do(t, http.MethodPost, newEvents, newStyle)} {
+				a.want(t, test.code, test.reason)
+				if got := a.header.Get("Retry-After"); got != test.retryAfter {
+					t.Errorf("Retry-After %q, want %q", got, test.retryAfter)
+				}
+			}
+			if got := len(s.pipeline.occurrences()); got != 2 {
+				t.Errorf("recorded %d times, want 2", got)
+			}
+		})
+	}
+}
+
 func TestViewStaysWhatItWasWhenAReportIsNotWritten(t *testing.T) {
 	p := written()
 	s := serve(t, p)
