@@ -23,6 +23,7 @@ var errTurnedAway = errors.New("this replica leads no more")
 type admission struct {
 	http.ResponseWriter
 	leading func() bool
+	term    int64 // of the gate
 	// turnedAway is set by the storage, which the handlers run on a goroutine of
 	// its own and may give up on.
 	turnedAway      atomic.Bool
@@ -33,8 +34,8 @@ type admissionKey struct{}
 
 // admit has a request handled that the gate has let in, and tells whether it was
 // answered.
-func admit(w http.ResponseWriter, req *http.Request, leading func() bool, next http.HandlerFunc) bool {
-	a := &admission{ResponseWriter: w, leading: leading}
+func admit(w http.ResponseWriter, req *http.Request, leading func() bool, term int64, next http.HandlerFunc) bool {
+	a := &admission{ResponseWriter: w, leading: leading, term: term}
 	before := w.Header().Clone()
 	next(responsewriter.WrapForHTTP1Or2(a), req.WithContext(context.WithValue(req.Context(), admissionKey{}, a)))
 	if a.heldBack {
@@ -48,6 +49,14 @@ func admit(w http.ResponseWriter, req *http.Request, leading func() bool, next h
 func mayRecord(ctx context.Context) bool {
 	a, ok := ctx.Value(admissionKey{}).(*admission)
 	return !ok || a.leading()
+}
+
+// termOf is the term that a request was let in in, 0 if there is no gate.
+func termOf(ctx context.Context) int64 {
+	if a, ok := ctx.Value(admissionKey{}).(*admission); ok {
+		return a.term
+	}
+	return 0
 }
 
 // turnAway has a request brought to the leader that waited for a report which was

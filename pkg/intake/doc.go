@@ -67,7 +67,9 @@
 //     from 200 to 206. A dry run is never answered so.
 //   - resourceVersion and uid are those of the stored Event, which may stand
 //     for several names; with a 202 they are made up, until a later answer has
-//     the stored ones. A precondition is checked against the view.
+//     the stored ones. A precondition is checked against the view, unless that is
+//     from an earlier term of this process as leader: another one may have answered
+//     since.
 //   - When the apiserver cannot be asked who a caller is or what it may do,
 //     the answer is 503 with Retry-After, not 401 or 500.
 //   - Impersonation is answered 403, whatever rights the caller has.

@@ -18,13 +18,15 @@ type Gate struct {
 	patience time.Duration
 	changes  news // of term
 
-	mu   sync.Mutex
-	term *term // nil while the gate is closed
+	mu    sync.Mutex
+	term  *term // nil while the gate is closed
+	terms int64 // that have begun
 }
 
 // term is what is let in from an opening of the gate to its closing.
 type term struct {
-	inside int // guarded by the gate's mutex
+	number int64 // from 1
+	inside int   // guarded by the gate's mutex
 	over   bool
 	done   chan struct{} // closed when it is over and all has been answered
 }
@@ -81,17 +83,17 @@ func (g *Gate) open() bool {
 // accepts tells whether a request would be let in now.
 func (g *Gate) accepts() bool { return g.open() && g.leading() }
 
-// enter lets a request in, or does not. Who was let in calls leave once, when
-// the request has its answer.
-func (g *Gate) enter() (leave func(), ok bool) {
+// enter lets a request in, or does not. Who was let in, in the term of that
+// number, calls leave once, when the request has its answer.
+func (g *Gate) enter() (term int64, leave func(), ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.term
 	if t == nil || !g.leading() {
-		return nil, false
+		return 0, nil, false
 	}
 	t.inside++
-	return func() { g.leave(t) }, true
+	return t.number, func() { g.leave(t) }, true
 }
 
 func (g *Gate) leave(t *term) {
@@ -108,7 +110,8 @@ func (g *Gate) begin(t *term) bool {
 	if g.term != nil {
 		return false
 	}
-	g.term = t
+	g.terms++
+	g.term, t.number = t, g.terms
 	g.changes.tell()
 	return true
 }

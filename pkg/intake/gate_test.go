@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
@@ -98,6 +100,86 @@ func TestGateIsOpenedAtEveryElection(t *testing.T) {
 			}
 			r.post(t, classic(name+"-late", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
 		}
+	})
+}
+
+// It has the view of the name from its earlier term, and what the client was told
+// since is from another leader.
+func TestLeaderThatIsElectedAgainTakesWhatAnotherOneHasAnswered(t *testing.T) {
+	inTerm := func(r *replica, do func() answer) answer {
+		ended := r.lead(t)
+		a := do()
+		r.stopLeading(nil)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		return a
+	}
+	const changes = `{"metadata":{"resourceVersion":%q,"uid":%q},"count":3}`
+	for name, change := range map[string]func(*replica, *corev1.Event) answer{
+		"put": func(r *replica, event *corev1.Event) answer {
+			return r.do(t, http.MethodPut, coreEvents+"/a", event)
+		},
+		"put without uid": func(r *replica, event *corev1.Event) answer {
+			event.UID = ""
+			return r.do(t, http.MethodPut, coreEvents+"/a", event)
+		},
+		"patch": func(r *replica, event *corev1.Event) answer {
+			return r.patch(t, "a", changes, event.ResourceVersion, event.UID)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := alone(t, written(), nil), alone(t, settled(occurrence.Settlement{Outcome: occurrence.Merged}), nil)
+			before := inTerm(here, func() answer { return here.post(t, classic("a", 1)) }).event(t)
+			told := inTerm(there, func() answer { return there.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)) }).event(t)
+			if told.ResourceVersion == before.ResourceVersion || told.UID == before.UID || told.CreationTimestamp == before.CreationTimestamp {
+				t.Fatalf("both have answered %+v", told.ObjectMeta)
+			}
+			told.Count = 3
+			inTerm(here, func() answer {
+				here.do(t, http.MethodPut, coreEvents+"/a?dryRun=All", told).want(t, 200, "")
+				here.post(t, classic("a", 1)).want(t, 409, metav1.StatusReasonAlreadyExists) // the name is known
+				a := change(here, told.DeepCopy())
+				a.want(t, 200, "")
+				event := a.event(t)
+				if event.Count != 3 || event.ResourceVersion == before.ResourceVersion {
+					t.Errorf("answered %+v", event)
+				}
+				// From here on it has been answered by this one.
+				told.Count = 4
+				here.do(t, http.MethodPut, coreEvents+"/a", told).want(t, 409, metav1.StatusReasonConflict)
+				event.Count = 4
+				a = here.do(t, http.MethodPut, coreEvents+"/a", event)
+				a.want(t, 200, "")
+				return a
+			})
+			if diff := cmp.Diff([]int64{1, 2, 1}, here.pipeline.weights()); diff != "" {
+				t.Errorf("weights (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// By the time that it is answered another one may have led.
+func TestWhatIsAnsweredInALaterTermIsOfTheTermItWasReportedIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := kept()
+		r := alone(t, p, nil)
+		first := r.lead(t)
+		posted := background(func() answer { return r.post(t, classic("a", 1)) })
+		o := <-p.recorded
+		r.stopLeading(nil)
+		synctest.Wait()
+		second := r.lead(t)
+		o.Settled(stored(occurrence.Created, 7))
+		(<-posted).want(t, 201, "")
+		<-first
+		p.settle = settled(stored(occurrence.Merged, 10)).settle
+		elsewhere := classic("a", 3)
+		elsewhere.ResourceVersion, elsewhere.UID = "9", "stored-uid"
+		r.do(t, http.MethodPut, coreEvents+"/a", elsewhere).want(t, 200, "")
+		r.stopLeading(nil)
+		<-second
 	})
 }
 

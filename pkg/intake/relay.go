@@ -213,12 +213,12 @@ func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 // serveHere has a request served by this process, if the gate lets it in and it
 // still leads when the occurrence is to be recorded.
 func (r *Relay) serveHere(w http.ResponseWriter, req *http.Request, body []byte, next http.HandlerFunc) bool {
-	leave, ok := r.options.Gate.enter()
+	term, leave, ok := r.options.Gate.enter()
 	if !ok {
 		return false
 	}
 	defer leave()
-	return admit(w, withBody(req, body), r.options.Gate.leading, next)
+	return admit(w, withBody(req, body), r.options.Gate.leading, term, next)
 }
 
 // bring tries to have a request served, here or by the leader, until it is, or

@@ -22,6 +22,7 @@ type report struct {
 	occurrence *occurrence.Occurrence
 	origin     *corev1.Event // of the view to be
 	unnamed    bool          // the client has posted no name: it was generated
+	term       int64         // of the request
 
 	ended      atomic.Bool
 	done       chan struct{}
@@ -62,6 +63,7 @@ func (r *report) repeats(other *report) bool {
 // send records a report, whose turn it takes over, and waits for its end. One that
 // comes when this process leads no more is not recorded.
 func (i *Intake) send(ctx context.Context, r *report) error {
+	r.term = termOf(ctx)
 	if !mayRecord(ctx) {
 		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTurnedAway})
 		return nil
@@ -92,7 +94,7 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 	r.settlement = s
 	switch {
 	case s.Counted():
-		r.view = newView(r.event, r.origin, r.occurrence.Total, s.Object)
+		r.view = r.newView(r.event, s.Object)
 		i.names.release(r.key, r.view)
 	case gone(s):
 		i.names.forget(r.key)
@@ -110,7 +112,7 @@ func (i *Intake) deferred(r *report) {
 		return
 	}
 	r.deferred = true
-	r.view = newView(changed(r.event), r.origin, r.occurrence.Total, nil)
+	r.view = r.newView(changed(r.event), nil)
 	i.names.release(r.key, r.view)
 	close(r.done)
 }

@@ -160,13 +160,15 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	return answer, old == nil && r.settlement.Outcome != occurrence.Replayed, err
 }
 
-// updated returns what a request makes of a name's view, nil if it has none.
+// updated returns what a request makes of a name's view, nil if it has none. Its
+// preconditions are about what its client was told last: of a former view they are
+// not checked.
 func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInfo, old *view) (*corev1.Event, error) {
-	existing := &corev1.Event{}
+	existing, former := &corev1.Event{}, false
 	if old != nil {
-		existing = old.event.DeepCopy()
+		existing, former = old.event.DeepCopy(), old.former(ctx)
 	}
-	if p := info.Preconditions(); p != nil && p.UID != nil {
+	if p := info.Preconditions(); p != nil && p.UID != nil && !former {
 		if err := apistorage.NewUIDPreconditions(string(*p.UID)).Check(k.namespace+"/"+k.name, existing); err != nil {
 			return nil, apierrors.NewConflict(s.resource, k.name, err)
 		}
@@ -182,6 +184,9 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 	}
 	if old == nil {
 		return event, s.prepareCreate(ctx, k, event)
+	}
+	if former {
+		version, event.UID, event.CreationTimestamp = 0, existing.UID, existing.CreationTimestamp
 	}
 	if version == 0 {
 		event.ResourceVersion = existing.ResourceVersion

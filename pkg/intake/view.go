@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +17,13 @@ type view struct {
 	origin *corev1.Event
 	// total is the highest count that the client has reported.
 	total int64
+	term  int64 // of the request that it is from
 	size  int64
 }
 
-// newView returns the view that follows from an Event once stored is what the
-// apiserver has for it. The event must not be changed afterwards.
-func newView(event, origin *corev1.Event, total int64, stored *corev1.Event) *view {
+// newView returns the view that follows from a report and its Event once stored is
+// what the apiserver has for it. The event must not be changed afterwards.
+func (r *report) newView(event, stored *corev1.Event) *view {
 	if stored != nil {
 		event = event.DeepCopy()
 		if stored.UID != "" {
@@ -38,8 +40,12 @@ func newView(event, origin *corev1.Event, total int64, stored *corev1.Event) *vi
 		// Without one an object counts as one that is not there yet.
 		event.ResourceVersion = strconv.Itoa(1)
 	}
-	return &view{event: event, origin: origin, total: total, size: int64(event.Size() + origin.Size())}
+	return &view{event: event, origin: r.origin, total: r.occurrence.Total, term: r.term, size: int64(event.Size() + r.origin.Size())}
 }
+
+// former tells whether another leader may have answered for the name between the
+// view and a request.
+func (v *view) former(ctx context.Context) bool { return v.term < termOf(ctx) }
 
 // changed returns a copy of an Event whose resourceVersion is another than that
 // of the view before, though the apiserver has not given one yet: whoever changed
