@@ -320,6 +320,9 @@ func TestLeaderPassesOnWhatItReceivesAfterItHasHandedOver(t *testing.T) {
 		t.Errorf("the new leader has recorded %v occurrences", n)
 	}
 	r.counted(1)
+	if answer := newCaller(t, former.config, r.namespace, http1).accepted("web.2", http1); !answer.last {
+		t.Error("a client is let keep its connection to a replica that is ending")
+	}
 	// The second signal is for who does not want to wait.
 	former.signal(t, syscall.SIGTERM)
 	former.requireExit(t, 1)

@@ -146,7 +146,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		Readyz:        p.readyz(),
 		Metrics:       metricsHandler(p.registry),
 	})
-	return withRole(handler, p.role), err
+	return withFarewell(withRole(handler, p.role), p.ending.begun), err
 }
 
 // startServing serves, and writes where.

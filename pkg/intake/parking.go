@@ -29,7 +29,7 @@ type parkingKey struct{}
 // apiserver may be away, and that answer take long.
 func (r *Relay) awaitLeader(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !recording(req) || passedOn(req) {
+		if !recording(req) || PassedOn(req) {
 			next.ServeHTTP(w, req)
 			return
 		}

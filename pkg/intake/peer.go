@@ -82,7 +82,7 @@ func newPeers(reviewer authenticationv1client.AuthenticationV1Interface, audienc
 // asks another one about every request in which nothing is asserted.
 func (p *peers) or(other authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		if !passedOn(req) {
+		if !PassedOn(req) {
 			return other.AuthenticateRequest(req)
 		}
 		return p.authenticate(req)
@@ -186,9 +186,9 @@ func (e ownTokenError) Error() string {
 	return "this replica's own token is not good: " + e.error.Error()
 }
 
-// passedOn tells whether a request comes from another replica. Behind the
+// PassedOn tells whether a request comes from another replica. Behind the
 // authentication that is certain.
-func passedOn(req *http.Request) bool { return len(req.Header[assertedUser]) > 0 }
+func PassedOn(req *http.Request) bool { return len(req.Header[assertedUser]) > 0 }
 
 func encodeUser(u user.Info) (string, error) {
 	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}

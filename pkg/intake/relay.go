@@ -181,7 +181,7 @@ func (r *Relay) connections() *connections {
 // what is let in by a leader and recorded long after its term.
 func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		if passedOn(req) {
+		if PassedOn(req) {
 			// That the caller is not to keep its connection was said of the one to
 			// the other replica, who has said it of the caller's own.
 			w.Header().Del("Connection")
@@ -196,7 +196,7 @@ func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
 		if r.serveHere(w, req, body, next) {
 			return
 		}
-		if passedOn(req) {
+		if PassedOn(req) {
 			w.Header().Set(notLeading, "true")
 			refuse(w, req, unavailable("this replica does not lead"))
 			return
