@@ -96,8 +96,8 @@ func (e *Elector) Watchdog(tolerance time.Duration) func(*http.Request) error {
 		if t == nil {
 			return nil
 		}
-		if late := t.pastDeadline(); late > tolerance {
-			return fmt.Errorf("the lease has not been renewed, and the leader's work goes on %s after its deadline", late.Round(time.Millisecond))
+		if late := t.pastEnd(); late > tolerance {
+			return fmt.Errorf("the lease is lost, and the leader's work goes on %s later", late.Round(time.Millisecond))
 		}
 		return nil
 	}

@@ -1174,6 +1174,43 @@ func TestWatchdogBarksAtALeaderThatDoesNotStepDown(t *testing.T) {
 	})
 }
 
+// The last renewal would have been valid for as long as the watchdog waits.
+func TestWatchdogCountsFromALossBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a"), withWatch(s), func(o *Options) { o.Registerer = registry })
+		a.finish = time.Minute
+		a.start()
+		elapse(777 * time.Millisecond)
+		requireLeader(t, a)
+		o, _ := s.get("lease")
+		o.record.HolderIdentity = "usurper"
+		if _, err := s.put("lease", o); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // no time passes
+		requireStandby(t, a)
+		check := a.Watchdog(10 * time.Second)
+		elapse(10 * time.Second)
+		if err := check(nil); err != nil {
+			t.Error(err)
+		}
+		want := `# HELP eventd_election_deadline_seconds Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.
+# TYPE eventd_election_deadline_seconds gauge
+eventd_election_deadline_seconds -10
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_election_deadline_seconds"); err != nil {
+			t.Error(err)
+		}
+		elapse(1)
+		if err := check(nil); err == nil {
+			t.Error("no bark")
+		}
+		a.end()
+	})
+}
+
 func TestWatchdogIsQuietDuringALongPlannedStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newReplica(t, newLock(newStore(), "lease", "a"))

@@ -71,7 +71,7 @@ func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
 			Help: "Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.",
 		}, func() float64 {
 			if t := e.term.Load(); t != nil {
-				return -t.pastDeadline().Seconds()
+				return -t.pastEnd().Seconds()
 			}
 			return math.NaN()
 		}),

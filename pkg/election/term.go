@@ -26,6 +26,7 @@ type term struct {
 	mu      sync.Mutex
 	renewed moment
 	over    error
+	overAt  moment        // when it was noticed
 	ended   chan struct{} // closed when it is over
 	alarm   *time.Timer   // tells those who do not ask
 }
@@ -74,11 +75,16 @@ func (t *term) remaining() time.Duration {
 	return t.untilDeadline()
 }
 
-// pastDeadline is for how long the last renewal has not been valid.
-func (t *term) pastDeadline() time.Duration {
+// pastEnd is for how long the term has been over: since the deadline, or since it
+// was ended before that. It is negative until then.
+func (t *term) pastEnd() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return -t.untilDeadline()
+	past := -t.untilDeadline()
+	if t.over != nil {
+		past = max(past, t.overAt.elapsed())
+	}
+	return past
 }
 
 func (t *term) untilDeadline() time.Duration { return t.validity - t.renewed.elapsed() }
@@ -105,7 +111,7 @@ func (t *term) end(cause error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over == nil {
-		t.over = cause
+		t.over, t.overAt = cause, now()
 		t.alarm.Stop()
 		close(t.ended)
 		t.cancel(cause)
