@@ -249,6 +249,49 @@ func TestWatchThatEndsIsBegunAnewWithGrowingWaits(t *testing.T) {
 	})
 }
 
+// What a Role without the right to watch costs would not be noticed otherwise.
+func TestWatchThatDoesNotWorkIsLoggedOnceForEachReasonUntilOneWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged := &log{}
+		type watch = func(ctx context.Context, changed func()) error
+		var now atomic.Value // the watch as it is from now on
+		a := newReplica(t, newLock(newStore(), "lease", "a"), func(o *Options) {
+			o.Watch = func(ctx context.Context, changed func()) error { return now.Load().(watch)(ctx, changed) }
+		})
+		failing := func(err error) watch {
+			return func(context.Context, func()) error { return err }
+		}
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "lease", errors.New("no right to watch"))
+		now.Store(failing(forbidden))
+		a.startIn(logged.context(t.Context()))
+		elapse(time.Minute)
+		logged.require(t, "cannot be watched", "no right to watch", "by reading only")
+		elapse(10 * time.Minute)
+		logged.require(t)
+
+		now.Store(failing(errBroken))
+		elapse(time.Minute)
+		logged.require(t, "cannot be watched", "broken")
+		now.Store(failing(nil))
+		elapse(time.Minute)
+		logged.require(t, "cannot be watched", "without a word")
+		now.Store(func(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() })
+		elapse(time.Minute)
+		logged.require(t, "cannot be watched", "nothing was heard")
+
+		now.Store(func(_ context.Context, changed func()) error { // works, for a moment
+			changed()
+			return errBroken
+		})
+		elapse(time.Minute)
+		logged.require(t)
+		now.Store(failing(errBroken))
+		elapse(time.Minute)
+		logged.require(t, "cannot be watched", "broken")
+		a.end()
+	})
+}
+
 func TestSilentWatchIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int32

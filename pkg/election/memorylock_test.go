@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
 // store is the server's side of locks: named records, each write of which is
@@ -283,9 +286,11 @@ func newReplica(t *testing.T, l *memoryLock, change ...func(*Options)) *replica 
 	return &replica{Elector: e, t: t, lock: l}
 }
 
-func (r *replica) start() *replica {
-	var ctx context.Context
-	ctx, r.stop = context.WithCancel(context.WithoutCancel(r.t.Context()))
+func (r *replica) start() *replica { return r.startIn(r.t.Context()) }
+
+// startIn starts it with the values of a context.
+func (r *replica) startIn(ctx context.Context) *replica {
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	result, ended := make(chan error, 1), make(chan struct{})
 	r.result = result
 	go func() {
@@ -325,4 +330,38 @@ func (r *replica) lastTerm() context.Context {
 func (r *replica) end() error {
 	r.stop()
 	return <-r.result
+}
+
+// log is what has been logged at the default verbosity, a line each, without who
+// became the leader.
+type log struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *log) context(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, funcr.New(func(_, args string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !strings.Contains(args, `"Became the leader"`) {
+			l.lines = append(l.lines, args)
+		}
+	}, funcr.Options{}))
+}
+
+// require checks that one line was logged since the last time, with all of these
+// parts; none if there are no parts.
+func (l *log) require(t *testing.T, parts ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) != min(len(parts), 1) {
+		t.Fatalf("%d lines are logged: %q", len(l.lines), l.lines)
+	}
+	for _, part := range parts {
+		if !strings.Contains(l.lines[0], part) {
+			t.Errorf("%s\nis not in\n%s", part, l.lines[0])
+		}
+	}
+	l.lines = nil
 }
