@@ -85,13 +85,15 @@ type Manager struct {
 	begun    []string // leader components that have run, and may have something to drain
 	stuck    []string // leader components that have not ended
 	draining *drainer // after a lost Lease; nil if none
+	// late has the drains that were left behind, by component: closed when it has
+	// returned. A drain that goes on while the process stands by adds to it.
+	late map[string]<-chan struct{}
 }
 
 // drainer is a drain that goes on while the process stands by.
 type drainer struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	err    error
 }
 
 // NewManager returns a Manager that starts nothing before Run.
@@ -99,7 +101,7 @@ func NewManager(o ManagerOptions) (*Manager, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("manager options: %w", err)
 	}
-	m := &Manager{options: o}
+	m := &Manager{options: o, late: map[string]<-chan struct{}{}}
 	for _, c := range o.Components {
 		if c.NeedsLeadership {
 			m.leading = append(m.leading, c)
@@ -161,7 +163,7 @@ func (m *Manager) follow(ctx context.Context) (stop func()) {
 
 // lead is one term.
 func (m *Manager) lead(ctx context.Context) error {
-	if err := m.endDrain(errElected); errors.Is(err, ErrNotStopped) {
+	if err := m.endDrain(errElected); err != nil {
 		return err
 	}
 	g := newGroup(ctx)
@@ -196,14 +198,14 @@ func (m *Manager) beginDrain(ctx context.Context) {
 	m.draining = d
 	go func() {
 		defer close(d.done)
-		d.err = m.drain(ctx)
-		if d.err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(d.err, "Not everything that was left over is done")
+		if err := m.drain(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Not everything that was left over is done")
 		}
 	}()
 }
 
-// endDrain ends what beginDrain has begun, if it has not ended by itself.
+// endDrain ends what beginDrain has begun, if it has not ended by itself. An error
+// names the components whose Drain was left behind and has not returned since.
 func (m *Manager) endDrain(cause error) error {
 	d := m.draining
 	if d == nil {
@@ -212,46 +214,74 @@ func (m *Manager) endDrain(cause error) error {
 	m.draining = nil
 	d.cancel(cause)
 	<-d.done
-	return d.err
+	var errs []error
+	for _, c := range slices.Backward(m.leading) {
+		if m.drainsStill(c) {
+			errs = append(errs, notDrained(c, ErrNotStopped))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drainsStill tells whether a Drain of the component was left behind, and goes on.
+func (m *Manager) drainsStill(c Component) bool {
+	returned := m.late[c.Name]
+	if returned == nil {
+		return false
+	}
+	select {
+	case <-returned:
+		return false
+	default:
+		return true
+	}
+}
+
+func notDrained(c Component, err error) error {
+	return fmt.Errorf("draining component %q: %w", c.Name, err)
 }
 
 // drainAll is the drain at the end of the process.
 func (m *Manager) drainAll(ctx context.Context) error {
-	if err := m.endDrain(errStopped); errors.Is(err, ErrNotStopped) {
-		return err
-	}
-	return m.drain(context.WithoutCancel(ctx))
+	err := m.endDrain(errStopped)
+	return errors.Join(err, m.drain(context.WithoutCancel(ctx)))
 }
 
-// drain has the components that have run, and have ended, drain, the last one first.
+// drain has the components that have run, and have ended, drain, the last one
+// first. One whose last Drain goes on has not ended.
 func (m *Manager) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.options.DrainGracePeriod)
 	defer cancel()
 	var errs []error
 	for _, c := range slices.Backward(m.leading) {
-		if c.Drain == nil || !slices.Contains(m.begun, c.Name) || slices.Contains(m.stuck, c.Name) {
+		if c.Drain == nil || !slices.Contains(m.begun, c.Name) || slices.Contains(m.stuck, c.Name) || m.drainsStill(c) {
 			continue
 		}
-		if err := drainOne(ctx, c); err != nil {
-			errs = append(errs, fmt.Errorf("draining component %q: %w", c.Name, err))
+		if err := m.drainOne(ctx, c); err != nil {
+			errs = append(errs, notDrained(c, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // drainOne leaves behind a drain that goes on for a moment after it should not.
-func drainOne(ctx context.Context, c Component) error {
-	done := make(chan error, 1)
-	go func() { done <- c.Drain(ctx) }()
+func (m *Manager) drainOne(ctx context.Context, c Component) error {
+	err := errGoroutineEnded // unless Drain returns
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		err = c.Drain(ctx)
+	}()
 	select {
-	case err := <-done:
+	case <-returned:
 		return err
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-done:
+	case <-returned:
 		return err
 	case <-time.After(lastMoment):
+		m.late[c.Name] = returned
 		return ErrNotStopped
 	}
 }

@@ -427,6 +427,72 @@ func TestDrainIsBoundedAndNamesWhatHasNotEnded(t *testing.T) {
 	})
 }
 
+// A Drain that is late once says nothing about the election after it.
+func TestDrainThatWasLeftBehindIsNoErrorOnceItHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		letGo := make(chan struct{})
+		stubborn := j.leading("stubborn")
+		stubborn.Drain = func(context.Context) error {
+			<-letGo
+			j.note("stubborn drains")
+			return nil
+		}
+		o, lock := with(t, &j, managerOptions(j.leading("sink"), stubborn))
+		m := manage(t, o)
+		way := lock.way
+		elapse(time.Second)
+		lock.obstruct(refused)
+		elapse(time.Minute)
+		j.take()
+		close(letGo)
+		elapse(time.Minute)
+		j.require(t, "stubborn drains")
+		lock.obstruct(way)
+		elapse(3 * time.Second)
+		j.require(t, "sink runs", "stubborn runs")
+		if err := m.end(); err != nil {
+			t.Error(err)
+		}
+		j.require(t, "stubborn is told", "stubborn ends", "sink is told", "sink ends", "released", "stubborn drains", "sink drains")
+	})
+}
+
+// Its work must not run beside it, and nor must another Drain.
+func TestDrainThatGoesOnIsNotCalledAgain(t *testing.T) {
+	for _, elected := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var j journal
+			letGo := make(chan struct{})
+			stubborn := j.leading("stubborn")
+			stubborn.Drain = func(context.Context) error {
+				j.note("stubborn drains")
+				<-letGo
+				return nil
+			}
+			o, lock := with(t, &j, managerOptions(j.leading("sink"), stubborn))
+			m := manage(t, o)
+			way := lock.way
+			elapse(time.Second)
+			lock.obstruct(refused)
+			elapse(time.Minute)
+			j.take()
+			lock.obstruct(way)
+			want := []string{"sink drains"} // the lease is left to expire, as after any work that goes on
+			if !elected {
+				want = []string{"released", "sink drains"}
+				m.stop()
+			}
+			err := <-m.result
+			if !errors.Is(err, ErrNotStopped) || err.Error() != `draining component "stubborn": has not stopped in time` {
+				t.Errorf("elected %t: the end is %v", elected, err)
+			}
+			j.require(t, want...)
+			close(letGo)
+		})
+	}
+}
+
 func TestLeaderWorkIsNotBegunDuringAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
