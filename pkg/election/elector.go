@@ -50,6 +50,9 @@ type Elector struct {
 	// named is whether the record may name this process: something was written,
 	// and nothing that was read since says otherwise.
 	named bool
+	// unanswered is whether something was written that may yet take effect: nobody
+	// knows what became of it, and the record was not seen to change since.
+	unanswered bool
 	// unsure is whether the last read has failed. The lock may know an answer
 	// that came too late, and would overwrite what nobody has looked at.
 	unsure bool
@@ -116,7 +119,9 @@ func (e *Elector) Watchdog(tolerance time.Duration) func(*http.Request) error {
 // cause is ErrLeaseLost. While lead finishes what is in flight after ctx has
 // ended, the Lease goes on being renewed. lead must return when its context is
 // over: until it has, it is neither called again nor does Run return. lead is
-// not called once ctx is over.
+// not called once ctx is over. An acquisition that is on its way then is not
+// cancelled, since nobody would know what became of it, but waited for, for up to
+// ReleaseTimeout, and released.
 //
 // Run may be called again when it has returned, not before.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
@@ -272,7 +277,9 @@ func (e *Elector) release(ctx context.Context) error {
 }
 
 // tryRelease reads the record, and clears the holder if it is this process. A
-// former leader that has been stopped for long finds its successor there.
+// former leader that has been stopped for long finds its successor there. An
+// acquisition that was given up may be on its way still: it was made upon the
+// record as it was seen last, and when that is written it comes too late.
 func (e *Elector) tryRelease(ctx context.Context) error {
 	a := e.calls.get(ctx)
 	switch {
@@ -281,7 +288,9 @@ func (e *Elector) tryRelease(ctx context.Context) error {
 		return nil
 	case a.err != nil:
 		return a.err
-	case a.record.HolderIdentity != e.identity:
+	case a.record.HolderIdentity == e.identity:
+	case e.unanswered && string(a.raw) == e.observed.raw:
+	default:
 		e.named = false
 		return nil
 	}

@@ -1056,6 +1056,129 @@ func TestWorkIsNotBegunDuringAStop(t *testing.T) {
 	})
 }
 
+// An HTTP request returns when it is cancelled, although the server has it.
+func TestAcquisitionThatIsOnItsWayAtAStopIsWaitedForAndReleased(t *testing.T) {
+	for op, before := range map[operation]*object{opCreate: nil, opUpdate: {}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			if before != nil {
+				if _, err := s.put("lease", *before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := newLock(s, "lease", "a")
+			l.obstruct(only(op, func(ctx context.Context, _ operation, ask func() error) error {
+				l.obstruct(nil)
+				return abandoned(ctx, func() error {
+					time.Sleep(20 * time.Millisecond)
+					return ask()
+				})
+			}))
+			a := newReplica(t, l).start()
+			synctest.Wait()
+			if err := a.end(); err != nil {
+				t.Error(err)
+			}
+			elapse(time.Second)
+			if holder := s.holder("lease"); holder != "" {
+				t.Errorf("%s: held by %q", op, holder)
+			}
+			if a.led() != 0 {
+				t.Errorf("%s: the work was begun", op)
+			}
+		})
+	}
+}
+
+func TestStopWaitsForAnAcquisitionNoLongerThanForARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(newStore(), "lease", "a")
+		l.obstruct(only(opCreate, hanging))
+		a := newReplica(t, l, func(o *Options) { o.ReleaseTimeout = time.Second }).start()
+		synctest.Wait()
+		began := time.Now()
+		a.end()
+		if took := time.Since(began); took != a.options.ReleaseTimeout {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Whoever it was made upon: it comes after the process has gone.
+func TestAcquisitionThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T) {
+	for name, held := range map[string]resourcelock.LeaderElectionRecord{
+		"released": {LeaseDurationSeconds: 1},
+		"expired":  {HolderIdentity: "gone", LeaseDurationSeconds: 15},
+	} {
+		// The stop comes while it waits to read again, and while it reads.
+		for _, reading := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStore()
+					if _, err := s.put("lease", object{record: held}); err != nil {
+						t.Fatal(err)
+					}
+					l := newLock(s, "lease", "a")
+					given, letGo := 0, make(chan struct{})
+					l.obstruct(only(opUpdate, func(ctx context.Context, _ operation, ask func() error) error {
+						given++
+						return abandoned(ctx, func() error {
+							<-letGo
+							return ask()
+						})
+					}))
+					a := newReplica(t, l).start()
+					elapse(15*time.Second + 5*time.Second + time.Millisecond) // two time-outs, of which the first has it read again at once
+					if given < 2 {
+						t.Fatalf("tried %d times", given)
+					}
+					l.obstruct(nil)
+					if reading {
+						l.obstruct(only(opGet, func(_ context.Context, _ operation, ask func() error) error {
+							l.obstruct(nil)
+							err := ask()
+							a.stop()
+							return err
+						}))
+						<-a.result
+					} else {
+						a.end()
+					}
+					close(letGo)
+					synctest.Wait()
+					if holder := s.holder("lease"); holder != "" {
+						t.Errorf("held by %q", holder)
+					}
+					if a.led() != 0 {
+						t.Error("the work was begun")
+					}
+				})
+			})
+		}
+	}
+}
+
+// It is known that such an acquisition has not taken effect.
+func TestStopAfterARefusedAcquisitionWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		if _, err := s.put("lease", object{}); err != nil {
+			t.Fatal(err)
+		}
+		l := newLock(s, "lease", "a")
+		l.obstruct(only(opUpdate, func(context.Context, operation, func() error) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "lease", errBroken)
+		}))
+		a := newReplica(t, l).start()
+		elapse(time.Minute)
+		before, began := l.requests(), time.Now()
+		a.end()
+		if after := l.requests(); after[opUpdate] != before[opUpdate] || time.Since(began) != 0 {
+			t.Errorf("asked %v, before %v, for %s", after, before, time.Since(began))
+		}
+	})
+}
+
 func TestRunTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newReplica(t, newLock(newStore(), "lease", "a")).start()

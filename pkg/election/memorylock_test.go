@@ -252,6 +252,19 @@ func stuck(letGo <-chan struct{}) way {
 	}
 }
 
+// abandoned ends with its context, and what it asks for arrives all the same, as
+// of a request over HTTP.
+func abandoned(ctx context.Context, arrive func() error) error {
+	answered := make(chan error, 1)
+	go func() { answered <- arrive() }()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // options are the default ones with a lock.
 func options(l resourcelock.Interface) Options {
 	o := DefaultOptions()

@@ -126,7 +126,7 @@ func (m *model) way(random *rand.Rand) way {
 
 func (m *model) fail(ctx context.Context, op operation, ask func() error, random *rand.Rand) error {
 	late := time.After(time.Duration(random.Int64N(int64(20 * time.Second))))
-	switch random.IntN(6) {
+	switch random.IntN(7) {
 	case 0:
 		return errBroken
 	case 1:
@@ -147,7 +147,15 @@ func (m *model) fail(ctx context.Context, op operation, ask func() error, random
 		case <-m.calm:
 		}
 		return ask()
-	default: // as above, and is not answered
+	case 5: // as above, and its caller does not wait for it
+		return abandoned(ctx, func() error {
+			select {
+			case <-late:
+			case <-m.calm:
+			}
+			return ask()
+		})
+	default: // arrives late, and is not answered
 		select {
 		case <-late:
 		case <-m.calm:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,17 @@ func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // isConflict tells whether another write came first.
 func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
+// isRefused tells whether the answer is that nothing was written. After any other
+// error it may have been, or may yet be.
+func isRefused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+}
 
 // heldBy says whom the lock names instead of this process.
 type heldBy struct{ holder string }
@@ -147,9 +159,12 @@ func (e *Elector) write(ctx context.Context, upon resourcelock.LeaderElectionRec
 	e.named = true
 	start := now()
 	a := call(ctx, record)
-	if a.err == nil {
-		e.held, e.unsure = record, false
+	switch {
+	case a.err == nil:
+		e.held, e.unsure, e.unanswered = record, false, false
 		e.announce(a.announced)
+	case !isRefused(a.err):
+		e.unanswered = true
 	}
 	return start, a.err
 }
@@ -170,9 +185,10 @@ func (e *Elector) read(ctx context.Context) answer {
 		return a
 	}
 	if e.observed.note(a, time.Now()) {
+		e.unanswered = false
 		e.seeHolder(a)
 	}
-	e.named = a.record.HolderIdentity == e.identity
+	e.named = a.record.HolderIdentity == e.identity || e.unanswered
 	return a
 }
 

@@ -69,8 +69,9 @@ func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 		e.notRead(ctx, a.err)
 		return moment{}, false
 	}
-	// A Lease that was deleted while it was held is still to be respected.
-	if e.untilFree() > 0 {
+	// A Lease that was deleted while it was held is still to be respected. A stop
+	// may have come during the read.
+	if e.untilFree() > 0 || ctx.Err() != nil {
 		return moment{}, false
 	}
 	start, err := e.acquire(ctx, missing)
@@ -90,7 +91,11 @@ func (e *Elector) notRead(ctx context.Context, err error) {
 	}
 }
 
+// acquire is not cancelled by a stop: the server may have what was sent, and this
+// process would end without knowing that the Lease names it.
 func (e *Elector) acquire(ctx context.Context, missing bool) (moment, error) {
+	ctx, cancel := outlasting(ctx, e.options.ReleaseTimeout)
+	defer cancel()
 	if missing {
 		return e.write(ctx, resourcelock.LeaderElectionRecord{}, e.calls.create)
 	}
@@ -99,6 +104,16 @@ func (e *Elector) acquire(ctx context.Context, missing bool) (moment, error) {
 		upon.LeaderTransitions++
 	}
 	return e.write(ctx, upon, e.calls.update)
+}
+
+// outlasting returns a context that is over some time after another one.
+func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // missedIt has the record read again at once: another was faster, or only the
