@@ -28,6 +28,7 @@ func newCalls(lock resourcelock.Interface, timeout time.Duration) *calls {
 type answer struct {
 	record    *resourcelock.LeaderElectionRecord // of a get
 	raw       []byte                             // of a get
+	named     bool                               // of a get: this process holds the lock, or a part of it
 	announced Announcement
 	err       error
 }
@@ -35,6 +36,7 @@ type answer struct {
 func (c *calls) get(ctx context.Context) answer {
 	return c.do(ctx, func(ctx context.Context) (a answer) {
 		a.record, a.raw, a.err = c.lock.Get(ctx)
+		a.named = a.err == nil && names(c.lock, a.record)
 		return a
 	})
 }
@@ -108,6 +110,9 @@ func (c *calls) wait(ctx context.Context) error {
 		<-c.busy
 		return nil
 	case <-ctx.Done():
+		if len(c.busy) == 0 {
+			return nil // both were ready
+		}
 		return context.Cause(ctx)
 	}
 }

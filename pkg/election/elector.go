@@ -288,7 +288,7 @@ func (e *Elector) tryRelease(ctx context.Context) error {
 		return nil
 	case a.err != nil:
 		return a.err
-	case a.record.HolderIdentity == e.identity:
+	case a.named:
 	case e.unanswered && string(a.raw) == e.observed.raw:
 	default:
 		e.named = false

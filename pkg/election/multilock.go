@@ -24,6 +24,8 @@ type MultiLock struct {
 
 	// missing tells, by the last Get, which of the two there is not.
 	missing [2]bool
+	// holders are whom the two named then.
+	holders [2]string
 }
 
 func (l *MultiLock) locks() [2]resourcelock.Interface {
@@ -38,14 +40,14 @@ func (l *MultiLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	var missing error
 	for i, lock := range l.locks() {
 		record, raw, err := lock.Get(ctx)
-		l.missing[i] = apierrors.IsNotFound(err)
+		l.missing[i], l.holders[i] = apierrors.IsNotFound(err), ""
 		switch {
 		case l.missing[i]:
 			missing = err
 		case err != nil:
 			return nil, nil, err
 		default:
-			combined, raws[i] = combine(combined, record), raw
+			combined, raws[i], l.holders[i] = combine(combined, record), raw, record.HolderIdentity
 		}
 	}
 	if combined == nil {
@@ -70,13 +72,18 @@ func combine(first, second *resourcelock.LeaderElectionRecord) *resourcelock.Lea
 
 // Create creates both.
 func (l *MultiLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	l.missing = [2]bool{true, true}
+	l.missing, l.holders = [2]bool{true, true}, [2]string{}
 	return l.Update(ctx, record)
 }
 
-// Update writes both as they were last read, the primary first.
+// Update writes both as they were last read, the primary first. A record without a
+// holder is a release: it is not written over somebody else's name, which one of
+// the two may have by then.
 func (l *MultiLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	for i, lock := range l.locks() {
+		if record.HolderIdentity == "" && l.holders[i] != "" && l.holders[i] != l.Identity() {
+			continue
+		}
 		write := lock.Update
 		if l.missing[i] {
 			write = lock.Create
@@ -84,9 +91,18 @@ func (l *MultiLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 		if err := write(ctx, record); err != nil {
 			return err
 		}
-		l.missing[i] = false
+		l.missing[i], l.holders[i] = false, record.HolderIdentity
 	}
 	return nil
+}
+
+// names tells whether a lock whose record was just read names its own process: of
+// two, whether one does, since a write of both may have got half way.
+func names(lock resourcelock.Interface, record *resourcelock.LeaderElectionRecord) bool {
+	if l, ok := lock.(*MultiLock); ok {
+		return slices.Contains(l.holders[:], l.Identity())
+	}
+	return record.HolderIdentity == lock.Identity()
 }
 
 // RecordEvent records it for both.

@@ -153,3 +153,123 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 		})
 	}
 }
+
+// movingBoth is a, which leads, and b, which stands by, both over both Leases.
+// The second Lease takes no updates of a's any more.
+func movingBoth(t *testing.T, logged *log) (s *store, a, b *replica, after *memoryLock) {
+	s = newStore()
+	both, _, after := moving(s, "a")
+	a = newReplica(t, newLock(nil, "", "unused"), func(o *Options) {
+		o.Lock = both
+		o.ReleaseTimeout = 5*time.Second - releaseRetry/2 // which is over between two attempts
+	}).startIn(logged.context(t.Context()))
+	elapse(3 * time.Second)
+	requireLeader(t, a)
+	both, _, _ = moving(s, "b")
+	b = startWith(t, both)
+	elapse(time.Second)
+	requireStandby(t, b)
+	after.obstruct(only(opUpdate, refused))
+	return s, a, b, after
+}
+
+// Whoever took a Lease meanwhile could not harm who releases, since that leads no
+// more. But others over both read that one Lease has no holder and the other one
+// has, which to them is a holder whom they do not know: they take neither before
+// both are free. With the old Lease alone one takes it as soon as it is free, and
+// with the new Lease alone not before that is: each as it would without the other.
+func TestReleaseThatHalfSucceedsIsRetriedUntilBothLeasesAreFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b, after := movingBoth(t, &log{})
+		c := startWith(t, newLock(s, "new", "c"))
+		a.stop()
+		for range 30 {
+			elapse(100 * time.Millisecond)
+			requireStandby(t, a)
+			requireStandby(t, b)
+			requireStandby(t, c)
+			if s.holder("old") != "" || s.holder("new") != "a" {
+				t.Fatalf("held by %q and %q", s.holder("old"), s.holder("new"))
+			}
+		}
+		c.end()
+		after.obstruct(nil)
+		if err := <-a.result; err != nil {
+			t.Error(err)
+		}
+		if s.holder("old") == "a" || s.holder("new") == "a" {
+			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		}
+		elapse(2400 * time.Millisecond)
+		requireLeader(t, b)
+		b.end()
+	})
+}
+
+func TestReleaseLeavesAloneWhoHasTakenTheOtherLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b, after := movingBoth(t, &log{})
+		c := startWith(t, newLock(s, "old", "c"))
+		synctest.Wait()
+		requireStandby(t, c)
+		a.stop()
+		elapse(3 * time.Second)
+		requireLeader(t, c)
+		after.obstruct(nil)
+		<-a.result
+		if s.holder("old") != "c" || s.holder("new") != "" {
+			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		}
+		for range 600 {
+			elapse(100 * time.Millisecond)
+			requireLeader(t, c)
+			requireStandby(t, b)
+		}
+		b.end()
+		c.end()
+	})
+}
+
+func TestReleaseThatOnlyHalfSucceedsIsBoundedInTimeAndLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged := &log{}
+		s, a, b, _ := movingBoth(t, logged)
+		began := time.Now()
+		a.end()
+		if took := time.Since(began); took > a.options.ReleaseTimeout {
+			t.Errorf("it took %s", took)
+		}
+		logged.require(t, "The lease is not released", "broken")
+		if s.holder("new") != "a" {
+			t.Fatal("released")
+		}
+		elapse(15*time.Second - time.Millisecond)
+		requireStandby(t, b)
+		elapse(2400*time.Millisecond + time.Millisecond)
+		requireLeader(t, b)
+		b.end()
+	})
+}
+
+func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		for _, name := range []string{"old", "new"} {
+			if _, err := s.put(name, object{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		both, _, after := moving(s, "a")
+		after.obstruct(only(opUpdate, refused))
+		a := startWith(t, both)
+		elapse(5 * time.Second)
+		requireStandby(t, a)
+		if s.holder("old") != "a" || s.holder("new") != "" {
+			t.Fatalf("held by %q and %q", s.holder("old"), s.holder("new"))
+		}
+		a.end()
+		if s.holder("old") != "" || s.holder("new") != "" {
+			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		}
+	})
+}

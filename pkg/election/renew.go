@@ -188,7 +188,7 @@ func (e *Elector) read(ctx context.Context) answer {
 		e.unanswered = false
 		e.seeHolder(a)
 	}
-	e.named = a.record.HolderIdentity == e.identity || e.unanswered
+	e.named = a.named || e.unanswered
 	return a
 }
 
