@@ -13,15 +13,20 @@ import (
 	"github.com/eventd/eventd/pkg/pipeline"
 )
 
-// flow is a load that never ends: as soon as an occurrence is written, another one
-// is recorded in the same namespace.
+// stream is a load that never ends: as soon as an occurrence is written, another
+// one is recorded in the same namespace.
+type stream struct {
+	mu     sync.Mutex
+	way    []time.Time // when those were recorded that are under way, else zero
+	window *flow       // nil while nothing is measured
+}
+
+// flow is what became of a stream within a window.
 type flow struct {
-	mu        sync.Mutex
-	over      bool
-	since     time.Time   // what counts begins here
-	way       []time.Time // when those were recorded that are under way, else zero
-	latencies []time.Duration
+	since     time.Time
 	took      time.Duration
+	latencies []time.Duration // of what was written
+	waiting   []time.Duration // of what was under way at its end
 }
 
 const (
@@ -38,38 +43,46 @@ func (f *flow) rate() float64 { return float64(len(f.latencies)) / f.took.Second
 // p99 is the time, in seconds, that all but one of a hundred occurrences were
 // written within. Those that are not written yet have taken as long as they wait.
 func (f *flow) p99() float64 {
-	all := slices.Clone(f.latencies)
-	for _, recorded := range f.way {
-		if !recorded.IsZero() {
-			all = append(all, f.since.Add(f.took).Sub(recorded))
-		}
-	}
+	all := slices.Concat(f.latencies, f.waiting)
 	slices.Sort(all)
 	return all[(99*len(all)+99)/100-1].Seconds()
 }
 
-// flowThrough has a flow go through a pipeline for a while, and then measures it.
-func flowThrough(ctx context.Context, p *pipeline.Pipeline, namespaces []string, warmUp time.Duration) (*flow, error) {
-	f := &flow{way: make([]time.Time, outstanding), since: time.Now().Add(warmUp)}
+// flowThrough has a stream go through a pipeline, and measures it in windows that
+// begin so long after it, which is longer than the windows before take.
+func flowThrough(ctx context.Context, p *pipeline.Pipeline, namespaces []string, windows ...time.Duration) (flows []*flow, err error) {
+	s := &stream{way: make([]time.Time, outstanding)}
 	free := make(chan int, outstanding)
 	for place := range outstanding {
 		free <- place
 	}
-	end := time.NewTimer(warmUp + flowWindow)
-	defer end.Stop()
+	began := time.Now()
+	turn := time.NewTimer(windows[0]) // of a window to begin or end
+	defer turn.Stop()
 	for number := 0; ; number++ {
 		select {
 		case place := <-free:
-			f.begin(place)
+			s.begin(place)
 			p.Record(&occurrence.Occurrence{
 				Event: eventIn(namespaces[place%len(namespaces)], number), Weight: 1,
-				Settled: func(s occurrence.Settlement) {
-					f.written(place, s)
+				Settled: func(settlement occurrence.Settlement) {
+					s.written(place, settlement)
 					free <- place
 				},
 			})
-		case <-end.C:
-			return f, f.end(time.Now())
+		case now := <-turn.C:
+			f := s.turn(now)
+			if f == nil {
+				turn.Reset(flowWindow)
+				continue
+			}
+			if len(f.latencies) == 0 {
+				return nil, fmt.Errorf("nothing was written in %v", f.took)
+			}
+			if flows = append(flows, f); len(flows) == len(windows) {
+				return flows, nil
+			}
+			turn.Reset(time.Until(began.Add(windows[len(flows)])))
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -82,34 +95,37 @@ func eventIn(namespace string, number int) *corev1.Event {
 	return e
 }
 
-func (f *flow) begin(place int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.way[place] = time.Now()
+func (s *stream) begin(place int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.way[place] = time.Now()
 }
 
-// written takes note that one has settled; it counts if it was in time, and was
-// not dropped.
-func (f *flow) written(place int, s occurrence.Settlement) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.over {
-		return
+// written takes note that one has settled; it counts if something is measured, and
+// it was not dropped.
+func (s *stream) written(place int, settlement occurrence.Settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.window != nil && settlement.Counted() {
+		s.window.latencies = append(s.window.latencies, time.Since(s.way[place]))
 	}
-	now := time.Now()
-	if s.Counted() && now.After(f.since) {
-		f.latencies = append(f.latencies, now.Sub(f.way[place]))
-	}
-	f.way[place] = time.Time{}
+	s.way[place] = time.Time{}
 }
 
-// end says so if there is nothing to tell of.
-func (f *flow) end(now time.Time) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.over, f.took = true, now.Sub(f.since)
-	if len(f.latencies) == 0 {
-		return fmt.Errorf("nothing was written in %v", f.took)
+// turn begins a window, or ends one and returns it.
+func (s *stream) turn(now time.Time) (ended *flow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.window == nil {
+		s.window = &flow{since: now}
+		return nil
 	}
-	return nil
+	ended, s.window = s.window, nil
+	ended.took = now.Sub(ended.since)
+	for _, recorded := range s.way {
+		if !recorded.IsZero() {
+			ended.waiting = append(ended.waiting, now.Sub(recorded))
+		}
+	}
+	return ended
 }

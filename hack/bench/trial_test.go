@@ -192,25 +192,24 @@ func TestOutcomesAreWrittenWithBothSides(t *testing.T) {
 
 func TestFlowCountsWhatIsWrittenInItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		f := &flow{way: make([]time.Time, 4), since: begin.Add(time.Second)}
+		s := &stream{way: make([]time.Time, 4)}
 		step := func(place int, outcome occurrence.Outcome, took time.Duration) {
-			f.begin(place)
+			s.begin(place)
 			time.Sleep(took)
-			f.written(place, occurrence.Settlement{Outcome: outcome})
+			s.written(place, occurrence.Settlement{Outcome: outcome})
 		}
 		step(0, occurrence.Created, time.Second/2) // before its time
-		f.begin(3)                                 // and never written
-		time.Sleep(time.Second)
+		s.begin(3)                                 // and not written in its time
+		if s.turn(time.Now()) != nil {
+			t.Error("a window has ended that had not begun")
+		}
 		for range 197 {
 			step(1, occurrence.Created, 10*time.Millisecond)
 		}
 		step(2, occurrence.Merged, 30*time.Millisecond)
 		step(2, occurrence.Dropped, time.Minute)
-		if err := f.end(time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		f.written(3, occurrence.Settlement{Outcome: occurrence.Created}) // after its time
+		f := s.turn(time.Now())
+		s.written(3, occurrence.Settlement{Outcome: occurrence.Created}) // after its time
 		if want := 198 / f.took.Seconds(); f.rate() != want {
 			t.Errorf("the rate is %v, want %v", f.rate(), want)
 		}
@@ -219,10 +218,21 @@ func TestFlowCountsWhatIsWrittenInItsTime(t *testing.T) {
 			t.Errorf("p99 is %v s", f.p99())
 		}
 	})
-	nothing := &flow{since: time.Now()}
-	if err := nothing.end(time.Now()); err == nil {
-		t.Error("a flow of nothing is no error")
-	}
+}
+
+func TestFlowOfNothingIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := startPipeline(&keeper{takes: 2 * flowWindow}, unlimited())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := flowThrough(t.Context(), p, []string{"a"}, 0); err == nil {
+			t.Error("a flow of nothing is no error")
+		}
+		if err := p.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestFlowGoesThroughAPipeline(t *testing.T) {
@@ -231,18 +241,24 @@ func TestFlowGoesThroughAPipeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := flowThrough(t.Context(), p, []string{"a", "b"}, flowWarmUp)
+		const later = flowWarmUp + flowWindow + time.Second
+		flows, err := flowThrough(t.Context(), p, []string{"a", "b"}, flowWarmUp, later)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if f.took != flowWindow || f.p99() < 0.1 || f.p99() > 0.2 {
-			t.Errorf("in %v, p99 is %v s", f.took, f.p99())
+		if len(flows) != 2 || flows[1].since.Sub(flows[0].since) != later-flowWarmUp {
+			t.Fatalf("the windows are %+v", flows)
 		}
-		if best := outstanding / 0.1; f.rate() > best || f.rate() < best/2 {
-			t.Errorf("%v were written per second, at most %v could be", f.rate(), best)
+		for _, f := range flows {
+			if f.took != flowWindow || f.p99() < 0.1 || f.p99() > 0.2 {
+				t.Errorf("in %v, p99 is %v s", f.took, f.p99())
+			}
+			if best := outstanding / 0.1; f.rate() > best || f.rate() < best/2 {
+				t.Errorf("%v were written per second, at most %v could be", f.rate(), best)
+			}
 		}
 	})
 }
