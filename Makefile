@@ -42,7 +42,7 @@ run: ## a kube-apiserver, two replicas of eventd and clients that feed them, wit
 		echo '• the first time on a machine they take a few minutes to compile; later they are there in seconds'; \
 	else \
 		echo '• this runs a control plane (kube-apiserver and etcd), two replicas of eventd and clients that feed them, all on this machine'; \
-		echo '• the first time on a machine they take about six minutes on two cores to compile; later they are there in seconds'; \
+		echo '• the first time on a machine they take about nine minutes on two cores to compile; later they are there in seconds'; \
 	fi
 	@OUT=bin/ hack/build.sh 'eventd and its client' -ldflags '$(LDFLAGS)' ./cmd/eventd ./examples/feeder ./hack/run
 	@bin/run -eventd bin/eventd -feeder bin/feeder -rate $(RATE) $(if $(DURATION),-duration $(DURATION))
