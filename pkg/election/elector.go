@@ -56,7 +56,8 @@ type Elector struct {
 	// unsure is whether the last read has failed. The lock may know an answer
 	// that came too late, and would overwrite what nobody has looked at.
 	unsure bool
-	// missed counts the acquisitions in a row that were tried in vain.
+	// missed counts the acquisitions in a row that were tried in vain while nobody
+	// held the Lease.
 	missed int
 }
 

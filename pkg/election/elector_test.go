@@ -662,6 +662,53 @@ func TestAcquisitionWhoseAnswerIsLostIsNoticedAtOnce(t *testing.T) {
 	})
 }
 
+// Whom an earlier race was lost to is of no interest at the next one.
+func TestAcquisitionThatFailsOnceIsTriedAtOnceAlthoughAnotherOneWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		name := func(holder string) {
+			o, _ := s.get("lease")
+			o.record.HolderIdentity, o.record.LeaseDurationSeconds = holder, 15
+			if _, err := s.put("lease", o); err != nil {
+				t.Error(err)
+			}
+		}
+		name("a")
+		l := newLock(s, "lease", "b")
+		raced := false
+		l.obstruct(only(opUpdate, func(_ context.Context, _ operation, ask func() error) error {
+			if !raced {
+				raced = true
+				name("c")
+			}
+			return ask()
+		}))
+		b := newReplica(t, l, withWatch(s)).start()
+		synctest.Wait()
+		name("")
+		elapse(time.Second)
+		requireStandby(t, b)
+		if !raced || s.holder("lease") != "c" {
+			t.Fatalf("%q holds the lease, and has raced: %t", s.holder("lease"), raced)
+		}
+		failed := false
+		l.obstruct(only(opUpdate, func(ctx context.Context, op operation, ask func() error) error {
+			if !failed {
+				failed = true
+				return refused(ctx, op, ask)
+			}
+			return ask()
+		}))
+		name("")
+		synctest.Wait()
+		if !failed {
+			t.Error("nothing has failed")
+		}
+		requireLeader(t, b)
+		b.end()
+	})
+}
+
 func TestRefusedAcquisitionIsTriedAtTheRetryPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

@@ -69,10 +69,13 @@ func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 		e.notRead(ctx, a.err)
 		return moment{}, false
 	}
-	// A Lease that was deleted while it was held is still to be respected. A stop
-	// may have come during the read.
-	if e.untilFree() > 0 || ctx.Err() != nil {
+	// A Lease that was deleted while it was held is still to be respected.
+	if e.untilFree() > 0 {
+		e.missed = 0
 		return moment{}, false
+	}
+	if ctx.Err() != nil {
+		return moment{}, false // a stop came during the read
 	}
 	start, err := e.acquire(ctx, missing)
 	if err != nil {
