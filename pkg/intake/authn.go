@@ -73,7 +73,8 @@ func whyUndecided(err error) string {
 // TokenReview says of a token comes as a plain text, and so does a token that
 // it says nothing of (authentication/request/bearertoken); a certificate that
 // does not verify comes as an error of crypto/x509. A request to the apiserver
-// that fails comes as an error of a richer type, but for a few texts.
+// that fails comes as an error of a richer type, but for a few texts, and for one
+// that was not waited for.
 func undecided(err error) bool {
 	if aggregate, ok := err.(utilerrors.Aggregate); ok {
 		for _, part := range aggregate.Errors() {
@@ -84,7 +85,7 @@ func undecided(err error) bool {
 		return false
 	}
 	var request *url.Error
-	if errors.As(err, &request) {
+	if errors.As(err, &request) || errors.Is(err, context.Canceled) {
 		return true
 	}
 	if reflect.TypeOf(err) == plainText {

@@ -75,6 +75,38 @@ func TestReplicaStaysReadyWhileNobodyCanBeAskedAboutItsToken(t *testing.T) {
 	}
 }
 
+// Nor is a client that has gone while the apiserver was asked because of it.
+func TestReplicaStaysReadyWhenAReviewOfItsTokenIsNotWaitedFor(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	reviews := reviewing(t, func(review *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
+		if review.Spec.Token != peerToken {
+			close(asked)
+			<-answer
+		}
+		return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
+			User: authenticationv1.UserInfo{Username: peerUser}}
+	})
+	defer close(answer)
+	path := tokenFile(t, peerToken)
+	r := standbyWith(t, written(), replicaOptions{reviewer: reviewer(t, reviews.URL), token: path})
+	if err := r.relay.Own(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rotate(t, path, "another one")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	gone := make(chan error, 1)
+	go func() { gone <- r.relay.Own(ctx) }()
+	<-asked
+	cancel()
+	if err := <-gone; err == nil {
+		t.Error("nobody has answered")
+	}
+	if err := r.relay.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The kubelet may fail to rotate a token: a leader's name does not change by that.
 func TestLeaderWhoseTokenHasExpiredKnowsItsPeers(t *testing.T) {
 	var expired atomic.Bool
