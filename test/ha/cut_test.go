@@ -11,7 +11,8 @@ import (
 
 var cutFigures = figures.NewTable("A way that is cut under load, and mended; times are p50 / p99 / max in ms",
 	"cut", "lease, s", "times", "other leader", "cut to first write after it", "accepted too late",
-	"occurrences", "posted again", "503 or 429 with Retry-After", "lost", "counted twice", "beyond 64 names", "504 at the client's own deadline")
+	"occurrences", "posted again", "503 or 429 with Retry-After", "lost", "counted twice", "beyond 64 names", "504 at the client's own deadline",
+	"classic recorder: recorded -lost +twice", "new-style recorder")
 
 // cuts are repeated.
 type cuts struct {
@@ -41,13 +42,15 @@ func (c *cuts) finish(t *testing.T, what string, lease int, mayTimeOut bool, l *
 	if len(late) > 0 {
 		t.Errorf("%d occurrences were accepted by a leader whose lease had run out, such as %+v", len(late), late[0])
 	}
+	classic, newStyle := l.recorded(t)
 	cutFigures.Add(what, lease, c.times, c.changes, milliseconds(c.first), len(late),
-		fates.names, fates.retried, l.service.answered().repeated(), d.lost, d.twice, len(fates.outside), l.service.answered().timedOut())
+		fates.names, fates.retried, l.service.answered().repeated(), d.lost, d.twice, len(fates.outside), l.service.answered().timedOut(), classic, newStyle)
 }
 
-// longCut is longer than the default lease, or at least than a standby that cannot
-// reach the leader keeps a request.
-func longCut() time.Duration { return either(20*time.Second, 3*time.Second) }
+// longCut is longer than the default lease, or at least than a standby takes to give
+// up a connection on which the leader is silent, so that clients are asked to come
+// again.
+func longCut() time.Duration { return either(20*time.Second, 6*time.Second) }
 
 // waitRole waits until a replica says that it is, or that it is not, the leader.
 func (m *member) waitRole(leads bool) {
@@ -60,7 +63,7 @@ func (m *member) waitRole(leads bool) {
 func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), append([]string{settling}, shortLease...)...)
 	l, r, c := f.startLoad(), f.watchRoles(), &cuts{}
-	c.times = repeat(t, repetitions(10, 1), func(int) {
+	c.times = repeat(t, repetitions(10, 2), func(int) {
 		b := l.observe()
 		began := time.Now()
 		b.leader.api.cut()
@@ -79,14 +82,14 @@ func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
 func TestStandbyThatIsCutOffFromTheApiserverChangesNothing(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), settling)
 	l, r, c := f.startLoad(), f.watchRoles(), &cuts{}
-	c.times = repeat(t, repetitions(10, 1), func(i int) {
+	c.times = repeat(t, repetitions(10, 2), func(i int) {
 		b := l.observe()
 		standby := f.standby(b.leader, i)
 		began := time.Now()
 		standby.api.cut()
-		first := l.journal.waitCommit(t, "a write", began, func(c commit) bool { return l.isPostedAfter(c, began) })
+		first := l.waitPosted(began)
 		c.first = append(c.first, first.at.Sub(began))
-		l.journal.waitCommit(t, "writes go on", began.Add(longCut()), func(c commit) bool { return l.isPostedAfter(c, began) })
+		l.waitPosted(began.Add(longCut()))
 		standby.api.mend()
 		l.waitWrite()
 		if _, now := f.leader(); now != b.term {
@@ -101,19 +104,22 @@ func TestStandbyThatIsCutOffFromTheApiserverChangesNothing(t *testing.T) {
 func TestLeaderThatIsCutOffFromTheOthersGoesOn(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), settling)
 	l, r, c := f.startLoad(), f.watchRoles(), &cuts{}
-	c.times = repeat(t, repetitions(10, 1), func(int) {
+	c.times = repeat(t, repetitions(10, 2), func(int) {
 		b := l.observe()
 		began := time.Now()
 		b.leader.peers.cut()
-		first := l.journal.waitCommit(t, "a write", began, func(c commit) bool { return l.isPostedAfter(c, began) })
+		first := l.waitPosted(began)
 		c.first = append(c.first, first.at.Sub(began))
-		l.journal.waitCommit(t, "writes go on", began.Add(longCut()), func(c commit) bool { return l.isPostedAfter(c, began) })
+		l.waitPosted(began.Add(longCut()))
 		b.leader.peers.mend()
 		l.waitWrite()
 		if _, now := f.leader(); now != b.term {
 			t.Errorf("%+v leads, and %+v did", now, b.term)
 		}
 	})
+	if l.service.answered().repeated() == 0 {
+		t.Error("no client of a replica that cannot reach the leader was asked to come again")
+	}
 	c.finish(t, "leader and the other replicas", 15, true, l, r)
 }
 

@@ -84,7 +84,7 @@ func (l *load) waitTaken(b before, moment time.Time) commit {
 func (l *load) handover(b before, signalled time.Time) handover {
 	l.t.Helper()
 	taken := l.waitTaken(b, signalled)
-	resumed := l.journal.waitCommit(l.t, "the load goes on", taken.at.Add(500*time.Millisecond), func(c commit) bool { return l.isPostedAfter(c, taken.at) })
+	resumed := l.waitPosted(taken.at.Add(500 * time.Millisecond))
 	return handover{
 		first:  taken.at.Sub(signalled),
 		gap:    longestGap(l.journal.since(signalled), signalled, resumed.at),

@@ -43,8 +43,13 @@ func (f *fleet) startLoad() *load {
 // waitWrite waits until something that is posted from now on is stored.
 func (l *load) waitWrite() {
 	l.t.Helper()
-	now := time.Now()
-	l.journal.waitCommit(l.t, "a write", now, func(c commit) bool { return l.isPostedAfter(c, now) })
+	l.waitPosted(time.Now())
+}
+
+// waitPosted waits until something is stored that was posted after a moment.
+func (l *load) waitPosted(moment time.Time) commit {
+	l.t.Helper()
+	return l.journal.waitCommit(l.t, "a write", moment, func(c commit) bool { return l.isPostedAfter(c, moment) })
 }
 
 // end ends the load, when everything is acknowledged, and before the replicas end:

@@ -11,7 +11,8 @@ import (
 
 var stallFigures = figures.NewTable("A leader that stands still past its lease of 3 s, and goes on; times are p50 / p99 / max in ms",
 	"times", "SIGSTOP to new leader's first write", "SIGCONT to its first answer, as a standby", "owed when it stopped", "of the load, written after SIGCONT", "accepted by it too late",
-	"occurrences", "posted again", "lost", "counted twice", "beyond 64 names", "504 at the client's own deadline")
+	"occurrences", "posted again", "lost", "counted twice", "beyond 64 names", "504 at the client's own deadline",
+	"classic recorder: recorded -lost +twice", "new-style recorder")
 
 // The leader stands still for longer than its lease, and goes on when another one
 // leads: it steps down and accepts nothing, and what it owed is added once.
@@ -24,7 +25,11 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 	done := repeat(t, repetitions(20, 2), func(int) {
 		o.sayAll(o.all)
 		b := l.observe()
-		owes = append(owes, b.leader.metrics().Sum("eventd_occurrences_pending"))
+		owed := b.leader.owes()
+		if owed == 0 {
+			t.Errorf("%s owes nothing when it stops", b.leader.name)
+		}
+		owes = append(owes, owed)
 		stopped := time.Now()
 		b.leader.signal(syscall.SIGSTOP)
 		taken := l.waitTaken(b, stopped)
@@ -38,6 +43,7 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 		}
 		down = append(down, time.Since(continued))
 		stands = append(stands, stand{b, stopped, continued})
+		eventually(t, "the former leader has settled what it owed", func() bool { return b.leader.owes() == 0 })
 		l.waitWrite()
 	})
 	l.end()
@@ -50,13 +56,27 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 	if n := len(fates.forgotten); n > 0 {
 		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
 	}
-	late, after := l.tooLate(stands, shortRenewDeadline)
+	late, after := l.tooLate(stands, toStop)
 	if len(late) > 0 {
 		t.Errorf("%d occurrences were accepted by a leader whose lease had run out, such as %+v", len(late), late[0])
 	}
+	if after == 0 {
+		t.Error("nothing of the load was owed by a leader that stood still")
+	}
+	classic, newStyle := l.recorded(t)
 	l.wantSettled(t)
 	stallFigures.Add(done, milliseconds(first), milliseconds(down), figures.Spread(owes...), after, len(late),
-		fates.names, fates.retried, d.lost, d.twice, len(fates.outside), l.service.answered().timedOut())
+		fates.names, fates.retried, d.lost, d.twice, len(fates.outside), l.service.answered().timedOut(), classic, newStyle)
+}
+
+// toStop is how long after SIGSTOP a process has stopped for certain. It has nothing
+// to accept from then on, since its lease has run out when it goes on.
+const toStop = 100 * time.Millisecond
+
+// owes is how many occurrences a replica has accepted and not written.
+func (m *member) owes() float64 {
+	m.t.Helper()
+	return m.metrics().Sum("eventd_occurrences_pending")
 }
 
 // stand is a time that a leader stood still, or was cut off.
@@ -65,14 +85,13 @@ type stand struct {
 	began, ended time.Time
 }
 
-// tooLate returns which occurrences a former leader accepted after it must have
-// known that it does not lead: they were posted when its last renewal, which began
-// before it stood still, was too long ago. It also counts the occurrences that it
-// wrote when it went on.
-func (l *load) tooLate(stands []stand, renewDeadline time.Duration) (late []post, written int) {
+// tooLate returns which occurrences a former leader accepted that were posted when
+// it could accept nothing any more: so long after it stood still or was cut off. It
+// also counts the occurrences that it wrote when that was over.
+func (l *load) tooLate(stands []stand, atTheLatest time.Duration) (late []post, written int) {
 	posts, _ := l.ledger()
 	for _, s := range stands {
-		over := s.began.Add(renewDeadline)
+		over := s.began.Add(atTheLatest)
 		again, led := l.lease.again(s.term)
 		for _, c := range l.journal.since(s.began) {
 			if c.writer != s.writer || led && c.at.After(again) {

@@ -58,6 +58,14 @@ func (h *handovers) figure(t *testing.T, what string, done progress, l *load, d 
 	if n := seen.unanswered(); n > 0 {
 		t.Errorf("%d requests were not answered", n)
 	}
+	fates := l.fates()
+	fates.wantKept(t)
+	if len(fates.forgotten) > 0 || len(fates.outside) > 0 {
+		t.Errorf("in planned handovers: %s", fates)
+	}
+	if fates.retried > 0 {
+		t.Errorf("%d occurrences had to be posted again by more than client-go's rest client", fates.retried)
+	}
 }
 
 // The leader is told to end, over and over, with thousands of series whose writes
@@ -100,7 +108,7 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	l := f.startLoad()
 	sums := &handovers{}
 	gaps := map[bool]durations{} // by whether it was the leader
-	done := repeat(t, repetitions(5, 1), func(int) {
+	done := repeat(t, repetitions(5, 2), func(int) {
 		for _, m := range f.members {
 			b := l.observe()
 			signalled := time.Now()

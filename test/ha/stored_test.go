@@ -71,7 +71,8 @@ func logDifferences(t *testing.T, want counts, events []corev1.Event) {
 	}
 }
 
-// wantStored checks that each series of the ledger has one Event, with its count.
+// wantStored checks that each series of the ledger has one Event, with its count and
+// with the names that were counted last.
 func (p *plain) wantStored(t *testing.T, cluster *testenv.ControlPlane) difference {
 	t.Helper()
 	p.wantAcknowledged(t)
@@ -83,7 +84,31 @@ func (p *plain) wantStored(t *testing.T, cluster *testenv.ControlPlane) differen
 		t.Errorf("of %d occurrences of %d series %d are lost, %d are counted twice, and there are %d duplicates",
 			want.sum(), len(want), d.lost, d.twice, d.duplicates)
 	}
+	p.wantNames(t, events)
 	return d
+}
+
+// wantNames checks that Events name what was posted of their series, each name with
+// the one occurrence that it stands for. Where nothing else is known of them, it
+// tells a name that was counted twice from another that was lost.
+func (p *plain) wantNames(t *testing.T, events []corev1.Event) {
+	t.Helper()
+	posts, count := p.ledger()
+	for i := range events {
+		e := &events[i]
+		s, err := versionOf(e)
+		if err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
+		for key, n := range s.clients {
+			if made := posts[key]; made.of != seriesOf(e) || n != 1 {
+				t.Errorf("%s names %s with %d, and there is %+v", e.Name, key, n, made)
+			}
+		}
+		if want := min(count[seriesOf(e)], window); int64(len(s.clients)) != want {
+			t.Errorf("%s names %d clients, want %d", e.Name, len(s.clients), want)
+		}
+	}
 }
 
 // What all scenarios rely on.
