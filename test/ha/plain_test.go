@@ -25,11 +25,12 @@ const (
 	patience = 5 * time.Second
 	// pause is what it leaves in between where nothing says how long.
 	pause = 50 * time.Millisecond
-	// hotSeries are those that many clients report; all others are reported once.
+	// hotSeries are those that many clients report at any time; all others are
+	// reported once. Each is reported as often as there are names kept apart, so that
+	// all of them are told apart however long its write is put off, and then another
+	// takes its place.
 	hotSeries = 20
-	// hotEvery is which part of the load they are: so little that a write, which
-	// comes every 25 seconds at the latest, holds no more names than fit into the
-	// annotation.
+	// hotEvery is which part of the load they are.
 	hotEvery = 5
 )
 
@@ -192,7 +193,8 @@ func (p *plain) goOn(perSecond int) (end func()) {
 // nth is what the n-th occurrence of the load is of.
 func nth(n int) series {
 	if n%hotEvery == 0 {
-		return series{fmt.Sprint("hot-", n/hotEvery%hotSeries), "Repeated"}
+		hot := n / hotEvery
+		return series{fmt.Sprintf("hot-%d-%d", hot%hotSeries, hot/hotSeries/window), "Repeated"}
 	}
 	return series{fmt.Sprint(single, n), "Tested"}
 }
