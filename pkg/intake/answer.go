@@ -13,7 +13,8 @@ import (
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// retryAfterSeconds is what every answer suggests that can be had a moment later.
+// retryAfterSeconds is what every answer suggests that can be had a moment later. Of
+// a leader that is missing for longer leaderless says when.
 const retryAfterSeconds = 1
 
 // refusal is the answer to a report that was not written.
@@ -90,7 +91,11 @@ func notToRepeat(why string) *apierrors.StatusError {
 
 // unavailable is 503 with Retry-After.
 func unavailable(message string) *apierrors.StatusError {
+	return unavailableFor(retryAfterSeconds, message)
+}
+
+func unavailableFor(seconds int, message string) *apierrors.StatusError {
 	err := apierrors.NewServiceUnavailable(message)
-	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(seconds)}
 	return err
 }

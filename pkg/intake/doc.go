@@ -97,6 +97,9 @@
 //	                                        arrival, connecting included; then
 //	                                        503 with Retry-After
 //
+// Where nobody is found to lead, Retry-After grows from a second with the time
+// that this goes on, up to ten: a client of client-go asks ten times more at most.
+//
 // Everything else is answered where it arrives. Requests that are parked or
 // passed on count as in flight, each with its body.
 //

@@ -22,6 +22,10 @@ var failures = []*failure{errNoLeader, errNotLeading, errNotConnected, errLost, 
 
 const reasonTimeout = "timeout"
 
+// isLeaderless tells whether nobody was found to lead. A leader that cannot be
+// reached from here may be from elsewhere.
+func (f *failure) isLeaderless() bool { return f == errNoLeader || f == errNotLeading }
+
 // repeatable tells whether a request has had no effect, and may have one
 // elsewhere or later.
 func repeatable(err error) bool {

@@ -67,11 +67,12 @@ func (o *RelayOptions) validate() error {
 // for use by many goroutines. Its own are those of the connections to the leader,
 // and Close ends them.
 type Relay struct {
-	options RelayOptions
-	token   *tokenFile
-	peers   *peers
-	metrics *relayMetrics
-	changes news // of the leader
+	options    RelayOptions
+	token      *tokenFile
+	peers      *peers
+	metrics    *relayMetrics
+	changes    news // of the leader
+	leaderless leaderless
 
 	mu     sync.Mutex
 	leader *connections // nil if there is none to pass on to
@@ -218,7 +219,11 @@ func (r *Relay) serveHere(w http.ResponseWriter, req *http.Request, body []byte,
 		return false
 	}
 	defer leave()
-	return admit(w, withBody(req, body), r.options.Gate.leading, term, next)
+	if !admit(w, withBody(req, body), r.options.Gate.leading, term, next) {
+		return false
+	}
+	r.leaderless.over()
+	return true
 }
 
 // bring tries to have a request served, here or by the leader, until it is, or
@@ -261,6 +266,7 @@ func (r *Relay) pass(ctx, patience context.Context, p *passing) (*passed, error)
 		r.metrics.repeatable.WithLabelValues(errNotLeading.reason).Inc()
 		return nil, errNotLeading
 	}
+	r.leaderless.over()
 	r.metrics.passedOn.WithLabelValues(strconv.Itoa(answer.code)).Inc()
 	if answer.code == http.StatusUnauthorized {
 		return nil, errNotKnown
@@ -310,7 +316,11 @@ func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Con
 				text += ": " + detail.Error()
 			}
 		}
-		refuse(w, req, unavailable("the event was not passed on to the leader: "+text))
+		after := retryAfterSeconds
+		if why.isLeaderless() {
+			after = r.leaderless.retryAfter()
+		}
+		refuse(w, req, unavailableFor(after, "the event was not passed on to the leader: "+text))
 	case context.DeadlineExceeded:
 		r.metrics.refused.WithLabelValues(reasonTimeout).Inc()
 		refuse(w, req, timeoutError(ctx.Err()))
@@ -320,7 +330,7 @@ func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, ctx context.Con
 
 // complain logs what somebody may have to do something about.
 func (r *Relay) complain(ctx context.Context, why *failure, err error) {
-	if why == errNoLeader || why == errNotLeading {
+	if why.isLeaderless() {
 		return // a handover, or the election's affair
 	}
 	r.complaints[why].Do(func() {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -534,6 +536,38 @@ func TestParkedRequestGoesToTheNextLeader(t *testing.T) {
 			t.Errorf("recorded %d times", got)
 		}
 		other.stopLeading(nil)
+	})
+}
+
+// As client-go's rest client, which does not ask for an eleventh time.
+func TestClientsWaitForLongerTheLongerNobodyLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, written(), nil)
+		ask := func() (seconds int) {
+			a := r.post(t, classic("a", 1))
+			a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+			seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+			if err != nil {
+				t.Error(err)
+			}
+			return seconds
+		}
+		begun := time.Now()
+		var waits []int
+		for range 11 {
+			waits = append(waits, ask())
+			time.Sleep(time.Duration(waits[len(waits)-1]) * time.Second)
+		}
+		if !slices.IsSorted(waits) || waits[0] != 1 || waits[10] != 10 || time.Since(begun) < time.Minute {
+			t.Errorf("asked to wait for %v s, %s in all", waits, time.Since(begun))
+		}
+		ended := r.lead(t)
+		r.post(t, classic("a", 1)).want(t, 201, "")
+		r.stopLeading(nil)
+		<-ended
+		if got := ask(); got != 1 {
+			t.Errorf("asked to wait for %d s by one that has just led", got)
+		}
 	})
 }
 
