@@ -60,9 +60,6 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 	if len(late) > 0 {
 		t.Errorf("%d occurrences were accepted by a leader whose lease had run out, such as %+v", len(late), late[0])
 	}
-	if after == 0 {
-		t.Error("nothing of the load was owed by a leader that stood still")
-	}
 	classic, newStyle := l.recorded(t)
 	l.wantSettled(t)
 	stallFigures.Add(done, milliseconds(first), milliseconds(down), figures.Spread(owes...), after, len(late),
