@@ -53,6 +53,10 @@ type Occurrence struct {
 	// Total is the count that the client has now reached under this name.
 	Client string
 	Total  int64
+	// User is the name of the authenticated user that reported it, "" for a
+	// recorder in this process. It is no part of the identity: limits are kept
+	// for each user, whatever source the Event claims. See TenantOf.
+	User string
 	// Recorded is when the recorder took it.
 	Recorded time.Time
 	// Settled, if not nil, is called once by every sink that the occurrence

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -31,9 +32,9 @@ type report struct {
 	view       *view                 // after done, if it was counted or deferred
 }
 
-// newReport makes the occurrence by which a client raises its total at a name
-// from old, which is nil for a name without a view.
-func newReport(api occurrence.API, k key, event *corev1.Event, old *view) *report {
+// newReport makes the occurrence by which the caller of a request raises its total
+// at a name from old, which is nil for a name without a view.
+func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Event, old *view) *report {
 	total := totalOf(event)
 	o := &occurrence.Occurrence{
 		Event:    reported(event),
@@ -42,6 +43,9 @@ func newReport(api occurrence.API, k key, event *corev1.Event, old *view) *repor
 		Client:   k.name,
 		Total:    total,
 		Recorded: time.Now(),
+	}
+	if caller, ok := request.UserFrom(ctx); ok {
+		o.User = caller.GetName()
 	}
 	r := &report{key: k, event: event, occurrence: o, origin: o.Event, done: make(chan struct{})}
 	if old == nil {

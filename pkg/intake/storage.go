@@ -93,7 +93,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	}
 	event.ResourceVersion = ""
 
-	r := newReport(s.api, k, event, nil)
+	r := newReport(ctx, s.api, k, event, nil)
 	r.unnamed = unnamed
 	joined, err := s.intake.names.takeForPost(ctx, k, r)
 	switch {
@@ -152,7 +152,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 		return event, false, nil
 	}
 	recorded = true
-	r := newReport(s.api, k, event, old)
+	r := newReport(ctx, s.api, k, event, old)
 	if err := s.intake.send(ctx, r); err != nil {
 		return nil, false, err
 	}
