@@ -21,9 +21,9 @@ const (
 	// occurrenceBytes is a usual occurrence in a queue: pkg/broadcaster,
 	// DefaultCapacity.
 	occurrenceBytes = 512
-	// A subject with one series, and each series and group that it may have at
-	// most: pkg/correlator, BenchmarkMemory.
-	subjectBytes, subjectSeriesBytes = 350, 256
+	// A subject with one series, of a tenant that has no other, and each series and
+	// group that it may have at most: pkg/correlator, BenchmarkMemory.
+	subjectBytes, subjectSeriesBytes = 420, 256
 	// seriesBytes is what a series in a sink takes, without what it owes:
 	// pkg/sink, Options.MaxIdleSeries.
 	seriesBytes = 1 * kib

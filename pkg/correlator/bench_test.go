@@ -24,7 +24,7 @@ func about(object, reason, message string) *corev1.Event {
 	return e
 }
 
-func benchmark(b *testing.B, events []*corev1.Event) {
+func benchmark(b *testing.B, events []*corev1.Event, users ...string) {
 	c, err := New(DefaultOptions())
 	if err != nil {
 		b.Fatal(err)
@@ -34,6 +34,9 @@ func benchmark(b *testing.B, events []*corev1.Event) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		o.Event = events[i%len(events)]
+		if len(users) > 0 {
+			o.User = users[i%len(users)]
+		}
 		c.Correlate(&o, now.Add(time.Duration(i)*time.Microsecond))
 	}
 }
@@ -48,6 +51,22 @@ func BenchmarkNewSeries(b *testing.B) {
 		events[i] = about(fmt.Sprint("web-", i), "BackOff", "Back-off restarting failed container app in pod")
 	}
 	benchmark(b, events)
+}
+
+// BenchmarkRepeatOfUsers is what an intake's users cost: all that is remembered is
+// of another tenant, so each is a group of its own in a full cache.
+func BenchmarkRepeatOfUsers(b *testing.B) { benchmarkUsers(b, DefaultOptions().CacheSize) }
+
+// BenchmarkNewSeriesOfUsers has each of them evict another.
+func BenchmarkNewSeriesOfUsers(b *testing.B) { benchmarkUsers(b, 5000) }
+
+func benchmarkUsers(b *testing.B, n int) {
+	events, users := make([]*corev1.Event, n), make([]string, n)
+	for i := range n {
+		events[i] = about(fmt.Sprint("web-", i), "BackOff", "Back-off restarting failed container app in pod")
+		users[i] = fmt.Sprint("system:node:node-", i)
+	}
+	benchmark(b, events, users...)
 }
 
 func BenchmarkSimilar(b *testing.B) {

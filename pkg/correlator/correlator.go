@@ -9,12 +9,18 @@
 // lost. The writes of repeats are spaced, farther and farther, and one token is
 // set aside for the final count of each series while there are enough.
 //
+// Whoever may report Events may claim to be any source. So what different users
+// report through an intake are different subjects: nobody spends the budget of
+// another, nor makes the messages of another be combined. They share the Event of
+// their series all the same.
+//
 // A Correlator is pure: it does no I/O, starts no goroutines, reads no clock,
 // and the same occurrences at the same times give the same decisions. One
 // goroutine owns it. It holds nothing that is owed, only what it needs to decide,
 // which is bounded: an entry for each of the subjects that were heard last, with
 // a bounded number of series. What it forgets costs a few more writes, and no
-// counts.
+// counts. When there are too many subjects, the tenant that has most of them
+// (occurrence.TenantOf) loses the one that has been quiet for longest.
 //
 // Unlike client-go's, with which it shares the defaults:
 //
@@ -36,9 +42,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -108,10 +112,10 @@ type Correlator struct {
 	now      time.Duration // since it began; never less than before
 	encoding identity.Encoding
 	keys     keys
-	subjects *simplelru.LRU[uint64, *subject]
-	spare    *subject // the last one that was evicted, to be used again
+	subjects *fairlru.Cache[uint64, uint64, *subject] // in groups of one tenant
+	spare    *subject                                 // the last one that was evicted, to be used again
 	// groups of Options.GroupKey, which may have members of several subjects.
-	groups *simplelru.LRU[uint64, *group]
+	groups *fairlru.Cache[uint64, uint64, *group]
 }
 
 // New returns a correlator; an error is one of the options or of registering
@@ -129,12 +133,8 @@ func New(o Options) (*Correlator, error) {
 		m.evictions.Inc()
 		c.spare = s
 	}
-	if c.subjects, err = simplelru.NewLRU(o.CacheSize, evicted); err != nil {
-		return nil, err
-	}
-	if c.groups, err = simplelru.NewLRU[uint64, *group](o.CacheSize, nil); err != nil {
-		return nil, err
-	}
+	c.subjects = fairlru.New[uint64, uint64](int64(o.CacheSize), evicted)
+	c.groups = fairlru.New[uint64, uint64, *group](int64(o.CacheSize), nil)
 	return c, nil
 }
 
@@ -158,28 +158,29 @@ func (c *Correlator) advance(now time.Time) {
 	c.now = max(c.now, now.Sub(c.began))
 }
 
-// subjectKey is the key of an Event's subject.
-func (c *Correlator) subjectKey(event *corev1.Event) uint64 {
-	if name, ok := c.options.subjectKey(event); ok {
-		return c.seeds.named(name)
+// subjectKey is the key of an occurrence's subject.
+func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
+	if name, ok := c.options.subjectKey(o.Event); ok {
+		return c.seeds.ofUser(c.seeds.named(name), o.User)
 	}
-	return c.keys.subject
+	return c.seeds.ofUser(c.keys.subject, o.User)
 }
 
-// subject returns the one with a key, a new one if it is not remembered.
-func (c *Correlator) subject(key uint64) *subject {
+// subject returns that of an occurrence, a new one if it is not remembered.
+func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
+	key := c.subjectKey(o)
 	if s, ok := c.subjects.Get(key); ok {
 		return s
 	}
 	s := newSubject(c.spare, c.bucket.full(c.now))
 	c.spare = nil
-	c.subjects.Add(key, s)
+	c.subjects.Add(key, c.seeds.tenant(o), s, 1)
 	c.metrics.subjects.Set(float64(c.subjects.Len()))
 	return s
 }
 
 func (c *Correlator) decide(d *Decision, o *occurrence.Occurrence) {
-	s := c.subject(c.subjectKey(o.Event))
+	s := c.subject(o)
 	d.Reason = c.route(&d.Target, s, o)
 	r := s.find(d.Target.Key)
 	switch {

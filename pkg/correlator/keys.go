@@ -47,3 +47,18 @@ const odd = 0x9e3779b97f4a7c15
 // named is the key of the subject, or the member of a group, that somebody's own
 // function has named.
 func (s *seeds) named(name string) uint64 { return maphash.String(s.a, name) }
+
+// ofUser is the key of what is kept for each user apart. It is no part of the key
+// of a series, which all who report it share. Recorders in this process have no
+// user.
+func (s *seeds) ofUser(key uint64, user string) uint64 {
+	if user == "" {
+		return key
+	}
+	return key*odd + maphash.String(s.a, user)
+}
+
+// tenant is the key of the tenant that an occurrence is remembered for.
+func (s *seeds) tenant(o *occurrence.Occurrence) uint64 {
+	return maphash.String(s.a, occurrence.TenantOf(o.User))
+}

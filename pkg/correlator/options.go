@@ -42,7 +42,8 @@ type Options struct {
 	Heartbeat time.Duration
 
 	// SubjectKey, if not nil, says which Events share a budget. By default it is
-	// those of one source about one object, and of one type.
+	// those of one source about one object, and of one type. Those that different
+	// users report through an intake do not share one in any case.
 	SubjectKey func(*corev1.Event) string
 	// GroupKey, if not nil, says which Events are similar, those with one group,
 	// and which of them are the same, those with one member. By default those

@@ -24,7 +24,7 @@ func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occur
 		return NewSeries // its client has decided
 	}
 	if group, member, ok := c.options.groupKey(o.Event); ok {
-		return c.routeByKey(t, group, member)
+		return c.routeByKey(t, o, group, member)
 	}
 	g := s.group(c.keys.similar(), c.options.MaxSeries)
 	if g.admit(t.Key.A, &c.options, c.now) {
@@ -38,13 +38,14 @@ func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occur
 }
 
 // routeByKey is for groups that Options.GroupKey tells.
-func (c *Correlator) routeByKey(t *occurrence.Target, name, member string) Reason {
+func (c *Correlator) routeByKey(t *occurrence.Target, o *occurrence.Occurrence, name, member string) Reason {
 	digest := identity.OfGroup(t.Event, name)
 	key := occurrence.KeyOf(digest)
-	g, ok := c.groups.Get(key.A)
+	own := c.seeds.ofUser(key.A, o.User)
+	g, ok := c.groups.Get(own)
 	if !ok {
 		g = &group{}
-		c.groups.Add(key.A, g)
+		c.groups.Add(own, c.seeds.tenant(o), g, 1)
 	}
 	if g.admit(c.seeds.named(member), &c.options, c.now) {
 		return NewSeries
