@@ -143,6 +143,41 @@ func TestWriteWaitsForItsDueTime(t *testing.T) {
 	}
 }
 
+func TestUserPutsOffTheWriteOfNoOther(t *testing.T) {
+	type add struct {
+		user      string
+		at, delay time.Duration
+	}
+	const s, m = time.Second, time.Minute
+	for name, test := range map[string]struct {
+		takes time.Duration
+		adds  []add
+		want  []time.Duration
+	}{
+		"its own":                             {0, []add{{"a", 0, m}, {"a", s, 2 * m}}, []time.Duration{121 * s}},
+		"another's":                           {0, []add{{"a", 0, m}, {"b", s, 2 * m}}, []time.Duration{m}},
+		"another's, again and again":          {0, []add{{"a", 0, m}, {"b", s, 2 * m}, {"b", 30 * s, m}, {"b", 59 * s, m}}, []time.Duration{m}},
+		"another's, in turn with that":        {0, []add{{"a", 0, m}, {"b", s, m}, {"a", 2 * s, 2 * m}, {"b", 3 * s, m}}, []time.Duration{m}},
+		"another's, which it brought forward": {0, []add{{"a", 0, m}, {"b", s, 2 * s}, {"b", 2 * s, 5 * m}}, []time.Duration{m}},
+		"another's, after a write":            {0, []add{{"a", 0, s}, {"b", 2 * s, m}, {"a", 3 * s, 20 * s}, {"b", 4 * s, m}}, []time.Duration{s, 23 * s}},
+		"its own, after a write of another":   {0, []add{{"a", 0, s}, {"b", 2 * s, m}, {"b", 3 * s, 2 * m}}, []time.Duration{s, 123 * s}},
+		"another's, while that is in flight":  {5 * s, []add{{"a", 0, 10 * s}, {"b", s, m}, {"b", 12 * s, m}}, []time.Duration{10 * s, 72 * s}},
+		"a recorder's":                        {0, []add{{"", 0, m}, {"b", s, 2 * m}}, []time.Duration{m}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClocked()
+			c.takes = test.takes
+			timed(t, c, nil, func(t *testing.T, b *bench) {
+				for _, add := range test.adds {
+					pass(add.at - time.Since(c.begun))
+					b.recordLater(0, add.delay, func(o *occurrence.Occurrence) { o.User = add.user })
+				}
+				c.wantWrites(t, int64(len(test.adds)), test.want...)
+			})
+		})
+	}
+}
+
 // Adding a hundred times a second what can wait for until then must not wake the
 // series up each time.
 func TestSeriesThatWaitsSleeps(t *testing.T) {

@@ -55,6 +55,14 @@ func (d dues) first() time.Time {
 	return d[0].at
 }
 
+// last is when the write of the newest is to be made.
+func (d dues) last() time.Time {
+	if len(d) == 0 {
+		return time.Time{}
+	}
+	return d[len(d)-1].at
+}
+
 // before is the last sequence that fell due before a time, 0 if there is none.
 func (d dues) before(t time.Time) (sequence uint64) {
 	for i := range d {

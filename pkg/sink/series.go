@@ -9,6 +9,10 @@ import (
 type series struct {
 	account *account
 	dues    dues
+	// user is whom the last occurrence is of, and others when the last due falls
+	// due at the latest because of what was added for other users, if it has one.
+	user   string
+	others time.Time
 	// failures in a row, and when the next attempt may be made, after them or after
 	// what the apiserver said of the namespace.
 	failures int
@@ -43,6 +47,24 @@ func (owed *series) ready() time.Time {
 		return at
 	}
 	return owed.retryAt
+}
+
+// noLater returns when a write is due that is to be made at a time because of what
+// is added for a user. A user may put off its own write, but only bring forward what
+// another waits for: budgets are kept for each, and who has spent its own must not
+// hold up the others that report the same.
+func (owed *series) noLater(user string, now, at time.Time) time.Time {
+	switch last := owed.dues.last(); {
+	case !last.After(now):
+		owed.others = time.Time{}
+	case user != owed.user:
+		owed.others = last
+	}
+	owed.user = user
+	if !owed.others.IsZero() && owed.others.Before(at) {
+		return owed.others
+	}
+	return at
 }
 
 // arrange sees to it that a worker gets the series when it is ready, unless one

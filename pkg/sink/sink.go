@@ -13,8 +13,9 @@
 // every request hangs delays no other.
 //
 // A write can wait: whoever adds an occurrence says for how long, and the sink
-// holds what is pending until then. The latest word counts, and what is pending
-// when a write is made goes with it.
+// holds what is pending until then. The latest word of a user counts; it does not
+// put off what another user waits for. What is pending when a write is made goes
+// with it.
 //
 // Add never blocks on I/O. The sink owns its goroutines; Close ends them, and
 // settles whatever could not be written by then.
@@ -117,7 +118,7 @@ func newInstance() contributor {
 // outcome is told to the ledger and to whoever waits.
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
 	e, c := newEntry(o, &t)
-	reason, deferred, shed := s.take(&t, &e, c, delay, o.Deferred != nil)
+	reason, deferred, shed := s.take(o, &t, &e, c, delay)
 	defer s.tell(shed)
 	switch {
 	case reason != occurrence.NoReason:
@@ -129,10 +130,10 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 	}
 }
 
-// take holds an entry until it is written. It tells whether whoever waits for
-// it, and may be told so, need not wait any longer. What had to make room for it
+// take holds the entry of an occurrence until it is written. It tells whether whoever
+// waits for it, and may be told so, need not wait any longer. What had to make room for it
 // has settled.
-func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration, may bool) (_ occurrence.Reason, deferred bool, shed []settled) {
+func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, e *entry, c claim, delay time.Duration) (_ occurrence.Reason, deferred bool, shed []settled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -145,7 +146,7 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 		delay = 0
 	}
 	e.deferred = delay > 0
-	if deferred = may && e.deferred; deferred {
+	if deferred = o.Deferred != nil && e.deferred; deferred {
 		e.settled = nil
 	}
 	owed, due := s.pending[t.Key], now.Add(delay)
@@ -163,7 +164,7 @@ func (s *Sink) take(t *occurrence.Target, e *entry, c claim, delay time.Duration
 	if owed.obeys && e.settled != nil {
 		owed.retryAt = now // somebody waits for what is known
 	}
-	owed.dues = owed.dues.add(now, due, s.sequence, s.options.RetryFor/dueGrains)
+	owed.dues = owed.dues.add(now, owed.noLater(o.User, now, due), s.sequence, s.options.RetryFor/dueGrains)
 	isNew, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
 	if isNew {
 		owed.account.newest().epoch = s.epochs.enter()
