@@ -5,6 +5,7 @@ package identity
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"strings"
 
@@ -51,16 +52,23 @@ func OfCombined(event *corev1.Event) Digest {
 	return sha256.Sum256(e.bytes)
 }
 
+// groupVersion is hashed with every group that a key function names. The first one
+// had no number and left out who reports.
+const groupVersion = version + "/group/2"
+
 // OfGroup returns the digest of the combined Event of a group that is not what
 // this package says but what somebody's own key function does: all Events of one
-// namespace and style to which it gives the same key.
+// namespace, reporter and style to which it gives the same key.
 func OfGroup(event *corev1.Event, key string) Digest {
-	b := append([]byte(nil), version...)
-	b = append(b, "/group"...)
-	b = append(b, flag(!event.EventTime.IsZero()))
-	n := len(b)
-	b = append(b, make([]byte, 2*lengthBytes+len(event.Namespace)+len(key))...)
-	n = put(b, n, event.Namespace)
-	put(b, n, key)
+	fields := [...]string{
+		event.Namespace,
+		event.Source.Component, event.Source.Host, event.ReportingController, event.ReportingInstance,
+		key,
+	}
+	b := append([]byte(groupVersion), flag(!event.EventTime.IsZero()))
+	for _, field := range fields {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(field)))
+		b = append(b, field...)
+	}
 	return sha256.Sum256(b)
 }

@@ -110,8 +110,44 @@ func TestCombinedEventsOfAGroupAreOneSeries(t *testing.T) {
 // A digest is part of what is stored: a release that computes another one
 // starts new Events for all series.
 func TestDigestIsStable(t *testing.T) {
-	if got, want := Of(classic()).String(), "2c81ac829b79a68d825ae9e346ee520317c3f8c8de88549b61489a8ca851ed61"; got != want {
-		t.Errorf("digest %s, want %s", got, want)
+	for name, test := range map[string]struct {
+		digest Digest
+		want   string
+	}{
+		"of a classic Event":             {Of(classic()), "2c81ac829b79a68d825ae9e346ee520317c3f8c8de88549b61489a8ca851ed61"},
+		"of a new-style Event":           {Of(newStyle()), "fd2f56fcee589cecf8752a1818d83169195141aed9b4566eb267192ab562f851"},
+		"of a classic combined Event":    {OfCombined(classic()), "979232f5209cc0e86a87702120e1c0cb09d8479873b2fb8c38dc0863678e1158"},
+		"of a new-style combined Event":  {OfCombined(newStyle()), "2e6541f23a6380273bbf1dcb6a30af65ac24e451adb39eaf113ec3e0641a42d2"},
+		"of a key function's group":      {OfGroup(classic(), "key"), "88a669ba8ae0b4706887bdad50dcf720c6d52ef83f2488d3ec3449e06b90aa40"},
+		"of a key function's, new-style": {OfGroup(newStyle(), "key"), "036582f91741e0fa4dc5fa5fbef295eadab247bcf29cf02c452693e8549e2b2b"},
+	} {
+		if got := test.digest.String(); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestGroupsOfAKeyAreOfOneNamespaceStyleAndReporter(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*corev1.Event)
+		other  bool
+	}{
+		"namespace":            {func(e *corev1.Event) { e.Namespace = "x" }, true},
+		"style":                {func(e *corev1.Event) { e.EventTime = metav1.NowMicro() }, true},
+		"source component":     {func(e *corev1.Event) { e.Source.Component = "x" }, true},
+		"source host":          {func(e *corev1.Event) { e.Source.Host = "x" }, true},
+		"reporting controller": {func(e *corev1.Event) { e.ReportingController = "x" }, true},
+		"reporting instance":   {func(e *corev1.Event) { e.ReportingInstance = "x" }, true},
+		"object":               {func(e *corev1.Event) { e.InvolvedObject.Name = "x" }, false},
+		"type":                 {func(e *corev1.Event) { e.Type = "x" }, false},
+		"reason":               {func(e *corev1.Event) { e.Reason = "x" }, false},
+		"message":              {func(e *corev1.Event) { e.Message = "x" }, false},
+	} {
+		changed := classic()
+		test.change(changed)
+		if other := OfGroup(changed, "key") != OfGroup(classic(), "key"); other != test.other {
+			t.Errorf("another %s is another group: %v, want %v", name, other, test.other)
+		}
 	}
 }
 

@@ -316,6 +316,28 @@ func TestKeyFunctions(t *testing.T) {
 	}
 }
 
+// One key function, as a library of controllers might set it for all of them.
+func TestReportersHaveCombinedEventsOfTheirOwnWhateverTheKeyFunction(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.Message }
+	})
+	combined := func(controller string) occurrence.Target {
+		for i := range 2 {
+			event := about("a", "r", fmt.Sprint("m", i))
+			event.Source, event.ReportingController = corev1.EventSource{Component: controller}, controller
+			if d := s.occurs(0, event); i == 1 {
+				return d.Target
+			}
+		}
+		panic("unreachable")
+	}
+	one, other := combined("one"), combined("other")
+	if !one.Combined || !other.Combined || one.Key == other.Key || one.Series() == other.Series() {
+		t.Errorf("two controllers have one combined Event: %+v, %+v", one, other)
+	}
+}
+
 // Somebody's subject may have many objects, but messages about one of them do not
 // make those about another too many.
 func TestGroupsAreOfOneObjectWhateverTheSubject(t *testing.T) {

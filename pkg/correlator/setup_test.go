@@ -153,7 +153,7 @@ func (k keys) clientGoSubject(e *corev1.Event) string {
 func (k keys) ourGroup(e *corev1.Event) (group, member string) {
 	group, member = k.clientGoGroup(e)
 	if k.group != nil {
-		return group, member
+		return join(group, e.Source.Component, e.Source.Host, e.ReportingController, e.ReportingInstance), member
 	}
 	return join(group, e.Namespace, e.InvolvedObject.FieldPath), member
 }
