@@ -141,7 +141,7 @@ func (s *Sink) release(owed *series) bool {
 	s.setDeferred(owed, false)
 	delete(s.pending, a.key)
 	if a.observed != nil && a.observed.shares.isSmall() {
-		s.idle.Add(a.key, a)
+		s.idle.Add(a.key, a.namespace, a, 1)
 	}
 	return true
 }

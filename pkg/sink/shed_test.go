@@ -151,7 +151,7 @@ func TestWhatIsInWorkMakesNoRoom(t *testing.T) {
 		b.record(0)
 		synctest.Wait()
 		b.mu.Lock()
-		a, _ := b.idle.Peek(b.idle.Keys()[0])
+		a := b.idle.Values()[0]
 		b.mu.Unlock()
 		b.recordLater(0, time.Hour)
 		b.mu.Lock()

@@ -28,9 +28,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -62,8 +62,8 @@ type Sink struct {
 	held     held
 	// sheddable are those that can be given up for others.
 	sheddable sheddable
-	deferred  int // series that wait for their due time
-	idle      *simplelru.LRU[occurrence.Key, *account]
+	deferred  int                                              // series that wait for their due time
+	idle      *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
 	epochs    *epochs
 	flushing  int           // calls of Flush that wait
 	drained   chan struct{} // closed when an epoch is over; nil if nobody waits
@@ -76,10 +76,6 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("sink options: %w", err)
 	}
-	idle, err := simplelru.NewLRU[occurrence.Key, *account](o.MaxIdleSeries, nil)
-	if err != nil {
-		return nil, err
-	}
 	s := &Sink{
 		options:    o,
 		client:     c,
@@ -87,7 +83,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		instance:   newInstance(),
 		schedule:   newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newPace(o.QPS, o.Burst)),
 		pending:    make(map[occurrence.Key]*series),
-		idle:       idle,
+		idle:       fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
 		epochs:     newEpochs(),
 		ended:      make(chan struct{}),
 		complaints: newComplaints(klog.FromContext(ctx), l),
@@ -96,6 +92,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	s.alarm = time.AfterFunc(time.Hour, s.ring)
 	s.alarm.Stop() // until something waits
 	// Whoever scrapes them may do so at once.
+	var err error
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
 		return nil, err
 	}

@@ -579,3 +579,29 @@ func TestFlushWaitsForWhatWasThereAndForNothingElse(t *testing.T) {
 		t.Error("what is there is not waited for")
 	}
 }
+
+func TestNamespaceMakesNoOthersSeriesForgotten(t *testing.T) {
+	const size, own = 50, 20
+	bubble(t, byNamespace{}, func(o *Options) { o.MaxIdleSeries = size }, func(t *testing.T, b *bench) {
+		quiet := inNamespace("quiet")
+		for i := range own {
+			b.record(i, quiet)
+		}
+		synctest.Wait()
+		for i := range 10 * size {
+			b.record(i)
+		}
+		b.Flush(t.Context())
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		kept := 0
+		for _, a := range b.idle.Values() {
+			if a.namespace == "quiet" {
+				kept++
+			}
+		}
+		if kept != own || b.idle.Len() != size {
+			t.Errorf("%d of %d series of the quiet namespace are remembered, %d in all", kept, own, b.idle.Len())
+		}
+	})
+}
