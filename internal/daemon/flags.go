@@ -62,7 +62,7 @@ func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Heartbeat, "series-heartbeat", c.Heartbeat,
 		"How long the count of a series in the apiserver may be behind, while its budget lasts.")
 	fs.IntVar(&c.CacheSize, "max-subjects", c.CacheSize,
-		"How many pairs of a source and an object are remembered. It saves requests; counts do not rest on it.")
+		"How many combinations of a user, a source and an object are remembered. It saves requests; counts do not rest on it.")
 	fs.IntVar(&c.MaxSeries, "max-series-per-subject", c.MaxSeries,
 		"How many series of one source about one object are remembered, and how many of them may wait for its budget; what comes on top is dropped, and counted so.")
 }

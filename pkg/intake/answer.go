@@ -33,6 +33,10 @@ func refusal(r *report) error {
 	switch s.Reason {
 	case occurrence.QueueFull, occurrence.PendingFull:
 		return apierrors.NewTooManyRequests(fmt.Sprintf("too many events are pending (%s)", s.Reason), retryAfterSeconds)
+	case occurrence.BudgetSpent:
+		// Without Retry-After, which holds up all that its recorder has behind it:
+		// the budget is spent for hours.
+		return apierrors.NewTooManyRequestsError(fmt.Sprintf("too many writes of the same source about the same object are pending (%s)", s.Reason))
 	case occurrence.Shutdown, occurrence.NoSink, occurrence.RetriesExhausted:
 		return unavailable(fmt.Sprintf("the event was not written (%s): %s", s.Reason, because(s.Err)))
 	}

@@ -35,6 +35,9 @@
 // be reported again; it is counted once:
 //
 //	queue or pending set full      429 with Retry-After
+//	its source's budget is spent   429 without, as EventRateLimit answers: it is
+//	                               for hours, and to wait for it would hold up
+//	                               what else the client has to report
 //	shutting down, no sink         503 with Retry-After
 //	retries exhausted              503 with Retry-After
 //	uncertain                      503 with Retry-After, but 504 without if its
@@ -147,7 +150,8 @@
 // that makes them, until Close. Requests are
 // bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, so that
 // those of requests that are parked or passed on hold at most the product of the
-// two, views by Options.MaxNames and Options.MaxViewBytes. What is under way in
-// the pipeline is bounded there. All exported types are safe for use by many
+// two, views by Options.MaxNames and Options.MaxViewBytes. Views are those of the
+// tenant (occurrence.TenantOf) that changed them last; the one that holds most
+// makes room for all. What is under way in the pipeline is bounded there. All exported types are safe for use by many
 // goroutines.
 package intake

@@ -23,11 +23,8 @@ func New(options Options) (*Intake, error) {
 	if err := options.Validate(); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
-	names, err := newNames(options.MaxNames, options.MaxViewBytes)
-	if err != nil {
-		return nil, fmt.Errorf("intake: %w", err)
-	}
-	i := &Intake{options: options, names: names}
+	i := &Intake{options: options, names: newNames(options.MaxNames, options.MaxViewBytes)}
+	var err error
 	if i.metrics, err = newMetrics(i, options.Registerer); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}

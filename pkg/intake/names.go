@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/eventd/eventd/internal/fairlru"
 )
 
 // key is a name that a client posted.
@@ -16,10 +16,9 @@ type key struct{ namespace, name string }
 type names struct {
 	mu    sync.Mutex
 	turns map[key]*turn
-	views *simplelru.LRU[key, *view]
-	bytes int64 // of all views
+	views *fairlru.Cache[key, string, *view] // in groups of one tenant
 
-	maxBytes int64
+	maxNames, maxBytes int64
 }
 
 // turn is there while anyone has, or waits for, the right to change a name.
@@ -29,15 +28,19 @@ type turn struct {
 	post  *report       // the POST that has it, for others to join
 }
 
-func newNames(maxNames int, maxBytes int64) (*names, error) {
-	n := &names{turns: make(map[key]*turn), maxBytes: maxBytes}
-	views, err := simplelru.NewLRU(maxNames, func(_ key, v *view) { n.bytes -= v.size })
-	if err != nil {
-		return nil, err
+func newNames(maxNames int, maxBytes int64) *names {
+	return &names{
+		turns:    make(map[key]*turn),
+		views:    fairlru.New[key, string, *view](int64(maxNames)*maxBytes, nil),
+		maxNames: int64(maxNames),
+		maxBytes: maxBytes,
 	}
-	n.views = views
-	return n, nil
 }
+
+// weight is what a view takes of the product of both limits: its part of the names
+// or its part of the bytes, whichever is more. So neither is exceeded, and who has
+// few large views has as large a share as who has many small ones.
+func (n *names) weight(v *view) int64 { return max(n.maxBytes, v.size*n.maxNames) }
 
 // view returns the view of a name, or nil.
 func (n *names) view(k key) *view {
@@ -99,7 +102,7 @@ func (n *names) release(k key, v *view) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if v != nil {
-		n.remember(k, v)
+		n.views.Add(k, v.tenant, v, n.weight(v))
 	}
 	n.end(k)
 }
@@ -109,17 +112,6 @@ func (n *names) forget(k key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.views.Remove(k)
-}
-
-func (n *names) remember(k key, v *view) {
-	if old, ok := n.views.Peek(k); ok {
-		n.bytes -= old.size
-	}
-	n.views.Add(k, v)
-	n.bytes += v.size
-	for n.bytes > n.maxBytes && n.views.Len() > 1 {
-		n.views.RemoveOldest()
-	}
 }
 
 func (n *names) enter(k key) *turn {

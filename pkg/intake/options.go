@@ -22,7 +22,8 @@ type Options struct {
 	// MaxNames and MaxViewBytes limit of how many posted names the views are
 	// kept, and what these take together. At 1 to 2 KiB for a usual Event,
 	// the defaults hold 16,384 views in some 32 MiB; the second limit is for
-	// clients that post large ones.
+	// clients that post large ones, each of which counts as several names. A
+	// tenant that fills them replaces its own.
 	MaxNames     int
 	MaxViewBytes int64
 }

@@ -167,6 +167,7 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 	}{
 		"queue full":        {dropped(occurrence.QueueFull, nil), 429, metav1.StatusReasonTooManyRequests, "1", ""},
 		"pending full":      {dropped(occurrence.PendingFull, nil), 429, metav1.StatusReasonTooManyRequests, "1", ""},
+		"budget spent":      {dropped(occurrence.BudgetSpent, nil), 429, metav1.StatusReasonTooManyRequests, "", ""},
 		"shutdown":          {dropped(occurrence.Shutdown, nil), 503, metav1.StatusReasonServiceUnavailable, "1", ""},
 		"no sink":           {dropped(occurrence.NoSink, nil), 503, metav1.StatusReasonServiceUnavailable, "1", ""},
 		"retries exhausted": {dropped(occurrence.RetriesExhausted, errors.New("no connection")), 503, metav1.StatusReasonServiceUnavailable, "1", ""},

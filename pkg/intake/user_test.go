@@ -1,10 +1,45 @@
 package intake_test
 
 import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/pipeline"
 )
+
+const kubelet, robot = "system:node:node-1", "system:serviceaccount:ns:robot"
+
+// authenticatedByHeader has each request be of the user whom its header names.
+func authenticatedByHeader(_ *intake.Options, o *intake.ServerOptions) {
+	o.Authenticator = authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		return &authenticator.Response{User: &user.DefaultInfo{Name: r.Header.Get("As")}}, true, nil
+	})
+}
+
+// postAs and patchAs are post and patch of a user.
+func (s *server) postAs(t testing.TB, who string, event *corev1.Event) answer {
+	t.Helper()
+	return s.do(t, http.MethodPost, coreEvents, event, "As", who)
+}
+
+func (s *server) patchAs(t testing.TB, who, name, patch string) answer {
+	t.Helper()
+	return s.do(t, http.MethodPatch, coreEvents+"/"+name, patch, "As", who)
+}
 
 func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T) {
 	p := written()
@@ -25,5 +60,102 @@ func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T)
 	other.User = "another"
 	if other.Series() != identity.Of(occurrences[0].Event) {
 		t.Error("the user is part of the identity")
+	}
+}
+
+func TestOccurrenceThatIsPassedOnNamesTheCallerAndNotTheReplica(t *testing.T) {
+	leader, other := standby(t), standby(t, authenticated(&user.DefaultInfo{Name: kubelet}))
+	listenTLS(t, leader).leads(other)
+	ended := leader.lead(t)
+	other.post(t, classic("a", 1)).want(t, 201, "")
+	other.patch(t, "a", `{"count":2}`).want(t, 200, "")
+	occurrences := leader.pipeline.occurrences()
+	for i, o := range occurrences {
+		if o.User != kubelet {
+			t.Errorf("occurrence %d is of the user %q", i, o.User)
+		}
+	}
+	if len(occurrences) != 2 {
+		t.Errorf("%d occurrences, not 2", len(occurrences))
+	}
+	leader.stopLeading(nil)
+	<-ended
+}
+
+// creates takes every create.
+type creates struct{}
+
+func (creates) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	event = event.DeepCopy()
+	event.UID, event.ResourceVersion = "uid", "1"
+	return event, nil
+}
+
+func (creates) Patch(_ context.Context, _ occurrence.API, _, name string, _ []byte) (*corev1.Event, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("events"), name)
+}
+
+// Who may only create Events in its namespace reports so much in the kubelet's name
+// that its own budget is spent.
+func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := pipeline.New(t.Context(), pipeline.DefaultOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.StartSink(creates{}); err != nil {
+			t.Fatal(err)
+		}
+		s := serve(t, written(), authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { o.Record = p.Record })
+		warning := func(name, reason string) *corev1.Event {
+			event := classic(name, 1)
+			event.Type, event.Reason = corev1.EventTypeWarning, reason
+			return event
+		}
+		for i := range 25 + 64 {
+			if a := s.postAs(t, robot, warning(fmt.Sprint("forged.", i), fmt.Sprint("Forged", i))); a.code >= 300 {
+				t.Fatalf("forged Event %d is answered %d: %s", i, a.code, a.body)
+			}
+		}
+		refused := s.postAs(t, robot, warning("forged.last", "Forged"))
+		refused.want(t, 429, metav1.StatusReasonTooManyRequests)
+		if after := refused.header.Get("Retry-After"); after != "" {
+			t.Errorf("Retry-After is %q: the recorder would hold up all that it has behind it", after)
+		}
+		s.postAs(t, kubelet, warning("web-0.1", "BackOff")).want(t, 201, "")
+		time.Sleep(time.Second)
+		s.postAs(t, kubelet, warning("web-0.2", "Unhealthy")).want(t, 201, "")
+		if err := p.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTenantMakesNoOthersViewsForgotten(t *testing.T) {
+	large := strings.Repeat("x", 8<<10)
+	for name, test := range map[string]struct {
+		limit   func(*intake.Options)
+		own     int    // views of the kubelet
+		message string // of what floods
+	}{
+		"in number":                      {func(o *intake.Options) { o.MaxNames = 20 }, 10, "m"},
+		"in size":                        {func(o *intake.Options) { o.MaxViewBytes = 64 << 10 }, 10, large},
+		"in size, with few and large":    {func(o *intake.Options) { o.MaxNames, o.MaxViewBytes = 1000, 64<<10 }, 10, large},
+		"in number, beside large others": {func(o *intake.Options) { o.MaxNames, o.MaxViewBytes = 20, 1<<20 }, 10, large},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, written(), authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { test.limit(o) })
+			for i := range test.own {
+				s.postAs(t, kubelet, classic(fmt.Sprint("own.", i), 1)).want(t, 201, "")
+			}
+			for i := range 200 { // each by another ServiceAccount
+				event := classic(fmt.Sprint("flood.", i), 1)
+				event.Message = test.message
+				s.postAs(t, fmt.Sprint(robot, i), event).want(t, 201, "")
+			}
+			for i := range test.own {
+				s.patchAs(t, kubelet, fmt.Sprint("own.", i), `{"count":2}`).want(t, 200, "")
+			}
+		})
 	}
 }

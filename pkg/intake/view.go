@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // view is the Event of a posted name as its client sees it. It never changes;
@@ -19,6 +21,8 @@ type view struct {
 	total int64
 	term  int64 // of the request that it is from
 	size  int64
+	// tenant is the one of the user that the request is from.
+	tenant string
 }
 
 // newView returns the view that follows from a report and its Event once stored is
@@ -40,7 +44,8 @@ func (r *report) newView(event, stored *corev1.Event) *view {
 		// Without one an object counts as one that is not there yet.
 		event.ResourceVersion = strconv.Itoa(1)
 	}
-	return &view{event: event, origin: r.origin, total: r.occurrence.Total, term: r.term, size: int64(event.Size() + r.origin.Size())}
+	return &view{event: event, origin: r.origin, total: r.occurrence.Total, term: r.term,
+		size: int64(event.Size() + r.origin.Size()), tenant: occurrence.TenantOf(r.occurrence.User)}
 }
 
 // former tells whether another leader may have answered for the name between the
