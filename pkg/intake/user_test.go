@@ -106,6 +106,11 @@ func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 		if err := p.StartSink(creates{}); err != nil {
 			t.Fatal(err)
 		}
+		defer func() {
+			if err := p.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
 		s := serve(t, written(), authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { o.Record = p.Record })
 		warning := func(name, reason string) *corev1.Event {
 			event := classic(name, 1)
@@ -125,9 +130,6 @@ func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 		s.postAs(t, kubelet, warning("web-0.1", "BackOff")).want(t, 201, "")
 		time.Sleep(time.Second)
 		s.postAs(t, kubelet, warning("web-0.2", "Unhealthy")).want(t, 201, "")
-		if err := p.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
