@@ -55,6 +55,7 @@ type answer struct {
 	after     time.Duration // the server asks to wait this long
 	code      int           // HTTP status, 0 if there was none
 	began     time.Time     // when it was asked
+	took      time.Duration // from then on
 	unsent    bool          // it was not: this says nothing of the apiserver
 	object    *corev1.Event
 	err       error

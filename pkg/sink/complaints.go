@@ -52,6 +52,13 @@ func (c *complaints) unreachable(err error) {
 	}
 }
 
+// abandoned notes that a request ignores that its time is over.
+func (c *complaints) abandoned(err error) {
+	if c.isTime("abandoned", time.Now()) {
+		c.logger.Error(err, "A request to the apiserver has not returned, though its time is over; its goroutine is left alone", "quietFor", complaintInterval)
+	}
+}
+
 func (c *complaints) isTime(reason string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

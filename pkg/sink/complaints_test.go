@@ -78,6 +78,7 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 		for i := range 50 {
 			b.record(i)
 			b.Flush(t.Context())
+			synctest.Wait() // the log comes after it
 		}
 		l.wantLines(t, []string{`"error"="no such thing"`, `"reason"="invalid"`, `"soFar"=1`, `"object"={"name"="pod-0" "namespace"="ns"}`, `"eventReason"="Tested"`})
 		time.Sleep(complaintInterval)

@@ -70,6 +70,10 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.latency,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_abandoned_requests",
+			Help: "Requests that have not returned though their time is over, and that nobody waits for; each keeps a goroutine.",
+		}, func() float64 { return float64(s.abandonedCount()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_concurrency_limit",
 			Help: "Series that may be worked on at once, as the apiserver shows that it can take.",
 		}, func() float64 { return float64(s.concurrencyLimit()) }),

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -23,8 +24,7 @@ const maxSteps = 2*identity.MaxSuffix + 6
 // one worker at a time.
 func (w *worker) reconcile(m move) {
 	for steps := 1; ; steps++ {
-		w.tell(m.settled)
-		if m.done {
+		if !w.tell(m.settled) || m.done {
 			return
 		}
 		if m.request != nil {
@@ -32,7 +32,7 @@ func (w *worker) reconcile(m move) {
 				return
 			}
 			if steps >= maxSteps {
-				w.retry(w.series, answer{class: classExists})
+				w.retry(answer{class: classExists})
 				return
 			}
 			if err := w.schedule.pace.Wait(w.ctx); err != nil {
@@ -50,16 +50,23 @@ func (w *worker) make(r *request) step {
 	if w.ctx.Err() != nil {
 		return stepEnd // the sink stops, and Close settles what is left
 	}
-	w.request = r
-	a := w.ask(w.ctx, r)
-	w.request = nil
-	out, next := w.learn(w.series, r, a)
-	w.tell(out)
-	switch {
-	case w.ctx.Err() != nil:
+	a, ok := w.call(r)
+	if !ok {
 		return stepEnd
-	case next == stepWait:
-		w.retry(w.series, a)
+	}
+	w.request = nil
+	return w.follow(r, a)
+}
+
+// follow does what follows from an answer.
+func (w *worker) follow(r *request, a answer) step {
+	w.answered(r, a)
+	out, next := w.learn(w.series, r, a)
+	if !w.tell(out) || w.ctx.Err() != nil {
+		return stepEnd
+	}
+	if next == stepWait {
+		w.retry(a)
 		return stepEnd
 	}
 	return next
@@ -155,16 +162,16 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 // retry gives up what the apiserver has not taken for too long, and lets the
 // rest of a series wait. If the apiserver could not even be reached, all series
 // wait together, and none is given up for that.
-func (s *Sink) retry(owed *series, last answer) {
-	s.metrics.retries.WithLabelValues(string(last.class)).Inc()
+func (w *worker) retry(last answer) {
+	w.metrics.retries.WithLabelValues(string(last.class)).Inc()
 	if last.class == classUnreachable {
-		s.complaints.unreachable(last.err)
+		w.callOut(func() { w.complaints.unreachable(last.err) })
 		return
 	}
-	s.mu.Lock()
-	out := s.wait(owed, last)
-	s.mu.Unlock()
-	s.tell(out)
+	w.mu.Lock()
+	out := w.wait(w.series, last)
+	w.mu.Unlock()
+	w.tell(out)
 }
 
 // wait is retry with the mutex held. It returns what has settled.
@@ -178,12 +185,10 @@ func (s *Sink) wait(owed *series, last answer) []settled {
 	return out
 }
 
-// ask makes one request.
+// ask makes one request. It runs code of others: the client, and a logger.
 func (s *Sink) ask(ctx context.Context, r *request) answer {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
-	s.metrics.inFlight.Inc()
-	defer s.metrics.inFlight.Dec()
 	start := time.Now()
 	var a answer
 	if r.verb == verbCreate {
@@ -193,14 +198,23 @@ func (s *Sink) ask(ctx context.Context, r *request) answer {
 		object, err := s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch)
 		a = classify(r.verb, object, err)
 	}
-	a.began = start
-	s.metrics.answered(r.verb, a, time.Since(start).Seconds())
+	a.began, a.took = start, time.Since(start)
 	if a.class != classOK {
-		s.metrics.failed.WithLabelValues(string(a.class)).Inc()
 		klog.FromContext(ctx).V(4).Info("Event not written", "verb", r.verb, "event", klog.KRef(r.namespace, r.name),
 			"class", a.class, "reason", a.reason, "err", a.err)
 	}
 	return a
+}
+
+// answered counts an answer.
+func (s *Sink) answered(r *request, a answer) {
+	if errors.Is(a.err, errNotReturned) {
+		return // there was no request
+	}
+	s.metrics.answered(r.verb, a, a.took.Seconds())
+	if a.class != classOK {
+		s.metrics.failed.WithLabelValues(string(a.class)).Inc()
+	}
 }
 
 // backoff is the wait after a number of failures in a row.

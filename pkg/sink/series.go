@@ -107,6 +107,12 @@ func (s *Sink) concurrencyLimit() int {
 	return s.schedule.room.size()
 }
 
+func (s *Sink) abandonedCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.requests.abandoned)
+}
+
 // overdue is how long the write has been due of the series that has waited
 // longest for it.
 func (s *Sink) overdue(now time.Time) time.Duration {

@@ -25,12 +25,14 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/fairlru"
+	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -46,9 +48,9 @@ type Sink struct {
 	complaints *complaints
 
 	// stop ends requests and waits that Close has no more time for.
-	stop    context.CancelCauseFunc
-	workers sync.WaitGroup
-	ended   chan struct{} // closed when Close is done
+	stop      context.CancelCauseFunc
+	noWorkers chan struct{} // closed when the sink is stopped and they have ended
+	ended     chan struct{} // closed when Close is done
 
 	mu       sync.Mutex
 	schedule *schedule
@@ -56,6 +58,10 @@ type Sink struct {
 	alarm    *time.Timer // rings when the schedule may have something to take
 	alarmAt  time.Time   // zero if the alarm is not set
 	stopped  bool        // workers return
+	// workers are those that Close waits for, until they are forsaken.
+	workers  map[*worker]struct{}
+	forsaken bool
+	requests *requests
 	closed   bool
 	sequence uint64
 	pending  map[occurrence.Key]*series
@@ -86,6 +92,9 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		idle:       fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
 		epochs:     newEpochs(),
 		ended:      make(chan struct{}),
+		noWorkers:  make(chan struct{}),
+		workers:    make(map[*worker]struct{}),
+		requests:   newRequests(o.Concurrency),
 		complaints: newComplaints(klog.FromContext(ctx), l),
 	}
 	s.ready.L = &s.mu
@@ -116,7 +125,8 @@ func newInstance() contributor {
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
 	e, c := newEntry(o, &t)
 	reason, deferred, shed := s.take(o, &t, &e, c, delay)
-	defer s.tell(shed)
+	s.count(shed) // before any code of others, which may never return
+	defer s.inform(shed)
 	switch {
 	case reason != occurrence.NoReason:
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
@@ -256,7 +266,10 @@ func (s *Sink) endFlush() {
 // returns what it could not write. A further call waits for the first to end,
 // or for its own context, and returns nothing.
 //
-// The client's requests have to end with their context, or Close does not.
+// Requests, callbacks and loggers that do not return within grace.Period of the end
+// of the context are abandoned: what they were for is settled, they touch nothing
+// when they return, and only their goroutines stay until then. So Close takes no
+// longer than two of these periods after the end of the context.
 func (s *Sink) Close(ctx context.Context) Pending {
 	s.mu.Lock()
 	first := !s.closed
@@ -281,8 +294,11 @@ func (s *Sink) Close(ctx context.Context) Pending {
 		s.release(owed)
 		out = append(out, given...)
 	}
+	s.pending, s.idle = nil, nil // somebody may hold on to the sink
 	s.mu.Unlock()
-	s.settle(out)
+	if s.count(out); isAwaited(out) {
+		grace.Run(func() { notify(out) })
+	}
 	return left
 }
 
@@ -293,20 +309,41 @@ func (s *Sink) stopWorkers(cause error) {
 	s.ready.Broadcast()
 	s.mu.Unlock()
 	s.stop(cause)
-	s.workers.Wait()
+	if grace.Wait(s.noWorkers) {
+		return
+	}
+	s.mu.Lock()
+	s.abandonAll()
+	s.mu.Unlock()
+	<-s.noWorkers // the others run code of our own
 }
 
 // tell reports outcomes to the ledger, to whoever waits, and to the log. The mutex
-// must not be held, since those who wait may look at the sink.
-func (s *Sink) tell(out []settled) {
-	s.settle(out)
+// must not be held, since those who wait may look at the sink. It returns false if
+// the worker was abandoned meanwhile.
+func (w *worker) tell(out []settled) bool {
+	w.count(out)
+	if !isAwaited(out) && !slices.ContainsFunc(out, func(e settled) bool { return complaint(e.end) != "" }) {
+		return true
+	}
+	return w.callOut(func() { w.inform(out) })
+}
+
+// inform tells whoever waits, and the log. It runs code of others.
+func (s *Sink) inform(out []settled) {
+	notify(out)
 	for i := range out {
 		s.complaints.take(out[i].newest.event, out[i].end)
 	}
 }
 
-// settle is tell without the log.
-func (s *Sink) settle(out []settled) {
+// isAwaited tells whether somebody waits for one of the outcomes.
+func isAwaited(out []settled) bool {
+	return slices.ContainsFunc(out, func(e settled) bool { return e.settled != nil })
+}
+
+// count reports outcomes to the ledger.
+func (s *Sink) count(out []settled) {
 	if len(out) == 0 {
 		return
 	}
@@ -324,6 +361,7 @@ func (s *Sink) settle(out []settled) {
 		}
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.held.bytes -= bytes
 	s.held.occurrences -= weight
 	over := false
@@ -334,8 +372,6 @@ func (s *Sink) settle(out []settled) {
 		close(s.drained)
 		s.drained = nil
 	}
-	s.mu.Unlock()
-	notify(out)
 }
 
 // notify tells whoever waits; all of them, though one of them may end the goroutine.

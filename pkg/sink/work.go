@@ -5,25 +5,48 @@ import (
 	"time"
 )
 
-// worker is one of the sink's goroutines.
+// worker is one of the sink's goroutines. The mutex guards what others look at:
+// all but the request while it makes no call.
 type worker struct {
 	*Sink
 	ctx context.Context
 	// series is the one in work, and request what was asked for it and is not
-	// answered.
+	// answered, which began at a time.
 	series  *series
 	request *request
+	began   time.Time
+	// inCall: it runs code of others, which may never return. If that is a
+	// request, requested is the account that it is for.
+	inCall    bool
+	requested *account
+	// abandoned: that has taken too long, and nobody waits for it. It has no
+	// series any more, and touches nothing.
+	abandoned bool
 }
 
 // startWorker starts a worker.
 func (s *Sink) startWorker(ctx context.Context) {
 	w := &worker{Sink: s, ctx: ctx}
-	s.workers.Go(w.work)
+	s.mu.Lock()
+	w.add()
+	s.mu.Unlock()
+	go w.work(nil)
 }
 
-// work ends when the sink stops. If somebody's client or callback ends the
-// goroutine, as runtime.Goexit does, another one takes its place.
-func (w *worker) work() {
+// add and remove say for which workers Close waits. The mutex must be held.
+func (w *worker) add() { w.workers[w] = struct{}{} }
+
+func (w *worker) remove() {
+	delete(w.workers, w)
+	if w.stopped && len(w.workers) == 0 {
+		close(w.noWorkers)
+	}
+}
+
+// work ends when the sink stops, or the worker is abandoned. It begins with what
+// it is given, if it is not nil. If somebody's client or callback ends the
+// goroutine, as runtime.Goexit does, another worker takes its place.
+func (w *worker) work(begin func()) {
 	stopped := false
 	defer func() {
 		if stopped {
@@ -32,22 +55,41 @@ func (w *worker) work() {
 		if p := recover(); p != nil {
 			panic(p) // which may have left anything in any state
 		}
+		if !w.endCall() {
+			return
+		}
+		defer w.end()
 		defer w.startWorker(w.ctx) // also if what is told now ends the goroutine again
 		w.giveBack()
 	}()
+	if begin != nil {
+		begin()
+		w.giveBack()
+	}
 	for first, ok := w.take(); ok; first, ok = w.take() {
 		w.reconcile(first)
 		w.giveBack()
 	}
 	stopped = true
+	w.end()
+}
+
+// end takes the worker from those that Close waits for.
+func (w *worker) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.abandoned {
+		w.remove()
+	}
 }
 
 // take waits for a series to work on, until there may be a request for it, and
-// plans that only then. It returns false when the sink stops.
+// plans that only then. It returns false when the sink stops, or the worker was
+// abandoned.
 func (w *worker) take() (first move, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for !w.stopped {
+	for !w.stopped && !w.abandoned {
 		now := time.Now()
 		j := w.schedule.take(now)
 		if j != nil {
