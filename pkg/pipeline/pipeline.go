@@ -113,7 +113,7 @@ func (p *Pipeline) Shutdown(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	if left := w.close(ctx); left.Series > 0 {
+	if left := w.close(ctx); left.Occurrences > 0 || left.Series > 0 {
 		return &UndeliveredError{Occurrences: left.Occurrences, Series: left.Series, Cause: context.Cause(ctx)}
 	}
 	return nil

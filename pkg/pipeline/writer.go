@@ -5,10 +5,10 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/eventd/eventd/internal/ledger"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/sink"
@@ -19,7 +19,7 @@ type writer struct {
 	ledger      *ledger.Ledger
 	sink        *sink.Sink
 	subscriber  *broadcaster.Subscriber
-	correlating sync.WaitGroup
+	correlating *correlating
 	metrics     *registrations
 
 	// server is where the sink writes to, "" if that is not known, and users
@@ -27,6 +27,7 @@ type writer struct {
 	server string
 	client sink.Client
 	users  int
+	number int // of those of its broadcaster
 
 	// drain is the context of the sink's end.
 	drain  context.Context
@@ -51,6 +52,13 @@ func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledg
 }
 
 func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client sink.Client, o Options) (err error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	w.correlating = &correlating{ledger: w.ledger, clock: o.Clock, logger: klog.FromContext(ctx)}
+	if err = w.correlating.register(w.metrics); err != nil {
+		return err
+	}
 	o.Correlator.Registerer, o.Sink.Registerer = w.metrics, w.metrics
 	c, err := correlator.New(o.Correlator)
 	if err != nil {
@@ -70,48 +78,15 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 		w.sink.Close(ctx) // it owes nothing
 		return err
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	w.correlating.Go(func() { w.correlate(c, o.Clock) })
+	w.correlating.subscriber, w.correlating.sink = w.subscriber, w.sink
+	w.correlating.start(c)
 	return nil
-}
-
-// correlate is the goroutine that owns the correlator. If somebody's key function
-// ends it, as runtime.Goexit does, another one takes its place.
-func (w *writer) correlate(c *correlator.Correlator, clock clock.PassiveClock) {
-	var undecided *occurrence.Occurrence
-	ended := false
-	defer func() {
-		if ended {
-			return
-		}
-		if undecided != nil {
-			w.ledger.Settle(undecided, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Malformed})
-		}
-		w.correlating.Go(func() { w.correlate(c, clock) })
-	}()
-	for {
-		o, ok := w.subscriber.Receive()
-		if !ok {
-			ended = true
-			return
-		}
-		undecided = o
-		o = o.WithEvent()
-		d := c.Correlate(o, clock.Now())
-		undecided = nil
-		if d.Drop != occurrence.NoReason {
-			w.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: d.Drop})
-			continue
-		}
-		w.sink.Add(o, d.Target, d.Delay)
-	}
 }
 
 // close writes what is owed until the context ends, and returns what could not
 // be written. The subscription must have ended. Of several calls, the one with
-// the most time decides when to give up; the others return what is then owed.
+// the most time decides when to give up; the others return what is then owed. The
+// last one returns within four periods of grace after the end of its context.
 func (w *writer) close(ctx context.Context) sink.Pending {
 	w.mu.Lock()
 	w.waiting++
@@ -139,8 +114,9 @@ func (w *writer) close(ctx context.Context) sink.Pending {
 
 // end is the goroutine that the first close starts, and waits for.
 func (w *writer) end() {
-	w.correlating.Wait() // does no I/O, so this takes no longer than the queue is long
+	dropped := w.correlating.end(w.drain)
 	w.left = w.sink.Close(w.drain)
+	w.left.Occurrences += dropped
 	w.giveUp(nil)
 	close(w.done)
 }

@@ -1,0 +1,155 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// shutdownLimit is how much longer than its context a shutdown may take.
+const shutdownLimit = time.Second
+
+// waitingClock is a clock that never tells the time.
+type waitingClock struct{ never chan struct{} }
+
+func (c waitingClock) Now() time.Time                { <-c.never; return time.Now() }
+func (c waitingClock) Since(time.Time) time.Duration { return 0 }
+
+// Whatever never returns, a shutdown ends, and the ledger is exact then and after
+// it has returned.
+func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
+	for name, hang := range map[string]func(o *Options, never chan struct{}) (callback func(occurrence.Settlement), deferred func()){
+		"subject key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Correlator.SubjectKey = func(*corev1.Event) string { <-never; return "" }
+			return nil, nil
+		},
+		"group key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Correlator.GroupKey = func(*corev1.Event) (string, string) { <-never; return "", "" }
+			return nil, nil
+		},
+		"message": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Correlator.MaxMessages = 1
+			o.Correlator.Message = func(*corev1.Event) string { <-never; return "" }
+			return nil, nil
+		},
+		"clock": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Clock = waitingClock{never}
+			return nil, nil
+		},
+		"slow key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Correlator.SubjectKey = func(*corev1.Event) string { time.Sleep(100 * time.Millisecond); return "" }
+			return nil, nil
+		},
+		"callback of an outcome": func(_ *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			return func(occurrence.Settlement) { <-never }, nil
+		},
+		"callback of a drop": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Sink.MaxPendingSeries = 1
+			return func(occurrence.Settlement) { <-never }, nil
+		},
+		"callback of a deferral": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+			o.Correlator.Burst = 1
+			return nil, func() { <-never }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				never := make(chan struct{})
+				o := DefaultOptions()
+				callback, deferred := hang(&o, never)
+				p, err := New(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.StartSink(newMemoryServer(0, faults{})); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 100 {
+					r := reported("ns", fmt.Sprint("client-", i), fmt.Sprint("message ", i), 1)
+					r.Settled, r.Deferred = callback, deferred
+					p.Record(r)
+				}
+				time.Sleep(time.Second)
+				wantShutdownInTime(t, shutdownOf{p}, time.Second)
+				before := p.Totals()
+				if before.Recorded != 100 || before.Pending() != 0 {
+					t.Errorf("ledger %+v", before)
+				}
+				close(never)
+				synctest.Wait()
+				wantEqual(t, "ledger", before, p.Totals())
+			})
+		})
+	}
+}
+
+// wantShutdownInTime shuts down within a time, and checks that what is owed is said.
+func wantShutdownInTime(t *testing.T, b drainer, limit time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	began := time.Now()
+	err := b.ShutdownWithContext(ctx)
+	if took := time.Since(began); took > limit+shutdownLimit {
+		t.Errorf("the shutdown took %v, of %v", took, limit)
+	}
+	var undelivered *UndeliveredError
+	if err != nil && !errors.As(err, &undelivered) {
+		t.Error(err)
+	}
+}
+
+func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		var mu sync.Mutex
+		lines := 0
+		logger := funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(args, "key function") {
+				lines++
+			}
+		}, funcr.Options{})
+		registry := prometheus.NewPedanticRegistry()
+		o := DefaultOptions()
+		o.Registerer = registry
+		o.Correlator.SubjectKey = func(*corev1.Event) string { <-never; return "" }
+		b := NewRecordBroadcaster(WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
+		b.StartRecordingToSink(&memorySink{})
+		time.Sleep(time.Hour)
+		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		time.Sleep(time.Hour)
+		stalled := func(want int) {
+			t.Helper()
+			text := fmt.Sprintf("# HELP eventd_correlator_stalled 1 while a key function of the correlator has not returned for 10 seconds or more; nothing is written meanwhile.\n# TYPE eventd_correlator_stalled gauge\neventd_correlator_stalled{broadcaster=\"record\",sink=\"1\"} %d\n", want)
+			if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "eventd_correlator_stalled"); err != nil {
+				t.Error(err)
+			}
+		}
+		stalled(1)
+		close(never)
+		time.Sleep(time.Minute)
+		stalled(0)
+		mu.Lock()
+		defer mu.Unlock()
+		if lines != 1 {
+			t.Errorf("%d lines are logged", lines)
+		}
+		drain(t, b)
+	})
+}
