@@ -19,7 +19,7 @@ type queue struct {
 	room   sync.Cond // signalled when there may be room, broadcast at close
 	all    list
 	normal list
-	slots  []slot // grows up to capacity, never shrinks
+	slots  []slot // grows up to capacity, and goes when the queue is closed and empty
 	free   int    // first of the unused slots, linked by all.next
 	length int
 	weight int64
@@ -92,6 +92,7 @@ func (q *queue) pop() (o *occurrence.Occurrence, more bool) {
 		return nil, !q.closed
 	}
 	o = q.remove(q.all.first)
+	q.release()
 	q.room.Signal()
 	return o, true
 }
@@ -101,8 +102,17 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	q.release()
 	q.room.Broadcast()
 	q.wake()
+}
+
+// release lets go of the slots when nothing will ever be in them again. Recorders
+// may hold on to the queue for as long as the process runs.
+func (q *queue) release() {
+	if q.closed && q.length == 0 {
+		q.slots, q.free = nil, none
+	}
 }
 
 func (q *queue) wake() {

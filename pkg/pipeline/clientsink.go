@@ -37,7 +37,7 @@ type target struct {
 }
 
 // recordTarget is what is given to a record.EventBroadcaster.
-func recordTarget(to record.EventSink, o sink.Options) (target, error) {
+func recordTarget(to record.EventSink, known *habitsOf, o sink.Options) (target, error) {
 	switch to := to.(type) {
 	case nil:
 		return target{}, errNoSink
@@ -55,13 +55,13 @@ func recordTarget(to record.EventSink, o sink.Options) (target, error) {
 			options: withinLimit(o, c.GetClient()),
 		}, nil
 	default:
-		client, err := newForeignSink(recordCalls{to}, o)
+		client, err := newForeignSink(recordCalls{to}, known.of(to), o)
 		return target{client: client, options: o}, err
 	}
 }
 
 // eventsTarget is what is given to an events.EventBroadcaster.
-func eventsTarget(to events.EventSink, o sink.Options) (target, error) {
+func eventsTarget(to events.EventSink, known *habitsOf, o sink.Options) (target, error) {
 	switch to := to.(type) {
 	case nil:
 		return target{}, errNoSink
@@ -76,7 +76,7 @@ func eventsTarget(to events.EventSink, o sink.Options) (target, error) {
 		}
 		return target{client: sink.NewClient(nil, c), options: withinLimit(o, c)}, nil
 	default:
-		client, err := newForeignSink(eventsCalls{to}, o)
+		client, err := newForeignSink(eventsCalls{to}, known.of(to), o)
 		return target{client: client, options: o}, err
 	}
 }

@@ -34,11 +34,11 @@ func TestSinkUsesHalfOfTheClientsRateLimit(t *testing.T) {
 			config := testenv.Shared(t).Config()
 			config.QPS, config.Burst, config.RateLimiter = test.qps, 100, test.limiter
 			clients := kubernetes.NewForConfigOrDie(config)
-			core, err := recordTarget(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, unlimited)
+			core, err := recordTarget(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, newHabitsOf(), unlimited)
 			if err != nil {
 				t.Fatal(err)
 			}
-			newStyle, err := eventsTarget(&events.EventSinkImpl{Interface: clients.EventsV1()}, unlimited)
+			newStyle, err := eventsTarget(&events.EventSinkImpl{Interface: clients.EventsV1()}, newHabitsOf(), unlimited)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,11 +50,11 @@ func TestSinkUsesHalfOfTheClientsRateLimit(t *testing.T) {
 		})
 	}
 	fakes := fake.NewClientset()
-	core, err := recordTarget(&typedcorev1.EventSinkImpl{Interface: fakes.CoreV1().Events("")}, unlimited)
+	core, err := recordTarget(&typedcorev1.EventSinkImpl{Interface: fakes.CoreV1().Events("")}, newHabitsOf(), unlimited)
 	if err != nil || core.options.QPS != unlimited.QPS || core.server != "" {
 		t.Errorf("a fake client became %+v: %v", core, err)
 	}
-	if _, err := eventsTarget(&events.EventSinkImpl{Interface: fakes.EventsV1()}, unlimited); err != nil {
+	if _, err := eventsTarget(&events.EventSinkImpl{Interface: fakes.EventsV1()}, newHabitsOf(), unlimited); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,7 +25,8 @@ type EventsBroadcaster struct {
 	sink     events.EventSink
 
 	mu        sync.Mutex
-	recording *subscription // to the sink; nil before it is started
+	recording *subscription   // to the sink; nil before it is started
+	until     context.Context // the end of which stops it
 }
 
 var _ events.EventBroadcaster = &EventsBroadcaster{}
@@ -41,22 +42,28 @@ func NewEventsBroadcaster(sink events.EventSink, opts ...BroadcasterOption) *Eve
 
 // StartRecordingToSinkWithContext begins to write to the sink what is recorded
 // from now on, until the context ends; what is owed then is written within
-// DrainTimeout. It is an error to start it while it runs: every occurrence would
-// be counted twice.
+// DrainTimeout. It may be started again at once: what was recorded meanwhile is
+// counted as dropped. It is an error to start it while it runs: every occurrence
+// would be counted twice.
 func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context) error {
-	target, err := eventsTarget(b.sink, b.stations.options.Sink)
+	target, err := eventsTarget(b.sink, b.stations.habits, b.stations.options.Sink)
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.recording != nil && !b.recording.ended() {
-		return errors.New("the broadcaster is recording to its sink already")
+	if b.recording != nil {
+		if b.until.Err() == nil {
+			return errors.New("the broadcaster is recording to its sink already")
+		}
+		b.recording.Stop() // before another one takes what is recorded; it may write on
 	}
-	if b.recording, err = b.stations.write(target); err != nil {
+	recording, err := b.stations.write(target)
+	if err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, b.recording.Stop)
+	b.recording, b.until = recording, ctx
+	context.AfterFunc(ctx, recording.Stop)
 	return nil
 }
 

@@ -126,11 +126,24 @@ func TestStoresWhatClientGosNewBroadcasterStores(t *testing.T) {
 
 // memoryEventsSink is a foreign sink of new-style Events.
 type memoryEventsSink struct {
+	before func(event *eventsv1.Event) error // may refuse a call
+
 	mu     sync.Mutex
 	events map[string]*eventsv1.Event
 }
 
+func (m *memoryEventsSink) stored() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.events)
+}
+
 func (m *memoryEventsSink) keep(event *eventsv1.Event) (*eventsv1.Event, error) {
+	if m.before != nil {
+		if err := m.before(event); err != nil {
+			return nil, err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.events == nil {

@@ -108,7 +108,7 @@ func TestForeignSinkThatHangsIsBounded(t *testing.T) {
 			return nil
 		}}
 		o := DefaultOptions()
-		o.Sink.Concurrency = 4
+		o.Sink.Concurrency = 8
 		b := NewRecordBroadcaster(WithOptions(o))
 		b.StartRecordingToSink(m)
 		r := b.NewRecorder(scheme.Scheme, source)

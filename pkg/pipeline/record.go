@@ -41,7 +41,7 @@ func NewRecordBroadcaster(opts ...BroadcasterOption) *RecordBroadcaster {
 //
 // As in client-go, an error is logged, and what is returned has ended.
 func (b *RecordBroadcaster) StartRecordingToSink(to record.EventSink) watch.Interface {
-	target, err := recordTarget(to, b.stations.options.Sink)
+	target, err := recordTarget(to, b.stations.habits, b.stations.options.Sink)
 	if err != nil {
 		return b.failed(err)
 	}

@@ -1,13 +1,18 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/recorder"
@@ -21,6 +26,13 @@ type stations struct {
 	unsunk      *ledger.Ledger
 	broadcaster *broadcaster.Broadcaster
 	repairs     *recorder.Repairs
+	habits      *habitsOf
+	// registerer and label are what metrics are registered with, and under; nil
+	// for none. Only the first error is logged.
+	registerer  prometheus.Registerer
+	label       string
+	nameplate   *nameplate
+	complaining sync.Once
 	// forget lets go of the context whose end shuts this down.
 	forget func() bool
 
@@ -37,33 +49,61 @@ type stations struct {
 	watching map[*subscription]struct{}
 }
 
-// newStations starts no goroutines. What is wrong with the metrics is logged:
-// client-go's constructors return no errors.
+// newStations starts no goroutines. What is wrong with the metrics is logged, and
+// costs no Events: client-go's constructors return no errors.
 func newStations(c broadcasterConfig) *stations {
 	s := &stations{
 		ctx:      context.WithoutCancel(c.ctx),
 		options:  c.options,
 		unsunk:   ledger.New(),
+		habits:   newHabitsOf(),
 		writers:  make(map[*writer]struct{}),
 		watching: make(map[*subscription]struct{}),
 	}
 	s.hurried, s.hurry = context.WithCancel(s.ctx)
 	s.broadcaster = broadcaster.New(s.unsunk)
-	metrics := labelled(c.options.Registerer, c.options.Name, "")
-	err := metrics.Register(s.unsunk)
-	if err == nil {
-		s.repairs, err = recorder.NewRepairs(metrics)
+	var err error
+	if s.nameplate, s.label, err = claimName(c.options.Registerer, c.options.Name, s.unsunk); err == nil {
+		s.registerer = c.options.Registerer
 	}
-	if err != nil {
-		klog.FromContext(s.ctx).Error(err, "Metrics of an event broadcaster are not registered", "broadcaster", c.options.Name)
-	}
+	s.complain(err)
+	metrics := s.registrations("")
+	s.repairs, _ = recorder.NewRepairs(metrics) // it only waits to be published
+	s.complain(metrics.publish())
 	s.forget = context.AfterFunc(c.ctx, s.shutdownInTime)
 	return s
+}
+
+// registrations returns some for a sink, "" for what belongs to none. Whoever
+// registers must publish them, without the mutex.
+func (s *stations) registrations(sink string) *registrations {
+	r := labelled(s.registerer, s.label, sink)
+	s.nameplate.add(r)
+	return r
+}
+
+// complain logs the first error of registering metrics.
+func (s *stations) complain(err error) {
+	if err == nil {
+		return
+	}
+	s.complaining.Do(func() {
+		klog.FromContext(s.ctx).Error(err, "Metrics of an event broadcaster are not registered", "broadcaster", s.options.Name)
+	})
 }
 
 // write subscribes a sink with a ledger of its own. If another one writes to the
 // same server, that one is joined: two would count everything twice there.
 func (s *stations) write(to target) (*subscription, error) {
+	out, metrics, err := s.joinOrStart(to)
+	if err == nil && metrics != nil {
+		s.complain(metrics.publish())
+	}
+	return out, err
+}
+
+// joinOrStart returns no metrics if a sink was joined.
+func (s *stations) joinOrStart(to target) (*subscription, *registrations, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.writers {
@@ -72,24 +112,47 @@ func (s *stations) write(to target) (*subscription, error) {
 				own.join(to.client.(*coreREST))
 			}
 			w.users++
-			return s.subscriptionTo(w), nil
+			return s.subscriptionTo(w), nil, nil
 		}
 	}
+	s.hurryDrains()
 	s.sinks++
 	l := ledger.New()
-	metrics := labelled(s.options.Registerer, s.options.Name, strconv.Itoa(s.sinks))
+	metrics := s.registrations(strconv.Itoa(s.sinks))
 	if err := metrics.Register(l); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o := s.options
 	o.Sink = to.options
 	w, err := startWriter(s.ctx, s.broadcaster, l, to.client, o, metrics)
 	if err != nil {
-		return nil, err
+		s.nameplate.remove(metrics)
+		return nil, nil, err
 	}
-	w.server, w.client, w.users = to.server, to.client, 1
+	w.number, w.server, w.users = s.sinks, to.server, 1
 	s.writers[w] = struct{}{}
-	return s.subscriptionTo(w), nil
+	return s.subscriptionTo(w), metrics, nil
+}
+
+// maxDrains is how many sinks that were stopped alone may still write what they
+// owe: each has as many goroutines as one that runs.
+const maxDrains = 4
+
+var errDrains = errors.New("too many sinks of the broadcaster were stopped and started again since")
+
+// hurryDrains ends the oldest of those, so that there is room for one more. The
+// mutex must be held.
+func (s *stations) hurryDrains() {
+	var drains []*writer
+	for w := range s.writers {
+		if w.users == 0 {
+			drains = append(drains, w)
+		}
+	}
+	slices.SortFunc(drains, func(x, y *writer) int { return cmp.Compare(x.number, y.number) })
+	for i := 0; i <= len(drains)-maxDrains; i++ {
+		drains[i].giveUp(errDrains)
+	}
 }
 
 func (s *stations) subscriptionTo(w *writer) *subscription {
@@ -110,13 +173,17 @@ func (s *stations) stopWriter(w *writer) {
 	s.stopping.Go(func() {
 		ctx, cancel := context.WithTimeout(s.hurried, s.options.DrainTimeout)
 		defer cancel()
-		if left := w.close(ctx); left.Series > 0 {
-			klog.FromContext(s.ctx).Error(&UndeliveredError{Occurrences: left.Occurrences, Series: left.Series}, "Event sink stopped")
-		}
-		w.metrics.takeBack()
+		left := w.close(ctx)
 		s.mu.Lock()
 		delete(s.writers, w)
 		s.mu.Unlock()
+		s.nameplate.remove(w.metrics)
+		grace.Run(func() {
+			w.metrics.takeBack()
+			if left.Occurrences > 0 || left.Series > 0 {
+				klog.FromContext(s.ctx).Error(&UndeliveredError{Occurrences: left.Occurrences, Series: left.Series}, "Event sink stopped")
+			}
+		})
 	})
 }
 
@@ -148,10 +215,13 @@ func (e *UndeliveredError) Error() string {
 func (e *UndeliveredError) Unwrap() error { return e.Cause }
 
 // shutdown takes nothing new, delivers what was recorded until the context ends,
-// and returns what it could not deliver. All goroutines have ended when it
-// returns, but those of watchers' handlers and foreign sinks that do not return.
+// and returns what it could not deliver, within a second after that. All goroutines
+// have ended when it returns, but those that run code of others, which does not
+// return.
 func (s *stations) shutdown(ctx context.Context) error {
 	s.forget()
+	defer s.nameplate.shutDown()
+	defer context.AfterFunc(ctx, s.hurry)()
 	s.broadcaster.Shutdown()
 	s.mu.Lock()
 	s.shut = true
@@ -199,6 +269,8 @@ func (s *stations) shutdownInTime() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.DrainTimeout)
 	defer cancel()
 	if err := s.shutdown(ctx); err != nil {
-		klog.FromContext(s.ctx).Error(err, "Event broadcaster shut down", "broadcaster", s.options.Name)
+		grace.Run(func() {
+			klog.FromContext(s.ctx).Error(err, "Event broadcaster shut down", "broadcaster", s.options.Name)
+		})
 	}
 }

@@ -30,10 +30,20 @@ func (s *subscription) ResultChan() <-chan watch.Event { return s.done }
 
 // watch hands every occurrence to the handler, as an Event of the handler's own.
 func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
+	metrics := s.registrations("")
+	out, err := s.startWatcher(handle, metrics)
+	if err != nil {
+		s.nameplate.remove(metrics)
+		return nil, err
+	}
+	s.complain(metrics.publish())
+	return out, nil
+}
+
+func (s *stations) startWatcher(handle func(*corev1.Event), metrics *registrations) (*subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watchers++
-	metrics := labelled(s.options.Registerer, s.options.Name, "")
 	subscriber, err := s.broadcaster.Subscribe(broadcaster.SubscribeOptions{
 		Name:       "watcher-" + strconv.Itoa(s.watchers),
 		Capacity:   s.options.WatcherCapacity,
@@ -49,8 +59,13 @@ func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
 		subscriber.Handle(klog.FromContext(s.ctx), func(o *occurrence.Occurrence) { handle(eventOf(o)) })
 		s.mu.Lock()
 		delete(s.watching, out)
+		shut := s.shut
 		s.mu.Unlock()
 		close(out.done)
+		if !shut {
+			s.nameplate.remove(metrics)
+			metrics.takeBack()
+		}
 	}()
 	return out, nil
 }
@@ -67,14 +82,4 @@ func eventOf(o *occurrence.Occurrence) *corev1.Event {
 	event := o.Event.DeepCopy()
 	event.Name = identity.Name(event.InvolvedObject.Name, o.Series(), 0)
 	return event
-}
-
-// ended tells whether there will be no more.
-func (s *subscription) ended() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
 }

@@ -21,11 +21,11 @@ type writer struct {
 	subscriber  *broadcaster.Subscriber
 	correlating *correlating
 	metrics     *registrations
+	client      sink.Client
 
 	// server is where the sink writes to, "" if that is not known, and users
 	// have not stopped it yet. The mutex of the stations guards them.
 	server string
-	client sink.Client
 	users  int
 	number int // of those of its broadcaster
 
@@ -42,7 +42,7 @@ type writer struct {
 
 // startWriter subscribes a sink. On an error nothing is left behind.
 func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client sink.Client, o Options, metrics *registrations) (*writer, error) {
-	w := &writer{ledger: l, metrics: metrics, done: make(chan watch.Event)}
+	w := &writer{ledger: l, client: client, metrics: metrics, done: make(chan watch.Event)}
 	w.drain, w.giveUp = context.WithCancelCause(ctx)
 	if err := w.start(ctx, b, client, o); err != nil {
 		metrics.takeBack()
@@ -117,6 +117,9 @@ func (w *writer) end() {
 	dropped := w.correlating.end(w.drain)
 	w.left = w.sink.Close(w.drain)
 	w.left.Occurrences += dropped
+	if c, ok := w.client.(*foreignSink); ok {
+		c.forget() // somebody may hold on to the writer
+	}
 	w.giveUp(nil)
 	close(w.done)
 }

@@ -1,0 +1,174 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// store is a custom sink that keeps whole Events by name.
+type store struct {
+	refuses bool // to create what exists
+	echoes  bool // answers with what it was given, otherwise with nothing
+	// fails tells of the n-th call whether it is answered with an error, and whether
+	// it takes effect all the same.
+	fails func(n int) (fails, takesEffect bool)
+
+	mu     sync.Mutex
+	calls  int
+	events map[string]*corev1.Event
+}
+
+var errStore = errors.New("the store is not well")
+
+func (s *store) Create(event *corev1.Event) (*corev1.Event, error) { return s.keep(event, true) }
+func (s *store) Update(event *corev1.Event) (*corev1.Event, error) { return s.keep(event, false) }
+func (s *store) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error) {
+	return s.keep(event, false)
+}
+
+func (s *store) keep(event *corev1.Event, isNew bool) (*corev1.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.events == nil {
+		s.events = make(map[string]*corev1.Event)
+	}
+	s.calls++
+	fails, takesEffect := false, true
+	if s.fails != nil {
+		fails, takesEffect = s.fails(s.calls)
+	}
+	if s.refuses && isNew && s.events[event.Name] != nil {
+		return nil, apierrors.NewAlreadyExists(eventsResource, event.Name)
+	}
+	if takesEffect {
+		s.events[event.Name] = event.DeepCopy()
+	}
+	switch {
+	case fails:
+		return nil, errStore
+	case s.echoes:
+		return event, nil
+	default:
+		return nil, nil
+	}
+}
+
+func (s *store) count() (sum int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		sum += countOf(e)
+	}
+	return sum
+}
+
+// passing passes on to what works like an apiserver.
+type passing struct{ server *memoryServer }
+
+// withinTime is a context of its own: a record.EventSink is given none. It is longer
+// than the sink waits for.
+func withinTime() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 20*time.Second)
+}
+
+func (p *passing) Create(event *corev1.Event) (*corev1.Event, error) {
+	ctx, cancel := withinTime()
+	defer cancel()
+	return p.server.Create(ctx, occurrence.CoreV1, event)
+}
+func (p *passing) Update(*corev1.Event) (*corev1.Event, error) { return nil, errStore }
+func (p *passing) Patch(event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	ctx, cancel := withinTime()
+	defer cancel()
+	return p.server.Patch(ctx, occurrence.CoreV1, event.Namespace, event.Name, patch)
+}
+
+func (p *passing) count() (sum int64) {
+	counts, _ := p.server.counted()
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// What the ledger says was written is in the store, however much was forgotten of
+// it, though the sink was stopped and started, and whatever the store is like.
+func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
+	every := func(period int, takesEffect bool) func(int) (bool, bool) {
+		return func(n int) (bool, bool) { return n > 1 && n%period == 0, n == 1 || n%period != 0 || takesEffect }
+	}
+	type counting interface {
+		record.EventSink
+		count() int64
+	}
+	for name, s := range map[string]func() counting{
+		"replaces, no answer":             func() counting { return &store{} },
+		"replaces, echoes":                func() counting { return &store{echoes: true} },
+		"refuses what exists, no answer":  func() counting { return &store{refuses: true} },
+		"refuses what exists, echoes":     func() counting { return &store{refuses: true, echoes: true} },
+		"replaces, loses answers":         func() counting { return &store{fails: every(3, true)} },
+		"replaces, loses calls":           func() counting { return &store{fails: every(3, false)} },
+		"refuses, loses answers":          func() counting { return &store{refuses: true, fails: every(3, true)} },
+		"refuses, loses calls":            func() counting { return &store{refuses: true, fails: every(3, false)} },
+		"passes on to an apiserver":       func() counting { return &passing{newMemoryServer(1, faults{})} },
+		"passes on, and answers get lost": func() counting { return &passing{newMemoryServer(1, faults{lost: 0.1})} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := s()
+				o := DefaultOptions()
+				o.Sink.MaxIdleSeries = 4
+				b := NewRecordBroadcaster(WithOptions(o))
+				r := b.NewRecorder(scheme.Scheme, source)
+				all := make(map[*ledger.Ledger]bool)
+				for restart := range 3 {
+					w := b.StartRecordingToSink(s)
+					for round := range 4 {
+						for i := range 20 {
+							r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
+						}
+						if round != 1 {
+							time.Sleep(time.Hour)
+						}
+					}
+					for w := range b.stations.writers {
+						all[w.ledger] = true
+					}
+					if w.Stop(); restart != 1 { // or the next one starts while it drains
+						<-w.ResultChan()
+					}
+				}
+				drain(t, b)
+				time.Sleep(time.Minute) // calls that were abandoned end
+				if p, ok := s.(*passing); ok {
+					p.server.late.Wait()
+				}
+				var written, uncertain int64
+				for l := range all {
+					totals := l.Totals()
+					written += totals.Written()
+					uncertain += totals.Outcomes[occurrence.Uncertain]
+					if totals.Pending() != 0 || totals.Written() == 0 {
+						t.Errorf("ledger %+v", totals)
+					}
+				}
+				if sum := s.count(); sum < written || sum > written+uncertain {
+					t.Errorf("%d are stored, %d written, %d uncertain", sum, written, uncertain)
+				}
+			})
+		})
+	}
+}
