@@ -222,10 +222,10 @@ func TestFakeClientIsASinkLikeAnyOther(t *testing.T) {
 // and watchers see those that are stored.
 func TestWatchersSeeTheNamesThatAreStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where the clock stands still
-		m := &memorySink{}
+		m := newMemoryServer(0, faults{})
 		const distinct = 100
 		b := NewRecordBroadcaster(WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 2 * distinct, MaxEvents: 2 * distinct}))
-		b.StartRecordingToSink(m)
+		b.StartRecordingToSink(&passing{m})
 		seen := make(map[string]string)
 		b.StartEventWatcher(func(e *corev1.Event) {
 			seen[e.Name] = e.Message
