@@ -57,6 +57,10 @@ type Occurrence struct {
 	// recorder in this process. It is no part of the identity: limits are kept
 	// for each user, whatever source the Event claims. See TenantOf.
 	User string
+	// CreateOnly: the user may create Events, and not change any Event of the
+	// namespace. Of an Event that others began, such an occurrence changes nothing
+	// but the time when it was last seen and the count, by 1 for each Client.
+	CreateOnly bool
 	// Recorded is when the recorder took it.
 	Recorded time.Time
 	// Settled, if not nil, is called once by every sink that the occurrence
@@ -176,6 +180,9 @@ const (
 	NameOccupied Reason = "name_occupied"
 	// RetriesExhausted: the apiserver did not take it for too long.
 	RetriesExhausted Reason = "retries_exhausted"
+	// PatchForbidden: its user may not patch Events, and it is more than may be
+	// added to an Event that others began.
+	PatchForbidden Reason = "patch_forbidden"
 	// Refused: the apiserver refused it in another way that no retry changes.
 	Refused Reason = "refused"
 )
@@ -183,7 +190,7 @@ const (
 // Reasons lists every reason for a drop.
 var Reasons = []Reason{
 	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, Invalid, Forbidden, NamespaceNotFound,
-	NamespaceTerminating, NameOccupied, RetriesExhausted, Refused,
+	NamespaceTerminating, NameOccupied, RetriesExhausted, PatchForbidden, Refused,
 }
 
 // Settlement is the end of an occurrence.

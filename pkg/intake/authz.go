@@ -70,6 +70,36 @@ func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace,
 	}
 }
 
+// createOnly returns a check whether the caller may change no Events but its own: it
+// may have posted one that is counted on an Event of others. A create is what patch
+// is asked for; a patch or an update has been authorized, but it may be that only by
+// the name that the caller has posted.
+func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		attributes, err := filters.GetAuthorizerAttributes(ctx)
+		if err != nil {
+			return false, err
+		}
+		verb := attributes.GetVerb()
+		if verb == "create" {
+			verb = "patch"
+		}
+		err = decide(ctx, authz, authorizer.AttributesRecord{
+			User:            attributes.GetUser(),
+			ResourceRequest: true,
+			Verb:            verb,
+			APIGroup:        attributes.GetAPIGroup(),
+			APIVersion:      attributes.GetAPIVersion(),
+			Resource:        attributes.GetResource(),
+			Namespace:       attributes.GetNamespace(),
+		})
+		if apierrors.IsForbidden(err) {
+			return true, nil
+		}
+		return false, err
+	}
+}
+
 // authorize returns nil or the Status to answer with. Who may do something to any
 // Event may do it to this one, so that is asked first: its answer is kept for all of
 // a client's Events, which have a name each. Only who may not is asked for by name.

@@ -59,9 +59,12 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 	return r
 }
 
-// repeats tells whether another report of the same name says the same.
+// repeats tells whether another report of the same name says the same, for the same
+// user: to another one the name is taken.
 func (r *report) repeats(other *report) bool {
-	return apiequality.Semantic.DeepEqual(r.occurrence.Event, other.occurrence.Event)
+	a, b := r.occurrence, other.occurrence
+	return a.User == b.User && a.CreateOnly == b.CreateOnly &&
+		apiequality.Semantic.DeepEqual(a.Event, b.Event)
 }
 
 // send records a report, whose turn it takes over, and waits for its end. One that

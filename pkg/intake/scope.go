@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"context"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -9,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -29,7 +29,7 @@ var patchTypes = []string{
 type api map[string]http.HandlerFunc
 
 // newAPI returns the apiserver's handlers upon an intake's storage.
-func newAPI(i *Intake, a occurrence.API, mayCreate func(ctx context.Context, namespace, name string) error) (api, error) {
+func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, error) {
 	gv := a.GroupVersion()
 	kind := gv.WithKind("Event")
 	resource := gv.WithResource(resourceName)
@@ -56,11 +56,12 @@ func newAPI(i *Intake, a occurrence.API, mayCreate func(ctx context.Context, nam
 		MaxRequestBodyBytes:      i.options.MaxBodyBytes,
 	}
 	s := &storage{
-		intake:    i,
-		api:       a,
-		resource:  schema.GroupResource{Group: gv.Group, Resource: resourceName},
-		strategy:  newStrategy(a),
-		mayCreate: mayCreate,
+		intake:     i,
+		api:        a,
+		resource:   schema.GroupResource{Group: gv.Group, Resource: resourceName},
+		strategy:   newStrategy(a),
+		mayCreate:  mayCreate(authz),
+		createOnly: createOnly(authz),
 	}
 	// Each request has a handler of its own, as in the apiserver: they change
 	// what they were made with.

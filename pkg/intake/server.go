@@ -88,7 +88,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	}
 	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery()}
 	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-		handlers, err := newAPI(options.Intake, a, mayCreate(options.Authorizer))
+		handlers, err := newAPI(options.Intake, a, options.Authorizer)
 		if err != nil {
 			return nil, fmt.Errorf("intake: %w", err)
 		}

@@ -30,6 +30,8 @@ type storage struct {
 	// mayCreate tells whether the caller may create the Event that its update
 	// did not find.
 	mayCreate func(ctx context.Context, namespace, name string) error
+	// createOnly tells whether the caller may change no Events of others.
+	createOnly func(ctx context.Context) (bool, error)
 }
 
 var (
@@ -93,8 +95,12 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	}
 	event.ResourceVersion = ""
 
+	createOnly, err := s.createOnly(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := newReport(ctx, s.api, k, event, nil)
-	r.unnamed = unnamed
+	r.unnamed, r.occurrence.CreateOnly = unnamed, createOnly
 	joined, err := s.intake.names.takeForPost(ctx, k, r)
 	switch {
 	case errors.Is(err, errNameKnown):
@@ -134,6 +140,10 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 		return event, old == nil, nil
 	}
 
+	createOnly, err := s.createOnly(ctx)
+	if err != nil {
+		return nil, false, err
+	}
 	if err := s.intake.names.take(ctx, k); err != nil {
 		return nil, false, timeoutError(err)
 	}
@@ -153,6 +163,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	}
 	recorded = true
 	r := newReport(ctx, s.api, k, event, old)
+	r.occurrence.CreateOnly = createOnly
 	if err := s.intake.send(ctx, r); err != nil {
 		return nil, false, err
 	}

@@ -57,8 +57,9 @@ type account struct {
 	doubt     uint64
 	doubtBase *observation
 
-	// observed is nil if the object is not known to exist.
+	// observed is nil if the object is not known to exist; author is who began it.
 	observed *observation
+	author   author
 	// bare: the next write leaves out labels and annotations of reporters, since
 	// the apiserver has refused one with them.
 	bare bool
@@ -176,14 +177,18 @@ func (a *account) plan() plan {
 	batch := a.batch()
 	for i := range batch {
 		e := &batch[i]
-		e.planned = e.anonymous
+		e.limited = a.limits(e, &batch[0])
+		e.planned, e.forbidden = e.anonymous, 0
 		for _, c := range e.claims {
+			allowed := c
+			if e.limited {
+				allowed = limitTo1(c)
+			}
 			var counted uint64
-			clients, counted = raise(clients, c.client, uint64(c.total), maxClients)
-			// Of the interval (total-weight, total] that the client reports,
-			// what lies above its stored total.
-			reached := min(int64(min(counted, math.MaxInt64)), c.total)
-			e.planned += min(c.weight, c.total-reached)
+			clients, counted = raise(clients, c.client, uint64(allowed.total), maxClients)
+			added := allowed.above(counted)
+			e.planned += added
+			e.forbidden += c.above(counted) - added
 		}
 		p.added += e.planned
 		p.upTo = e.sequence
@@ -202,7 +207,7 @@ func (a *account) settleReplays(p plan) []settled {
 	}
 	batch := a.batch()
 	for i := range batch {
-		if e := &batch[i]; e.planned > 0 || e.changes {
+		if e := &batch[i]; e.planned > 0 || e.changes && !e.limited {
 			return nil
 		}
 	}
@@ -211,6 +216,10 @@ func (a *account) settleReplays(p plan) []settled {
 
 // begin marks the plan as carried by a write that is about to be sent.
 func (a *account) begin(p plan) {
+	if p.base == nil {
+		oldest := &a.pending[0]
+		a.author.begin(oldest.user, oldest.sequence, a.carried)
+	}
 	a.carried, a.carriedByCreate = max(a.carried, p.upTo), p.base == nil
 }
 
@@ -218,6 +227,9 @@ func (a *account) begin(p plan) {
 func (a *account) succeeded(p plan, object *corev1.Event) []settled {
 	a.believe()
 	a.bare = false
+	if p.base == nil {
+		a.author.created(a.pending[0].user)
+	}
 	o, foreign := a.observe(object)
 	if foreign {
 		// An admission plugin took our annotations away. The count is right,
@@ -242,6 +254,7 @@ func (a *account) stale() { a.mustRead = true }
 // change it, without counting anything, ends there.
 func (a *account) gone(err error) []settled {
 	a.observed, a.mustRead, a.suffix = nil, false, 0
+	a.author.gone()
 	if a.doubtBase != nil {
 		// What was in doubt has gone with the object, if it had taken effect.
 		a.believe()
@@ -263,13 +276,14 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 			// annotations of what we wrote.
 			out = a.settleDoubt()
 		}
-		a.observed = nil
+		a.observed, a.author = nil, author{}
 		a.believe()
 		a.suffix++
 		return out, a.suffix <= identity.MaxSuffix
 	}
-	a.observed = o
 	mine, found := find(o.shares.sinks, a.instance)
+	a.author.read(a.observed, o, a.instance, mine, a.carried)
+	a.observed = o
 	if found {
 		// Not only what is in doubt: a client or a proxy may have sent a write
 		// twice and have told us of the second answer only. But only what a
@@ -341,7 +355,7 @@ func (a *account) settleWritten(upTo uint64, created bool) []settled {
 // carried it created the object, one unit settles as created.
 func (a *account) settleWrittenOn(object *corev1.Event, upTo uint64, created bool) []settled {
 	return a.settleUpTo(upTo, func(e *entry) settled {
-		s := settled{entry: e, written: e.planned, replayed: e.weight - e.planned}
+		s := settled{entry: e, written: e.planned, replayed: e.weight - e.planned - e.forbidden}
 		s.end.Outcome, s.end.Object = e.merged, object
 		switch {
 		case created && s.written > 0:
@@ -349,6 +363,8 @@ func (a *account) settleWrittenOn(object *corev1.Event, upTo uint64, created boo
 			s.end.Outcome = occurrence.Created
 		case s.written == 0 && s.replayed > 0:
 			s.end.Outcome = occurrence.Replayed
+		case s.written == 0 && e.limited:
+			s.end = a.patchForbidden()
 		}
 		return s
 	})

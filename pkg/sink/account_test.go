@@ -66,6 +66,18 @@ func (s *server) do(r *request) (*corev1.Event, error) {
 	for k, v := range p.Metadata.Annotations {
 		changed.Annotations[k] = v
 	}
+	for k, v := range p.Metadata.Labels {
+		if changed.Labels == nil {
+			changed.Labels = make(map[string]string)
+		}
+		changed.Labels[k] = v
+	}
+	if p.Message != "" {
+		changed.Message = p.Message
+	}
+	if p.LastTimestamp != nil {
+		changed.LastTimestamp = *p.LastTimestamp
+	}
 	if p.Count != 0 {
 		changed.Count = p.Count
 	}
@@ -104,6 +116,8 @@ type writer struct {
 
 	settled  map[occurrence.Outcome]int64
 	recorded int64
+	// forbidden is what was more than its user may add.
+	forbidden int64
 }
 
 func newWriter(digest identity.Digest) *writer {
@@ -123,8 +137,12 @@ func (w *writer) take(out []settled) {
 			w.settled[occurrence.Created] += e.created
 			w.settled[occurrence.Merged] += e.written
 			w.settled[occurrence.Replayed] += e.replayed
+			w.settled[occurrence.Dropped] += e.forbidden
 		} else {
 			w.settled[e.end.Outcome] += e.weight
+		}
+		if e.end.Counted() || e.end.Reason == occurrence.PatchForbidden {
+			w.forbidden += e.forbidden
 		}
 		if e.settled != nil {
 			e.settled(e.end)

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"maps"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +18,14 @@ type entry struct {
 	weight    int64  // of all
 	anonymous int64  // the part of the weight whose reporters do not count by themselves
 	claims    []claim
-	changes   bool  // one of them adds nothing to the count and changes something else
-	planned   int64 // what the last write that carried it added for it
+	changes   bool // one of them adds nothing to the count and changes something else
+	// user is the one who reported the oldest, or all if they are createOnly.
+	user       string
+	createOnly bool
+	// What the last write that carried it added for it, and, if it was limited, what
+	// it did not add since the user may not change the Event. See author.
+	planned, forbidden int64
+	limited            bool
 
 	oldest, newest content
 	// labels and annotations of all of them; later ones win.
@@ -38,6 +45,13 @@ type claim struct {
 	total, weight int64
 }
 
+// above is the part of the interval (total-weight, total] that lies above what is
+// counted of the client.
+func (c *claim) above(counted uint64) int64 {
+	reached := min(int64(min(counted, math.MaxInt64)), c.total)
+	return min(c.weight, c.total-reached)
+}
+
 // content is what an occurrence says beside its count.
 type content struct {
 	event    *corev1.Event // its target's
@@ -55,6 +69,7 @@ func newEntry(o *occurrence.Occurrence, t *occurrence.Target) (entry, claim) {
 		oldest: content, newest: content,
 		labels: t.Event.Labels, annotations: t.Event.Annotations,
 		merged: t.Merged(), settled: o.Settled,
+		user: o.User, createOnly: o.CreateOnly,
 	}
 	if o.Client == "" {
 		e.anonymous = o.Weight
@@ -68,7 +83,8 @@ func (e *entry) size() int { return 1 + len(e.claims) }
 
 // takes tells whether a further occurrence may become part of the entry.
 func (e *entry) takes(next *entry) bool {
-	return e.settled == nil && next.settled == nil && e.size() < maxBatch
+	return e.settled == nil && next.settled == nil && e.size() < maxBatch &&
+		e.createOnly == next.createOnly && (!e.createOnly || e.user == next.user)
 }
 
 // merge makes a later occurrence part of the entry.

@@ -356,6 +356,7 @@ func (s *Sink) count(out []settled) {
 			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.created)
 			s.ledger.Add(e.merged, occurrence.NoReason, e.written)
 			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.replayed)
+			s.ledger.Add(occurrence.Dropped, occurrence.PatchForbidden, e.forbidden)
 		} else {
 			s.ledger.Add(e.end.Outcome, e.end.Reason, e.weight)
 		}

@@ -3,7 +3,9 @@ package sink
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,7 +102,7 @@ func apiFor(reported occurrence.API, event *corev1.Event) occurrence.API {
 
 func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	batch := a.batch()
-	oldest, newest := &batch[0].oldest, &batch[len(batch)-1].newest
+	oldest := &batch[0].oldest
 	event := oldest.event.DeepCopy()
 	event.ObjectMeta = metav1.ObjectMeta{
 		Name:            name,
@@ -113,7 +115,7 @@ func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	if !event.EventTime.IsZero() {
 		event.Series = nil
 		if p.count > 1 {
-			event.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: lastObserved(newest)}
+			event.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: metav1.NewMicroTime(lastSeen(batch, lastObserved))}
 		}
 		return event
 	}
@@ -122,8 +124,10 @@ func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	if event.FirstTimestamp.IsZero() {
 		event.FirstTimestamp = metav1.NewTime(oldest.recorded)
 	}
-	event.LastTimestamp = lastTimestamp(newest)
-	event.Message = newest.event.Message
+	event.LastTimestamp = metav1.NewTime(lastSeen(batch, lastTimestamp))
+	if newest := newestChange(batch); newest != nil {
+		event.Message = newest.event.Message
+	}
 	return event
 }
 
@@ -145,23 +149,21 @@ type patchMetadata struct {
 
 func (a *account) patchFor(p plan) []byte {
 	batch := a.batch()
-	newest := &batch[len(batch)-1].newest
-	event := newest.event
 	patch := eventPatch{Metadata: patchMetadata{
 		ResourceVersion: p.base.resourceVersion(),
 		Labels:          a.labels(),
 		Annotations:     a.annotations(p),
 	}}
-	if event.EventTime.IsZero() {
+	if batch[0].newest.event.EventTime.IsZero() {
 		patch.Count = int32(p.count)
-		if last := lastTimestamp(newest); last.After(p.base.last.Time) {
+		if last := metav1.NewTime(lastSeen(batch, lastTimestamp)); last.After(p.base.last.Time) {
 			patch.LastTimestamp = &last
 		}
-		if hashOf(event.Message) != p.base.message {
-			patch.Message = event.Message
+		if newest := newestChange(batch); newest != nil && hashOf(newest.event.Message) != p.base.message {
+			patch.Message = newest.event.Message
 		}
 	} else if p.count > 1 {
-		last := lastObserved(newest)
+		last := metav1.NewMicroTime(lastSeen(batch, lastObserved))
 		if last.Before(&p.base.lastMicro) {
 			last = p.base.lastMicro
 		}
@@ -184,6 +186,9 @@ func (a *account) undress() bool {
 	}
 	batch := a.batch()
 	for i := range batch {
+		if batch[i].limited {
+			continue
+		}
 		a.bare = a.bare || len(batch[i].labels) > 0 || len(batch[i].annotations) > 0
 	}
 	return a.bare
@@ -197,6 +202,9 @@ func (a *account) labels() map[string]string {
 	var out map[string]string
 	batch := a.batch()
 	for i := range batch {
+		if batch[i].limited {
+			continue
+		}
 		for k, v := range batch[i].labels {
 			if isDirective(k) {
 				continue
@@ -216,8 +224,8 @@ func (a *account) annotations(p plan) map[string]string {
 	out := make(map[string]string, 2)
 	batch := a.batch()
 	for i := range batch {
-		if a.bare {
-			break
+		if a.bare || batch[i].limited {
+			continue
 		}
 		for k, v := range batch[i].annotations {
 			if !strings.HasPrefix(k, identity.AnnotationPrefix) && !isDirective(k) {
@@ -235,17 +243,42 @@ func (a *account) annotations(p plan) map[string]string {
 func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
 
 // lastTimestamp is when an occurrence happened, as far as it is known.
-func lastTimestamp(c *content) metav1.Time {
+func lastTimestamp(c *content) time.Time {
 	if t := c.event.LastTimestamp; !t.IsZero() {
-		return t
+		return t.Time
 	}
-	return metav1.NewTime(c.recorded)
+	return c.recorded
 }
 
 // lastObserved is the same for new-style Events.
-func lastObserved(c *content) metav1.MicroTime {
+func lastObserved(c *content) time.Time {
 	if s := c.event.Series; s != nil && !s.LastObservedTime.IsZero() {
-		return s.LastObservedTime
+		return s.LastObservedTime.Time
 	}
-	return c.event.EventTime
+	return c.event.EventTime.Time
+}
+
+// newestChange is the newest content of a batch whose reporter may change the Event,
+// nil if there is none.
+func newestChange(batch []entry) *content {
+	for i := range slices.Backward(batch) {
+		if !batch[i].limited {
+			return &batch[i].newest
+		}
+	}
+	return nil
+}
+
+// lastSeen is when the newest of a batch happened: as its reporter says, or by our
+// clock if the reporter may not change the Event.
+func lastSeen(batch []entry, said func(*content) time.Time) time.Time {
+	newest := &batch[len(batch)-1]
+	if !newest.limited {
+		return said(&newest.newest)
+	}
+	last := newest.newest.recorded
+	if c := newestChange(batch); c != nil && said(c).After(last) {
+		last = said(c)
+	}
+	return last
 }

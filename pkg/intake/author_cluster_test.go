@@ -1,0 +1,125 @@
+package intake_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// said is an Event as one user tells of it. Whoever tells, it is the same: the message
+// of a combined Event is not part of its identity.
+func said(namespace, name, who string, at time.Time, count int32) *corev1.Event {
+	event := classic(name, count)
+	event.Namespace, event.InvolvedObject.Namespace = namespace, namespace
+	event.Message = identity.CombinedPrefix + who
+	event.Labels = map[string]string{"by": who, who: "1"}
+	event.Annotations = map[string]string{"by": who, who: "1"}
+	event.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: who, UID: "1"}}
+	event.Finalizers = []string{"example.com/" + who}
+	event.FirstTimestamp, event.LastTimestamp = metav1.NewTime(at), metav1.NewTime(at)
+	return event
+}
+
+// storedEvent is the only one of a namespace.
+func storedEvent(t *testing.T, cluster *testenv.ControlPlane, namespace string) *corev1.Event {
+	t.Helper()
+	list, err := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d Events, want one: %v", len(list.Items), err)
+	}
+	return &list.Items[0]
+}
+
+// comparable is what of a stored Event nobody but its author may change.
+func comparable(stored *corev1.Event) *corev1.Event {
+	e := stored.DeepCopy()
+	e.ResourceVersion, e.ManagedFields, e.Count, e.LastTimestamp = "", nil, 0, metav1.Time{}
+	e.Annotations = maps.Clone(e.Annotations)
+	delete(e.Annotations, identity.AnnotationPrefix+"shares")
+	return e
+}
+
+// At a kube-apiserver with RBAC: who may create Events, and not patch them, does not
+// change those of others by posting the same, whatever it claims.
+func TestCreateIsNotPatch(t *testing.T) {
+	cluster := startControlPlane(t)
+	namespace := cluster.Namespace(t)
+	tokens := callers(t, cluster, namespace)
+	for _, who := range []caller{writer, creator} {
+		awaitRights(t, cluster, namespace, tokens[who])
+	}
+	began := time.Now().Truncate(time.Second)
+	post := func(to target, as caller, event *corev1.Event) *corev1.Event {
+		t.Helper()
+		body, err := json.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, to.url+"/api/v1/namespaces/"+namespace+"/events", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+tokens[as])
+		response, err := to.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		answered := &corev1.Event{}
+		if err := json.NewDecoder(response.Body).Decode(answered); err != nil || response.StatusCode != http.StatusCreated {
+			t.Fatalf("caller %v is answered %d: %v", as, response.StatusCode, err)
+		}
+		return answered
+	}
+
+	first := inFrontOf(t, cluster.Config())
+	long := began.Add(-time.Hour)
+	post(first, writer, said(namespace, "mine", "owner", long, 3))
+	before := storedEvent(t, cluster, namespace)
+	if before.Count != 3 || before.Labels["by"] != "owner" || !before.LastTimestamp.Equal(&metav1.Time{Time: long}) {
+		t.Fatalf("the owner's is stored as %+v", before)
+	}
+	count, seen := int32(3), before.LastTimestamp.Time
+	// The process that knows who began it, and one that has just been started.
+	for _, process := range []struct {
+		name string
+		target
+	}{{"first", first}, {"next", inFrontOf(t, cluster.Config())}} {
+		for name, at := range map[string]time.Time{"past": time.Unix(1, 0), "future": time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)} {
+			name = process.name + "-" + name
+			answered := post(process.target, creator, said(namespace, name, "attacker", at, 2_000_000_001))
+			if answered.Name != name || answered.Count != 2_000_000_001 || answered.Labels["by"] != "attacker" || answered.Annotations["by"] != "attacker" {
+				t.Errorf("the answer has not what was posted: %+v", answered)
+			}
+			after := storedEvent(t, cluster, namespace)
+			if diff := cmp.Diff(comparable(before), comparable(after)); diff != "" {
+				t.Errorf("%s has changed the Event of another:\n%s", name, diff)
+			}
+			if count++; after.Count != count {
+				t.Errorf("%s: the count is %d, want %d", name, after.Count, count)
+			}
+			if last := after.LastTimestamp.Time; last.Before(began) || last.After(time.Now()) || last.Before(seen) {
+				t.Errorf("%s: last seen at %v, though it was posted after %v", name, last, began)
+			}
+			seen = after.LastTimestamp.Time
+		}
+		// Who may patch changes it, whoever it is.
+		post(process.target, writer, said(namespace, process.name+"-edited", "owner", time.Now(), 2))
+		if count += 2; storedEvent(t, cluster, namespace).Count != count {
+			t.Errorf("%s: with the right to patch the count is %d, want %d", process.name, storedEvent(t, cluster, namespace).Count, count)
+		}
+		before = storedEvent(t, cluster, namespace)
+	}
+}

@@ -1,0 +1,141 @@
+package intake_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// rights allow what is listed, as "verb name", and say nothing of anything else.
+func rights(list ...string) setting {
+	allowed := map[string]bool{}
+	for _, right := range list {
+		allowed[right] = true
+	}
+	return authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if allowed[a.GetVerb()+" "+a.GetName()] {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+}
+
+func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
+	post := func(t *testing.T, s *server) { s.post(t, classic("a", 1)).want(t, 201, "") }
+	posted := func(t *testing.T, s *server) {
+		s.do(t, http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "a")).want(t, 201, "")
+	}
+	put := func(t *testing.T, s *server) {
+		s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).want(t, 201, "")
+	}
+	patch := func(t *testing.T, s *server) {
+		post(t, s)
+		s.patch(t, "a", `{"count":2}`).want(t, 200, "")
+	}
+	replace := func(t *testing.T, s *server) {
+		post(t, s)
+		s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).want(t, 200, "")
+	}
+	for _, test := range []struct {
+		name   string
+		rights []string
+		do     func(*testing.T, *server)
+		want   []bool // of each occurrence
+	}{
+		{"a create without more", []string{"create "}, post, []bool{true}},
+		{"a create, and the right to patch", []string{"create ", "patch "}, post, []bool{false}},
+		{"a create through the other API", []string{"create "}, posted, []bool{true}},
+		{"a create, and the right to patch that name", []string{"create ", "patch a"}, post, []bool{true}},
+		{"an update that creates", []string{"create ", "update "}, put, []bool{false}},
+		{"an update that creates, and the right to update that name", []string{"create ", "update a", "patch "}, put, []bool{true}},
+		{"a patch", []string{"create ", "patch "}, patch, []bool{false, false}},
+		{"a patch, and the right to patch that name", []string{"create ", "patch a"}, patch, []bool{true, true}},
+		{"an update", []string{"create ", "update "}, replace, []bool{true, false}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := serve(t, written(), rights(test.rights...))
+			test.do(t, s)
+			var got []bool
+			for _, o := range s.pipeline.occurrences() {
+				got = append(got, o.CreateOnly)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(test.want) {
+				t.Errorf("create only: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// Nobody is taken to have the right for want of an answer, nor not to have it.
+func TestRightToPatchThatCannotBeAskedForIsAnswered503(t *testing.T) {
+	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetVerb() == "patch" {
+			return authorizer.DecisionNoOpinion, "", errors.New("no connection")
+		}
+		return authorizer.DecisionAllow, "", nil
+	}))
+	a := s.post(t, classic("a", 1))
+	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if a.header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", a.header.Get("Retry-After"))
+	}
+	s.do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).want(t, 201, "")
+	if n := len(s.pipeline.occurrences()); n != 0 {
+		t.Errorf("recorded %d times", n)
+	}
+}
+
+func TestRightToPatchIsThatOfTheCallerOfAStandby(t *testing.T) {
+	leader := standby(t, rights("create "))
+	other := standby(t)
+	listenTLS(t, leader).leads(other)
+	leader.lead(t)
+	defer leader.stopLeading(nil)
+	other.post(t, classic("a", 1)).want(t, 201, "")
+	if o := leader.pipeline.occurrences()[0]; o.User != "tester" || !o.CreateOnly {
+		t.Errorf("the leader has recorded user %q, create only %v", o.User, o.CreateOnly)
+	}
+}
+
+// To another user the same Event of the same name is not its own POST, repeated.
+func TestPostIsJoinedBySameUserOnly(t *testing.T) {
+	for _, test := range []struct {
+		second string
+		code   int
+	}{{"jane", 201}, {"joe", 409}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := kept()
+			s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
+				o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+					return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, true, nil
+				})
+			})
+			answers := map[int]answer{}
+			for i, who := range []string{"jane", test.second} {
+				go func() {
+					answers[i] = s.do(t, http.MethodPost, coreEvents, classic("a", 1), "X-User", who)
+				}()
+				synctest.Wait()
+			}
+			(<-p.recorded).Settled(stored(occurrence.Created, 7))
+			synctest.Wait()
+			answers[0].want(t, 201, "")
+			if got := answers[1].code; got != test.code {
+				t.Errorf("the same from %s is answered %d, want %d", test.second, got, test.code)
+			}
+			if n := len(p.occurrences()); n != 1 {
+				t.Errorf("recorded %d times", n)
+			}
+		})
+	}
+}
