@@ -63,8 +63,7 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 // user: to another one the name is taken.
 func (r *report) repeats(other *report) bool {
 	a, b := r.occurrence, other.occurrence
-	return a.User == b.User && a.CreateOnly == b.CreateOnly &&
-		apiequality.Semantic.DeepEqual(a.Event, b.Event)
+	return a.User == b.User && apiequality.Semantic.DeepEqual(a.Event, b.Event)
 }
 
 // send records a report, whose turn it takes over, and waits for its end. One that

@@ -254,7 +254,6 @@ func (a *account) stale() { a.mustRead = true }
 // change it, without counting anything, ends there.
 func (a *account) gone(err error) []settled {
 	a.observed, a.mustRead, a.suffix = nil, false, 0
-	a.author.gone()
 	if a.doubtBase != nil {
 		// What was in doubt has gone with the object, if it had taken effect.
 		a.believe()
@@ -276,13 +275,13 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 			// annotations of what we wrote.
 			out = a.settleDoubt()
 		}
-		a.observed, a.author = nil, author{}
+		a.observed = nil
 		a.believe()
 		a.suffix++
 		return out, a.suffix <= identity.MaxSuffix
 	}
 	mine, found := find(o.shares.sinks, a.instance)
-	a.author.read(a.observed, o, a.instance, mine, a.carried)
+	a.author.read(a.observed, o, mine, a.carried)
 	a.observed = o
 	if found {
 		// Not only what is in doubt: a client or a proxy may have sent a write

@@ -46,15 +46,12 @@ func (a *author) begin(user string, oldest, carried uint64) {
 // created takes note that the create took effect.
 func (a *author) created(user string) { *a = author{user: user, known: true} }
 
-// gone takes note that there is no Event. A create in doubt may still take effect.
-func (a *author) gone() { a.user, a.known = "", false }
-
 // read takes note of an Event that was read, which may be another than the one that
-// was observed before. The sequence is the one that we have there, 0 if none.
-func (a *author) read(before, o *observation, instance contributor, sequence, carried uint64) {
+// was observed before, nil if there was none. The sequence is the one that we have there, 0 if none.
+func (a *author) read(before, o *observation, sequence, carried uint64) {
 	switch {
 	case a.known && before != nil && before.meta.UID == o.meta.UID:
-	case a.since > 0 && o.shares.creator == instance && a.since <= sequence && sequence <= carried:
+	case a.since > 0 && a.since <= sequence && sequence <= carried:
 		a.user, a.known = a.creating, true
 	default:
 		a.user, a.known = "", false

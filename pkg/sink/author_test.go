@@ -157,12 +157,13 @@ func (w *world) forbidden() (sum int64) {
 // The last-seen time moves by our clock, forward only.
 func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 	recorded := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, newStyle := range []bool{false, true} {
+	for i := range 4 {
+		newStyle, together := i%2 == 1, i/2 == 1
 		for name, stored := range map[string]time.Time{"from before": recorded.Add(-time.Hour), "to what is later already": recorded.Add(time.Hour)} {
-			t.Run(fmt.Sprint(name, ", new style ", newStyle), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, ", new style ", newStyle, ", in one write ", together), func(t *testing.T) {
 				w := newWorld(t, 1, 1, newStyle)
 				w.faults = 0
-				says := func(p poster, at time.Time) {
+				reports := func(p poster, at time.Time) {
 					event := p.claimed(newStyle)
 					if p == owner {
 						event.LastTimestamp = metav1.NewTime(stored)
@@ -176,13 +177,15 @@ func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 					writer.sequence++
 					writer.recorded += o.Weight
 					writer.series.account.add(writer.sequence, 0, &e, c)
+				}
+				reports(owner, recorded)
+				if !together {
 					w.settleDown()
 				}
-				says(owner, recorded)
-				before := w.server.objects[identity.Name("web-0", w.digest, 0)]
-				says(attacker, recorded)
+				reports(attacker, recorded)
+				w.settleDown()
 				after := w.server.objects[identity.Name("web-0", w.digest, 0)]
-				got, first := after.LastTimestamp.Time, before.FirstTimestamp
+				got, first := after.LastTimestamp.Time, owner.claimed(newStyle).FirstTimestamp
 				if newStyle {
 					got = after.Series.LastObservedTime.Time
 				}
@@ -315,10 +318,15 @@ func TestWhoBeganAnEventIsForgottenWithTheSeries(t *testing.T) {
 	writer.series = newSeries(&account{instance: instance, digest: w.digest, namespace: "ns", object: "web-0"})
 	writer.posts(attacker, "b", much, much)
 	w.step(writer, false, false) // its create, which has no effect
+	w.step(writer, true, true)   // another one, and there is the Event
+	w.step(writer, true, true)   // which is read
+	w.step(writer, true, false)  // and patched
+	w.settleDown()
+	writer.posts(attacker, "c", much, much)
 	w.settleDown()
 	w.check()
-	if got := w.server.counted(); got != 6 {
-		t.Errorf("the count is %d, want 6", got)
+	if got := w.server.counted(); got != 7 {
+		t.Errorf("the count is %d, want 7", got)
 	}
 }
 
