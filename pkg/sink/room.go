@@ -84,9 +84,11 @@ const (
 	// what was too much, and growOn above.
 	growBack, growOn = 1. / 8, 1. / 4
 	// Close to there it takes so many answers to increase it by a place, of which
-	// one may then be a refusal, or so much time.
-	answersClose = 512
-	timeClose    = 5 * time.Second
+	// one may then be a refusal, or so much time. A refusal costs a third of what a
+	// room takes in the time of an answer, so it takes more answers the larger it is.
+	answersClose         = 512
+	answersClosePerPlace = 16
+	timeClose            = 5 * time.Second
 	// lastWeight is that of the last answer in what is known of a namespace: the part
 	// of its requests that were refused, and what its answers take.
 	lastWeight = 0.1
@@ -177,7 +179,7 @@ func (r *room) grow(began, now time.Time) {
 	case r.limit < r.tooMuch-1:
 		r.limit = min(r.limit+growBack, r.tooMuch-1)
 	case r.limit < r.tooMuch+1:
-		r.limit += max(1./answersClose, min(since.Seconds()/timeClose.Seconds(), growBack))
+		r.limit += max(1/max(answersClose, answersClosePerPlace*r.limit), min(since.Seconds()/timeClose.Seconds(), growBack))
 	default:
 		r.tooMuch = 0
 		r.limit += growOn

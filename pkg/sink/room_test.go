@@ -89,6 +89,62 @@ func TestRoomStaysWhereItIsRight(t *testing.T) {
 	}
 }
 
+// What is not used because the room becomes smaller at a refusal is a small part,
+// however large the room is.
+func TestNearlyAllIsUsedHoweverMuchTheApiserverTakes(t *testing.T) {
+	for _, takes := range []int{8, 32, 64, 128, 512} {
+		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+			const (
+				each  = 100 // milliseconds, on average
+				begin = 10 * each
+				end   = begin + 200*each
+			)
+			r := newRoom(4, 4*takes, time.Second)
+			s := r.standingOf("ns")
+			type request struct {
+				began   time.Time
+				refused bool
+			}
+			ends := make(map[int][]request)
+			var inFlight, places, asked, refused, answered int
+			start := time.Now()
+			for ms := range end {
+				if ms == begin {
+					asked, refused, answered = 0, 0, 0
+				}
+				now := start.Add(time.Duration(ms) * time.Millisecond)
+				for _, q := range ends[ms] {
+					places--
+					if q.refused {
+						r.refusedAsTooMany("ns", &s, q.began, now)
+						continue
+					}
+					inFlight--
+					answered++
+					r.answered("ns", &s, true, q.began, now)
+				}
+				delete(ends, ms)
+				for places < r.size() {
+					places++
+					asked++
+					if inFlight >= takes {
+						refused++
+						ends[ms+1] = append(ends[ms+1], request{now, true})
+						continue
+					}
+					inFlight++
+					after := ms + each/2 + asked*61%101
+					ends[after] = append(ends[after], request{now, false})
+				}
+			}
+			best := takes * (end - begin) / each
+			if answered*100 < best*97 || refused*100 > asked {
+				t.Errorf("%d of %d were answered, %d of %d were refused", answered, best, refused, asked)
+			}
+		})
+	}
+}
+
 // takes answers a request that took so long, a while after the last answer.
 func (w *walls) takes(each, after time.Duration) {
 	w.now = w.now.Add(after)
@@ -416,8 +472,11 @@ func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
 				before := b.ledger.Totals().Written()
 				time.Sleep(5 * time.Second)
 				written := b.ledger.Totals().Written() - before
-				if best := 50 * c.takes; written < int64(best)*95/100 {
-					t.Errorf("%d were written, the best limit writes %d", written, best)
+				// The limit is right but for a place: where uneven shares of the
+				// namespaces once had one too many, that many are not tried again for
+				// a while. A place is 6 % of 16.
+				if least := 50 * (c.takes - 1); written < int64(least)*97/100 {
+					t.Errorf("%d were written, the best limit but one writes %d", written, least)
 				}
 				c.mu.Lock()
 				defer c.mu.Unlock()
