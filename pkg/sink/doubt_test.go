@@ -1,0 +1,182 @@
+package sink
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// one has a writer of a faultless world add one occurrence, and returns how it ends.
+func (w *world) one(writer *writer) (end *occurrence.Settlement) {
+	end = &occurrence.Settlement{}
+	writer.add(&occurrence.Occurrence{Weight: 1, Settled: func(s occurrence.Settlement) { *end = s }}, w.event)
+	return end
+}
+
+// all has one writer make all its requests, which are answered.
+func (w *world) all(writer *writer) {
+	w.t.Helper()
+	for len(writer.series.account.pending) > 0 {
+		w.step(writer, true, true)
+	}
+}
+
+// faultless is a world without faults.
+func faultless(t *testing.T, writers int) *world {
+	w := newWorld(t, 1, writers, false)
+	w.faults = 0
+	return w
+}
+
+// So many others have written since that our entry would be gone by now if our write
+// has taken effect. It is not made again.
+func TestWriteWhoseEntryMayHaveBeenPushedOutIsUncertain(t *testing.T) {
+	w := faultless(t, 1+maxSinks)
+	ours := w.writers[0]
+	w.one(ours)
+	w.all(ours)
+	end := w.one(ours)
+	w.step(ours, true, false) // takes effect, and its answer is lost
+	for _, other := range w.writers[1:] {
+		w.one(other)
+		w.all(other)
+	}
+	w.settleDown()
+	written, uncertain := w.check()
+	if end.Outcome != occurrence.Uncertain || uncertain != 1 {
+		t.Errorf("the write in doubt ends as %+v, %d are uncertain", end, uncertain)
+	}
+	if counted := w.server.counted(); counted != written+1 || counted != 2+maxSinks {
+		t.Errorf("counted %d, written %d", counted, written)
+	}
+}
+
+// Whatever somebody has put into the annotation: what no write has carried yet is not
+// in the count.
+func TestShareOfOursSettlesNothingThatNoWriteHasCarried(t *testing.T) {
+	w := faultless(t, 1)
+	ours := w.writers[0]
+	w.one(ours)
+	w.all(ours)
+	w.one(ours)
+	w.start(ours) // is under way, and will conflict
+	end := w.one(ours)
+	last := ours.sequence
+	stored := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
+	s, err := parseShares(stored.Annotations[sharesAnnotation])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sinks = set(s.sinks, ours.instance, 1<<60, maxSinks)
+	stored.Annotations[sharesAnnotation] = s.String()
+	w.server.stamp(stored)
+	w.finish(false)          // the conflict
+	w.step(ours, true, true) // the read
+	if n := len(ours.series.account.pending); n == 0 || ours.series.account.last() != last || end.Outcome != "" {
+		t.Errorf("what no write has carried has ended as %+v", end)
+	}
+}
+
+// Somebody has taken our annotations away from what we had created, and not heard of:
+// it may be ours, and says what ours would say.
+func TestCreateInDoubtIsUncertainIfTheEventHasNoAnnotations(t *testing.T) {
+	w := faultless(t, 1)
+	end := w.one(w.writers[0])
+	w.step(w.writers[0], true, false)
+	stored := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
+	stored.Annotations = nil
+	w.server.stamp(stored)
+	w.settleDown()
+	w.check()
+	if end.Outcome != occurrence.Uncertain || w.server.counted() != 1 {
+		t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
+	}
+}
+
+// With the Event has gone what was in doubt: a create that is refused is not.
+func TestNothingIsInDoubtOnceTheEventHasGone(t *testing.T) {
+	w := faultless(t, 1)
+	ours := w.writers[0]
+	w.one(ours)
+	w.all(ours)
+	end := w.one(ours)
+	w.step(ours, false, false) // a patch, lost on the way
+	w.server.expire()
+	w.step(ours, true, true) // a patch again: not found
+	w.start(ours)            // a create
+	f := w.flights[0]
+	w.flights = nil
+	if f.r.verb != verbCreate {
+		t.Fatalf("a %s where a create was due", f.r.verb)
+	}
+	w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
+	if end.Outcome != occurrence.Dropped || end.Reason != occurrence.Invalid {
+		t.Errorf("it ends as %+v", end)
+	}
+	w.check()
+}
+
+// A series goes back to the first of its names when its Event is gone, and after none
+// was free.
+func TestSeriesGoesBackToItsFirstName(t *testing.T) {
+	for name, occupied := range map[string]int{"its event is gone": 1, "none was free": identity.MaxSuffix + 1} {
+		t.Run(name, func(t *testing.T) {
+			w := faultless(t, 1)
+			for suffix := range occupied {
+				e := testEvent(false)
+				e.Name = identity.Name("web-0", w.digest, suffix)
+				e.Annotations = map[string]string{identity.Annotation: "another"}
+				w.server.stamp(e)
+			}
+			w.one(w.writers[0])
+			w.settleDown()
+			w.server.expire()
+			end := w.one(w.writers[0])
+			w.settleDown()
+			if end.Outcome != occurrence.Created || end.Object.Name != identity.Name("web-0", w.digest, 0) || len(w.server.objects) != 1 {
+				t.Errorf("it ends as %+v, with %d Events", end, len(w.server.objects))
+			}
+			w.check()
+		})
+	}
+}
+
+// large answers with what a later release may have added to the annotation.
+type large struct {
+	Client
+	bytes int
+}
+
+func (c large) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	answer, err := c.Client.Create(ctx, api, event)
+	if err == nil {
+		answer.Annotations[sharesAnnotation] += ";x=" + strings.Repeat("a", c.bytes)
+	}
+	return answer, err
+}
+
+// A series that owes nothing is remembered with a bounded part of what others have
+// written into its annotation.
+func TestQuietSeriesIsNotRememberedWithALargeAnnotation(t *testing.T) {
+	works := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, nil })
+	for bytes, remembered := range map[int]int{maxIdleUnknown / 2: 1, 2 * maxIdleUnknown: 0} {
+		bubble(t, large{works, bytes}, nil, func(t *testing.T, b *bench) {
+			b.record(1)
+			b.Flush(t.Context())
+			time.Sleep(time.Second) // it is idle after it was written
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if n := b.idle.Len(); n != remembered || b.ledger.Totals().Written() != 1 {
+				t.Errorf("%d series are remembered with %d bytes, want %d", n, bytes, remembered)
+			}
+		})
+	}
+}
