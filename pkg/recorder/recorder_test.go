@@ -117,3 +117,23 @@ func TestRecordersAreSafeForConcurrentUse(t *testing.T) {
 		t.Errorf("published %d", len(k.published))
 	}
 }
+
+// later makes the Events of what it was given when it is asked to, as the other side of
+// a queue does.
+type later struct {
+	kept
+	queued []*occurrence.Occurrence
+}
+
+func (l *later) Publish(o *occurrence.Occurrence) { l.queued = append(l.queued, o) }
+
+// A caller may go on to use its annotations while the occurrence is in a queue.
+func TestAnnotationsAreThoseOfTheCall(t *testing.T) {
+	var l later
+	annotations := map[string]string{"a": "b"}
+	New(&l, scheme.Scheme, source).AnnotatedEventf(pod, annotations, "Warning", "BackOff", "")
+	annotations["a"] = "changed by the caller"
+	if got := l.queued[0].WithEvent().Event.Annotations["a"]; got != "b" {
+		t.Errorf("the annotation is %q", got)
+	}
+}
