@@ -252,12 +252,12 @@ func TestMetricsAreAuthorizedAsAPath(t *testing.T) {
 
 func TestPanicIsAnswered(t *testing.T) {
 	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetVerb() == "patch" {
+		if a.GetVerb() == "update" {
 			panic("authorizing")
 		}
 		return authorizer.DecisionAllow, "", nil
 	}))
-	s.patch(t, "a", `{}`).want(t, 500, metav1.StatusReasonInternalError)
+	s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).want(t, 500, metav1.StatusReasonInternalError)
 	s.post(t, classic("a", 1)).want(t, 201, "")
 }
 

@@ -121,19 +121,19 @@ func TestCallerIsAssertedAsItIs(t *testing.T) {
 	other := standby(t, authenticated(caller))
 	listenTLS(t, leader).leads(other)
 	ended := leader.lead(t)
-	other.post(t, classic("a", 1)).want(t, 201, "")
-	other.do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).want(t, 201, "") // asks twice
+	other.post(t, classic("a", 1)).want(t, 201, "")                                // asks for create and patch
+	other.do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).want(t, 201, "") // for update, twice, and create
 	leader.post(t, classic("c", 1)).want(t, 201, "")
-	if len(asked) != 4 {
+	if len(asked) != 7 {
 		t.Fatalf("asked %d times", len(asked))
 	}
-	for _, who := range asked[:3] {
+	for _, who := range asked[:5] {
 		if !reflect.DeepEqual(who, user.Info(caller)) {
 			t.Errorf("it is %#v, want %#v", who, caller)
 		}
 	}
-	if asked[3].GetName() != "not asserted" {
-		t.Errorf("without assertion it is %+v", asked[3])
+	if asked[5].GetName() != "not asserted" {
+		t.Errorf("without assertion it is %+v", asked[5])
 	}
 	leader.stopLeading(nil)
 	<-ended
