@@ -92,9 +92,9 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&sink.RetryFor, "retry-for", sink.RetryFor,
 		"How long the writing of a series may fail before its occurrences are given up, and counted so.")
 	fs.IntVar(&sink.MaxPendingSeries, "max-pending-series", sink.MaxPendingSeries,
-		"How many series may have something to be written at a time; what comes on top is dropped, and counted so.")
+		"How many series may have something to be written at a time. When there are as many, each namespace and each user has an equal share; what comes on top is dropped, and counted so.")
 	fs.Var(bytesValue{&sink.MaxPendingBytes}, "max-pending-bytes",
-		"How much memory the occurrences that are to be written may take; what comes on top is dropped, and counted so. A quantity such as 192Mi.")
+		"How much memory the occurrences that are to be written may take. When it is taken, each namespace and each user has an equal share; what comes on top is dropped, and counted so. A quantity such as 192Mi.")
 	fs.DurationVar(&sink.ForbiddenFor, "forbidden-for", sink.ForbiddenFor,
 		"How long an answer that RBAC does not allow a write is not believed: an apiserver that has just started gives it until it has read its rules.")
 	fs.IntVar(&sink.MaxIdleSeries, "max-idle-series", sink.MaxIdleSeries,

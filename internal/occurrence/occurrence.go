@@ -166,8 +166,13 @@ const (
 	// BudgetSpent: its subject has as many series that wait for its budget as
 	// it may.
 	BudgetSpent Reason = "budget_spent"
-	// PendingFull: the sink has as many pending series as it may.
+	// PendingFull: the sink has as much pending as it may, and the namespace or the
+	// user's tenant has its share of that.
 	PendingFull Reason = "pending_full"
+	// AcknowledgedEvicted: it had to make room in the sink for others, which have
+	// less than their share, though its client had been told that it would be
+	// written.
+	AcknowledgedEvicted Reason = "acknowledged_evicted"
 	// Invalid: the apiserver refused it as malformed.
 	Invalid Reason = "invalid"
 	// Forbidden: the apiserver did not allow the write.
@@ -189,7 +194,7 @@ const (
 
 // Reasons lists every reason for a drop.
 var Reasons = []Reason{
-	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, Invalid, Forbidden, NamespaceNotFound,
+	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, AcknowledgedEvicted, Invalid, Forbidden, NamespaceNotFound,
 	NamespaceTerminating, NameOccupied, RetriesExhausted, PatchForbidden, Refused,
 }
 

@@ -14,6 +14,14 @@ import (
 // Its slots are linked in the order of arrival, and those with a Normal
 // occurrence also among themselves, so that the newest Normal one can be taken
 // from the middle when a Warning needs its place.
+//
+// It has no shares for namespaces or users, since nobody can fill it while its
+// subscriber takes what comes. The correlator in front of a sink waits for nothing. In
+// a daemon each queued occurrence belongs to a request in flight: the next ones of a
+// client come when those are answered, and that is after they have left the queue, or
+// after a minute. By default 1,000 requests may be in flight, and they have shares in
+// the intake; the queue has 32,768 slots. In a library all that is queued is one
+// process's own.
 type queue struct {
 	mu     sync.Mutex
 	room   sync.Cond // signalled when there may be room, broadcast at close

@@ -91,3 +91,32 @@ func BenchmarkSettle(b *testing.B) {
 		a.settleWritten(w.sequence, false)
 	}
 }
+
+// BenchmarkAddNewSeries is what the first occurrence of a series costs whose write
+// waits, in a process and from many tenants.
+func BenchmarkAddNewSeries(b *testing.B) {
+	for _, tenants := range []int{1, 1000} {
+		b.Run(fmt.Sprint("tenants=", tenants), func(b *testing.B) {
+			o := unlimited()
+			o.MaxPendingSeries, o.MaxPendingBytes = 1<<40, 1<<50
+			s, err := New(b.Context(), scripted(hang), ledger.New(), o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			event := testEvent(false)
+			users := make([]string, tenants)
+			for i := range users {
+				users[i] = fmt.Sprint("system:node:", i)
+			}
+			target := occurrence.Target{Event: event, Digest: identity.Of(event), Name: event.InvolvedObject.Name}
+			b.ReportAllocs()
+			for b.Loop() {
+				target.Key.A++
+				s.Add(&occurrence.Occurrence{Event: event, Weight: 1, User: users[target.Key.A%uint64(tenants)], Recorded: time.Now()}, target, time.Hour)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			cancel()
+			s.Close(ctx)
+		})
+	}
+}

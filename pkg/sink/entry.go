@@ -35,7 +35,10 @@ type entry struct {
 	settled func(occurrence.Settlement) // nil if nobody waits
 	// deferred: the write was to wait when the oldest came.
 	deferred bool
-	bytes    int64 // what it was last counted to take
+	// acknowledged: a client was told that one of them will be written.
+	acknowledged bool
+	holding      *holding // that it is part of
+	bytes        int64    // what it was last counted to take
 }
 
 // claim is what a client that counts by itself reports: it has reached a total,
@@ -81,9 +84,10 @@ func newEntry(o *occurrence.Occurrence, t *occurrence.Target) (entry, claim) {
 // size is what the entry adds to a batch.
 func (e *entry) size() int { return 1 + len(e.claims) }
 
-// takes tells whether a further occurrence may become part of the entry.
+// takes tells whether a further occurrence may become part of the entry. What
+// different flows report stays apart, so that each is charged for its own.
 func (e *entry) takes(next *entry) bool {
-	return e.settled == nil && next.settled == nil && e.size() < maxBatch &&
+	return e.holding == next.holding && e.settled == nil && next.settled == nil && e.size() < maxBatch &&
 		e.createOnly == next.createOnly && (!e.createOnly || e.user == next.user)
 }
 
@@ -93,6 +97,7 @@ func (e *entry) merge(next *entry) {
 	e.weight += next.weight
 	e.anonymous += next.anonymous
 	e.changes = e.changes || next.changes
+	e.acknowledged = e.acknowledged || next.acknowledged
 	e.labels = union(e.labels, next.labels)
 	e.annotations = union(e.annotations, next.annotations)
 }

@@ -45,10 +45,13 @@ type Options struct {
 	// not believed after the write was due: an apiserver that has just started
 	// gives it until it has read its rules.
 	ForbiddenFor time.Duration
-	// MaxPendingSeries is how many series may be owed at once.
+	// MaxPendingSeries is how many series may be owed at once. One that several
+	// users report is counted for each of their tenants. See docs/architecture.md for
+	// how namespaces and tenants share this limit and the next one.
 	MaxPendingSeries int
-	// MaxPendingBytes is how much memory pending occurrences may take. Those of
-	// one series that nobody waits for share what they take.
+	// MaxPendingBytes is how much memory pending occurrences may take, give or take
+	// the last one. Those of one series and tenant that nobody waits for share what
+	// they take.
 	MaxPendingBytes int64
 	// MaxIdleSeries is of how many quiet series the stored state is remembered,
 	// so that their next occurrence takes one request. At about 1 KiB each, the

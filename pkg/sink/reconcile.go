@@ -120,8 +120,6 @@ func (s *Sink) learn(owed *series, r *request, a answer) ([]settled, step) {
 	out, next := owed.apply(r, a, s.schedule.reach.dueAgo(now, s.options.ForbiddenFor))
 	if s.release(owed) {
 		next = stepEnd
-	} else {
-		s.sheddable.update(owed)
 	}
 	s.wakeWorkers(now)
 	s.metrics.committed(out, now)

@@ -39,9 +39,11 @@ type room struct {
 	taken, suspect int
 	// inTime are the last answers in good time, of one namespace and of another.
 	inTime [2]sign
-	// known are the namespaces that are not in good standing, while they have
-	// nothing to do.
-	known *simplelru.LRU[string, standing]
+	// known are the namespaces that were slow or have a limit of their own, and refused
+	// those of which only a verdict is known, while they have nothing to do. Names of
+	// the latter anybody can make up who may create Events everywhere; they push out
+	// none of the former.
+	known, refused *simplelru.LRU[string, standing]
 }
 
 // latency is what answers take on average. It begins at nothing: how many slow ones
@@ -95,16 +97,23 @@ const (
 	// mostIncrease is by what an answer in good time multiplies what a namespace
 	// may have.
 	mostIncrease = 1.5
-	// maxKnown bounds the namespaces that are remembered.
+	// maxKnown bounds the namespaces of each kind that are remembered.
 	maxKnown = 1024
 )
 
 func newRoom(floor, ceiling int, slow time.Duration) *room {
+	return &room{
+		floor: float64(floor), ceiling: float64(ceiling), slow: slow, limit: float64(ceiling),
+		known: newStandings(), refused: newStandings(),
+	}
+}
+
+func newStandings() *simplelru.LRU[string, standing] {
 	known, err := simplelru.NewLRU[string, standing](maxKnown, nil)
 	if err != nil {
 		panic(err) // the size is a constant
 	}
-	return &room{floor: float64(floor), ceiling: float64(ceiling), slow: slow, limit: float64(ceiling), known: known}
+	return known
 }
 
 // size is how many series may be worked on.
@@ -142,18 +151,23 @@ func (r *room) give(suspect bool) {
 }
 
 func (r *room) standingOf(namespace string) standing {
-	if s, ok := r.known.Get(namespace); ok {
-		return s
+	for _, known := range [...]*simplelru.LRU[string, standing]{r.known, r.refused} {
+		if s, ok := known.Get(namespace); ok {
+			return s
+		}
 	}
 	return standing{most: r.ceiling}
 }
 
 // remember keeps the standing of a namespace that has nothing to do.
 func (r *room) remember(namespace string, s standing, now time.Time) {
-	if r.isSuspect(&s) || s.throttled > 0.5 || s.verdict.until.After(now) {
+	r.known.Remove(namespace)
+	r.refused.Remove(namespace)
+	switch {
+	case r.isSuspect(&s) || s.throttled > 0.5:
 		r.known.Add(namespace, s)
-	} else {
-		r.known.Remove(namespace)
+	case s.verdict.until.After(now):
+		r.refused.Add(namespace, s)
 	}
 }
 

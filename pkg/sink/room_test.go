@@ -243,6 +243,29 @@ func TestSlowNamespaceHasOnePlaceUntilItIsQuick(t *testing.T) {
 	}
 }
 
+// Who may create Events everywhere can make up names of namespaces: those push out
+// nothing that is known of others.
+func TestNamespacesThatAreMissingPushOutNone(t *testing.T) {
+	r := newRoom(4, 100, time.Second)
+	now := time.Unix(1000, 0)
+	slow, missing := r.standingOf("slow"), r.standingOf("missing")
+	slow.decrease(1, now)
+	missing.verdict = verdict{reason: occurrence.NamespaceNotFound, until: now.Add(time.Second)}
+	r.remember("slow", slow, now)
+	for i := range 3 * maxKnown {
+		r.remember(fmt.Sprint("missing-", i), missing, now)
+	}
+	if got := r.standingOf("slow"); !r.isSuspect(&got) {
+		t.Error("it is forgotten that a namespace is slow")
+	}
+	if got := r.standingOf(fmt.Sprint("missing-", 3*maxKnown-1)); got.verdict != missing.verdict {
+		t.Error("it is forgotten that a namespace is missing")
+	}
+	if n := r.known.Len() + r.refused.Len(); n > 2*maxKnown {
+		t.Errorf("%d namespaces are remembered", n)
+	}
+}
+
 func inNamespace(name string) func(*occurrence.Occurrence) {
 	return func(o *occurrence.Occurrence) { o.Event.Namespace, o.Event.InvolvedObject.Namespace = name, name }
 }

@@ -9,7 +9,8 @@ import (
 // schedule says which series is worked on next. A series rests, waits for its
 // time, is ready, or is in work; it is in one worker at a time. Ready ones are
 // taken from one namespace after the other, as long as there is room for it, so
-// that none waits behind another namespace's. In a namespace those whose last
+// that none waits behind another namespace's, and in a namespace from one tenant after
+// the other. In a namespace those whose last
 // request was not answered stand in a line of their own, which may have half of
 // the namespace's places, so that none waits behind series that hang again and
 // again.
@@ -45,6 +46,7 @@ type job struct {
 	// or that it was taken from.
 	line    line
 	element *list.Element
+	tenant  string // of who began what is pending; it does not change
 	// suspect: it was taken from a namespace that was slow.
 	suspect bool
 }
@@ -81,7 +83,7 @@ type namespace struct {
 	jobs int
 	// ready and running are what is ready in each of its lines, and how many of it
 	// are in work. The lines take turns, and nextLine is whose it is.
-	ready    [lines]list.List // of *job
+	ready    [lines]readyLine
 	running  [lines]int
 	nextLine line
 	turns    *list.List    // that it is in, nil if nothing is ready
@@ -92,7 +94,46 @@ type namespace struct {
 func (n *namespace) places() int { return n.running[answered] + n.running[unanswered] }
 
 func (n *namespace) hasReady() bool {
-	return n.ready[answered].Len()+n.ready[unanswered].Len() > 0
+	return n.ready[answered].tenants.Len()+n.ready[unanswered].tenants.Len() > 0
+}
+
+// readyLine are jobs that are ready, of one tenant after the other.
+type readyLine struct {
+	tenants list.List                // of *list.List of *job, none of which is empty
+	turns   map[string]*list.Element // of tenants
+}
+
+func (l *readyLine) add(j *job) {
+	turn := l.turns[j.tenant]
+	if turn == nil {
+		if l.turns == nil {
+			l.turns = make(map[string]*list.Element)
+		}
+		turn = l.tenants.PushBack(list.New())
+		l.turns[j.tenant] = turn
+	}
+	j.element = turn.Value.(*list.List).PushBack(j)
+}
+
+// first is the next job, nil if there is none.
+func (l *readyLine) first() *job {
+	turn := l.tenants.Front()
+	if turn == nil {
+		return nil
+	}
+	return turn.Value.(*list.List).Front().Value.(*job)
+}
+
+// remove takes out a job, after which it is the next tenant's turn.
+func (l *readyLine) remove(j *job) {
+	turn := l.turns[j.tenant]
+	jobs := turn.Value.(*list.List)
+	if jobs.Remove(j.element); jobs.Len() > 0 {
+		l.tenants.MoveToBack(turn)
+		return
+	}
+	l.tenants.Remove(turn)
+	delete(l.turns, j.tenant)
 }
 
 func newSchedule(r *room, p pace) *schedule {
@@ -169,8 +210,8 @@ func (s *schedule) turnIn(n *namespace) *job {
 		if l == unanswered && n.running[l] >= max(1, share/2) {
 			continue
 		}
-		if first := n.ready[l].Front(); first != nil {
-			return first.Value.(*job)
+		if first := n.ready[l].first(); first != nil {
+			return first
 		}
 	}
 	return nil
@@ -284,7 +325,7 @@ func (s *schedule) advance(now time.Time) {
 func (s *schedule) makeReady(j *job) {
 	n := j.namespace
 	j.state, j.line = jobReady, lineOf(j)
-	if j.element = n.ready[j.line].PushBack(j); n.turns == nil {
+	if n.ready[j.line].add(j); n.turns == nil {
 		n.turns = s.turnsOf(n)
 		n.turn = n.turns.PushBack(n)
 	}
@@ -292,7 +333,7 @@ func (s *schedule) makeReady(j *job) {
 
 func (s *schedule) takeReady(j *job) {
 	n := j.namespace
-	if n.ready[j.line].Remove(j.element); !n.hasReady() {
+	if n.ready[j.line].remove(j); !n.hasReady() {
 		n.turns.Remove(n.turn)
 		n.turns, n.turn = nil, nil
 	}

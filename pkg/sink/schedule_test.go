@@ -25,6 +25,12 @@ func (d *desk) in(namespace string, after time.Duration) *job {
 	return j
 }
 
+func (d *desk) of(tenant string) *job {
+	j := &job{tenant: tenant}
+	d.put(j, "a", d.now, d.now)
+	return j
+}
+
 func (d *desk) wantNext(want *job) {
 	d.t.Helper()
 	if got := d.take(d.now); got != want {
@@ -193,4 +199,20 @@ func TestScheduleServesAll(t *testing.T) {
 			}
 		}
 	}
+}
+
+// In a namespace none waits behind another tenant's; what is dropped is nobody's turn.
+func TestTenantsOfANamespaceTakeTurns(t *testing.T) {
+	d := newDesk(t, 100)
+	x1, x2, x3, x4 := d.of("x"), d.of("x"), d.of("x"), d.of("x")
+	y1 := d.of("y")
+	d.wantNext(x1)
+	d.wantNext(y1)
+	z1, y2 := d.of("z"), d.of("y")
+	d.wantNext(x2)
+	d.drop(z1, d.now)
+	d.wantNext(y2)
+	d.wantNext(x3)
+	d.wantNext(x4)
+	d.wantNext(nil)
 }

@@ -1,7 +1,7 @@
 package sink
 
 import (
-	"container/list"
+	"slices"
 	"time"
 )
 
@@ -25,10 +25,8 @@ type series struct {
 	// over: it owes nothing. If it is to owe something again, another one takes
 	// its place.
 	over bool
-	// shedFrom is the list of those that can be given up which it is in, nil if it
-	// cannot, and sheddable its place there.
-	shedFrom  *list.List
-	sheddable *list.Element
+	// holdings are what each flow has pending of it; usually there is one.
+	holdings []*holding
 }
 
 // dueGrains is into how many parts the time is divided for which the apiserver
@@ -85,7 +83,21 @@ func (s *Sink) setDeferred(owed *series, deferred bool) {
 	} else {
 		s.deferred--
 	}
-	s.sheddable.update(owed)
+	s.updateEvictable(owed)
+}
+
+// holding is what a flow has pending of the series, nil if that is nothing.
+func (owed *series) holding(f flowKey) *holding {
+	for _, h := range slices.Backward(owed.holdings) {
+		if h.flow.key == f {
+			return h
+		}
+	}
+	return nil
+}
+
+func (owed *series) drop(h *holding) {
+	owed.holdings = slices.DeleteFunc(owed.holdings, func(other *holding) bool { return other == h })
 }
 
 // deferredSeries is the number of series that wait for their due time.
@@ -143,7 +155,7 @@ func (s *Sink) release(owed *series) bool {
 		return false
 	}
 	owed.over = true
-	s.sheddable.update(owed)
+	s.updateEvictable(owed)
 	s.setDeferred(owed, false)
 	delete(s.pending, a.key)
 	if a.observed != nil && a.observed.shares.isSmall() {

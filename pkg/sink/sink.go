@@ -66,13 +66,12 @@ type Sink struct {
 	sequence uint64
 	pending  map[occurrence.Key]*series
 	held     held
-	// sheddable are those that can be given up for others.
-	sheddable sheddable
-	deferred  int                                              // series that wait for their due time
-	idle      *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
-	epochs    *epochs
-	flushing  int           // calls of Flush that wait
-	drained   chan struct{} // closed when an epoch is over; nil if nobody waits
+	fair     *fairShare
+	deferred int                                              // series that wait for their due time
+	idle     *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
+	epochs   *epochs
+	flushing int           // calls of Flush that wait
+	drained  chan struct{} // closed when an epoch is over; nil if nobody waits
 }
 
 // New starts a sink that counts in the given ledger. The context carries the
@@ -98,6 +97,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		complaints: newComplaints(klog.FromContext(ctx), l),
 	}
 	s.ready.L = &s.mu
+	s.fair = newFairShare(&s.options)
 	s.alarm = time.AfterFunc(time.Hour, s.ring)
 	s.alarm.Stop() // until something waits
 	// Whoever scrapes them may do so at once.
@@ -124,9 +124,10 @@ func newInstance() contributor {
 // outcome is told to the ledger and to whoever waits.
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
 	e, c := newEntry(o, &t)
-	reason, deferred, shed := s.take(o, &t, &e, c, delay)
-	s.count(shed) // before any code of others, which may never return
-	defer s.inform(shed)
+	f := flowKey{t.Event.Namespace, occurrence.TenantOf(o.User)}
+	reason, deferred, evicted := s.take(o, &t, f, &e, c, delay)
+	s.count(evicted) // before any code of others, which may never return
+	defer s.inform(evicted)
 	switch {
 	case reason != occurrence.NoReason:
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
@@ -138,9 +139,9 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 }
 
 // take holds the entry of an occurrence until it is written. It tells whether whoever
-// waits for it, and may be told so, need not wait any longer. What had to make room for it
-// has settled.
-func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, e *entry, c claim, delay time.Duration) (_ occurrence.Reason, deferred bool, shed []settled) {
+// waits for it, and may be told so, need not wait any longer. What was evicted for it has
+// settled.
+func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e *entry, c claim, delay time.Duration) (_ occurrence.Reason, deferred bool, evicted []settled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -154,19 +155,27 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, e *entry, c 
 	}
 	e.deferred = delay > 0
 	if deferred = o.Deferred != nil && e.deferred; deferred {
-		e.settled = nil
+		e.settled, e.acknowledged = nil, true
 	}
-	owed, due := s.pending[t.Key], now.Add(delay)
-	if s.full(owed) && !s.takesNothing(owed, e, c, now, due) {
-		if shed = s.shed(t, owed, urgent, now); s.full(owed) {
-			return occurrence.PendingFull, false, shed
+	due := now.Add(delay)
+	owed, h := s.pendingOf(t.Key, f)
+	if s.full(h) && !s.takesNothing(h, e, c, now, due) {
+		var ok bool
+		if evicted, ok = s.makeRoom(f, s.newcomer(t, h, e, urgent), now); !ok {
+			return occurrence.PendingFull, false, evicted
 		}
+		owed, h = s.pendingOf(t.Key, f)
 	}
 	if owed == nil {
 		owed = newSeries(s.account(t))
+		owed.job.tenant = f.tenant
 		s.pending[t.Key] = owed
-		s.sheddable.update(owed)
 	}
+	if h == nil {
+		h = s.fair.hold(f, owed)
+	}
+	e.holding = h
+	h.acknowledged = h.acknowledged || deferred
 	s.sequence++
 	if owed.obeys && e.settled != nil {
 		owed.retryAt = now // somebody waits for what is known
@@ -175,11 +184,24 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, e *entry, c 
 	isNew, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
 	if isNew {
 		owed.account.newest().epoch = s.epochs.enter()
+		h.entries++
 	}
+	s.fair.charge(h.flow, usage{bytes: bytes})
 	s.held.bytes += bytes
 	s.held.occurrences += e.weight
 	s.arrange(owed, now)
-	return occurrence.NoReason, deferred, shed
+	s.fair.update(h)
+	return occurrence.NoReason, deferred, evicted
+}
+
+// pendingOf returns a series and what a flow has pending of it, each nil if there is
+// nothing.
+func (s *Sink) pendingOf(key occurrence.Key, f flowKey) (*series, *holding) {
+	owed := s.pending[key]
+	if owed == nil {
+		return nil, nil
+	}
+	return owed, owed.holding(f)
 }
 
 // account returns what is known of a series that owes nothing yet.
@@ -368,6 +390,9 @@ func (s *Sink) count(out []settled) {
 	over := false
 	for i := range out {
 		over = s.epochs.leave(out[i].epoch) || over
+		if out[i].holding != nil {
+			s.fair.settle(out[i].entry)
+		}
 	}
 	if over && s.drained != nil {
 		close(s.drained)

@@ -63,6 +63,9 @@ func bubble(t *testing.T, c Client, change func(*Options), test func(t *testing.
 		if got := b.ledger.Totals(); got.Pending() != 0 || b.held != (held{}) {
 			t.Errorf("recorded %d, settled %v, held %+v", got.Recorded, got.Outcomes, b.held)
 		}
+		if f := b.fair; f.series != 0 || len(f.flows)+len(f.namespaces.byName)+len(f.tenants.byName)+len(f.namespaces.ranking)+len(f.tenants.ranking) != 0 {
+			t.Errorf("%+v is accounted for, though nothing is pending", f)
+		}
 	})
 }
 

@@ -94,6 +94,7 @@ func (w *worker) take() (first move, ok bool) {
 		j := w.schedule.take(now)
 		if j != nil {
 			w.series = j.series
+			w.updateEvictable(w.series)
 			if first = w.next(w.series, now); first.request != nil {
 				w.schedule.asks(now)
 			}
@@ -131,6 +132,7 @@ func (w *worker) endTurn() (out []settled) {
 		w.setDeferred(owed, owed.dues.first().After(now))
 	}
 	w.schedule.done(&owed.job, at, now)
+	w.updateEvictable(owed)
 	w.wakeWorkers(now)
 	return out
 }

@@ -14,8 +14,8 @@ import (
 
 func warning(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning }
 
-// What is full gives up the counts of Normal Events that are stored already, and
-// nothing else.
+// In a namespace that has its share, the counts of Normal Events that are stored
+// already make room for others, and nothing makes room for them.
 func TestNormalRepeatsMakeRoom(t *testing.T) {
 	for name, limit := range map[string]func(*Options){
 		"series": func(o *Options) { o.MaxPendingSeries = 4 },
@@ -147,23 +147,15 @@ func TestRepeatOfWhatIsBeingWrittenTakesMemory(t *testing.T) {
 }
 
 func TestWhatIsInWorkMakesNoRoom(t *testing.T) {
-	bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
+	bubble(t, slowPatches{}, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
 		b.record(0)
 		synctest.Wait()
-		b.mu.Lock()
-		a := b.idle.Values()[0]
-		b.mu.Unlock()
-		b.recordLater(0, time.Hour)
-		b.mu.Lock()
-		b.pending[a.key].job.state = jobRuns // as if a worker had it
-		b.mu.Unlock()
-		b.record(1)
-		if got := b.ledger.Totals().Dropped[occurrence.PendingFull]; got != 1 {
-			t.Errorf("%d dropped", got)
+		b.record(0)
+		synctest.Wait() // its patch takes a second
+		b.record(1, warning)
+		if got := b.ledger.Totals(); got.Dropped[occurrence.PendingFull] != 1 || !b.objects("ns")["pod-0"] {
+			t.Errorf("dropped %v, pending about %v", got.Dropped, b.objects("ns"))
 		}
-		b.mu.Lock()
-		b.pending[a.key].job.state = jobWaits
-		b.mu.Unlock()
 	})
 }
 

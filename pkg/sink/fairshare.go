@@ -1,0 +1,308 @@
+package sink
+
+import "container/heap"
+
+// What is pending is accounted for the namespace of the Event and for the tenant of
+// the user who reported it (occurrence.TenantOf), so that neither a namespace that
+// nobody answers in nor a tenant that floods takes the place of others. A flow is
+// what one tenant reports in one namespace.
+//
+// The share of a namespace, and of a tenant in all namespaces together, is the limit
+// divided by the number of active namespaces or of active tenants, whichever is less.
+// So a tenant that writes in many namespaces has one share, and a namespace in which
+// many tenants write has one share. A recorder in this process has no user: there
+// is one tenant then, and its namespaces have equal shares of the limit.
+
+// fairShare accounts for what is pending. The sink's mutex guards it. Each operation
+// takes O(log n) for n flows.
+type fairShare struct {
+	limits     *Options
+	series     int // of all flows
+	flows      map[flowKey]*flow
+	namespaces parties
+	tenants    parties
+}
+
+// usage is what is pending of a flow or a party: series, each counted once for each
+// flow that has reported it, and bytes.
+type usage struct {
+	series int
+	bytes  int64
+}
+
+func (u usage) plus(other usage) usage { return usage{u.series + other.series, u.bytes + other.bytes} }
+
+// level is the part of the limits that a usage takes: of the limit of which it takes
+// more, as in dominant resource fairness.
+func (u usage) level(limits *Options) float64 {
+	return max(float64(u.series)/float64(limits.MaxPendingSeries), float64(u.bytes)/float64(limits.MaxPendingBytes))
+}
+
+// parties are the active namespaces, or the active tenants.
+type parties struct {
+	limits  *Options
+	byName  map[string]*party
+	ranking ranking // those with something to evict
+}
+
+// party is a namespace or a tenant.
+type party struct {
+	usage
+	of      *parties
+	name    string
+	flows   int     // that are active
+	ranking ranking // of its flows, those with something to evict
+	rank    rank
+}
+
+type flowKey struct{ namespace, tenant string }
+
+// flow is what one tenant reports in one namespace.
+type flow struct {
+	usage
+	key               flowKey
+	users             int // its holdings, and an occurrence that there is no room for
+	namespace, tenant *party
+	inNamespace       rank
+	inTenant          rank
+	// evictable are the holdings that may be evicted, the last one first. Each is a
+	// ring, of which this is the first.
+	evictable [priorities]*holding
+	listed    int
+}
+
+// holding is what a flow has pending of one series.
+type holding struct {
+	flow    *flow
+	series  *series
+	entries int // that are not in the ledger
+	// acknowledged: a client was told that one of the entries will be written.
+	acknowledged bool
+	worked       bool // a write of it may have been tried
+
+	listed         bool // in the ring of its flow for the priority
+	priority       priority
+	next, previous *holding
+}
+
+func newFairShare(limits *Options) *fairShare {
+	return &fairShare{
+		limits:     limits,
+		flows:      make(map[flowKey]*flow),
+		namespaces: parties{limits: limits, byName: make(map[string]*party)},
+		tenants:    parties{limits: limits, byName: make(map[string]*party)},
+	}
+}
+
+// flow returns the flow of a tenant in a namespace, which is active until everybody
+// who has asked for it has called retire.
+func (s *fairShare) flow(key flowKey) *flow {
+	f := s.flows[key]
+	if f == nil {
+		f = &flow{key: key, namespace: s.namespaces.enter(key.namespace), tenant: s.tenants.enter(key.tenant)}
+		f.inNamespace = rank{limits: s.limits, usage: &f.usage, flow: f}
+		f.inTenant = f.inNamespace
+		s.flows[key] = f
+	}
+	f.users++
+	return f
+}
+
+func (s *fairShare) retire(f *flow) {
+	if f.users--; f.users == 0 {
+		f.namespace.leave()
+		f.tenant.leave()
+		delete(s.flows, f.key)
+	}
+}
+
+func (p *parties) enter(name string) *party {
+	of := p.byName[name]
+	if of == nil {
+		of = &party{of: p, name: name}
+		of.rank = rank{limits: p.limits, usage: &of.usage, party: of}
+		p.byName[name] = of
+	}
+	of.flows++
+	return of
+}
+
+func (p *party) leave() {
+	if p.flows--; p.flows == 0 {
+		delete(p.of.byName, p.name)
+	}
+}
+
+// hold adds a series to a flow.
+func (s *fairShare) hold(key flowKey, owed *series) *holding {
+	f := s.flow(key)
+	h := &holding{flow: f, series: owed}
+	owed.holdings = append(owed.holdings, h)
+	s.charge(f, usage{series: 1})
+	return h
+}
+
+// settle takes an entry out that has its outcome.
+func (s *fairShare) settle(e *entry) {
+	h := e.holding
+	h.entries--
+	if h.entries > 0 {
+		s.charge(h.flow, usage{bytes: -e.bytes})
+		return
+	}
+	s.unlist(h)
+	h.series.drop(h)
+	s.charge(h.flow, usage{series: -1, bytes: -e.bytes})
+	s.retire(h.flow)
+}
+
+// charge adds to what is accounted for a flow.
+func (s *fairShare) charge(f *flow, u usage) {
+	if u == (usage{}) {
+		return
+	}
+	s.series += u.series
+	f.usage, f.namespace.usage, f.tenant.usage = f.plus(u), f.namespace.plus(u), f.tenant.plus(u)
+	s.rank(f)
+}
+
+// rank puts a flow and its parties where they belong among those that have something
+// to evict.
+func (s *fairShare) rank(f *flow) {
+	f.namespace.update(&f.inNamespace)
+	f.tenant.update(&f.inTenant)
+}
+
+func (p *party) update(r *rank) {
+	p.ranking.update(r, r.flow.listed > 0)
+	p.of.ranking.update(&p.rank, len(p.ranking) > 0)
+}
+
+// list has a holding evicted in its turn among those of a priority: what has been in
+// work after what has not.
+func (s *fairShare) list(h *holding, at priority) {
+	if h.listed && h.priority == at {
+		return
+	}
+	f := h.flow
+	f.unlink(h)
+	f.link(h, at)
+	if h.worked {
+		f.evictable[at] = h
+	}
+	if f.listed == 1 {
+		s.rank(f)
+	}
+}
+
+// unlist keeps a holding from being evicted.
+func (s *fairShare) unlist(h *holding) {
+	if !h.listed {
+		return
+	}
+	if h.flow.unlink(h); h.flow.listed == 0 {
+		s.rank(h.flow)
+	}
+}
+
+func (f *flow) link(h *holding, at priority) {
+	h.listed, h.priority = true, at
+	f.listed++
+	first := f.evictable[at]
+	if first == nil {
+		h.next, h.previous = h, h
+		f.evictable[at] = h
+		return
+	}
+	h.next, h.previous = first, first.previous
+	h.previous.next, h.next.previous = h, h
+}
+
+func (f *flow) unlink(h *holding) {
+	if !h.listed {
+		return
+	}
+	f.listed--
+	switch {
+	case h.next == h:
+		f.evictable[h.priority] = nil
+	case f.evictable[h.priority] == h:
+		f.evictable[h.priority] = h.next
+	}
+	h.previous.next, h.next.previous = h.next, h.previous
+	h.listed, h.next, h.previous = false, nil, nil
+}
+
+// last returns the last holding of the first of some priorities that has any.
+func (f *flow) last(of []priority) *holding {
+	for _, at := range of {
+		if first := f.evictable[at]; first != nil {
+			return first.previous
+		}
+	}
+	return nil
+}
+
+// rank is the place of a flow or of a party in a ranking.
+type rank struct {
+	limits *Options
+	usage  *usage
+	flow   *flow
+	party  *party
+	place  int // from 1 on; 0 if it is in none
+}
+
+func (r *rank) level() float64 { return r.usage.level(r.limits) }
+
+// ranking is a heap of those that have something to evict. Who takes most is first.
+type ranking []*rank
+
+var _ heap.Interface = &ranking{}
+
+// update puts in, takes out, or moves what has changed.
+func (r *ranking) update(m *rank, in bool) {
+	switch {
+	case in && m.place == 0:
+		heap.Push(r, m)
+	case in:
+		heap.Fix(r, m.place-1)
+	case m.place > 0:
+		heap.Remove(r, m.place-1)
+	}
+}
+
+// first is who takes most, nil if there is none.
+func (r ranking) first() *rank {
+	if len(r) == 0 {
+		return nil
+	}
+	return r[0]
+}
+
+func (r ranking) Len() int { return len(r) }
+
+func (r ranking) Less(i, k int) bool {
+	return r[i].level() > r[k].level()
+}
+
+func (r ranking) Swap(i, k int) {
+	r[i], r[k] = r[k], r[i]
+	r[i].place, r[k].place = i+1, k+1
+}
+
+// Push implements heap.Interface.
+func (r *ranking) Push(x any) {
+	m := x.(*rank)
+	*r = append(*r, m)
+	m.place = len(*r)
+}
+
+// Pop implements heap.Interface.
+func (r *ranking) Pop() any {
+	last := len(*r) - 1
+	m := (*r)[last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	m.place = 0
+	return m
+}
