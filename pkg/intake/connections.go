@@ -5,10 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -27,10 +28,20 @@ const (
 	// A leader that is gone without a word is noticed within the sum of these.
 	pingAfter   = 2 * time.Second // of silence
 	pingTimeout = 3 * time.Second
+	// requestsPerConnection is after how many requests a connection is replaced.
+	// One has ids for 2^30, and then takes no more.
+	requestsPerConnection = 1 << 29
+	// uselessAfter is for how long a connection without a request in flight may take
+	// none: the transport forgets a request a moment after its answer was read.
+	uselessAfter = time.Second
 )
 
 // errCertificate is that somebody else serves at the leader's address.
 var errCertificate = errors.New("its certificate is not the one that is announced")
+
+// errUseless is that a connection was closed, or is about to be, before it has
+// taken a request.
+var errUseless = errors.New("it takes no requests on the connection")
 
 // errFull is that a leader takes no more requests at once.
 var errFull = errors.New("all connections to it are in use")
@@ -50,25 +61,39 @@ type connections struct {
 	cancel    context.CancelFunc
 	work      *sync.WaitGroup // making and closing connections
 	max       int             // connections
+	lifetime  int             // of a connection, in requests
 	room      news            // of requests that have ended
 
 	mu      sync.Mutex
 	users   int // requests under way
-	conns   []*http2.ClientConn
+	conns   []*connection
 	dial    *dial // the last one, nil before it
 	verdict verdict
 }
 
-// dial is a connection being made.
-type dial struct {
-	done chan struct{}
-	// After done:
-	err   error
-	ended time.Time
+// connection is one that can still take requests, or that is to be closed with the
+// last answer on it.
+type connection struct {
+	*http2.ClientConn
+	left     int // requests that it takes yet
+	inFlight int
+	idle     time.Time // since when none is
+	dropped  bool
 }
 
+// sending is one request on its way to a connection, and on it.
+type sending struct {
+	// patience is for how long it waits for a connection.
+	patience context.Context
+	conn     *connection // on which it has a place; guarded by the mutex of connections
+	// begun tells whether any of it may have been written to the connection.
+	begun atomic.Bool
+}
+
+type sendingKey struct{}
+
 func connectionsTo(leader leaderAddress, work *sync.WaitGroup, limit int) *connections {
-	c := &connections{leader: leader, work: work, max: limit}
+	c := &connections{leader: leader, work: work, max: limit, lifetime: requestsPerConnection}
 	c.retired, c.cancel = context.WithCancel(context.Background())
 	c.transport = &http2.Transport{
 		ConnPool:           c,
@@ -86,20 +111,6 @@ func connectionsTo(leader leaderAddress, work *sync.WaitGroup, limit int) *conne
 		},
 	}
 	return c
-}
-
-// verify ends a handshake with anybody but the leader, before anything is sent.
-func (l leaderAddress) verify(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("no certificate")
-	}
-	if got := Fingerprint(state.PeerCertificates[0]); got != l.certificateSHA256 {
-		return fmt.Errorf("%w: its fingerprint is %s, not %s", errCertificate, got, l.certificateSHA256)
-	}
-	if state.NegotiatedProtocol != http2.NextProtoTLS {
-		return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, http2.NextProtoTLS)
-	}
-	return nil
 }
 
 // use lets a request be made, and done must be called when its answer has been
@@ -134,7 +145,7 @@ func (c *connections) retire() {
 }
 
 // unused takes away the connections that nobody is to use any more.
-func (c *connections) unused() []*http2.ClientConn {
+func (c *connections) unused() []*connection {
 	if c.retired.Err() == nil || c.users > 0 {
 		return nil
 	}
@@ -143,50 +154,69 @@ func (c *connections) unused() []*http2.ClientConn {
 	return unused
 }
 
-func closeAll(conns []*http2.ClientConn) {
+func closeAll(conns []*connection) {
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
 }
 
-// roundTrip makes a request and reads the answer. The error is errNotConnected if
-// the request was not made.
-func (c *connections) roundTrip(req *http.Request) (*passed, error) {
-	response, err := c.transport.RoundTrip(req)
-	if err != nil {
+// roundTrip makes a request and reads the answer. It waits for a connection no
+// longer than patience does. The error is errNotConnected if the request was not
+// sent.
+func (c *connections) roundTrip(req *http.Request, patience context.Context) (*passed, error) {
+	a := &sending{patience: patience}
+	defer c.leave(a)
+	ctx := httptrace.WithClientTrace(context.WithValue(req.Context(), sendingKey{}, a), &httptrace.ClientTrace{
+		// It is called before the first byte of a request is written.
+		WroteHeaderField: func(string, []string) { a.begun.Store(true) },
+	})
+	response, err := c.transport.RoundTrip(req.WithContext(ctx))
+	switch {
+	case err == nil:
+		return readAnswer(response)
+	case errors.Is(err, errNotConnected), a.begun.Load(), ctx.Err() != nil:
 		return nil, err
+	default: // the connection was closed before
+		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 	}
-	return readAnswer(response)
-}
-
-type patienceKey struct{}
-
-// withPatience returns a context for a request which waits for a connection no
-// longer than patience does.
-func withPatience(ctx, patience context.Context) context.Context {
-	return context.WithValue(ctx, patienceKey{}, patience)
 }
 
 // GetClientConn implements http2.ClientConnPool. The transport asks it at every
 // attempt, and makes another attempt only if the one before was certainly
 // without effect. So if this fails, the request has not been made.
 func (c *connections) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, error) {
-	patience, ok := req.Context().Value(patienceKey{}).(context.Context)
-	if !ok {
-		patience = req.Context()
-	}
+	a := req.Context().Value(sendingKey{}).(*sending)
+	c.leave(a)
 	for {
 		room := c.room.wait()
-		conn, dial, err := c.reserve()
+		dial, err := c.reserve(a)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
-		if conn != nil {
-			return conn, nil
+		if a.conn != nil {
+			return a.conn.ClientConn, nil
 		}
-		if err := c.await(req.Context(), patience, dial, room); err != nil {
+		if err := c.await(req.Context(), a.patience, dial, room); err != nil {
 			return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
+	}
+}
+
+// leave gives back the place that an attempt has on a connection, if any.
+func (c *connections) leave(a *sending) {
+	c.mu.Lock()
+	conn := a.conn
+	a.conn = nil
+	a.begun.Store(false)
+	last := false
+	if conn != nil {
+		conn.inFlight--
+		conn.idle = time.Now()
+		last = conn.dropped && conn.inFlight == 0
+	}
+	c.mu.Unlock()
+	if last {
+		_ = conn.Close()
 	}
 }
 
@@ -226,77 +256,54 @@ func (c *connections) await(ctx, patience context.Context, dial *dial, room <-ch
 func (c *connections) MarkDead(dead *http2.ClientConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conns = slices.DeleteFunc(c.conns, func(conn *http2.ClientConn) bool { return conn == dead })
+	c.conns = slices.DeleteFunc(c.conns, func(conn *connection) bool { return conn.ClientConn == dead })
 }
 
-// reserve returns a connection with room for a request, or else one that is
-// being made, or neither if there are to be no more.
-func (c *connections) reserve() (*http2.ClientConn, *dial, error) {
+// reserve gives an attempt a place on a connection. If there is none it returns
+// the connection that is being made, or nil if there are to be no more.
+func (c *connections) reserve(a *sending) (*dial, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	dial, idle, err := c.place(a)
+	c.mu.Unlock()
+	closeAll(idle)
+	return dial, err
+}
+
+// place is reserve with the mutex held. It also returns what is to be closed.
+func (c *connections) place(a *sending) (d *dial, idle []*connection, err error) {
 	if c.retired.Err() != nil {
 		return nil, nil, errors.New("it leads no more")
 	}
-	for _, conn := range c.conns {
-		if conn.ReserveNewRequest() {
-			return conn, nil, nil
+	for _, conn := range slices.Clone(c.conns) {
+		switch {
+		case conn.left > 0 && conn.ReserveNewRequest():
+			conn.left--
+			conn.inFlight++
+			a.conn = conn
+			return nil, idle, nil
+		case conn.left > 0 && (conn.inFlight > 0 || time.Since(conn.idle) < uselessAfter):
+			// It is full, or was a moment ago.
+		default:
+			c.drop(conn)
+			if conn.inFlight == 0 {
+				idle = append(idle, conn)
+			}
 		}
 	}
 	if len(c.conns) >= c.max {
-		return nil, nil, nil
+		return nil, idle, nil
 	}
-	if c.dial == nil || c.dial.over() {
-		if c.dial != nil && c.dial.err != nil && time.Since(c.dial.ended) < connectPause {
-			return nil, nil, c.dial.err
-		}
-		d := &dial{done: make(chan struct{})}
-		c.dial = d
-		c.work.Go(func() { c.connect(d) })
-	}
-	return nil, c.dial, nil
+	d, err = c.dialed()
+	return d, idle, err
 }
 
-func (d *dial) over() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
+// drop takes away a connection that takes no more requests: it has taken all that
+// it may, or it takes none though none is in flight. One that has never taken any
+// counts as an attempt to connect that failed.
+func (c *connections) drop(conn *connection) {
+	conn.dropped = true
+	c.conns = slices.DeleteFunc(c.conns, func(other *connection) bool { return other == conn })
+	if conn.left == c.lifetime {
+		c.dial.err, c.dial.ended = errUseless, time.Now()
 	}
-}
-
-// connect makes a connection, and lets those go on who wait for it.
-func (c *connections) connect(d *dial) {
-	conn, err := c.newConnection()
-	c.mu.Lock()
-	if err == nil {
-		c.conns = append(c.conns, conn)
-	}
-	d.err, d.ended = err, time.Now()
-	close(d.done)
-	unused := c.unused() // if it comes too late
-	c.mu.Unlock()
-	closeAll(unused)
-}
-
-func (c *connections) newConnection() (*http2.ClientConn, error) {
-	ctx, cancel := context.WithTimeoutCause(c.retired, connectTimeout, fmt.Errorf("not connected within %s", connectTimeout))
-	defer cancel()
-	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.leader.hostPort)
-	if err != nil {
-		return nil, err
-	}
-	// Without a server name: for a name the leader may have a certificate that is
-	// not the one that it announces.
-	secured := tls.Client(plain, c.transport.TLSClientConfig)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = plain.Close()
-		return nil, err
-	}
-	conn, err := c.transport.NewClientConn(secured)
-	if err != nil {
-		_ = secured.Close()
-		return nil, err
-	}
-	return conn, nil
 }

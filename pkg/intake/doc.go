@@ -107,7 +107,8 @@
 // passed on count as in flight, each with its body.
 //
 // A request is sent to a leader again, the same or the next one, only if it
-// certainly had no effect: there was no connection, the leader's end of the
+// certainly had no effect: there was no connection, or it was closed before anything
+// of the request was written, the leader's end of the
 // connection said that it was not looked at, or the answer was Eventd-Not-Leading.
 // If the answer is lost, the client is answered 503 with Retry-After, and repeats
 // it: a repeated name counts nothing twice. An Event without a name, for which one

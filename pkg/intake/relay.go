@@ -285,11 +285,11 @@ func (r *Relay) send(ctx, patience context.Context, p *passing) (*passed, error)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)
 	}
-	req, err := p.to(withPatience(ctx, patience), leader.leader.hostPort, token)
+	req, err := p.to(ctx, leader.leader.hostPort, token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 	}
-	answer, err := leader.roundTrip(req)
+	answer, err := leader.roundTrip(req, patience)
 	leader.note(answer, err)
 	if err != nil && !errors.Is(err, errNotConnected) {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
