@@ -62,6 +62,7 @@ func (p *process) newRelay() (*intake.Relay, error) {
 	options := intake.DefaultRelayOptions()
 	options.Gate, options.Reviewer = p.gate, reviewer
 	options.TokenFile, options.Audience = p.options.LeaderElection.PeerTokenFile, p.options.LeaderElection.PeerAudience
+	options.LeaderRenewed, options.UnreachableAfter = p.elector.Renewed, p.options.LeaderElection.LeaseDuration/2
 	options.Registerer = p.registry
 	return intake.NewRelay(options)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -427,6 +428,59 @@ func TestReplicaThatIsToExitOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 			t.Errorf("%s is said %d times:\n%s", want, n, stderr)
 		}
 	}
+}
+
+// Its clients are to ask the others, and it may well be the next leader.
+func TestStandbyThatCannotReachTheLeaderIsNotReadyUntilItCan(t *testing.T) {
+	r := newReplicas(t)
+	way := newValve(t, "")
+	const lease = 6 * time.Second
+	timing := []string{"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+	leader := r.start("", append(timing, "--advertise-address="+way.listener.Addr().String())...)
+	way.lead(t, leader.config.Host)
+	leader.role(t, "leader\n")
+	standby := r.start("", timing...)
+	standby.role(t, "standby of")
+	if err := r.report(standby, "web.1"); err != nil {
+		t.Error(err)
+	}
+	standby.requireReady(t)
+
+	way.shut()
+	begun := time.Now()
+	standby.awaitUnready(t, "does not answer this replica")
+	if took := time.Since(begun); took > lease {
+		t.Errorf("it was ready for %s, for longer than a lease", took)
+	}
+	standby.awaitLine(t, "does not answer this replica")
+	leader.requireReady(t)
+
+	way.reopen()
+	eventually(t, "it is ready again", func() bool {
+		status, _, err := get(t, standby.config, "/readyz")
+		return err == nil && status == http.StatusOK
+	})
+	if err := r.report(standby, "web.2"); err != nil {
+		t.Error(err)
+	}
+
+	way.shut()
+	standby.awaitUnready(t, "does not answer this replica")
+	leader.signal(t, syscall.SIGKILL)
+	standby.role(t, "leader\n")
+	standby.requireReady(t)
+	if err := r.report(standby, "web.3"); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitUnready waits until a replica is not ready for a reason that says so.
+func (c *child) awaitUnready(t *testing.T, why string) {
+	t.Helper()
+	eventually(t, "a replica is not ready: "+why, func() bool {
+		status, body, err := get(t, c.config, "/readyz/leader")
+		return err == nil && status == http.StatusInternalServerError && strings.Contains(body, why)
+	})
 }
 
 // Nobody could pass anything on to it: it would not know who the others are.

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// valve is a way to the apiserver that can be closed: what is sent then stays
+// valve is a way to a server that can be closed: what is sent then stays
 // where it is, on old connections and new ones, and nobody is told.
 type valve struct {
-	to       string
 	listener net.Listener
 	work     sync.WaitGroup
 
 	mu          sync.Mutex
+	to          string
 	open        chan struct{} // closed while it is open
 	connections []net.Conn
 	over        bool
@@ -22,19 +22,28 @@ type valve struct {
 
 func newValve(t *testing.T, host string) *valve {
 	t.Helper()
-	to, err := url.Parse(host)
-	if err != nil {
-		t.Fatal(err)
-	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &valve{to: to.Host, listener: listener, open: make(chan struct{})}
+	v := &valve{listener: listener, open: make(chan struct{})}
+	v.lead(t, host)
 	close(v.open)
 	v.work.Go(v.accept)
 	t.Cleanup(v.end)
 	return v
+}
+
+// lead sets where new connections lead to.
+func (v *valve) lead(t *testing.T, host string) {
+	t.Helper()
+	to, err := url.Parse(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.to = to.Host
 }
 
 // host is what leads through it.
@@ -76,7 +85,10 @@ func (v *valve) accept() {
 			return
 		}
 		v.work.Go(func() {
-			out, err := net.Dial("tcp", v.to)
+			v.mu.Lock()
+			to := v.to
+			v.mu.Unlock()
+			out, err := net.Dial("tcp", to)
 			if err != nil {
 				_ = in.Close()
 				return

@@ -36,8 +36,9 @@ type Elector struct {
 	running atomic.Bool
 	term    atomic.Pointer[term]   // nil on a standby
 	leader  atomic.Pointer[Leader] // never nil
-	news    chan struct{}          // the leader has changed
-	hints   chan struct{}          // the lock's record may have changed
+	renewed atomic.Pointer[time.Time]
+	news    chan struct{} // the leader has changed
+	hints   chan struct{} // the lock's record may have changed
 
 	// reported is whom OnNewLeader was told of last, in Run or in Follow.
 	reported Leader

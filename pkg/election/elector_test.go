@@ -1359,6 +1359,30 @@ func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
 	})
 }
 
+func TestStandbyTellsWhenTheLeaderHasLastRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		synctest.Wait()
+		b := newReplica(t, newLock(s, "lease", "b"), withWatch(s))
+		if at := b.Renewed(); !at.IsZero() {
+			t.Errorf("renewed at %s, before the first read", at)
+		}
+		b.start()
+		elapse(time.Minute)
+		if ago := time.Since(b.Renewed()); ago > a.options.RetryPeriod {
+			t.Errorf("renewed %s ago", ago)
+		}
+		a.lock.obstruct(hanging)
+		elapse(8 * time.Second)
+		if ago := time.Since(b.Renewed()); ago < 8*time.Second {
+			t.Errorf("renewed %s ago", ago)
+		}
+		a.end()
+		b.end()
+	})
+}
+
 func TestWatchdogBarksAtALeaderThatDoesNotStepDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := twoReplicas(t)

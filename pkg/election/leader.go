@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -47,6 +48,16 @@ func (e *Elector) Leader() Leader {
 		return Leader{}
 	}
 	return l
+}
+
+// Renewed tells when this process last saw the lock's record change, by its own
+// clock: on a standby, when the leader last renewed the Lease, or whoever leads now
+// acquired it. It is zero before the first read.
+func (e *Elector) Renewed() time.Time {
+	if at := e.renewed.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // see notes who leads.

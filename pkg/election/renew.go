@@ -185,6 +185,8 @@ func (e *Elector) read(ctx context.Context) answer {
 		return a
 	}
 	if e.observed.note(a, time.Now()) {
+		since := e.observed.since
+		e.renewed.Store(&since)
 		e.unanswered = false
 		e.seeHolder(a)
 	}

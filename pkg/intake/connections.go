@@ -69,6 +69,9 @@ type connections struct {
 	conns   []*connection
 	dial    *dial // the last one, nil before it
 	verdict verdict
+	// answered is when a request was answered last, whatever the answer.
+	answered time.Time
+	silence  silence // since then
 }
 
 // connection is one that can still take requests, or that is to be closed with the

@@ -136,10 +136,13 @@
 // know, and the client is answered 503.
 //
 // Relay.Run finds out whether a replica can pass on: whether the apiserver accepts
-// its own token, and whether the leader knows it, who is asked once, and again
-// while it refuses. Relay.Check tells, for a readiness probe, and Relay.Ready
-// waits for a good token, which a replica needs before it may lead: from then on
-// it knows its own name, also when the token has expired.
+// its own token, whether the leader knows it, who is asked once, and again while
+// it refuses, and whether the leader answers. The leader is probed for that, over
+// the same connections and one probe at a time; one that renews its Lease and
+// answers nothing for RelayOptions.UnreachableAfter cannot be reached. Relay.Check
+// tells, for a readiness probe, and Relay.Ready waits for a good token, which is
+// all that a replica needs before it may lead: from then on it knows its own name,
+// also when the token has expired.
 //
 // A request that is passed on is in the metrics of both replicas, and has one
 // audit ID.

@@ -175,6 +175,13 @@ func (p *peers) complaint() error {
 	return p.bad
 }
 
+// lastName is this replica's own by the last review that named it, "" before.
+func (p *peers) lastName() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.name
+}
+
 // errNotReviewed is against a token of which the apiserver has said nothing yet.
 var errNotReviewed = errors.New("this replica's own token has not been reviewed yet")
 

@@ -34,13 +34,23 @@ type RelayOptions struct {
 	// Park is how long a request may wait in all until there is a leader to take
 	// it, since its arrival: who the caller is is found out meanwhile.
 	Park time.Duration
+	// UnreachableAfter is for how long the leader may answer none of the probes that
+	// Run sends it before Check fails. It has to be shorter than its Lease by more
+	// than the time between two renewals.
+	UnreachableAfter time.Duration
+	// LeaderRenewed, if not nil, tells when the leader was last seen to renew its
+	// Lease: one that does not renew it is about to be replaced, and is no reason
+	// for Check to fail. It must not block.
+	LeaderRenewed func() time.Time
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
 
 // DefaultRelayOptions returns the options that a daemon starts with; the required
 // ones have yet to be set.
-func DefaultRelayOptions() RelayOptions { return RelayOptions{Park: DefaultPark} }
+func DefaultRelayOptions() RelayOptions {
+	return RelayOptions{Park: DefaultPark, UnreachableAfter: DefaultUnreachableAfter}
+}
 
 func (o *RelayOptions) validate() error {
 	var errs []error
@@ -58,6 +68,9 @@ func (o *RelayOptions) validate() error {
 	}
 	if o.Park <= 0 {
 		errs = append(errs, fmt.Errorf("the time to park must be greater than 0, not %s", o.Park))
+	}
+	if o.UnreachableAfter <= 0 {
+		errs = append(errs, fmt.Errorf("the time until a leader is unreachable must be greater than 0, not %s", o.UnreachableAfter))
 	}
 	return errors.Join(errs...)
 }
@@ -77,6 +90,7 @@ type Relay struct {
 	mu     sync.Mutex
 	leader *connections // nil if there is none to pass on to
 	closed bool
+	said   string // what was logged of Check last
 	// maxConnections is to one leader, for as many requests as may be in flight.
 	maxConnections int
 	work           sync.WaitGroup // making and closing connections
@@ -101,6 +115,9 @@ type leaderAddress struct{ hostPort, certificateSHA256 string }
 func NewRelay(o RelayOptions) (*Relay, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("intake: relay: %w", err)
+	}
+	if o.LeaderRenewed == nil {
+		o.LeaderRenewed = time.Now
 	}
 	r := &Relay{options: o, token: &tokenFile{path: o.TokenFile}, complaints: make(map[*failure]*rate.Sometimes)}
 	for _, f := range failures {

@@ -663,6 +663,7 @@ func TestRelayOptionsAreChecked(t *testing.T) {
 		"audience is required":   func(o *intake.RelayOptions) { o.Audience = "" },
 		"reviewer of tokens":     func(o *intake.RelayOptions) { o.Reviewer = nil },
 		"time to park":           func(o *intake.RelayOptions) { o.Park = 0 },
+		"leader is unreachable":  func(o *intake.RelayOptions) { o.UnreachableAfter = 0 },
 	} {
 		o := valid
 		spoil(&o)

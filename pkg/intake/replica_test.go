@@ -52,6 +52,9 @@ type replicaOptions struct {
 	token    string // its file
 	park     time.Duration
 	patience time.Duration // of the gate
+	// unreachableAfter and renewed are RelayOptions' own.
+	unreachableAfter time.Duration
+	renewed          func() time.Time
 }
 
 func always() bool { return true }
@@ -69,6 +72,7 @@ func newReplica(t *testing.T, p *fakePipeline, o replicaOptions, settings ...set
 		if o.park != 0 {
 			options.Park = o.park
 		}
+		options.UnreachableAfter, options.LeaderRenewed = cmp.Or(o.unreachableAfter, options.UnreachableAfter), o.renewed
 		var err error
 		if r.relay, err = intake.NewRelay(options); err != nil {
 			t.Fatal(err)
