@@ -49,6 +49,16 @@ func (c *calls) update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return c.do(ctx, func(ctx context.Context) answer { return answer{err: c.lock.Update(ctx, record)} })
 }
 
+// release is update with a record that has no holder: of two locks it clears only
+// what names this process.
+func (c *calls) release(ctx context.Context, record resourcelock.LeaderElectionRecord) answer {
+	write := c.lock.Update
+	if l, ok := c.lock.(*MultiLock); ok {
+		write = l.release
+	}
+	return c.do(ctx, func(ctx context.Context) answer { return answer{err: write(ctx, record)} })
+}
+
 // eventTimeout is how long recording an event, which does not block, may wait
 // for the end of an earlier call.
 const eventTimeout = 100 * time.Millisecond

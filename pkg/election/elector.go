@@ -123,7 +123,7 @@ func (e *Elector) Watchdog(tolerance time.Duration) func(*http.Request) error {
 // over: until it has, it is neither called again nor does Run return. lead is
 // not called once ctx is over. An acquisition that is on its way then is not
 // cancelled, since nobody would know what became of it, but waited for, for up to
-// ReleaseTimeout, and released.
+// half of ReleaseTimeout, and released in what is left of it.
 //
 // Run may be called again when it has returned, not before.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
@@ -133,16 +133,37 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) err
 	defer e.running.Store(false)
 	defer e.startHelpers(ctx)()
 
+	overAt, forget := noteEnd(ctx)
+	defer forget()
+	from := overAt // a stop that meets a standby is bounded from its beginning
 	var err error
 	for again := true; again && ctx.Err() == nil; {
 		acquired, ok := e.standBy(ctx)
-		if !ok {
-			break
+		if !ok || ctx.Err() != nil {
+			from = overAt
+			break // stopped, maybe while acquiring: the work is not begun
 		}
 		again, err = e.serve(ctx, acquired, lead)
+		from = time.Now // the work has returned
 	}
-	e.leave(ctx, err)
+	e.leave(ctx, from(), err)
 	return err
+}
+
+// noteEnd returns what tells when a context was over, or the present time if it is
+// not, until it is to be forgotten.
+func noteEnd(ctx context.Context) (overAt func() time.Time, forget func() bool) {
+	var at atomic.Pointer[time.Time]
+	forget = context.AfterFunc(ctx, func() {
+		now := time.Now()
+		at.Store(&now)
+	})
+	return func() time.Time {
+		if at := at.Load(); at != nil {
+			return *at
+		}
+		return time.Now()
+	}, forget
 }
 
 // Follow reads the lock without taking part until ctx is over, so that Leader
@@ -172,15 +193,21 @@ func (e *Elector) startHelpers(ctx context.Context) (stop func()) {
 	}
 	return func() {
 		cancel()
-		helpers.Wait()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			helpers.Wait()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(lastMoment):
+			klog.FromContext(ctx).Error(nil, "The watch of the lease, or what is told of new leaders, is left behind, since it does not return", "lock", e.options.Lock.Describe())
+		}
 	}
 }
 
 // serve leads for one term. It tells whether to stand by again.
 func (e *Elector) serve(ctx context.Context, acquired moment, lead func(context.Context) error) (again bool, err error) {
-	if ctx.Err() != nil {
-		return false, nil // stopped while acquiring: the work is not begun
-	}
 	logger := klog.FromContext(ctx)
 	t := newTerm(ctx, acquired, e.options.RenewDeadline)
 	e.term.Store(t)
@@ -234,9 +261,10 @@ func unlessTold(ctx context.Context, err error) error {
 	return err
 }
 
-// leave is the end of Run, for which err is the reason if there is one.
-func (e *Elector) leave(ctx context.Context, err error) {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), e.options.ReleaseTimeout,
+// leave is the end of Run, for which err is the reason if there is one. It takes at
+// most ReleaseTimeout from the given time on.
+func (e *Elector) leave(ctx context.Context, from time.Time, err error) {
+	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), from.Add(e.options.ReleaseTimeout),
 		fmt.Errorf("not done within %s", e.options.ReleaseTimeout))
 	defer cancel()
 	logger := klog.FromContext(ctx).WithValues("lock", e.options.Lock.Describe(), "identity", e.identity)
@@ -281,10 +309,14 @@ func (e *Elector) release(ctx context.Context) error {
 // tryRelease reads the record, and clears the holder if it is this process. A
 // former leader that has been stopped for long finds its successor there. An
 // acquisition that was given up may be on its way still: it was made upon the
-// record as it was seen last, and when that is written it comes too late.
+// record as it was seen last, or upon none, and when something is written upon that
+// it comes too late.
 func (e *Elector) tryRelease(ctx context.Context) error {
 	a := e.calls.get(ctx)
+	clear := e.calls.release
 	switch {
+	case isNotFound(a.err) && e.unanswered:
+		a.record, clear = &resourcelock.LeaderElectionRecord{}, e.calls.create
 	case isNotFound(a.err):
 		e.named = false
 		return nil
@@ -292,12 +324,13 @@ func (e *Elector) tryRelease(ctx context.Context) error {
 		return a.err
 	case a.named:
 	case e.unanswered && string(a.raw) == e.observed.raw:
+		clear = e.calls.update
 	default:
 		e.named = false
 		return nil
 	}
 	at := metav1.NewTime(time.Now())
-	err := e.calls.update(ctx, resourcelock.LeaderElectionRecord{
+	err := clear(ctx, resourcelock.LeaderElectionRecord{
 		LeaseDurationSeconds: 1, // what others than this package wait for
 		AcquireTime:          at,
 		RenewTime:            at,

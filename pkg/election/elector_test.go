@@ -1137,37 +1137,83 @@ func TestAcquisitionThatIsOnItsWayAtAStopIsWaitedForAndReleased(t *testing.T) {
 	}
 }
 
-func TestStopWaitsForAnAcquisitionNoLongerThanForARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLock(newStore(), "lease", "a")
-		l.obstruct(only(opCreate, hanging))
-		a := newReplica(t, l, func(o *Options) { o.ReleaseTimeout = time.Second }).start()
-		synctest.Wait()
-		began := time.Now()
-		a.end()
-		if took := time.Since(began); took != a.options.ReleaseTimeout {
-			t.Errorf("it took %s", took)
-		}
-	})
+// In all, if the apiserver hangs from the acquisition on.
+func TestStopOfAStandbyTakesNoLongerThanARelease(t *testing.T) {
+	for name, hangs := range map[string]func(<-chan struct{}) way{
+		"until its context is over": func(<-chan struct{}) way { return hanging },
+		"for ever":                  stuck,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLock(newStore(), "lease", "a")
+				end := make(chan struct{})
+				defer close(end)
+				l.obstruct(only(opCreate, func(ctx context.Context, op operation, ask func() error) error {
+					l.obstruct(hangs(end))
+					return hangs(end)(ctx, op, ask)
+				}))
+				a := newReplica(t, l).start()
+				synctest.Wait()
+				began := time.Now()
+				a.end()
+				if took := time.Since(began); took > a.options.ReleaseTimeout {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// The watch and the one who is told of leaders are somebody else's code.
+func TestStopLeavesBehindWhatDoesNotReturn(t *testing.T) {
+	end := make(chan struct{})
+	for name, hangs := range map[string]func(*Options){
+		"watch":     func(o *Options) { o.Watch = func(context.Context, func()) error { <-end; return nil } },
+		"newLeader": func(o *Options) { o.OnNewLeader = func(Leader) { <-end } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				end = make(chan struct{})
+				defer close(end)
+				s := newStore()
+				logged := &log{}
+				a := newReplica(t, newLock(s, "lease", "a"), hangs).startIn(logged.context(t.Context()))
+				elapse(time.Minute)
+				requireLeader(t, a)
+				began := time.Now()
+				a.end()
+				if took := time.Since(began); took > lastMoment {
+					t.Errorf("it took %s", took)
+				}
+				if holder := s.holder("lease"); holder != "" {
+					t.Errorf("held by %q", holder)
+				}
+			})
+		})
+	}
 }
 
 // Whoever it was made upon: it comes after the process has gone.
 func TestAcquisitionThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T) {
-	for name, held := range map[string]resourcelock.LeaderElectionRecord{
+	for name, held := range map[string]*resourcelock.LeaderElectionRecord{
 		"released": {LeaseDurationSeconds: 1},
 		"expired":  {HolderIdentity: "gone", LeaseDurationSeconds: 15},
+		"missing":  nil,
 	} {
 		// The stop comes while it waits to read again, and while it reads.
 		for _, reading := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newStore()
-					if _, err := s.put("lease", object{record: held}); err != nil {
-						t.Fatal(err)
+					s, op := newStore(), opCreate
+					if held != nil {
+						op = opUpdate
+						if _, err := s.put("lease", object{record: *held}); err != nil {
+							t.Fatal(err)
+						}
 					}
 					l := newLock(s, "lease", "a")
 					given, letGo := 0, make(chan struct{})
-					l.obstruct(only(opUpdate, func(ctx context.Context, _ operation, ask func() error) error {
+					l.obstruct(only(op, func(ctx context.Context, _ operation, ask func() error) error {
 						given++
 						return abandoned(ctx, func() error {
 							<-letGo

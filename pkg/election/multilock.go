@@ -76,12 +76,21 @@ func (l *MultiLock) Create(ctx context.Context, record resourcelock.LeaderElecti
 	return l.Update(ctx, record)
 }
 
-// Update writes both as they were last read, the primary first. A record without a
-// holder is a release: it is not written over somebody else's name, which one of
-// the two may have by then.
+// Update writes both as they were last read, the primary first.
 func (l *MultiLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, func(string) bool { return true })
+}
+
+// release writes a record without a holder to those that name this process, or
+// nobody: one of the two may be somebody else's by then.
+func (l *MultiLock) release(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, func(holder string) bool { return holder == "" || holder == l.Identity() })
+}
+
+// write writes the record to those of the two whose holder it is to replace.
+func (l *MultiLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, replaces func(holder string) bool) error {
 	for i, lock := range l.locks() {
-		if record.HolderIdentity == "" && l.holders[i] != "" && l.holders[i] != l.Identity() {
+		if !replaces(l.holders[i]) {
 			continue
 		}
 		write := lock.Update

@@ -273,3 +273,35 @@ func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
 		}
 	})
 }
+
+// Its former holder is not there any more to be left alone.
+func TestAcquisitionOfBothThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		for _, name := range []string{"old", "new"} {
+			if _, err := s.put(name, object{record: resourcelock.LeaderElectionRecord{HolderIdentity: "gone", LeaseDurationSeconds: 15}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		both, before, _ := moving(s, "a")
+		letGo := make(chan struct{})
+		before.obstruct(only(opUpdate, func(ctx context.Context, _ operation, ask func() error) error {
+			return abandoned(ctx, func() error {
+				<-letGo
+				return ask()
+			})
+		}))
+		a := startWith(t, both)
+		elapse(15*time.Second + 3*time.Second)
+		if before.requests()[opUpdate] == 0 {
+			t.Fatal("it was not tried")
+		}
+		before.obstruct(nil)
+		a.end()
+		close(letGo)
+		synctest.Wait()
+		if s.holder("old") != "" || s.holder("new") != "" {
+			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		}
+	})
+}

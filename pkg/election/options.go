@@ -49,7 +49,9 @@ type Options struct {
 	// RequestTimeout is how long one call to the lock may take; with less than
 	// twice as much left until a deadline, half of that.
 	RequestTimeout time.Duration
-	// ReleaseTimeout is how long Run tries to release the Lease at its end.
+	// ReleaseTimeout is how long Run tries to release the Lease at its end. Of a
+	// standby that is stopped while it acquires the Lease, half of that goes to the
+	// acquisition.
 	ReleaseTimeout time.Duration
 	// Watch hints at changes of what the lock is kept in. It calls changed
 	// whenever there may be one, and returns when it has ended, or its context
@@ -63,7 +65,8 @@ type Options struct {
 	// OnNewLeader is told who leads, or what it announces, whenever that
 	// changes: this process, too, and the zero Leader when nobody is known to
 	// lead. It is called by one goroutine, in order, and what has changed again
-	// meanwhile is left out. Run waits for it to return.
+	// meanwhile is left out. Run waits for it to return, as for Watch, for up to a
+	// second.
 	OnNewLeader func(Leader)
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer

@@ -97,7 +97,7 @@ func (e *Elector) notRead(ctx context.Context, err error) {
 // acquire is not cancelled by a stop: the server may have what was sent, and this
 // process would end without knowing that the Lease names it.
 func (e *Elector) acquire(ctx context.Context, missing bool) (moment, error) {
-	ctx, cancel := outlasting(ctx, e.options.ReleaseTimeout)
+	ctx, cancel := outlasting(ctx, e.options.ReleaseTimeout/2)
 	defer cancel()
 	if missing {
 		return e.write(ctx, resourcelock.LeaderElectionRecord{}, e.calls.create)
