@@ -47,7 +47,9 @@ type Occurrence struct {
 	Begun *corev1.Event
 	// Weight is the number of things that happened which this reports: 1 from
 	// a recorder, the difference from a client that counts by itself. It may
-	// be 0 when such a client changed something else than its count.
+	// be 0 when such a client changed something else than its count. While an
+	// earlier report under the same name has no outcome yet, it includes what
+	// that one reports, too: who counts tells them apart by Client and Total.
 	Weight int64
 	// Client is the name that a self-counting client posted, "" for others;
 	// Total is the count that the client has now reached under this name.

@@ -80,11 +80,12 @@ func TestSlowBodyDoesNotKeepTheGateFromClosing(t *testing.T) {
 }
 
 func TestRequestThatWaitedForItsTurnBeyondTheTermGoesToTheNextLeader(t *testing.T) {
+	another := classic("a", 2) // not what is pending, and no raise of it
+	another.Reason = "Stopped"
 	for name, do := range map[string]func(*replica) answer{
-		"post": func(r *replica) answer { return r.post(t, classic("a", 2)) },
-		"put":  func(r *replica) answer { return r.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)) },
+		"post": func(r *replica) answer { return r.post(t, another) },
 		"table": func(r *replica) answer {
-			return r.do(t, http.MethodPost, coreEvents, classic("a", 2), "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+			return r.do(t, http.MethodPost, coreEvents, another, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -194,25 +194,6 @@ func TestRepeatedPostThatJoinsADeferredOneIsAccepted(t *testing.T) {
 	})
 }
 
-// A request that waits for its turn gets it when the one before is deferred.
-func TestTurnEndsWhenItsReportIsDeferred(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, kept())
-		first := background(func() answer { return s.post(t, classic("a", 1)) })
-		o := <-s.pipeline.recorded
-		second := background(func() answer { return s.patch(t, "a", `{"count":3}`) })
-		synctest.Wait()
-		o.Deferred()
-		(<-first).want(t, http.StatusAccepted, "")
-		o = <-s.pipeline.recorded
-		if o.Weight != 2 || o.Total != 3 {
-			t.Errorf("reported %d up to %d", o.Weight, o.Total)
-		}
-		o.Settled(stored(occurrence.Merged, 8))
-		(<-second).want(t, http.StatusOK, "")
-	})
-}
-
 func TestReportThatIsDeferredAfterItsClientHasGoneIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, kept())

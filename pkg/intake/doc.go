@@ -16,15 +16,25 @@
 // the client a 404 on its next patch, after which it posts again, and nothing
 // is counted twice since the name's total goes with every report.
 //
-// A view is changed by one request at a time. 200 and 201 are given once the
+// A name is changed by one request at a time, and the next one goes on from there
+// at once, though what the first has reported may wait for its write: a PATCH or PUT
+// that raises the count of a POST that is not written yet is recorded, and so is a
+// POST with a higher count of the same series. It reports all that lies above what
+// is known to be written, so that nothing is lost if the POST is dropped, and nothing
+// is counted twice if it is not (docs/counting.md, rule 2). Each is answered by what
+// becomes of its own report. At most 16 reports of a name wait, and fewer when all
+// that wait take Options.MaxViewBytes; a request beyond that waits for its turn.
+//
+// 200 and 201 are given once the
 // write that holds the occurrence is committed. 202, with the same Event, is
 // given as soon as it is clear that it will be written later: with others of its
 // series, or when its subject's budget allows. The view has the change from then
 // on, so that the client's next patch works and reports its difference. What
 // becomes of that write is counted, and not told to the client any more.
 //
-// A POST that repeats one still under way joins it and gets its answer; after
-// that it is told 409, as by the apiserver. When a client goes away, or its time
+// A POST that repeats one still under way joins it and gets its answer, as does a
+// PATCH or PUT that changes nothing of what the last one under way says; after that
+// such a POST is told 409, as by the apiserver. When a client goes away, or its time
 // is up (504), its occurrence goes on: the view is remembered when it settles.
 //
 // A patch or update reports by how much it raises the name's count. What else

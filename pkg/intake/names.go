@@ -7,25 +7,35 @@ import (
 	"github.com/eventd/eventd/internal/fairlru"
 )
 
+// maxOpen is how many reports of one name may wait for their outcome; the next
+// request of the name waits until one has it. A client that counts by itself has
+// one in flight, or two, and more only where it has given up on earlier ones.
+const maxOpen = 16
+
 // key is a name that a client posted.
 type key struct{ namespace, name string }
 
-// names holds the views, and lets one request at a time change one. A turn at
-// a name begins with the request that takes it and ends when what the request
-// reported has settled, which may be after the request itself.
+// names holds the views, and the reports that follow from them and have not ended.
+// One request at a time changes a name: its turn begins when it looks at the view
+// and ends when what follows is recorded. The next one goes on from there, though
+// the outcome of the first is open.
 type names struct {
 	mu    sync.Mutex
 	turns map[key]*turn
 	views *fairlru.Cache[key, string, *view] // in groups of one tenant
+	// openBytes are those of the views that reports which have not ended began.
+	openBytes int64
+	reports   int64 // that were begun
 
-	maxNames, maxBytes int64
+	maxNames, maxBytes int64 // maxBytes is of either
 }
 
-// turn is there while anyone has, or waits for, the right to change a name.
+// turn is there while anyone has, or waits for, the right to change a name, and
+// while reports of it have not ended.
 type turn struct {
 	taken chan struct{} // holds a token while someone has it
-	users int           // who has it and all who wait
-	post  *report       // the POST that has it, for others to join
+	users int           // who has it, all who wait, and open reports
+	open  []*report     // that have not ended, oldest first
 }
 
 func newNames(maxNames int, maxBytes int64) *names {
@@ -42,12 +52,33 @@ func newNames(maxNames int, maxBytes int64) *names {
 // few large views has as large a share as who has many small ones.
 func (n *names) weight(v *view) int64 { return max(n.maxBytes, v.size*n.maxNames) }
 
-// view returns the view of a name, or nil.
-func (n *names) view(k key) *view {
+// known is what is known of a name.
+type known struct {
+	// last is the newest report that has not ended, nil if there is none.
+	last *report
+	// view is the one that the last report began or, without one, the settled one;
+	// nil if there is neither.
+	view *view
+	// settled is the total of the view that follows from reports that have ended.
+	settled int64
+}
+
+// known returns what is known of a name now.
+func (n *names) known(k key) known {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v, _ := n.views.Get(k)
-	return v
+	return n.look(k)
+}
+
+func (n *names) look(k key) (out known) {
+	if v, ok := n.views.Get(k); ok {
+		out.view, out.settled = v, v.total
+	}
+	if t := n.turns[k]; t != nil && len(t.open) > 0 {
+		out.last = t.open[len(t.open)-1]
+		out.view = out.last.begun
+	}
+	return out
 }
 
 // count is the number of views.
@@ -57,61 +88,156 @@ func (n *names) count() int {
 	return n.views.Len()
 }
 
-// take waits for the turn at a name. Whoever gets it must see to it that
-// release is called once.
+// take waits for the turn at a name, and until one more report of it may be begun.
+// Whoever gets it must see to it that release is called once.
 func (n *names) take(ctx context.Context, k key) error {
 	n.mu.Lock()
 	t := n.enter(k)
 	n.mu.Unlock()
 	select {
 	case t.taken <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.leave(k, t)
 		return ctx.Err()
 	}
+	for oldest := n.full(t); oldest != nil; oldest = n.full(t) {
+		if err := oldest.wait(ctx); err != nil {
+			n.release(k)
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// full returns the report that has to end before another one may be begun, or nil.
+func (n *names) full(t *turn) *report {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(t.open) > 0 && (len(t.open) >= maxOpen || n.openBytes >= n.maxBytes) {
+		return t.open[0]
+	}
+	return nil
 }
 
 // takeForPost takes the turn for a POST. It returns instead, without the turn,
-// the same POST if that has it already, or errNameKnown if the name has a view.
+// the same POST if that has not ended yet, or errNameKnown if the name has a view.
+// One that raises the total of another POST that has not ended has its turn at
+// once; any other waits for that one's end.
 func (n *names) takeForPost(ctx context.Context, k key, r *report) (joined *report, err error) {
-	n.mu.Lock()
-	if t := n.turns[k]; t != nil && t.post != nil && t.post.repeats(r) {
-		defer n.mu.Unlock()
-		return t.post, nil
+	if joined := n.repeated(k, r); joined != nil {
+		return joined, nil
 	}
-	n.mu.Unlock()
-
 	if err := n.take(ctx, k); err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, known := n.views.Get(k); known {
-		n.end(k)
-		return nil, errNameKnown
+	for {
+		now := n.known(k)
+		joined := n.repeated(k, r)
+		switch {
+		case joined != nil:
+			n.release(k)
+			return joined, nil
+		case now.settled > 0:
+			n.release(k)
+			return nil, errNameKnown
+		case now.last == nil || r.raises(now.last):
+			return nil, nil
+		}
+		if err := now.last.wait(ctx); err != nil {
+			n.release(k)
+			return nil, ctx.Err()
+		}
 	}
-	n.turns[k].post = r
-	return nil, nil
 }
 
-// release ends the turn at a name; a view that is given replaces the name's.
-func (n *names) release(k key, v *view) {
+// repeated returns the POST that has not ended and that another one repeats, or nil.
+func (n *names) repeated(k key, r *report) *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if v != nil {
-		n.views.Add(k, v.tenant, v, n.weight(v))
+	if t := n.turns[k]; t != nil {
+		for _, open := range t.open {
+			if open.post && open.repeats(r) {
+				return open
+			}
+		}
 	}
-	n.end(k)
+	return nil
 }
 
-// forget removes the view of a name, for whoever has the turn.
-func (n *names) forget(k key) {
+// release ends the turn at a name.
+func (n *names) release(k key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.views.Remove(k)
+	t := n.turns[k]
+	<-t.taken
+	n.leave(k, t)
+}
+
+// begin notes a report that is about to be recorded, for whoever has the turn.
+func (n *names) begin(r *report) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reports++
+	r.number = n.reports
+	r.begun = r.begins()
+	n.openBytes += r.begun.size
+	t := n.enter(r.key)
+	t.open = append(t.open, r)
+}
+
+// settled notes that a report was written, as the given view says.
+func (n *names) settled(r *report, v *view) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, open := range n.end(r) {
+		open.begun = open.begun.of(v.event)
+	}
+	n.remember(r.key, v)
+}
+
+// deferred notes that a report will be written: its view is the one that it began.
+func (n *names) deferred(r *report) *view {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.end(r)
+	n.remember(r.key, r.begun)
+	return r.begun
+}
+
+// dropped notes that a report was not written. With forget, there is nothing left of
+// what was written before.
+func (n *names) dropped(r *report, forget bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.end(r)
+	if forget {
+		n.views.Remove(r.key)
+	}
+}
+
+// end ends a report, and returns those of its name that are left.
+func (n *names) end(r *report) []*report {
+	t := n.turns[r.key]
+	left := make([]*report, 0, len(t.open))
+	for _, open := range t.open {
+		if open != r {
+			left = append(left, open)
+		}
+	}
+	t.open = left
+	n.openBytes -= r.begun.size
+	n.leave(r.key, t)
+	return left
+}
+
+// remember keeps a view, unless one from a later report is there.
+func (n *names) remember(k key, v *view) {
+	if old, ok := n.views.Get(k); ok && old.number > v.number {
+		return
+	}
+	n.views.Add(k, v.tenant, v, n.weight(v))
 }
 
 func (n *names) enter(k key) *turn {
@@ -128,11 +254,4 @@ func (n *names) leave(k key, t *turn) {
 	if t.users--; t.users == 0 {
 		delete(n.turns, k)
 	}
-}
-
-func (n *names) end(k key) {
-	t := n.turns[k]
-	t.post = nil
-	<-t.taken
-	n.leave(k, t)
 }

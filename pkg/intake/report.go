@@ -12,18 +12,26 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
-// report is one occurrence on its way, from a request that has the turn at its
-// name. The turn ends when it settles, or is deferred.
+// report is one occurrence on its way, from a request that had the turn at its
+// name.
 type report struct {
 	key        key
 	event      *corev1.Event // the view to be; never changed
 	occurrence *occurrence.Occurrence
 	origin     *corev1.Event // of the view to be
+	post       bool          // it is from a POST
+	creates    bool          // it is from an update of a name without a view
 	unnamed    bool          // the client has posted no name: it was generated
 	term       int64         // of the request
+
+	// number and begun are set when it is about to be recorded. begun is the view
+	// that follows from it until its outcome is known; guarded by the mutex of names.
+	number int64
+	begun  *view
 
 	ended      atomic.Bool
 	done       chan struct{}
@@ -33,8 +41,10 @@ type report struct {
 }
 
 // newReport makes the occurrence by which the caller of a request raises its total
-// at a name from old, which is nil for a name without a view.
-func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Event, old *view) *report {
+// at a name of which now is known. It reports all that lies above what has settled:
+// if an earlier report that has not is dropped, nothing is lost, and if it is
+// written, nothing is counted twice (docs/counting.md, rule 2).
+func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Event, now known) *report {
 	total := totalOf(event)
 	o := &occurrence.Occurrence{
 		Event:    reported(event),
@@ -48,14 +58,18 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 		o.User = caller.GetName()
 	}
 	r := &report{key: k, event: event, occurrence: o, origin: o.Event, done: make(chan struct{})}
+	old := now.view
 	if old == nil {
 		return r
 	}
 	r.origin = old.origin
 	asBegun(o.Event, old.origin)
 	o.Begun = old.origin
-	o.Weight = max(0, total-old.total)
 	o.Total = max(total, old.total)
+	o.Weight = 0
+	if total > old.total {
+		o.Weight = total - now.settled
+	}
 	return r
 }
 
@@ -66,30 +80,36 @@ func (r *report) repeats(other *report) bool {
 	return a.User == b.User && apiequality.Semantic.DeepEqual(a.Event, b.Event)
 }
 
-// send records a report, whose turn it takes over, and waits for its end. One that
-// comes when this process leads no more is not recorded.
-func (i *Intake) send(ctx context.Context, r *report) error {
+// raises tells whether a POST reports more of the series that another report has
+// begun.
+func (r *report) raises(other *report) bool {
+	return r.occurrence.Total > other.occurrence.Total &&
+		identity.Of(r.occurrence.Event) == identity.Of(other.occurrence.Identified())
+}
+
+// record hands a report to the pipeline, with which the turn that it takes over
+// ends. One that comes when this process leads no more is not recorded.
+func (i *Intake) record(ctx context.Context, r *report) {
 	r.term = termOf(ctx)
+	i.names.begin(r)
+	defer i.names.release(r.key)
 	if !mayRecord(ctx) {
 		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTurnedAway})
-		return nil
+		return
 	}
 	r.occurrence.Settled = func(s occurrence.Settlement) { i.settle(r, s) }
 	r.occurrence.Deferred = func() { i.deferred(r) }
-	func() {
-		defer func() {
-			if p := recover(); p != nil {
-				// The name must not stay taken for good.
-				i.settle(r, occurrence.Settlement{
-					Outcome: occurrence.Dropped,
-					Err:     apierrors.NewInternalError(errors.New("recording panicked")),
-				})
-				panic(p)
-			}
-		}()
-		i.options.Record(r.occurrence)
+	defer func() {
+		if p := recover(); p != nil {
+			// The name must not stay taken for good.
+			i.settle(r, occurrence.Settlement{
+				Outcome: occurrence.Dropped,
+				Err:     apierrors.NewInternalError(errors.New("recording panicked")),
+			})
+			panic(p)
+		}
 	}()
-	return r.wait(ctx)
+	i.options.Record(r.occurrence)
 }
 
 // settle is called from the pipeline: it must not block.
@@ -98,15 +118,11 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 		return
 	}
 	r.settlement = s
-	switch {
-	case s.Counted():
-		r.view = r.newView(r.event, s.Object)
-		i.names.release(r.key, r.view)
-	case gone(s):
-		i.names.forget(r.key)
-		fallthrough
-	default:
-		i.names.release(r.key, nil)
+	if s.Counted() {
+		r.view = r.newView(s.Object)
+		i.names.settled(r, r.view)
+	} else {
+		i.names.dropped(r, gone(s))
 	}
 	close(r.done)
 }
@@ -118,8 +134,7 @@ func (i *Intake) deferred(r *report) {
 		return
 	}
 	r.deferred = true
-	r.view = r.newView(changed(r.event), nil)
-	i.names.release(r.key, r.view)
+	r.view = i.names.deferred(r)
 	close(r.done)
 }
 

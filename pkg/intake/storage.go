@@ -85,7 +85,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	}
 	k := key{event.Namespace, event.Name}
 	if dryrun.IsDryRun(options.DryRun) {
-		if s.intake.names.view(k) != nil {
+		if s.intake.names.known(k).view != nil {
 			return nil, s.exists(ctx, event)
 		}
 		return event, nil
@@ -99,8 +99,8 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	if err != nil {
 		return nil, err
 	}
-	r := newReport(ctx, s.api, k, event, nil)
-	r.unnamed, r.occurrence.CreateOnly = unnamed, createOnly
+	r := newReport(ctx, s.api, k, event, known{})
+	r.post, r.unnamed, r.occurrence.CreateOnly = true, unnamed, createOnly
 	joined, err := s.intake.names.takeForPost(ctx, k, r)
 	switch {
 	case errors.Is(err, errNameKnown):
@@ -109,11 +109,10 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 		return nil, timeoutError(err)
 	case joined != nil:
 		r = joined
-		err = r.wait(ctx)
 	default:
-		err = s.intake.send(ctx, r)
+		s.intake.record(ctx, r)
 	}
-	if err != nil {
+	if err := r.wait(ctx); err != nil {
 		return nil, err
 	}
 	if r.settlement.Outcome == occurrence.Replayed {
@@ -132,43 +131,58 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	defer cancel()
 	k := key{request.NamespaceValue(ctx), name}
 	if dryrun.IsDryRun(options.DryRun) {
-		old := s.intake.names.view(k)
+		old := s.intake.names.known(k).view
 		event, err := s.updated(ctx, k, info, old)
 		if err != nil {
 			return nil, false, err
 		}
 		return event, old == nil, nil
 	}
-
-	createOnly, err := s.createOnly(ctx)
-	if err != nil {
+	r, answer, err := s.update(ctx, k, info)
+	if err != nil || r == nil {
+		return answer, false, err
+	}
+	if err := r.wait(ctx); err != nil {
 		return nil, false, err
 	}
+	created := r.creates && r.settlement.Outcome != occurrence.Replayed
+	changed, err := r.result(ctx)
+	return changed, created, err
+}
+
+// update records what a request changes and returns the report, or that of the same
+// change which has not ended yet, or the answer if nothing is changed.
+func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo) (*report, runtime.Object, error) {
+	createOnly, err := s.createOnly(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := s.intake.names.take(ctx, k); err != nil {
-		return nil, false, timeoutError(err)
+		return nil, nil, timeoutError(err)
 	}
 	recorded := false
 	defer func() {
 		if !recorded {
-			s.intake.names.release(k, nil)
+			s.intake.names.release(k)
 		}
 	}()
-	old := s.intake.names.view(k)
-	event, err := s.updated(ctx, k, info, old)
-	if err != nil {
-		return nil, false, err
+	now := s.intake.names.known(k)
+	event, err := s.updated(ctx, k, info, now.view)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case now.view == nil || !apiequality.Semantic.DeepEqual(event, now.view.event):
+	case now.last != nil:
+		return now.last, nil, nil
+	default:
+		return nil, event, nil
 	}
-	if old != nil && apiequality.Semantic.DeepEqual(event, old.event) {
-		return event, false, nil
-	}
+	r := newReport(ctx, s.api, k, event, now)
+	r.creates = now.view == nil
 	recorded = true
-	r := newReport(ctx, s.api, k, event, old)
 	r.occurrence.CreateOnly = createOnly
-	if err := s.intake.send(ctx, r); err != nil {
-		return nil, false, err
-	}
-	answer, err := r.result(ctx)
-	return answer, old == nil && r.settlement.Outcome != occurrence.Replayed, err
+	s.intake.record(ctx, r)
+	return r, nil, nil
 }
 
 // updated returns what a request makes of a name's view, nil if it has none. Its

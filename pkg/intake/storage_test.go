@@ -283,7 +283,9 @@ func TestRepeatedPostJoinsThePendingOne(t *testing.T) {
 			retries = append(retries, background(func() answer { return s.post(t, classic("a", 2)) }))
 		}
 		// Another Event under the same name is not what is pending.
-		other := background(func() answer { return s.post(t, classic("a", 3)) })
+		another := classic("a", 3)
+		another.Reason = "Stopped"
+		other := background(func() answer { return s.post(t, another) })
 		synctest.Wait()
 		o.Settled(stored(occurrence.Created, 9))
 		for _, answered := range append(retries, first) {
@@ -333,37 +335,6 @@ func TestReplayedPostIsRefusedAndRemembered(t *testing.T) {
 	}
 }
 
-func TestOneRequestOfANameAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, kept())
-		first := background(func() answer { return s.post(t, classic("a", 1)) })
-		o := <-s.pipeline.recorded
-		second := background(func() answer { return s.patch(t, "a", `{"count":3}`) })
-		// Another name does not wait.
-		other := background(func() answer { return s.post(t, classic("b", 1)) })
-		(<-s.pipeline.recorded).Settled(stored(occurrence.Created, 1))
-		(<-other).want(t, 201, "")
-		synctest.Wait()
-		if got := len(s.pipeline.occurrences()); got != 2 {
-			t.Fatalf("recorded %d occurrences while the first one is pending", got)
-		}
-
-		o.Settled(stored(occurrence.Created, 2))
-		(<-first).want(t, 201, "")
-		patch := <-s.pipeline.recorded
-		// The same POST again is no longer one that is pending.
-		again := background(func() answer { return s.post(t, classic("a", 1)) })
-		synctest.Wait()
-		patch.Settled(stored(occurrence.Merged, 3))
-		a := <-second
-		a.want(t, 200, "")
-		if got := a.event(t); got.Count != 3 || got.ResourceVersion != "3" {
-			t.Errorf("answered %+v", got)
-		}
-		(<-again).want(t, 409, metav1.StatusReasonAlreadyExists)
-	})
-}
-
 func TestOccurrenceOutlivesItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, kept())
@@ -375,11 +346,11 @@ func TestOccurrenceOutlivesItsClient(t *testing.T) {
 		giveUp := request(http.MethodPost, coreEvents, classic("a", 1))
 		post := <-s.pipeline.recorded
 		giveUp()
-		// Who waits for the turn may give up too, and takes nothing with it.
 		giveUp = request(http.MethodPatch, coreEvents+"/a", `{"count":2}`)
-		synctest.Wait()
+		raise := <-s.pipeline.recorded
 		giveUp()
 		post.Settled(stored(occurrence.Created, 1))
+		raise.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull})
 
 		giveUp = request(http.MethodPatch, coreEvents+"/a", `{"count":3}`)
 		patch := <-s.pipeline.recorded
@@ -391,7 +362,7 @@ func TestOccurrenceOutlivesItsClient(t *testing.T) {
 		if got := a.event(t); got.ResourceVersion != "2" {
 			t.Errorf("answered %+v", got)
 		}
-		if diff := cmp.Diff([]int64{1, 2}, s.pipeline.weights()); diff != "" {
+		if diff := cmp.Diff([]int64{1, 2, 2}, s.pipeline.weights()); diff != "" {
 			t.Errorf("weights (-want +got):\n%s", diff)
 		}
 	})

@@ -20,48 +20,60 @@ type view struct {
 	// total is the highest count that the client has reported.
 	total int64
 	term  int64 // of the request that it is from
-	size  int64
+	// number is that of the report that it is from: higher ones are later.
+	number int64
+	size   int64
 	// tenant is the one of the user that the request is from.
 	tenant string
 }
 
-// newView returns the view that follows from a report and its Event once stored is
-// what the apiserver has for it. The event must not be changed afterwards.
-func (r *report) newView(event, stored *corev1.Event) *view {
-	if stored != nil {
-		event = event.DeepCopy()
-		if stored.UID != "" {
-			event.UID = stored.UID
-		}
-		if stored.ResourceVersion != "" {
-			event.ResourceVersion = stored.ResourceVersion
-		}
-		if !stored.CreationTimestamp.IsZero() {
-			event.CreationTimestamp = stored.CreationTimestamp
-		}
+// newView returns the view that follows from a report once stored is what the
+// apiserver has for it, nil if that is not known.
+func (r *report) newView(stored *corev1.Event) *view {
+	v := &view{event: r.event, origin: r.origin, total: r.occurrence.Total, term: r.term, number: r.number,
+		size: int64(r.event.Size() + r.origin.Size()), tenant: occurrence.TenantOf(r.occurrence.User)}
+	if stored == nil {
+		stored = &corev1.Event{}
 	}
-	if event.ResourceVersion == "" {
+	v = v.of(stored)
+	if stored.ResourceVersion != "" {
+		v.event.ResourceVersion = stored.ResourceVersion
+	}
+	if v.event.ResourceVersion == "" {
 		// Without one an object counts as one that is not there yet.
-		event.ResourceVersion = strconv.Itoa(1)
+		v.event.ResourceVersion = strconv.Itoa(1)
 	}
-	return &view{event: event, origin: r.origin, total: r.occurrence.Total, term: r.term,
-		size: int64(event.Size() + r.origin.Size()), tenant: occurrence.TenantOf(r.occurrence.User)}
+	return v
+}
+
+// begins returns the view that follows from a report before its outcome is known. Its
+// resourceVersion is another than that of the view before, though the apiserver has
+// not given one yet: whoever changed the older view at the same time is to meet a
+// conflict.
+func (r *report) begins() *view {
+	v := r.newView(nil)
+	if version, err := versioner.ObjectResourceVersion(r.event); err == nil {
+		v.event.ResourceVersion = strconv.FormatUint(version+1, 10)
+	}
+	return v
+}
+
+// of returns the view with what tells a stored Event from others.
+func (v *view) of(stored *corev1.Event) *view {
+	out := *v
+	out.event = v.event.DeepCopy()
+	if stored.UID != "" {
+		out.event.UID = stored.UID
+	}
+	if !stored.CreationTimestamp.IsZero() {
+		out.event.CreationTimestamp = stored.CreationTimestamp
+	}
+	return &out
 }
 
 // former tells whether another leader may have answered for the name between the
 // view and a request.
 func (v *view) former(ctx context.Context) bool { return v.term < termOf(ctx) }
-
-// changed returns a copy of an Event whose resourceVersion is another than that
-// of the view before, though the apiserver has not given one yet: whoever changed
-// the older view at the same time is to meet a conflict.
-func changed(event *corev1.Event) *corev1.Event {
-	event = event.DeepCopy()
-	if version, err := versioner.ObjectResourceVersion(event); err == nil {
-		event.ResourceVersion = strconv.FormatUint(version+1, 10)
-	}
-	return event
-}
 
 // totalOf is the count that a client has reached with an Event.
 func totalOf(event *corev1.Event) int64 {

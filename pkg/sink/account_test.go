@@ -230,7 +230,11 @@ func (w *world) report(clients int) {
 	if w.clients[client] == 0 || w.rng.IntN(3) > 0 {
 		w.clients[client] += 1 + w.rng.Int64N(3)
 	}
-	w.reportTo(w.writers[w.rng.IntN(len(w.writers))], client)
+	writer := w.writers[w.rng.IntN(len(w.writers))]
+	if w.rng.IntN(4) == 0 {
+		writer.views[client] = 0 // an earlier report may have no outcome yet
+	}
+	w.reportTo(writer, client)
 }
 
 func (w *world) reportTo(writer *writer, client string) {

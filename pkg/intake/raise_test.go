@@ -1,0 +1,216 @@
+package intake_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+var refusedFor = occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.RetriesExhausted}
+
+func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
+	for method, raise := range map[string]struct {
+		do   func(*server) answer
+		code int
+	}{
+		"patch": {func(s *server) answer { return s.patch(t, "a", `{"count":3}`) }, 200},
+		"put":   {func(s *server) answer { return s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 3)) }, 200},
+		"post":  {func(s *server) answer { return s.post(t, classic("a", 3)) }, 201},
+	} {
+		t.Run(method, func(t *testing.T) {
+			s := serve(t, kept())
+			posted := background(func() answer { return s.post(t, classic("a", 1)) })
+			post := <-s.pipeline.recorded
+			raised := background(func() answer { return raise.do(s) })
+			o := <-s.pipeline.recorded
+			if o.Client != "a" || o.Weight != 3 || o.Total != 3 || identity.Of(o.Identified()) != identity.Of(post.Event) {
+				t.Errorf("reported %d up to %d of %q", o.Weight, o.Total, o.Client)
+			}
+			post.Settled(refusedFor)
+			(<-posted).want(t, 503, metav1.StatusReasonServiceUnavailable)
+			o.Settled(stored(occurrence.Created, 7))
+			a := <-raised
+			a.want(t, raise.code, "")
+			if got := a.event(t); got.Count != 3 || got.ResourceVersion != "7" || got.UID != "stored-uid" {
+				t.Errorf("answered %+v", got)
+			}
+		})
+	}
+}
+
+// What is under way of a name ends in any order and in any way. What is stored is
+// what the highest report that was written says, and the next report goes on from
+// there.
+func TestNothingIsLostOrCountedTwiceHoweverReportsOfANameEnd(t *testing.T) {
+	ends := map[string]func(*occurrence.Occurrence){
+		"written":   func(o *occurrence.Occurrence) { o.Settled(stored(occurrence.Merged, 1)) },
+		"deferred":  func(o *occurrence.Occurrence) { o.Deferred() },
+		"dropped":   func(o *occurrence.Occurrence) { o.Settled(refusedFor) },
+		"uncertain": func(o *occurrence.Occurrence) { o.Settled(occurrence.Settlement{Outcome: occurrence.Uncertain}) },
+	}
+	s := serve(t, kept())
+	cases := 0
+	for first := range ends {
+		for second := range ends {
+			for third := range ends {
+				for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+					cases++
+					endReports(t, s, fmt.Sprint("n", cases), []string{first, second, third}, order, ends)
+				}
+			}
+		}
+	}
+}
+
+func endReports(t *testing.T, s *server, name string, how []string, order []int, ends map[string]func(*occurrence.Occurrence)) {
+	t.Helper()
+	var covered, sum, want int64
+	write := func(o *occurrence.Occurrence) { // as the sink does (docs/counting.md, rule 2)
+		sum += max(0, min(o.Weight, o.Total-covered))
+		covered = max(covered, o.Total)
+	}
+	totals := []int32{1, 3, 5}
+	answers := make([]<-chan answer, len(totals))
+	recorded := make([]*occurrence.Occurrence, len(totals))
+	for i, total := range totals {
+		if i == 0 {
+			answers[i] = background(func() answer { return s.post(t, classic(name, total)) })
+		} else {
+			answers[i] = background(func() answer { return s.patch(t, name, `{"count":%d}`, total) })
+		}
+		recorded[i] = <-s.pipeline.recorded
+	}
+	for _, i := range order {
+		if how[i] == "written" || how[i] == "deferred" {
+			write(recorded[i])
+			want = max(want, int64(totals[i]))
+		}
+		ends[how[i]](recorded[i])
+		<-answers[i]
+	}
+	if sum != want {
+		t.Errorf("%v in the order %v: %d are counted, of %d", how, order, sum, want)
+	}
+	next := background(func() answer {
+		a := s.patch(t, name, `{"count":6}`)
+		if a.code == 404 {
+			a = s.post(t, classic(name, 6))
+		}
+		return a
+	})
+	o := <-s.pipeline.recorded
+	if o.Weight != 6-want {
+		t.Errorf("%v in the order %v: the next report is of %d, after %d", how, order, o.Weight, want)
+	}
+	o.Settled(stored(occurrence.Merged, 9))
+	<-next
+}
+
+// The memory of what waits is bounded; beyond that a request waits for its turn.
+func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes int64
+		most  int
+	}{"their number": {1 << 30, 16}, "their bytes": {1, 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t, kept(), func(o *intake.Options, _ *intake.ServerOptions) { o.MaxViewBytes = c.bytes })
+				answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 1)) })}
+				synctest.Wait()
+				for i := range 20 {
+					answers = append(answers, background(func() answer { return s.patch(t, "a", `{"count":%d}`, i+2) }))
+					synctest.Wait()
+				}
+				if got := len(s.pipeline.occurrences()); got != c.most {
+					t.Errorf("%d were recorded, want %d", got, c.most)
+				}
+				// Another name is not held up.
+				other := background(func() answer { return s.post(t, classic("b", 1)) })
+				synctest.Wait()
+				if got := len(s.pipeline.occurrences()); got != c.most+1 {
+					t.Errorf("%d were recorded, want %d", got, c.most+1)
+				}
+				for range 22 {
+					synctest.Wait()
+					select {
+					case o := <-s.pipeline.recorded:
+						o.Settled(stored(occurrence.Merged, 1))
+					default:
+					}
+				}
+				for _, answered := range append(answers, other) {
+					if a := <-answered; a.code >= 300 {
+						t.Errorf("answered %d", a.code)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, kept())
+		answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 1)) })}
+		post := <-s.pipeline.recorded
+		for range 2 {
+			answers = append(answers, background(func() answer { return s.patch(t, "a", `{"count":3}`) }))
+			synctest.Wait()
+		}
+		raise := <-s.pipeline.recorded
+		post.Settled(stored(occurrence.Created, 1))
+		raise.Settled(refusedFor)
+		(<-answers[0]).want(t, 201, "")
+		for _, answered := range answers[1:] {
+			(<-answered).want(t, 503, metav1.StatusReasonServiceUnavailable)
+		}
+		if diff := cmp.Diff([]int64{1, 3}, s.pipeline.weights()); diff != "" {
+			t.Errorf("weights (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A change that raises nothing claims nothing, or the sink would take it for one.
+func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
+	s := serve(t, kept())
+	posted := background(func() answer { return s.post(t, classic("a", 2)) })
+	post := <-s.pipeline.recorded
+	changed := background(func() answer { return s.patch(t, "a", `{"message":"other"}`) })
+	o := <-s.pipeline.recorded
+	if o.Weight != 0 || o.Total != 2 || o.Event.Message != "other" {
+		t.Errorf("reported %d up to %d: %s", o.Weight, o.Total, o.Event.Message)
+	}
+	post.Settled(stored(occurrence.Created, 1))
+	o.Settled(stored(occurrence.Merged, 2))
+	(<-posted).want(t, 201, "")
+	(<-changed).want(t, 200, "")
+}
+
+// What a client was told last is what its preconditions are checked against, though
+// a raise that it has sent meanwhile waits.
+func TestUIDOfAPostThatIsStoredHoldsWhileARaiseWaits(t *testing.T) {
+	s := serve(t, kept())
+	posted := background(func() answer { return s.post(t, classic("a", 1)) })
+	post := <-s.pipeline.recorded
+	raised := background(func() answer { return s.patch(t, "a", `{"count":2}`) })
+	raise := <-s.pipeline.recorded
+	post.Settled(stored(occurrence.Created, 1))
+	event := (<-posted).event(t)
+	event.ResourceVersion, event.Count = "", 3
+	put := background(func() answer { return s.do(t, http.MethodPut, coreEvents+"/a", event) })
+	until(t, "it is recorded, or refused", func() bool { return len(s.pipeline.occurrences()) == 3 || len(put) > 0 })
+	raise.Settled(stored(occurrence.Merged, 2))
+	(<-raised).want(t, 200, "")
+	if len(put) == 0 {
+		(<-s.pipeline.recorded).Settled(stored(occurrence.Merged, 3))
+	}
+	(<-put).want(t, 200, "")
+}
