@@ -234,7 +234,7 @@ func (n *names) end(r *report) []*report {
 
 // remember keeps a view, unless one from a later report is there.
 func (n *names) remember(k key, v *view) {
-	if old, ok := n.views.Get(k); ok && old.number > v.number {
+	if old, ok := n.views.Peek(k); ok && old.number > v.number {
 		return
 	}
 	n.views.Add(k, v.tenant, v, n.weight(v))
