@@ -76,14 +76,19 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 // repeats tells whether another report of the same name says the same, for the same
 // user: to another one the name is taken.
 func (r *report) repeats(other *report) bool {
-	a, b := r.occurrence, other.occurrence
-	return a.User == b.User && apiequality.Semantic.DeepEqual(a.Event, b.Event)
+	return r.sameCaller(other) && apiequality.Semantic.DeepEqual(r.occurrence.Event, other.occurrence.Event)
 }
 
-// raises tells whether a POST reports more of the series that another report has
-// begun.
+// sameCaller tells whether two reports are of the same user with the same rights.
+func (r *report) sameCaller(other *report) bool {
+	a, b := r.occurrence, other.occurrence
+	return a.User == b.User && a.CreateOnly == b.CreateOnly
+}
+
+// raises tells whether a POST reports more of the series that another report of the
+// same user has begun.
 func (r *report) raises(other *report) bool {
-	return r.occurrence.Total > other.occurrence.Total &&
+	return r.sameCaller(other) && r.occurrence.Total > other.occurrence.Total &&
 		identity.Of(r.occurrence.Event) == identity.Of(other.occurrence.Identified())
 }
 
