@@ -21,7 +21,7 @@ func endpointOf(t *testing.T, o *Options) *rest.Config {
 	if err := s.listen(o.SecureServing); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := s.start(http.NotFoundHandler(), patience)
+	stop, err := s.start(http.NotFoundHandler(), patience, func() int { return 0 })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ type process struct {
 	ending   *ending
 	serving  *serving
 	pipe     *pipeline.Pipeline
+	intake   *intake.Intake
 	handler  http.Handler
 
 	// What follows is nil in a process that runs alone.
@@ -136,6 +138,7 @@ func (p *process) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.intake = in
 	handler, err := intake.NewHandler(intake.ServerOptions{
 		Intake:        in,
 		Authenticator: p.serving.authenticator,
@@ -145,13 +148,20 @@ func (p *process) newHandler() (http.Handler, error) {
 		Livez:         p.livez(),
 		Readyz:        p.readyz(),
 		Metrics:       metricsHandler(p.registry),
+
+		ReviewTTL:       keptFor(p.options.Authentication.CacheTTL),
+		AccessReviewTTL: keptFor(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	})
 	return withFarewell(withRole(handler, p.role), p.ending.begun), err
 }
 
+// keptFor is the lifetime of cached reviews as the intake is told it: 0 is a default
+// there, and no cache here.
+func keptFor(ttl time.Duration) time.Duration { return cmp.Or(ttl, -1) }
+
 // startServing serves, and writes where.
 func (p *process) startServing(ctx context.Context) (stop func() <-chan struct{}, err error) {
-	stopServing, err := p.serving.start(p.handler, p.options.ShutdownGracePeriod)
+	stopServing, err := p.serving.start(p.handler, p.options.ShutdownGracePeriod, p.intake.Working)
 	if err != nil {
 		return nil, err
 	}

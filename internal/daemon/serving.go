@@ -25,6 +25,7 @@ type serving struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 	clientCA      *clientCA // nil if that of the cluster is not used
+	listener      *boundedListener
 }
 
 // newServing listens, so that a port that is taken is an error at the start,
@@ -56,6 +57,8 @@ func (s *serving) listen(secure *options.SecureServingOptions) error {
 	if err := secure.ApplyTo(&s.info); err != nil {
 		return fmt.Errorf("reading the serving certificate: %w", err)
 	}
+	s.listener = newBoundedListener(s.info.Listener)
+	s.info.Listener = s.listener
 	return nil
 }
 
@@ -140,8 +143,9 @@ func (s *serving) stopFollowing() {
 
 // start serves until stop is called, which returns at once: it closes the
 // listener and every connection that has nothing in flight. The channel that
-// it returns is closed when nothing is in flight any more, or after patience.
-func (s *serving) start(handler http.Handler, patience time.Duration) (stop func() <-chan struct{}, err error) {
+// it returns is closed when all connections are: when nothing is in flight any
+// more, when no request has been worked on for unreadTime, or after patience.
+func (s *serving) start(handler http.Handler, patience time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
 	stopping := make(chan struct{})
 	idle, _, err := s.info.Serve(handler, patience, stopping)
 	if err != nil {
@@ -152,6 +156,37 @@ func (s *serving) start(handler http.Handler, patience time.Duration) (stop func
 	return func() <-chan struct{} {
 		close(stopping)
 		s.stopFollowing()
-		return idle
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			awaitQuiet(idle, working)
+			s.listener.closeConns()
+		}()
+		return closed
 	}, nil
+}
+
+// unreadTime is how long, at a stop, a client may take to read the last answer, or
+// to send the rest of a request. Nothing else waits for it then.
+const unreadTime = 500 * time.Millisecond
+
+// awaitQuiet returns when the server is idle, or nothing has been worked on for
+// unreadTime.
+func awaitQuiet(idle <-chan struct{}, working func() int) {
+	ticker := time.NewTicker(unreadTime / 20)
+	defer ticker.Stop()
+	worked := time.Now()
+	for {
+		select {
+		case <-idle:
+			return
+		case <-ticker.C:
+		}
+		if working() > 0 {
+			worked = time.Now()
+		}
+		if time.Since(worked) > unreadTime {
+			return
+		}
+	}
 }

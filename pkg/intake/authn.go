@@ -18,11 +18,17 @@ import (
 
 // withAuthentication passes on who the caller is. Who is not known is answered
 // 401, but 503 if the apiserver could not be asked: a client gives up on the
-// first, and comes back after the second.
-func withAuthentication(next http.Handler, authn authenticator.Request) http.Handler {
+// first, and comes back after the second. It is 429 if the caller may not have it
+// asked now.
+func withAuthentication(next http.Handler, authn authenticator.Request, control *flowControl) http.Handler {
 	unauthorized := filters.Unauthorized(codecs)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if a, ok := req.Context().Value(attemptKey{}).(*attempt); ok && a.undecided != "" {
+		a, _ := req.Context().Value(attemptKey{}).(*attempt)
+		switch {
+		case a != nil && a.limited:
+			control.refuse(w, req, refusedReviews)
+			return
+		case a != nil && a.undecided != "":
 			refuse(w, req, unavailable(a.undecided))
 			return
 		}
@@ -35,7 +41,10 @@ func withAuthentication(next http.Handler, authn authenticator.Request) http.Han
 }
 
 // attempt is what became of identifying a request's caller.
-type attempt struct{ undecided string } // why that is open, "" if it is not
+type attempt struct {
+	undecided string // why that is open, "" if it is not
+	limited   bool   // the apiserver was not asked
+}
 
 type attemptKey struct{}
 
@@ -50,7 +59,7 @@ func (a attempting) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	}
 	open := undecided(err)
 	if attempt, found := req.Context().Value(attemptKey{}).(*attempt); found {
-		attempt.undecided = ""
+		attempt.undecided, attempt.limited = "", errors.Is(err, errReviews)
 		if open {
 			attempt.undecided = whyUndecided(err)
 		}

@@ -72,7 +72,8 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 		"bad websocket protocol":          {review(known), "", nil, "base64url.bearer.authorization.k8s.io.$$$", unauthorized},
 		"nobody listens":                  {nil, "t", nil, "", unavailable},
 		"nobody listens, bad certificate": {nil, "t", stranger, "", unavailable},
-		"no token, nobody listens":        {nil, "", nil, "", 201}, // anonymous, and everything is authorized
+		"no token, nobody listens":        {nil, "", nil, "", unauthorized},
+		"websocket protocol":              {review(known), "", nil, "base64url.bearer.authorization.k8s.io.dA", unauthorized}, // no path is one
 		"500":                             {status(500, "InternalError"), "t", nil, "", unavailable},
 		"500 without a Status":            {raw(500, "text/plain", "oops"), "t", nil, "", unavailable},
 		"503":                             {status(503, "ServiceUnavailable"), "t", nil, "", unavailable},
@@ -109,6 +110,8 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic("a", 1))
 			if test.token != "" {
 				req.Header.Set("Authorization", "Bearer "+test.token)
+			} else {
+				req.Header.Set(withoutToken, "true")
 			}
 			if test.proto != "" {
 				req.Header.Set("Connection", "Upgrade")

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -129,6 +130,8 @@ func decide(ctx context.Context, authz authorizer.Authorizer, attributes authori
 	switch {
 	case decision == authorizer.DecisionAllow:
 		return nil
+	case errors.Is(err, errReviews):
+		return tooMany(refusedReviews)
 	case err != nil && decision != authorizer.DecisionDeny:
 		klog.FromContext(ctx).V(4).Info("Did not authorize the request", "reason", err)
 		return unavailable("the apiserver cannot be asked what the caller may do")

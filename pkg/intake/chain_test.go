@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -170,41 +169,6 @@ func TestWhatIsNotServed(t *testing.T) {
 	if got := len(s.pipeline.occurrences()); got != 1 {
 		t.Errorf("recorded %d times", got)
 	}
-}
-
-func TestRequestsInFlightAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		s := serve(t, kept(), func(_ *intake.Options, o *intake.ServerOptions) {
-			o.MaxInFlight = 2
-			o.Livez = []healthz.HealthChecker{healthz.PingHealthz}
-			authn := o.Authenticator
-			o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-				asked++
-				return authn.AuthenticateRequest(req)
-			})
-		})
-		first := background(func() answer { return s.post(t, classic("a", 1)) })
-		o := <-s.pipeline.recorded
-		second := background(func() answer { return s.post(t, classic("a", 1)) })
-		synctest.Wait()
-		a := s.post(t, classic("b", 1))
-		if a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") != "1" {
-			t.Errorf("answered %d, Retry-After %q", a.code, a.header.Get("Retry-After"))
-		}
-		if asked != 2 {
-			t.Errorf("the authenticator was asked %d times", asked)
-		}
-		for _, path := range []string{"/healthz", "/livez", "/readyz", "/api"} {
-			if a := s.do(t, http.MethodGet, path, nil); a.code != 200 {
-				t.Errorf("%s: %d", path, a.code)
-			}
-		}
-		o.Settled(stored(occurrence.Created, 1))
-		(<-first).want(t, 201, "")
-		(<-second).want(t, 201, "")
-		s.patch(t, "a", `{}`).want(t, 200, "")
-	})
 }
 
 func TestProbesNeedNobody(t *testing.T) {

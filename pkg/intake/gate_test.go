@@ -371,8 +371,12 @@ func TestParkedRequestEndsWithItsClient(t *testing.T) {
 
 func TestParkedRequestsAreInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 2 })
-		first := background(func() answer { return r.post(t, classic("a", 1)) })
+		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 6 })
+		ended := r.lead(t)
+		r.post(t, classic("known", 1)).want(t, 201, "")
+		r.stopLeading(nil)
+		<-ended
+		first := background(func() answer { return r.post(t, classic("a", 1)) }) // of two that one caller may have in flight
 		second := background(func() answer { return r.post(t, classic("b", 1)) })
 		synctest.Wait()
 		if a := r.post(t, classic("c", 1)); a.code != http.StatusTooManyRequests {

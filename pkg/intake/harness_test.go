@@ -137,7 +137,21 @@ func serve(t testing.TB, p *fakePipeline, settings ...setting) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{Handler: handler, pipeline: p, registry: registry}
+	return &server{Handler: presenting(handler), pipeline: p, registry: registry}
+}
+
+// withoutToken is a header of a request that is to have no token.
+const withoutToken = "Test-No-Token"
+
+// presenting gives a token to requests that have none: without one nothing is
+// answered.
+func presenting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get(withoutToken) == "" && req.Header.Get("Authorization") == "" {
+			req.Header.Set("Authorization", "Bearer of-the-tester")
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 func authorized(allow func(authorizer.Attributes) (authorizer.Decision, string, error)) setting {

@@ -307,7 +307,8 @@ func apiInputs(path string, base fields, message, about string) []input {
 		ok.with("pretty=true").named("pretty"),
 
 		// callers
-		ok.by(nobody).answered(forbidden, metav1.StatusReasonForbidden).named("no token"),
+		ok.by(nobody).answered(forbidden, metav1.StatusReasonForbidden).
+			unlike("nobody is anonymous here", noToken, metav1.StatusReasonUnauthorized).named("no token"),
 		ok.impersonating("system:admin").answered(forbidden, metav1.StatusReasonForbidden).named("no right to impersonate"),
 		ok.by(forger).answered(noToken, metav1.StatusReasonUnauthorized).named("bad token"),
 		ok.by(stranger).answered(forbidden, metav1.StatusReasonForbidden).named("no right to create"),

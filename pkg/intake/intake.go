@@ -3,6 +3,7 @@ package intake
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // errNameKnown says that a posted name has a view already.
@@ -15,7 +16,15 @@ type Intake struct {
 	options Options
 	names   *names
 	metrics *metrics
+	// unwritten is what answers take that are being written.
+	unwritten *shares
+	working   atomic.Int64
 }
+
+// Working returns how many requests about Events have been received as a whole and
+// have no answer yet. What else may be in flight is a client's affair: a body that
+// it has yet to send, or an answer that it has yet to read.
+func (i *Intake) Working() int { return int(i.working.Load()) }
 
 // New returns an intake with no views. It fails if the options are not valid or
 // a metric cannot be registered.
@@ -23,7 +32,11 @@ func New(options Options) (*Intake, error) {
 	if err := options.Validate(); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
-	i := &Intake{options: options, names: newNames(options.MaxNames, options.MaxViewBytes)}
+	i := &Intake{
+		options:   options,
+		names:     newNames(options.MaxNames, options.MaxViewBytes),
+		unwritten: newShares(maxUnwrittenBytes),
+	}
 	var err error
 	if i.metrics, err = newMetrics(i, options.Registerer); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)

@@ -18,6 +18,11 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	// inFlightCapacity is 0 until there is a server around the intake.
 	inFlightCapacity prometheus.Gauge
+	// refused and what follows are of the server's flow control.
+	refused        *prometheus.CounterVec
+	aborted        *prometheus.CounterVec
+	waitingForSeat prometheus.Gauge
+	seatsCapacity  prometheus.Gauge
 }
 
 // newMetrics registers the intake's metrics; a nil registerer leaves them out.
@@ -38,8 +43,30 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		}),
 		inFlightCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_in_flight_capacity",
-			Help: "Requests that may be in flight; the next one is answered 429.",
+			Help: "Requests that may be in flight; the next one is answered 429, and so is a caller above its share.",
 		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_intake_refused_total",
+			Help: "Requests to any path that were refused so that others are served, by reason: 401 for credentials, 429 for the rest.",
+		}, []string{"reason"}),
+		aborted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_intake_aborted_answers_total",
+			Help: "Answers that were not written as a whole, by reason: the client went or did not read, its share of unwritten answers was used up, or the answer was too large.",
+		}, []string{"reason"}),
+		waitingForSeat: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_intake_waiting_for_seat",
+			Help: "Requests that wait for a seat, which they are decoded and handled with.",
+		}),
+		seatsCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_intake_seats",
+			Help: "Requests that are decoded and handled at once; 0 until there is a server.",
+		}),
+	}
+	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedStrangersShare, refusedShare, refusedReviews, refusedSeats} {
+		m.refused.WithLabelValues(reason)
+	}
+	for _, reason := range []string{abortedWrite, abortedShare, abortedTooLarge} {
+		m.aborted.WithLabelValues(reason)
 	}
 	for verb, code := range map[string]int{"create": http.StatusCreated, "update": http.StatusOK, "patch": http.StatusOK} {
 		m.duration.WithLabelValues(verb)
@@ -54,7 +81,15 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight, m.inFlightCapacity,
+		m.requests, m.duration, m.inFlight, m.inFlightCapacity, m.refused, m.aborted, m.waitingForSeat, m.seatsCapacity,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_intake_unwritten_bytes",
+			Help: "Memory of answers that their clients have not read yet.",
+		}, func() float64 { return float64(i.unwritten.inUse()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_intake_unwritten_bytes_capacity",
+			Help: "Memory that answers may take which their clients have not read yet; above its share of it a client's answers are aborted.",
+		}, func() float64 { return maxUnwrittenBytes }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_names",
 			Help: "Posted names whose view is kept.",

@@ -18,7 +18,8 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 	s := serve(t, written(), func(o *intake.Options, so *intake.ServerOptions) {
 		o.MaxNames, o.MaxBodyBytes, so.MaxInFlight = 7, 10_000, 11
 		so.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-			switch req.Header.Get("Authorization") {
+			name := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+			switch name {
 			case "bad":
 				return nil, false, nil
 			case "undecided":
@@ -26,7 +27,7 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 			case "panic":
 				panic("authenticating")
 			}
-			return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("Authorization")}}, true, nil
+			return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil
 		})
 	}, authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetUser().GetName() == "denied" {
@@ -67,7 +68,7 @@ eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 	s.patch(t, "unknown", `{"count":2}`)
 	s.do(t, http.MethodPut, newEvents+"/a", "{}")
 	for _, who := range []string{"bad", "undecided", "panic", "denied"} {
-		s.do(t, http.MethodPost, coreEvents, classic("b", 1), "Authorization", who)
+		s.do(t, http.MethodPost, coreEvents, classic("b", 1), "Authorization", "Bearer "+who)
 	}
 	s.do(t, http.MethodPost, coreEvents, classic("b", 1), "Content-Type", "text/plain")
 	s.do(t, http.MethodPost, coreEvents, strings.Repeat("x", 20_000))
@@ -109,7 +110,7 @@ eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 	rest := `# HELP eventd_intake_in_flight Requests about events that are not answered yet.
 # TYPE eventd_intake_in_flight gauge
 eventd_intake_in_flight 0
-# HELP eventd_intake_in_flight_capacity Requests that may be in flight; the next one is answered 429.
+# HELP eventd_intake_in_flight_capacity Requests that may be in flight; the next one is answered 429, and so is a caller above its share.
 # TYPE eventd_intake_in_flight_capacity gauge
 eventd_intake_in_flight_capacity 11
 # HELP eventd_intake_names Posted names whose view is kept.

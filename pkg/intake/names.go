@@ -94,21 +94,37 @@ func (n *names) take(ctx context.Context, k key) error {
 	n.mu.Lock()
 	t := n.enter(k)
 	n.mu.Unlock()
-	select {
-	case t.taken <- struct{}{}:
-	case <-ctx.Done():
+	if err := t.take(ctx); err != nil {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.leave(k, t)
-		return ctx.Err()
+		return err
 	}
 	for oldest := n.full(t); oldest != nil; oldest = n.full(t) {
-		if err := oldest.wait(ctx); err != nil {
+		var err error
+		if withoutSeat(ctx, func() { err = oldest.wait(ctx) }); err != nil {
 			n.release(k)
 			return ctx.Err()
 		}
 	}
 	return nil
+}
+
+// take waits for the token, without a seat.
+func (t *turn) take(ctx context.Context) (err error) {
+	select {
+	case t.taken <- struct{}{}:
+		return nil
+	default:
+	}
+	withoutSeat(ctx, func() {
+		select {
+		case t.taken <- struct{}{}:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	})
+	return err
 }
 
 // full returns the report that has to end before another one may be begun, or nil.

@@ -105,8 +105,23 @@ func (p *passing) to(ctx context.Context, leader, token string) (*http.Request, 
 // withBody returns a request with its body, which was read, still to be read.
 func withBody(req *http.Request, body []byte) *http.Request {
 	req = req.WithContext(req.Context())
-	req.Body = io.NopCloser(bytes.NewReader(body))
+	req.Body = receivedBody{bytes.NewReader(body), body}
 	return req
+}
+
+// receivedBody is one that was read, and can be had without reading it.
+type receivedBody struct {
+	*bytes.Reader
+	all []byte
+}
+
+// Close implements io.Closer.
+func (receivedBody) Close() error { return nil }
+
+// wholeBody returns the body of a request that comes from withBody.
+func wholeBody(req *http.Request) []byte {
+	body, _ := req.Body.(receivedBody)
+	return body.all
 }
 
 // passed is the leader's answer. Its body is about as large as the request's.

@@ -73,7 +73,7 @@ func TestWhoIsBelievedAsAReplica(t *testing.T) {
 			"the same account, both audiences":          {asserting(token("eventd", "another", peerAudience), asserted), 201},
 			"a forged token":                            {asserting(replica+"x", asserted), 401},
 			"no token":                                  {asserting("", asserted), 401},
-			"no token, to whom nobody needs one either": {nil, 403},
+			"no token, to whom nobody needs one either": {[]string{withoutToken, "true"}, 401},
 			"a password":                                {append(asserting("", asserted), "Authorization", "Basic "+replica), 401},
 		} {
 			t.Run(name, func(t *testing.T) {

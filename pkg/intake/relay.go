@@ -195,22 +195,11 @@ func (r *Relay) connections() *connections {
 }
 
 // around returns the handler of requests that would be recorded: next, on the
-// leader. The body is read before the gate is asked: a slow client must not be
-// what is let in by a leader and recorded long after its term.
-func (r *Relay) around(next http.HandlerFunc, maxBody int64) http.HandlerFunc {
+// leader. The request has been received as a whole: a slow client must not be what
+// is let in by a leader and recorded long after its term.
+func (r *Relay) around(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		if PassedOn(req) {
-			// That the caller is not to keep its connection was said of the one to
-			// the other replica, who has said it of the caller's own.
-			w.Header().Del("Connection")
-		}
-		begun := time.Now()
-		body, err := readBody(req, maxBody)
-		parkingOf(req).readFor(time.Since(begun))
-		if err != nil {
-			refuse(w, req, err)
-			return
-		}
+		body := wholeBody(req)
 		if r.serveHere(w, req, body, next) {
 			return
 		}

@@ -604,18 +604,6 @@ func TestReviewsOfPeerTokensAreCached(t *testing.T) {
 	}
 }
 
-// Anonymous callers are not let keep an HTTP/2 connection, but this one is a
-// replica's.
-func TestAnonymousCallersDoNotCostTheConnectionToTheLeader(t *testing.T) {
-	_, other, where := pair(t, authenticated(&user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}))
-	for i := range 5 {
-		other.post(t, classic(fmt.Sprint("a", i), 1)).want(t, 201, "")
-	}
-	if got := where.connections.Load(); got != 1 {
-		t.Errorf("%d connections for 5 requests", got)
-	}
-}
-
 func TestMetricsOfTheRelayAreThereFromTheStart(t *testing.T) {
 	other := standby(t)
 	want := `# HELP eventd_relay_parked Requests that wait for a leader.

@@ -146,6 +146,7 @@ func (i *Intake) deferred(r *report) {
 // wait returns when the report has settled or is deferred; its error is that of
 // the context, in which case the report goes on.
 func (r *report) wait(ctx context.Context) error {
+	leaveSeat(ctx)
 	select {
 	case <-r.done:
 		return nil

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,11 +79,29 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 	}, nil
 }
 
-// on returns the same handlers, on the leader.
-func (a api) on(relay *Relay, maxBody int64) api {
-	relayed := make(api, len(a))
+// each returns the handlers in wrappers.
+func (a api) each(wrap func(http.HandlerFunc) http.HandlerFunc) api {
+	wrapped := make(api, len(a))
 	for verb, handler := range a {
-		relayed[verb] = relay.around(handler, maxBody)
+		wrapped[verb] = wrap(handler)
 	}
-	return relayed
+	return wrapped
+}
+
+// received reads a request's body before anything else is done: who waits for it to
+// arrive is to have no seat, and is not let in by a leader to be recorded after its
+// term.
+func (i *Intake) received(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		begun := time.Now()
+		body, err := readBody(req, i.options.MaxBodyBytes)
+		parkingOf(req).readFor(time.Since(begun))
+		if err != nil {
+			refuse(w, req, err)
+			return
+		}
+		i.working.Add(1)
+		defer i.working.Add(-1)
+		next(w, withBody(req, body))
+	}
 }

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,8 @@ import (
 )
 
 const (
-	// DefaultMaxInFlight is how many requests are handled at once. With bodies
-	// of 1 MiB they hold 1 GiB; with usual ones, some 4 MiB.
+	// DefaultMaxInFlight is how many requests are in flight at once, those that wait
+	// included. With bodies of 1 MiB they hold 1 GiB; with usual ones, some 4 MiB.
 	DefaultMaxInFlight = 1000
 	// requestTimeout is the longest that a request may ask to be worked on. The
 	// apiserver's handlers stop waiting for a write after 34 s.
@@ -45,9 +46,13 @@ type ServerOptions struct {
 	// Relay, if not nil, has only the leader record what it is asked to. Without
 	// one this process records everything.
 	Relay *Relay
-	// MaxInFlight is how many writing requests, and how many reading ones, are
-	// handled at once; more are answered 429. 0 is DefaultMaxInFlight.
+	// MaxInFlight is how many requests of known callers are in flight at once; more
+	// are answered 429, and so is a caller above its share of them. 0 is
+	// DefaultMaxInFlight.
 	MaxInFlight int
+	// ReviewTTL and AccessReviewTTL are how long Authenticator and Authorizer keep
+	// what they were told of a token, or of a right. 0 is 10 s; below 0 they do not.
+	ReviewTTL, AccessReviewTTL time.Duration
 	// Livez is checked by /livez and /healthz, Readyz by /readyz. They answer
 	// whoever asks, also while the apiserver is away.
 	Livez, Readyz []healthz.HealthChecker
@@ -81,7 +86,16 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	if options.MaxInFlight == 0 {
 		options.MaxInFlight = DefaultMaxInFlight
 	}
-	options.Authorizer = &sharedAuthorizer{Authorizer: options.Authorizer, most: int64(options.MaxInFlight)}
+	options.ReviewTTL = cmp.Or(options.ReviewTTL, reviewTTL)
+	options.AccessReviewTTL = cmp.Or(options.AccessReviewTTL, reviewTTL)
+	control, err := newFlowControl(&options)
+	if err != nil {
+		return nil, fmt.Errorf("intake: %w", err)
+	}
+	refused := options.Intake.metrics.refused.WithLabelValues(refusedReviews)
+	if options.Authorizer, err = newSharedAuthorizer(options.Authorizer, options.MaxInFlight, options.AccessReviewTTL, refused); err != nil {
+		return nil, fmt.Errorf("intake: %w", err)
+	}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
 	if options.Relay != nil {
 		options.Relay.forRequests(options.MaxInFlight)
@@ -92,20 +106,21 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("intake: %w", err)
 		}
+		handlers = handlers.each(control.seated)
 		if options.Relay != nil {
-			handlers = handlers.on(options.Relay, options.Intake.options.MaxBodyBytes)
+			handlers = handlers.each(options.Relay.around)
 		}
-		routes.apis[a] = handlers
+		routes.apis[a] = handlers.each(options.Intake.received)
 	}
 	if options.Metrics != nil {
-		routes.paths["/metrics"] = options.Metrics
+		routes.paths["/metrics"] = control.seated(options.Metrics.ServeHTTP)
 	}
-	return chain(routes, options), nil
+	return chain(routes, options, control), nil
 }
 
 // chain puts the filters around a handler; the last one added is the first to
 // see a request.
-func chain(handler http.Handler, options ServerOptions) http.Handler {
+func chain(handler http.Handler, options ServerOptions, control *flowControl) http.Handler {
 	resolver := &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api"),
@@ -114,26 +129,31 @@ func chain(handler http.Handler, options ServerOptions) http.Handler {
 
 	handler = withAuthorization(handler, options.Authorizer)
 	handler = withoutImpersonation(handler)
-	authn := options.Authenticator
+	handler = control.withFlow(handler)
+	authn := notAnonymous(options.Authenticator)
 	if options.Relay != nil {
 		authn = options.Relay.peers.or(authn)
 	}
-	handler = withAuthentication(handler, authn)
+	handler = withAuthentication(handler, control.callers.around(authn), control)
 	if options.Relay != nil {
 		handler = options.Relay.awaitLeader(handler)
 	}
-	// Before authentication, so that it bounds TokenReviews too, and within the
+	// Before authentication, so that it bounds who waits for that, and within the
 	// time-out, so that what still runs after one counts as in flight.
-	handler = filters.WithMaxInFlightLimit(handler, options.MaxInFlight, options.MaxInFlight, nothing)
+	handler = control.withPlace(handler)
 	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, nothing, codecs, requestTimeout)
 	handler = endpointfilters.WithWarningRecorder(handler)
 	handler = filters.WithTimeoutForNonLongRunningRequests(handler, nothing)
 	handler = withDeadline(handler, abandonAfter)
+	handler = control.withCredentials(handler)
 	handler = withHealth(handler, options)
 	handler = endpointfilters.WithCacheControl(handler)
 	handler = filters.WithHTTPLogging(handler)
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)
+	// Around all that answers: what a request holds is given back before anybody
+	// waits for its client to read.
+	handler = newUnwritten(options.Intake).around(handler)
 	handler = endpointfilters.WithRequestInfo(handler, resolver)
 	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
 	handler = endpointfilters.WithAuditInit(handler)

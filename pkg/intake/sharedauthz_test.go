@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -62,10 +63,20 @@ func asking(t *testing.T, shared authorizer.Authorizer, ctx context.Context, a a
 	}
 }
 
+// sharing returns an authorizer that shares another one's answers, which keeps none.
+func sharing(t *testing.T, authz authorizer.Authorizer, most int) *sharedAuthorizer {
+	t.Helper()
+	shared, err := newSharedAuthorizer(authz, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shared
+}
+
 func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAuthorizer{answer: allowed}
-		shared := &sharedAuthorizer{Authorizer: slow, most: 10}
+		shared := sharing(t, slow, 10)
 		elsewhere := creating("a")
 		elsewhere.Namespace = "elsewhere"
 		for round := range 2 {
@@ -92,7 +103,7 @@ func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
 func TestReviewOutlivesWhoHasAskedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAuthorizer{answer: allowed}
-		shared := &sharedAuthorizer{Authorizer: slow, most: 10}
+		shared := sharing(t, slow, 10)
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		began := time.Now()
@@ -120,7 +131,7 @@ func TestFewReviewsOutliveWhoHasAsked(t *testing.T) {
 			answered.Add(1)
 			return allowed(ctx, a)
 		}}
-		shared := &sharedAuthorizer{Authorizer: slow, most: most}
+		shared := sharing(t, slow, most)
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		for i := range 100 {
@@ -146,7 +157,7 @@ func TestReviewEndsSomeTime(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
 		}}
 		began := time.Now()
-		d, _, err := (&sharedAuthorizer{Authorizer: never, most: 10}).Authorize(t.Context(), creating("a"))
+		d, _, err := sharing(t, never, 10).Authorize(t.Context(), creating("a"))
 		if d != authorizer.DecisionNoOpinion || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != sharedReviewTimeout {
 			t.Errorf("after %s: %v, %v", time.Since(began), d, err)
 		}
@@ -155,9 +166,9 @@ func TestReviewEndsSomeTime(t *testing.T) {
 
 func TestPanicOfAReviewIsThatOfAllWhoShareIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := &sharedAuthorizer{Authorizer: &slowAuthorizer{answer: func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		shared := sharing(t, &slowAuthorizer{answer: func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			panic("broken")
-		}}}
+		}}, 10)
 		var all sync.WaitGroup
 		defer all.Wait()
 		for range 3 {

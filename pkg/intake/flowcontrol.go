@@ -1,0 +1,210 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+const (
+	// seatsPerCPU is how many requests are worked on at once for each CPU. Nothing
+	// waits with a seat, so more would only make them slower.
+	seatsPerCPU = 2
+	minSeats    = 4
+	// strangersPart is the part of the requests in flight that callers who are not
+	// known may have on top of it, and minStrangers what it is at least.
+	strangersPart = 4
+	minStrangers  = 16
+)
+
+// Why a request was refused before it was handled.
+const (
+	refusedNoCredentials  = "no_credentials"
+	refusedRejected       = "rejected_credentials"
+	refusedStrangersShare = "strangers_share"
+	refusedShare          = "share"
+	refusedReviews        = "reviews"
+	refusedSeats          = "seats"
+)
+
+// flowControl keeps callers from being in each other's way. A request
+//
+//   - is refused if it has no credentials, or some that were rejected a moment ago;
+//   - takes a place among those in flight: of the flow of its caller if the
+//     credentials were accepted lately, or else of its address;
+//   - is reviewed, when that is its caller's turn;
+//   - takes a place of its flow, when it is known whose it is;
+//   - takes a seat while it is decoded and handled, when that is its flow's turn,
+//     and leaves it while it waits: for a name, for its write.
+//
+// It is safe for use by many goroutines.
+type flowControl struct {
+	callers             *callers
+	requests, strangers *shares
+	seats               *seats
+	metrics             *metrics
+}
+
+func newFlowControl(o *ServerOptions) (*flowControl, error) {
+	callers, err := newCallers(o.ReviewTTL, o.MaxInFlight)
+	if err != nil {
+		return nil, err
+	}
+	m := o.Intake.metrics
+	count := max(seatsPerCPU*runtime.GOMAXPROCS(0), minSeats)
+	m.seatsCapacity.Set(float64(count))
+	seats, err := newSeats("intake", count, o.MaxInFlight, m.waitingForSeat)
+	if err != nil {
+		return nil, err
+	}
+	return &flowControl{
+		callers:   callers,
+		requests:  newShares(int64(o.MaxInFlight)),
+		strangers: newShares(int64(max(o.MaxInFlight/strangersPart, minStrangers))),
+		seats:     seats,
+		metrics:   m,
+	}, nil
+}
+
+// withCredentials refuses who presents nothing, or what was rejected a moment ago.
+// It costs neither a place nor a review.
+func (c *flowControl) withCredentials(next http.Handler) http.Handler {
+	unauthorized := filters.Unauthorized(codecs)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// The token that a browser can present is good for WebSockets only.
+		req.Header.Del("Sec-Websocket-Protocol")
+		presented, ok := c.callers.hasher.of(req)
+		malformed := false
+		if PassedOn(req) {
+			_, err := decodeUser(req.Header[assertedUser])
+			malformed = err != nil // that is not to be held against the token
+		}
+		reason := ""
+		switch {
+		case !ok:
+			reason = refusedNoCredentials
+		case malformed, c.callers.rejected.contain(presented):
+			reason = refusedRejected
+		default:
+			next.ServeHTTP(w, req.WithContext(withCredential(req.Context(), presented)))
+			return
+		}
+		c.metrics.refused.WithLabelValues(reason).Inc()
+		unauthorized.ServeHTTP(w, req)
+	})
+}
+
+// place is what a request has among those in flight. It has one goroutine at a time.
+type place struct {
+	shares *shares
+	flow   flow
+}
+
+type placeKey struct{}
+
+// withPlace is before the authentication.
+func (c *flowControl) withPlace(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		p := &place{c.strangers, flowOfAddress(req)}
+		reason := refusedStrangersShare
+		if f, ok := c.knownFlow(req); ok {
+			p.shares, p.flow, reason = c.requests, f, refusedShare
+		}
+		if !p.shares.acquire(p.flow, 1) {
+			c.refuse(w, req, reason)
+			return
+		}
+		defer func() { p.shares.release(p.flow, 1) }()
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), placeKey{}, p)))
+	})
+}
+
+// knownFlow is whose a request will be found to be.
+func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
+	tenant, _, ok := c.callers.known.get(credentialOf(req.Context()))
+	if !ok {
+		return flow{}, false
+	}
+	if tenant == replicas {
+		asserted, err := decodeUser(req.Header[assertedUser])
+		if err != nil {
+			return flow{}, false
+		}
+		tenant = occurrence.TenantOf(asserted.GetName())
+	}
+	return flow{tenant, namespaceOf(req)}, true
+}
+
+// withFlow is after the authentication: from here it is certain whose a request is.
+func (c *flowControl) withFlow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		caller, ok := request.UserFrom(req.Context())
+		p, _ := req.Context().Value(placeKey{}).(*place)
+		if !ok || p == nil {
+			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or place in the context")))
+			return
+		}
+		f := flow{occurrence.TenantOf(caller.GetName()), namespaceOf(req)}
+		setCaller(req.Context(), f.tenant)
+		if p.shares != c.requests || p.flow != f {
+			if !c.requests.acquire(f, 1) {
+				c.refuse(w, req, refusedShare)
+				return
+			}
+			p.shares.release(p.flow, 1)
+			p.shares, p.flow = c.requests, f
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// seated returns a handler that has a seat while it works.
+func (c *flowControl) seated(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		ctx, cancel := early(req.Context())
+		defer cancel()
+		p := req.Context().Value(placeKey{}).(*place)
+		s := &seat{seats: c.seats, flow: p.flow}
+		if !s.take(ctx) {
+			if ctx.Err() != nil {
+				refuse(w, req, timeoutError(ctx.Err()))
+				return
+			}
+			c.refuse(w, req, refusedSeats)
+			return
+		}
+		defer s.end()
+		next(w, req.WithContext(context.WithValue(req.Context(), seatKey{}, s)))
+	}
+}
+
+// refuse answers 429 what another moment may be better for.
+func (c *flowControl) refuse(w http.ResponseWriter, req *http.Request, reason string) {
+	c.metrics.refused.WithLabelValues(reason).Inc()
+	refuse(w, req, tooMany(reason))
+}
+
+func tooMany(reason string) *apierrors.StatusError {
+	return apierrors.NewTooManyRequests(tooManyTexts[reason], retryAfterSeconds)
+}
+
+var tooManyTexts = map[string]string{
+	refusedStrangersShare: "too many requests from this address whose callers are not known yet",
+	refusedShare:          "too many requests of this caller are in flight",
+	refusedReviews:        "the apiserver is asked about too many callers",
+	refusedSeats:          "too many requests of this caller wait to be handled",
+}
+
+func namespaceOf(req *http.Request) string {
+	if info, ok := request.RequestInfoFrom(req.Context()); ok {
+		return info.Namespace
+	}
+	return ""
+}
