@@ -1,0 +1,307 @@
+package intake_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// bearers is an authenticator whose callers have their names for tokens. Tokens
+// that begin with bogus are nobody's.
+type bearers struct {
+	asked atomic.Int64
+	takes time.Duration
+}
+
+func (b *bearers) set(_ *intake.Options, o *intake.ServerOptions) {
+	o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		b.asked.Add(1)
+		time.Sleep(b.takes)
+		name := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		if strings.HasPrefix(name, "bogus") {
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil
+	})
+}
+
+// as posts an Event as somebody, from an address.
+func (s *server) as(t *testing.T, name, address, event string) answer {
+	t.Helper()
+	req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(event, 1), "Authorization", "Bearer "+name)
+	req.RemoteAddr = address + ":1234"
+	return s.send(req)
+}
+
+func (s *server) refused(t *testing.T, reason string) float64 {
+	t.Helper()
+	return (&replica{server: s}).metric(t, "eventd_intake_refused_total", reason)
+}
+
+func TestWhoPresentsNothingIsAskedAboutNowhere(t *testing.T) {
+	who := &bearers{}
+	s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) {
+		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("metrics were given") })
+	})
+	for _, header := range [][]string{
+		{withoutToken, "true"},
+		{"Authorization", "Basic dGVzdGVyOg=="},
+		{"Authorization", "Bearer "},
+		{withoutToken, "true", "Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.dA", "Upgrade", "websocket", "Connection", "Upgrade"},
+		{withoutToken, "true", "X-Remote-User", "admin"},
+	} {
+		for _, path := range []string{"/api", "/metrics", "/version", "/nonsense", coreEvents} {
+			s.do(t, http.MethodGet, path, nil, header...).want(t, 401, metav1.StatusReasonUnauthorized)
+		}
+		s.do(t, http.MethodPost, coreEvents, classic("a", 1), header...).want(t, 401, metav1.StatusReasonUnauthorized)
+		if a := s.do(t, http.MethodGet, "/livez", nil, header...); a.code != 200 {
+			t.Errorf("a probe is answered %d", a.code)
+		}
+	}
+	if got := who.asked.Load(); got != 0 {
+		t.Errorf("asked %d times who somebody is that presents nothing", got)
+	}
+	if got := s.refused(t, "no_credentials"); got != 30 {
+		t.Errorf("%v were counted, want 30", got)
+	}
+}
+
+func TestRejectedTokenIsNotAskedAboutAgainForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := &bearers{}
+		s := serve(t, written(), who.set)
+		for range 100 {
+			s.as(t, "bogus", "10.0.0.1", "a").want(t, 401, metav1.StatusReasonUnauthorized)
+		}
+		if got := who.asked.Load(); got != 1 {
+			t.Errorf("asked %d times about one token", got)
+		}
+		time.Sleep(11 * time.Second)
+		s.as(t, "bogus", "10.0.0.1", "a").want(t, 401, metav1.StatusReasonUnauthorized)
+		if got := who.asked.Load(); got != 2 {
+			t.Errorf("asked %d times, and once of them later", got)
+		}
+	})
+}
+
+// A flood of tokens that are nobody's, one after another from one address, has its
+// own part of the reviews and of what is in flight. Those who were known before it,
+// and those who come from elsewhere, notice nothing of it.
+func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := &bearers{takes: 10 * time.Millisecond}
+		s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 })
+		s.as(t, "known", "10.0.0.1", "first").want(t, 201, "")
+		time.Sleep(11 * time.Second) // its review is kept no more
+
+		stop := make(chan struct{})
+		var flood sync.WaitGroup
+		for i := range 40 {
+			flood.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(50 * time.Millisecond):
+					}
+					s.as(t, fmt.Sprintf("bogus-%d-%d", i, n), "10.0.0.1", "a")
+				}
+			})
+		}
+		time.Sleep(4 * time.Second) // all that may come in a burst is used up
+		for round, name := range []string{"known", "new"} {
+			address := []string{"10.0.0.1", "10.0.0.2"}[round] // the first is the flood's own
+			begun := time.Now()
+			s.as(t, name, address, "of-"+name).want(t, 201, "")
+			if took := time.Since(begun); took > 200*time.Millisecond {
+				t.Errorf("%s waited for %s", name, took)
+			}
+		}
+		begun := time.Now()
+		asked := who.asked.Load()
+		time.Sleep(2 * time.Second)
+		if rate := float64(who.asked.Load()-asked) / time.Since(begun).Seconds(); rate > 110 {
+			t.Errorf("the apiserver is asked %v times a second", rate)
+		}
+		close(stop)
+		flood.Wait()
+		if s.refused(t, "strangers_share") == 0 {
+			t.Error("the flood was not refused anything")
+		}
+	})
+}
+
+// One caller that fills what may be in flight leaves some of it to others, by
+// whatever namespaces and ServiceAccounts it does so.
+func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
+	for name, flood := range map[string]func(i int) (user, path string){
+		"one namespace":   func(int) (string, string) { return "noisy", coreEvents },
+		"many namespaces": func(i int) (string, string) { return "noisy", fmt.Sprintf("/api/v1/namespaces/ns-%d/events", i) },
+		"many ServiceAccounts of one namespace": func(i int) (string, string) {
+			return fmt.Sprintf("system:serviceaccount:noisy:a%d", i), coreEvents
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				who := &bearers{}
+				p := kept()
+				p.recorded = make(chan *occurrence.Occurrence, 1000)
+				s := serve(t, p, who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 })
+				codes := make(chan int, 200)
+				var all sync.WaitGroup
+				for i := range 200 {
+					all.Go(func() {
+						user, path := flood(i)
+						event := classic(fmt.Sprint("a", i), 1)
+						event.Namespace = ""
+						event.InvolvedObject.Namespace = strings.Split(path, "/")[4]
+						req := newRequest(t.Context(), t, http.MethodPost, path, event, "Authorization", "Bearer "+user)
+						req.RemoteAddr = fmt.Sprintf("10.0.%d.1:1234", i)
+						codes <- s.send(req).code
+					})
+					synctest.Wait()
+				}
+				inside := 200 - len(codes)
+				if inside > 50 || inside < 30 {
+					t.Errorf("%d requests of one caller are in flight, of 100 that may be", inside)
+				}
+				var other sync.WaitGroup
+				for i := range 5 {
+					other.Go(func() { s.as(t, "quiet", "10.0.0.2", fmt.Sprint("b", i)).want(t, 201, "") })
+				}
+				synctest.Wait()
+				for range inside + 5 {
+					(<-p.recorded).Settled(stored(occurrence.Created, 1))
+				}
+				other.Wait()
+				all.Wait()
+				for range inside {
+					<-codes
+				}
+			})
+		})
+	}
+}
+
+// A request that waits for its write, or for its turn at a name, has no seat: any
+// number may wait, and others are worked on.
+func TestNothingWaitsWithASeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := &bearers{}
+		s := serve(t, kept(), who.set)
+		first := background(func() answer { return s.as(t, "waits", "10.0.0.1", "same") })
+		o := <-s.pipeline.recorded
+		var waiting []<-chan answer
+		for i := range 100 {
+			waiting = append(waiting, background(func() answer {
+				return s.do(t, http.MethodPatch, coreEvents+"/same", fmt.Sprintf(`{"count":%d}`, i+2), "Authorization", "Bearer waits")
+			}))
+		}
+		synctest.Wait()
+		if a := s.do(t, http.MethodPatch, coreEvents+"/unknown", `{"count":2}`, "Authorization", "Bearer other"); a.code != 404 {
+			t.Errorf("another is answered %d", a.code)
+		}
+		o.Settled(stored(occurrence.Created, 1))
+		(<-first).want(t, 201, "")
+		for range waiting {
+			select {
+			case o := <-s.pipeline.recorded:
+				o.Settled(stored(occurrence.Merged, 2))
+			case <-time.After(time.Second): // it reported nothing new
+			}
+		}
+		for _, a := range waiting {
+			(<-a).want(t, 200, "")
+		}
+	})
+}
+
+// Who asks about another name each time has the apiserver asked as often as it may,
+// and does not keep others from having it asked.
+func TestQuestionsAboutRightsAreLimitedForEachTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := &bearers{}
+		var asked atomic.Int64
+		s := serve(t, written(), who.set, authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+			asked.Add(1)
+			return authorizer.DecisionNoOpinion, "", nil
+		}))
+		stop := make(chan struct{})
+		var flood sync.WaitGroup
+		for i := range 40 {
+			flood.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(20 * time.Millisecond):
+					}
+					path := fmt.Sprintf("/api/v1/namespaces/n-%d-%d/events", i, n)
+					s.do(t, []string{http.MethodGet, http.MethodPatch}[n%2], path, nil, "Authorization", "Bearer noisy")
+				}
+			})
+		}
+		time.Sleep(4 * time.Second) // all that may come in a burst is used up
+		begun, before := time.Now(), asked.Load()
+		s.as(t, "quiet", "10.0.0.2", "a").want(t, 403, metav1.StatusReasonForbidden)
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("another waited for %s", took)
+		}
+		time.Sleep(2 * time.Second)
+		if rate := float64(asked.Load()-before) / time.Since(begun).Seconds(); rate > 210 {
+			t.Errorf("asked %v times a second", rate)
+		}
+		close(stop)
+		flood.Wait()
+	})
+}
+
+// What is kept is not limited: a caller may repeat itself as fast as it likes.
+func TestCachedAnswersAreNoReviews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := &bearers{}
+		s := serve(t, written(), who.set)
+		begun := time.Now()
+		for i := range 2000 {
+			s.as(t, "busy", "10.0.0.1", fmt.Sprint("a", i)).want(t, 201, "")
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("waited for %s", took)
+		}
+	})
+}
+
+func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
+	s := serve(t, written(), func(_ *intake.Options, o *intake.ServerOptions) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range 64 {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
+			}
+		})
+	})
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("net/http is told %v", p)
+		}
+		if got := (&replica{server: s}).metric(t, "eventd_intake_aborted_answers_total", "too_large"); got != 1 {
+			t.Errorf("%v were counted", got)
+		}
+	}()
+	s.ServeHTTP(httptest.NewRecorder(), newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
+}

@@ -1,0 +1,95 @@
+package intake_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// stalled is a client over HTTP/2 that lets nobody send it anything.
+type stalled struct {
+	framer *http2.Framer
+	conn   net.Conn
+	next   uint32
+}
+
+func stall(t *testing.T, address string) *stalled {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	s := &stalled{framer: http2.NewFramer(conn, conn), conn: conn, next: 1}
+	if err := s.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// get makes a request whose answer is not read.
+func (s *stalled) get(t *testing.T, path, token string) {
+	t.Helper()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "eventd"}, {":path", path}, {"authorization", "Bearer " + token}} {
+		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+	}
+	err := s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.next += 2
+}
+
+// withLargePages answers /metrics with more than any buffer on the way takes.
+func withLargePages(_ *intake.Options, o *intake.ServerOptions) {
+	o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
+}
+
+// Clients that do not read their answers hold neither a place in flight nor a seat,
+// and no more of the memory than their share. When they have had enough time, their
+// streams end.
+func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
+	who := &bearers{}
+	s := serve(t, written(), who.set, withLargePages, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 30 })
+	where := listenTLS(t, s)
+	metric := func(name string, label ...string) float64 { return (&replica{server: s}).metric(t, name, label...) }
+	client := stall(t, where.address())
+	const mib = 1 << 20
+	for range 30 {
+		before := metric("eventd_intake_unwritten_bytes") + mib*metric("eventd_intake_aborted_answers_total", "share")
+		client.get(t, "/metrics", "stalled")
+		until(t, "it has its answer", func() bool {
+			return metric("eventd_intake_unwritten_bytes")+mib*metric("eventd_intake_aborted_answers_total", "share") > before
+		})
+	}
+	if got := metric("eventd_intake_unwritten_bytes"); got < 5*mib || got > 16*mib {
+		t.Errorf("unread answers take %v bytes", got)
+	}
+	if got := metric("eventd_intake_aborted_answers_total", "share"); got == 0 {
+		t.Error("nothing was refused to who does not read")
+	}
+	s.as(t, "stalled", "127.0.0.1", "its-own").want(t, 201, "") // no place is taken
+	for i := range 50 {
+		s.as(t, "reads", "10.0.0.2", fmt.Sprint("a", i)).want(t, 201, "")
+	}
+	begun := time.Now()
+	until(t, "the streams end", func() bool { return metric("eventd_intake_unwritten_bytes") == 0 })
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("the streams ended after %s", took)
+	}
+}
