@@ -44,7 +44,7 @@ func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
 		"The largest request body that is read; a larger one is answered 413. A quantity such as 512Ki.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
-		"How many requests are answered at once; the next one is answered 429.")
+		"How many requests of known callers are in flight at once, those that wait included; one tenant may have half of them at most. What is more is answered 429.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
 		"How many Event names that clients posted are remembered, so that a later patch of such a name is understood.")
 }

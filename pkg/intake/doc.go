@@ -86,6 +86,8 @@
 //   - When the apiserver cannot be asked who a caller is or what it may do,
 //     the answer is 503 with Retry-After, not 401 or 500.
 //   - Impersonation is answered 403, whatever rights the caller has.
+//   - Nobody is anonymous: without a bearer token or a client certificate every path
+//     but the probes is answered 401. A token for WebSockets is not read.
 //   - A count that is lower than one reported before under the name is shown to
 //     the client, and reports nothing until it is above that one again.
 //   - A panic is answered with a Status, on a connection that stays open.
@@ -156,6 +158,34 @@
 //
 // A request that is passed on is in the metrics of both replicas, and has one
 // audit ID.
+//
+// # Callers among each other
+//
+// A flow is the requests of one tenant in one namespace; all ServiceAccounts of a
+// namespace are one tenant. A request that another replica passes on is of the flow
+// of the user that it asserts. What a request takes, in this order:
+//
+//   - Nothing, if it has no credentials, or a token that was rejected in the last
+//     10 s: 401.
+//   - A place in flight. Credentials that were accepted in the last 15 minutes have a
+//     place of their tenant's flow. Others have one of their address (of the /64 with
+//     IPv6), of a quarter as many that there are beside those.
+//   - A TokenReview, unless the last one is kept. Known credentials have 100 a second,
+//     and so have others. Within each, tenants or addresses take turns.
+//   - A place of its flow, once it is known whose it is.
+//   - A SubjectAccessReview, unless the last one is kept: 200 a second, in turns.
+//   - A seat, while it is decoded and handled. Flows take turns at the seats
+//     (fairqueuing/queueset of k8s.io/apiserver). A request has no seat while its body
+//     arrives, while it waits for a leader, for another replica's answer, for its turn
+//     at a name, or for its write.
+//   - A share of the memory for answers that are not written yet. The answer is
+//     written when all else has been given back, within 10 s.
+//
+// Places, and the memory of answers, have no fixed shares. A tenant may have at most
+// as much as it leaves free, and each of its namespaces, beyond the first request,
+// half as much as is free. So one tenant has at most a half, in one namespace a
+// third, and there is always something left for another one. Above its share a
+// request is answered 429 with Retry-After; an answer is aborted.
 //
 // # Limits and ownership
 //
