@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"fmt"
-	"net/http"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -27,17 +25,4 @@ func (p *process) readyz() []healthz.HealthChecker {
 		checks = append(checks, healthz.NamedCheck("leader", p.standing.check))
 	}
 	return checks
-}
-
-// withRole adds the role to what probes are told if they ask for everything.
-func withRole(next http.Handler, role func() string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		next.ServeHTTP(w, req)
-		switch req.URL.Path {
-		case "/livez", "/readyz", "/healthz":
-			if req.URL.Query().Has("verbose") {
-				_, _ = fmt.Fprintf(w, "role: %s\n", role())
-			}
-		}
-	})
 }

@@ -147,12 +147,13 @@ func (p *process) newHandler() (http.Handler, error) {
 		MaxInFlight:   p.options.MaxRequestsInFlight,
 		Livez:         p.livez(),
 		Readyz:        p.readyz(),
+		Role:          p.role,
 		Metrics:       metricsHandler(p.registry),
 
 		ReviewTTL:       keptFor(p.options.Authentication.CacheTTL),
 		AccessReviewTTL: keptFor(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	})
-	return withFarewell(withRole(handler, p.role), p.ending.begun), err
+	return withFarewell(handler, p.ending.begun), err
 }
 
 // keptFor is the lifetime of cached reviews as the intake is told it: 0 is a default

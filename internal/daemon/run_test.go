@@ -200,7 +200,7 @@ func TestProbesAreOpenAndMetricsAreNot(t *testing.T) {
 	nobody := rest.AnonymousClientConfig(r.config)
 	for path, want := range map[string]int{
 		"/livez": http.StatusOK, "/readyz": http.StatusOK, "/healthz": http.StatusOK,
-		"/metrics": http.StatusForbidden,
+		"/metrics": http.StatusUnauthorized,
 	} {
 		if got, body, err := get(t, nobody, path); err != nil || got != want {
 			t.Errorf("%s without credentials: %d %s %v, want %d", path, got, body, err, want)

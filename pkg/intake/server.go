@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/apiserver/pkg/server/mux"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -56,6 +54,9 @@ type ServerOptions struct {
 	// Livez is checked by /livez and /healthz, Readyz by /readyz. They answer
 	// whoever asks, also while the apiserver is away.
 	Livez, Readyz []healthz.HealthChecker
+	// Role, if not nil, is what the process is among its replicas. Probes that ask
+	// for everything are told it in a line of its own.
+	Role func() string
 	// Metrics, if not nil, answers /metrics.
 	Metrics http.Handler
 }
@@ -165,22 +166,5 @@ func withDeadline(next http.Handler, timeout time.Duration) http.Handler {
 		ctx, cancel := context.WithTimeout(req.Context(), timeout)
 		defer cancel()
 		next.ServeHTTP(w, req.WithContext(ctx))
-	})
-}
-
-// withHealth answers probes before anything that could refuse them.
-func withHealth(next http.Handler, options ServerOptions) http.Handler {
-	probes := mux.NewPathRecorderMux("eventd")
-	healthz.InstallHandler(probes, options.Livez...)
-	healthz.InstallLivezHandler(probes, options.Livez...)
-	healthz.InstallReadyzHandler(probes, options.Readyz...)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-			if req.URL.Path == path || strings.HasPrefix(req.URL.Path, path+"/") {
-				probes.ServeHTTP(w, req)
-				return
-			}
-		}
-		next.ServeHTTP(w, req)
 	})
 }
