@@ -192,9 +192,14 @@ func FuzzName(f *testing.F) {
 			return
 		}
 		event := corev1.Event{InvolvedObject: corev1.ObjectReference{Name: object}}
-		name := Name(object, Of(&event), suffix)
-		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-			t.Errorf("%q: %v", name, problems)
+		name, unique := Name(object, Of(&event), suffix), UniqueName(object, Of(&event), uint64(suffix))
+		for _, name := range []string{name, unique} {
+			if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+				t.Errorf("%q: %v", name, problems)
+			}
+		}
+		if unique == name {
+			t.Errorf("%q is not unique", unique)
 		}
 		if valid := len(validation.IsDNS1123Subdomain(object)) == 0; valid && len(object) <= maxObjectName &&
 			!strings.HasPrefix(name, object+".") {

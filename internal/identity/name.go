@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 
@@ -14,6 +15,10 @@ const (
 	MaxSuffix = 7
 	// maxObjectName leaves room for the dot, the hash, and "-7".
 	maxObjectName = validation.DNS1123SubdomainMaxLength - 1 - 2*hashBytes - 2
+	// nonceBytes of a unique name are random; maxUniqueObjectName leaves room for
+	// them, too.
+	nonceBytes          = 8
+	maxUniqueObjectName = validation.DNS1123SubdomainMaxLength - 1 - 2*hashBytes - 1 - 2*nonceBytes
 )
 
 // Name returns the name of the Event with digest d, whose involved object has
@@ -21,10 +26,7 @@ const (
 // objects found under the names before, up to MaxSuffix. The name is a valid
 // DNS subdomain.
 func Name(objectName string, d Digest, suffix int) string {
-	b := make([]byte, 0, validation.DNS1123SubdomainMaxLength)
-	b = appendSubdomain(b, objectName)
-	b = append(b, '.')
-	b = hex.AppendEncode(b, d[:hashBytes])
+	b := appendHash(objectName, d, maxObjectName)
 	if suffix > 0 {
 		b = append(b, '-')
 		b = strconv.AppendInt(b, int64(suffix), 10)
@@ -32,11 +34,27 @@ func Name(objectName string, d Digest, suffix int) string {
 	return string(b)
 }
 
-// appendSubdomain appends name, cut to maxObjectName bytes, as a DNS subdomain:
-// labels of [a-z0-9-] that begin and end with a letter or digit.
-func appendSubdomain(b []byte, name string) []byte {
+// UniqueName is Name with a nonce in place of the suffix. If the nonce is random,
+// nobody can guess the name. It differs from every name that Name returns.
+func UniqueName(objectName string, d Digest, nonce uint64) string {
+	b := append(appendHash(objectName, d, maxUniqueObjectName), '-')
+	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, nonce))
+	return string(b)
+}
+
+// appendHash returns the part that all names of a series have in common, with
+// at most limit bytes of the name of the object.
+func appendHash(objectName string, d Digest, limit int) []byte {
+	b := make([]byte, 0, validation.DNS1123SubdomainMaxLength)
+	b = append(appendSubdomain(b, objectName, limit), '.')
+	return hex.AppendEncode(b, d[:hashBytes])
+}
+
+// appendSubdomain appends name, cut to limit bytes, as a DNS subdomain: labels of
+// [a-z0-9-] that begin and end with a letter or digit.
+func appendSubdomain(b []byte, name string, limit int) []byte {
 	start := len(b)
-	for i := 0; i < len(name) && i < maxObjectName; i++ {
+	for i := 0; i < len(name) && i < limit; i++ {
 		c := name[i]
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'

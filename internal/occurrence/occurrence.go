@@ -183,8 +183,6 @@ const (
 	NamespaceNotFound Reason = "namespace_not_found"
 	// NamespaceTerminating: the namespace is being deleted.
 	NamespaceTerminating Reason = "namespace_terminating"
-	// NameOccupied: every name that the Event could have is taken.
-	NameOccupied Reason = "name_occupied"
 	// RetriesExhausted: the apiserver did not take it for too long.
 	RetriesExhausted Reason = "retries_exhausted"
 	// PatchForbidden: its user may not patch Events, and it is more than may be
@@ -197,7 +195,7 @@ const (
 // Reasons lists every reason for a drop.
 var Reasons = []Reason{
 	Malformed, NoSink, QueueFull, Shutdown, BudgetSpent, PendingFull, AcknowledgedEvicted, Invalid, Forbidden, NamespaceNotFound,
-	NamespaceTerminating, NameOccupied, RetriesExhausted, PatchForbidden, Refused,
+	NamespaceTerminating, RetriesExhausted, PatchForbidden, Refused,
 }
 
 // Settlement is the end of an occurrence.

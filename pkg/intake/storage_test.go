@@ -178,7 +178,7 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 		"invalid":                {dropped(occurrence.Invalid, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "web-0.0123", nil)), 422, metav1.StatusReasonInvalid, "", "a"},
 		"gone":                   {dropped(occurrence.Refused, apierrors.NewNotFound(derived, "web-0.0123")), 404, metav1.StatusReasonNotFound, "", "a"},
 		"eventd is unauthorized": {dropped(occurrence.Refused, apierrors.NewUnauthorized("Unauthorized")), 503, metav1.StatusReasonServiceUnavailable, "1", ""},
-		"name occupied":          {dropped(occurrence.NameOccupied, nil), 500, metav1.StatusReasonInternalError, "", ""},
+		"refused":                {dropped(occurrence.Refused, nil), 500, metav1.StatusReasonInternalError, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refused := settled(test.settlement)

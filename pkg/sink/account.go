@@ -1,6 +1,9 @@
 package sink
 
 import (
+	"cmp"
+	"crypto/rand"
+	"encoding/binary"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -44,7 +47,9 @@ type account struct {
 	// unidentified is an Event of the series while the digest is not known.
 	unidentified *corev1.Event
 	combined     bool
-	eventType    string
+	// keyed: the digest follows from no Event, but from somebody's own key.
+	keyed     bool
+	eventType string
 
 	// pending is in order of sequence.
 	pending []entry
@@ -65,13 +70,15 @@ type account struct {
 	bare bool
 	// mustRead: the object exists, but not as it was last observed.
 	mustRead bool
-	// suffix counts the foreign objects found under the names before.
+	// suffix counts the foreign objects found under the names before. Past
+	// identity.MaxSuffix the name has a nonce instead, 0 until one is drawn.
 	suffix int
+	nonce  uint64
 }
 
 func newAccount(instance contributor, t *occurrence.Target) *account {
-	a := &account{instance: instance, key: t.Key, namespace: t.Event.Namespace, object: t.Name, digest: t.Digest, combined: t.Combined, eventType: t.Event.Type}
-	if a.digest == (identity.Digest{}) {
+	a := &account{instance: instance, key: t.Key, namespace: t.Event.Namespace, object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != identity.Digest{}, eventType: t.Event.Type}
+	if !a.keyed {
 		a.unidentified = t.Identified()
 	}
 	return a
@@ -137,7 +144,21 @@ func (a *account) weight() int64 {
 
 // name is that of the object to address now.
 func (a *account) name() string {
+	if a.nonce != 0 {
+		return identity.UniqueName(a.object, a.digest, a.nonce)
+	}
 	return identity.Name(a.object, a.digest, a.suffix)
+}
+
+// drawName draws a name that nobody can have taken, if all others are.
+func (a *account) drawName() drawn {
+	if a.suffix <= identity.MaxSuffix || a.nonce != 0 {
+		return notDrawn
+	}
+	var b [8]byte
+	rand.Read(b[:])                             // never fails
+	a.nonce = binary.BigEndian.Uint64(b[:]) | 1 // 0 is none
+	return occupied
 }
 
 // plan is what a write changes.
@@ -148,6 +169,11 @@ type plan struct {
 	shares shares
 	upTo   uint64 // the last sequence included
 }
+
+// isTooMany tells whether the object's count cannot take what is added: then it goes
+// on with another Event, and somebody who has made one with the highest count loses
+// nobody anything.
+func (p *plan) isTooMany() bool { return p.base != nil && p.base.count+p.added > math.MaxInt32 }
 
 // maxBatch bounds the entries and claims that one write includes, and so the
 // time that is spent on planning and settling it: some milliseconds, at 0.1 µs
@@ -253,7 +279,7 @@ func (a *account) stale() { a.mustRead = true }
 // gone takes note that there is no object under the name. What only wanted to
 // change it, without counting anything, ends there.
 func (a *account) gone(err error) []settled {
-	a.observed, a.mustRead, a.suffix = nil, false, 0
+	a.observed, a.mustRead, a.suffix, a.nonce = nil, false, 0, 0
 	if a.doubtBase != nil {
 		// What was in doubt has gone with the object, if it had taken effect.
 		a.believe()
@@ -265,29 +291,23 @@ func (a *account) gone(err error) []settled {
 }
 
 // read takes the object under the name, which may be foreign: then another name
-// is to be tried, and read returns false if there is none.
-func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
+// is to be tried.
+func (a *account) read(object *corev1.Event) (out []settled) {
 	o, foreign := a.observe(object)
 	a.mustRead = false
-	if foreign {
-		if identity.Of(object) == a.digest {
-			// It says what ours would say: somebody may have taken away the
-			// annotations of what we wrote.
-			out = a.settleDoubt()
+	if foreign || !a.isPlausible(o) || !a.knows(o) && !a.describes(object) {
+		if base := a.doubtBase; identity.Of(object) != a.digest && (base == nil || base.meta.UID != o.meta.UID) {
+			a.believe() // what is in doubt was not written to this one
 		}
-		a.observed = nil
-		a.believe()
-		a.suffix++
-		return out, a.suffix <= identity.MaxSuffix
+		return a.leave()
 	}
 	mine, found := find(o.shares.sinks, a.instance)
 	a.author.read(a.observed, o, mine, a.carried)
 	a.observed = o
 	if found {
 		// Not only what is in doubt: a client or a proxy may have sent a write
-		// twice and have told us of the second answer only. But only what a
-		// write has carried, whatever stands in the annotation.
-		out = a.settleWritten(min(mine, a.carried), a.carriedByCreate)
+		// twice and have told us of the second answer only.
+		out = a.settleWritten(mine, a.carriedByCreate)
 	}
 	if a.doubt > 0 && (a.doubtBase == nil || o.resourceVersion() != a.doubtBase.resourceVersion()) {
 		// The write in doubt can no longer take effect, so what is read is the
@@ -297,7 +317,57 @@ func (a *account) read(object *corev1.Event) (out []settled, ok bool) {
 		}
 		a.believe()
 	}
-	return out, true
+	return out
+}
+
+// knows tells whether the object is the one that was observed before.
+func (a *account) knows(o *observation) bool {
+	return a.observed != nil && a.observed.meta.UID == o.meta.UID
+}
+
+// describes tells whether an object says what the series is about, and not only
+// that it is its Event. The message of a classic Event may be another: the next
+// patch changes it.
+func (a *account) describes(object *corev1.Event) bool {
+	switch {
+	case a.keyed:
+		return true // nobody knows the key of an object
+	case object.EventTime.IsZero():
+		// Readers would take the count of its series for the Event's.
+		return object.Series == nil && identity.OfCombined(object) == identity.OfCombined(a.newest().newest.event)
+	case a.combined:
+		return identity.OfCombined(object) == a.digest
+	default:
+		return identity.Of(object) == a.digest
+	}
+}
+
+// isPlausible tells whether a write of this account may have left the instance's
+// own share that an object has: one that is older than all that is pending, or
+// that of a pending entry, as it is with them that writes end. Sequences can not be
+// guessed, so nobody else can have the pending ones settled by such a share.
+func (a *account) isPlausible(o *observation) bool {
+	mine, found := find(o.shares.sinks, a.instance)
+	if !found || mine < a.pending[0].sequence {
+		return true
+	}
+	_, ends := slices.BinarySearchFunc(a.pending, mine, func(e entry, mine uint64) int { return cmp.Compare(e.sequence, mine) })
+	return ends && mine <= a.carried
+}
+
+// leave leaves the object under the name to others, and what may have been written
+// to it.
+func (a *account) leave() []settled {
+	out := a.settleDoubt()
+	a.believe()
+	a.nextName()
+	return out
+}
+
+// nextName is for when the object under the name is of no use.
+func (a *account) nextName() {
+	a.observed, a.mustRead, a.bare, a.nonce = nil, false, false, 0
+	a.suffix++
 }
 
 // mayBePushedOut tells whether the write in doubt may have taken effect on an

@@ -59,6 +59,14 @@ func (c *complaints) abandoned(err error) {
 	}
 }
 
+// drawn notes that a name was drawn at random.
+func (c *complaints) drawn(r *request) {
+	if r.drawn == occupied && c.isTime(string(occupied), time.Now()) {
+		c.logger.Error(nil, "Foreign Events have all names that an Event could have; it gets a random one", "quietFor", complaintInterval,
+			"event", klog.KRef(r.namespace, r.name))
+	}
+}
+
 func (c *complaints) isTime(reason string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

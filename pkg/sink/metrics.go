@@ -14,6 +14,7 @@ type metrics struct {
 	failed   *prometheus.CounterVec
 	retries  *prometheus.CounterVec
 	merged   prometheus.Counter
+	unique   *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 }
 
@@ -45,6 +46,10 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_sink_merged_total",
 			Help: "Occurrences that were written together with another one of their series.",
 		}),
+		unique: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_sink_unique_names_total",
+			Help: "Random names of Events, where none can be derived that others find: occupied (foreign Events have them all).",
+		}, []string{"reason"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_sink_commit_latency_seconds",
 			Help:    "Time from recording an occurrence until it was written, by whether its write was to wait; of those that were written together, the one that waited longest.",
@@ -54,6 +59,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	for _, c := range []class{classExists, classRefused, classNotTaken, classUnreachable, classLost} {
 		m.retries.WithLabelValues(string(c))
 	}
+	m.unique.WithLabelValues(string(occupied))
 	for _, deferred := range []bool{false, true} {
 		m.latency.WithLabelValues(strconv.FormatBool(deferred))
 	}
@@ -68,7 +74,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.latency,
+		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.unique, m.latency,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_abandoned_requests",
 			Help: "Requests that have not returned though their time is over, and that nobody waits for; each keeps a goroutine.",

@@ -50,6 +50,10 @@ func (w *worker) make(r *request) step {
 	if w.ctx.Err() != nil {
 		return stepEnd // the sink stops, and Close settles what is left
 	}
+	if r.drawn != notDrawn {
+		w.metrics.unique.WithLabelValues(string(r.drawn)).Inc()
+		w.complaints.drawn(r)
+	}
 	a, ok := w.call(r)
 	if !ok {
 		return stepEnd
@@ -238,12 +242,7 @@ func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, 
 			owed.failures = 0
 			return account.succeeded(r.plan, a.object), stepEnd
 		}
-		out, ok := account.read(a.object)
-		if !ok {
-			out = append(out, account.giveUp(account.last(), occurrence.NameOccupied, a.err)...)
-			account.suffix = 0
-		}
-		return out, stepAsk
+		return account.read(a.object), stepAsk
 	case classExists:
 		account.stale()
 		return nil, stepAsk
@@ -253,8 +252,15 @@ func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, 
 		if a.mayChange && !owed.dues.first().Before(believed) {
 			return nil, stepWait
 		}
-		if a.reason == occurrence.Invalid && r.verb != verbRead && account.undress() {
-			return nil, stepAsk
+		if a.reason == occurrence.Invalid && r.verb != verbRead {
+			switch {
+			case account.undress():
+				return nil, stepAsk
+			case r.verb != verbCreate:
+				// It may be the object that has no room for more, or that nothing
+				// may change: whoever made it can have seen to that.
+				return account.leave(), stepAsk
+			}
 		}
 		upTo := r.plan.upTo
 		if r.verb == verbRead {

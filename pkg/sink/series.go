@@ -158,7 +158,7 @@ func (s *Sink) release(owed *series) bool {
 	s.updateEvictable(owed)
 	s.setDeferred(owed, false)
 	delete(s.pending, a.key)
-	if a.observed != nil && a.observed.shares.isSmall() {
+	if a.observed != nil {
 		s.idle.Add(a.key, a.namespace, a, 1)
 	}
 	return true

@@ -26,6 +26,11 @@ const (
 	// so under 2,800 bytes in all, and 20 bytes for a usual one.
 	maxSinks   = 8
 	maxClients = 64
+	// maxUnknown bounds the parts of later releases, and maxShares the whole
+	// annotation, whoever has written it: it is kept in memory, and written again
+	// with every change.
+	maxUnknown = 1 << 10
+	maxShares  = 4 << 10
 
 	contributorLength = 16
 
@@ -70,21 +75,13 @@ type shares struct {
 	unknown []string // parts of a later release, kept as they are
 }
 
-// isSmall tells whether there is little of what a later release may have added.
-func (s *shares) isSmall() bool {
-	bytes := 0
-	for _, part := range s.unknown {
-		bytes += len(part)
-	}
-	return bytes <= maxIdleUnknown
-}
-
-// maxIdleUnknown is how much of it is kept of a quiet series.
-const maxIdleUnknown = 1 << 10
-
 // parseShares reads an annotation. An error means that the object is foreign.
 func parseShares(annotation string) (shares, error) {
+	if len(annotation) > maxShares {
+		return shares{}, fmt.Errorf("the annotation has %d bytes, more than %d", len(annotation), maxShares)
+	}
 	var s shares
+	unknown := 0
 	version, rest, _ := strings.Cut(annotation, ";")
 	if version != sharesVersion {
 		return shares{}, fmt.Errorf("version %q is not %s", version, sharesVersion)
@@ -104,11 +101,14 @@ func parseShares(annotation string) (shares, error) {
 		case creatorPart:
 			s.creator, err = parseContributor(list)
 		case sinksPart:
-			s.sinks, err = parseList(list)
+			s.sinks, err = parseList(list, maxSinks)
 		case clientsPart:
-			s.clients, err = parseList(list)
+			s.clients, err = parseList(list, maxClients)
 		default:
-			s.unknown = append(s.unknown, part)
+			s.unknown = append(s.unknown, strings.Clone(part))
+			if unknown += len(part); unknown > maxUnknown {
+				err = fmt.Errorf("unknown parts have more than %d bytes", maxUnknown)
+			}
 		}
 		if err != nil {
 			return shares{}, fmt.Errorf("part %q: %w", name, err)
@@ -117,7 +117,8 @@ func parseShares(annotation string) (shares, error) {
 	return s, nil
 }
 
-func parseList(list string) ([]share, error) {
+// parseList reads a list, of which the last entries are kept, up to a limit.
+func parseList(list string, limit int) ([]share, error) {
 	var out []share
 	for entry := range strings.SplitSeq(list, ",") {
 		name, number, ok := strings.Cut(entry, ":")
@@ -133,6 +134,9 @@ func parseList(list string) ([]share, error) {
 			return nil, errors.New("a contributor is there twice")
 		}
 		out = append(out, share{c, value})
+	}
+	if n := len(out) - limit; n > 0 {
+		out = slices.Clone(out[n:])
 	}
 	return out, nil
 }

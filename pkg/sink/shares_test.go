@@ -48,6 +48,15 @@ func TestWhatDoesNotParseIsForeign(t *testing.T) {
 	}
 }
 
+// More contributors than are kept are those of another release: the oldest go, as
+// with the next write.
+func TestListsOfOthersAreCut(t *testing.T) {
+	s, err := parseShares(manyClients(maxClients + 2))
+	if err != nil || len(s.clients) != maxClients || s.clients[0].contributor != numbered(2) {
+		t.Errorf("%d clients, %v", len(s.clients), err)
+	}
+}
+
 func TestUnknownPartsSurvive(t *testing.T) {
 	w := newWorld(t, 1, 1, false)
 	w.faults = 0

@@ -25,6 +25,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -63,7 +64,10 @@ type Sink struct {
 	forsaken bool
 	requests *requests
 	closed   bool
+	// sequence is that of the newest occurrence. Nobody can guess the next one, so
+	// that nobody can prepare an Event that has it in the count already.
 	sequence uint64
+	gaps     *mathrand.ChaCha8
 	pending  map[occurrence.Key]*series
 	held     held
 	fair     *fairShare
@@ -86,6 +90,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		client:     c,
 		ledger:     l,
 		instance:   newInstance(),
+		gaps:       newGaps(),
 		schedule:   newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newPace(o.QPS, o.Burst)),
 		pending:    make(map[occurrence.Key]*series),
 		idle:       fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
@@ -117,6 +122,17 @@ func newInstance() contributor {
 	var b [10]byte
 	rand.Read(b[:]) // never fails
 	return newContributor(b)
+}
+
+// maxGap is the most by which sequences go up: it takes 10,000 occurrences a second
+// for a hundred years to use them up.
+const maxGap = 1 << 20
+
+// newGaps returns a source of random gaps.
+func newGaps() *mathrand.ChaCha8 {
+	var seed [32]byte
+	rand.Read(seed[:]) // never fails
+	return mathrand.NewChaCha8(seed)
 }
 
 // Add takes an occurrence that is to be counted on the target, and whose write

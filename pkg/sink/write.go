@@ -25,6 +25,15 @@ const (
 	verbRead verb = "read"
 )
 
+// drawn is why a name was drawn at random. Its values are metric labels.
+type drawn string
+
+const (
+	notDrawn drawn = ""
+	// occupied: foreign objects have all names that can be derived.
+	occupied drawn = "occupied"
+)
+
 // success is the code of an answer that it was done.
 func (v verb) success() int {
 	if v == verbCreate {
@@ -43,6 +52,8 @@ type request struct {
 	event           *corev1.Event // to create
 	patch           []byte        // to patch or read
 	plan            plan
+	// drawn is why the name was drawn at random for this request, "" if it was not.
+	drawn drawn
 	// sequence is the last one of the sink when it was made.
 	sequence uint64
 }
@@ -56,12 +67,21 @@ func (a *account) next() (*request, []settled) {
 	}
 	a.identify()
 	batch := a.batch()
-	r := &request{api: a.api(), namespace: a.namespace, name: a.name()}
+	r := &request{api: a.api(), namespace: a.namespace, drawn: a.drawName()}
+	r.name = a.name()
 	if a.mustRead {
 		r.verb, r.patch = verbRead, emptyPatch
 		return r, nil
 	}
 	r.plan = a.plan()
+	if r.plan.isTooMany() {
+		if a.doubt > 0 {
+			a.stale() // what is in doubt has to be known first
+		} else {
+			a.nextName()
+		}
+		return a.next()
+	}
 	if replays := a.settleReplays(r.plan); replays != nil {
 		return nil, replays
 	}
