@@ -114,7 +114,7 @@ type coreREST struct {
 // scope is a client and the namespace that it is for, "" for all.
 type scope struct {
 	namespace string
-	client    sink.Client
+	client    sink.Updater
 }
 
 // join adds what another has.
@@ -144,7 +144,25 @@ func (c *coreREST) Patch(ctx context.Context, _ occurrence.API, namespace, name 
 	return client.Patch(ctx, occurrence.CoreV1, namespace, name, patch)
 }
 
-func (c *coreREST) clientFor(namespace string) (sink.Client, error) {
+// Get implements sink.Updater.
+func (c *coreREST) Get(ctx context.Context, _ occurrence.API, namespace, name string) ([]byte, error) {
+	client, err := c.clientFor(namespace)
+	if err != nil {
+		return nil, err
+	}
+	return client.Get(ctx, occurrence.CoreV1, namespace, name)
+}
+
+// Update implements sink.Updater.
+func (c *coreREST) Update(ctx context.Context, _ occurrence.API, namespace, name string, event []byte) (*corev1.Event, error) {
+	client, err := c.clientFor(namespace)
+	if err != nil {
+		return nil, err
+	}
+	return client.Update(ctx, occurrence.CoreV1, namespace, name, event)
+}
+
+func (c *coreREST) clientFor(namespace string) (sink.Updater, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, s := range c.scopes {

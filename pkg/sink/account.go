@@ -74,6 +74,11 @@ type account struct {
 	// identity.MaxSuffix the name has a nonce instead, 0 until one is drawn.
 	suffix int
 	nonce  uint64
+	// own: the object that was observed is nobody else's, since it has no
+	// annotations by which others would know it. Then sent is what the last write
+	// that was sent has put there, as far as it is not observed.
+	own  bool
+	sent plan
 }
 
 func newAccount(instance contributor, t *occurrence.Target) *account {
@@ -150,15 +155,25 @@ func (a *account) name() string {
 	return identity.Name(a.object, a.digest, a.suffix)
 }
 
-// drawName draws a name that nobody can have taken, if all others are.
-func (a *account) drawName() drawn {
-	if a.suffix <= identity.MaxSuffix || a.nonce != 0 {
-		return notDrawn
+// drawName draws a name that nobody can have taken, for an object to create that
+// needs one. What may have been created keeps its name until that is known.
+func (a *account) drawName(m means) drawn {
+	why := notDrawn
+	switch {
+	case a.nonce != 0 || a.doubt > 0 || !a.creates():
+	case m.change == verbNone:
+		why = forbidden
+	case m.unmarked:
+		why = unmarked
+	case a.suffix > identity.MaxSuffix:
+		why = occupied
 	}
-	var b [8]byte
-	rand.Read(b[:])                             // never fails
-	a.nonce = binary.BigEndian.Uint64(b[:]) | 1 // 0 is none
-	return occupied
+	if why != notDrawn {
+		var b [8]byte
+		rand.Read(b[:])                             // never fails
+		a.nonce = binary.BigEndian.Uint64(b[:]) | 1 // 0 is none
+	}
+	return why
 }
 
 // plan is what a write changes.
@@ -180,10 +195,12 @@ func (p *plan) isTooMany() bool { return p.base != nil && p.base.count+p.added >
 // for a claim and 0.2 µs for an entry.
 const maxBatch = 1 << 15
 
-// batch is what the next write includes.
+// batch is what the next write includes. Where no annotation tells which of
+// several writes has taken effect, there is one at a time.
 func (a *account) batch() []entry {
 	n, size := 0, 0
-	for ; n < len(a.pending); n++ {
+	repeats := a.isAlone() && len(a.pending) > 0 && a.pending[0].sequence <= a.doubt
+	for ; n < len(a.pending) && !(repeats && a.pending[n].sequence > a.doubt); n++ {
 		if size += a.pending[n].size(); size > maxBatch {
 			break
 		}
@@ -247,7 +264,13 @@ func (a *account) begin(p plan) {
 		a.author.begin(oldest.user, oldest.sequence, a.carried)
 	}
 	a.carried, a.carriedByCreate = max(a.carried, p.upTo), p.base == nil
+	if a.isAlone() {
+		a.sent = p
+	}
 }
+
+// isAlone tells whether nobody else writes to the object under the name.
+func (a *account) isAlone() bool { return a.own || a.nonce != 0 }
 
 // succeeded takes the answer to a write that took effect.
 func (a *account) succeeded(p plan, object *corev1.Event) []settled {
@@ -256,13 +279,16 @@ func (a *account) succeeded(p plan, object *corev1.Event) []settled {
 	if p.base == nil {
 		a.author.created(a.pending[0].user)
 	}
-	o, foreign := a.observe(object)
-	if foreign {
-		// An admission plugin took our annotations away. The count is right,
-		// but no later write can rely on this object.
-		a.observed, a.mustRead = nil, false
-	} else {
-		a.observed, a.mustRead = o, false
+	o, marked := a.observe(object)
+	a.observed, a.mustRead, a.own, a.sent = o, false, !marked, plan{}
+	switch {
+	case marked:
+	case o.meta.UID == "" || o.resourceVersion() == "":
+		a.observed = nil // it cannot be told from others
+	default:
+		// Admission has removed our annotations. From now on nobody but us takes
+		// the object for the Event of the series.
+		o.shares = p.shares
 	}
 	return a.settleWrittenOn(o.meta, p.upTo, p.base == nil)
 }
@@ -279,10 +305,15 @@ func (a *account) stale() { a.mustRead = true }
 // gone takes note that there is no object under the name. What only wanted to
 // change it, without counting anything, ends there.
 func (a *account) gone(err error) []settled {
-	a.observed, a.mustRead, a.suffix, a.nonce = nil, false, 0, 0
-	if a.doubtBase != nil {
+	nonce := a.nonce
+	a.forget()
+	a.suffix = 0
+	switch {
+	case a.doubtBase != nil:
 		// What was in doubt has gone with the object, if it had taken effect.
 		a.believe()
+	case a.doubt > 0:
+		a.nonce = nonce // what is in doubt may still be created under the name
 	}
 	if a.weight() > 0 || len(a.pending) == 0 {
 		return nil
@@ -293,9 +324,10 @@ func (a *account) gone(err error) []settled {
 // read takes the object under the name, which may be foreign: then another name
 // is to be tried.
 func (a *account) read(object *corev1.Event) (out []settled) {
-	o, foreign := a.observe(object)
+	o, marked := a.observe(object)
+	isOwn := !marked && a.recall(o)
 	a.mustRead = false
-	if foreign || !a.isPlausible(o) || !a.knows(o) && !a.describes(object) {
+	if !marked && !isOwn || !a.isPlausible(o) || !isOwn && !a.knows(o) && !a.describes(object) {
 		if base := a.doubtBase; identity.Of(object) != a.digest && (base == nil || base.meta.UID != o.meta.UID) {
 			a.believe() // what is in doubt was not written to this one
 		}
@@ -303,7 +335,7 @@ func (a *account) read(object *corev1.Event) (out []settled) {
 	}
 	mine, found := find(o.shares.sinks, a.instance)
 	a.author.read(a.observed, o, mine, a.carried)
-	a.observed = o
+	a.observed, a.own = o, isOwn
 	if found {
 		// Not only what is in doubt: a client or a proxy may have sent a write
 		// twice and have told us of the second answer only.
@@ -318,6 +350,44 @@ func (a *account) read(object *corev1.Event) (out []settled) {
 		a.believe()
 	}
 	return out
+}
+
+// recall tells whether an object without our annotations is one that only we have
+// written, and what they would say. Nobody else can know a name that was drawn
+// before there is an object.
+func (a *account) recall(o *observation) bool {
+	switch {
+	case a.observed == nil && a.nonce != 0:
+		o.shares = a.sent.shares
+	case a.own && a.knows(o):
+		o.shares = a.observed.shares
+		if a.sent.added > 0 && o.count >= a.sent.count {
+			o.shares = a.sent.shares
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// part lets go of an object that cannot be changed, nor even read: what follows
+// goes into another one. It returns what settles with that.
+func (a *account) part() (out []settled) {
+	if a.nonce != 0 && a.observed == nil {
+		// It is there, and only we knew the name.
+		meta := metav1.ObjectMeta{Namespace: a.namespace, Name: a.name()}
+		out = a.settleWrittenOn(&corev1.Event{ObjectMeta: meta}, a.sent.upTo, true)
+	} else {
+		out = a.settleDoubt()
+	}
+	a.believe()
+	a.forget()
+	return out
+}
+
+// forget forgets the object that was observed, and its name if that was drawn.
+func (a *account) forget() {
+	a.observed, a.mustRead, a.nonce, a.own, a.sent = nil, false, 0, false, plan{}
 }
 
 // knows tells whether the object is the one that was observed before.
@@ -366,7 +436,8 @@ func (a *account) leave() []settled {
 
 // nextName is for when the object under the name is of no use.
 func (a *account) nextName() {
-	a.observed, a.mustRead, a.bare, a.nonce = nil, false, false, 0
+	a.forget()
+	a.bare = false
 	a.suffix++
 }
 
@@ -408,6 +479,10 @@ func (a *account) giveUp(upTo uint64, reason occurrence.Reason, err error) []set
 		return settled{entry: e, end: end}
 	})
 	if a.doubt <= upTo {
+		if a.doubt > 0 && (a.own || a.observed == nil && a.nonce != 0) {
+			// Once it is there, nothing tells it from what follows.
+			a.forget()
+		}
 		a.believe()
 	}
 	if len(out) > 0 {
@@ -463,8 +538,13 @@ func (a *account) settleUpTo(upTo uint64, settle func(*entry) settled) []settled
 	return out
 }
 
-// observe reads an object; foreign tells that it is not the account's.
-func (a *account) observe(event *corev1.Event) (o *observation, foreign bool) {
+// isMarked tells whether an object has the annotation of the series.
+func (a *account) isMarked(event *corev1.Event) bool {
+	return event.Annotations[identity.Annotation] == a.digest.String()
+}
+
+// observe reads an object; marked tells whether it has our annotations.
+func (a *account) observe(event *corev1.Event) (o *observation, marked bool) {
 	o = &observation{
 		meta: &corev1.Event{ObjectMeta: metav1.ObjectMeta{
 			Name:              event.Name,
@@ -480,12 +560,12 @@ func (a *account) observe(event *corev1.Event) (o *observation, foreign bool) {
 	if event.Series != nil {
 		o.lastMicro = event.Series.LastObservedTime
 	}
-	if event.Annotations[identity.Annotation] != a.digest.String() {
-		return o, true
+	if !a.isMarked(event) {
+		return o, false
 	}
 	var err error
 	o.shares, err = parseShares(event.Annotations[sharesAnnotation])
-	return o, err != nil
+	return o, err == nil
 }
 
 var messageSeed = maphash.MakeSeed()

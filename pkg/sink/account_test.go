@@ -27,6 +27,8 @@ var eventsResource = schema.GroupResource{Resource: "events"}
 type server struct {
 	objects map[string]*corev1.Event
 	version int
+	// strips: admission removes our annotations from what is written.
+	strips  bool
 	expired []*corev1.Event // deleted objects, as they were
 }
 
@@ -34,6 +36,9 @@ func newServer() *server { return &server{objects: map[string]*corev1.Event{}} }
 
 func (s *server) stamp(e *corev1.Event) *corev1.Event {
 	s.version++
+	if s.strips {
+		e.Annotations = nil
+	}
 	e.ResourceVersion = strconv.Itoa(s.version)
 	s.objects[e.Name] = e
 	return e.DeepCopy()
@@ -52,7 +57,7 @@ func (s *server) do(r *request) (*corev1.Event, error) {
 	if !ok {
 		return nil, apierrors.NewNotFound(eventsResource, r.name)
 	}
-	if r.verb == verbRead {
+	if r.verb.reads() {
 		return stored.DeepCopy(), nil
 	}
 	var p eventPatch
@@ -63,6 +68,9 @@ func (s *server) do(r *request) (*corev1.Event, error) {
 		return nil, apierrors.NewConflict(eventsResource, r.name, errors.New("it has been modified"))
 	}
 	changed := stored.DeepCopy()
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
 	for k, v := range p.Metadata.Annotations {
 		changed.Annotations[k] = v
 	}
@@ -184,13 +192,16 @@ type world struct {
 	late    []flight // given up by their writer, not yet by the network
 	faults  float64  // probability that an answer is lost
 	slack   int64    // what expiry may have counted twice
+	may     means
 }
+
+func (w *world) means(occurrence.API) means { return w.may }
 
 func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
 	event := testEvent(newStyle)
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), server: newServer(),
-		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3,
+		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3, may: means{change: verbPatch},
 	}
 	for range writers {
 		w.writers = append(w.writers, newWriter(w.digest))
@@ -252,7 +263,7 @@ func (w *world) start(writer *writer) bool {
 	if writer.busy {
 		return false
 	}
-	r, out := writer.series.account.next()
+	r, out := writer.series.account.next(w.means)
 	writer.take(out)
 	if r == nil {
 		return len(out) > 0

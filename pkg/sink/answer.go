@@ -47,6 +47,7 @@ var errNoAnswer = errors.New("there is no answer")
 
 // answer is a classified answer.
 type answer struct {
+	verb   verb // what was done: an update reads first, and may end there
 	class  class
 	reason occurrence.Reason // of a refusal
 	// mayChange: it was RBAC that refused. An apiserver says that, too, in its
@@ -75,11 +76,11 @@ type answer struct {
 func classify(v verb, object *corev1.Event, err error) answer {
 	switch {
 	case err == nil && object != nil:
-		return answer{class: classOK, code: v.success(), object: object}
+		return answer{verb: v, class: classOK, code: v.success(), object: object}
 	case err == nil:
 		err = errNoAnswer
 	}
-	a := answer{err: err}
+	a := answer{verb: v, err: err}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		a.class = classifyTransport(err)

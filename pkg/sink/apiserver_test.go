@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -270,24 +269,7 @@ func isStatus(err error) bool {
 // Most controllers hold no other rights.
 func TestRightsToCreateAndPatchAreEnough(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	config := testenv.Shared(t).ServiceAccount(t, namespace, "writer")
-	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}},
-	}
-	if _, err := clients.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
-		RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "writer"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "writer"}},
-	}
-	if _, err := clients.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	waitAllowed(t, config, namespace)
+	config := serviceAccount(t, namespace, "create", "patch")
 	// The second instance finds the Events and has to read them.
 	for range 2 {
 		b := newBench(t, namespace, clientFor(t, config), unlimited())
@@ -301,25 +283,6 @@ func TestRightsToCreateAndPatchAreEnough(t *testing.T) {
 		}
 	}
 	wantStored(t, namespace, 2, 8)
-}
-
-// waitAllowed waits until the apiserver's authorizer has seen a new binding.
-func waitAllowed(t *testing.T, config *rest.Config, namespace string) {
-	clients := kubernetes.NewForConfigOrDie(config)
-	deadline, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
-		_, err := clients.CoreV1().Events(namespace).Patch(deadline, "none", "application/strategic-merge-patch+json", emptyPatch, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) {
-			tick.Stop()
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.Done():
-			t.Fatal(err)
-		}
-	}
 }
 
 // What the apiserver stores is what its readers expect.

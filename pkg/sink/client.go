@@ -31,11 +31,12 @@ type Client interface {
 // NewClient returns a Client that asks through client-go's REST clients of core/v1
 // and of events.k8s.io/v1, as their typed clients' RESTClient methods return
 // them. It needs the rights to create and to patch events, in the API groups
-// that occurrences come for.
+// that occurrences come for; what follows without the latter is told in
+// docs/library.md. It is an Updater.
 //
 // client-go's own retries are switched off: they would wait in the place of
 // other series, and hide which answer the first attempt got.
-func NewClient(core, events rest.Interface) Client {
+func NewClient(core, events rest.Interface) Updater {
 	return &client{core: core, events: events}
 }
 
@@ -64,7 +65,23 @@ func (c *client) Patch(ctx context.Context, api occurrence.API, namespace, name 
 	return c.do(ctx, c.of(api).Patch(types.StrategicMergePatchType).Name(name).Body(patch), namespace, api)
 }
 
-// do makes one request.
+// Get implements Updater.
+func (c *client) Get(ctx context.Context, api occurrence.API, namespace, name string) ([]byte, error) {
+	r := c.of(api).Get().Name(name).SetHeader("Accept", runtime.ContentTypeJSON)
+	result, err := c.send(ctx, r, namespace, api, rest.Result.Error)
+	if err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+// Update implements Updater.
+func (c *client) Update(ctx context.Context, api occurrence.API, namespace, name string, event []byte) (*corev1.Event, error) {
+	r := c.of(api).Put().Name(name).UseProtobufAsDefault().SetHeader("Content-Type", runtime.ContentTypeJSON).Body(event)
+	return c.do(ctx, r, namespace, api)
+}
+
+// do makes one request that is answered with an Event.
 func (c *client) do(ctx context.Context, r *rest.Request, namespace string, api occurrence.API) (*corev1.Event, error) {
 	var core corev1.Event
 	var events eventsv1.Event
@@ -72,29 +89,38 @@ func (c *client) do(ctx context.Context, r *rest.Request, namespace string, api 
 	if api == occurrence.EventsV1 {
 		into = &events
 	}
-	t := trace{all: c.tells}
-	if limiter := c.of(api).GetRateLimiter(); limiter != nil {
-		r.Throttle(&tracedLimiter{limiter, &t})
-	}
 	// UseProtobufAsDefault is what typed clients do, if nothing else is chosen.
-	r = r.UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events")
-	if err := r.Error(); err != nil { // no URL can have that namespace or name in it
-		return nil, &unsent{err, classRefused}
-	}
-	result := r.Do(t.follow(ctx))
-	if err := result.Into(into); err != nil {
-		switch {
-		case !t.mayBeSent():
-			return nil, &unsent{err, classUnreachable}
-		case t.has.Load():
-			err = &sent{err}
-		}
-		return nil, withRetryAfter(err, result)
+	_, err := c.send(ctx, r.UseProtobufAsDefault(), namespace, api, func(r rest.Result) error { return r.Into(into) })
+	if err != nil {
+		return nil, err
 	}
 	if api == occurrence.EventsV1 {
 		return identity.ToCoreV1(&events), nil
 	}
 	return &core, nil
+}
+
+// send makes one request, and takes the error from the result.
+func (c *client) send(ctx context.Context, r *rest.Request, namespace string, api occurrence.API, take func(rest.Result) error) (rest.Result, error) {
+	t := trace{all: c.tells}
+	if limiter := c.of(api).GetRateLimiter(); limiter != nil {
+		r.Throttle(&tracedLimiter{limiter, &t})
+	}
+	r = r.MaxRetries(0).Namespace(namespace).Resource("events")
+	if err := r.Error(); err != nil { // no URL can have that namespace or name in it
+		return rest.Result{}, &unsent{err, classRefused}
+	}
+	result := r.Do(t.follow(ctx))
+	if err := take(result); err != nil {
+		switch {
+		case !t.mayBeSent():
+			return result, &unsent{err, classUnreachable}
+		case t.has.Load():
+			err = &sent{err}
+		}
+		return result, withRetryAfter(err, result)
+	}
+	return result, nil
 }
 
 // withRetryAfter adds to an error what the header Retry-After says, which client-go

@@ -23,10 +23,17 @@ type complaints struct {
 
 	mu   sync.Mutex
 	last map[string]time.Time // by reason
+	// missing are the rights that the log has told of.
+	missing map[deniedRight]bool
+}
+
+type deniedRight struct {
+	right right
+	api   occurrence.API
 }
 
 func newComplaints(logger klog.Logger, l *ledger.Ledger) *complaints {
-	return &complaints{logger: logger, ledger: l, last: make(map[string]time.Time)}
+	return &complaints{logger: logger, ledger: l, last: make(map[string]time.Time), missing: make(map[deniedRight]bool)}
 }
 
 // take notes the end of an occurrence of an Event, which is in the ledger.
@@ -61,9 +68,28 @@ func (c *complaints) abandoned(err error) {
 
 // drawn notes that a name was drawn at random.
 func (c *complaints) drawn(r *request) {
-	if r.drawn == occupied && c.isTime(string(occupied), time.Now()) {
+	switch {
+	case r.drawn == unmarked && c.isTime(string(unmarked), time.Now()):
+		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", complaintInterval,
+			"namespace", r.namespace)
+	case r.drawn == occupied && c.isTime(string(occupied), time.Now()):
 		c.logger.Error(nil, "Foreign Events have all names that an Event could have; it gets a random one", "quietFor", complaintInterval,
 			"event", klog.KRef(r.namespace, r.name))
+	}
+}
+
+// denied notes that the apiserver does not allow what an answer is to, once for each
+// right and API group.
+func (c *complaints) denied(r *request, a answer) {
+	right, _ := rightFor(a.verb)
+	c.mu.Lock()
+	key := deniedRight{right, r.api}
+	known := c.missing[key]
+	c.missing[key] = true
+	c.mu.Unlock()
+	if !known {
+		c.logger.Error(a.err, "The right to a verb on Events is missing; Events are written in another way", "verb", right.String(),
+			"apiGroup", r.api.GroupVersion().Group, "namespace", r.namespace)
 	}
 }
 

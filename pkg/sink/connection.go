@@ -110,28 +110,38 @@ func newLane(config *rest.Config) (*lane, error) {
 type lanes [connections]*lane
 
 func (l *lanes) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return l.ask(ctx, func(c Client) (*corev1.Event, error) { return c.Create(ctx, api, event) })
+	return ask(ctx, l, func(c *client) (*corev1.Event, error) { return c.Create(ctx, api, event) })
 }
 
 func (l *lanes) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return l.ask(ctx, func(c Client) (*corev1.Event, error) { return c.Patch(ctx, api, namespace, name, patch) })
+	return ask(ctx, l, func(c *client) (*corev1.Event, error) { return c.Patch(ctx, api, namespace, name, patch) })
+}
+
+// Get implements Updater.
+func (l *lanes) Get(ctx context.Context, api occurrence.API, namespace, name string) ([]byte, error) {
+	return ask(ctx, l, func(c *client) ([]byte, error) { return c.Get(ctx, api, namespace, name) })
+}
+
+// Update implements Updater.
+func (l *lanes) Update(ctx context.Context, api occurrence.API, namespace, name string, event []byte) (*corev1.Event, error) {
+	return ask(ctx, l, func(c *client) (*corev1.Event, error) { return c.Update(ctx, api, namespace, name, event) })
 }
 
 // ask makes a request, and once more if it could not be sent and there is another
 // connection: only if there is none is the apiserver out of reach.
-func (l *lanes) ask(ctx context.Context, request func(Client) (*corev1.Event, error)) (*corev1.Event, error) {
-	event, err := l.next().ask(request)
+func ask[T any](ctx context.Context, l *lanes, request func(*client) (T, error)) (T, error) {
+	answer, err := askOn(l.next(), request)
 	if err == nil || classifyTransport(err) != classUnreachable {
-		return event, err
+		return answer, err
 	}
 	other := l.leastBusy((*lane).connected)
 	switch {
 	case other == nil:
-		return nil, err
+		return answer, err
 	case ctx.Err() != nil:
-		return nil, &unsent{err, classNotTaken}
+		return answer, &unsent{err, classNotTaken}
 	}
-	return other.ask(request)
+	return askOn(other, request)
 }
 
 // next is where the next request goes: once in a while to a lane without a
@@ -156,7 +166,7 @@ func (l *lanes) leastBusy(among func(*lane) bool) (least *lane) {
 
 func (l *lane) connected() bool { return l.start.connected() }
 
-func (l *lane) ask(request func(Client) (*corev1.Event, error)) (*corev1.Event, error) {
+func askOn[T any](l *lane, request func(*client) (T, error)) (T, error) {
 	l.inFlight.Add(1)
 	defer l.inFlight.Add(-1)
 	return request(&l.client)

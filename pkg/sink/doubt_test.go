@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,15 +167,18 @@ func (c large) Create(ctx context.Context, api occurrence.API, event *corev1.Eve
 // written into its annotation.
 func TestQuietSeriesIsNotRememberedWithALargeAnnotation(t *testing.T) {
 	works := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, nil })
-	for bytes, remembered := range map[int]int{maxIdleUnknown / 2: 1, 2 * maxIdleUnknown: 0} {
+	for bytes, kept := range map[int]int{maxUnknown / 2: maxUnknown/2 + len("x="), 2 * maxUnknown: 0} {
 		bubble(t, large{works, bytes}, nil, func(t *testing.T, b *bench) {
 			b.record(1)
-			b.Flush(t.Context())
-			time.Sleep(time.Second) // it is idle after it was written
+			synctest.Wait()
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if n := b.idle.Len(); n != remembered || b.ledger.Totals().Written() != 1 {
-				t.Errorf("%d series are remembered with %d bytes, want %d", n, bytes, remembered)
+			idle := b.idle.Values()
+			if len(idle) != 1 || b.ledger.Totals().Written() != 1 {
+				t.Fatalf("settled as %v, %d series are remembered", b.ledger.Totals(), len(idle))
+			}
+			if got := len(strings.Join(idle[0].observed.shares.unknown, "")); got != kept {
+				t.Errorf("remembered with %d of %d bytes, want %d", got, bytes, kept)
 			}
 		})
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 type metrics struct {
@@ -48,7 +50,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}),
 		unique: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_unique_names_total",
-			Help: "Random names of Events, where none can be derived that others find: occupied (foreign Events have them all).",
+			Help: "Random names of Events, where none can be derived that others find: occupied (foreign Events have them all), annotations_removed (admission removes those by which others find them), forbidden (what is stored may not be changed).",
 		}, []string{"reason"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_sink_commit_latency_seconds",
@@ -59,11 +61,13 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	for _, c := range []class{classExists, classRefused, classNotTaken, classUnreachable, classLost} {
 		m.retries.WithLabelValues(string(c))
 	}
-	m.unique.WithLabelValues(string(occupied))
+	for _, d := range []drawn{occupied, unmarked, forbidden} {
+		m.unique.WithLabelValues(string(d))
+	}
 	for _, deferred := range []bool{false, true} {
 		m.latency.WithLabelValues(strconv.FormatBool(deferred))
 	}
-	for _, v := range []verb{verbCreate, verbPatch, verbRead} {
+	for _, v := range []verb{verbCreate, verbPatch, verbRead, verbGet, verbUpdate} {
 		m.duration.WithLabelValues(string(v))
 		m.requests.WithLabelValues(string(v), strconv.Itoa(v.success()))
 	}
@@ -72,6 +76,9 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	}
 	if r == nil {
 		return m, nil
+	}
+	if err := registerDenied(s, r); err != nil {
+		return nil, err
 	}
 	for _, c := range []prometheus.Collector{
 		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.unique, m.latency,
@@ -130,6 +137,23 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// registerDenied registers a gauge for each right and API group.
+func registerDenied(s *Sink, r prometheus.Registerer) error {
+	for right := range rights {
+		for group, api := range map[string]occurrence.API{"core": occurrence.CoreV1, "events.k8s.io": occurrence.EventsV1} {
+			err := r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name:        "eventd_sink_denied_namespaces",
+				Help:        "Namespaces in which we had no right to a verb on events when it was last asked for, by verb and API group. Events are written there in another way.",
+				ConstLabels: prometheus.Labels{"verb": right.String(), "group": group},
+			}, func() float64 { return float64(s.deniedNamespaces(right, api)) }))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // committed counts what one write, or a read after it, has settled.

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -52,7 +53,9 @@ func (w *worker) make(r *request) step {
 	}
 	if r.drawn != notDrawn {
 		w.metrics.unique.WithLabelValues(string(r.drawn)).Inc()
-		w.complaints.drawn(r)
+		if !w.callOut(func() { w.complaints.drawn(r) }) {
+			return stepEnd
+		}
 	}
 	a, ok := w.call(r)
 	if !ok {
@@ -65,7 +68,10 @@ func (w *worker) make(r *request) step {
 // follow does what follows from an answer.
 func (w *worker) follow(r *request, a answer) step {
 	w.answered(r, a)
-	out, next := w.learn(w.series, r, a)
+	out, next, denied := w.learn(w.series, r, a)
+	if denied && !w.callOut(func() { w.complaints.denied(r, a) }) {
+		return stepEnd
+	}
 	if !w.tell(out) || w.ctx.Err() != nil {
 		return stepEnd
 	}
@@ -105,7 +111,7 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	if owed.account.creates() && (answered || v.until.After(now)) {
 		return move{settled: s.obey(owed, v), done: true}
 	}
-	if m.request, m.settled = owed.account.next(); m.request != nil {
+	if m.request, m.settled = owed.account.next(func(api occurrence.API) means { return s.access.means(owed.account.namespace, api, now) }); m.request != nil {
 		m.request.sequence = s.sequence
 		if m.request.verb == verbCreate && v.isSpoken() {
 			v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
@@ -115,19 +121,23 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	return m
 }
 
-// learn takes an answer. It returns what has settled, and what to do next.
-func (s *Sink) learn(owed *series, r *request, a answer) ([]settled, step) {
+// learn takes an answer. It returns what has settled, what to do next, and whether
+// we are denied a right that others may stand in for.
+func (s *Sink) learn(owed *series, r *request, a answer) (out []settled, next step, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.judge(owed, r, a, now)
-	out, next := owed.apply(r, a, s.schedule.reach.dueAgo(now, s.options.ForbiddenFor))
+	believed := s.schedule.reach.dueAgo(now, s.options.ForbiddenFor)
+	if denied = s.takeAccess(owed, r, a, believed, now); !denied {
+		out, next = owed.apply(r, a, believed)
+	}
 	if s.release(owed) {
 		next = stepEnd
 	}
 	s.wakeWorkers(now)
 	s.metrics.committed(out, now)
-	return out, next
+	return out, next, denied
 }
 
 // judge takes from an answer what it says of the apiserver, of the namespace, and
@@ -192,17 +202,26 @@ func (s *Sink) ask(ctx context.Context, r *request) answer {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
 	start := time.Now()
-	var a answer
-	if r.verb == verbCreate {
+	switch r.verb {
+	case verbCreate:
 		object, err := s.client.Create(ctx, r.api, r.event)
-		a = classify(r.verb, object, err)
-	} else {
+		return s.timed(ctx, r, classify(r.verb, object, err), start)
+	case verbGet:
+		a, _ := s.get(ctx, r)
+		return a
+	case verbUpdate:
+		return s.update(ctx, r)
+	default:
 		object, err := s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch)
-		a = classify(r.verb, object, err)
+		return s.timed(ctx, r, classify(r.verb, object, err), start)
 	}
+}
+
+// timed takes note of how long an answer took.
+func (s *Sink) timed(ctx context.Context, r *request, a answer, start time.Time) answer {
 	a.began, a.took = start, time.Since(start)
 	if a.class != classOK {
-		klog.FromContext(ctx).V(4).Info("Event not written", "verb", r.verb, "event", klog.KRef(r.namespace, r.name),
+		klog.FromContext(ctx).V(4).Info("Event not written", "verb", a.verb, "event", klog.KRef(r.namespace, r.name),
 			"class", a.class, "reason", a.reason, "err", a.err)
 	}
 	return a
@@ -213,7 +232,7 @@ func (s *Sink) answered(r *request, a answer) {
 	if errors.Is(a.err, errNotReturned) {
 		return // there was no request
 	}
-	s.metrics.answered(r.verb, a, a.took.Seconds())
+	s.metrics.answered(cmp.Or(a.verb, r.verb), a, a.took.Seconds())
 	if a.class != classOK {
 		s.metrics.failed.WithLabelValues(string(a.class)).Inc()
 	}
@@ -236,9 +255,10 @@ func (s *Sink) backoff(failures int) time.Duration {
 // refusal that may change is believed about what fell due before the given time.
 func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, step) {
 	account := owed.account
+	a.verb = cmp.Or(a.verb, r.verb) // there may have been no answer
 	switch a.class {
 	case classOK:
-		if r.verb != verbRead {
+		if !a.verb.reads() {
 			owed.failures = 0
 			return account.succeeded(r.plan, a.object), stepEnd
 		}
@@ -252,7 +272,7 @@ func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, 
 		if a.mayChange && !owed.dues.first().Before(believed) {
 			return nil, stepWait
 		}
-		if a.reason == occurrence.Invalid && r.verb != verbRead {
+		if a.reason == occurrence.Invalid && !a.verb.reads() {
 			switch {
 			case account.undress():
 				return nil, stepAsk
@@ -263,12 +283,12 @@ func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, 
 			}
 		}
 		upTo := r.plan.upTo
-		if r.verb == verbRead {
+		if a.verb.reads() {
 			upTo = account.last()
 		}
 		return account.giveUp(upTo, a.reason, a.err), stepAsk
 	case classLost:
-		if r.verb != verbRead {
+		if !a.verb.reads() {
 			account.lost(r.plan)
 		}
 	}

@@ -71,6 +71,7 @@ type Sink struct {
 	pending  map[occurrence.Key]*series
 	held     held
 	fair     *fairShare
+	access   *accesses
 	deferred int                                              // series that wait for their due time
 	idle     *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
 	epochs   *epochs
@@ -108,6 +109,9 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	// Whoever scrapes them may do so at once.
 	var err error
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
+		return nil, err
+	}
+	if s.access, err = newAccesses(c); err != nil {
 		return nil, err
 	}
 	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -192,7 +196,7 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e
 	}
 	e.holding = h
 	h.acknowledged = h.acknowledged || deferred
-	s.sequence++
+	s.sequence += 1 + s.gaps.Uint64()%maxGap
 	if owed.obeys && e.settled != nil {
 		owed.retryAt = now // somebody waits for what is known
 	}

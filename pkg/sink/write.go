@@ -23,7 +23,14 @@ const (
 	// verbRead is an empty patch: it returns the object and writes nothing, so
 	// it needs no right that a writer does not have.
 	verbRead verb = "read"
+	// verbGet and verbUpdate are for who may not patch; see Updater.
+	verbGet    verb = "get"
+	verbUpdate verb = "update"
+	verbNone   verb = ""
 )
+
+// reads tells whether the verb changes nothing.
+func (v verb) reads() bool { return v == verbRead || v == verbGet }
 
 // drawn is why a name was drawn at random. Its values are metric labels.
 type drawn string
@@ -32,6 +39,11 @@ const (
 	notDrawn drawn = ""
 	// occupied: foreign objects have all names that can be derived.
 	occupied drawn = "occupied"
+	// unmarked: admission removes our annotations, so nobody can tell whose an
+	// object is under a name that can be derived.
+	unmarked drawn = "annotations_removed"
+	// forbidden: what is stored cannot be changed.
+	forbidden drawn = "forbidden"
 )
 
 // success is the code of an answer that it was done.
@@ -61,16 +73,24 @@ type request struct {
 // next returns the request that brings the stored Event closer to what is
 // pending; what needs no request for that is returned as settled. There is
 // nothing to ask if the request is nil.
-func (a *account) next() (*request, []settled) {
+//
+// What may be done there is asked for by the API.
+func (a *account) next(may func(occurrence.API) means) (*request, []settled) {
 	if len(a.pending) == 0 {
 		return nil, nil
 	}
 	a.identify()
 	batch := a.batch()
-	r := &request{api: a.api(), namespace: a.namespace, drawn: a.drawName()}
+	m := may(a.api())
+	if m.change == verbNone && !a.creates() {
+		if out := a.part(); len(out) > 0 {
+			return nil, out
+		}
+	}
+	r := &request{api: a.api(), namespace: a.namespace, drawn: a.drawName(m)}
 	r.name = a.name()
 	if a.mustRead {
-		r.verb, r.patch = verbRead, emptyPatch
+		r.verb, r.patch = m.read(), emptyPatch
 		return r, nil
 	}
 	r.plan = a.plan()
@@ -80,14 +100,17 @@ func (a *account) next() (*request, []settled) {
 		} else {
 			a.nextName()
 		}
-		return a.next()
+		return a.next(may)
 	}
 	if replays := a.settleReplays(r.plan); replays != nil {
 		return nil, replays
 	}
 	if r.plan.base == nil && r.plan.added == 0 {
 		// There is nothing to create an Event for, only one to change.
-		r.verb, r.patch = verbRead, emptyPatch
+		if m.change == verbNone {
+			return nil, a.giveUp(a.last(), occurrence.Forbidden, nil)
+		}
+		r.verb, r.patch = m.read(), emptyPatch
 		return r, nil
 	}
 	if r.plan.base == nil {
@@ -95,7 +118,7 @@ func (a *account) next() (*request, []settled) {
 		// Its content is the oldest one's, and so are the rules for it.
 		r.api = apiFor(batch[0].oldest.api, r.event)
 	} else {
-		r.verb, r.patch = verbPatch, a.patchFor(r.plan)
+		r.verb, r.patch = m.change, a.patchFor(r.plan)
 	}
 	a.begin(r.plan)
 	return r, nil

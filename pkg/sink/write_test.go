@@ -34,7 +34,7 @@ func (w *world) addEvent(change func(*corev1.Event), settled func(occurrence.Set
 // nextPatch returns what the writer asks for next.
 func (w *world) nextPatch() eventPatch {
 	w.t.Helper()
-	r, _ := w.writers[0].series.account.next()
+	r, _ := w.writers[0].series.account.next(w.means)
 	var p eventPatch
 	if r == nil || r.verb != verbPatch {
 		w.t.Fatalf("the next request is %+v", r)
@@ -125,7 +125,7 @@ func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 	w.reportEvent(func(e *corev1.Event) {
 		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon.Add(time.Hour)), metav1.NewTime(noon.Add(time.Hour))
 	})
-	r, _ := w.writers[0].series.account.next()
+	r, _ := w.writers[0].series.account.next(w.means)
 	e := r.event
 	if r.verb != verbCreate || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("%s: count %d, from %v to %v", r.verb, e.Count, e.FirstTimestamp, e.LastTimestamp)
