@@ -144,7 +144,7 @@ func stuck(p *faultproxy.Proxy) (begun, open int) {
 func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	cluster := testenv.Shared(t)
 	hanging := cluster.Namespace(t)
-	hook := startWebhook(t, cluster, hanging)
+	hook := cluster.HangingWebhook(t, hanging)
 	options := patient()
 	o := others{w: newWriter(t, cluster.Config(), options), namespaces: []string{cluster.Namespace(t), cluster.Namespace(t)}}
 	series := either(8, 3) * options.Concurrency
@@ -152,18 +152,18 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 		o.w.record(hanging, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
 	}
 	share := mostInOneNamespace(options)
-	eventually(t, "the namespace has all the room that it may have", func() bool { return hook.open() == share })
+	eventually(t, "the namespace has all the room that it may have", func() bool { return hook.Open() == share })
 
 	o.round(t)
 	o.wantOnly(t, series)
-	if begun, ended := hook.calls(); !*inFull && (begun != share || ended != 0) {
+	if begun, ended := hook.Calls(); !*inFull && (begun != share || ended != 0) {
 		t.Errorf("%d calls of the webhook have begun and %d ended, though they take longer than the test; want %d", begun, ended, share)
 	}
-	for *inFull && hook.open() > 1 { // each time-out takes away a half of the namespace's room
+	for *inFull && hook.Open() > 1 { // each time-out takes away a half of the namespace's room
 		o.round(t)
 		o.wantOnly(t, series)
 	}
 
-	hook.release()
+	hook.Release()
 	o.finish(t, "a webhook in another namespace", series)
 }

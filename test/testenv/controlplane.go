@@ -202,6 +202,16 @@ func (c *ControlPlane) Signal(signal syscall.Signal) error {
 	return err
 }
 
+// PID is that of the control plane's process, 0 while it is down.
+func (c *ControlPlane) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process == nil {
+		return 0
+	}
+	return c.process.cmd.Process.Pid
+}
+
 // check returns an error with the end of the logs if the process should be
 // running and is not.
 func (c *ControlPlane) check() error {

@@ -1,6 +1,7 @@
-package soak
+package testenv
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
@@ -14,14 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/eventd/eventd/test/testenv"
 )
 
-// webhook is asked by the apiserver to admit the Events of one namespace, and says
-// nothing until it is released; then it admits everything.
-type webhook struct {
-	release  func()
+// HangingWebhook is asked by the apiserver to admit the Events of one namespace, and
+// does not answer until the test ends; then it admits everything.
+type HangingWebhook struct {
+	// Release has it answer from now on.
+	Release  func()
 	released chan struct{}
 
 	mu           sync.Mutex
@@ -31,21 +31,23 @@ type webhook struct {
 // webhookTimeout is the longest that the apiserver lets a webhook have.
 const webhookTimeout = 30
 
-// startWebhook returns when the apiserver asks the webhook.
-func startWebhook(t *testing.T, cluster *testenv.ControlPlane, namespace string) *webhook {
-	h := &webhook{released: make(chan struct{})}
-	h.release = sync.OnceFunc(func() { close(h.released) })
+// HangingWebhook starts a webhook for a namespace, and returns when the apiserver
+// calls it.
+func (c *ControlPlane) HangingWebhook(t testing.TB, namespace string) *HangingWebhook {
+	t.Helper()
+	h := &HangingWebhook{released: make(chan struct{})}
+	h.Release = sync.OnceFunc(func() { close(h.released) })
 	server := httptest.NewTLSServer(h)
 	t.Cleanup(func() {
-		h.release()
+		h.Release()
 		server.Close()
 	})
-	h.register(t, cluster, namespace, server)
-	h.waitAsked(t, cluster, namespace)
+	h.register(t, c, namespace, server)
+	h.waitAsked(t, c, namespace)
 	return h
 }
 
-func (h *webhook) register(t *testing.T, cluster *testenv.ControlPlane, namespace string, server *httptest.Server) {
+func (h *HangingWebhook) register(t testing.TB, cluster *ControlPlane, namespace string, server *httptest.Server) {
 	configurations := kubernetes.NewForConfigOrDie(cluster.Config()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	fail, none := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
 	timeout := int32(webhookTimeout)
@@ -72,7 +74,7 @@ func (h *webhook) register(t *testing.T, cluster *testenv.ControlPlane, namespac
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := bounded(t)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), cleanUpTimeout)
 		defer cancel()
 		if err := configurations.Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -82,28 +84,28 @@ func (h *webhook) register(t *testing.T, cluster *testenv.ControlPlane, namespac
 
 // waitAsked tries until the apiserver has seen the configuration, and leaves
 // nothing behind.
-func (h *webhook) waitAsked(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
+func (h *HangingWebhook) waitAsked(t testing.TB, cluster *ControlPlane, namespace string) {
 	config := cluster.Config()
 	config.Timeout = 100 * time.Millisecond
 	events := kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace)
-	eventually(t, "the apiserver asks the webhook", func() bool {
+	poll(t, "the apiserver calls the webhook", func() bool {
 		event := &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{GenerateName: "asked-"},
 			InvolvedObject: corev1.ObjectReference{Namespace: namespace},
 		}
 		// An error tells nothing: a call that is slow for another reason times out too.
 		_, _ = events.Create(t.Context(), event, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		begun, _ := h.calls()
+		begun, _ := h.Calls()
 		return begun > 0
 	})
-	eventually(t, "the calls of the attempts have ended", func() bool { return h.open() == 0 })
+	poll(t, "the calls of the attempts have ended", func() bool { return h.Open() == 0 })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begun, h.ended = 0, 0
 }
 
 // ServeHTTP implements http.Handler.
-func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *HangingWebhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
 		http.Error(w, "not a review", http.StatusBadRequest)
@@ -116,7 +118,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // hang counts the call, until it is released or has ended otherwise.
-func (h *webhook) hang(r *http.Request) {
+func (h *HangingWebhook) hang(r *http.Request) {
 	h.mu.Lock()
 	h.begun++
 	h.mu.Unlock()
@@ -129,15 +131,33 @@ func (h *webhook) hang(r *http.Request) {
 	h.mu.Unlock()
 }
 
-// calls tells how many have begun, and how many of these have ended.
-func (h *webhook) calls() (begun, ended int) {
+// Calls tells how many have begun, and how many of these have ended.
+func (h *HangingWebhook) Calls() (begun, ended int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.begun, h.ended
 }
 
-// open is how many calls hang.
-func (h *webhook) open() int {
-	begun, ended := h.calls()
+// Open is how many calls hang.
+func (h *HangingWebhook) Open() int {
+	begun, ended := h.Calls()
 	return begun - ended
+}
+
+// webhookDeadline is for the apiserver to notice a webhook.
+const webhookDeadline = time.Minute
+
+func poll(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), webhookDeadline)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("testenv: not in time: " + what)
+		}
+	}
 }
