@@ -105,6 +105,9 @@ func (r *Replica) Wait(ctx context.Context) (exitCode int, err error) {
 	}
 }
 
+// PID is that of the process.
+func (r *Replica) PID() int { return r.command.Process.Pid }
+
 // Exited is closed when the process has ended.
 func (r *Replica) Exited() <-chan struct{} { return r.exited }
 

@@ -47,12 +47,21 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 // recorder needs today, in one namespace.
 func Reporter(t testing.TB, c *testenv.ControlPlane, namespace string) *rest.Config {
 	t.Helper()
-	const name = "reporter"
+	return Account(t, c, namespace, "reporter", "create", "patch")
+}
+
+// Account returns the credentials of a new ServiceAccount that has the given rights
+// on the Events of its namespace, in both API groups; there may be none.
+func Account(t testing.TB, c *testenv.ControlPlane, namespace, name string, verbs ...string) *rest.Config {
+	t.Helper()
 	config := c.ServiceAccount(t, namespace, name)
+	if len(verbs) == 0 {
+		return config
+	}
 	client := kubernetes.NewForConfigOrDie(c.Config()).RbacV1()
 	_, err := client.Roles(namespace).Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: verbs}},
 	}, metav1.CreateOptions{})
 	_, bindErr := client.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -62,9 +71,11 @@ func Reporter(t testing.TB, c *testenv.ControlPlane, namespace string) *rest.Con
 	if err := errors.Join(err, bindErr); err != nil {
 		t.Fatal(err)
 	}
-	waitAllowed(t, c, namespace, name, authorizationv1.ResourceAttributes{
-		Verb: "patch", Group: "events.k8s.io", Resource: "events", Namespace: namespace,
-	})
+	for _, verb := range verbs {
+		waitAllowed(t, c, namespace, name, authorizationv1.ResourceAttributes{
+			Verb: verb, Group: "events.k8s.io", Resource: "events", Namespace: namespace,
+		})
+	}
 	return config
 }
 

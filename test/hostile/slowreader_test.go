@@ -1,0 +1,162 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// stalledConns are connections of HTTP/2 whose client takes no byte of an answer:
+// its window is 0, and stays so.
+type stalledConns struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+const streamsOfAConn = 100
+
+// stalledRequest is one whose answer nobody reads.
+type stalledRequest struct{ method, path, body string }
+
+// echoed is a request without effect that is answered with more than the 4 KB that a
+// server of Go's buffers before it waits for the window.
+func (a *account) echoed() stalledRequest {
+	event := strings.Replace(a.event("echoed", "echoed", "Normal", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 6000)+`"},`, 1)
+	return stalledRequest{"POST", "/api/v1/namespaces/" + a.namespace + "/events?dryRun=All", event}
+}
+
+// open makes a connection and makes a request on as many streams as a server takes
+// by default.
+func (s *stalledConns) open(ctx context.Context, t *testing.T, a *account, r stalledRequest) error {
+	conn, err := (&tls.Dialer{Config: a.tlsConfig(t, "h2")}).DialContext(ctx, "tcp", a.hostPort())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.conns = append(s.conns, conn)
+	s.mu.Unlock()
+	if err := conn.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		return err
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		return err
+	}
+	go acknowledge(http2.NewFramer(conn, conn)) // a framer is for one goroutine
+	host, err := url.Parse(a.config.Host)
+	if err != nil {
+		return err
+	}
+	for i := range streamsOfAConn {
+		var block bytes.Buffer
+		encoder := hpack.NewEncoder(&block)
+		for _, field := range [][2]string{
+			{":method", r.method}, {":scheme", "https"}, {":authority", host.Host}, {":path", r.path},
+			{"authorization", "Bearer " + a.config.BearerToken}, {"content-type", "application/json"},
+		} {
+			if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+				return err
+			}
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndHeaders: true,
+		}); err != nil {
+			return err
+		}
+		if err := framer.WriteData(uint32(2*i+1), true, []byte(r.body)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acknowledge reads frames until the connection ends, so that only the window keeps
+// answers back, and lets nothing through.
+func acknowledge(framer *http2.Framer) {
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		if settings, ok := frame.(*http2.SettingsFrame); ok && !settings.IsAck() {
+			if framer.WriteSettingsAck() != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *stalledConns) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+// stall keeps connections open until ctx ends, and opens those anew that the server
+// has closed.
+func stall(ctx context.Context, t *testing.T, a *account, r stalledRequest) {
+	var s stalledConns
+	defer s.close()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		for range 11 {
+			_ = s.open(ctx, t, a, r) // the server may have closed it, which is an answer too
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func TestClientThatReadsNoAnswersStopsNobody(t *testing.T) {
+	both(t, func(t *testing.T, g *target) {
+		attacker := g.account(t, "attacker", "create")
+		siege{name: "11 connections a second with a window of 0, 100 answers on each", needs: "create in one namespace", allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
+			stall(ctx, t, attacker, attacker.echoed())
+		}}.run(t, g)
+	})
+}
+
+func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
+	g := eventdTarget(t)
+	attacker := g.account(t, "attacker", "create")
+	for _, r := range []stalledRequest{attacker.echoed(), {"GET", "/apis", ""}, {"GET", "/readyz?verbose", ""}, {"GET", "/" + strings.Repeat("x", 6000), ""}} {
+		var s stalledConns
+		defer s.close()
+		if err := s.open(t.Context(), t, attacker, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A request of another client is answered after those have been taken.
+	if a := attacker.post(t.Context(), "after", "Normal"); a.code != 201 {
+		t.Fatalf("a usual request is answered %d: %v %s", a.code, a.err, a.body)
+	}
+	ctx, cancel := bounded(t)
+	defer cancel()
+	begun := time.Now()
+	if code, err := g.eventd.Signal(ctx, syscall.SIGTERM); err != nil || code != 0 {
+		t.Fatalf("eventd ended with %d: %v", code, err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("eventd took %s to end", took)
+	}
+}

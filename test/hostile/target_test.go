@@ -1,0 +1,197 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// target is a server that is attacked.
+type target struct {
+	name    string
+	cluster *testenv.ControlPlane
+	config  func(credentials *rest.Config) *rest.Config
+	pid     func() int
+	eventd  *replica.Replica // nil if the target is the kube-apiserver
+}
+
+// eventdTarget starts the binary as the ServiceAccount of deploy/.
+func eventdTarget(t *testing.T, flags ...string) *target {
+	t.Helper()
+	c := testenv.Shared(t)
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "eventd.kubeconfig")
+	if err := testenv.WriteKubeconfig(kubeconfig, replica.Deploy(t, c)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := bounded(t)
+	defer cancel()
+	r, err := replica.Start(ctx, replica.Options{
+		Kubeconfig: kubeconfig, Dir: dir, Flags: append([]string{"--leader-elect=false"}, flags...),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Kill()
+		if t.Failed() {
+			t.Logf("the last of eventd's log:\n%s", r.Log(20))
+		}
+	})
+	return &target{name: "eventd", cluster: c, config: r.Config, pid: r.PID, eventd: r}
+}
+
+// apiserverTarget is the kube-apiserver itself, with etcd in the same process.
+func apiserverTarget(t *testing.T) *target {
+	t.Helper()
+	c := testenv.Shared(t)
+	return &target{name: "kube-apiserver", cluster: c, pid: c.PID, config: func(credentials *rest.Config) *rest.Config {
+		config := rest.CopyConfig(credentials)
+		config.Host = c.Config().Host
+		return config
+	}}
+}
+
+// account returns a client for the target with a new account's credentials, which
+// has the given rights on the Events of a namespace of its own.
+func (g *target) account(t *testing.T, name string, verbs ...string) *account {
+	t.Helper()
+	namespace := g.cluster.Namespace(t)
+	return g.accountIn(t, namespace, name, verbs...)
+}
+
+func (g *target) accountIn(t *testing.T, namespace, name string, verbs ...string) *account {
+	t.Helper()
+	config := g.config(replica.Account(t, g.cluster, namespace, name, verbs...))
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return &account{config: config, client: client, namespace: namespace}
+}
+
+// account is a client with the credentials of one account.
+type account struct {
+	config    *rest.Config
+	client    *http.Client
+	namespace string
+}
+
+// events is the URL of the Events of a namespace in core/v1, and of one of them if
+// a name is given.
+func (a *account) events(name ...string) string {
+	return a.config.Host + "/api/v1/namespaces/" + a.namespace + "/" + strings.Join(append([]string{"events"}, name...), "/")
+}
+
+// hostPort is where the target listens.
+func (a *account) hostPort() string {
+	u, err := url.Parse(a.config.Host)
+	if err != nil {
+		panic(err)
+	}
+	return u.Host
+}
+
+// tlsConfig trusts the target, and speaks the given protocol.
+func (a *account) tlsConfig(t *testing.T, protocol string) *tls.Config {
+	t.Helper()
+	pool := x509.NewCertPool()
+	data := a.config.CAData
+	if len(data) == 0 {
+		var err error
+		if data, err = os.ReadFile(a.config.CAFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		t.Fatal("the target's CA has no certificate")
+	}
+	return &tls.Config{RootCAs: pool, ServerName: a.config.ServerName, NextProtos: []string{protocol}}
+}
+
+// peakMemory is the most memory that a process has had since resetPeak, in MiB.
+func peakMemory(t *testing.T, pid int) float64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib / 1024
+		}
+	}
+	t.Fatal("no VmHWM in the status of the process")
+	return 0
+}
+
+// resetPeak makes the peak what the process has now.
+func resetPeak(t *testing.T, pid int) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// attempt is what was answered to one request.
+type attempt struct {
+	code int
+	body string
+	err  error
+}
+
+// do makes a request and reads the answer.
+func (a *account) do(ctx context.Context, method, url, contentType, body string) attempt {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return attempt{err: err}
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	return send(a.client, req)
+}
+
+// anonymous is a client of the same target without credentials, from an address of
+// its own: the victim's are known by theirs.
+func (a *account) anonymous(t *testing.T) *account {
+	t.Helper()
+	config := rest.AnonymousClientConfig(a.config)
+	config.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}).DialContext
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return &account{config: config, client: client, namespace: a.namespace}
+}
+
+// doAs posts an Event with a token.
+func (a *account) doAs(ctx context.Context, token, event string) attempt {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.events(), strings.NewReader(event))
+	if err != nil {
+		return attempt{err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	return send(a.client, req)
+}

@@ -1,0 +1,177 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// stored returns the Events of a namespace, by the Pods that they are about.
+func stored(t *testing.T, c *testenv.ControlPlane, namespace string) map[string][]corev1.Event {
+	t.Helper()
+	list, err := kubernetes.NewForConfigOrDie(c.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]corev1.Event{}
+	for _, event := range list.Items {
+		out[event.InvolvedObject.Name] = append(out[event.InvolvedObject.Name], event)
+	}
+	return out
+}
+
+// sourced is an Event of a kubelet about a Pod, as somebody may claim it.
+func (a *account) sourced(name, pod, host, reason string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":%q},`+
+		`"involvedObject":{"kind":"Pod","namespace":%q,"name":%q},"reason":%q,"message":"of the kubelet","type":"Warning",`+
+		`"source":{"component":"kubelet","host":%q},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":1}`,
+		name, a.namespace, a.namespace, pod, reason, host)
+}
+
+func TestForgedSourceSpendsNobodyElsesBudget(t *testing.T) {
+	g := eventdTarget(t)
+	kubelet := g.account(t, "kubelet", "create", "patch")
+	forger := g.accountIn(t, kubelet.namespace, "forger", "create")
+	for i := range 200 {
+		forger.do(t.Context(), http.MethodPost, forger.events(), "application/json",
+			forger.sourced(fmt.Sprintf("forged-%d", i), "web-0", "node-1", fmt.Sprintf("Forged%d", i)))
+	}
+	for i := range 20 {
+		a := kubelet.do(t.Context(), http.MethodPost, kubelet.events(), "application/json",
+			kubelet.sourced(fmt.Sprintf("real-%d", i), "web-0", "node-1", fmt.Sprintf("Real%d", i)))
+		if a.code != http.StatusCreated {
+			t.Errorf("Warning %d of the kubelet, after 200 forged ones, is answered %d, not at once: %v %.200s", i, a.code, a.err, a.body)
+		}
+	}
+	real := 0
+	for _, event := range stored(t, g.cluster, kubelet.namespace)["web-0"] {
+		if len(event.Reason) > 4 && event.Reason[:4] == "Real" {
+			real++
+		}
+	}
+	if real != 20 {
+		t.Errorf("%d of 20 Warnings of the kubelet are stored", real)
+	}
+}
+
+func TestCreateAloneChangesNothingOfAnotherUsersEvent(t *testing.T) {
+	g := eventdTarget(t)
+	owner := g.account(t, "owner", "create", "patch")
+	forger := g.accountIn(t, owner.namespace, "forger", "create")
+	if a := owner.do(t.Context(), http.MethodPost, owner.events(), "application/json", owner.event("own", "web-0", "Warning", 3)); a.code != http.StatusCreated {
+		t.Fatalf("%d %v %s", a.code, a.err, a.body)
+	}
+	before := stored(t, g.cluster, owner.namespace)["web-0"][0]
+	forged := fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"forged","namespace":%q,"labels":{"forged":"yes"},"annotations":{"forged":"yes"}},`+
+		`"involvedObject":{"kind":"Pod","namespace":%q,"name":"web-0"},"reason":"Tested","message":"said of web-0","type":"Warning",`+
+		`"source":{"component":"tester"},"firstTimestamp":"2001-01-02T03:04:05Z","lastTimestamp":"2099-01-02T03:04:05Z","count":2000000001}`, owner.namespace, owner.namespace)
+	a := forger.do(t.Context(), http.MethodPost, forger.events(), "application/json", forged)
+	if a.err != nil || a.code >= 300 {
+		t.Fatalf("the forger's report is answered %d: %v %s", a.code, a.err, a.body)
+	}
+	g.settle(t)
+	events := stored(t, g.cluster, owner.namespace)["web-0"]
+	if len(events) != 1 {
+		t.Fatalf("%d Events, not 1", len(events))
+	}
+	after := events[0]
+	if after.Count != before.Count+1 {
+		t.Errorf("the count went from %d to %d: one report of another counts one", before.Count, after.Count)
+	}
+	if after.Labels["forged"] != "" || after.Annotations["forged"] != "" {
+		t.Errorf("the forger's labels and annotations are there: %v %v", after.Labels, after.Annotations)
+	}
+	if after.Message != before.Message || !after.FirstTimestamp.Equal(&before.FirstTimestamp) || after.LastTimestamp.Year() == 2099 {
+		t.Errorf("the message or the times are the forger's: %q, %s, %s", after.Message, after.FirstTimestamp, after.LastTimestamp)
+	}
+}
+
+// settle has eventd write what it owes: the writes of a series are spaced.
+func (g *target) settle(t *testing.T) {
+	t.Helper()
+	ctx, cancel := bounded(t)
+	defer cancel()
+	if code, err := g.eventd.Signal(ctx, sigterm); err != nil || code != 0 {
+		t.Fatalf("eventd ended with %d: %v", code, err)
+	}
+}
+
+func TestNamespaceThatOwesAllItMayCostsNoOtherItsWarnings(t *testing.T) {
+	const most = 1000
+	g := eventdTarget(t, "--max-pending-series="+fmt.Sprint(most), "--write-timeout=1m")
+	attacker := g.account(t, "attacker", "create")
+	g.cluster.HangingWebhook(t, attacker.namespace)
+	var posted atomic.Int64
+	flood := func(ctx context.Context) {
+		crowd(ctx, 256, 500, func() {
+			ctx, cancel := context.WithTimeout(ctx, requestPatience)
+			defer cancel()
+			attacker.post(ctx, fmt.Sprintf("hang-%d", posted.Add(1)), "Warning")
+		})
+	}
+	siege{name: "Warnings behind a webhook that hangs, until nothing more is taken", needs: "create and a webhook in one namespace", allowed: usual, attack: flood,
+		ready: func() { g.waitPendingSeries(t, most) }}.run(t, g)
+}
+
+func TestSquattedNamesLoseNothing(t *testing.T) {
+	g := eventdTarget(t)
+	squatter := g.account(t, "squatter", "create")
+	victim := g.accountIn(t, squatter.namespace, "victim", "create", "patch")
+	// The name of a series is known to who knows the identity: that of the first
+	// report shows it.
+	if a := victim.do(t.Context(), http.MethodPost, victim.events(), "application/json", victim.event("first", "web-0", "Warning", 1)); a.code != http.StatusCreated {
+		t.Fatalf("%d %v %s", a.code, a.err, a.body)
+	}
+	first := stored(t, g.cluster, victim.namespace)["web-0"][0]
+	admin := kubernetes.NewForConfigOrDie(g.cluster.Config()).CoreV1().Events(victim.namespace)
+	if err := admin.Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil { // as it does when it expires
+		t.Fatal(err)
+	}
+	direct := kubernetes.NewForConfigOrDie(direct(g, replica.Account(t, g.cluster, squatter.namespace, "squatter-2", "create"))).CoreV1().Events(victim.namespace)
+	names := []string{first.Name}
+	for i := range 7 {
+		names = append(names, fmt.Sprintf("%s-%d", first.Name, i+1))
+	}
+	for _, name := range names {
+		squat := first.DeepCopy()
+		squat.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: victim.namespace, Annotations: map[string]string{}}
+		for key, value := range first.Annotations {
+			squat.Annotations[key] = value
+		}
+		squat.Annotations["eventd.io/shares"] = inflated(first.Annotations["eventd.io/shares"])
+		if _, err := direct.Create(t.Context(), squat, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		a := victim.do(t.Context(), http.MethodPost, victim.events(), "application/json", victim.event(fmt.Sprintf("later-%d", i), "web-0", "Warning", 1))
+		if a.err != nil || a.code >= 300 {
+			t.Fatalf("report %d is answered %d: %v %s", i, a.code, a.err, a.body)
+		}
+	}
+	g.settle(t)
+	squatted := map[string]bool{}
+	for _, name := range names {
+		squatted[name] = true
+	}
+	counted := int32(0)
+	for _, event := range stored(t, g.cluster, victim.namespace)["web-0"] {
+		if !squatted[event.Name] {
+			counted += event.Count
+		} else if event.Count != first.Count {
+			counted += event.Count - first.Count
+		}
+	}
+	if counted != 3 {
+		t.Errorf("%d of 3 occurrences are counted on Events that nobody has squatted, or added to one", counted)
+	}
+}

@@ -1,0 +1,187 @@
+package hostile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// victim reports ten Events a second, each of a series of its own.
+type victim struct {
+	*account
+	posted atomic.Int64
+}
+
+const victimPeriod = 100 * time.Millisecond
+
+// victim returns one with the rights of a recorder.
+func (g *target) victim(t *testing.T) *victim {
+	t.Helper()
+	return &victim{account: g.account(t, "victim", "create", "patch")}
+}
+
+// experience is what a client has noticed.
+type experience struct {
+	took   []time.Duration
+	failed []string
+}
+
+// report reports until a time is over. Requests do not wait for each other.
+func (v *victim) report(ctx context.Context, during time.Duration) experience {
+	ctx, cancel := context.WithTimeout(ctx, during+10*time.Second)
+	defer cancel()
+	var (
+		mu  sync.Mutex
+		out experience
+		all sync.WaitGroup
+	)
+	tick := time.NewTicker(victimPeriod)
+	defer tick.Stop()
+	for end := time.Now().Add(during); time.Now().Before(end); <-tick.C {
+		all.Go(func() {
+			begun := time.Now()
+			a := v.post(ctx, fmt.Sprintf("victim-%d", v.posted.Add(1)), "Warning")
+			took := time.Since(begun)
+			mu.Lock()
+			defer mu.Unlock()
+			out.took = append(out.took, took)
+			if a.err != nil || a.code >= 300 {
+				out.failed = append(out.failed, fmt.Sprintf("%d %v %.200s", a.code, a.err, a.body))
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(out.took)
+	return out
+}
+
+// percentile is the time within which so many of a hundred were answered.
+func (e experience) percentile(p int) time.Duration {
+	if len(e.took) == 0 {
+		return 0
+	}
+	return e.took[min(len(e.took)-1, len(e.took)*p/100)]
+}
+
+func (e experience) String() string {
+	ms := func(p int) float64 { return e.percentile(p).Seconds() * 1000 }
+	return fmt.Sprintf("%.1f, %.1f", ms(50), ms(99))
+}
+
+// post posts an Event about an object, of a series that is the object's own.
+func (a *account) post(ctx context.Context, object, eventType string) attempt {
+	return a.do(ctx, http.MethodPost, a.events(), "application/json", a.event(object, object, eventType, 1))
+}
+
+// event is an Event with a name about a Pod.
+func (a *account) event(name, pod, eventType string, count int) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":%q},`+
+		`"involvedObject":{"kind":"Pod","namespace":%q,"name":%q},"reason":"Tested","message":"said of %s","type":%q,`+
+		`"source":{"component":"tester"},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":%d}`,
+		name, a.namespace, a.namespace, pod, pod, eventType, count)
+}
+
+// send makes a request and reads the answer.
+func send(client *http.Client, req *http.Request) attempt {
+	response, err := client.Do(req)
+	if err != nil {
+		return attempt{err: err}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return attempt{code: response.StatusCode, body: string(body), err: err}
+}
+
+// limits are what a victim may notice.
+type limits struct {
+	peak float64 // MiB that the process may grow by
+	p99  time.Duration
+}
+
+// usual is what no attack may do: cost a request, a second, or a tenth of the memory
+// that deploy/ gives the container.
+var usual = limits{peak: 64, p99: time.Second}
+
+// siege is an attack, of which a victim must not notice more than it may.
+type siege struct {
+	name, needs string
+	allowed     limits
+	// attack goes on until its context ends.
+	attack func(ctx context.Context)
+	// lasts is for how long the victim reports, in the short form; 0 is a few seconds.
+	lasts time.Duration
+	// ready, if not nil, returns when the attack has had its effect.
+	ready func()
+}
+
+// run fails if the victim notices too much. At a kube-apiserver it only measures.
+func (s siege) run(t *testing.T, g *target) {
+	t.Helper()
+	v := g.victim(t)
+	warm := v.report(t.Context(), time.Second)
+	resetPeak(t, g.pid())
+	before := v.report(t.Context(), either(10*time.Second, 2*time.Second))
+	peakBefore := peakMemory(t, g.pid())
+
+	ctx, stop := context.WithCancel(t.Context())
+	var attacking sync.WaitGroup
+	defer attacking.Wait()
+	defer stop()
+	attacking.Go(func() { s.attack(ctx) })
+	if s.ready != nil {
+		s.ready()
+	}
+	during := v.report(t.Context(), either(20*time.Second, cmp.Or(s.lasts, 4*time.Second)))
+	stop()
+	attacking.Wait()
+	peak := peakMemory(t, g.pid())
+
+	attacks.Add(s.name, s.needs, g.name, len(during.took), len(during.failed), before, during,
+		fmt.Sprintf("%.0f", peakBefore), fmt.Sprintf("%.0f", peak))
+	if g.eventd == nil {
+		return
+	}
+	if n := len(warm.failed) + len(before.failed); n > 0 {
+		t.Fatalf("%d requests failed before the attack: %v", n, append(warm.failed, before.failed...))
+	}
+	if len(during.failed) > 0 {
+		t.Errorf("%d of %d requests of the victim failed, the first: %s", len(during.failed), len(during.took), during.failed[0])
+	}
+	if p99 := during.percentile(99); p99 > s.allowed.p99 {
+		t.Errorf("p99 of the victim is %s, and was %s", p99, before.percentile(99))
+	}
+	if peak > peakBefore+s.allowed.peak {
+		t.Errorf("memory has reached %.0f MiB, from %.0f", peak, peakBefore)
+	}
+}
+
+// both makes an attack on eventd, and on the kube-apiserver for comparison.
+func both(t *testing.T, f func(t *testing.T, g *target)) {
+	t.Run("eventd", func(t *testing.T) { f(t, eventdTarget(t)) })
+	t.Run("kube-apiserver", func(t *testing.T) { f(t, apiserverTarget(t)) })
+}
+
+// crowd has n attackers do something, so many times a second in all, until ctx ends.
+// As fast as they can is no measure: they would take the processors of the machine
+// that they share with the target.
+func crowd(ctx context.Context, n int, perSecond float64, f func()) {
+	limiter := rate.NewLimiter(rate.Limit(perSecond), n)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for limiter.Wait(ctx) == nil {
+				f()
+			}
+		})
+	}
+	all.Wait()
+}
