@@ -174,7 +174,7 @@ func both(t *testing.T, f func(t *testing.T, g *target)) {
 // As fast as they can is no measure: they would take the processors of the machine
 // that they share with the target.
 func crowd(ctx context.Context, n int, perSecond float64, f func()) {
-	limiter := rate.NewLimiter(rate.Limit(perSecond), n)
+	limiter := rate.NewLimiter(rate.Limit(perSecond), int(perSecond)/20)
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
