@@ -18,10 +18,6 @@ const (
 	// waits with a seat, so more would only make them slower.
 	seatsPerCPU = 2
 	minSeats    = 4
-	// strangersPart is the part of the requests in flight that callers who are not
-	// known may have on top of it, and minStrangers what it is at least.
-	strangersPart = 4
-	minStrangers  = 16
 )
 
 // Why a request was refused before it was handled.
@@ -65,9 +61,11 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		return nil, err
 	}
 	return &flowControl{
-		callers:   callers,
-		requests:  newShares(int64(o.MaxInFlight)),
-		strangers: newShares(int64(max(o.MaxInFlight/strangersPart, minStrangers))),
+		callers:  callers,
+		requests: newShares(int64(o.MaxInFlight)),
+		// As many again: all requests of a client that is not known yet wait for its
+		// first review together, and take little until then.
+		strangers: newShares(int64(o.MaxInFlight)),
 		seats:     seats,
 		metrics:   m,
 	}, nil

@@ -143,9 +143,6 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 			want[object]++
 		}
 	}
-	waitFor(t, "all occurrences to be recorded", func() (bool, error) {
-		return e.counters().recorded() >= 2*distinct, nil
-	})
 	e.wantWritten(2 * distinct)
 	wantStored(t, testenv.Shared(t), namespace, want)
 	e.terminate()

@@ -1,0 +1,48 @@
+package intake
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// What a flood costs another caller in time is shown by test/hostile, where the
+// three are processes of their own. Here no time goes by.
+func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 200
+		s, err := newSeats("test", 1, flood+1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noisy, quiet := flow{tenant: "noisy", namespace: "ns"}, flow{tenant: "quiet", namespace: "ns"}
+		leave, ok := s.take(t.Context(), noisy)
+		if !ok {
+			t.Fatal("a free seat is not to be had")
+		}
+		seated := make(chan flow)
+		sit := func(f flow) {
+			leave, ok := s.take(t.Context(), f)
+			if !ok {
+				t.Errorf("%v is refused", f)
+			}
+			seated <- f
+			leave()
+		}
+		for range flood {
+			go sit(noisy)
+		}
+		synctest.Wait()
+		go sit(quiet)
+		synctest.Wait()
+		leave()
+		var order []flow
+		for range flood + 1 {
+			order = append(order, <-seated)
+		}
+		// The flood waits in handSize queues, and each may have one request before.
+		if at := slices.Index(order, quiet); at < 0 || at > handSize {
+			t.Errorf("the caller that came late was seated after %d requests of the flood", at)
+		}
+	})
+}
