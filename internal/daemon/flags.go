@@ -43,6 +43,8 @@ func (o *Options) addClusterFlags(fs *pflag.FlagSet) {
 func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
 		"The largest request body that is read; a larger one is answered 413. A quantity such as 512Ki.")
+	fs.Var(bytesValue{&o.Intake.MaxDecodeBytes}, "max-decode-bytes",
+		"How much memory may be allocated for all request bodies that are being decoded, each counted with the most that it can take. What waits for longer than a second is answered 429. A single body may always be decoded. A quantity such as 128Mi.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
 		"How many requests of known callers are in flight at once, those that wait included; one tenant may have half of them at most. What is more is answered 429.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,

@@ -170,6 +170,7 @@ func isSameFile(a, b string) bool {
 
 func (o *Options) validateIntake(v *violations) {
 	atLeast(v, "--max-request-body-bytes", o.Intake.MaxBodyBytes, 1)
+	atLeast(v, "--max-decode-bytes", o.Intake.MaxDecodeBytes, 1)
 	atLeast(v, "--max-client-names", o.Intake.MaxNames, 1)
 	atLeast(v, "--max-requests-inflight", o.MaxRequestsInFlight, 1)
 }

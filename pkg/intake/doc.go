@@ -67,7 +67,13 @@
 //
 //   - get, list, watch and delete are answered 405.
 //   - Server-side apply is answered 415, and managedFields are never set.
-//   - Bodies are limited to 1 MiB by default, not 3 MiB.
+//   - Bodies are limited to 1 MiB by default, not 3 MiB. A body in JSON may have 512
+//     values, nested 64 levels deep; an Event 64 owner references, 64 finalizers, and
+//     64 labels and annotations together, and be as large as a body: more is answered
+//     413, or 400 where it is found while decoding. shape.go says why.
+//   - YAML is read up to 32 KiB, and without aliases.
+//   - Of more than 16 errors in an Event's metadata the first 16 are answered.
+//   - Answers are not compressed.
 //   - Annotations below "eventd.io/" are removed from what clients send.
 //   - A dry run does not tell whether the namespace exists, or what admission
 //     would do: it does not reach the apiserver.
@@ -91,6 +97,52 @@
 //   - A count that is lower than one reported before under the name is shown to
 //     the client, and reports nothing until it is above that one again.
 //   - A panic is answered with a Status, on a connection that stays open.
+//
+// # What of genericapiserver is taken over
+//
+// NewHandler builds its own chain, since genericapiserver.Config.New (apiserver 0.36)
+// makes a server with storage, admission, OpenAPI and loopback clients. Of what that
+// function, Config.New and DefaultBuildHandlerChain set up:
+//
+//	WithAuditInit, WithRequestReceivedTimestamp,  taken over
+//	WithRequestInfo, WithCacheControl (which sets
+//	X-Content-Type-Options, too), WithHTTPLogging,
+//	WithRequestDeadline (60 s), WithWarningRecorder,
+//	WithTimeoutForNonLongRunningRequests,
+//	WithAuthentication, Unauthorized
+//	WithPanicRecovery              own filter: answers 500 instead of breaking the
+//	                               connection
+//	WithAuthorization              own filter: 503 when the apiserver is away
+//	WithImpersonation              own filter: all of it is refused
+//	WithPriorityAndFairness,       own limits of requests in flight: the controller of
+//	WithMaxInFlightLimit           APF would list, watch and write FlowSchemas
+//	JSONPatchMaxCopyBytes          taken over, and no more than a body (copylimit.go)
+//	maxJSONPatchOperations         taken over; maxValues is below it
+//	MaxRequestBodyBytes            Options.MaxBodyBytes
+//	MaxHeaderBytes (1 MiB),        from SecureServingInfo.Serve in the daemon; headers
+//	ReadHeaderTimeout (32 s),      and URL of a request are limited to 64 KiB
+//	IdleTimeout (90 s), HTTP/2:    (headers.go). Who serves by other means has to set
+//	100 streams, frames and        these
+//	buffers of 256 KiB, TLS
+//	healthz, livez, readyz         taken over, without the check of the log
+//	EnableMetrics                  of eventd's own registry, without /metrics/slis
+//	EnableDiscovery                plain documents, not aggregated
+//	WithAudit, WithFailed-         left out: the SubjectAccessReview is in the audit log
+//	AuthenticationAudit            of the kube-apiserver, and so is each write
+//	WithTracing, latency trackers  left out: there is nothing that they would be sent to
+//	WithCORS, WithHSTS             left out: no browser is a client, as by default there
+//	WithProbabilisticGoaway        left out, as by default there; the daemon has clients
+//	                               reconnect when it stops
+//	WithWaitGroup, WithRetryAfter  left out: the daemon's shutdown waits for requests
+//	                               itself, and passes them on to a new leader
+//	WithRoutine                    left out: it saves stack memory of watches
+//	WithMuxAndDiscoveryComplete    left out: all routes are there before it serves
+//	WithStorageVersionPrecondition,
+//	WithWatchTermination…          left out: there is no storage, and no watch
+//	OpenAPI, index, profiling,     left out: they would tell more than a caller needs,
+//	debug flags, debug socket      and /debug/flags/v would change what is logged
+//	admission                      left out: the kube-apiserver's sees every write
+//	response compression           left out: an Event is small, and a compressor is not
 //
 // # One of several replicas
 //
@@ -194,7 +246,8 @@
 // that makes them, until Close. Requests are
 // bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, so that
 // those of requests that are parked or passed on hold at most the product of the
-// two, views by Options.MaxNames and Options.MaxViewBytes. Views are those of the
+// two, what is decoded at once by Options.MaxDecodeBytes, views by Options.MaxNames
+// and Options.MaxViewBytes. Views are those of the
 // tenant (occurrence.TenantOf) that changed them last; the one that holds most
 // makes room for all. What is under way in the pipeline is bounded there. All exported types are safe for use by many
 // goroutines.

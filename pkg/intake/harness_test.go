@@ -105,6 +105,7 @@ func (p *fakePipeline) weights() []int64 {
 // that a test in a synctest bubble sees when every request waits.
 type server struct {
 	http.Handler
+	intake   *intake.Intake
 	pipeline *fakePipeline
 	registry *prometheus.Registry
 }
@@ -137,7 +138,7 @@ func serve(t testing.TB, p *fakePipeline, settings ...setting) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{Handler: presenting(handler), pipeline: p, registry: registry}
+	return &server{Handler: presenting(handler), intake: i, pipeline: p, registry: registry}
 }
 
 // withoutToken is a header of a request that is to have no token.

@@ -13,9 +13,10 @@ var errNameKnown = errors.New("name is known")
 // answers. It is safe for use by many goroutines, starts none and needs no
 // stop; NewHandler puts it behind HTTP.
 type Intake struct {
-	options Options
-	names   *names
-	metrics *metrics
+	options  Options
+	names    *names
+	decoding *decodeBudget
+	metrics  *metrics
 	// unwritten is what answers take that are being written.
 	unwritten *shares
 	working   atomic.Int64
@@ -36,6 +37,7 @@ func New(options Options) (*Intake, error) {
 		options:   options,
 		names:     newNames(options.MaxNames, options.MaxViewBytes),
 		unwritten: newShares(maxUnwrittenBytes),
+		decoding:  newDecodeBudget(options.MaxDecodeBytes),
 	}
 	var err error
 	if i.metrics, err = newMetrics(i, options.Registerer); err != nil {

@@ -19,6 +19,10 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// MaxBodyBytes limits the body of a request; a longer one is answered 413.
 	MaxBodyBytes int64
+	// MaxDecodeBytes limits what all bodies that are being decoded, and patches that
+	// are being applied, may allocate together, by what each could at most. What
+	// cannot begin within a second is answered 429. A single one may always be decoded.
+	MaxDecodeBytes int64
 	// MaxNames and MaxViewBytes limit of how many posted names the views are
 	// kept, and what these take together. At 1 to 2 KiB for a usual Event,
 	// the defaults hold 16,384 views in some 32 MiB; the second limit is for
@@ -32,9 +36,10 @@ type Options struct {
 // to be set.
 func DefaultOptions() Options {
 	return Options{
-		MaxBodyBytes: 1 << 20,
-		MaxNames:     16_384,
-		MaxViewBytes: 64 << 20,
+		MaxBodyBytes:   1 << 20,
+		MaxDecodeBytes: 128 << 20,
+		MaxNames:       16_384,
+		MaxViewBytes:   64 << 20,
 	}
 }
 
@@ -49,6 +54,7 @@ func (o *Options) Validate() error {
 		value int64
 	}{
 		{"body bytes", o.MaxBodyBytes},
+		{"bytes of decoding", o.MaxDecodeBytes},
 		{"names", int64(o.MaxNames)},
 		{"view bytes", o.MaxViewBytes},
 	} {

@@ -26,6 +26,8 @@ type passing struct {
 	header http.Header
 	body   []byte
 	kind   schema.GroupVersionKind // of a body that does not say it
+	// decoding is what it costs to read the body, nil if nobody has said so.
+	decoding *decoding
 }
 
 // newPassing asserts whom a request was authenticated as.
@@ -38,7 +40,7 @@ func newPassing(req *http.Request, body []byte) (*passing, error) {
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	p := &passing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: body}
+	p := &passing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: body, decoding: decodingOf(req.Context())}
 	p.header.Set(assertedUser, asserted)
 	if len(p.header["User-Agent"]) == 0 {
 		p.header.Set("User-Agent", "") // or the transport puts its own in
@@ -74,6 +76,13 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 func (p *passing) unnamed() bool {
 	if p.method != http.MethodPost {
 		return false
+	}
+	if p.decoding != nil {
+		release, err := p.decoding.budget.reserve(context.Background(), p.decoding.cost)
+		if err != nil {
+			return true // it may be: the answer for one is right for all, if of less use
+		}
+		defer release()
 	}
 	obj, _, err := codecs.UniversalDeserializer().Decode(p.body, &p.kind, nil)
 	if err != nil {

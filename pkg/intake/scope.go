@@ -40,7 +40,7 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 	}
 	scope := &handlers.RequestScope{
 		Namer:                    handlers.ContextBasedNaming{Namer: meta.NewAccessor()},
-		Serializer:               codecs,
+		Serializer:               checkedSerializer{codecs},
 		ParameterCodec:           runtime.NewParameterCodec(scheme),
 		Creater:                  scheme,
 		Convertor:                scheme,
@@ -66,17 +66,21 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 	}
 	// Each request has a handler of its own, as in the apiserver: they change
 	// what they were made with.
-	return api{
-		"create": withAcceptance(func(w http.ResponseWriter, req *http.Request) {
+	local := api{
+		"create": func(w http.ResponseWriter, req *http.Request) {
 			handlers.CreateResource(s, scope, nil)(w, req)
-		}),
-		"update": withAcceptance(func(w http.ResponseWriter, req *http.Request) {
+		},
+		"update": func(w http.ResponseWriter, req *http.Request) {
 			handlers.UpdateResource(s, scope, nil)(w, req)
-		}),
-		"patch": withAcceptance(func(w http.ResponseWriter, req *http.Request) {
+		},
+		"patch": func(w http.ResponseWriter, req *http.Request) {
 			handlers.PatchResource(s, scope, nil, patchTypes)(w, req)
-		}),
-	}, nil
+		},
+	}
+	for verb, handler := range local {
+		local[verb] = withAcceptance(reserved(handler))
+	}
+	return local, nil
 }
 
 // each returns the handlers in wrappers.

@@ -79,11 +79,14 @@ func (o *ServerOptions) validate() error {
 }
 
 // NewHandler returns the handler of a server: the apiserver's filters around
-// the Events API, discovery, health and metrics.
+// the Events API, discovery, health and metrics. It limits what the copy operations
+// of a JSON patch may add up to, in the whole process: to the MaxBodyBytes of its
+// intake, or 3 MiB, unless a lower limit is set.
 func NewHandler(options ServerOptions) (http.Handler, error) {
 	if err := options.validate(); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
+	limitCopies(options.Intake.options.MaxBodyBytes)
 	if options.MaxInFlight == 0 {
 		options.MaxInFlight = DefaultMaxInFlight
 	}
@@ -111,7 +114,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		if options.Relay != nil {
 			handlers = handlers.each(options.Relay.around)
 		}
-		routes.apis[a] = handlers.each(options.Intake.received)
+		routes.apis[a] = handlers.each(options.Intake.decoding.checked(options.Intake.options.MaxBodyBytes)).each(options.Intake.received)
 	}
 	if options.Metrics != nil {
 		routes.paths["/metrics"] = control.seated(options.Metrics.ServeHTTP)
@@ -149,6 +152,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = control.withCredentials(handler)
 	handler = withHealth(handler, options)
 	handler = endpointfilters.WithCacheControl(handler)
+	handler = withHeaderLimit(handler)
 	handler = filters.WithHTTPLogging(handler)
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)

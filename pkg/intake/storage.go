@@ -3,8 +3,10 @@ package intake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -80,7 +83,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	if unnamed && event.GenerateName != "" {
 		event.Name = s.strategy.GenerateName(event.GenerateName)
 	}
-	if err := rest.BeforeCreate(s.strategy, ctx, event); err != nil {
+	if err := s.beforeCreate(ctx, event); err != nil {
 		return nil, err
 	}
 	k := key{event.Namespace, event.Name}
@@ -95,6 +98,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	}
 	event.ResourceVersion = ""
 
+	decodingOf(ctx).end()
 	createOnly, err := s.createOnly(ctx)
 	if err != nil {
 		return nil, err
@@ -129,6 +133,7 @@ func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
+	decodingOf(ctx).end()
 	k := key{request.NamespaceValue(ctx), name}
 	if dryrun.IsDryRun(options.DryRun) {
 		old := s.intake.names.known(k).view
@@ -198,11 +203,10 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 			return nil, apierrors.NewConflict(s.resource, k.name, err)
 		}
 	}
-	obj, err := info.UpdatedObject(ctx, existing)
+	event, err := s.patched(ctx, info, existing)
 	if err != nil {
 		return nil, err
 	}
-	event := obj.(*corev1.Event)
 	version, err := versioner.ObjectResourceVersion(event)
 	if err != nil {
 		return nil, err
@@ -219,17 +223,54 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 		return nil, apierrors.NewConflict(s.resource, k.name,
 			errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 	}
-	return event, rest.BeforeUpdate(s.strategy, ctx, event, existing)
+	if err := checkMetadata(event); err != nil {
+		return nil, err
+	}
+	return event, rest.BeforeUpdate(s.strategy, unlogged(ctx), event, existing)
+}
+
+func (s *storage) beforeCreate(ctx context.Context, event *corev1.Event) error {
+	if err := checkMetadata(event); err != nil {
+		return err
+	}
+	return rest.BeforeCreate(s.strategy, unlogged(ctx), event)
+}
+
+// patched returns what a request makes of an Event. That is no more than one that is
+// posted may be: a patch adds to what others have left.
+func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, existing *corev1.Event) (*corev1.Event, error) {
+	release, err := decodingOf(ctx).patching(ctx, int64(existing.Size()))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	obj, err := info.UpdatedObject(ctx, existing)
+	if err != nil {
+		return nil, err
+	}
+	event := obj.(*corev1.Event)
+	if err := checkEvent(event); err != nil {
+		return nil, err
+	}
+	if limit := s.intake.options.MaxBodyBytes; int64(event.Size()) > limit {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	return event, nil
 }
 
 // prepareCreate makes a new Event of one that an update did not find.
 func (s *storage) prepareCreate(ctx context.Context, k key, event *corev1.Event) error {
 	event.ResourceVersion = ""
 	rest.FillObjectMetaSystemFields(event)
-	if err := rest.BeforeCreate(s.strategy, ctx, event); err != nil {
+	if err := s.beforeCreate(ctx, event); err != nil {
 		return err
 	}
 	return s.mayCreate(ctx, k.namespace, k.name)
+}
+
+// unlogged is for what logs a line for each field that is not valid twice.
+func unlogged(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.Discard())
 }
 
 // early ends a context a little before its deadline: a request that is out of

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
@@ -22,7 +23,7 @@ type view struct {
 	term  int64 // of the request that it is from
 	// number is that of the report that it is from: higher ones are later.
 	number int64
-	size   int64
+	size   int64 // in memory
 	// tenant is the one of the user that the request is from.
 	tenant string
 }
@@ -31,7 +32,7 @@ type view struct {
 // apiserver has for it, nil if that is not known.
 func (r *report) newView(stored *corev1.Event) *view {
 	v := &view{event: r.event, origin: r.origin, total: r.occurrence.Total, term: r.term, number: r.number,
-		size: int64(r.event.Size() + r.origin.Size()), tenant: occurrence.TenantOf(r.occurrence.User)}
+		size: eventsize.Of(r.event) + eventsize.Of(r.origin), tenant: occurrence.TenantOf(r.occurrence.User)}
 	if stored == nil {
 		stored = &corev1.Event{}
 	}

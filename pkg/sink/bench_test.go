@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/internal/occurrence"
@@ -62,11 +63,11 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-func BenchmarkBytesOf(b *testing.B) {
+func BenchmarkEventSize(b *testing.B) {
 	event := testEvent(false)
-	b.Run("bytesOf", func(b *testing.B) {
+	b.Run("size", func(b *testing.B) {
 		for b.Loop() {
-			bytesOf(event)
+			eventsize.Of(event)
 		}
 	})
 	b.Run("Size", func(b *testing.B) {

@@ -4,10 +4,19 @@ import (
 	"maps"
 	"math"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/occurrence"
+)
+
+const (
+	// entryBytes is what an entry takes beside its Events, in a slice that grows.
+	entryBytes = 512
+	// claimBytes is what a claim takes in a slice that grows.
+	claimBytes = 2 * int64(unsafe.Sizeof(claim{}))
 )
 
 // entry is one pending occurrence, or several that nobody waits for and that no
@@ -66,7 +75,7 @@ type content struct {
 // newEntry returns the entry of an occurrence, without a sequence, and its claim
 // if it has one.
 func newEntry(o *occurrence.Occurrence, t *occurrence.Target) (entry, claim) {
-	content := content{event: t.Event, api: o.API, recorded: o.Recorded, bytes: bytesOf(t.Event)}
+	content := content{event: t.Event, api: o.API, recorded: o.Recorded, bytes: eventsize.Of(t.Event)}
 	e := entry{
 		weight: o.Weight, changes: o.Weight == 0,
 		oldest: content, newest: content,
@@ -124,7 +133,7 @@ const maxSaid = 256 << 10
 func both(earlier, later map[string]string) map[string]string {
 	out := maps.Clone(earlier)
 	maps.Copy(out, later)
-	if bytesOfMap(out) > maxSaid {
+	if eventsize.OfMap(out) > maxSaid {
 		return later
 	}
 	return out
@@ -157,7 +166,7 @@ func (e *entry) measure() int64 {
 	e.bytes = entryBytes + e.newest.bytes + int64(len(e.claims))*claimBytes
 	if e.oldest.event != e.newest.event {
 		// Labels and annotations may be those of a third one.
-		e.bytes += e.oldest.bytes + bytesOfMap(e.labels) + bytesOfMap(e.annotations)
+		e.bytes += e.oldest.bytes + eventsize.OfMap(e.labels) + eventsize.OfMap(e.annotations)
 	}
 	return e.bytes - before
 }

@@ -82,3 +82,11 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 		t.Errorf("entry %+v", e)
 	}
 }
+
+func TestUsualEventIsCountedAsOneToTwoKilobytes(t *testing.T) {
+	w := quiet(t, false)
+	w.record()
+	if got := w.writers[0].series.account.pending[0].bytes; got < 1024 || got > 2048 {
+		t.Errorf("%d bytes", got)
+	}
+}

@@ -1,4 +1,4 @@
-package sink
+package eventsize
 
 import (
 	"reflect"
@@ -16,7 +16,7 @@ func TestEveryPartOfAnEventIsCounted(t *testing.T) {
 	parts := 0
 	grow := func(path string, e *corev1.Event) {
 		parts++
-		if got := bytesOf(e) - bytesOf(&corev1.Event{}); got < large {
+		if got := Of(e) - Of(&corev1.Event{}); got < large {
 			t.Errorf("%d bytes in %s are counted as %d", large, path, got)
 		}
 	}
@@ -62,15 +62,7 @@ func TestEveryPartOfAnEventIsCounted(t *testing.T) {
 	empty.ManagedFields = make([]metav1.ManagedFieldsEntry, 1000)
 	empty.Finalizers = make([]string, 1000)
 	size := 1000 * int64(unsafe.Sizeof(metav1.OwnerReference{})+unsafe.Sizeof(metav1.ManagedFieldsEntry{})+unsafe.Sizeof(""))
-	if got := bytesOf(empty); got < size {
+	if got := Of(empty); got < size {
 		t.Errorf("lists of %d bytes are counted as %d", size, got)
-	}
-}
-
-func TestUsualEventIsCountedAsOneToTwoKilobytes(t *testing.T) {
-	w := quiet(t, false)
-	w.record()
-	if got := w.writers[0].series.account.pending[0].bytes; got < 1024 || got > 2048 {
-		t.Errorf("%d bytes", got)
 	}
 }

@@ -1,4 +1,7 @@
-package sink
+// Package eventsize says how much memory an Event takes: for whatever keeps Events
+// and is bounded in bytes. The size of its protobuf or JSON form tells nothing of
+// that: an empty owner reference takes three bytes in JSON, and 112 in memory.
+package eventsize
 
 import (
 	"unsafe"
@@ -10,11 +13,6 @@ import (
 // for at every occurrence, and Event.Size, which walks the whole Event as it
 // would be marshalled, takes several times as long.
 const (
-	// entryBytes is what an entry takes beside its Events, in a slice that grows.
-	entryBytes = 512
-	// claimBytes is what a claim takes in a slice that grows.
-	claimBytes = 2 * int64(unsafe.Sizeof(claim{}))
-
 	eventBytes     = int64(unsafe.Sizeof(corev1.Event{}))
 	referenceBytes = int64(unsafe.Sizeof(corev1.ObjectReference{}))
 	pointerBytes   = 64  // a time, or a count with a time
@@ -23,13 +21,13 @@ const (
 	mapEntryBytes  = 96
 )
 
-// bytesOf is about what an Event takes, and not less.
-func bytesOf(e *corev1.Event) int64 {
+// Of is about what an Event takes, in bytes, and not less.
+func Of(e *corev1.Event) int64 {
 	n := len(e.Kind) + len(e.APIVersion) +
 		len(e.Name) + len(e.GenerateName) + len(e.Namespace) + len(e.GetSelfLink()) + len(e.UID) + len(e.ResourceVersion) +
 		stringsOf(&e.InvolvedObject) + len(e.Reason) + len(e.Message) + len(e.Source.Component) + len(e.Source.Host) +
 		len(e.Type) + len(e.Action) + len(e.ReportingController) + len(e.ReportingInstance)
-	bytes := eventBytes + int64(n) + bytesOfMap(e.Labels) + bytesOfMap(e.Annotations)
+	bytes := eventBytes + int64(n) + OfMap(e.Labels) + OfMap(e.Annotations)
 	if e.Related != nil {
 		bytes += referenceBytes + int64(stringsOf(e.Related))
 	}
@@ -65,7 +63,8 @@ func stringsOf(r *corev1.ObjectReference) int {
 	return len(r.Kind) + len(r.Namespace) + len(r.Name) + len(r.UID) + len(r.APIVersion) + len(r.ResourceVersion) + len(r.FieldPath)
 }
 
-func bytesOfMap(m map[string]string) int64 {
+// OfMap is about what labels or annotations take, in bytes, and not less.
+func OfMap(m map[string]string) int64 {
 	if len(m) == 0 {
 		return 0
 	}

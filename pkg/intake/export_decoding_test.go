@@ -1,0 +1,19 @@
+package intake
+
+import "context"
+
+// For the tests of what decoding costs.
+var CostOf = costOf
+
+const (
+	JSONFactor = jsonFactor
+	SmallCost  = smallCost
+)
+
+// ReserveDecoding reserves bytes as a request does that is being decoded.
+func (i *Intake) ReserveDecoding(ctx context.Context, cost int64) (release func(), err error) {
+	return i.decoding.reserve(ctx, cost)
+}
+
+// ViewBytes is what the views are counted to take.
+func (i *Intake) ViewBytes() int64 { return i.names.bytes }

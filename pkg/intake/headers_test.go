@@ -1,0 +1,47 @@
+package intake_test
+
+import (
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What comes before a body costs no more than a body, and what is too long is 431.
+func TestHeadersAndURLsAreLimited(t *testing.T) {
+	s := serve(t, written())
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for name, test := range map[string]struct {
+		query  string
+		header []string
+		code   int
+	}{
+		"header":          {header: []string{"User-Agent", long(66 << 10)}, code: 431},
+		"query":           {query: "?a=" + long(66<<10), code: 431},
+		"many parameters": {query: "?" + strings.Repeat("a=&", 20_000), code: 201},
+		"accept":          {header: []string{"Accept", strings.Repeat("a/b,", 20_000)}, code: 431},
+		"accept a few":    {header: []string{"Accept", strings.Repeat("a/b,", 900) + "application/json"}, code: 201},
+		"field manager":   {query: "?fieldManager=" + long(1000), code: 422},
+		"time-out":        {query: "?timeout=" + long(1000), code: 400},
+		"groups":          {header: []string{"Eventd-Asserted-User", long(60 << 10)}, code: 201}, // nobody here reads it
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			event := classic(strings.ReplaceAll(name, " ", "-"), 1)
+			a := s.do(t, http.MethodPost, coreEvents+test.query, event, test.header...)
+			runtime.ReadMemStats(&after)
+			if a.code != test.code {
+				t.Errorf("answered %d, want %d: %.300s", a.code, test.code, a.body)
+			}
+			if test.code == 431 && a.status(t).Status != metav1.StatusFailure {
+				t.Error("no Status")
+			}
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 16<<20 {
+				t.Errorf("%d KiB allocated", allocated>>10)
+			}
+		})
+	}
+}
