@@ -3,7 +3,10 @@
 // the tests of what deploy/ gives it.
 package sizing
 
-import "github.com/eventd/eventd/internal/daemon"
+import (
+	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/pkg/intake"
+)
 
 const (
 	kib = 1 << 10
@@ -13,8 +16,18 @@ const (
 	processBytes = 32 * mib
 	// requestBytes is what a request with a usual Event takes, beside its body.
 	requestBytes = 4 * kib
-	// copiesOfABody are the one that was read and the one that was made of it.
-	copiesOfABody = 2
+	// copiesOfABody are the one that was read, the one that the handler has read of
+	// it, the one that was decoded, and what reading left over; maxHeaders are those
+	// that a request keeps. TestRequestsThatWaitTakeNoMoreThanIsSaid measures both.
+	copiesOfABody = 4
+	maxHeaders    = 64 * kib
+	// Beside the callers that are known, a quarter as many requests of others may be in
+	// flight, of which no body is read: pkg/intake. So are these two of its limits.
+	strangers        = 4
+	unwrittenAnswers = 32 * mib
+	credentials      = 5 * mib
+	// usualDecoding is for as many usual bodies as are decoded at once.
+	usualDecoding = 4 * mib
 	// viewBytes is what is remembered of a usual Event that a client has posted:
 	// pkg/intake, Options.MaxViewBytes.
 	viewBytes = 2 * kib
@@ -52,7 +65,10 @@ func Memory(o *daemon.Options) []Part {
 	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
 	return []Part{
 		same("the process itself", processBytes),
-		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * requestBytes, requests*requestBytes + bodies},
+		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * requestBytes, (requests+requests/strangers)*(requestBytes+maxHeaders) + bodies},
+		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
+		{"answers being written", nil, requests * kib, unwrittenAnswers},
+		same("credentials of callers", credentials),
 		{"names that clients posted", []string{"max-client-names"}, min(int64(o.Intake.MaxNames)*viewBytes, views), views},
 		same("occurrences in the queue", int64(p.QueueCapacity)*occurrenceBytes, "queue-capacity"),
 		{"subjects, and their series and groups", []string{"max-subjects", "max-series-per-subject"}, subjects * subjectBytes, subjects * subjectMost},
@@ -61,6 +77,12 @@ func Memory(o *daemon.Options) []Part {
 		same("series that are quiet", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
 	}
+}
+
+// decoding is the budget, or half of it and one body that takes more than the other
+// half: each body may be decoded, alone.
+func decoding(o *intake.Options) int64 {
+	return max(o.MaxDecodeBytes, o.MaxDecodeBytes/2+intake.MaxDecodeBytesOf(o.MaxBodyBytes))
 }
 
 func same(what string, bytes int64, flags ...string) Part { return Part{what, flags, bytes, bytes} }

@@ -1,0 +1,176 @@
+package sizing
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+
+	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// deployed are options with a body limit as in deploy/, for so many requests.
+func deployed(requests int) *daemon.Options {
+	o := daemon.NewOptions()
+	o.Intake.MaxBodyBytes = 128 * kib
+	o.MaxRequestsInFlight = requests
+	return o
+}
+
+// serve returns the intake of such an eventd.
+func serve(t *testing.T, o *daemon.Options, record func(*occurrence.Occurrence)) http.Handler {
+	t.Helper()
+	options := o.Intake
+	options.Record = record
+	in, err := intake.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := intake.NewHandler(intake.ServerOptions{
+		Intake: in, MaxInFlight: o.MaxRequestsInFlight,
+		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "somebody"}}, true, nil
+		}),
+		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return handler
+}
+
+func send(t *testing.T, handler http.Handler, contentType, body string) int {
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/ns/events", strings.NewReader(body))
+	req.Header.Set("Content-Type", contentType)
+	req.Header.Set("User-Agent", strings.Repeat("x", 60*kib))
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, req)
+	return w.Code
+}
+
+func event(i int, field, value string) string {
+	return fmt.Sprintf(`{"metadata":{"name":"a%d","namespace":"ns"},"involvedObject":{"namespace":"ns"},%q:%q}`, i, field, value)
+}
+
+func liveBytes() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What a request keeps while it waits for its write is bounded by its body.
+func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
+	const requests = 100
+	o := deployed(requests)
+	said := part(o, "requests being answered").Most
+	recorded := make(chan *occurrence.Occurrence, requests)
+	handler := serve(t, o, func(o *occurrence.Occurrence) { recorded <- o })
+	before := liveBytes()
+	var answering sync.WaitGroup
+	for i := range requests {
+		answering.Go(func() { send(t, handler, "application/json", event(i, "message", strings.Repeat("x", 127*kib))) })
+	}
+	waiting := make([]*occurrence.Occurrence, requests)
+	for i := range waiting {
+		waiting[i] = <-recorded
+	}
+	took := liveBytes() - before
+	t.Logf("%d KiB for each request", took/requests>>10)
+	if took > said {
+		t.Errorf("%d requests that wait take %d MiB, more than %d", requests, took>>20, said>>20)
+	}
+	if took < said/8 {
+		t.Errorf("%d requests that wait take only %d MiB of %d", requests, took>>20, said>>20)
+	}
+	for _, o := range waiting {
+		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
+	}
+	answering.Wait()
+}
+
+// The worst bodies at once stay within what is advised for them.
+func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
+	const requests = 64
+	o := deployed(requests)
+	handler := serve(t, o, func(o *occurrence.Occurrence) {
+		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
+	})
+	advice := Advise([]Part{part(o, "the process itself"), part(o, "requests being answered"), part(o, "bodies being decoded")})
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(advice.GoMemLimit))
+	proto := emptyOwners(127 * kib)
+	bodies := []struct{ contentType, body string }{
+		{"application/vnd.kubernetes.protobuf", proto}, {"application/vnd.kubernetes.protobuf", proto},
+		{"application/vnd.kubernetes.protobuf", proto}, {"application/vnd.kubernetes.protobuf", proto},
+		{"application/json", `{"metadata":{"ownerReferences":[` + strings.Repeat("{},", 40*kib) + `{}]}}`},
+		{"application/yaml", "metadata:\n  ownerReferences:\n" + strings.Repeat("  -\n", 7*kib)},
+		{"application/json", event(0, "message", strings.Repeat("<", 127*kib))},
+	}
+	var most atomic.Int64
+	watching, stop := sampled(&most), make(chan struct{})
+	go watching(stop)
+	var sending sync.WaitGroup
+	for i := range requests {
+		sending.Go(func() {
+			for range 2 {
+				b := bodies[i%len(bodies)]
+				send(t, handler, b.contentType, b.body)
+			}
+		})
+	}
+	sending.Wait()
+	stop <- struct{}{}
+	t.Logf("at most %d MiB, and GOMEMLIMIT is %d", most.Load()>>20, advice.GoMemLimit>>20)
+	if most.Load() > advice.GoMemLimit {
+		t.Errorf("%d MiB are more than GOMEMLIMIT, %d", most.Load()>>20, advice.GoMemLimit>>20)
+	}
+}
+
+// sampled returns what notes the largest heap, garbage included, until it is stopped.
+func sampled(most *atomic.Int64) func(stop <-chan struct{}) {
+	return func(stop <-chan struct{}) {
+		ticks := time.NewTicker(time.Millisecond)
+		defer ticks.Stop()
+		for {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			most.Store(max(most.Load(), int64(m.HeapAlloc)))
+			select {
+			case <-ticks.C:
+			case <-stop:
+				return
+			}
+		}
+	}
+}
+
+func part(o *daemon.Options, what string) Part {
+	for _, p := range Memory(o) {
+		if p.What == what {
+			return p
+		}
+	}
+	panic(what)
+}
+
+// emptyOwners is a runtime.Unknown in Kubernetes protobuf with an Event of nothing but
+// empty owner references: two bytes become 104.
+func emptyOwners(size int) string {
+	field := func(number byte, data string) string {
+		n := len(data)
+		return string([]byte{number<<3 | 2, byte(n&0x7f | 0x80), byte(n>>7&0x7f | 0x80), byte(n >> 14)}) + data
+	}
+	return "k8s\x00" + field(1, field(1, "v1")+field(2, "Event")) + field(2, field(1, strings.Repeat("\x6a\x00", size/2)))
+}
