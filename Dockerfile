@@ -5,10 +5,13 @@
 # The binary is the same, byte for byte, that "make static" makes of the same
 # source with the same Go and the same VERSION and COMMIT (docs/deployment.md). Go
 # is named to the patch, so that the image is the same next year; --build-arg
-# GO_VERSION takes another. It is compiled on the machine that builds, for the
+# GO_VERSION takes another, and --build-arg GO_IMAGE=golang:1.26.8@sha256:... pins the
+# image to a digest that you have verified: only the binary is taken from it, which
+# "make static" checks to the byte. It is compiled on the machine that builds, for the
 # platform that is asked for.
 ARG GO_VERSION=1.26.8
-FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
+ARG GO_IMAGE=golang:${GO_VERSION}
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download

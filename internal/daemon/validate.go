@@ -34,6 +34,7 @@ func (o *Options) Validate() error {
 	o.validateIntake(&v)
 	o.validateCorrelation(&v)
 	o.validateWriting(&v)
+	o.validateVerbosity(&v)
 	for _, err := range logsapi.Validate(o.Logs, nil, nil) {
 		v.add("%s: %s", loggingFlag(err.Field), err.ErrorBody())
 	}
@@ -140,6 +141,20 @@ func (o *Options) validateServing(v *violations) {
 	}
 	for _, err := range append(o.Authentication.Validate(), o.Authorization.Validate()...) {
 		v.add("%v", err)
+	}
+}
+
+// maxVerbosity is the highest level at which client-go logs no bodies: from 8 on it
+// logs those of TokenReviews, with the tokens of clients and of other replicas. Its
+// verbosity is that of the process, and that of one file can be set, so there is no
+// other place to keep it from them. Headers are logged from 7 on, with credentials
+// masked.
+const maxVerbosity = 7
+
+func (o *Options) validateVerbosity(v *violations) {
+	v.addIf(o.Logs.Verbosity > maxVerbosity && o.Logs.Verbosity <= math.MaxInt32, "--v must be at most %d, got %d: above it the tokens of clients are logged", maxVerbosity, o.Logs.Verbosity)
+	for _, item := range o.Logs.VModule {
+		v.addIf(item.Verbosity > maxVerbosity, "--vmodule must have levels of at most %d, got %s=%d: above it the tokens of clients are logged", maxVerbosity, item.FilePattern, item.Verbosity)
 	}
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"math"
 	"net"
 	"strings"
@@ -66,6 +67,11 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"no tries of a SubjectAccessReview", func(o *Options) { o.Authorization.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
 
 		{"body size", func(o *Options) { o.Intake.MaxBodyBytes = 0 }, "--max-request-body-bytes must be at least 1, got 0"},
+		{"decode bytes", func(o *Options) { o.Intake.MaxDecodeBytes = 0 }, "--max-decode-bytes must be at least 1, got 0"},
+		{"verbosity", func(o *Options) { o.Logs.Verbosity = 8 }, "--v must be at most 7, got 8: above it the tokens of clients are logged"},
+		{"verbosity of a file", func(o *Options) {
+			o.Logs.VModule = logsapi.VModuleConfiguration{{FilePattern: "request", Verbosity: 8}}
+		}, "--vmodule must have levels of at most 7, got request=8"},
 		{"client names", func(o *Options) { o.Intake.MaxNames = 0 }, "--max-client-names must be at least 1, got 0"},
 		{"requests in flight", func(o *Options) { o.MaxRequestsInFlight = 0 }, "--max-requests-inflight must be at least 1, got 0"},
 
