@@ -24,6 +24,9 @@ UNSHARED := github.com/eventd/eventd/pkg/correlator
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
 
+# make fuzz: how long for each target, or how many inputs such as 1000x.
+FUZZTIME ?= 10s
+
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
 # The same for the runs through failovers: -times=5, -run=Kill.
@@ -68,6 +71,10 @@ test: ## every test, those against the local control plane included
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 	@echo '• the same as a controller that imports eventd sees it'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME each, 10s if it is not said
+	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' hack/fuzz.sh
 
 .PHONY: bench
 bench: ## eventd beside client-go in one run, as ratios

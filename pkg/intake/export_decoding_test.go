@@ -17,3 +17,15 @@ func (i *Intake) ReserveDecoding(ctx context.Context, cost int64) (release func(
 
 // ViewBytes is what the views are counted to take.
 func (i *Intake) ViewBytes() int64 { return i.names.bytes }
+
+// What other replicas are told, and what is looked at before a body is decoded.
+var (
+	EncodeUser = encodeUser
+	DecodeUser = decodeUser
+	CheckShape = checkShape
+)
+
+const (
+	MaxValues = maxValues
+	MaxDepth  = maxDepth
+)

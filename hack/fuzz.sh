@@ -1,0 +1,13 @@
+#!/bin/sh
+# Runs every fuzz target of the repository, one after another, for FUZZTIME each: go
+# test takes one at a time. What one finds is written to testdata/fuzz of its package,
+# and is a test from then on.
+set -eu
+
+cd "$(dirname "$0")/.."
+grep -rE --include='*_test.go' '^func Fuzz[A-Za-z0-9]*\(' cmd internal pkg | sort |
+	sed -E 's|^(.*)/[^/]*:func (Fuzz[A-Za-z0-9]*)\(.*|\1 \2|' |
+	while read -r package target; do
+		echo "• $package $target, for ${FUZZTIME:=10s}"
+		"${GO:-go}" test "./$package" -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" -fuzzminimizetime 5s
+	done

@@ -1,0 +1,213 @@
+package intake_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// answerable are the codes that a request with any body may be answered with. 500 is
+// for a resourceVersion in a create, as in the apiserver.
+var answerable = map[int]bool{200: true, 201: true, 400: true, 404: true, 405: true, 406: true, 409: true, 413: true, 415: true, 422: true, 500: true}
+
+var fuzzedTypes = []string{jsonType, yamlType, protoType, jsonPatchType, mergeType, strategicType}
+
+// FuzzCreate posts anything as a body. It costs no more than is reserved for it, and
+// what is taken is valid: posted again as it was answered, it is taken again.
+func FuzzCreate(f *testing.F) {
+	for _, test := range hostileCreates() {
+		if len(test.body) < 4000 {
+			f.Add(byte(0), []byte(test.body))
+			f.Add(byte(1), []byte(test.body))
+		}
+	}
+	body, err := runtimeEncode(classic("a", 1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(byte(2), []byte(body))
+	f.Add(byte(2), []byte(shortest(100)))
+	f.Fuzz(func(t *testing.T, contentType byte, body []byte) {
+		s := serve(t, written())
+		mediaType := fuzzedTypes[contentType%3]
+		a := s.atItsCost(t, http.MethodPost, coreEvents, mediaType, body, 0)
+		if a.code == 201 {
+			s.taken(t, a.event(t))
+		}
+	})
+}
+
+// FuzzPatch applies anything as a patch of each type to a view, with the same promises.
+func FuzzPatch(f *testing.F) {
+	for _, test := range hostilePatches() {
+		if len(test.body) < 4000 {
+			for i := range byte(3) {
+				f.Add(i, []byte(test.body))
+			}
+		}
+	}
+	f.Add(byte(0), []byte(`[{"op":"replace","path":"/count","value":3},{"op":"move","from":"/reason","path":"/message"}]`))
+	f.Add(byte(1), []byte(`{"metadata":{"labels":null,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"b"}]}}`))
+	f.Add(byte(2), []byte(`{"metadata":{"$setElementOrder/finalizers":["a/b"],"$deleteFromPrimitiveList/finalizers":["a/b"]},"$retainKeys":["count"]}`))
+	f.Fuzz(func(t *testing.T, patchType byte, body []byte) {
+		s := serve(t, written())
+		view := classic("a", 1)
+		view.Finalizers, view.Labels = []string{"a/b", "a/c"}, map[string]string{"a": "b"}
+		s.post(t, view).want(t, 201, "")
+		a := s.atItsCost(t, http.MethodPatch, coreEvents+"/a", fuzzedTypes[3+patchType%3], body, view.Size())
+		if a.code == 200 {
+			s.taken(t, a.event(t))
+		}
+		s.patch(t, "a", `{}`).want(t, 200, "") // the view is still good for the next one
+	})
+}
+
+func (s *server) atItsCost(t *testing.T, method, path, mediaType string, body []byte, view int) answer {
+	t.Helper()
+	const slack = 1 << 20 // what the process does beside
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	a := s.do(t, method, path, body, "Content-Type", mediaType)
+	runtime.ReadMemStats(&after)
+	reserved := intake.CostOf(mediaType, int64(len(body)), intake.DefaultOptions().MaxBodyBytes) + int64(view)*intake.JSONFactor
+	if allocated := int64(after.TotalAlloc - before.TotalAlloc); allocated > reserved+slack {
+		t.Errorf("%d KiB allocated for %d bytes, and %d reserved", allocated>>10, len(body), reserved>>10)
+	}
+	if !answerable[a.code] {
+		t.Errorf("answered %d: %s", a.code, a.body)
+	}
+	return a
+}
+
+// taken says whether an Event that was answered is one that would be taken.
+func (s *server) taken(t *testing.T, event *corev1.Event) {
+	t.Helper()
+	event.Name, event.ResourceVersion, event.UID = "another", "", ""
+	if a := s.do(t, http.MethodPost, coreEvents+"?dryRun=All", event); a.code != 201 {
+		t.Errorf("%+v was answered, and is refused: %s", event, a.body)
+	}
+}
+
+// FuzzTarget sends a valid body with any method to any URL: what is recorded was
+// answered as a success, and has the namespace and the name of the URL.
+func FuzzTarget(f *testing.F) {
+	for _, target := range []string{
+		coreEvents, newEvents, coreEvents + "/a", "/api/v1/events", "/api/v1/watch/namespaces/ns/events", coreEvents + "/a/status",
+		"/api/v1/namespaces/ns/events/..", "/api/v1/namespaces/%2e%2e/events", "/api/v1/namespaces/ns/events/a%2fb", "//api/v1/namespaces/ns/events",
+		coreEvents + "?timeout=1s&dryRun=All&fieldManager=a&fieldValidation=Strict&pretty=1", coreEvents + "?timeout=-1", coreEvents + "?dryRun=&dryRun=All",
+		"/apis", "/metrics", "/readyz?verbose&exclude=x", "/version/",
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodGet} {
+			f.Add(method, target)
+		}
+	}
+	f.Fuzz(func(t *testing.T, method, target string) {
+		parsed, err := url.ParseRequestURI(target)
+		if err != nil || len(target) > 4000 || strings.ContainsAny(method, " \t\r\n") || method == "" {
+			return // net/http has refused it
+		}
+		p := written()
+		s := serve(t, p)
+		body := `{"metadata":{"name":"a","namespace":"ns"},"involvedObject":{"namespace":"ns"}}`
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(body))
+		req.Method, req.URL, req.RequestURI = method, parsed, target
+		req.Header.Set("Content-Type", jsonType)
+		if method == http.MethodPatch {
+			req.Header.Set("Content-Type", mergeType)
+		}
+		a := s.send(req)
+		for _, o := range p.occurrences() {
+			if a.code/100 != 2 || o.Event.Namespace != "ns" || o.Client != "a" {
+				t.Errorf("%s %s recorded %s/%s, and was answered %d", method, target, o.Event.Namespace, o.Client, a.code)
+			}
+		}
+		if a.code == 500 || a.code > 504 {
+			t.Errorf("%s %s: %d %s", method, target, a.code, a.body)
+		}
+	})
+}
+
+// FuzzAssertedUser: what another replica asserts is who it was, and nothing else is read.
+func FuzzAssertedUser(f *testing.F) {
+	encoded, err := intake.EncodeUser(&user.DefaultInfo{Name: "n", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{encoded, "", "e30=", "bnVsbA==", "eyJ1c2VybmFtZSI6ImEifQ==", "!"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		u, err := intake.DecodeUser([]string{header})
+		if err != nil {
+			return
+		}
+		if u.GetName() == "" {
+			t.Errorf("%q asserts nobody", header)
+		}
+		again, err := intake.EncodeUser(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := intake.DecodeUser([]string{again}); err != nil || fmt.Sprintf("%+v", u) != fmt.Sprintf("%+v", same) {
+			t.Errorf("%q is read as %+v, and written and read again as %+v: %v", header, u, same, err)
+		}
+	})
+}
+
+// FuzzShape: valid JSON is refused only for more values or levels than there may be,
+// and never accepted with them.
+func FuzzShape(f *testing.F) {
+	for _, seed := range []string{`{"a":[1,"[,\"",{}]}`, `"\\"`, `[[]]`, strings.Repeat("[", 70) + strings.Repeat("]", 70), filled(2000, "[", same("1"), "]")} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var value any
+		err := intake.CheckShape(body)
+		if json.Unmarshal(body, &value) != nil {
+			return
+		}
+		values, depth := shapeOf(reflect.ValueOf(value))
+		if err == nil && (values > intake.MaxValues || depth > intake.MaxDepth) {
+			t.Errorf("%d values in %d levels are accepted", values, depth)
+		}
+		if err != nil && len(body) < intake.MaxValues && depth <= intake.MaxDepth {
+			t.Errorf("%s is refused: %v", body, err)
+		}
+	})
+}
+
+// shapeOf counts items and members, and levels.
+func shapeOf(v reflect.Value) (values, depth int) {
+	if v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	var children []reflect.Value
+	switch v.Kind() {
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			children = append(children, v.MapIndex(key))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			children = append(children, v.Index(i))
+		}
+	default:
+		return 0, 0
+	}
+	for _, child := range children {
+		n, below := shapeOf(child)
+		values, depth = values+n+1, max(depth, below)
+	}
+	return values, depth + 1
+}

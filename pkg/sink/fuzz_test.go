@@ -1,0 +1,35 @@
+package sink
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+)
+
+// FuzzObserve reads anything from a stored Event: what is not of this series is
+// foreign, and what is read is written again as it was.
+func FuzzObserve(f *testing.F) {
+	own := identity.Of(testEvent(false)).String()
+	f.Add(own, "v1;s="+sinkA+":1;n="+sinkB+":2", int32(3), true)
+	f.Add(own, "v1;s="+sinkA+":18446744073709551615", int32(-1), false)
+	f.Add("", "", int32(0), false)
+	f.Fuzz(func(t *testing.T, digest, annotation string, count int32, series bool) {
+		event := testEvent(false)
+		a := &account{digest: identity.Of(event)}
+		event.Count = count
+		if series {
+			event.Series = &corev1.EventSeries{Count: count}
+		}
+		event.Annotations = map[string]string{identity.Annotation: digest, sharesAnnotation: annotation}
+		o, foreign := a.observe(event)
+		parsed, err := parseShares(annotation)
+		if foreign != (digest != own || err != nil) {
+			t.Errorf("foreign is %t: %q, %v", foreign, digest, err)
+		}
+		if !foreign && o.shares.String() != parsed.String() {
+			t.Errorf("%q is read as %q", annotation, o.shares)
+		}
+	})
+}
