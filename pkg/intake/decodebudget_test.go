@@ -166,7 +166,7 @@ func TestViewsAreCountedByWhatTheyTake(t *testing.T) {
 		event.OwnerReferences[i].Name += fmt.Sprint(i)
 	}
 	s.post(t, event).want(t, 201, "")
-	if got, want := s.intake.ViewBytes(), eventsize.Of(event)+eventsize.Of(event)*9/10; got < want || want < 20_000 {
+	if got, want := s.intake.ViewBytes("ns", "a"), eventsize.Of(event)+eventsize.Of(event)*9/10; got < want || want < 20_000 {
 		t.Errorf("counted as %d bytes, at least %d are taken", got, want)
 	}
 }

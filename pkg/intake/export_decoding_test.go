@@ -15,8 +15,10 @@ func (i *Intake) ReserveDecoding(ctx context.Context, cost int64) (release func(
 	return i.decoding.reserve(ctx, cost)
 }
 
-// ViewBytes is what the views are counted to take.
-func (i *Intake) ViewBytes() int64 { return i.names.bytes }
+// ViewBytes is what the view of a name is counted to take.
+func (i *Intake) ViewBytes(namespace, name string) int64 {
+	return i.names.view(key{namespace, name}).size
+}
 
 // What other replicas are told, and what is looked at before a body is decoded.
 var (
