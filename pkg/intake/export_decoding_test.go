@@ -17,7 +17,7 @@ func (i *Intake) ReserveDecoding(ctx context.Context, cost int64) (release func(
 
 // ViewBytes is what the view of a name is counted to take.
 func (i *Intake) ViewBytes(namespace, name string) int64 {
-	return i.names.view(key{namespace, name}).size
+	return i.names.known(key{namespace, name}).view.size
 }
 
 // What other replicas are told, and what is looked at before a body is decoded.

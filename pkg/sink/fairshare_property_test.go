@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/occurrence"
 )
 
@@ -167,7 +168,7 @@ func (b *bench) recordChecked(r *rand.Rand, f flowKey, object int) {
 	before := b.census()
 	b.recordLater(object, time.Hour, append(of, func(o *occurrence.Occurrence) {
 		o.Event.Message = strings.Repeat("a", size)
-		bytes = entryBytes + bytesOf(o.Event)
+		bytes = entryBytes + eventsize.Of(o.Event)
 		if awaited {
 			o.Settled = func(occurrence.Settlement) { refused = true }
 		}
