@@ -143,15 +143,17 @@ func TestPatchesDoNotMakeAnEventLargerThanOneThatIsPosted(t *testing.T) {
 	} {
 		s.post(t, classic(name, 1)).want(t, 201, "")
 		refused := false
+		last := 0
 		for i := range 100 {
+			last = i
 			a := s.patch(t, name, "%s", patch(i))
 			if refused = a.code != 200; refused {
 				a.want(t, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge)
 				break
 			}
 		}
-		if !refused {
-			t.Errorf("%s: 100 patches were taken", name)
+		if !refused || name == "large" && last > 8 {
+			t.Errorf("%s: %d patches were taken", name, last)
 		}
 		s.patch(t, name, `{"count":2}`).want(t, 200, "")
 	}

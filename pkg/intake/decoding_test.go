@@ -112,9 +112,12 @@ func hostileCreates() []hostileBody {
 
 func hostilePatches() []hostileBody {
 	metadata := func(members string) string { return `{"metadata":{` + members + `}}` }
-	grow := `[{"op":"add","path":"/metadata/labels","value":{"a":"` + strings.Repeat("x", 300) + `"}}`
 	copies := func(n int) string {
-		return grow + strings.Repeat(`,{"op":"copy","from":"/metadata","path":"/metadata/x"}`, n) + "]"
+		grow := `[{"op":"add","path":"/metadata/labels","value":{"a":"` + strings.Repeat("x", 300) + `"}}`
+		for i := range n {
+			grow += fmt.Sprintf(`,{"op":"copy","from":"/metadata","path":"/metadata/x%d"}`, i)
+		}
+		return grow + "]"
 	}
 	return []hostileBody{
 		// Each copy doubles what there is: 1.4 GB with 25 of them, before.
