@@ -39,7 +39,8 @@ func serve(t *testing.T, o *daemon.Options, record func(*occurrence.Occurrence))
 		t.Fatal(err)
 	}
 	handler, err := intake.NewHandler(intake.ServerOptions{
-		Intake: in, MaxInFlight: o.MaxRequestsInFlight,
+		// So that none is refused: they are all of one caller, from one address.
+		Intake: in, MaxInFlight: 16 * o.MaxRequestsInFlight,
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "somebody"}}, true, nil
 		}),
@@ -54,6 +55,7 @@ func serve(t *testing.T, o *daemon.Options, record func(*occurrence.Occurrence))
 func send(t *testing.T, handler http.Handler, contentType, body string) int {
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/ns/events", strings.NewReader(body))
 	req.Header.Set("Content-Type", contentType)
+	req.Header.Set("Authorization", "Bearer somebody's")
 	req.Header.Set("User-Agent", strings.Repeat("x", 60*kib))
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, req)
@@ -79,13 +81,19 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	recorded := make(chan *occurrence.Occurrence, requests)
 	handler := serve(t, o, func(o *occurrence.Occurrence) { recorded <- o })
 	before := liveBytes()
-	var answering sync.WaitGroup
+	answers := make(chan int, requests)
 	for i := range requests {
-		answering.Go(func() { send(t, handler, "application/json", event(i, "message", strings.Repeat("x", 127*kib))) })
+		go func() {
+			answers <- send(t, handler, "application/json", event(i, "message", strings.Repeat("x", 127*kib)))
+		}()
 	}
 	waiting := make([]*occurrence.Occurrence, requests)
 	for i := range waiting {
-		waiting[i] = <-recorded
+		select {
+		case waiting[i] = <-recorded:
+		case code := <-answers:
+			t.Fatalf("a request is answered %d", code)
+		}
 	}
 	took := liveBytes() - before
 	t.Logf("%d KiB for each request", took/requests>>10)
@@ -98,7 +106,9 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	for _, o := range waiting {
 		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
 	}
-	answering.Wait()
+	for range requests {
+		<-answers
+	}
 }
 
 // The worst bodies at once stay within what is advised for them.
