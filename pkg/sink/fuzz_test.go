@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzObserve reads anything from a stored Event: what is not of this series is
-// foreign, and what is read is written again as it was.
+// not marked as its Event, and what is read is written again as it was.
 func FuzzObserve(f *testing.F) {
 	own := identity.Of(testEvent(false)).String()
 	f.Add(own, "v1;s="+sinkA+":1;n="+sinkB+":2", int32(3), true)
@@ -23,12 +23,12 @@ func FuzzObserve(f *testing.F) {
 			event.Series = &corev1.EventSeries{Count: count}
 		}
 		event.Annotations = map[string]string{identity.Annotation: digest, sharesAnnotation: annotation}
-		o, foreign := a.observe(event)
+		o, marked := a.observe(event)
 		parsed, err := parseShares(annotation)
-		if foreign != (digest != own || err != nil) {
-			t.Errorf("foreign is %t: %q, %v", foreign, digest, err)
+		if marked != (digest == own && err == nil) {
+			t.Errorf("marked is %t: %q, %v", marked, digest, err)
 		}
-		if !foreign && o.shares.String() != parsed.String() {
+		if marked && o.shares.String() != parsed.String() {
 			t.Errorf("%q is read as %q", annotation, o.shares)
 		}
 	})
