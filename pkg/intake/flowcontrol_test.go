@@ -1,6 +1,9 @@
 package intake_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -311,4 +314,39 @@ func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
 		}
 	}()
 	s.ServeHTTP(httptest.NewRecorder(), newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
+}
+
+// One certificate of a front proxy brings the requests of many users. What one of
+// them has in flight is held against no other.
+func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := kept()
+		s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
+			o.MaxInFlight = 30
+			o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+				return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-Remote-User")}}, true, nil
+			})
+		})
+		post := func(name, event string) answer {
+			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(event, 1), withoutToken, "true", "X-Remote-User", name)
+			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("proxy"), Subject: pkix.Name{CommonName: "front-proxy-client"}}}}
+			return s.send(req)
+		}
+		var all sync.WaitGroup
+		for i := range 30 {
+			all.Go(func() { post("noisy", fmt.Sprint("noisy-", i)) })
+			synctest.Wait()
+		}
+		refused := s.refused(t, "share")
+		if refused == 0 {
+			t.Error("the noisy user has all places")
+		}
+		all.Go(func() { post("quiet", "quiet") })
+		synctest.Wait()
+		if got := s.refused(t, "share"); got != refused {
+			t.Error("another user of the same proxy is refused")
+		}
+		time.Sleep(2 * time.Minute)
+		all.Wait()
+	})
 }

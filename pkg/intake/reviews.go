@@ -181,15 +181,31 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 	}
 }
 
-// replicas is the tenant of the credentials of other replicas, who speak for many.
-const replicas = "\x00replicas"
+// Tenants of credentials that speak for many users: those of other replicas, and the
+// certificate of a front proxy.
+const (
+	replicas   = "\x00replicas"
+	frontProxy = "\x00front-proxy"
+)
 
-// tenantOf is whose credentials a request has.
+// tenantOf is whose credentials a request has. A certificate that authenticates
+// somebody else than its subject belongs to a front proxy.
 func tenantOf(req *http.Request, u user.Info) string {
-	if PassedOn(req) {
+	switch {
+	case PassedOn(req):
 		return replicas
+	case bearerToken(req) == "" && certified(req) != "" && certified(req) != u.GetName():
+		return frontProxy
 	}
 	return occurrence.TenantOf(u.GetName())
+}
+
+// certified is the common name of a request's client certificate.
+func certified(req *http.Request) string {
+	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return ""
+	}
+	return req.TLS.PeerCertificates[0].Subject.CommonName
 }
 
 // notAnonymous is an authenticator for which nobody is anonymous.
