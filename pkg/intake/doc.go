@@ -244,7 +244,7 @@
 // An Intake starts no goroutines and needs no stop. A Relay has those of its
 // connections to a leader, one for each 100 requests that may be in flight, and one
 // that makes them, until Close. Requests are
-// bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, so that
+// bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, headers by 64 KiB (431), so that
 // those of requests that are parked or passed on hold at most the product of the
 // two, what is decoded at once by Options.MaxDecodeBytes, views by Options.MaxNames
 // and Options.MaxViewBytes. Views are those of the

@@ -28,6 +28,7 @@ const (
 	refusedShare          = "share"
 	refusedReviews        = "reviews"
 	refusedSeats          = "seats"
+	refusedHeaders        = "headers"
 )
 
 // flowControl keeps callers from being in each other's way. A request

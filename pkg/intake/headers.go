@@ -7,43 +7,61 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Limits of a request's headers and URL, in bytes. net/http reads up to 1 MiB of
-// them, and a request keeps them for as long as it is in flight. The first has room
-// for a caller with a thousand groups, asserted by another replica. The handlers parse
-// all of the second for each of the answers that they could give.
 const (
+	// maxHeaderBytes limits the URI and the headers of a request. The server of
+	// k8s.io/apiserver reads 1 MiB of them, from anybody: as much as a body, and
+	// before it is known who sends it.
 	maxHeaderBytes = 64 << 10
+	// maxAssertedBytes limits the user that another replica asserts, who may be in
+	// many groups.
+	maxAssertedBytes = 256 << 10
+	// maxAcceptBytes limits what the handlers parse for each of the answers that they
+	// could give.
 	maxAcceptBytes = 4 << 10
+	// headerFieldBytes is what a field takes beside its name and its value.
+	headerFieldBytes = 64
 )
 
-// withHeaderLimit answers 431 to requests with more than that.
-func withHeaderLimit(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if headerBytes(req) > maxHeaderBytes || bytesOf(req.Header["Accept"]) > maxAcceptBytes {
-			refuse(w, tolerant(req), apierrors.NewGenericServerResponse(http.StatusRequestHeaderFieldsTooLarge, "",
-				schema.GroupResource{}, "", "the headers or the URL of the request are too large", 0, true))
-			return
-		}
-		next.ServeHTTP(w, req)
-	})
-}
-
-// tolerant returns a request that is answered in JSON.
-func tolerant(req *http.Request) *http.Request {
-	return &http.Request{Method: req.Method, URL: req.URL, Header: http.Header{}}
-}
-
-func headerBytes(req *http.Request) int {
-	n := len(req.RequestURI) + len(req.Host)
+// headerBytes is the memory that the URI and the headers of a request take. The part
+// of it that asserts a user for another replica is counted apart.
+func headerBytes(req *http.Request) (own, asserted int) {
+	own = len(req.RequestURI) + len(req.Host)
 	for name, values := range req.Header {
-		n += len(name) + bytesOf(values)
+		size := headerFieldBytes + len(name) + bytesOf(values)
+		if name == assertedUser {
+			asserted = size
+		} else {
+			own += size
+		}
 	}
-	return n
+	return own, asserted
 }
 
 func bytesOf(values []string) (n int) {
 	for _, value := range values {
-		n += len(value) + 1
+		n += headerFieldBytes + len(value)
 	}
 	return n
+}
+
+// withHeaderLimit answers 431 to a request with larger headers than are needed, and
+// closes its connection. That request takes memory only until its answer is written,
+// for which unwritten counts it.
+func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		own, asserted := headerBytes(req)
+		if own <= maxHeaderBytes && asserted <= maxAssertedBytes && bytesOf(req.Header["Accept"]) <= maxAcceptBytes {
+			next.ServeHTTP(w, req)
+			return
+		}
+		m.refused.WithLabelValues(refusedHeaders).Inc()
+		w.Header().Set("Connection", "close")
+		refuse(w, inJSON(req), apierrors.NewGenericServerResponse(http.StatusRequestHeaderFieldsTooLarge, "",
+			schema.GroupResource{}, "", "the headers or the URL of the request are too large", 0, true))
+	})
+}
+
+// inJSON returns a request that is answered in JSON, whatever it accepts.
+func inJSON(req *http.Request) *http.Request {
+	return &http.Request{Method: req.Method, URL: req.URL, Header: http.Header{}}
 }

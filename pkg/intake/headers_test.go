@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
@@ -8,6 +9,45 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+func TestRequestWithLargeHeadersIsRefusedBeforeAnythingElse(t *testing.T) {
+	small := make([]string, 0, 4000)
+	for i := range 2000 {
+		small = append(small, fmt.Sprint("X-", i), "")
+	}
+	for name, c := range map[string]struct {
+		path    string
+		header  []string
+		refused bool
+	}{
+		"a usual token":             {coreEvents, []string{"X-Token", strings.Repeat("x", 16<<10)}, false},
+		"one large value":           {coreEvents, []string{"X-Large", strings.Repeat("x", 65<<10)}, true},
+		"many small fields":         {coreEvents, small, true},
+		"a large URI":               {coreEvents + "?x=" + strings.Repeat("x", 65<<10), nil, true},
+		"a large assertion":         {coreEvents, []string{"Eventd-Asserted-User", strings.Repeat("x", 257<<10)}, true},
+		"of a probe, without token": {"/readyz", append([]string{withoutToken, "true"}, small...), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			who := &bearers{}
+			s := serve(t, written(), who.set)
+			a := s.do(t, http.MethodPost, c.path, classic("a", 1), c.header...)
+			if !c.refused {
+				a.want(t, 201, "")
+				return
+			}
+			a.want(t, 431, metav1.StatusReasonUnknown)
+			if a.header.Get("Connection") != "close" {
+				t.Error("the connection stays open")
+			}
+			if got := who.asked.Load(); got != 0 {
+				t.Errorf("asked %d times who it is", got)
+			}
+			if got := s.refused(t, "headers"); got != 1 {
+				t.Errorf("%v counted", got)
+			}
+		})
+	}
+}
 
 // What comes before a body costs no more than a body, and what is too long is 431.
 func TestHeadersAndURLsAreLimited(t *testing.T) {

@@ -47,7 +47,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_refused_total",
-			Help: "Requests to any path that were refused so that others are served, by reason: 401 for credentials, 429 for the rest.",
+			Help: "Requests to any path that were refused so that others are served, by reason: 401 for credentials, 431 for headers, 429 for the rest.",
 		}, []string{"reason"}),
 		aborted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_aborted_answers_total",
@@ -62,7 +62,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 			Help: "Requests that are decoded and handled at once; 0 until there is a server.",
 		}),
 	}
-	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedStrangersShare, refusedShare, refusedReviews, refusedSeats} {
+	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedStrangersShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders} {
 		m.refused.WithLabelValues(reason)
 	}
 	for _, reason := range []string{abortedWrite, abortedShare, abortedTooLarge} {

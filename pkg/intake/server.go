@@ -152,10 +152,10 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = control.withCredentials(handler)
 	handler = withHealth(handler, options)
 	handler = endpointfilters.WithCacheControl(handler)
-	handler = withHeaderLimit(handler)
 	handler = filters.WithHTTPLogging(handler)
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)
+	handler = withHeaderLimit(handler, options.Intake.metrics)
 	// Around all that answers: what a request holds is given back before anybody
 	// waits for its client to read.
 	handler = newUnwritten(options.Intake).around(handler)

@@ -91,7 +91,8 @@ func (u *unwritten) write(w http.ResponseWriter, req *http.Request, f flow, a *b
 	if a.tooLarge {
 		u.abort(abortedTooLarge)
 	}
-	size := int64(a.body.Len() + unwrittenBytes)
+	own, asserted := headerBytes(req) // the server keeps the request until its answer is written
+	size := int64(a.body.Len() + unwrittenBytes + own + asserted)
 	if !u.shares.acquire(f, size) {
 		u.abort(abortedShare)
 	}

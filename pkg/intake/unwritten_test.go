@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,7 +49,13 @@ func (s *stalled) get(t *testing.T, path, token string) {
 	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "eventd"}, {":path", path}, {"authorization", "Bearer " + token}} {
 		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 	}
-	err := s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	const frame = 16 << 10
+	first := block.Next(frame)
+	err := s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next, BlockFragment: first, EndHeaders: block.Len() == 0, EndStream: true})
+	for err == nil && block.Len() > 0 {
+		fragment := block.Next(frame)
+		err = s.framer.WriteContinuation(s.next, block.Len() == 0, fragment)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,5 +98,27 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	until(t, "the streams end", func() bool { return metric("eventd_intake_unwritten_bytes") == 0 })
 	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("the streams ended after %s", took)
+	}
+}
+
+// The server keeps a request with its headers until its answer is written.
+func TestUnreadAnswersIncludeTheHeadersOfTheirRequests(t *testing.T) {
+	who := &bearers{}
+	s := serve(t, written(), who.set, withLargePages)
+	where := listenTLS(t, s)
+	const large = 50 << 10
+	var taken []float64
+	for _, token := range []string{"small", strings.Repeat("x", large)} {
+		before := (&replica{server: s}).metric(t, "eventd_intake_unwritten_bytes")
+		stall(t, where.address()).get(t, "/metrics", token)
+		var now float64
+		until(t, "it has its answer", func() bool {
+			now = (&replica{server: s}).metric(t, "eventd_intake_unwritten_bytes")
+			return now > before
+		})
+		taken = append(taken, now-before)
+	}
+	if more := taken[1] - taken[0]; more < large-100 || more > 2*large {
+		t.Errorf("%v bytes more are taken for %d bytes more of a header", more, large)
 	}
 }
