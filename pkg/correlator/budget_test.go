@@ -18,12 +18,27 @@ func TestWhatDoesNotFitIntoOnePartFlowsIntoTheOther(t *testing.T) {
 		"room in both":         {budget{general: 1, reserve: -1}, budget{general: 2, reserve: 0}, 2 * time.Second},
 		"the reserve is full":  {budget{general: 1, reserve: 2}, budget{general: 3, reserve: 2}, 2 * time.Second},
 		"the others are full":  {budget{general: 8, reserve: 0}, budget{general: 8, reserve: 2}, 2 * time.Second},
+		"both are full":        {budget{general: 8, reserve: 2}, budget{general: 8, reserve: 2}, time.Hour}, // an hour that is not made up for later
 		"more than all can be": {budget{general: -3, reserve: -3}, budget{general: 8, reserve: 2}, time.Hour},
 	} {
 		c.before.fill(&k, c.elapsed)
 		if c.after.filled = c.elapsed; c.before != c.after {
 			t.Errorf("%s: %+v, want %+v", name, c.before, c.after)
 		}
+	}
+}
+
+func TestExactlyOneTokenIsEnough(t *testing.T) {
+	k := newBucket(10, 1)
+	first, repeat, none := budget{general: 1, reserve: 1}, budget{general: 1}, budget{}
+	if wait := first.takeFirst(&k, 1); wait != 0 || first.general != 1 || first.reserve != 0 {
+		t.Errorf("a first write waits for %v and leaves %+v, where one token is reserved for it and the other is kept", wait, first)
+	}
+	if !repeat.take() || repeat.general != 0 {
+		t.Errorf("a repeat leaves %+v", repeat)
+	}
+	if none.claimed() {
+		t.Error("where no token is left, none is claimed")
 	}
 }
 
@@ -63,6 +78,51 @@ func TestWriteThatWaitsIsMadeWhenItsTokenComesSooner(t *testing.T) {
 	}
 }
 
+// A series whose final count has a token gives it up when others, which have none
+// set aside, are written sooner than it is.
+func TestSeriesThatWaitsForLongerThanTheOthersJoinsThem(t *testing.T) {
+	const written, soonest = time.Hour, 2 * time.Second // one claimed token, and one more, of one per second
+	for name, c := range map[string]struct {
+		began, waited time.Duration
+		want          series
+	}{
+		"not yet":                   {0, soonest, series{due: soonest + 25*time.Second, why: Settling, writes: 1, aside: true}},
+		"at once":                   {written, soonest + 1, series{due: soonest + 1, why: Spaced, writes: 2}},
+		"when the next may be made": {0, soonest + 1, series{due: 25 * time.Second, why: Spaced, writes: 2}},
+	} {
+		s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 2 })
+		now := written + c.waited
+		r := series{began: c.began, due: written, writes: 1, aside: true}
+		sub := subject{budget: budget{general: -1, filled: now}, series: []series{r}}
+		sub.repeat(s.Correlator, &sub.series[0], now, false)
+		c.want.began, c.want.seen, c.want.written, c.want.due = c.began, now, written, c.want.due+written
+		if got := sub.series[0]; got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// The gap after a write of a new-style series depends on whether it was the first,
+// and so does what a token that comes sooner means to a write that waits.
+func TestWritesAreCountedHoweverTheyWereMade(t *testing.T) {
+	const now = time.Hour
+	for name, c := range map[string]struct {
+		made   series
+		budget budget
+	}{
+		"the final count was awaited": {series{why: Settling}, budget{}},
+		"there is no token":           {series{}, budget{}},
+		"there is one":                {series{}, budget{general: 25}},
+	} {
+		s := newStream(t, nil)
+		c.made.writes, c.budget.filled = 1, now
+		sub := subject{budget: c.budget, series: []series{c.made}}
+		if sub.repeat(s.Correlator, &sub.series[0], now, true); sub.series[0].writes < 2 {
+			t.Errorf("%s: %d writes", name, sub.series[0].writes)
+		}
+	}
+}
+
 // A token that was set aside for a final count which is not to be written is there
 // for others again, and one that was used is not.
 func TestTokensThatWereSetAsideComeBack(t *testing.T) {
@@ -94,15 +154,20 @@ func TestTokensThatWereSetAsideComeBack(t *testing.T) {
 }
 
 func TestWhatWasQuietForLongestMakesRoom(t *testing.T) {
+	secondQuiet := []string{"first", "second", "first", "third"} // which takes the place of the second
+	firstQuiet := []string{"second", "first", "third"}
 	for name, last := range map[string]struct {
+		order   []string
 		message string
 		reason  Reason
 	}{
-		"as a series": {"m", Repeat},
-		"as a group":  {"another", Combined},
+		"as a series":         {secondQuiet, "m", Repeat},
+		"as the first series": {firstQuiet, "m", Repeat},
+		"as a group":          {secondQuiet, "another", Combined},
+		"as the first group":  {firstQuiet, "another", Combined},
 	} {
 		s := newStream(t, func(o *Options) { o.MaxSeries, o.QPS, o.MaxMessages = 2, math.Inf(1), 2 })
-		for _, reason := range []string{"first", "second", "first", "third"} { // which takes the place of the second
+		for _, reason := range last.order {
 			s.occurs(time.Minute, about("a", reason, "m"))
 		}
 		if d := s.occurs(time.Minute, about("a", "first", last.message)); d.Reason != last.reason {

@@ -428,3 +428,11 @@ func TestOptionsAreValidated(t *testing.T) {
 		}
 	}
 }
+
+func TestLongestHeartbeatIsAccepted(t *testing.T) {
+	o := DefaultOptions()
+	o.Heartbeat = MaxHeartbeat
+	if _, err := New(o); err != nil {
+		t.Error(err)
+	}
+}

@@ -3,7 +3,6 @@ package correlator
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,7 +81,7 @@ func (o *Options) Validate() error {
 	positive("cache size", o.CacheSize > 0, o.CacheSize)
 	positive("series per subject", o.MaxSeries > 0, o.MaxSeries)
 	positive("burst", o.Burst > 0, o.Burst)
-	positive("QPS", o.QPS > 0 && !math.IsNaN(o.QPS), o.QPS)
+	positive("QPS", o.QPS > 0, o.QPS)
 	positive("messages of a group", o.MaxMessages > 0, o.MaxMessages)
 	positive("interval", o.Interval > 0, o.Interval)
 	positive("heartbeat", o.Heartbeat > 0, o.Heartbeat)

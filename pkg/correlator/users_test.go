@@ -46,6 +46,14 @@ func TestUserSpendsTheBudgetOfNoOther(t *testing.T) {
 	}
 }
 
+func TestObjectsThatOneUserReportsAboutHaveBudgetsOfTheirOwn(t *testing.T) {
+	s := newStream(t, nil)
+	for i := range 90 {
+		s.reports(0, kubelet, about("web-0", fmt.Sprint("r", i), "m"))
+	}
+	s.want(s.reports(0, kubelet, about("web-1", "BackOff", "m")), NewSeries, NotDeferred, 0)
+}
+
 func TestUserCombinesTheMessagesOfNoOther(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"groups by message": nil,
