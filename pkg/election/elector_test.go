@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -1059,20 +1060,92 @@ func TestWorkThatReturnsEndsRun(t *testing.T) {
 	}
 }
 
-func TestLeaseOfWorkThatGoesOnIsNotReleased(t *testing.T) {
+func TestWorkThatFailsAfterALossEndsRun(t *testing.T) {
+	failure := errors.New("out of paper")
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		e, err := New(options(newLock(s, "lease", "a")))
+		lock := newLock(newStore(), "lease", "a")
+		e, err := New(options(lock))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Run(t.Context(), func(context.Context) error { return ErrNotStopped }); !errors.Is(err, ErrNotStopped) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		err = e.Run(ctx, func(ctx context.Context) error {
+			lock.obstruct(only(opUpdate, refused))
+			<-ctx.Done()
+			return failure
+		})
+		if !errors.Is(err, failure) {
 			t.Errorf("the end is %v", err)
 		}
-		if s.holder("lease") != "a" {
-			t.Error("released")
+	})
+}
+
+// A process that stops loses its Lease if its work takes too long. It stops all the
+// same.
+func TestLossDuringAStopIsNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(newStore(), "lease", "a")
+		o := options(lock)
+		o.OnLost = Exit
+		e, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		err = e.Run(ctx, func(ctx context.Context) error {
+			lock.obstruct(only(opUpdate, refused))
+			stop()
+			elapse(time.Minute)
+			return ctx.Err()
+		})
+		if err != nil {
+			t.Errorf("the end is %v", err)
+		}
+		if lost := testutil.ToFloat64(e.metrics.transitions.WithLabelValues("lost")); lost != 1 {
+			t.Errorf("%v losses are counted", lost)
 		}
 	})
+}
+
+func TestLeaseOfWorkThatGoesOnIsNotReleased(t *testing.T) {
+	for name, lead := range map[string]func(context.Context) error{
+		"says so": func(context.Context) error { return ErrNotStopped },
+		"says so when it is told": func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf("%w: %w", ErrNotStopped, ctx.Err())
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			e, err := New(options(newLock(s, "lease", "a")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := e.Run(ctx, lead); !errors.Is(err, ErrNotStopped) {
+				t.Errorf("%s: the end is %v", name, err)
+			}
+			if s.holder("lease") != "a" {
+				t.Errorf("%s: released", name)
+			}
+		})
+	}
+}
+
+func TestWorkThatReturnsWhyItWasToldHasNotFailed(t *testing.T) {
+	reason := errors.New("the office closes")
+	told, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	for _, err := range []error{context.Canceled, reason, nil} {
+		if got := unlessTold(told, err); got != nil {
+			t.Errorf("%v is taken for %v", err, got)
+		}
+	}
+	if got := unlessTold(t.Context(), context.Canceled); got == nil {
+		t.Error("the end of another context is taken for that of its own")
+	}
 }
 
 // FINDINGS of others: a stop that comes while the lease is being acquired.
@@ -1284,6 +1357,22 @@ func TestRunTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {
 		synctest.Wait()
 		requireLeader(t, a)
 		a.end()
+	})
+}
+
+func TestElectorThatHasFollowedCanDoSoAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New(options(newLock(newStore(), "lease", "a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := e.Follow(ctx); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
 	})
 }
 

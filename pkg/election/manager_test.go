@@ -324,6 +324,18 @@ func TestErrorOfOneComponentStopsAllInOrder(t *testing.T) {
 	}
 }
 
+func TestErrorsOfAllComponentsAreReturned(t *testing.T) {
+	first, last := errors.New("out of paper"), errors.New("out of ink")
+	synctest.Test(t, func(t *testing.T) {
+		m := manage(t, managerOptions(
+			Component{Name: "plotter", Run: func(ctx context.Context) error { <-ctx.Done(); return last }},
+			Component{Name: "printer", Run: func(context.Context) error { time.Sleep(time.Second); return first }}))
+		if err := <-m.result; !errors.Is(err, first) || !errors.Is(err, last) || strings.Count(err.Error(), first.Error()) != 1 {
+			t.Errorf("the end is %v", err)
+		}
+	})
+}
+
 func TestComponentThatEndsItsGoroutineStopsTheProcess(t *testing.T) {
 	for _, needsLeadership := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -384,6 +396,9 @@ func TestStopIsBoundedAndNamesWhatHasNotEnded(t *testing.T) {
 			var j journal
 			letGo := make(chan struct{})
 			stubborn := Component{Name: "stubborn", NeedsLeadership: leader, Run: func(context.Context) error { <-letGo; return nil }}
+			if leader {
+				stubborn.Drain = func(context.Context) error { j.note("stubborn drains while it runs"); return nil }
+			}
 			first := j.leading("first")
 			o, lock := with(t, &j, managerOptions(first, stubborn, j.everywhere("serving")))
 			m := manage(t, o)
