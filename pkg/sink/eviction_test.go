@@ -180,3 +180,52 @@ func TestNormalRepeatThatWasAddedMeanwhileMakesRoom(t *testing.T) {
 		}
 	})
 }
+
+// An occurrence evicts of its own flow what costs less to lose than itself, so a
+// repeat evicts nothing, and a series that is to wait none that waits.
+func TestWhatANormalEvictsOfItsOwnFlow(t *testing.T) {
+	said := func(o *occurrence.Occurrence) { o.Event.Labels = map[string]string{"said": "it"} }
+	for name, test := range map[string]struct {
+		stored bool // what waits and what comes are repeats
+		comes  int
+		delay  time.Duration
+		evicts bool
+	}{
+		"a new one that is due":   {false, 1, 0, true},
+		"a new one that can wait": {false, 1, time.Hour, false},
+		"a repeat that is due":    {true, 1, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, byNamespace{}, nil, func(t *testing.T, b *bench) {
+				if test.stored {
+					b.record(0)
+					b.record(1)
+					synctest.Wait()
+					b.recordLater(1, time.Hour)
+				}
+				b.recordLater(0, time.Hour)
+				b.fill()
+				b.recordLater(test.comes, test.delay, said)
+				if dropped := b.ledger.Totals().Dropped[occurrence.PendingFull]; dropped != 1 || b.objects("ns")["pod-0"] == test.evicts {
+					t.Errorf("%d dropped, pending about %v", dropped, b.objects("ns"))
+				}
+			})
+		})
+	}
+}
+
+// What was tried may have been written, so nobody is told that it was dropped.
+func TestWhatWasTriedIsUncertainWhenItIsEvicted(t *testing.T) {
+	c := byNamespace{"ns": func(context.Context) error { return apierrors.NewInternalError(context.DeadlineExceeded) }}
+	bubble(t, c, func(o *Options) { o.MaxPendingSeries, o.RetryBaseDelay, o.RetryMaxDelay = 3, time.Hour, time.Hour }, func(t *testing.T, b *bench) {
+		for i := range 3 {
+			b.record(i)
+		}
+		synctest.Wait()
+		b.record(0, inNamespace("other"))
+		if got := b.ledger.Totals(); got.Outcomes[occurrence.Uncertain] != 1 || got.Outcomes[occurrence.Dropped] != 0 {
+			t.Errorf("settled %v", got.Outcomes)
+		}
+		b.stopAtOnce()
+	})
+}

@@ -3,7 +3,6 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,7 +97,7 @@ func (o *Options) Validate() error {
 	if o.NamespaceRefusedFor < 0 {
 		errs = append(errs, fmt.Errorf("time of a namespace's refusal must not be less than 0, not %v", o.NamespaceRefusedFor))
 	}
-	positive("QPS", o.QPS > 0 && !math.IsNaN(o.QPS), o.QPS)
+	positive("QPS", o.QPS > 0, o.QPS)
 	positive("burst", o.Burst > 0, o.Burst)
 	positive("request timeout", o.RequestTimeout > 0, o.RequestTimeout)
 	positive("retry base delay", o.RetryBaseDelay > 0, o.RetryBaseDelay)

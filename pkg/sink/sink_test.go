@@ -457,6 +457,8 @@ func TestOptionsAreValidated(t *testing.T) {
 		"too concurrent":  func(o *Options) { o.Concurrency = MaxConcurrency + 1 },
 		"disbelief":       func(o *Options) { o.ForbiddenFor = -1 },
 		"idle series":     func(o *Options) { o.MaxIdleSeries = 0 },
+		"refusal":         func(o *Options) { o.NamespaceRefusedFor = -1 },
+		"slow answer":     func(o *Options) { o.SlowAnswer = 0 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)
@@ -464,6 +466,30 @@ func TestOptionsAreValidated(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+func TestExtremesOfOptionsAreAccepted(t *testing.T) {
+	o := DefaultOptions()
+	o.Concurrency, o.NamespaceRefusedFor, o.ForbiddenFor = MaxConcurrency, 0, 0
+	if err := o.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever waits for the outcome of what is left at the end is told.
+func TestWhoeverWaitsIsToldThatTheSinkIsClosed(t *testing.T) {
+	bubble(t, scripted(hang), nil, func(t *testing.T, b *bench) {
+		var ends []occurrence.Settlement
+		b.recordLater(0, time.Hour, func(o *occurrence.Occurrence) {
+			o.Settled = func(s occurrence.Settlement) { ends = append(ends, s) }
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.Close(ctx)
+		if len(ends) != 1 || ends[0].Reason != occurrence.Shutdown {
+			t.Errorf("told %+v", ends)
+		}
+	})
 }
 
 // Flush waits for what had been added, not for what others go on adding.
