@@ -614,3 +614,16 @@ func TestManyClientsContinueAfterTheirEventdIsGone(t *testing.T) {
 		t.Errorf("counted %d, want %d", got, 40*10)
 	}
 }
+
+// An entry says what any of its occurrences does.
+func TestMergedEntryChangesAndIsAcknowledgedIfAnyOccurrenceIs(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		for _, second := range []bool{false, true} {
+			e := entry{changes: first, acknowledged: first}
+			e.merge(&entry{changes: second, acknowledged: second})
+			if want := first || second; e.changes != want || e.acknowledged != want {
+				t.Errorf("%t and %t: changes %t, acknowledged %t", first, second, e.changes, e.acknowledged)
+			}
+		}
+	}
+}
