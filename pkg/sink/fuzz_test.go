@@ -15,6 +15,7 @@ func FuzzObserve(f *testing.F) {
 	f.Add(own, "v1;s="+sinkA+":1;n="+sinkB+":2", int32(3), true)
 	f.Add(own, "v1;s="+sinkA+":18446744073709551615", int32(-1), false)
 	f.Add("", "", int32(0), false)
+	f.Add("of another", "v1;s="+sinkA+":1", int32(1), false)
 	f.Fuzz(func(t *testing.T, digest, annotation string, count int32, series bool) {
 		event := testEvent(false)
 		a := &account{digest: identity.Of(event)}
