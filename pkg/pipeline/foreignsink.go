@@ -215,21 +215,29 @@ func (f *foreignSink) read(ctx context.Context, key types.NamespacedName, patch 
 	event := f.firstTried(key)
 	if f.habits.arePlain() {
 		if event.Name == key.Name {
-			f.drop(key) // somebody else's, maybe; the next one gets another name
-			return nil, apierrors.NewNotFound(corev1.Resource("events"), key.Name)
+			return f.leave(key, event), nil
 		}
 		// Nobody else has that name, so one of the attempts has taken effect.
 		return f.remember(key, event, nil), nil
 	}
-	answer, err := guarded(func() (*corev1.Event, error) { return f.calls.patch(ctx, event, patch) })
+	given := event.DeepCopy()
+	answer, err := guarded(func() (*corev1.Event, error) { return f.calls.patch(ctx, given, patch) })
 	if err != nil {
 		return nil, err
 	}
 	if f.habits.learn(answer); answer == nil {
-		f.drop(key)
-		return nil, apierrors.NewNotFound(corev1.Resource("events"), key.Name)
+		return f.leave(key, event), nil
 	}
 	return f.remember(key, answer.DeepCopy(), answer), nil
+}
+
+// leave forgets an Event that may be somebody else's, or ours from an attempt
+// without an answer. It returns the Event without our annotations: the sink then
+// takes another name, and what was in doubt is uncertain.
+func (f *foreignSink) leave(key types.NamespacedName, event *corev1.Event) *corev1.Event {
+	f.drop(key)
+	event.Annotations = nil
+	return event
 }
 
 // lastTaken returns a copy of the Event as the foreign sink last took it, nil if

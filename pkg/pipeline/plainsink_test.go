@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,6 +168,57 @@ func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 				}
 				if sum := s.count(); sum < written || sum > written+uncertain {
 					t.Errorf("%d are stored, %d written, %d uncertain", sum, written, uncertain)
+				}
+			})
+		})
+	}
+}
+
+// slowFirst answers its first call after a second, and the second call, which takes
+// effect, with an error.
+type slowFirst struct {
+	store
+	begun atomic.Int32
+}
+
+func (s *slowFirst) Create(event *corev1.Event) (*corev1.Event, error) {
+	n := s.begun.Add(1)
+	answer, err := s.store.Create(event)
+	switch n {
+	case 1:
+		time.Sleep(time.Second)
+	case 2:
+		return nil, errStore
+	}
+	return answer, err
+}
+
+// Until a sink has answered, Events have the names of their series. One that was
+// created under such a name, and whose answer got lost, may be somebody else's.
+func TestCreateThatIsLostBeforeTheFirstAnswerIsUncertain(t *testing.T) {
+	for name, retryAfter := range map[string]time.Duration{
+		"repeated before the first answer": time.Millisecond,
+		"repeated after the first answer":  2 * time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &slowFirst{store: store{refuses: true}}
+				o := DefaultOptions()
+				o.Sink.RetryBaseDelay = retryAfter
+				b := NewRecordBroadcaster(WithOptions(o))
+				b.StartRecordingToSink(s)
+				r := b.NewRecorder(scheme.Scheme, source)
+				for i := range 3 {
+					r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
+					synctest.Wait()
+				}
+				time.Sleep(time.Minute)
+				r.Event(podIn("ns", "web-1"), "Normal", "Tested", "")
+				drain(t, b)
+				totals := ledgers(b.stations)[0]
+				written, uncertain := totals.Written(), totals.Outcomes[occurrence.Uncertain]
+				if sum := s.count(); uncertain != 1 || sum != written+uncertain || totals.Pending() != 0 {
+					t.Errorf("%d are stored, ledger %+v", sum, totals)
 				}
 			})
 		})
