@@ -21,6 +21,9 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
 # What the race detector can find nothing in, and makes ten times as slow.
 UNSHARED := github.com/eventd/eventd/pkg/correlator
+# What measures how long others wait, and how much memory a process takes: by itself,
+# and without the race detector, which takes several times as much of both.
+MEASURED := github.com/eventd/eventd/test/hostile
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
 
@@ -66,9 +69,11 @@ test: ## every test, those against the local control plane included
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$($(GO) list ./... | grep -vxF '$(UNSHARED)')
+		$$($(GO) list ./... | grep -vxF -e '$(UNSHARED)' -e '$(MEASURED)')
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
+	@echo '• attacks on a running eventd, by themselves'
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/hostile test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 	@echo '• the same as a controller that imports eventd sees it'
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
