@@ -218,3 +218,16 @@ func subscribeAfresh(t *testing.T) *Subscriber {
 	b.Shutdown()
 	return s
 }
+
+// Recorders may hold on to a queue for as long as the process runs.
+func TestQueueThatIsClosedAndEmptyHoldsNoSlots(t *testing.T) {
+	q := newQueue(10, DropWhenFull)
+	q.push(ofType("Normal", 1))
+	q.close()
+	if q.slots == nil {
+		t.Error("what is queued is lost")
+	}
+	if o, _ := q.pop(); o == nil || q.slots != nil {
+		t.Errorf("popped %v, %d slots are left", o, len(q.slots))
+	}
+}

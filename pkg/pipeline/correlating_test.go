@@ -153,3 +153,20 @@ func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {
 		drain(t, b)
 	})
 }
+
+// A key function that is slow each time returns each time.
+func TestSlowKeyFunctionIsNotReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := funcr.New(func(_, args string) { t.Error(args) }, funcr.Options{})
+		o := DefaultOptions()
+		o.Correlator.SubjectKey = func(*corev1.Event) string { time.Sleep(6 * time.Second); return "" }
+		b := NewRecordBroadcaster(WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
+		b.StartRecordingToSink(&memorySink{})
+		r := b.NewRecorder(scheme.Scheme, source)
+		for range 8 {
+			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		}
+		time.Sleep(time.Minute)
+		drain(t, b)
+	})
+}

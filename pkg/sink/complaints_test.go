@@ -138,3 +138,20 @@ func TestShutdownLogsNoLoss(t *testing.T) {
 		l.wantLines(t)
 	})
 }
+
+// A right that is missing is asked for again now and then, and logged once.
+func TestMissingRightIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &logged{}
+		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
+		var err error
+		if b.Sink, err = New(l.context(t.Context()), updating{newRules("create")}, b.ledger, unlimited()); err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close(t.Context())
+		writeThrice(b)
+		time.Sleep(deniedFor)
+		writeThrice(b)
+		l.wantLines(t, []string{`"verb"="patch"`}, []string{`"verb"="get"`})
+	})
+}
