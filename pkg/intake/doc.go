@@ -56,7 +56,8 @@
 //	the Event expired meanwhile    404, to a report that raises no count
 //	refused by the apiserver       the apiserver's own Status, under the name
 //	                               that the client posted
-//	no name left for the Event     500
+//	more than its user may add to  403: the user may create Events, and not patch
+//	an Event that others began     them
 //
 // # Differences from kube-apiserver
 //
@@ -221,7 +222,7 @@
 //     10 s: 401.
 //   - A place in flight. Credentials that were accepted in the last 15 minutes have a
 //     place of their tenant's flow. Others have one of their address (of the /64 with
-//     IPv6), of a quarter as many that there are beside those.
+//     IPv6), of as many that there are beside those.
 //   - A TokenReview, unless the last one is kept. Known credentials have 100 a second,
 //     and so have others. Within each, tenants or addresses take turns.
 //   - A place of its flow, once it is known whose it is.
@@ -243,12 +244,13 @@
 //
 // An Intake starts no goroutines and needs no stop. A Relay has those of its
 // connections to a leader, one for each 100 requests that may be in flight, and one
-// that makes them, until Close. Requests are
-// bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes, headers by 64 KiB (431), so that
-// those of requests that are parked or passed on hold at most the product of the
-// two, what is decoded at once by Options.MaxDecodeBytes, views by Options.MaxNames
-// and Options.MaxViewBytes. Views are those of the
-// tenant (occurrence.TenantOf) that changed them last; the one that holds most
-// makes room for all. What is under way in the pipeline is bounded there. All exported types are safe for use by many
-// goroutines.
+// that makes them, until Close.
+//
+// Requests are bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes,
+// and headers by 64 KiB (431). Those of requests that are parked or passed on hold at
+// most the product of the first two. What is decoded at once is bounded by
+// Options.MaxDecodeBytes, and views are by Options.MaxNames and Options.MaxViewBytes.
+// A view belongs to the tenant (occurrence.TenantOf) that changed it last; the tenant
+// that holds most makes room for all. What is under way in the pipeline is bounded
+// there. All exported types are safe for use by many goroutines.
 package intake
