@@ -37,8 +37,16 @@ type keeper struct {
 	events []*corev1.Event
 }
 
-func (k *keeper) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	time.Sleep(k.takes)
+func (k *keeper) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	if k.takes > 0 {
+		timer := time.NewTimer(k.takes)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.events = append(k.events, event)
