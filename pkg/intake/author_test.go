@@ -120,7 +120,7 @@ func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 					return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, true, nil
 				})
 			})
-			answers := map[int]answer{}
+			answers := make([]answer, 2)
 			for i, who := range []string{"jane", test.second} {
 				go func() {
 					answers[i] = s.do(t, http.MethodPost, coreEvents, classic("a", 1), "X-User", who)
