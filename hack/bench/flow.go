@@ -34,7 +34,7 @@ const (
 	flowWindow = 7 * time.Second
 	// outstanding is how many occurrences are under way at any time: as many as
 	// eventd writes at once.
-	outstanding = 128
+	outstanding = 64
 )
 
 // rate is what was written per second.

@@ -107,9 +107,7 @@ func (g *target) settle(t *testing.T) {
 
 func TestNamespaceThatOwesAllItMayCostsNoOtherItsWarnings(t *testing.T) {
 	const most = 1000
-	// Few writes at once, so that those that hang leave room in the apiserver itself:
-	// without deploy/flowcontrol about 98 requests of eventd are executed there at once.
-	g := eventdTarget(t, "--max-pending-series="+fmt.Sprint(most), "--max-concurrent-writes=32", "--write-timeout=1m")
+	g := eventdTarget(t, "--max-pending-series="+fmt.Sprint(most), "--write-timeout=1m")
 	attacker := g.account(t, "attacker", "create")
 	g.cluster.HangingWebhook(t, attacker.namespace)
 	var posted atomic.Int64
