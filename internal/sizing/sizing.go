@@ -17,13 +17,14 @@ const (
 	// requestBytes is what a request with a usual Event takes, beside its body.
 	requestBytes = 4 * kib
 	// copiesOfABody are the one that was read, the one that the handler has read of
-	// it, the one that was decoded, and what reading left over; maxHeaders are those
-	// that a request keeps. TestRequestsThatWaitTakeNoMoreThanIsSaid measures both.
+	// it, the one that was decoded, and what reading left over.
+	// TestRequestsThatWaitTakeNoMoreThanIsSaid measures them.
 	copiesOfABody = 4
-	maxHeaders    = 64 * kib
-	// Beside the callers that are known, a quarter as many requests of others may be in
-	// flight, of which no body is read: pkg/intake. So are these two of its limits.
-	strangers        = 4
+	// Beside the requests of known callers as many of others may be in flight, of which
+	// no body is read. A request with more headers than these takes more places. Both
+	// are of pkg/intake, and so are the next two.
+	withStrangers    = 2
+	headerBytes      = 16 * kib
 	unwrittenAnswers = 32 * mib
 	credentials      = 5 * mib
 	// usualDecoding is for as many usual bodies as are decoded at once.
@@ -65,7 +66,7 @@ func Memory(o *daemon.Options) []Part {
 	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
 	return []Part{
 		same("the process itself", processBytes),
-		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * requestBytes, (requests+requests/strangers)*(requestBytes+maxHeaders) + bodies},
+		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * requestBytes, withStrangers*requests*(requestBytes+headerBytes) + bodies},
 		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),

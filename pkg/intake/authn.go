@@ -85,6 +85,9 @@ func whyUndecided(err error) string {
 // that fails comes as an error of a richer type, but for a few texts, and for one
 // that was not waited for.
 func undecided(err error) bool {
+	if errors.Is(err, errAssertion) {
+		return false
+	}
 	if aggregate, ok := err.(utilerrors.Aggregate); ok {
 		for _, part := range aggregate.Errors() {
 			if undecided(part) {

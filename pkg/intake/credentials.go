@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"container/list"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/eventd/eventd/internal/fairlru"
 )
 
 const (
@@ -82,87 +83,44 @@ func credentialOf(ctx context.Context) credential {
 // tokens are free to make for who may have one. It is safe for use by many
 // goroutines.
 type knownCredentials struct {
-	max int
-
-	mu      sync.Mutex
-	known   map[credential]*list.Element
-	tenants map[string]*list.List // of *knownCredential, the one used last in front
+	mu    sync.Mutex
+	cache *fairlru.Cache[credential, string, knownCredential] // in groups of one tenant
 }
 
 type knownCredential struct {
-	credential credential
-	tenant     string
+	tenant string
 	// accepted is when the review that accepted it began.
 	accepted time.Time
 }
 
 func newKnownCredentials(limit int) *knownCredentials {
-	return &knownCredentials{max: limit, known: make(map[credential]*list.Element), tenants: make(map[string]*list.List)}
+	return &knownCredentials{cache: fairlru.New[credential, string, knownCredential](int64(limit), nil)}
 }
 
 // get returns whose credentials these are, and when they were accepted last.
 func (k *knownCredentials) get(c credential) (tenant string, accepted time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	element := k.known[c]
-	if element == nil {
+	known, ok := k.cache.Get(c)
+	if ok && time.Since(known.accepted) > knownFor {
+		k.cache.Remove(c)
 		return "", time.Time{}, false
 	}
-	entry := element.Value.(*knownCredential)
-	if time.Since(entry.accepted) > knownFor {
-		k.remove(element)
-		return "", time.Time{}, false
-	}
-	k.tenants[entry.tenant].MoveToFront(element)
-	return entry.tenant, entry.accepted, true
+	return known.tenant, known.accepted, ok
 }
 
 // accept remembers credentials that a review, begun then, has accepted.
 func (k *knownCredentials) accept(c credential, tenant string, begun time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.forgetLocked(c)
-	for len(k.known) >= k.max {
-		k.remove(k.most().Back())
-	}
-	own := k.tenants[tenant]
-	if own == nil {
-		own = list.New()
-		k.tenants[tenant] = own
-	}
-	k.known[c] = own.PushFront(&knownCredential{c, tenant, begun})
+	k.cache.Add(c, tenant, knownCredential{tenant, begun}, 1)
 }
 
 // forget is for credentials that are not accepted any more.
 func (k *knownCredentials) forget(c credential) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.forgetLocked(c)
-}
-
-func (k *knownCredentials) forgetLocked(c credential) {
-	if element := k.known[c]; element != nil {
-		k.remove(element)
-	}
-}
-
-func (k *knownCredentials) most() *list.List {
-	var most *list.List
-	for _, own := range k.tenants {
-		if most == nil || own.Len() > most.Len() {
-			most = own
-		}
-	}
-	return most
-}
-
-func (k *knownCredentials) remove(element *list.Element) {
-	entry := element.Value.(*knownCredential)
-	delete(k.known, entry.credential)
-	own := k.tenants[entry.tenant]
-	if own.Remove(element); own.Len() == 0 {
-		delete(k.tenants, entry.tenant)
-	}
+	k.cache.Remove(c)
 }
 
 // rejectedCredentials are those that were rejected a moment ago. Whoever presents

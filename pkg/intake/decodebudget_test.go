@@ -62,6 +62,76 @@ func TestLargeBodiesWaitForEachOtherAndSmallOnesForNeither(t *testing.T) {
 	}
 }
 
+// However many large bodies wait, small ones find a seat.
+func TestLargeBodiesThatWaitTakeNoSeatsOfSmallOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, written())
+		release, err := s.intake.ReserveDecoding(t.Context(), 1<<40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		large := classic("large", 1)
+		large.Message = largeMessage
+		var waiting []<-chan answer
+		for range 100 {
+			waiting = append(waiting, background(func() answer { return s.post(t, large) }))
+		}
+		synctest.Wait()
+		begun := time.Now()
+		s.post(t, classic("small", 1)).want(t, 201, "")
+		s.patch(t, "small", `{"count":2}`).want(t, 200, "")
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("small ones took %s", took)
+		}
+		release()
+		for _, a := range waiting {
+			if a := <-a; a.code != 201 && a.code != 409 {
+				t.Errorf("a large one is answered %d: %s", a.code, a.body)
+			}
+		}
+	})
+}
+
+// What costs much because of the Event that it changes, and not by its own length,
+// does not wait: its seat is one of the small ones.
+func TestSmallPatchOfALargeEventDoesNotWaitForLargeBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, written())
+		large := classic("large", 1)
+		large.Message = largeMessage
+		s.post(t, large).want(t, 201, "")
+		release, err := s.intake.ReserveDecoding(t.Context(), 1<<40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		begun := time.Now()
+		s.patch(t, "large", `{"count":2}`).want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("answered after %s", took)
+		}
+	})
+}
+
+// The handler of patches cuts off parameters and does not parse them.
+func TestMalformedParameterOfATypeDoesNotMakeAPatchCheap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, written())
+		s.post(t, classic("small", 1)).want(t, 201, "")
+		release, err := s.intake.ReserveDecoding(t.Context(), 1<<40)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		for _, contentType := range []string{jsonPatchType, jsonPatchType + ";x", jsonPatchType + "; charset=utf-8"} {
+			a := s.do(t, http.MethodPatch, coreEvents+"/small", `[{"op":"add","path":"/count","value":2}]`, "Content-Type", contentType)
+			if a.code != http.StatusTooManyRequests {
+				t.Errorf("%s: answered %d without a reservation of what copies may take", contentType, a.code)
+			}
+		}
+	})
+}
+
 // Nothing is reserved while a body arrives, while another request has the name, nor
 // while a write is waited for.
 func TestNothingIsReservedWhileARequestWaits(t *testing.T) {

@@ -40,21 +40,43 @@ func newDecodeBudget(total int64) *decodeBudget {
 	return &decodeBudget{small: semaphore.NewWeighted(each), large: semaphore.NewWeighted(each), each: each}
 }
 
-// reserve waits until so many bytes may be allocated, for decodingLimit at most: the
-// error is the answer then. What costs more than there is reserves all of a half. The
-// function that is returned gives the bytes back; it may be called more than once.
-func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(), err error) {
-	half := b.large
-	if cost <= smallCost {
-		half = b.small
+// isLarge tells whether decoding that costs so much may have to wait for that of
+// other large bodies.
+func isLarge(cost int64) bool { return cost > smallCost }
+
+// half is where a cost is reserved, and how much of it: what costs more than there is
+// reserves all.
+func (b *decodeBudget) half(cost int64) (*semaphore.Weighted, int64) {
+	if isLarge(cost) {
+		return b.large, min(cost, b.each)
 	}
-	cost = min(cost, b.each)
+	return b.small, min(cost, b.each)
+}
+
+// reserve waits until so many bytes may be allocated, for decodingLimit at most: the
+// error is the answer then. The function that is returned gives the bytes back; it may
+// be called more than once.
+func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(), err error) {
+	half, cost := b.half(cost)
 	ctx, cancel := context.WithTimeout(ctx, decodingLimit)
 	defer cancel()
 	if err := half.Acquire(ctx, cost); err != nil {
-		return nil, apierrors.NewTooManyRequests("too many requests are being decoded", retryAfterSeconds)
+		return nil, errDecoding()
 	}
 	return sync.OnceFunc(func() { half.Release(cost) }), nil
+}
+
+// tryReserve is reserve without a wait.
+func (b *decodeBudget) tryReserve(cost int64) (release func(), err error) {
+	half, cost := b.half(cost)
+	if !half.TryAcquire(cost) {
+		return nil, errDecoding()
+	}
+	return sync.OnceFunc(func() { half.Release(cost) }), nil
+}
+
+func errDecoding() error {
+	return apierrors.NewTooManyRequests("too many requests are being decoded", retryAfterSeconds)
 }
 
 // decoding is what a request reserves of the budget, from when its body has been read
@@ -87,7 +109,11 @@ func (d *decoding) patching(ctx context.Context, size int64) (release func(), er
 	if d == nil || !d.patch {
 		return func() {}, nil
 	}
-	return d.budget.reserve(ctx, d.cost+jsonFactor*size)
+	cost := d.cost + jsonFactor*size
+	if isLarge(cost) && !isLarge(d.cost) {
+		return d.budget.tryReserve(cost) // its seat is not one of those that wait
+	}
+	return d.budget.reserve(ctx, cost)
 }
 
 // checked returns what wraps a handler that is to be called with bodies that are worth

@@ -101,7 +101,9 @@ func hostileCreates() []hostileBody {
 			"\ny: &y " + filled(800, "[", same("*x"), "]") + "\nz: " + filled(800, "[", same("*y"), "]\n"), 400},
 		{"wide aliases in YAML", yamlType, "apiVersion: v1\nkind: Event\nx: &x " + filled(30_000, "[", same("a"), "]") +
 			"\ny: " + filled(40, "[", same("*x"), "]\n"), 400},
-		{"no aliases in YAML", yamlType, nested("", `,"message":"R&D *x &y"`), 201},
+		{"no aliases in YAML", yamlType, nested("", `,"message":"R&D * 2*3 & x"`), 201},
+		{"what looks like aliases in YAML", yamlType, nested("", `,"message":"&x *y"`), 400},
+		{"no aliases, in YAML that is large when it is parsed", yamlType, "? '*&'\n" + strings.Repeat("?\n", 16_000), 400},
 		{"the shortest elements of protobuf", protoType, shortest(largeBody), 400},
 		{"a digit that does not end", jsonType, nested("", `,"y":`+strings.Repeat("9", largeBody)), 201},
 		{"a time that is none", jsonType, nested("", `,"eventTime":"`+strings.Repeat("9", largeBody)+`"`), 400},

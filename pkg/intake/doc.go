@@ -72,7 +72,8 @@
 //     values, nested 64 levels deep; an Event 64 owner references, 64 finalizers, and
 //     64 labels and annotations together, and be as large as a body: more is answered
 //     413, or 400 where it is found while decoding. shape.go says why.
-//   - YAML is read up to 32 KiB, and without aliases.
+//   - YAML is read up to 32 KiB, and without anchors and aliases, nor texts that look
+//     like both.
 //   - Of more than 16 errors in an Event's metadata the first 16 are answered.
 //   - Answers are not compressed.
 //   - Annotations below "eventd.io/" are removed from what clients send.
@@ -222,13 +223,16 @@
 //     10 s: 401.
 //   - A place in flight. Credentials that were accepted in the last 15 minutes have a
 //     place of their tenant's flow. Others have one of their address (of the /64 with
-//     IPv6), of as many that there are beside those.
+//     IPv6), of as many that there are beside those. A request has one place for
+//     each 16 KiB of its URI and headers, and one more.
 //   - A TokenReview, unless the last one is kept. Known credentials have 100 a second,
 //     and so have others. Within each, tenants or addresses take turns.
 //   - A place of its flow, once it is known whose it is.
 //   - A SubjectAccessReview, unless the last one is kept: 200 a second, in turns.
 //   - A seat, while it is decoded and handled. Flows take turns at the seats
-//     (fairqueuing/queueset of k8s.io/apiserver). A request has no seat while its body
+//     (fairqueuing/queueset of k8s.io/apiserver), with at most four turns at a time for
+//     the namespaces of a tenant. Bodies that cost more than 4 MiB to decode have seats
+//     of their own, half as many. A request has no seat while its body
 //     arrives, while it waits for a leader, for another replica's answer, for its turn
 //     at a name, or for its write.
 //   - A share of the memory for answers that are not written yet. The answer is

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// seatsPerCPU is how many requests are worked on at once for each CPU. Nothing
-	// waits with a seat, so more would only make them slower.
+	// seatsPerCPU is how many requests are worked on at once for each CPU, and half as
+	// many whose bodies are large. Only those wait with a seat, for the memory that
+	// decoding takes, so more would only make them slower.
 	seatsPerCPU = 2
 	minSeats    = 4
 )
@@ -45,8 +46,10 @@ const (
 type flowControl struct {
 	callers             *callers
 	requests, strangers *shares
-	seats               *seats
-	metrics             *metrics
+	// largeSeats are for bodies that cost much to decode: those that wait until
+	// others are decoded keep only each other waiting.
+	seats, largeSeats *seats
+	metrics           *metrics
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -56,8 +59,12 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	}
 	m := o.Intake.metrics
 	count := max(seatsPerCPU*runtime.GOMAXPROCS(0), minSeats)
-	m.seatsCapacity.Set(float64(count))
+	m.seatsCapacity.Set(float64(count + count/2))
 	seats, err := newSeats("intake", count, o.MaxInFlight, m.waitingForSeat)
+	if err != nil {
+		return nil, err
+	}
+	largeSeats, err := newSeats("intake-large", count/2, o.MaxInFlight, m.waitingForSeat)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +73,10 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		requests: newShares(int64(o.MaxInFlight)),
 		// As many again: all requests of a client that is not known yet wait for its
 		// first review together, and take little until then.
-		strangers: newShares(int64(o.MaxInFlight)),
-		seats:     seats,
-		metrics:   m,
+		strangers:  newShares(int64(o.MaxInFlight)),
+		seats:      seats,
+		largeSeats: largeSeats,
+		metrics:    m,
 	}, nil
 }
 
@@ -80,16 +88,11 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 		// The token that a browser can present is good for WebSockets only.
 		req.Header.Del("Sec-Websocket-Protocol")
 		presented, ok := c.callers.hasher.of(req)
-		malformed := false
-		if PassedOn(req) {
-			_, err := decodeUser(req.Header[assertedUser])
-			malformed = err != nil // that is not to be held against the token
-		}
 		reason := ""
 		switch {
 		case !ok:
 			reason = refusedNoCredentials
-		case malformed, c.callers.rejected.contain(presented):
+		case c.callers.rejected.contain(presented):
 			reason = refusedRejected
 		default:
 			next.ServeHTTP(w, req.WithContext(withCredential(req.Context(), presented)))
@@ -100,10 +103,39 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 	})
 }
 
+// placeBytes is what the URI and the headers of a request may take in one place. A
+// request with more takes more places.
+const placeBytes = 16 << 10
+
 // place is what a request has among those in flight. It has one goroutine at a time.
 type place struct {
 	shares *shares
 	flow   flow
+	size   int64
+}
+
+// newPlace returns a place that is not taken. It is no larger than what one flow can
+// have.
+func newPlace(of *shares, f flow, req *http.Request) *place {
+	own, asserted := headerBytes(req)
+	size := 1 + int64(own+asserted)/placeBytes
+	return &place{of, f, min(size, max(1, of.capacity/4))}
+}
+
+func (p *place) take() bool { return p.shares.acquire(p.flow, p.size) }
+
+func (p *place) leave() { p.shares.release(p.flow, p.size) }
+
+// move takes the place among others of another flow. If there is none it stays where
+// it is.
+func (p *place) move(to *shares, f flow) bool {
+	moved := &place{to, f, p.size}
+	if !moved.take() {
+		return false
+	}
+	p.leave()
+	*p = *moved
+	return true
 }
 
 type placeKey struct{}
@@ -111,16 +143,15 @@ type placeKey struct{}
 // withPlace is before the authentication.
 func (c *flowControl) withPlace(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		p := &place{c.strangers, flowOfAddress(req)}
-		reason := refusedStrangersShare
+		p, reason := newPlace(c.strangers, flowOfAddress(req), req), refusedStrangersShare
 		if f, ok := c.knownFlow(req); ok {
 			p.shares, p.flow, reason = c.requests, f, refusedShare
 		}
-		if !p.shares.acquire(p.flow, 1) {
+		if !p.take() {
 			c.refuse(w, req, reason)
 			return
 		}
-		defer func() { p.shares.release(p.flow, 1) }()
+		defer p.leave()
 		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), placeKey{}, p)))
 	})
 }
@@ -152,13 +183,9 @@ func (c *flowControl) withFlow(next http.Handler) http.Handler {
 		}
 		f := flow{occurrence.TenantOf(caller.GetName()), namespaceOf(req)}
 		setCaller(req.Context(), f.tenant)
-		if p.shares != c.requests || p.flow != f {
-			if !c.requests.acquire(f, 1) {
-				c.refuse(w, req, refusedShare)
-				return
-			}
-			p.shares.release(p.flow, 1)
-			p.shares, p.flow = c.requests, f
+		if (p.shares != c.requests || p.flow != f) && !p.move(c.requests, f) {
+			c.refuse(w, req, refusedShare)
+			return
 		}
 		next.ServeHTTP(w, req)
 	})
@@ -171,6 +198,9 @@ func (c *flowControl) seated(next http.HandlerFunc) http.HandlerFunc {
 		defer cancel()
 		p := req.Context().Value(placeKey{}).(*place)
 		s := &seat{seats: c.seats, flow: p.flow}
+		if d := decodingOf(ctx); d != nil && isLarge(d.cost) {
+			s.seats = c.largeSeats
+		}
 		if !s.take(ctx) {
 			if ctx.Err() != nil {
 				refuse(w, req, timeoutError(ctx.Err()))

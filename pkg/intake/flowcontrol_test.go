@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -348,5 +350,49 @@ func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		all.Wait()
+	})
+}
+
+// Whom a replica asserts may take a hundred kilobytes, which are decoded for a
+// replica only.
+func TestAssertionOfAStrangerIsNotDecoded(t *testing.T) {
+	leader := standby(t)
+	assertion := base64.StdEncoding.EncodeToString([]byte(`{"username":"a","groups":[` + strings.Repeat(`"",`, 60_000) + `""]}`))
+	send := func() answer {
+		return leader.do(t, http.MethodPost, coreEvents, classic("a", 1), "Authorization", "Bearer bogus", "Eventd-Asserted-User", assertion)
+	}
+	for _, which := range []string{"new", "rejected"} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		send().want(t, 401, metav1.StatusReasonUnauthorized)
+		runtime.ReadMemStats(&after)
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 1<<20 {
+			t.Errorf("%s token: %d KiB allocated for an assertion of %d KiB", which, allocated>>10, len(assertion)>>10)
+		}
+	}
+}
+
+// Large headers take more of what may be in flight.
+func TestLargeHeadersTakeMorePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		who := &bearers{takes: time.Second}
+		s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 40 })
+		var answers []<-chan answer
+		for i := range 8 {
+			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(fmt.Sprint("a", i), 1),
+				"Authorization", fmt.Sprint("Bearer large", i), "Padding", strings.Repeat("x", 60<<10))
+			req.RemoteAddr = "10.0.0.1:1234"
+			answers = append(answers, background(func() answer { return s.send(req) }))
+		}
+		synctest.Wait()
+		s.as(t, "small", "10.0.0.2", "small").want(t, 201, "")
+		codes := map[int]int{}
+		for _, a := range answers {
+			codes[(<-a).code]++
+		}
+		// An address has a third of the places, and each of these takes four.
+		if codes[201] != 3 || codes[429] != 5 {
+			t.Errorf("answered %v", codes)
+		}
 	})
 }

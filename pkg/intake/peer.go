@@ -78,6 +78,10 @@ func newPeers(reviewer authenticationv1client.AuthenticationV1Interface, audienc
 	}, nil
 }
 
+// errAssertion is that a replica does not say whom it has authenticated. It says
+// nothing against the replica's token.
+var errAssertion = errors.New("malformed assertion of a user")
+
 // or returns an authenticator that believes a replica who the caller is, and
 // asks another one about every request in which nothing is asserted.
 func (p *peers) or(other authenticator.Request) authenticator.Request {
@@ -90,12 +94,12 @@ func (p *peers) or(other authenticator.Request) authenticator.Request {
 }
 
 func (p *peers) authenticate(req *http.Request) (*authenticator.Response, bool, error) {
-	asserted, err := decodeUser(req.Header[assertedUser])
-	if err != nil {
-		return nil, false, nil
-	}
 	if ok, err := p.include(req.Context(), bearerToken(req)); err != nil || !ok {
 		return nil, false, err
+	}
+	asserted, err := decodeUser(req.Header[assertedUser]) // of a replica only: it may be large
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: %w", errAssertion, err)
 	}
 	return &authenticator.Response{User: asserted}, true, nil
 }

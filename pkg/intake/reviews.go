@@ -139,10 +139,10 @@ func (c *callers) review(req *http.Request, presented credential, authn authenti
 		if r.panicked != nil {
 			panic(r.panicked)
 		}
-		if r.of == req || !r.ok || r.err != nil {
-			return r.response, r.ok, r.err
+		if good := r.ok && r.err == nil || errors.Is(r.err, errAssertion); r.of != req && good {
+			return authn.AuthenticateRequest(req)
 		}
-		return authn.AuthenticateRequest(req)
+		return r.response, r.ok, r.err
 	case <-req.Context().Done():
 		return nil, false, context.Cause(req.Context())
 	}
@@ -175,6 +175,7 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 	switch {
 	case r.err == nil && r.ok:
 		c.known.accept(presented, tenantOf(req, r.response.User), begun)
+	case errors.Is(r.err, errAssertion):
 	case r.err == nil || !undecided(r.err):
 		c.known.forget(presented)
 		c.rejected.add(presented)

@@ -1,9 +1,10 @@
 package intake
 
 import (
+	"cmp"
 	"fmt"
-	"mime"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -118,13 +119,11 @@ func overLimit(what string, limit int) error {
 }
 
 // mediaTypeOf is the type of a body, in lower case; a body that does not say it is
-// read as JSON.
+// read as JSON. Parameters are not looked at: the handler of patches takes a type
+// whose parameters are malformed.
 func mediaTypeOf(req *http.Request) string {
-	mediaType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	if err != nil {
-		return runtime.ContentTypeJSON
-	}
-	return mediaType
+	mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
+	return cmp.Or(strings.ToLower(strings.TrimSpace(mediaType)), runtime.ContentTypeJSON)
 }
 
 // checkedSerializer has the apiserver's handlers see no Event that checkEvent

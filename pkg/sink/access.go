@@ -151,6 +151,9 @@ func (s *Sink) takeAccess(owed *series, r *request, a answer, believed, now time
 		s.access.mark(k, owed.account.isMarked(a.object))
 	case a.class == classOK && ok:
 		s.access.allow(k, right)
+		if right == rightUpdate {
+			s.access.allow(k, rightGet) // an update begins with it
+		}
 	case a.mayChange && ok && (s.access.wasDenied(k, right) || owed.dues.first().Before(believed)):
 		s.access.deny(k, right, now)
 		return true

@@ -258,6 +258,25 @@ func TestRightThatComesBackIsUsed(t *testing.T) {
 	})
 }
 
+// An update reads the Event first, so that it is allowed shows that both rights are.
+func TestRightsToUpdateThatComeBackAreNotDeniedAnyMore(t *testing.T) {
+	r := newRules("create")
+	bubble(t, updating{r}, nil, func(t *testing.T, b *bench) {
+		writeThrice(b)
+		r.allow("create", "update")
+		time.Sleep(deniedFor)
+		writeThrice(b)
+		r.allow("create", "get", "update")
+		time.Sleep(deniedFor)
+		writeThrice(b)
+		for right, want := range map[right]int{rightPatch: 1, rightGet: 0, rightUpdate: 0} {
+			if n := b.deniedNamespaces(right, occurrence.CoreV1); n != want {
+				t.Errorf("%s is denied in %d namespaces, want %d", right, n, want)
+			}
+		}
+	})
+}
+
 // It is known already, so nothing waits for it to change once more.
 func TestRightThatIsStillMissingDelaysNothing(t *testing.T) {
 	r := newRules("create", "get", "update")
