@@ -12,7 +12,7 @@
 //     once requests are served.
 //   - Of several replicas one leads and takes what is reported; the others pass
 //     on to it what they receive. They are ready, too. Which one leads is decided
-//     as docs/election.md tells, and shown by /readyz?verbose.
+//     as docs/election-protocol.md tells, and shown by /readyz?verbose.
 //   - On SIGTERM or SIGINT it stops in the order of the stream. /readyz fails. A
 //     process that runs alone goes on for the shutdown delay, closes the
 //     listener, finishes the requests in flight, and drains the pipeline. A

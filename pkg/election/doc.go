@@ -26,5 +26,5 @@
 // leader only. Its order of start and stop is told at Manager.
 //
 // How it decides, and where it differs from client-go's tools/leaderelection,
-// is told in docs/election.md.
+// is told in docs/election-protocol.md.
 package election
