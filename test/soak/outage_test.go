@@ -25,7 +25,7 @@ var outageFigures = figures.NewTable("A whole pipeline whose apiserver is away f
 	"apiserver", "away, s", "runs", "occurrences", "steady writes/s", "drain writes/s", "drain/steady",
 	"most series owed", "most occurrences owed", "live heap added, MiB", "lost", "counted twice", "duplicate Events", "uncertain")
 
-// statedMemory is what docs/architecture.md says that the stations take when they
+// statedMemory is what docs/sizing.md says that the stations take when they
 // are full: 32,768 occurrences of recorders queued, 40,000 series owed, the occurrences of
 // these, 16,384 quiet series, and what docs/correlation.md says of a correlator.
 const statedMemory = (16 + 40 + 192 + 16 + 65) << 20
