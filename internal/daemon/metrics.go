@@ -14,7 +14,7 @@ import (
 func newRegistry() *prometheus.Registry {
 	buildInfo := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "eventd_build_info",
-		Help: "Always 1; the labels say what is running.",
+		Help: "Always 1. The labels describe the build.",
 		ConstLabels: prometheus.Labels{
 			"version": Version(), "commit": commit(), "goversion": runtime.Version(),
 		},

@@ -38,9 +38,9 @@ func New() *Ledger {
 		outcomes: make(map[occurrence.Outcome]*atomic.Int64),
 		dropped:  make(map[occurrence.Reason]*atomic.Int64),
 		recordedDesc: prometheus.NewDesc("eventd_occurrences_recorded_total",
-			"Occurrences that recorders took.", nil, nil),
+			"Occurrences recorded.", nil, nil),
 		settledDesc: prometheus.NewDesc("eventd_occurrences_settled_total",
-			"Occurrences by their final outcome; the reason is set for dropped ones.",
+			"Occurrences by final outcome and, if dropped, by reason.",
 			[]string{"outcome", "reason"}, nil),
 	}
 	for _, outcome := range occurrence.Outcomes {

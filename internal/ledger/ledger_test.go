@@ -48,7 +48,7 @@ func TestEveryOutcomeIsExportedFromTheStart(t *testing.T) {
 	if want := len(occurrence.Outcomes) - 1 + len(occurrence.Reasons); n != want || err != nil {
 		t.Errorf("%d series, want %d: %v", n, want, err)
 	}
-	recorded := "# HELP eventd_occurrences_recorded_total Occurrences that recorders took.\n# TYPE eventd_occurrences_recorded_total counter\neventd_occurrences_recorded_total 0\n"
+	recorded := "# HELP eventd_occurrences_recorded_total Occurrences recorded.\n# TYPE eventd_occurrences_recorded_total counter\neventd_occurrences_recorded_total 0\n"
 	if err := testutil.GatherAndCompare(r, strings.NewReader(recorded), "eventd_occurrences_recorded_total"); err != nil {
 		t.Error(err)
 	}

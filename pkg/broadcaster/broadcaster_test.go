@@ -228,19 +228,19 @@ func TestMetrics(t *testing.T) {
 		b.Publish(&occurrence.Occurrence{Weight: 3})
 	}
 	want := `
-# HELP eventd_broadcaster_dropped_total Occurrences that a subscriber's queue had no room for, or that came after the shutdown.
+# HELP eventd_broadcaster_dropped_total Occurrences dropped because a subscriber's queue was full or shut down.
 # TYPE eventd_broadcaster_dropped_total counter
 eventd_broadcaster_dropped_total{subscriber="sink"} 3
 # HELP eventd_broadcaster_panics_total Panics of a subscriber's handler.
 # TYPE eventd_broadcaster_panics_total counter
 eventd_broadcaster_panics_total{subscriber="sink"} 0
-# HELP eventd_broadcaster_queue_capacity Occurrences that may wait for a subscriber.
+# HELP eventd_broadcaster_queue_capacity Capacity of a subscriber's queue, in occurrences.
 # TYPE eventd_broadcaster_queue_capacity gauge
 eventd_broadcaster_queue_capacity{subscriber="sink"} 2
-# HELP eventd_broadcaster_queue_length Occurrences that wait for a subscriber.
+# HELP eventd_broadcaster_queue_length Occurrences queued for a subscriber.
 # TYPE eventd_broadcaster_queue_length gauge
 eventd_broadcaster_queue_length{subscriber="sink"} 2
-# HELP eventd_occurrences_pending Occurrences that a station holds.
+# HELP eventd_occurrences_pending Occurrences without an outcome yet, by station.
 # TYPE eventd_occurrences_pending gauge
 eventd_occurrences_pending{station="broadcaster"} 6
 `

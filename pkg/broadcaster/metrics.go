@@ -20,7 +20,7 @@ func (m *metrics) register(q *queue, o SubscribeOptions) error {
 	labels := prometheus.Labels{"subscriber": o.Name}
 	m.dropped = prometheus.NewCounter(prometheus.CounterOpts{
 		Name:        "eventd_broadcaster_dropped_total",
-		Help:        "Occurrences that a subscriber's queue had no room for, or that came after the shutdown.",
+		Help:        "Occurrences dropped because a subscriber's queue was full or shut down.",
 		ConstLabels: labels,
 	})
 	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
@@ -37,13 +37,13 @@ func (m *metrics) register(q *queue, o SubscribeOptions) error {
 	collectors := []prometheus.Collector{
 		m.dropped,
 		m.panics,
-		gauge("eventd_broadcaster_queue_length", "Occurrences that wait for a subscriber.", labels,
+		gauge("eventd_broadcaster_queue_length", "Occurrences queued for a subscriber.", labels,
 			func() float64 { length, _ := q.len(); return float64(length) }),
-		gauge("eventd_broadcaster_queue_capacity", "Occurrences that may wait for a subscriber.", labels,
+		gauge("eventd_broadcaster_queue_capacity", "Capacity of a subscriber's queue, in occurrences.", labels,
 			func() float64 { return float64(q.capacity) }),
 	}
 	if o.Ledger != nil {
-		collectors = append(collectors, gauge("eventd_occurrences_pending", "Occurrences that a station holds.",
+		collectors = append(collectors, gauge("eventd_occurrences_pending", "Occurrences without an outcome yet, by station.",
 			prometheus.Labels{"station": "broadcaster"},
 			func() float64 { _, weight := q.len(); return float64(weight) }))
 	}

@@ -383,21 +383,21 @@ func TestMetrics(t *testing.T) {
 	s.occurs(0, about("a", "r", "m"))
 	s.occurs(0, about("b", "r", "m"))
 	want := `
-# HELP eventd_correlator_decisions_total Decisions on occurrences by their reason: new_series, repeat, combined (counted on the combined Event of its group), budget_spent (dropped).
+# HELP eventd_correlator_decisions_total Decisions by reason: new_series, repeat, combined (counted on its group's combined Event), budget_spent (dropped).
 # TYPE eventd_correlator_decisions_total counter
 eventd_correlator_decisions_total{reason="budget_spent"} 0
 eventd_correlator_decisions_total{reason="combined"} 0
 eventd_correlator_decisions_total{reason="new_series"} 2
 eventd_correlator_decisions_total{reason="repeat"} 1
-# HELP eventd_correlator_deferred_total Occurrences whose write can wait, by why: spaced (a write of the series was made lately), settling (its final count is waited for), budget (its subject has no token).
+# HELP eventd_correlator_deferred_total Occurrences with a deferred write, by reason: spaced (series written recently), settling (final count awaited), budget (subject without token).
 # TYPE eventd_correlator_deferred_total counter
 eventd_correlator_deferred_total{reason="budget"} 0
 eventd_correlator_deferred_total{reason="settling"} 0
 eventd_correlator_deferred_total{reason="spaced"} 1
-# HELP eventd_correlator_evictions_total Subjects that were forgotten because too many others came.
+# HELP eventd_correlator_evictions_total Subjects evicted because the cache was full.
 # TYPE eventd_correlator_evictions_total counter
 eventd_correlator_evictions_total 1
-# HELP eventd_correlator_subjects Subjects that are remembered.
+# HELP eventd_correlator_subjects Subjects in the cache.
 # TYPE eventd_correlator_subjects gauge
 eventd_correlator_subjects 1
 `

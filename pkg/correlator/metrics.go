@@ -14,20 +14,20 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "eventd_correlator_decisions_total",
-		Help: "Decisions on occurrences by their reason: new_series, repeat, combined (counted on the combined Event of its group), budget_spent (dropped).",
+		Help: "Decisions by reason: new_series, repeat, combined (counted on its group's combined Event), budget_spent (dropped).",
 	}, []string{"reason"})
 	deferred := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "eventd_correlator_deferred_total",
-		Help: "Occurrences whose write can wait, by why: spaced (a write of the series was made lately), settling (its final count is waited for), budget (its subject has no token).",
+		Help: "Occurrences with a deferred write, by reason: spaced (series written recently), settling (final count awaited), budget (subject without token).",
 	}, []string{"reason"})
 	m := &metrics{
 		subjects: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_correlator_subjects",
-			Help: "Subjects that are remembered.",
+			Help: "Subjects in the cache.",
 		}),
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eventd_correlator_evictions_total",
-			Help: "Subjects that were forgotten because too many others came.",
+			Help: "Subjects evicted because the cache was full.",
 		}),
 	}
 	for reason, name := range reasons {

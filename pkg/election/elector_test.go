@@ -1568,7 +1568,7 @@ func TestWatchdogCountsFromALossBeforeTheDeadline(t *testing.T) {
 		if err := check(nil); err != nil {
 			t.Error(err)
 		}
-		want := `# HELP eventd_election_deadline_seconds Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.
+		want := `# HELP eventd_election_deadline_seconds Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.
 # TYPE eventd_election_deadline_seconds gauge
 eventd_election_deadline_seconds -10
 `
@@ -1604,21 +1604,21 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		s := newStore()
 		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) { o.Registerer = registry }).start()
 		elapse(5 * time.Second)
-		want := `# HELP eventd_election_deadline_seconds Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.
+		want := `# HELP eventd_election_deadline_seconds Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.
 # TYPE eventd_election_deadline_seconds gauge
 eventd_election_deadline_seconds 9
-# HELP eventd_election_leading 1 while this process is the leader, 0 otherwise.
+# HELP eventd_election_leading 1 while this process leads, otherwise 0.
 # TYPE eventd_election_leading gauge
 eventd_election_leading 1
-# HELP eventd_election_renewals_failed_total Renewals of the lease that were not acknowledged.
+# HELP eventd_election_renewals_failed_total Lease renewals that were not acknowledged.
 # TYPE eventd_election_renewals_failed_total counter
 eventd_election_renewals_failed_total 0
-# HELP eventd_election_transitions_total Changes of this process's part: became the leader, lost the lease, released it.
+# HELP eventd_election_transitions_total Changes of role: became leader, lost or released the lease.
 # TYPE eventd_election_transitions_total counter
 eventd_election_transitions_total{transition="became"} 1
 eventd_election_transitions_total{transition="lost"} 0
 eventd_election_transitions_total{transition="released"} 0
-# HELP eventd_election_watch_restarts_total Watches of the lease that ended, for whatever reason, and were begun anew.
+# HELP eventd_election_watch_restarts_total Restarts of the watch of the lease.
 # TYPE eventd_election_watch_restarts_total counter
 eventd_election_watch_restarts_total 0
 `
@@ -1633,7 +1633,7 @@ eventd_election_watch_restarts_total 0
 		a.finish = time.Minute
 		a.lock.obstruct(refused)
 		elapse(12 * time.Second)
-		want = `# HELP eventd_election_deadline_seconds Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.
+		want = `# HELP eventd_election_deadline_seconds Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.
 # TYPE eventd_election_deadline_seconds gauge
 eventd_election_deadline_seconds -3
 `

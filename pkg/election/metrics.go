@@ -28,25 +28,25 @@ func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_election_transitions_total",
-			Help: "Changes of this process's part: became the leader, lost the lease, released it.",
+			Help: "Changes of role: became leader, lost or released the lease.",
 		}, []string{"transition"}),
 		renewal: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "eventd_election_renewal_duration_seconds",
-			Help:    "Time from the beginning of a renewal of the lease until it was acknowledged, a second attempt after a read included.",
+			Help:    "Duration of acknowledged lease renewals, second attempts included.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eventd_election_renewals_failed_total",
-			Help: "Renewals of the lease that were not acknowledged.",
+			Help: "Lease renewals that were not acknowledged.",
 		}),
 		handover: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "eventd_election_handover_duration_seconds",
-			Help:    "Time from when the lease was seen to be free, released or expired, until this process had acquired it.",
+			Help:    "Time from when the lease was seen free, released or expired, until it was acquired.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}),
 		watchRestarts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eventd_election_watch_restarts_total",
-			Help: "Watches of the lease that ended, for whatever reason, and were begun anew.",
+			Help: "Restarts of the watch of the lease.",
 		}),
 	}
 	for _, t := range []transition{became, lost, released} {
@@ -59,7 +59,7 @@ func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
 		m.transitions, m.renewal, m.failures, m.handover, m.watchRestarts,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_election_leading",
-			Help: "1 while this process is the leader, 0 otherwise.",
+			Help: "1 while this process leads, otherwise 0.",
 		}, func() float64 {
 			if e.Leading() {
 				return 1
@@ -68,7 +68,7 @@ func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_election_deadline_seconds",
-			Help: "Time until this process no longer leads unless it renews the lease; negative once that is past and its leader work has not ended yet; not a number on a standby.",
+			Help: "Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.",
 		}, func() float64 {
 			if t := e.term.Load(); t != nil {
 				return -t.pastEnd().Seconds()

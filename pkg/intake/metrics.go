@@ -30,36 +30,36 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_requests_total",
-			Help: "Requests about events by API, verb and HTTP status code, refused ones included.",
+			Help: "Requests about Events by API, verb and HTTP status code.",
 		}, []string{"api", "verb", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_intake_request_duration_seconds",
-			Help:    "Time from a request to its answer, which waits for the write, by verb.",
+			Help:    "Duration of requests about Events by verb, including the write.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}, []string{"verb"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_in_flight",
-			Help: "Requests about events that are not answered yet.",
+			Help: "Requests about Events in flight.",
 		}),
 		inFlightCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_in_flight_capacity",
-			Help: "Requests that may be in flight; the next one is answered 429, and so is a caller above its share.",
+			Help: "Maximum number of requests in flight. Above it, or above its share, a caller is answered 429.",
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_refused_total",
-			Help: "Requests to any path that were refused so that others are served, by reason: 401 for credentials, 431 for headers, 429 for the rest.",
+			Help: "Requests refused to protect others, by reason: 401 for credentials, 431 for headers, otherwise 429.",
 		}, []string{"reason"}),
 		aborted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_aborted_answers_total",
-			Help: "Answers that were not written as a whole, by reason: the client went or did not read, its share of unwritten answers was used up, or the answer was too large.",
+			Help: "Incomplete responses, by reason: write (client left or did not read), share (of unread responses, exceeded), too_large.",
 		}, []string{"reason"}),
 		waitingForSeat: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_waiting_for_seat",
-			Help: "Requests that wait for a seat, which they are decoded and handled with.",
+			Help: "Requests waiting for a seat, to be decoded and handled.",
 		}),
 		seatsCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_seats",
-			Help: "Requests that are decoded and handled at once; 0 until there is a server.",
+			Help: "Requests decoded and handled at once; 0 until there is a server.",
 		}),
 	}
 	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedStrangersShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders} {
@@ -84,19 +84,19 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		m.requests, m.duration, m.inFlight, m.inFlightCapacity, m.refused, m.aborted, m.waitingForSeat, m.seatsCapacity,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes",
-			Help: "Memory of answers that their clients have not read yet.",
+			Help: "Memory of responses that clients have not read.",
 		}, func() float64 { return float64(i.unwritten.inUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes_capacity",
-			Help: "Memory that answers may take which their clients have not read yet; above its share of it a client's answers are aborted.",
+			Help: "Maximum memory of unread responses. Above its share, a client's responses are aborted.",
 		}, func() float64 { return maxUnwrittenBytes }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_names",
-			Help: "Posted names whose view is kept.",
+			Help: "Posted names in the cache.",
 		}, func() float64 { return float64(i.names.count()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_names_capacity",
-			Help: "Posted names whose view can be kept.",
+			Help: "Capacity of the cache of posted names.",
 		}, func() float64 { return float64(i.options.MaxNames) }),
 	} {
 		if err := r.Register(c); err != nil {
@@ -189,23 +189,23 @@ func newRelayMetrics(r prometheus.Registerer) (*relayMetrics, error) {
 	m := &relayMetrics{
 		passedOn: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_relay_requests_total",
-			Help: "Requests that the leader has answered to this replica, by HTTP status code.",
+			Help: "Forwarded requests that the leader answered, by HTTP status code.",
 		}, []string{"code"}),
 		repeatable: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_relay_retries_total",
-			Help: "Attempts to pass a request on that had no effect, after which it waits for a leader, by reason.",
+			Help: "Forwarding attempts without effect, by reason. The request waits for a leader.",
 		}, []string{"reason"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_relay_refused_total",
-			Help: "Requests that this replica answered 503, or 504 (timeout), in place of the leader, by reason.",
+			Help: "Requests that this replica answered 503, or 504 (timeout), instead of the leader, by reason.",
 		}, []string{"reason"}),
 		parked: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_relay_parked",
-			Help: "Requests that wait for a leader.",
+			Help: "Requests waiting for a leader.",
 		}),
 		parkedFor: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "eventd_relay_parked_duration_seconds",
-			Help:    "Time for which a request waited for a leader, of those that did.",
+			Help:    "Time that waiting requests waited for a leader.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2},
 		}),
 	}

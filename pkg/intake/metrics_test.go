@@ -37,7 +37,7 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 	}))
 	want := func(lines string) {
 		t.Helper()
-		const head = "# HELP eventd_intake_requests_total Requests about events by API, verb and HTTP status code, refused ones included.\n" +
+		const head = "# HELP eventd_intake_requests_total Requests about Events by API, verb and HTTP status code.\n" +
 			"# TYPE eventd_intake_requests_total counter\n"
 		if err := testutil.GatherAndCompare(s.registry, strings.NewReader(head+lines), "eventd_intake_requests_total"); err != nil {
 			t.Error(err)
@@ -107,16 +107,16 @@ eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="create"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="patch"} 0
 eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 `)
-	rest := `# HELP eventd_intake_in_flight Requests about events that are not answered yet.
+	rest := `# HELP eventd_intake_in_flight Requests about Events in flight.
 # TYPE eventd_intake_in_flight gauge
 eventd_intake_in_flight 0
-# HELP eventd_intake_in_flight_capacity Requests that may be in flight; the next one is answered 429, and so is a caller above its share.
+# HELP eventd_intake_in_flight_capacity Maximum number of requests in flight. Above it, or above its share, a caller is answered 429.
 # TYPE eventd_intake_in_flight_capacity gauge
 eventd_intake_in_flight_capacity 11
-# HELP eventd_intake_names Posted names whose view is kept.
+# HELP eventd_intake_names Posted names in the cache.
 # TYPE eventd_intake_names gauge
 eventd_intake_names 1
-# HELP eventd_intake_names_capacity Posted names whose view can be kept.
+# HELP eventd_intake_names_capacity Capacity of the cache of posted names.
 # TYPE eventd_intake_names_capacity gauge
 eventd_intake_names_capacity 7
 `

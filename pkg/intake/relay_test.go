@@ -606,10 +606,10 @@ func TestReviewsOfPeerTokensAreCached(t *testing.T) {
 
 func TestMetricsOfTheRelayAreThereFromTheStart(t *testing.T) {
 	other := standby(t)
-	want := `# HELP eventd_relay_parked Requests that wait for a leader.
+	want := `# HELP eventd_relay_parked Requests waiting for a leader.
 # TYPE eventd_relay_parked gauge
 eventd_relay_parked 0
-# HELP eventd_relay_refused_total Requests that this replica answered 503, or 504 (timeout), in place of the leader, by reason.
+# HELP eventd_relay_refused_total Requests that this replica answered 503, or 504 (timeout), instead of the leader, by reason.
 # TYPE eventd_relay_refused_total counter
 eventd_relay_refused_total{reason="lost"} 0
 eventd_relay_refused_total{reason="no_leader"} 0
@@ -618,12 +618,12 @@ eventd_relay_refused_total{reason="not_leading"} 0
 eventd_relay_refused_total{reason="timeout"} 0
 eventd_relay_refused_total{reason="unauthorized"} 0
 eventd_relay_refused_total{reason="unreachable"} 0
-# HELP eventd_relay_requests_total Requests that the leader has answered to this replica, by HTTP status code.
+# HELP eventd_relay_requests_total Forwarded requests that the leader answered, by HTTP status code.
 # TYPE eventd_relay_requests_total counter
 eventd_relay_requests_total{code="200"} 0
 eventd_relay_requests_total{code="201"} 0
 eventd_relay_requests_total{code="202"} 0
-# HELP eventd_relay_retries_total Attempts to pass a request on that had no effect, after which it waits for a leader, by reason.
+# HELP eventd_relay_retries_total Forwarding attempts without effect, by reason. The request waits for a leader.
 # TYPE eventd_relay_retries_total counter
 eventd_relay_retries_total{reason="not_leading"} 0
 eventd_relay_retries_total{reason="unreachable"} 0

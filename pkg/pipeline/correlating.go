@@ -211,7 +211,7 @@ func (c *correlating) watch() {
 func (c *correlating) register(r prometheus.Registerer) error {
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "eventd_correlator_stalled",
-		Help: "1 while a key function of the correlator has not returned for 10 seconds or more; nothing is written meanwhile.",
+		Help: "1 while a key function has not returned for 10 s or more. Nothing is written meanwhile.",
 	}, func() float64 {
 		if c.stalled.Load() {
 			return 1

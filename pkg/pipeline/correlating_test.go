@@ -136,7 +136,7 @@ func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		stalled := func(want int) {
 			t.Helper()
-			text := fmt.Sprintf("# HELP eventd_correlator_stalled 1 while a key function of the correlator has not returned for 10 seconds or more; nothing is written meanwhile.\n# TYPE eventd_correlator_stalled gauge\neventd_correlator_stalled{broadcaster=\"record\",sink=\"1\"} %d\n", want)
+			text := fmt.Sprintf("# HELP eventd_correlator_stalled 1 while a key function has not returned for 10 s or more. Nothing is written meanwhile.\n# TYPE eventd_correlator_stalled gauge\neventd_correlator_stalled{broadcaster=\"record\",sink=\"1\"} %d\n", want)
 			if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "eventd_correlator_stalled"); err != nil {
 				t.Error(err)
 			}

@@ -121,7 +121,7 @@ func TestBroadcastersOfOneNameShareARegisterer(t *testing.T) {
 		t.Errorf("%d, %d and %d metrics", one, two, three)
 	}
 	want := `
-# HELP eventd_occurrences_recorded_total Occurrences that recorders took.
+# HELP eventd_occurrences_recorded_total Occurrences recorded.
 # TYPE eventd_occurrences_recorded_total counter
 eventd_occurrences_recorded_total{broadcaster="record",sink=""} 0
 eventd_occurrences_recorded_total{broadcaster="record",sink="1"} 1

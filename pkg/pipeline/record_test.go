@@ -311,7 +311,7 @@ func TestEverySinkHasItsOwnLedgerAndMetrics(t *testing.T) {
 # TYPE eventd_broadcaster_panics_total counter
 eventd_broadcaster_panics_total{broadcaster="record",sink="",subscriber="watcher-1"} 2
 eventd_broadcaster_panics_total{broadcaster="record",sink="1",subscriber="sink"} 0
-# HELP eventd_occurrences_recorded_total Occurrences that recorders took.
+# HELP eventd_occurrences_recorded_total Occurrences recorded.
 # TYPE eventd_occurrences_recorded_total counter
 eventd_occurrences_recorded_total{broadcaster="events",sink=""} 0
 eventd_occurrences_recorded_total{broadcaster="record",sink=""} 0

@@ -53,7 +53,7 @@ type Repairs struct {
 func NewRepairs(r prometheus.Registerer) (*Repairs, error) {
 	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "eventd_recorder_repairs_total",
-		Help: "Fields of recorded Events that the apiserver would have refused, by what was done about it.",
+		Help: "Fields of Events repaired because the apiserver would refuse them, by repair.",
 	}, []string{"repair"})
 	repairs := &Repairs{counters: make(map[repair]prometheus.Counter, len(allRepairs))}
 	for _, done := range allRepairs {

@@ -25,36 +25,36 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_requests_total",
-			Help: "Requests to the apiserver by verb and HTTP status code; 0 is a request without an answer.",
+			Help: "Requests to the apiserver by verb and HTTP status code; 0 means no response.",
 		}, []string{"verb", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_sink_request_duration_seconds",
-			Help:    "Time that the apiserver took to answer, by verb.",
+			Help:    "Response time of the apiserver by verb.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"verb"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_sink_requests_in_flight",
-			Help: "Requests that wait for the apiserver's answer.",
+			Help: "Requests to the apiserver in flight.",
 		}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_requests_failed_total",
-			Help: "Requests that did not write what they were to: exists (changed meanwhile: read and planned again), gone (expired: created again), refused (dropped, or made again without labels and annotations, or not believed yet), retry (not taken), unreachable (no connection), lost (no telling answer).",
+			Help: "Requests that did not write, by class: exists (changed: planned again), gone (expired: created again), refused (dropped or retried differently), retry (rejected for now), unreachable (no connection), lost (no conclusive response).",
 		}, []string{"class"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_retries_total",
-			Help: "Waits before a request is made again, by what became of the one before: retry (not taken), unreachable (no connection: all wait together), lost (no telling answer), refused (not believed yet), exists (changed too often in a row).",
+			Help: "Delays before a retry, by class of the preceding error.",
 		}, []string{"class"}),
 		merged: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eventd_sink_merged_total",
-			Help: "Occurrences that were written together with another one of their series.",
+			Help: "Occurrences written together with another one of their series.",
 		}),
 		unique: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_sink_unique_names_total",
-			Help: "Random names of Events, where none can be derived that others find: occupied (foreign Events have them all), annotations_removed (admission removes those by which others find them), forbidden (what is stored may not be changed).",
+			Help: "Events created under random names, by reason: occupied (by foreign Events), annotations_removed (by admission), forbidden (to change the stored Event).",
 		}, []string{"reason"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_sink_commit_latency_seconds",
-			Help:    "Time from recording an occurrence until it was written, by whether its write was to wait; of those that were written together, the one that waited longest.",
+			Help:    "Time from recording to the write, of occurrences written together the longest.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14),
 		}, []string{"deferred"}),
 	}
@@ -84,31 +84,31 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		m.requests, m.duration, m.inFlight, m.failed, m.retries, m.merged, m.unique, m.latency,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_abandoned_requests",
-			Help: "Requests that have not returned though their time is over, and that nobody waits for; each keeps a goroutine.",
+			Help: "Requests not returned after their timeout. Each keeps a goroutine.",
 		}, func() float64 { return float64(s.abandonedCount()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_concurrency_limit",
-			Help: "Series that may be worked on at once, as the apiserver shows that it can take.",
+			Help: "Current adaptive concurrency limit, in series.",
 		}, func() float64 { return float64(s.concurrencyLimit()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_concurrency_ceiling",
-			Help: "The most series that may ever be worked on at once.",
+			Help: "Upper bound of the concurrency limit.",
 		}, func() float64 { return float64(s.options.Concurrency) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_rate_limit",
-			Help: "Requests per second that may go to the apiserver in the long run; +Inf if there is no limit.",
+			Help: "Rate limit of requests to the apiserver, per second; +Inf if unlimited.",
 		}, func() float64 { return s.options.QPS }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_overdue_seconds",
-			Help: "Time since the write was due of the series that has waited longest for it.",
+			Help: "How long the most overdue write is overdue.",
 		}, func() float64 { return s.overdue(time.Now()).Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_oldest_pending_seconds",
-			Help: "Time since the oldest occurrence was recorded that is not written yet, whether its write is due or was put off.",
+			Help: "Age of the oldest pending occurrence, deferred or not.",
 		}, func() float64 { return s.oldest(time.Now()).Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series",
-			Help: "Series with occurrences that are not written yet.",
+			Help: "Series with pending occurrences.",
 		}, func() float64 { return float64(s.Pending().Series) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_deferred_series",
@@ -116,19 +116,19 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}, func() float64 { return float64(s.deferredSeries()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series_capacity",
-			Help: "Series that may be pending at once.",
+			Help: "Maximum number of pending series.",
 		}, func() float64 { return float64(s.options.MaxPendingSeries) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_bytes",
-			Help: "Memory that occurrences take which are not written yet.",
+			Help: "Memory of pending occurrences.",
 		}, func() float64 { return float64(s.pendingBytes()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_bytes_capacity",
-			Help: "Memory that such occurrences may take; what comes on top is dropped, or others for it.",
+			Help: "Maximum memory of pending occurrences. Above it, occurrences are dropped.",
 		}, func() float64 { return float64(s.options.MaxPendingBytes) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "eventd_occurrences_pending",
-			Help:        "Occurrences that a station holds.",
+			Help:        "Occurrences without an outcome yet, by station.",
 			ConstLabels: prometheus.Labels{"station": "sink"},
 		}, func() float64 { return float64(s.Pending().Occurrences) }),
 	} {
@@ -145,7 +145,7 @@ func registerDenied(s *Sink, r prometheus.Registerer) error {
 		for group, api := range map[string]occurrence.API{"core": occurrence.CoreV1, "events.k8s.io": occurrence.EventsV1} {
 			err := r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name:        "eventd_sink_denied_namespaces",
-				Help:        "Namespaces in which we had no right to a verb on events when it was last asked for, by verb and API group. Events are written there in another way.",
+				Help:        "Namespaces where RBAC last denied a verb on Events, by verb and API group.",
 				ConstLabels: prometheus.Labels{"verb": right.String(), "group": group},
 			}, func() float64 { return float64(s.deniedNamespaces(right, api)) }))
 			if err != nil {

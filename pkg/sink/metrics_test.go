@@ -51,16 +51,16 @@ func TestLimitsStandBesideWhatTheyBound(t *testing.T) {
 		o.Registerer = r
 		o.Concurrency, o.QPS, o.MaxPendingBytes, o.MaxPendingSeries = 7, 50, 1<<20, 30
 	}, func(t *testing.T, b *bench) {
-		want := `# HELP eventd_sink_concurrency_ceiling The most series that may ever be worked on at once.
+		want := `# HELP eventd_sink_concurrency_ceiling Upper bound of the concurrency limit.
 # TYPE eventd_sink_concurrency_ceiling gauge
 eventd_sink_concurrency_ceiling 7
-# HELP eventd_sink_pending_bytes_capacity Memory that such occurrences may take; what comes on top is dropped, or others for it.
+# HELP eventd_sink_pending_bytes_capacity Maximum memory of pending occurrences. Above it, occurrences are dropped.
 # TYPE eventd_sink_pending_bytes_capacity gauge
 eventd_sink_pending_bytes_capacity 1.048576e+06
-# HELP eventd_sink_pending_series_capacity Series that may be pending at once.
+# HELP eventd_sink_pending_series_capacity Maximum number of pending series.
 # TYPE eventd_sink_pending_series_capacity gauge
 eventd_sink_pending_series_capacity 30
-# HELP eventd_sink_rate_limit Requests per second that may go to the apiserver in the long run; +Inf if there is no limit.
+# HELP eventd_sink_rate_limit Rate limit of requests to the apiserver, per second; +Inf if unlimited.
 # TYPE eventd_sink_rate_limit gauge
 eventd_sink_rate_limit 50
 `

@@ -91,22 +91,22 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 }
 
 // pageMetrics are the metrics of docs/metrics.md, also by the names that the parts
-// of histograms have, with what it says of their labels.
+// of histograms have, with their meaning and labels.
 func pageMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	labels := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([^|]*) \\|").FindAllStringSubmatch(readDoc(t, "metrics.md"), -1) {
-		labels[row[1]] = row[3]
-		if row[2] == "histogram" {
+	meaning := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`( \\(histogram\\))? \\| ([^|]*) \\|").FindAllStringSubmatch(readDoc(t, "metrics.md"), -1) {
+		meaning[row[1]] = row[3]
+		if row[2] != "" {
 			for _, part := range []string{"_bucket", "_count", "_sum"} {
-				labels[row[1]+part] = row[3]
+				meaning[row[1]+part] = row[3]
 			}
 		}
 	}
-	if len(labels) == 0 {
+	if len(meaning) == 0 {
 		t.Fatal("docs/metrics.md has no metrics")
 	}
-	return labels
+	return meaning
 }
 
 var metric = regexp.MustCompile(`\b(eventd|process)_[a-z0-9_]+`)

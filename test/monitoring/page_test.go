@@ -23,18 +23,18 @@ const pageFile = "../../docs/metrics.md"
 
 const pageHead = `# Metrics
 
-What eventd shows at ` + "`/metrics`" + `, on the port that it serves Events on, to whoever may ` + "`get`" + ` the non-resource URL ` + "`/metrics`" + `. A controller that uses eventd as a library shows those of the stations that it uses, with the further labels ` + "`broadcaster`" + ` and ` + "`sink`" + `.
+For operators, and for authors of controllers that set a ` + "`Registerer`" + `.
 
-Names, types, labels and their values are kept from release to release; what is no more is told in the changelog. Everything whose labels are known beforehand is there from the start, at 0.
+eventd serves these metrics at ` + "`/metrics`" + `, port 10280, to whoever may ` + "`get`" + ` the non-resource URL ` + "`/metrics`" + `. A controller exports those of the stations that it uses, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added. Names ending in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. Names, types, labels and label values are stable; the changelog lists removals. Metrics whose labels are known in advance start at 0.
 
-[deploy/monitoring](../deploy/monitoring) has alerts and a dashboard of these, and [runbooks.md](runbooks.md) says what to do about the alerts.
+See also: [alerts and dashboard](../deploy/monitoring), [runbooks.md](runbooks.md), and [correlation.md](correlation.md) for *subject*, *series* and *group*.
 
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
 
 // stations are the sections of the page, by how the names of their metrics begin.
 var stations = []struct{ prefix, title string }{
-	{"eventd_occurrences_", "Accounts"},
+	{"eventd_occurrences_", "Occurrences"},
 	{"eventd_intake_", "Intake"},
 	{"eventd_relay_", "Relay"},
 	{"eventd_recorder_", "Recorder"},
@@ -42,29 +42,33 @@ var stations = []struct{ prefix, title string }{
 	{"eventd_correlator_", "Correlator"},
 	{"eventd_sink_", "Sink"},
 	{"eventd_election_", "Election"},
-	{"", "The process"},
+	{"", "Process"},
 }
 
 // about stands above the table of a station.
 var about = map[string]string{
-	"Accounts": "At every quiet moment, and for each replica, `recorded = settled + pending`, each summed over all its labels.",
+	"Occurrences": "At every quiet moment, on each replica, `recorded = settled + pending`, each summed over its labels. " +
+		"The outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
+		"`aggregated` (counted on the combined Event of its group), `replayed` (reported again, counted before), " +
+		"`dropped` (lost, for one of these [reasons](drop-reasons.md)), " +
+		"`uncertain` (dropped, but an unanswered write may have counted it).",
 }
 
 // open says which values labels have, of one metric or of any, that have more than
 // those that are there at the start.
 var open = map[string]string{
 	"code":      "HTTP status codes",
-	"version":   "what runs",
-	"commit":    "what it was built from",
-	"goversion": "what it was built with",
+	"version":   "of eventd",
+	"commit":    "of the source",
+	"goversion": "of the compiler",
 
-	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`, and others, which are refused: `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
-	"eventd_intake_request_duration_seconds verb": "as of `eventd_intake_requests_total`",
+	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`; refused: `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
+	"eventd_intake_request_duration_seconds verb": "as in `eventd_intake_requests_total`",
 }
 
-// standard are the metrics that every Go process has. They change with Go and with
-// the operating system.
-var standard = regexp.MustCompile("^(go|process)_")
+// standard are the metrics of the Prometheus client library. They change with Go and
+// with the operating system.
+var standard = regexp.MustCompile("^(go|process|promhttp)_")
 
 func TestPageOfMetricsIsUpToDate(t *testing.T) {
 	families := liveMetrics(t)
@@ -80,6 +84,13 @@ func TestPageOfMetricsIsUpToDate(t *testing.T) {
 	}
 	if !bytes.Equal(stored, page) {
 		t.Errorf("docs/metrics.md is not what eventd shows; go test ./test/monitoring -run Page -update writes:\n%s", page)
+	}
+	// The page tells counters from gauges by their names.
+	for name, f := range families {
+		counter, total := f.GetType() == dto.MetricType_COUNTER, strings.HasSuffix(name, "_total")
+		if counter != total && !standard.MatchString(name) {
+			t.Errorf("%s is a %s", name, strings.ToLower(f.GetType().String()))
+		}
 	}
 	// A metric whose labels have no values at the start would be left out.
 	for name, file := range namesInSource(t) {
@@ -151,26 +162,30 @@ func pageOf(families map[string]*dto.MetricFamily) string {
 		if text := about[s.title]; text != "" {
 			page.WriteString(text + "\n\n")
 		}
-		page.WriteString("| metric | type | labels | what it is |\n|---|---|---|---|\n" + strings.Join(rows, ""))
+		page.WriteString("| metric | meaning |\n|---|---|\n" + strings.Join(rows, ""))
 	}
-	page.WriteString("\nBesides these, `go_*` and `process_*` are those that every Go program shows through the Prometheus client library.\n")
+	page.WriteString("\nThe Prometheus client library adds `go_*`, `process_*` and `promhttp_*`.\n")
 	return page.String()
 }
 
 func rowOf(f *dto.MetricFamily) string {
-	return fmt.Sprintf("| `%s` | %s | %s | %s |\n",
-		f.GetName(), strings.ToLower(f.GetType().String()), labelsOf(f), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
+	marked := ""
+	if f.GetType() == dto.MetricType_HISTOGRAM {
+		marked = " (histogram)"
+	}
+	meaning := append([]string{strings.ReplaceAll(f.GetHelp(), "|", `\|`)}, labelsOf(f)...)
+	return fmt.Sprintf("| `%s`%s | %s |\n", f.GetName(), marked, strings.Join(meaning, "<br>"))
 }
 
-// labelsOf says which labels a metric has, and their values.
-func labelsOf(f *dto.MetricFamily) string {
+// labelsOf returns a line for each label of a metric, with its values.
+func labelsOf(f *dto.MetricFamily) []string {
 	values := map[string][]string{}
 	for _, m := range f.GetMetric() {
 		for _, l := range m.GetLabel() {
 			values[l.GetName()] = append(values[l.GetName()], "`"+l.GetValue()+"`")
 		}
 	}
-	var labels []string
+	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		known := slices.DeleteFunc(values[name], func(v string) bool { return v == "``" })
 		slices.Sort(known)
@@ -178,7 +193,7 @@ func labelsOf(f *dto.MetricFamily) string {
 		if said := cmp.Or(open[f.GetName()+" "+name], open[name]); said != "" {
 			text = said
 		}
-		labels = append(labels, "`"+name+"`: "+text)
+		lines = append(lines, "`"+name+"`: "+text)
 	}
-	return strings.Join(labels, "<br>")
+	return lines
 }
