@@ -27,7 +27,7 @@ func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
 	for _, q := range dashboardQueries(t) {
 		check("the dashboard's "+q.panel, q.expr)
 	}
-	for _, file := range []string{"runbooks.md", "election.md", "correlation.md", "architecture.md"} {
+	for _, file := range []string{"runbooks.md", "drop-reasons.md", "election.md", "correlation.md", "architecture.md"} {
 		check(file, readDoc(t, file))
 	}
 }
@@ -58,13 +58,13 @@ func TestAlertsAreAboutValuesThatThereAre(t *testing.T) {
 }
 
 func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
-	runbooks := readDoc(t, "runbooks.md")
+	runbooks := readDoc(t, "runbooks.md") + readDoc(t, "drop-reasons.md")
 	reasons := regexp.MustCompile("`reason`: ([^|<]*)").FindStringSubmatch(pageMetrics(t)["eventd_occurrences_settled_total"])
 	if reasons == nil {
 		t.Fatal("docs/metrics.md does not say for which reasons occurrences are dropped")
 	}
 	for reason := range strings.SplitSeq(strings.TrimSpace(reasons[1]), ", ") {
-		if !strings.Contains(runbooks, reason) {
+		if !strings.Contains(readDoc(t, "drop-reasons.md"), reason) {
 			t.Errorf("they do not say what to do about what is dropped for %s", reason)
 		}
 	}
