@@ -38,7 +38,7 @@ const (
 const connections = 2
 
 // idleConnections is how many connections are kept over HTTP/1.1, which takes one
-// for each request: as many as a sink has requests in flight by default.
+// for each request: twice as many as a sink has requests in flight by default.
 // client-go keeps 25, and the others would begin with a handshake each time.
 const idleConnections = 128
 
