@@ -328,8 +328,8 @@ func (a *account) read(object *corev1.Event) (out []settled) {
 	isOwn := !marked && a.recall(o)
 	a.mustRead = false
 	if !marked && !isOwn || !a.isPlausible(o) || !isOwn && !a.knows(o) && !a.describes(object) {
-		if base := a.doubtBase; identity.Of(object) != a.digest && (base == nil || base.meta.UID != o.meta.UID) {
-			a.believe() // what is in doubt was not written to this one
+		if !a.mayHave(o, object) {
+			a.believe()
 		}
 		return a.leave()
 	}
@@ -350,6 +350,16 @@ func (a *account) read(object *corev1.Event) (out []settled) {
 		a.believe()
 	}
 	return out
+}
+
+// mayHave tells whether what is in doubt may have been written to an object that is
+// left as foreign. A patch names the object that it is based on. A create leaves one
+// that describes the series, whatever its annotations say by now.
+func (a *account) mayHave(o *observation, object *corev1.Event) bool {
+	if a.doubtBase != nil {
+		return a.doubtBase.meta.UID == o.meta.UID
+	}
+	return a.describes(object)
 }
 
 // recall tells whether an object without our annotations is one that only we have

@@ -85,18 +85,94 @@ func TestShareOfOursSettlesNothingThatNoWriteHasCarried(t *testing.T) {
 	}
 }
 
+// lostCreate is a world in which the only writer's create has taken effect and its
+// answer was lost. It also returns what is stored, and how the occurrence ends.
+func lostCreate(t *testing.T, target occurrence.Target) (*world, *corev1.Event, *occurrence.Settlement) {
+	w := faultless(t, 1)
+	ours := w.writers[0]
+	ours.series = newSeries(newAccount(ours.instance, &target))
+	w.event, w.digest = target.Event, target.Series()
+	end := w.one(ours)
+	w.step(ours, true, false)
+	return w, w.server.objects[identity.Name(target.Name, w.digest, 0)].DeepCopy(), end
+}
+
 // Somebody has taken our annotations away from what we had created, and not heard of:
 // it may be ours, and says what ours would say.
 func TestCreateInDoubtIsUncertainIfTheEventHasNoAnnotations(t *testing.T) {
-	w := faultless(t, 1)
-	end := w.one(w.writers[0])
-	w.step(w.writers[0], true, false)
+	raised, combined := testEvent(false), testEvent(false)
+	raised.Message = "image pulled again"
+	combined.Message = "my own summary: image pulled"
+	for name, target := range map[string]occurrence.Target{
+		"classic":                {Event: testEvent(false)},
+		"classic, since changed": {Event: raised, Begun: testEvent(false)},
+		"new style":              {Event: testEvent(true)},
+		"combined":               {Event: combined, Combined: true},
+		"combined, new style":    {Event: testEvent(true), Combined: true},
+		"combined by a key":      {Event: combined, Combined: true, Digest: identity.OfGroup(combined, "key")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target.Name = "web-0"
+			w, stored, end := lostCreate(t, target)
+			stored.Annotations = nil
+			w.server.stamp(stored)
+			w.settleDown()
+			w.check()
+			if end.Outcome != occurrence.Uncertain || w.server.counted() != 1 {
+				t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
+			}
+		})
+	}
+}
+
+// Under the name is somebody else's Event: what is in doubt was not written to it, and
+// is written to the next one.
+func TestWhatIsInDoubtIsNotOnAnEventOfOthers(t *testing.T) {
+	for name, test := range map[string]struct {
+		newStyle bool
+		patch    bool // is in doubt, and not a create
+		change   func(*corev1.Event)
+	}{
+		"a create, about another object":            {false, false, func(e *corev1.Event) { e.InvolvedObject.Name = "other" }},
+		"a create, about another object, new style": {true, false, func(e *corev1.Event) { e.InvolvedObject.Name = "other" }},
+		"a patch, about another object":             {false, true, func(e *corev1.Event) { e.InvolvedObject.Name = "other" }},
+		"a patch, about the same":                   {false, true, func(*corev1.Event) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := quiet(t, test.newStyle)
+			ours := w.writers[0]
+			if test.patch {
+				w.one(ours)
+				w.all(ours)
+			}
+			end := w.one(ours)
+			w.step(ours, false, false) // lost on the way
+			w.server.expire()
+			squat := w.squat(0, "", test.change)
+			w.settleDown()
+			w.check()
+			if !end.Counted() || w.server.objects[squat.Name].ResourceVersion != squat.ResourceVersion {
+				t.Errorf("it ends as %+v", end)
+			}
+		})
+	}
+}
+
+// What a patch that is in doubt was based on keeps it, though somebody has taken the
+// annotations away, and made it say something else.
+func TestPatchInDoubtIsUncertainIfItsEventIsForeignSince(t *testing.T) {
+	w := quiet(t, false)
+	ours := w.writers[0]
+	w.one(ours)
+	w.all(ours)
+	end := w.one(ours)
+	w.step(ours, true, false)
 	stored := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
-	stored.Annotations = nil
+	stored.Annotations, stored.Reason = nil, "Other"
 	w.server.stamp(stored)
 	w.settleDown()
 	w.check()
-	if end.Outcome != occurrence.Uncertain || w.server.counted() != 1 {
+	if end.Outcome != occurrence.Uncertain || w.server.counted() != 2 {
 		t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
 	}
 }
