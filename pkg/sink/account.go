@@ -196,16 +196,23 @@ func (p *plan) isTooMany() bool { return p.base != nil && p.base.count+p.added >
 const maxBatch = 1 << 15
 
 // batch is what the next write includes. Where no annotation tells which of
-// several writes has taken effect, there is one at a time.
+// several writes has taken effect, there is one at a time; so there is where the
+// object's count may have no room for what has come since.
 func (a *account) batch() []entry {
 	n, size := 0, 0
-	repeats := a.isAlone() && len(a.pending) > 0 && a.pending[0].sequence <= a.doubt
+	repeats := len(a.pending) > 0 && a.pending[0].sequence <= a.doubt && (a.isAlone() || a.isNearlyFull())
 	for ; n < len(a.pending) && !(repeats && a.pending[n].sequence > a.doubt); n++ {
 		if size += a.pending[n].size(); size > maxBatch {
 			break
 		}
 	}
 	return a.pending[:n]
+}
+
+// isNearlyFull tells whether the object's count may have no room for all that is
+// pending.
+func (a *account) isNearlyFull() bool {
+	return a.observed != nil && a.observed.count > math.MaxInt32-a.weight()
 }
 
 // plan includes the whole batch.

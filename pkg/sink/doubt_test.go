@@ -2,6 +2,8 @@ package sink
 
 import (
 	"context"
+	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -175,6 +177,213 @@ func TestPatchInDoubtIsUncertainIfItsEventIsForeignSince(t *testing.T) {
 	if end.Outcome != occurrence.Uncertain || w.server.counted() != 2 {
 		t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
 	}
+}
+
+// ask returns a writer's next request, which has a verb.
+func (w *world) ask(writer *writer, want verb) flight {
+	w.t.Helper()
+	if !w.start(writer) || len(w.flights) != 1 || w.flights[0].r.verb != want {
+		w.t.Fatalf("requests %+v, want a %s", w.flights, want)
+	}
+	f := w.flights[0]
+	w.flights = nil
+	return f
+}
+
+var errLostAnswer = apierrors.NewInternalError(errors.New("lost"))
+
+// A create under a random name that may still take effect keeps its name, though the
+// Event was there and has gone.
+func TestNameOfACreateInDoubtIsKept(t *testing.T) {
+	w := quiet(t, false)
+	w.may.unmarked = true
+	ours := w.writers[0]
+	end := w.one(ours)
+	first := w.ask(ours, verbCreate)
+	w.answer(first, nil, errLostAnswer)
+	w.answer(w.ask(ours, verbCreate), nil, apierrors.NewAlreadyExists(eventsResource, first.r.name))
+	w.answer(w.ask(ours, verbRead), nil, apierrors.NewNotFound(eventsResource, first.r.name))
+	again := w.ask(ours, verbCreate)
+	if again.r.name != first.r.name {
+		t.Errorf("created as %s, and then as %s", first.r.name, again.r.name)
+	}
+	w.server.do(first.r) // late
+	object, err := w.server.do(again.r)
+	w.answer(again, object, err)
+	w.settleDown()
+	if w.check(); end.Outcome != occurrence.Created || w.server.counted() != 1 {
+		t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
+	}
+}
+
+// Once another one has written, a read says that a lost patch has not taken effect:
+// a refusal is no longer in doubt.
+func TestNothingIsInDoubtAfterARead(t *testing.T) {
+	w := faultless(t, 2)
+	ours, other := w.writers[0], w.writers[1]
+	w.one(ours)
+	w.all(ours)
+	end := w.one(ours)
+	w.answer(w.ask(ours, verbPatch), nil, errLostAnswer)
+	w.one(other)
+	w.all(other)
+	w.step(ours, true, true) // a conflict
+	w.step(ours, true, true) // the read
+	w.answer(w.ask(ours, verbPatch), nil, apierrors.NewForbidden(eventsResource, "", nil))
+	if end.Outcome != occurrence.Dropped || end.Reason != occurrence.Forbidden {
+		t.Errorf("it ends as %+v", end)
+	}
+	w.check()
+}
+
+// What an account may not change it leaves, and what may have been written there.
+func TestAccountLeavesAnEventThatItMayNotChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		before    func(w *world, ours *writer)
+		counts    int64 // of all Events
+		uncertain int64
+	}{
+		"that it has written": {func(w *world, ours *writer) {
+			w.one(ours)
+			w.all(ours)
+		}, 2, 0},
+		"that others have made": {func(w *world, ours *writer) {
+			w.one(w.writers[1])
+			w.all(w.writers[1])
+			w.one(ours)
+			w.step(ours, true, true) // it exists
+		}, 3, 0},
+		"to which it may have written": {func(w *world, ours *writer) {
+			w.one(ours)
+			w.all(ours)
+			w.one(ours)
+			w.step(ours, true, false)
+		}, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := faultless(t, 2)
+			ours := w.writers[0]
+			test.before(w, ours)
+			w.may.change = verbNone
+			first := w.server.objects[identity.Name("web-0", w.digest, 0)]
+			end := w.one(ours)
+			for len(ours.series.account.pending) > 0 && w.start(ours) {
+				if len(w.flights) == 0 {
+					continue // something has settled
+				}
+				f := w.flights[0]
+				w.flights = nil
+				if f.r.verb != verbCreate {
+					t.Fatalf("a %s, which is forbidden", f.r.verb)
+				}
+				object, err := w.server.do(f.r)
+				w.answer(f, object, err)
+			}
+			w.check()
+			if !end.Counted() || end.Object.Name == first.Name || w.server.objects[first.Name] != first {
+				t.Errorf("it ends as %+v", end)
+			}
+			if w.server.counted() != test.counts || ours.settled[occurrence.Uncertain] != test.uncertain {
+				t.Errorf("counted %d, settled as %v", w.server.counted(), ours.settled)
+			}
+		})
+	}
+}
+
+// An Event has no room for what follows a write that is in doubt. That is decided
+// first.
+func TestWriteInDoubtIsDecidedBeforeTheNextEventIsBegun(t *testing.T) {
+	for name, effect := range map[string]bool{"lost on the way": false, "took effect": true} {
+		t.Run(name, func(t *testing.T) {
+			w := faultless(t, 1)
+			ours := w.writers[0]
+			ours.add(&occurrence.Occurrence{Weight: math.MaxInt32 - 1}, w.event)
+			w.all(ours)
+			end := w.one(ours)
+			w.step(ours, effect, false)
+			w.one(ours)
+			w.settleDown()
+			written, uncertain := w.check()
+			if !end.Counted() || uncertain != 0 || written != math.MaxInt32+1 || w.server.counted() != written || len(w.server.objects) != 2 {
+				t.Errorf("it ends as %+v; counted %d, written %d, in %d Events", end, w.server.counted(), written, len(w.server.objects))
+			}
+		})
+	}
+}
+
+// A server that changes a count and not the resourceVersion leaves the doubt, and no
+// room for what is in doubt.
+func TestWriteInDoubtThatHasNoMoreRoomIsUncertain(t *testing.T) {
+	w := faultless(t, 1)
+	ours := w.writers[0]
+	w.one(ours)
+	w.all(ours)
+	end := w.one(ours)
+	w.step(ours, false, false)
+	changed := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
+	changed.Count = math.MaxInt32
+	w.answer(w.ask(ours, verbPatch), nil, apierrors.NewConflict(eventsResource, changed.Name, nil))
+	w.answer(w.ask(ours, verbRead), changed, nil)
+	next := w.one(ours)
+	w.settleDown()
+	if w.check(); end.Outcome != occurrence.Uncertain || next.Outcome != occurrence.Created {
+		t.Errorf("they end as %+v and %+v", end, next)
+	}
+}
+
+// What was in doubt on an Event that is left is in doubt no more, so that a series
+// whose names are all taken gets a random one.
+func TestSeriesInDoubtWhoseNamesAreAllTakenGetsARandomOne(t *testing.T) {
+	w, stored, end := lostCreate(t, occurrence.Target{Event: testEvent(false), Name: "web-0"})
+	stored.Annotations = nil
+	w.server.stamp(stored)
+	for suffix := 1; suffix <= identity.MaxSuffix; suffix++ {
+		w.squat(suffix, "no shares", nil)
+	}
+	next := w.one(w.writers[0])
+	w.settleDown()
+	w.check()
+	if end.Outcome != occurrence.Uncertain || next.Outcome != occurrence.Created {
+		t.Fatalf("they end as %+v and %+v", end, next)
+	}
+	if derived := identity.Name("web-0", w.digest, identity.MaxSuffix+1); next.Object.Name == derived {
+		t.Errorf("it is created as %s, which anybody can guess", derived)
+	}
+}
+
+// Whatever somebody has made of an Event that is known to be of the series, or that
+// has a name which only we know: it is counted on.
+func TestEventThatIsKnownIsCountedOnWhateverItSays(t *testing.T) {
+	t.Run("observed before", func(t *testing.T) {
+		w := faultless(t, 1)
+		w.one(w.writers[0])
+		w.all(w.writers[0])
+		for _, e := range w.server.objects {
+			changed := e.DeepCopy()
+			changed.Reason = "Other"
+			w.server.stamp(changed)
+		}
+		end := w.one(w.writers[0])
+		w.settleDown()
+		if w.check(); end.Outcome != occurrence.Merged || len(w.server.objects) != 1 || w.server.counted() != 2 {
+			t.Errorf("it ends as %+v, with %d Events", end, len(w.server.objects))
+		}
+	})
+	t.Run("under a random name", func(t *testing.T) {
+		w := faultless(t, 1)
+		w.may.unmarked, w.server.strips = true, true
+		end := w.one(w.writers[0])
+		w.step(w.writers[0], true, false)
+		for _, e := range w.server.objects { // as admission makes it
+			changed := e.DeepCopy()
+			changed.Reason = "Other"
+			w.server.stamp(changed)
+		}
+		w.settleDown()
+		if w.check(); end.Outcome != occurrence.Created || len(w.server.objects) != 1 || w.server.counted() != 1 {
+			t.Errorf("it ends as %+v, with %d Events", end, len(w.server.objects))
+		}
+	})
 }
 
 // With the Event has gone what was in doubt: a create that is refused is not.

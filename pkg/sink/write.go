@@ -95,10 +95,10 @@ func (a *account) next(may func(occurrence.API) means) (*request, []settled) {
 	}
 	r.plan = a.plan()
 	if r.plan.isTooMany() {
-		if a.doubt > 0 {
-			a.stale() // what is in doubt has to be known first
-		} else {
-			a.nextName()
+		// A write in doubt has had room, and is repeated as it was; so there is none,
+		// unless the count has changed and the resourceVersion has not.
+		if out := a.leave(); len(out) > 0 {
+			return nil, out
 		}
 		return a.next(may)
 	}
