@@ -97,6 +97,43 @@ func (w *world) expireAnything() {
 	w.server.expire()
 }
 
+// What clients have reported is remembered where no annotation says it.
+func TestClientIsCountedOnceWhereAdmissionRemovesAnnotations(t *testing.T) {
+	w := quiet(t, false)
+	w.server.strips = true
+	for range 2 {
+		w.clients["client"] = 5
+		w.writers[0].views["client"] = 0
+		w.reportTo(w.writers[0], "client")
+		w.settleDown()
+	}
+	w.check()
+	if n := w.writers[0].settled[occurrence.Replayed]; n != 5 || w.server.counted() != 5 {
+		t.Errorf("%d are replayed, %d are counted", n, w.server.counted())
+	}
+}
+
+// An Event that has its annotations again is everybody's, and what they say is true.
+func TestAnnotationsThatAreNoMoreRemovedAreRead(t *testing.T) {
+	w := faultless(t, 2)
+	ours, other := w.writers[0], w.writers[1]
+	w.server.strips = true
+	w.one(ours)
+	w.all(ours)
+	w.server.strips = false
+	w.one(ours)
+	w.step(ours, true, false) // a patch, which puts them there
+	for _, writer := range []*writer{other, ours} {
+		w.clients["client"] = 5
+		w.reportTo(writer, "client")
+		w.settleDown()
+	}
+	w.check()
+	if n := ours.settled[occurrence.Replayed]; n != 5 || w.server.counted() != 2+5 || len(w.server.objects) != 1 {
+		t.Errorf("%d are replayed, %d are counted, in %d Events", n, w.server.counted(), len(w.server.objects))
+	}
+}
+
 // rules are what an apiserver with RBAC allows.
 type rules struct {
 	mu      sync.Mutex

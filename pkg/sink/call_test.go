@@ -171,13 +171,24 @@ func TestEventIsWrittenWhenItsRequestHasReturned(t *testing.T) {
 	})
 }
 
+// goroutines is how many there are. One that has just ended may be counted for a
+// moment.
+func goroutines() int {
+	n := runtime.NumGoroutine()
+	for range 1000 {
+		runtime.Gosched()
+		n = min(n, runtime.NumGoroutine())
+	}
+	return n
+}
+
 // However many requests hang in one namespace, others go on, and so does the sink
 // when there is nothing that does not hang.
 func TestAbandonedRequestsAreBoundedForEachNamespaceAndInAll(t *testing.T) {
 	const limit = 8
 	d := newStuck(func(e *corev1.Event) bool { return e.Namespace != "good" })
 	withStuck(t, d, func(o *Options) { o.Concurrency, o.RetryFor, o.RetryMaxDelay = limit, 24*time.Hour, time.Minute }, func(t *testing.T, b *bench) {
-		before := runtime.NumGoroutine()
+		before := goroutines()
 		for i := range 100 {
 			b.record(i, inNamespace("bad"))
 		}
@@ -197,8 +208,67 @@ func TestAbandonedRequestsAreBoundedForEachNamespaceAndInAll(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := b.abandonedCount(); n != limit || d.most > 2*limit || runtime.NumGoroutine() > before+limit {
-			t.Errorf("%d are abandoned, %d requests at once, %d goroutines more", n, d.most, runtime.NumGoroutine()-before)
+		if n, more := b.abandonedCount(), goroutines()-before; n != limit || d.most > 2*limit || more > limit {
+			t.Errorf("%d are abandoned, %d requests at once, %d goroutines more", n, d.most, more)
+		}
+	})
+}
+
+// While there are as many abandoned requests as there may be, a further one keeps its
+// worker, until one of them returns.
+func TestRequestIsAbandonedOnceAnotherHasReturned(t *testing.T) {
+	released := make(map[string]chan struct{})
+	c := byNamespace{}
+	for _, name := range []string{"a", "b", "c"} {
+		c[name] = func(context.Context) error { <-released[name]; return nil }
+	}
+	bubble(t, c, func(o *Options) { o.Concurrency, o.MinConcurrency = 2, 2 }, func(t *testing.T, b *bench) {
+		for name := range c {
+			released[name] = make(chan struct{}) // of the bubble
+		}
+		b.record(0, inNamespace("a"))
+		time.Sleep(5 * time.Second)
+		b.record(0, inNamespace("b"))
+		synctest.Wait()
+		b.record(0, inNamespace("c")) // is asked for when a's is abandoned, and before b's
+		time.Sleep(time.Minute)
+		if n, busy := b.abandonedCount(), testutil.ToFloat64(b.metrics.inFlight); n != 2 || busy != 1 {
+			t.Errorf("%d are abandoned, %v in flight", n, busy)
+		}
+		close(released["a"])
+		time.Sleep(2 * requestGrace)
+		if n, busy := b.abandonedCount(), testutil.ToFloat64(b.metrics.inFlight); n != 2 || busy != 0 {
+			t.Errorf("after one has returned, %d are abandoned, %v in flight", n, busy)
+		}
+		close(released["b"])
+		close(released["c"])
+		b.Flush(t.Context())
+		if got := b.ledger.Totals(); got.Written() != 3 {
+			t.Errorf("settled %v", got.Outcomes)
+		}
+	})
+}
+
+// A worker that was between two calls when Close left them alone makes no request any
+// more, and nobody waits for what it calls.
+func TestWorkerCallsOnItsOwnAfterClose(t *testing.T) {
+	bubble(t, scripted(hang), nil, func(t *testing.T, b *bench) {
+		w := &worker{Sink: b.Sink, ctx: t.Context(), series: newSeries(&account{})}
+		b.mu.Lock()
+		w.add()
+		b.abandonAll()
+		b.mu.Unlock()
+		if _, ok := w.beginRequest(&request{}); ok {
+			t.Error("it makes a request")
+		}
+		waits := true
+		w.callOut(func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			_, waits = b.workers[w]
+		})
+		if waits {
+			t.Error("what it calls is waited for")
 		}
 	})
 }

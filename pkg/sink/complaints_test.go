@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -154,4 +155,29 @@ func TestMissingRightIsLoggedOnce(t *testing.T) {
 		writeThrice(b)
 		l.wantLines(t, []string{`"verb"="patch"`}, []string{`"verb"="get"`})
 	})
+}
+
+// A role may allow a verb in one API group and not in the other.
+func TestMissingRightIsLoggedForEachAPIGroup(t *testing.T) {
+	l := &logged{}
+	c := newComplaints(klog.FromContext(l.context(t.Context())), ledger.New())
+	for range 2 {
+		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			for _, v := range []verb{verbPatch, verbGet, verbRead} { // to read is an empty patch
+				c.denied(&request{namespace: "ns", api: api}, answer{verb: v})
+			}
+		}
+	}
+	var got []string
+	for _, line := range l.lines {
+		_, of, _ := strings.Cut(line, `"verb"=`)
+		got = append(got, of)
+	}
+	want := []string{
+		`"patch" "apiGroup"="" "namespace"="ns"`, `"get" "apiGroup"="" "namespace"="ns"`,
+		`"patch" "apiGroup"="events.k8s.io" "namespace"="ns"`, `"get" "apiGroup"="events.k8s.io" "namespace"="ns"`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
+	}
 }

@@ -213,6 +213,34 @@ func TestNamespaceThatIsSlowOnAverageHasOnePlace(t *testing.T) {
 	t.Error("it keeps its places")
 }
 
+// Slow answers to requests from before the room became smaller say nothing of how it
+// is now.
+func TestSlowAnswersFromBeforeSayNothing(t *testing.T) {
+	w := newWalls(4, 100)
+	other := w.standingOf("other")
+	began := w.now
+	w.refuse(1)
+	for range 50 {
+		w.now = w.now.Add(time.Second)
+		w.answered("other", &other, true, began, w.now)
+	}
+	w.takes(time.Second, time.Second)
+	if w.size() != 80 {
+		t.Errorf("%d places, want 80", w.size())
+	}
+}
+
+// An answer that takes as long as is slow is slow.
+func TestAnswerIsSlowFromItsLimitOn(t *testing.T) {
+	for took, slow := range map[time.Duration]bool{time.Second - 1: false, time.Second: true} {
+		w := newWalls(1, 1) // one place, so that each answer is the average
+		w.takes(took, took)
+		if got := w.decreased.Equal(w.now); got != slow {
+			t.Errorf("an answer that takes %v is slow: %v, want %v", took, got, slow)
+		}
+	}
+}
+
 func TestSlowNamespaceHasOnePlaceUntilItIsQuick(t *testing.T) {
 	r := newRoom(4, 100, time.Second)
 	now := time.Unix(1000, 0)

@@ -55,6 +55,26 @@ func TestJobsWaitForTheirTimeWhateverWasSaidBefore(t *testing.T) {
 	d.wantNext(moved)
 }
 
+// Of many that wait, the one that is brought forward is the next.
+func TestJobThatIsBroughtForwardIsNext(t *testing.T) {
+	d := newDesk(t, 10)
+	var jobs []*job
+	for i := range 10 {
+		jobs = append(jobs, d.in("a", time.Duration(10+i)*time.Second))
+	}
+	for n, j := range []*job{jobs[9], jobs[5], jobs[7]} {
+		at := d.now.Add(time.Duration(9-n) * time.Second)
+		d.put(j, "a", at, d.now)
+		if got := d.next(d.now, d.now); !got.Equal(at) {
+			t.Errorf("next in %v, want %v", got.Sub(d.now), at.Sub(d.now))
+		}
+	}
+	d.now = d.now.Add(8 * time.Second)
+	d.wantNext(jobs[7])
+	d.wantNext(jobs[5])
+	d.wantNext(nil)
+}
+
 func TestJobIsInOneWorkerAtATime(t *testing.T) {
 	d := newDesk(t, 10)
 	j := d.in("a", 0)

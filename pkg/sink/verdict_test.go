@@ -279,3 +279,118 @@ func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
 		}
 	})
 }
+
+// slowAnswers is a client whose answers take a while in each namespace, and which
+// counts them.
+type slowAnswers struct {
+	takes map[string]time.Duration
+
+	mu             sync.Mutex
+	asked          int // in the namespace that is gone
+	inFlight, most int
+}
+
+func (c *slowAnswers) client() byNamespace {
+	out := byNamespace{"gone": func(context.Context) error {
+		c.begin(1)
+		time.Sleep(c.takes["gone"])
+		c.begin(-1)
+		return missing("gone")
+	}}
+	for name, takes := range c.takes {
+		if name != "gone" {
+			out[name] = func(context.Context) error { time.Sleep(takes); return nil }
+		}
+	}
+	return out
+}
+
+func (c *slowAnswers) begin(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked += max(0, n)
+	c.inFlight += n
+	c.most = max(c.most, c.inFlight)
+}
+
+// When it is time to ask again, one asks and the others wait for its answer.
+func TestOneAsksForANamespaceThatIsGone(t *testing.T) {
+	c := &slowAnswers{takes: map[string]time.Duration{"gone": 100 * time.Millisecond}}
+	bubble(t, c.client(), nil, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("gone"))
+		b.Flush(t.Context())
+		for i := range 50 {
+			b.record(1+i, inNamespace("gone"))
+		}
+		pass(b.options.NamespaceRefusedFor + time.Second)
+		if got := b.ledger.Totals().Dropped[occurrence.NamespaceNotFound]; got != 51 || c.asked != 2 || c.most != 1 {
+			t.Errorf("%d requests, %d at once, %d are dropped", c.asked, c.most, got)
+		}
+	})
+}
+
+// A series that waited for its namespace has the answer to another's question, also
+// if it comes to its turn when that is old.
+func TestAnswerHoldsForWhatWaitedForIt(t *testing.T) {
+	c := &slowAnswers{takes: map[string]time.Duration{"gone": 0, "slow": 5 * time.Second}}
+	bubble(t, c.client(), func(o *Options) { o.Concurrency = 1 }, func(t *testing.T, b *bench) {
+		b.record(0, inNamespace("gone"))
+		synctest.Wait()
+		const before = 50 * time.Millisecond // the others, since there is one worker
+		for i := range 3 {
+			b.recordLater(i, b.options.NamespaceRefusedFor-before, inNamespace("slow"))
+		}
+		b.record(1, inNamespace("gone"))
+		b.record(2, inNamespace("gone")) // the last that there is when the first of them asks
+		pass(time.Minute)
+		if got := b.ledger.Totals(); got.Dropped[occurrence.NamespaceNotFound] != 3 || got.Written() != 3 || c.asked != 2 {
+			t.Errorf("%d requests, settled %v", c.asked, got)
+		}
+	})
+}
+
+// What exists in a namespace that is being deleted is changed as before, and that puts
+// off no question whether one may create again.
+func TestEventsOfATerminatingNamespaceAreCountedOn(t *testing.T) {
+	var terminating atomic.Bool
+	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
+		switch {
+		case v != verbCreate:
+			return answeredWith(testEvent(false)), nil
+		case terminating.Load():
+			return nil, missing("ns")
+		default:
+			return nil, nil
+		}
+	})
+	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		synctest.Wait()
+		terminating.Store(true)
+		b.record(1)
+		synctest.Wait() // it is known
+		const patches = 20
+		for range patches {
+			b.record(0)
+			synctest.Wait()
+			if p := b.Pending(); p.Series != 0 {
+				t.Fatalf("%+v waits", p)
+			}
+		}
+		terminating.Store(false)
+		b.record(2)
+		for range patches {
+			b.record(0)
+			pass(b.options.NamespaceRefusedFor / 10)
+		}
+		if got := b.ledger.Totals(); got.Written() != 2+2*patches || b.Pending().Series != 0 {
+			t.Errorf("%+v is pending, settled %v", b.Pending(), got)
+		}
+	})
+}
+
+// answeredWith is an Event as the apiserver answers it.
+func answeredWith(event *corev1.Event) *corev1.Event {
+	event.UID, event.ResourceVersion = "uid", "1"
+	return event
+}

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,78 @@ func TestPatchSaysWhatHasChanged(t *testing.T) {
 	w.reportEvent(func(*corev1.Event) {})
 	if p := w.nextPatch(); p.Metadata.Labels != nil || len(p.Metadata.Annotations) != 2 {
 		t.Errorf("what has not changed is written: %+v", p.Metadata)
+	}
+}
+
+// What nobody may report is not written, with whatever verb.
+func TestAnnotationsAndLabelsThatNobodyMayReportAreLeftOut(t *testing.T) {
+	reserved := map[string]string{"good": "1", identity.AnnotationPrefix + "other": "forged", "$patch": "replace", "$retainKeys": "x"}
+	want := func(t *testing.T, labels, annotations map[string]string) {
+		t.Helper()
+		if len(labels) != 1 || labels["good"] != "1" || len(annotations) != 3 || annotations["good"] != "1" {
+			t.Errorf("labels %v, annotations %v", labels, annotations)
+		}
+	}
+	say := func(e *corev1.Event) {
+		e.Labels, e.Annotations = maps.Clone(reserved), maps.Clone(reserved)
+		delete(e.Labels, identity.AnnotationPrefix+"other") // it is no annotation
+	}
+	w := quiet(t, false)
+	w.reportEvent(say)
+	f := w.ask(w.writers[0], verbCreate)
+	want(t, f.r.event.Labels, f.r.event.Annotations)
+	object, err := w.server.do(f.r)
+	w.answer(f, object, err)
+	w.reportEvent(say)
+	p := w.nextPatch()
+	want(t, p.Metadata.Labels, p.Metadata.Annotations)
+}
+
+// What its reporter may not change, and what the apiserver has refused, is left out of
+// what is written.
+func TestLabelsAndAnnotationsAreLeftOutWhereTheyMust(t *testing.T) {
+	say := func(e *corev1.Event) {
+		e.Labels, e.Annotations = map[string]string{"said": "1"}, map[string]string{"said": "1"}
+	}
+	for name, test := range map[string]struct {
+		before     func(*account)
+		createOnly bool
+		said       string
+	}{
+		"as usual":                    {func(*account) {}, false, "1"},
+		"refused before":              {func(a *account) { a.bare = true }, false, ""},
+		"of somebody who may not":     {func(*account) {}, true, ""},
+		"refused, of one who may not": {func(a *account) { a.bare = true }, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := quiet(t, false)
+			w.reportEvent(func(*corev1.Event) {})
+			w.settleDown()
+			event := w.event.DeepCopy()
+			say(event)
+			w.writers[0].add(&occurrence.Occurrence{Weight: 1, Client: "c", Total: 1, User: "u", CreateOnly: test.createOnly}, event)
+			test.before(w.writers[0].series.account)
+			p := w.nextPatch()
+			if p.Metadata.Labels["said"] != test.said || p.Metadata.Annotations["said"] != test.said || p.Metadata.Annotations[identity.Annotation] != w.digest.String() {
+				t.Errorf("written with %+v", p.Metadata)
+			}
+		})
+	}
+}
+
+// An Event that cannot be changed may have had no room for labels; the next one is
+// another.
+func TestNextEventHasTheLabelsThatWereRefused(t *testing.T) {
+	w := quiet(t, false)
+	squat := w.squat(0, "v1", nil)
+	w.reportEvent(func(e *corev1.Event) { e.Labels = map[string]string{"l": "m"} })
+	w.step(w.writers[0], true, true) // it exists
+	w.step(w.writers[0], true, true) // a read
+	for range 2 {                    // with labels and without
+		w.answer(w.ask(w.writers[0], verbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
+	}
+	if f := w.ask(w.writers[0], verbCreate); f.r.event.Labels["l"] != "m" || f.r.name == squat.Name {
+		t.Errorf("%s is created with labels %v", f.r.name, f.r.event.Labels)
 	}
 }
 
