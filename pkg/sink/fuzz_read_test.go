@@ -1,0 +1,306 @@
+package sink
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// reading is one account with a server whose objects anybody changes.
+type reading struct {
+	*testing.T
+	server *server
+	series *series
+	event  *corev1.Event
+	may    means
+	script []byte
+
+	// What the input puts into objects.
+	digest, shares, message string
+	uid, version            string
+	count                   int32
+
+	sequence       uint64
+	carried        uint64 // by any write
+	added, settled int64
+	ended          map[uint64]bool
+	seen           map[string]int64 // counts of what was read, by resourceVersion
+}
+
+// next is the next byte of the script, 0 at its end.
+func (f *reading) next() (b byte) {
+	if len(f.script) > 0 {
+		b, f.script = f.script[0], f.script[1:]
+	}
+	return b
+}
+
+// target is the kind of series that a byte stands for.
+func (f *reading) target(kind byte) *occurrence.Target {
+	f.event = testEvent(kind&1 != 0)
+	t := &occurrence.Target{Event: f.event, Name: "web-0", Combined: kind&2 != 0}
+	if kind&4 != 0 {
+		t.Digest = identity.OfGroup(f.event, "key")
+	}
+	if kind&8 != 0 {
+		begun := f.event.DeepCopy()
+		t.Begun, begun.Message = begun, "as it was"
+	}
+	return t
+}
+
+func (f *reading) add(kind byte) {
+	o := &occurrence.Occurrence{Event: f.event, Recorded: time.Unix(1000, 0), Weight: int64(kind & 3)}
+	if kind&4 != 0 {
+		o.Settled = func(occurrence.Settlement) {}
+	}
+	if kind&8 != 0 {
+		o.Client, o.Total = string('a'+rune(kind>>6)), int64(kind&7)
+		o.Weight = min(o.Weight, o.Total)
+	} else if kind&16 != 0 {
+		o.Weight = math.MaxInt32 - 1
+	}
+	o.CreateOnly, o.User = kind&32 != 0, string('u'+rune(kind>>6))
+	f.sequence += 1 + uint64(kind)
+	f.added += o.Weight
+	e, c := newEntry(o, &occurrence.Target{Event: f.event})
+	f.series.account.add(f.sequence, 0, &e, c)
+}
+
+// take checks what has settled.
+func (f *reading) take(out []settled) {
+	for i := range out {
+		e := &out[i]
+		if f.ended[e.sequence] {
+			f.Fatalf("the entry %d has ended twice", e.sequence)
+		}
+		f.ended[e.sequence] = true
+		f.settled += e.weight
+		if !e.end.Counted() {
+			continue
+		}
+		if sum := e.created + e.written + e.replayed + e.forbidden; sum != e.weight || min(e.created, e.written, e.replayed, e.forbidden) < 0 {
+			f.Fatalf("of a weight of %d are counted %d, %d, %d and %d", e.weight, e.created, e.written, e.replayed, e.forbidden)
+		}
+	}
+	if sum := f.settled + f.series.account.weight(); sum != f.added {
+		f.Fatalf("%d were added, %d have settled or are pending", f.added, sum)
+	}
+}
+
+// foreignTo is what somebody makes of the object under a name, nil if there is none.
+func (f *reading) foreignTo(name string, how byte, stored *corev1.Event) *corev1.Event {
+	e := f.event.DeepCopy()
+	e.UID, e.ResourceVersion, e.Count = types.UID(f.uid), f.version, f.count
+	own := f.series.account.digest.String()
+	if how&1 != 0 && stored != nil {
+		e = stored.DeepCopy()
+	}
+	e.Name = name
+	if e.Annotations == nil {
+		e.Annotations = map[string]string{identity.Annotation: own}
+	}
+	switch how >> 1 & 3 {
+	case 1:
+		e.Annotations[identity.Annotation] = f.digest
+	case 2:
+		e.Annotations[sharesAnnotation] = f.shares
+	case 3:
+		s, _ := parseShares(e.Annotations[sharesAnnotation])
+		s.sinks = set(s.sinks, f.series.account.instance, f.guess(), maxSinks)
+		e.Annotations[sharesAnnotation] = s.String()
+	}
+	switch how >> 3 & 7 {
+	case 1:
+		e.Count = f.count
+		e.Series = &corev1.EventSeries{Count: f.count}
+	case 2:
+		e.Message = f.message
+	case 3:
+		e.InvolvedObject.Name = f.message
+	case 4:
+		e.UID = types.UID(f.uid)
+	case 5:
+		e.ResourceVersion = f.version
+	case 6:
+		e.Annotations = nil
+	case 7:
+		e.EventTime = metav1.MicroTime{}
+	}
+	return e
+}
+
+// guess is a sequence that somebody may put into our share.
+func (f *reading) guess() uint64 {
+	switch b := f.next(); b % 6 {
+	case 0:
+		return math.MaxUint64
+	case 1:
+		return f.carried
+	case 2:
+		return f.carried + uint64(b)
+	case 3:
+		return f.sequence
+	case 4:
+		return f.sequence + 1
+	default:
+		return uint64(b)
+	}
+}
+
+// step has the account make its next request, and answers it.
+func (f *reading) step(how byte) {
+	a := f.series.account
+	r, out := a.next(func(occurrence.API) means { return f.may })
+	f.take(out)
+	if r == nil {
+		return
+	}
+	if !r.verb.reads() {
+		f.wants(r)
+	}
+	var object *corev1.Event
+	var err error
+	switch how % 8 {
+	case 0, 1, 2:
+		object, err = f.server.do(r)
+	case 3: // it takes effect, and the answer is lost
+		f.server.do(r)
+		err = apierrors.NewInternalError(errors.New("lost"))
+	case 4:
+		err = apierrors.NewInternalError(errors.New("lost"))
+	case 5:
+		err = apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, r.name, nil)
+	case 6:
+		err = apierrors.NewConflict(eventsResource, r.name, errors.New("it has been modified"))
+	case 7:
+		if object = r.event.DeepCopy(); object == nil {
+			object = f.foreignTo(r.name, f.next(), f.server.objects[r.name])
+		}
+		object.UID, object.ResourceVersion = types.UID(f.uid), f.version
+	}
+	private := a.own || a.nonce != 0
+	out, _ = f.series.apply(r, classify(r.verb, object, err), time.Now())
+	if object != nil {
+		f.seen[object.ResourceVersion] = countOf(object)
+	}
+	if r.verb.reads() && object != nil && !private {
+		f.wantsOnlyWhatIsSaid(out, object)
+	}
+	f.take(out)
+}
+
+// wants checks a write before it is answered.
+func (f *reading) wants(r *request) {
+	f.carried = max(f.carried, r.plan.upTo)
+	if r.verb == verbCreate {
+		if n := countOf(r.event); n < 1 {
+			f.Fatalf("an Event is created with a count of %d", n)
+		}
+		return
+	}
+	var p eventPatch
+	if err := json.Unmarshal(r.patch, &p); err != nil {
+		f.Fatal(err)
+	}
+	before, ok := f.seen[p.Metadata.ResourceVersion]
+	if !ok {
+		f.Fatalf("a patch of %q, which was never read", p.Metadata.ResourceVersion)
+	}
+	count := max(1, int64(p.Count))
+	if p.Series != nil {
+		count = int64(p.Series.Count)
+	}
+	if count < before {
+		f.Fatalf("a count of %d is patched to %d", before, count)
+	}
+}
+
+// wantsOnlyWhatIsSaid checks what settles with an object that was read: nothing is
+// counted on it but what it says that it has of us, and that only if we can have
+// written it.
+func (f *reading) wantsOnlyWhatIsSaid(out []settled, object *corev1.Event) {
+	s, err := parseShares(object.Annotations[sharesAnnotation])
+	mine, _ := find(s.sinks, f.series.account.instance)
+	for i := range out {
+		if !out[i].end.Counted() {
+			continue
+		}
+		if err != nil || object.Annotations[identity.Annotation] != f.series.account.digest.String() {
+			f.Fatalf("%d is counted on an object without our annotations", out[i].sequence)
+		}
+		if mine > f.carried || out[i].sequence > mine {
+			f.Fatalf("%d is counted on an object that has us up to %d, where writes have carried what came up to %d", out[i].sequence, mine, f.carried)
+		}
+	}
+}
+
+// FuzzRead reads anything at any time: whatever is done to the objects, nothing ends
+// twice or is counted without having been written, and no count goes down.
+func FuzzRead(f *testing.F) {
+	own := identity.Of(testEvent(false)).String()
+	shares := "v1;s=" + sinkA + ":12;n=" + sinkB + ":2"
+	const add, step, tamper, expire, giveUp, rights, ops = 0, 1, 2, 3, 4, 5, 8
+	for kind := range byte(16) {
+		f.Add([]byte{kind, add, 1, step, 0, add, 5, step, 0}, own, shares, "", "uid", "1", int32(3))
+		f.Add([]byte{kind, add, 1, step, 3, tamper, 1 | 6<<3, step, 0, step, 0, step, 0}, own, shares, "", "uid", "1", int32(3))
+		f.Add([]byte{kind, add, 5, tamper, 3 << 1, 0, step, 0, step, 0, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(math.MaxInt32))
+		f.Add([]byte{kind, add, 5, step, 0, add, 5, step, 3, expire, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(-1))
+		f.Add([]byte{kind, rights, 1, add, 5, step, 3, add, 5, giveUp, 0, step, 0, step, 0}, own, shares, "x", "", "", int32(-1))
+	}
+	f.Fuzz(func(t *testing.T, script []byte, digest, shares, message, uid, version string, count int32) {
+		if len(script) > 200 || !utf8.ValidString(digest+shares+message+uid+version) {
+			return // JSON is valid UTF-8
+		}
+		w := &reading{
+			T: t, server: newServer(), may: means{change: verbPatch}, script: script,
+			digest: digest, shares: shares, message: message, uid: uid, version: version, count: count,
+			ended: make(map[uint64]bool), seen: make(map[string]int64),
+		}
+		a := newAccount(contributor([]byte(sinkA)), w.target(w.next()))
+		a.identify()
+		w.series = newSeries(a)
+		for len(w.script) > 0 {
+			switch w.next() % ops {
+			case add:
+				w.add(w.next())
+			case tamper:
+				name := a.name()
+				if e := w.foreignTo(name, w.next(), w.server.objects[name]); e.ResourceVersion != "" && e.UID != "" {
+					w.server.objects[name] = e
+				}
+			case expire:
+				w.server.expire()
+			case giveUp:
+				w.take(a.giveUp(w.sequence-uint64(w.next()), occurrence.RetriesExhausted, nil))
+			case rights:
+				b := w.next()
+				w.may = means{change: []verb{verbPatch, verbUpdate, verbNone}[b%3], unmarked: b&4 != 0}
+				w.server.strips = b&8 != 0
+			default: // step, which makes most of the difference
+				w.step(w.next())
+			}
+		}
+		// When nothing happens any more, all ends.
+		w.may = means{change: verbPatch}
+		for i := 0; len(a.pending) > 0; i++ {
+			if i > 100 {
+				t.Fatalf("%d entries do not end", len(a.pending))
+			}
+			w.step(0)
+		}
+		w.take(nil)
+	})
+}
