@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/eventd/eventd/internal/ledger"
 )
 
 // A leader that loses the election and wins it again within the drain's time
@@ -72,6 +75,104 @@ func TestSinksThatDrainAreBounded(t *testing.T) {
 		}
 		b.Shutdown()
 	})
+}
+
+// Of the sinks that drain, those that were stopped last have the most to write.
+func TestOldestDrainEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memorySink{before: func(*corev1.Event) error { return apierrors.NewTooManyRequestsError("later") }}
+		b := NewRecordBroadcaster()
+		r := b.NewRecorder(scheme.Scheme, source)
+		var want []int
+		for n := 1; n <= 3*maxDrains; n++ {
+			w := b.StartRecordingToSink(m)
+			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+			synctest.Wait()
+			w.Stop()
+			synctest.Wait()
+			want = append(want, n)
+			want = want[max(0, len(want)-maxDrains):]
+			if got := writersOf(b.stations); !slices.Equal(got, want) {
+				t.Fatalf("sinks %v drain, want %v", got, want)
+			}
+		}
+		b.Shutdown()
+	})
+}
+
+// writersOf returns the numbers of the sinks that have not ended.
+func writersOf(s *stations) (out []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.writers {
+		out = append(out, w.number)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// What is called a watcher's is taken back when it ends, as is a sink's.
+func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		o := DefaultOptions()
+		o.Registerer = registry
+		b := NewRecordBroadcaster(WithOptions(o))
+		before, held := metricsOf(t, registry, "record"), len(b.stations.nameplate.all)
+		for range 3 {
+			w := b.StartEventWatcher(func(*corev1.Event) {})
+			if now := metricsOf(t, registry, "record"); now == before {
+				t.Fatal("a watcher has no metrics")
+			}
+			w.Stop()
+			<-w.ResultChan()
+			synctest.Wait()
+		}
+		if now := metricsOf(t, registry, "record"); now != before || len(b.stations.nameplate.all) != held {
+			t.Errorf("%d metrics, %d before any watcher; %d registrations are held, %d before", now, before, len(b.stations.nameplate.all), held)
+		}
+		drain(t, b)
+	})
+}
+
+// A process that makes broadcasters without end has the metrics of the first ones.
+func TestNamesOfBroadcastersAreBounded(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	for n := 1; n <= maxNames+2; n++ {
+		l := ledger.New()
+		plate, label, err := claimName(registry, "record", l)
+		want := "record"
+		if 1 < n && n <= maxNames {
+			want = fmt.Sprintf("record-%d", n)
+		}
+		if label != want || (err != nil) != (n > maxNames) || plate.Ledger != l {
+			t.Errorf("broadcaster %d is called %s: %v", n, label, err)
+		}
+	}
+}
+
+// stubborn is a Registerer that lets go of nothing.
+type stubborn struct{ prometheus.Registerer }
+
+func (s stubborn) Unregister(prometheus.Collector) bool { return false }
+
+// A broadcaster that was shut down leaves its name to one other, once.
+func TestBroadcasterMakesWayOnce(t *testing.T) {
+	registry := stubborn{prometheus.NewPedanticRegistry()}
+	first, _, err := claimName(registry, "record", ledger.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.makeWay() {
+		t.Error("it makes way before it was shut down")
+	}
+	if first.shutDown(); !first.makeWay() || first.makeWay() {
+		t.Fatal("it does not make way once")
+	}
+	// Its name is still taken, and asking again would not help.
+	if _, label, err := claimName(registry, "record", ledger.New()); err != nil || label != "record-2" {
+		t.Errorf("the next one is called %s: %v", label, err)
+	}
 }
 
 // metricsOf counts the metrics of a broadcaster's name.

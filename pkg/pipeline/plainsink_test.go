@@ -76,6 +76,43 @@ func (s *store) count() (sum int64) {
 	return sum
 }
 
+// expiring is a custom sink whose Events expire.
+type expiring struct{ store }
+
+func (e *expiring) Patch(event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	e.mu.Lock()
+	gone := e.events[event.Name] == nil
+	e.mu.Unlock()
+	if gone {
+		return nil, apierrors.NewNotFound(eventsResource, event.Name)
+	}
+	return e.store.Patch(event, patch)
+}
+
+// An Event that a custom sink no longer has is created again.
+func TestEventThatHasExpiredInACustomSinkIsBegunAnew(t *testing.T) {
+	for _, echoes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("answers with the Event %v", echoes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &expiring{store{echoes: echoes}}
+				b := NewRecordBroadcaster()
+				b.StartRecordingToSink(s)
+				r := b.NewRecorder(scheme.Scheme, source)
+				r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+				synctest.Wait()
+				s.mu.Lock()
+				clear(s.events)
+				s.mu.Unlock()
+				r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+				drain(t, b)
+				if totals := ledgers(b.stations)[0]; s.count() != 1 || totals.Written() != 2 {
+					t.Errorf("%d are stored, ledger %+v", s.count(), totals)
+				}
+			})
+		})
+	}
+}
+
 // passing passes on to what works like an apiserver.
 type passing struct{ server *memoryServer }
 

@@ -227,7 +227,9 @@ func shutdownWithin(t *testing.T, limit time.Duration, hangingPart func(*testing
 		r.record(podIn("ns", fmt.Sprint("web-", i)))
 	}
 	eventually(t, "it is called", h.entered)
-	wantShutdownInTime(t, r, limit)
+	// That it takes a second more at most is tested in bubbles; here the machine may be
+	// busy with something else.
+	wantShutdownWithin(t, r, limit, limit+3*shutdownLimit)
 	if totals := r.totals(); totals.Recorded != recorded || totals.Pending() != 0 || totals.Written() != 0 {
 		t.Errorf("ledger %+v", totals)
 	}
