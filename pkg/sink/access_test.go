@@ -113,6 +113,25 @@ func TestClientIsCountedOnceWhereAdmissionRemovesAnnotations(t *testing.T) {
 	}
 }
 
+// A write that adds nothing to the count is not known by it: lost, it is made again.
+func TestLostChangeIsMadeAgainWhereAdmissionRemovesAnnotations(t *testing.T) {
+	w := quiet(t, false)
+	ours := w.writers[0]
+	w.server.strips = true
+	w.one(ours)
+	w.all(ours)
+	event := w.event.DeepCopy()
+	event.Labels = map[string]string{"l": "m"}
+	ours.add(&occurrence.Occurrence{Settled: func(occurrence.Settlement) {}}, event)
+	w.step(ours, false, false) // lost on the way
+	name := identity.Name("web-0", w.digest, 0)
+	w.server.stamp(w.server.objects[name].DeepCopy()) // somebody else's write
+	w.settleDown()
+	if got := w.server.objects[name]; got.Labels["l"] != "m" || got.Count != 1 {
+		t.Errorf("stored with labels %v and a count of %d", got.Labels, got.Count)
+	}
+}
+
 // An Event that has its annotations again is everybody's, and what they say is true.
 func TestAnnotationsThatAreNoMoreRemovedAreRead(t *testing.T) {
 	w := faultless(t, 2)

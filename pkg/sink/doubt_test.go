@@ -253,6 +253,11 @@ func TestAccountLeavesAnEventThatItMayNotChange(t *testing.T) {
 			w.one(ours)
 			w.step(ours, true, true) // it exists
 		}, 3, 0},
+		"that it may have made": {func(w *world, ours *writer) {
+			w.one(ours)
+			w.step(ours, true, false)
+			w.step(ours, true, true) // it exists
+		}, 2, 1},
 		"to which it may have written": {func(w *world, ours *writer) {
 			w.one(ours)
 			w.all(ours)

@@ -258,6 +258,8 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte{kind, add, 1, step, 3, tamper, 1 | 6<<3, step, 0, step, 0, step, 0}, own, shares, "", "uid", "1", int32(3))
 		f.Add([]byte{kind, add, 5, tamper, 3 << 1, 0, step, 0, step, 0, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(math.MaxInt32))
 		f.Add([]byte{kind, add, 5, step, 0, add, 5, step, 3, expire, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(-1))
+		// A share of what no write has carried yet.
+		f.Add([]byte{kind, add, 5, step, 3, step, 0, add, 5, tamper, 1 | 3<<1, 3, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(2))
 		f.Add([]byte{kind, rights, 1, add, 5, step, 3, add, 5, giveUp, 0, step, 0, step, 0}, own, shares, "x", "", "", int32(-1))
 	}
 	f.Fuzz(func(t *testing.T, script []byte, digest, shares, message, uid, version string, count int32) {

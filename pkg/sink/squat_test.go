@@ -117,6 +117,21 @@ func TestSquatterDoesNotClaimWhatIsYetToBeWritten(t *testing.T) {
 	}
 }
 
+// Who makes an Event in place of one that has gone is found out as well.
+func TestSquatterInPlaceOfAnEventThatHasGoneIsLeftAlone(t *testing.T) {
+	w := quiet(t, false)
+	w.record()
+	w.settleDown()
+	w.server.expire()
+	squat := w.squat(0, "v1", func(e *corev1.Event) { e.InvolvedObject.Name = "harmless" })
+	w.record()
+	w.settleDown()
+	w.check()
+	if now := w.server.objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.objects) != 2 {
+		t.Errorf("%d objects, the squatter's says %+v", len(w.server.objects), now)
+	}
+}
+
 func fullList(creator contributor) string {
 	s := shares{creator: creator}
 	for i := range maxSinks {

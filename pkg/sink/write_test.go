@@ -187,6 +187,21 @@ func TestNextEventHasTheLabelsThatWereRefused(t *testing.T) {
 	}
 }
 
+// Labels that were refused are left out of that write alone.
+func TestLabelsAreWrittenAgainAfterAWriteWithoutThem(t *testing.T) {
+	w := quiet(t, false)
+	labels := func(e *corev1.Event) { e.Labels = map[string]string{"l": "m"} }
+	w.reportEvent(func(*corev1.Event) {})
+	w.settleDown()
+	w.reportEvent(labels)
+	w.answer(w.ask(w.writers[0], verbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
+	w.settleDown() // without them
+	w.reportEvent(labels)
+	if p := w.nextPatch(); p.Metadata.Labels["l"] != "m" || p.Count != 3 {
+		t.Errorf("written as %+v", p)
+	}
+}
+
 func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 	w := quiet(t, false)
 	w.reportEvent(func(e *corev1.Event) {
