@@ -22,8 +22,9 @@
 // POST with a higher count of the same series. It reports all that lies above what
 // is known to be written, so that nothing is lost if the POST is dropped, and nothing
 // is counted twice if it is not (docs/counting.md, rule 2). Each is answered by what
-// becomes of its own report. At most 16 reports of a name wait, and fewer when all
-// that wait take Options.MaxViewBytes; a request beyond that waits for its turn.
+// becomes of its own report. At most 16 reports of a name wait, and one where those of
+// the caller's tenant take its share of Options.MaxViewBytes (below); a request beyond
+// that waits for its turn.
 //
 // 200 and 201 are given once the
 // write that holds the occurrence is committed. 202, with the same Event, is
@@ -238,11 +239,12 @@
 //   - A share of the memory for answers that are not written yet. The answer is
 //     written when all else has been given back, within 10 s.
 //
-// Places, and the memory of answers, have no fixed shares. A tenant may have at most
-// as much as it leaves free, and each of its namespaces, beyond the first request,
-// half as much as is free. So one tenant has at most a half, in one namespace a
-// third, and there is always something left for another one. Above its share a
-// request is answered 429 with Retry-After; an answer is aborted.
+// Places, the memory of answers, and that of further reports of names that have one
+// waiting have no fixed shares. A tenant may have at most as much as it leaves free, and
+// each of its namespaces, beyond the first request, half as much as is free. So one
+// tenant has at most a half, in one namespace a third, and there is always something
+// left for another one. Above its share a request is answered 429 with Retry-After; an
+// answer is aborted; a further report of a name waits for those before it.
 //
 // # Limits and ownership
 //

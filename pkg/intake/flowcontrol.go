@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/internal/shares"
 )
 
 const (
@@ -45,7 +46,7 @@ const (
 // It is safe for use by many goroutines.
 type flowControl struct {
 	callers             *callers
-	requests, strangers *shares
+	requests, strangers *shares.Shares
 	// largeSeats are for bodies that cost much to decode: those that wait until
 	// others are decoded keep only each other waiting.
 	seats, largeSeats *seats
@@ -70,10 +71,10 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	}
 	return &flowControl{
 		callers:  callers,
-		requests: newShares(int64(o.MaxInFlight)),
+		requests: shares.New(int64(o.MaxInFlight)),
 		// As many again: all requests of a client that is not known yet wait for its
 		// first review together, and take little until then.
-		strangers:  newShares(int64(o.MaxInFlight)),
+		strangers:  shares.New(int64(o.MaxInFlight)),
 		seats:      seats,
 		largeSeats: largeSeats,
 		metrics:    m,
@@ -109,26 +110,26 @@ const placeBytes = 16 << 10
 
 // place is what a request has among those in flight. It has one goroutine at a time.
 type place struct {
-	shares *shares
+	shares *shares.Shares
 	flow   flow
 	size   int64
 }
 
 // newPlace returns a place that is not taken. It is no larger than what one flow can
 // have.
-func newPlace(of *shares, f flow, req *http.Request) *place {
+func newPlace(of *shares.Shares, f flow, req *http.Request) *place {
 	own, asserted := headerBytes(req)
 	size := 1 + int64(own+asserted)/placeBytes
-	return &place{of, f, min(size, max(1, of.capacity/4))}
+	return &place{of, f, min(size, max(1, of.Capacity()/4))}
 }
 
-func (p *place) take() bool { return p.shares.acquire(p.flow, p.size) }
+func (p *place) take() bool { return p.shares.Acquire(p.flow, p.size) }
 
-func (p *place) leave() { p.shares.release(p.flow, p.size) }
+func (p *place) leave() { p.shares.Release(p.flow, p.size) }
 
 // move takes the place among others of another flow. If there is none it stays where
 // it is.
-func (p *place) move(to *shares, f flow) bool {
+func (p *place) move(to *shares.Shares, f flow) bool {
 	moved := &place{to, f, p.size}
 	if !moved.take() {
 		return false
@@ -169,7 +170,7 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 		}
 		tenant = occurrence.TenantOf(asserted.GetName())
 	}
-	return flow{tenant, namespaceOf(req)}, true
+	return flow{Tenant: tenant, Namespace: namespaceOf(req)}, true
 }
 
 // withFlow is after the authentication: from here it is certain whose a request is.
@@ -181,8 +182,8 @@ func (c *flowControl) withFlow(next http.Handler) http.Handler {
 			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or place in the context")))
 			return
 		}
-		f := flow{occurrence.TenantOf(caller.GetName()), namespaceOf(req)}
-		setCaller(req.Context(), f.tenant)
+		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
+		setCaller(req.Context(), f.Tenant)
 		if (p.shares != c.requests || p.flow != f) && !p.move(c.requests, f) {
 			c.refuse(w, req, refusedShare)
 			return

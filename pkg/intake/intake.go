@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // errNameKnown says that a posted name has a view already.
@@ -18,7 +20,7 @@ type Intake struct {
 	decoding *decodeBudget
 	metrics  *metrics
 	// unwritten is what answers take that are being written.
-	unwritten *shares
+	unwritten *shares.Shares
 	working   atomic.Int64
 }
 
@@ -36,7 +38,7 @@ func New(options Options) (*Intake, error) {
 	i := &Intake{
 		options:   options,
 		names:     newNames(options.MaxNames, options.MaxViewBytes),
-		unwritten: newShares(maxUnwrittenBytes),
+		unwritten: shares.New(maxUnwrittenBytes),
 		decoding:  newDecodeBudget(options.MaxDecodeBytes),
 	}
 	var err error

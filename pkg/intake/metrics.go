@@ -85,7 +85,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes",
 			Help: "Memory of responses that clients have not read.",
-		}, func() float64 { return float64(i.unwritten.inUse()) }),
+		}, func() float64 { return float64(i.unwritten.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes_capacity",
 			Help: "Maximum memory of unread responses. Above its share, a client's responses are aborted.",

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/eventd/eventd/internal/fairlru"
+	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // maxOpen is how many reports of one name may wait for their outcome; the next
@@ -20,12 +22,11 @@ type key struct{ namespace, name string }
 // and ends when what follows is recorded. The next one goes on from there, though
 // the outcome of the first is open.
 type names struct {
-	mu    sync.Mutex
-	turns map[key]*turn
-	views *fairlru.Cache[key, string, *view] // in groups of one tenant
-	// openBytes are those of the views that reports which have not ended began.
-	openBytes int64
-	reports   int64 // that were begun
+	mu      sync.Mutex
+	turns   map[key]*turn
+	views   *fairlru.Cache[key, string, *view] // in groups of one tenant
+	open    *shares.Shares                     // in bytes of the views that reports which have not ended began
+	reports int64                              // that were begun
 
 	maxNames, maxBytes int64 // maxBytes is of either
 }
@@ -42,6 +43,7 @@ func newNames(maxNames int, maxBytes int64) *names {
 	return &names{
 		turns:    make(map[key]*turn),
 		views:    fairlru.New[key, string, *view](int64(maxNames)*maxBytes, nil),
+		open:     shares.New(maxBytes),
 		maxNames: int64(maxNames),
 		maxBytes: maxBytes,
 	}
@@ -88,8 +90,8 @@ func (n *names) count() int {
 	return n.views.Len()
 }
 
-// take waits for the turn at a name, and until one more report of it may be begun.
-// Whoever gets it must see to it that release is called once.
+// take waits for the turn at a name, and until one more report of it may be begun by
+// the caller of a request. Whoever gets it must see to it that release is called once.
 func (n *names) take(ctx context.Context, k key) error {
 	n.mu.Lock()
 	t := n.enter(k)
@@ -100,7 +102,8 @@ func (n *names) take(ctx context.Context, k key) error {
 		n.leave(k, t)
 		return err
 	}
-	for oldest := n.full(t); oldest != nil; oldest = n.full(t) {
+	f := flow{Tenant: occurrence.TenantOf(userOf(ctx)), Namespace: k.namespace}
+	for oldest := n.full(t, f); oldest != nil; oldest = n.full(t, f) {
 		var err error
 		if withoutSeat(ctx, func() { err = oldest.wait(ctx) }); err != nil {
 			n.release(k)
@@ -127,11 +130,13 @@ func (t *turn) take(ctx context.Context) (err error) {
 	return err
 }
 
-// full returns the report that has to end before another one may be begun, or nil.
-func (n *names) full(t *turn) *report {
+// full returns the report that has to end before a flow may begin another one, or nil.
+// The first report of a name may always be begun: how many names wait is bounded by
+// what may be pending.
+func (n *names) full(t *turn, f flow) *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(t.open) > 0 && (len(t.open) >= maxOpen || n.openBytes >= n.maxBytes) {
+	if len(t.open) > 0 && (len(t.open) >= maxOpen || n.open.Room(f) == 0) {
 		return t.open[0]
 	}
 	return nil
@@ -198,7 +203,10 @@ func (n *names) begin(r *report) {
 	n.reports++
 	r.number = n.reports
 	r.begun = r.begins()
-	n.openBytes += r.begun.size
+	r.flow = flow{Tenant: r.begun.tenant, Namespace: r.key.namespace}
+	// There may be less room than it takes, and there was room for some of it: what
+	// it takes beyond that is not counted, and the next one of its flow waits.
+	r.held = n.open.AcquireUpTo(r.flow, r.begun.size)
 	t := n.enter(r.key)
 	t.open = append(t.open, r)
 }
@@ -243,7 +251,7 @@ func (n *names) end(r *report) []*report {
 		}
 	}
 	t.open = left
-	n.openBytes -= r.begun.size
+	n.open.Release(r.flow, r.held)
 	n.leave(r.key, t)
 	return left
 }

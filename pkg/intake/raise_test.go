@@ -3,10 +3,12 @@ package intake_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -154,6 +156,67 @@ func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who has as many bytes waiting as it may has one report of a name at a time, and every
+// other tenant has as many as ever, also under names in the same namespace.
+func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 4 << 10 // of a message; a view has it twice
+		large := func(name string) *corev1.Event {
+			event := classic(name, 1)
+			event.Message = strings.Repeat("x", size)
+			return event
+		}
+		p := kept()
+		p.recorded = make(chan *occurrence.Occurrence, 1000)
+		s := serve(t, p, authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { o.MaxViewBytes = 100 * 2 * size })
+		var answers []<-chan answer
+		// fill raises names of a user until one of them has to wait, and returns how
+		// many reports of each were recorded.
+		fill := func(who string, names int) (recorded []int) {
+			for i := range names {
+				name := fmt.Sprint(who, i)
+				before := len(p.occurrences())
+				answers = append(answers, background(func() answer { return s.postAs(t, who, large(name)) }))
+				synctest.Wait()
+				for count := range 20 {
+					answers = append(answers, background(func() answer { return s.patchAs(t, who, name, fmt.Sprintf(`{"count":%d}`, count+2)) }))
+					synctest.Wait()
+				}
+				recorded = append(recorded, len(p.occurrences())-before)
+			}
+			return recorded
+		}
+		if got := fill("floods", 10); got[0] != 16 || got[9] != 1 {
+			t.Fatalf("of each name of the one that floods %d are recorded, want 16 of the first, and 1 of the last", got)
+		}
+		if got := fill("quiet", 1); got[0] != 16 {
+			t.Errorf("of another tenant's name %d are recorded, want 16", got[0])
+		}
+		for range len(answers) + 1 {
+			synctest.Wait()
+			for len(p.recorded) > 0 {
+				(<-p.recorded).Settled(stored(occurrence.Merged, 1))
+			}
+		}
+		for _, answered := range answers {
+			if a := <-answered; a.code >= 300 {
+				t.Fatalf("answered %d: %s", a.code, a.body)
+			}
+		}
+		// All is given back.
+		if got := fill("floods-again", 1); got[0] != 16 {
+			t.Errorf("when all has ended %d are recorded, want 16", got[0])
+		}
+		synctest.Wait()
+		for range 40 {
+			synctest.Wait()
+			for len(p.recorded) > 0 {
+				(<-p.recorded).Settled(stored(occurrence.Merged, 1))
+			}
+		}
+	})
 }
 
 func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {

@@ -32,6 +32,9 @@ type report struct {
 	// that follows from it until its outcome is known; guarded by the mutex of names.
 	number int64
 	begun  *view
+	// held is what it holds of names.open, as a report of the flow.
+	held int64
+	flow flow
 
 	ended      atomic.Bool
 	done       chan struct{}
@@ -53,9 +56,7 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 		Client:   k.name,
 		Total:    total,
 		Recorded: time.Now(),
-	}
-	if caller, ok := request.UserFrom(ctx); ok {
-		o.User = caller.GetName()
+		User:     userOf(ctx),
 	}
 	r := &report{key: k, event: event, occurrence: o, origin: o.Event, done: make(chan struct{})}
 	old := now.view
@@ -71,6 +72,14 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 		o.Weight = total - now.settled
 	}
 	return r
+}
+
+// userOf is the name of the user that a request was authenticated as.
+func userOf(ctx context.Context) string {
+	if caller, ok := request.UserFrom(ctx); ok {
+		return caller.GetName()
+	}
+	return ""
 }
 
 // repeats tells whether another report of the same name says the same, for the same

@@ -155,7 +155,7 @@ func (c *callers) ask(req *http.Request, presented credential, authn authenticat
 	defer func() { r.panicked = recover() }()
 	from, f := c.ofStrangers, flowOfAddress(req)
 	if tenant, _, ok := c.known.get(presented); ok {
-		from, f = c.ofKnown, flow{tenant: tenant}
+		from, f = c.ofKnown, flow{Tenant: tenant}
 	}
 	r.of = req
 	var begun time.Time

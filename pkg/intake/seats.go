@@ -88,11 +88,11 @@ func (s *seats) take(ctx context.Context, f flow) (leave func(), ok bool) {
 
 // hash tells flows apart for the queue set.
 func (s *seats) hash(f flow) uint64 {
-	part := maphash.String(s.seed, f.namespace) % namespaceFlows
+	part := maphash.String(s.seed, f.Namespace) % namespaceFlows
 	return maphash.Comparable(s.seed, struct {
 		tenant string
 		part   uint64
-	}{f.tenant, part})
+	}{f.Tenant, part})
 }
 
 // seat is what a request has while it is worked on, and has not while it waits for

@@ -15,7 +15,7 @@ func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		noisy, quiet := flow{tenant: "noisy", namespace: "ns"}, flow{tenant: "quiet", namespace: "ns"}
+		noisy, quiet := flow{Tenant: "noisy", Namespace: "ns"}, flow{Tenant: "quiet", Namespace: "ns"}
 		leave, ok := s.take(t.Context(), noisy)
 		if !ok {
 			t.Fatal("a free seat is not to be had")

@@ -118,7 +118,7 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		tenant = occurrence.TenantOf(user.GetName())
 	}
 	begun := time.Now()
-	limited := s.reviews.run(ctx, flow{tenant: tenant}, func() {
+	limited := s.reviews.run(ctx, flow{Tenant: tenant}, func() {
 		begun = time.Now()
 		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
 	})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 const (
@@ -36,7 +38,7 @@ var errAnswerTooLarge = errors.New("the answer is too large")
 // against the share of its caller, or of the address of a caller that is not
 // known. Above it the stream, or with HTTP/1.1 the connection, is aborted.
 type unwritten struct {
-	shares  *shares
+	shares  *shares.Shares
 	limit   int // bytes of one answer
 	aborted *prometheus.CounterVec
 }
@@ -82,7 +84,7 @@ func setCaller(ctx context.Context, tenant string) {
 // of returns the flow that the answer to a request belongs to.
 func (c *callerOf) of(req *http.Request) flow {
 	if tenant := c.tenant.Load(); tenant != nil {
-		return flow{tenant: *tenant}
+		return flow{Tenant: *tenant}
 	}
 	return flowOfAddress(req)
 }
@@ -93,10 +95,10 @@ func (u *unwritten) write(w http.ResponseWriter, req *http.Request, f flow, a *b
 	}
 	own, asserted := headerBytes(req) // the server keeps the request until its answer is written
 	size := int64(a.body.Len() + unwrittenBytes + own + asserted)
-	if !u.shares.acquire(f, size) {
+	if !u.shares.Acquire(f, size) {
 		u.abort(abortedShare)
 	}
-	release := func() { u.shares.release(f, size) }
+	release := func() { u.shares.Release(f, size) }
 	serving := req.Context().Value(http.ServerContextKey) != nil
 	if serving && req.ProtoMajor == 2 {
 		// The last bytes are written after this returns. When they are, or the
