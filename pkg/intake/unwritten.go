@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -22,6 +23,9 @@ const (
 	// unwrittenBytes is what each of them takes beside its body: the goroutine, the
 	// stream and its buffers.
 	unwrittenBytes = 16 << 10
+	// UploadBufferBytes is what the server in front of a handler may buffer of a
+	// request's body that is not read: MaxUploadBufferPerStream of HTTP/2.
+	UploadBufferBytes = 64 << 10
 	// An answer is about as large as its request. It may become several times as
 	// large by being escaped. /metrics has no request to compare with.
 	answerFactor   = 8
@@ -63,9 +67,38 @@ func (u *unwritten) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller := &callerOf{}
 		answer := &bufferedAnswer{w: w, limit: u.limit}
-		next.ServeHTTP(answer, req.WithContext(context.WithValue(req.Context(), callerKey{}, caller)))
-		u.write(w, req, caller.of(req), answer)
+		inner := req.WithContext(context.WithValue(req.Context(), callerKey{}, caller))
+		body := &endingBody{ReadCloser: req.Body}
+		if body.buffered = req.ProtoMajor == 2 && req.Body != nil && req.ContentLength != 0; body.buffered {
+			inner.Body = body
+		}
+		next.ServeHTTP(answer, inner)
+		u.write(w, req, caller.of(req), answer, body.unread())
 	})
+}
+
+// endingBody is a request's body of which the server buffers what is not read.
+type endingBody struct {
+	io.ReadCloser
+	buffered bool
+	ended    atomic.Bool
+}
+
+// Read implements io.Reader.
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// unread is what the server may have in memory of it until the stream ends.
+func (b *endingBody) unread() int64 {
+	if !b.buffered || b.ended.Load() {
+		return 0
+	}
+	return UploadBufferBytes
 }
 
 // callerOf is whose request it is, from when that is known. It is safe for use by
@@ -89,21 +122,26 @@ func (c *callerOf) of(req *http.Request) flow {
 	return flowOfAddress(req)
 }
 
-func (u *unwritten) write(w http.ResponseWriter, req *http.Request, f flow, a *bufferedAnswer) {
+func (u *unwritten) write(w http.ResponseWriter, req *http.Request, f flow, a *bufferedAnswer, unread int64) {
 	if a.tooLarge {
 		u.abort(abortedTooLarge)
 	}
 	own, asserted := headerBytes(req) // the server keeps the request until its answer is written
-	size := int64(a.body.Len() + unwrittenBytes + own + asserted)
+	size := unread + int64(a.body.Len()+unwrittenBytes+own+asserted)
 	if !u.shares.Acquire(f, size) {
 		u.abort(abortedShare)
 	}
 	release := func() { u.shares.Release(f, size) }
 	serving := req.Context().Value(http.ServerContextKey) != nil
-	if serving && req.ProtoMajor == 2 {
-		// The last bytes are written after this returns. When they are, or the
-		// stream is reset, its context ends.
-		context.AfterFunc(req.Context(), release)
+	if stream, ok := w.(http.CloseNotifier); ok && serving && req.ProtoMajor == 2 { //nolint:staticcheck // SA1019: see below
+		// The last 4 KiB are written after this returns, and the context of the
+		// request ends before that. Only this tells when they are written, or the
+		// stream is reset.
+		closed := stream.CloseNotify()
+		go func() {
+			<-closed
+			release()
+		}()
 	} else {
 		defer release()
 	}

@@ -44,14 +44,20 @@ func stall(t *testing.T, address string) *stalled {
 // get makes a request whose answer is not read.
 func (s *stalled) get(t *testing.T, path, token string) {
 	t.Helper()
+	s.request(t, "GET", path, token, true)
+}
+
+// request makes one that ends with its headers, or whose body has yet to come.
+func (s *stalled) request(t *testing.T, method, path, token string, end bool) {
+	t.Helper()
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "eventd"}, {":path", path}, {"authorization", "Bearer " + token}} {
+	for _, field := range [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "eventd"}, {":path", path}, {"authorization", "Bearer " + token}} {
 		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 	}
 	const frame = 16 << 10
 	first := block.Next(frame)
-	err := s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next, BlockFragment: first, EndHeaders: block.Len() == 0, EndStream: true})
+	err := s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next, BlockFragment: first, EndHeaders: block.Len() == 0, EndStream: end})
 	for err == nil && block.Len() > 0 {
 		fragment := block.Next(frame)
 		err = s.framer.WriteContinuation(s.next, block.Len() == 0, fragment)
@@ -99,6 +105,28 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("the streams ended after %s", took)
 	}
+}
+
+// An answer that fits into what the server buffers of it is not written either, and the
+// server keeps what it has of a body that nobody has read.
+func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
+	const answers, each = 100, 16 << 10
+	who := &bearers{}
+	s := serve(t, written(), who.set)
+	where := listenTLS(t, s)
+	taken := func() float64 { return (&replica{server: s}).metric(t, "eventd_intake_unwritten_bytes") }
+	client := stall(t, where.address())
+	for range answers / 2 {
+		client.get(t, "/version", "stalled")
+	}
+	until(t, "all have their answers", func() bool { return taken() > answers/2*each })
+	before := taken()
+	for range answers / 2 {
+		client.request(t, "POST", "/nonsense", "stalled", false) // 404, and the body has not ended
+	}
+	until(t, "all have their answers", func() bool { return taken() > before+answers/2*(each+intake.UploadBufferBytes) })
+	_ = client.conn.Close()
+	until(t, "the streams end", func() bool { return taken() == 0 })
 }
 
 // The server keeps a request with its headers until its answer is written.
