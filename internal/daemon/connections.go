@@ -4,6 +4,10 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // connWriteTimeout is how long what is written to a connection may take to be
@@ -12,44 +16,113 @@ import (
 // the connection under it takes nothing.
 const connWriteTimeout = 10 * time.Second
 
-// boundedListener accepts connections whose writes end, and that can all be closed.
+const (
+	// ConnectionBytes is what a connection takes on which nothing goes on, and
+	// MaxConnectionBytes what it takes at most, before a request is made: while its
+	// client sends the headers of one, or its part of the handshake.
+	// TestConnectionsTakeNoMoreThanIsSaid measures both.
+	ConnectionBytes    = 56 << 10
+	MaxConnectionBytes = 288 << 10
+)
+
+// boundedListener accepts so many connections, whose writes end, and that can all be
+// closed.
+//
+// Connections are shared among addresses as places are among tenants: one address has
+// a third of them at most, and there is always one left for another address. A
+// connection above that is closed as soon as it is accepted. None that is open is
+// closed in its place: those that are idle end by themselves (idleTimeout), and
+// whether one that is not is of use only its requests can tell, which have limits of
+// their own. So what a client has established stays, whatever comes after it.
 type boundedListener struct {
 	net.Listener
+	shares  *shares.Shares // in connections
+	refused prometheus.Counter
 
 	mu     sync.Mutex
 	conns  map[*boundedConn]struct{}
 	closed bool // all of them
 }
 
-func newBoundedListener(l net.Listener) *boundedListener {
-	return &boundedListener{Listener: l, conns: make(map[*boundedConn]struct{})}
+// newBoundedListener registers its metrics.
+func newBoundedListener(l net.Listener, most int, r prometheus.Registerer) *boundedListener {
+	b := &boundedListener{
+		Listener: l,
+		shares:   shares.New(int64(most)),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "eventd_connections_refused_total",
+			Help: "Connections that were closed when they were made, because their address has as many as it may.",
+		}),
+		conns: make(map[*boundedConn]struct{}),
+	}
+	r.MustRegister(b.refused,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_connections",
+			Help: "Connections of clients, and of other replicas to this one.",
+		}, func() float64 { return float64(b.shares.InUse()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_connections_capacity",
+			Help: "Connections that there may be; one address may have a third of them.",
+		}, func() float64 { return float64(most) }),
+	)
+	return b
 }
 
 // Accept implements net.Listener.
 func (l *boundedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &boundedConn{Conn: conn, listener: l, flow: shares.FlowOfAddress(conn.RemoteAddr().String())}
+		switch taken, err := l.take(c); {
+		case err != nil:
+			return nil, err
+		case taken:
+			return c, nil
+		}
 	}
-	c := &boundedConn{Conn: conn, listener: l}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		_ = conn.Close()
-		return nil, net.ErrClosed
-	}
-	l.conns[c] = struct{}{}
-	return c, nil
 }
 
-// closeConns closes every connection, whatever is going on there.
+// take closes a connection that it does not take.
+func (l *boundedListener) take(c *boundedConn) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		_ = c.Conn.Close()
+		return false, net.ErrClosed
+	case !l.shares.Acquire(c.flow, 1):
+		l.refused.Inc()
+		_ = c.Conn.Close()
+		return false, nil
+	}
+	l.conns[c] = struct{}{}
+	return true, nil
+}
+
+// drop forgets a connection, once.
+func (l *boundedListener) drop(c *boundedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.conns[c]; ok {
+		delete(l.conns, c)
+		l.shares.Release(c.flow, 1)
+	}
+}
+
+// closeConns closes every connection, whatever is going on there, and each that comes.
 func (l *boundedListener) closeConns() {
 	l.mu.Lock()
-	conns := l.conns
-	l.conns, l.closed = make(map[*boundedConn]struct{}), true
+	l.closed = true
+	var conns []*boundedConn
+	for c := range l.conns {
+		conns = append(conns, c)
+	}
 	l.mu.Unlock()
-	for c := range conns {
-		_ = c.Conn.Close()
+	for _, c := range conns {
+		_ = c.Close()
 	}
 }
 
@@ -57,6 +130,7 @@ func (l *boundedListener) closeConns() {
 type boundedConn struct {
 	net.Conn
 	listener *boundedListener
+	flow     shares.Flow
 
 	mu       sync.Mutex
 	deadline time.Time // for writes, the server's
@@ -95,8 +169,6 @@ func (c *boundedConn) SetDeadline(t time.Time) error {
 
 // Close implements net.Conn.
 func (c *boundedConn) Close() error {
-	c.listener.mu.Lock()
-	delete(c.listener.conns, c)
-	c.listener.mu.Unlock()
+	c.listener.drop(c)
 	return c.Conn.Close()
 }

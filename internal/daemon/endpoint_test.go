@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
@@ -18,7 +19,7 @@ import (
 func endpointOf(t *testing.T, o *Options) *rest.Config {
 	t.Helper()
 	s := &serving{}
-	if err := s.listen(o.SecureServing); err != nil {
+	if err := s.listen(o.SecureServing, o.MaxConnections, prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
 	stop, err := s.start(http.NotFoundHandler(), patience, func() int { return 0 })

@@ -138,6 +138,8 @@ func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 	o.SecureServing.AddFlags(fs)
+	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
+		"How many connections are open at once, of clients and of other replicas; one address, or /64 with IPv6, may have a third of them at most. What is more is closed as soon as it is made.")
 	// The kube components can do without serving; eventd cannot, and 0 is of
 	// more use as the port that is certainly free.
 	fs.Lookup("secure-port").Usage = "The port on which to serve HTTPS with authentication and authorization. 0 takes a free one: see --endpoint-kubeconfig."

@@ -31,6 +31,9 @@ type Options struct {
 	Authentication *options.DelegatingAuthenticationOptions
 	Authorization  *options.DelegatingAuthorizationOptions
 
+	// MaxConnections bounds how many connections are open at once.
+	MaxConnections int
+
 	// EndpointKubeconfig, if not empty, is written when requests are served.
 	EndpointKubeconfig string
 
@@ -89,6 +92,9 @@ func newLeaderElection() LeaderElection {
 	}
 }
 
+// defaultMaxConnections is for a cluster whose nodes all report to one replica.
+const defaultMaxConnections = 2048
+
 // NewOptions returns the defaults. They are valid in a Pod of deploy/; elsewhere
 // there is no token to show to other replicas.
 func NewOptions() *Options {
@@ -96,6 +102,7 @@ func NewOptions() *Options {
 		SecureServing:       options.NewSecureServingOptions(),
 		Authentication:      options.NewDelegatingAuthenticationOptions(),
 		Authorization:       options.NewDelegatingAuthorizationOptions(),
+		MaxConnections:      defaultMaxConnections,
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
 		Pipeline:            pipeline.DefaultOptions(),

@@ -92,7 +92,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		return nil, err
 	}
 	p := &process{options: o, registry: newRegistry()}
-	if p.serving, err = newServing(o); err != nil {
+	if p.serving, err = newServing(o, p.registry); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server"
@@ -30,10 +31,10 @@ type serving struct {
 
 // newServing listens, so that a port that is taken is an error at the start,
 // but does not accept yet. Who called newServing calls close or start.
-func newServing(o *Options) (*serving, error) {
+func newServing(o *Options, r prometheus.Registerer) (*serving, error) {
 	secure := *o.SecureServing
 	s := &serving{}
-	if err := s.listen(&secure); err != nil {
+	if err := s.listen(&secure, o.MaxConnections, r); err != nil {
 		if secure.Listener != nil {
 			_ = secure.Listener.Close()
 		}
@@ -43,7 +44,7 @@ func newServing(o *Options) (*serving, error) {
 }
 
 // listen takes the port first: nothing else is worth saying if it is taken.
-func (s *serving) listen(secure *options.SecureServingOptions) error {
+func (s *serving) listen(secure *options.SecureServingOptions, maxConnections int, r prometheus.Registerer) error {
 	if err := takePort(secure); err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (s *serving) listen(secure *options.SecureServingOptions) error {
 	if err := secure.ApplyTo(&s.info); err != nil {
 		return fmt.Errorf("reading the serving certificate: %w", err)
 	}
-	s.listener = newBoundedListener(s.info.Listener)
+	s.listener = newBoundedListener(s.info.Listener, maxConnections, r)
 	s.info.Listener = s.listener
 	return nil
 }
@@ -147,7 +148,12 @@ func (s *serving) stopFollowing() {
 // more, when no request has been worked on for unreadTime, or after patience.
 func (s *serving) start(handler http.Handler, patience time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
 	stopping := make(chan struct{})
-	idle, _, err := s.info.Serve(handler, patience, stopping)
+	httpServer, err := newHTTPServer(s.info, handler, stopping)
+	var idle <-chan struct{}
+	if err == nil {
+		klog.Infof("Serving securely on %s", s.info.Listener.Addr())
+		idle, _, err = server.RunServer(httpServer, s.info.Listener, patience, stopping)
+	}
 	if err != nil {
 		close(stopping)
 		s.close()

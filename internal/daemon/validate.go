@@ -124,6 +124,8 @@ func checkAdvertisedHost(host string) error {
 func (o *Options) validateServing(v *violations) {
 	serving := o.SecureServing
 	v.addIf(o.LeaderElect && serving.DisableHTTP2Serving, "--disable-http2-serving must not be given with --leader-elect: replicas speak HTTP/2 to each other")
+	// Of fewer, a third is not enough for another replica.
+	atLeast(v, "--max-connections", o.MaxConnections, 100)
 	v.addIf(serving.BindAddress == nil, "--bind-address must be an IP address")
 	// Not the options' own check of the port, for which 0 means "do not serve".
 	v.addIf(serving.BindPort < 0 || serving.BindPort > math.MaxUint16, "--secure-port must be between 0 and %d, got %d", math.MaxUint16, serving.BindPort)

@@ -46,6 +46,7 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"brackets about a name", func(o *Options) { o.LeaderElection.AdvertiseAddress = "[web]" }, `--advertise-address "[web]": the host must be an IP address or a DNS name`},
 
 		{"replicas without HTTP/2", func(o *Options) { o.SecureServing.DisableHTTP2Serving = true }, "--disable-http2-serving must not be given with --leader-elect: "},
+		{"connections", func(o *Options) { o.MaxConnections = 99 }, "--max-connections must be at least 100, got 99"},
 		{"no address", func(o *Options) { o.SecureServing.BindAddress = nil }, "--bind-address must be an IP address"},
 		{"negative port", func(o *Options) { o.SecureServing.BindPort = -1 }, "--secure-port must be between 0 and 65535, got -1"},
 		{"port too large", func(o *Options) { o.SecureServing.BindPort = 65536 }, "--secure-port must be between 0 and 65535, got 65536"},

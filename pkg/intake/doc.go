@@ -122,11 +122,11 @@
 //	JSONPatchMaxCopyBytes          taken over, and no more than a body (copylimit.go)
 //	maxJSONPatchOperations         taken over; maxValues is below it
 //	MaxRequestBodyBytes            Options.MaxBodyBytes
-//	MaxHeaderBytes (1 MiB),        from SecureServingInfo.Serve in the daemon; headers
-//	ReadHeaderTimeout (32 s),      and URL of a request are limited to 64 KiB
-//	IdleTimeout (90 s), HTTP/2:    (headers.go). Who serves by other means has to set
-//	100 streams, frames and        these
-//	buffers of 256 KiB, TLS
+//	MaxHeaderBytes (1 MiB),        smaller ones of the daemon's own server, since
+//	ReadHeaderTimeout (32 s),      whoever connects can fill them: MaxHeaderBytes,
+//	IdleTimeout (90 s), HTTP/2:    10 s, 90 s, 100 streams, frames of 16 KiB and
+//	100 streams, frames and        buffers of UploadBufferBytes. Who serves by other
+//	buffers of 256 KiB, TLS        means has to set these, and bound the connections
 //	healthz, livez, readyz         taken over, without the check of the log
 //	EnableMetrics                  of eventd's own registry, without /metrics/slis
 //	EnableDiscovery                plain documents, not aggregated
