@@ -32,6 +32,12 @@ func deployed(requests int) *daemon.Options {
 // serve returns the intake of such an eventd.
 func serve(t *testing.T, o *daemon.Options, record func(*occurrence.Occurrence)) http.Handler {
 	t.Helper()
+	return serveAfter(t, o, func() {}, record)
+}
+
+// serveAfter has something happen before it is known whose a request is.
+func serveAfter(t *testing.T, o *daemon.Options, reviewed func(), record func(*occurrence.Occurrence)) http.Handler {
+	t.Helper()
 	options := o.Intake
 	options.Record = record
 	in, err := intake.New(options)
@@ -42,6 +48,7 @@ func serve(t *testing.T, o *daemon.Options, record func(*occurrence.Occurrence))
 		// So that none is refused: they are all of one caller, from one address.
 		Intake: in, MaxInFlight: 16 * o.MaxRequestsInFlight,
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			reviewed()
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "somebody"}}, true, nil
 		}),
 		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
@@ -77,7 +84,7 @@ func liveBytes() int64 {
 func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	const requests = 100
 	o := deployed(requests)
-	said := part(o, "requests being answered").Most
+	said := part(o, "requests being answered").Most + part(o, "their headers").Most
 	recorded := make(chan *occurrence.Occurrence, requests)
 	handler := serve(t, o, func(o *occurrence.Occurrence) { recorded <- o })
 	before := liveBytes()
@@ -111,6 +118,37 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	}
 }
 
+// What is kept of a request whose caller is not known yet is bounded by its headers. What
+// the server buffers of its body is a constant of the server (internal/daemon).
+func TestRequestsOfStrangersTakeNoMoreThanIsSaid(t *testing.T) {
+	const requests = 100
+	o := deployed(requests)
+	said := part(o, "requests of strangers").Most - requests*intake.UploadBufferBytes
+	answer := make(chan struct{})
+	handler := serveAfter(t, o, func() { <-answer }, func(o *occurrence.Occurrence) {
+		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
+	})
+	before := liveBytes()
+	var sending sync.WaitGroup
+	for i := range requests {
+		sending.Go(func() { send(t, handler, "application/json", event(i, "message", "x")) })
+	}
+	// They all wait for one review. Nothing tells that they do.
+	var took int64
+	for deadline := time.Now().Add(10 * time.Second); took < said/4 && time.Now().Before(deadline); {
+		took = liveBytes() - before
+	}
+	t.Logf("%d KiB for each request", took/requests>>10)
+	if took > said {
+		t.Errorf("%d requests of strangers take %d MiB, more than %d", requests, took>>20, said>>20)
+	}
+	if took < said/4 {
+		t.Errorf("%d requests of strangers take only %d MiB of %d", requests, took>>20, said>>20)
+	}
+	close(answer)
+	sending.Wait()
+}
+
 // The worst bodies at once stay within what is advised for them.
 func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 	const requests = 64
@@ -118,7 +156,7 @@ func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 	handler := serve(t, o, func(o *occurrence.Occurrence) {
 		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
 	})
-	advice := Advise([]Part{part(o, "the process itself"), part(o, "requests being answered"), part(o, "bodies being decoded")})
+	advice := Advise([]Part{part(o, "the process itself"), part(o, "requests being answered"), part(o, "their headers"), part(o, "bodies being decoded")})
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(advice.GoMemLimit))
 	proto := emptyOwners(127 * kib)
 	bodies := []struct{ contentType, body string }{

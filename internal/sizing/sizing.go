@@ -18,15 +18,14 @@ const (
 	requestBytes = 4 * kib
 	// copiesOfABody are the one that was read, the one that the handler has read of
 	// it, the one that was decoded, and what reading left over.
-	// TestRequestsThatWaitTakeNoMoreThanIsSaid measures them.
+	// TestRequestsThatWaitTakeNoMoreThanIsSaid measures them, with the headers.
 	copiesOfABody = 4
-	// Beside the requests of known callers as many of others may be in flight, of which
-	// no body is read. A request with more headers than these takes more places. Both
-	// are of pkg/intake, and so are the next two.
-	withStrangers    = 2
-	headerBytes      = 16 * kib
+	// unwrittenAnswers is a limit of pkg/intake: maxUnwrittenBytes. So is credentials,
+	// of the tokens and certificates that were accepted, and rejected, lately.
 	unwrittenAnswers = 32 * mib
 	credentials      = 5 * mib
+	// usualConnections is a cluster in which so many clients report to one replica.
+	usualConnections = 1000
 	// usualDecoding is for as many usual bodies as are decoded at once.
 	usualDecoding = 4 * mib
 	// viewBytes is what is remembered of a usual Event that a client has posted:
@@ -62,11 +61,16 @@ func Memory(o *daemon.Options) []Part {
 	p, requests := &o.Pipeline, int64(o.MaxRequestsInFlight)
 	bodies := requests * copiesOfABody * o.Intake.MaxBodyBytes
 	views := o.Intake.MaxViewBytes
+	connections := int64(o.MaxConnections)
 	subjects := int64(p.Correlator.CacheSize)
 	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
 	return []Part{
 		same("the process itself", processBytes),
-		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * requestBytes, withStrangers*requests*(requestBytes+headerBytes) + bodies},
+		{"connections", []string{"max-connections"}, min(usualConnections, connections) * daemon.ConnectionBytes, connections * daemon.MaxConnectionBytes},
+		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + kib), requests*(requestBytes+intake.HeaderBytes) + bodies},
+		// As many requests of callers that are not known may be in flight beside those
+		// of known ones. Nothing reads their bodies.
+		{"requests of strangers", []string{"max-requests-inflight"}, requests * kib, requests * (requestBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
 		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),

@@ -104,9 +104,9 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 	})
 }
 
-// placeBytes is what the URI and the headers of a request may take in one place. A
-// request with more takes more places.
-const placeBytes = 16 << 10
+// HeaderBytes is what the URI and the headers of a request may take in one place among
+// those in flight. A request with more takes more places.
+const HeaderBytes = 16 << 10
 
 // place is what a request has among those in flight. It has one goroutine at a time.
 type place struct {
@@ -119,7 +119,7 @@ type place struct {
 // have.
 func newPlace(of *shares.Shares, f flow, req *http.Request) *place {
 	own, asserted := headerBytes(req)
-	size := 1 + int64(own+asserted)/placeBytes
+	size := 1 + int64(own+asserted)/HeaderBytes
 	return &place{of, f, min(size, max(1, of.Capacity()/4))}
 }
 
