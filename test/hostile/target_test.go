@@ -175,8 +175,13 @@ func (a *account) do(ctx context.Context, method, url, contentType, body string)
 // its own: the victim's are known by theirs.
 func (a *account) anonymous(t *testing.T) *account {
 	t.Helper()
+	return a.anonymousFrom(t, "127.0.0.66")
+}
+
+func (a *account) anonymousFrom(t *testing.T, address string) *account {
+	t.Helper()
 	config := rest.AnonymousClientConfig(a.config)
-	config.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}}).DialContext
+	config.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
