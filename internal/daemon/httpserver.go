@@ -12,6 +12,7 @@ import (
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
+	"golang.org/x/time/rate"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/klog/v2"
@@ -49,7 +50,7 @@ func newHTTPServer(info *server.SecureServingInfo, handler http.Handler, stoppin
 		MaxHeaderBytes:    intake.MaxHeaderBytes,
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          log.New(serverLog{}, "", 0),
+		ErrorLog:          newServerLog(),
 	}
 	if info.DisableHTTP2 {
 		return s, nil
@@ -140,17 +141,20 @@ func checkClientCertSize(certs [][]byte, _ [][]*x509.Certificate) error {
 	return nil
 }
 
-// serverLog has the lines that anybody can cause by a handshake written at a high
-// level only.
-type serverLog struct{}
+// serverLog writes what the server has to say of its clients: now and then, since
+// anybody can cause any number of lines, and all of it at a high level.
+type serverLog struct{ sometimes *rate.Sometimes }
+
+func newServerLog() *log.Logger {
+	return log.New(serverLog{&rate.Sometimes{First: 1, Interval: time.Minute}}, "", 0)
+}
 
 // Write implements io.Writer.
-func (serverLog) Write(line []byte) (int, error) {
+func (l serverLog) Write(line []byte) (int, error) {
 	message := strings.TrimSpace(string(line))
-	if strings.Contains(message, "TLS handshake error") {
-		klog.V(5).Info(message)
-	} else {
-		klog.Info(message)
+	klog.V(5).Info(message)
+	if !strings.Contains(message, "TLS handshake error") {
+		l.sometimes.Do(func() { klog.InfoS("The server says of a client", "message", message) })
 	}
 	return len(line), nil
 }
