@@ -50,6 +50,16 @@ func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
 			compare(t, input, got, want)
 		})
 	}
+	for _, path := range unclearPaths {
+		t.Run("what is "+path+" about", func(t *testing.T) {
+			i := input{method: http.MethodGet, path: path, as: writer, code: serverError}
+			got, want := eventd.answer(t, i, tokens, namespace, ""), apiServer.answer(t, i, tokens, namespace, "")
+			if !unclear(path) || !strings.Contains(want.Text, "failed to create RequestInfo") {
+				t.Errorf("the apiserver answers %+v", want)
+			}
+			compare(t, i, got, want)
+		})
+	}
 }
 
 // startControlPlane starts one for the two tests that need it. A shared one would

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,7 +245,15 @@ func TestRequestThatFindsNoRoomOnAConnectionWaitsForIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	where := listenWith(t, listener, servingCertificate(t), leader, &http.HTTP2Config{MaxConcurrentStreams: 1})
+	// The server may take a moment to notice that it has answered. What comes in that
+	// moment is one stream too many for it, and is sent again on another connection
+	// (golang/go#47635).
+	var tooEarly atomic.Int32
+	where := listenWith(t, listener, servingCertificate(t), leader, &http.HTTP2Config{MaxConcurrentStreams: 1, CountError: func(what string) {
+		if strings.HasSuffix(what, "over_max_streams") {
+			tooEarly.Add(1)
+		}
+	}})
 	where.leads(other)
 	ended := leader.lead(t)
 	post := func(name string) <-chan answer {
@@ -264,9 +274,36 @@ func TestRequestThatFindsNoRoomOnAConnectionWaitsForIt(t *testing.T) {
 	if got := other.metric(t, "eventd_relay_retries_total", "unreachable"); got != 0 {
 		t.Errorf("%v attempts found the leader unreachable", got)
 	}
-	if got := where.connections.Load(); got != 2 {
+	if got, more := where.connections.Load(), tooEarly.Load(); got < 2 || got > 2+more {
+		t.Errorf("%d connections, and %d requests came too early", got, more)
+	}
+	leader.stopLeading(nil)
+	<-ended
+}
+
+// Nor is it told so.
+func TestClientIsToldThatALeaderTakesNoMoreAtOnce(t *testing.T) {
+	leader := standbyWith(t, kept(), replicaOptions{})
+	other := standbyWith(t, written(), replicaOptions{park: 100 * time.Millisecond}, oneConnection)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	where := listenWith(t, listener, servingCertificate(t), leader, &http.HTTP2Config{MaxConcurrentStreams: 1})
+	where.leads(other)
+	ended := leader.lead(t)
+	first := background(func() answer { return other.post(t, classic("a", 1)) })
+	ofFirst := <-leader.pipeline.recorded
+	a := other.post(t, classic("b", 1))
+	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if text := a.status(t).Message; !strings.HasSuffix(text, ": all connections to it are in use") {
+		t.Errorf("answered %q", text)
+	}
+	if got := where.connections.Load(); got != 1 {
 		t.Errorf("%d connections", got)
 	}
+	ofFirst.Settled(stored(occurrence.Created, 1))
+	(<-first).want(t, 201, "")
 	leader.stopLeading(nil)
 	<-ended
 }

@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -199,4 +200,48 @@ func TestDecodingAllocatesNoMoreThanItReserves(t *testing.T) {
 	for _, test := range hostilePatches() {
 		run(test, http.MethodPatch, coreEvents+"/p", classic("p", 1).Size())
 	}
+}
+
+// The apiserver answers all errors there are in the metadata of an Event, which takes
+// the square of their number to make. The first are enough, for every verb.
+func TestFirstErrorsOfMetadataAreAnswered(t *testing.T) {
+	labels := func(n int) string { return filled(len(`"!00":"",`)*n-len(",")+2, "{", numbered(`"!%02d":""`), "}") }
+	s := serve(t, written())
+	s.post(t, classic("known", 1)).want(t, 201, "")
+	for n, want := range map[int]int{9: 9, 16: 16, 17: 16, 40: 16} {
+		event := strings.Replace(string(mustJSON(t, classic("NAME", 1))), `"namespace":"ns"`, `"namespace":"ns","labels":`+labels(n), 1)
+		of := func(name string) string { return strings.Replace(event, "NAME", name, 1) }
+		patch := `{"metadata":{"labels":` + labels(n) + `}}`
+		for what, test := range map[string]struct {
+			answer
+			updates bool // an Event that is there: each error is found twice then, as in the apiserver
+		}{
+			"POST":                 {s.do(t, http.MethodPost, coreEvents, of("new")), false},
+			"POST of a known name": {s.do(t, http.MethodPost, coreEvents, of("known")), false},
+			"POST, in a dry run":   {s.do(t, http.MethodPost, coreEvents+"?dryRun=All", of("new")), false},
+			"PUT of a new name":    {s.do(t, http.MethodPut, coreEvents+"/new", of("new")), false},
+			"PUT of a known name":  {s.do(t, http.MethodPut, coreEvents+"/known", of("known")), true},
+			"PUT, in a dry run":    {s.do(t, http.MethodPut, coreEvents+"/known?dryRun=All", of("known")), true},
+			"PATCH":                {s.patch(t, "known", "%s", patch), true},
+			"PATCH, in a dry run":  {s.do(t, http.MethodPatch, coreEvents+"/known?dryRun=All", patch), true},
+		} {
+			test.want(t, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+			want := want
+			if test.updates && n <= 16 {
+				want *= 2
+			}
+			if causes := test.status(t).Details.Causes; len(causes) != want {
+				t.Errorf("%s with %d errors: %d are answered, want %d", what, n, len(causes), want)
+			}
+		}
+	}
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

@@ -1,6 +1,19 @@
 package intake
 
-import "golang.org/x/net/http2"
+import (
+	"net/http"
+
+	"golang.org/x/net/http2"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+// Unnamed tells whether a replica that has lost the answer to a POST of this body
+// takes it for one whose name is generated.
+func Unnamed(api occurrence.API, body []byte) bool {
+	p := &passing{method: http.MethodPost, body: body, kind: api.GroupVersion().WithKind("Event")}
+	return p.unnamed()
+}
 
 // ReplaceConnectionsAfter has the connections to the present leader take so many
 // requests each.

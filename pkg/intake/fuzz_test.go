@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -78,6 +79,102 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
+// FuzzUnnamed posts anything with and without a name to both APIs, and has what is
+// recorded end in several ways. An Event whose name was generated is another one each
+// time, and its client is told to send it again only if nothing of it can have been
+// recorded; one with a name is always recorded under that. The replica that passes a
+// request on reads from its body what the leader does.
+func FuzzUnnamed(f *testing.F) {
+	named, generated := classic("a", 1), classic("", 1)
+	generated.GenerateName = "a-"
+	both := generated.DeepCopy()
+	both.Name = "a"
+	for _, event := range []*corev1.Event{named, generated, both, classic("", 1)} {
+		inJSON, err := json.Marshal(event)
+		if err != nil {
+			f.Fatal(err)
+		}
+		inProtobuf, err := runtimeEncode(event)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for outcome := range byte(4) {
+			f.Add(outcome, byte(0), false, inJSON)
+			f.Add(outcome, byte(1), false, inJSON)
+			f.Add(outcome, byte(2), false, []byte(inProtobuf))
+		}
+	}
+	for outcome := range byte(4) {
+		f.Add(outcome, byte(0), true, []byte(strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)))
+		f.Add(outcome, byte(0), true, []byte(fmt.Sprintf(newStyleJSON, "a")))
+		f.Add(outcome, byte(1), false, []byte("metadata: {generateName: a-}\ninvolvedObject: {namespace: ns}\n"))
+		f.Add(outcome, byte(0), false, []byte(`{"metadata":{"name":"a","name":"","generateName":"b"},"involvedObject":{"namespace":"ns"}}`))
+		f.Add(outcome, byte(0), false, []byte(`{"Metadata":{"Name":"a"},"metadata":{"generateName":"b"},"involvedObject":{"namespace":"ns"}}`))
+	}
+	p := written()
+	s := serve(f, p)
+	lost := settled(occurrence.Settlement{Outcome: occurrence.Uncertain, Err: context.DeadlineExceeded}).settle
+	full := settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}).settle
+	replayed := settled(stored(occurrence.Replayed, 1)).settle
+	outcomes := []func(*occurrence.Occurrence) (occurrence.Settlement, bool){p.settle, lost, full, replayed}
+	f.Fuzz(func(t *testing.T, outcome, contentType byte, newAPI bool, body []byte) {
+		path, api := coreEvents, occurrence.CoreV1
+		if newAPI {
+			path, api = newEvents, occurrence.EventsV1
+		}
+		post := func(outcome byte) (answer, []*occurrence.Occurrence) {
+			p.mu.Lock()
+			p.settle = outcomes[outcome]
+			p.mu.Unlock()
+			a := s.do(t, http.MethodPost, path, body, "Content-Type", fuzzedTypes[contentType%3])
+			return a, p.taken()
+		}
+		outcome %= byte(len(outcomes))
+		a, recorded := post(outcome)
+		if !answerable[a.code] && a.code != 429 && a.code != 503 && a.code != 504 {
+			t.Errorf("answered %d: %s", a.code, a.body)
+		}
+		if len(recorded) == 0 {
+			return
+		}
+		unnamed := intake.Unnamed(api, body)
+		times, code, again := 1, []int{201, 503, 429, 409}[outcome], a.header.Get("Retry-After") != ""
+		if unnamed && outcome == 1 {
+			code = 504
+		}
+		if unnamed && outcome == 3 {
+			times = 8 // each with another name
+		}
+		// That no name could be generated is to be tried again, as in the apiserver.
+		if a.code != code || len(recorded) != times || code != 409 && again != (code == 503 || code == 429) {
+			t.Errorf("recorded %d times, answered %d, to be sent again %t: %s", len(recorded), a.code, again, a.body)
+		}
+		names := map[string]bool{}
+		for _, o := range recorded {
+			names[o.Client] = true
+			if o.Client == "" || o.Event.Namespace != "ns" {
+				t.Errorf("recorded as %s/%s", o.Event.Namespace, o.Client)
+			}
+		}
+		if len(names) != times {
+			t.Errorf("recorded %d times under %d names", times, len(names))
+		}
+		if outcome != 0 {
+			return
+		}
+		first := a.event(t)
+		if first.Name != recorded[0].Client || unnamed && !strings.HasPrefix(first.Name, first.GenerateName[:min(len(first.GenerateName), 50)]) {
+			t.Errorf("recorded as %s, answered as %s, of %q", recorded[0].Client, first.Name, first.GenerateName)
+		}
+		switch a, recorded := post(outcome); {
+		case unnamed && (a.code != 201 || len(recorded) != 1 || recorded[0].Client == first.Name):
+			t.Errorf("sent again, it is recorded %d times and answered %d: %s", len(recorded), a.code, a.body)
+		case !unnamed && (a.code != 409 || len(recorded) != 0):
+			t.Errorf("with a name, it is recorded again, or answered %d: %s", a.code, a.body)
+		}
+	})
+}
+
 // taken returns the occurrences since it was called last.
 func (p *fakePipeline) taken() []*occurrence.Occurrence {
 	p.mu.Lock()
@@ -116,12 +213,12 @@ func (s *server) taken(t *testing.T, event *corev1.Event) {
 // FuzzTarget sends a valid body with any method to any URL: what is recorded was
 // answered as a success, and has the namespace and the name of the URL.
 func FuzzTarget(f *testing.F) {
-	for _, target := range []string{
-		coreEvents, newEvents, coreEvents + "/a", "/api/v1/events", "/api/v1/watch/namespaces/ns/events", coreEvents + "/a/status",
+	for _, target := range append(unclearPaths,
+		coreEvents, newEvents, coreEvents+"/a", "/api/v1/events", "/api/v1/watch/namespaces/ns/events", coreEvents+"/a/status",
 		"/api/v1/namespaces/ns/events/..", "/api/v1/namespaces/%2e%2e/events", "/api/v1/namespaces/ns/events/a%2fb", "//api/v1/namespaces/ns/events",
-		coreEvents + "?timeout=1s&dryRun=All&fieldManager=a&fieldValidation=Strict&pretty=1", coreEvents + "?timeout=-1", coreEvents + "?dryRun=&dryRun=All",
+		coreEvents+"?timeout=1s&dryRun=All&fieldManager=a&fieldValidation=Strict&pretty=1", coreEvents+"?timeout=-1", coreEvents+"?dryRun=&dryRun=All",
 		"/apis", "/metrics", "/readyz?verbose&exclude=x", "/version/",
-	} {
+	) {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodGet} {
 			f.Add(method, target)
 		}
@@ -145,8 +242,10 @@ func FuzzTarget(f *testing.F) {
 				t.Errorf("%s %s recorded %s/%s, and was answered %d", method, target, o.Event.Namespace, o.Client, a.code)
 			}
 		}
-		// As by the apiserver, whose code finds out what a URL is about.
-		if unclear := strings.Contains(string(a.body), "failed to create RequestInfo"); a.code == 500 && !unclear || a.code > 504 {
+		// As by the apiserver, which TestInputsAreAnsweredAsByTheAPIServer shows. Whoever
+		// gives it too little time is told so.
+		unclear, late := unclear(parsed.Path), a.code == 504 && parsed.Query().Has("timeout")
+		if unclear != (a.code == 500) || a.code > 500 && !late {
 			t.Errorf("%s %s: %d %s", method, target, a.code, a.body)
 		}
 	})

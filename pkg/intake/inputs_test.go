@@ -3,6 +3,7 @@ package intake_test
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +77,19 @@ const (
 
 	noImpersonation = "nobody may impersonate"
 )
+
+// unclearPaths are answered with 500, and a text that is no Status: what they are
+// about cannot be found out.
+var unclearPaths = []string{
+	"/api/v1/watch", "/api/v1/proxy/", "//api/v1/watch", "/api//watch", "/api/nonsense/proxy",
+	"/apis/events.k8s.io/v1/watch", "/apis//v1/proxy", "/apis///watch//",
+}
+
+// unclear tells whether a path is one of these: it ends with a verb, where a resource
+// is to follow.
+func unclear(path string) bool { return unclearPath.MatchString(strings.Trim(path, "/")) }
+
+var unclearPath = regexp.MustCompile(`^(api/[^/]*|apis/[^/]*/[^/]*)/(watch|proxy)$`)
 
 type fields map[string]any
 

@@ -1,0 +1,159 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/eventd/eventd/internal/occurrence"
+)
+
+func newIntake(t *testing.T) *Intake {
+	t.Helper()
+	o := DefaultOptions()
+	o.Record = func(*occurrence.Occurrence) {}
+	i, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// wire is where an answer is written. It notes what has become of the answer.
+type wire struct {
+	*httptest.ResponseRecorder
+	unwritten        *unwritten
+	inUse            int64 // while the answer was written
+	flushed          bool
+	deadline         time.Time
+	failing, flushes error
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	w.inUse = w.unwritten.shares.inUse()
+	if w.failing != nil {
+		return 0, w.failing
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// FlushError is called by http.ResponseController.
+func (w *wire) FlushError() error {
+	w.flushed = true
+	return w.flushes
+}
+
+// SetWriteDeadline is called by http.ResponseController.
+func (w *wire) SetWriteDeadline(at time.Time) error {
+	w.deadline = at
+	return nil
+}
+
+// What an answer takes is counted until it has been written, for which it has a while;
+// that is when its handler returns, or with HTTP/2 when its stream ends.
+func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
+	broken := errors.New("broken pipe")
+	for name, test := range map[string]struct {
+		method           string
+		version          int // of HTTP; 0 is none, in process
+		failing, flushes error
+		aborted          float64
+	}{
+		"in process":                             {http.MethodPost, 0, nil, broken, 0},
+		"HTTP/1.1":                               {http.MethodPost, 1, nil, nil, 0},
+		"HTTP/1.1, not written":                  {http.MethodPost, 1, broken, nil, 1},
+		"HTTP/1.1, not flushed":                  {http.MethodPost, 1, nil, broken, 1},
+		"HTTP/1.1, HEAD, of which nothing is":    {http.MethodHead, 1, http.ErrBodyNotAllowed, nil, 0},
+		"HTTP/2":                                 {http.MethodPost, 2, nil, broken, 0},
+		"HTTP/2, not written":                    {http.MethodPost, 2, broken, nil, 1},
+		"HTTP/2, HEAD, of which nothing is sent": {http.MethodHead, 2, http.ErrBodyNotAllowed, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := newIntake(t)
+				u := newUnwritten(i)
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				if test.version > 0 {
+					ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
+				}
+				req := httptest.NewRequestWithContext(ctx, test.method, "/", nil)
+				req.ProtoMajor = test.version
+				w := &wire{ResponseRecorder: httptest.NewRecorder(), unwritten: u, failing: test.failing, flushes: test.flushes}
+				u.around(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if u.shares.inUse() != 0 {
+						t.Error("it is counted before there is an answer")
+					}
+					w.WriteHeader(http.StatusCreated)
+					_, _ = w.Write([]byte("answer"))
+				})).ServeHTTP(w, req)
+
+				if w.inUse < unwrittenBytes+int64(len("answer")) {
+					t.Errorf("%d bytes are counted while it is written", w.inUse)
+				}
+				if left, open := u.shares.inUse(), test.version == 2; (left > 0) != open {
+					t.Errorf("%d bytes are counted when its handler has returned", left)
+				}
+				if w.flushed != (test.version == 1 && test.failing == nil) {
+					t.Errorf("flushed %t", w.flushed)
+				}
+				if w.deadline != time.Now().Add(writeTimeout) {
+					t.Errorf("it has until %s", w.deadline)
+				}
+				if got := testutil.ToFloat64(i.metrics.aborted.WithLabelValues(abortedWrite)); got != test.aborted {
+					t.Errorf("%v were counted that were not written", got)
+				}
+				if test.failing == nil && (w.Code != http.StatusCreated || w.Body.String() != "answer") {
+					t.Errorf("written: %d %s", w.Code, w.Body)
+				}
+				end()
+				synctest.Wait()
+				if left := u.shares.inUse(); left != 0 {
+					t.Errorf("%d bytes are counted when all is over", left)
+				}
+			})
+		})
+	}
+}
+
+// Nothing of an answer is written if its caller has too many that are not read.
+func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		i := newIntake(t)
+		u := newUnwritten(i)
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		of := flowOfAddress(req)
+		if known {
+			of = flow{tenant: "jane"}
+		}
+		if !u.shares.acquire(of, maxUnwrittenBytes/2) {
+			t.Fatal("there is no room")
+		}
+		w := httptest.NewRecorder()
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					t.Errorf("net/http is told %v", p)
+				}
+			}()
+			u.around(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if known {
+					setCaller(req.Context(), "jane")
+				}
+				_, _ = w.Write([]byte("answer"))
+			})).ServeHTTP(w, req)
+		}()
+		if got := testutil.ToFloat64(i.metrics.aborted.WithLabelValues(abortedShare)); got != 1 || w.Body.Len() > 0 {
+			t.Errorf("%v were counted, and %d bytes written", got, w.Body.Len())
+		}
+		if got := u.shares.inUse(); got != maxUnwrittenBytes/2 {
+			t.Errorf("%d bytes are counted", got)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package intake
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+)
+
+func TestCallersThatAreNotKnownAreToldApartByTheirHost(t *testing.T) {
+	const v4, v6, raw = "10.0.0.1", "2001:db8:0:1::/64", "@"
+	for remote, want := range map[string]string{
+		"10.0.0.1:1":                  v4,
+		"10.0.0.1:2":                  v4,
+		"10.0.0.1":                    v4,
+		"[::ffff:10.0.0.1]:1":         v4,
+		"10.0.0.2:1":                  "10.0.0.2",
+		"[2001:db8:0:1::1]:1":         v6,
+		"[2001:db8:0:1:ffff::2]:9":    v6,
+		"[2001:db8:0:1::1%eth0]:1":    v6,
+		"[2001:db8:0:2::1]:1":         "2001:db8:0:2::/64",
+		"@":                           raw,
+		"[fe80::1%eth0]:1":            "fe80::/64",
+		"no-address.example.com:1234": "no-address.example.com",
+	} {
+		if got := flowOfAddress(&http.Request{RemoteAddr: remote}); got != (flow{tenant: "\x00address:" + want}) {
+			t.Errorf("%s is of %q", remote, got)
+		}
+	}
+}
+
+// One tenant has a half, two have a third each, and so on; one namespace of a tenant
+// has half of what is free.
+func TestSharesLeaveAPartFree(t *testing.T) {
+	const capacity = 60
+	namespace := func(tenant, namespace int) flow { return flow{fmt.Sprint("t", tenant), fmt.Sprint("n", namespace)} }
+	for name, test := range map[string]struct {
+		flows []flow
+		each  int64 // of what they take at once
+		want  []int64
+	}{
+		"one namespace":                   {[]flow{namespace(1, 1)}, 1, []int64{20}},
+		"one tenant, two namespaces":      {[]flow{namespace(1, 1), namespace(1, 2)}, 1, []int64{15, 15}},
+		"one tenant, four namespaces":     {[]flow{namespace(1, 1), namespace(1, 2), namespace(1, 3), namespace(1, 4)}, 1, []int64{8, 8, 7, 7}},
+		"two tenants, one namespace each": {[]flow{namespace(1, 1), namespace(2, 1)}, 1, []int64{15, 15}},
+		"in large pieces":                 {[]flow{namespace(1, 1)}, 7, []int64{21}},
+		"one large piece":                 {[]flow{namespace(1, 1)}, 60, []int64{60}},
+		"too large a piece":               {[]flow{namespace(1, 1)}, 61, []int64{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShares(capacity)
+			got := make([]int64, len(test.flows))
+			for taken := true; taken; {
+				taken = false
+				for i, f := range test.flows {
+					if s.acquire(f, test.each) {
+						got[i] += test.each
+						taken = true
+					}
+				}
+			}
+			sum := int64(0)
+			for i, n := range got {
+				sum += n
+				if n != test.want[i] {
+					t.Errorf("%v have %d", test.flows[i], n)
+				}
+			}
+			if used := s.inUse(); used != sum {
+				t.Errorf("%d are in use, and were %d taken", used, sum)
+			}
+			for i, f := range test.flows {
+				s.release(f, got[i])
+			}
+			if s.inUse() != 0 || len(s.flows)+len(s.tenants) != 0 {
+				t.Errorf("%d are in use when all is given back, %d flows, %d tenants", s.inUse(), len(s.flows), len(s.tenants))
+			}
+		})
+	}
+}
