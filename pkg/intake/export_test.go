@@ -10,8 +10,8 @@ import (
 
 // Unnamed tells whether a replica that has lost the answer to a POST of this body
 // takes it for one whose name is generated.
-func Unnamed(api occurrence.API, body []byte) bool {
-	p := &passing{method: http.MethodPost, body: body, kind: api.GroupVersion().WithKind("Event")}
+func Unnamed(api occurrence.API, mediaType string, body []byte) bool {
+	p := &passing{method: http.MethodPost, header: http.Header{"Content-Type": {mediaType}}, body: body, kind: api.GroupVersion().WithKind("Event")}
 	return p.unnamed()
 }
 

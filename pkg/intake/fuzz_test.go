@@ -137,7 +137,7 @@ func FuzzUnnamed(f *testing.F) {
 		if len(recorded) == 0 {
 			return
 		}
-		unnamed := intake.Unnamed(api, body)
+		unnamed := intake.Unnamed(api, fuzzedTypes[contentType%3], body)
 		times, code, again := 1, []int{201, 503, 429, 409}[outcome], a.header.Get("Retry-After") != ""
 		if unnamed && outcome == 1 {
 			code = 504

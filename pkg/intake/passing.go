@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -84,9 +85,14 @@ func (p *passing) unnamed() bool {
 		}
 		defer release()
 	}
-	obj, _, err := codecs.UniversalDeserializer().Decode(p.body, &p.kind, nil)
+	// By its type, not by how it begins: a body in YAML may look like one in JSON.
+	format, err := negotiation.NegotiateInputSerializerForMediaType(p.header.Get("Content-Type"), false, codecs)
 	if err != nil {
 		return false // nor does the leader read it
+	}
+	obj, _, err := format.Serializer.Decode(p.body, &p.kind, nil)
+	if err != nil {
+		return false
 	}
 	event, err := meta.Accessor(obj)
 	return err == nil && event.GetName() == ""

@@ -379,6 +379,7 @@ func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
 		"core without kind":   other.post(t, withoutKind),
 		"events without kind": other.do(t, http.MethodPost, newEvents, newStyleWithoutKind),
 		"yaml without kind":   other.do(t, http.MethodPost, coreEvents, withoutKindYAML, "Content-Type", "application/yaml"),
+		"yaml like JSON":      other.do(t, http.MethodPost, coreEvents, `{metadata: {generateName: a-}, involvedObject: {namespace: ns}}`, "Content-Type", "application/yaml"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.want(t, 504, metav1.StatusReasonTimeout)
@@ -387,7 +388,7 @@ func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
 			}
 		})
 	}
-	if got := other.metric(t, "eventd_relay_refused_total", "lost"); got != 6 {
+	if got := other.metric(t, "eventd_relay_refused_total", "lost"); got != 7 {
 		t.Errorf("%v lost", got)
 	}
 }
