@@ -31,20 +31,20 @@ func TestCallersThatAreNotKnownAreToldApartByTheirHost(t *testing.T) {
 // One tenant has a half, two have a third each, and so on; one namespace of a tenant
 // has half of what is free.
 func TestSharesLeaveAPartFree(t *testing.T) {
-	const capacity = 60
+	const capacity = 62 // of which exactly a half is free when one flow has 20
 	namespace := func(tenant, namespace int) flow { return flow{fmt.Sprint("t", tenant), fmt.Sprint("n", namespace)} }
 	for name, test := range map[string]struct {
 		flows []flow
 		each  int64 // of what they take at once
 		want  []int64
 	}{
-		"one namespace":                   {[]flow{namespace(1, 1)}, 1, []int64{20}},
-		"one tenant, two namespaces":      {[]flow{namespace(1, 1), namespace(1, 2)}, 1, []int64{15, 15}},
-		"one tenant, four namespaces":     {[]flow{namespace(1, 1), namespace(1, 2), namespace(1, 3), namespace(1, 4)}, 1, []int64{8, 8, 7, 7}},
-		"two tenants, one namespace each": {[]flow{namespace(1, 1), namespace(2, 1)}, 1, []int64{15, 15}},
+		"one namespace":                   {[]flow{namespace(1, 1)}, 1, []int64{21}},
+		"one tenant, two namespaces":      {[]flow{namespace(1, 1), namespace(1, 2)}, 1, []int64{16, 15}},
+		"one tenant, four namespaces":     {[]flow{namespace(1, 1), namespace(1, 2), namespace(1, 3), namespace(1, 4)}, 1, []int64{8, 8, 8, 7}},
+		"two tenants, one namespace each": {[]flow{namespace(1, 1), namespace(2, 1)}, 1, []int64{16, 15}},
 		"in large pieces":                 {[]flow{namespace(1, 1)}, 7, []int64{21}},
-		"one large piece":                 {[]flow{namespace(1, 1)}, 60, []int64{60}},
-		"too large a piece":               {[]flow{namespace(1, 1)}, 61, []int64{0}},
+		"one large piece":                 {[]flow{namespace(1, 1)}, 62, []int64{62}},
+		"too large a piece":               {[]flow{namespace(1, 1)}, 63, []int64{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShares(capacity)

@@ -1,9 +1,12 @@
 package intake
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -25,6 +28,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 		known    string // whose the credentials were, "" if they are not known
 		asserted string
 		full     flow  // who has no more places among the known, if not zero
+		left     int64 // but for so many
 		first    *flow // of the known where the request begins; nil among strangers
 		code     int
 	}{
@@ -35,6 +39,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 		"of a replica that asserts nobody":      {known: replicas, asserted: "!", code: 200},
 		"of a stranger who has too many":        {full: flow{jane, "ns"}, code: 429},
 		"of a known caller who has too many":    {known: jane, full: flow{jane, "ns"}, code: 429},
+		"of a known caller who has one left":    {known: jane, first: &flow{jane, "ns"}, full: flow{jane, "ns"}, left: 1, code: 200},
 		"of one who was another, with too many": {known: joe, first: &flow{joe, "ns"}, full: flow{jane, "ns"}, code: 429},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,12 +52,18 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 			for test.full.tenant != "" && c.requests.acquire(test.full, 1) {
 				filled++
 			}
+			if test.left > 0 {
+				c.requests.release(test.full, test.left)
+				filled -= test.left
+			}
+			others := c.requests.flows[flow{jane, "ns"}]
 			own := credential{1}
 			if test.known != "" {
 				c.callers.known.accept(own, test.known, time.Now())
 			}
 			served := false
-			ctx := withCredential(request.WithRequestInfo(t.Context(), &request.RequestInfo{Namespace: "ns"}), own)
+			answered := &callerOf{}
+			ctx := context.WithValue(withCredential(request.WithRequestInfo(t.Context(), &request.RequestInfo{Namespace: "ns"}), own), callerKey{}, answered)
 			req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
 			if test.asserted != "" {
 				req.Header.Set(assertedUser, test.asserted)
@@ -62,7 +73,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				strangers, known := int64(1), filled
 				if test.first != nil {
 					strangers, known = 0, filled+1
-					if c.requests.flows[*test.first] != 1 {
+					if *test.first != test.full && c.requests.flows[*test.first] != 1 {
 						t.Errorf("it begins among %v", c.requests.flows)
 					}
 				}
@@ -71,7 +82,10 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				}
 				c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					served = true
-					if c.strangers.inUse() != 0 || c.requests.inUse() != filled+1 || c.requests.flows[flow{jane, "ns"}] != 1 {
+					if of := answered.of(nil); of != (flow{tenant: jane}) {
+						t.Errorf("its answer is of %v", of)
+					}
+					if c.strangers.inUse() != 0 || c.requests.inUse() != filled+1 || c.requests.flows[flow{jane, "ns"}] != others+1 {
 						t.Errorf("%d of strangers and %v are in flight while it is handled", c.strangers.inUse(), c.requests.flows)
 					}
 				})).ServeHTTP(w, req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})))
@@ -85,6 +99,138 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 			if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
 				t.Errorf("%v were counted as refused", got)
 			}
+		})
+	}
+}
+
+// Requests with nothing, with what was rejected a moment ago, and of a replica that
+// asserts nobody go no further. The last is not held against its token.
+func TestWhichCredentialsAreReviewed(t *testing.T) {
+	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		header   http.Header
+		rejected bool
+		reason   string // "" if it goes on
+	}{
+		"a token":                            {http.Header{"Authorization": {"Bearer a"}}, false, ""},
+		"a token that was rejected":          {http.Header{"Authorization": {"Bearer a"}}, true, refusedRejected},
+		"nothing":                            {http.Header{}, false, refusedNoCredentials},
+		"a token for a WebSocket":            {http.Header{"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, refusedNoCredentials},
+		"a token, and one for a WebSocket":   {http.Header{"Authorization": {"Bearer a"}, "Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, ""},
+		"a replica's":                        {http.Header{"Authorization": {"Bearer a"}, assertedUser: {asserted}}, false, ""},
+		"a replica's that asserts nobody":    {http.Header{"Authorization": {"Bearer a"}, assertedUser: {"!"}}, false, refusedRejected},
+		"a replica's that was rejected":      {http.Header{"Authorization": {"Bearer a"}, assertedUser: {asserted}}, true, refusedRejected},
+		"a replica's without a token at all": {http.Header{assertedUser: {asserted}}, false, refusedNoCredentials},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newIntake(t)
+			c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil)
+			req.Header = test.header
+			own, _ := c.callers.hasher.of(req)
+			if test.rejected {
+				c.callers.rejected.add(own)
+			}
+			served := false
+			w := httptest.NewRecorder()
+			c.withCredentials(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+				served = true
+				if credentialOf(req.Context()) != own || req.Header.Get("Sec-Websocket-Protocol") != "" {
+					t.Errorf("the credentials that go on are others, or two: %v", req.Header)
+				}
+			})).ServeHTTP(w, req)
+			if served != (test.reason == "") || !served && w.Code != http.StatusUnauthorized {
+				t.Errorf("goes on %t, answered %d", served, w.Code)
+			}
+			for _, reason := range []string{refusedRejected, refusedNoCredentials} {
+				if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(reason)); (got == 1) != (reason == test.reason) {
+					t.Errorf("%v were counted as %s", got, reason)
+				}
+			}
+			if c.callers.rejected.contain(own) != test.rejected {
+				t.Error("the token is rejected from now on")
+			}
+		})
+	}
+}
+
+// What is not in the chain that it needs is an error of the server's.
+func TestRequestOfNobodyIsNotHandled(t *testing.T) {
+	i := newIntake(t)
+	c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
+	for name, ctx := range map[string]context.Context{
+		"no place": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
+		"no user":  context.WithValue(ctx, placeKey{}, &place{c.strangers, flow{}}),
+	} {
+		w := httptest.NewRecorder()
+		c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
+			ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
+		if w.Code != http.StatusInternalServerError {
+			t.Errorf("%s: answered %d", name, w.Code)
+		}
+	}
+}
+
+// A request waits for a seat until its time is up. There is a limit to how many do.
+func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
+	for name, test := range map[string]struct {
+		before int // requests that wait
+		code   int
+		waits  bool
+		reason string
+	}{
+		"in time":              {0, http.StatusGatewayTimeout, true, ""},
+		"behind too many more": {handSize, http.StatusTooManyRequests, false, refusedSeats},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := newIntake(t)
+				c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.seats, err = newSeats("test", 1, 1, nil); err != nil {
+					t.Fatal(err)
+				}
+				own := flow{tenant: "jane"}
+				taken := &seat{seats: c.seats, flow: own}
+				if !taken.take(t.Context()) {
+					t.Fatal("a free seat is not to be had")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var waiting sync.WaitGroup
+				for range test.before {
+					waiting.Go(func() {
+						s := &seat{seats: c.seats, flow: own}
+						s.take(ctx)
+					})
+				}
+				synctest.Wait()
+				begun := time.Now()
+				req := httptest.NewRequestWithContext(context.WithValue(request.WithRequestInfo(ctx, &request.RequestInfo{}), placeKey{}, &place{c.requests, own}), http.MethodPost, "/", nil)
+				w := httptest.NewRecorder()
+				c.seated(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req)
+				if w.Code != test.code || (time.Since(begun) > 0) != test.waits || time.Since(begun) >= time.Second {
+					t.Errorf("answered %d after %s", w.Code, time.Since(begun))
+				}
+				if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedSeats)); (got == 1) != (test.reason == refusedSeats) {
+					t.Errorf("%v were counted as refused", got)
+				}
+				cancel()
+				waiting.Wait()
+				taken.end()
+			})
 		})
 	}
 }

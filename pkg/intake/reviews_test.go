@@ -2,18 +2,24 @@ package intake
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/eventd/eventd/internal/occurrence"
 )
 
 // presented is a request with a token, as the flow control passes it on.
@@ -133,6 +139,185 @@ func TestReviewsOfKnownCallersAreNotThoseOfStrangers(t *testing.T) {
 				}
 				if waited := time.Since(begun); (waited > 0) != test.waits {
 					t.Errorf("waited for %s", waited)
+				}
+			})
+		})
+	}
+}
+
+// askedBy is an authenticator that takes a second, and answers with the user that each
+// request says it is of.
+type askedBy struct {
+	mu    sync.Mutex
+	calls []time.Duration // since when, when each began
+	begun time.Time
+	ok    bool
+	err   error
+}
+
+func (a *askedBy) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	a.mu.Lock()
+	a.calls = append(a.calls, time.Since(a.begun))
+	a.mu.Unlock()
+	time.Sleep(time.Second)
+	if a.err != nil && a.err.Error() == "panic" {
+		panic(a.err)
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, a.ok, a.err
+}
+
+// Several requests with one token have the apiserver asked once at a time. That it is
+// good holds for all of them; who each one is of is another question.
+func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
+	rejected := errors.New("invalid bearer token")
+	for name, test := range map[string]struct {
+		ttl   time.Duration
+		ok    bool
+		err   error
+		calls []time.Duration
+	}{
+		"accepted":                      {time.Second, true, nil, []time.Duration{0, time.Second, time.Second}},
+		"rejected":                      {time.Second, false, nil, []time.Duration{0}},
+		"rejected for a reason":         {time.Second, false, rejected, []time.Duration{0}},
+		"accepted, but for a doubt":     {time.Second, true, rejected, []time.Duration{0}},
+		"a panic":                       {time.Second, false, errors.New("panic"), []time.Duration{0}},
+		"accepted, and nothing is kept": {-1, true, nil, []time.Duration{0, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := newCallers(test.ttl, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				authn := &askedBy{begun: time.Now(), ok: test.ok, err: test.err}
+				around := c.around(authn)
+				var all sync.WaitGroup
+				for i := range 3 {
+					all.Go(func() {
+						defer func() {
+							if p := recover(); (p != nil) != (name == "a panic") {
+								t.Errorf("panicked: %v", p)
+							}
+						}()
+						req, _ := presented(t.Context(), c, "a")
+						req.Header.Set("X-User", fmt.Sprint("user-", i))
+						response, ok, err := around.AuthenticateRequest(req)
+						if ok != test.ok || err != test.err {
+							t.Errorf("answered %t, %v", ok, err)
+						}
+						if ok && err == nil && response.User.GetName() != fmt.Sprint("user-", i) {
+							t.Errorf("user-%d is taken for %s", i, response.User.GetName())
+						}
+					})
+				}
+				all.Wait()
+				if !slices.Equal(authn.calls, test.calls) {
+					t.Errorf("asked after %v, want %v", authn.calls, test.calls)
+				}
+			})
+		})
+	}
+}
+
+// A request that goes leaves its question to the others: what is answered is remembered.
+func TestReviewOfARequestThatGoesIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := newCallers(time.Second, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := errors.New("gone")
+		ctx, leave := context.WithCancelCause(t.Context())
+		req, own := presented(ctx, c, "a")
+		time.AfterFunc(time.Millisecond, func() { leave(gone) })
+		begun := time.Now()
+		if _, ok, err := c.around(&askedBy{ok: true}).AuthenticateRequest(req); ok || err != gone || time.Since(begun) != time.Millisecond {
+			t.Errorf("answered %t, %v after %s", ok, err, time.Since(begun))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, accepted, known := c.known.get(own); !known || accepted != begun {
+			t.Errorf("known %t, accepted at %s, asked at %s", known, accepted, begun)
+		}
+	})
+}
+
+// Whose review cannot be made in time is told so, and is not taken for rejected.
+func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := newCallers(time.Second, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			c.ofStrangers.rate.ReserveN(time.Now(), tokenReviewBurst)
+		}
+		authn := &askedBy{ok: true}
+		req, own := presented(t.Context(), c, "a")
+		if _, ok, err := c.around(authn).AuthenticateRequest(req); ok || err != errReviews || len(authn.calls) > 0 {
+			t.Errorf("answered %t, %v, asked %d times", ok, err, len(authn.calls))
+		}
+		if _, _, known := c.known.get(own); known || c.rejected.contain(own) {
+			t.Errorf("known %t, rejected %t", known, c.rejected.contain(own))
+		}
+	})
+}
+
+// Until its review is kept no more, a token costs none of the reviews that there may be.
+func TestReviewThatIsKeptIsNotMadeAgain(t *testing.T) {
+	for age, want := range map[time.Duration]float64{0: 0, time.Second - 1: 0, time.Second: 1, time.Minute: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := newCallers(time.Second, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req, own := presented(t.Context(), c, "a")
+			c.known.accept(own, "jane", time.Now())
+			time.Sleep(age)
+			if _, ok, err := c.around(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
+				t.Errorf("answered %t, %v", ok, err)
+			}
+			if got := tokenReviewBurst - c.ofKnown.rate.Tokens(); got != want {
+				t.Errorf("a token that was reviewed %s ago costs %v reviews", age, got)
+			}
+		})
+	}
+}
+
+// A certificate is verified here, as often as it is presented. That it was accepted is
+// remembered for the place of its requests among those in flight.
+func TestCertificatesCostNoReviews(t *testing.T) {
+	for name, test := range map[string]struct {
+		user   string
+		ok     bool
+		err    error
+		tenant string // "" if it is not known then
+	}{
+		"accepted":         {"jane", true, nil, occurrence.TenantOf("jane")},
+		"of a front proxy": {"joe", true, nil, frontProxy},
+		"rejected":         {"jane", false, nil, ""},
+		"not verified":     {"jane", false, x509.UnknownAuthorityError{}, ""},
+		"with a doubt":     {"jane", true, errors.New("no connection"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := newCallers(time.Second, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req := &http.Request{Header: http.Header{}, RemoteAddr: "10.0.0.1:1",
+					TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("raw"), Subject: pkix.Name{CommonName: "jane"}}}}}
+				own, _ := c.hasher.of(req)
+				req = req.WithContext(withCredential(t.Context(), own))
+				_, ok, err := c.around(saying(&authenticator.Response{User: &user.DefaultInfo{Name: test.user}}, test.ok, test.err)).AuthenticateRequest(req)
+				if ok != test.ok || err != test.err {
+					t.Errorf("answered %t, %v", ok, err)
+				}
+				if tenant, _, known := c.known.get(own); tenant != test.tenant || known != (test.tenant != "") {
+					t.Errorf("known %t, of %q", known, tenant)
+				}
+				if c.rejected.contain(own) || c.ofKnown.rate.Tokens() != tokenReviewBurst || c.ofStrangers.rate.Tokens() != tokenReviewBurst {
+					t.Error("it was reviewed, or is rejected from now on")
 				}
 			})
 		})
