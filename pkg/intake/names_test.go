@@ -2,8 +2,10 @@ package intake
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -91,6 +93,105 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 		}
 		own.end()
 		n.release(someName)
+		for _, r := range open[1:] {
+			n.dropped(r, false)
+		}
+		if len(n.turns) != 0 {
+			t.Errorf("%d names are kept of which nothing is left", len(n.turns))
+		}
+	})
+}
+
+// A request whose time is up while it waits at a name leaves nothing behind.
+func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
+	post := func(total int64) *report {
+		event := &corev1.Event{Count: int32(total), Reason: strconv.FormatInt(total, 10)} // of another series each
+		return &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: total}, post: true, done: make(chan struct{})}
+	}
+	for name, test := range map[string]struct {
+		open  int  // reports
+		taken bool // the turn
+		wait  func(ctx context.Context, n *names) error
+	}{
+		"for its turn":       {0, true, func(ctx context.Context, n *names) error { return n.take(ctx, someName) }},
+		"for the oldest one": {maxOpen, false, func(ctx context.Context, n *names) error { return n.take(ctx, someName) }},
+		"to post": {1, false, func(ctx context.Context, n *names) error {
+			_, err := n.takeForPost(ctx, someName, post(100))
+			return err
+		}},
+		"to post, for its turn": {1, true, func(ctx context.Context, n *names) error {
+			_, err := n.takeForPost(ctx, someName, post(100))
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNames(10, 1<<20)
+				var open []*report
+				for i := range test.open {
+					r := post(int64(i + 1))
+					n.begin(r)
+					open = append(open, r)
+				}
+				if test.taken {
+					if err := n.take(t.Context(), someName); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				begun := time.Now()
+				if err := test.wait(ctx, n); err != context.DeadlineExceeded || time.Since(begun) != time.Second {
+					t.Errorf("%v after %s", err, time.Since(begun))
+				}
+				for _, r := range open {
+					n.dropped(r, false)
+				}
+				if !test.taken {
+					if err := n.take(t.Context(), someName); err != nil {
+						t.Error(err)
+					}
+				}
+				n.release(someName)
+				if len(n.turns) != 0 || n.openBytes != 0 {
+					t.Errorf("%d names are kept, and %d bytes", len(n.turns), n.openBytes)
+				}
+			})
+		})
+	}
+}
+
+// A POST that finds the same one under way when it has its turn joins that, and leaves
+// its turn to the next.
+func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNames(10, 1<<20)
+		if err := n.take(t.Context(), someName); err != nil {
+			t.Fatal(err)
+		}
+		event := &corev1.Event{Count: 1}
+		same := func() *report {
+			return &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: 1}, post: true, done: make(chan struct{})}
+		}
+		joined := make(chan *report, 1)
+		go func() {
+			r, err := n.takeForPost(t.Context(), someName, same())
+			if err != nil {
+				t.Error(err)
+			}
+			joined <- r
+		}()
+		synctest.Wait()
+		first := same()
+		n.begin(first)
+		n.release(someName)
+		if got := <-joined; got != first {
+			t.Errorf("joined %v", got)
+		}
+		n.dropped(first, false)
+		if len(n.turns) != 0 {
+			t.Error("the name stays taken")
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"sync"
@@ -16,8 +17,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -321,5 +324,32 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who is nobody is told so. Who could not be asked about comes back later, and who may
+// not have anybody asked is told that it is one of too many.
+func TestWhatIsAnsweredToWhoIsNotAuthenticated(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		code   int
+		counts float64
+	}{
+		"nobody":              {nil, http.StatusUnauthorized, 0},
+		"nobody for a reason": {errors.New("invalid bearer token"), http.StatusUnauthorized, 0},
+		"not asked":           {errReviews, http.StatusTooManyRequests, 1},
+		"not answered":        {&url.Error{Op: "Post", Err: errors.New("no connection")}, http.StatusServiceUnavailable, 0},
+	} {
+		i := newIntake(t)
+		c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) }), saying(nil, false, test.err), c)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil))
+		if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedReviews)); w.Code != test.code || got != test.counts {
+			t.Errorf("%s: answered %d, %v were counted", name, w.Code, got)
+		}
 	}
 }
