@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -49,7 +50,7 @@ func refusal(r *report) error {
 		// It was this server that was not known, not the client.
 		return unavailable("the event was not written: the apiserver does not accept this server's credentials")
 	}
-	return &apierrors.StatusError{ErrStatus: underName(status, r.key.name)}
+	return &apierrors.StatusError{ErrStatus: asAsked(status, r.occurrence.API, r.key.name)}
 }
 
 // gone tells whether the stored Event was no longer there for a report that
@@ -67,14 +68,19 @@ func isEvent(d *metav1.StatusDetails) bool {
 	return d != nil && d.Name != "" && strings.HasPrefix(strings.ToLower(d.Kind), "event")
 }
 
-// underName puts the name that a client posted in place of the one that the
-// Event is stored under, which is none of the client's business.
-func underName(status metav1.Status, name string) metav1.Status {
+// asAsked puts the API and the name that a client posted in place of those of the
+// write. The name that the Event is stored under is none of the client's business,
+// and a refusal of the whole namespace may be the answer to a write of the other API.
+func asAsked(status metav1.Status, api occurrence.API, name string) metav1.Status {
 	status = *status.DeepCopy()
 	d := status.Details
 	if !isEvent(d) {
 		return status // for instance about the namespace
 	}
+	written := schema.GroupResource{Group: d.Group, Resource: d.Kind}.String() + " " + strconv.Quote(d.Name)
+	d.Group = api.GroupVersion().Group
+	asked := schema.GroupResource{Group: d.Group, Resource: d.Kind}.String() + " " + strconv.Quote(name)
+	status.Message = strings.ReplaceAll(status.Message, written, asked)
 	status.Message = strings.ReplaceAll(status.Message, strconv.Quote(d.Name), strconv.Quote(name))
 	d.Name = name
 	return status

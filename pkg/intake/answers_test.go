@@ -5,11 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/occurrence"
 )
@@ -154,6 +158,26 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 		}
 		if got := u.shares.inUse(); got != maxUnwrittenBytes/2 {
 			t.Errorf("%d bytes are counted", got)
+		}
+	}
+}
+
+// A namespace that is terminating is refused to all who write there in the next second,
+// by the answer to one of them, which may be of the other API.
+func TestRefusalIsOfTheAPIThatWasAsked(t *testing.T) {
+	terminating := errors.New("unable to create new content")
+	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		for _, written := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			of := func(api occurrence.API, name string) metav1.Status {
+				return apierrors.NewForbidden(schema.GroupResource{Group: api.GroupVersion().Group, Resource: "events"}, name, terminating).ErrStatus
+			}
+			r := &report{key: key{"ns", "a"}, occurrence: &occurrence.Occurrence{API: api}, settlement: occurrence.Settlement{
+				Outcome: occurrence.Dropped, Reason: occurrence.NamespaceTerminating, Err: &apierrors.StatusError{ErrStatus: of(written, "stored")},
+			}}
+			status, ok := refusal(r).(apierrors.APIStatus)
+			if !ok || !reflect.DeepEqual(status.Status(), of(api, "a")) {
+				t.Errorf("answered %v", refusal(r))
+			}
 		}
 	}
 }
