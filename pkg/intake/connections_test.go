@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/occurrence"
@@ -291,6 +292,7 @@ func TestClientIsToldThatALeaderTakesNoMoreAtOnce(t *testing.T) {
 	}
 	where := listenWith(t, listener, servingCertificate(t), leader, &http.HTTP2Config{MaxConcurrentStreams: 1})
 	where.leads(other)
+	other.relay.NewConnection(func(*http2.ClientConn) {}) // which may take longer than there is patience
 	ended := leader.lead(t)
 	first := background(func() answer { return other.post(t, classic("a", 1)) })
 	ofFirst := <-leader.pipeline.recorded

@@ -32,6 +32,11 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 		}
 		seen[one] = true
 	}
+	// That of a replica is reviewed for another audience.
+	req := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}, assertedUser: {"somebody"}}}
+	if one, presented := h.of(req); !presented || seen[one] {
+		t.Errorf("a replica's token: presented %t, like a client's %t", presented, seen[one])
+	}
 }
 
 // Whoever has many credentials makes those of no other forgotten, and loses the one

@@ -353,3 +353,21 @@ func TestWhatIsAnsweredToWhoIsNotAuthenticated(t *testing.T) {
 		}
 	}
 }
+
+func TestNobodyIsAnonymous(t *testing.T) {
+	for name, test := range map[string]struct {
+		u    user.DefaultInfo
+		err  error
+		want bool
+	}{
+		"somebody":           {user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}}, nil, true},
+		"anonymous":          {user.DefaultInfo{Name: user.Anonymous}, nil, false},
+		"not authenticated":  {user.DefaultInfo{Name: "jane", Groups: []string{user.AllUnauthenticated}}, nil, false},
+		"anonymous, a doubt": {user.DefaultInfo{Name: user.Anonymous}, errors.New("no connection"), true},
+	} {
+		_, ok, err := notAnonymous(saying(&authenticator.Response{User: &test.u}, true, test.err)).AuthenticateRequest(&http.Request{})
+		if ok != test.want || err != test.err {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+}

