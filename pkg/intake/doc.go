@@ -113,6 +113,10 @@
 //	WithRequestDeadline (60 s), WithWarningRecorder,
 //	WithTimeoutForNonLongRunningRequests,
 //	WithAuthentication, Unauthorized
+//	                               WithRequestInfo reads no options of lists, and comes
+//	                               after the limit of headers: it logs and parses what
+//	                               anybody sends. A timeout that cannot be read is not
+//	                               logged either (url.go)
 //	WithPanicRecovery              own filter: answers 500 instead of breaking the
 //	                               connection
 //	WithAuthorization              own filter: 503 when the apiserver is away

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -125,10 +124,6 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 // chain puts the filters around a handler; the last one added is the first to
 // see a request.
 func chain(handler http.Handler, options ServerOptions, control *flowControl) http.Handler {
-	resolver := &request.RequestInfoFactory{
-		APIPrefixes:          sets.NewString("api", "apis"),
-		GrouplessAPIPrefixes: sets.NewString("api"),
-	}
 	nothing := func(*http.Request, *request.RequestInfo) bool { return false } // is long-running
 
 	handler = withAuthorization(handler, options.Authorizer)
@@ -146,6 +141,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	// time-out, so that what still runs after one counts as in flight.
 	handler = control.withPlace(handler)
 	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, nothing, codecs, requestTimeout)
+	handler = withValidTimeout(handler)
 	handler = endpointfilters.WithWarningRecorder(handler)
 	handler = filters.WithTimeoutForNonLongRunningRequests(handler, nothing)
 	handler = withDeadline(handler, abandonAfter)
@@ -155,11 +151,12 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = filters.WithHTTPLogging(handler)
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)
+	handler = endpointfilters.WithRequestInfo(handler, newResolver())
+	// Before anything looks at the URL.
 	handler = withHeaderLimit(handler, options.Intake.metrics)
 	// Around all that answers: what a request holds is given back before anybody
 	// waits for its client to read.
 	handler = newUnwritten(options.Intake).around(handler)
-	handler = endpointfilters.WithRequestInfo(handler, resolver)
 	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
 	handler = endpointfilters.WithAuditInit(handler)
 	return handler
