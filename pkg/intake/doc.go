@@ -257,8 +257,9 @@
 // that makes them, until Close.
 //
 // Requests are bounded by ServerOptions.MaxInFlight, bodies by Options.MaxBodyBytes,
-// and headers by 64 KiB (431). Those of requests that are parked or passed on hold at
-// most the product of the first two. What is decoded at once is bounded by
+// and headers by 64 KiB (431), or 80 KiB and the user if another replica passes them on.
+// Those of requests that are parked or passed on hold at most the product of the first
+// two. What is decoded at once is bounded by
 // Options.MaxDecodeBytes, and views are by Options.MaxNames and Options.MaxViewBytes.
 // A view belongs to the tenant (occurrence.TenantOf) that changed it last; the tenant
 // that holds most makes room for all. What is under way in the pipeline is bounded

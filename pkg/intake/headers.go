@@ -22,6 +22,9 @@ const (
 	// maxAcceptBytes limits what the handlers parse for each of the answers that they
 	// could give.
 	maxAcceptBytes = 4 << 10
+	// maxPeerBytes is what another replica may add to the headers of a client, beside
+	// that user: its token, the audit ID and the time-out.
+	maxPeerBytes = 16 << 10
 	// headerFieldBytes is what a field takes beside its name and its value.
 	headerFieldBytes = 64
 )
@@ -49,17 +52,24 @@ func bytesOf(values []string) (n int) {
 }
 
 // withHeaderLimit answers 431 to a request with larger headers than are needed, and
-// closes its connection. That request takes memory only until its answer is written,
-// for which unwritten counts it.
+// closes its connection, unless another replica has passed the request on: its
+// connections are those of all its clients. That request takes memory only until its
+// answer is written, for which unwritten counts it.
 func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		own, asserted := headerBytes(req)
-		if own <= maxHeaderBytes && asserted <= maxAssertedBytes && bytesOf(req.Header["Accept"]) <= maxAcceptBytes {
+		most := maxHeaderBytes
+		if PassedOn(req) {
+			most += maxPeerBytes
+		}
+		if own <= most && asserted <= maxAssertedBytes && bytesOf(req.Header["Accept"]) <= maxAcceptBytes {
 			next.ServeHTTP(w, req)
 			return
 		}
 		m.refused.WithLabelValues(refusedHeaders).Inc()
-		w.Header().Set("Connection", "close")
+		if !PassedOn(req) {
+			w.Header().Set("Connection", "close")
+		}
 		refuse(w, inJSON(req), apierrors.NewGenericServerResponse(http.StatusRequestHeaderFieldsTooLarge, "",
 			schema.GroupResource{}, "", "the headers or the URL of the request are too large", 0, true))
 	})

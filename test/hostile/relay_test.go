@@ -1,0 +1,123 @@
+package hostile
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// standbyTarget starts two replicas and returns the one that does not lead.
+func standbyTarget(t *testing.T) *target {
+	t.Helper()
+	c := testenv.Shared(t)
+	dir := t.TempDir()
+	kubeconfig, token := filepath.Join(dir, "eventd.kubeconfig"), filepath.Join(dir, "token")
+	if err := testenv.WriteKubeconfig(kubeconfig, replica.Deploy(t, c)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(token, []byte(replica.Deploy(t, c, "eventd").BearerToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := bounded(t)
+	defer cancel()
+	var replicas []*target
+	for range 2 {
+		r, err := replica.Start(ctx, replica.Options{Kubeconfig: kubeconfig, Dir: t.TempDir(), Flags: []string{"--peer-token-file=" + token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := bounded(t)
+			defer cancel()
+			if _, err := r.Signal(ctx, sigterm); err != nil { // so that the next test finds no leader
+				r.Kill()
+			}
+		})
+		replicas = append(replicas, &target{name: "eventd, a standby", cluster: c, config: r.Config, pid: r.PID, eventd: r})
+	}
+	var standby *target
+	eventually(ctx, t, "one of two replicas leads, and the other is ready", func() bool {
+		leaders := 0
+		for _, g := range replicas {
+			switch role := g.role(ctx, t); {
+			case role == "leader":
+				leaders++
+			case strings.HasPrefix(role, "standby of "):
+				standby = g
+			}
+		}
+		return leaders == 1 && standby != nil
+	})
+	return standby
+}
+
+// role is that of a replica that is ready, "" before.
+func (g *target) role(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	config := g.config(rest.AnonymousClientConfig(g.cluster.Config()))
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz?verbose", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := send(client, req)
+	_, role, _ := strings.Cut(a.body, "role: ")
+	if a.code != http.StatusOK {
+		return ""
+	}
+	return strings.TrimSpace(role)
+}
+
+// The leader must not close the connection of a standby for what a client has sent.
+func TestClientOfAStandbyClosesNobodyElsesConnectionToTheLeader(t *testing.T) {
+	g := standbyTarget(t)
+	attacker := g.account(t, "attacker", "create")
+	config := rest.CopyConfig(attacker.config)
+	config.DisableCompression = true // its header is not passed on, and others are added
+	config.Dial = (&net.Dialer{}).DialContext
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	var sent atomic.Int64
+	siege{name: "40 requests a second with headers of about 64 KiB, at a standby", needs: "create in one namespace", allowed: usual, attack: func(ctx context.Context) {
+		crowd(ctx, 4, 40, func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, attacker.events(), strings.NewReader(attacker.event("x", "x", "Normal", 1)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Content-Type", "application/json")
+			// Some are just below the limit at the standby, and above it at the leader.
+			req.Header.Set("X", strings.Repeat("x", 63_500+int(sent.Add(1)*13%800)))
+			send(client, req)
+		})
+	}}.run(t, g)
+	ctx, cancel := bounded(t)
+	defer cancel()
+	metrics, err := g.eventd.Metrics(ctx, g.cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused := metrics.Sum("eventd_relay_requests_total", "code=431"); refused > 0 {
+		t.Errorf("the leader has refused %v requests for headers that the standby had let pass", refused)
+	}
+	if lost := metrics.Sum("eventd_relay_retries_total") + metrics.Sum("eventd_relay_refused_total"); lost > 0 {
+		t.Errorf("%v requests found no connection to the leader", lost)
+	}
+}
