@@ -63,6 +63,13 @@ func (s *Shares) Room(f Flow) int64 {
 	return s.room(f)
 }
 
+// UsedBy is what a flow has.
+func (s *Shares) UsedBy(f Flow) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flows[f]
+}
+
 // InUse is what all flows have together.
 func (s *Shares) InUse() int64 {
 	s.mu.Lock()

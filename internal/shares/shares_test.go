@@ -74,22 +74,3 @@ func TestNoMoreIsInUseThanThereIsAndAllIsGivenBack(t *testing.T) {
 		t.Errorf("what was given back is remembered: %d, %v, %v", s.InUse(), s.tenants, s.flows)
 	}
 }
-
-func TestAddressesOfOneHostAreOneFlow(t *testing.T) {
-	of := func(address string) string { return FlowOfAddress(address).Tenant }
-	for _, same := range [][2]string{
-		{"10.0.0.1:1", "10.0.0.1:2"},
-		{"10.0.0.1:1", "[::ffff:10.0.0.1]:2"},
-		{"[2001:db8::1]:1", "[2001:db8::ffff:2]:1"},
-		{"[fe80::1%eth0]:1", "[fe80::1%eth1]:1"},
-	} {
-		if of(same[0]) != of(same[1]) {
-			t.Errorf("%s and %s are %q and %q", same[0], same[1], of(same[0]), of(same[1]))
-		}
-	}
-	for _, other := range [][2]string{{"10.0.0.1:1", "10.0.0.2:1"}, {"[2001:db8::1]:1", "[2001:db8:0:1::1]:1"}, {"pipe", "other"}} {
-		if of(other[0]) == of(other[1]) {
-			t.Errorf("%s and %s are both %q", other[0], other[1], of(other[0]))
-		}
-	}
-}

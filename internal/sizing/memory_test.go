@@ -63,7 +63,7 @@ func send(t *testing.T, handler http.Handler, contentType, body string) int {
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/ns/events", strings.NewReader(body))
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("Authorization", "Bearer somebody's")
-	req.Header.Set("User-Agent", strings.Repeat("x", 60*kib))
+	req.Header.Set("User-Agent", strings.Repeat("x", 15*kib))
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, req)
 	return w.Code
@@ -84,7 +84,7 @@ func liveBytes() int64 {
 func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	const requests = 100
 	o := deployed(requests)
-	said := part(o, "requests being answered").Most + part(o, "their headers").Most
+	said := part(o, "requests being answered").Most
 	recorded := make(chan *occurrence.Occurrence, requests)
 	handler := serve(t, o, func(o *occurrence.Occurrence) { recorded <- o })
 	before := liveBytes()
@@ -156,7 +156,7 @@ func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 	handler := serve(t, o, func(o *occurrence.Occurrence) {
 		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
 	})
-	advice := Advise([]Part{part(o, "the process itself"), part(o, "requests being answered"), part(o, "their headers"), part(o, "bodies being decoded")})
+	advice := Advise([]Part{part(o, "the process itself"), part(o, "requests being answered"), part(o, "bodies being decoded")})
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(advice.GoMemLimit))
 	proto := emptyOwners(127 * kib)
 	bodies := []struct{ contentType, body string }{

@@ -16,6 +16,8 @@ const (
 	processBytes = 32 * mib
 	// requestBytes is what a request with a usual Event takes, beside its body.
 	requestBytes = 4 * kib
+	// strangerBytes is the same while it waits for the review of its caller.
+	strangerBytes = 16 * kib
 	// copiesOfABody are the one that was read, the one that the handler has read of
 	// it, the one that was decoded, and what reading left over.
 	// TestRequestsThatWaitTakeNoMoreThanIsSaid measures them, with the headers.
@@ -70,7 +72,7 @@ func Memory(o *daemon.Options) []Part {
 		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + kib), requests*(requestBytes+intake.HeaderBytes) + bodies},
 		// As many requests of callers that are not known may be in flight beside those
 		// of known ones. Nothing reads their bodies.
-		{"requests of strangers", []string{"max-requests-inflight"}, requests * kib, requests * (requestBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
+		{"requests of strangers", []string{"max-requests-inflight"}, requests * kib, requests * (strangerBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
 		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),

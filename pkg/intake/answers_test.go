@@ -37,10 +37,14 @@ type wire struct {
 	flushed          bool
 	deadline         time.Time
 	failing, flushes error
+	closed           chan bool // of the stream
 }
 
+// CloseNotify implements http.CloseNotifier, as the response writers of the server do.
+func (w *wire) CloseNotify() <-chan bool { return w.closed }
+
 func (w *wire) Write(b []byte) (int, error) {
-	w.inUse = w.unwritten.shares.inUse()
+	w.inUse = w.unwritten.shares.InUse()
 	if w.failing != nil {
 		return 0, w.failing
 	}
@@ -82,16 +86,15 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := newIntake(t)
 				u := newUnwritten(i)
-				ctx, end := context.WithCancel(t.Context())
-				defer end()
+				ctx := t.Context()
 				if test.version > 0 {
 					ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
 				}
 				req := httptest.NewRequestWithContext(ctx, test.method, "/", nil)
 				req.ProtoMajor = test.version
-				w := &wire{ResponseRecorder: httptest.NewRecorder(), unwritten: u, failing: test.failing, flushes: test.flushes}
+				w := &wire{ResponseRecorder: httptest.NewRecorder(), unwritten: u, failing: test.failing, flushes: test.flushes, closed: make(chan bool)}
 				u.around(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					if u.shares.inUse() != 0 {
+					if u.shares.InUse() != 0 {
 						t.Error("it is counted before there is an answer")
 					}
 					w.WriteHeader(http.StatusCreated)
@@ -101,7 +104,7 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 				if w.inUse < unwrittenBytes+int64(len("answer")) {
 					t.Errorf("%d bytes are counted while it is written", w.inUse)
 				}
-				if left, open := u.shares.inUse(), test.version == 2; (left > 0) != open {
+				if left, open := u.shares.InUse(), test.version == 2; (left > 0) != open {
 					t.Errorf("%d bytes are counted when its handler has returned", left)
 				}
 				if w.flushed != (test.version == 1 && test.failing == nil) {
@@ -116,9 +119,9 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 				if test.failing == nil && (w.Code != http.StatusCreated || w.Body.String() != "answer") {
 					t.Errorf("written: %d %s", w.Code, w.Body)
 				}
-				end()
+				close(w.closed)
 				synctest.Wait()
-				if left := u.shares.inUse(); left != 0 {
+				if left := u.shares.InUse(); left != 0 {
 					t.Errorf("%d bytes are counted when all is over", left)
 				}
 			})
@@ -134,9 +137,9 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		of := flowOfAddress(req)
 		if known {
-			of = flow{tenant: "jane"}
+			of = flow{Tenant: "jane"}
 		}
-		if !u.shares.acquire(of, maxUnwrittenBytes/2) {
+		if !u.shares.Acquire(of, maxUnwrittenBytes/2) {
 			t.Fatal("there is no room")
 		}
 		w := httptest.NewRecorder()
@@ -156,7 +159,7 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 		if got := testutil.ToFloat64(i.metrics.aborted.WithLabelValues(abortedShare)); got != 1 || w.Body.Len() > 0 {
 			t.Errorf("%v were counted, and %d bytes written", got, w.Body.Len())
 		}
-		if got := u.shares.inUse(); got != maxUnwrittenBytes/2 {
+		if got := u.shares.InUse(); got != maxUnwrittenBytes/2 {
 			t.Errorf("%d bytes are counted", got)
 		}
 	}

@@ -12,13 +12,13 @@ const (
 	// k8s.io/apiserver reads 1 MiB of them, from anybody: as much as a body, and
 	// before it is known who sends it.
 	maxHeaderBytes = 64 << 10
-	// maxAssertedBytes limits the user that another replica asserts, who may be in a
-	// thousand groups. It is not more, because anybody can have a server read as much.
-	maxAssertedBytes = 64 << 10
+	// maxAssertedBytes limits the user that another replica asserts, who may be in
+	// hundreds of groups. It is not more, because anybody can have a server read as much.
+	maxAssertedBytes = 48 << 10
 	// MaxHeaderBytes is what the server in front of a handler has to read of headers
 	// over HTTP/1.1, and MaxHeaderBytesHTTP2 over HTTP/2, which replicas speak.
 	MaxHeaderBytes      = maxHeaderBytes
-	MaxHeaderBytesHTTP2 = maxHeaderBytes + maxAssertedBytes
+	MaxHeaderBytesHTTP2 = maxHeaderBytes + maxPeerBytes + maxAssertedBytes
 	// maxAcceptBytes limits what the handlers parse for each of the answers that they
 	// could give.
 	maxAcceptBytes = 4 << 10

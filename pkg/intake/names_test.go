@@ -34,21 +34,21 @@ func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
 			for i := range 3 {
 				all = append(all, beginReport(n, int64(i+1)))
 			}
-			size := n.openBytes / 3
+			size := n.open.InUse() / 3
 			end(n, all[ends])
 			for i, r := range all {
 				if i != ends {
 					left = append(left, r)
 				}
 			}
-			if now := n.known(someName); now.last != left[1] || now.view != left[1].begun || n.openBytes != 2*size {
-				t.Errorf("report %d is %s: the last one is %v, the bytes of %d are counted", ends, how, now.last, n.openBytes/size)
+			if now := n.known(someName); now.last != left[1] || now.view != left[1].begun || n.open.InUse() != 2*size {
+				t.Errorf("report %d is %s: the last one is %v, the bytes of %d are counted", ends, how, now.last, n.open.InUse()/size)
 			}
 			for _, r := range left {
 				end(n, r)
 			}
-			if now := n.known(someName); now.last != nil || n.openBytes != 0 || len(n.turns) != 0 {
-				t.Errorf("all are %s: the last one is %v, %d bytes, %d names", how, now.last, n.openBytes, len(n.turns))
+			if now := n.known(someName); now.last != nil || n.open.InUse() != 0 || len(n.turns) != 0 {
+				t.Errorf("all are %s: the last one is %v, %d bytes, %d names", how, now.last, n.open.InUse(), len(n.turns))
 			}
 		}
 	}
@@ -67,14 +67,14 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := &seat{seats: s, flow: flow{tenant: "one"}}
+		own := &seat{seats: s, flow: flow{Tenant: "one"}}
 		if !own.take(t.Context()) {
 			t.Fatal("a free seat is not to be had")
 		}
 		taken := make(chan error, 1)
 		go func() { taken <- n.take(context.WithValue(t.Context(), seatKey{}, own), someName) }()
 		synctest.Wait()
-		other := &seat{seats: s, flow: flow{tenant: "another"}}
+		other := &seat{seats: s, flow: flow{Tenant: "another"}}
 		if len(taken) != 0 || !takesAtOnce(t, other) {
 			t.Fatal("it did not wait, or waits with its seat")
 		}
@@ -88,7 +88,7 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 		if err := <-taken; err != nil {
 			t.Error(err)
 		}
-		if takesAtOnce(t, &seat{seats: s, flow: flow{tenant: "another"}}) {
+		if takesAtOnce(t, &seat{seats: s, flow: flow{Tenant: "another"}}) {
 			t.Error("it goes on without its seat")
 		}
 		own.end()
@@ -153,8 +153,8 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 					}
 				}
 				n.release(someName)
-				if len(n.turns) != 0 || n.openBytes != 0 {
-					t.Errorf("%d names are kept, and %d bytes", len(n.turns), n.openBytes)
+				if len(n.turns) != 0 || n.open.InUse() != 0 {
+					t.Errorf("%d names are kept, and %d bytes", len(n.turns), n.open.InUse())
 				}
 			})
 		})

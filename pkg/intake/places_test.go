@@ -33,14 +33,14 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 		code     int
 	}{
 		"of a stranger":                         {code: 200},
-		"of a known caller":                     {known: jane, first: &flow{jane, "ns"}, code: 200},
-		"of one who was another":                {known: joe, first: &flow{joe, "ns"}, code: 200},
-		"of a replica":                          {known: replicas, asserted: asserted, first: &flow{jane, "ns"}, code: 200},
+		"of a known caller":                     {known: jane, first: &flow{Tenant: jane, Namespace: "ns"}, code: 200},
+		"of one who was another":                {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, code: 200},
+		"of a replica":                          {known: replicas, asserted: asserted, first: &flow{Tenant: jane, Namespace: "ns"}, code: 200},
 		"of a replica that asserts nobody":      {known: replicas, asserted: "!", code: 200},
-		"of a stranger who has too many":        {full: flow{jane, "ns"}, code: 429},
-		"of a known caller who has too many":    {known: jane, full: flow{jane, "ns"}, code: 429},
-		"of a known caller who has one left":    {known: jane, first: &flow{jane, "ns"}, full: flow{jane, "ns"}, left: 1, code: 200},
-		"of one who was another, with too many": {known: joe, first: &flow{joe, "ns"}, full: flow{jane, "ns"}, code: 429},
+		"of a stranger who has too many":        {full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
+		"of a known caller who has too many":    {known: jane, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
+		"of a known caller who has one left":    {known: jane, first: &flow{Tenant: jane, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, left: 1, code: 200},
+		"of one who was another, with too many": {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newIntake(t)
@@ -49,14 +49,14 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				t.Fatal(err)
 			}
 			filled := int64(0)
-			for test.full.tenant != "" && c.requests.acquire(test.full, 1) {
+			for test.full.Tenant != "" && c.requests.Acquire(test.full, 1) {
 				filled++
 			}
 			if test.left > 0 {
-				c.requests.release(test.full, test.left)
+				c.requests.Release(test.full, test.left)
 				filled -= test.left
 			}
-			others := c.requests.flows[flow{jane, "ns"}]
+			others := c.requests.UsedBy(flow{Tenant: jane, Namespace: "ns"})
 			own := credential{1}
 			if test.known != "" {
 				c.callers.known.accept(own, test.known, time.Now())
@@ -73,28 +73,28 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				strangers, known := int64(1), filled
 				if test.first != nil {
 					strangers, known = 0, filled+1
-					if *test.first != test.full && c.requests.flows[*test.first] != 1 {
-						t.Errorf("it begins among %v", c.requests.flows)
+					if *test.first != test.full && c.requests.UsedBy(*test.first) != 1 {
+						t.Errorf("it does not begin among those of %v", *test.first)
 					}
 				}
-				if c.strangers.inUse() != strangers || c.requests.inUse() != known {
-					t.Errorf("%d of strangers and %d others are in flight", c.strangers.inUse(), c.requests.inUse())
+				if c.strangers.InUse() != strangers || c.requests.InUse() != known {
+					t.Errorf("%d of strangers and %d others are in flight", c.strangers.InUse(), c.requests.InUse())
 				}
 				c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					served = true
-					if of := answered.of(nil); of != (flow{tenant: jane}) {
+					if of := answered.of(nil); of != (flow{Tenant: jane}) {
 						t.Errorf("its answer is of %v", of)
 					}
-					if c.strangers.inUse() != 0 || c.requests.inUse() != filled+1 || c.requests.flows[flow{jane, "ns"}] != others+1 {
-						t.Errorf("%d of strangers and %v are in flight while it is handled", c.strangers.inUse(), c.requests.flows)
+					if c.strangers.InUse() != 0 || c.requests.InUse() != filled+1 || c.requests.UsedBy(flow{Tenant: jane, Namespace: "ns"}) != others+1 {
+						t.Errorf("%d of strangers and %d others are in flight while it is handled", c.strangers.InUse(), c.requests.InUse())
 					}
 				})).ServeHTTP(w, req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})))
 			})).ServeHTTP(w, req)
 			if w.Code != test.code || served != (test.code == 200) {
 				t.Errorf("answered %d, handled %t: %s", w.Code, served, w.Body)
 			}
-			if c.strangers.inUse() != 0 || c.requests.inUse() != filled {
-				t.Errorf("%d of strangers and %d others are in flight when it has been answered", c.strangers.inUse(), c.requests.inUse())
+			if c.strangers.InUse() != 0 || c.requests.InUse() != filled {
+				t.Errorf("%d of strangers and %d others are in flight when it has been answered", c.strangers.InUse(), c.requests.InUse())
 			}
 			if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
 				t.Errorf("%v were counted as refused", got)
@@ -103,8 +103,8 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 	}
 }
 
-// Requests with nothing, with what was rejected a moment ago, and of a replica that
-// asserts nobody go no further. The last is not held against its token.
+// Requests with nothing and with what was rejected a moment ago go no further. Whether
+// a replica asserts somebody is found out when it is known to be one.
 func TestWhichCredentialsAreReviewed(t *testing.T) {
 	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
 	if err != nil {
@@ -121,7 +121,7 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 		"a token for a WebSocket":            {http.Header{"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, refusedNoCredentials},
 		"a token, and one for a WebSocket":   {http.Header{"Authorization": {"Bearer a"}, "Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, ""},
 		"a replica's":                        {http.Header{"Authorization": {"Bearer a"}, assertedUser: {asserted}}, false, ""},
-		"a replica's that asserts nobody":    {http.Header{"Authorization": {"Bearer a"}, assertedUser: {"!"}}, false, refusedRejected},
+		"a replica's that asserts nobody":    {http.Header{"Authorization": {"Bearer a"}, assertedUser: {"!"}}, false, ""},
 		"a replica's that was rejected":      {http.Header{"Authorization": {"Bearer a"}, assertedUser: {asserted}}, true, refusedRejected},
 		"a replica's without a token at all": {http.Header{assertedUser: {asserted}}, false, refusedNoCredentials},
 	} {
@@ -170,7 +170,7 @@ func TestRequestOfNobodyIsNotHandled(t *testing.T) {
 	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
 	for name, ctx := range map[string]context.Context{
 		"no place": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
-		"no user":  context.WithValue(ctx, placeKey{}, &place{c.strangers, flow{}}),
+		"no user":  context.WithValue(ctx, placeKey{}, &place{shares: c.strangers, flow: flow{}, size: 1}),
 	} {
 		w := httptest.NewRecorder()
 		c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
@@ -202,7 +202,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				if c.seats, err = newSeats("test", 1, 1, nil); err != nil {
 					t.Fatal(err)
 				}
-				own := flow{tenant: "jane"}
+				own := flow{Tenant: "jane"}
 				taken := &seat{seats: c.seats, flow: own}
 				if !taken.take(t.Context()) {
 					t.Fatal("a free seat is not to be had")
@@ -218,7 +218,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				}
 				synctest.Wait()
 				begun := time.Now()
-				req := httptest.NewRequestWithContext(context.WithValue(request.WithRequestInfo(ctx, &request.RequestInfo{}), placeKey{}, &place{c.requests, own}), http.MethodPost, "/", nil)
+				req := httptest.NewRequestWithContext(context.WithValue(request.WithRequestInfo(ctx, &request.RequestInfo{}), placeKey{}, &place{shares: c.requests, flow: own, size: 1}), http.MethodPost, "/", nil)
 				w := httptest.NewRecorder()
 				c.seated(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req)
 				if w.Code != test.code || (time.Since(begun) > 0) != test.waits || time.Since(begun) >= time.Second {

@@ -1,8 +1,7 @@
-package intake
+package shares
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 )
 
@@ -22,7 +21,7 @@ func TestCallersThatAreNotKnownAreToldApartByTheirHost(t *testing.T) {
 		"[fe80::1%eth0]:1":            "fe80::/64",
 		"no-address.example.com:1234": "no-address.example.com",
 	} {
-		if got := flowOfAddress(&http.Request{RemoteAddr: remote}); got != (flow{tenant: "\x00address:" + want}) {
+		if got := FlowOfAddress(remote); got != (Flow{Tenant: "\x00address:" + want}) {
 			t.Errorf("%s is of %q", remote, got)
 		}
 	}
@@ -32,27 +31,27 @@ func TestCallersThatAreNotKnownAreToldApartByTheirHost(t *testing.T) {
 // has half of what is free.
 func TestSharesLeaveAPartFree(t *testing.T) {
 	const capacity = 62 // of which exactly a half is free when one flow has 20
-	namespace := func(tenant, namespace int) flow { return flow{fmt.Sprint("t", tenant), fmt.Sprint("n", namespace)} }
+	namespace := func(tenant, namespace int) Flow { return Flow{fmt.Sprint("t", tenant), fmt.Sprint("n", namespace)} }
 	for name, test := range map[string]struct {
-		flows []flow
+		flows []Flow
 		each  int64 // of what they take at once
 		want  []int64
 	}{
-		"one namespace":                   {[]flow{namespace(1, 1)}, 1, []int64{21}},
-		"one tenant, two namespaces":      {[]flow{namespace(1, 1), namespace(1, 2)}, 1, []int64{16, 15}},
-		"one tenant, four namespaces":     {[]flow{namespace(1, 1), namespace(1, 2), namespace(1, 3), namespace(1, 4)}, 1, []int64{8, 8, 8, 7}},
-		"two tenants, one namespace each": {[]flow{namespace(1, 1), namespace(2, 1)}, 1, []int64{16, 15}},
-		"in large pieces":                 {[]flow{namespace(1, 1)}, 7, []int64{21}},
-		"one large piece":                 {[]flow{namespace(1, 1)}, 62, []int64{62}},
-		"too large a piece":               {[]flow{namespace(1, 1)}, 63, []int64{0}},
+		"one namespace":                   {[]Flow{namespace(1, 1)}, 1, []int64{21}},
+		"one tenant, two namespaces":      {[]Flow{namespace(1, 1), namespace(1, 2)}, 1, []int64{16, 15}},
+		"one tenant, four namespaces":     {[]Flow{namespace(1, 1), namespace(1, 2), namespace(1, 3), namespace(1, 4)}, 1, []int64{8, 8, 8, 7}},
+		"two tenants, one namespace each": {[]Flow{namespace(1, 1), namespace(2, 1)}, 1, []int64{16, 15}},
+		"in large pieces":                 {[]Flow{namespace(1, 1)}, 7, []int64{21}},
+		"one large piece":                 {[]Flow{namespace(1, 1)}, 62, []int64{62}},
+		"too large a piece":               {[]Flow{namespace(1, 1)}, 63, []int64{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShares(capacity)
+			s := New(capacity)
 			got := make([]int64, len(test.flows))
 			for taken := true; taken; {
 				taken = false
 				for i, f := range test.flows {
-					if s.acquire(f, test.each) {
+					if s.Acquire(f, test.each) {
 						got[i] += test.each
 						taken = true
 					}
@@ -65,14 +64,14 @@ func TestSharesLeaveAPartFree(t *testing.T) {
 					t.Errorf("%v have %d", test.flows[i], n)
 				}
 			}
-			if used := s.inUse(); used != sum {
+			if used := s.InUse(); used != sum {
 				t.Errorf("%d are in use, and were %d taken", used, sum)
 			}
 			for i, f := range test.flows {
-				s.release(f, got[i])
+				s.Release(f, got[i])
 			}
-			if s.inUse() != 0 || len(s.flows)+len(s.tenants) != 0 {
-				t.Errorf("%d are in use when all is given back, %d flows, %d tenants", s.inUse(), len(s.flows), len(s.tenants))
+			if s.InUse() != 0 || len(s.flows)+len(s.tenants) != 0 {
+				t.Errorf("%d are in use when all is given back, %d flows, %d tenants", s.InUse(), len(s.flows), len(s.tenants))
 			}
 		})
 	}
