@@ -147,7 +147,7 @@ func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
 		}
 	}
 	// A request of another client is answered after those have been taken.
-	if a := attacker.post(t.Context(), "after", "Normal"); a.code != 201 {
+	if a := g.account(t, "other", "create").post(t.Context(), "after", "Normal"); a.code != 201 {
 		t.Fatalf("a usual request is answered %d: %v %s", a.code, a.err, a.body)
 	}
 	ctx, cancel := bounded(t)
