@@ -513,7 +513,8 @@ func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
 		t.Run(fmt.Sprint(takes), func(t *testing.T) {
 			c := &capacity{takes: takes, each: 100 * time.Millisecond}
 			namespaces := []string{"a", "b", "c", "d"}
-			bubble(t, c.inTurns(namespaces), nil, func(t *testing.T, b *bench) {
+			more := func(o *Options) { o.Concurrency = 128 } // than the apiserver takes
+			bubble(t, c.inTurns(namespaces), more, func(t *testing.T, b *bench) {
 				for i := range 100 * takes {
 					b.record(i, inNamespace(namespaces[i%len(namespaces)]))
 				}
