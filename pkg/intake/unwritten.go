@@ -133,10 +133,10 @@ func (u *unwritten) write(w http.ResponseWriter, req *http.Request, f flow, a *b
 	}
 	release := func() { u.shares.Release(f, size) }
 	serving := req.Context().Value(http.ServerContextKey) != nil
-	if stream, ok := w.(http.CloseNotifier); ok && serving && req.ProtoMajor == 2 { //nolint:staticcheck // SA1019: see below
-		// The last 4 KiB are written after this returns, and the context of the
-		// request ends before that. Only this tells when they are written, or the
-		// stream is reset.
+	// The last 4 KiB over HTTP/2 are written after this returns, and the context of the
+	// request ends before that.
+	//lint:ignore SA1019 nothing else tells when they are written, or the stream is reset
+	if stream, ok := w.(http.CloseNotifier); ok && serving && req.ProtoMajor == 2 {
 		closed := stream.CloseNotify()
 		go func() {
 			<-closed
