@@ -1,12 +1,12 @@
-// Command eventd is the daemon; package internal/daemon says what it promises.
+// Command eventd is the daemon; package cmd/eventd/app says what it promises.
 package main
 
 import (
 	"os"
 
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 )
 
 func main() {
-	os.Exit(daemon.Main(os.Stderr))
+	os.Exit(app.Main(os.Stderr))
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // correlating compares what is decided on one Event. The Events are made

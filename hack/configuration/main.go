@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 )
 
 const preface = `# Configuration
@@ -27,14 +27,14 @@ Rates are numbers per second, fractions such as ` + "`1/300`" + `, or ` + "`unli
 
 func main() {
 	out := bufio.NewWriter(os.Stdout)
-	write(out, daemon.NewOptions())
+	write(out, app.NewOptions())
 	if err := out.Flush(); err != nil {
 		fmt.Fprintln(os.Stderr, "configuration:", err)
 		os.Exit(1)
 	}
 }
 
-func write(w io.Writer, o *daemon.Options) {
+func write(w io.Writer, o *app.Options) {
 	_, _ = io.WriteString(w, preface)
 	sets := o.Flags()
 	for _, group := range sets.Order {

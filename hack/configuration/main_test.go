@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 )
 
 func TestPageIsWhatTheFlagsAre(t *testing.T) {
@@ -16,7 +16,7 @@ func TestPageIsWhatTheFlagsAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	var made bytes.Buffer
-	write(&made, daemon.NewOptions())
+	write(&made, app.NewOptions())
 	if diff := cmp.Diff(made.String(), string(page)); diff != "" {
 		t.Errorf("docs/configuration.md is not what the flags are (-flags +page); go run ./hack/configuration >docs/configuration.md makes it anew:\n%s", diff)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/internal/sizing"
 )
 
@@ -31,7 +31,7 @@ func main() {
 }
 
 func run(w io.Writer, args []string) error {
-	o := daemon.NewOptions()
+	o := app.NewOptions()
 	flags := pflag.NewFlagSet("sizing", pflag.ContinueOnError)
 	for _, set := range o.Flags().FlagSets {
 		flags.AddFlagSet(set)

@@ -16,27 +16,27 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
-	"github.com/eventd/eventd/internal/daemon"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // deployed are options with a body limit as in deploy/, for so many requests.
-func deployed(requests int) *daemon.Options {
-	o := daemon.NewOptions()
+func deployed(requests int) *app.Options {
+	o := app.NewOptions()
 	o.Intake.MaxBodyBytes = 128 * kib
 	o.MaxRequestsInFlight = requests
 	return o
 }
 
 // serve returns the intake of such an eventd.
-func serve(t *testing.T, o *daemon.Options, record func(*occurrence.Occurrence)) http.Handler {
+func serve(t *testing.T, o *app.Options, record func(*occurrence.Occurrence)) http.Handler {
 	t.Helper()
 	return serveAfter(t, o, func() {}, record)
 }
 
 // serveAfter has something happen before it is known whose a request is.
-func serveAfter(t *testing.T, o *daemon.Options, reviewed func(), record func(*occurrence.Occurrence)) http.Handler {
+func serveAfter(t *testing.T, o *app.Options, reviewed func(), record func(*occurrence.Occurrence)) http.Handler {
 	t.Helper()
 	options := o.Intake
 	options.Record = record
@@ -119,7 +119,7 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 }
 
 // What is kept of a request whose caller is not known yet is bounded by its headers. What
-// the server buffers of its body is a constant of the server (internal/daemon).
+// the server buffers of its body is a constant of the server (cmd/eventd/app).
 func TestRequestsOfStrangersTakeNoMoreThanIsSaid(t *testing.T) {
 	const requests = 100
 	o := deployed(requests)
@@ -204,7 +204,7 @@ func sampled(most *atomic.Int64) func(stop <-chan struct{}) {
 	}
 }
 
-func part(o *daemon.Options, what string) Part {
+func part(o *app.Options, what string) Part {
 	for _, p := range Memory(o) {
 		if p.What == what {
 			return p

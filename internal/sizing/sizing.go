@@ -4,7 +4,7 @@
 package sizing
 
 import (
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -59,7 +59,7 @@ type Part struct {
 
 // Memory returns what takes memory. Each part is bounded by itself; they are
 // rarely full at once.
-func Memory(o *daemon.Options) []Part {
+func Memory(o *app.Options) []Part {
 	p, requests := &o.Pipeline, int64(o.MaxRequestsInFlight)
 	bodies := requests * copiesOfABody * o.Intake.MaxBodyBytes
 	views := o.Intake.MaxViewBytes
@@ -68,7 +68,7 @@ func Memory(o *daemon.Options) []Part {
 	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
 	return []Part{
 		same("the process itself", processBytes),
-		{"connections", []string{"max-connections"}, min(usualConnections, connections) * daemon.ConnectionBytes, connections * daemon.MaxConnectionBytes},
+		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
 		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + kib), requests*(requestBytes+intake.HeaderBytes) + bodies},
 		// As many requests of callers that are not known may be in flight beside those
 		// of known ones. Nothing reads their bodies.
@@ -140,7 +140,7 @@ const (
 )
 
 // Writes returns the rate of writes that o allows. What is unlimited is infinite.
-func Writes(o *daemon.Options) Rate {
+func Writes(o *app.Options) Rate {
 	p := &o.Pipeline
 	return Rate{
 		PerSecond: p.Sink.QPS, Burst: float64(p.Sink.Burst), AtOnce: float64(p.Sink.Concurrency),

@@ -6,15 +6,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 )
 
 // A flag that is said to bound a part does: with twice its value the part takes
 // more.
 func TestEveryFlagThatIsNamedCounts(t *testing.T) {
-	for i, part := range Memory(daemon.NewOptions()) {
+	for i, part := range Memory(app.NewOptions()) {
 		for _, name := range part.Flags {
-			o := daemon.NewOptions()
+			o := app.NewOptions()
 			double(t, o, name)
 			after := Memory(o)[i]
 			if after.Usual <= part.Usual && after.Most <= part.Most {
@@ -24,7 +24,7 @@ func TestEveryFlagThatIsNamedCounts(t *testing.T) {
 	}
 }
 
-func double(t *testing.T, o *daemon.Options, name string) {
+func double(t *testing.T, o *app.Options, name string) {
 	t.Helper()
 	for _, set := range o.Flags().FlagSets {
 		flag := set.Lookup(name)
@@ -44,7 +44,7 @@ func double(t *testing.T, o *daemon.Options, name string) {
 }
 
 func TestMostIsNoLessThanUsual(t *testing.T) {
-	for _, part := range Memory(daemon.NewOptions()) {
+	for _, part := range Memory(app.NewOptions()) {
 		if part.Usual <= 0 || part.Most < part.Usual {
 			t.Errorf("%s: usual %d, most %d", part.What, part.Usual, part.Most)
 		}
@@ -52,7 +52,7 @@ func TestMostIsNoLessThanUsual(t *testing.T) {
 }
 
 func TestAdviceHoldsEverything(t *testing.T) {
-	parts := Memory(daemon.NewOptions())
+	parts := Memory(app.NewOptions())
 	_, most := Sum(parts)
 	if a := Advise(parts); a.GoMemLimit <= most || a.ContainerLimit <= a.GoMemLimit {
 		t.Errorf("%d bytes have a soft limit of %d and a hard one of %d", most, a.GoMemLimit, a.ContainerLimit)

@@ -44,7 +44,7 @@ import (
 
 	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Reason is why a decision is what it is. Its names are metric labels.

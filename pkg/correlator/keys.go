@@ -4,7 +4,7 @@ import (
 	"hash/maphash"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Keys are hashes of identities under seeds of this process that nobody else

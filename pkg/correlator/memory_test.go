@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // storms are streams in which every occurrence is another.

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // downstream is our correlator with the simulated sink behind it, checked at every

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // simulation is a sink and a store behind a correlator, in the time of events.

@@ -3,7 +3,7 @@ package correlator
 import (
 	"time"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Times within the correlator are counted from its first occurrence.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/healthz"
 
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 func TestDecisionsOfTheAuthorizer(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Unnamed tells whether a replica that has lost the answer to a POST of this body

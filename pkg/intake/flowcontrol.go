@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/internal/shares"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 func TestGateWaitsUntilWhatItLetInIsAnswered(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/eventd/eventd/internal/fairlru"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/internal/shares"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // maxOpen is how many reports of one name may wait for their outcome; the next

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 var refusedFor = occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.RetriesExhausted}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // sharedReviewTimeout is how long an answer is waited for on behalf of all who

@@ -13,7 +13,7 @@ import (
 	genericnames "k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // strategy is what is particular to Events in the apiserver's generic steps of

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/test/testenv"
 )
 

@@ -18,7 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/pkg/ledger"
 )
 
 // A leader that loses the election and wins it again within the drain's time

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/pkg/ledger"
 )
 
 // registrations is a prometheus.Registerer that remembers what was registered

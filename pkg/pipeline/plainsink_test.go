@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/eventd/eventd/internal/ledger"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // store is a custom sink that keeps whole Events by name.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/grace"
-	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/pkg/broadcaster"
+	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/recorder"
 )
 

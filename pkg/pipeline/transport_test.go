@@ -27,7 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/eventd/eventd/internal/ledger"
+	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/sink"
 )
 

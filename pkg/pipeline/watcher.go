@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/broadcaster"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // subscription is the watch.Interface that client-go's broadcaster returns:

@@ -8,9 +8,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/eventd/eventd/internal/ledger"
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/sink"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/eventd/eventd/internal/ledger"
-	"github.com/eventd/eventd/internal/occurrence"
 	"github.com/eventd/eventd/pkg/broadcaster"
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // nowhere takes occurrences and keeps none.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // recorded is what both kinds of recorders keep of a report until it is behind

@@ -8,8 +8,8 @@ import (
 
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/ledger"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // BenchmarkAddDeferredRepeat is what a repeat costs whose series waits for its

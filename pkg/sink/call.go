@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // A client, a callback and a logger are code of others, which may never return

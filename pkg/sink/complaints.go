@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/eventd/eventd/internal/ledger"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // complaintInterval is how often one kind of loss is worth a line in the log.

@@ -32,7 +32,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/test/testenv"
 )
 

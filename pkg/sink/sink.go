@@ -34,8 +34,8 @@ import (
 
 	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/internal/grace"
-	"github.com/eventd/eventd/internal/ledger"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Sink writes occurrences to one apiserver. All methods are safe for use by

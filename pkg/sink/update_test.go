@@ -5,7 +5,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // FuzzUpdate reads any JSON as an Event, and writes it back with a patch: what is

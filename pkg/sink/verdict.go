@@ -3,7 +3,7 @@ package sink
 import (
 	"time"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // verdict is what the apiserver said of a namespace that is missing or being

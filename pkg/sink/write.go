@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // verb is what a request does; its values are metric labels.

@@ -21,14 +21,14 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/eventd/eventd/internal/daemon"
+	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/internal/sizing"
 )
 
 // options are what the Deployment's flags come to.
-func options(t *testing.T) (*daemon.Options, *pflag.FlagSet) {
+func options(t *testing.T) (*app.Options, *pflag.FlagSet) {
 	t.Helper()
-	o := daemon.NewOptions()
+	o := app.NewOptions()
 	flags := pflag.NewFlagSet("eventd", pflag.ContinueOnError)
 	for _, set := range o.Flags().FlagSets {
 		flags.AddFlagSet(set)

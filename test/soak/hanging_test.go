@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eventd/eventd/internal/occurrence"
+	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/faultproxy"
 	"github.com/eventd/eventd/test/figures"

@@ -1,0 +1,189 @@
+package app
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// goodToken is the token of the one user that the apiserver below knows.
+const goodToken = "good"
+
+// apiserver is as much of a kube-apiserver as eventd needs to start and to
+// write an Event, with writes that can be held: the one thing that a real one
+// does not do on demand.
+type apiserver struct {
+	kubeconfig string
+	// creating gets every Event that is about to be created, which waits until
+	// release is closed.
+	creating chan *corev1.Event
+	release  chan struct{}
+	server   *httptest.Server
+
+	// clientCA, if not nil, is what it publishes as the CA of client
+	// certificates. Listing it waits until listable is closed.
+	clientCA []byte
+	listable chan struct{}
+}
+
+func startAPIServer(t *testing.T) *apiserver {
+	t.Helper()
+	a := &apiserver{
+		kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"),
+		creating:   make(chan *corev1.Event, 10),
+		release:    make(chan struct{}),
+		listable:   make(chan struct{}),
+	}
+	server := httptest.NewUnstartedServer(a)
+	a.server = server
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(a.close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"a": {Server: server.URL, CertificateAuthorityData: ca}},
+		Contexts:       map[string]*clientcmdapi.Context{"a": {Cluster: "a"}},
+		CurrentContext: "a",
+	}, a.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// close does not do so in an orderly way: requests may be held.
+func (a *apiserver) close() {
+	_ = a.server.Listener.Close()
+	a.server.CloseClientConnections()
+}
+
+func (a *apiserver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Method == http.MethodGet {
+		a.get(w, req)
+		return
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	switch object := object.(type) {
+	case *authenticationv1.TokenReview:
+		if object.Spec.Token == goodToken {
+			object.Status = authenticationv1.TokenReviewStatus{
+				Authenticated: true, User: authenticationv1.UserInfo{Username: "somebody"},
+			}
+		}
+	case *authorizationv1.SubjectAccessReview:
+		object.Status.Allowed = object.Spec.User == "somebody"
+	case *corev1.Event:
+		a.creating <- object
+		select {
+		case <-a.release:
+		case <-req.Context().Done():
+			return
+		}
+		object.UID, object.ResourceVersion = uuid.NewUUID(), "1"
+	default:
+		http.Error(w, "not expected: "+req.Method+" "+req.URL.Path, http.StatusNotFound)
+		return
+	}
+	reply(w, object)
+}
+
+// get answers what delegated authentication asks: for one ConfigMap, a list of
+// it, and a watch, on which nothing ever happens.
+func (a *apiserver) get(w http.ResponseWriter, req *http.Request) {
+	published := corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: authenticationConfigMap, ResourceVersion: "1"},
+		Data:       map[string]string{clientCAKey: string(a.clientCA)},
+	}
+	query := req.URL.Query()
+	switch configMaps := "/api/v1/namespaces/kube-system/configmaps"; {
+	case a.clientCA == nil:
+		http.NotFound(w, req)
+	case req.URL.Path == configMaps+"/"+authenticationConfigMap:
+		reply(w, &published)
+	case req.URL.Path != configMaps:
+		http.NotFound(w, req)
+	case query.Has("sendInitialEvents"): // the client lists instead
+		http.Error(w, "streaming lists are not supported", http.StatusBadRequest)
+	case query.Has("watch"):
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+	default:
+		select {
+		case <-a.listable:
+			reply(w, &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{published}})
+		case <-req.Context().Done():
+		}
+	}
+}
+
+func reply(w http.ResponseWriter, object runtime.Object) {
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	object.GetObjectKind().SetGroupVersionKind(kinds[0])
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	_ = json.NewEncoder(w).Encode(object)
+}
+
+// flags are those of an eventd that writes to this apiserver.
+func (a *apiserver) flags(more ...string) []string {
+	flags := []string{
+		"--kubeconfig=" + a.kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false",
+	}
+	if a.clientCA == nil {
+		flags = append(flags, "--authentication-skip-lookup")
+	}
+	return append(flags, more...)
+}
+
+// options are those that the command makes of the flags, for an eventd that tells
+// where it serves in endpoint.
+func (a *apiserver) options(t *testing.T, endpoint string, more ...string) *Options {
+	t.Helper()
+	o := NewOptions()
+	sets := o.Flags()
+	for _, arg := range append(a.flags(more...), "--endpoint-kubeconfig="+endpoint) {
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if !hasValue {
+			value = "true"
+		}
+		for _, fs := range sets.FlagSets {
+			if fs.Lookup(name) != nil {
+				if err := fs.Set(name, value); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}

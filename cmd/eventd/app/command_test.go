@@ -1,0 +1,161 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// eventd runs this binary as eventd, outside of any cluster.
+func eventd(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = []string{asEventd + "=1"}
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), withoutRaceNotice(errs.String()), cmd.ProcessState.ExitCode()
+}
+
+// withoutRaceNotice takes away what component-base says in a binary with the
+// race detector, as this one may be and a released one is not.
+func withoutRaceNotice(stderr string) string {
+	if line, rest, _ := strings.Cut(stderr, "\n"); strings.Contains(line, "Data race detection enabled") {
+		return rest
+	}
+	return stderr
+}
+
+func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("clusters: {\n  - \t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := startAPIServer(t).kubeconfig
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--no-such-flag"}, "unknown flag: --no-such-flag"},
+		{[]string{"-x"}, "unknown shorthand flag: 'x'"},
+		{[]string{"serve"}, `unexpected argument "serve"`},
+		{[]string{"--kubeconfig"}, "flag needs an argument: --kubeconfig"},
+		{[]string{"--secure-port=https"}, "--secure-port"},
+		{[]string{"--secure-port=65536"}, "--secure-port must be between 0 and 65535"},
+		{[]string{"--shutdown-grace-period=30"}, "--shutdown-grace-period"},
+		{[]string{"--kube-api-qps=0"}, "--kube-api-qps must be greater than 0"},
+		{[]string{"--kube-api-qps=fast"}, `"--kube-api-qps" flag: must be a number, a fraction, or "unlimited"`},
+		{[]string{"--max-request-body-bytes=1MiB"}, "must be a quantity of bytes"},
+		{[]string{"--on-lost-lease=panic"}, `"--on-lost-lease" flag: must be "standby" or "exit"`},
+		{[]string{"--leader-elect-renew-deadline=20s"}, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (20s), got 15s"},
+		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=none"},
+			`--peer-token-file: open none: no such file or directory: it is to hold a token of eventd's ServiceAccount for the audience "eventd", to show to other replicas; --leader-elect=false runs alone and needs none`},
+		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=" + empty}, "--peer-token-file: " + empty + " is empty: it is to hold a token"},
+		{[]string{"--logging-format=xml"}, "--logging-format"},
+		{[]string{"--logging-format=json", "--vmodule=a=1"}, "Only supported for text log format"},
+		{[]string{"--version=maybe"}, "--version"},
+		{nil, "no apiserver to write to: --kubeconfig is not set, and this process does not run in a Pod"},
+		{[]string{"--kubeconfig=does-not-exist"}, "kubeconfig does-not-exist: "},
+		{[]string{"--kubeconfig=" + broken}, "kubeconfig " + broken + ": "},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			stdout, stderr, code := eventd(t, test.args...)
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if stdout != "" {
+				t.Errorf("stdout: %s", stdout)
+			}
+			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
+				t.Errorf("stderr is %q, want one line that says %q", stderr, test.want)
+			}
+		})
+	}
+}
+
+func TestHelpIsGroupedAndGoesToStdout(t *testing.T) {
+	stdout, stderr, code := eventd(t, "--help")
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	for _, want := range []string{"Writing flags:", "Leader election flags:", "Secure serving flags:", "Logs flags:", "--kube-api-qps rate", "--logging-format string"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("--help does not show %q", want)
+		}
+	}
+}
+
+func TestVersionIsEventdsOwn(t *testing.T) {
+	for _, flag := range []string{"--version", "--version=true", "--version=raw"} {
+		// Together with what would otherwise be an error.
+		stdout, stderr, code := eventd(t, flag, "--leader-elect-retry-period=0")
+		if code != 0 || stderr != "" || stdout == "" {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", flag, code, stdout, stderr)
+		}
+		if strings.Contains(stdout, "Kubernetes") || strings.Contains(stdout, "$Format") {
+			t.Errorf("%s: %q", flag, stdout)
+		}
+	}
+}
+
+func TestStartThatFailsOnThisMachineIsOneLineAndExitCode1(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := startAPIServer(t)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--secure-port=" + port}, "address already in use"},
+		{[]string{"--secure-port=" + port, "--logging-format=json"}, "address already in use"},
+		{[]string{"--cert-dir=" + filepath.Join(file, "certs")}, "making a serving certificate: "},
+		{[]string{"--tls-cert-file=" + file, "--tls-private-key-file=" + file}, "reading the serving certificate: "},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			_, stderr, code := eventd(t, a.flags(test.args...)...)
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
+				t.Errorf("stderr is %q, want one line that says %q", stderr, test.want)
+			}
+		})
+	}
+}
+
+// What the apiserver does not answer is said in the same words, after what has
+// been logged by then.
+func TestStartWithoutAnAPIServerEndsWithOneLineThatIsNoLog(t *testing.T) {
+	a := startAPIServer(t)
+	a.close()
+	_, stderr, code := eventd(t, "--kubeconfig="+a.kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false")
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	if last := lines[len(lines)-1]; code != 1 || !strings.HasPrefix(last, "eventd: looking up the CA of client certificates: ") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+}

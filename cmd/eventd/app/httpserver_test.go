@@ -1,0 +1,30 @@
+package app
+
+import (
+	"bytes"
+	"flag"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+// A stranger can have the server say something for each frame that it sends.
+func TestServerSaysOfClientsOnlyNowAndThen(t *testing.T) {
+	var written bytes.Buffer
+	flags := flag.NewFlagSet("", flag.PanicOnError)
+	klog.InitFlags(flags)
+	state := klog.CaptureState()
+	defer state.Restore()
+	_ = flags.Set("logtostderr", "false")
+	klog.SetOutput(&written)
+	server := newServerLog()
+	for range 1000 {
+		server.Print("http2: received GOAWAY")
+		server.Print("http: TLS handshake error from 10.0.0.1:1: EOF")
+	}
+	klog.Flush()
+	if lines := strings.Count(written.String(), "\n"); lines != 1 || !strings.Contains(written.String(), "GOAWAY") {
+		t.Errorf("%d lines: %.300s", lines, written.String())
+	}
+}

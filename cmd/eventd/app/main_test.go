@@ -1,0 +1,21 @@
+package app
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// asEventd makes the test binary behave as eventd, so that tests see what a
+// user sees: stderr and the exit code.
+const asEventd = "EVENTD_TEST_AS_EVENTD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asEventd) != "" {
+		os.Exit(Main(os.Stderr))
+	}
+	goleak.VerifyTestMain(testenv.Runner(m))
+}

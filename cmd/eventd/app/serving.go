@@ -1,0 +1,198 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+// serving is the HTTPS side of the process: where it listens, with which
+// certificate, and how it finds out who calls and what they may do.
+type serving struct {
+	info          *server.SecureServingInfo
+	authenticator authenticator.Request
+	authorizer    authorizer.Authorizer
+	clientCA      *clientCA // nil if that of the cluster is not used
+	listener      *boundedListener
+}
+
+// newServing listens, so that a port that is taken is an error at the start,
+// but does not accept yet. Who called newServing calls close or start.
+func newServing(o *Options, r prometheus.Registerer) (*serving, error) {
+	secure := *o.SecureServing
+	s := &serving{}
+	if err := s.listen(&secure, o.MaxConnections, r); err != nil {
+		if secure.Listener != nil {
+			_ = secure.Listener.Close()
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// listen takes the port first: nothing else is worth saying if it is taken.
+func (s *serving) listen(secure *options.SecureServingOptions, maxConnections int, r prometheus.Registerer) error {
+	if err := takePort(secure); err != nil {
+		return err
+	}
+	var names []string
+	if hostname, err := os.Hostname(); err == nil {
+		names = append(names, hostname)
+	}
+	if err := secure.MaybeDefaultWithSelfSignedCerts("localhost", names, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+		return fmt.Errorf("making a serving certificate: %w", err)
+	}
+	if err := secure.ApplyTo(&s.info); err != nil {
+		return fmt.Errorf("reading the serving certificate: %w", err)
+	}
+	s.listener = newBoundedListener(s.info.Listener, maxConnections, r)
+	s.info.Listener = s.listener
+	return nil
+}
+
+func takePort(secure *options.SecureServingOptions) (err error) {
+	if secure.BindPort == 0 {
+		address := net.JoinHostPort(secure.BindAddress.String(), strconv.Itoa(secure.BindPort))
+		secure.Listener, secure.BindPort, err = options.CreateListener(secure.BindNetwork, address, net.ListenConfig{})
+		return err
+	}
+	// These options know how a port is shared, and have no certificate to read.
+	port := options.SecureServingOptions{
+		BindAddress: secure.BindAddress, BindPort: secure.BindPort, BindNetwork: secure.BindNetwork,
+		PermitPortSharing: secure.PermitPortSharing, PermitAddressSharing: secure.PermitAddressSharing,
+	}
+	var info *server.SecureServingInfo
+	err = port.ApplyTo(&info)
+	secure.Listener = port.Listener
+	return err
+}
+
+// delegate has the apiserver say who a caller is and what they may do, by
+// TokenReview and SubjectAccessReview. It asks the apiserver for the CA of
+// client certificates, and fails if there is no answer.
+func (s *serving) delegate(ctx context.Context, o *Options) error {
+	authentication, authorization := *o.Authentication, *o.Authorization
+	authentication.RemoteKubeConfigFile = cmp.Or(authentication.RemoteKubeConfigFile, o.Kubeconfig)
+	authorization.RemoteKubeConfigFile = cmp.Or(authorization.RemoteKubeConfigFile, o.Kubeconfig)
+	if err := s.lookUpClientCA(ctx, &authentication); err != nil {
+		return fmt.Errorf("looking up the CA of client certificates: %w", err)
+	}
+	var who server.AuthenticationInfo
+	if err := authentication.ApplyTo(&who, s.info, nil); err != nil {
+		return fmt.Errorf("setting up delegated authentication: %w", err)
+	}
+	var may server.AuthorizationInfo
+	if err := authorization.ApplyTo(&may); err != nil {
+		return fmt.Errorf("setting up delegated authorization: %w", err)
+	}
+	s.authenticator, s.authorizer = who.Authenticator, may.Authorizer
+	return nil
+}
+
+// lookUpClientCA has the authentication use the cluster's CA of client
+// certificates, unless a CA was given, or it is not to be looked up.
+func (s *serving) lookUpClientCA(ctx context.Context, authentication *options.DelegatingAuthenticationOptions) error {
+	if authentication.SkipInClusterLookup || authentication.ClientCert.ClientCA != "" {
+		return nil
+	}
+	config, err := loadConfig(authentication.RemoteKubeConfigFile)
+	if err != nil {
+		return err
+	}
+	config.UserAgent = userAgent()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	switch s.clientCA, err = followClientCA(ctx, client); {
+	case err != nil && authentication.TolerateInClusterLookupFailure:
+		klog.FromContext(ctx).Error(err, "Starting without the CA of client certificates")
+		return nil
+	case err != nil:
+		return err
+	}
+	if s.clientCA != nil {
+		authentication.ClientCert.CAContentProvider = s.clientCA
+	}
+	return nil
+}
+
+// close gives up a serving that was not started.
+func (s *serving) close() {
+	_ = s.info.Listener.Close()
+	s.stopFollowing()
+}
+
+func (s *serving) stopFollowing() {
+	if s.clientCA != nil {
+		s.clientCA.stop()
+	}
+}
+
+// start serves until stop is called, which returns at once: it closes the
+// listener and every connection that has nothing in flight. The channel that
+// it returns is closed when all connections are: when nothing is in flight any
+// more, when no request has been worked on for unreadTime, or after patience.
+func (s *serving) start(handler http.Handler, patience time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
+	stopping := make(chan struct{})
+	httpServer, err := newHTTPServer(s.info, handler, stopping)
+	var idle <-chan struct{}
+	if err == nil {
+		klog.Infof("Serving securely on %s", s.info.Listener.Addr())
+		idle, _, err = server.RunServer(httpServer, s.info.Listener, patience, stopping)
+	}
+	if err != nil {
+		close(stopping)
+		s.close()
+		return nil, err
+	}
+	return func() <-chan struct{} {
+		close(stopping)
+		s.stopFollowing()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			awaitQuiet(idle, working)
+			s.listener.closeConns()
+		}()
+		return closed
+	}, nil
+}
+
+// unreadTime is how long, at a stop, a client may take to read the last answer, or
+// to send the rest of a request. Nothing else waits for it then.
+const unreadTime = 500 * time.Millisecond
+
+// awaitQuiet returns when the server is idle, or nothing has been worked on for
+// unreadTime.
+func awaitQuiet(idle <-chan struct{}, working func() int) {
+	ticker := time.NewTicker(unreadTime / 20)
+	defer ticker.Stop()
+	worked := time.Now()
+	for {
+		select {
+		case <-idle:
+			return
+		case <-ticker.C:
+		}
+		if working() > 0 {
+			worked = time.Now()
+		}
+		if time.Since(worked) > unreadTime {
+			return
+		}
+	}
+}

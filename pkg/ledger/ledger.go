@@ -1,0 +1,147 @@
+// Package ledger is the one place where occurrences are counted, from recorded
+// to settled. A pipeline keeps one ledger per sink; metrics and tests read it.
+//
+// What must hold at every quiet moment is
+//
+//	recorded = sum of settled over all outcomes + pending
+//
+// where pending is what the stations say that they hold (eventd_occurrences_pending).
+// The ledger exports none of its own, so that the equation can fail if a station
+// loses something.
+//
+// A Ledger is safe for use by many goroutines, starts none and needs no stop.
+package ledger
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+// Ledger counts occurrences by weight. Make it with New.
+type Ledger struct {
+	recorded atomic.Int64
+	outcomes map[occurrence.Outcome]*atomic.Int64 // all but Dropped; fixed after New
+	dropped  map[occurrence.Reason]*atomic.Int64  // fixed after New
+
+	recordedDesc, settledDesc *prometheus.Desc
+}
+
+var _ prometheus.Collector = &Ledger{}
+
+// New returns a ledger in which every count is 0. It is a prometheus.Collector
+// that the caller may register.
+func New() *Ledger {
+	l := &Ledger{
+		outcomes: make(map[occurrence.Outcome]*atomic.Int64),
+		dropped:  make(map[occurrence.Reason]*atomic.Int64),
+		recordedDesc: prometheus.NewDesc("eventd_occurrences_recorded_total",
+			"Occurrences recorded.", nil, nil),
+		settledDesc: prometheus.NewDesc("eventd_occurrences_settled_total",
+			"Occurrences by final outcome and, if dropped, by reason.",
+			[]string{"outcome", "reason"}, nil),
+	}
+	for _, outcome := range occurrence.Outcomes {
+		if outcome != occurrence.Dropped {
+			l.outcomes[outcome] = new(atomic.Int64)
+		}
+	}
+	for _, reason := range occurrence.Reasons {
+		l.dropped[reason] = new(atomic.Int64)
+	}
+	return l
+}
+
+// Record counts o as recorded. It is called once per occurrence, before
+// anything else can settle it.
+func (l *Ledger) Record(o *occurrence.Occurrence) { l.recorded.Add(o.Weight) }
+
+// Settle counts the whole of o under s and tells whoever waits for it.
+func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
+	l.Add(s.Outcome, s.Reason, o.Weight)
+	if o.Settled != nil {
+		o.Settled(s)
+	}
+}
+
+// Add counts a weight under an outcome. It is for stations that settle parts
+// of an occurrence, or several at once. The reason is that of a drop and is
+// not looked at otherwise; one that is not in occurrence.Reasons panics.
+func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weight int64) {
+	if outcome == occurrence.Dropped {
+		l.dropped[reason].Add(weight)
+		return
+	}
+	l.outcomes[outcome].Add(weight)
+}
+
+// Totals is a reading of the ledger. Its parts are read one after the other,
+// so they add up only while nothing moves.
+type Totals struct {
+	Recorded int64
+	Outcomes map[occurrence.Outcome]int64 // Dropped is the sum over all reasons
+	Dropped  map[occurrence.Reason]int64  // only reasons that occurred
+}
+
+// Totals reads the ledger.
+func (l *Ledger) Totals() Totals {
+	t := Totals{
+		Outcomes: make(map[occurrence.Outcome]int64, len(l.outcomes)+1),
+		Dropped:  make(map[occurrence.Reason]int64),
+	}
+	// Settled first: whatever is settled after this was recorded before the
+	// reading of recorded, so pending never comes out negative.
+	for outcome, n := range l.outcomes {
+		t.Outcomes[outcome] = n.Load()
+	}
+	t.Outcomes[occurrence.Dropped] = 0
+	for reason, n := range l.dropped {
+		if v := n.Load(); v != 0 {
+			t.Dropped[reason] = v
+			t.Outcomes[occurrence.Dropped] += v
+		}
+	}
+	t.Recorded = l.recorded.Load()
+	return t
+}
+
+// Settled is the sum over all outcomes.
+func (t Totals) Settled() int64 {
+	var sum int64
+	for _, n := range t.Outcomes {
+		sum += n
+	}
+	return sum
+}
+
+// Written is the sum of what stands in the counts of Events because of this
+// ledger's sink.
+func (t Totals) Written() int64 {
+	return t.Outcomes[occurrence.Created] + t.Outcomes[occurrence.Merged] + t.Outcomes[occurrence.Aggregated]
+}
+
+// Pending is what was recorded and has not settled, by the ledger's own counts.
+func (t Totals) Pending() int64 { return t.Recorded - t.Settled() }
+
+// Describe implements prometheus.Collector.
+func (l *Ledger) Describe(ch chan<- *prometheus.Desc) {
+	ch <- l.recordedDesc
+	ch <- l.settledDesc
+}
+
+// Collect implements prometheus.Collector.
+func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
+	settled := func(outcome occurrence.Outcome, reason occurrence.Reason, n *atomic.Int64) {
+		ch <- prometheus.MustNewConstMetric(l.settledDesc, prometheus.CounterValue,
+			float64(n.Load()), string(outcome), string(reason))
+	}
+	for outcome, n := range l.outcomes {
+		settled(outcome, occurrence.NoReason, n)
+	}
+	for reason, n := range l.dropped {
+		settled(occurrence.Dropped, reason, n)
+	}
+	ch <- prometheus.MustNewConstMetric(l.recordedDesc, prometheus.CounterValue, float64(l.recorded.Load()))
+}
