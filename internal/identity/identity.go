@@ -6,7 +6,6 @@ package identity
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,11 +29,8 @@ func IsCombined(event *corev1.Event) bool {
 	return event.EventTime.IsZero() && strings.HasPrefix(event.Message, CombinedPrefix)
 }
 
-// Digest identifies a series. It is comparable and can be a map key.
-type Digest [sha256.Size]byte
-
-// String returns the digest in hexadecimal, as it stands in the annotation.
-func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+// Digest identifies a series: occurrence.Digest, which is public.
+type Digest = [sha256.Size]byte
 
 // Of returns the digest of the series that an Event in the form of core/v1
 // belongs to.

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"encoding/hex"
 	"reflect"
 	"strings"
 	"testing"
@@ -121,7 +122,7 @@ func TestDigestIsStable(t *testing.T) {
 		"of a key function's group":      {OfGroup(classic(), "key"), "88a669ba8ae0b4706887bdad50dcf720c6d52ef83f2488d3ec3449e06b90aa40"},
 		"of a key function's, new-style": {OfGroup(newStyle(), "key"), "036582f91741e0fa4dc5fa5fbef295eadab247bcf29cf02c452693e8549e2b2b"},
 	} {
-		if got := test.digest.String(); got != test.want {
+		if got := hex.EncodeToString(test.digest[:]); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}

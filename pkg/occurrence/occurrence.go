@@ -117,7 +117,7 @@ func (o *Occurrence) WithEvent() *Occurrence {
 // its Event's identity, unless its source has set another. Hashing takes a
 // while, which is why recorders leave it, as the Event that it needs, to those
 // behind the queue.
-func (o *Occurrence) Series() identity.Digest {
+func (o *Occurrence) Series() Digest {
 	return identity.Of(o.Identified())
 }
 

@@ -43,7 +43,7 @@ type account struct {
 	key      occurrence.Key
 	// namespace of the Event, and what its name begins with.
 	namespace, object string
-	digest            identity.Digest // of the series; see identify
+	digest            occurrence.Digest // of the series; see identify
 	// unidentified is an Event of the series while the digest is not known.
 	unidentified *corev1.Event
 	combined     bool
@@ -82,7 +82,7 @@ type account struct {
 }
 
 func newAccount(instance contributor, t *occurrence.Target) *account {
-	a := &account{instance: instance, key: t.Key, namespace: t.Event.Namespace, object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != identity.Digest{}, eventType: t.Event.Type}
+	a := &account{instance: instance, key: t.Key, namespace: t.Event.Namespace, object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != occurrence.Digest{}, eventType: t.Event.Type}
 	if !a.keyed {
 		a.unidentified = t.Identified()
 	}

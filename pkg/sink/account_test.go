@@ -128,7 +128,7 @@ type writer struct {
 	forbidden int64
 }
 
-func newWriter(digest identity.Digest) *writer {
+func newWriter(digest occurrence.Digest) *writer {
 	instance := newInstance()
 	return &writer{
 		instance: instance,
@@ -185,7 +185,7 @@ type world struct {
 	rng     *rand.Rand
 	server  *server
 	event   *corev1.Event
-	digest  identity.Digest
+	digest  occurrence.Digest
 	writers []*writer
 	clients map[string]int64
 	flights []flight

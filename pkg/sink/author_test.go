@@ -336,7 +336,7 @@ func TestEntriesOfWhoMayOnlyCreateAreTheirOwn(t *testing.T) {
 		a, b poster
 		want int
 	}{{owner, editor, 1}, {attacker, attacker, 1}, {attacker, another, 2}, {owner, attacker, 2}, {attacker, owner, 2}} {
-		writer := newWriter(identity.Digest{})
+		writer := newWriter(occurrence.Digest{})
 		for _, p := range []poster{test.a, test.b} {
 			writer.add(&occurrence.Occurrence{Weight: 1, Client: p.name, Total: 1, User: p.name, CreateOnly: p.createOnly}, p.claimed(false))
 		}

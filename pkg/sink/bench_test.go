@@ -44,7 +44,7 @@ func BenchmarkAddDeferredRepeat(b *testing.B) {
 func BenchmarkPlan(b *testing.B) {
 	for _, awaited := range []bool{false, true} {
 		b.Run(fmt.Sprint("awaited=", awaited), func(b *testing.B) {
-			w := newWriter(identity.Digest{})
+			w := newWriter(occurrence.Digest{})
 			event := testEvent(false)
 			for i := range maxBatch {
 				o := &occurrence.Occurrence{Weight: 1, Total: 1, Client: fmt.Sprint("client-", i)}
@@ -79,7 +79,7 @@ func BenchmarkEventSize(b *testing.B) {
 
 // BenchmarkSettle is the same for the answer to such a write.
 func BenchmarkSettle(b *testing.B) {
-	w := newWriter(identity.Digest{})
+	w := newWriter(occurrence.Digest{})
 	event := testEvent(false)
 	for range maxBatch {
 		w.add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, event)

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -24,7 +23,7 @@ func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
 		for range rng.IntN(maxClients) {
 			base.shares.clients = set(base.shares.clients, clientKey(client()), uint64(rng.IntN(20)), maxClients)
 		}
-		together, apart := newWriter(identity.Digest{}), newWriter(identity.Digest{})
+		together, apart := newWriter(occurrence.Digest{}), newWriter(occurrence.Digest{})
 		apart.instance = together.instance
 		for _, w := range []*writer{together, apart} {
 			w.series.account.observed, w.series.account.instance = base, together.instance

@@ -250,7 +250,7 @@ func (f *reading) wantsOnlyWhatIsSaid(out []settled, object *corev1.Event) {
 // FuzzRead reads anything at any time: whatever is done to the objects, nothing ends
 // twice or is counted without having been written, and no count goes down.
 func FuzzRead(f *testing.F) {
-	own := identity.Of(testEvent(false)).String()
+	own := occurrence.Digest(identity.Of(testEvent(false))).String()
 	shares := "v1;s=" + sinkA + ":12;n=" + sinkB + ":2"
 	const add, step, tamper, expire, giveUp, rights, ops = 0, 1, 2, 3, 4, 5, 8
 	for kind := range byte(16) {

@@ -6,12 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // FuzzObserve reads anything from a stored Event: what is not of this series is
 // not marked as its Event, and what is read is written again as it was.
 func FuzzObserve(f *testing.F) {
-	own := identity.Of(testEvent(false)).String()
+	own := occurrence.Digest(identity.Of(testEvent(false))).String()
 	f.Add(own, "v1;s="+sinkA+":1;n="+sinkB+":2", int32(3), true)
 	f.Add(own, "v1;s="+sinkA+":18446744073709551615", int32(-1), false)
 	f.Add("", "", int32(0), false)
