@@ -66,6 +66,7 @@ func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
 // be started for every worker of a fuzz test, too.
 func startControlPlane(t *testing.T) *testenv.ControlPlane {
 	t.Helper()
+	testenv.SkipIfShort(t)
 	cluster, err := testenv.Start(t.Context(), testenv.Options{})
 	if err != nil {
 		t.Fatal(err)

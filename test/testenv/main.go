@@ -2,26 +2,32 @@ package testenv
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 )
 
-// shared is the control plane of this test binary, set while its tests run.
-var shared *ControlPlane
+// shared is the control plane of this test binary, which the first test that asks for
+// it starts.
+var shared struct {
+	options   Options
+	available bool // while Runner runs the tests
+	start     sync.Once
+	plane     *ControlPlane
+	err       error
+}
 
-// Main runs the tests of a package with a control plane, which Shared returns
-// to them, and returns the exit code. If the control plane cannot be started,
-// or does not end well, that is a failure of the package.
+// Main runs the tests of a package, for which Shared starts a control plane, and returns
+// the exit code. A control plane that does not end well is a failure of the package.
 func Main(m *testing.M) int { return Runner(m).Run() }
 
 // TestRunner is what TestMain gets, as far as it is used; goleak.VerifyTestMain
 // takes one too.
 type TestRunner interface{ Run() int }
 
-// Runner returns a runner that starts a control plane, runs m and stops the
-// control plane again, so that what wraps it sees nothing of it.
+// Runner returns a runner that runs m and stops the control plane again, if one was
+// started, so that what wraps it sees nothing of it.
 func Runner(m *testing.M) TestRunner { return RunnerWith(m, Options{}) }
 
 // RunnerWith is Runner with another control plane than the usual one.
@@ -33,38 +39,45 @@ type runner struct {
 }
 
 func (r runner) Run() int {
-	if !flag.Parsed() {
-		flag.Parse()
-	}
-	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
-		return r.m.Run() // names only
-	}
-	// Not bound to a signal: an interrupted test binary just dies, and the
-	// control plane sees that.
-	var err error
-	if shared, err = Start(context.Background(), r.options); err != nil {
-		fmt.Fprintf(os.Stderr, "testenv: %v\n", err)
-		return 1
-	}
+	shared.options, shared.available = r.options, true
 	code := r.m.Run()
-	err = shared.Stop()
-	shared = nil
-	if err != nil {
+	shared.available = false
+	if shared.plane == nil {
+		return code
+	}
+	if err := shared.plane.Stop(); err != nil {
 		fmt.Fprintf(os.Stderr, "testenv: %v\n", err)
 		return max(code, 1)
 	}
 	return code
 }
 
-// Shared returns the control plane of this test binary. It belongs to all tests
-// of the package: use a Namespace, and Start another one to take it Down.
+// Shared returns the control plane of this test binary, and starts it if no test has
+// before. It belongs to all tests of the package: use a Namespace, and Start another one
+// to take it Down. With -short the test is skipped.
 func Shared(t testing.TB) *ControlPlane {
 	t.Helper()
-	if shared == nil {
+	SkipIfShort(t)
+	if !shared.available {
 		t.Fatal("testenv: no control plane: this package's TestMain must call testenv.Main")
 	}
-	if err := shared.check(); err != nil {
+	// Not bound to a test or a signal: an interrupted test binary just dies, and the
+	// control plane sees that.
+	shared.start.Do(func() { shared.plane, shared.err = Start(context.Background(), shared.options) })
+	if shared.err != nil {
+		t.Fatalf("testenv: %v", shared.err)
+	}
+	if err := shared.plane.check(); err != nil {
 		t.Fatalf("testenv: %v", err)
 	}
-	return shared
+	return shared.plane
+}
+
+// SkipIfShort skips a test that needs a control plane if the tests are run with -short,
+// as make check does.
+func SkipIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
 }
