@@ -110,8 +110,25 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 	@$(AS_DEPLOYED) hack/build.sh 'eventd' ./cmd/eventd ./test/testenv
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
 
+.PHONY: check
+check: style ## what a change can be tried with in two minutes: lint without the control plane, and all tests that need none
+	@echo '• tests that need no control plane'
+	@$(GO) test -short $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$($(GO) list ./cmd/... ./pkg/... ./internal/... ./hack/... | grep -vxF '$(UNSHARED)')
+	@$(AS_DEPLOYED) $(GO) test -short -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
+
 .PHONY: lint
-lint: ## formatting, vet, static analysis
+lint: style ## formatting, vet, static analysis
+	@echo '• go vet of the other modules'
+	@test/controlplane/build.sh >/dev/null
+	@$(GO) -C test/controlplane vet ./...
+	@$(AS_DEPLOYED) $(GO) -C test/dropin vet ./...
+	@$(AS_DEPLOYED) $(GO) -C test/dropin vet -tags clientgo ./...
+	@$(GO) -C test/outside vet ./...
+	@echo '• nothing found'
+
+# What is looked at in this module, before its tests.
+.PHONY: style
+style:
 	@echo '• gofmt'
 	@unformatted=$$(find . -name '*.go' -not -path './.cache/*' -exec gofmt -l {} +); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):"; echo "$$unformatted"; exit 1; fi
@@ -122,15 +139,9 @@ lint: ## formatting, vet, static analysis
 	@$(AS_DEPLOYED) hack/build.sh 'the packages to check' ./...
 	@echo '• go vet'
 	@$(AS_DEPLOYED) $(GO) vet ./...
-	@test/controlplane/build.sh >/dev/null
-	@$(GO) -C test/controlplane vet ./...
-	@$(AS_DEPLOYED) $(GO) -C test/dropin vet ./...
-	@$(GO) -C test/outside vet ./...
-	@$(AS_DEPLOYED) $(GO) -C test/dropin vet -tags clientgo ./...
 	@echo '• staticcheck (a minute or two, the first time)'
 	@$(GO) build -C tools -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	@$(AS_DEPLOYED) bin/staticcheck ./...
-	@echo '• nothing found'
 
 .PHONY: clean
 clean: ## remove what was built, the control plane included
