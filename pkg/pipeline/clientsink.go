@@ -55,7 +55,7 @@ func recordTarget(to record.EventSink, known *habitsOf, o sink.Options) (target,
 			options: withinLimit(o, c.GetClient()),
 		}, nil
 	default:
-		client, err := newForeignSink(recordCalls{to}, known.of(to), o)
+		client, err := newCustomSink(recordCalls{to}, known.of(to), o)
 		return target{client: client, options: o}, err
 	}
 }
@@ -76,7 +76,7 @@ func eventsTarget(to events.EventSink, known *habitsOf, o sink.Options) (target,
 		}
 		return target{client: sink.NewClient(nil, c), options: withinLimit(o, c)}, nil
 	default:
-		client, err := newForeignSink(eventsCalls{to}, known.of(to), o)
+		client, err := newCustomSink(eventsCalls{to}, known.of(to), o)
 		return target{client: client, options: o}, err
 	}
 }

@@ -124,7 +124,7 @@ func TestStoresWhatClientGosNewBroadcasterStores(t *testing.T) {
 	wantEqual(t, "stored Events", modulo(stored(t, theirs)), modulo(stored(t, ours)))
 }
 
-// memoryEventsSink is a foreign sink of new-style Events.
+// memoryEventsSink is a custom sink of new-style Events.
 type memoryEventsSink struct {
 	before func(event *eventsv1.Event) error // may refuse a call
 

@@ -19,7 +19,7 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// memorySink is a foreign sink that keeps what it is given. Hooks run before a
+// memorySink is a custom sink that keeps what it is given. Hooks run before a
 // call takes effect and may refuse it.
 type memorySink struct {
 	before func(event *corev1.Event) error

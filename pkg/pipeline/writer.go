@@ -117,7 +117,7 @@ func (w *writer) end() {
 	dropped := w.correlating.end(w.drain)
 	w.left = w.sink.Close(w.drain)
 	w.left.Occurrences += dropped
-	if c, ok := w.client.(*foreignSink); ok {
+	if c, ok := w.client.(*customSink); ok {
 		c.forget() // somebody may hold on to the writer
 	}
 	w.giveUp(nil)

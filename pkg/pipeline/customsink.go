@@ -30,7 +30,7 @@ type foreignCalls interface {
 	patch(ctx context.Context, event *corev1.Event, patch []byte) (*corev1.Event, error)
 }
 
-// foreignSink makes a client of an EventSink of which nothing is known. It wants
+// customSink makes a client of an EventSink of which nothing is known. It wants
 // the whole Event with a patch, so what it was given is remembered.
 //
 // One whose answers have a resourceVersion passes on to an apiserver, or to what
@@ -40,7 +40,7 @@ type foreignCalls interface {
 // under another one: nothing that was counted is replaced. Whether it stores
 // anything at all is its own business; an answer without an error counts as
 // written.
-type foreignSink struct {
+type customSink struct {
 	calls  foreignCalls
 	habits *habits
 
@@ -51,7 +51,7 @@ type foreignSink struct {
 	tried *simplelru.LRU[types.NamespacedName, try]
 }
 
-var _ sink.Client = &foreignSink{}
+var _ sink.Client = &customSink{}
 
 // try is a call that may or may not have taken effect. The next one has the same
 // name, and its count takes the place of whatever this one has left.
@@ -110,7 +110,7 @@ func (h *habitsOf) of(eventSink any) *habits {
 	return known
 }
 
-func newForeignSink(calls foreignCalls, h *habits, o sink.Options) (*foreignSink, error) {
+func newCustomSink(calls foreignCalls, h *habits, o sink.Options) (*customSink, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("sink options: %w", err)
 	}
@@ -119,18 +119,18 @@ func newForeignSink(calls foreignCalls, h *habits, o sink.Options) (*foreignSink
 		return nil, err
 	}
 	tried, err := simplelru.NewLRU[types.NamespacedName, try](o.MaxPendingSeries, nil)
-	return &foreignSink{calls: calls, habits: h, stored: stored, tried: tried}, err
+	return &customSink{calls: calls, habits: h, stored: stored, tried: tried}, err
 }
 
 // forget lets go of what was remembered, when there are no more calls.
-func (f *foreignSink) forget() {
+func (f *customSink) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stored, f.tried = nil, nil
 }
 
 // Create implements sink.Client.
-func (f *foreignSink) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+func (f *customSink) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	key := types.NamespacedName{Namespace: event.Namespace, Name: event.Name}
 	event = f.attempt(key, event)
 	if event == nil {
@@ -146,7 +146,7 @@ func (f *foreignSink) Create(ctx context.Context, _ occurrence.API, event *corev
 
 // attempt returns the Event as it is to be created, nil if it was taken before and
 // can only be patched.
-func (f *foreignSink) attempt(key types.NamespacedName, event *corev1.Event) *corev1.Event {
+func (f *customSink) attempt(key types.NamespacedName, event *corev1.Event) *corev1.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stored == nil {
@@ -179,7 +179,7 @@ func unusedName(name string) string {
 }
 
 // Patch implements sink.Client. An empty patch asks for the Event.
-func (f *foreignSink) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+func (f *customSink) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	if string(patch) == "{}" {
 		return f.read(ctx, key, patch)
@@ -208,7 +208,7 @@ func (f *foreignSink) Patch(ctx context.Context, _ occurrence.API, namespace, na
 // read asks for an Event of which the sink was told that it exists. Only one that
 // passes on to an apiserver can be asked: there an empty patch comes back with the
 // Event.
-func (f *foreignSink) read(ctx context.Context, key types.NamespacedName, patch []byte) (*corev1.Event, error) {
+func (f *customSink) read(ctx context.Context, key types.NamespacedName, patch []byte) (*corev1.Event, error) {
 	if event := f.lastTaken(key); event != nil && event.ResourceVersion == "" {
 		return event, nil
 	}
@@ -234,22 +234,22 @@ func (f *foreignSink) read(ctx context.Context, key types.NamespacedName, patch 
 // leave forgets an Event that may be somebody else's, or ours from an attempt
 // without an answer. It returns the Event without our annotations: the sink then
 // takes another name, and what was in doubt is uncertain.
-func (f *foreignSink) leave(key types.NamespacedName, event *corev1.Event) *corev1.Event {
+func (f *customSink) leave(key types.NamespacedName, event *corev1.Event) *corev1.Event {
 	f.drop(key)
 	event.Annotations = nil
 	return event
 }
 
-// lastTaken returns a copy of the Event as the foreign sink last took it, nil if
+// lastTaken returns a copy of the Event as the custom sink last took it, nil if
 // that is not remembered.
-func (f *foreignSink) lastTaken(key types.NamespacedName) *corev1.Event {
+func (f *customSink) lastTaken(key types.NamespacedName) *corev1.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.taken(key).DeepCopy()
 }
 
 // taken is lastTaken with the mutex held, and not a copy.
-func (f *foreignSink) taken(key types.NamespacedName) *corev1.Event {
+func (f *customSink) taken(key types.NamespacedName) *corev1.Event {
 	if f.stored == nil {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (f *foreignSink) taken(key types.NamespacedName) *corev1.Event {
 }
 
 // pin keeps an Event in mind while it is not known whether a patch takes effect.
-func (f *foreignSink) pin(key types.NamespacedName) {
+func (f *customSink) pin(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if event := f.taken(key); event != nil {
@@ -273,7 +273,7 @@ func (f *foreignSink) pin(key types.NamespacedName) {
 
 // firstTried returns a copy of the Event as it was to be created, or what little
 // is known of it.
-func (f *foreignSink) firstTried(key types.NamespacedName) *corev1.Event {
+func (f *customSink) firstTried(key types.NamespacedName) *corev1.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.tried != nil {
@@ -285,7 +285,7 @@ func (f *foreignSink) firstTried(key types.NamespacedName) *corev1.Event {
 }
 
 // drop forgets an Event.
-func (f *foreignSink) drop(key types.NamespacedName) {
+func (f *customSink) drop(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stored != nil {
@@ -294,9 +294,9 @@ func (f *foreignSink) drop(key types.NamespacedName) {
 	}
 }
 
-// remember keeps the Event that the foreign sink took, with what the answer adds:
+// remember keeps the Event that the custom sink took, with what the answer adds:
 // who stores it decides on its name, UID and version. It returns a copy.
-func (f *foreignSink) remember(key types.NamespacedName, event, answer *corev1.Event) *corev1.Event {
+func (f *customSink) remember(key types.NamespacedName, event, answer *corev1.Event) *corev1.Event {
 	f.habits.learn(answer)
 	if answer != nil {
 		if answer.Name != "" {

@@ -21,10 +21,10 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// wrappedSink is the usual foreign sink: it passes on to client-go's.
+// wrappedSink is the usual custom sink: it passes on to client-go's.
 type wrappedSink struct{ record.EventSink }
 
-func TestForeignSinkInFrontOfAnApiserverKeepsCountsExact(t *testing.T) {
+func TestCustomSinkInFrontOfAnApiserverKeepsCountsExact(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	clients := writerClients(t, namespace, "")
 	var broadcasters sync.WaitGroup
@@ -67,7 +67,7 @@ func (s *silentSink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error)
 	return nil, nil
 }
 
-func TestForeignSinkGetsWholeEvents(t *testing.T) {
+func TestCustomSinkGetsWholeEvents(t *testing.T) {
 	var silent silentSink
 	var echo memorySink
 	b := NewRecordBroadcaster()
@@ -98,7 +98,7 @@ func TestForeignSinkGetsWholeEvents(t *testing.T) {
 
 // k/k#2508, k/k#140393: a call that never returns holds up neither the other
 // Events nor the shutdown, and the number of goroutines does not grow with load.
-func TestForeignSinkThatHangsIsBounded(t *testing.T) {
+func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		m := &memorySink{before: func(e *corev1.Event) error {
@@ -144,7 +144,7 @@ func TestForeignSinkThatHangsIsBounded(t *testing.T) {
 
 // kubernetes/ingress-nginx#4146: an answer 429 without Retry-After loses nothing,
 // and neither does a 500 or an error of no particular type.
-func TestForeignSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
+func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var calls atomic.Int64
@@ -176,7 +176,7 @@ func TestForeignSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 
 // A call that ends its goroutine, as FailNow does in a fake, holds up nothing:
 // neither the Event that it was for, nor those whose turn it is then.
-func TestForeignSinkThatEndsItsGoroutineIsAskedAgainSoon(t *testing.T) {
+func TestCustomSinkThatEndsItsGoroutineIsAskedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const series = 10
 		var calls atomic.Int64
