@@ -154,7 +154,7 @@ func (s *Sink) takeAccess(owed *series, r *request, a answer, believed, now time
 		if right == rightUpdate {
 			s.access.allow(k, rightGet) // an update begins with it
 		}
-	case a.mayChange && ok && (s.access.wasDenied(k, right) || owed.dues.first().Before(believed)):
+	case a.mayChange && ok && (s.access.wasDenied(k, right) || owed.deadlines.first().Before(believed)):
 		s.access.deny(k, right, now)
 		return true
 	}

@@ -101,10 +101,10 @@ func (a *account) identify() {
 // add appends what was reported, with a sequence higher than any before. It may
 // share an entry with what came after the sequence apart. It returns whether there
 // is one more entry, and by how many bytes the account has grown.
-func (a *account) add(sequence, apart uint64, e *entry, c claim) (isNew bool, bytes int64) {
+func (a *account) add(sequence, sealed uint64, e *entry, c claim) (isNew bool, bytes int64) {
 	e.sequence = sequence
 	n := len(a.pending)
-	if n > 0 && a.pending[n-1].sequence > max(apart, a.carried) && a.pending[n-1].takes(e) {
+	if n > 0 && a.pending[n-1].sequence > max(sealed, a.carried) && a.pending[n-1].takes(e) {
 		n--
 		a.pending[n].merge(e)
 	} else {

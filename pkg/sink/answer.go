@@ -108,7 +108,7 @@ func classify(v verb, object *corev1.Event, err error) answer {
 	case a.code == http.StatusRequestTimeout, a.code >= 500:
 		a.class = classLost
 	default:
-		a.class, a.reason = classRefused, refusal(err, &s)
+		a.class, a.reason = classRefused, refusalReason(err, &s)
 		a.mayChange = a.reason == occurrence.Forbidden && strings.Contains(s.Message, deniedByRBAC)
 	}
 	return a
@@ -134,7 +134,7 @@ func isNamespace(details *metav1.StatusDetails) bool {
 	return details != nil && details.Kind == "namespaces"
 }
 
-func refusal(err error, s *metav1.Status) occurrence.Reason {
+func refusalReason(err error, s *metav1.Status) occurrence.Reason {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return occurrence.NamespaceTerminating

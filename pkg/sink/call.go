@@ -162,7 +162,7 @@ func (w *worker) replace(r *request) {
 		next.add()
 		w.abandon()
 		go next.work(func() {
-			next.callOut(func() { next.complaints.abandoned(lost.err) })
+			next.callOut(func() { next.errorLog.abandoned(lost.err) })
 			next.follow(r, lost)
 		})
 	}

@@ -74,14 +74,14 @@ func NewClientForConfig(config *rest.Config) (Client, error) {
 // lane is a client with one connection, and more while that is full.
 type lane struct {
 	client
-	start    *headStart // nil with a transport of the caller's
+	start    *dialGate // nil with a transport of the caller's
 	inFlight atomic.Int32
 }
 
 func newLane(config *rest.Config) (*lane, error) {
 	own := config.Transport == nil && config.WrapTransport == nil
-	var made *headStart
-	config = configFor(config, func(start *headStart) { made = start })
+	var made *dialGate
+	config = configFor(config, func(start *dialGate) { made = start })
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func ask[T any](ctx context.Context, l *lanes, request func(*client) (T, error))
 // connection, to find out; otherwise to one that has one, if there is any.
 func (l *lanes) next() *lane {
 	for _, lane := range l {
-		if !lane.connected() && lane.start.invites() {
+		if !lane.connected() && lane.start.mayProbe() {
 			return lane
 		}
 	}
@@ -188,11 +188,11 @@ func askOn[T any](l *lane, request func(*client) (T, error)) (T, error) {
 // Dial function. With a Transport of the caller's, connections are the business
 // of that.
 func ConfigFor(config *rest.Config) *rest.Config {
-	return configFor(config, func(*headStart) {})
+	return configFor(config, func(*dialGate) {})
 }
 
 // configFor is ConfigFor that shows what a transport begins its connections with.
-func configFor(config *rest.Config, show func(*headStart)) *rest.Config {
+func configFor(config *rest.Config, show func(*dialGate)) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -210,14 +210,14 @@ func configFor(config *rest.Config, show func(*headStart)) *rest.Config {
 // that look alike, but never one with a Dial function: each http.Client has that
 // under another address in the key of the cache. So what is set on the transport
 // here, before anybody uses it, nobody else gets.
-func connectAlone(config *rest.Config, show func(*headStart)) {
+func connectAlone(config *rest.Config, show func(*dialGate)) {
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
 	}
 	// Before the wrappers of the caller, which hide the transport.
 	config.WrapTransport = transport.Wrappers(func(rt http.RoundTripper) http.RoundTripper {
 		setUp(rt)
-		start := newHeadStart(rt)
+		start := newDialGate(rt)
 		show(start)
 		return start
 	}, config.WrapTransport)

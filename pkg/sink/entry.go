@@ -22,12 +22,12 @@ const (
 // entry is one pending occurrence, or several that nobody waits for and that no
 // write had carried yet when they came together.
 type entry struct {
-	sequence  uint64 // of the newest
-	epoch     uint64 // of the oldest
-	weight    int64  // of all
-	anonymous int64  // the part of the weight whose reporters do not count by themselves
-	claims    []claim
-	changes   bool // one of them adds nothing to the count and changes something else
+	sequence   uint64 // of the newest
+	generation uint64 // of the oldest
+	weight     int64  // of all
+	anonymous  int64  // the part of the weight whose reporters do not count by themselves
+	claims     []claim
+	changes    bool // one of them adds nothing to the count and changes something else
 	// user is the one who reported the oldest, or all if they are createOnly.
 	user       string
 	createOnly bool

@@ -104,10 +104,10 @@ func (s *Sink) takesNothing(h *holding, e *entry, c claim, now, at time.Time) bo
 	}
 	// What is asked is what add does; nobody sees the account that it is done to.
 	sequence := s.sequence + 1
-	dues := slices.Clone(owed.dues).add(now, at, sequence, s.options.RetryFor/dueGrains)
+	deadlines := slices.Clone(owed.deadlines).add(now, at, sequence, s.options.RetryFor/deadlineGrains)
 	trial, next := account{carried: owed.account.carried, pending: []entry{newest}}, *e
 	next.holding = h
-	_, bytes := trial.add(sequence, dues.apart(), &next, claim{})
+	_, bytes := trial.add(sequence, deadlines.sealed(), &next, claim{})
 	return bytes <= 0
 }
 

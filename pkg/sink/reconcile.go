@@ -36,7 +36,7 @@ func (w *worker) reconcile(m move) {
 				w.retry(answer{class: classExists})
 				return
 			}
-			if err := w.schedule.pace.Wait(w.ctx); err != nil {
+			if err := w.schedule.rateLimiter.Wait(w.ctx); err != nil {
 				return // the sink stops, and Close settles what is left
 			}
 		}
@@ -53,7 +53,7 @@ func (w *worker) make(r *request) step {
 	}
 	if r.drawn != notDrawn {
 		w.metrics.unique.WithLabelValues(string(r.drawn)).Inc()
-		if !w.callOut(func() { w.complaints.drawn(r) }) {
+		if !w.callOut(func() { w.errorLog.drawn(r) }) {
 			return stepEnd
 		}
 	}
@@ -69,7 +69,7 @@ func (w *worker) make(r *request) step {
 func (w *worker) follow(r *request, a answer) step {
 	w.answered(r, a)
 	out, next, denied := w.learn(w.series, r, a)
-	if denied && !w.callOut(func() { w.complaints.denied(r, a) }) {
+	if denied && !w.callOut(func() { w.errorLog.denied(r, a) }) {
 		return stepEnd
 	}
 	if !w.tell(out) || w.ctx.Err() != nil {
@@ -104,16 +104,16 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	if owed.ready().After(now) {
 		return move{done: true}
 	}
-	v := &owed.job.namespace.standing.verdict
-	answered := owed.obeys && owed.account.last() <= v.upTo // while it waited
-	owed.obeys = false
+	v := &owed.job.namespace.standing.refusal
+	answered := owed.refused && owed.account.last() <= v.upTo // while it waited
+	owed.refused = false
 	s.setDeferred(owed, false)
 	if owed.account.creates() && (answered || v.until.After(now)) {
-		return move{settled: s.obey(owed, v), done: true}
+		return move{settled: s.applyRefusal(owed, v), done: true}
 	}
 	if m.request, m.settled = owed.account.next(func(api occurrence.API) means { return s.access.means(owed.account.namespace, api, now) }); m.request != nil {
 		m.request.sequence = s.sequence
-		if m.request.verb == verbCreate && v.isSpoken() {
+		if m.request.verb == verbCreate && v.isSet() {
 			v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Sink) learn(owed *series, r *request, a answer) (out []settled, next st
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.judge(owed, r, a, now)
-	believed := s.schedule.reach.dueAgo(now, s.options.ForbiddenFor)
+	believed := s.schedule.connectivity.dueBefore(now, s.options.ForbiddenFor)
 	if denied = s.takeAccess(owed, r, a, believed, now); !denied {
 		out, next = owed.apply(r, a, believed)
 	}
@@ -146,12 +146,12 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 	n := owed.job.namespace
 	switch {
 	case a.class == classUnreachable:
-		s.schedule.reach.failed(a.began, now)
+		s.schedule.connectivity.failed(a.began, now)
 		return
 	case a.unsent:
 		return
 	}
-	s.schedule.reach.worked(a.began, now)
+	s.schedule.connectivity.succeeded(a.began, now)
 	owed.job.unanswered = a.code == 0
 	switch a.code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -163,10 +163,10 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 	switch {
 	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
 		if r.sequence >= n.standing.there { // else it is an older answer
-			n.standing.verdict = verdict{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
+			n.standing.refusal = refusal{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
 		}
 	case r.verb == verbCreate && (a.class == classOK || a.class == classExists):
-		n.standing.verdict = verdict{}
+		n.standing.refusal = refusal{}
 		n.standing.there = max(n.standing.there, r.sequence)
 	}
 }
@@ -177,7 +177,7 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 func (w *worker) retry(last answer) {
 	w.metrics.retries.WithLabelValues(string(last.class)).Inc()
 	if last.class == classUnreachable {
-		w.callOut(func() { w.complaints.unreachable(last.err) })
+		w.callOut(func() { w.errorLog.unreachable(last.err) })
 		return
 	}
 	w.mu.Lock()
@@ -191,7 +191,7 @@ func (s *Sink) wait(owed *series, last answer) []settled {
 	now := time.Now()
 	owed.failures++
 	owed.retryAt = now.Add(min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor))
-	tooOld := owed.dues.before(s.schedule.reach.dueAgo(now, s.options.RetryFor))
+	tooOld := owed.deadlines.before(s.schedule.connectivity.dueBefore(now, s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
 	s.release(owed)
 	return out
@@ -269,7 +269,7 @@ func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, 
 	case classNotFound:
 		return account.gone(a.err), stepAsk
 	case classRefused:
-		if a.mayChange && !owed.dues.first().Before(believed) {
+		if a.mayChange && !owed.deadlines.first().Before(believed) {
 			return nil, stepWait
 		}
 		if a.reason == occurrence.Invalid && !a.verb.reads() {

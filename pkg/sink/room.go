@@ -40,7 +40,7 @@ type room struct {
 	// inTime are the last answers in good time, of one namespace and of another.
 	inTime [2]sign
 	// known are the namespaces that were slow or have a limit of their own, and refused
-	// those of which only a verdict is known, while they have nothing to do. Names of
+	// those of which only a refusal is known, while they have nothing to do. Names of
 	// the latter anybody can make up who may create Events everywhere; they push out
 	// none of the former.
 	known, refused *simplelru.LRU[string, standing]
@@ -71,9 +71,9 @@ type standing struct {
 	latency latency
 	// throttled is about which part of its requests was refused as too many.
 	throttled float64
-	// verdict is why no Event can be created in it, and there the last sequence at the
+	// refusal is why no Event can be created in it, and there the last sequence at the
 	// time of the latest request that found that one can.
-	verdict verdict
+	refusal refusal
 	there   uint64
 }
 
@@ -166,7 +166,7 @@ func (r *room) remember(namespace string, s standing, now time.Time) {
 	switch {
 	case r.isSuspect(&s) || s.throttled > 0.5:
 		r.known.Add(namespace, s)
-	case s.verdict.until.After(now):
+	case s.refusal.until.After(now):
 		r.refused.Add(namespace, s)
 	}
 }

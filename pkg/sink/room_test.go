@@ -278,7 +278,7 @@ func TestNamespacesThatAreMissingPushOutNone(t *testing.T) {
 	now := time.Unix(1000, 0)
 	slow, missing := r.standingOf("slow"), r.standingOf("missing")
 	slow.decrease(1, now)
-	missing.verdict = verdict{reason: occurrence.NamespaceNotFound, until: now.Add(time.Second)}
+	missing.refusal = refusal{reason: occurrence.NamespaceNotFound, until: now.Add(time.Second)}
 	r.remember("slow", slow, now)
 	for i := range 3 * maxKnown {
 		r.remember(fmt.Sprint("missing-", i), missing, now)
@@ -286,7 +286,7 @@ func TestNamespacesThatAreMissingPushOutNone(t *testing.T) {
 	if got := r.standingOf("slow"); !r.isSuspect(&got) {
 		t.Error("it is forgotten that a namespace is slow")
 	}
-	if got := r.standingOf(fmt.Sprint("missing-", 3*maxKnown-1)); got.verdict != missing.verdict {
+	if got := r.standingOf(fmt.Sprint("missing-", 3*maxKnown-1)); got.refusal != missing.refusal {
 		t.Error("it is forgotten that a namespace is missing")
 	}
 	if n := r.known.Len() + r.refused.Len(); n > 2*maxKnown {

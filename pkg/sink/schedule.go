@@ -15,14 +15,14 @@ import (
 // the namespace's places, so that none waits behind series that hang again and
 // again.
 //
-// Whoever owns it guards it, but for the pace, which guards itself. It starts no
+// Whoever owns it guards it, but for the rate limiter, which guards itself. It starts no
 // goroutines and reads no clock.
 type schedule struct {
-	room       *room
-	reach      reach
-	pace       pace
-	waiting    waiting
-	namespaces map[string]*namespace
+	room         *room
+	connectivity connectivity
+	rateLimiter  rateLimiter
+	waiting      waiting
+	namespaces   map[string]*namespace
 	// turns are the namespaces with something ready, in the order in which they are
 	// served: those in good standing, and those that were slow. The lists take turns
 	// too, and nextTurn is whose it is.
@@ -136,8 +136,8 @@ func (l *readyLine) remove(j *job) {
 	delete(l.turns, j.tenant)
 }
 
-func newSchedule(r *room, p pace) *schedule {
-	return &schedule{room: r, pace: p, namespaces: make(map[string]*namespace)}
+func newSchedule(r *room, p rateLimiter) *schedule {
+	return &schedule{room: r, rateLimiter: p, namespaces: make(map[string]*namespace)}
 }
 
 // put has a job that is not in work ready at a time. What is ready stays so.
@@ -282,16 +282,16 @@ func (s *schedule) next(now, ask time.Time) (at time.Time) {
 }
 
 // asks takes note of the first request for what was taken. Others that follow wait
-// for the pace by themselves.
+// for the rate limiter by themselves.
 func (s *schedule) asks(now time.Time) {
-	s.reach.asks(now)
-	s.pace.ReserveN(now, 1) // whether or not another request has been quicker
+	s.connectivity.sent(now)
+	s.rateLimiter.ReserveN(now, 1) // whether or not another request has been quicker
 }
 
 // mayAsk is when there may be the next request.
 func (s *schedule) mayAsk(now time.Time) time.Time {
-	at := now.Add(s.pace.after(now))
-	if resume := s.reach.resume; s.reach.pause > 0 && resume.After(at) {
+	at := now.Add(s.rateLimiter.delay(now))
+	if resume := s.connectivity.resume; s.connectivity.pause > 0 && resume.After(at) {
 		at = resume
 	}
 	return at

@@ -16,7 +16,7 @@ type desk struct {
 }
 
 func newDesk(t *testing.T, ceiling int) *desk {
-	return &desk{schedule: newSchedule(newRoom(1, ceiling, time.Second), newPace(math.Inf(1), 1)), t: t, now: time.Unix(1000, 0)}
+	return &desk{schedule: newSchedule(newRoom(1, ceiling, time.Second), newRateLimiter(math.Inf(1), 1)), t: t, now: time.Unix(1000, 0)}
 }
 
 func (d *desk) in(namespace string, after time.Duration) *job {

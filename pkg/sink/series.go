@@ -7,8 +7,8 @@ import (
 
 // series is one that owes something. The sink's mutex guards it.
 type series struct {
-	account *account
-	dues    dues
+	account   *account
+	deadlines deadlines
 	// user is whom the last occurrence is of, and others when the last due falls
 	// due at the latest because of what was added for other users, if it has one.
 	user   string
@@ -17,9 +17,9 @@ type series struct {
 	// what the apiserver said of the namespace.
 	failures int
 	retryAt  time.Time
-	// obeys: it waits because of what the apiserver said of its namespace.
-	obeys bool
-	job   job
+	// refused: it waits because of what the apiserver said of its namespace.
+	refused bool
+	job     job
 	// deferred: it waits for its due time.
 	deferred bool
 	// over: it owes nothing. If it is to owe something again, another one takes
@@ -29,19 +29,19 @@ type series struct {
 	holdings []*holding
 }
 
-// dueGrains is into how many parts the time is divided for which the apiserver
+// deadlineGrains is into how many parts the time is divided for which the apiserver
 // may not take an occurrence.
-const dueGrains = 16
+const deadlineGrains = 16
 
 func newSeries(a *account) *series {
-	owed := &series{account: a, dues: make(dues, 0, 2)}
+	owed := &series{account: a, deadlines: make(deadlines, 0, 2)}
 	owed.job.series = owed
 	return owed
 }
 
 // ready is when the series may be worked on next.
 func (owed *series) ready() time.Time {
-	if at := owed.dues.first(); at.After(owed.retryAt) {
+	if at := owed.deadlines.first(); at.After(owed.retryAt) {
 		return at
 	}
 	return owed.retryAt
@@ -52,7 +52,7 @@ func (owed *series) ready() time.Time {
 // another waits for: budgets are kept for each, and who has spent its own must not
 // hold up the others that report the same.
 func (owed *series) noLater(user string, now, at time.Time) time.Time {
-	switch last := owed.dues.last(); {
+	switch last := owed.deadlines.last(); {
 	case !last.After(now):
 		owed.others = time.Time{}
 	case user != owed.user:
@@ -68,7 +68,7 @@ func (owed *series) noLater(user string, now, at time.Time) time.Time {
 // arrange sees to it that a worker gets the series when it is ready, unless one
 // has it. The mutex must be held.
 func (s *Sink) arrange(owed *series, now time.Time) {
-	s.setDeferred(owed, owed.dues.first().After(now))
+	s.setDeferred(owed, owed.deadlines.first().After(now))
 	s.schedule.put(&owed.job, owed.account.namespace, owed.ready(), now)
 	s.wakeWorkers(now)
 }
@@ -128,7 +128,7 @@ func (s *Sink) abandonedCount() int {
 // overdue is how long the write has been due of the series that has waited
 // longest for it.
 func (s *Sink) overdue(now time.Time) time.Duration {
-	return s.longest(now, func(owed *series) time.Time { return owed.dues.first() })
+	return s.longest(now, func(owed *series) time.Time { return owed.deadlines.first() })
 }
 
 // oldest is how long ago the oldest occurrence was recorded that is not written.
@@ -151,7 +151,7 @@ func (s *Sink) longest(now time.Time, since func(*series) time.Time) (longest ti
 func (s *Sink) release(owed *series) bool {
 	a := owed.account
 	if len(a.pending) > 0 {
-		owed.dues = owed.dues.from(a.pending[0].sequence)
+		owed.deadlines = owed.deadlines.from(a.pending[0].sequence)
 		return false
 	}
 	owed.over = true

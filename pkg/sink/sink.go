@@ -41,12 +41,12 @@ import (
 // Sink writes occurrences to one apiserver. All methods are safe for use by
 // many goroutines.
 type Sink struct {
-	options    Options
-	client     Client
-	ledger     *ledger.Ledger
-	instance   contributor
-	metrics    *metrics
-	complaints *complaints
+	options  Options
+	client   Client
+	ledger   *ledger.Ledger
+	instance contributor
+	metrics  *metrics
+	errorLog *errorLog
 
 	// stop ends requests and waits that Close has no more time for.
 	stop      context.CancelCauseFunc
@@ -66,17 +66,17 @@ type Sink struct {
 	closed   bool
 	// sequence is that of the newest occurrence. Nobody can guess the next one, so
 	// that nobody can prepare an Event that has it in the count already.
-	sequence uint64
-	gaps     *mathrand.ChaCha8
-	pending  map[occurrence.Key]*series
-	held     held
-	fair     *fairShare
-	access   *accesses
-	deferred int                                              // series that wait for their due time
-	idle     *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
-	epochs   *epochs
-	flushing int           // calls of Flush that wait
-	drained  chan struct{} // closed when an epoch is over; nil if nobody waits
+	sequence    uint64
+	gaps        *mathrand.ChaCha8
+	pending     map[occurrence.Key]*series
+	held        held
+	fair        *fairShare
+	access      *accesses
+	deferred    int                                              // series that wait for their due time
+	idle        *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
+	generations *flushGenerations
+	flushing    int           // calls of Flush that wait
+	drained     chan struct{} // closed when a generation is over; nil if nobody waits
 }
 
 // New starts a sink that counts in the given ledger. The context carries the
@@ -87,20 +87,20 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		return nil, fmt.Errorf("sink options: %w", err)
 	}
 	s := &Sink{
-		options:    o,
-		client:     c,
-		ledger:     l,
-		instance:   newInstance(),
-		gaps:       newGaps(),
-		schedule:   newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newPace(o.QPS, o.Burst)),
-		pending:    make(map[occurrence.Key]*series),
-		idle:       fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
-		epochs:     newEpochs(),
-		ended:      make(chan struct{}),
-		noWorkers:  make(chan struct{}),
-		workers:    make(map[*worker]struct{}),
-		requests:   newRequests(o.Concurrency),
-		complaints: newComplaints(klog.FromContext(ctx), l),
+		options:     o,
+		client:      c,
+		ledger:      l,
+		instance:    newInstance(),
+		gaps:        newGaps(),
+		schedule:    newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newRateLimiter(o.QPS, o.Burst)),
+		pending:     make(map[occurrence.Key]*series),
+		idle:        fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
+		generations: newFlushGenerations(),
+		ended:       make(chan struct{}),
+		noWorkers:   make(chan struct{}),
+		workers:     make(map[*worker]struct{}),
+		requests:    newRequests(o.Concurrency),
+		errorLog:    newErrorLog(klog.FromContext(ctx), l),
 	}
 	s.ready.L = &s.mu
 	s.fair = newFairShare(&s.options)
@@ -152,7 +152,7 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 	case reason != occurrence.NoReason:
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
 		s.ledger.Settle(o, end)
-		s.complaints.take(t.Event, end)
+		s.errorLog.settled(t.Event, end)
 	case deferred:
 		o.Deferred()
 	}
@@ -197,13 +197,13 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e
 	e.holding = h
 	h.acknowledged = h.acknowledged || deferred
 	s.sequence += 1 + s.gaps.Uint64()%maxGap
-	if owed.obeys && e.settled != nil {
+	if owed.refused && e.settled != nil {
 		owed.retryAt = now // somebody waits for what is known
 	}
-	owed.dues = owed.dues.add(now, owed.noLater(o.User, now, due), s.sequence, s.options.RetryFor/dueGrains)
-	isNew, bytes := owed.account.add(s.sequence, owed.dues.apart(), e, c)
+	owed.deadlines = owed.deadlines.add(now, owed.noLater(o.User, now, due), s.sequence, s.options.RetryFor/deadlineGrains)
+	isNew, bytes := owed.account.add(s.sequence, owed.deadlines.sealed(), e, c)
 	if isNew {
-		owed.account.newest().epoch = s.epochs.enter()
+		owed.account.newest().generation = s.generations.enter()
 		h.entries++
 	}
 	s.fair.charge(h.flow, usage{bytes: bytes})
@@ -257,10 +257,10 @@ func (s *Sink) Pending() Pending {
 // Meanwhile no write waits for its due time. Whoever waits for an outcome may be
 // told after Flush has returned.
 func (s *Sink) Flush(ctx context.Context) Pending {
-	epoch := s.beginFlush()
+	generation := s.beginFlush()
 	defer s.endFlush()
 	for {
-		drained, ok := s.flushed(epoch)
+		drained, ok := s.flushed(generation)
 		if ok {
 			return Pending{}
 		}
@@ -272,11 +272,11 @@ func (s *Sink) Flush(ctx context.Context) Pending {
 	}
 }
 
-// flushed tells whether an epoch is over, or what to wait for.
-func (s *Sink) flushed(epoch uint64) (drained <-chan struct{}, ok bool) {
+// flushed tells whether a generation is over, or what to wait for.
+func (s *Sink) flushed(generation uint64) (drained <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.epochs.isOver(epoch) {
+	if s.generations.isOver(generation) {
 		return nil, true
 	}
 	if s.drained == nil {
@@ -285,16 +285,16 @@ func (s *Sink) flushed(epoch uint64) (drained <-chan struct{}, ok bool) {
 	return s.drained, false
 }
 
-func (s *Sink) beginFlush() (epoch uint64) {
+func (s *Sink) beginFlush() (generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flushing++
 	now := time.Now()
 	for _, owed := range s.pending {
-		owed.dues.forward(now)
+		owed.deadlines.forward(now)
 		s.arrange(owed, now)
 	}
-	return s.epochs.end()
+	return s.generations.end()
 }
 
 func (s *Sink) endFlush() {
@@ -365,7 +365,7 @@ func (s *Sink) stopWorkers(cause error) {
 // the worker was abandoned meanwhile.
 func (w *worker) tell(out []settled) bool {
 	w.count(out)
-	if !isAwaited(out) && !slices.ContainsFunc(out, func(e settled) bool { return complaint(e.end) != "" }) {
+	if !isAwaited(out) && !slices.ContainsFunc(out, func(e settled) bool { return logReason(e.end) != "" }) {
 		return true
 	}
 	return w.callOut(func() { w.inform(out) })
@@ -375,7 +375,7 @@ func (w *worker) tell(out []settled) bool {
 func (s *Sink) inform(out []settled) {
 	notify(out)
 	for i := range out {
-		s.complaints.take(out[i].newest.event, out[i].end)
+		s.errorLog.settled(out[i].newest.event, out[i].end)
 	}
 }
 
@@ -409,7 +409,7 @@ func (s *Sink) count(out []settled) {
 	s.held.occurrences -= weight
 	over := false
 	for i := range out {
-		over = s.epochs.leave(out[i].epoch) || over
+		over = s.generations.leave(out[i].generation) || over
 		if out[i].holding != nil {
 			s.fair.settle(out[i].entry)
 		}

@@ -414,7 +414,7 @@ func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
 			b.record(0)
 			time.Sleep(time.Second)
 		}
-		limit := int64((b.options.RetryFor + b.options.RetryFor/dueGrains + 2*b.options.RetryMaxDelay) / time.Second)
+		limit := int64((b.options.RetryFor + b.options.RetryFor/deadlineGrains + 2*b.options.RetryMaxDelay) / time.Second)
 		if got := b.Pending().Occurrences; got > limit {
 			t.Errorf("%d pending, want at most %d", got, limit)
 		}
@@ -589,7 +589,7 @@ func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
 }
 
 func TestFlushWaitsForWhatWasThereAndForNothingElse(t *testing.T) {
-	e := newEpochs()
+	e := newFlushGenerations()
 	if before := e.end(); !e.isOver(before) {
 		t.Error("there was nothing")
 	}
@@ -598,7 +598,7 @@ func TestFlushWaitsForWhatWasThereAndForNothingElse(t *testing.T) {
 	two := e.end()
 	later := e.enter()
 	if e.isOver(one) || e.isOver(two) || first == later {
-		t.Errorf("epochs %d and %d of entries %d and %d", one, two, first, later)
+		t.Errorf("generations %d and %d of entries %d and %d", one, two, first, later)
 	}
 	if !e.leave(first) || !e.isOver(one) || !e.isOver(two) {
 		t.Error("what came later is waited for")

@@ -48,7 +48,7 @@ func (s *Sink) update(ctx context.Context, r *request) answer {
 	start := time.Now()
 	event, err := jsonpatch.MergePatch(event, r.patch)
 	if err == nil {
-		err = s.schedule.pace.Wait(ctx)
+		err = s.schedule.rateLimiter.Wait(ctx)
 	}
 	if err != nil {
 		return answer{verb: verbUpdate, class: classNotTaken, err: err, began: start, unsent: true}

@@ -129,7 +129,7 @@ func (w *worker) endTurn() (out []settled) {
 	var at time.Time
 	if !owed.over {
 		at = owed.ready()
-		w.setDeferred(owed, owed.dues.first().After(now))
+		w.setDeferred(owed, owed.deadlines.first().After(now))
 	}
 	w.schedule.done(&owed.job, at, now)
 	w.updateEvictable(owed)

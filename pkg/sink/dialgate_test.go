@@ -58,7 +58,7 @@ func (c *connecting) arrived(t *testing.T, want int) []*attempt {
 }
 
 // sendAll sends n requests at once, and returns what gets their errors.
-func sendAll(ctx context.Context, h *headStart, n int) <-chan error {
+func sendAll(ctx context.Context, h *dialGate, n int) <-chan error {
 	errs := make(chan error, n)
 	for range n {
 		go func() {
@@ -80,7 +80,7 @@ func finish(attempts []*attempt, err error) {
 func TestRequestsWaitForTheFirstOnesConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &connecting{}
-		h := newHeadStart(c)
+		h := newDialGate(c)
 		errs := sendAll(t.Context(), h, 10)
 		first := c.arrived(t, 1)[0]
 		first.connected <- nil
@@ -113,10 +113,10 @@ func TestRequestsWaitForTheFirstOnesConnection(t *testing.T) {
 func TestOneMoreGoesAheadWhenTheFirstGetsNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &connecting{}
-		h := newHeadStart(c)
+		h := newDialGate(c)
 		sendAll(t.Context(), h, 10)
 		unlucky := c.arrived(t, 1)
-		time.Sleep(headStartTime)
+		time.Sleep(dialGateTimeout)
 		finish(c.arrived(t, 1), nil)
 		finish(c.arrived(t, 8), nil)
 		finish(unlucky, nil)
@@ -135,12 +135,12 @@ func TestOneMoreGoesAheadWhenTheFirstGetsNoConnection(t *testing.T) {
 func TestConnectionIsForgottenForAReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &connecting{}
-		h := newHeadStart(c)
+		h := newDialGate(c)
 		sendAll(t.Context(), h, 1)
 		finish(c.arrived(t, 1), nil)
 		synctest.Wait()
 
-		ctx, cancel := context.WithTimeout(t.Context(), headStartTime/2)
+		ctx, cancel := context.WithTimeout(t.Context(), dialGateTimeout/2)
 		defer cancel()
 		sendAll(ctx, h, 1)
 		hanging := c.arrived(t, 1)[0]
@@ -152,7 +152,7 @@ func TestConnectionIsForgottenForAReason(t *testing.T) {
 			t.Error("a request that hung costs the connection")
 		}
 
-		ctx, cancel = context.WithTimeout(t.Context(), headStartTime/2)
+		ctx, cancel = context.WithTimeout(t.Context(), dialGateTimeout/2)
 		defer cancel()
 		sendAll(ctx, h, 1)
 		dialing := c.arrived(t, 1)[0]
@@ -173,10 +173,10 @@ func TestConnectionIsForgottenForAReason(t *testing.T) {
 func TestRequestThatWaitedInVainWasNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &connecting{}
-		h := newHeadStart(c)
+		h := newDialGate(c)
 		sendAll(t.Context(), h, 1)
 		ahead := c.arrived(t, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), headStartTime/2)
+		ctx, cancel := context.WithTimeout(t.Context(), dialGateTimeout/2)
 		defer cancel()
 		body := &closable{Reader: strings.NewReader("body")}
 		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://127.0.0.1", body)

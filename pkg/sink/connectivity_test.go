@@ -74,10 +74,10 @@ func hangs(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
 func answers(context.Context) error { return nil }
 
-func (b *bench) reach() reach {
+func (b *bench) connectivity() connectivity {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.schedule.reach
+	return b.schedule.connectivity
 }
 
 // What was never sent says neither that the apiserver is away nor that it is there.
@@ -101,10 +101,10 @@ func TestRequestThatWasNotSentSaysNothingOfTheApiserver(t *testing.T) {
 		o.away.Store(true)
 		b.record(1)
 		synctest.Wait()
-		before := b.reach()
+		before := b.connectivity()
 		b.record(1, inNamespace("a/b"))
 		synctest.Wait()
-		if now := b.reach(); now.pause == 0 || now.since != before.since {
+		if now := b.connectivity(); now.pause == 0 || now.since != before.since {
 			t.Errorf("the apiserver is taken to be back: %+v", now)
 		}
 		o.away.Store(false)

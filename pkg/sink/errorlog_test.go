@@ -55,8 +55,8 @@ func (l *logged) wantLines(t *testing.T, want ...[]string) {
 	l.lines = nil
 }
 
-// complaining runs a sink whose creates are all answered with an error.
-func complaining(t *testing.T, err error, test func(t *testing.T, b *bench, l *logged)) {
+// logging runs a sink whose creates are all answered with an error.
+func logging(t *testing.T, err error, test func(t *testing.T, b *bench, l *logged)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logged{}
 		o := unlimited()
@@ -75,14 +75,14 @@ func complaining(t *testing.T, err error, test func(t *testing.T, b *bench, l *l
 }
 
 func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
-	complaining(t, apierrors.NewBadRequest("no such thing"), func(t *testing.T, b *bench, l *logged) {
+	logging(t, apierrors.NewBadRequest("no such thing"), func(t *testing.T, b *bench, l *logged) {
 		for i := range 50 {
 			b.record(i)
 			b.Flush(t.Context())
 			synctest.Wait() // the log comes after it
 		}
 		l.wantLines(t, []string{`"error"="no such thing"`, `"reason"="invalid"`, `"soFar"=1`, `"object"={"name"="pod-0" "namespace"="ns"}`, `"eventReason"="Tested"`})
-		time.Sleep(complaintInterval)
+		time.Sleep(errorLogInterval)
 		b.record(77)
 		b.Flush(t.Context())
 		l.wantLines(t, []string{`"soFar"=51`, `pod-77`})
@@ -90,7 +90,7 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 }
 
 func TestEachReasonIsLogged(t *testing.T) {
-	complaining(t, apierrors.NewTooManyRequestsError("later"), func(t *testing.T, b *bench, l *logged) {
+	logging(t, apierrors.NewTooManyRequestsError("later"), func(t *testing.T, b *bench, l *logged) {
 		for i := range 101 {
 			b.record(i, func(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning })
 		}
@@ -101,7 +101,7 @@ func TestEachReasonIsLogged(t *testing.T) {
 }
 
 func TestWhatMayHaveBeenWrittenIsLogged(t *testing.T) {
-	complaining(t, errLost, func(t *testing.T, b *bench, l *logged) {
+	logging(t, errLost, func(t *testing.T, b *bench, l *logged) {
 		b.record(0)
 		b.Flush(t.Context())
 		l.wantLines(t, []string{`"reason"="uncertain"`, `"soFar"=1`})
@@ -112,7 +112,7 @@ func TestNamespacesThatAreGoneAreNotLogged(t *testing.T) {
 	terminating := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "e", errLost)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	for _, err := range []error{missing("ns"), terminating} {
-		complaining(t, err, func(t *testing.T, b *bench, l *logged) {
+		logging(t, err, func(t *testing.T, b *bench, l *logged) {
 			b.record(0)
 			b.Flush(t.Context())
 			if b.ledger.Totals().Dropped["namespace_not_found"]+b.ledger.Totals().Dropped["namespace_terminating"] != 1 {
@@ -160,7 +160,7 @@ func TestMissingRightIsLoggedOnce(t *testing.T) {
 // A role may allow a verb in one API group and not in the other.
 func TestMissingRightIsLoggedForEachAPIGroup(t *testing.T) {
 	l := &logged{}
-	c := newComplaints(klog.FromContext(l.context(t.Context())), ledger.New())
+	c := newErrorLog(klog.FromContext(l.context(t.Context())), ledger.New())
 	for range 2 {
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 			for _, v := range []verb{verbPatch, verbGet, verbRead} { // to read is an empty patch

@@ -1,0 +1,119 @@
+package sink
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+// errorLogInterval is the least time between two lines about the same kind of loss.
+const errorLogInterval = time.Minute
+
+// errorLog logs occurrences that were not written, rate-limited: for each reason one line
+// per interval, with an example and the total. It is safe for concurrent use.
+type errorLog struct {
+	logger klog.Logger
+	ledger *ledger.Ledger
+
+	mu   sync.Mutex
+	last map[string]time.Time // by reason
+	// missing are the rights that were logged already.
+	missing map[deniedRight]bool
+}
+
+type deniedRight struct {
+	right right
+	api   occurrence.API
+}
+
+func newErrorLog(logger klog.Logger, l *ledger.Ledger) *errorLog {
+	return &errorLog{logger: logger, ledger: l, last: make(map[string]time.Time), missing: make(map[deniedRight]bool)}
+}
+
+// take notes the end of an occurrence of an Event, which is in the ledger.
+func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
+	reason := logReason(end)
+	if reason == "" || !c.isTime(reason, time.Now()) {
+		return
+	}
+	totals := c.ledger.Totals()
+	soFar := totals.Dropped[end.Reason]
+	if end.Outcome == occurrence.Uncertain {
+		soFar = totals.Outcomes[occurrence.Uncertain]
+	}
+	object := &event.InvolvedObject
+	c.logger.Error(end.Err, "Occurrences are not written", "reason", reason, "soFar", soFar, "quietFor", errorLogInterval,
+		"kind", object.Kind, "object", klog.KRef(object.Namespace, object.Name), "eventReason", event.Reason)
+}
+
+// unreachable logs that the apiserver cannot be reached.
+func (c *errorLog) unreachable(err error) {
+	if c.isTime(string(classUnreachable), time.Now()) {
+		c.logger.Error(err, "Unable to reach the apiserver. Events are kept until a memory limit is reached", "quietFor", errorLogInterval)
+	}
+}
+
+// abandoned logs that a request ignores its timeout.
+func (c *errorLog) abandoned(err error) {
+	if c.isTime("abandoned", time.Now()) {
+		c.logger.Error(err, "A request to the apiserver ignores its timeout and was abandoned. Its goroutine still runs", "quietFor", errorLogInterval)
+	}
+}
+
+// drawn logs that an Event gets a random name.
+func (c *errorLog) drawn(r *request) {
+	switch {
+	case r.drawn == unmarked && c.isTime(string(unmarked), time.Now()):
+		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", errorLogInterval,
+			"namespace", r.namespace)
+	case r.drawn == occupied && c.isTime(string(occupied), time.Now()):
+		c.logger.Error(nil, "Foreign Events have all names that an Event could have; it gets a random one", "quietFor", errorLogInterval,
+			"event", klog.KRef(r.namespace, r.name))
+	}
+}
+
+// denied logs that a right is missing, once for each right and API group.
+func (c *errorLog) denied(r *request, a answer) {
+	right, _ := rightFor(a.verb)
+	c.mu.Lock()
+	key := deniedRight{right, r.api}
+	known := c.missing[key]
+	c.missing[key] = true
+	c.mu.Unlock()
+	if !known {
+		c.logger.Error(a.err, "The right to a verb on Events is missing; Events are written in another way", "verb", right.String(),
+			"apiGroup", r.api.GroupVersion().Group, "namespace", r.namespace)
+	}
+}
+
+func (c *errorLog) isTime(reason string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last, ok := c.last[reason]; ok && now.Sub(last) < errorLogInterval {
+		return false
+	}
+	c.last[reason] = now
+	return true
+}
+
+// logReason returns the reason under which an outcome is logged, "" if it is not logged:
+// namespaces are deleted with their Events, and Close returns what a shutdown drops.
+func logReason(end occurrence.Settlement) string {
+	switch {
+	case end.Counted():
+		return ""
+	case end.Outcome == occurrence.Uncertain:
+		return string(end.Outcome)
+	}
+	switch end.Reason {
+	case occurrence.NamespaceNotFound, occurrence.NamespaceTerminating, occurrence.Shutdown:
+		return ""
+	default:
+		return string(end.Reason)
+	}
+}

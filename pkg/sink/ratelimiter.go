@@ -1,0 +1,22 @@
+package sink
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// rateLimiter limits the requests per second. It is safe for concurrent use.
+type rateLimiter struct{ *rate.Limiter }
+
+func newRateLimiter(qps float64, burst int) rateLimiter {
+	return rateLimiter{rate.NewLimiter(rate.Limit(qps), burst)}
+}
+
+// delay returns the time until the next request is allowed.
+func (p rateLimiter) delay(now time.Time) time.Duration {
+	if there := p.TokensAt(now); there < 1 {
+		return time.Duration((1 - there) / float64(p.Limit()) * float64(time.Second))
+	}
+	return 0
+}
