@@ -104,7 +104,7 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	if owed.ready().After(now) {
 		return move{done: true}
 	}
-	v := &owed.job.namespace.standing.refusal
+	v := &owed.job.namespace.health.refusal
 	answered := owed.refused && owed.account.last() <= v.upTo // while it waited
 	owed.refused = false
 	s.setDeferred(owed, false)
@@ -155,19 +155,19 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 	owed.job.unanswered = a.code == 0
 	switch a.code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		s.schedule.room.refusedAsTooMany(n.name, &n.standing, a.began, now)
+		s.schedule.health.refusedAsTooMany(n.name, &n.health, a.began, now)
 	default:
-		s.schedule.room.answered(n.name, &n.standing, a.code != 0, a.began, now)
+		s.schedule.health.answered(n.name, &n.health, a.code != 0, a.began, now)
 	}
 	s.schedule.judged(n)
 	switch {
 	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
-		if r.sequence >= n.standing.there { // else it is an older answer
-			n.standing.refusal = refusal{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
+		if r.sequence >= n.health.there { // else it is an older answer
+			n.health.refusal = refusal{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
 		}
 	case r.verb == verbCreate && (a.class == classOK || a.class == classExists):
-		n.standing.refusal = refusal{}
-		n.standing.there = max(n.standing.there, r.sequence)
+		n.health.refusal = refusal{}
+		n.health.there = max(n.health.there, r.sequence)
 	}
 }
 

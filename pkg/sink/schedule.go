@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// schedule says which series is worked on next. A series rests, waits for its
-// time, is ready, or is in work; it is in one worker at a time. Ready ones are
-// taken from one namespace after the other, as long as there is room for it, so
-// that none waits behind another namespace's, and in a namespace from one tenant after
-// the other. In a namespace those whose last
-// request was not answered stand in a line of their own, which may have half of
-// the namespace's places, so that none waits behind series that hang again and
-// again.
+// schedule decides which series is worked on next. A series rests, waits for its
+// deadline, is ready, or runs; it is in one worker at a time. Ready series are taken
+// round-robin by namespace, as far as the limiter and the namespace's share allow, and
+// within a namespace round-robin by tenant. Series whose last request was not answered
+// stand in a line of their own and may use half of the namespace's slots, so that none
+// waits behind series that hang repeatedly.
 //
-// Whoever owns it guards it, but for the rate limiter, which guards itself. It starts no
-// goroutines and reads no clock.
+// It is not safe for concurrent use, except for the rate limiter; the sink's mutex guards
+// it. It starts no goroutines and reads no clock.
 type schedule struct {
-	room         *room
+	limiter      *limiter
+	health       *namespaceHealth
 	connectivity connectivity
 	rateLimiter  rateLimiter
 	waiting      waiting
 	namespaces   map[string]*namespace
 	// turns are the namespaces with something ready, in the order in which they are
-	// served: those in good standing, and those that were slow. The lists take turns
-	// too, and nextTurn is whose it is.
+	// served: the healthy ones, and the degraded ones. The lists take turns too, and
+	// nextTurn is whose it is.
 	turns    [2]list.List
 	nextTurn int
 }
@@ -47,8 +46,8 @@ type job struct {
 	line    line
 	element *list.Element
 	tenant  string // of who began what is pending; it does not change
-	// suspect: it was taken from a namespace that was slow.
-	suspect bool
+	// degraded: its namespace was degraded when it was taken.
+	degraded bool
 }
 
 // line is one of those that a namespace has.
@@ -88,7 +87,7 @@ type namespace struct {
 	nextLine line
 	turns    *list.List    // that it is in, nil if nothing is ready
 	turn     *list.Element // its place there
-	standing standing
+	health   health
 }
 
 func (n *namespace) places() int { return n.running[answered] + n.running[unanswered] }
@@ -136,8 +135,8 @@ func (l *readyLine) remove(j *job) {
 	delete(l.turns, j.tenant)
 }
 
-func newSchedule(r *room, p rateLimiter) *schedule {
-	return &schedule{room: r, rateLimiter: p, namespaces: make(map[string]*namespace)}
+func newSchedule(l *limiter, p rateLimiter) *schedule {
+	return &schedule{limiter: l, health: newNamespaceHealth(l), rateLimiter: p, namespaces: make(map[string]*namespace)}
 }
 
 // put has a job that is not in work ready at a time. What is ready stays so.
@@ -159,7 +158,7 @@ func (s *schedule) put(j *job, namespace string, at, now time.Time) {
 	}
 }
 
-// take returns a job to work on, or nil if none is ready that there is room for.
+// take returns a job to work on, or nil if none is ready that has a free slot.
 func (s *schedule) take(now time.Time) *job {
 	s.advance(now)
 	j := s.turn(now, s.mayAsk(now))
@@ -171,7 +170,7 @@ func (s *schedule) take(now time.Time) *job {
 	j.state = jobRuns
 	n.running[j.line]++
 	n.nextLine = 1 - j.line
-	j.suspect = s.room.take(&n.standing)
+	j.degraded = s.health.acquire(&n.health)
 	if n.turns != nil {
 		n.turns.MoveToBack(n.turn)
 	}
@@ -181,14 +180,14 @@ func (s *schedule) take(now time.Time) *job {
 
 // turn is the next one to take, nil if there is none; there may be a request at the
 // time ask. The namespaces that are passed over have places of their own, so they
-// are never more than the room.
+// are never more than the limiter has slots.
 func (s *schedule) turn(now, ask time.Time) *job {
 	if !s.isWaitedFor() || ask.After(now) {
 		return nil
 	}
 	for i := range s.turns {
 		turns := &s.turns[(s.nextTurn+i)%len(s.turns)]
-		if turns == &s.turns[slowOnes] && !s.room.hasForSuspects() {
+		if turns == &s.turns[slowOnes] && !s.health.hasSlotForDegraded() {
 			continue
 		}
 		for e := turns.Front(); e != nil; e = e.Next() {
@@ -200,9 +199,9 @@ func (s *schedule) turn(now, ask time.Time) *job {
 	return nil
 }
 
-// turnIn is the next one to take from a namespace, nil if that has no room for it.
+// turnIn is the next one to take from a namespace, nil if it has no free slot.
 func (s *schedule) turnIn(n *namespace) *job {
-	share := s.room.share(&n.standing, n.places())
+	share := s.health.share(&n.health, n.places())
 	if n.places() >= share {
 		return nil
 	}
@@ -222,20 +221,20 @@ const (
 	slowOnes
 )
 
-// isWaitedFor tells whether something is ready and there is room.
+// isWaitedFor tells whether something is ready and there is a free slot.
 func (s *schedule) isWaitedFor() bool {
-	return s.turns[goodOnes].Len()+s.turns[slowOnes].Len() > 0 && !s.room.isFull()
+	return s.turns[goodOnes].Len()+s.turns[slowOnes].Len() > 0 && !s.limiter.isFull()
 }
 
 // turnsOf is the list that a namespace belongs to.
 func (s *schedule) turnsOf(n *namespace) *list.List {
-	if s.room.isSuspect(&n.standing) {
+	if s.health.isDegraded(&n.health) {
 		return &s.turns[slowOnes]
 	}
 	return &s.turns[goodOnes]
 }
 
-// judged is called when the standing of a namespace may have changed.
+// judged is called when the health of a namespace may have changed.
 func (s *schedule) judged(n *namespace) {
 	if turns := s.turnsOf(n); n.turns != nil && n.turns != turns {
 		n.turns.Remove(n.turn)
@@ -248,7 +247,7 @@ func (s *schedule) judged(n *namespace) {
 func (s *schedule) done(j *job, at, now time.Time) {
 	n := j.namespace
 	n.running[j.line]--
-	s.room.give(j.suspect)
+	s.health.release(j.degraded)
 	if at.IsZero() {
 		s.leave(j, now)
 	} else {
@@ -342,7 +341,7 @@ func (s *schedule) takeReady(j *job) {
 func (s *schedule) enter(j *job, name string) {
 	n := s.namespaces[name]
 	if n == nil {
-		n = &namespace{name: name, standing: s.room.standingOf(name)}
+		n = &namespace{name: name, health: s.health.of(name)}
 		s.namespaces[name] = n
 	}
 	n.jobs++
@@ -353,7 +352,7 @@ func (s *schedule) leave(j *job, now time.Time) {
 	n := j.namespace
 	j.state, j.namespace = jobRests, nil
 	if n.jobs--; n.jobs == 0 {
-		s.room.remember(n.name, n.standing, now)
+		s.health.remember(n.name, n.health, now)
 		delete(s.namespaces, n.name)
 	}
 }

@@ -16,7 +16,7 @@ type desk struct {
 }
 
 func newDesk(t *testing.T, ceiling int) *desk {
-	return &desk{schedule: newSchedule(newRoom(1, ceiling, time.Second), newRateLimiter(math.Inf(1), 1)), t: t, now: time.Unix(1000, 0)}
+	return &desk{schedule: newSchedule(newLimiter(1, ceiling, time.Second), newRateLimiter(math.Inf(1), 1)), t: t, now: time.Unix(1000, 0)}
 }
 
 func (d *desk) in(namespace string, after time.Duration) *job {
@@ -85,8 +85,8 @@ func TestJobIsInOneWorkerAtATime(t *testing.T) {
 	d.wantNext(j)
 	d.done(j, time.Time{}, d.now)
 	d.wantNext(nil)
-	if len(d.namespaces) != 0 || d.room.taken != 0 {
-		t.Errorf("%d namespaces and %d running are left", len(d.namespaces), d.room.taken)
+	if len(d.namespaces) != 0 || d.limiter.inUse != 0 {
+		t.Errorf("%d namespaces and %d running are left", len(d.namespaces), d.limiter.inUse)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 	d.wantNext(many[1])
 }
 
-// takeAll takes what there is room for.
+// takeAll takes what has a free slot.
 func (d *desk) takeAll() (taken []*job) {
 	for j := d.take(d.now); j != nil; j = d.take(d.now) {
 		taken = append(taken, j)
@@ -214,7 +214,7 @@ func TestScheduleServesAll(t *testing.T) {
 					running = append(running[:i], running[i+1:]...)
 				}
 			}
-			if len(running) > d.room.size() {
+			if len(running) > d.limiter.size() {
 				t.Fatalf("seed %d: %d run", seed, len(running))
 			}
 		}

@@ -116,7 +116,7 @@ func (s *Sink) pendingBytes() int64 {
 func (s *Sink) concurrencyLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.schedule.room.size()
+	return s.schedule.limiter.size()
 }
 
 func (s *Sink) abandonedCount() int {

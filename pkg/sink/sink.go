@@ -9,7 +9,7 @@
 // Event is told in docs/counting.md.
 //
 // How many series are worked on at once follows what the apiserver shows that it
-// can take. Namespaces take turns, and none may have all the room, so one in which
+// can take. Namespaces take turns, and none may use all slots, so one in which
 // every request hangs delays no other.
 //
 // A write can wait: whoever adds an occurrence says for how long, and the sink
@@ -92,7 +92,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		ledger:      l,
 		instance:    newInstance(),
 		gaps:        newGaps(),
-		schedule:    newSchedule(newRoom(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newRateLimiter(o.QPS, o.Burst)),
+		schedule:    newSchedule(newLimiter(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newRateLimiter(o.QPS, o.Burst)),
 		pending:     make(map[occurrence.Key]*series),
 		idle:        fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
 		generations: newFlushGenerations(),

@@ -14,16 +14,16 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// walls are those of a room with one namespace, and a clock.
+// walls are a limiter with one namespace, and a clock.
 type walls struct {
-	*room
-	ns  standing
+	*namespaceHealth
+	ns  health
 	now time.Time
 }
 
 func newWalls(floor, ceiling int) *walls {
-	r := newRoom(floor, ceiling, time.Second)
-	return &walls{room: r, ns: r.standingOf("ns"), now: time.Unix(1000, 0)}
+	r := newNamespaceHealth(newLimiter(floor, ceiling, time.Second))
+	return &walls{namespaceHealth: r, ns: r.of("ns"), now: time.Unix(1000, 0)}
 }
 
 // refuse answers so many requests, which were all in flight at once, that it is too
@@ -43,54 +43,54 @@ func (w *walls) answer(requests int) {
 	}
 }
 
-func TestRoomFollowsTheApiserver(t *testing.T) {
+func TestLimitFollowsTheApiserver(t *testing.T) {
 	w := newWalls(4, 100)
-	if w.refuse(5); w.size() != 80 {
-		t.Errorf("%d places after a refusal of 100", w.size())
+	if w.refuse(5); w.limiter.size() != 80 {
+		t.Errorf("%d places after a refusal of 100", w.limiter.size())
 	}
-	if w.refuse(1); w.size() != 64 {
-		t.Errorf("%d places after another one", w.size())
+	if w.refuse(1); w.limiter.size() != 64 {
+		t.Errorf("%d places after another one", w.limiter.size())
 	}
 	for range 100 {
 		w.refuse(1)
 	}
-	if w.size() != 4 {
-		t.Errorf("%d places at the least", w.size())
+	if w.limiter.size() != 4 {
+		t.Errorf("%d places at the least", w.limiter.size())
 	}
-	if w.answer(100_000); w.size() != 100 {
-		t.Errorf("%d places at the most", w.size())
+	if w.answer(100_000); w.limiter.size() != 100 {
+		t.Errorf("%d places at the most", w.limiter.size())
 	}
 }
 
 // Near where there was too much, there is more by little.
-func TestRoomStaysWhereItIsRight(t *testing.T) {
+func TestLimitStaysWhereItIsRight(t *testing.T) {
 	const takes = 40
 	w := newWalls(4, 100)
 	refusals, least, most := 0, 100, 0
 	for range 20 { // to where it is right
-		if w.size() > takes {
+		if w.limiter.size() > takes {
 			w.refuse(1)
 		} else {
-			w.answer(w.size())
+			w.answer(w.limiter.size())
 		}
 	}
 	const answers = 20_000
-	for answered := 0; answered < answers; answered += w.size() {
-		if w.size() > takes {
+	for answered := 0; answered < answers; answered += w.limiter.size() {
+		if w.limiter.size() > takes {
 			w.refuse(1)
 			refusals++
 		} else {
-			w.answer(w.size())
+			w.answer(w.limiter.size())
 		}
-		least, most = min(least, w.size()), max(most, w.size())
+		least, most = min(least, w.limiter.size()), max(most, w.limiter.size())
 	}
 	if least < takes*8/10 || most > takes+1 || refusals*1000 > 5*answers {
 		t.Errorf("between %d and %d places where %d are right, %d refusals for %d answers", least, most, takes, refusals, answers)
 	}
 }
 
-// What is not used because the room becomes smaller at a refusal is a small part,
-// however large the room is.
+// What is not used because a refusal decreases the limit is a small part,
+// however high the limit is.
 func TestNearlyAllIsUsedHoweverMuchTheApiserverTakes(t *testing.T) {
 	for _, takes := range []int{8, 32, 64, 128, 512} {
 		t.Run(fmt.Sprint(takes), func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestNearlyAllIsUsedHoweverMuchTheApiserverTakes(t *testing.T) {
 				begin = 10 * each
 				end   = begin + 200*each
 			)
-			r := newRoom(4, 4*takes, time.Second)
-			s := r.standingOf("ns")
+			r := newNamespaceHealth(newLimiter(4, 4*takes, time.Second))
+			s := r.of("ns")
 			type request struct {
 				began   time.Time
 				refused bool
@@ -124,7 +124,7 @@ func TestNearlyAllIsUsedHoweverMuchTheApiserverTakes(t *testing.T) {
 					r.answered("ns", &s, true, q.began, now)
 				}
 				delete(ends, ms)
-				for places < r.size() {
+				for places < r.limiter.size() {
 					places++
 					asked++
 					if inFlight >= takes {
@@ -153,11 +153,11 @@ func (w *walls) takes(each, after time.Duration) {
 
 // Some answers are slow wherever a machine is shared, and more places would not
 // make others of them slow.
-func TestFewSlowAnswersCostNoRoom(t *testing.T) {
+func TestFewSlowAnswersDecreaseNoLimit(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("beside another namespace %v", beside), func(t *testing.T) {
 			w := newWalls(4, 100)
-			other := w.standingOf("other")
+			other := w.of("other")
 			for i := range 20_000 {
 				if beside {
 					w.answered("other", &other, true, w.now.Add(-100*time.Millisecond), w.now)
@@ -167,8 +167,8 @@ func TestFewSlowAnswersCostNoRoom(t *testing.T) {
 				} else {
 					w.takes(300*time.Millisecond, time.Millisecond)
 				}
-				if w.size() != 100 || w.share(&w.ns, 0) != 75 {
-					t.Fatalf("%d places, %d for the namespace, after answer %d", w.size(), w.share(&w.ns, 0), i)
+				if w.limiter.size() != 100 || w.share(&w.ns, 0) != 75 {
+					t.Fatalf("%d places, %d for the namespace, after answer %d", w.limiter.size(), w.share(&w.ns, 0), i)
 				}
 			}
 		})
@@ -177,17 +177,17 @@ func TestFewSlowAnswersCostNoRoom(t *testing.T) {
 
 // Where each further place makes all wait for longer, there are as many as are
 // answered in good time on average.
-func TestRoomFollowsTheLatency(t *testing.T) {
+func TestLimitFollowsTheLatency(t *testing.T) {
 	const perSecond = 40
 	w := newWalls(4, 100)
 	least, most := 100, 0
 	for round := range 1000 {
-		size := w.size()
+		size := w.limiter.size()
 		for i := range size { // from a half to one and a half
 			w.takes(time.Duration(size)*(500+time.Duration(i*61%1001))*time.Millisecond/perSecond, time.Second/perSecond)
 		}
 		if round >= 100 {
-			least, most = min(least, w.size()), max(most, w.size())
+			least, most = min(least, w.limiter.size()), max(most, w.limiter.size())
 		}
 	}
 	if least < perSecond*7/10 || most > perSecond*12/10 {
@@ -199,12 +199,12 @@ func TestRoomFollowsTheLatency(t *testing.T) {
 // one that answers nothing.
 func TestNamespaceThatIsSlowOnAverageHasOnePlace(t *testing.T) {
 	w := newWalls(4, 100)
-	other := w.standingOf("other")
+	other := w.of("other")
 	for i := range 20 {
 		w.answered("other", &other, true, w.now.Add(-time.Millisecond), w.now)
 		if w.takes(3*time.Second, time.Millisecond); w.share(&w.ns, 0) == 1 {
-			if w.size() != 100 {
-				t.Errorf("%d places in all", w.size())
+			if w.limiter.size() != 100 {
+				t.Errorf("%d places in all", w.limiter.size())
 			}
 			return
 		}
@@ -213,11 +213,11 @@ func TestNamespaceThatIsSlowOnAverageHasOnePlace(t *testing.T) {
 	t.Error("it keeps its places")
 }
 
-// Slow answers to requests from before the room became smaller say nothing of how it
+// Slow answers to requests from before the limit was decreased say nothing of how it
 // is now.
 func TestSlowAnswersFromBeforeSayNothing(t *testing.T) {
 	w := newWalls(4, 100)
-	other := w.standingOf("other")
+	other := w.of("other")
 	began := w.now
 	w.refuse(1)
 	for range 50 {
@@ -225,8 +225,8 @@ func TestSlowAnswersFromBeforeSayNothing(t *testing.T) {
 		w.answered("other", &other, true, began, w.now)
 	}
 	w.takes(time.Second, time.Second)
-	if w.size() != 80 {
-		t.Errorf("%d places, want 80", w.size())
+	if w.limiter.size() != 80 {
+		t.Errorf("%d places, want 80", w.limiter.size())
 	}
 }
 
@@ -235,29 +235,29 @@ func TestAnswerIsSlowFromItsLimitOn(t *testing.T) {
 	for took, slow := range map[time.Duration]bool{time.Second - 1: false, time.Second: true} {
 		w := newWalls(1, 1) // one place, so that each answer is the average
 		w.takes(took, took)
-		if got := w.decreased.Equal(w.now); got != slow {
+		if got := w.limiter.decreased.Equal(w.now); got != slow {
 			t.Errorf("an answer that takes %v is slow: %v, want %v", took, got, slow)
 		}
 	}
 }
 
 func TestSlowNamespaceHasOnePlaceUntilItIsQuick(t *testing.T) {
-	r := newRoom(4, 100, time.Second)
+	r := newNamespaceHealth(newLimiter(4, 100, time.Second))
 	now := time.Unix(1000, 0)
-	stuck, other := r.standingOf("stuck"), r.standingOf("other")
-	r.taken = 50
+	stuck, other := r.of("stuck"), r.of("other")
+	r.limiter.inUse = 50
 	for range 20 {
 		began := now
 		now = now.Add(10 * time.Second)
 		r.answered("other", &other, true, now.Add(-time.Millisecond), now)
 		r.answered("stuck", &stuck, false, began, now)
 	}
-	if r.size() != 100 || r.share(&stuck, 1) != 1 || r.share(&other, 0) != 37 || r.share(&other, 30) != 60 {
-		t.Errorf("%d places, slow namespace %+v, another %+v", r.size(), stuck, other)
+	if r.limiter.size() != 100 || r.share(&stuck, 1) != 1 || r.share(&other, 0) != 37 || r.share(&other, 30) != 60 {
+		t.Errorf("%d places, slow namespace %+v, another %+v", r.limiter.size(), stuck, other)
 	}
 	r.remember("stuck", stuck, now)
 	r.remember("other", other, now)
-	if again := r.standingOf("stuck"); r.share(&again, 1) != 1 {
+	if again := r.of("stuck"); r.share(&again, 1) != 1 {
 		t.Error("it is forgotten while it has nothing to do")
 	}
 	for range 12 {
@@ -274,19 +274,19 @@ func TestSlowNamespaceHasOnePlaceUntilItIsQuick(t *testing.T) {
 // Who may create Events everywhere can make up names of namespaces: those push out
 // nothing that is known of others.
 func TestNamespacesThatAreMissingPushOutNone(t *testing.T) {
-	r := newRoom(4, 100, time.Second)
+	r := newNamespaceHealth(newLimiter(4, 100, time.Second))
 	now := time.Unix(1000, 0)
-	slow, missing := r.standingOf("slow"), r.standingOf("missing")
+	slow, missing := r.of("slow"), r.of("missing")
 	slow.decrease(1, now)
 	missing.refusal = refusal{reason: occurrence.NamespaceNotFound, until: now.Add(time.Second)}
 	r.remember("slow", slow, now)
 	for i := range 3 * maxKnown {
 		r.remember(fmt.Sprint("missing-", i), missing, now)
 	}
-	if got := r.standingOf("slow"); !r.isSuspect(&got) {
+	if got := r.of("slow"); !r.isDegraded(&got) {
 		t.Error("it is forgotten that a namespace is slow")
 	}
-	if got := r.standingOf(fmt.Sprint("missing-", 3*maxKnown-1)); got.refusal != missing.refusal {
+	if got := r.of(fmt.Sprint("missing-", 3*maxKnown-1)); got.refusal != missing.refusal {
 		t.Error("it is forgotten that a namespace is missing")
 	}
 	if n := r.known.Len() + r.refused.Len(); n > 2*maxKnown {

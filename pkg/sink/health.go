@@ -1,0 +1,187 @@
+package sink
+
+import (
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// namespaceHealth decides how many slots of the limiter each namespace may use, and
+// whether a slow or missing answer counts against its namespace or against the apiserver.
+//
+// A namespace may use a part of the slots that others leave. So requests of a namespace
+// that hang, for example behind an admission webhook, leave some slots, of which the next
+// namespace may use a part, and so on. A namespace that is slow while others are not is
+// degraded: it may use fewer slots, down to one, until it is quick again. All degraded
+// namespaces together may use half of the slots.
+//
+// It is not safe for concurrent use; the sink's mutex guards it.
+type namespaceHealth struct {
+	limiter  *limiter
+	degraded int // slots that degraded namespaces use
+	// inTime are the last answers in good time, of one namespace and of another.
+	inTime [2]sign
+	// known has the idle namespaces that were slow or have a rate limit of their own, and
+	// refused those of which only a refusal is known. Whoever may create Events in all
+	// namespaces can invent names of the latter; they evict none of the former.
+	known, refused *simplelru.LRU[string, health]
+}
+
+// sign is an answer in good time.
+type sign struct {
+	namespace string
+	at        time.Time
+}
+
+// health is what is known of one namespace.
+type health struct {
+	// most is how many slots it may use, if there are so many.
+	most      float64
+	decreased time.Time
+	latency   latency // mean since most was decreased
+	// throttled is about the part of its requests that were refused as too many.
+	throttled float64
+	// refusal is why no Event can be created in it. there is the last sequence at the
+	// time of the latest request that created one.
+	refusal refusal
+	there   uint64
+}
+
+const (
+	// sharePart is the part of the slots that others leave which a namespace may use.
+	sharePart = 3. / 4
+	// lastWeight is the weight of the last answer in the means of a namespace.
+	lastWeight = 0.1
+	// mostIncrease is the factor by which an answer in good time increases the slots of a
+	// degraded namespace.
+	mostIncrease = 1.5
+	// maxKnown bounds the namespaces of each kind that are remembered.
+	maxKnown = 1024
+)
+
+func newNamespaceHealth(l *limiter) *namespaceHealth {
+	return &namespaceHealth{limiter: l, known: newHealthCache(), refused: newHealthCache()}
+}
+
+func newHealthCache() *simplelru.LRU[string, health] {
+	cache, err := simplelru.NewLRU[string, health](maxKnown, nil)
+	if err != nil {
+		panic(err) // the size is a constant
+	}
+	return cache
+}
+
+// share returns how many slots a namespace may use that uses some now.
+func (n *namespaceHealth) share(h *health, inUse int) int {
+	left := n.limiter.size() - (n.limiter.inUse - inUse)
+	return max(1, int(min(sharePart*float64(left), h.most)))
+}
+
+// hasSlotForDegraded reports whether any degraded namespace may use one more slot.
+func (n *namespaceHealth) hasSlotForDegraded() bool {
+	return n.degraded < max(1, n.limiter.size()/2)
+}
+
+// isDegraded reports whether a namespace was slow, and not quick often enough since.
+func (n *namespaceHealth) isDegraded(h *health) bool { return h.most < n.limiter.ceiling }
+
+// acquire takes a slot for a namespace, and reports whether that is degraded. release
+// gives the slot back.
+func (n *namespaceHealth) acquire(h *health) (degraded bool) {
+	n.limiter.acquire()
+	if degraded = n.isDegraded(h); degraded {
+		n.degraded++
+	}
+	return degraded
+}
+
+func (n *namespaceHealth) release(degraded bool) {
+	n.limiter.release()
+	if degraded {
+		n.degraded--
+	}
+}
+
+// of returns what is known of a namespace.
+func (n *namespaceHealth) of(namespace string) health {
+	for _, cache := range [...]*simplelru.LRU[string, health]{n.known, n.refused} {
+		if h, ok := cache.Get(namespace); ok {
+			return h
+		}
+	}
+	return health{most: n.limiter.ceiling}
+}
+
+// remember keeps what is known of a namespace that becomes idle.
+func (n *namespaceHealth) remember(namespace string, h health, now time.Time) {
+	n.known.Remove(namespace)
+	n.refused.Remove(namespace)
+	switch {
+	case n.isDegraded(&h) || h.throttled > 0.5:
+		n.known.Add(namespace, h)
+	case h.refusal.until.After(now):
+		n.refused.Add(namespace, h)
+	}
+}
+
+// answered records the answer in a namespace to a request begun at a time, or a missing
+// answer.
+func (n *namespaceHealth) answered(namespace string, h *health, answer bool, began, now time.Time) {
+	took := now.Sub(began)
+	if !answer || took >= n.limiter.slow {
+		n.wasSlow(namespace, h, answer, began, now)
+		return
+	}
+	n.limiter.grow(began, now)
+	h.latency.add(took, lastWeight)
+	h.most = min(n.limiter.ceiling, h.most*mostIncrease)
+	h.throttled -= h.throttled * lastWeight
+	if n.inTime[0].namespace != namespace {
+		n.inTime[1] = n.inTime[0]
+	}
+	n.inTime[0] = sign{namespace, now}
+}
+
+// wasSlow counts a slow or missing answer against the namespace if others were answered
+// in good time since: it may then use one slot, unless its mean latency is low. Otherwise
+// the answer counts against the apiserver. A missing answer then also halves the slots of
+// the namespace, down to the floor of the limiter.
+func (n *namespaceHealth) wasSlow(namespace string, h *health, answer bool, began, now time.Time) {
+	if began.Before(h.decreased) {
+		return // its slots were decreased since
+	}
+	switch own := n.othersInTime(namespace, began); {
+	case own && (!answer || h.latency.add(now.Sub(began), lastWeight) >= n.limiter.slow):
+		h.decrease(1, now)
+	case own:
+	case !answer:
+		h.decrease(max(n.limiter.floor, h.most/2), now)
+		n.limiter.overloaded(began, now)
+	default:
+		n.limiter.slowAnswer(began, now)
+	}
+}
+
+func (h *health) decrease(most float64, now time.Time) {
+	h.most, h.decreased, h.latency = most, now, 0
+}
+
+// refusedAsTooMany records that a request in a namespace, begun at a time, was answered
+// 429. That counts against the apiserver, unless it is a rate limit of the namespace, as
+// the EventRateLimit admission plugin may set one: then most of its requests are refused
+// while others succeed.
+func (n *namespaceHealth) refusedAsTooMany(namespace string, h *health, began, now time.Time) {
+	h.throttled += (1 - h.throttled) * lastWeight
+	if h.throttled < 0.5 || !n.othersInTime(namespace, now.Add(-n.limiter.slow)) {
+		n.limiter.overloaded(began, now)
+	}
+}
+
+// othersInTime reports whether another namespace had an answer in good time since a time.
+func (n *namespaceHealth) othersInTime(namespace string, since time.Time) bool {
+	other := n.inTime[0]
+	if other.namespace == namespace {
+		other = n.inTime[1]
+	}
+	return !other.at.Before(since)
+}
