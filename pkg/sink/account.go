@@ -322,10 +322,16 @@ func (a *account) gone(err error) []settled {
 	case a.doubt > 0:
 		a.nonce = nonce // what is in doubt may still be created under the name
 	}
-	if a.weight() > 0 || len(a.pending) == 0 {
+	if len(a.pending) == 0 {
 		return nil
 	}
-	return a.giveUp(a.last(), occurrence.Refused, err)
+	// What counts nothing may still have a weight: of a client that has reported a
+	// higher total before.
+	p := a.plan()
+	if p.added > 0 {
+		return nil
+	}
+	return a.giveUp(p.upTo, occurrence.Refused, err)
 }
 
 // read takes the object under the name, which may be foreign: then another name
