@@ -14,7 +14,7 @@ import (
 // second from then on.
 const userBurst = 20
 
-// eventRateLimit has it configured as docs/security.md advises against: by users.
+// eventRateLimit has it configured as docs/flowcontrol.md advises against: by users.
 var eventRateLimit = fmt.Sprintf(`
 apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
