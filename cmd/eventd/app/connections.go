@@ -51,18 +51,18 @@ func newBoundedListener(l net.Listener, most int, r prometheus.Registerer) *boun
 		shares:   shares.New(int64(most)),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "eventd_connections_refused_total",
-			Help: "Connections that were closed when they were made, because their address has as many as it may.",
+			Help: "Connections refused above the share of their address.",
 		}),
 		conns: make(map[*boundedConn]struct{}),
 	}
 	r.MustRegister(b.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_connections",
-			Help: "Connections of clients, and of other replicas to this one.",
+			Help: "Open connections of clients and of other replicas.",
 		}, func() float64 { return float64(b.shares.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_connections_capacity",
-			Help: "Connections that there may be; one address may have a third of them.",
+			Help: "Upper bound of connections; one address may use a third of it.",
 		}, func() float64 { return float64(most) }),
 	)
 	return b
