@@ -18,11 +18,11 @@ import (
 
 const preface = `# Configuration
 
-All that can be chosen about an eventd, in the groups of ` + "`eventd --help`" + `. This page is made from the flags themselves: ` + "`go run ./hack/configuration >docs/configuration.md`" + `.
+For operators: all flags of eventd, in the groups of ` + "`eventd --help`" + `, with their defaults. The page is generated from the flags: ` + "`go run ./hack/configuration >docs/configuration.md`" + `.
 
-There is no configuration file, and nothing is read again while eventd runs but tokens, certificates and CAs, which are followed as they change. A flag that is wrong is one line on stderr and exit code 1, before anything has started. [deployment.md](deployment.md) shows how the flags of the Deployment are changed, and [sizing.md](sizing.md) what the limits take together.
+There is no configuration file. Tokens, certificates and CAs are reloaded when they change, and nothing else. A wrong flag is reported in one line on stderr with exit code 1, before anything starts. [deployment.md](deployment.md) shows how to change the flags of the Deployment, [sizing.md](sizing.md) the memory that they allow.
 
-Rates are numbers per second, fractions such as ` + "`1/300`" + `, or ` + "`unlimited`" + `; 0 never means that there is no limit. Amounts of memory are quantities such as ` + "`192Mi`" + `.
+Rates are numbers per second, fractions such as ` + "`1/300`" + `, or ` + "`unlimited`" + `; 0 never means unlimited. Memory is a quantity such as ` + "`192Mi`" + `.
 `
 
 func main() {
@@ -38,15 +38,29 @@ func write(w io.Writer, o *app.Options) {
 	_, _ = io.WriteString(w, preface)
 	sets := o.Flags()
 	for _, group := range sets.Order {
-		_, _ = fmt.Fprintf(w, "\n## %s%s\n\n| flag | default | |\n|---|---|---|\n", strings.ToUpper(group[:1]), group[1:])
+		_, _ = fmt.Fprintf(w, "\n## %s%s\n\n", strings.ToUpper(group[:1]), group[1:])
+		if ofKubernetes[group] {
+			_, _ = io.WriteString(w, "As in other kube components.\n\n")
+		}
 		sets.FlagSets[group].VisitAll(func(f *pflag.Flag) {
 			if f.Hidden || f.Deprecated != "" {
 				return
 			}
-			_, _ = fmt.Fprintf(w, "| %s | %s | %s |\n", name(f), code(defaultOf(f)), cell(f.Usage))
+			_, _ = io.WriteString(w, "- "+name(f))
+			if value := defaultOf(f); value != "" {
+				_, _ = io.WriteString(w, " ("+code(value)+")")
+			}
+			if !ofKubernetes[group] {
+				_, _ = io.WriteString(w, ": "+text(f.Usage))
+			}
+			_, _ = io.WriteString(w, "\n")
 		})
 	}
 }
+
+// ofKubernetes are the groups of flags that the documentation of kube components
+// describes.
+var ofKubernetes = map[string]bool{"secure serving": true, "authentication": true, "authorization": true, "logs": true, "global": true}
 
 // name is how the flag is written, with what kind of value it takes.
 func name(f *pflag.Flag) string {
@@ -72,10 +86,10 @@ func code(s string) string {
 	if s == "" {
 		return ""
 	}
-	return "`" + strings.ReplaceAll(s, "|", `\|`) + "`"
+	return "`" + s + "`"
 }
 
-// cell is text on one line of a table.
-func cell(s string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(strings.Join(strings.Fields(s), " "))
+// text is what a flag says about itself, on one line.
+func text(s string) string {
+	return strings.NewReplacer("<", "&lt;", "*", `\*`).Replace(strings.Join(strings.Fields(s), " "))
 }

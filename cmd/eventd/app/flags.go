@@ -37,113 +37,112 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 
 func (o *Options) addClusterFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
-		"Kubeconfig of the apiserver that Events are written to. Without it eventd must run in a Pod, and uses that Pod's cluster and ServiceAccount.")
+		"Kubeconfig of the apiserver that Events are written to. Without it, eventd uses the cluster and the ServiceAccount of its Pod.")
 }
 
 func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
-		"The largest request body that is read; a larger one is answered 413. A quantity such as 512Ki.")
+		"Maximum size of a request body. Larger ones are answered 413.")
 	fs.Var(bytesValue{&o.Intake.MaxDecodeBytes}, "max-decode-bytes",
-		"How much memory may be allocated for all request bodies that are being decoded, each counted with the most that it can take. What waits for longer than a second is answered 429. A single body may always be decoded. A quantity such as 128Mi.")
+		"Maximum memory for all request bodies that are being decoded, each counted at its worst case. A body that waits longer than a second is answered 429. A single body can always be decoded.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
-		"How many requests of known callers are in flight at once, those that wait included; one tenant may have half of them at most. What is more is answered 429.")
+		"Maximum number of concurrent requests of known callers, including those that wait. One tenant may use half of it. Further requests are answered 429.")
+	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
+		"Maximum number of open connections, of clients and other replicas. One address (IPv6: one /64) may use a third of it. Further connections are closed.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
-		"How many Event names that clients posted are remembered, so that a later patch of such a name is understood.")
+		"Maximum number of posted Event names that are remembered, so that later patches of these names are understood.")
 }
 
 func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
 	c := &o.Pipeline.Correlator
 	fs.IntVar(&c.Burst, "budget-burst", c.Burst,
-		"How many writes a source may cause at once about one object and type. What is more waits, and is not lost.")
+		"Maximum burst of writes of one user and source about one object and type. Further writes wait, as far as --max-series-per-subject allows.")
 	fs.Var(rateValue{&c.QPS}, "budget-qps",
-		`How many writes per second it may cause in the long run: a number greater than 0, a fraction, or "unlimited".`)
+		`Writes per second after the burst: a number greater than 0, a fraction, or "unlimited".`)
 	fs.IntVar(&c.MaxMessages, "aggregate-max-messages", c.MaxMessages,
-		"How many different messages make Events that differ by nothing else similar: this one and all that follow are counted on one combined Event.")
+		"Number of messages after which Events that differ only in their message are combined into one Event.")
 	fs.DurationVar(&c.Interval, "aggregate-interval", c.Interval,
-		"How long similar Events must be quiet to have Events of their own again.")
+		"Time without similar Events after which they get Events of their own again.")
 	fs.DurationVar(&c.Heartbeat, "series-heartbeat", c.Heartbeat,
-		"How long the count of a series in the apiserver may be behind, while its budget lasts.")
+		"Maximum delay of the count of a series in the apiserver, while its budget lasts.")
 	fs.IntVar(&c.CacheSize, "max-subjects", c.CacheSize,
-		"How many combinations of a user, a source and an object are remembered. It saves requests; counts do not rest on it.")
+		"Maximum number of combinations of user, source and object that are remembered. More save requests; counts do not depend on it.")
 	fs.IntVar(&c.MaxSeries, "max-series-per-subject", c.MaxSeries,
-		"How many series of one source about one object are remembered, and how many of them may wait for its budget; what comes on top is dropped, and counted so.")
+		"Maximum number of series of one user and source about one object that are remembered, and of those that wait for the budget. Further occurrences are dropped and counted.")
 }
 
 func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	sink := &o.Pipeline.Sink
 	fs.IntVar(&o.Pipeline.QueueCapacity, "queue-capacity", o.Pipeline.QueueCapacity,
-		"How many occurrences may wait between the intake and the correlator.")
+		"Maximum number of occurrences that wait between the intake and the correlator.")
 	fs.Var(rateValue{&sink.QPS}, "kube-api-qps",
-		`How many requests per second go to the apiserver to write Events: a number greater than 0, or "unlimited".`)
+		`Maximum number of requests per second that write Events: a number greater than 0, or "unlimited".`)
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
-		"How many of these requests may go at once after a quiet time. At least 1; of no effect when --kube-api-qps is unlimited.")
+		"Maximum burst of these requests. At least 1; without effect if --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
-		"How many series are worked on at once at most, with one request each; three quarters of that in one namespace. There are fewer while the apiserver shows that it has too much to do.")
+		"Upper bound of the adaptive concurrency limit: the number of series that are written at once. One namespace may use three quarters of the free slots.")
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
-		"How few it becomes at the least.")
+		"Lower bound of the adaptive concurrency limit.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
-		"How long the apiserver must take for its answers on average to show that it has too much to do, or that their namespace is to be given less room.")
+		"Mean latency of the apiserver above which the concurrency limit, or the share of a slow namespace, is decreased.")
 	fs.DurationVar(&sink.NamespaceRefusedFor, "namespace-refused-for", sink.NamespaceRefusedFor,
-		"How long no Event is created in a namespace that the apiserver has said is missing or being deleted. What comes meanwhile waits.")
+		"Time for which no Event is created in a namespace that is missing or terminating. Occurrences wait meanwhile.")
 	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,
-		"How long one request to the apiserver may take before it counts as lost and is tried again.")
+		"Timeout of one request to the apiserver. After it the request is retried.")
 	fs.DurationVar(&sink.RetryBaseDelay, "retry-base-delay", sink.RetryBaseDelay,
-		"The wait before the first retry of a write; it grows with every further one.")
+		"Delay before the first retry of a write. It grows with each retry.")
 	fs.DurationVar(&sink.RetryMaxDelay, "retry-max-delay", sink.RetryMaxDelay,
-		"The longest wait between two tries of a write.")
+		"Maximum delay between two retries of a write.")
 	fs.DurationVar(&sink.RetryFor, "retry-for", sink.RetryFor,
-		"How long the writing of a series may fail before its occurrences are given up, and counted so.")
+		"Time after which the occurrences of a series that cannot be written are dropped and counted.")
 	fs.IntVar(&sink.MaxPendingSeries, "max-pending-series", sink.MaxPendingSeries,
-		"How many series may have something to be written at a time. When there are as many, each namespace and each user has an equal share; what comes on top is dropped, and counted so.")
+		"Maximum number of series with pending occurrences. At the limit, namespaces and tenants have equal shares; further occurrences are dropped and counted.")
 	fs.Var(bytesValue{&sink.MaxPendingBytes}, "max-pending-bytes",
-		"How much memory the occurrences that are to be written may take. When it is taken, each namespace and each user has an equal share; what comes on top is dropped, and counted so. A quantity such as 192Mi.")
+		"Maximum memory of pending occurrences. At the limit, namespaces and tenants have equal shares; further occurrences are dropped and counted.")
 	fs.DurationVar(&sink.ForbiddenFor, "forbidden-for", sink.ForbiddenFor,
-		"How long an answer that RBAC does not allow a write is not believed: an apiserver that has just started gives it until it has read its rules.")
+		"Time for which a 403 of RBAC is retried: a starting apiserver answers 403 until it has read its rules.")
 	fs.IntVar(&sink.MaxIdleSeries, "max-idle-series", sink.MaxIdleSeries,
-		"How many series without anything to write are remembered. It saves requests; counts do not rest on it.")
+		"Maximum number of series without pending occurrences that are remembered. More save requests; counts do not depend on it.")
 }
 
 func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
-		"Whether this is one of several replicas: one of them leads, and the others pass on to it what they receive. false runs alone.")
+		"Run as one of several replicas: one leads, and the others forward requests to it. false runs a single replica.")
 	l := &o.LeaderElection
 	fs.DurationVar(&l.LeaseDuration, "leader-elect-lease-duration", l.LeaseDuration,
-		"How long a leader that is not heard of is respected by the others: what a crash of it costs. A whole number of seconds.")
+		"Time after which other replicas take over from a leader that does not renew its lease. Whole seconds.")
 	fs.DurationVar(&l.RenewDeadline, "leader-elect-renew-deadline", l.RenewDeadline,
-		"How long a leader goes on without having renewed its lease. Less than --leader-elect-lease-duration.")
+		"Time after which a leader that cannot renew its lease stops leading. Less than --leader-elect-lease-duration.")
 	fs.DurationVar(&l.RetryPeriod, "leader-elect-retry-period", l.RetryPeriod,
-		"The time between two renewals, and between two looks at the lease by a replica that its watch tells nothing.")
+		"Time between two renewals of the lease, and between two reads of it by a replica whose watch is silent.")
 	fs.StringVar(&l.ResourceName, "leader-elect-resource-name", l.ResourceName,
-		"The name of the Lease. deploy/ gives the rights to the one of the default name only.")
+		"Name of the Lease. deploy/ grants rights to the default name only.")
 	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
-		"The namespace of the Lease.")
+		"Namespace of the Lease.")
 	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
-		`What a leader does that has lost its lease: "standby" or "exit", which ends the process in order, with exit code 1. Either way it takes nothing new, and what it owes is written.`)
+		`What a leader does that loses its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it accepts nothing new and writes what is pending.`)
 	fs.StringVar(&l.PeerTokenFile, "peer-token-file", l.PeerTokenFile,
-		"File with a token of eventd's own ServiceAccount for --peer-audience, which replicas show each other: a projected volume. It may change. Required with --leader-elect.")
+		"File with a token of eventd's own ServiceAccount for --peer-audience, by which replicas authenticate each other: a projected volume. It is reloaded when it changes. Required with --leader-elect.")
 	fs.StringVar(&l.PeerAudience, "peer-audience", l.PeerAudience,
-		"The audience that these tokens are for; none of the apiserver's own.")
+		"Audience of these tokens. It must not be an audience of the apiserver.")
 	fs.StringVar(&l.AdvertiseAddress, "advertise-address", l.AdvertiseAddress,
-		"Where other replicas reach this one, HOST or HOST:PORT. By default --bind-address, or the host's own if that is unspecified, and the port that is served on.")
+		"Address at which other replicas reach this one, HOST or HOST:PORT. Defaults to --bind-address, or the host's own address if that is unspecified, and the serving port.")
 }
 
 func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"How long the process goes on serving after SIGTERM while /readyz fails, so that nobody is sent to it any more once it does not. A leader hands over at once; meanwhile it passes on what it receives. Part of --shutdown-grace-period.")
+		"Time for which eventd serves after SIGTERM while /readyz fails, so that load balancers stop using it. A leader hands over at once and then forwards requests. Part of --shutdown-grace-period.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod,
-		"How long the process may take from SIGTERM to its end. What was accepted is written within it; what could not be is reported, and the exit code is 1.")
+		"Maximum time from SIGTERM to the end of the process. Accepted occurrences are written within it; the rest is logged, and the exit code is 1.")
 	fs.StringVar(&o.EndpointKubeconfig, "endpoint-kubeconfig", o.EndpointKubeconfig,
-		"File to write a kubeconfig to, once requests are served, that leads to this eventd: its URL and what its certificate is verified with, without credentials. It is removed when that ends.")
+		"File to which a kubeconfig of this eventd is written once it serves: URL and CA, without credentials. It is removed at the end.")
 }
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 	o.SecureServing.AddFlags(fs)
-	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
-		"How many connections are open at once, of clients and of other replicas; one address, or /64 with IPv6, may have a third of them at most. What is more is closed as soon as it is made.")
-	// The kube components can do without serving; eventd cannot, and 0 is of
-	// more use as the port that is certainly free.
-	fs.Lookup("secure-port").Usage = "The port on which to serve HTTPS with authentication and authorization. 0 takes a free one: see --endpoint-kubeconfig."
-	fs.Lookup("cert-dir").Usage += " If neither this nor those are given, a self-signed certificate is made at every start and kept in memory."
+	// In kube components 0 turns serving off, which is of no use here.
+	fs.Lookup("secure-port").Usage = "Port for HTTPS with authentication and authorization. 0 selects a free port: see --endpoint-kubeconfig."
+	fs.Lookup("cert-dir").Usage += " If neither is given, eventd creates a self-signed certificate in memory at every start."
 }
 
 func defaultsToKubeconfig(f *pflag.Flag) {
