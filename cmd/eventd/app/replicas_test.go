@@ -42,7 +42,7 @@ const eventdUser = "system:serviceaccount:kube-system:eventd"
 func newReplicas(t *testing.T) *replicas {
 	t.Helper()
 	cluster := testenv.Shared(t)
-	if err := cluster.Apply(t.Context(), "../../deploy"); err != nil {
+	if err := cluster.Apply(t.Context(), "../../../deploy"); err != nil {
 		t.Fatal(err)
 	}
 	client, err := kubernetes.NewForConfig(cluster.Config())

@@ -57,7 +57,7 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 			o.Authorization.RemoteKubeConfigFile, o.EndpointKubeconfig = "a", "a"
 		}, "--endpoint-kubeconfig must not be the file of --authorization-kubeconfig: "},
 		{"endpoint in the place of the kubeconfig, by another name", func(o *Options) {
-			o.Kubeconfig, o.EndpointKubeconfig = "validate.go", "../daemon/validate.go"
+			o.Kubeconfig, o.EndpointKubeconfig = "validate.go", "../app/validate.go"
 		}, "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
 		{"streams", func(o *Options) { o.SecureServing.HTTP2MaxStreamsPerConnection = -1 }, "--http2-max-streams-per-connection must not be negative, got -1"},
 		{"TLS version", func(o *Options) { o.SecureServing.MinTLSVersion = "1.2" }, `--tls-min-version: unknown tls version "1.2"`},
