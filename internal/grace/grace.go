@@ -19,9 +19,12 @@ func Run(call func()) {
 	Wait(done)
 }
 
-// Wait waits until a channel is closed, for at most Period, and tells whether it is.
-func Wait(done <-chan struct{}) bool {
-	timer := time.NewTimer(Period)
+// Wait waits until a channel is closed, for at most Period, and reports whether it is.
+func Wait(done <-chan struct{}) bool { return WaitFor(Period, done) }
+
+// WaitFor is Wait with another limit.
+func WaitFor(limit time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-done:

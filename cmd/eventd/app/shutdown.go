@@ -53,15 +53,3 @@ func (e *ending) drained() time.Time { return e.over().Add(-min(answerTime, e.gr
 
 // over is when the process is to be gone.
 func (e *ending) over() time.Time { return e.at.Add(e.grace) }
-
-// within waits for done, but no longer than limit, and tells whether done came.
-func within(limit time.Duration, done <-chan struct{}) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
-}

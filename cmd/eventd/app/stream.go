@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/pkg/election"
 )
 
@@ -116,7 +117,7 @@ func (s *stream) serve(ctx context.Context) error {
 	close(s.serving)
 	<-ctx.Done()
 	s.ending.begin()
-	within(time.Until(s.ending.delayed()), nil)
+	grace.WaitFor(time.Until(s.ending.delayed()), nil)
 	s.idle = stop()
 	// Each of these requests has an occurrence that is being written and an
 	// answer that its client waits for, or is being passed on, for which the Lease
@@ -127,7 +128,7 @@ func (s *stream) serve(ctx context.Context) error {
 		// keep the others, which only the drain flushes, from their turn.
 		patience /= 2
 	}
-	if !within(patience, s.idle) {
+	if !grace.WaitFor(patience, s.idle) {
 		klog.FromContext(ctx).Info("Going on while requests are still in flight")
 	}
 	return nil
@@ -161,13 +162,13 @@ func (s *stream) letSuccessorBegin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(drainPatience, s.ending.grace/10))
 	defer cancel()
 	if s.relay.AwaitLeader(ctx) == nil {
-		within(headStart, ctx.Done())
+		grace.WaitFor(headStart, ctx.Done())
 	}
 }
 
 // finish waits for the last answers, when all components have ended.
 func (s *stream) finish(ctx context.Context) {
-	if s.idle != nil && !within(time.Until(s.ending.over()), s.idle) {
+	if s.idle != nil && !grace.WaitFor(time.Until(s.ending.over()), s.idle) {
 		klog.FromContext(ctx).Info("Requests in flight were not answered before the end of the grace period")
 	}
 }
