@@ -27,8 +27,8 @@ MEASURED := github.com/eventd/eventd/test/hostile
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
 
-# make fuzz: how long for each target, or how many inputs such as 1000x.
-FUZZTIME ?= 10s
+# make fuzz: how many executions of each target, or for how long (10m).
+FUZZTIME ?= 2000x
 
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
@@ -80,7 +80,7 @@ test: ## every test, those against the local control plane included
 	$(GO) -C test/outside test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME each, 10s if it is not said
+fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x) or a duration (10m)
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' hack/fuzz.sh
 
 .PHONY: bench
