@@ -30,17 +30,17 @@ func inflated(shares string) string {
 	return sinkShare.ReplaceAllString(shares, "$1:18446744073709551615")
 }
 
-// waitPendingSeries waits until eventd owes as many series as it may.
-func (g *target) waitPendingSeries(t *testing.T, most float64) {
+// waitPendingSeries waits until the number of pending series satisfies a condition.
+func (g *target) waitPendingSeries(t *testing.T, what string, ok func(pending float64) bool) {
 	t.Helper()
 	ctx, cancel := bounded(t)
 	defer cancel()
-	eventually(ctx, t, "as many series are pending as may be", func() bool {
+	eventually(ctx, t, what, func() bool {
 		metrics, err := g.eventd.Metrics(ctx, g.cluster.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return metrics.Sum("eventd_sink_pending_series") >= most
+		return ok(metrics.Sum("eventd_sink_pending_series"))
 	})
 }
 

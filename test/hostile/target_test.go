@@ -33,9 +33,16 @@ type target struct {
 func eventdTarget(t *testing.T, flags ...string) *target {
 	t.Helper()
 	c := testenv.Shared(t)
+	return startEventd(t, c, replica.Deploy(t, c), flags...)
+}
+
+// startEventd starts the binary with credentials for the apiserver, or for a proxy in
+// front of it.
+func startEventd(t *testing.T, c *testenv.ControlPlane, credentials *rest.Config, flags ...string) *target {
+	t.Helper()
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "eventd.kubeconfig")
-	if err := testenv.WriteKubeconfig(kubeconfig, replica.Deploy(t, c)); err != nil {
+	if err := testenv.WriteKubeconfig(kubeconfig, credentials); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := bounded(t)
