@@ -16,9 +16,9 @@ import (
 
 const (
 	// knownFor is how long credentials are known after they were accepted last. It is
-	// much longer than a review is kept: that of a token that nobody has presented
-	// for a while, or of a whole cluster after an apiserver was away, is asked for
-	// again ahead of those of strangers.
+	// much longer than a review is kept: a token that was not presented for a while, or
+	// all of them after an apiserver was away, are reviewed again ahead of those of
+	// unknown callers.
 	knownFor = 15 * time.Minute
 	// maxKnown is how many credentials are known, in about 4 MiB.
 	maxKnown = 16_384
@@ -76,6 +76,19 @@ func withCredential(ctx context.Context, c credential) context.Context {
 func credentialOf(ctx context.Context) credential {
 	c, _ := ctx.Value(credentialKey{}).(credential)
 	return c
+}
+
+type verifiedKey struct{}
+
+// withVerified is for credentials that are not known, and verify locally as those of a
+// tenant.
+func withVerified(ctx context.Context, tenant string) context.Context {
+	return context.WithValue(ctx, verifiedKey{}, tenant)
+}
+
+func verifiedOf(ctx context.Context) (tenant string, ok bool) {
+	tenant, ok = ctx.Value(verifiedKey{}).(string)
+	return tenant, ok
 }
 
 // knownCredentials are those that were accepted lately. When they are too many,

@@ -37,7 +37,7 @@ const (
 //
 //   - is refused if it has no credentials, or some that were rejected a moment ago;
 //   - takes a place among those in flight: of the flow of its caller if the
-//     credentials were accepted lately, or else of its address;
+//     credentials were accepted lately or verify locally, or else of its address;
 //   - is reviewed, when that is its caller's turn;
 //   - takes a place of its flow, when it is known whose it is;
 //   - takes a seat while it is decoded and handled, when that is its flow's turn,
@@ -57,6 +57,11 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	callers, err := newCallers(o.ReviewTTL, o.MaxInFlight)
 	if err != nil {
 		return nil, err
+	}
+	callers.issuer = o.Issuer
+	callers.authn = o.Authenticator
+	if o.Relay != nil {
+		callers.ownName = o.Relay.peers.lastName
 	}
 	m := o.Intake.metrics
 	count := max(seatsPerCPU*runtime.GOMAXPROCS(0), minSeats)
@@ -96,7 +101,11 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 		case c.callers.rejected.contain(presented):
 			reason = refusedRejected
 		default:
-			next.ServeHTTP(w, req.WithContext(withCredential(req.Context(), presented)))
+			ctx := withCredential(req.Context(), presented)
+			if tenant, ok := c.callers.verified(req, presented); ok {
+				ctx = withVerified(ctx, tenant)
+			}
+			next.ServeHTTP(w, req.WithContext(ctx))
 			return
 		}
 		c.metrics.refused.WithLabelValues(reason).Inc()
@@ -157,9 +166,9 @@ func (c *flowControl) withPlace(next http.Handler) http.Handler {
 	})
 }
 
-// knownFlow is whose a request will be found to be.
+// knownFlow is whose a request will be found to be. It is false for unknown callers.
 func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
-	tenant, _, ok := c.callers.known.get(credentialOf(req.Context()))
+	tenant, ok := c.callers.tenant(req.Context())
 	if !ok {
 		return flow{}, false
 	}

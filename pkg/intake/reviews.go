@@ -15,9 +15,9 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// How much the apiserver is asked who callers are and what they may do. Known
-// callers and strangers have half each of the 200 TokenReviews per second that
-// components with delegated authentication allow themselves.
+// How many reviews are sent to the apiserver. Known and unknown callers have half each
+// of the 200 TokenReviews per second that components with delegated authentication allow
+// themselves.
 const (
 	tokenReviewRate, tokenReviewBurst = 100, 200
 	accessReviewRate                  = 200
@@ -72,6 +72,12 @@ type callers struct {
 	asking   singleflight.Group // by credential
 
 	ofKnown, ofStrangers *reviews
+
+	// issuer and authn verify locally what is not known. ownName is the user that other
+	// replicas have too, "" if that is not known; it is nil in a process without any.
+	issuer  *Issuer
+	authn   authenticator.Request
+	ownName func() string
 }
 
 func newCallers(ttl time.Duration, inFlight int) (*callers, error) {
@@ -154,7 +160,7 @@ func (c *callers) ask(req *http.Request, presented credential, authn authenticat
 	defer cancel()
 	defer func() { r.panicked = recover() }()
 	from, f := c.ofStrangers, flowOfAddress(req)
-	if tenant, _, ok := c.known.get(presented); ok {
+	if tenant, ok := c.tenant(req.Context()); ok {
 		from, f = c.ofKnown, flow{Tenant: tenant}
 	}
 	r.of = req
@@ -180,6 +186,50 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 		c.known.forget(presented)
 		c.rejected.add(presented)
 	}
+}
+
+// tenant returns whose the credentials of a request are: by the last review that accepted
+// them, or else by what was verified locally. It is false for unknown callers.
+func (c *callers) tenant(ctx context.Context) (string, bool) {
+	if tenant, _, ok := c.known.get(credentialOf(ctx)); ok {
+		return tenant, true
+	}
+	return verifiedOf(ctx)
+}
+
+// verified returns the tenant that unknown credentials verify as, without asking anybody:
+// by the signature of a token, or as a client certificate is authenticated. They are
+// reviewed as all others.
+func (c *callers) verified(req *http.Request, presented credential) (tenant string, ok bool) {
+	if _, _, known := c.known.get(presented); known {
+		return "", false
+	}
+	token := bearerToken(req)
+	if token == "" {
+		return c.certificate(req)
+	}
+	subject, ok := c.issuer.subject(token)
+	switch {
+	case !ok:
+		return "", false
+	case PassedOn(req) && c.ownName != nil && subject == c.ownName():
+		return replicas, true
+	}
+	return occurrence.TenantOf(subject), true
+}
+
+// certificate is verified for a request without a token. Headers that assert a user are
+// for replicas, which have one.
+func (c *callers) certificate(req *http.Request) (tenant string, ok bool) {
+	if PassedOn(req) || c.authn == nil {
+		return "", false
+	}
+	// The authenticator removes headers of a front proxy.
+	response, ok, err := notAnonymous(c.authn).AuthenticateRequest(req.Clone(req.Context()))
+	if !ok || err != nil {
+		return "", false
+	}
+	return tenantOf(req, response.User), true
 }
 
 // Tenants of credentials that speak for many users: those of other replicas, and the

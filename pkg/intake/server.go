@@ -43,6 +43,10 @@ type ServerOptions struct {
 	// Relay, if not nil, has only the leader record what it is asked to. Without
 	// one this process records everything.
 	Relay *Relay
+	// Issuer, if not nil, verifies ServiceAccount tokens that this process has not seen
+	// accepted yet: until their TokenReview, requests with one wait in the shares of its
+	// tenant, and not in those of their address. Who made it runs it.
+	Issuer *Issuer
 	// MaxInFlight is how many requests of known callers are in flight at once; more
 	// are answered 429, and so is a caller above its share of them. 0 is
 	// DefaultMaxInFlight.

@@ -143,6 +143,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		Intake:        in,
 		Authenticator: p.serving.authenticator,
 		Authorizer:    p.serving.authorizer,
+		Issuer:        p.serving.issuer.Issuer,
 		Relay:         p.relay,
 		MaxInFlight:   p.options.MaxRequestsInFlight,
 		Livez:         p.livez(),

@@ -26,6 +26,7 @@ type serving struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 	clientCA      *clientCA // nil if that of the cluster is not used
+	issuer        *issuer   // nil before delegate
 	listener      *boundedListener
 }
 
@@ -81,14 +82,18 @@ func takePort(secure *options.SecureServingOptions) (err error) {
 }
 
 // delegate has the apiserver say who a caller is and what they may do, by
-// TokenReview and SubjectAccessReview. It asks the apiserver for the CA of
-// client certificates, and fails if there is no answer.
+// TokenReview and SubjectAccessReview. It reads the CA of client certificates from the
+// apiserver, and fails if there is no answer; and the public keys of ServiceAccount
+// tokens, if it can.
 func (s *serving) delegate(ctx context.Context, o *Options) error {
 	authentication, authorization := *o.Authentication, *o.Authorization
 	authentication.RemoteKubeConfigFile = cmp.Or(authentication.RemoteKubeConfigFile, o.Kubeconfig)
 	authorization.RemoteKubeConfigFile = cmp.Or(authorization.RemoteKubeConfigFile, o.Kubeconfig)
 	if err := s.lookUpClientCA(ctx, &authentication); err != nil {
 		return fmt.Errorf("looking up the CA of client certificates: %w", err)
+	}
+	if err := s.lookUpIssuer(ctx, authentication.RemoteKubeConfigFile); err != nil {
+		return fmt.Errorf("looking up the public keys of ServiceAccount tokens: %w", err)
 	}
 	var who server.AuthenticationInfo
 	if err := authentication.ApplyTo(&who, s.info, nil); err != nil {
@@ -130,6 +135,16 @@ func (s *serving) lookUpClientCA(ctx context.Context, authentication *options.De
 	return nil
 }
 
+func (s *serving) lookUpIssuer(ctx context.Context, kubeconfig string) error {
+	config, err := loadConfig(kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.UserAgent = userAgent()
+	s.issuer, err = followIssuer(ctx, config)
+	return err
+}
+
 // close gives up a serving that was not started.
 func (s *serving) close() {
 	_ = s.info.Listener.Close()
@@ -139,6 +154,9 @@ func (s *serving) close() {
 func (s *serving) stopFollowing() {
 	if s.clientCA != nil {
 		s.clientCA.stop()
+	}
+	if s.issuer != nil {
+		s.issuer.stop()
 	}
 }
 

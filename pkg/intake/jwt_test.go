@@ -1,0 +1,302 @@
+package intake
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const testIssuer = "https://kubernetes.default.svc"
+
+// testKey signs tokens as an issuer does.
+type testKey struct {
+	id, algorithm string
+	hash          crypto.Hash
+	signer        crypto.Signer
+}
+
+func newTestKey(id, algorithm string) testKey {
+	k := testKey{id: id, algorithm: algorithm, hash: crypto.SHA256}
+	var err error
+	switch algorithm {
+	case "RS256":
+		k.signer, err = rsa.GenerateKey(rand.Reader, 2048)
+	case "ES256":
+		k.signer, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case "ES384":
+		k.hash = crypto.SHA384
+		k.signer, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// testKeys are those of an issuer, with one for each algorithm.
+var testKeys = sync.OnceValue(func() map[string]testKey {
+	keys := map[string]testKey{}
+	for _, algorithm := range []string{"RS256", "ES256"} {
+		keys[algorithm] = newTestKey("key-"+algorithm, algorithm)
+	}
+	return keys
+})
+
+func base64URL(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
+
+// jwk is the public part of a key.
+func (k testKey) jwk() jsonWebKey {
+	switch public := k.signer.Public().(type) {
+	case *rsa.PublicKey:
+		return jsonWebKey{Type: "RSA", Use: "sig", ID: k.id, N: base64URL(public.N.Bytes()), E: base64URL(big.NewInt(int64(public.E)).Bytes())}
+	case *ecdsa.PublicKey:
+		point, err := public.Bytes()
+		if err != nil {
+			panic(err)
+		}
+		half := len(point) / 2
+		return jsonWebKey{Type: "EC", Use: "sig", ID: k.id, Curve: public.Params().Name, X: base64URL(point[1 : 1+half]), Y: base64URL(point[1+half:])}
+	}
+	panic("no such key")
+}
+
+func keySet(keys ...jsonWebKey) []byte {
+	data, err := json.Marshal(map[string]any{"keys": keys})
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// sign returns a token with any header and payload.
+func (k testKey) sign(header, payload string) string {
+	signed := base64URL([]byte(header)) + "." + base64URL([]byte(payload))
+	h := k.hash.New()
+	h.Write([]byte(signed))
+	var signature []byte
+	var err error
+	switch key := k.signer.(type) {
+	case *rsa.PrivateKey:
+		signature, err = rsa.SignPKCS1v15(nil, key, k.hash, h.Sum(nil))
+	case *ecdsa.PrivateKey:
+		var r, s *big.Int
+		r, s, err = ecdsa.Sign(rand.Reader, key, h.Sum(nil))
+		size := (key.Params().BitSize + 7) / 8
+		signature = append(r.FillBytes(make([]byte, size)), s.FillBytes(make([]byte, size))...)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return signed + "." + base64URL(signature)
+}
+
+func (k testKey) header() string { return fmt.Sprintf(`{"alg":%q,"kid":%q}`, k.algorithm, k.id) }
+
+func claimsOf(issuer, subject string, expires time.Time) string {
+	return fmt.Sprintf(`{"aud":["a"],"exp":%d,"iat":1,"iss":%q,"nbf":1,"sub":%q}`, expires.Unix(), issuer, subject)
+}
+
+// token is that of a ServiceAccount.
+func (k testKey) token(namespace, name string) string {
+	return k.sign(k.header(), claimsOf(testIssuer, "system:serviceaccount:"+namespace+":"+name, time.Now().Add(time.Hour)))
+}
+
+func parsedTestKeys(t testing.TB) *issuerKeys {
+	t.Helper()
+	var published []jsonWebKey
+	for _, key := range testKeys() {
+		published = append(published, key.jwk())
+	}
+	keys, err := parseIssuerKeys(testIssuer, keySet(published...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(keys.byID) != len(testKeys()) {
+		t.Fatalf("%d of %d keys can be used", len(keys.byID), len(testKeys()))
+	}
+	return keys
+}
+
+func TestTokenVerifiesWithTheKeysOfItsIssuer(t *testing.T) {
+	keys := parsedTestKeys(t)
+	for algorithm, key := range testKeys() {
+		if subject, err := keys.subject(key.token("ns", "a"), time.Now()); err != nil || subject != "system:serviceaccount:ns:a" {
+			t.Errorf("%s: %q, %v", algorithm, subject, err)
+		}
+	}
+}
+
+func TestTokenThatTheIssuerHasNotSignedDoesNotVerify(t *testing.T) {
+	keys := parsedTestKeys(t)
+	now := time.Now()
+	r, e := testKeys()["RS256"], testKeys()["ES256"]
+	claims := claimsOf(testIssuer, "system:serviceaccount:ns:a", now.Add(time.Hour))
+	good := r.sign(r.header(), claims)
+	parts := strings.Split(good, ".")
+	another, anotherEC := newTestKey(r.id, "RS256"), newTestKey(e.id, "ES256")
+	hmacSigned := func() string {
+		signed := base64URL([]byte(`{"alg":"HS256","kid":"`+r.id+`"}`)) + "." + base64URL([]byte(claims))
+		h := hmac.New(sha256.New, r.signer.Public().(*rsa.PublicKey).N.Bytes())
+		h.Write([]byte(signed))
+		return signed + "." + base64URL(h.Sum(nil))
+	}
+	claiming := func(claims string) string { return r.sign(r.header(), claims) }
+	for name, token := range map[string]string{
+		"nothing":                     "",
+		"no token":                    "bogus",
+		"points":                      "..",
+		"two parts":                   parts[0] + "." + parts[1],
+		"four parts":                  good + "." + parts[2],
+		"no signature":                parts[0] + "." + parts[1] + ".",
+		"the signature of another":    parts[0] + "." + base64URL([]byte(strings.Replace(claims, ":a", ":b", 1))) + "." + parts[2],
+		"a signature of two lines":    good[:len(good)-1] + "\n" + good[len(good)-1:],
+		"half a signature":            good[:len(good)-170],
+		"a header that is no JSON":    r.sign("{", claims),
+		"a header that is too long":   r.sign(`{"alg":"RS256","kid":"`+r.id+`","x":"`+strings.Repeat("x", maxTokenHeaderBytes)+`"}`, claims),
+		"a payload that is no JSON":   claiming("{"),
+		"more than a token has":       claiming(strings.Replace(claims, `"a"`, `"`+strings.Repeat("a", maxTokenBytes)+`"`, 1)),
+		"no algorithm":                r.sign(`{"alg":"none","kid":"`+r.id+`"}`, claims),
+		"no algorithm, no signature":  base64URL([]byte(`{"alg":"none","kid":"`+r.id+`"}`)) + "." + parts[1] + ".",
+		"an HMAC with the public key": hmacSigned(),
+		"the algorithm of other keys": r.sign(`{"alg":"ES256","kid":"`+r.id+`"}`, claims),
+		"a key of another kind":       e.sign(`{"alg":"ES256","kid":"`+r.id+`"}`, claims),
+		"a critical extension":        r.sign(`{"alg":"RS256","kid":"`+r.id+`","crit":["b64"]}`, claims),
+		"another RSA key":             another.sign(r.header(), claims),
+		"another elliptic key":        anotherEC.sign(e.header(), claims),
+		"another curve":               newTestKey(e.id, "ES384").sign(e.header(), claims),
+		"expired":                     claiming(claimsOf(testIssuer, "system:serviceaccount:ns:a", now)),
+		"without an end":              claiming(`{"iss":"` + testIssuer + `","sub":"system:serviceaccount:ns:a"}`),
+		"another issuer":              claiming(claimsOf("https://elsewhere", "system:serviceaccount:ns:a", now.Add(time.Hour))),
+		"no issuer":                   claiming(claimsOf("", "system:serviceaccount:ns:a", now.Add(time.Hour))),
+		"no ServiceAccount":           claiming(claimsOf(testIssuer, "admin:a", now.Add(time.Hour))),
+		"no namespace":                claiming(claimsOf(testIssuer, "system:serviceaccount::a", now.Add(time.Hour))),
+		"no name":                     claiming(claimsOf(testIssuer, "system:serviceaccount:a", now.Add(time.Hour))),
+	} {
+		if subject, err := keys.subject(token, now); err == nil || subject != "" || err == errUnknownKey {
+			t.Errorf("%s: verifies as %q, %v", name, subject, err)
+		}
+	}
+	for name, header := range map[string]string{
+		"an unknown key": `{"alg":"RS256","kid":"unknown"}`,
+		"no key id":      `{"alg":"RS256"}`,
+	} {
+		if subject, err := keys.subject(r.sign(header, claims), now); err != errUnknownKey || subject != "" {
+			t.Errorf("%s: verifies as %q, %v", name, subject, err)
+		}
+	}
+}
+
+// What is no key for signatures, or would make each check of one dear, is left out.
+func TestKeysThatCannotBeUsedAreLeftOut(t *testing.T) {
+	good := testKeys()["RS256"].jwk()
+	r := func(change func(*jsonWebKey)) jsonWebKey {
+		key := good
+		key.ID = "other"
+		change(&key)
+		return key
+	}
+	ec := func(change func(*jsonWebKey)) jsonWebKey {
+		key := testKeys()["ES256"].jwk()
+		change(&key)
+		return key
+	}
+	for name, key := range map[string]jsonWebKey{
+		"no id":              r(func(k *jsonWebKey) { k.ID = "" }),
+		"for encryption":     r(func(k *jsonWebKey) { k.Use = "enc" }),
+		"a shared secret":    r(func(k *jsonWebKey) { k.Type = "oct" }),
+		"a short modulus":    r(func(k *jsonWebKey) { k.N = base64URL(make([]byte, 128)) }),
+		"a long modulus":     r(func(k *jsonWebKey) { k.N = base64URL(append([]byte{1}, make([]byte, maxRSABits/8)...)) }),
+		"a bad modulus":      r(func(k *jsonWebKey) { k.N = "!" + k.N }),
+		"a bad exponent":     r(func(k *jsonWebKey) { k.E = "!" }),
+		"no exponent":        r(func(k *jsonWebKey) { k.E = "" }),
+		"an exponent of one": r(func(k *jsonWebKey) { k.E = base64URL([]byte{1}) }),
+		"a long exponent":    r(func(k *jsonWebKey) { k.E = base64URL([]byte{0x80, 0, 0, 1}) }),
+		"a slow curve":       newTestKey("slow", "ES384").jwk(),
+		"another curve":      ec(func(k *jsonWebKey) { k.Curve = "P-384" }),
+		"no point":           ec(func(k *jsonWebKey) { k.X, k.Y = "", "" }),
+		"a point elsewhere":  ec(func(k *jsonWebKey) { k.X = k.Y }),
+	} {
+		if _, err := parseIssuerKeys(testIssuer, keySet(key)); err == nil {
+			t.Errorf("%s: can be used", name)
+		}
+		if keys, err := parseIssuerKeys(testIssuer, keySet(key, good)); err != nil || len(keys.byID) != 1 {
+			t.Errorf("%s: the other key cannot be used: %v", name, err)
+		}
+	}
+	for name, data := range map[string][]byte{
+		"garbage":       []byte("<html>"),
+		"no keys":       keySet(),
+		"too many keys": keySet(append(make([]jsonWebKey, maxIssuerKeys), good)...),
+	} {
+		if _, err := parseIssuerKeys(testIssuer, data); err == nil {
+			t.Errorf("%s: taken for keys", name)
+		}
+	}
+	if _, err := parseIssuerKeys("", keySet(good)); err == nil {
+		t.Error("tokens without an issuer would verify")
+	}
+}
+
+// FuzzToken verifies anything. Only what an issuer has signed verifies, whatever is
+// changed of it.
+func FuzzToken(f *testing.F) {
+	keys := parsedTestKeys(f)
+	signed := map[string]bool{}
+	for _, key := range testKeys() {
+		token := key.token("ns", "a")
+		signed[token] = true
+		f.Add(token)
+		f.Add(key.sign(`{"alg":"none","kid":"`+key.id+`"}`, claimsOf(testIssuer, "", time.Time{})))
+	}
+	f.Add("eyJhbGciOiJSUzI1NiIsImtpZCI6ImtleS1SUzI1NiJ9.e30.AA")
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, token string) {
+		if subject, err := keys.subject(token, time.Now()); err == nil && !signed[token] {
+			t.Errorf("%q verifies as %q", token, subject)
+		}
+	})
+}
+
+// FuzzIssuerKeys reads anything as a JWK set: what is read can be verified with.
+func FuzzIssuerKeys(f *testing.F) {
+	var tokens []string
+	for _, key := range testKeys() {
+		f.Add(keySet(key.jwk()))
+		tokens = append(tokens, key.sign(key.header(), "{}"))
+	}
+	f.Add([]byte(`{"keys":[{"kty":"RSA","kid":"key-RS256","n":"AQ","e":"AQAB"},{"kty":"EC","kid":"a","crv":"P-256","x":"","y":""}]}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		keys, err := parseIssuerKeys(testIssuer, data)
+		if err != nil {
+			return
+		}
+		for _, token := range tokens {
+			_, _ = keys.subject(token, time.Now())
+		}
+	})
+}
+
+// BenchmarkBogusToken is what an attacker costs that knows the id of a key.
+func BenchmarkBogusToken(b *testing.B) {
+	keys := parsedTestKeys(b)
+	for algorithm, key := range testKeys() {
+		token := newTestKey(key.id, algorithm).token("ns", "a")
+		b.Run(algorithm, func(b *testing.B) {
+			for b.Loop() {
+				_, _ = keys.subject(token, time.Now())
+			}
+		})
+	}
+}
