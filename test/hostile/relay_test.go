@@ -16,8 +16,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// standbyTarget starts two replicas and returns the one that does not lead.
-func standbyTarget(t *testing.T) *target {
+// replicaTargets starts n replicas, and returns the one that leads and the others.
+func replicaTargets(t *testing.T, n int, flags ...string) (leader *target, standbys []*target) {
 	t.Helper()
 	c := testenv.Shared(t)
 	dir := t.TempDir()
@@ -31,34 +31,44 @@ func standbyTarget(t *testing.T) *target {
 	ctx, cancel := bounded(t)
 	defer cancel()
 	var replicas []*target
-	for range 2 {
-		r, err := replica.Start(ctx, replica.Options{Kubeconfig: kubeconfig, Dir: t.TempDir(), Flags: []string{"--peer-token-file=" + token}})
+	for range n {
+		r, err := replica.Start(ctx, replica.Options{Kubeconfig: kubeconfig, Dir: t.TempDir(), Flags: append([]string{"--peer-token-file=" + token}, flags...)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
 			ctx, cancel := bounded(t)
 			defer cancel()
+			select {
+			case <-r.Exited(): // it was killed
+				return
+			default:
+			}
 			if _, err := r.Signal(ctx, sigterm); err != nil { // so that the next test finds no leader
 				r.Kill()
 			}
 		})
-		replicas = append(replicas, &target{name: "eventd, a standby", cluster: c, config: r.Config, pid: r.PID, eventd: r})
+		replicas = append(replicas, &target{name: "eventd, a replica", cluster: c, config: r.Config, pid: r.PID, eventd: r})
 	}
-	var standby *target
-	eventually(ctx, t, "one of two replicas leads, and the other is ready", func() bool {
-		leaders := 0
+	return waitLeader(ctx, t, replicas)
+}
+
+// waitLeader waits until one replica leads and all others are ready.
+func waitLeader(ctx context.Context, t *testing.T, replicas []*target) (leader *target, standbys []*target) {
+	t.Helper()
+	eventually(ctx, t, "one replica leads, and the others are ready", func() bool {
+		leader, standbys = nil, nil
 		for _, g := range replicas {
 			switch role := g.role(ctx, t); {
 			case role == "leader":
-				leaders++
+				leader = g
 			case strings.HasPrefix(role, "standby of "):
-				standby = g
+				standbys = append(standbys, g)
 			}
 		}
-		return leaders == 1 && standby != nil
+		return leader != nil && len(standbys) == len(replicas)-1
 	})
-	return standby
+	return leader, standbys
 }
 
 // role is that of a replica that is ready, "" before.
@@ -84,7 +94,8 @@ func (g *target) role(ctx context.Context, t *testing.T) string {
 
 // The leader must not close the connection of a standby for what a client has sent.
 func TestClientOfAStandbyClosesNobodyElsesConnectionToTheLeader(t *testing.T) {
-	g := standbyTarget(t)
+	_, standbys := replicaTargets(t, 2)
+	g := standbys[0]
 	attacker := g.account(t, "attacker", "create")
 	config := rest.CopyConfig(attacker.config)
 	config.DisableCompression = true // its header is not passed on, and others are added

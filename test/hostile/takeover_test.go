@@ -1,0 +1,147 @@
+package hostile
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// firstReview is how long a client may wait that a new process reviews, with others that it
+// has to: half of what the victim does.
+const firstReview = 5 * time.Second
+
+// A replica that has just begun to serve has seen no token accepted. The clients of its
+// predecessor must not wait among bogus tokens from their own address, at the new leader
+// or at a standby that forwards to it.
+func TestFloodWithBogusTokensIsNoticedByNobodyAfterATakeover(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) (before *target, takeOver func() []*target){
+		"restart":             restarted,
+		"SIGKILL of a leader": failedOver,
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, takeOver := start(t)
+			quiet := before.victim(t).report(t.Context(), either(10*time.Second, 2*time.Second))
+			if len(quiet.failed) > 0 {
+				t.Fatalf("%d requests failed before the attack: %v", len(quiet.failed), quiet.failed)
+			}
+			peakBefore := peakMemory(t, before.pid())
+			unseen := before.account(t, "unseen", "create", "patch")
+			f := &tokenFlood{forged: forgedTokens(t, unseen.config.BearerToken), event: unseen.event("x", "x", "Normal", 1)}
+			f.at(t, before, unseen)
+
+			ctx, stop := context.WithCancel(t.Context())
+			var attacking sync.WaitGroup
+			defer attacking.Wait()
+			defer stop()
+			attacking.Go(func() { crowd(ctx, 600, 400, func() { f.try(ctx) }) })
+			targets := takeOver()
+			f.at(t, targets[0], unseen)
+			f.refused.Store(0)
+			eventually(ctx, t, "all places of the address are taken", func() bool { return f.refused.Load() > 200 })
+
+			v := &victim{}
+			for i, g := range targets {
+				v.account = g.as(t, unseen)
+				during := v.report(t.Context(), either(10*time.Second, 4*time.Second))
+				at := [...]string{"eventd, a new leader", "eventd, a standby"}[i]
+				attacks.Add("400 forged tokens a second from the victim's address, "+name, "a connection", at, len(during.took), len(during.failed),
+					quiet, during, fmt.Sprintf("%.0f", peakBefore), fmt.Sprintf("%.0f", peakMemory(t, g.pid())))
+				if len(during.failed) > 0 {
+					t.Errorf("%s: %d of %d requests failed, the first: %s", at, len(during.failed), len(during.took), during.failed[0])
+				}
+				if p99 := during.percentile(99); p99 > firstReview {
+					t.Errorf("%s: p99 is %s, and was %s", at, p99, quiet.percentile(99))
+				}
+			}
+		})
+	}
+}
+
+// restarted is a process that is killed and started again.
+func restarted(t *testing.T) (before *target, takeOver func() []*target) {
+	before = eventdTarget(t)
+	return before, func() []*target {
+		before.eventd.Kill()
+		return []*target{eventdTarget(t)}
+	}
+}
+
+// failedOver is a leader that is killed, the next leader, and a standby of that.
+func failedOver(t *testing.T) (before *target, takeOver func() []*target) {
+	before, standbys := replicaTargets(t, 3,
+		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s")
+	return before, func() []*target {
+		before.eventd.Kill()
+		ctx, cancel := bounded(t)
+		defer cancel()
+		leader, others := waitLeader(ctx, t, standbys)
+		return append([]*target{leader}, others...)
+	}
+}
+
+// as is a client of another target with the same credentials.
+func (g *target) as(t *testing.T, a *account) *account {
+	t.Helper()
+	config := g.config(a.config)
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return &account{config: config, client: client, namespace: a.namespace}
+}
+
+// tokenFlood posts Events with tokens that nobody has issued, to one target at a time.
+type tokenFlood struct {
+	forged  func() string
+	event   string
+	client  atomic.Pointer[account]
+	refused atomic.Int64 // answered 429
+}
+
+// at turns the flood to a target, from the address of the account's clients.
+func (f *tokenFlood) at(t *testing.T, g *target, a *account) {
+	t.Helper()
+	f.client.Store(g.as(t, &account{config: rest.AnonymousClientConfig(a.config), namespace: a.namespace}))
+}
+
+func (f *tokenFlood) try(ctx context.Context) {
+	if a := f.client.Load().doAs(ctx, f.forged(), f.event); a.code == http.StatusTooManyRequests {
+		f.refused.Add(1)
+	}
+}
+
+// forgedTokens returns tokens of three kinds in turn: no JWTs; some with the header of
+// a real one, which names a key, and its claims, and another signature each; and some
+// that name another key each.
+func forgedTokens(t *testing.T, like string) func() string {
+	t.Helper()
+	parts := strings.Split(like, ".")
+	if len(parts) != 3 {
+		t.Fatal("the token is no JWT")
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	length := base64.RawURLEncoding.DecodedLen(len(parts[2]))
+	var tried atomic.Int64
+	return func() string {
+		signature := make([]byte, length)
+		_, _ = rand.Read(signature)
+		switch n := tried.Add(1); n % 3 {
+		case 0:
+			return fmt.Sprintf("bogus-%d", n)
+		case 1:
+			return encode(fmt.Appendf(nil, `{"alg":"RS256","kid":"unknown-%d"}`, n)) + "." + parts[1] + "." + encode(signature)
+		default:
+			return parts[0] + "." + parts[1] + "." + encode(signature)
+		}
+	}
+}
