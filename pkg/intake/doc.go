@@ -32,5 +32,5 @@
 // its context and waits for admitted requests, for the gate's patience at most. A Relay
 // has a goroutine that connects and some for each connection to the leader (one
 // connection for 100 requests in flight); Relay.Close ends them, and Relay.Run ends with
-// its context.
+// its context. An Issuer reads keys while its Run runs.
 package intake
