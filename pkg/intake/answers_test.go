@@ -151,7 +151,8 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 			}()
 			u.around(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				if known {
-					setCaller(req.Context(), "jane")
+					tenant := "jane"
+					callOf(req.Context()).tenant.Store(&tenant)
 				}
 				_, _ = w.Write([]byte("answer"))
 			})).ServeHTTP(w, req)

@@ -23,49 +23,34 @@ import (
 func withAuthentication(next http.Handler, authn authenticator.Request, control *flowControl) http.Handler {
 	unauthorized := filters.Unauthorized(codecs)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		a, _ := req.Context().Value(attemptKey{}).(*attempt)
+		err := callOf(req.Context()).authnErr
+		open := err != nil && undecided(err)
+		if err != nil {
+			klog.FromContext(req.Context()).V(4).Info("Did not authenticate the request", "undecided", open, "reason", err)
+		}
 		switch {
-		case a != nil && a.limited:
+		case errors.Is(err, errReviews):
 			control.refuse(w, req, refusedReviews)
-			return
-		case a != nil && a.undecided != "":
-			refuse(w, req, unavailable(a.undecided))
-			return
+		case open:
+			refuse(w, req, unavailable(whyUndecided(err)))
+		default:
+			unauthorized.ServeHTTP(w, req)
 		}
-		unauthorized.ServeHTTP(w, req)
 	})
-	filter := filters.WithAuthentication(next, attempting{authn}, failed, nil, nil)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		filter.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), attemptKey{}, new(attempt))))
-	})
+	return filters.WithAuthentication(next, keepError{authn}, failed, nil, nil)
 }
 
-// attempt is what became of identifying a request's caller.
-type attempt struct {
-	undecided string // why that is open, "" if it is not
-	limited   bool   // the apiserver was not asked
-}
+// keepError hides errors from the filter, which logs each of them, and keeps them for
+// the response.
+type keepError struct{ authenticator.Request }
 
-type attemptKey struct{}
-
-// attempting keeps errors from the filter, which would log each of them, and
-// tells the attempt of a request whether they leave the question open.
-type attempting struct{ authenticator.Request }
-
-func (a attempting) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	response, ok, err := a.Request.AuthenticateRequest(req)
-	if err == nil {
-		return response, ok, nil
+func (k keepError) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	response, ok, err := k.Request.AuthenticateRequest(req)
+	if err != nil {
+		callOf(req.Context()).authnErr = err
+		return nil, false, nil
 	}
-	open := undecided(err)
-	if attempt, found := req.Context().Value(attemptKey{}).(*attempt); found {
-		attempt.undecided, attempt.limited = "", errors.Is(err, errReviews)
-		if open {
-			attempt.undecided = whyUndecided(err)
-		}
-	}
-	klog.FromContext(req.Context()).V(4).Info("Did not authenticate the request", "undecided", open, "reason", err)
-	return nil, false, nil
+	return response, ok, nil
 }
 
 // whyUndecided is for the client: what it can do nothing about, but may report.

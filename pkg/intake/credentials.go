@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -65,30 +64,6 @@ func (h hasher) of(req *http.Request) (c credential, presented bool) {
 	_, _ = sum.Write(certificate)
 	sum.Sum(c[:0])
 	return c, true
-}
-
-type credentialKey struct{}
-
-func withCredential(ctx context.Context, c credential) context.Context {
-	return context.WithValue(ctx, credentialKey{}, c)
-}
-
-func credentialOf(ctx context.Context) credential {
-	c, _ := ctx.Value(credentialKey{}).(credential)
-	return c
-}
-
-type verifiedKey struct{}
-
-// withVerified is for credentials that are not known, and verify locally as those of a
-// tenant.
-func withVerified(ctx context.Context, tenant string) context.Context {
-	return context.WithValue(ctx, verifiedKey{}, tenant)
-}
-
-func verifiedOf(ctx context.Context) (tenant string, ok bool) {
-	tenant, ok = ctx.Value(verifiedKey{}).(string)
-	return tenant, ok
 }
 
 // knownCredentials are those that were accepted lately. When they are too many,

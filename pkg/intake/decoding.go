@@ -90,13 +90,6 @@ type decoding struct {
 	release func()
 }
 
-type decodingKey struct{}
-
-func decodingOf(ctx context.Context) *decoding {
-	d, _ := ctx.Value(decodingKey{}).(*decoding)
-	return d
-}
-
 // end is called when the handler has decoded the body.
 func (d *decoding) end() {
 	if d != nil && d.release != nil {
@@ -128,8 +121,8 @@ func (b *decodeBudget) checked(maxBody int64) func(http.HandlerFunc) http.Handle
 				refuse(w, req, err)
 				return
 			}
-			d := &decoding{budget: b, cost: costOf(mediaType, int64(len(body)), maxBody), patch: req.Method == http.MethodPatch}
-			next(w, req.WithContext(context.WithValue(req.Context(), decodingKey{}, d)))
+			callOf(req.Context()).decoding = &decoding{budget: b, cost: costOf(mediaType, int64(len(body)), maxBody), patch: req.Method == http.MethodPatch}
+			next(w, req)
 		}
 	}
 }
@@ -138,7 +131,7 @@ func (b *decodeBudget) checked(maxBody int64) func(http.HandlerFunc) http.Handle
 // is decoded when the storage knows what it is applied to.
 func reserved(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		if d := decodingOf(req.Context()); d != nil && !d.patch {
+		if d := callOf(req.Context()).decoding; d != nil && !d.patch {
 			var err error
 			if d.release, err = d.budget.reserve(req.Context(), d.cost); err != nil {
 				refuse(w, req, err)

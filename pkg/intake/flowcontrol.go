@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -101,11 +100,10 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 		case c.callers.rejected.contain(presented):
 			reason = refusedRejected
 		default:
-			ctx := withCredential(req.Context(), presented)
-			if tenant, ok := c.callers.verified(req, presented); ok {
-				ctx = withVerified(ctx, tenant)
-			}
-			next.ServeHTTP(w, req.WithContext(ctx))
+			call := callOf(req.Context())
+			call.credential = presented
+			call.verified = c.callers.verified(req, presented)
+			next.ServeHTTP(w, req)
 			return
 		}
 		c.metrics.refused.WithLabelValues(reason).Inc()
@@ -148,8 +146,6 @@ func (p *place) move(to *shares.Shares, f flow) bool {
 	return true
 }
 
-type placeKey struct{}
-
 // withPlace is before the authentication.
 func (c *flowControl) withPlace(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -162,7 +158,8 @@ func (c *flowControl) withPlace(next http.Handler) http.Handler {
 			return
 		}
 		defer p.leave()
-		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), placeKey{}, p)))
+		callOf(req.Context()).place = p
+		next.ServeHTTP(w, req)
 	})
 }
 
@@ -186,13 +183,14 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 func (c *flowControl) withFlow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, ok := request.UserFrom(req.Context())
-		p, _ := req.Context().Value(placeKey{}).(*place)
+		call := callOf(req.Context())
+		p := call.place
 		if !ok || p == nil {
 			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or place in the context")))
 			return
 		}
 		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
-		setCaller(req.Context(), f.Tenant)
+		call.tenant.Store(&f.Tenant)
 		if (p.shares != c.requests || p.flow != f) && !p.move(c.requests, f) {
 			c.refuse(w, req, refusedShare)
 			return
@@ -206,9 +204,9 @@ func (c *flowControl) seated(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		ctx, cancel := early(req.Context())
 		defer cancel()
-		p := req.Context().Value(placeKey{}).(*place)
-		s := &seat{seats: c.seats, flow: p.flow}
-		if d := decodingOf(ctx); d != nil && isLarge(d.cost) {
+		call := callOf(ctx)
+		s := &seat{seats: c.seats, flow: call.place.flow}
+		if call.decoding != nil && isLarge(call.decoding.cost) {
 			s.seats = c.largeSeats
 		}
 		if !s.take(ctx) {
@@ -220,7 +218,8 @@ func (c *flowControl) seated(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		defer s.end()
-		next(w, req.WithContext(context.WithValue(req.Context(), seatKey{}, s)))
+		call.seat = s
+		next(w, req)
 	}
 }
 

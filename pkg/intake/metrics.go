@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -122,14 +121,14 @@ func (m *metrics) observe(next http.Handler) http.Handler {
 		}
 		verb := verbLabel(info.Verb)
 		begun := time.Now()
-		answer := &answer{ResponseWriter: w}
+		response := callOf(req.Context()).response
 		m.inFlight.Inc()
 		defer func() {
 			m.inFlight.Dec()
-			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(answer.status())).Inc()
+			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(response.code)).Inc()
 			m.duration.WithLabelValues(verb).Observe(time.Since(begun).Seconds())
 		}()
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), req)
+		next.ServeHTTP(w, req)
 	})
 }
 
@@ -148,31 +147,6 @@ func verbLabel(verb string) string {
 	default:
 		return "other"
 	}
-}
-
-// answer notes the status code that passes through it.
-type answer struct {
-	http.ResponseWriter
-	code int
-}
-
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *answer) WriteHeader(code int) {
-	if a.code == 0 {
-		a.code = code
-	}
-	a.ResponseWriter.WriteHeader(code)
-}
-
-// status is 0 for a request that was given no answer.
-func (a *answer) status() int { return a.code }
-
-func (a *answer) Write(b []byte) (int, error) {
-	if a.code == 0 {
-		a.code = http.StatusOK
-	}
-	return a.ResponseWriter.Write(b)
 }
 
 // relayMetrics are a relay's.

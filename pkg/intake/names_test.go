@@ -72,7 +72,7 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 			t.Fatal("a free seat is not to be had")
 		}
 		taken := make(chan error, 1)
-		go func() { taken <- n.take(context.WithValue(t.Context(), seatKey{}, own), someName) }()
+		go func() { taken <- n.take(withCall(t.Context(), &call{seat: own}), someName) }()
 		synctest.Wait()
 		other := &seat{seats: s, flow: flow{Tenant: "another"}}
 		if len(taken) != 0 || !takesAtOnce(t, other) {

@@ -41,7 +41,7 @@ func newPassing(req *http.Request, body []byte) (*passing, error) {
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	p := &passing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: body, decoding: decodingOf(req.Context())}
+	p := &passing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: body, decoding: callOf(req.Context()).decoding}
 	p.header.Set(assertedUser, asserted)
 	if len(p.header["User-Agent"]) == 0 {
 		p.header.Set("User-Agent", "") // or the transport puts its own in

@@ -62,8 +62,8 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				c.callers.known.accept(own, test.known, time.Now())
 			}
 			served := false
-			answered := &callerOf{}
-			ctx := context.WithValue(withCredential(request.WithRequestInfo(t.Context(), &request.RequestInfo{Namespace: "ns"}), own), callerKey{}, answered)
+			call := &call{credential: own}
+			ctx := withCall(request.WithRequestInfo(t.Context(), &request.RequestInfo{Namespace: "ns"}), call)
 			req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
 			if test.asserted != "" {
 				req.Header.Set(assertedUser, test.asserted)
@@ -82,7 +82,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				}
 				c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					served = true
-					if of := answered.of(nil); of != (flow{Tenant: jane}) {
+					if of := call.flow(nil); of != (flow{Tenant: jane}) {
 						t.Errorf("its answer is of %v", of)
 					}
 					if c.strangers.InUse() != 0 || c.requests.InUse() != filled+1 || c.requests.UsedBy(flow{Tenant: jane, Namespace: "ns"}) != others+1 {
@@ -139,12 +139,13 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 			}
 			served := false
 			w := httptest.NewRecorder()
+			call := &call{}
 			c.withCredentials(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				served = true
-				if credentialOf(req.Context()) != own || req.Header.Get("Sec-Websocket-Protocol") != "" {
+				if call.credential != own || req.Header.Get("Sec-Websocket-Protocol") != "" {
 					t.Errorf("the credentials that go on are others, or two: %v", req.Header)
 				}
-			})).ServeHTTP(w, req)
+			})).ServeHTTP(w, req.WithContext(withCall(req.Context(), call)))
 			if served != (test.reason == "") || !served && w.Code != http.StatusUnauthorized {
 				t.Errorf("goes on %t, answered %d", served, w.Code)
 			}
@@ -170,7 +171,7 @@ func TestRequestOfNobodyIsNotHandled(t *testing.T) {
 	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
 	for name, ctx := range map[string]context.Context{
 		"no place": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
-		"no user":  context.WithValue(ctx, placeKey{}, &place{shares: c.strangers, flow: flow{}, size: 1}),
+		"no user":  withCall(ctx, &call{place: &place{shares: c.strangers, flow: flow{}, size: 1}}),
 	} {
 		w := httptest.NewRecorder()
 		c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
@@ -218,7 +219,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				}
 				synctest.Wait()
 				begun := time.Now()
-				req := httptest.NewRequestWithContext(context.WithValue(request.WithRequestInfo(ctx, &request.RequestInfo{}), placeKey{}, &place{shares: c.requests, flow: own, size: 1}), http.MethodPost, "/", nil)
+				req := httptest.NewRequestWithContext(withCall(request.WithRequestInfo(ctx, &request.RequestInfo{}), &call{place: &place{shares: c.requests, flow: own, size: 1}}), http.MethodPost, "/", nil)
 				w := httptest.NewRecorder()
 				c.seated(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req)
 				if w.Code != test.code || (time.Since(begun) > 0) != test.waits || time.Since(begun) >= time.Second {

@@ -171,7 +171,7 @@ func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 		return nil, refusal(r)
 	}
 	if r.deferred {
-		accept(ctx)
+		callOf(ctx).accepted.Store(true)
 	}
 	return r.view.event.DeepCopy(), nil
 }

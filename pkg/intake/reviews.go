@@ -101,7 +101,7 @@ func newCallers(ttl time.Duration, inFlight int) (*callers, error) {
 // asking anybody, and who was accepted a moment ago is not asked about.
 func (c *callers) around(authn authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		presented := credentialOf(req.Context())
+		presented := callOf(req.Context()).credential
 		_, accepted, known := c.known.get(presented)
 		fresh := known && time.Since(accepted) < c.ttl
 		switch {
@@ -191,18 +191,19 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 // tenant returns whose the credentials of a request are: by the last review that accepted
 // them, or else by what was verified locally. It is false for unknown callers.
 func (c *callers) tenant(ctx context.Context) (string, bool) {
-	if tenant, _, ok := c.known.get(credentialOf(ctx)); ok {
+	call := callOf(ctx)
+	if tenant, _, ok := c.known.get(call.credential); ok {
 		return tenant, true
 	}
-	return verifiedOf(ctx)
+	return call.verified, call.verified != ""
 }
 
-// verified returns the tenant that unknown credentials verify as, without asking anybody:
+// verified returns the tenant that unknown credentials verify as, "" if they do not:
 // by the signature of a token, or as a client certificate is authenticated. They are
 // reviewed as all others.
-func (c *callers) verified(req *http.Request, presented credential) (tenant string, ok bool) {
+func (c *callers) verified(req *http.Request, presented credential) (tenant string) {
 	if _, _, known := c.known.get(presented); known {
-		return "", false
+		return ""
 	}
 	token := bearerToken(req)
 	if token == "" {
@@ -211,25 +212,25 @@ func (c *callers) verified(req *http.Request, presented credential) (tenant stri
 	subject, ok := c.issuer.subject(token)
 	switch {
 	case !ok:
-		return "", false
+		return ""
 	case PassedOn(req) && c.ownName != nil && subject == c.ownName():
-		return replicas, true
+		return replicas
 	}
-	return occurrence.TenantOf(subject), true
+	return occurrence.TenantOf(subject)
 }
 
 // certificate is verified for a request without a token. Headers that assert a user are
 // for replicas, which have one.
-func (c *callers) certificate(req *http.Request) (tenant string, ok bool) {
+func (c *callers) certificate(req *http.Request) (tenant string) {
 	if PassedOn(req) || c.authn == nil {
-		return "", false
+		return ""
 	}
 	// The authenticator removes headers of a front proxy.
 	response, ok, err := notAnonymous(c.authn).AuthenticateRequest(req.Clone(req.Context()))
 	if !ok || err != nil {
-		return "", false
+		return ""
 	}
-	return tenantOf(req, response.User), true
+	return tenantOf(req, response.User)
 }
 
 // Tenants of credentials that speak for many users: those of other replicas, and the

@@ -29,7 +29,7 @@ import (
 func presented(ctx context.Context, c *callers, token string) (*http.Request, credential) {
 	req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}, RemoteAddr: "10.0.0.1:1"}).WithContext(ctx)
 	own, _ := c.hasher.of(req)
-	return req.WithContext(withCredential(ctx, own)), own
+	return req.WithContext(withCall(ctx, &call{credential: own})), own
 }
 
 func saying(response *authenticator.Response, ok bool, err error) authenticator.Request {
@@ -311,7 +311,7 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 				req := &http.Request{Header: http.Header{}, RemoteAddr: "10.0.0.1:1",
 					TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("raw"), Subject: pkix.Name{CommonName: "jane"}}}}}
 				own, _ := c.hasher.of(req)
-				req = req.WithContext(withCredential(t.Context(), own))
+				req = req.WithContext(withCall(t.Context(), &call{credential: own}))
 				_, ok, err := c.around(saying(&authenticator.Response{User: &user.DefaultInfo{Name: test.user}}, test.ok, test.err)).AuthenticateRequest(req)
 				if ok != test.ok || err != test.err {
 					t.Errorf("answered %t, %v", ok, err)
@@ -347,7 +347,7 @@ func TestWhatIsAnsweredToWhoIsNotAuthenticated(t *testing.T) {
 		}
 		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) }), saying(nil, false, test.err), c)
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil))
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(withCall(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), &call{}), http.MethodGet, "/", nil))
 		if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedReviews)); w.Code != test.code || got != test.counts {
 			t.Errorf("%s: answered %d, %v were counted", name, w.Code, got)
 		}

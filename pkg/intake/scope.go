@@ -78,7 +78,7 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		},
 	}
 	for verb, handler := range local {
-		local[verb] = withAcceptance(reserved(handler))
+		local[verb] = withAccepted(reserved(handler))
 	}
 	return local, nil
 }

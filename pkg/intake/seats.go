@@ -107,13 +107,6 @@ type seat struct {
 	ended bool   // it is not taken again
 }
 
-type seatKey struct{}
-
-func seatOf(ctx context.Context) *seat {
-	s, _ := ctx.Value(seatKey{}).(*seat)
-	return s
-}
-
 // take is false if there is no seat to be had.
 func (s *seat) take(ctx context.Context) bool {
 	leave, ok := s.seats.take(ctx, s.flow)
@@ -149,7 +142,7 @@ func (s *seat) end() {
 
 // leaveSeat is called by who has nothing more to do but to wait and to answer.
 func leaveSeat(ctx context.Context) {
-	if s := seatOf(ctx); s != nil {
+	if s := callOf(ctx).seat; s != nil {
 		s.release()
 	}
 }
@@ -157,7 +150,7 @@ func leaveSeat(ctx context.Context) {
 // withoutSeat has somebody wait without a seat, who then goes on with one; or
 // without, if ctx is over, which is for the caller to find out.
 func withoutSeat(ctx context.Context, wait func()) {
-	s := seatOf(ctx)
+	s := callOf(ctx).seat
 	if s == nil {
 		wait()
 		return

@@ -98,7 +98,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	}
 	event.ResourceVersion = ""
 
-	decodingOf(ctx).end()
+	callOf(ctx).decoding.end()
 	createOnly, err := s.createOnly(ctx)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
-	decodingOf(ctx).end()
+	callOf(ctx).decoding.end()
 	k := key{request.NamespaceValue(ctx), name}
 	if dryrun.IsDryRun(options.DryRun) {
 		old := s.intake.names.known(k).view
@@ -239,7 +239,7 @@ func (s *storage) beforeCreate(ctx context.Context, event *corev1.Event) error {
 // patched returns what a request makes of an Event. That is no more than one that is
 // posted may be: a patch adds to what others have left.
 func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, existing *corev1.Event) (*corev1.Event, error) {
-	release, err := decodingOf(ctx).patching(ctx, int64(existing.Size()))
+	release, err := callOf(ctx).decoding.patching(ctx, int64(existing.Size()))
 	if err != nil {
 		return nil, err
 	}

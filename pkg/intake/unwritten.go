@@ -2,7 +2,6 @@ package intake
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -65,15 +64,15 @@ func newUnwritten(i *Intake) *unwritten {
 // around has a handler's answer written when the handler has returned.
 func (u *unwritten) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller := &callerOf{}
 		answer := &bufferedAnswer{w: w, limit: u.limit}
-		inner := req.WithContext(context.WithValue(req.Context(), callerKey{}, caller))
+		call := &call{response: answer}
+		inner := req.WithContext(withCall(req.Context(), call))
 		body := &endingBody{ReadCloser: req.Body}
 		if body.buffered = req.ProtoMajor == 2 && req.Body != nil && req.ContentLength != 0; body.buffered {
 			inner.Body = body
 		}
 		next.ServeHTTP(answer, inner)
-		u.write(w, req, caller.of(req), answer, body.unread())
+		u.write(w, req, call.flow(req), answer, body.unread())
 	})
 }
 
@@ -99,27 +98,6 @@ func (b *endingBody) unread() int64 {
 		return 0
 	}
 	return UploadBufferBytes
-}
-
-// callerOf is whose request it is, from when that is known. It is safe for use by
-// many goroutines: a handler may go on after its request has been answered.
-type callerOf struct{ tenant atomic.Pointer[string] }
-
-type callerKey struct{}
-
-// setCaller says whose answer a request's answer is.
-func setCaller(ctx context.Context, tenant string) {
-	if c, ok := ctx.Value(callerKey{}).(*callerOf); ok {
-		c.tenant.Store(&tenant)
-	}
-}
-
-// of returns the flow that the answer to a request belongs to.
-func (c *callerOf) of(req *http.Request) flow {
-	if tenant := c.tenant.Load(); tenant != nil {
-		return flow{Tenant: *tenant}
-	}
-	return flowOfAddress(req)
 }
 
 func (u *unwritten) write(w http.ResponseWriter, req *http.Request, f flow, a *bufferedAnswer, unread int64) {

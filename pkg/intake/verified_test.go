@@ -95,7 +95,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 					t.Errorf("%d are of %q, %d of known callers, %d of others", got, test.want, c.requests.InUse(), c.strangers.InUse())
 				}
 			})))
-			handler.ServeHTTP(httptest.NewRecorder(), req)
+			handler.ServeHTTP(httptest.NewRecorder(), req.WithContext(withCall(req.Context(), &call{})))
 			if !served {
 				t.Error("it was refused")
 			}
@@ -129,13 +129,10 @@ func TestTokenThatVerifiesIsReviewedAmongThoseOfKnownCallers(t *testing.T) {
 				for range 40 { // by others at the same address
 					c.ofStrangers.rate.ReserveN(time.Now(), tokenReviewBurst)
 				}
-				ctx := t.Context()
-				if test.tenant != "" {
-					ctx = withVerified(ctx, test.tenant)
-				}
-				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				req, own := presented(ctx, c, "a")
+				callOf(req.Context()).verified = test.tenant
 				authn := &askedBy{ok: test.ok, err: test.err}
 				_, ok, err := c.around(authn).AuthenticateRequest(req)
 				if (len(authn.calls) > 0) != test.reviewed || test.reviewed && (ok != test.ok || err != test.err) {
