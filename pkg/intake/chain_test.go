@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 
 	"github.com/eventd/eventd/pkg/intake"
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 func TestDecisionsOfTheAuthorizer(t *testing.T) {
@@ -236,32 +235,4 @@ func TestAnswerThatCannotBeEndedIsAborted(t *testing.T) {
 	}()
 	a := s.post(t, classic("a", 1))
 	t.Errorf("answered %d", a.code)
-}
-
-func TestServerOptionsAreChecked(t *testing.T) {
-	valid := intake.ServerOptions{
-		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil }),
-		Authorizer:    decision(nil),
-	}
-	options := intake.DefaultOptions()
-	options.Record = func(*occurrence.Occurrence) {}
-	var err error
-	if valid.Intake, err = intake.New(options); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := intake.NewHandler(valid); err != nil {
-		t.Fatal(err)
-	}
-	for want, spoil := range map[string]func(*intake.ServerOptions){
-		"intake is required":        func(o *intake.ServerOptions) { o.Intake = nil },
-		"authenticator is required": func(o *intake.ServerOptions) { o.Authenticator = nil },
-		"authorizer is required":    func(o *intake.ServerOptions) { o.Authorizer = nil },
-		"in flight":                 func(o *intake.ServerOptions) { o.MaxInFlight = -1 },
-	} {
-		o := valid
-		spoil(&o)
-		if _, err := intake.NewHandler(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v", want, err)
-		}
-	}
 }

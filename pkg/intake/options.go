@@ -9,31 +9,28 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Options are what an Intake needs and what it may take. Begin with
-// DefaultOptions.
+// Options are the options of an Intake. Begin with DefaultOptions.
 type Options struct {
-	// Record takes an occurrence. It must not block. It may settle the
+	// Record adds an occurrence to the pipeline. It must not block. It may settle the
 	// occurrence before it returns. Required.
 	Record func(*occurrence.Occurrence)
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
-	// MaxBodyBytes limits the body of a request; a longer one is answered 413.
+	// MaxBodyBytes is the maximum size of a request body. A larger one gets 413.
 	MaxBodyBytes int64
-	// MaxDecodeBytes limits what all bodies that are being decoded, and patches that
-	// are being applied, may allocate together, by what each could at most. What
-	// cannot begin within a second is answered 429. A single one may always be decoded.
+	// MaxDecodeBytes limits the memory to decode bodies and to apply patches, in all
+	// requests together, by an upper bound for each. A request that cannot reserve its
+	// part within a second gets 429. One request may always be decoded.
 	MaxDecodeBytes int64
-	// MaxNames and MaxViewBytes limit of how many posted names the views are
-	// kept, and what these take together. At 1 to 2 KiB for a usual Event,
-	// the defaults hold 16,384 views in some 32 MiB; the second limit is for
-	// clients that post large ones, each of which counts as several names. A
-	// tenant that fills them replaces its own.
+	// MaxNames and MaxViewBytes limit the number of views and their memory. A view of a
+	// usual Event takes 1 to 2 KiB, so 16,384 take about 32 MiB. The second limit is for
+	// large Events, each of which counts as several names. A tenant that reaches its
+	// share replaces its own views.
 	MaxNames     int
 	MaxViewBytes int64
 }
 
-// DefaultOptions returns the options that a daemon starts with; Record has yet
-// to be set.
+// DefaultOptions returns the defaults of a daemon, without Record.
 func DefaultOptions() Options {
 	return Options{
 		MaxBodyBytes:   1 << 20,
@@ -43,23 +40,23 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, or nil.
+// Validate returns an error that names each invalid field.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Record == nil {
-		errs = append(errs, errors.New("a record function is required"))
+		errs = append(errs, errors.New("Record is required"))
 	}
 	for _, limit := range []struct {
-		name  string
+		field string
 		value int64
 	}{
-		{"body bytes", o.MaxBodyBytes},
-		{"bytes of decoding", o.MaxDecodeBytes},
-		{"names", int64(o.MaxNames)},
-		{"view bytes", o.MaxViewBytes},
+		{"MaxBodyBytes", o.MaxBodyBytes},
+		{"MaxDecodeBytes", o.MaxDecodeBytes},
+		{"MaxNames", int64(o.MaxNames)},
+		{"MaxViewBytes", o.MaxViewBytes},
 	} {
 		if limit.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %d", limit.name, limit.value))
+			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %d", limit.field, limit.value))
 		}
 	}
 	return errors.Join(errs...)

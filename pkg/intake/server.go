@@ -67,16 +67,16 @@ type ServerOptions struct {
 func (o *ServerOptions) validate() error {
 	var errs []error
 	if o.Intake == nil {
-		errs = append(errs, errors.New("an intake is required"))
+		errs = append(errs, errors.New("Intake is required"))
 	}
 	if o.Authenticator == nil {
-		errs = append(errs, errors.New("an authenticator is required"))
+		errs = append(errs, errors.New("Authenticator is required"))
 	}
 	if o.Authorizer == nil {
-		errs = append(errs, errors.New("an authorizer is required"))
+		errs = append(errs, errors.New("Authorizer is required"))
 	}
 	if o.MaxInFlight < 0 {
-		errs = append(errs, fmt.Errorf("requests in flight must not be less than 0, but are %d", o.MaxInFlight))
+		errs = append(errs, fmt.Errorf("MaxInFlight must not be negative, but is %d", o.MaxInFlight))
 	}
 	return errors.Join(errs...)
 }

@@ -621,29 +621,6 @@ func TestEveryRaiseIsReportedOnce(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
-	valid := func() intake.Options {
-		o := intake.DefaultOptions()
-		o.Record = func(*occurrence.Occurrence) {}
-		return o
-	}
-	if _, err := intake.New(valid()); err != nil {
-		t.Fatal(err)
-	}
-	for want, spoil := range map[string]func(*intake.Options){
-		"record":     func(o *intake.Options) { o.Record = nil },
-		"body bytes": func(o *intake.Options) { o.MaxBodyBytes = 0 },
-		"names":      func(o *intake.Options) { o.MaxNames = -1 },
-		"view bytes": func(o *intake.Options) { o.MaxViewBytes = 0 },
-	} {
-		o := valid()
-		spoil(&o)
-		if _, err := intake.New(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v", want, err)
-		}
-	}
-}
-
 // background calls a function and returns where its answer will be.
 func background(call func() answer) <-chan answer {
 	out := make(chan answer, 1)
