@@ -32,7 +32,7 @@ func newIntake(t *testing.T) *Intake {
 // wire is where an answer is written. It notes what has become of the answer.
 type wire struct {
 	*httptest.ResponseRecorder
-	unwritten        *unwritten
+	unwritten        *unreadResponses
 	inUse            int64 // while the answer was written
 	flushed          bool
 	deadline         time.Time
@@ -85,7 +85,7 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := newIntake(t)
-				u := newUnwritten(i)
+				u := newUnreadResponses(i)
 				ctx := t.Context()
 				if test.version > 0 {
 					ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
@@ -93,7 +93,7 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 				req := httptest.NewRequestWithContext(ctx, test.method, "/", nil)
 				req.ProtoMajor = test.version
 				w := &wire{ResponseRecorder: httptest.NewRecorder(), unwritten: u, failing: test.failing, flushes: test.flushes, closed: make(chan bool)}
-				u.around(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				u.buffered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					if u.shares.InUse() != 0 {
 						t.Error("it is counted before there is an answer")
 					}
@@ -101,7 +101,7 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 					_, _ = w.Write([]byte("answer"))
 				})).ServeHTTP(w, req)
 
-				if w.inUse < unwrittenBytes+int64(len("answer")) {
+				if w.inUse < unreadOverhead+int64(len("answer")) {
 					t.Errorf("%d bytes are counted while it is written", w.inUse)
 				}
 				if left, open := u.shares.InUse(), test.version == 2; (left > 0) != open {
@@ -133,13 +133,13 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		i := newIntake(t)
-		u := newUnwritten(i)
+		u := newUnreadResponses(i)
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		of := flowOfAddress(req)
 		if known {
 			of = flow{Tenant: "jane"}
 		}
-		if !u.shares.Acquire(of, maxUnwrittenBytes/2) {
+		if !u.shares.Acquire(of, maxUnreadBytes/2) {
 			t.Fatal("there is no room")
 		}
 		w := httptest.NewRecorder()
@@ -149,7 +149,7 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 					t.Errorf("net/http is told %v", p)
 				}
 			}()
-			u.around(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			u.buffered(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				if known {
 					tenant := "jane"
 					callOf(req.Context()).tenant.Store(&tenant)
@@ -160,7 +160,7 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 		if got := testutil.ToFloat64(i.metrics.aborted.WithLabelValues(abortedShare)); got != 1 || w.Body.Len() > 0 {
 			t.Errorf("%v were counted, and %d bytes written", got, w.Body.Len())
 		}
-		if got := u.shares.InUse(); got != maxUnwrittenBytes/2 {
+		if got := u.shares.InUse(); got != maxUnreadBytes/2 {
 			t.Errorf("%d bytes are counted", got)
 		}
 	}
@@ -178,9 +178,9 @@ func TestRefusalIsOfTheAPIThatWasAsked(t *testing.T) {
 			r := &report{key: key{"ns", "a"}, occurrence: &occurrence.Occurrence{API: api}, settlement: occurrence.Settlement{
 				Outcome: occurrence.Dropped, Reason: occurrence.NamespaceTerminating, Err: &apierrors.StatusError{ErrStatus: of(written, "stored")},
 			}}
-			status, ok := refusal(r).(apierrors.APIStatus)
+			status, ok := notWritten(r).(apierrors.APIStatus)
 			if !ok || !reflect.DeepEqual(status.Status(), of(api, "a")) {
-				t.Errorf("answered %v", refusal(r))
+				t.Errorf("answered %v", notWritten(r))
 			}
 		}
 	}

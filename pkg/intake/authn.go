@@ -16,10 +16,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withAuthentication passes on who the caller is. Who is not known is answered
-// 401, but 503 if the apiserver could not be asked: a client gives up on the
-// first, and comes back after the second. It is 429 if the caller may not have it
-// asked now.
+// withAuthentication authenticates requests. It responds 401 to bad credentials, 503 if
+// the review of the apiserver failed, and 429 if there are too many reviews: clients
+// retry after 503 and 429, and not after 401.
 func withAuthentication(next http.Handler, authn authenticator.Request, control *flowControl) http.Handler {
 	unauthorized := filters.Unauthorized(codecs)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -53,22 +52,21 @@ func (k keepError) AuthenticateRequest(req *http.Request) (*authenticator.Respon
 	return response, ok, nil
 }
 
-// whyUndecided is for the client: what it can do nothing about, but may report.
+// whyUndecided is the text for the client.
 func whyUndecided(err error) string {
 	var own ownTokenError
 	if errors.As(err, &own) {
-		return "who the caller is cannot be told: " + own.Error()
+		return "the caller cannot be authenticated: " + own.Error()
 	}
-	return "the apiserver cannot be asked who the caller is"
+	return "the apiserver cannot be reached to authenticate the caller"
 }
 
-// undecided tells an error that leaves open who the caller is from one that
-// says it is nobody. Authenticators do not make the difference by type: what a
-// TokenReview says of a token comes as a plain text, and so does a token that
-// it says nothing of (authentication/request/bearertoken); a certificate that
-// does not verify comes as an error of crypto/x509. A request to the apiserver
-// that fails comes as an error of a richer type, but for a few texts, and for one
-// that was not waited for.
+// undecided tells an error of the authentication itself from one about bad credentials.
+// Authenticators have no types for the two. The error of a TokenReview about a token is
+// plain text, and so is that of a token that no authenticator accepts
+// (authentication/request/bearertoken); a certificate that does not verify has an error
+// of crypto/x509. A failed request to the apiserver has another type, except for a few
+// texts and for a cancelled context.
 func undecided(err error) bool {
 	if errors.Is(err, errAssertion) {
 		return false
@@ -98,16 +96,16 @@ func undecided(err error) bool {
 
 var plainText = reflect.TypeOf(errors.New(""))
 
-// undecidedTexts begin the plain-text errors of a failed TokenReview.
+// undecidedTexts are prefixes of the plain-text errors of a failed TokenReview.
 var undecidedTexts = []string{
 	"authentication failed unexpectedly", // apiserver: token/cache, after a panic
 	"webhook call failed: ",              // apiserver: util/webhook, out of time
 	"0-length response with status code", // client-go: rest, no body
-	"serializer for ",                    // client-go: rest, a body in another format
-	"couldn't get version/kind",          // apimachinery: a body that is no object
+	"serializer for ",                    // client-go: rest, unknown format
+	"couldn't get version/kind",          // apimachinery: not an object
 }
 
-// badCredentials tells whether an error is about what the caller presented.
+// badCredentials tells whether an error is about the credentials of the caller.
 func badCredentials(err error) bool {
 	var (
 		invalid   x509.CertificateInvalidError

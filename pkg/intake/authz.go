@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withAuthorization passes on what the caller may do. What it may not is
-// answered 403, but 503 if the apiserver could not be asked.
+// withAuthorization authorizes requests. It responds 403 to forbidden ones, 503 if the
+// review of the apiserver failed, and 429 if there are too many reviews.
 func withAuthorization(next http.Handler, authz authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		attributes, err := filters.GetAuthorizerAttributes(req.Context())
@@ -31,15 +31,15 @@ func withAuthorization(next http.Handler, authz authorizer.Authorizer) http.Hand
 	})
 }
 
-// withoutImpersonation refuses who asks to be taken for somebody else: to act
-// with the caller's own rights instead would be more than was asked for.
+// withoutImpersonation refuses impersonation. To ignore the header would use the rights
+// of the caller, which may be more than those of the impersonated user.
 func withoutImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		for name := range req.Header {
 			if strings.HasPrefix(name, "Impersonate-") {
 				attributes, err := filters.GetAuthorizerAttributes(req.Context())
 				if err == nil {
-					err = responsewriters.ForbiddenStatusError(attributes, "nobody may impersonate")
+					err = responsewriters.ForbiddenStatusError(attributes, "impersonation is not supported")
 				}
 				refuse(w, req, err)
 				return
@@ -49,8 +49,8 @@ func withoutImpersonation(next http.Handler) http.Handler {
 	})
 }
 
-// mayCreate returns a check for updates that find nothing to update: these are
-// also what one needs the right to create for.
+// mayCreate returns a check for updates of Events that do not exist: the caller needs
+// the right to create as well.
 func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace, name string) error {
 	return func(ctx context.Context, namespace, name string) error {
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -71,10 +71,10 @@ func mayCreate(authz authorizer.Authorizer) func(ctx context.Context, namespace,
 	}
 }
 
-// createOnly returns a check whether the caller may change no Events but its own: it
-// may have posted one that is counted on an Event of others. A create is what patch
-// is asked for; a patch or an update has been authorized, but it may be that only by
-// the name that the caller has posted.
+// createOnly returns a check whether the caller may not change Events of others, since
+// its Event may be counted on one of them. For a create it checks the right to patch.
+// A patch or an update is authorized already, but maybe only for the name that the
+// caller has posted.
 func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -101,30 +101,30 @@ func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error)
 	}
 }
 
-// authorize returns nil or the Status to answer with. Who may do something to any
-// Event may do it to this one, so that is asked first: its answer is kept for all of
-// a client's Events, which have a name each. Only who may not is asked for by name.
+// authorize returns nil or the Status of the response. It first checks the right to all
+// names, because that decision is cached once for all Events of a client. It checks the
+// right to the name only if that is denied.
 func authorize(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
 	if attributes.GetName() != "" {
-		if err := decide(ctx, authz, ofAnyName{attributes}); !apierrors.IsForbidden(err) {
+		if err := decide(ctx, authz, allNames{attributes}); !apierrors.IsForbidden(err) {
 			return err
 		}
 	}
 	return decide(ctx, authz, attributes)
 }
 
-// ofAnyName is a request for all objects, whatever their names: what an empty name
-// means in a SubjectAccessReview.
-type ofAnyName struct{ authorizer.Attributes }
+// allNames are attributes for objects of any name: an empty name in a
+// SubjectAccessReview.
+type allNames struct{ authorizer.Attributes }
 
 // GetName implements authorizer.Attributes.
-func (ofAnyName) GetName() string { return "" }
+func (allNames) GetName() string { return "" }
 
 // GetPath implements authorizer.Attributes.
-func (ofAnyName) GetPath() string { return "" }
+func (allNames) GetPath() string { return "" }
 
-// decide returns nil or the Status to answer with. A decision counts even if it
-// comes with an error: a rule that could not be read need not matter.
+// decide returns nil or the Status of the response. A decision holds even with an error,
+// which may be about an unrelated rule.
 func decide(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
 	decision, reason, err := authz.Authorize(ctx, attributes)
 	switch {
@@ -134,7 +134,7 @@ func decide(ctx context.Context, authz authorizer.Authorizer, attributes authori
 		return tooMany(refusedReviews)
 	case err != nil && decision != authorizer.DecisionDeny:
 		klog.FromContext(ctx).V(4).Info("Did not authorize the request", "reason", err)
-		return unavailable("the apiserver cannot be asked what the caller may do")
+		return unavailable("the apiserver cannot be reached to authorize the request")
 	default:
 		return responsewriters.ForbiddenStatusError(attributes, reason)
 	}

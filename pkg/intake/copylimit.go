@@ -9,11 +9,11 @@ import (
 // maxCopyBytes is what genericapiserver.NewConfig sets (JSONPatchMaxCopyBytes).
 const maxCopyBytes = 3 << 20
 
-// limitCopies bounds what the copy operations of one JSON patch may add up to, for
-// all JSON patches of the process: there is no limit for one handler, and without
-// one a kilobyte of patch makes gigabytes. Of several limits the lowest counts, as
-// in genericapiserver.Config.New. An Event may be no larger than a body, so there is
-// nothing to gain from more copies than that.
+// limitCopies limits the size of all copy operations of one JSON patch. Without a limit
+// a patch of one kilobyte makes gigabytes. The limit is that of the process, as the
+// library has none for a handler; the lowest one holds, as in
+// genericapiserver.Config.New. An Event may be no larger than a body, so no valid patch
+// needs more.
 func limitCopies(maxBody int64) {
 	limit := copyLimit(maxBody)
 	for {

@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// knownFor is how long credentials are known after they were accepted last. It is
-	// much longer than a review is kept: a token that was not presented for a while, or
+	// knownFor is for how long credentials are known after they were accepted last. It is
+	// much longer than a review is cached: a token that was not presented for a while, or
 	// all of them after an apiserver was away, are reviewed again ahead of those of
 	// unknown callers.
 	knownFor = 15 * time.Minute
-	// maxKnown is how many credentials are known, in about 4 MiB.
+	// maxKnown is the maximum number of known credentials, in about 4 MiB.
 	maxKnown = 16_384
-	// rejectedFor is how long a token that was rejected is not asked about again, and
-	// maxRejected of how many tokens that is known. The apiserver's own token cache
-	// does not keep a rejection that says why, as those of a kube-apiserver do.
+	// rejectedFor is for how long a rejected token is not reviewed again, and maxRejected
+	// the maximum number of such tokens. The apiserver's own token cache does not cache
+	// a rejection with an error, and a kube-apiserver always returns one.
 	rejectedFor = 10 * time.Second
 	maxRejected = 4096
 )
 
-// credential is what a caller presents, hashed with a key of this process. Nobody
-// who reads it learns a token, or can tell beforehand what one hashes to.
+// credential is a keyed hash of what a caller presents. The key is random, so that a
+// hash does not disclose a token and cannot be computed in advance.
 type credential [sha256.Size]byte
 
-// hasher makes credentials.
+// hasher computes credentials.
 type hasher struct{ key []byte }
 
 func newHasher() hasher {
@@ -41,9 +41,9 @@ func newHasher() hasher {
 	return h
 }
 
-// of returns what the caller of a request presents, and is false if that is
-// nothing: a token, a client certificate, or both. A token for a WebSocket does not
-// count: no path here is one.
+// of returns the credential of a request: of a token, a client certificate, or both. It
+// returns false if there is neither. It ignores a token for a WebSocket, as none is
+// served.
 func (h hasher) of(req *http.Request) (c credential, presented bool) {
 	token := bearerToken(req)
 	var certificate []byte
@@ -66,10 +66,9 @@ func (h hasher) of(req *http.Request) (c credential, presented bool) {
 	return c, true
 }
 
-// knownCredentials are those that were accepted lately. When they are too many,
-// the tenant that has most of them loses the one that it has not used for longest:
-// tokens are free to make for who may have one. It is safe for use by many
-// goroutines.
+// knownCredentials are recently accepted credentials. When there are too many, the
+// tenant with the most loses its least recently used one, because a tenant may create
+// many tokens. It is safe for use by many goroutines.
 type knownCredentials struct {
 	mu    sync.Mutex
 	cache *fairlru.Cache[credential, string, knownCredential] // in groups of one tenant
@@ -85,7 +84,7 @@ func newKnownCredentials(limit int) *knownCredentials {
 	return &knownCredentials{cache: fairlru.New[credential, string, knownCredential](int64(limit), nil)}
 }
 
-// get returns whose credentials these are, and when they were accepted last.
+// get returns the tenant of credentials, and when they were accepted last.
 func (k *knownCredentials) get(c credential) (tenant string, accepted time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,23 +96,22 @@ func (k *knownCredentials) get(c credential) (tenant string, accepted time.Time,
 	return known.tenant, known.accepted, ok
 }
 
-// accept remembers credentials that a review, begun then, has accepted.
-func (k *knownCredentials) accept(c credential, tenant string, begun time.Time) {
+// add adds credentials that were accepted by a review that began at the given time.
+func (k *knownCredentials) add(c credential, tenant string, begun time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cache.Add(c, tenant, knownCredential{tenant, begun}, 1)
 }
 
-// forget is for credentials that are not accepted any more.
-func (k *knownCredentials) forget(c credential) {
+// remove removes credentials that are no longer accepted.
+func (k *knownCredentials) remove(c credential) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cache.Remove(c)
 }
 
-// rejectedCredentials are those that were rejected a moment ago. Whoever presents
-// many pushes out nothing but others of these. It is safe for use by many
-// goroutines.
+// rejectedCredentials are recently rejected credentials. They are separate, so that many
+// of them evict no known ones. It is safe for use by many goroutines.
 type rejectedCredentials struct {
 	mu    sync.Mutex
 	until *simplelru.LRU[credential, time.Time]
@@ -130,7 +128,7 @@ func (r *rejectedCredentials) add(c credential) {
 	r.until.Add(c, time.Now().Add(rejectedFor))
 }
 
-func (r *rejectedCredentials) contain(c credential) bool {
+func (r *rejectedCredentials) contains(c credential) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	until, ok := r.until.Peek(c)

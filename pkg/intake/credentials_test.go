@@ -44,13 +44,13 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 func TestManyCredentialsOfOneTenantPushOutNoOthers(t *testing.T) {
 	k := newKnownCredentials(4)
 	number := func(n byte) (c credential) { c[0] = n; return c }
-	k.accept(number(1), "quiet", time.Now())
+	k.add(number(1), "quiet", time.Now())
 	for n := byte(2); n <= 4; n++ {
-		k.accept(number(n), "many", time.Now())
+		k.add(number(n), "many", time.Now())
 	}
 	k.get(number(2))
-	k.accept(number(5), "many", time.Now())
-	k.accept(number(6), "another", time.Now())
+	k.add(number(5), "many", time.Now())
+	k.add(number(6), "another", time.Now())
 	for n, want := range map[byte]bool{1: true, 2: true, 3: false, 4: false, 5: true, 6: true} {
 		if _, _, ok := k.get(number(n)); ok != want {
 			t.Errorf("credentials %d are known: %t", n, ok)
@@ -65,7 +65,7 @@ func TestCredentialsThatWereNotReviewedForLongAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKnownCredentials(1)
 		var c credential
-		k.accept(c, "tenant", time.Now())
+		k.add(c, "tenant", time.Now())
 		time.Sleep(knownFor)
 		if _, _, ok := k.get(c); !ok {
 			t.Error("forgotten too soon")
@@ -80,12 +80,12 @@ func TestCredentialsThatWereNotReviewedForLongAreForgotten(t *testing.T) {
 func TestCredentialsAreHeldOnceUntilTheyAreForgotten(t *testing.T) {
 	k := newKnownCredentials(2)
 	var c credential
-	k.accept(c, "tenant", time.Now())
-	k.accept(c, "tenant", time.Now())
+	k.add(c, "tenant", time.Now())
+	k.add(c, "tenant", time.Now())
 	if held := k.cache.Len(); held != 1 {
 		t.Errorf("held %d times", held)
 	}
-	k.forget(c)
+	k.remove(c)
 	if _, _, ok := k.get(c); ok || k.cache.Len() != 0 {
 		t.Errorf("known %t, held %d", ok, k.cache.Len())
 	}

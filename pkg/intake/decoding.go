@@ -12,27 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What decoding allocates, at most, and applying a patch to a view, validating what
-// comes of it and writing the answer: so many bytes for each byte of the body and of
-// the view. TestDecodingAllocatesNoMoreThanItReserves measures them. A body in JSON is
-// bounded in its number of values (shape.go), the others are not.
+// Upper bounds of what a request allocates for each byte of its body and of the view:
+// to decode, apply a patch, validate and encode the response.
+// TestDecodingAllocatesNoMoreThanItReserves measures them. The number of values of a
+// JSON body is limited (shape.go), that of the others is not.
 const (
 	jsonFactor    = 64
 	protoFactor   = 400
 	yamlFactor    = 900
-	smallFactor   = 600 // beside these, of the first kilobytes
+	smallFactor   = 600 // in addition, for the first smallBody bytes
 	smallBody     = 4 << 10
 	copiesFactor  = 32
-	smallCost     = 4 << 20 // of all bodies in JSON up to 25 KiB, but JSON patches
+	smallCost     = 4 << 20 // covers JSON bodies up to 25 KiB, except JSON patches
 	decodingLimit = time.Second
 )
 
-// decodeBudget bounds the bytes that all decoding may allocate at once. Half of it is
-// for small bodies, so that a few large ones keep nobody else waiting. It is safe for
-// use by many goroutines.
+// decodeBudget limits the bytes that all decoding may allocate at once. Half of it is
+// for small bodies, so that they do not wait for large ones. It is safe for use by many
+// goroutines.
 type decodeBudget struct {
 	small, large *semaphore.Weighted
-	each         int64 // of the two
+	each         int64 // size of each half
 }
 
 func newDecodeBudget(total int64) *decodeBudget {
@@ -40,12 +40,11 @@ func newDecodeBudget(total int64) *decodeBudget {
 	return &decodeBudget{small: semaphore.NewWeighted(each), large: semaphore.NewWeighted(each), each: each}
 }
 
-// isLarge tells whether decoding that costs so much may have to wait for that of
-// other large bodies.
+// isLarge tells whether a cost is reserved in the half for large bodies.
 func isLarge(cost int64) bool { return cost > smallCost }
 
-// half is where a cost is reserved, and how much of it: what costs more than there is
-// reserves all.
+// half returns the half where a cost is reserved, and how much of it is reserved: at
+// most the whole half.
 func (b *decodeBudget) half(cost int64) (*semaphore.Weighted, int64) {
 	if isLarge(cost) {
 		return b.large, min(cost, b.each)
@@ -53,9 +52,8 @@ func (b *decodeBudget) half(cost int64) (*semaphore.Weighted, int64) {
 	return b.small, min(cost, b.each)
 }
 
-// reserve waits until so many bytes may be allocated, for decodingLimit at most: the
-// error is the answer then. The function that is returned gives the bytes back; it may
-// be called more than once.
+// reserve waits up to decodingLimit until so many bytes may be allocated. The error is
+// the response. release may be called more than once.
 func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(), err error) {
 	half, cost := b.half(cost)
 	ctx, cancel := context.WithTimeout(ctx, decodingLimit)
@@ -66,7 +64,7 @@ func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(),
 	return sync.OnceFunc(func() { half.Release(cost) }), nil
 }
 
-// tryReserve is reserve without a wait.
+// tryReserve is reserve without waiting.
 func (b *decodeBudget) tryReserve(cost int64) (release func(), err error) {
 	half, cost := b.half(cost)
 	if !half.TryAcquire(cost) {
@@ -79,14 +77,14 @@ func errDecoding() error {
 	return apierrors.NewTooManyRequests("too many requests are being decoded", retryAfterSeconds)
 }
 
-// decoding is what a request reserves of the budget, from when its body has been read
-// until an occurrence was made of it. It reserves nothing while it waits: for the turn
-// at a name, or for a write.
+// decoding is the part of the budget that a request reserves, from when its body has
+// been read until there is an occurrence. It reserves nothing while it waits for a name
+// or for a write.
 type decoding struct {
 	budget *decodeBudget
 	cost   int64
-	patch  bool // and decoded when the view that it patches is known
-	// release is nil while nothing is reserved by begin.
+	patch  bool // decoded when the view that it patches is known
+	// release is nil while nothing is reserved by withReservation.
 	release func()
 }
 
@@ -97,24 +95,24 @@ func (d *decoding) end() {
 	}
 }
 
-// patching reserves what it costs to apply a patch to an Event of that size.
-func (d *decoding) patching(ctx context.Context, size int64) (release func(), err error) {
+// reservePatch reserves the cost of applying a patch to an Event of that size.
+func (d *decoding) reservePatch(ctx context.Context, size int64) (release func(), err error) {
 	if d == nil || !d.patch {
 		return func() {}, nil
 	}
 	cost := d.cost + jsonFactor*size
 	if isLarge(cost) && !isLarge(d.cost) {
-		return d.budget.tryReserve(cost) // its seat is not one of those that wait
+		return d.budget.tryReserve(cost) // it must not wait with a seat for small bodies
 	}
 	return d.budget.reserve(ctx, cost)
 }
 
-// checked returns what wraps a handler that is to be called with bodies that are worth
-// decoding. They have been read by then.
-func (b *decodeBudget) checked(maxBody int64) func(http.HandlerFunc) http.HandlerFunc {
+// withBodyCheck returns a wrapper for handlers: it refuses bodies with too much
+// structure, and computes the cost of the others. They have been read by then.
+func (b *decodeBudget) withBodyCheck(maxBody int64) func(http.HandlerFunc) http.HandlerFunc {
 	return func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, req *http.Request) {
-			// An Event is small, and what compresses an answer takes a megabyte.
+			// A response is small, and compressing it takes a megabyte.
 			req.Header.Del("Accept-Encoding")
 			mediaType, body := mediaTypeOf(req), wholeBody(req)
 			if err := checkBody(mediaType, body); err != nil {
@@ -127,9 +125,9 @@ func (b *decodeBudget) checked(maxBody int64) func(http.HandlerFunc) http.Handle
 	}
 }
 
-// reserved returns a handler that is called when its body may be decoded. A patch
-// is decoded when the storage knows what it is applied to.
-func reserved(next http.HandlerFunc) http.HandlerFunc {
+// withReservation calls a handler when its body may be decoded. The storage reserves the
+// cost of a patch, when it has the view.
+func withReservation(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		if d := callOf(req.Context()).decoding; d != nil && !d.patch {
 			var err error
@@ -143,8 +141,8 @@ func reserved(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// MaxDecodeBytesOf is the most that decoding one body of any kind reserves, and
-// applying it to a view of the same size, when bodies may have so many bytes.
+// MaxDecodeBytesOf is the maximum that one request reserves, to decode a body of any
+// type and apply it to a view of the same size, where maxBody is the limit of a body.
 func MaxDecodeBytesOf(maxBody int64) int64 {
 	return max(
 		costOf(runtime.ContentTypeProtobuf, maxBody, maxBody),
@@ -153,7 +151,7 @@ func MaxDecodeBytesOf(maxBody int64) int64 {
 	)
 }
 
-// costOf is the most that decoding a body allocates.
+// costOf is an upper bound of what decoding a body allocates.
 func costOf(mediaType string, size, maxBody int64) int64 {
 	cost := smallFactor * min(size, smallBody)
 	switch mediaType {

@@ -12,9 +12,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// newDiscovery returns the documents by path in which a client finds the two
-// resources and what it may do with them. Aggregated discovery is not served:
-// clients that ask for it list the plain documents as what they accept too.
+// newDiscovery returns the handlers of the discovery documents by path. Aggregated
+// discovery is not served: clients that request it accept plain documents too.
 func newDiscovery() map[string]http.Handler {
 	addresses := discovery.DefaultAddresses{}
 	group := metav1.APIGroup{

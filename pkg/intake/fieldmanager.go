@@ -9,15 +9,15 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// newFieldManager returns what the apiserver's handlers need to work, at the
-// least cost. managedFields would tell who wrote an Event that a client does
-// not write itself, so they are not tracked: every object looks empty to it.
+// newFieldManager returns a field manager that tracks nothing, which the apiserver's
+// handlers require. Its managedFields would be about the view, and not about the stored
+// Event, which another client writes.
 func newFieldManager(kind schema.GroupVersionKind, hub schema.GroupVersion) (*managedfields.FieldManager, error) {
 	return managedfields.NewDefaultFieldManager(
 		emptyTypes{}, sameVersion{scheme}, scheme, scheme, kind, hub, "", nil)
 }
 
-// emptyTypes sees no fields in any object.
+// emptyTypes converts every object to an empty one.
 type emptyTypes struct{}
 
 func (emptyTypes) ObjectToTyped(runtime.Object, ...typed.ValidationOptions) (*typed.TypedValue, error) {
@@ -29,7 +29,7 @@ func (emptyTypes) TypedToObject(*typed.TypedValue) (runtime.Object, error) {
 	return nil, errors.New("server-side apply is not served")
 }
 
-// sameVersion spares the conversions that nobody would look at.
+// sameVersion converts nothing, as no managed fields depend on the version.
 type sameVersion struct{ runtime.ObjectConvertor }
 
 func (sameVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {

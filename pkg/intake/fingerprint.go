@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// Fingerprint is what a leader announces of the certificate that it serves with:
-// the SHA-256 of its DER form, in lower-case hex.
+// Fingerprint returns the SHA-256 of a certificate in DER form, in lower-case hex. The
+// leader announces that of its serving certificate.
 func Fingerprint(certificate *x509.Certificate) string {
 	sum := sha256.Sum256(certificate.Raw)
 	return hex.EncodeToString(sum[:])

@@ -6,9 +6,9 @@ import (
 	"github.com/eventd/eventd/internal/shares"
 )
 
-// flow is whose requests share a limit: those of one tenant in one namespace.
-// What is not known to be of a tenant is of the address that it came from.
+// flow identifies requests that share a limit: those of one tenant in one namespace or,
+// without authentication, those of one address.
 type flow = shares.Flow
 
-// flowOfAddress is the flow of a request whose caller is not known.
+// flowOfAddress is the flow of a request of an unknown caller.
 func flowOfAddress(req *http.Request) flow { return shares.FlowOfAddress(req.RemoteAddr) }

@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// seatsPerCPU is how many requests are worked on at once for each CPU, and half as
-	// many whose bodies are large. Only those wait with a seat, for the memory that
-	// decoding takes, so more would only make them slower.
+	// seatsPerCPU is the number of requests handled at once for each CPU, with half as
+	// many in addition for large bodies. With a seat, a request waits only for memory to
+	// decode a large body, so more seats would not increase the throughput.
 	seatsPerCPU = 2
 	minSeats    = 4
 )
 
-// Why a request was refused before it was handled.
+// Reasons for refusing a request before it is handled.
 const (
-	refusedNoCredentials  = "no_credentials"
-	refusedRejected       = "rejected_credentials"
-	refusedStrangersShare = "strangers_share"
-	refusedShare          = "share"
-	refusedReviews        = "reviews"
-	refusedSeats          = "seats"
-	refusedHeaders        = "headers"
+	refusedNoCredentials = "no_credentials"
+	refusedRejected      = "rejected_credentials"
+	refusedUnknownShare  = "strangers_share"
+	refusedShare         = "share"
+	refusedReviews       = "reviews"
+	refusedSeats         = "seats"
+	refusedHeaders       = "headers"
 )
 
-// flowControl keeps callers from being in each other's way. A request
+// flowControl isolates callers from each other. A request
 //
-//   - is refused if it has no credentials, or some that were rejected a moment ago;
-//   - takes a place among those in flight: of the flow of its caller if the
-//     credentials were accepted lately or verify locally, or else of its address;
-//   - is reviewed, when that is its caller's turn;
-//   - takes a place of its flow, when it is known whose it is;
-//   - takes a seat while it is decoded and handled, when that is its flow's turn,
-//     and leaves it while it waits: for a name, for its write.
+//   - is refused if it has no credentials, or recently rejected ones;
+//   - counts as in flight: in the flow of its caller if the credentials were accepted
+//     recently or verify locally, otherwise in that of its address;
+//   - is authenticated, with a TokenReview that waits for its fair turn;
+//   - moves to the flow of the authenticated caller;
+//   - waits for a seat of its flow, has it while it is decoded and handled, and releases
+//     it while it waits for a name or for its write.
 //
 // It is safe for use by many goroutines.
 type flowControl struct {
-	callers             *callers
-	requests, strangers *shares.Shares
-	// largeSeats are for bodies that cost much to decode: those that wait until
-	// others are decoded keep only each other waiting.
+	callers *callers
+	// inFlight are the requests of known callers, unknown those of unknown callers.
+	inFlight, unknown *shares.Shares
+	// largeSeats are for large bodies, so that small ones do not wait for them.
 	seats, largeSeats *seats
 	metrics           *metrics
 }
@@ -75,29 +75,29 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	}
 	return &flowControl{
 		callers:  callers,
-		requests: shares.New(int64(o.MaxInFlight)),
-		// As many again: all requests of a client that is not known yet wait for its
-		// first review together, and take little until then.
-		strangers:  shares.New(int64(o.MaxInFlight)),
+		inFlight: shares.New(int64(o.MaxInFlight)),
+		// As many again: all requests of an unknown client wait together for its first
+		// review, and use little memory until then.
+		unknown:    shares.New(int64(o.MaxInFlight)),
 		seats:      seats,
 		largeSeats: largeSeats,
 		metrics:    m,
 	}, nil
 }
 
-// withCredentials refuses who presents nothing, or what was rejected a moment ago.
-// It costs neither a place nor a review.
+// withCredentials refuses requests without credentials, and those with recently rejected
+// ones. They do not count as in flight, and are not reviewed.
 func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 	unauthorized := filters.Unauthorized(codecs)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// The token that a browser can present is good for WebSockets only.
+		// A browser sends its token in this header, for WebSockets only.
 		req.Header.Del("Sec-Websocket-Protocol")
 		presented, ok := c.callers.hasher.of(req)
 		reason := ""
 		switch {
 		case !ok:
 			reason = refusedNoCredentials
-		case c.callers.rejected.contain(presented):
+		case c.callers.rejected.contains(presented):
 			reason = refusedRejected
 		default:
 			call := callOf(req.Context())
@@ -111,59 +111,60 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 	})
 }
 
-// HeaderBytes is what the URI and the headers of a request may take in one place among
-// those in flight. A request with more takes more places.
+// HeaderBytes is the size of the URI and the headers of a request that counts as one
+// request in flight. A request with more counts as several.
 const HeaderBytes = 16 << 10
 
-// place is what a request has among those in flight. It has one goroutine at a time.
-type place struct {
+// inFlight is what a request counts as among the requests in flight. It is used by one
+// goroutine at a time.
+type inFlight struct {
 	shares *shares.Shares
 	flow   flow
 	size   int64
 }
 
-// newPlace returns a place that is not taken. It is no larger than what one flow can
-// have.
-func newPlace(of *shares.Shares, f flow, req *http.Request) *place {
+// newInFlight returns what a request counts as, before it is acquired: at most what one
+// flow can have.
+func newInFlight(of *shares.Shares, f flow, req *http.Request) *inFlight {
 	own, asserted := headerBytes(req)
 	size := 1 + int64(own+asserted)/HeaderBytes
-	return &place{of, f, min(size, max(1, of.Capacity()/4))}
+	return &inFlight{of, f, min(size, max(1, of.Capacity()/4))}
 }
 
-func (p *place) take() bool { return p.shares.Acquire(p.flow, p.size) }
+func (r *inFlight) acquire() bool { return r.shares.Acquire(r.flow, r.size) }
 
-func (p *place) leave() { p.shares.Release(p.flow, p.size) }
+func (r *inFlight) release() { r.shares.Release(r.flow, r.size) }
 
-// move takes the place among others of another flow. If there is none it stays where
-// it is.
-func (p *place) move(to *shares.Shares, f flow) bool {
-	moved := &place{to, f, p.size}
-	if !moved.take() {
+// moveTo acquires the same size in other shares, and releases the former one. If that
+// fails, it changes nothing.
+func (r *inFlight) moveTo(to *shares.Shares, f flow) bool {
+	moved := &inFlight{to, f, r.size}
+	if !moved.acquire() {
 		return false
 	}
-	p.leave()
-	*p = *moved
+	r.release()
+	*r = *moved
 	return true
 }
 
-// withPlace is before the authentication.
-func (c *flowControl) withPlace(next http.Handler) http.Handler {
+// withInFlightLimit limits the requests in flight. It is before authentication.
+func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		p, reason := newPlace(c.strangers, flowOfAddress(req), req), refusedStrangersShare
+		r, reason := newInFlight(c.unknown, flowOfAddress(req), req), refusedUnknownShare
 		if f, ok := c.knownFlow(req); ok {
-			p.shares, p.flow, reason = c.requests, f, refusedShare
+			r.shares, r.flow, reason = c.inFlight, f, refusedShare
 		}
-		if !p.take() {
+		if !r.acquire() {
 			c.refuse(w, req, reason)
 			return
 		}
-		defer p.leave()
-		callOf(req.Context()).place = p
+		defer r.release()
+		callOf(req.Context()).inFlight = r
 		next.ServeHTTP(w, req)
 	})
 }
 
-// knownFlow is whose a request will be found to be. It is false for unknown callers.
+// knownFlow predicts the flow of a request, and returns false for unknown callers.
 func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 	tenant, ok := c.callers.tenant(req.Context())
 	if !ok {
@@ -179,19 +180,19 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 	return flow{Tenant: tenant, Namespace: namespaceOf(req)}, true
 }
 
-// withFlow is after the authentication: from here it is certain whose a request is.
-func (c *flowControl) withFlow(next http.Handler) http.Handler {
+// withCallerFlow moves a request to the flow of its caller. It is after authentication.
+func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, ok := request.UserFrom(req.Context())
 		call := callOf(req.Context())
-		p := call.place
-		if !ok || p == nil {
-			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or place in the context")))
+		r := call.inFlight
+		if !ok || r == nil {
+			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or request in flight in the context")))
 			return
 		}
 		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
 		call.tenant.Store(&f.Tenant)
-		if (p.shares != c.requests || p.flow != f) && !p.move(c.requests, f) {
+		if (r.shares != c.inFlight || r.flow != f) && !r.moveTo(c.inFlight, f) {
 			c.refuse(w, req, refusedShare)
 			return
 		}
@@ -199,17 +200,17 @@ func (c *flowControl) withFlow(next http.Handler) http.Handler {
 	})
 }
 
-// seated returns a handler that has a seat while it works.
-func (c *flowControl) seated(next http.HandlerFunc) http.HandlerFunc {
+// withSeat handles a request with a seat.
+func (c *flowControl) withSeat(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		ctx, cancel := early(req.Context())
 		defer cancel()
 		call := callOf(ctx)
-		s := &seat{seats: c.seats, flow: call.place.flow}
+		s := &seat{seats: c.seats, flow: call.inFlight.flow}
 		if call.decoding != nil && isLarge(call.decoding.cost) {
 			s.seats = c.largeSeats
 		}
-		if !s.take(ctx) {
+		if !s.acquire(ctx) {
 			if ctx.Err() != nil {
 				refuse(w, req, timeoutError(ctx.Err()))
 				return
@@ -223,7 +224,7 @@ func (c *flowControl) seated(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// refuse answers 429 what another moment may be better for.
+// refuse responds 429, counted by reason.
 func (c *flowControl) refuse(w http.ResponseWriter, req *http.Request, reason string) {
 	c.metrics.refused.WithLabelValues(reason).Inc()
 	refuse(w, req, tooMany(reason))
@@ -234,10 +235,10 @@ func tooMany(reason string) *apierrors.StatusError {
 }
 
 var tooManyTexts = map[string]string{
-	refusedStrangersShare: "too many requests from this address whose callers are not known yet",
-	refusedShare:          "too many requests of this caller are in flight",
-	refusedReviews:        "the apiserver is asked about too many callers",
-	refusedSeats:          "too many requests of this caller wait to be handled",
+	refusedUnknownShare: "too many requests of unknown callers from this address are in flight",
+	refusedShare:        "too many requests of this caller are in flight",
+	refusedReviews:      "too many reviews are waiting for the apiserver",
+	refusedSeats:        "too many requests of this caller wait to be handled",
 }
 
 func namespaceOf(req *http.Request) string {

@@ -9,28 +9,27 @@ import (
 
 const (
 	// maxHeaderBytes limits the URI and the headers of a request. The server of
-	// k8s.io/apiserver reads 1 MiB of them, from anybody: as much as a body, and
-	// before it is known who sends it.
+	// k8s.io/apiserver reads 1 MiB of them before authentication, as much as a body.
 	maxHeaderBytes = 64 << 10
 	// maxAssertedBytes limits the user that another replica asserts, who may be in
-	// hundreds of groups. It is not more, because anybody can have a server read as much.
+	// hundreds of groups. The server reads as many bytes from any client.
 	maxAssertedBytes = 48 << 10
-	// MaxHeaderBytes is what the server in front of a handler has to read of headers
-	// over HTTP/1.1, and MaxHeaderBytesHTTP2 over HTTP/2, which replicas speak.
+	// MaxHeaderBytes is the header limit for the server in front of a handler with
+	// HTTP/1.1, and MaxHeaderBytesHTTP2 with HTTP/2, which replicas use.
 	MaxHeaderBytes      = maxHeaderBytes
 	MaxHeaderBytesHTTP2 = maxHeaderBytes + maxPeerBytes + maxAssertedBytes
-	// maxAcceptBytes limits what the handlers parse for each of the answers that they
-	// could give.
+	// maxAcceptBytes limits the Accept header. The handlers parse it once for each media
+	// type that they support.
 	maxAcceptBytes = 4 << 10
-	// maxPeerBytes is what another replica may add to the headers of a client, beside
-	// that user: its token, the audit ID and the time-out.
+	// maxPeerBytes is what another replica may add to the headers of a client beside
+	// that user: its token, the audit ID and the timeout.
 	maxPeerBytes = 16 << 10
-	// headerFieldBytes is what a field takes beside its name and its value.
+	// headerFieldBytes is the memory of a field beside its name and its value.
 	headerFieldBytes = 64
 )
 
-// headerBytes is the memory that the URI and the headers of a request take. The part
-// of it that asserts a user for another replica is counted apart.
+// headerBytes is the memory of the URI and the headers of a request. asserted is the
+// part of them that asserts a user.
 func headerBytes(req *http.Request) (own, asserted int) {
 	own = len(req.RequestURI) + len(req.Host)
 	for name, values := range req.Header {
@@ -51,10 +50,10 @@ func bytesOf(values []string) (n int) {
 	return n
 }
 
-// withHeaderLimit answers 431 to a request with larger headers than are needed, and
-// closes its connection, unless another replica has passed the request on: its
-// connections are those of all its clients. That request takes memory only until its
-// answer is written, for which unwritten counts it.
+// withHeaderLimit responds 431 to a request with larger headers than are needed, and
+// closes its connection. It does not close the connection of another replica, which is
+// shared by all its clients. unreadResponses counts the headers of that request until
+// its response is written.
 func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		own, asserted := headerBytes(req)
@@ -75,7 +74,7 @@ func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
 	})
 }
 
-// inJSON returns a request that is answered in JSON, whatever it accepts.
+// inJSON returns a request without Accept, so that the response is in JSON.
 func inJSON(req *http.Request) *http.Request {
 	return &http.Request{Method: req.Method, URL: req.URL, Header: http.Header{}}
 }

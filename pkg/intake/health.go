@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 )
 
-// withHealth answers probes before anything that could refuse them.
+// withHealth serves probes before any filter that could refuse them.
 func withHealth(next http.Handler, options ServerOptions) http.Handler {
 	probes := mux.NewPathRecorderMux("eventd")
 	healthz.InstallHandler(probes, options.Livez...)

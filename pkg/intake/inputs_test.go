@@ -75,7 +75,7 @@ const (
 	otherUIDs      = "uids differ"
 	otherKey       = "there is no key in etcd"
 
-	noImpersonation = "nobody may impersonate"
+	noImpersonation = "impersonation is not supported"
 )
 
 // unclearPaths are answered with 500, and a text that is no Status: what they are

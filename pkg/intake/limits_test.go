@@ -218,8 +218,8 @@ func TestAnswersAreKeptUpToTheirLimit(t *testing.T) {
 		}, 200, "ten bytes.", "7", false},
 	} {
 		w := httptest.NewRecorder()
-		a := &bufferedAnswer{w: w, limit: 10}
-		if err := test.write(a); (err == errAnswerTooLarge) != test.large || a.tooLarge != test.large {
+		a := &bufferedResponse{w: w, limit: 10}
+		if err := test.write(a); (err == errResponseTooLarge) != test.large || a.tooLarge != test.large {
 			t.Errorf("%s: too large %t, told %v", name, a.tooLarge, err)
 		}
 		if err := a.writeTo(w); err != nil || w.Code != test.code || w.Body.String() != test.body || w.Header().Get("Content-Length") != test.length {

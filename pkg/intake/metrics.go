@@ -15,9 +15,9 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
-	// inFlightCapacity is 0 until there is a server around the intake.
+	// inFlightCapacity is 0 until NewHandler sets it.
 	inFlightCapacity prometheus.Gauge
-	// refused and what follows are of the server's flow control.
+	// The rest are those of flowControl.
 	refused        *prometheus.CounterVec
 	aborted        *prometheus.CounterVec
 	waitingForSeat prometheus.Gauge
@@ -46,22 +46,22 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_refused_total",
-			Help: "Requests refused to protect others, by reason: 401 for credentials, 431 for headers, otherwise 429.",
+			Help: "Requests refused to protect others by reason: 401 for credentials, 431 for headers, otherwise 429.",
 		}, []string{"reason"}),
 		aborted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_aborted_answers_total",
-			Help: "Incomplete responses, by reason: write (client left or did not read), share (of unread responses, exceeded), too_large.",
+			Help: "Incomplete responses by reason: write (client left or did not read), share (of unread responses exceeded), too_large.",
 		}, []string{"reason"}),
 		waitingForSeat: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_waiting_for_seat",
-			Help: "Requests waiting for a seat, to be decoded and handled.",
+			Help: "Requests waiting for a seat to be decoded and handled.",
 		}),
 		seatsCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_seats",
-			Help: "Requests decoded and handled at once; 0 until there is a server.",
+			Help: "Maximum number of requests decoded and handled at once; 0 until the server starts.",
 		}),
 	}
-	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedStrangersShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders} {
+	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedUnknownShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders} {
 		m.refused.WithLabelValues(reason)
 	}
 	for _, reason := range []string{abortedWrite, abortedShare, abortedTooLarge} {
@@ -70,7 +70,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 	for verb, code := range map[string]int{"create": http.StatusCreated, "update": http.StatusOK, "patch": http.StatusOK} {
 		m.duration.WithLabelValues(verb)
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			// The last two are what alerts ask for: the first one must be a rise.
+			// Alerts use rates of the last two, so their first request must be an increase.
 			for _, code := range []int{code, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 				m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(code))
 			}
@@ -84,11 +84,11 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes",
 			Help: "Memory of responses that clients have not read.",
-		}, func() float64 { return float64(i.unwritten.InUse()) }),
+		}, func() float64 { return float64(i.unread.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes_capacity",
 			Help: "Maximum memory of unread responses. Above its share, a client's responses are aborted.",
-		}, func() float64 { return maxUnwrittenBytes }),
+		}, func() float64 { return maxUnreadBytes }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_names",
 			Help: "Posted names in the cache.",
@@ -105,8 +105,8 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// observe counts every request about events by its answer, whichever filter or
-// handler gives it.
+// observe counts every request about Events by its status code, whichever filter or
+// handler responds.
 func (m *metrics) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, _ := request.RequestInfoFrom(req.Context())
@@ -139,7 +139,7 @@ func apiLabel(api occurrence.API) string {
 	return api.GroupVersion().String()
 }
 
-// verbLabel keeps what clients make up out of the labels.
+// verbLabel limits the label to known verbs.
 func verbLabel(verb string) string {
 	switch verb {
 	case "create", "update", "patch", "get", "list", "watch", "delete", "deletecollection":

@@ -9,75 +9,71 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// maxOpen is how many reports of one name may wait for their outcome; the next
-// request of the name waits until one has it. A client that counts by itself has
-// one in flight, or two, and more only where it has given up on earlier ones.
-const maxOpen = 16
+// maxPending is the maximum number of pending reports of one name. The next request
+// waits until one has its outcome. A client that counts by itself has one or two in
+// flight, and more only if it has timed out on earlier ones.
+const maxPending = 16
 
 // key is a name that a client posted.
 type key struct{ namespace, name string }
 
-// names holds the views, and the reports that follow from them and have not ended.
-// One request at a time changes a name: its turn begins when it looks at the view
-// and ends when what follows is recorded. The next one goes on from there, though
-// the outcome of the first is open.
+// names holds the views, and the pending reports that follow from them. A request
+// changes a name under the lock of that name: from when it reads the view until its
+// report is recorded. The next request continues from there, although the outcome of
+// the first one is not known.
 type names struct {
 	mu      sync.Mutex
-	turns   map[key]*turn
+	locks   map[key]*nameLock
 	views   *fairlru.Cache[key, string, *view] // in groups of one tenant
-	open    *shares.Shares                     // in bytes of the views that reports which have not ended began
-	reports int64                              // that were begun
+	pending *shares.Shares                     // in bytes of the views of pending reports
+	reports int64                              // number of reports so far
 
-	maxNames, maxBytes int64 // maxBytes is of either
+	maxNames, maxBytes int64 // maxBytes is the limit of views and the limit of pending
 }
 
-// turn is there while anyone has, or waits for, the right to change a name, and
-// while reports of it have not ended.
-type turn struct {
-	taken chan struct{} // holds a token while someone has it
-	users int           // who has it, all who wait, and open reports
-	open  []*report     // that have not ended, oldest first
+// nameLock is the lock of one name. It exists while somebody holds it or waits for it,
+// and while reports of the name are pending.
+type nameLock struct {
+	locked  chan struct{} // holds a token while it is locked
+	refs    int           // the holder, the waiters and the pending reports
+	pending []*report     // oldest first
 }
 
 func newNames(maxNames int, maxBytes int64) *names {
 	return &names{
-		turns:    make(map[key]*turn),
+		locks:    make(map[key]*nameLock),
 		views:    fairlru.New[key, string, *view](int64(maxNames)*maxBytes, nil),
-		open:     shares.New(maxBytes),
+		pending:  shares.New(maxBytes),
 		maxNames: int64(maxNames),
 		maxBytes: maxBytes,
 	}
 }
 
-// weight is what a view takes of the product of both limits: its part of the names
-// or its part of the bytes, whichever is more. So neither is exceeded, and who has
-// few large views has as large a share as who has many small ones.
+// weight is the size of a view as a part of the product of both limits: its part of
+// the names or its part of the bytes, whichever is more. So neither limit is exceeded,
+// and a tenant with few large views has the same share as one with many small views.
 func (n *names) weight(v *view) int64 { return max(n.maxBytes, v.size*n.maxNames) }
 
-// known is what is known of a name.
+// known is the state of a name.
 type known struct {
-	// last is the newest report that has not ended, nil if there is none.
+	// last is the newest pending report, nil if there is none.
 	last *report
-	// view is the one that the last report began or, without one, the settled one;
-	// nil if there is neither.
+	// view is that of the newest pending report or, without one, the settled view. It
+	// is nil if there is neither.
 	view *view
-	// settled is the total of the view that follows from reports that have ended.
+	// settled is the total of the settled view.
 	settled int64
 }
 
-// known returns what is known of a name now.
-func (n *names) known(k key) known {
+// known returns the present state of a name.
+func (n *names) known(k key) (out known) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.look(k)
-}
-
-func (n *names) look(k key) (out known) {
 	if v, ok := n.views.Get(k); ok {
 		out.view, out.settled = v, v.total
 	}
-	if t := n.turns[k]; t != nil && len(t.open) > 0 {
-		out.last = t.open[len(t.open)-1]
+	if l := n.locks[k]; l != nil && len(l.pending) > 0 {
+		out.last = l.pending[len(l.pending)-1]
 		out.view = out.last.begun
 	}
 	return out
@@ -90,39 +86,39 @@ func (n *names) count() int {
 	return n.views.Len()
 }
 
-// take waits for the turn at a name, and until one more report of it may be begun by
-// the caller of a request. Whoever gets it must see to it that release is called once.
-func (n *names) take(ctx context.Context, k key) error {
+// lock locks a name, and waits until the caller of the request may have one more
+// pending report of it. unlock must be called once, unless it fails.
+func (n *names) lock(ctx context.Context, k key) error {
 	n.mu.Lock()
-	t := n.enter(k)
+	l := n.ref(k)
 	n.mu.Unlock()
-	if err := t.take(ctx); err != nil {
+	if err := l.lock(ctx); err != nil {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.leave(k, t)
+		n.unref(k, l)
 		return err
 	}
 	f := flow{Tenant: occurrence.TenantOf(userOf(ctx)), Namespace: k.namespace}
-	for oldest := n.full(t, f); oldest != nil; oldest = n.full(t, f) {
+	for oldest := n.blocking(l, f); oldest != nil; oldest = n.blocking(l, f) {
 		var err error
 		if withoutSeat(ctx, func() { err = oldest.wait(ctx) }); err != nil {
-			n.release(k)
+			n.unlock(k)
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// take waits for the token, without a seat.
-func (t *turn) take(ctx context.Context) (err error) {
+// lock waits without a seat.
+func (l *nameLock) lock(ctx context.Context) (err error) {
 	select {
-	case t.taken <- struct{}{}:
+	case l.locked <- struct{}{}:
 		return nil
 	default:
 	}
 	withoutSeat(ctx, func() {
 		select {
-		case t.taken <- struct{}{}:
+		case l.locked <- struct{}{}:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -130,27 +126,26 @@ func (t *turn) take(ctx context.Context) (err error) {
 	return err
 }
 
-// full returns the report that has to end before a flow may begin another one, or nil.
-// The first report of a name may always be begun: how many names wait is bounded by
-// what may be pending.
-func (n *names) full(t *turn, f flow) *report {
+// blocking returns the report that must end before a flow may have another one
+// pending, or nil. The first report of a name is always allowed: the number of names
+// with one is limited by the pending occurrences.
+func (n *names) blocking(l *nameLock, f flow) *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(t.open) > 0 && (len(t.open) >= maxOpen || n.open.Room(f) == 0) {
-		return t.open[0]
+	if len(l.pending) > 0 && (len(l.pending) >= maxPending || n.pending.Room(f) == 0) {
+		return l.pending[0]
 	}
 	return nil
 }
 
-// takeForPost takes the turn for a POST. It returns instead, without the turn,
-// the same POST if that has not ended yet, or errNameKnown if the name has a view.
-// One that raises the total of another POST that has not ended has its turn at
-// once; any other waits for that one's end.
-func (n *names) takeForPost(ctx context.Context, k key, r *report) (joined *report, err error) {
+// lockForPost locks a name for a POST. It returns without the lock the same POST if
+// that is pending, or errNameKnown if the name has a view. A POST that raises the total
+// of another pending POST gets the lock at once; any other one waits for its end.
+func (n *names) lockForPost(ctx context.Context, k key, r *report) (joined *report, err error) {
 	if joined := n.repeated(k, r); joined != nil {
 		return joined, nil
 	}
-	if err := n.take(ctx, k); err != nil {
+	if err := n.lock(ctx, k); err != nil {
 		return nil, err
 	}
 	for {
@@ -158,45 +153,45 @@ func (n *names) takeForPost(ctx context.Context, k key, r *report) (joined *repo
 		joined := n.repeated(k, r)
 		switch {
 		case joined != nil:
-			n.release(k)
+			n.unlock(k)
 			return joined, nil
 		case now.settled > 0:
-			n.release(k)
+			n.unlock(k)
 			return nil, errNameKnown
 		case now.last == nil || r.raises(now.last):
 			return nil, nil
 		}
 		if err := now.last.wait(ctx); err != nil {
-			n.release(k)
+			n.unlock(k)
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// repeated returns the POST that has not ended and that another one repeats, or nil.
+// repeated returns the pending POST that another one repeats, or nil.
 func (n *names) repeated(k key, r *report) *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if t := n.turns[k]; t != nil {
-		for _, open := range t.open {
-			if open.post && open.repeats(r) {
-				return open
+	if l := n.locks[k]; l != nil {
+		for _, pending := range l.pending {
+			if pending.post && pending.repeats(r) {
+				return pending
 			}
 		}
 	}
 	return nil
 }
 
-// release ends the turn at a name.
-func (n *names) release(k key) {
+// unlock unlocks a name.
+func (n *names) unlock(k key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t := n.turns[k]
-	<-t.taken
-	n.leave(k, t)
+	l := n.locks[k]
+	<-l.locked
+	n.unref(k, l)
 }
 
-// begin notes a report that is about to be recorded, for whoever has the turn.
+// begin adds a pending report right before it is recorded. Its name is locked.
 func (n *names) begin(r *report) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,24 +199,24 @@ func (n *names) begin(r *report) {
 	r.number = n.reports
 	r.begun = r.begins()
 	r.flow = flow{Tenant: r.begun.tenant, Namespace: r.key.namespace}
-	// There may be less room than it takes, and there was room for some of it: what
-	// it takes beyond that is not counted, and the next one of its flow waits.
-	r.held = n.open.AcquireUpTo(r.flow, r.begun.size)
-	t := n.enter(r.key)
-	t.open = append(t.open, r)
+	// The flow had room for a part of the view. The rest is not counted, and the next
+	// report of the flow waits.
+	r.held = n.pending.AcquireUpTo(r.flow, r.begun.size)
+	l := n.ref(r.key)
+	l.pending = append(l.pending, r)
 }
 
-// settled notes that a report was written, as the given view says.
+// settled ends a report that was written. Its view is v.
 func (n *names) settled(r *report, v *view) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, open := range n.end(r) {
-		open.begun = open.begun.of(v.event)
+	for _, pending := range n.end(r) {
+		pending.begun = pending.begun.of(v.event)
 	}
 	n.remember(r.key, v)
 }
 
-// deferred notes that a report will be written: its view is the one that it began.
+// deferred ends a report that will be written, and returns its view.
 func (n *names) deferred(r *report) *view {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -230,8 +225,8 @@ func (n *names) deferred(r *report) *view {
 	return r.begun
 }
 
-// dropped notes that a report was not written. With forget, there is nothing left of
-// what was written before.
+// dropped ends a report that was not written. With forget, the stored Event is gone and
+// the settled view is removed too.
 func (n *names) dropped(r *report, forget bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -241,22 +236,22 @@ func (n *names) dropped(r *report, forget bool) {
 	}
 }
 
-// end ends a report, and returns those of its name that are left.
+// end removes a pending report, and returns the others of its name.
 func (n *names) end(r *report) []*report {
-	t := n.turns[r.key]
-	left := make([]*report, 0, len(t.open))
-	for _, open := range t.open {
-		if open != r {
-			left = append(left, open)
+	l := n.locks[r.key]
+	left := make([]*report, 0, len(l.pending))
+	for _, pending := range l.pending {
+		if pending != r {
+			left = append(left, pending)
 		}
 	}
-	t.open = left
-	n.open.Release(r.flow, r.held)
-	n.leave(r.key, t)
+	l.pending = left
+	n.pending.Release(r.flow, r.held)
+	n.unref(r.key, l)
 	return left
 }
 
-// remember keeps a view, unless one from a later report is there.
+// remember keeps a view, unless there is one of a later report.
 func (n *names) remember(k key, v *view) {
 	if old, ok := n.views.Peek(k); ok && old.number > v.number {
 		return
@@ -264,18 +259,18 @@ func (n *names) remember(k key, v *view) {
 	n.views.Add(k, v.tenant, v, n.weight(v))
 }
 
-func (n *names) enter(k key) *turn {
-	t := n.turns[k]
-	if t == nil {
-		t = &turn{taken: make(chan struct{}, 1)}
-		n.turns[k] = t
+func (n *names) ref(k key) *nameLock {
+	l := n.locks[k]
+	if l == nil {
+		l = &nameLock{locked: make(chan struct{}, 1)}
+		n.locks[k] = l
 	}
-	t.users++
-	return t
+	l.refs++
+	return l
 }
 
-func (n *names) leave(k key, t *turn) {
-	if t.users--; t.users == 0 {
-		delete(n.turns, k)
+func (n *names) unref(k key, l *nameLock) {
+	if l.refs--; l.refs == 0 {
+		delete(n.locks, k)
 	}
 }

@@ -34,21 +34,21 @@ func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
 			for i := range 3 {
 				all = append(all, beginReport(n, int64(i+1)))
 			}
-			size := n.open.InUse() / 3
+			size := n.pending.InUse() / 3
 			end(n, all[ends])
 			for i, r := range all {
 				if i != ends {
 					left = append(left, r)
 				}
 			}
-			if now := n.known(someName); now.last != left[1] || now.view != left[1].begun || n.open.InUse() != 2*size {
-				t.Errorf("report %d is %s: the last one is %v, the bytes of %d are counted", ends, how, now.last, n.open.InUse()/size)
+			if now := n.known(someName); now.last != left[1] || now.view != left[1].begun || n.pending.InUse() != 2*size {
+				t.Errorf("report %d is %s: the last one is %v, the bytes of %d are counted", ends, how, now.last, n.pending.InUse()/size)
 			}
 			for _, r := range left {
 				end(n, r)
 			}
-			if now := n.known(someName); now.last != nil || n.open.InUse() != 0 || len(n.turns) != 0 {
-				t.Errorf("all are %s: the last one is %v, %d bytes, %d names", how, now.last, n.open.InUse(), len(n.turns))
+			if now := n.known(someName); now.last != nil || n.pending.InUse() != 0 || len(n.locks) != 0 {
+				t.Errorf("all are %s: the last one is %v, %d bytes, %d names", how, now.last, n.pending.InUse(), len(n.locks))
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNames(10, 1<<20)
 		var open []*report
-		for i := range maxOpen {
+		for i := range maxPending {
 			open = append(open, beginReport(n, int64(i+1)))
 		}
 		s, err := newSeats("test", 1, 10, nil)
@@ -68,11 +68,11 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		own := &seat{seats: s, flow: flow{Tenant: "one"}}
-		if !own.take(t.Context()) {
+		if !own.acquire(t.Context()) {
 			t.Fatal("a free seat is not to be had")
 		}
 		taken := make(chan error, 1)
-		go func() { taken <- n.take(withCall(t.Context(), &call{seat: own}), someName) }()
+		go func() { taken <- n.lock(withCall(t.Context(), &call{seat: own}), someName) }()
 		synctest.Wait()
 		other := &seat{seats: s, flow: flow{Tenant: "another"}}
 		if len(taken) != 0 || !takesAtOnce(t, other) {
@@ -92,12 +92,12 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 			t.Error("it goes on without its seat")
 		}
 		own.end()
-		n.release(someName)
+		n.unlock(someName)
 		for _, r := range open[1:] {
 			n.dropped(r, false)
 		}
-		if len(n.turns) != 0 {
-			t.Errorf("%d names are kept of which nothing is left", len(n.turns))
+		if len(n.locks) != 0 {
+			t.Errorf("%d names are kept of which nothing is left", len(n.locks))
 		}
 	})
 }
@@ -113,14 +113,14 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 		taken bool // the turn
 		wait  func(ctx context.Context, n *names) error
 	}{
-		"for its turn":       {0, true, func(ctx context.Context, n *names) error { return n.take(ctx, someName) }},
-		"for the oldest one": {maxOpen, false, func(ctx context.Context, n *names) error { return n.take(ctx, someName) }},
+		"for its turn":       {0, true, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
+		"for the oldest one": {maxPending, false, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
 		"to post": {1, false, func(ctx context.Context, n *names) error {
-			_, err := n.takeForPost(ctx, someName, post(100))
+			_, err := n.lockForPost(ctx, someName, post(100))
 			return err
 		}},
 		"to post, for its turn": {1, true, func(ctx context.Context, n *names) error {
-			_, err := n.takeForPost(ctx, someName, post(100))
+			_, err := n.lockForPost(ctx, someName, post(100))
 			return err
 		}},
 	} {
@@ -134,7 +134,7 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 					open = append(open, r)
 				}
 				if test.taken {
-					if err := n.take(t.Context(), someName); err != nil {
+					if err := n.lock(t.Context(), someName); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -148,13 +148,13 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 					n.dropped(r, false)
 				}
 				if !test.taken {
-					if err := n.take(t.Context(), someName); err != nil {
+					if err := n.lock(t.Context(), someName); err != nil {
 						t.Error(err)
 					}
 				}
-				n.release(someName)
-				if len(n.turns) != 0 || n.open.InUse() != 0 {
-					t.Errorf("%d names are kept, and %d bytes", len(n.turns), n.open.InUse())
+				n.unlock(someName)
+				if len(n.locks) != 0 || n.pending.InUse() != 0 {
+					t.Errorf("%d names are kept, and %d bytes", len(n.locks), n.pending.InUse())
 				}
 			})
 		})
@@ -166,7 +166,7 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNames(10, 1<<20)
-		if err := n.take(t.Context(), someName); err != nil {
+		if err := n.lock(t.Context(), someName); err != nil {
 			t.Fatal(err)
 		}
 		event := &corev1.Event{Count: 1}
@@ -175,7 +175,7 @@ func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
 		}
 		joined := make(chan *report, 1)
 		go func() {
-			r, err := n.takeForPost(t.Context(), someName, same())
+			r, err := n.lockForPost(t.Context(), someName, same())
 			if err != nil {
 				t.Error(err)
 			}
@@ -184,12 +184,12 @@ func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
 		synctest.Wait()
 		first := same()
 		n.begin(first)
-		n.release(someName)
+		n.unlock(someName)
 		if got := <-joined; got != first {
 			t.Errorf("joined %v", got)
 		}
 		n.dropped(first, false)
-		if len(n.turns) != 0 {
+		if len(n.locks) != 0 {
 			t.Error("the name stays taken")
 		}
 	})
@@ -199,7 +199,7 @@ func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
 func takesAtOnce(t *testing.T, s *seat) bool {
 	ctx, cancel := context.WithCancel(t.Context())
 	taken := make(chan bool, 1)
-	go func() { taken <- s.take(ctx) }()
+	go func() { taken <- s.acquire(ctx) }()
 	synctest.Wait()
 	at := len(taken) == 1
 	cancel()

@@ -49,17 +49,17 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				t.Fatal(err)
 			}
 			filled := int64(0)
-			for test.full.Tenant != "" && c.requests.Acquire(test.full, 1) {
+			for test.full.Tenant != "" && c.inFlight.Acquire(test.full, 1) {
 				filled++
 			}
 			if test.left > 0 {
-				c.requests.Release(test.full, test.left)
+				c.inFlight.Release(test.full, test.left)
 				filled -= test.left
 			}
-			others := c.requests.UsedBy(flow{Tenant: jane, Namespace: "ns"})
+			others := c.inFlight.UsedBy(flow{Tenant: jane, Namespace: "ns"})
 			own := credential{1}
 			if test.known != "" {
-				c.callers.known.accept(own, test.known, time.Now())
+				c.callers.known.add(own, test.known, time.Now())
 			}
 			served := false
 			call := &call{credential: own}
@@ -69,32 +69,32 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				req.Header.Set(assertedUser, test.asserted)
 			}
 			w := httptest.NewRecorder()
-			c.withPlace(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				strangers, known := int64(1), filled
 				if test.first != nil {
 					strangers, known = 0, filled+1
-					if *test.first != test.full && c.requests.UsedBy(*test.first) != 1 {
+					if *test.first != test.full && c.inFlight.UsedBy(*test.first) != 1 {
 						t.Errorf("it does not begin among those of %v", *test.first)
 					}
 				}
-				if c.strangers.InUse() != strangers || c.requests.InUse() != known {
-					t.Errorf("%d of strangers and %d others are in flight", c.strangers.InUse(), c.requests.InUse())
+				if c.unknown.InUse() != strangers || c.inFlight.InUse() != known {
+					t.Errorf("%d of strangers and %d others are in flight", c.unknown.InUse(), c.inFlight.InUse())
 				}
-				c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					served = true
 					if of := call.flow(nil); of != (flow{Tenant: jane}) {
 						t.Errorf("its answer is of %v", of)
 					}
-					if c.strangers.InUse() != 0 || c.requests.InUse() != filled+1 || c.requests.UsedBy(flow{Tenant: jane, Namespace: "ns"}) != others+1 {
-						t.Errorf("%d of strangers and %d others are in flight while it is handled", c.strangers.InUse(), c.requests.InUse())
+					if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled+1 || c.inFlight.UsedBy(flow{Tenant: jane, Namespace: "ns"}) != others+1 {
+						t.Errorf("%d of strangers and %d others are in flight while it is handled", c.unknown.InUse(), c.inFlight.InUse())
 					}
 				})).ServeHTTP(w, req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})))
 			})).ServeHTTP(w, req)
 			if w.Code != test.code || served != (test.code == 200) {
 				t.Errorf("answered %d, handled %t: %s", w.Code, served, w.Body)
 			}
-			if c.strangers.InUse() != 0 || c.requests.InUse() != filled {
-				t.Errorf("%d of strangers and %d others are in flight when it has been answered", c.strangers.InUse(), c.requests.InUse())
+			if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled {
+				t.Errorf("%d of strangers and %d others are in flight when it has been answered", c.unknown.InUse(), c.inFlight.InUse())
 			}
 			if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
 				t.Errorf("%v were counted as refused", got)
@@ -154,7 +154,7 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 					t.Errorf("%v were counted as %s", got, reason)
 				}
 			}
-			if c.callers.rejected.contain(own) != test.rejected {
+			if c.callers.rejected.contains(own) != test.rejected {
 				t.Error("the token is rejected from now on")
 			}
 		})
@@ -171,10 +171,10 @@ func TestRequestOfNobodyIsNotHandled(t *testing.T) {
 	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
 	for name, ctx := range map[string]context.Context{
 		"no place": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
-		"no user":  withCall(ctx, &call{place: &place{shares: c.strangers, flow: flow{}, size: 1}}),
+		"no user":  withCall(ctx, &call{inFlight: &inFlight{shares: c.unknown, flow: flow{}, size: 1}}),
 	} {
 		w := httptest.NewRecorder()
-		c.withFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
+		c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
 			ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
 		if w.Code != http.StatusInternalServerError {
 			t.Errorf("%s: answered %d", name, w.Code)
@@ -205,7 +205,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				}
 				own := flow{Tenant: "jane"}
 				taken := &seat{seats: c.seats, flow: own}
-				if !taken.take(t.Context()) {
+				if !taken.acquire(t.Context()) {
 					t.Fatal("a free seat is not to be had")
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -214,14 +214,14 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				for range test.before {
 					waiting.Go(func() {
 						s := &seat{seats: c.seats, flow: own}
-						s.take(ctx)
+						s.acquire(ctx)
 					})
 				}
 				synctest.Wait()
 				begun := time.Now()
-				req := httptest.NewRequestWithContext(withCall(request.WithRequestInfo(ctx, &request.RequestInfo{}), &call{place: &place{shares: c.requests, flow: own, size: 1}}), http.MethodPost, "/", nil)
+				req := httptest.NewRequestWithContext(withCall(request.WithRequestInfo(ctx, &request.RequestInfo{}), &call{inFlight: &inFlight{shares: c.inFlight, flow: own, size: 1}}), http.MethodPost, "/", nil)
 				w := httptest.NewRecorder()
-				c.seated(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req)
+				c.withSeat(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req)
 				if w.Code != test.code || (time.Since(begun) > 0) != test.waits || time.Since(begun) >= time.Second {
 					t.Errorf("answered %d after %s", w.Code, time.Since(begun))
 				}

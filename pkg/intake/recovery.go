@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withRecovery answers a panic with 500. The apiserver's own filter panics
-// again, which leaves the client with a broken connection instead of an answer.
+// withRecovery responds 500 after a panic. The apiserver's own filter panics again,
+// which breaks the connection.
 func withRecovery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
@@ -18,7 +18,7 @@ func withRecovery(next http.Handler) http.Handler {
 			if p == nil {
 				return
 			}
-			if p == http.ErrAbortHandler { // the answer had begun: nothing else can end it
+			if p == http.ErrAbortHandler { // the response has begun and cannot be completed
 				panic(p)
 			}
 			klog.FromContext(req.Context()).Error(nil, "Handling a request panicked",

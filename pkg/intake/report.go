@@ -16,23 +16,22 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// report is one occurrence on its way, from a request that had the turn at its
-// name.
+// report is one occurrence of a posted name, from its request until its outcome.
 type report struct {
 	key        key
-	event      *corev1.Event // the view to be; never changed
+	event      *corev1.Event // of the resulting view; never changed
 	occurrence *occurrence.Occurrence
-	origin     *corev1.Event // of the view to be
-	post       bool          // it is from a POST
-	creates    bool          // it is from an update of a name without a view
-	unnamed    bool          // the client has posted no name: it was generated
+	origin     *corev1.Event // of the resulting view
+	post       bool          // from a POST
+	creates    bool          // from an update of a name without a view
+	unnamed    bool          // the name was generated
 	term       int64         // of the request
 
-	// number and begun are set when it is about to be recorded. begun is the view
-	// that follows from it until its outcome is known; guarded by the mutex of names.
+	// number and begun are set by names.begin. begun is the view until the outcome is
+	// known; guarded by the mutex of names.
 	number int64
 	begun  *view
-	// held is what it holds of names.open, as a report of the flow.
+	// held are the bytes of names.pending that it has acquired for flow.
 	held int64
 	flow flow
 
@@ -43,10 +42,10 @@ type report struct {
 	view       *view                 // after done, if it was counted or deferred
 }
 
-// newReport makes the occurrence by which the caller of a request raises its total
-// at a name of which now is known. It reports all that lies above what has settled:
-// if an earlier report that has not is dropped, nothing is lost, and if it is
-// written, nothing is counted twice (docs/counting.md, rule 2).
+// newReport returns the report of a request that changes a name in state now. Its
+// weight is the difference to the settled total. So nothing is lost if an earlier
+// pending report is dropped, and nothing is counted twice if that is written
+// (docs/counting.md, rule 2).
 func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Event, now known) *report {
 	total := totalOf(event)
 	o := &occurrence.Occurrence{
@@ -74,7 +73,7 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 	return r
 }
 
-// userOf is the name of the user that a request was authenticated as.
+// userOf is the name of the authenticated user of a request.
 func userOf(ctx context.Context) string {
 	if caller, ok := request.UserFrom(ctx); ok {
 		return caller.GetName()
@@ -82,8 +81,8 @@ func userOf(ctx context.Context) string {
 	return ""
 }
 
-// repeats tells whether another report of the same name says the same, for the same
-// user: to another one the name is taken.
+// repeats tells whether another report of the same name has the same content and the
+// same user. For another user the name already exists.
 func (r *report) repeats(other *report) bool {
 	return r.sameCaller(other) && apiequality.Semantic.DeepEqual(r.occurrence.Event, other.occurrence.Event)
 }
@@ -94,19 +93,19 @@ func (r *report) sameCaller(other *report) bool {
 	return a.User == b.User && a.CreateOnly == b.CreateOnly
 }
 
-// raises tells whether a POST reports more of the series that another report of the
-// same user has begun.
+// raises tells whether a POST raises the total of the series that another report of
+// the same user has begun.
 func (r *report) raises(other *report) bool {
 	return r.sameCaller(other) && r.occurrence.Total > other.occurrence.Total &&
 		identity.Of(r.occurrence.Event) == identity.Of(other.occurrence.Identified())
 }
 
-// record hands a report to the pipeline, with which the turn that it takes over
-// ends. One that comes when this process leads no more is not recorded.
+// record adds a report to the pipeline and unlocks its name. It is dropped instead if
+// this process is no longer the leader.
 func (i *Intake) record(ctx context.Context, r *report) {
 	r.term = termOf(ctx)
 	i.names.begin(r)
-	defer i.names.release(r.key)
+	defer i.names.unlock(r.key)
 	if !mayRecord(ctx) {
 		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTurnedAway})
 		return
@@ -115,7 +114,7 @@ func (i *Intake) record(ctx context.Context, r *report) {
 	r.occurrence.Deferred = func() { i.deferred(r) }
 	defer func() {
 		if p := recover(); p != nil {
-			// The name must not stay taken for good.
+			// Otherwise the report stays pending forever.
 			i.settle(r, occurrence.Settlement{
 				Outcome: occurrence.Dropped,
 				Err:     apierrors.NewInternalError(errors.New("recording panicked")),
@@ -141,8 +140,8 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 	close(r.done)
 }
 
-// deferred is settle for a report that will be written later, of which nothing
-// more is heard. The client goes on as if it had been written.
+// deferred ends a report that will be written later. Its outcome is not reported; the
+// client continues as if it were written. It must not block.
 func (i *Intake) deferred(r *report) {
 	if r.ended.Swap(true) {
 		return
@@ -152,10 +151,10 @@ func (i *Intake) deferred(r *report) {
 	close(r.done)
 }
 
-// wait returns when the report has settled or is deferred; its error is that of
-// the context, in which case the report goes on.
+// wait returns when the report has settled or is deferred. It fails if the context ends
+// first; the report stays pending.
 func (r *report) wait(ctx context.Context) error {
-	leaveSeat(ctx)
+	releaseSeat(ctx)
 	select {
 	case <-r.done:
 		return nil
@@ -164,11 +163,11 @@ func (r *report) wait(ctx context.Context) error {
 	}
 }
 
-// result is what a client is told of a report that has ended.
+// result is the response to a report that has ended.
 func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.view == nil {
 		turnAway(ctx, r.settlement)
-		return nil, refusal(r)
+		return nil, notWritten(r)
 	}
 	if r.deferred {
 		callOf(ctx).accepted.Store(true)

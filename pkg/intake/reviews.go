@@ -22,23 +22,23 @@ const (
 	tokenReviewRate, tokenReviewBurst = 100, 200
 	accessReviewRate                  = 200
 	accessReviewBurst                 = 400
-	// reviewsAtOnce is how many reviews of a kind are under way.
+	// reviewsAtOnce limits the concurrent reviews of a kind.
 	reviewsAtOnce = 64
 )
 
-// errReviews is that a caller may not cause another review now.
-var errReviews = errors.New("too many reviews are asked for")
+// errReviews is the error of a review that was not made, because too many are waiting.
+var errReviews = errors.New("too many reviews are waiting")
 
-// reviews bounds what the apiserver is asked, and how much each flow may have it
-// asked: all that wait take turns. It is safe for use by many goroutines.
+// reviews limits the rate and the concurrency of reviews, fairly between flows. It is
+// safe for use by many goroutines.
 type reviews struct {
-	turns *seats // to wait for the rate
+	queue *seats // one seat, to wait for the rate limiter
 	rate  *rate.Limiter
 	calls *seats
 }
 
 func newReviews(name string, perSecond float64, burst, waiting int) (*reviews, error) {
-	turns, err := newSeats(name+"-rate", 1, waiting, nil)
+	queue, err := newSeats(name+"-rate", 1, waiting, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +46,13 @@ func newReviews(name string, perSecond float64, burst, waiting int) (*reviews, e
 	if err != nil {
 		return nil, err
 	}
-	return &reviews{turns: turns, rate: rate.NewLimiter(rate.Limit(perSecond), burst), calls: calls}, nil
+	return &reviews{queue: queue, rate: rate.NewLimiter(rate.Limit(perSecond), burst), calls: calls}, nil
 }
 
-// run has a review made when it is its turn. An error is errReviews, and there was
-// no review.
+// run calls review when its flow is next. If the error is errReviews, it does not.
 func (r *reviews) run(ctx context.Context, f flow, review func()) error {
 	allowed := false
-	if !r.turns.run(ctx, f, func() { allowed = r.rate.Wait(ctx) == nil }) || !allowed {
+	if !r.queue.run(ctx, f, func() { allowed = r.rate.Wait(ctx) == nil }) || !allowed {
 		return errReviews
 	}
 	if !r.calls.run(ctx, f, review) {
@@ -62,19 +61,19 @@ func (r *reviews) run(ctx context.Context, f flow, review func()) error {
 	return nil
 }
 
-// callers knows who has been accepted, and has the apiserver asked who the others
-// are. It is safe for use by many goroutines.
+// callers keeps which credentials were accepted and rejected, and limits the reviews of
+// the others. It is safe for use by many goroutines.
 type callers struct {
 	hasher   hasher
-	ttl      time.Duration // of a review that the authenticator keeps
+	ttl      time.Duration // of a review in the cache of the authenticator
 	known    *knownCredentials
 	rejected *rejectedCredentials
-	asking   singleflight.Group // by credential
+	shared   singleflight.Group // by credential
 
-	ofKnown, ofStrangers *reviews
+	ofKnown, ofUnknown *reviews
 
-	// issuer and authn verify locally what is not known. ownName is the user that other
-	// replicas have too, "" if that is not known; it is nil in a process without any.
+	// issuer and authn verify unknown credentials locally. ownName returns the user name
+	// of all replicas, "" if it is not known; it is nil without replicas.
 	issuer  *Issuer
 	authn   authenticator.Request
 	ownName func() string
@@ -85,21 +84,20 @@ func newCallers(ttl time.Duration, inFlight int) (*callers, error) {
 	if err != nil {
 		return nil, err
 	}
-	ofStrangers, err := newReviews("strangers", tokenReviewRate, tokenReviewBurst, inFlight)
+	ofUnknown, err := newReviews("unknown", tokenReviewRate, tokenReviewBurst, inFlight)
 	if err != nil {
 		return nil, err
 	}
 	return &callers{
 		hasher: newHasher(), ttl: ttl,
 		known: newKnownCredentials(maxKnown), rejected: newRejectedCredentials(),
-		ofKnown: ofKnown, ofStrangers: ofStrangers,
+		ofKnown: ofKnown, ofUnknown: ofUnknown,
 	}, nil
 }
 
-// around returns an authenticator that does not have the apiserver asked more by
-// another one than its callers may have it asked. Certificates are verified without
-// asking anybody, and who was accepted a moment ago is not asked about.
-func (c *callers) around(authn authenticator.Request) authenticator.Request {
+// limit returns an authenticator that limits the reviews of another one. There are none
+// for certificates, nor for tokens with a cached review.
+func (c *callers) limit(authn authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		presented := callOf(req.Context()).credential
 		_, accepted, known := c.known.get(presented)
@@ -110,23 +108,24 @@ func (c *callers) around(authn authenticator.Request) authenticator.Request {
 		case bearerToken(req) == "":
 			return c.verify(req, presented, authn)
 		case c.ttl <= 0:
-			r := c.ask(req, presented, authn)
+			r := c.newReview(req, presented, authn)
 			return r.response, r.ok, r.err
 		}
 		return c.review(req, presented, authn)
 	})
 }
 
+// verify authenticates a certificate.
 func (c *callers) verify(req *http.Request, presented credential, authn authenticator.Request) (*authenticator.Response, bool, error) {
 	begun := time.Now()
 	response, ok, err := authn.AuthenticateRequest(req)
 	if ok && err == nil {
-		c.known.accept(presented, tenantOf(req, response.User), begun)
+		c.known.add(presented, tenantOf(req, response.User), begun)
 	}
 	return response, ok, err
 }
 
-// reviewed is what an authenticator has said to the request that it was asked about.
+// reviewed is the result of an authenticator for a request.
 type reviewed struct {
 	of       *http.Request
 	response *authenticator.Response
@@ -135,17 +134,17 @@ type reviewed struct {
 	panicked any
 }
 
-// review asks once at a time about the same credentials. Only whether they are good
-// is shared: who somebody is may depend on the rest of the request.
+// review makes one review at a time for the same credentials. Other requests share only
+// whether they are accepted, because the user may depend on the rest of the request.
 func (c *callers) review(req *http.Request, presented credential, authn authenticator.Request) (*authenticator.Response, bool, error) {
-	answer := c.asking.DoChan(string(presented[:]), func() (any, error) { return c.ask(req, presented, authn), nil })
+	result := c.shared.DoChan(string(presented[:]), func() (any, error) { return c.newReview(req, presented, authn), nil })
 	select {
-	case shared := <-answer:
+	case shared := <-result:
 		r := shared.Val.(reviewed)
 		if r.panicked != nil {
 			panic(r.panicked)
 		}
-		if good := r.ok && r.err == nil || errors.Is(r.err, errAssertion); r.of != req && good {
+		if accepted := r.ok && r.err == nil || errors.Is(r.err, errAssertion); r.of != req && accepted {
 			return authn.AuthenticateRequest(req)
 		}
 		return r.response, r.ok, r.err
@@ -154,12 +153,12 @@ func (c *callers) review(req *http.Request, presented credential, authn authenti
 	}
 }
 
-// ask outlives its request, as the question does that the authenticator asks.
-func (c *callers) ask(req *http.Request, presented credential, authn authenticator.Request) (r reviewed) {
+// newReview makes a review. It outlives its request, because other ones share it.
+func (c *callers) newReview(req *http.Request, presented credential, authn authenticator.Request) (r reviewed) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), sharedReviewTimeout)
 	defer cancel()
 	defer func() { r.panicked = recover() }()
-	from, f := c.ofStrangers, flowOfAddress(req)
+	from, f := c.ofUnknown, flowOfAddress(req)
 	if tenant, ok := c.tenant(req.Context()); ok {
 		from, f = c.ofKnown, flow{Tenant: tenant}
 	}
@@ -180,16 +179,16 @@ func (c *callers) ask(req *http.Request, presented credential, authn authenticat
 func (c *callers) remember(req *http.Request, presented credential, r reviewed, begun time.Time) {
 	switch {
 	case r.err == nil && r.ok:
-		c.known.accept(presented, tenantOf(req, r.response.User), begun)
+		c.known.add(presented, tenantOf(req, r.response.User), begun)
 	case errors.Is(r.err, errAssertion):
 	case r.err == nil || !undecided(r.err):
-		c.known.forget(presented)
+		c.known.remove(presented)
 		c.rejected.add(presented)
 	}
 }
 
-// tenant returns whose the credentials of a request are: by the last review that accepted
-// them, or else by what was verified locally. It is false for unknown callers.
+// tenant returns the tenant of the credentials of a request: by the last review that
+// accepted them, otherwise by local verification. It returns false for unknown callers.
 func (c *callers) tenant(ctx context.Context) (string, bool) {
 	call := callOf(ctx)
 	if tenant, _, ok := c.known.get(call.credential); ok {
@@ -198,9 +197,9 @@ func (c *callers) tenant(ctx context.Context) (string, bool) {
 	return call.verified, call.verified != ""
 }
 
-// verified returns the tenant that unknown credentials verify as, "" if they do not:
-// by the signature of a token, or as a client certificate is authenticated. They are
-// reviewed as all others.
+// verified returns the tenant that unknown credentials verify as, "" if they do not: by
+// the signature of a token, or as a client certificate. They are still reviewed as all
+// others.
 func (c *callers) verified(req *http.Request, presented credential) (tenant string) {
 	if _, _, known := c.known.get(presented); known {
 		return ""
@@ -219,13 +218,13 @@ func (c *callers) verified(req *http.Request, presented credential) (tenant stri
 	return occurrence.TenantOf(subject)
 }
 
-// certificate is verified for a request without a token. Headers that assert a user are
-// for replicas, which have one.
+// certificate verifies the client certificate of a request without a token. It ignores
+// requests that assert a user, since replicas have a token.
 func (c *callers) certificate(req *http.Request) (tenant string) {
 	if PassedOn(req) || c.authn == nil {
 		return ""
 	}
-	// The authenticator removes headers of a front proxy.
+	// On a clone, because the authenticator removes the headers of a front proxy.
 	response, ok, err := notAnonymous(c.authn).AuthenticateRequest(req.Clone(req.Context()))
 	if !ok || err != nil {
 		return ""
@@ -233,34 +232,34 @@ func (c *callers) certificate(req *http.Request) (tenant string) {
 	return tenantOf(req, response.User)
 }
 
-// Tenants of credentials that speak for many users: those of other replicas, and the
-// certificate of a front proxy.
+// Tenants of credentials that assert other users: those of replicas, and the certificate
+// of a front proxy.
 const (
 	replicas   = "\x00replicas"
 	frontProxy = "\x00front-proxy"
 )
 
-// tenantOf is whose credentials a request has. A certificate that authenticates
-// somebody else than its subject belongs to a front proxy.
+// tenantOf is the tenant of a request's credentials. A certificate that authenticates
+// another user than its subject is that of a front proxy.
 func tenantOf(req *http.Request, u user.Info) string {
 	switch {
 	case PassedOn(req):
 		return replicas
-	case bearerToken(req) == "" && certified(req) != "" && certified(req) != u.GetName():
+	case bearerToken(req) == "" && commonName(req) != "" && commonName(req) != u.GetName():
 		return frontProxy
 	}
 	return occurrence.TenantOf(u.GetName())
 }
 
-// certified is the common name of a request's client certificate.
-func certified(req *http.Request) string {
+// commonName is that of a request's client certificate.
+func commonName(req *http.Request) string {
 	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
 		return ""
 	}
 	return req.TLS.PeerCertificates[0].Subject.CommonName
 }
 
-// notAnonymous is an authenticator for which nobody is anonymous.
+// notAnonymous returns an authenticator that rejects anonymous users.
 func notAnonymous(authn authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := authn.AuthenticateRequest(req)

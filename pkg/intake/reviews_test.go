@@ -97,15 +97,15 @@ func TestWhatIsRememberedOfAReview(t *testing.T) {
 						}
 						req, own := presented(t.Context(), c, "a")
 						if before {
-							c.known.accept(own, "jane", time.Now())
+							c.known.add(own, "jane", time.Now())
 							time.Sleep(time.Minute) // its review is kept no more
 						}
-						_, _, _ = c.around(test.authn).AuthenticateRequest(req)
+						_, _, _ = c.limit(test.authn).AuthenticateRequest(req)
 						_, _, known := c.known.get(own)
 						if want := test.known && (before || name == "accepted"); known != want {
 							t.Errorf("known %t, want %t", known, want)
 						}
-						if rejected := c.rejected.contain(own); rejected != test.rejected {
+						if rejected := c.rejected.contains(own); rejected != test.rejected {
 							t.Errorf("rejected %t", rejected)
 						}
 					})
@@ -130,14 +130,14 @@ func TestReviewsOfKnownCallersAreNotThoseOfStrangers(t *testing.T) {
 				}
 				req, own := presented(t.Context(), c, "a")
 				if test.known {
-					c.known.accept(own, "jane", time.Now())
+					c.known.add(own, "jane", time.Now())
 					time.Sleep(time.Minute)
 				}
-				if !c.ofStrangers.rate.AllowN(time.Now(), tokenReviewBurst) {
+				if !c.ofUnknown.rate.AllowN(time.Now(), tokenReviewBurst) {
 					t.Fatal("there are fewer reviews than there should be")
 				}
 				begun := time.Now()
-				if _, ok, err := c.around(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
+				if _, ok, err := c.limit(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
 					t.Errorf("answered %t, %v", ok, err)
 				}
 				if waited := time.Since(begun); (waited > 0) != test.waits {
@@ -193,7 +193,7 @@ func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
 					t.Fatal(err)
 				}
 				authn := &askedBy{begun: time.Now(), ok: test.ok, err: test.err}
-				around := c.around(authn)
+				around := c.limit(authn)
 				var all sync.WaitGroup
 				for i := range 3 {
 					all.Go(func() {
@@ -234,7 +234,7 @@ func TestReviewOfARequestThatGoesIsRemembered(t *testing.T) {
 		req, own := presented(ctx, c, "a")
 		time.AfterFunc(time.Millisecond, func() { leave(gone) })
 		begun := time.Now()
-		if _, ok, err := c.around(&askedBy{ok: true}).AuthenticateRequest(req); ok || err != gone || time.Since(begun) != time.Millisecond {
+		if _, ok, err := c.limit(&askedBy{ok: true}).AuthenticateRequest(req); ok || err != gone || time.Since(begun) != time.Millisecond {
 			t.Errorf("answered %t, %v after %s", ok, err, time.Since(begun))
 		}
 		time.Sleep(time.Second)
@@ -253,15 +253,15 @@ func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 40 {
-			c.ofStrangers.rate.ReserveN(time.Now(), tokenReviewBurst)
+			c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
 		}
 		authn := &askedBy{ok: true}
 		req, own := presented(t.Context(), c, "a")
-		if _, ok, err := c.around(authn).AuthenticateRequest(req); ok || err != errReviews || len(authn.calls) > 0 {
+		if _, ok, err := c.limit(authn).AuthenticateRequest(req); ok || err != errReviews || len(authn.calls) > 0 {
 			t.Errorf("answered %t, %v, asked %d times", ok, err, len(authn.calls))
 		}
-		if _, _, known := c.known.get(own); known || c.rejected.contain(own) {
-			t.Errorf("known %t, rejected %t", known, c.rejected.contain(own))
+		if _, _, known := c.known.get(own); known || c.rejected.contains(own) {
+			t.Errorf("known %t, rejected %t", known, c.rejected.contains(own))
 		}
 	})
 }
@@ -275,9 +275,9 @@ func TestReviewThatIsKeptIsNotMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			req, own := presented(t.Context(), c, "a")
-			c.known.accept(own, "jane", time.Now())
+			c.known.add(own, "jane", time.Now())
 			time.Sleep(age)
-			if _, ok, err := c.around(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
+			if _, ok, err := c.limit(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
 				t.Errorf("answered %t, %v", ok, err)
 			}
 			if got := tokenReviewBurst - c.ofKnown.rate.Tokens(); got != want {
@@ -312,14 +312,14 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 					TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("raw"), Subject: pkix.Name{CommonName: "jane"}}}}}
 				own, _ := c.hasher.of(req)
 				req = req.WithContext(withCall(t.Context(), &call{credential: own}))
-				_, ok, err := c.around(saying(&authenticator.Response{User: &user.DefaultInfo{Name: test.user}}, test.ok, test.err)).AuthenticateRequest(req)
+				_, ok, err := c.limit(saying(&authenticator.Response{User: &user.DefaultInfo{Name: test.user}}, test.ok, test.err)).AuthenticateRequest(req)
 				if ok != test.ok || err != test.err {
 					t.Errorf("answered %t, %v", ok, err)
 				}
 				if tenant, _, known := c.known.get(own); tenant != test.tenant || known != (test.tenant != "") {
 					t.Errorf("known %t, of %q", known, tenant)
 				}
-				if c.rejected.contain(own) || c.ofKnown.rate.Tokens() != tokenReviewBurst || c.ofStrangers.rate.Tokens() != tokenReviewBurst {
+				if c.rejected.contains(own) || c.ofKnown.rate.Tokens() != tokenReviewBurst || c.ofUnknown.rate.Tokens() != tokenReviewBurst {
 					t.Error("it was reviewed, or is rejected from now on")
 				}
 			})

@@ -13,11 +13,11 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// router finds the handler of a request by what was authorized of it, which is
-// its RequestInfo and not its URL.
+// router finds the handler of a request by its RequestInfo, which was authorized, and
+// not by its URL.
 type router struct {
 	apis  map[occurrence.API]api
-	paths map[string]http.Handler // what is no resource, read only
+	paths map[string]http.Handler // read only
 }
 
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -41,7 +41,7 @@ func (r *router) serveResource(w http.ResponseWriter, req *http.Request, info *r
 	var allowed []string
 	switch {
 	case info.Namespace == "":
-		// Neither a namespace nor a single Event: the apiserver only lists here.
+		// Without a namespace the apiserver only lists.
 	case len(info.Parts) == 1:
 		if info.Verb == "create" {
 			r.apis[which]["create"].ServeHTTP(w, req)
@@ -70,7 +70,7 @@ func (r *router) servePath(w http.ResponseWriter, req *http.Request, info *reque
 	}
 }
 
-// recording tells whether a request is one that would be recorded.
+// recording tells whether a request would be recorded.
 func recording(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
 	if !ok {
@@ -89,7 +89,7 @@ func recording(req *http.Request) bool {
 	}
 }
 
-// apiOf tells which API's Events a request is about.
+// apiOf returns the API of a request about Events.
 func apiOf(info *request.RequestInfo) (occurrence.API, bool) {
 	if !info.IsResourceRequest || info.Resource != resourceName {
 		return 0, false
@@ -108,12 +108,12 @@ func notAllowed(w http.ResponseWriter, req *http.Request, methods []string) {
 	notServed(w, req, http.StatusMethodNotAllowed, "405: Method Not Allowed")
 }
 
-// notServed answers as the apiserver does where it has no route.
+// notServed responds as the apiserver does to a path without a handler.
 func notServed(w http.ResponseWriter, req *http.Request, code int, message string) {
 	refuse(w, req, apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false))
 }
 
-// refuse answers a request that reaches no handler with a Status.
+// refuse responds with a Status to a request that reaches no handler.
 func refuse(w http.ResponseWriter, req *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{}, w, req)
 }

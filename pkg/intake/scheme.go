@@ -19,13 +19,12 @@ var (
 	codecs = serializer.NewCodecFactory(scheme)
 )
 
-// newScheme registers the two APIs' Events. Requests of both are handled in
-// the form of core/v1, which can express both: for core/v1 it is the wire form
-// as well, for events.k8s.io it takes the place of the internal version.
+// newScheme registers the Events of both APIs. Requests of both are handled as Events of
+// core/v1, which has all fields. For events.k8s.io it is the internal version.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	// core/v1 comes first: the first kind that a type is registered for is the
-	// one that validation errors name, and the apiserver names it for both APIs.
+	// core/v1 is first: validation errors have the first kind of a type, and the
+	// apiserver uses that of core/v1 for both APIs.
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Event{})
 	s.AddKnownTypes(eventsv1.SchemeGroupVersion, &eventsv1.Event{})
 	s.AddKnownTypes(hub(occurrence.EventsV1), &corev1.Event{})
@@ -44,7 +43,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// hub is the version in which requests of an API are handled.
+// hub is the internal version for requests of an API.
 func hub(api occurrence.API) schema.GroupVersion {
 	if api == occurrence.EventsV1 {
 		return schema.GroupVersion{Group: eventsv1.GroupName, Version: runtime.APIVersionInternal}

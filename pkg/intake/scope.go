@@ -16,20 +16,20 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// resourceName is what both APIs call Events in a path.
+// resourceName is the name of the resource in the paths of both APIs.
 const resourceName = "events"
 
-// patchTypes are all but server-side apply.
+// patchTypes are all types of patches except server-side apply.
 var patchTypes = []string{
 	string(types.JSONPatchType),
 	string(types.MergePatchType),
 	string(types.StrategicMergePatchType),
 }
 
-// api is one API's handlers by the verb that was authorized.
+// api has the handlers of one API by the authorized verb.
 type api map[string]http.HandlerFunc
 
-// newAPI returns the apiserver's handlers upon an intake's storage.
+// newAPI returns the apiserver's handlers with an intake's storage.
 func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, error) {
 	gv := a.GroupVersion()
 	kind := gv.WithKind("Event")
@@ -64,8 +64,8 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		mayCreate:  mayCreate(authz),
 		createOnly: createOnly(authz),
 	}
-	// Each request has a handler of its own, as in the apiserver: they change
-	// what they were made with.
+	// Each request has its own handler, as in the apiserver, because a handler changes
+	// its arguments.
 	local := api{
 		"create": func(w http.ResponseWriter, req *http.Request) {
 			handlers.CreateResource(s, scope, nil)(w, req)
@@ -78,12 +78,12 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		},
 	}
 	for verb, handler := range local {
-		local[verb] = withAccepted(reserved(handler))
+		local[verb] = withAccepted(withReservation(handler))
 	}
 	return local, nil
 }
 
-// each returns the handlers in wrappers.
+// each wraps all handlers.
 func (a api) each(wrap func(http.HandlerFunc) http.HandlerFunc) api {
 	wrapped := make(api, len(a))
 	for verb, handler := range a {
@@ -92,10 +92,9 @@ func (a api) each(wrap func(http.HandlerFunc) http.HandlerFunc) api {
 	return wrapped
 }
 
-// received reads a request's body before anything else is done: who waits for it to
-// arrive is to have no seat, and is not let in by a leader to be recorded after its
-// term.
-func (i *Intake) received(next http.HandlerFunc) http.HandlerFunc {
+// withBody reads the body of a request first. So a request that waits for its body has
+// no seat, and a leader does not record it after its term.
+func (i *Intake) withBody(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		begun := time.Now()
 		body, err := readBody(req, i.options.MaxBodyBytes)

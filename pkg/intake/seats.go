@@ -13,33 +13,32 @@ import (
 )
 
 const (
-	// seatQueues and handSize are for the shuffle sharding of API priority and
-	// fairness: a flow waits in one of handSize queues of its own, whichever is
-	// shortest. That all of them are another flow's as well has a probability of one
-	// in 635,376.
+	// seatQueues and handSize are those of the shuffle sharding of API Priority and
+	// Fairness: a flow has handSize queues, and its requests wait in the shortest one.
+	// The probability that two flows have the same queues is 1 in 635,376.
 	seatQueues = 64
 	handSize   = 4
-	// namespaceFlows is how many flows a tenant is divided into by the namespaces of
-	// its requests. With as many flows as namespaces a tenant that may write
-	// everywhere would be in every queue.
+	// namespaceFlows is the number of flows of one tenant, to which its namespaces are
+	// hashed. With one flow for each namespace, a tenant that may write everywhere
+	// would fill every queue.
 	namespaceFlows = 4
 )
 
-// seats are how many requests are worked on at once. Requests that wait for a
-// seat stand in the queues of their flow, and flows take turns in proportion to the
-// time that their requests have had (k8s.io/apiserver, fairqueuing/queueset). It
-// is safe for use by many goroutines.
+// seats limits how many requests are handled at once. Requests that wait for a seat
+// are in the queues of their flow. Flows get seats in proportion to the time that their
+// requests have had one (k8s.io/apiserver, fairqueuing/queueset). It is safe for use by
+// many goroutines.
 type seats struct {
 	set  fq.QueueSet
-	seed maphash.Seed // nobody can choose whose queues to be in
+	seed maphash.Seed // random, so that nobody can choose the queues of others
 }
 
-// newSeats returns seats that are free. A queue takes queueLength requests.
+// newSeats returns free seats. A queue holds up to queueLength requests.
 func newSeats(name string, count, queueLength int, waiting fcmetrics.Gauge) (*seats, error) {
-	none := unobserved{}
+	none := noGauge{}
 	completer, err := queueset.NewQueueSetFactory(eventclock.Real{}).BeginConstruction(
 		fq.QueuingConfig{Name: name, DesiredNumQueues: seatQueues, HandSize: handSize, QueueLengthLimit: queueLength},
-		fcmetrics.RatioedGaugePair{RequestsWaiting: observedBy(waiting), RequestsExecuting: none}, none, none)
+		fcmetrics.RatioedGaugePair{RequestsWaiting: ratioed(waiting), RequestsExecuting: none}, none, none)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +46,8 @@ func newSeats(name string, count, queueLength int, waiting fcmetrics.Gauge) (*se
 	return &seats{set: completer.Complete(dispatching), seed: maphash.MakeSeed()}, nil
 }
 
-// run waits for a seat and executes with it. It is false, and nothing was executed,
-// if there are too many that wait, or ctx is over first.
+// run waits for a seat and calls execute with it. It returns false, and does not call
+// execute, if the queues are full or ctx ends first.
 func (s *seats) run(ctx context.Context, f flow, execute func()) bool {
 	request, _ := s.set.StartRequest(ctx, &fcrequest.WorkEstimate{InitialSeats: 1}, s.hash(f), "", "", nil, nil, nil)
 	if request == nil {
@@ -62,31 +61,31 @@ func (s *seats) run(ctx context.Context, f flow, execute func()) bool {
 	return executed
 }
 
-// take waits for a seat, which is had until leave is called. It is false as run is.
-// The queue set knows a seat only for the time of a function, so that is a
-// goroutine that waits for leave.
-func (s *seats) take(ctx context.Context, f flow) (leave func(), ok bool) {
-	taken, left := make(chan struct{}), make(chan struct{})
+// acquire waits for a seat, until release is called. It returns false when run does.
+// The queue set frees a seat when a function returns, so a goroutine waits in that
+// function for release.
+func (s *seats) acquire(ctx context.Context, f flow) (release func(), ok bool) {
+	acquired, released := make(chan struct{}), make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.run(ctx, f, func() {
-			close(taken)
-			<-left
+			close(acquired)
+			<-released
 		})
 	}()
 	select {
-	case <-taken:
+	case <-acquired:
 		return sync.OnceFunc(func() {
-			close(left)
-			<-ended // or a request that is answered would still have its seat
+			close(released)
+			<-ended // so that no request has its seat after its response
 		}), true
 	case <-ended:
 		return nil, false
 	}
 }
 
-// hash tells flows apart for the queue set.
+// hash is the hash of a flow for the queue set.
 func (s *seats) hash(f flow) uint64 {
 	part := maphash.String(s.seed, f.Namespace) % namespaceFlows
 	return maphash.Comparable(s.seed, struct {
@@ -95,40 +94,40 @@ func (s *seats) hash(f flow) uint64 {
 	}{f.Tenant, part})
 }
 
-// seat is what a request has while it is worked on, and has not while it waits for
-// its turn at a name or for its write. It is safe for use by many goroutines: a
-// handler may go on after its request has been answered.
+// seat is that of one request. The request has it while it is handled, and releases it
+// while it waits for a name or for its write. It is safe for use by many goroutines: a
+// handler may run on after the response.
 type seat struct {
 	seats *seats
 	flow  flow
 
 	mu    sync.Mutex
-	leave func() // nil if it is not taken
-	ended bool   // it is not taken again
+	free  func() // nil if it is not acquired
+	ended bool   // it cannot be acquired again
 }
 
-// take is false if there is no seat to be had.
-func (s *seat) take(ctx context.Context) bool {
-	leave, ok := s.seats.take(ctx, s.flow)
+// acquire waits for the seat. It returns false when seats.run does, and after end.
+func (s *seat) acquire(ctx context.Context) bool {
+	free, ok := s.seats.acquire(ctx, s.flow)
 	if !ok {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		leave()
+		free()
 		return false
 	}
-	s.leave = leave
+	s.free = free
 	return true
 }
 
 func (s *seat) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leave != nil {
-		s.leave()
-		s.leave = nil
+	if s.free != nil {
+		s.free()
+		s.free = nil
 	}
 }
 
@@ -140,15 +139,15 @@ func (s *seat) end() {
 	s.release()
 }
 
-// leaveSeat is called by who has nothing more to do but to wait and to answer.
-func leaveSeat(ctx context.Context) {
+// releaseSeat releases the seat of a request that only waits and responds from now on.
+func releaseSeat(ctx context.Context) {
 	if s := callOf(ctx).seat; s != nil {
 		s.release()
 	}
 }
 
-// withoutSeat has somebody wait without a seat, who then goes on with one; or
-// without, if ctx is over, which is for the caller to find out.
+// withoutSeat releases the seat of a request while it waits, and acquires it again. If
+// ctx ends first, the request has no seat, and the caller must check ctx.
 func withoutSeat(ctx context.Context, wait func()) {
 	s := callOf(ctx).seat
 	if s == nil {
@@ -157,26 +156,26 @@ func withoutSeat(ctx context.Context, wait func()) {
 	}
 	s.release()
 	wait()
-	_ = s.take(ctx)
+	_ = s.acquire(ctx)
 }
 
-// unobserved and observed are what a queue set tells about itself.
-type unobserved struct{}
+// noGauge and ratioedGauge are for the metrics of a queue set.
+type noGauge struct{}
 
-func (unobserved) Set(float64)            {}
-func (unobserved) Inc()                   {}
-func (unobserved) Dec()                   {}
-func (unobserved) Add(float64)            {}
-func (unobserved) SetToCurrentTime()      {}
-func (unobserved) SetDenominator(float64) {}
+func (noGauge) Set(float64)            {}
+func (noGauge) Inc()                   {}
+func (noGauge) Dec()                   {}
+func (noGauge) Add(float64)            {}
+func (noGauge) SetToCurrentTime()      {}
+func (noGauge) SetDenominator(float64) {}
 
-type observed struct{ fcmetrics.Gauge }
+type ratioedGauge struct{ fcmetrics.Gauge }
 
-func (observed) SetDenominator(float64) {}
+func (ratioedGauge) SetDenominator(float64) {}
 
-func observedBy(g fcmetrics.Gauge) fcmetrics.RatioedGauge {
+func ratioed(g fcmetrics.Gauge) fcmetrics.RatioedGauge {
 	if g == nil {
-		return unobserved{}
+		return noGauge{}
 	}
-	return observed{g}
+	return ratioedGauge{g}
 }

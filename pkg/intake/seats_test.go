@@ -16,13 +16,13 @@ func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		noisy, quiet := flow{Tenant: "noisy", Namespace: "ns"}, flow{Tenant: "quiet", Namespace: "ns"}
-		leave, ok := s.take(t.Context(), noisy)
+		leave, ok := s.acquire(t.Context(), noisy)
 		if !ok {
 			t.Fatal("a free seat is not to be had")
 		}
 		seated := make(chan flow)
 		sit := func(f flow) {
-			leave, ok := s.take(t.Context(), f)
+			leave, ok := s.acquire(t.Context(), f)
 			if !ok {
 				t.Errorf("%v is refused", f)
 			}

@@ -19,48 +19,47 @@ import (
 )
 
 const (
-	// DefaultMaxInFlight is how many requests are in flight at once, those that wait
-	// included. With bodies of 1 MiB they hold 1 GiB; with usual ones, some 4 MiB.
+	// DefaultMaxInFlight is the default limit of requests in flight. With bodies of
+	// 1 MiB they use 1 GiB, with usual ones about 4 MiB.
 	DefaultMaxInFlight = 1000
-	// requestTimeout is the longest that a request may ask to be worked on. The
-	// apiserver's handlers stop waiting for a write after 34 s.
+	// requestTimeout is the maximum timeout of a request. The apiserver's handlers wait
+	// up to 34 s for a write.
 	requestTimeout = 60 * time.Second
-	// abandonAfter is when a request is answered without its handler, which
-	// waits for something that no deadline ends: a body that does not come. It
-	// is later than the handler's own deadline, or both would answer at once.
+	// abandonAfter is the timeout of a handler that ignores its deadline, because it
+	// reads a body that does not arrive. It is later than that deadline, or both would
+	// respond at once.
 	abandonAfter = requestTimeout + 5*time.Second
 )
 
-// ServerOptions are what stands around an Intake in a server.
+// ServerOptions are the options of NewHandler.
 type ServerOptions struct {
 	// Intake is required.
 	Intake *Intake
-	// Authenticator and Authorizer decide about all but the health endpoints,
-	// metrics and discovery included. Both are required. An error of either
-	// that leaves the decision open is answered 503.
+	// Authenticator and Authorizer are required. They decide about all requests except
+	// health probes, metrics and discovery included. If one cannot decide, the request
+	// gets 503.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
-	// Relay, if not nil, has only the leader record what it is asked to. Without
-	// one this process records everything.
+	// Relay, if not nil, forwards requests to the leader. Without one this process
+	// records everything.
 	Relay *Relay
 	// Issuer, if not nil, verifies ServiceAccount tokens that this process has not seen
-	// accepted yet: until their TokenReview, requests with one wait in the shares of its
-	// tenant, and not in those of their address. Who made it runs it.
+	// accepted yet. Until their TokenReview, their requests count against the share of
+	// their tenant, and not that of their address. The caller runs it.
 	Issuer *Issuer
-	// MaxInFlight is how many requests of known callers are in flight at once; more
-	// are answered 429, and so is a caller above its share of them. 0 is
-	// DefaultMaxInFlight.
+	// MaxInFlight limits the requests of known callers in flight. Above it, or above its
+	// share of it, a caller gets 429. 0 is DefaultMaxInFlight.
 	MaxInFlight int
-	// ReviewTTL and AccessReviewTTL are how long Authenticator and Authorizer keep
-	// what they were told of a token, or of a right. 0 is 10 s; below 0 they do not.
+	// ReviewTTL and AccessReviewTTL are for how long Authenticator and Authorizer cache
+	// successful reviews. 0 is 10 s; a negative value means that they do not.
 	ReviewTTL, AccessReviewTTL time.Duration
-	// Livez is checked by /livez and /healthz, Readyz by /readyz. They answer
-	// whoever asks, also while the apiserver is away.
+	// Livez are the checks of /livez and /healthz, Readyz those of /readyz. These paths
+	// need no authentication, and work without the apiserver.
 	Livez, Readyz []healthz.HealthChecker
-	// Role, if not nil, is what the process is among its replicas. Probes that ask
-	// for everything are told it in a line of its own.
+	// Role, if not nil, is the role of the process among its replicas. Verbose probes
+	// have it in a line of its own.
 	Role func() string
-	// Metrics, if not nil, answers /metrics.
+	// Metrics, if not nil, serves /metrics.
 	Metrics http.Handler
 }
 
@@ -81,10 +80,10 @@ func (o *ServerOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// NewHandler returns the handler of a server: the apiserver's filters around
-// the Events API, discovery, health and metrics. It limits what the copy operations
-// of a JSON patch may add up to, in the whole process: to the MaxBodyBytes of its
-// intake, or 3 MiB, unless a lower limit is set.
+// NewHandler returns the handler of a server: the apiserver's filters around the Events
+// API, discovery, health and metrics. It also limits the size of all copy operations of
+// one JSON patch, in the whole process: to the MaxBodyBytes of its intake, at most 3
+// MiB, unless a lower limit is set.
 func NewHandler(options ServerOptions) (http.Handler, error) {
 	if err := options.validate(); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
@@ -113,41 +112,40 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("intake: %w", err)
 		}
-		handlers = handlers.each(control.seated)
+		handlers = handlers.each(control.withSeat)
 		if options.Relay != nil {
 			handlers = handlers.each(options.Relay.around)
 		}
-		routes.apis[a] = handlers.each(options.Intake.decoding.checked(options.Intake.options.MaxBodyBytes)).each(options.Intake.received)
+		routes.apis[a] = handlers.each(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)).each(options.Intake.withBody)
 	}
 	if options.Metrics != nil {
-		routes.paths["/metrics"] = control.seated(options.Metrics.ServeHTTP)
+		routes.paths["/metrics"] = control.withSeat(options.Metrics.ServeHTTP)
 	}
 	return chain(routes, options, control), nil
 }
 
-// chain puts the filters around a handler; the last one added is the first to
-// see a request.
+// chain adds the filters to a handler. A request passes the last one first.
 func chain(handler http.Handler, options ServerOptions, control *flowControl) http.Handler {
-	nothing := func(*http.Request, *request.RequestInfo) bool { return false } // is long-running
+	longRunning := func(*http.Request, *request.RequestInfo) bool { return false }
 
 	handler = withAuthorization(handler, options.Authorizer)
 	handler = withoutImpersonation(handler)
-	handler = control.withFlow(handler)
+	handler = control.withCallerFlow(handler)
 	authn := notAnonymous(options.Authenticator)
 	if options.Relay != nil {
 		authn = options.Relay.peers.or(authn)
 	}
-	handler = withAuthentication(handler, control.callers.around(authn), control)
+	handler = withAuthentication(handler, control.callers.limit(authn), control)
 	if options.Relay != nil {
 		handler = options.Relay.awaitLeader(handler)
 	}
-	// Before authentication, so that it bounds who waits for that, and within the
-	// time-out, so that what still runs after one counts as in flight.
-	handler = control.withPlace(handler)
-	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, nothing, codecs, requestTimeout)
+	// Before authentication, so that requests that wait for it count. Inside the timeout
+	// filter, so that handlers that run on after the timeout count.
+	handler = control.withInFlightLimit(handler)
+	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, longRunning, codecs, requestTimeout)
 	handler = withValidTimeout(handler)
 	handler = endpointfilters.WithWarningRecorder(handler)
-	handler = filters.WithTimeoutForNonLongRunningRequests(handler, nothing)
+	handler = filters.WithTimeoutForNonLongRunningRequests(handler, longRunning)
 	handler = withDeadline(handler, abandonAfter)
 	handler = control.withCredentials(handler)
 	handler = withHealth(handler, options)
@@ -156,11 +154,11 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)
 	handler = endpointfilters.WithRequestInfo(handler, newResolver())
-	// Before anything looks at the URL.
+	// Before any filter reads the URL.
 	handler = withHeaderLimit(handler, options.Intake.metrics)
-	// Around all that answers: what a request holds is given back before anybody
-	// waits for its client to read.
-	handler = newUnwritten(options.Intake).around(handler)
+	// Around all filters that respond, so that a request has released everything before
+	// the server waits for its client to read.
+	handler = newUnreadResponses(options.Intake).buffered(handler)
 	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
 	handler = endpointfilters.WithAuditInit(handler)
 	return handler

@@ -13,41 +13,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Limits of a body's structure, beside that of its bytes. The apiserver has none,
-// and spends far more than a body's length on some: it compares owner references of
-// one uid pairwise, merges finalizers pairwise, copies a merge patch once for each
-// level of it, and writes a line into its log for each error that repeats. An Event
-// has about 30 values, one with managedFields some hundreds, in 8 levels.
+// Limits of a body's structure, in addition to that of its size. The apiserver has none,
+// and its cost is far from linear for some bodies: it compares owner references of one
+// uid pairwise, merges finalizers pairwise, copies a merge patch once for each of its
+// levels, and logs a line for each repeated error. An Event has about 30 values, one
+// with managedFields some hundreds, in 8 levels.
 const (
-	// maxValues is how many members of objects and items of lists a JSON body may
-	// have in all.
+	// maxValues limits the members of objects and the items of lists in a JSON body.
 	maxValues = 512
-	// maxDepth is how deep they may be nested.
+	// maxDepth limits their nesting.
 	maxDepth = 64
-	// maxItems is how many owner references an Event may have, how many finalizers,
-	// and how many labels and annotations together.
+	// maxItems limits the owner references of an Event, its finalizers, and the sum of
+	// its labels and annotations.
 	maxItems = 64
-	// maxErrors is how many errors in an Event's metadata are answered. The apiserver
-	// answers all, in a text whose making takes the square of their number.
+	// maxErrors limits the errors about metadata in one response. The apiserver returns
+	// all, in a text whose cost grows with the square of their number.
 	maxErrors = 16
 )
 
-// checkBody returns the error to answer a body with that is not to be decoded.
+// checkBody returns the error for a body that must not be decoded.
 func checkBody(mediaType string, body []byte) error {
 	switch mediaType {
 	case runtime.ContentTypeYAML:
 		return checkYAML(body)
 	case runtime.ContentTypeProtobuf:
-		return nil // what is made of it is looked at
-	default: // JSON, patches, and what the handlers refuse
+		return nil // checkEvent checks the result
+	default: // JSON, patches, and types that the handlers refuse
 		return checkShape(body)
 	}
 }
 
-// checkShape returns the error to answer a JSON body with that is nested too deep
-// or has too many values. Whether it is valid JSON is found out when it is decoded.
-// It is counted before it is decoded: decoding lists of empty objects allocates 220
-// times the length of a body, and this nothing.
+// checkShape returns the error for a JSON body with too many levels or values. It does
+// not check whether the JSON is valid. It allocates nothing, while decoding lists of
+// empty objects allocates 220 times the length of the body.
 func checkShape(body []byte) error {
 	values, depth := 0, 0
 	for i := 0; i < len(body); i++ {
@@ -71,7 +69,7 @@ func checkShape(body []byte) error {
 	return nil
 }
 
-// stringEnd returns where the string ends that begins at a quotation mark.
+// stringEnd returns the end of the string that begins at a quotation mark.
 func stringEnd(body []byte, begin int) int {
 	for i := begin + 1; i < len(body); i++ {
 		switch body[i] {
@@ -84,8 +82,8 @@ func stringEnd(body []byte, begin int) int {
 	return len(body)
 }
 
-// checkEvent is for what checkShape cannot see: bodies in YAML and protobuf, and
-// what patches have made of an Event.
+// checkEvent checks what checkShape cannot: bodies in YAML and protobuf, and the result
+// of a patch.
 func checkEvent(event *corev1.Event) error {
 	switch {
 	case len(event.OwnerReferences) > maxItems:
@@ -98,8 +96,8 @@ func checkEvent(event *corev1.Event) error {
 	return nil
 }
 
-// checkMetadata has the first errors in an Event's metadata answered, if there are
-// more than maxErrors. Fewer are found with those of everything else.
+// checkMetadata returns the first maxErrors errors about an Event's metadata, if there
+// are more. Fewer ones are found later, with those about other fields.
 func checkMetadata(event *corev1.Event) error {
 	if len(event.OwnerReferences)+len(event.Finalizers)+len(event.Labels)+len(event.Annotations) <= maxErrors/2 {
 		return nil
@@ -111,23 +109,22 @@ func checkMetadata(event *corev1.Event) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Event").GroupKind(), event.Name, errs[:maxErrors])
 }
 
-// anyName is for a name that is checked elsewhere.
+// anyName accepts all names, which are checked elsewhere.
 func anyName(string, bool) []string { return nil }
 
 func overLimit(what string, limit int) error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d %s", limit, what))
 }
 
-// mediaTypeOf is the type of a body, in lower case; a body that does not say it is
-// read as JSON. Parameters are not looked at: the handler of patches takes a type
-// whose parameters are malformed.
+// mediaTypeOf is the media type of a body in lower case, by default JSON. It ignores
+// parameters, because the patch handler accepts malformed ones.
 func mediaTypeOf(req *http.Request) string {
 	mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
 	return cmp.Or(strings.ToLower(strings.TrimSpace(mediaType)), runtime.ContentTypeJSON)
 }
 
-// checkedSerializer has the apiserver's handlers see no Event that checkEvent
-// refuses: what they do with one before the storage sees it is what costs too much.
+// checkedSerializer applies checkEvent when an Event is decoded: the handlers' work
+// before they call the storage is what costs too much.
 type checkedSerializer struct{ runtime.NegotiatedSerializer }
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
@@ -137,8 +134,7 @@ func (c checkedSerializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupV
 
 type checkedDecoder struct{ runtime.Decoder }
 
-// Decode implements runtime.Decoder. The handlers answer its error as one of the
-// decoding.
+// Decode implements runtime.Decoder. The handlers return its error as one of decoding.
 func (c checkedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, gvk, err := c.Decoder.Decode(data, defaults, into)
 	if event, ok := obj.(*corev1.Event); ok && event != nil {

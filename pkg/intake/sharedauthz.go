@@ -20,64 +20,62 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// sharedReviewTimeout is how long an answer is waited for on behalf of all who
-// share it. Each of them goes when its own time is up.
+// sharedReviewTimeout is the timeout of a review that several requests share. Each of
+// them waits no longer than its own timeout.
 const sharedReviewTimeout = 30 * time.Second
 
-// sharedAuthorizer has each question asked once at a time, for all requests that
-// have it. The cache of the delegating authorizer alone would let every request in
-// flight ask the apiserver when an answer expires; and since a question ended with
-// its request, an apiserver that is slower than callers are patient would be asked
-// again and again, and no answer ever be cached.
+// sharedAuthorizer makes one review at a time for all requests with the same attributes.
+// With the cache of the delegating authorizer alone, every request in flight would make
+// a review when a decision expires. And since a review ended with its request, no
+// decision would ever be cached if the apiserver is slower than the requests' timeouts.
 //
-// No more than a number of questions outlive who has asked them: what is asked on top
-// ends with its request, and so is bounded by the requests in flight.
+// A limited number of reviews outlive their request. The others end with it, so their
+// number is limited by the requests in flight.
 //
-// Questions that the cache has no answer to are limited, and tenants take turns: to
-// ask about another name or namespace each time is free.
+// Reviews for which the authorizer has no cached decision are rate-limited fairly
+// between tenants, since a caller can use another name or namespace each time.
 type sharedAuthorizer struct {
 	authorizer.Authorizer
-	most     int64 // questions that may outlive their request
-	open     atomic.Int64
-	asking   singleflight.Group
-	reviews  *reviews
-	answered *answered
-	refused  prometheus.Counter
+	maxDetached int64 // reviews that may outlive their request
+	running     atomic.Int64
+	shared      singleflight.Group // by attributesKey
+	reviews     *reviews
+	cached      *cachedDecisions
+	refused     prometheus.Counter
 }
 
-func newSharedAuthorizer(authz authorizer.Authorizer, most int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
-	reviews, err := newReviews("access", accessReviewRate, accessReviewBurst, most)
+func newSharedAuthorizer(authz authorizer.Authorizer, maxDetached int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
+	reviews, err := newReviews("access", accessReviewRate, accessReviewBurst, maxDetached)
 	if err != nil {
 		return nil, err
 	}
 	return &sharedAuthorizer{
-		Authorizer: authz, most: int64(most),
-		reviews: reviews, answered: newAnswered(ttl), refused: refused,
+		Authorizer: authz, maxDetached: int64(maxDetached),
+		reviews: reviews, cached: newCachedDecisions(ttl), refused: refused,
 	}, nil
 }
 
-// decision is an answer.
 type decision struct {
 	authorizer.Decision
 	reason string
-	// panicked is what asking has panicked with, nil if it has not.
+	// panicked is the value of a panic of the authorizer, nil if there was none.
 	panicked any
 }
 
 // Authorize implements authorizer.Authorizer.
 func (s *sharedAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.IsReadOnly() {
-		// It may have selectors, and nobody asks it often.
+		// It may have selectors, and is rare.
 		d, err := s.review(ctx, a)
 		return d.Decision, d.reason, err
 	}
-	answer := s.asking.DoChan(question(a), func() (any, error) { return s.ask(ctx, a) })
+	answer := s.shared.DoChan(attributesKey(a), func() (any, error) { return s.sharedReview(ctx, a) })
 	var d decision
 	var err error
 	withoutSeat(ctx, func() {
 		select {
-		case shared := <-answer:
-			d, err = shared.Val.(decision), shared.Err
+		case result := <-answer:
+			d, err = result.Val.(decision), result.Err
 		case <-ctx.Done():
 			d, err = decision{Decision: authorizer.DecisionNoOpinion}, context.Cause(ctx)
 		}
@@ -88,16 +86,16 @@ func (s *sharedAuthorizer) Authorize(ctx context.Context, a authorizer.Attribute
 	return d.Decision, d.reason, err
 }
 
-// ask asks for all. It is in a goroutine of its own, so that those who wait have to
-// panic in its place.
-func (s *sharedAuthorizer) ask(ctx context.Context, a authorizer.Attributes) (d decision, err error) {
+// sharedReview makes the review for all requests that wait for it. It runs on its own
+// goroutine, so a panic is passed to those requests.
+func (s *sharedAuthorizer) sharedReview(ctx context.Context, a authorizer.Attributes) (d decision, err error) {
 	defer func() {
 		if d.panicked = recover(); d.panicked != nil {
 			klog.FromContext(ctx).Error(nil, "Authorizing a request panicked", "panic", d.panicked, "stack", string(debug.Stack()))
 		}
 	}()
-	defer s.open.Add(-1)
-	if s.open.Add(1) <= s.most {
+	defer s.running.Add(-1)
+	if s.running.Add(1) <= s.maxDetached {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sharedReviewTimeout)
@@ -105,11 +103,11 @@ func (s *sharedAuthorizer) ask(ctx context.Context, a authorizer.Attributes) (d 
 	return s.review(ctx, a)
 }
 
-// review asks the authorizer, when it is the tenant's turn to have the apiserver
-// asked. What was answered a moment ago is kept, and no review.
+// review calls the authorizer. It waits for the rate limit, unless the authorizer has a
+// cached decision.
 func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) (d decision, err error) {
-	q := question(a)
-	if s.answered.contain(a, q) {
+	key := attributesKey(a)
+	if s.cached.contains(a, key) {
 		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
 		return d, err
 	}
@@ -127,21 +125,21 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		return decision{Decision: authorizer.DecisionNoOpinion}, limited
 	}
 	if err == nil {
-		s.answered.add(a, q, begun)
+		s.cached.add(a, key, begun)
 	}
 	return d, err
 }
 
 const (
-	// maxAnswered is as many questions as the webhook authorizer keeps the answers of.
-	maxAnswered = 8192
-	// maxQuestion is the length of one that it certainly keeps the answer of.
-	maxQuestion = 8 << 10
+	// maxCachedDecisions is the size of the cache of the webhook authorizer.
+	maxCachedDecisions = 8192
+	// maxCachedKey is the length of attributes whose decision it certainly caches.
+	maxCachedKey = 8 << 10
 )
 
-// answered are the questions that the authorizer still has the answers of. It is
-// safe for use by many goroutines.
-type answered struct {
+// cachedDecisions are the attributes whose decision the authorizer has in its cache. It
+// is safe for use by many goroutines.
+type cachedDecisions struct {
 	ttl  time.Duration
 	seed maphash.Seed
 
@@ -149,53 +147,53 @@ type answered struct {
 	begun *simplelru.LRU[uint64, time.Time]
 }
 
-func newAnswered(ttl time.Duration) *answered {
-	begun, _ := simplelru.NewLRU[uint64, time.Time](maxAnswered, nil) // fails for a size of 0
-	return &answered{ttl: ttl, seed: maphash.MakeSeed(), begun: begun}
+func newCachedDecisions(ttl time.Duration) *cachedDecisions {
+	begun, _ := simplelru.NewLRU[uint64, time.Time](maxCachedDecisions, nil) // fails for a size of 0
+	return &cachedDecisions{ttl: ttl, seed: maphash.MakeSeed(), begun: begun}
 }
 
-// key is false for a question whose answer is not kept, or depends on more.
-func (k *answered) key(a authorizer.Attributes, question string) (uint64, bool) {
+// hash returns false for attributes whose decision is not cached, or depends on more.
+func (k *cachedDecisions) hash(a authorizer.Attributes, key string) (uint64, bool) {
 	fields, _ := a.GetFieldSelector()
 	labels, _ := a.GetLabelSelector()
-	if len(fields) > 0 || len(labels) > 0 || len(question) > maxQuestion {
+	if len(fields) > 0 || len(labels) > 0 || len(key) > maxCachedKey {
 		return 0, false
 	}
-	return maphash.String(k.seed, question), true
+	return maphash.String(k.seed, key), true
 }
 
-func (k *answered) add(a authorizer.Attributes, question string, begun time.Time) {
-	key, kept := k.key(a, question)
+func (k *cachedDecisions) add(a authorizer.Attributes, key string, begun time.Time) {
+	hash, kept := k.hash(a, key)
 	if !kept {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.begun.Add(key, begun)
+	k.begun.Add(hash, begun)
 }
 
-func (k *answered) contain(a authorizer.Attributes, question string) bool {
-	key, kept := k.key(a, question)
+func (k *cachedDecisions) contains(a authorizer.Attributes, key string) bool {
+	hash, kept := k.hash(a, key)
 	if !kept {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	begun, ok := k.begun.Get(key)
+	begun, ok := k.begun.Get(hash)
 	return ok && time.Since(begun) < k.ttl
 }
 
-// question is all that an answer depends on.
-func question(a authorizer.Attributes) string {
-	q := make([]byte, 0, 512)
+// attributesKey has all attributes that a decision depends on.
+func attributesKey(a authorizer.Attributes) string {
+	key := make([]byte, 0, 512)
 	add := func(parts ...string) {
 		for _, part := range parts {
-			q = binary.AppendUvarint(q, uint64(len(part)))
-			q = append(q, part...)
+			key = binary.AppendUvarint(key, uint64(len(part)))
+			key = append(key, part...)
 		}
 	}
 	list := func(parts []string) {
-		q = binary.AppendUvarint(q, uint64(len(parts)))
+		key = binary.AppendUvarint(key, uint64(len(parts)))
 		add(parts...)
 	}
 	if user := a.GetUser(); user != nil {
@@ -208,5 +206,5 @@ func question(a authorizer.Attributes) string {
 		}
 	}
 	add(a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName(), a.GetPath())
-	return string(q)
+	return string(key)
 }

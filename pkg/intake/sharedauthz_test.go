@@ -140,13 +140,13 @@ func TestFewReviewsOutliveWhoHasAsked(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		// One of the first may be refused: no more than that wait for their turn either.
-		left := shared.open.Load()
+		left := shared.running.Load()
 		if left == 0 || left > most {
 			t.Errorf("%d of 100 questions are open, and nobody waits for them, want at most %d", left, most)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := shared.open.Load(); n != 0 || answered.Load() != left {
+		if n := shared.running.Load(); n != 0 || answered.Load() != left {
 			t.Errorf("%d questions are open, and %d were answered", n, answered.Load())
 		}
 	})
@@ -195,8 +195,8 @@ func TestQuestionsAreToldApart(t *testing.T) {
 		return a
 	}
 	none := func(*authorizer.AttributesRecord, *user.DefaultInfo) {}
-	seen := map[string]string{question(is(none)): "none"}
-	if _, same := seen[question(is(none))]; !same {
+	seen := map[string]string{attributesKey(is(none)): "none"}
+	if _, same := seen[attributesKey(is(none))]; !same {
 		t.Error("the same question is another one")
 	}
 	for what, change := range map[string]func(*authorizer.AttributesRecord, *user.DefaultInfo){
@@ -219,7 +219,7 @@ func TestQuestionsAreToldApart(t *testing.T) {
 		"no object":   func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "" },
 		"path":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Path = "/metrics" },
 	} {
-		q := question(is(change))
+		q := attributesKey(is(change))
 		if other, known := seen[q]; known {
 			t.Errorf("%s is the same question as %s", what, other)
 		}

@@ -22,18 +22,18 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// storage is to the apiserver's handlers what its generic registry is in a
-// kube-apiserver; the steps and their order are those of
-// k8s.io/apiserver/pkg/registry/generic/registry.Store.
+// storage is the REST storage behind the apiserver's handlers. Its steps and their order
+// are those of k8s.io/apiserver/pkg/registry/generic/registry.Store.
 type storage struct {
 	intake   *Intake
 	api      occurrence.API
 	resource schema.GroupResource
 	strategy strategy
-	// mayCreate tells whether the caller may create the Event that its update
-	// did not find.
+	// mayCreate tells whether the caller may create an Event that its update does not
+	// find.
 	mayCreate func(ctx context.Context, namespace, name string) error
-	// createOnly tells whether the caller may change no Events of others.
+	// createOnly tells whether the caller may create Events, but not change those of
+	// others.
 	createOnly func(ctx context.Context) (bool, error)
 }
 
@@ -46,8 +46,8 @@ var (
 // versioner reads resourceVersions.
 var versioner = apistorage.APIObjectVersioner{}
 
-// nameAttempts is how often a name is generated before its being taken is
-// answered, as in the apiserver.
+// nameAttempts is how many names are generated before AlreadyExists is returned, as in
+// the apiserver.
 const nameAttempts = 8
 
 // New implements rest.Storage.
@@ -56,7 +56,7 @@ func (s *storage) New() runtime.Object { return &corev1.Event{} }
 // Destroy implements rest.Storage.
 func (s *storage) Destroy() {}
 
-// Get implements rest.Patcher, which asks for it. No request leads here.
+// Get implements rest.Patcher. No request calls it.
 func (s *storage) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	return nil, apierrors.NewMethodNotSupported(s.resource, "get")
 }
@@ -105,7 +105,7 @@ func (s *storage) create(ctx context.Context, event *corev1.Event, options *meta
 	}
 	r := newReport(ctx, s.api, k, event, known{})
 	r.post, r.unnamed, r.occurrence.CreateOnly = true, unnamed, createOnly
-	joined, err := s.intake.names.takeForPost(ctx, k, r)
+	joined, err := s.intake.names.lockForPost(ctx, k, r)
 	switch {
 	case errors.Is(err, errNameKnown):
 		return nil, s.exists(ctx, event)
@@ -143,9 +143,9 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 		}
 		return event, old == nil, nil
 	}
-	r, answer, err := s.update(ctx, k, info)
+	r, unchanged, err := s.update(ctx, k, info)
 	if err != nil || r == nil {
-		return answer, false, err
+		return unchanged, false, err
 	}
 	if err := r.wait(ctx); err != nil {
 		return nil, false, err
@@ -155,20 +155,20 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	return changed, created, err
 }
 
-// update records what a request changes and returns the report, or that of the same
-// change which has not ended yet, or the answer if nothing is changed.
-func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo) (*report, runtime.Object, error) {
+// update records the change of a request and returns the report. If nothing changes, it
+// returns the pending report of the same change or, without one, the unchanged Event.
+func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo) (r *report, unchanged runtime.Object, err error) {
 	createOnly, err := s.createOnly(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.intake.names.take(ctx, k); err != nil {
+	if err := s.intake.names.lock(ctx, k); err != nil {
 		return nil, nil, timeoutError(err)
 	}
 	recorded := false
 	defer func() {
 		if !recorded {
-			s.intake.names.release(k)
+			s.intake.names.unlock(k)
 		}
 	}()
 	now := s.intake.names.known(k)
@@ -182,7 +182,7 @@ func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo
 	default:
 		return nil, event, nil
 	}
-	r := newReport(ctx, s.api, k, event, now)
+	r = newReport(ctx, s.api, k, event, now)
 	r.creates = now.view == nil
 	recorded = true
 	r.occurrence.CreateOnly = createOnly
@@ -190,9 +190,9 @@ func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo
 	return r, nil, nil
 }
 
-// updated returns what a request makes of a name's view, nil if it has none. Its
-// preconditions are about what its client was told last: of a former view they are
-// not checked.
+// updated returns the Event after a request, where old is the view before, nil if there
+// is none. Preconditions are about the last response that the client has seen, so they
+// are not checked for a former view.
 func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInfo, old *view) (*corev1.Event, error) {
 	existing, former := &corev1.Event{}, false
 	if old != nil {
@@ -236,10 +236,10 @@ func (s *storage) beforeCreate(ctx context.Context, event *corev1.Event) error {
 	return rest.BeforeCreate(s.strategy, unlogged(ctx), event)
 }
 
-// patched returns what a request makes of an Event. That is no more than one that is
-// posted may be: a patch adds to what others have left.
+// patched returns an Event after a request. The limits of a posted Event apply to it,
+// because many small patches make a large one.
 func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, existing *corev1.Event) (*corev1.Event, error) {
-	release, err := callOf(ctx).decoding.patching(ctx, int64(existing.Size()))
+	release, err := callOf(ctx).decoding.reservePatch(ctx, int64(existing.Size()))
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, exis
 	return event, nil
 }
 
-// prepareCreate makes a new Event of one that an update did not find.
+// prepareCreate prepares an update that creates an Event.
 func (s *storage) prepareCreate(ctx context.Context, k key, event *corev1.Event) error {
 	event.ResourceVersion = ""
 	rest.FillObjectMetaSystemFields(event)
@@ -268,13 +268,14 @@ func (s *storage) prepareCreate(ctx context.Context, k key, event *corev1.Event)
 	return s.mayCreate(ctx, k.namespace, k.name)
 }
 
-// unlogged is for what logs a line for each field that is not valid twice.
+// unlogged is for a function of the apiserver that logs a line for each field that is
+// invalid twice.
 func unlogged(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.Discard())
 }
 
-// early ends a context a little before its deadline: a request that is out of
-// time then has an answer of ours, where the handlers would log an error each.
+// early ends a context shortly before its deadline. So this package responds to a
+// request that times out; the apiserver's handlers would log an error for each.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -16,8 +16,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// strategy is what is particular to Events in the apiserver's generic steps of
-// creating and updating an object. It has no state.
+// strategy has the rules of Events for the apiserver's generic create and update. It has
+// no state.
 type strategy struct {
 	runtime.ObjectTyper
 	genericnames.NameGenerator
@@ -41,7 +41,7 @@ func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) { prepar
 
 func (strategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) { prepare(obj) }
 
-// prepare removes what a client sent back of what it was given, and what the
+// prepare removes fields that the client copied from a response, and those that the
 // field manager would replace.
 func prepare(obj runtime.Object) {
 	event := obj.(*corev1.Event)
@@ -61,8 +61,8 @@ func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fie
 func (strategy) WarningsOnCreate(_ context.Context, _ runtime.Object) []string    { return nil }
 func (strategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
-// Canonicalize removes the annotations that are eventd's own. It comes after
-// validation, so that a malformed one is refused like any other.
+// Canonicalize removes eventd's own annotations. It runs after validation, so that a
+// malformed one is an error.
 func (strategy) Canonicalize(obj runtime.Object) {
 	event := obj.(*corev1.Event)
 	maps.DeleteFunc(event.Annotations, func(key, _ string) bool {

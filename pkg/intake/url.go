@@ -11,10 +11,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// resolver says what a request is about, by its method and its path. It hides the
-// options of a list from request.RequestInfoFactory, which looks at them before it is
-// known who asks: it logs all that it cannot read, and a megabyte of a selector takes
-// it half a second and 80 MiB. Lists and watches are not served, so nobody needs them.
+// resolver returns the RequestInfo of a request by its method and path. It hides list
+// options from request.RequestInfoFactory, which parses them before authentication: a
+// selector of a megabyte costs half a second and 80 MiB, and invalid options are logged.
+// Lists and watches are not served, so the options are not needed.
 type resolver struct{ factory *request.RequestInfoFactory }
 
 func newResolver() resolver {
@@ -36,8 +36,7 @@ func (r resolver) NewRequestInfo(req *http.Request) (*request.RequestInfo, error
 	return r.factory.NewRequestInfo(req)
 }
 
-// watches tells whether a GET without a name is a watch, by the rules of
-// metav1.ListOptions.
+// watches tells whether a GET without a name is a watch, as in metav1.ListOptions.
 func watches(req *http.Request) bool {
 	if req.URL.RawQuery == "" {
 		return false
@@ -46,8 +45,8 @@ func watches(req *http.Request) bool {
 	return len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
-// withValidTimeout answers 400 to a time-out that cannot be read, as
-// WithRequestDeadline does, which logs the whole URI of each such request.
+// withValidTimeout responds 400 to an invalid timeout. WithRequestDeadline does the same,
+// but logs the whole URI of each such request.
 func withValidTimeout(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if value := req.URL.Query().Get("timeout"); value != "" {

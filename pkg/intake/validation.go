@@ -16,11 +16,11 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// The rules of kube-apiserver 1.36, pkg/apis/core/validation/events.go: type,
-// field and detail of every error are part of what a client is promised. core/v1
-// is lenient, since Events were once not validated at all; events.k8s.io/v1
-// holds new Events to the new style, and lets only series and metadata change.
-// Fields are named as in core/v1 whatever the API, but for one.
+// The rules of kube-apiserver 1.36, pkg/apis/core/validation/events.go. Clients may rely
+// on type, field and detail of every error. core/v1 is lenient, because Events were once
+// not validated. events.k8s.io/v1 requires the new style for new Events, and allows only
+// changes of series and metadata. Field names are those of core/v1 in both APIs, with
+// one exception.
 const (
 	maxReportingInstance = 128
 	maxAction            = 128
@@ -30,7 +30,7 @@ const (
 
 var metadataPath = field.NewPath("metadata")
 
-// validateCreate returns what is wrong with a new Event.
+// validateCreate validates a new Event.
 func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
 	errs := validateContent(event, api)
 	if api != occurrence.EventsV1 {
@@ -49,7 +49,7 @@ func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
 		name string
 		set  bool
 	}{
-		// A zero time that was sent is not unset to the apiserver.
+		// A zero time in the request is not unset for the apiserver.
 		{"firstTimestamp", event.FirstTimestamp.Time != time.Time{}},
 		{"lastTimestamp", event.LastTimestamp.Time != time.Time{}},
 		{"count", event.Count != 0},
@@ -62,7 +62,7 @@ func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
 	return errs
 }
 
-// validateUpdate returns what is wrong with an Event as a change of old.
+// validateUpdate validates a change of an Event.
 func validateUpdate(event, old *corev1.Event, api occurrence.API) field.ErrorList {
 	errs := validateContent(event, api)
 	if api != occurrence.EventsV1 {
@@ -83,10 +83,10 @@ func validateUpdate(event, old *corev1.Event, api occurrence.API) field.ErrorLis
 	immutable("firstTimestamp", event.FirstTimestamp, old.FirstTimestamp)
 	immutable("lastTimestamp", event.LastTimestamp, old.LastTimestamp)
 	immutable("count", event.Count, old.Count)
-	// The apiserver checks the reason twice and lists it twice.
+	// The apiserver checks the reason twice and returns the error twice.
 	immutable("reason", event.Reason, old.Reason)
 	immutable("type", event.Type, old.Type)
-	// Some clients cut the time to microseconds, some do not.
+	// Some clients truncate the time to microseconds.
 	if !event.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
 		immutable("eventTime", event.EventTime, old.EventTime)
 	}
@@ -97,7 +97,7 @@ func validateUpdate(event, old *corev1.Event, api occurrence.API) field.ErrorLis
 	return errs
 }
 
-// validateContent holds for both APIs, for new Events and for changed ones.
+// validateContent is for both APIs, for new Events and for changed ones.
 func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
 	var errs field.ErrorList
 	if event.EventTime.IsZero() {
@@ -111,8 +111,8 @@ func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
 	return errs
 }
 
-// validateClassic checks that an Event without eventTime is in the namespace
-// of what it is about, or in default if that has none.
+// validateClassic checks that an Event without eventTime is in the namespace of its
+// object, or in default if that has none.
 func validateClassic(event *corev1.Event) field.ErrorList {
 	about := event.InvolvedObject.Namespace
 	if about == event.Namespace {
@@ -165,7 +165,7 @@ func namespaceMismatch(about string) *field.Error {
 	return field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")
 }
 
-// validateSeries checks a series that is new or has changed.
+// validateSeries validates a new or changed series.
 func validateSeries(series *corev1.EventSeries) field.ErrorList {
 	if series == nil {
 		return nil
@@ -180,8 +180,8 @@ func validateSeries(series *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// validateFinalizers adds to the rules of all metadata that a finalizer
-// without a domain is one of those that Kubernetes itself knows.
+// validateFinalizers checks that a finalizer without a domain is one of those of
+// Kubernetes itself, in addition to the rules of all metadata.
 func validateFinalizers(finalizers []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range finalizers {
@@ -197,8 +197,8 @@ func validateFinalizers(finalizers []string) field.ErrorList {
 	return errs
 }
 
-// object and source print in an error as the apiserver's internal types do,
-// under the names of their Go fields.
+// object and source are formatted in errors as the apiserver's internal types are, with
+// the names of their Go fields.
 type (
 	object struct {
 		Kind            string

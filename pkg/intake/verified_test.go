@@ -82,24 +82,24 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 			}
 			presented, _ := c.callers.hasher.of(req)
 			if test.known != "" {
-				c.callers.known.accept(presented, test.known, time.Now())
+				c.callers.known.add(presented, test.known, time.Now())
 			}
 			served := false
-			handler := c.withCredentials(c.withPlace(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			handler := c.withCredentials(c.withInFlightLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				served = true
 				known, unknown := int64(0), int64(1)
 				if test.want != "" {
 					known, unknown = 1, 0
 				}
-				if got := c.requests.UsedBy(flow{Tenant: test.want, Namespace: "ns"}); got != known || c.requests.InUse() != known || c.strangers.InUse() != unknown {
-					t.Errorf("%d are of %q, %d of known callers, %d of others", got, test.want, c.requests.InUse(), c.strangers.InUse())
+				if got := c.inFlight.UsedBy(flow{Tenant: test.want, Namespace: "ns"}); got != known || c.inFlight.InUse() != known || c.unknown.InUse() != unknown {
+					t.Errorf("%d are of %q, %d of known callers, %d of others", got, test.want, c.inFlight.InUse(), c.unknown.InUse())
 				}
 			})))
 			handler.ServeHTTP(httptest.NewRecorder(), req.WithContext(withCall(req.Context(), &call{})))
 			if !served {
 				t.Error("it was refused")
 			}
-			if _, _, known := c.callers.known.get(presented); known != (test.known != "") || c.callers.rejected.contain(presented) {
+			if _, _, known := c.callers.known.get(presented); known != (test.known != "") || c.callers.rejected.contains(presented) {
 				t.Error("it is accepted or rejected without a review")
 			}
 		})
@@ -127,20 +127,20 @@ func TestTokenThatVerifiesIsReviewedAmongThoseOfKnownCallers(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 40 { // by others at the same address
-					c.ofStrangers.rate.ReserveN(time.Now(), tokenReviewBurst)
+					c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				req, own := presented(ctx, c, "a")
 				callOf(req.Context()).verified = test.tenant
 				authn := &askedBy{ok: test.ok, err: test.err}
-				_, ok, err := c.around(authn).AuthenticateRequest(req)
+				_, ok, err := c.limit(authn).AuthenticateRequest(req)
 				if (len(authn.calls) > 0) != test.reviewed || test.reviewed && (ok != test.ok || err != test.err) {
 					t.Errorf("reviewed %d times, answered %t, %v", len(authn.calls), ok, err)
 				}
 				_, _, known := c.known.get(own)
-				if known != (test.reviewed && test.ok) || c.rejected.contain(own) != (test.reviewed && !test.ok) {
-					t.Errorf("known %t, rejected %t", known, c.rejected.contain(own))
+				if known != (test.reviewed && test.ok) || c.rejected.contains(own) != (test.reviewed && !test.ok) {
+					t.Errorf("known %t, rejected %t", known, c.rejected.contains(own))
 				}
 			})
 		})

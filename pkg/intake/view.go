@@ -11,25 +11,24 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// view is the Event of a posted name as its client sees it. It never changes;
-// a client's change makes another one.
+// view is the Event of a posted name as its client sees it. It is immutable: a change
+// of the client makes another view.
 type view struct {
 	event *corev1.Event
-	// origin is what was reported first under the name. Its identity is that of
-	// the series that later reports belong to as well.
+	// origin is the first report of the name. Later reports belong to its series.
 	origin *corev1.Event
 	// total is the highest count that the client has reported.
 	total int64
-	term  int64 // of the request that it is from
-	// number is that of the report that it is from: higher ones are later.
+	term  int64 // of the request
+	// number is that of the report: higher ones are later.
 	number int64
 	size   int64 // in memory
-	// tenant is the one of the user that the request is from.
+	// tenant is that of the user of the request.
 	tenant string
 }
 
-// newView returns the view that follows from a report once stored is what the
-// apiserver has for it, nil if that is not known.
+// newView returns the view of a report. stored is the Event in the apiserver, nil if it
+// is not known.
 func (r *report) newView(stored *corev1.Event) *view {
 	v := &view{event: r.event, origin: r.origin, total: r.occurrence.Total, term: r.term, number: r.number,
 		size: eventsize.Of(r.event) + eventsize.Of(r.origin), tenant: occurrence.TenantOf(r.occurrence.User)}
@@ -41,16 +40,15 @@ func (r *report) newView(stored *corev1.Event) *view {
 		v.event.ResourceVersion = stored.ResourceVersion
 	}
 	if v.event.ResourceVersion == "" {
-		// Without one an object counts as one that is not there yet.
+		// An object without one does not exist yet for the apiserver's handlers.
 		v.event.ResourceVersion = strconv.Itoa(1)
 	}
 	return v
 }
 
-// begins returns the view that follows from a report before its outcome is known. Its
-// resourceVersion is another than that of the view before, though the apiserver has
-// not given one yet: whoever changed the older view at the same time is to meet a
-// conflict.
+// begins returns the view of a report before its outcome is known. Its resourceVersion
+// differs from that of the view before, although the apiserver has not assigned one:
+// a concurrent change of the older view must be a conflict.
 func (r *report) begins() *view {
 	v := r.newView(nil)
 	if version, err := versioner.ObjectResourceVersion(r.event); err == nil {
@@ -59,7 +57,7 @@ func (r *report) begins() *view {
 	return v
 }
 
-// of returns the view with what tells a stored Event from others.
+// of returns the view with the UID and creation time of a stored Event.
 func (v *view) of(stored *corev1.Event) *view {
 	out := *v
 	out.event = v.event.DeepCopy()
@@ -72,11 +70,11 @@ func (v *view) of(stored *corev1.Event) *view {
 	return &out
 }
 
-// former tells whether another leader may have answered for the name between the
-// view and a request.
+// former tells whether another leader may have responded for the name between the view
+// and a request.
 func (v *view) former(ctx context.Context) bool { return v.term < termOf(ctx) }
 
-// totalOf is the count that a client has reached with an Event.
+// totalOf is the number of occurrences that an Event counts.
 func totalOf(event *corev1.Event) int64 {
 	count := event.Count
 	if !event.EventTime.IsZero() && event.Series != nil {
@@ -85,7 +83,7 @@ func totalOf(event *corev1.Event) int64 {
 	return max(1, int64(count))
 }
 
-// reported returns a copy of an Event without what only its client's view has.
+// reported returns a copy of an Event without the fields that the apiserver assigns.
 func reported(event *corev1.Event) *corev1.Event {
 	out := event.DeepCopy()
 	out.UID = ""
@@ -97,9 +95,8 @@ func reported(event *corev1.Event) *corev1.Event {
 	return out
 }
 
-// asBegun puts the identity that a name was first posted with into a later
-// report of it. A client may change what its view says an Event is about; the
-// series that it began stays what it is.
+// asBegun copies the identity of the first report of a name into a later one. A client
+// may change what the Event of its view is about, but its series stays the same.
 func asBegun(event, origin *corev1.Event) {
 	event.InvolvedObject = origin.InvolvedObject
 	event.Source = origin.Source
@@ -111,6 +108,6 @@ func asBegun(event, origin *corev1.Event) {
 	event.Action = origin.Action
 	event.Related = origin.Related
 	if !origin.EventTime.IsZero() {
-		event.Message = origin.Message // that of a classic Event is what is stored of its last report
+		event.Message = origin.Message // a classic Event has the message of its last report
 	}
 }

@@ -1,0 +1,186 @@
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/shares"
+)
+
+const (
+	// writeTimeout is the timeout for writing a response.
+	writeTimeout = 10 * time.Second
+	// maxUnreadBytes is the maximum memory of all responses that are being written.
+	maxUnreadBytes = 32 << 20
+	// unreadOverhead is the memory of one of them beside its body: the goroutine, the
+	// stream and its buffers.
+	unreadOverhead = 16 << 10
+	// UploadBufferBytes is how much of a request's body the server in front of a handler
+	// may buffer: MaxUploadBufferPerStream of HTTP/2.
+	UploadBufferBytes = 64 << 10
+	// A response is about as large as its request, or several times as large if it is
+	// escaped. /metrics has no request to compare with.
+	responseFactor   = 8
+	minResponseLimit = 8 << 20
+)
+
+var errResponseTooLarge = errors.New("the response is too large")
+
+// unreadResponses limits the memory of responses that clients have not read.
+//
+// A handler writes to a buffer. The request releases its seat and leaves the requests in
+// flight before the first byte is written to the client. Then the response must be
+// written within writeTimeout. Its memory counts against the share of its caller, or of
+// the address of an unknown caller. Above the share, the stream or the HTTP/1.1
+// connection is aborted.
+type unreadResponses struct {
+	shares  *shares.Shares
+	limit   int // bytes of one response
+	aborted *prometheus.CounterVec
+}
+
+// Reasons for an incomplete response.
+const (
+	abortedTooLarge = "too_large"
+	abortedShare    = "share"
+	abortedWrite    = "write"
+)
+
+func newUnreadResponses(i *Intake) *unreadResponses {
+	return &unreadResponses{
+		shares:  i.unread,
+		limit:   int(min(max(responseFactor*i.options.MaxBodyBytes, minResponseLimit), maxUnreadBytes/3)),
+		aborted: i.metrics.aborted,
+	}
+}
+
+// buffered returns a handler that writes the response of next when next has returned.
+func (u *unreadResponses) buffered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		response := &bufferedResponse{w: w, limit: u.limit}
+		call := &call{response: response}
+		inner := req.WithContext(withCall(req.Context(), call))
+		body := &trackedBody{ReadCloser: req.Body}
+		if body.buffered = req.ProtoMajor == 2 && req.Body != nil && req.ContentLength != 0; body.buffered {
+			inner.Body = body
+		}
+		next.ServeHTTP(response, inner)
+		u.write(w, req, call.flow(req), response, body.unread())
+	})
+}
+
+// trackedBody is the body of a request. The server buffers the part that is not read.
+type trackedBody struct {
+	io.ReadCloser
+	buffered bool
+	ended    atomic.Bool
+}
+
+// Read implements io.Reader.
+func (b *trackedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// unread is the memory that the server may use for it until the stream ends.
+func (b *trackedBody) unread() int64 {
+	if !b.buffered || b.ended.Load() {
+		return 0
+	}
+	return UploadBufferBytes
+}
+
+func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, f flow, r *bufferedResponse, unread int64) {
+	if r.tooLarge {
+		u.abort(abortedTooLarge)
+	}
+	own, asserted := headerBytes(req) // the server keeps the request until the response is written
+	size := unread + int64(r.body.Len()+unreadOverhead+own+asserted)
+	if !u.shares.Acquire(f, size) {
+		u.abort(abortedShare)
+	}
+	release := func() { u.shares.Release(f, size) }
+	serving := req.Context().Value(http.ServerContextKey) != nil
+	// With HTTP/2 the last 4 KiB are written after this function has returned, and the
+	// request's context ends before that.
+	//lint:ignore SA1019 the only signal that they are written, or the stream is reset
+	if stream, ok := w.(http.CloseNotifier); ok && serving && req.ProtoMajor == 2 {
+		closed := stream.CloseNotify()
+		go func() {
+			<-closed
+			release()
+		}()
+	} else {
+		defer release()
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails in process, where there is none
+	err := r.writeTo(w)
+	if serving && req.ProtoMajor < 2 && err == nil {
+		err = control.Flush()
+	}
+	if err != nil && req.Method != http.MethodHead {
+		u.aborted.WithLabelValues(abortedWrite).Inc()
+	}
+}
+
+// abort ends a stream or connection without a response.
+func (u *unreadResponses) abort(reason string) {
+	u.aborted.WithLabelValues(reason).Inc()
+	panic(http.ErrAbortHandler)
+}
+
+// bufferedResponse is a response in memory. It has no Unwrap, so that no handler can
+// write to the client.
+type bufferedResponse struct {
+	w        http.ResponseWriter // for its header
+	limit    int
+	code     int
+	body     bytes.Buffer
+	tooLarge bool
+}
+
+// Header implements http.ResponseWriter.
+func (r *bufferedResponse) Header() http.Header { return r.w.Header() }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *bufferedResponse) WriteHeader(code int) {
+	if r.code == 0 && code >= http.StatusOK {
+		r.code = code
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (r *bufferedResponse) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	if r.body.Len()+len(b) > r.limit {
+		r.tooLarge = true
+		return 0, errResponseTooLarge
+	}
+	return r.body.Write(b)
+}
+
+func (r *bufferedResponse) writeTo(w http.ResponseWriter) error {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	if size := r.body.Len(); size > 0 && w.Header().Get("Content-Length") == "" {
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+	}
+	w.WriteHeader(r.code)
+	if r.body.Len() == 0 {
+		return nil
+	}
+	_, err := w.Write(r.body.Bytes())
+	return err
+}
