@@ -14,7 +14,7 @@ import (
 // timeout filter runs the handlers on another one. Both may return before it ends. So
 // a field is either set before the goroutine that reads it starts, or it is atomic.
 type call struct {
-	// response is what was answered. Set by unreadResponses.buffered; metrics.observe reads its
+	// response buffers the response. Set by unreadResponses.buffered; metrics.observe reads the
 	// status code when the handler has returned.
 	response *bufferedResponse
 	// credential is that of the caller. Set by flowControl.withCredentials; read by

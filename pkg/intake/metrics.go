@@ -42,7 +42,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		}),
 		inFlightCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_in_flight_capacity",
-			Help: "Maximum number of requests in flight. Above it, or above its share, a caller is answered 429.",
+			Help: "Maximum number of requests in flight. Above it, or above its share, a caller gets 429.",
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "eventd_intake_refused_total",

@@ -69,12 +69,12 @@ func (s *sharedAuthorizer) Authorize(ctx context.Context, a authorizer.Attribute
 		d, err := s.review(ctx, a)
 		return d.Decision, d.reason, err
 	}
-	answer := s.shared.DoChan(attributesKey(a), func() (any, error) { return s.sharedReview(ctx, a) })
+	shared := s.shared.DoChan(attributesKey(a), func() (any, error) { return s.sharedReview(ctx, a) })
 	var d decision
 	var err error
 	withoutSeat(ctx, func() {
 		select {
-		case result := <-answer:
+		case result := <-shared:
 			d, err = result.Val.(decision), result.Err
 		case <-ctx.Done():
 			d, err = decision{Decision: authorizer.DecisionNoOpinion}, context.Cause(ctx)
