@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/ratelimitedlog"
 )
 
 // DefaultPark is how long a request waits for a leader. A handover is shorter,
@@ -95,8 +96,8 @@ type Relay struct {
 	maxConnections int
 	work           sync.WaitGroup // making and closing connections
 
-	// complaints are logged now and then: they concern every request.
-	complaints map[*failure]*rate.Sometimes
+	// errorLog limits lines by reason of a failure, which concerns every request.
+	errorLog *ratelimitedlog.Limiter
 }
 
 // forRequests has the relay pass on so many requests at once.
@@ -119,10 +120,7 @@ func NewRelay(o RelayOptions) (*Relay, error) {
 	if o.LeaderRenewed == nil {
 		o.LeaderRenewed = time.Now
 	}
-	r := &Relay{options: o, token: &tokenFile{path: o.TokenFile}, complaints: make(map[*failure]*rate.Sometimes)}
-	for _, f := range failures {
-		r.complaints[f] = &rate.Sometimes{First: 1, Interval: time.Minute}
-	}
+	r := &Relay{options: o, token: &tokenFile{path: o.TokenFile}, errorLog: ratelimitedlog.New(ratelimitedlog.Interval)}
 	r.forRequests(DefaultMaxInFlight)
 	var err error
 	if r.peers, err = newPeers(o.Reviewer, o.Audience, r.token); err != nil {
@@ -339,7 +337,7 @@ func (r *Relay) complain(ctx context.Context, why *failure, err error) {
 	if why.isLeaderless() {
 		return // a handover, or the election's affair
 	}
-	r.complaints[why].Do(func() {
+	if r.errorLog.Allow(why.reason) {
 		klog.FromContext(ctx).Info("Requests are not passed on to the leader", "reason", why.reason, "err", err)
-	})
+	}
 }
