@@ -18,17 +18,6 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-func newIntake(t *testing.T) *Intake {
-	t.Helper()
-	o := DefaultOptions()
-	o.Record = func(*occurrence.Occurrence) {}
-	i, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
-}
-
 // wire is where an answer is written. It notes what has become of the answer.
 type wire struct {
 	*httptest.ResponseRecorder

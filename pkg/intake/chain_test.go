@@ -87,9 +87,7 @@ func TestWhatIsAuthorized(t *testing.T) {
 			t.Errorf("asked for %+v, want %s", a, want[i])
 		}
 	}
-	if got := len(s.pipeline.occurrences()); got != 1 {
-		t.Errorf("recorded %d times", got)
-	}
+	s.pipeline.wantRecorded(t, 1)
 }
 
 // What holds for all Events of a client is not asked for each of them.
@@ -165,9 +163,7 @@ func TestWhatIsNotServed(t *testing.T) {
 			t.Errorf("%s %s: %d, Allow %q, want %d and %q: %s", test.method, test.path, a.code, got, test.code, test.allow, a.body)
 		}
 	}
-	if got := len(s.pipeline.occurrences()); got != 1 {
-		t.Errorf("recorded %d times", got)
-	}
+	s.pipeline.wantRecorded(t, 1)
 }
 
 func TestProbesNeedNobody(t *testing.T) {

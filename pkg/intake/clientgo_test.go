@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -63,7 +64,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// collect takes what is recorded until the weights of each client add up.
+// collect settles occurrences until their weights add up, and returns the sum of each
+// name.
 func collect(t *testing.T, p *fakePipeline, settle func(*occurrence.Occurrence), want int64) map[string]int64 {
 	t.Helper()
 	weights := make(map[string]int64)
@@ -84,7 +86,17 @@ func collect(t *testing.T, p *fakePipeline, settle func(*occurrence.Occurrence),
 	return weights
 }
 
-func TestUnmodifiedRecorder(t *testing.T) {
+func TestUnmodifiedRecorder(t *testing.T) { testRecorder(t, write) }
+
+func TestUnmodifiedNewStyleRecorder(t *testing.T) { testNewStyleRecorder(t, write) }
+
+// client-go treats 202 as a success, and patches the Event next.
+func TestUnmodifiedRecordersTakeAcceptedAsSuccess(t *testing.T) {
+	testRecorder(t, deferIt)
+	testNewStyleRecorder(t, deferIt)
+}
+
+func testRecorder(t *testing.T, settle func(*occurrence.Occurrence)) {
 	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(contentType, func(t *testing.T) {
 			s := serve(t, kept())
@@ -94,56 +106,57 @@ func TestUnmodifiedRecorder(t *testing.T) {
 			watch := broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 			defer watch.Stop()
 			recorder := broadcaster.NewRecorder(clientscheme.Scheme, corev1.EventSource{Component: "test"})
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "ns", UID: "uid"}}
 			const repeats, distinct = 50, 5
 			for range repeats {
-				recorder.Event(pod, corev1.EventTypeNormal, "Repeated", "again")
+				recorder.Event(pod(0), corev1.EventTypeNormal, "Repeated", "again")
 			}
 			for i := range distinct {
-				other := pod.DeepCopy()
-				other.Name = fmt.Sprintf("web-%d", i+1)
-				recorder.Event(other, corev1.EventTypeWarning, "Distinct", "once")
+				recorder.Event(pod(i+1), corev1.EventTypeWarning, "Distinct", "once")
 			}
-			version := 0
-			weights := collect(t, s.pipeline, func(o *occurrence.Occurrence) {
-				version++
-				o.Settled(stored(occurrence.Created, version))
-			}, repeats+distinct)
-			if len(weights) != 1+distinct {
+			if weights := collect(t, s.pipeline, settle, repeats+distinct); len(weights) != 1+distinct {
 				t.Errorf("%d names, want %d: %v", len(weights), 1+distinct, weights)
 			}
 		})
 	}
 }
 
-func TestUnmodifiedNewStyleRecorder(t *testing.T) {
+func testNewStyleRecorder(t *testing.T, settle func(*occurrence.Occurrence)) {
 	s := serve(t, kept())
-	client := listen(t, s, runtime.ContentTypeProtobuf)
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: listen(t, s, runtime.ContentTypeProtobuf).EventsV1()})
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	recorder := broadcaster.NewRecorder(clientscheme.Scheme, "example.com/test")
 	const distinct = 10
-	settle := func(o *occurrence.Occurrence) {
-		if o.API != occurrence.EventsV1 {
-			t.Errorf("recorded through %v", o.API)
+	var names []map[string]int64
+	for range 2 { // the second time begins a series, which is patched at once
+		for i := range distinct {
+			recorder.Eventf(pod(i), nil, corev1.EventTypeNormal, "Scheduled", "Binding", "bound")
 		}
-		o.Settled(stored(occurrence.Created, int(o.Total)))
+		names = append(names, collect(t, s.pipeline, settle, distinct))
 	}
-	pods := make([]*corev1.Pod, distinct)
-	for i := range pods {
-		pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i), Namespace: "ns", UID: "uid"}}
-		recorder.Eventf(pods[i], nil, corev1.EventTypeNormal, "Scheduled", "Binding", "bound")
+	if len(names[0]) != distinct || !maps.Equal(names[0], names[1]) {
+		t.Errorf("names %v", names)
 	}
-	if got := collect(t, s.pipeline, settle, distinct); len(got) != distinct {
-		t.Errorf("names %v", got)
+	for i, o := range s.pipeline.occurrences() {
+		if o.API != occurrence.EventsV1 || o.Total != int64(1+i/distinct) {
+			t.Errorf("occurrence %d is recorded through %v, with the total %d", i, o.API, o.Total)
+		}
 	}
-	for _, pod := range pods { // the first repeat begins a series, which is patched at once
-		recorder.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "bound")
+}
+
+func write(o *occurrence.Occurrence)   { o.Settled(stored(occurrence.Created, int(o.Total))) }
+func deferIt(o *occurrence.Occurrence) { o.Deferred() }
+
+func TestTypedClientReturnsADeferredEvent(t *testing.T) {
+	client := listen(t, serve(t, later()), runtime.ContentTypeProtobuf)
+	got, err := client.CoreV1().Events("ns").Create(t.Context(), classic("a", 3), metav1.CreateOptions{})
+	if err != nil || got.Name != "a" || got.Count != 3 {
+		t.Errorf("%+v, %v", got, err)
 	}
-	if got := collect(t, s.pipeline, settle, distinct); len(got) != distinct {
-		t.Errorf("names %v", got)
-	}
+}
+
+func pod(i int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Namespace: "ns", UID: "uid"}}
 }

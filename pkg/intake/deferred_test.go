@@ -10,16 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientscheme "k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -72,9 +66,7 @@ func TestEveryVerbIsAnsweredAcceptedWhenItsWriteIsDeferred(t *testing.T) {
 			t.Errorf("%s %s: answered %s", step.method, step.path, a.body)
 		}
 	}
-	if diff := cmp.Diff([]int64{1, 1, 2, 2, 3, 5, 1, 2, 1}, s.pipeline.weights()); diff != "" {
-		t.Errorf("weights (-want +got):\n%s", diff)
-	}
+	s.pipeline.wantWeights(t, 1, 1, 2, 2, 3, 5, 1, 2, 1)
 	for labels, want := range map[string]int{
 		`api="core/v1",code="202",verb="create"`: 1, `api="core/v1",code="202",verb="patch"`: 3, `api="core/v1",code="202",verb="update"`: 2,
 		`api="events.k8s.io/v1",code="202",verb="create"`: 1, `api="events.k8s.io/v1",code="202",verb="patch"`: 1, `api="events.k8s.io/v1",code="202",verb="update"`: 1,
@@ -131,9 +123,7 @@ func TestClientGoesOnAfterItsReportIsDeferred(t *testing.T) {
 	if got := a.event(t); got.UID != "stored-uid" || got.ResourceVersion != "103" {
 		t.Errorf("what is stored is not told: %+v", got.ObjectMeta)
 	}
-	if diff := cmp.Diff([]int64{2, 3, 1}, s.pipeline.weights()); diff != "" {
-		t.Errorf("weights (-want +got):\n%s", diff)
-	}
+	s.pipeline.wantWeights(t, 2, 3, 1)
 	for i, want := range []int64{2, 5, 6} {
 		if got := s.pipeline.occurrences()[i]; got.Total != want || got.Client != "a" {
 			t.Errorf("occurrence %d is of %q, which has reached %d", i, got.Client, got.Total)
@@ -166,9 +156,7 @@ func TestDryRunIsNeverDeferred(t *testing.T) {
 	s.do(t, http.MethodPatch, coreEvents+"/a?dryRun=All", `{"count":2}`).want(t, http.StatusOK, "")
 	s.do(t, http.MethodPut, coreEvents+"/a?dryRun=All", classic("a", 3)).want(t, http.StatusOK, "")
 	s.do(t, http.MethodPut, coreEvents+"/b?dryRun=All", classic("b", 3)).want(t, http.StatusCreated, "")
-	if got := len(s.pipeline.occurrences()); got != 1 {
-		t.Errorf("recorded %d occurrences", got)
-	}
+	s.pipeline.wantRecorded(t, 1)
 }
 
 func TestRepeatedPostThatJoinsADeferredOneIsAccepted(t *testing.T) {
@@ -188,9 +176,7 @@ func TestRepeatedPostThatJoinsADeferredOneIsAccepted(t *testing.T) {
 				t.Errorf("answered %+v", got)
 			}
 		}
-		if got := len(s.pipeline.occurrences()); got != 1 {
-			t.Errorf("recorded %d times", got)
-		}
+		s.pipeline.wantRecorded(t, 1)
 	})
 }
 
@@ -237,51 +223,4 @@ func TestEveryRaiseIsReportedOnceThoughSomeAreDeferred(t *testing.T) {
 	if sum != 201 {
 		t.Errorf("%d were reported, want 201", sum)
 	}
-}
-
-// client-go's recorders take 202 for what it is and go on to patch.
-func TestUnmodifiedRecordersTakeAcceptedAsSuccess(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "ns", UID: "uid"}}
-	deferAll := func(o *occurrence.Occurrence) { o.Deferred() }
-	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
-		t.Run("tools/record "+contentType, func(t *testing.T) {
-			s := serve(t, kept())
-			client := listen(t, s, contentType)
-			broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1000}))
-			defer broadcaster.Shutdown()
-			watch := broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-			defer watch.Stop()
-			recorder := broadcaster.NewRecorder(clientscheme.Scheme, corev1.EventSource{Component: "test"})
-			const repeats = 20
-			for range repeats {
-				recorder.Event(pod, corev1.EventTypeNormal, "Repeated", "again")
-			}
-			if got := collect(t, s.pipeline, deferAll, repeats); len(got) != 1 {
-				t.Errorf("names %v", got)
-			}
-		})
-	}
-	t.Run("tools/events", func(t *testing.T) {
-		s := serve(t, kept())
-		broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: listen(t, s, runtime.ContentTypeProtobuf).EventsV1()})
-		defer broadcaster.Shutdown()
-		if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		recorder := broadcaster.NewRecorder(clientscheme.Scheme, "example.com/test")
-		for range 2 {
-			recorder.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "bound")
-			collect(t, s.pipeline, deferAll, 1)
-		}
-		if got := s.pipeline.occurrences(); got[0].Client != got[1].Client || got[1].Total != 2 {
-			t.Errorf("reported %d of %q, then %d of %q", got[0].Total, got[0].Client, got[1].Total, got[1].Client)
-		}
-	})
-	t.Run("typed client", func(t *testing.T) {
-		client := listen(t, serve(t, later()), runtime.ContentTypeProtobuf)
-		got, err := client.CoreV1().Events("ns").Create(t.Context(), classic("a", 3), metav1.CreateOptions{})
-		if err != nil || got.Name != "a" || got.Count != 3 {
-			t.Errorf("%+v, %v", got, err)
-		}
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,6 +100,20 @@ func (p *fakePipeline) weights() []int64 {
 		weights = append(weights, o.Weight)
 	}
 	return weights
+}
+
+func (p *fakePipeline) wantWeights(t testing.TB, want ...int64) {
+	t.Helper()
+	if diff := cmp.Diff(want, p.weights()); diff != "" {
+		t.Errorf("weights (-want +got):\n%s", diff)
+	}
+}
+
+func (p *fakePipeline) wantRecorded(t testing.TB, want int) {
+	t.Helper()
+	if got := len(p.occurrences()); got != want {
+		t.Errorf("%d occurrences are recorded, want %d", got, want)
+	}
 }
 
 // server is an intake's handler. It is called without a network in between, so
@@ -283,4 +298,11 @@ const newStyleJSON = `{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata"
 
 func (d decision) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	return d(a)
+}
+
+// background calls a function and returns where its answer will be.
+func background(call func() answer) <-chan answer {
+	out := make(chan answer, 1)
+	go func() { out <- call() }()
+	return out
 }

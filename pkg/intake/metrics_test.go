@@ -2,6 +2,8 @@ package intake_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -35,33 +37,28 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 		}
 		return authorizer.DecisionAllow, "", nil
 	}))
-	want := func(lines string) {
+	// want compares the counter. The keys are API, code and verb; a row that exists from
+	// the start is 0 unless it is given.
+	want := func(rows map[string]int) {
 		t.Helper()
-		const head = "# HELP eventd_intake_requests_total Requests about Events by API, verb and HTTP status code.\n" +
+		all := map[string]int{}
+		for verb, code := range map[string]string{"create": "201", "patch": "200", "update": "200"} {
+			for _, code := range []string{code, "429", "503"} {
+				all["core/v1 "+code+" "+verb], all["events.k8s.io/v1 "+code+" "+verb] = 0, 0
+			}
+		}
+		maps.Copy(all, rows)
+		text := "# HELP eventd_intake_requests_total Requests about Events by API, verb and HTTP status code.\n" +
 			"# TYPE eventd_intake_requests_total counter\n"
-		if err := testutil.GatherAndCompare(s.registry, strings.NewReader(head+lines), "eventd_intake_requests_total"); err != nil {
+		for row, n := range all {
+			label := strings.Fields(row)
+			text += fmt.Sprintf("eventd_intake_requests_total{api=%q,code=%q,verb=%q} %d\n", label[0], label[1], label[2], n)
+		}
+		if err := testutil.GatherAndCompare(s.registry, strings.NewReader(text), "eventd_intake_requests_total"); err != nil {
 			t.Error(err)
 		}
 	}
-	want(`eventd_intake_requests_total{api="core/v1",code="200",verb="patch"} 0
-eventd_intake_requests_total{api="core/v1",code="200",verb="update"} 0
-eventd_intake_requests_total{api="core/v1",code="201",verb="create"} 0
-eventd_intake_requests_total{api="core/v1",code="429",verb="create"} 0
-eventd_intake_requests_total{api="core/v1",code="429",verb="patch"} 0
-eventd_intake_requests_total{api="core/v1",code="429",verb="update"} 0
-eventd_intake_requests_total{api="core/v1",code="503",verb="create"} 0
-eventd_intake_requests_total{api="core/v1",code="503",verb="patch"} 0
-eventd_intake_requests_total{api="core/v1",code="503",verb="update"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="patch"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="update"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="201",verb="create"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="create"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="patch"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="update"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="create"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="patch"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
-`)
+	want(nil)
 	s.post(t, classic("a", 1))
 	s.post(t, classic("a", 1))
 	s.patch(t, "a", `{"count":2}`)
@@ -78,39 +75,17 @@ eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
 	s.do(t, http.MethodGet, "/api", nil)                          // not about events
 	s.do(t, http.MethodPost, "/api/v1/namespaces/ns/pods", nil)   // not about events
 	s.do(t, http.MethodGet, "/apis/events.k8s.io/v2/events", nil) // not these APIs
-	want(`eventd_intake_requests_total{api="core/v1",code="200",verb="patch"} 1
-eventd_intake_requests_total{api="core/v1",code="200",verb="update"} 0
-eventd_intake_requests_total{api="core/v1",code="201",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="401",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="403",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="404",verb="patch"} 1
-eventd_intake_requests_total{api="core/v1",code="405",verb="list"} 1
-eventd_intake_requests_total{api="core/v1",code="405",verb="other"} 1
-eventd_intake_requests_total{api="core/v1",code="409",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="413",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="415",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="429",verb="create"} 0
-eventd_intake_requests_total{api="core/v1",code="429",verb="patch"} 0
-eventd_intake_requests_total{api="core/v1",code="429",verb="update"} 0
-eventd_intake_requests_total{api="core/v1",code="500",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="503",verb="create"} 1
-eventd_intake_requests_total{api="core/v1",code="503",verb="patch"} 0
-eventd_intake_requests_total{api="core/v1",code="503",verb="update"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="patch"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="200",verb="update"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="201",verb="create"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="400",verb="update"} 1
-eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="create"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="patch"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="429",verb="update"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="create"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="patch"} 0
-eventd_intake_requests_total{api="events.k8s.io/v1",code="503",verb="update"} 0
-`)
+	want(map[string]int{
+		"core/v1 200 patch": 1, "core/v1 201 create": 1, "core/v1 401 create": 1,
+		"core/v1 403 create": 1, "core/v1 404 patch": 1, "core/v1 405 list": 1,
+		"core/v1 405 other": 1, "core/v1 409 create": 1, "core/v1 413 create": 1,
+		"core/v1 415 create": 1, "core/v1 500 create": 1, "core/v1 503 create": 1,
+		"events.k8s.io/v1 400 update": 1,
+	})
 	rest := `# HELP eventd_intake_in_flight Requests about Events in flight.
 # TYPE eventd_intake_in_flight gauge
 eventd_intake_in_flight 0
-# HELP eventd_intake_in_flight_capacity Maximum number of requests in flight. Above it, or above its share, a caller is answered 429.
+# HELP eventd_intake_in_flight_capacity Maximum number of requests in flight. Above it, or above its share, a caller gets 429.
 # TYPE eventd_intake_in_flight_capacity gauge
 eventd_intake_in_flight_capacity 11
 # HELP eventd_intake_names Posted names in the cache.

@@ -63,10 +63,7 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 		for i := range maxPending {
 			open = append(open, beginReport(n, int64(i+1)))
 		}
-		s, err := newSeats("test", 1, 10, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testSeats(t, 1, 10)
 		own := &seat{seats: s, flow: flow{Tenant: "one"}}
 		if !own.acquire(t.Context()) {
 			t.Fatal("a free seat is not to be had")
@@ -193,15 +190,4 @@ func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
 			t.Error("the name stays taken")
 		}
 	})
-}
-
-// takesAtOnce tells whether a seat is free.
-func takesAtOnce(t *testing.T, s *seat) bool {
-	ctx, cancel := context.WithCancel(t.Context())
-	taken := make(chan bool, 1)
-	go func() { taken <- s.acquire(ctx) }()
-	synctest.Wait()
-	at := len(taken) == 1
-	cancel()
-	return <-taken && at
 }

@@ -43,11 +43,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 		"of one who was another, with too many": {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := newIntake(t)
-			c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testFlowControl(t)
 			filled := int64(0)
 			for test.full.Tenant != "" && c.inFlight.Acquire(test.full, 1) {
 				filled++
@@ -96,7 +92,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 			if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled {
 				t.Errorf("%d of strangers and %d others are in flight when it has been answered", c.unknown.InUse(), c.inFlight.InUse())
 			}
-			if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
+			if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
 				t.Errorf("%v were counted as refused", got)
 			}
 		})
@@ -126,11 +122,7 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 		"a replica's without a token at all": {http.Header{assertedUser: {asserted}}, false, refusedNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := newIntake(t)
-			c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testFlowControl(t)
 			req := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil)
 			req.Header = test.header
 			own, _ := c.callers.hasher.of(req)
@@ -150,7 +142,7 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 				t.Errorf("goes on %t, answered %d", served, w.Code)
 			}
 			for _, reason := range []string{refusedRejected, refusedNoCredentials} {
-				if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(reason)); (got == 1) != (reason == test.reason) {
+				if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(reason)); (got == 1) != (reason == test.reason) {
 					t.Errorf("%v were counted as %s", got, reason)
 				}
 			}
@@ -163,11 +155,7 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 
 // What is not in the chain that it needs is an error of the server's.
 func TestRequestOfNobodyIsNotHandled(t *testing.T) {
-	i := newIntake(t)
-	c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testFlowControl(t)
 	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
 	for name, ctx := range map[string]context.Context{
 		"no place": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
@@ -195,14 +183,8 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i := newIntake(t)
-				c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if c.seats, err = newSeats("test", 1, 1, nil); err != nil {
-					t.Fatal(err)
-				}
+				c := testFlowControl(t)
+				c.seats = testSeats(t, 1, 1)
 				own := flow{Tenant: "jane"}
 				taken := &seat{seats: c.seats, flow: own}
 				if !taken.acquire(t.Context()) {
@@ -225,7 +207,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				if w.Code != test.code || (time.Since(begun) > 0) != test.waits || time.Since(begun) >= time.Second {
 					t.Errorf("answered %d after %s", w.Code, time.Since(begun))
 				}
-				if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedSeats)); (got == 1) != (test.reason == refusedSeats) {
+				if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedSeats)); (got == 1) != (test.reason == refusedSeats) {
 					t.Errorf("%v were counted as refused", got)
 				}
 				cancel()

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -131,15 +130,11 @@ func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 					answers = append(answers, background(func() answer { return s.patch(t, "a", `{"count":%d}`, i+2) }))
 					synctest.Wait()
 				}
-				if got := len(s.pipeline.occurrences()); got != c.most {
-					t.Errorf("%d were recorded, want %d", got, c.most)
-				}
+				s.pipeline.wantRecorded(t, c.most)
 				// Another name is not held up.
 				other := background(func() answer { return s.post(t, classic("b", 1)) })
 				synctest.Wait()
-				if got := len(s.pipeline.occurrences()); got != c.most+1 {
-					t.Errorf("%d were recorded, want %d", got, c.most+1)
-				}
+				s.pipeline.wantRecorded(t, c.most+1)
 				for range 22 {
 					synctest.Wait()
 					select {
@@ -235,9 +230,7 @@ func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
 		for _, answered := range answers[1:] {
 			(<-answered).want(t, 503, metav1.StatusReasonServiceUnavailable)
 		}
-		if diff := cmp.Diff([]int64{1, 3}, s.pipeline.weights()); diff != "" {
-			t.Errorf("weights (-want +got):\n%s", diff)
-		}
+		s.pipeline.wantWeights(t, 1, 3)
 	})
 }
 

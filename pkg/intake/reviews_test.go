@@ -25,17 +25,6 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// presented is a request with a token, as the flow control passes it on.
-func presented(ctx context.Context, c *callers, token string) (*http.Request, credential) {
-	req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}, RemoteAddr: "10.0.0.1:1"}).WithContext(ctx)
-	own, _ := c.hasher.of(req)
-	return req.WithContext(withCall(ctx, &call{credential: own})), own
-}
-
-func saying(response *authenticator.Response, ok bool, err error) authenticator.Request {
-	return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return response, ok, err })
-}
-
 // Errors that leave open who somebody is, and those that do not.
 var (
 	open = map[string]error{
@@ -91,10 +80,7 @@ func TestWhatIsRememberedOfAReview(t *testing.T) {
 			for _, before := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, keeping reviews for %s, known before: %t", name, ttl, before), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						c, err := newCallers(ttl, 10)
-						if err != nil {
-							t.Fatal(err)
-						}
+						c := testCallers(t, ttl)
 						req, own := presented(t.Context(), c, "a")
 						if before {
 							c.known.add(own, "jane", time.Now())
@@ -124,10 +110,7 @@ func TestReviewsOfKnownCallersAreNotThoseOfStrangers(t *testing.T) {
 	}{"known": {true, false}, "stranger": {false, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := newCallers(time.Second, 10)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testCallers(t, time.Second)
 				req, own := presented(t.Context(), c, "a")
 				if test.known {
 					c.known.add(own, "jane", time.Now())
@@ -137,7 +120,7 @@ func TestReviewsOfKnownCallersAreNotThoseOfStrangers(t *testing.T) {
 					t.Fatal("there are fewer reviews than there should be")
 				}
 				begun := time.Now()
-				if _, ok, err := c.limit(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
+				if _, ok, err := c.limit(accepting("jane")).AuthenticateRequest(req); !ok || err != nil {
 					t.Errorf("answered %t, %v", ok, err)
 				}
 				if waited := time.Since(begun); (waited > 0) != test.waits {
@@ -188,10 +171,7 @@ func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := newCallers(test.ttl, 10)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testCallers(t, test.ttl)
 				authn := &askedBy{begun: time.Now(), ok: test.ok, err: test.err}
 				around := c.limit(authn)
 				var all sync.WaitGroup
@@ -225,10 +205,7 @@ func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
 // A request that goes leaves its question to the others: what is answered is remembered.
 func TestReviewOfARequestThatGoesIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := newCallers(time.Second, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testCallers(t, time.Second)
 		gone := errors.New("gone")
 		ctx, leave := context.WithCancelCause(t.Context())
 		req, own := presented(ctx, c, "a")
@@ -248,10 +225,7 @@ func TestReviewOfARequestThatGoesIsRemembered(t *testing.T) {
 // Whose review cannot be made in time is told so, and is not taken for rejected.
 func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := newCallers(time.Second, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testCallers(t, time.Second)
 		for range 40 {
 			c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
 		}
@@ -270,14 +244,11 @@ func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
 func TestReviewThatIsKeptIsNotMadeAgain(t *testing.T) {
 	for age, want := range map[time.Duration]float64{0: 0, time.Second - 1: 0, time.Second: 1, time.Minute: 1} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := newCallers(time.Second, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testCallers(t, time.Second)
 			req, own := presented(t.Context(), c, "a")
 			c.known.add(own, "jane", time.Now())
 			time.Sleep(age)
-			if _, ok, err := c.limit(saying(&authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil)).AuthenticateRequest(req); !ok || err != nil {
+			if _, ok, err := c.limit(accepting("jane")).AuthenticateRequest(req); !ok || err != nil {
 				t.Errorf("answered %t, %v", ok, err)
 			}
 			if got := tokenReviewBurst - c.ofKnown.rate.Tokens(); got != want {
@@ -304,10 +275,7 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := newCallers(time.Second, 10)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testCallers(t, time.Second)
 				req := &http.Request{Header: http.Header{}, RemoteAddr: "10.0.0.1:1",
 					TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("raw"), Subject: pkix.Name{CommonName: "jane"}}}}}
 				own, _ := c.hasher.of(req)
@@ -340,15 +308,11 @@ func TestWhatIsAnsweredToWhoIsNotAuthenticated(t *testing.T) {
 		"not asked":           {errReviews, http.StatusTooManyRequests, 1},
 		"not answered":        {&url.Error{Op: "Post", Err: errors.New("no connection")}, http.StatusServiceUnavailable, 0},
 	} {
-		i := newIntake(t)
-		c, err := newFlowControl(&ServerOptions{Intake: i, ReviewTTL: time.Second, MaxInFlight: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testFlowControl(t)
 		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) }), saying(nil, false, test.err), c)
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequestWithContext(withCall(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), &call{}), http.MethodGet, "/", nil))
-		if got := testutil.ToFloat64(i.metrics.refused.WithLabelValues(refusedReviews)); w.Code != test.code || got != test.counts {
+		if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedReviews)); w.Code != test.code || got != test.counts {
 			t.Errorf("%s: answered %d, %v were counted", name, w.Code, got)
 		}
 	}

@@ -11,10 +11,7 @@ import (
 func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 200
-		s, err := newSeats("test", 1, flood+1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testSeats(t, 1, flood+1)
 		noisy, quiet := flow{Tenant: "noisy", Namespace: "ns"}, flow{Tenant: "quiet", Namespace: "ns"}
 		leave, ok := s.acquire(t.Context(), noisy)
 		if !ok {
