@@ -52,7 +52,7 @@ func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
 	}
 	for _, path := range unclearPaths {
 		t.Run("what is "+path+" about", func(t *testing.T) {
-			i := input{method: http.MethodGet, path: path, as: writer, code: serverError}
+			i := input{method: http.MethodGet, path: path, as: writer, result: serverError}
 			got, want := eventd.answer(t, i, tokens, namespace, ""), apiServer.answer(t, i, tokens, namespace, "")
 			if !unclear(path) || !strings.Contains(want.Text, "failed to create RequestInfo") {
 				t.Errorf("the apiserver answers %+v", want)
@@ -81,8 +81,7 @@ func startControlPlane(t *testing.T) *testenv.ControlPlane {
 
 // outcome is what is compared of an answer.
 type outcome struct {
-	Code     int
-	Reason   metav1.StatusReason
+	Result   result
 	Message  string
 	Details  metav1.StatusDetails
 	Warnings []string
@@ -92,12 +91,12 @@ type outcome struct {
 
 func compare(t *testing.T, input input, got, want outcome) {
 	t.Helper()
-	if want.Code != input.code || want.Reason != input.reason {
-		t.Errorf("the apiserver answers %d %q, not %d %q as the table says: %+v", want.Code, want.Reason, input.code, input.reason, want)
+	if want.Result != input.result {
+		t.Errorf("the apiserver responds %v, not %v as in the table: %+v", want.Result, input.result, want)
 	}
 	if input.differs != "" {
-		if got.Code != input.otherCode || got.Reason != input.otherReason {
-			t.Errorf("eventd answers %d %q, not %d %q as the table says: %+v", got.Code, got.Reason, input.otherCode, input.otherReason, got)
+		if got.Result != input.other {
+			t.Errorf("eventd responds %v, not %v as in the table: %+v", got.Result, input.other, got)
 		}
 		return
 	}
@@ -109,7 +108,7 @@ func compare(t *testing.T, input input, got, want outcome) {
 			}
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(result{})); diff != "" {
 		t.Errorf("answers differ (-apiserver +eventd):\n%s", diff)
 	}
 }
@@ -133,7 +132,7 @@ func (s target) answer(t *testing.T, i input, tokens map[caller]string, namespac
 	a := s.send(t, i, tokens, fill)
 	// The two servers are told different names.
 	same := strings.NewReplacer("-eventd", "", "-apisrv", "")
-	o := outcome{Code: a.code, Warnings: a.header.Values("Warning")}
+	o := outcome{Result: result{code: a.code}, Warnings: a.header.Values("Warning")}
 	if a.code < 300 {
 		o.Event = clientsPart(t, same.Replace(string(a.body)))
 		return o
@@ -143,7 +142,7 @@ func (s target) answer(t *testing.T, i input, tokens map[caller]string, namespac
 		o.Text = string(a.body)
 		return o
 	}
-	o.Reason, o.Message = status.Reason, same.Replace(status.Message)
+	o.Result.reason, o.Message = status.Reason, same.Replace(status.Message)
 	if status.Details != nil {
 		o.Details = *status.Details
 		o.Details.Name = same.Replace(o.Details.Name)
@@ -181,16 +180,7 @@ func (s target) send(t *testing.T, i input, tokens map[caller]string, fill *stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", jsonType)
-	for key, value := range i.header {
-		req.Header.Set(key, value)
-		if value == "" {
-			req.Header.Del(key)
-		}
-	}
-	if token := tokens[i.as]; token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
+	i.setHeader(req, tokens)
 	return send(t, s.client, req)
 }
 
