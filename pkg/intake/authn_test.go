@@ -32,8 +32,8 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// TestWhoCannotBeAskedForIsNotRefused puts the authenticator that the daemon
-// has in front of apiservers that answer in every way, or do not.
+// TestWhoCannotBeAskedForIsNotRefused tries the daemon's authenticator with every kind
+// of response of the apiserver, and with none.
 func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 	review := func(status authenticationv1.TokenReviewStatus) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -54,7 +54,7 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 		return raw(code, "application/json", fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code))
 	}
 	known := authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "reviewed"}}
-	stranger := certificate(t, "somebody")
+	untrusted := certificate(t, "somebody")
 	const unavailable, unauthorized = http.StatusServiceUnavailable, http.StatusUnauthorized
 	for name, test := range map[string]struct {
 		apiserver http.HandlerFunc // nil: nobody listens
@@ -64,14 +64,14 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 		code      int
 	}{
 		"known":                           {review(known), "t", nil, "", 201},
-		"known, in spite of a bad cert":   {review(known), "t", stranger, "", 201},
+		"known, in spite of a bad cert":   {review(known), "t", untrusted, "", 201},
 		"not authenticated":               {review(authenticationv1.TokenReviewStatus{}), "t", nil, "", unauthorized},
 		"not authenticated, for a reason": {review(authenticationv1.TokenReviewStatus{Error: "[invalid bearer token, square/go-jose: error in cryptographic primitive]"}), "t", nil, "", unauthorized},
-		"bad certificate":                 {review(known), "", stranger, "", unauthorized},
-		"bad certificate and token":       {review(authenticationv1.TokenReviewStatus{Error: "no"}), "t", stranger, "", unauthorized},
+		"bad certificate":                 {review(known), "", untrusted, "", unauthorized},
+		"bad certificate and token":       {review(authenticationv1.TokenReviewStatus{Error: "no"}), "t", untrusted, "", unauthorized},
 		"bad websocket protocol":          {review(known), "", nil, "base64url.bearer.authorization.k8s.io.$$$", unauthorized},
 		"nobody listens":                  {nil, "t", nil, "", unavailable},
-		"nobody listens, bad certificate": {nil, "t", stranger, "", unavailable},
+		"nobody listens, bad certificate": {nil, "t", untrusted, "", unavailable},
 		"no token, nobody listens":        {nil, "", nil, "", unauthorized},
 		"websocket protocol":              {review(known), "", nil, "base64url.bearer.authorization.k8s.io.dA", unauthorized}, // no path is one
 		"500":                             {status(500, "InternalError"), "t", nil, "", unavailable},
@@ -161,7 +161,7 @@ func TestCachedAnswersHoldWhileTheAPIServerIsAway(t *testing.T) {
 		want(t, 503, metav1.StatusReasonServiceUnavailable)
 }
 
-// delegatingAuthenticator has all the parts that the daemon's has.
+// delegatingAuthenticator returns an authenticator with all parts of the daemon's.
 func delegatingAuthenticator(t *testing.T, apiserver string) authenticator.Request {
 	t.Helper()
 	transport := &http.Transport{}
@@ -197,7 +197,7 @@ func delegatingAuthenticator(t *testing.T, apiserver string) authenticator.Reque
 	return authn
 }
 
-// certificate returns one that only itself vouches for.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T, name string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

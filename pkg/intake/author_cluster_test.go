@@ -17,8 +17,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// said is an Event as one user tells of it. Whoever tells, it is the same: the message
-// of a combined Event is not part of its identity.
+// said is the Event as a user posts it. It has the same identity for all users, because
+// the message of a combined Event is not part of it.
 func said(namespace, name, who string, at time.Time, count int32) *corev1.Event {
 	event := classic(name, count)
 	event.Namespace, event.InvolvedObject.Namespace = namespace, namespace
@@ -41,7 +41,7 @@ func storedEvent(t *testing.T, cluster *testenv.ControlPlane, namespace string) 
 	return &list.Items[0]
 }
 
-// comparable is what of a stored Event nobody but its author may change.
+// comparable returns the part of a stored Event that only its author may change.
 func comparable(stored *corev1.Event) *corev1.Event {
 	e := stored.DeepCopy()
 	e.ResourceVersion, e.ManagedFields, e.Count, e.LastTimestamp = "", nil, 0, metav1.Time{}
@@ -50,8 +50,8 @@ func comparable(stored *corev1.Event) *corev1.Event {
 	return e
 }
 
-// At a kube-apiserver with RBAC: who may create Events, and not patch them, does not
-// change those of others by posting the same, whatever it claims.
+// With a kube-apiserver and RBAC: a caller that may create Events, and not patch them,
+// cannot change those of others by posting the same Event.
 func TestCreateIsNotPatch(t *testing.T) {
 	cluster := startControlPlane(t)
 	namespace := cluster.Namespace(t)
@@ -92,7 +92,7 @@ func TestCreateIsNotPatch(t *testing.T) {
 		t.Fatalf("the owner's is stored as %+v", before)
 	}
 	count, seen := int32(3), before.LastTimestamp.Time
-	// The process that knows who began it, and one that has just been started.
+	// The process that created it, and a new one.
 	for _, process := range []struct {
 		name string
 		target
@@ -115,7 +115,7 @@ func TestCreateIsNotPatch(t *testing.T) {
 			}
 			seen = after.LastTimestamp.Time
 		}
-		// Who may patch changes it, whoever it is.
+		// Any caller with the right to patch changes it.
 		post(process.target, writer, said(namespace, process.name+"-edited", "owner", time.Now(), 2))
 		if count += 2; storedEvent(t, cluster, namespace).Count != count {
 			t.Errorf("%s: with the right to patch the count is %d, want %d", process.name, storedEvent(t, cluster, namespace).Count, count)

@@ -8,15 +8,12 @@ import (
 	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// rights allow what is listed, as "verb name", and say nothing of anything else.
+// rights allow what is listed, as "verb name", and have no opinion about anything else.
 func rights(list ...string) setting {
 	allowed := map[string]bool{}
 	for _, right := range list {
@@ -76,7 +73,7 @@ func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
 	}
 }
 
-// Nobody is taken to have the right for want of an answer, nor not to have it.
+// A failed review is neither an allowed nor a denied one.
 func TestRightToPatchThatCannotBeAskedForIsAnswered503(t *testing.T) {
 	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetVerb() == "patch" {
@@ -90,9 +87,7 @@ func TestRightToPatchThatCannotBeAskedForIsAnswered503(t *testing.T) {
 		t.Errorf("Retry-After %q", a.header.Get("Retry-After"))
 	}
 	s.do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).want(t, 201, "")
-	if n := len(s.pipeline.occurrences()); n != 0 {
-		t.Errorf("recorded %d times", n)
-	}
+	s.pipeline.wantRecorded(t, 0)
 }
 
 func TestRightToPatchIsThatOfTheCallerOfAStandby(t *testing.T) {
@@ -107,7 +102,7 @@ func TestRightToPatchIsThatOfTheCallerOfAStandby(t *testing.T) {
 	}
 }
 
-// To another user the same Event of the same name is not its own POST, repeated.
+// For another user the same Event of the same name is not a repeated POST.
 func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 	for _, test := range []struct {
 		second string
@@ -115,16 +110,10 @@ func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 	}{{"jane", 201}, {"joe", 409}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := kept()
-			s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
-				o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-					return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, true, nil
-				})
-			})
+			s := serve(t, p, authenticatedByHeader)
 			answers := make([]answer, 2)
 			for i, who := range []string{"jane", test.second} {
-				go func() {
-					answers[i] = s.do(t, http.MethodPost, coreEvents, classic("a", 1), "X-User", who)
-				}()
+				go func() { answers[i] = s.postAs(t, who, classic("a", 1)) }()
 				synctest.Wait()
 			}
 			(<-p.recorded).Settled(stored(occurrence.Created, 7))
@@ -133,9 +122,7 @@ func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 			if got := answers[1].code; got != test.code {
 				t.Errorf("the same from %s is answered %d, want %d", test.second, got, test.code)
 			}
-			if n := len(p.occurrences()); n != 1 {
-				t.Errorf("recorded %d times", n)
-			}
+			p.wantRecorded(t, 1)
 		})
 	}
 }

@@ -90,8 +90,8 @@ func TestWhatIsAuthorized(t *testing.T) {
 	s.pipeline.wantRecorded(t, 1)
 }
 
-// What holds for all Events of a client is not asked for each of them.
-func TestRightToAnyEventIsOneQuestion(t *testing.T) {
+// The right to all Events of a client is reviewed once, not for each Event.
+func TestRightToAnyEventIsOneReview(t *testing.T) {
 	for decision, want := range map[authorizer.Decision]int{authorizer.DecisionAllow: 1, authorizer.DecisionNoOpinion: 101} {
 		questions := map[string]bool{}
 		s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -105,13 +105,13 @@ func TestRightToAnyEventIsOneQuestion(t *testing.T) {
 			s.do(t, http.MethodPatch, coreEvents+"/"+strconv.Itoa(i), `{}`).want(t, 404, metav1.StatusReasonNotFound)
 		}
 		if len(questions) != want {
-			t.Errorf("%d questions about 100 Events if the first is answered %v, want %d", len(questions), decision, want)
+			t.Errorf("%d reviews for 100 Events if the first decision is %v, want %d", len(questions), decision, want)
 		}
 	}
 }
 
-// Who cannot be asked for at all is not asked for once more.
-func TestRightThatCannotBeAskedForIsAskedForOnce(t *testing.T) {
+// If the review of the right to all names fails, that to the name is not made.
+func TestReviewThatFailsIsNotRepeatedForTheName(t *testing.T) {
 	asked := 0
 	s := serve(t, written(), authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
 		asked++
@@ -166,7 +166,7 @@ func TestWhatIsNotServed(t *testing.T) {
 	s.pipeline.wantRecorded(t, 1)
 }
 
-func TestProbesNeedNobody(t *testing.T) {
+func TestProbesNeedNoAuthentication(t *testing.T) {
 	ready := errors.New("not ready")
 	s := serve(t, written(), func(_ *intake.Options, o *intake.ServerOptions) {
 		o.Authenticator = authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {

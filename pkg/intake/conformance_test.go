@@ -269,8 +269,8 @@ func anonymousClient(t *testing.T, config *rest.Config) *http.Client {
 	return client
 }
 
-// inFrontOf starts an intake with a pipeline that writes to an apiserver, which
-// is also asked who callers are and what they may do.
+// inFrontOf starts an intake with a pipeline that writes to an apiserver, which also
+// reviews tokens and rights.
 func inFrontOf(t *testing.T, config *rest.Config) target {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -312,8 +312,8 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 	return target{url: server.URL, client: server.Client()}
 }
 
-// delegating asks an apiserver who a caller is and what it may do, as the
-// daemon does.
+// delegating returns options with delegated authentication and authorization, as the
+// daemon has.
 func delegating(t *testing.T, i *intake.Intake, client kubernetes.Interface) intake.ServerOptions {
 	t.Helper()
 	backoff := &wait.Backoff{Duration: time.Millisecond, Factor: 1.5, Steps: 2}

@@ -32,16 +32,15 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 		}
 		seen[one] = true
 	}
-	// That of a replica is reviewed for another audience.
+	// The token of a replica is reviewed for another audience.
 	req := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}, assertedUser: {"somebody"}}}
 	if one, presented := h.of(req); !presented || seen[one] {
 		t.Errorf("a replica's token: presented %t, like a client's %t", presented, seen[one])
 	}
 }
 
-// Whoever has many credentials makes those of no other forgotten, and loses the one
-// that was not used for longest.
-func TestManyCredentialsOfOneTenantPushOutNoOthers(t *testing.T) {
+// A tenant with many credentials evicts its own least recently used one.
+func TestManyCredentialsOfOneTenantEvictNoOthers(t *testing.T) {
 	k := newKnownCredentials(4)
 	number := func(n byte) (c credential) { c[0] = n; return c }
 	k.add(number(1), "quiet", time.Now())

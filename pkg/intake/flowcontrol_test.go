@@ -25,8 +25,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// bearers is an authenticator whose callers have their names for tokens. Tokens
-// that begin with bogus are nobody's.
+// bearers is an authenticator for which a token is the name of its caller. It rejects
+// tokens that begin with bogus.
 type bearers struct {
 	asked atomic.Int64
 	takes time.Duration
@@ -44,7 +44,7 @@ func (b *bearers) set(_ *intake.Options, o *intake.ServerOptions) {
 	})
 }
 
-// as posts an Event as somebody, from an address.
+// as posts an Event as a caller, from an address.
 func (s *server) as(t *testing.T, name, address, event string) answer {
 	t.Helper()
 	req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(event, 1), "Authorization", "Bearer "+name)
@@ -57,7 +57,7 @@ func (s *server) refused(t *testing.T, reason string) float64 {
 	return (&replica{server: s}).metric(t, "eventd_intake_refused_total", reason)
 }
 
-func TestWhoPresentsNothingIsAskedAboutNowhere(t *testing.T) {
+func TestRequestWithoutCredentialsIsNotReviewed(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) {
 		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("metrics were given") })
@@ -78,14 +78,14 @@ func TestWhoPresentsNothingIsAskedAboutNowhere(t *testing.T) {
 		}
 	}
 	if got := who.asked.Load(); got != 0 {
-		t.Errorf("asked %d times who somebody is that presents nothing", got)
+		t.Errorf("%d requests without credentials are reviewed", got)
 	}
 	if got := s.refused(t, "no_credentials"); got != 30 {
 		t.Errorf("%v were counted, want 30", got)
 	}
 }
 
-func TestRejectedTokenIsNotAskedAboutAgainForAWhile(t *testing.T) {
+func TestRejectedTokenIsNotReviewedAgainForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{}
 		s := serve(t, written(), who.set)
@@ -103,9 +103,8 @@ func TestRejectedTokenIsNotAskedAboutAgainForAWhile(t *testing.T) {
 	})
 }
 
-// A flood of tokens that are nobody's, one after another from one address, has its
-// own part of the reviews and of what is in flight. Those who were known before it,
-// and those who come from elsewhere, notice nothing of it.
+// A flood of bogus tokens from one address has its own share of the reviews and of the
+// requests in flight. Known callers, and those from other addresses, are not delayed.
 func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{takes: 10 * time.Millisecond}
@@ -150,8 +149,8 @@ func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
 	})
 }
 
-// One caller that fills what may be in flight leaves some of it to others, by
-// whatever namespaces and ServiceAccounts it does so.
+// One caller cannot fill the requests in flight, whatever namespaces and ServiceAccounts
+// it uses.
 func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
 	for name, flood := range map[string]func(i int) (user, path string){
 		"one namespace":   func(int) (string, string) { return "noisy", coreEvents },
@@ -202,8 +201,8 @@ func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
 	}
 }
 
-// A request that waits for its write, or for its turn at a name, has no seat: any
-// number may wait, and others are worked on.
+// A request that waits for its write, or for its name, has no seat. So any number may
+// wait while others are handled.
 func TestNothingWaitsWithASeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{}
@@ -242,9 +241,9 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 	})
 }
 
-// Who asks about another name each time has the apiserver asked as often as it may,
-// and does not keep others from having it asked.
-func TestQuestionsAboutRightsAreLimitedForEachTenant(t *testing.T) {
+// A caller that uses another name each time reaches its rate of reviews, and does not
+// delay those of others.
+func TestReviewsOfRightsAreLimitedForEachTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{}
 		var asked atomic.Int64
@@ -282,8 +281,8 @@ func TestQuestionsAboutRightsAreLimitedForEachTenant(t *testing.T) {
 	})
 }
 
-// What is kept is not limited: a caller may repeat itself as fast as it likes.
-func TestCachedAnswersAreNoReviews(t *testing.T) {
+// Cached decisions are not limited.
+func TestCachedDecisionsAreNoReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{}
 		s := serve(t, written(), who.set)
@@ -297,7 +296,7 @@ func TestCachedAnswersAreNoReviews(t *testing.T) {
 	})
 }
 
-func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
+func TestResponseThatIsTooLargeIsNotBuffered(t *testing.T) {
 	s := serve(t, written(), func(_ *intake.Options, o *intake.ServerOptions) {
 		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 64 {
@@ -318,8 +317,8 @@ func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
 	s.ServeHTTP(httptest.NewRecorder(), newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
 }
 
-// One certificate of a front proxy brings the requests of many users. What one of
-// them has in flight is held against no other.
+// One certificate of a front proxy has the requests of many users. Each user has its own
+// share.
 func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := kept()
@@ -341,7 +340,7 @@ func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
 		}
 		refused := s.refused(t, "share")
 		if refused == 0 {
-			t.Error("the noisy user has all places")
+			t.Error("the noisy user fills the limit")
 		}
 		all.Go(func() { post("quiet", "quiet") })
 		synctest.Wait()
@@ -353,8 +352,8 @@ func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
 	})
 }
 
-// Whom a replica asserts may take 48 KiB, which are decoded for a replica only.
-func TestAssertionOfAStrangerIsNotDecoded(t *testing.T) {
+// An asserted user may have 48 KiB. It is decoded for replicas only.
+func TestAssertionOfAnUnknownCallerIsNotDecoded(t *testing.T) {
 	leader := standby(t)
 	assertion := base64.StdEncoding.EncodeToString([]byte(`{"username":"a","groups":[` + strings.Repeat(`"",`, 11_000) + `""]}`))
 	send := func() answer {
@@ -371,8 +370,7 @@ func TestAssertionOfAStrangerIsNotDecoded(t *testing.T) {
 	}
 }
 
-// Large headers take more of what may be in flight.
-func TestLargeHeadersTakeMorePlaces(t *testing.T) {
+func TestLargeHeadersCountAsSeveralRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{takes: time.Second}
 		s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 40 })
@@ -389,7 +387,7 @@ func TestLargeHeadersTakeMorePlaces(t *testing.T) {
 		for _, a := range answers {
 			codes[(<-a).code]++
 		}
-		// An address has a third of the places, and each of these takes four.
+		// An address has a third of the limit, and each of these counts as four requests.
 		if codes[201] != 3 || codes[429] != 5 {
 			t.Errorf("answered %v", codes)
 		}

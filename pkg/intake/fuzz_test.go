@@ -254,7 +254,8 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// FuzzAssertedUser: what another replica asserts is who it was, and nothing else is read.
+// FuzzAssertedUser: an asserted user that can be decoded has a name, and is the same
+// after it is encoded again.
 func FuzzAssertedUser(f *testing.F) {
 	encoded, err := intake.EncodeUser(&user.DefaultInfo{Name: "n", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
 	if err != nil {
@@ -269,7 +270,7 @@ func FuzzAssertedUser(f *testing.F) {
 			return
 		}
 		if u.GetName() == "" {
-			t.Errorf("%q asserts nobody", header)
+			t.Errorf("%q asserts a user without a name", header)
 		}
 		again, err := intake.EncodeUser(u)
 		if err != nil {

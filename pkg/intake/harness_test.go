@@ -27,8 +27,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// fakePipeline stands for the pipeline behind an intake: it settles every
-// occurrence as its function says, or keeps it for the test to settle.
+// fakePipeline is the pipeline behind an intake. It settles every occurrence with its
+// function, or keeps it for the test to settle.
 type fakePipeline struct {
 	mu     sync.Mutex
 	settle func(*occurrence.Occurrence) (occurrence.Settlement, bool)
@@ -127,8 +127,8 @@ type server struct {
 
 type setting func(*intake.Options, *intake.ServerOptions)
 
-// serve starts a server that lets everybody do everything, unless a setting
-// says otherwise.
+// serve starts a server that authenticates and authorizes all requests, unless a setting
+// changes that.
 func serve(t testing.TB, p *fakePipeline, settings ...setting) *server {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -159,8 +159,7 @@ func serve(t testing.TB, p *fakePipeline, settings ...setting) *server {
 // withoutToken is a header of a request that is to have no token.
 const withoutToken = "Test-No-Token"
 
-// presenting gives a token to requests that have none: without one nothing is
-// answered.
+// presenting adds a token to requests without one, which would be refused.
 func presenting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get(withoutToken) == "" && req.Header.Get("Authorization") == "" {
@@ -227,7 +226,7 @@ func (s *server) do(t testing.TB, method, path string, body any, header ...strin
 func (s *server) doUntil(ctx context.Context, t testing.TB, method, path string, body any, header ...string) answer {
 	t.Helper()
 	defer func() {
-		// As net/http does it: there is nobody to answer.
+		// As in net/http, the client has disconnected.
 		if p := recover(); p != nil && (p != http.ErrAbortHandler || ctx.Err() == nil) {
 			panic(p)
 		}
@@ -300,7 +299,7 @@ func (d decision) Authorize(_ context.Context, a authorizer.Attributes) (authori
 	return d(a)
 }
 
-// background calls a function and returns where its answer will be.
+// background calls a function and returns the channel of its result.
 func background(call func() answer) <-chan answer {
 	out := make(chan answer, 1)
 	go func() { out <- call() }()

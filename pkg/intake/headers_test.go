@@ -36,12 +36,12 @@ func TestRequestWithLargeHeadersIsRefusedBeforeAnythingElse(t *testing.T) {
 				return
 			}
 			a.want(t, 431, metav1.StatusReasonUnknown)
-			// Whatever a client has a replica pass on, the connection is not its own.
-			if passedOn := name == "a large assertion"; passedOn == (a.header.Get("Connection") == "close") {
-				t.Errorf("passed on: %t, Connection: %q", passedOn, a.header.Get("Connection"))
+			// The connection of another replica is shared by its clients.
+			if forwarded := name == "a large assertion"; forwarded == (a.header.Get("Connection") == "close") {
+				t.Errorf("forwarded: %t, Connection: %q", forwarded, a.header.Get("Connection"))
 			}
 			if got := who.asked.Load(); got != 0 {
-				t.Errorf("asked %d times who it is", got)
+				t.Errorf("reviewed %d times", got)
 			}
 			if got := s.refused(t, "headers"); got != 1 {
 				t.Errorf("%v counted", got)
@@ -50,7 +50,7 @@ func TestRequestWithLargeHeadersIsRefusedBeforeAnythingElse(t *testing.T) {
 	}
 }
 
-// What comes before a body costs no more than a body, and what is too long is 431.
+// Headers and URLs cost no more than a body. If they are too long, the response is 431.
 func TestHeadersAndURLsAreLimited(t *testing.T) {
 	s := serve(t, written())
 	long := func(n int) string { return strings.Repeat("x", n) }
@@ -65,7 +65,7 @@ func TestHeadersAndURLsAreLimited(t *testing.T) {
 		"accept":          {header: []string{"Accept", strings.Repeat("a/b,", 20_000)}, code: 431},
 		"accept a few":    {header: []string{"Accept", strings.Repeat("a/b,", 900) + "application/json"}, code: 201},
 		"field manager":   {query: "?fieldManager=" + long(1000), code: 422},
-		"time-out":        {query: "?timeout=" + long(1000), code: 400},
+		"timeout":         {query: "?timeout=" + long(1000), code: 400},
 		"almost too long": {header: []string{"User-Agent", long(60 << 10)}, code: 201},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An input is a request that is sent to two servers, which must answer alike.
-// In path, query and body, NS stands for a namespace that exists, TERMINATING for
-// one that is being deleted, and NAME for a name that no other input has.
+// An input is a request to two servers, whose responses must be the same. In path,
+// query and body, NS is a namespace that exists, TERMINATING one that is being deleted,
+// and NAME a name that no other input has.
 type input struct {
 	name string
 	// before are requests that must succeed first.
@@ -39,7 +39,7 @@ const (
 	creator                // may create events, and patch or update none
 	updater                // may patch and update events, but not create any
 	limited                // may patch the event "the-one", and no other
-	stranger               // is known and may do nothing
+	stranger               // is authenticated and has no rights
 	nobody                 // sends no credentials
 	forger                 // sends a token that is none
 )
@@ -54,11 +54,10 @@ const (
 	jsonPatchType = "application/json-patch+json"
 )
 
-// Where eventd's answers differ. What a client may rely on, the status code and
-// the reason, differs only where an input says unlike; in the other cases the
-// words do. The package comment has the list for users, with what is not sent
-// here because a kube-apiserver does something else with it: get, list, watch
-// and delete.
+// The reasons for which eventd's responses differ. The status code and the reason, on
+// which clients rely, differ only for inputs with unlike; the others differ in words.
+// docs/intake.md has the list for users, with requests that are not sent here because
+// only a kube-apiserver serves them: get, list, watch and delete.
 const (
 	noApply = "server-side apply is not served"
 
@@ -74,15 +73,13 @@ const (
 	noImpersonation = "impersonation is not supported"
 )
 
-// unclearPaths are answered with 500, and a text that is no Status: what they are
-// about cannot be found out.
+// unclearPaths have no RequestInfo. Their response is 500 with a text, not a Status.
 var unclearPaths = []string{
 	"/api/v1/watch", "/api/v1/proxy/", "//api/v1/watch", "/api//watch", "/api/nonsense/proxy",
 	"/apis/events.k8s.io/v1/watch", "/apis//v1/proxy", "/apis///watch//",
 }
 
-// unclear tells whether a path is one of these: it ends with a verb, where a resource
-// is to follow.
+// unclear tells whether a path is one of these: it ends with a verb, without a resource.
 func unclear(path string) bool { return unclearPath.MatchString(strings.Trim(path, "/")) }
 
 var unclearPath = regexp.MustCompile(`^(api/[^/]*|apis/[^/]*/[^/]*)/(watch|proxy)$`)

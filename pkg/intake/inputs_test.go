@@ -111,7 +111,7 @@ func apiInputs(path string, base fields, message, about string) []input {
 
 		// callers
 		ok.by(nobody).answered(forbidden).
-			unlike("nobody is anonymous here", noToken).named("no token"),
+			unlike("anonymous requests are not allowed", noToken).named("no token"),
 		ok.impersonating("system:admin").answered(forbidden).named("no right to impersonate"),
 		ok.by(forger).answered(noToken).named("bad token"),
 		ok.by(stranger).answered(forbidden).named("no right to create"),

@@ -134,7 +134,7 @@ func TestWhatDecodingReserves(t *testing.T) {
 	}
 }
 
-// The limit belongs to the process: the lowest that anybody has set stays.
+// The limit is that of the process, so a lower one that is set already stays.
 func TestLimitOfCopiesIsTheLowest(t *testing.T) {
 	before := atomic.LoadInt64(&jsonpatch.AccumulatedCopySizeLimit)
 	defer atomic.StoreInt64(&jsonpatch.AccumulatedCopySizeLimit, before)
@@ -184,9 +184,8 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 	}
 }
 
-// An answer has the code that it was given first, and its length. What does not fit is
-// an error to who writes it.
-func TestAnswersAreKeptUpToTheirLimit(t *testing.T) {
+// A response has its first status code, and its length. Above the limit, Write fails.
+func TestResponsesAreBufferedUpToTheirLimit(t *testing.T) {
 	for name, test := range map[string]struct {
 		write  func(http.ResponseWriter) error // of its last part
 		code   int

@@ -14,7 +14,7 @@ import (
 
 var someName = key{"ns", "a"}
 
-// beginReport begins one whose client has counted so far.
+// beginReport adds a pending report with a total.
 func beginReport(n *names, total int64) *report {
 	event := &corev1.Event{Count: int32(total)}
 	r := &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: total}, done: make(chan struct{})}
@@ -54,8 +54,8 @@ func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
 	}
 }
 
-// A request that waits for the oldest report of its name leaves its seat to others,
-// and goes on when it has one again.
+// A request that waits for the oldest report of its name releases its seat, and acquires
+// one before it continues.
 func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNames(10, 1<<20)
@@ -66,27 +66,27 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 		s := testSeats(t, 1, 10)
 		own := &seat{seats: s, flow: flow{Tenant: "one"}}
 		if !own.acquire(t.Context()) {
-			t.Fatal("a free seat is not to be had")
+			t.Fatal("no seat is free")
 		}
 		taken := make(chan error, 1)
 		go func() { taken <- n.lock(withCall(t.Context(), &call{seat: own}), someName) }()
 		synctest.Wait()
 		other := &seat{seats: s, flow: flow{Tenant: "another"}}
 		if len(taken) != 0 || !takesAtOnce(t, other) {
-			t.Fatal("it did not wait, or waits with its seat")
+			t.Fatal("it did not wait, or waits with a seat")
 		}
 		n.dropped(open[0], false)
 		close(open[0].done)
 		synctest.Wait()
 		if len(taken) != 0 {
-			t.Error("it goes on, and has no seat")
+			t.Error("it continues without a seat")
 		}
 		other.end()
 		if err := <-taken; err != nil {
 			t.Error(err)
 		}
 		if takesAtOnce(t, &seat{seats: s, flow: flow{Tenant: "another"}}) {
-			t.Error("it goes on without its seat")
+			t.Error("it continues without its seat")
 		}
 		own.end()
 		n.unlock(someName)
@@ -94,29 +94,29 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 			n.dropped(r, false)
 		}
 		if len(n.locks) != 0 {
-			t.Errorf("%d names are kept of which nothing is left", len(n.locks))
+			t.Errorf("%d names are kept", len(n.locks))
 		}
 	})
 }
 
-// A request whose time is up while it waits at a name leaves nothing behind.
+// A request that times out while it waits for a name leaves no state.
 func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 	post := func(total int64) *report {
 		event := &corev1.Event{Count: int32(total), Reason: strconv.FormatInt(total, 10)} // of another series each
 		return &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: total}, post: true, done: make(chan struct{})}
 	}
 	for name, test := range map[string]struct {
-		open  int  // reports
-		taken bool // the turn
+		open  int  // pending reports
+		taken bool // the name is locked
 		wait  func(ctx context.Context, n *names) error
 	}{
-		"for its turn":       {0, true, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
+		"for the lock":       {0, true, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
 		"for the oldest one": {maxPending, false, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
 		"to post": {1, false, func(ctx context.Context, n *names) error {
 			_, err := n.lockForPost(ctx, someName, post(100))
 			return err
 		}},
-		"to post, for its turn": {1, true, func(ctx context.Context, n *names) error {
+		"to post, for the lock": {1, true, func(ctx context.Context, n *names) error {
 			_, err := n.lockForPost(ctx, someName, post(100))
 			return err
 		}},
@@ -158,9 +158,8 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 	}
 }
 
-// A POST that finds the same one under way when it has its turn joins that, and leaves
-// its turn to the next.
-func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
+// A POST that finds the same one pending when it has the lock joins it and unlocks.
+func TestPostThatJoinsAnotherUnlocksItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNames(10, 1<<20)
 		if err := n.lock(t.Context(), someName); err != nil {
@@ -187,7 +186,7 @@ func TestPostThatJoinsAnotherLeavesItsTurn(t *testing.T) {
 		}
 		n.dropped(first, false)
 		if len(n.locks) != 0 {
-			t.Error("the name stays taken")
+			t.Error("the name stays locked")
 		}
 	})
 }

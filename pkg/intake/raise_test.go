@@ -47,9 +47,8 @@ func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
 	}
 }
 
-// What is under way of a name ends in any order and in any way. What is stored is
-// what the highest report that was written says, and the next report goes on from
-// there.
+// The pending reports of a name end in any order and with any outcome. The stored count
+// is that of the highest written report, and the next report continues from there.
 func TestNothingIsLostOrCountedTwiceHoweverReportsOfANameEnd(t *testing.T) {
 	ends := map[string]func(*occurrence.Occurrence){
 		"written":   func(o *occurrence.Occurrence) { o.Settled(stored(occurrence.Merged, 1)) },
@@ -115,7 +114,7 @@ func endReports(t *testing.T, s *server, name string, how []string, order []int,
 	<-next
 }
 
-// The memory of what waits is bounded; beyond that a request waits for its turn.
+// The memory of pending reports is limited. Above the limit a request waits.
 func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes int64
@@ -153,8 +152,8 @@ func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// Who has as many bytes waiting as it may has one report of a name at a time, and every
-// other tenant has as many as ever, also under names in the same namespace.
+// A tenant at its limit of pending bytes has one report of a name at a time. Another
+// tenant is not affected, not even for names in the same namespace.
 func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 4 << 10 // of a message; a view has it twice
@@ -200,7 +199,7 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 				t.Fatalf("answered %d: %s", a.code, a.body)
 			}
 		}
-		// All is given back.
+		// Everything is released.
 		if got := fill("floods-again", 1); got[0] != 16 {
 			t.Errorf("when all has ended %d are recorded, want 16", got[0])
 		}
@@ -234,7 +233,7 @@ func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
 	})
 }
 
-// A change that raises nothing claims nothing, or the sink would take it for one.
+// A change that raises nothing has weight 0, or the sink would count it.
 func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
 	s := serve(t, kept())
 	posted := background(func() answer { return s.post(t, classic("a", 2)) })
@@ -250,8 +249,8 @@ func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
 	(<-changed).want(t, 200, "")
 }
 
-// What a client was told last is what its preconditions are checked against, though
-// a raise that it has sent meanwhile waits.
+// Preconditions are checked against the last response of the client, although a raise
+// that it has sent since is pending.
 func TestUIDOfAPostThatIsStoredHoldsWhileARaiseWaits(t *testing.T) {
 	s := serve(t, kept())
 	posted := background(func() answer { return s.post(t, classic("a", 1)) })

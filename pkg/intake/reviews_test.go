@@ -25,7 +25,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Errors that leave open who somebody is, and those that do not.
+// Errors of the authentication itself, and errors about credentials.
 var (
 	open = map[string]error{
 		"a request that failed": &url.Error{Op: "Post", URL: "https://apiserver", Err: errors.New("no connection")},
@@ -43,31 +43,31 @@ var (
 	}
 )
 
-func TestErrorsOfCredentialsAreToldFromThoseOfAsking(t *testing.T) {
+func TestErrorsAboutCredentialsAreNotUndecided(t *testing.T) {
 	for name, err := range open {
 		if !undecided(err) {
-			t.Errorf("%s says that it is nobody", name)
+			t.Errorf("%s counts as bad credentials", name)
 		}
 	}
 	for name, err := range decided {
 		if undecided(err) {
-			t.Errorf("%s leaves open who it is", name)
+			t.Errorf("%s counts as undecided", name)
 		}
 	}
 }
 
-// What a review has said is remembered: who was accepted is known, who was rejected is
-// not, nor asked about again for a while. What was left open changes nothing.
-func TestWhatIsRememberedOfAReview(t *testing.T) {
+// Accepted credentials are known after a review, rejected ones are not reviewed again
+// for a while, and an undecided review changes nothing.
+func TestResultOfAReviewIsKept(t *testing.T) {
 	jane := &authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}
 	type result struct {
 		authn           authenticator.Request
 		known, rejected bool // of credentials that were known before
 	}
 	results := map[string]result{
-		"accepted":                  {saying(jane, true, nil), true, false},
-		"rejected":                  {saying(nil, false, nil), false, true},
-		"accepted, but for a doubt": {saying(jane, true, &url.Error{Err: errors.New("no connection")}), true, false},
+		"accepted":                {saying(jane, true, nil), true, false},
+		"rejected":                {saying(nil, false, nil), false, true},
+		"accepted, with an error": {saying(jane, true, &url.Error{Err: errors.New("no connection")}), true, false},
 	}
 	for name, err := range open {
 		results[name] = result{saying(nil, false, err), true, false}
@@ -101,13 +101,12 @@ func TestWhatIsRememberedOfAReview(t *testing.T) {
 	}
 }
 
-// Who is known has reviews of its own to use, however many strangers have used up
-// theirs.
-func TestReviewsOfKnownCallersAreNotThoseOfStrangers(t *testing.T) {
+// Known callers have reviews of their own when unknown callers have used up theirs.
+func TestReviewsOfKnownCallersAreNotThoseOfUnknownOnes(t *testing.T) {
 	for name, test := range map[string]struct {
 		known bool
 		waits bool
-	}{"known": {true, false}, "stranger": {false, true}} {
+	}{"known": {true, false}, "unknown": {false, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := testCallers(t, time.Second)
@@ -131,8 +130,8 @@ func TestReviewsOfKnownCallersAreNotThoseOfStrangers(t *testing.T) {
 	}
 }
 
-// askedBy is an authenticator that takes a second, and answers with the user that each
-// request says it is of.
+// askedBy is an authenticator that takes a second, and returns the user in the header of
+// a request.
 type askedBy struct {
 	mu    sync.Mutex
 	calls []time.Duration // since when, when each began
@@ -152,9 +151,9 @@ func (a *askedBy) AuthenticateRequest(req *http.Request) (*authenticator.Respons
 	return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, a.ok, a.err
 }
 
-// Several requests with one token have the apiserver asked once at a time. That it is
-// good holds for all of them; who each one is of is another question.
-func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
+// There is one review at a time for all requests with one token. They share whether it
+// is accepted, and not the user.
+func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
 	rejected := errors.New("invalid bearer token")
 	for name, test := range map[string]struct {
 		ttl   time.Duration
@@ -165,7 +164,7 @@ func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
 		"accepted":                      {time.Second, true, nil, []time.Duration{0, time.Second, time.Second}},
 		"rejected":                      {time.Second, false, nil, []time.Duration{0}},
 		"rejected for a reason":         {time.Second, false, rejected, []time.Duration{0}},
-		"accepted, but for a doubt":     {time.Second, true, rejected, []time.Duration{0}},
+		"accepted, with an error":       {time.Second, true, rejected, []time.Duration{0}},
 		"a panic":                       {time.Second, false, errors.New("panic"), []time.Duration{0}},
 		"accepted, and nothing is kept": {-1, true, nil, []time.Duration{0, 0, 0}},
 	} {
@@ -202,8 +201,8 @@ func TestReviewIsSharedButNotWhoItIs(t *testing.T) {
 	}
 }
 
-// A request that goes leaves its question to the others: what is answered is remembered.
-func TestReviewOfARequestThatGoesIsRemembered(t *testing.T) {
+// A review outlives its request.
+func TestReviewOfACancelledRequestIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testCallers(t, time.Second)
 		gone := errors.New("gone")
@@ -222,7 +221,7 @@ func TestReviewOfARequestThatGoesIsRemembered(t *testing.T) {
 	})
 }
 
-// Whose review cannot be made in time is told so, and is not taken for rejected.
+// A request whose review cannot be made in time is not rejected.
 func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testCallers(t, time.Second)
@@ -240,7 +239,7 @@ func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
 	})
 }
 
-// Until its review is kept no more, a token costs none of the reviews that there may be.
+// While its review is cached, a token costs none.
 func TestReviewThatIsKeptIsNotMadeAgain(t *testing.T) {
 	for age, want := range map[time.Duration]float64{0: 0, time.Second - 1: 0, time.Second: 1, time.Minute: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -258,8 +257,8 @@ func TestReviewThatIsKeptIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// A certificate is verified here, as often as it is presented. That it was accepted is
-// remembered for the place of its requests among those in flight.
+// A certificate is verified each time. It is known afterwards, so that its requests
+// count in the flow of its user.
 func TestCertificatesCostNoReviews(t *testing.T) {
 	for name, test := range map[string]struct {
 		user   string
@@ -271,7 +270,7 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 		"of a front proxy": {"joe", true, nil, frontProxy},
 		"rejected":         {"jane", false, nil, ""},
 		"not verified":     {"jane", false, x509.UnknownAuthorityError{}, ""},
-		"with a doubt":     {"jane", true, errors.New("no connection"), ""},
+		"with an error":    {"jane", true, errors.New("no connection"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -295,18 +294,17 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 	}
 }
 
-// Who is nobody is told so. Who could not be asked about comes back later, and who may
-// not have anybody asked is told that it is one of too many.
-func TestWhatIsAnsweredToWhoIsNotAuthenticated(t *testing.T) {
+// The status code tells bad credentials, a failed review and too many reviews apart.
+func TestResponseToARequestThatIsNotAuthenticated(t *testing.T) {
 	for name, test := range map[string]struct {
 		err    error
 		code   int
 		counts float64
 	}{
-		"nobody":              {nil, http.StatusUnauthorized, 0},
-		"nobody for a reason": {errors.New("invalid bearer token"), http.StatusUnauthorized, 0},
-		"not asked":           {errReviews, http.StatusTooManyRequests, 1},
-		"not answered":        {&url.Error{Op: "Post", Err: errors.New("no connection")}, http.StatusServiceUnavailable, 0},
+		"rejected":              {nil, http.StatusUnauthorized, 0},
+		"rejected for a reason": {errors.New("invalid bearer token"), http.StatusUnauthorized, 0},
+		"not asked":             {errReviews, http.StatusTooManyRequests, 1},
+		"not answered":          {&url.Error{Op: "Post", Err: errors.New("no connection")}, http.StatusServiceUnavailable, 0},
 	} {
 		c := testFlowControl(t)
 		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) }), saying(nil, false, test.err), c)
@@ -318,16 +316,16 @@ func TestWhatIsAnsweredToWhoIsNotAuthenticated(t *testing.T) {
 	}
 }
 
-func TestNobodyIsAnonymous(t *testing.T) {
+func TestAnonymousUserIsRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		u    user.DefaultInfo
 		err  error
 		want bool
 	}{
-		"somebody":           {user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}}, nil, true},
-		"anonymous":          {user.DefaultInfo{Name: user.Anonymous}, nil, false},
-		"not authenticated":  {user.DefaultInfo{Name: "jane", Groups: []string{user.AllUnauthenticated}}, nil, false},
-		"anonymous, a doubt": {user.DefaultInfo{Name: user.Anonymous}, errors.New("no connection"), true},
+		"somebody":          {user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}}, nil, true},
+		"anonymous":         {user.DefaultInfo{Name: user.Anonymous}, nil, false},
+		"not authenticated": {user.DefaultInfo{Name: "jane", Groups: []string{user.AllUnauthenticated}}, nil, false},
+		"anonymous, error":  {user.DefaultInfo{Name: user.Anonymous}, errors.New("no connection"), true},
 	} {
 		_, ok, err := notAnonymous(saying(&authenticator.Response{User: &test.u}, true, test.err)).AuthenticateRequest(&http.Request{})
 		if ok != test.want || err != test.err {

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// What a flood costs another caller in time is shown by test/hostile, where the
-// three are processes of their own. Here no time goes by.
+// test/hostile measures the delay that a flood causes, with separate processes. In this
+// test no time passes.
 func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 200
@@ -15,7 +15,7 @@ func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
 		noisy, quiet := flow{Tenant: "noisy", Namespace: "ns"}, flow{Tenant: "quiet", Namespace: "ns"}
 		leave, ok := s.acquire(t.Context(), noisy)
 		if !ok {
-			t.Fatal("a free seat is not to be had")
+			t.Fatal("no seat is free")
 		}
 		seated := make(chan flow)
 		sit := func(f flow) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// slowAuthorizer answers after a while, and counts how often it was asked.
+// slowAuthorizer decides after a second, and counts its calls.
 type slowAuthorizer struct {
 	asked  atomic.Int64
 	answer func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error)
@@ -31,7 +31,7 @@ func (s *slowAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes)
 	}
 }
 
-// allowed allows what is about one namespace.
+// allowed allows requests for one namespace.
 func allowed(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.GetNamespace() == "ns" {
 		return authorizer.DecisionAllow, "", nil
@@ -46,7 +46,7 @@ func creating(name string) authorizer.AttributesRecord {
 	}
 }
 
-// asking has one question asked, and returns its answer when there is one.
+// asking starts one call, and returns a function that waits for its result.
 func asking(t *testing.T, shared authorizer.Authorizer, ctx context.Context, a authorizer.Attributes) (answer func() (authorizer.Decision, string, error)) {
 	t.Helper()
 	var d authorizer.Decision
@@ -63,7 +63,7 @@ func asking(t *testing.T, shared authorizer.Authorizer, ctx context.Context, a a
 	}
 }
 
-// sharing returns an authorizer that shares another one's answers, which keeps none.
+// sharing returns a shared authorizer for one without a cache.
 func sharing(t *testing.T, authz authorizer.Authorizer, most int) *sharedAuthorizer {
 	t.Helper()
 	shared, err := newSharedAuthorizer(authz, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))
@@ -73,7 +73,7 @@ func sharing(t *testing.T, authz authorizer.Authorizer, most int) *sharedAuthori
 	return shared
 }
 
-func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
+func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAuthorizer{answer: allowed}
 		shared := sharing(t, slow, 10)
@@ -99,8 +99,8 @@ func TestSameQuestionIsAskedOnceAtATime(t *testing.T) {
 	})
 }
 
-// A review ends with nobody's request: who comes later needs its answer.
-func TestReviewOutlivesWhoHasAskedFirst(t *testing.T) {
+// A review does not end with its request, since other requests share it.
+func TestReviewOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowAuthorizer{answer: allowed}
 		shared := sharing(t, slow, 10)
@@ -122,8 +122,7 @@ func TestReviewOutlivesWhoHasAskedFirst(t *testing.T) {
 	})
 }
 
-// However many go before they are answered.
-func TestFewReviewsOutliveWhoHasAsked(t *testing.T) {
+func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 5
 		var answered atomic.Int64
@@ -139,15 +138,15 @@ func TestFewReviewsOutliveWhoHasAsked(t *testing.T) {
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		// One of the first may be refused: no more than that wait for their turn either.
+		// One of the first may be refused, because the queue has the same limit.
 		left := shared.running.Load()
 		if left == 0 || left > most {
-			t.Errorf("%d of 100 questions are open, and nobody waits for them, want at most %d", left, most)
+			t.Errorf("%d of 100 reviews outlive their requests, want at most %d", left, most)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if n := shared.running.Load(); n != 0 || answered.Load() != left {
-			t.Errorf("%d questions are open, and %d were answered", n, answered.Load())
+			t.Errorf("%d reviews are running, and %d have ended", n, answered.Load())
 		}
 	})
 }
@@ -187,7 +186,7 @@ func TestPanicOfAReviewIsThatOfAllWhoShareIt(t *testing.T) {
 	})
 }
 
-func TestQuestionsAreToldApart(t *testing.T) {
+func TestAttributesHaveKeysOfTheirOwn(t *testing.T) {
 	is := func(change func(*authorizer.AttributesRecord, *user.DefaultInfo)) authorizer.AttributesRecord {
 		a, u := creating("a"), &user.DefaultInfo{Name: "jane", UID: "1", Groups: []string{"a", "b"}, Extra: map[string][]string{"x": {"y", "z"}, "w": {"v"}}}
 		a.User = u
@@ -197,7 +196,7 @@ func TestQuestionsAreToldApart(t *testing.T) {
 	none := func(*authorizer.AttributesRecord, *user.DefaultInfo) {}
 	seen := map[string]string{attributesKey(is(none)): "none"}
 	if _, same := seen[attributesKey(is(none))]; !same {
-		t.Error("the same question is another one")
+		t.Error("the same attributes have two keys")
 	}
 	for what, change := range map[string]func(*authorizer.AttributesRecord, *user.DefaultInfo){
 		"user":            func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Name = "joe" },
@@ -221,7 +220,7 @@ func TestQuestionsAreToldApart(t *testing.T) {
 	} {
 		q := attributesKey(is(change))
 		if other, known := seen[q]; known {
-			t.Errorf("%s is the same question as %s", what, other)
+			t.Errorf("%s has the same key as %s", what, other)
 		}
 		seen[q] = what
 	}

@@ -23,14 +23,14 @@ import (
 
 const kubelet, robot = "system:node:node-1", "system:serviceaccount:ns:robot"
 
-// authenticatedByHeader has each request be of the user whom its header names.
+// authenticatedByHeader authenticates each request as the user in its header.
 func authenticatedByHeader(_ *intake.Options, o *intake.ServerOptions) {
 	o.Authenticator = authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: &user.DefaultInfo{Name: r.Header.Get("As")}}, true, nil
 	})
 }
 
-// postAs and patchAs are post and patch of a user.
+// postAs and patchAs are post and patch as a user.
 func (s *server) postAs(t testing.TB, who string, event *corev1.Event) answer {
 	t.Helper()
 	return s.do(t, http.MethodPost, coreEvents, event, "As", who)
@@ -55,7 +55,7 @@ func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T)
 	if len(occurrences) != 2 {
 		t.Fatalf("%d occurrences, not 2", len(occurrences))
 	}
-	// The user limits what is taken, and makes no other series.
+	// The user is for limits, and not part of the series.
 	other := *occurrences[0]
 	other.User = "another"
 	if other.Series() != identity.Of(occurrences[0].Event) {
@@ -69,20 +69,17 @@ func TestOccurrenceThatIsPassedOnNamesTheCallerAndNotTheReplica(t *testing.T) {
 	ended := leader.lead(t)
 	other.post(t, classic("a", 1)).want(t, 201, "")
 	other.patch(t, "a", `{"count":2}`).want(t, 200, "")
-	occurrences := leader.pipeline.occurrences()
-	for i, o := range occurrences {
+	for i, o := range leader.pipeline.occurrences() {
 		if o.User != kubelet {
 			t.Errorf("occurrence %d is of the user %q", i, o.User)
 		}
 	}
-	if len(occurrences) != 2 {
-		t.Errorf("%d occurrences, not 2", len(occurrences))
-	}
+	leader.pipeline.wantRecorded(t, 2)
 	leader.stopLeading(nil)
 	<-ended
 }
 
-// creates takes every create.
+// creates is an apiserver that accepts every create.
 type creates struct{}
 
 func (creates) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
@@ -95,8 +92,8 @@ func (creates) Patch(_ context.Context, _ occurrence.API, _, name string, _ []by
 	return nil, apierrors.NewNotFound(corev1.Resource("events"), name)
 }
 
-// Who may only create Events in its namespace reports so much in the kubelet's name
-// that its own budget is spent.
+// A caller that may create Events in its namespace only forges Events of the kubelet
+// until its own budget is spent.
 func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := pipeline.New(t.Context(), pipeline.DefaultOptions())
@@ -125,7 +122,7 @@ func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 		refused := s.postAs(t, robot, warning("forged.last", "Forged"))
 		refused.want(t, 429, metav1.StatusReasonTooManyRequests)
 		if after := refused.header.Get("Retry-After"); after != "" {
-			t.Errorf("Retry-After is %q: the recorder would hold up all that it has behind it", after)
+			t.Errorf("Retry-After is %q: the recorder would delay all its other Events", after)
 		}
 		s.postAs(t, kubelet, warning("web-0.1", "BackOff")).want(t, 201, "")
 		time.Sleep(time.Second)

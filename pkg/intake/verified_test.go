@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// An unknown caller whose credentials verify locally waits in the shares of its tenant;
-// all others in those of their address. A token is no more than that before its review.
+// Requests of an unknown caller whose credentials verify locally count against the share
+// of its tenant, all others against that of their address. The token is still reviewed.
 func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 	const own = "system:serviceaccount:kube-system:eventd"
 	key := testKeys()["ES256"]
@@ -26,18 +26,15 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := func(name string) authenticator.Request {
-		return saying(&authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil)
-	}
 	never := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
-		t.Error("a token was reviewed before its request had a place")
+		t.Error("a token was reviewed before its request was in flight")
 		return nil, false, nil
 	})
 	for name, test := range map[string]struct {
 		token, assertion, certificate string
 		authn                         authenticator.Request
 		alone                         bool   // it has no other replicas
-		known                         string // whose the credentials were, "" if they are not known
+		known                         string // tenant of the credentials, "" if they are unknown
 		want                          string // tenant, "" for an unknown caller
 	}{
 		"a token that verifies":                        {token: key.token("a", "x"), want: "system:serviceaccount:a"},
@@ -49,11 +46,11 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 		"a replica's token, and nothing asserted":      {token: key.token("kube-system", "eventd"), want: "system:serviceaccount:kube-system"},
 		"a replica's token, to one that is alone":      {token: key.token("kube-system", "eventd"), assertion: asserted, alone: true, want: "system:serviceaccount:kube-system"},
 		"a client's token that asserts somebody":       {token: key.token("a", "x"), assertion: asserted, want: "system:serviceaccount:a"},
-		"a certificate":                                {certificate: "jane", authn: named("jane"), want: "jane"},
-		"a certificate of a front proxy":               {certificate: "proxy", authn: named("jane"), want: frontProxy},
+		"a certificate":                                {certificate: "jane", authn: accepting("jane"), want: "jane"},
+		"a certificate of a front proxy":               {certificate: "proxy", authn: accepting("jane"), want: frontProxy},
 		"a certificate that does not verify":           {certificate: "jane", authn: saying(nil, false, x509.UnknownAuthorityError{})},
-		"a certificate of nobody":                      {certificate: "jane", authn: named(user.Anonymous)},
-		"a certificate that asserts somebody":          {certificate: "jane", assertion: asserted, authn: named("joe")},
+		"a certificate of nobody":                      {certificate: "jane", authn: accepting(user.Anonymous)},
+		"a certificate that asserts somebody":          {certificate: "jane", assertion: asserted, authn: accepting("joe")},
 		"a certificate, and a token that verifies":     {certificate: "jane", token: key.token("a", "x"), want: "system:serviceaccount:a"},
 		"a certificate, and a token that verifies not": {certificate: "jane", token: "bogus"},
 	} {
@@ -106,7 +103,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 	}
 }
 
-// A token that verifies is reviewed in the turns of its tenant, and then it is known, or
+// A token that verifies is reviewed in the flow of its tenant. Then it is known or
 // rejected, as any other.
 func TestTokenThatVerifiesIsReviewedAmongThoseOfKnownCallers(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// stalled is a client over HTTP/2 that lets nobody send it anything.
+// stalled is an HTTP/2 client with a flow-control window of 0.
 type stalled struct {
 	framer *http2.Framer
 	conn   net.Conn
@@ -41,13 +41,13 @@ func stall(t *testing.T, address string) *stalled {
 	return s
 }
 
-// get makes a request whose answer is not read.
+// get makes a request whose response is not read.
 func (s *stalled) get(t *testing.T, path, token string) {
 	t.Helper()
 	s.request(t, "GET", path, token, true)
 }
 
-// request makes one that ends with its headers, or whose body has yet to come.
+// request makes one that ends with its headers, or whose body does not arrive.
 func (s *stalled) request(t *testing.T, method, path, token string, end bool) {
 	t.Helper()
 	var block bytes.Buffer
@@ -68,14 +68,13 @@ func (s *stalled) request(t *testing.T, method, path, token string, end bool) {
 	s.next += 2
 }
 
-// withLargePages answers /metrics with more than any buffer on the way takes.
+// withLargePages serves a /metrics that is larger than any buffer.
 func withLargePages(_ *intake.Options, o *intake.ServerOptions) {
 	o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
 }
 
-// Clients that do not read their answers hold neither a place in flight nor a seat,
-// and no more of the memory than their share. When they have had enough time, their
-// streams end.
+// Requests whose responses are not read are not in flight and have no seat. Their memory
+// is limited to the client's share, and their streams end after a timeout.
 func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set, withLargePages, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 30 })
@@ -96,7 +95,7 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	if got := metric("eventd_intake_aborted_answers_total", "share"); got == 0 {
 		t.Error("nothing was refused to who does not read")
 	}
-	s.as(t, "stalled", "127.0.0.1", "its-own").want(t, 201, "") // no place is taken
+	s.as(t, "stalled", "127.0.0.1", "its-own").want(t, 201, "") // it has none in flight
 	for i := range 50 {
 		s.as(t, "reads", "10.0.0.2", fmt.Sprint("a", i)).want(t, 201, "")
 	}
@@ -107,8 +106,8 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	}
 }
 
-// An answer that fits into what the server buffers of it is not written either, and the
-// server keeps what it has of a body that nobody has read.
+// A response that fits into the server's buffers is not written either, and the server
+// keeps its buffer of a body that is not read.
 func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
 	const answers, each = 100, 16 << 10
 	who := &bearers{}
@@ -129,7 +128,7 @@ func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
 	until(t, "the streams end", func() bool { return taken() == 0 })
 }
 
-// The server keeps a request with its headers until its answer is written.
+// The server keeps the headers of a request until its response is written.
 func TestUnreadAnswersIncludeTheHeadersOfTheirRequests(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set, withLargePages)

@@ -18,7 +18,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// wire is where an answer is written. It notes what has become of the answer.
+// wire is the writer of a response, and records what happens to it.
 type wire struct {
 	*httptest.ResponseRecorder
 	unwritten        *unreadResponses
@@ -52,9 +52,9 @@ func (w *wire) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// What an answer takes is counted until it has been written, for which it has a while;
-// that is when its handler returns, or with HTTP/2 when its stream ends.
-func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
+// The memory of a response is counted until it has been written: until its handler
+// returns, or with HTTP/2 until its stream ends.
+func TestResponsesAreCountedUntilTheyAreWritten(t *testing.T) {
 	broken := errors.New("broken pipe")
 	for name, test := range map[string]struct {
 		method           string
@@ -118,8 +118,8 @@ func TestAnswersAreCountedUntilTheyAreWritten(t *testing.T) {
 	}
 }
 
-// Nothing of an answer is written if its caller has too many that are not read.
-func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
+// A response above the share of its caller is aborted before the first byte.
+func TestResponseAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		i := newIntake(t)
 		u := newUnreadResponses(i)
@@ -135,7 +135,7 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 		func() {
 			defer func() {
 				if p := recover(); p != http.ErrAbortHandler {
-					t.Errorf("net/http is told %v", p)
+					t.Errorf("panicked with %v", p)
 				}
 			}()
 			u.buffered(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -155,9 +155,9 @@ func TestAnswerAboveTheShareOfItsCallerIsAborted(t *testing.T) {
 	}
 }
 
-// A namespace that is terminating is refused to all who write there in the next second,
-// by the answer to one of them, which may be of the other API.
-func TestRefusalIsOfTheAPIThatWasAsked(t *testing.T) {
+// The refusal of a terminating namespace is cached for a second, and may be that of a
+// write in the other API.
+func TestRefusalHasTheAPIOfTheRequest(t *testing.T) {
 	terminating := errors.New("unable to create new content")
 	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 		for _, written := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {

@@ -16,28 +16,28 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// A request has one place among those in flight, of whoever its caller is known to be:
-// first by its address or its credentials, and from its authentication on as its user.
-func TestRequestHasOnePlaceAtATime(t *testing.T) {
+// A request counts as in flight once: first in the flow of its address or its known
+// credentials, and after authentication in that of its user.
+func TestRequestCountsAsInFlightOnce(t *testing.T) {
 	jane, joe := occurrence.TenantOf("jane"), occurrence.TenantOf("joe")
 	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		known    string // whose the credentials were, "" if they are not known
+		known    string // tenant of the credentials, "" if they are unknown
 		asserted string
-		full     flow  // who has no more places among the known, if not zero
-		left     int64 // but for so many
-		first    *flow // of the known where the request begins; nil among strangers
+		full     flow  // has its whole share, if not zero
+		left     int64 // of that share
+		first    *flow // of the request before authentication; nil for an unknown caller
 		code     int
 	}{
-		"of a stranger":                         {code: 200},
+		"of an unknown caller":                  {code: 200},
 		"of a known caller":                     {known: jane, first: &flow{Tenant: jane, Namespace: "ns"}, code: 200},
 		"of one who was another":                {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, code: 200},
 		"of a replica":                          {known: replicas, asserted: asserted, first: &flow{Tenant: jane, Namespace: "ns"}, code: 200},
 		"of a replica that asserts nobody":      {known: replicas, asserted: "!", code: 200},
-		"of a stranger who has too many":        {full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
+		"of an unknown caller, with too many":   {full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
 		"of a known caller who has too many":    {known: jane, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
 		"of a known caller who has one left":    {known: jane, first: &flow{Tenant: jane, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, left: 1, code: 200},
 		"of one who was another, with too many": {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
@@ -66,15 +66,15 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				strangers, known := int64(1), filled
+				unknown, known := int64(1), filled
 				if test.first != nil {
-					strangers, known = 0, filled+1
+					unknown, known = 0, filled+1
 					if *test.first != test.full && c.inFlight.UsedBy(*test.first) != 1 {
 						t.Errorf("it does not begin among those of %v", *test.first)
 					}
 				}
-				if c.unknown.InUse() != strangers || c.inFlight.InUse() != known {
-					t.Errorf("%d of strangers and %d others are in flight", c.unknown.InUse(), c.inFlight.InUse())
+				if c.unknown.InUse() != unknown || c.inFlight.InUse() != known {
+					t.Errorf("%d of unknown and %d others are in flight", c.unknown.InUse(), c.inFlight.InUse())
 				}
 				c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					served = true
@@ -82,7 +82,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 						t.Errorf("its answer is of %v", of)
 					}
 					if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled+1 || c.inFlight.UsedBy(flow{Tenant: jane, Namespace: "ns"}) != others+1 {
-						t.Errorf("%d of strangers and %d others are in flight while it is handled", c.unknown.InUse(), c.inFlight.InUse())
+						t.Errorf("%d of unknown and %d others are in flight while it is handled", c.unknown.InUse(), c.inFlight.InUse())
 					}
 				})).ServeHTTP(w, req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})))
 			})).ServeHTTP(w, req)
@@ -90,7 +90,7 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 				t.Errorf("answered %d, handled %t: %s", w.Code, served, w.Body)
 			}
 			if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled {
-				t.Errorf("%d of strangers and %d others are in flight when it has been answered", c.unknown.InUse(), c.inFlight.InUse())
+				t.Errorf("%d of unknown and %d others are in flight when it has been answered", c.unknown.InUse(), c.inFlight.InUse())
 			}
 			if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
 				t.Errorf("%v were counted as refused", got)
@@ -99,8 +99,8 @@ func TestRequestHasOnePlaceAtATime(t *testing.T) {
 	}
 }
 
-// Requests with nothing and with what was rejected a moment ago go no further. Whether
-// a replica asserts somebody is found out when it is known to be one.
+// Requests without credentials, and with recently rejected ones, are refused. The user
+// that a replica asserts is decoded after authentication.
 func TestWhichCredentialsAreReviewed(t *testing.T) {
 	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
 	if err != nil {
@@ -153,13 +153,13 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 	}
 }
 
-// What is not in the chain that it needs is an error of the server's.
-func TestRequestOfNobodyIsNotHandled(t *testing.T) {
+// A filter that is missing in the chain is an internal error.
+func TestRequestWithoutUserIsNotHandled(t *testing.T) {
 	c := testFlowControl(t)
 	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
 	for name, ctx := range map[string]context.Context{
-		"no place": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
-		"no user":  withCall(ctx, &call{inFlight: &inFlight{shares: c.unknown, flow: flow{}, size: 1}}),
+		"not in flight": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
+		"no user":       withCall(ctx, &call{inFlight: &inFlight{shares: c.unknown, flow: flow{}, size: 1}}),
 	} {
 		w := httptest.NewRecorder()
 		c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
@@ -188,7 +188,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 				own := flow{Tenant: "jane"}
 				taken := &seat{seats: c.seats, flow: own}
 				if !taken.acquire(t.Context()) {
-					t.Fatal("a free seat is not to be had")
+					t.Fatal("no seat is free")
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
