@@ -1,10 +1,9 @@
 package intake_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,26 +61,10 @@ func TestCreateIsNotPatch(t *testing.T) {
 	began := time.Now().Truncate(time.Second)
 	post := func(to target, as caller, event *corev1.Event) *corev1.Event {
 		t.Helper()
-		body, err := json.Marshal(event)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, to.url+"/api/v1/namespaces/"+namespace+"/events", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Authorization", "Bearer "+tokens[as])
-		response, err := to.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		answered := &corev1.Event{}
-		if err := json.NewDecoder(response.Body).Decode(answered); err != nil || response.StatusCode != http.StatusCreated {
-			t.Fatalf("caller %v is answered %d: %v", as, response.StatusCode, err)
-		}
-		return answered
+		i := posted(corePath, string(mustJSON(t, event))).by(as)
+		a := to.send(t, i, tokens, strings.NewReplacer("NS", namespace))
+		a.want(t, http.StatusCreated, "")
+		return a.event(t)
 	}
 
 	first := inFrontOf(t, cluster.Config())

@@ -104,11 +104,6 @@ func TestSettledFirstIsAnsweredAsEver(t *testing.T) {
 	(<-answered).want(t, http.StatusAccepted, "")
 }
 
-func TestWhatIsDroppedIsNotAccepted(t *testing.T) {
-	s := serve(t, settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}))
-	s.post(t, classic("a", 1)).want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
-}
-
 func TestClientGoesOnAfterItsReportIsDeferred(t *testing.T) {
 	s, writeLater := serveMixed(t)
 	first := s.post(t, classic("a", 2))
@@ -157,27 +152,6 @@ func TestDryRunIsNeverDeferred(t *testing.T) {
 	s.do(t, http.MethodPut, coreEvents+"/a?dryRun=All", classic("a", 3)).want(t, http.StatusOK, "")
 	s.do(t, http.MethodPut, coreEvents+"/b?dryRun=All", classic("b", 3)).want(t, http.StatusCreated, "")
 	s.pipeline.wantRecorded(t, 1)
-}
-
-func TestRepeatedPostThatJoinsADeferredOneIsAccepted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, kept())
-		answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 2)) })}
-		o := <-s.pipeline.recorded
-		for range 3 {
-			answers = append(answers, background(func() answer { return s.post(t, classic("a", 2)) }))
-		}
-		synctest.Wait()
-		o.Deferred()
-		for _, answered := range answers {
-			a := <-answered
-			a.want(t, http.StatusAccepted, "")
-			if got := a.event(t); got.Count != 2 || got.Name != "a" {
-				t.Errorf("answered %+v", got)
-			}
-		}
-		s.pipeline.wantRecorded(t, 1)
-	})
 }
 
 func TestReportThatIsDeferredAfterItsClientHasGoneIsRemembered(t *testing.T) {

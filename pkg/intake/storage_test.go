@@ -141,31 +141,31 @@ func TestMessageOfANewStyleEventStaysToo(t *testing.T) {
 }
 
 func TestRepeatedPostJoinsThePendingOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, kept())
-		first := background(func() answer { return s.post(t, classic("a", 2)) })
-		o := <-s.pipeline.recorded
-		var retries []<-chan answer
-		for range 3 {
-			retries = append(retries, background(func() answer { return s.post(t, classic("a", 2)) }))
-		}
-		// Another Event under the same name is not what is pending.
-		another := classic("a", 3)
-		another.Reason = "Stopped"
-		other := background(func() answer { return s.post(t, another) })
-		synctest.Wait()
-		o.Settled(stored(occurrence.Created, 9))
-		for _, answered := range append(retries, first) {
-			a := <-answered
-			a.want(t, http.StatusCreated, "")
-			if got := a.event(t); got.Count != 2 || got.ResourceVersion != "9" {
-				t.Errorf("answered %+v", got)
+	for code, settle := range map[int]func(*occurrence.Occurrence){http.StatusCreated: write, http.StatusAccepted: deferIt} {
+		synctest.Test(t, func(t *testing.T) {
+			s := serve(t, kept())
+			answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 2)) })}
+			o := <-s.pipeline.recorded
+			for range 3 {
+				answers = append(answers, background(func() answer { return s.post(t, classic("a", 2)) }))
 			}
-		}
-		a := <-other
-		a.want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
-		s.pipeline.wantRecorded(t, 1)
-	})
+			// Another Event of the same name does not join.
+			another := classic("a", 3)
+			another.Reason = "Stopped"
+			other := background(func() answer { return s.post(t, another) })
+			synctest.Wait()
+			settle(o)
+			for i, answered := range answers {
+				a := <-answered
+				a.want(t, code, "")
+				if got := a.event(t); got.Name != "a" || got.Count != 2 || code == http.StatusCreated && got.ResourceVersion != "2" {
+					t.Errorf("response %d is %+v", i, got)
+				}
+			}
+			(<-other).want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+			s.pipeline.wantRecorded(t, 1)
+		})
+	}
 }
 
 func TestPostOfAKnownNameIsRefused(t *testing.T) {
