@@ -44,7 +44,7 @@ func DefaultOptions() Options {
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Record == nil {
-		errs = append(errs, errors.New("Record is required"))
+		errs = append(errs, fmt.Errorf("%s is required", "Record"))
 	}
 	for _, limit := range []struct {
 		field string

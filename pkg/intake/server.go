@@ -65,14 +65,17 @@ type ServerOptions struct {
 
 func (o *ServerOptions) validate() error {
 	var errs []error
-	if o.Intake == nil {
-		errs = append(errs, errors.New("Intake is required"))
-	}
-	if o.Authenticator == nil {
-		errs = append(errs, errors.New("Authenticator is required"))
-	}
-	if o.Authorizer == nil {
-		errs = append(errs, errors.New("Authorizer is required"))
+	for _, required := range []struct {
+		field   string
+		missing bool
+	}{
+		{"Intake", o.Intake == nil},
+		{"Authenticator", o.Authenticator == nil},
+		{"Authorizer", o.Authorizer == nil},
+	} {
+		if required.missing {
+			errs = append(errs, fmt.Errorf("%s is required", required.field))
+		}
 	}
 	if o.MaxInFlight < 0 {
 		errs = append(errs, fmt.Errorf("MaxInFlight must not be negative, but is %d", o.MaxInFlight))
