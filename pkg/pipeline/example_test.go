@@ -19,7 +19,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// The constructor is all that changes.
+// In a controller that uses client-go's tools/record, only the constructor changes.
 func ExampleNewRecordBroadcaster() {
 	client := fake.NewClientset() // kubernetes.NewForConfig, in a controller
 	ctx := context.Background()
@@ -42,6 +42,7 @@ func ExampleNewRecordBroadcaster() {
 	// Output: BackOff back-off restarting container app 3
 }
 
+// In a controller that uses client-go's tools/events, only the constructor changes.
 func ExampleNewEventsBroadcaster() {
 	client := fake.NewClientset()
 	ctx := context.Background()
@@ -65,7 +66,22 @@ func ExampleNewEventsBroadcaster() {
 	// Output: Scheduled Binding assigned to node-1 node-1
 }
 
-// A controller that ends says what it could not write.
+// A watcher receives a copy of every Event, before it is written.
+func ExampleRecordBroadcaster_StartEventWatcher() {
+	broadcaster := pipeline.NewRecordBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: fake.NewClientset().CoreV1().Events("")})
+	broadcaster.StartEventWatcher(func(event *corev1.Event) {
+		fmt.Println(event.Type, event.Reason, event.InvolvedObject.Name)
+	})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "my-controller"})
+
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}}
+	recorder.Event(pod, corev1.EventTypeNormal, "Started", "all containers are running")
+	broadcaster.Shutdown()
+	// Output: Normal Started web-0
+}
+
+// The error reports the occurrences that were not written before the context ended.
 func ExampleRecordBroadcaster_ShutdownWithContext() {
 	client := fake.NewClientset()
 	broadcaster := pipeline.NewRecordBroadcaster()
@@ -79,7 +95,7 @@ func ExampleRecordBroadcaster_ShutdownWithContext() {
 	// Output:
 }
 
-// New-style Events for who may write events of core/v1 only.
+// New-style Events, written with rights in core/v1 only.
 func ExampleRecordBroadcaster_NewEventsRecorder() {
 	client := fake.NewClientset()
 	broadcaster := pipeline.NewRecordBroadcaster()
@@ -97,7 +113,7 @@ func ExampleRecordBroadcaster_NewEventsRecorder() {
 	// Output: Resized Resizing to 3 replicas
 }
 
-// Events over connections that nothing else in the process uses.
+// With sink.ConfigFor, Events have a connection of their own.
 func ExampleNewRecordBroadcaster_connection() {
 	config, err := rest.InClusterConfig()
 	if err != nil {
