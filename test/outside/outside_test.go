@@ -1,9 +1,10 @@
-// Package outside uses eventd as another module does: nothing but pkg/ can be imported
-// here. Its module path is not below eventd's, so the compiler sees to it.
+// Package outside uses eventd as another module does. Its module path is not below
+// that of eventd, so the compiler refuses an import of internal/.
 package outside
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -68,7 +69,7 @@ func (s *store) Patch(_ context.Context, _ occurrence.API, namespace, name strin
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if after.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(corev1.Resource("events"), name, fmt.Errorf("it has changed"))
+		return nil, apierrors.NewConflict(corev1.Resource("events"), name, errors.New("it was changed"))
 	}
 	return s.write(key, &after), nil
 }
@@ -80,7 +81,8 @@ func (s *store) write(name types.NamespacedName, event *corev1.Event) *corev1.Ev
 	return event.DeepCopy()
 }
 
-// A source and a sink of another module, and what became of each occurrence.
+// Another module implements sink.Client, records occurrences that it builds, and reads
+// the outcome of each and the totals.
 func TestSourceAndSinkOfAnotherModule(t *testing.T) {
 	written := &store{events: make(map[types.NamespacedName]*corev1.Event)}
 	p, err := pipeline.New(t.Context(), pipeline.DefaultOptions())
@@ -115,13 +117,17 @@ func TestSourceAndSinkOfAnotherModule(t *testing.T) {
 	if totals.Recorded != 3 || totals.Written() != 3 || totals.Pending() != 0 || totals.Outcomes[occurrence.Created] == 0 {
 		t.Errorf("the totals are %+v", totals)
 	}
+	if len(written.events) != 1 {
+		t.Errorf("%d Events are stored, not one", len(written.events))
+	}
 	for name, event := range written.events {
-		if len(written.events) != 1 || event.Count != 3 {
+		if event.Count != 3 {
 			t.Errorf("%s has count %d", name, event.Count)
 		}
 	}
 }
 
+// Another module swaps the broadcaster of client-go's tools/record, and adds a watcher.
 func TestWatcherOfAnotherModule(t *testing.T) {
 	broadcaster := pipeline.NewRecordBroadcaster(pipeline.WithContext(t.Context()))
 	seen := make(chan *corev1.Event, 1)
@@ -132,10 +138,10 @@ func TestWatcherOfAnotherModule(t *testing.T) {
 	select {
 	case event := <-seen:
 		if event.Reason != "Seen" || event.InvolvedObject.Name != "web-0" {
-			t.Errorf("the watcher gets %v", event)
+			t.Errorf("the watcher received %v", event)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the watcher gets nothing")
+		t.Error("the watcher received nothing")
 	}
 	broadcaster.Shutdown()
 }
