@@ -1,15 +1,15 @@
-// Package ledger is the one place where occurrences are counted, from recorded
-// to settled. A pipeline keeps one ledger per sink; metrics and tests read it.
+// Package ledger counts occurrences, from recorded to settled. A pipeline has one
+// ledger per sink; metrics and tests read it.
 //
-// What must hold at every quiet moment is
+// Whenever nothing is in motion,
 //
 //	recorded = sum of settled over all outcomes + pending
 //
-// where pending is what the stations say that they hold (eventd_occurrences_pending).
-// The ledger exports none of its own, so that the equation can fail if a station
-// loses something.
+// where pending is the sum of eventd_occurrences_pending, which the broadcaster and the
+// sink measure themselves. The ledger does not export it: if a station lost an
+// occurrence, the equation would no longer hold.
 //
-// A Ledger is safe for use by many goroutines, starts none and needs no stop.
+// A Ledger is safe for use by many goroutines, starts none and needs no shutdown.
 package ledger
 
 import (
@@ -31,8 +31,8 @@ type Ledger struct {
 
 var _ prometheus.Collector = &Ledger{}
 
-// New returns a ledger in which every count is 0. It is a prometheus.Collector
-// that the caller may register.
+// New returns a ledger in which every count is 0. The caller may register it with
+// Prometheus.
 func New() *Ledger {
 	l := &Ledger{
 		outcomes: make(map[occurrence.Outcome]*atomic.Int64),
@@ -54,11 +54,11 @@ func New() *Ledger {
 	return l
 }
 
-// Record counts o as recorded. It is called once per occurrence, before
-// anything else can settle it.
+// Record counts o as recorded. It must be called once per occurrence, before Settle
+// or Add.
 func (l *Ledger) Record(o *occurrence.Occurrence) { l.recorded.Add(o.Weight) }
 
-// Settle counts the whole of o under s and tells whoever waits for it.
+// Settle counts o under the outcome of s, and calls o.Settled.
 func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
 	l.Add(s.Outcome, s.Reason, o.Weight)
 	if o.Settled != nil {
@@ -66,9 +66,9 @@ func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
 	}
 }
 
-// Add counts a weight under an outcome. It is for stations that settle parts
-// of an occurrence, or several at once. The reason is that of a drop and is
-// not looked at otherwise; one that is not in occurrence.Reasons panics.
+// Add counts a weight under an outcome, for stations that settle a part of an
+// occurrence or several at once. The reason is ignored unless the outcome is Dropped.
+// It panics if the outcome or reason is not listed in package occurrence.
 func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weight int64) {
 	if outcome == occurrence.Dropped {
 		l.dropped[reason].Add(weight)
@@ -77,8 +77,8 @@ func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weigh
 	l.outcomes[outcome].Add(weight)
 }
 
-// Totals is a reading of the ledger. Its parts are read one after the other,
-// so they add up only while nothing moves.
+// Totals are the counts of a ledger. They are read one after the other, so they are
+// consistent only while nothing is recorded or settled.
 type Totals struct {
 	Recorded int64
 	Outcomes map[occurrence.Outcome]int64 // Dropped is the sum over all reasons
@@ -91,8 +91,7 @@ func (l *Ledger) Totals() Totals {
 		Outcomes: make(map[occurrence.Outcome]int64, len(l.outcomes)+1),
 		Dropped:  make(map[occurrence.Reason]int64),
 	}
-	// Settled first: whatever is settled after this was recorded before the
-	// reading of recorded, so pending never comes out negative.
+	// Settled is read before recorded, so that pending is never negative.
 	for outcome, n := range l.outcomes {
 		t.Outcomes[outcome] = n.Load()
 	}
@@ -107,7 +106,7 @@ func (l *Ledger) Totals() Totals {
 	return t
 }
 
-// Settled is the sum over all outcomes.
+// Settled returns the sum over all outcomes.
 func (t Totals) Settled() int64 {
 	var sum int64
 	for _, n := range t.Outcomes {
@@ -116,13 +115,13 @@ func (t Totals) Settled() int64 {
 	return sum
 }
 
-// Written is the sum of what stands in the counts of Events because of this
-// ledger's sink.
+// Written returns how much the sink of this ledger added to the counts of Events. It
+// does not include Replayed, which another write has counted.
 func (t Totals) Written() int64 {
 	return t.Outcomes[occurrence.Created] + t.Outcomes[occurrence.Merged] + t.Outcomes[occurrence.Aggregated]
 }
 
-// Pending is what was recorded and has not settled, by the ledger's own counts.
+// Pending returns what is recorded and not settled, by the counts of the ledger.
 func (t Totals) Pending() int64 { return t.Recorded - t.Settled() }
 
 // Describe implements prometheus.Collector.

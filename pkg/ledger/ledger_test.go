@@ -13,8 +13,8 @@ import (
 
 func TestLedgerAddsUp(t *testing.T) {
 	l := New()
-	told := 0
-	o := &occurrence.Occurrence{Weight: 5, Settled: func(occurrence.Settlement) { told++ }}
+	reports := 0
+	o := &occurrence.Occurrence{Weight: 5, Settled: func(occurrence.Settlement) { reports++ }}
 	for range 4 {
 		l.Record(o)
 	}
@@ -34,8 +34,8 @@ func TestLedgerAddsUp(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.Settled() != 15 || got.Written() != 10 || got.Pending() != 5 || told != 2 {
-		t.Errorf("settled %d, written %d, pending %d, told %d", got.Settled(), got.Written(), got.Pending(), told)
+	if got.Settled() != 15 || got.Written() != 10 || got.Pending() != 5 || reports != 2 {
+		t.Errorf("settled %d, written %d, pending %d, reported %d times", got.Settled(), got.Written(), got.Pending(), reports)
 	}
 }
 

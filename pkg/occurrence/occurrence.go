@@ -1,5 +1,7 @@
-// Package occurrence holds what travels through the stations: one reported
-// thing that happened, and what became of it.
+// Package occurrence defines what travels from a source through the pipeline: an
+// Occurrence, which reports that something happened, and its Settlement, which reports
+// how it ended. Every occurrence that is recorded gets exactly one outcome from every
+// sink; a dropped one has a Reason.
 package occurrence
 
 import (
@@ -12,8 +14,9 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// API is the API group through which an Event is written. Both serve the same
-// stored object, under different validation and different RBAC rules.
+// API is the API group through which an Event is written. Both groups serve the same
+// stored object, with different validation (kubernetes pkg/apis/core/validation) and
+// different RBAC rules.
 type API uint8
 
 const (
@@ -31,65 +34,66 @@ func (a API) GroupVersion() schema.GroupVersion {
 	return corev1.SchemeGroupVersion
 }
 
-// Occurrence is one report on its way from a recorder to the apiserver. After
-// it was published it is shared between subscribers and nobody may change it.
+// Occurrence reports that something happened Weight times. A source fills in Event,
+// API and Weight; all other fields may be zero. Once it is published it is shared
+// between subscribers and must not be changed.
 type Occurrence struct {
-	// Event is what was reported, in the form of core/v1, which can express
-	// both APIs. Its name is not the one that it is stored under. It is nil if
-	// there is an Origin; then WithEvent makes it.
+	// Event is the report in the form of core/v1, which can express both APIs. Its
+	// name is ignored: the stored name follows from the identity. If Event is nil,
+	// Origin must be set, and WithEvent builds the Event.
 	Event *corev1.Event
-	// Origin, if not nil, stands in a queue for the Event.
+	// Origin, if not nil, replaces Event while the occurrence is queued.
 	Origin Origin
-	// API is the one that the Event is to be written through.
+	// API is the API that the Event is written through.
 	API API
-	// Begun, if not nil, is the Event whose identity says which series it belongs
-	// to, if its source knows that better than Event tells. See Series.
+	// Begun, if not nil, is the first Event of the series, whose identity is used
+	// in place of that of Event. The intake sets it for a client that updates an
+	// Event which it created with other contents. See Series.
 	Begun *corev1.Event
-	// Weight is the number of things that happened which this reports: 1 from
-	// a recorder, the difference from a client that counts by itself. It may
-	// be 0 when such a client changed something else than its count. While an
-	// earlier report under the same name has no outcome yet, it includes what
-	// that one reports, too: who counts tells them apart by Client and Total.
+	// Weight is the number of times that it happened: 1 from a recorder, the
+	// increase from a client that counts by itself, 0 if such a client changed
+	// something other than its count. While an earlier report under the same
+	// Client name is pending, Weight includes that of the earlier one; the sink
+	// distinguishes them by Total.
 	Weight int64
-	// Client is the name that a self-counting client posted, "" for others;
-	// Total is the count that the client has now reached under this name.
+	// Client is the Event name that a self-counting client posted, "" for others.
+	// Total is the count that the client has reached under this name.
 	Client string
 	Total  int64
 	// User is the name of the authenticated user that reported it, "" for a
-	// recorder in this process. It is no part of the identity: limits are kept
-	// for each user, whatever source the Event claims. See TenantOf.
+	// recorder in this process. It is not part of the identity: limits apply to
+	// each user, whatever source the Event claims. See TenantOf.
 	User string
-	// CreateOnly: the user may create Events, and not change any Event of the
-	// namespace. Of an Event that others began, such an occurrence changes nothing
-	// but the time when it was last seen and the count, by 1 for each Client.
+	// CreateOnly is set if the user may create Events and may not patch them. In an
+	// Event of another user, such an occurrence changes only the last timestamp
+	// and the count, by 1 for each Client.
 	CreateOnly bool
-	// Recorded is when the recorder took it.
+	// Recorded is the time at which the occurrence was recorded.
 	Recorded time.Time
-	// Settled, if not nil, is called once by every sink that the occurrence
-	// was published to, or once if there was none. It is called on the
-	// pipeline's own goroutines and must neither block nor record.
+	// Settled, if not nil, is called with the outcome: once by every sink that
+	// received the occurrence, or once if there was none. It runs on a goroutine of
+	// the pipeline, and must neither block nor record.
 	Settled func(Settlement)
-	// Deferred, if not nil, is called in place of Settled by a sink that takes
-	// the occurrence and will write it later: it is counted as any other when it
-	// has its outcome, which nobody else is told then. It is called once, and
-	// like Settled must neither block nor record.
+	// Deferred, if not nil, is called once, in place of Settled, by a sink that
+	// accepts the occurrence and writes it later. The outcome is counted as usual,
+	// and no callback reports it. Like Settled, it must neither block nor record.
 	Deferred func()
 }
 
-// Origin is what a recorder keeps of a report while it is queued: enough to make
-// the Event of, and a good deal less of memory and of its caller's time. It is
-// safe for use by many goroutines.
+// Origin builds the Event of a queued occurrence. It takes less memory than the Event,
+// and less time on the goroutine of the recorder's caller. It is safe for use by many
+// goroutines.
 type Origin interface {
-	// Type is that of the Event.
+	// Type returns the Event's type, Normal or Warning.
 	Type() string
-	// Event makes the Event, as recorded at the given time. Each is another one.
+	// Event builds the Event, as recorded at the given time. Each call returns a new one.
 	Event(recorded time.Time) *corev1.Event
-	// Name is the one that the Event, which it made, is to be stored under. It
-	// is worked out once for all subscribers.
+	// Name returns the name under which the given Event, built by Event, is stored.
+	// It is computed once for all subscribers.
 	Name(*corev1.Event) string
 }
 
-// Type is that of the Event, "" if there is none.
+// Type returns the Event's type, "" if there is neither an Event nor an Origin.
 func (o *Occurrence) Type() string {
 	switch {
 	case o.Origin != nil:
@@ -101,9 +105,8 @@ func (o *Occurrence) Type() string {
 	}
 }
 
-// WithEvent returns the occurrence with its Event in place of its Origin, as
-// whoever takes it out of a queue needs it. If the Event had to be made, it and
-// the occurrence that is returned are the caller's own.
+// WithEvent returns the occurrence with an Event in place of its Origin. If there is
+// an Origin, the result is a copy that the caller owns.
 func (o *Occurrence) WithEvent() *Occurrence {
 	if o.Origin == nil {
 		return o
@@ -113,15 +116,14 @@ func (o *Occurrence) WithEvent() *Occurrence {
 	return &made
 }
 
-// Series returns the digest of the series that the occurrence belongs to: that of
-// its Event's identity, unless its source has set another. Hashing takes a
-// while, which is why recorders leave it, as the Event that it needs, to those
-// behind the queue.
+// Series returns the digest of the series that the occurrence belongs to: the hash of
+// the identity of Identified. It needs the Event, and takes about a microsecond, so it
+// is computed behind the queue and not by the recorder.
 func (o *Occurrence) Series() Digest {
 	return identity.Of(o.Identified())
 }
 
-// Identified returns the Event that has the identity of the series.
+// Identified returns the Event with the identity of the series: Begun, or else Event.
 func (o *Occurrence) Identified() *corev1.Event {
 	if o.Begun != nil {
 		return o.Begun
@@ -139,56 +141,56 @@ const (
 	Merged Outcome = "merged"
 	// Aggregated: it was counted on its group's combined Event.
 	Aggregated Outcome = "aggregated"
-	// Replayed: its client reported it again; it had been counted before.
+	// Replayed: its client reported it again; the count included it before.
 	Replayed Outcome = "replayed"
 	// Dropped: it will not be written, for a Reason.
 	Dropped Outcome = "dropped"
-	// Uncertain: it was given up while the answer to its last write was lost.
+	// Uncertain: the response to its last write was lost, and could not be
+	// resolved. It may or may not be in the count.
 	Uncertain Outcome = "uncertain"
 )
 
 // Outcomes lists every outcome.
 var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Dropped, Uncertain}
 
-// Reason says why an occurrence was dropped. Its values are metric labels.
+// Reason is why an occurrence was dropped. Its values are metric labels.
 type Reason string
 
 const (
 	// NoReason goes with every outcome but Dropped.
 	NoReason Reason = ""
-	// Malformed: the recorder could not make an Event of it.
+	// Malformed: the recorder could not build an Event.
 	Malformed Reason = "malformed"
-	// NoSink: nothing was started that would write it.
+	// NoSink: no sink was started.
 	NoSink Reason = "no_sink"
-	// QueueFull: a station's queue had no room for it.
+	// QueueFull: the queue of a subscriber was full.
 	QueueFull Reason = "queue_full"
-	// Shutdown: it came after the pipeline was shut down, or had not been
-	// written when the time to drain was over.
+	// Shutdown: it was recorded after the shutdown, or was not written before the
+	// end of the drain timeout.
 	Shutdown Reason = "shutdown"
-	// BudgetSpent: its subject has as many series that wait for its budget as
-	// it may.
+	// BudgetSpent: the maximum number of series of its subject wait for the
+	// subject's budget.
 	BudgetSpent Reason = "budget_spent"
-	// PendingFull: the sink has as much pending as it may, and the namespace or the
-	// user's tenant has its share of that.
+	// PendingFull: the sink has reached its limit of pending series or bytes, and
+	// the namespace or the user's tenant has reached its share.
 	PendingFull Reason = "pending_full"
-	// AcknowledgedEvicted: it had to make room in the sink for others, which have
-	// less than their share, though its client had been told that it would be
-	// written.
+	// AcknowledgedEvicted: it was evicted from the sink, in favour of a namespace or
+	// tenant below its share, after the response to its client. See Deferred.
 	AcknowledgedEvicted Reason = "acknowledged_evicted"
-	// Invalid: the apiserver refused it as malformed.
+	// Invalid: the apiserver rejected it as invalid.
 	Invalid Reason = "invalid"
-	// Forbidden: the apiserver did not allow the write.
+	// Forbidden: the apiserver did not authorize the write.
 	Forbidden Reason = "forbidden"
-	// NamespaceNotFound: the namespace is not there.
+	// NamespaceNotFound: the namespace does not exist.
 	NamespaceNotFound Reason = "namespace_not_found"
 	// NamespaceTerminating: the namespace is being deleted.
 	NamespaceTerminating Reason = "namespace_terminating"
-	// RetriesExhausted: the apiserver did not take it for too long.
+	// RetriesExhausted: the retry period ended without success.
 	RetriesExhausted Reason = "retries_exhausted"
-	// PatchForbidden: its user may not patch Events, and it is more than may be
-	// added to an Event that others began.
+	// PatchForbidden: its user may not patch Events, and it would add more than
+	// CreateOnly permits to an Event of another user.
 	PatchForbidden Reason = "patch_forbidden"
-	// Refused: the apiserver refused it in another way that no retry changes.
+	// Refused: the apiserver rejected it with another error that no retry changes.
 	Refused Reason = "refused"
 )
 
@@ -198,20 +200,20 @@ var Reasons = []Reason{
 	NamespaceTerminating, RetriesExhausted, PatchForbidden, Refused,
 }
 
-// Settlement is the end of an occurrence.
+// Settlement reports how an occurrence ended.
 type Settlement struct {
 	Outcome Outcome
 	// Reason is set if the outcome is Dropped.
 	Reason Reason
-	// Err is the apiserver's last answer, if that is why it was not written.
+	// Err is the apiserver's last error, if that is why it was not written.
 	Err error
-	// Object has the name, UID, resourceVersion and creationTimestamp of the
-	// stored Event, if the occurrence is counted on it. Nothing else is set. It
-	// is shared and must not be changed.
+	// Object has the namespace, name, UID, resourceVersion and creationTimestamp of
+	// the stored Event, if the occurrence is in its count. No other field is set.
+	// It is shared and must not be changed.
 	Object *corev1.Event
 }
 
-// Counted tells whether the occurrence is in the count of a stored Event.
+// Counted reports whether the occurrence is in the count of a stored Event.
 func (s Settlement) Counted() bool {
 	switch s.Outcome {
 	case Created, Merged, Aggregated, Replayed:

@@ -10,44 +10,41 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// Digest identifies a series in all processes: Events with the same digest are counted
-// on one stored Event, whose name and annotation it determines. It is comparable.
+// Digest identifies a series in all processes. Occurrences with the same digest are
+// counted on one stored Event, whose name and annotation follow from it.
 type Digest [sha256.Size]byte
 
-// String returns the digest in hexadecimal, as it is in the annotation.
+// String returns the digest in hexadecimal, as the annotation eventd.io/identity has it.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Key tells the series of one process apart. It is comparable, and good for as
-// long as the process lives.
+// Key identifies a series within one process. It is not stored.
 type Key struct{ A, B uint64 }
 
-// KeyOf is the key of a series that is known by its digest.
+// KeyOf returns the key of a series whose digest is known.
 func KeyOf(d Digest) Key {
 	return Key{A: binary.LittleEndian.Uint64(d[:]), B: binary.LittleEndian.Uint64(d[8:])}
 }
 
-// Target is the Event that an occurrence is to be counted on, as a correlator
-// decided.
+// Target is the Event that a correlator chose to count an occurrence on.
 type Target struct {
-	// Key is that of the series that the Event stands for.
+	// Key identifies the series of the Event.
 	Key Key
-	// Digest is that of the series, if it follows from no Event, and Begun the
-	// Event that it follows from, if that is not Event. See Series.
+	// Digest identifies the series, if it does not follow from an Event. Otherwise
+	// it is zero, and follows from Begun, or from Event if Begun is nil. See Series.
 	Digest Digest
 	Begun  *corev1.Event
-	// Event is what is stored if there is no such Event yet, and whose message,
-	// time, labels and annotations an existing one takes on. It must not be
-	// changed afterwards.
+	// Event is created if it is not stored yet. If it is, the stored Event gets its
+	// message, time, labels and annotations. It must not be changed.
 	Event *corev1.Event
-	// Name is what the Event's name begins with, as a rule that of the object
-	// which it is about. It is the same for all occurrences of a series.
+	// Name is the prefix of the stored name, usually the name of the involved
+	// object. It is the same for all occurrences of a series.
 	Name string
-	// Combined is set if the Event is its group's combined one.
+	// Combined is set if Event is the combined Event of its group.
 	Combined bool
 }
 
-// Series returns the digest of the series. Hashing takes longer than all of a
-// correlator's work, so it is left to those who write.
+// Series returns the digest of the series. Hashing takes longer than a decision of the
+// correlator, so the sink does it.
 func (t *Target) Series() Digest {
 	switch event := t.Identified(); {
 	case t.Digest != (Digest{}):
@@ -59,8 +56,8 @@ func (t *Target) Series() Digest {
 	}
 }
 
-// Identified returns the Event that has the identity of the series, or of its
-// group if it is combined.
+// Identified returns the Event with the identity of the series, or with that of the
+// group if Combined is set.
 func (t *Target) Identified() *corev1.Event {
 	if t.Begun != nil {
 		return t.Begun
@@ -68,8 +65,8 @@ func (t *Target) Identified() *corev1.Event {
 	return t.Event
 }
 
-// Merged is the outcome of an occurrence that is counted on the target without
-// creating it.
+// Merged returns the outcome of an occurrence that is counted on an existing Event:
+// Merged or Aggregated.
 func (t *Target) Merged() Outcome {
 	if t.Combined {
 		return Aggregated

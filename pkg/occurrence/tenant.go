@@ -2,14 +2,13 @@ package occurrence
 
 import "strings"
 
-// serviceAccountPrefix begins the user name of every ServiceAccount:
+// serviceAccountPrefix is the prefix of the user names of ServiceAccounts,
 // system:serviceaccount:<namespace>:<name> (apiserver/pkg/authentication/serviceaccount).
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// TenantOf returns whom a user shares its limits with: all ServiceAccounts of one
-// namespace are one tenant, since whoever may create one may create any number.
-// Every other user is a tenant of its own. The tenant of a recorder in this
-// process is "".
+// TenantOf returns the tenant of a user. All ServiceAccounts of a namespace are one
+// tenant, and share its limits: a user that can create one can create any number. Every
+// other user is a tenant of its own. For a recorder in this process, both are "".
 func TenantOf(user string) string {
 	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
 	if !ok {
