@@ -1,15 +1,13 @@
-// Package broadcaster carries occurrences from recorders to subscribers without
-// making a recorder wait.
+// Package broadcaster carries occurrences from recorders to subscribers, without
+// blocking the recorders.
 //
-// Publish is one short critical section per subscriber and does no I/O. Each
-// subscriber has a bounded queue of its own, so a slow one loses its own
-// occurrences and nobody else's. What does not fit is counted as dropped; a
-// Warning that finds the queue full takes the place of the newest Normal
-// occurrence in it. Only a subscriber that asks for WaitWhenFull makes Publish
-// wait, until there is room in its queue or it is stopped.
+// Publish is one short critical section per subscriber and does no I/O. Each subscriber
+// has its own bounded queue, so a slow subscriber does not affect others. An occurrence
+// that does not fit is dropped and counted; a Warning displaces the newest queued Normal
+// occurrence instead. Publish blocks only for subscribers with the policy WaitWhenFull.
 //
-// After Shutdown publishing is a counted no-op, and subscribers receive what was
-// queued before. The broadcaster starts no goroutines.
+// After Shutdown, subscribers receive what is queued, and Publish only counts. The
+// broadcaster starts no goroutines.
 package broadcaster
 
 import (
@@ -26,105 +24,104 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// DefaultCapacity of a subscriber's queue: more than what a storm of 20,000 brings
-// before its handler has had a turn on a machine that is busy with something else.
-// An occurrence of a recorder takes about half a KiB, so a full queue holds about
-// 16 MiB; with messages as long as they may be, 16 KiB each, 512 MiB.
+// DefaultCapacity is the default capacity of a subscriber's queue, in occurrences. It
+// holds a storm of 20,000 on a busy machine whose handler is not scheduled meanwhile. A
+// recorder's occurrence takes about 0.5 KiB, and 16 KiB with the longest message, so a
+// full queue holds about 16 MiB, and 512 MiB at most.
 const DefaultCapacity = 1 << 15
 
-// ErrShutdown is returned to those who subscribe too late.
+// ErrShutdown is returned by Subscribe after Shutdown.
 var ErrShutdown = errors.New("broadcaster is shut down")
 
-// Policy is what becomes of an occurrence when a subscriber's queue is full.
-// They are client-go's DropIfChannelFull and WaitIfChannelFull.
+// Policy determines what happens to an occurrence when a subscriber's queue is full. The
+// values correspond to DropIfChannelFull and WaitIfChannelFull of apimachinery's watch.
 type Policy uint8
 
 const (
-	// DropWhenFull drops and counts what does not fit. A Warning displaces the
-	// newest Normal occurrence instead, as if it had come just before it; among
-	// Warnings alone, and for Normal ones, the newcomer is dropped.
+	// DropWhenFull drops the new occurrence and counts it. A Warning displaces the
+	// newest queued Normal occurrence instead, if there is one.
 	DropWhenFull Policy = iota
-	// WaitWhenFull makes Publish wait for room in this subscriber's queue. The
-	// wait ends when the subscriber receives, when it is stopped, or when the
-	// broadcaster is shut down; in the latter two the occurrence is dropped. No
-	// occurrence displaces another. Subscribers that do not wait are served
-	// first.
+	// WaitWhenFull blocks Publish until the subscriber receives. If the subscriber
+	// or the broadcaster stops first, the occurrence is dropped. No occurrence
+	// displaces another. Subscribers with DropWhenFull are served first.
 	WaitWhenFull
 )
 
 // Broadcaster is safe for use by many goroutines. Make it with New.
 type Broadcaster struct {
-	// unsunk counts what is published while nobody would write it.
-	unsunk *ledger.Ledger
+	noSink *ledger.Ledger // counts what is published while no subscriber has a ledger
 	closed atomic.Bool
 
-	mu          sync.Mutex // serialises changes of subscribers
+	mu          sync.Mutex // serializes changes of subscribers
 	subscribers atomic.Pointer[[]*Subscriber]
 }
 
-// New returns a broadcaster. What is published while no subscriber has a ledger
-// is counted in unsunk, as dropped.
-func New(unsunk *ledger.Ledger) *Broadcaster {
-	b := &Broadcaster{unsunk: unsunk}
+// New returns a broadcaster. What is published while no subscriber has a ledger is
+// counted in noSink, as dropped.
+func New(noSink *ledger.Ledger) *Broadcaster {
+	b := &Broadcaster{noSink: noSink}
 	b.subscribers.Store(new([]*Subscriber))
 	return b
 }
 
-// Publish hands o to every subscriber. It waits for those with WaitWhenFull
-// only. From then on o is shared and must not be changed.
+// Publish adds o to the queue of every subscriber. From then on o is shared, and must
+// not be changed.
 func (b *Broadcaster) Publish(o *occurrence.Occurrence) {
-	sunk := false
+	counted := false
 	for _, s := range *b.subscribers.Load() {
-		sunk = sunk || s.ledger != nil
+		counted = counted || s.ledger != nil
 		s.offer(o)
 	}
-	if sunk {
+	if counted {
 		return
 	}
 	reason := occurrence.NoSink
 	if b.closed.Load() {
 		reason = occurrence.Shutdown
 	}
-	b.unsunk.Record(o)
-	b.unsunk.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason})
+	drop(b.noSink, o, reason)
 }
 
-// Refuse counts an occurrence that did not become an Event, for a reason.
+// Refuse counts an occurrence of which no Event could be built.
 func (b *Broadcaster) Refuse(reason occurrence.Reason) {
 	o := &occurrence.Occurrence{Weight: 1}
-	s := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
-	sunk := false
-	for _, subscriber := range *b.subscribers.Load() {
-		if l := subscriber.ledger; l != nil {
-			sunk = true
-			l.Record(o)
-			l.Settle(o, s)
+	counted := false
+	for _, s := range *b.subscribers.Load() {
+		if s.ledger != nil {
+			counted = true
+			drop(s.ledger, o, reason)
 		}
 	}
-	if !sunk {
-		b.unsunk.Record(o)
-		b.unsunk.Settle(o, s)
+	if !counted {
+		drop(b.noSink, o, reason)
 	}
 }
 
-// SubscribeOptions say who subscribes.
+// drop records an occurrence that no queue receives, and settles it as dropped.
+func drop(l *ledger.Ledger, o *occurrence.Occurrence, reason occurrence.Reason) {
+	l.Record(o)
+	l.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason})
+}
+
+// SubscribeOptions describe a subscriber.
 type SubscribeOptions struct {
 	// Name of the subscriber in metrics.
 	Name string
-	// Capacity of its queue, in occurrences.
+	// Capacity of its queue, in occurrences; greater than 0.
 	Capacity int
-	// WhenFull says what becomes of what does not fit.
+	// WhenFull determines what happens when the queue is full.
 	WhenFull Policy
-	// Ledger counts what a sink takes on; nil for those that only watch.
+	// Ledger counts the occurrences of a sink; nil for a watcher.
 	Ledger *ledger.Ledger
-	// Registerer takes the subscriber's metrics; nil leaves them unregistered.
+	// Registerer registers the subscriber's metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
 
-// Subscribe adds a subscriber, which gets what is published from now on.
+// Subscribe adds a subscriber, which receives what is published from now on. An error
+// is ErrShutdown, of the options, or of registering metrics.
 func (b *Broadcaster) Subscribe(o SubscribeOptions) (*Subscriber, error) {
 	if o.Capacity <= 0 {
-		return nil, fmt.Errorf("queue capacity must be greater than 0, not %d", o.Capacity)
+		return nil, fmt.Errorf("Capacity must be greater than 0, not %d", o.Capacity)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +133,7 @@ func (b *Broadcaster) Subscribe(o SubscribeOptions) (*Subscriber, error) {
 		return nil, err
 	}
 	next := append(slices.Clone(*b.subscribers.Load()), s)
-	// Those that may make Publish wait come last, so that they delay nobody else.
+	// Subscribers that may block Publish come last, so that they do not delay others.
 	slices.SortStableFunc(next, func(x, y *Subscriber) int { return cmp.Compare(x.queue.policy, y.queue.policy) })
 	b.subscribers.Store(&next)
 	return s, nil
@@ -149,8 +146,8 @@ func (b *Broadcaster) remove(s *Subscriber) {
 	b.subscribers.Store(&next)
 }
 
-// Shutdown takes nothing more and returns at once. Subscribers receive what was
-// queued before, and then the end.
+// Shutdown closes all queues, and does not wait. Subscribers still receive what is
+// queued.
 func (b *Broadcaster) Shutdown() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

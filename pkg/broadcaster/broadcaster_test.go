@@ -65,7 +65,7 @@ func TestEverySubscriberGetsEverythingInOrder(t *testing.T) {
 	}
 }
 
-func TestRingKeepsOrderWhenItWrapsAndGrows(t *testing.T) {
+func TestQueueKeepsOrderWhenItGrows(t *testing.T) {
 	b := New(ledger.New())
 	s := subscribe(t, b, SubscribeOptions{Capacity: 200})
 	var sent, received int64
@@ -115,11 +115,11 @@ func TestFullQueueHarmsOnlyItsOwner(t *testing.T) {
 		t.Errorf("ledger %+v", totals)
 	}
 	if len(ends) != 90 || ends[0].Reason != occurrence.QueueFull {
-		t.Errorf("%d were told", len(ends))
+		t.Errorf("%d callbacks with %+v", len(ends), ends)
 	}
 }
 
-func TestWhatNobodyWouldWriteIsCounted(t *testing.T) {
+func TestOccurrencesWithoutASinkAreCounted(t *testing.T) {
 	l := ledger.New()
 	b := New(l)
 	subscribe(t, b, SubscribeOptions{Capacity: 1}) // watches only
@@ -255,8 +255,11 @@ eventd_occurrences_pending{station="broadcaster"} 6
 	}
 }
 
-func TestCapacityIsValidated(t *testing.T) {
-	if _, err := New(ledger.New()).Subscribe(SubscribeOptions{}); err == nil {
-		t.Error("a queue without room was accepted")
+func TestErrorNamesTheInvalidOption(t *testing.T) {
+	for _, capacity := range []int{0, -1} {
+		_, err := New(ledger.New()).Subscribe(SubscribeOptions{Capacity: capacity})
+		if err == nil || !strings.HasPrefix(err.Error(), "Capacity must") {
+			t.Errorf("with a capacity of %d: %v", capacity, err)
+		}
 	}
 }

@@ -15,7 +15,7 @@ type metrics struct {
 	registered []prometheus.Collector
 }
 
-// register makes the metrics and registers all of them or, on an error, none.
+// register creates the metrics, and registers all of them or, on an error, none.
 func (m *metrics) register(q *queue, o SubscribeOptions) error {
 	labels := prometheus.Labels{"subscriber": o.Name}
 	m.dropped = prometheus.NewCounter(prometheus.CounterOpts{

@@ -8,38 +8,32 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// queue is a bounded first-in-first-out queue. Every operation takes constant
-// time, but for the growth of its slots.
+// queue is a bounded FIFO queue. Every operation takes constant time, except when the
+// slots grow.
 //
-// Its slots are linked in the order of arrival, and those with a Normal
-// occurrence also among themselves, so that the newest Normal one can be taken
-// from the middle when a Warning needs its place.
+// The slots are linked in the order of arrival. Those with a Normal occurrence are also
+// linked among themselves, so that a Warning can displace the newest Normal one.
 //
-// It has no shares for namespaces or users, since nobody can fill it while its
-// subscriber takes what comes. The correlator in front of a sink waits for nothing. In
-// a daemon each queued occurrence belongs to a request in flight: the next ones of a
-// client come when those are answered, and that is after they have left the queue, or
-// after a minute. By default 1,000 requests may be in flight, and they have shares in
-// the intake; the queue has 32,768 slots. In a library all that is queued is one
-// process's own.
+// The queue has no shares for namespaces or users. In the daemon, each queued occurrence
+// belongs to a request in flight, and the intake limits those per user: 1,000 by default,
+// for 32,768 slots. In a library, all occurrences are those of one process.
 type queue struct {
-	mu     sync.Mutex
-	room   sync.Cond // signalled when there may be room, broadcast at close
-	all    list
-	normal list
-	slots  []slot // grows up to capacity, and goes when the queue is closed and empty
-	free   int    // first of the unused slots, linked by all.next
-	length int
-	weight int64
-	closed bool
-	// awaited is set when the queue was found empty: only then is there anybody
-	// to wake.
+	mu      sync.Mutex
+	notFull sync.Cond // signalled by pop, broadcast by close
+	all     list
+	normal  list
+	slots   []slot // grows up to capacity; released when the queue is closed and empty
+	free    int    // first of the unused slots, linked by all.next
+	length  int
+	weight  int64
+	closed  bool
+	// awaited is set when pop found the queue empty: only then does anything wait.
 	awaited bool
 
 	capacity int
 	policy   Policy
-	// ready has an element when the queue, after it was found empty, may have
-	// become non-empty or closed.
+	// ready has an element when the queue, once found empty, may have become
+	// non-empty or closed.
 	ready chan struct{}
 }
 
@@ -52,7 +46,7 @@ type slot struct {
 // links are slot numbers, or none.
 type links struct{ previous, next int }
 
-// list is the ends of a linked list of slots.
+// list has the first and last slot of a linked list.
 type list struct{ first, last int }
 
 const none = -1
@@ -62,17 +56,17 @@ func newQueue(capacity int, policy Policy) *queue {
 		all: list{none, none}, normal: list{none, none}, free: none,
 		capacity: capacity, policy: policy, ready: make(chan struct{}, 1),
 	}
-	q.room.L = &q.mu
+	q.notFull.L = &q.mu
 	return q
 }
 
-// push takes the occurrence or tells why it did not. Under the drop policy a
-// Warning may have displaced an occurrence.
+// push adds an occurrence, or returns the reason why it did not. With DropWhenFull, a
+// Warning may displace another occurrence.
 func (q *queue) push(o *occurrence.Occurrence) (displaced *occurrence.Occurrence, refused occurrence.Reason) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.policy == WaitWhenFull && q.length == q.capacity && !q.closed {
-		q.room.Wait()
+		q.notFull.Wait()
 	}
 	switch {
 	case q.closed:
@@ -91,7 +85,8 @@ func (q *queue) push(o *occurrence.Occurrence) (displaced *occurrence.Occurrence
 	return displaced, occurrence.NoReason
 }
 
-// pop returns the oldest occurrence, or nil and whether there will be more.
+// pop removes and returns the oldest occurrence. If there is none, more reports whether
+// the queue is still open.
 func (q *queue) pop() (o *occurrence.Occurrence, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,22 +96,22 @@ func (q *queue) pop() (o *occurrence.Occurrence, more bool) {
 	}
 	o = q.remove(q.all.first)
 	q.release()
-	q.room.Signal()
+	q.notFull.Signal()
 	return o, true
 }
 
-// close takes nothing more; what is queued can still be popped.
+// close makes push refuse; what is queued can still be popped.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	q.release()
-	q.room.Broadcast()
+	q.notFull.Broadcast()
 	q.wake()
 }
 
-// release lets go of the slots when nothing will ever be in them again. Recorders
-// may hold on to the queue for as long as the process runs.
+// release frees the slots of a queue that is closed and empty: recorders may reference
+// the queue for as long as the process runs.
 func (q *queue) release() {
 	if q.closed && q.length == 0 {
 		q.slots, q.free = nil, none
@@ -136,7 +131,7 @@ func (q *queue) len() (length int, weight int64) {
 	return q.length, q.weight
 }
 
-// isNormal: everything that is not a Warning makes room for one.
+// isNormal reports whether a Warning may displace o: anything but a Warning.
 func isNormal(o *occurrence.Occurrence) bool {
 	return o.Type() != corev1.EventTypeWarning
 }
@@ -185,7 +180,7 @@ func (q *queue) link(l *list, i int, of func(*slot) *links) {
 	l.last = i
 }
 
-// unlink takes slot i out of a list.
+// unlink removes slot i from a list.
 func (q *queue) unlink(l *list, i int, of func(*slot) *links) {
 	at := *of(&q.slots[i])
 	if at.previous == none {

@@ -26,7 +26,7 @@ func numbers(occurrences []*occurrence.Occurrence) (out []int64) {
 	return out
 }
 
-func TestWarningTakesThePlaceOfTheNewestNormal(t *testing.T) {
+func TestWarningDisplacesTheNewestNormal(t *testing.T) {
 	b, l := New(ledger.New()), ledger.New()
 	s := subscribe(t, b, SubscribeOptions{Capacity: 4, Ledger: l})
 	var dropped []int64
@@ -60,7 +60,7 @@ func TestWarningTakesThePlaceOfTheNewestNormal(t *testing.T) {
 	}
 }
 
-// The linked slots agree with a plain slice that does the same.
+// The linked slots behave as a plain slice does.
 func TestQueueAgreesWithItsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const capacity = 9
@@ -86,7 +86,7 @@ func TestQueueAgreesWithItsModel(t *testing.T) {
 			model = append(model, o)
 		case o.Event.Type == "Normal" || newest < 0:
 			if refused != occurrence.QueueFull {
-				t.Fatalf("%d was taken", number)
+				t.Fatalf("%d was queued", number)
 			}
 			continue
 		default:
@@ -117,7 +117,7 @@ func lastNormal(model []*occurrence.Occurrence) int {
 	return -1
 }
 
-func TestPublishWaitsForASubscriberThatAsksForIt(t *testing.T) {
+func TestPublishWaitsForASubscriberWithWaitWhenFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, l := New(ledger.New()), ledger.New()
 		waited := subscribe(t, b, SubscribeOptions{Capacity: 1, Ledger: l, WhenFull: WaitWhenFull})
@@ -178,7 +178,7 @@ type panicsWhenFormatted struct{}
 
 func (panicsWhenFormatted) Error() string { panic(panicsWhenFormatted{}) }
 
-func TestPanickingHandlerIsCountedAndGoesOn(t *testing.T) {
+func TestPanicsOfAHandlerAreRecoveredAndCounted(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	b := New(ledger.New())
 	s := subscribe(t, b, SubscribeOptions{Name: "watcher", Capacity: 10})
@@ -205,21 +205,18 @@ func TestPanickingHandlerIsCountedAndGoesOn(t *testing.T) {
 	if n := len(logger.GetSink().(ktesting.Underlier).GetBuffer().Data()); n != 1 {
 		t.Errorf("%d lines are logged", n)
 	}
-	s = subscribeAfresh(t)
-	s.Handle(klog.Background(), func(*occurrence.Occurrence) { panic(panicsWhenFormatted{}) })
 }
 
-// subscribeAfresh returns a subscriber with one occurrence and then the end.
-func subscribeAfresh(t *testing.T) *Subscriber {
-	t.Helper()
+// The first panic is logged, so its value is formatted.
+func TestPanicWhoseValueCannotBeFormattedIsRecovered(t *testing.T) {
 	b := New(ledger.New())
 	s := subscribe(t, b, SubscribeOptions{Capacity: 1})
 	b.Publish(ofType("Normal", 0))
 	b.Shutdown()
-	return s
+	s.Handle(klog.Background(), func(*occurrence.Occurrence) { panic(panicsWhenFormatted{}) })
 }
 
-// Recorders may hold on to a queue for as long as the process runs.
+// Recorders may reference a queue for as long as the process runs.
 func TestQueueThatIsClosedAndEmptyHoldsNoSlots(t *testing.T) {
 	q := newQueue(10, DropWhenFull)
 	q.push(ofType("Normal", 1))

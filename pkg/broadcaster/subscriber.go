@@ -11,8 +11,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Subscriber receives what is published. One goroutine may call Receive or
-// Handle; Stop is safe to call from any.
+// Subscriber receives what is published. One goroutine at a time may call Receive or
+// Handle; Stop is safe for use by many. It starts no goroutine.
 type Subscriber struct {
 	broadcaster *Broadcaster
 	name        string
@@ -42,9 +42,8 @@ func (s *Subscriber) drop(o *occurrence.Occurrence, reason occurrence.Reason) {
 	}
 }
 
-// Receive waits for the next occurrence, whose Event may still have to be made:
-// see its WithEvent. It returns false when the subscriber was stopped or the
-// broadcaster shut down, and the queue is empty.
+// Receive waits for the next occurrence. Its Event may be nil: see WithEvent. It returns
+// false when the queue is empty after Stop or the broadcaster's Shutdown.
 func (s *Subscriber) Receive() (*occurrence.Occurrence, bool) {
 	for {
 		o, more := s.queue.pop()
@@ -55,9 +54,8 @@ func (s *Subscriber) Receive() (*occurrence.Occurrence, bool) {
 	}
 }
 
-// Handle calls handle for every occurrence until there will be no more. A
-// panic of handle is counted, and handle goes on with the next occurrence. The
-// first one is logged with its stack.
+// Handle calls handle for every occurrence, until Receive returns false. Panics of handle
+// are recovered and counted; the first is logged with its stack.
 func (s *Subscriber) Handle(logger klog.Logger, handle func(*occurrence.Occurrence)) {
 	for {
 		o, ok := s.Receive()
@@ -76,14 +74,14 @@ func (s *Subscriber) guarded(logger klog.Logger, handle func(*occurrence.Occurre
 		}
 		s.metrics.panics.Inc()
 		s.panicked.Do(func() {
-			logger.Error(nil, "Event handler panicked; it goes on with the next Event, and further panics are only counted",
+			logger.Error(nil, "Event handler panicked; it continues with the next Event, and further panics are only counted",
 				"subscriber", s.name, "panic", describe(p), "stack", string(debug.Stack()))
 		})
 	}()
 	handle(o)
 }
 
-// describe formats what somebody panicked with, whose methods may panic too.
+// describe formats the value of a panic, whose methods may panic too.
 func describe(p any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -93,10 +91,9 @@ func describe(p any) (text string) {
 	return fmt.Sprint(p)
 }
 
-// Stop ends the subscription: nothing more is queued, and Receive returns what
-// was queued before and then false. Publishers that wait for room go on, and
-// what they had is dropped. The subscriber's metrics are unregistered. Stop
-// does not wait.
+// Stop ends the subscription, and does not wait. Receive returns what is queued, and then
+// false. Publishers that wait for the queue return, and their occurrences are dropped.
+// The subscriber's metrics are unregistered.
 func (s *Subscriber) Stop() {
 	s.broadcaster.remove(s)
 	s.queue.close()
