@@ -121,7 +121,7 @@ type SubscribeOptions struct {
 // is ErrShutdown, of the options, or of registering metrics.
 func (b *Broadcaster) Subscribe(o SubscribeOptions) (*Subscriber, error) {
 	if o.Capacity <= 0 {
-		return nil, fmt.Errorf("Capacity must be greater than 0, not %d", o.Capacity)
+		return nil, fmt.Errorf("subscriber options: Capacity must be greater than 0, not %d", o.Capacity)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

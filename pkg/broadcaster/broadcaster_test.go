@@ -258,7 +258,7 @@ eventd_occurrences_pending{station="broadcaster"} 6
 func TestErrorNamesTheInvalidOption(t *testing.T) {
 	for _, capacity := range []int{0, -1} {
 		_, err := New(ledger.New()).Subscribe(SubscribeOptions{Capacity: capacity})
-		if err == nil || !strings.HasPrefix(err.Error(), "Capacity must") {
+		if err == nil || !strings.Contains(err.Error(), "options: Capacity must be greater than 0") {
 			t.Errorf("with a capacity of %d: %v", capacity, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// nowhere takes occurrences and keeps none.
+// nowhere drops what is published.
 type nowhere struct{}
 
 func (nowhere) Publish(*occurrence.Occurrence) {}
@@ -33,8 +33,7 @@ func BenchmarkNewStyleEventf(b *testing.B) {
 	}
 }
 
-// Many goroutines record into one queue, whose subscriber keeps up or loses what
-// does not fit.
+// Many goroutines record into one queue; what does not fit is dropped.
 func BenchmarkParallelEventf(b *testing.B) {
 	broadcast := broadcaster.New(ledger.New())
 	subscriber, err := broadcast.Subscribe(broadcaster.SubscribeOptions{Capacity: broadcaster.DefaultCapacity, Ledger: ledger.New()})

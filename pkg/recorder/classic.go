@@ -13,32 +13,32 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Recorder is client-go's record.EventRecorderLogger: it makes classic Events,
-// which have a source and no eventTime.
+// Recorder implements record.EventRecorderLogger of client-go's tools/record. Its Events
+// are classic: they have a source and a count, and no eventTime.
 type Recorder struct {
-	maker
+	base
 	source corev1.EventSource
 }
 
 var _ record.EventRecorderLogger = &Recorder{}
 
-// New returns a recorder for the given source. The scheme resolves references
-// to objects that do not carry their kind.
+// New returns a recorder for the given source. The scheme provides the kind of objects
+// whose TypeMeta is empty, as in client-go's tools/reference.
 func New(p Publisher, scheme *runtime.Scheme, source corev1.EventSource) *Recorder {
 	return &Recorder{
-		maker:  maker{publisher: p, kinds: &kinds{scheme: scheme}, logger: klog.Background()},
+		base:   base{publisher: p, kinds: &kinds{scheme: scheme}, logger: klog.Background()},
 		source: source,
 	}
 }
 
-// WithRepairs returns a recorder that counts what it repairs.
+// WithRepairs returns a copy of the recorder that counts its repairs.
 func (r *Recorder) WithRepairs(repairs *Repairs) *Recorder {
 	c := *r
 	c.repairs = repairs
 	return &c
 }
 
-// WithLogger returns a recorder that logs through the given logger.
+// WithLogger returns a copy of the recorder with another logger.
 func (r *Recorder) WithLogger(logger klog.Logger) record.EventRecorderLogger {
 	c := *r
 	c.logger = logger
@@ -47,38 +47,37 @@ func (r *Recorder) WithLogger(logger klog.Logger) record.EventRecorderLogger {
 
 // Event records that something happened to an object.
 func (r *Recorder) Event(object runtime.Object, eventtype, reason, message string) {
-	if c := r.begin(object, eventtype, reason); c != nil {
-		c.say(message, maxClassicMessage, r.repairs)
+	if c := r.classic(object, eventtype, reason); c != nil {
+		c.setMessage(message, maxClassicMessage, r.repairs)
 		Record(r.publisher, &c.occurrence)
 	}
 }
 
-// Eventf is Event with a formatted message. Arguments whose methods panic are
-// shown as fmt shows them.
+// Eventf is Event with a message formatted as fmt.Sprintf does.
 func (r *Recorder) Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...any) {
 	r.AnnotatedEventf(object, nil, eventtype, reason, messageFmt, args...)
 }
 
 // AnnotatedEventf is Eventf with annotations on the Event.
 func (r *Recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventtype, reason, messageFmt string, args ...any) {
-	if c := r.begin(object, eventtype, reason); c != nil {
+	if c := r.classic(object, eventtype, reason); c != nil {
 		c.annotations = maps.Clone(annotations)
-		c.sayf(messageFmt, args, maxClassicMessage, r.repairs)
+		c.formatMessage(messageFmt, args, maxClassicMessage, r.repairs)
 		Record(r.publisher, &c.occurrence)
 	}
 }
 
-// classic is what is kept of a classic Event.
+// classic builds a classic Event.
 type classic struct {
 	recorded
 	recorder    *Recorder
 	annotations map[string]string
 }
 
-// begin returns nil if there can be no Event.
-func (r *Recorder) begin(object runtime.Object, eventtype, reason string) *classic {
+// classic returns nil if no Event can be built.
+func (r *Recorder) classic(object runtime.Object, eventtype, reason string) *classic {
 	c := &classic{recorder: r}
-	if !r.admit(&c.recorded, object, eventtype, reason) {
+	if !r.begin(&c.recorded, object, eventtype, reason) {
 		return nil
 	}
 	c.occurrence.API, c.occurrence.Weight, c.occurrence.Origin = occurrence.CoreV1, 1, c
@@ -92,7 +91,7 @@ func (c *classic) Event(recorded time.Time) *corev1.Event {
 		ObjectMeta:          metav1.ObjectMeta{Namespace: c.namespace(), Annotations: maps.Clone(c.annotations)},
 		InvolvedObject:      c.object.reference(),
 		Reason:              c.reason,
-		Message:             c.said(),
+		Message:             c.eventMessage(),
 		FirstTimestamp:      at,
 		LastTimestamp:       at,
 		Count:               1,

@@ -14,29 +14,28 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// EventsRecorder is client-go's events.EventRecorderLogger: it makes new-style
-// Events, which have an eventTime, an action and maybe a related object.
+// EventsRecorder implements events.EventRecorderLogger of client-go's tools/events. Its
+// Events are new-style: they have an eventTime, an action and optionally a related object.
 type EventsRecorder struct {
-	maker
+	base
 	api        occurrence.API
 	controller string
 	instance   string
-	// constant are the repairs that every Event of this recorder needs.
+	// constant are the repairs of the controller and instance, counted for each Event.
 	constant []repair
 }
 
 var _ events.EventRecorderLogger = &EventsRecorder{}
 
-// NewEvents returns a recorder that reports as the given controller, in an
-// instance that is named after it and the host, as client-go's is. What it
-// records is to be written through the given API: both store the same object,
-// but they need rights in different API groups.
+// NewEvents returns a recorder for the given reporting controller. The reporting instance
+// is the controller and the hostname, as in client-go. Its Events are written through the
+// given API, which determines the API group in which rights are needed.
 func NewEvents(p Publisher, api occurrence.API, scheme *runtime.Scheme, reportingController string) *EventsRecorder {
 	r := &EventsRecorder{
-		maker: maker{publisher: p, kinds: &kinds{scheme: scheme}, logger: klog.Background()},
-		api:   api,
+		base: base{publisher: p, kinds: &kinds{scheme: scheme}, logger: klog.Background()},
+		api:  api,
 	}
-	host, _ := os.Hostname() // without one, the controller alone is the instance, as in client-go
+	host, _ := os.Hostname() // on an error, it is empty, as in client-go
 	r.controller, r.instance = reportingController, reportingController+"-"+host
 	if name := qualifiedName(r.controller); name != r.controller {
 		r.controller = name
@@ -49,26 +48,26 @@ func NewEvents(p Publisher, api occurrence.API, scheme *runtime.Scheme, reportin
 	return r
 }
 
-// WithRepairs returns a recorder that counts what it repairs.
+// WithRepairs returns a copy of the recorder that counts its repairs.
 func (r *EventsRecorder) WithRepairs(repairs *Repairs) *EventsRecorder {
 	c := *r
 	c.repairs = repairs
 	return &c
 }
 
-// WithLogger returns a recorder that logs through the given logger.
+// WithLogger returns a copy of the recorder with another logger.
 func (r *EventsRecorder) WithLogger(logger klog.Logger) events.EventRecorderLogger {
 	c := *r
 	c.logger = logger
 	return &c
 }
 
-// Eventf records that something happened to the object regarding, maybe through
-// a related one. The apiserver requires a reason and an action: an empty action
-// becomes the reason, an empty reason becomes "Unknown".
+// Eventf records that something happened to the object regarding. The related object may
+// be nil. The apiserver requires a reason and an action (ValidateEventCreate in kubernetes
+// pkg/apis/core/validation): an empty reason becomes "Unknown", an empty action the reason.
 func (r *EventsRecorder) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
 	n := &newStyle{recorder: r}
-	if !r.admit(&n.recorded, regarding, eventtype, reason) {
+	if !r.begin(&n.recorded, regarding, eventtype, reason) {
 		return
 	}
 	for _, constant := range r.constant {
@@ -85,13 +84,13 @@ func (r *EventsRecorder) Eventf(regarding, related runtime.Object, eventtype, re
 		n.action = n.reason
 	}
 	n.related = r.relatedTo(related)
-	n.sayf(note, args, identity.MaxNote, r.repairs)
+	n.formatMessage(note, args, identity.MaxNote, r.repairs)
 	n.occurrence.API, n.occurrence.Weight, n.occurrence.Origin = r.api, 1, n
 	Record(r.publisher, &n.occurrence)
 }
 
-// relatedTo is a reference to the related object. One that cannot be referred
-// to is left out, as client-go does.
+// relatedTo returns a reference to the related object. If it cannot be referenced, it is
+// left out, as in client-go.
 func (r *EventsRecorder) relatedTo(related runtime.Object) *corev1.ObjectReference {
 	if related == nil {
 		return nil
@@ -106,7 +105,7 @@ func (r *EventsRecorder) relatedTo(related runtime.Object) *corev1.ObjectReferen
 	return &ref
 }
 
-// newStyle is what is kept of a new-style Event.
+// newStyle builds a new-style Event.
 type newStyle struct {
 	recorded
 	recorder *EventsRecorder
@@ -123,7 +122,7 @@ func (n *newStyle) Event(recorded time.Time) *corev1.Event {
 		EventTime:           metav1.NewMicroTime(recorded),
 		Reason:              n.reason,
 		Action:              n.action,
-		Message:             n.said(),
+		Message:             n.eventMessage(),
 		Type:                n.Type(),
 		ReportingController: n.recorder.controller,
 		ReportingInstance:   n.recorder.instance,

@@ -12,21 +12,20 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// recorded is what both kinds of recorders keep of a report until it is behind
-// the queue, in one piece of memory. The Event itself is much larger, and what
-// recording costs its caller is mostly allocating.
+// recorded has what both kinds of recorders keep of an Event while it is queued. It is
+// one allocation, and much smaller than the Event: most of the time of recording is
+// allocation.
 type recorded struct {
 	occurrence occurrence.Occurrence
 	object     object
 	reason     string
-	// message is what was given as it is, or is too long for text. Otherwise
-	// it is in the first bytes of text.
+	// A formatted message of up to len(text) bytes is in text[:length]. Any other
+	// is in message, and length is 0.
 	message string
 	length  uint8
 	warning bool
 	text    [54]byte
-	// name of the Event, once somebody has asked for it.
-	name atomic.Pointer[string]
+	name    atomic.Pointer[string] // of the Event; nil until Name computes it
 }
 
 // Type implements occurrence.Origin.
@@ -47,9 +46,8 @@ func (r *recorded) Name(event *corev1.Event) string {
 	return name
 }
 
-// namespace is where the Event is stored. The apiserver wants those of
-// cluster-scoped objects in the namespace default; client-go does the same for
-// both kinds of Events.
+// namespace returns the namespace of the Event. For cluster-scoped objects the apiserver
+// requires default, and client-go uses it for both kinds of Events.
 func (r *recorded) namespace() string {
 	if r.object.namespace != "" {
 		return r.object.namespace
@@ -57,34 +55,34 @@ func (r *recorded) namespace() string {
 	return metav1.NamespaceDefault
 }
 
-// say sets the message, in at most limit bytes.
-func (r *recorded) say(message string, limit int, repairs *Repairs) {
+// setMessage sets the message, cut to limit bytes.
+func (r *recorded) setMessage(message string, limit int, repairs *Repairs) {
 	r.message = repairs.cut(repairs.text(message), limit, repairMessageCut)
 }
 
-// sayf sets the message to what fmt.Sprintf makes. That shows arguments whose
-// methods panic, but panics itself if what they panic with cannot be shown
-// either; then the message is the format.
-func (r *recorded) sayf(format string, args []any, limit int, repairs *Repairs) {
+// formatMessage sets the message to the result of fmt.Sprintf, cut to limit bytes. Sprintf
+// recovers panics of an argument's methods, but not one whose value panics again when it
+// is formatted. Then the message is the format.
+func (r *recorded) formatMessage(format string, args []any, limit int, repairs *Repairs) {
 	if len(args) == 0 && strings.IndexByte(format, '%') < 0 {
-		r.say(format, limit, repairs)
+		r.setMessage(format, limit, repairs)
 		return
 	}
-	var stack [256]byte // most messages fit, and are allocated once or not at all
+	var stack [256]byte // most messages fit
 	message, ok := appendf(stack[:0], format, args)
 	switch {
 	case !ok:
 		repairs.count(repairUnformattable)
-		r.say(format, limit, repairs)
+		r.setMessage(format, limit, repairs)
 	case len(message) <= len(r.text) && utf8.Valid(message):
 		r.length = uint8(copy(r.text[:], message))
 	default:
-		r.say(string(message), limit, repairs)
+		r.setMessage(string(message), limit, repairs)
 	}
 }
 
-// said is the message.
-func (r *recorded) said() string {
+// eventMessage returns the message.
+func (r *recorded) eventMessage() string {
 	if r.length > 0 {
 		return string(r.text[:r.length])
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// queue keeps what is published as it is in a queue.
+// queue keeps what is published, with the Event not yet built.
 type queue []*occurrence.Occurrence
 
 func (q *queue) Publish(o *occurrence.Occurrence) { *q = append(*q, o) }
@@ -53,8 +53,8 @@ func TestMessagesAreWhatSprintfMakes(t *testing.T) {
 	}
 }
 
-// Subscribers share an occurrence, and each makes an Event of it.
-func TestEveryEventThatIsMadeIsAnother(t *testing.T) {
+// Subscribers share an occurrence.
+func TestEachSubscriberBuildsItsOwnEvent(t *testing.T) {
 	var q queue
 	New(&q, scheme.Scheme, source).AnnotatedEventf(pod, map[string]string{"a": "b"}, "Warning", "R", "%s", "message")
 	NewEvents(&q, occurrence.EventsV1, scheme.Scheme, "controller").Eventf(pod, node, "Normal", "R", "A", "%s", "message")
@@ -69,15 +69,15 @@ func TestEveryEventThatIsMadeIsAnother(t *testing.T) {
 			t.Errorf("named %q, want %q", name, want)
 		}
 		if first == second || first.Event == second.Event || o.Event != nil || first.WithEvent() != first || first.Type() != eventtype {
-			t.Errorf("made %p and %p", first, second)
+			t.Errorf("built %p and %p", first, second)
 		}
-		spoil := first.Event
-		spoil.Message = "another"
-		if spoil.Annotations != nil {
-			spoil.Annotations["a"] = "another"
+		changed := first.Event
+		changed.Message = "another"
+		if changed.Annotations != nil {
+			changed.Annotations["a"] = "another"
 		}
-		if spoil.Related != nil {
-			spoil.Related.Name = "another"
+		if changed.Related != nil {
+			changed.Related.Name = "another"
 		}
 		e := second.Event
 		if e.Message != "message" || e.Annotations["a"] == "another" || e.Related != nil && e.Related.Name != "node-1" {
@@ -87,17 +87,17 @@ func TestEveryEventThatIsMadeIsAnother(t *testing.T) {
 			t.Error("the series does not depend on the Event")
 		}
 		if first.Recorded != second.Recorded || second.Weight != 1 || second.API != o.API {
-			t.Errorf("made %+v of %+v", second, o)
+			t.Errorf("built %+v of %+v", second, o)
 		}
 	}
 }
 
-// What waits is counted in occurrences: see DefaultCapacity of the broadcaster.
-func TestWhatWaitsIsSmall(t *testing.T) {
+// A queue is bounded in occurrences: see broadcaster.DefaultCapacity.
+func TestQueuedOccurrenceIsSmall(t *testing.T) {
 	event := unsafe.Sizeof(corev1.Event{})
 	for _, size := range []uintptr{unsafe.Sizeof(classic{}), unsafe.Sizeof(newStyle{})} {
 		if size > 352 { // the next size that Go allocates is 384
-			t.Errorf("%d bytes wait instead of an Event of %d", size, event)
+			t.Errorf("%d bytes are queued instead of an Event of %d", size, event)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestRecordingAllocatesOncePerOccurrenceAndTwiceForALongMessage(t *testing.T
 		"new-style Eventf":      {1, func() { newStyle.Eventf(pod, nil, "Warning", "BackOff", "Restarting", "%s after %v", args...) }},
 		"long new-style Eventf": {2, func() { newStyle.Eventf(pod, nil, "Warning", "BackOff", "Restarting", long, args...) }},
 	} {
-		// Whatever else the process does now and then, and the race detector.
+		// The least of three: the runtime and the race detector allocate, too.
 		runs := []float64{testing.AllocsPerRun(100, test.record), testing.AllocsPerRun(100, test.record), testing.AllocsPerRun(100, test.record)}
 		if n := slices.Min(runs); n > test.most {
 			t.Errorf("%s allocates %v times", name, n)

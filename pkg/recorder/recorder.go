@@ -1,11 +1,11 @@
-// Package recorder makes occurrences out of what a process reports, and hands
-// them on.
+// Package recorder implements the recorders of client-go's tools/record and tools/events.
+// They publish what a process reports as occurrences. Package pipeline creates them.
 //
-// Recording does no I/O, never panics and never fails towards its caller: what
-// the apiserver would refuse is repaired if it can be, and counted; what cannot
-// become an Event is counted as dropped. All types are safe for use by many
-// goroutines, before anything is started and after everything was shut down.
-// The package starts no goroutines.
+// Recording does no I/O, never panics and returns no error. A field that the apiserver
+// would refuse is repaired, and the repair is counted. If no Event can be built, the
+// occurrence is dropped as malformed. All types are safe for use by many goroutines,
+// also before the start and after the shutdown of a pipeline. The package starts no
+// goroutines.
 package recorder
 
 import (
@@ -20,47 +20,48 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Publisher takes occurrences. Recording waits for it, so it should not block.
+// Publisher receives occurrences, as a broadcaster.Broadcaster does. It must be safe for
+// use by many goroutines, and should not block: recording waits for it.
 type Publisher interface {
 	Publish(*occurrence.Occurrence)
-	// Refuse counts an occurrence that did not become an Event.
+	// Refuse counts an occurrence of which no Event could be built.
 	Refuse(occurrence.Reason)
 }
 
-// Record stamps an occurrence that a source made and publishes it.
+// Record sets the time of an occurrence that a source built, and publishes it.
 func Record(p Publisher, o *occurrence.Occurrence) {
 	o.Recorded = time.Now()
 	p.Publish(o)
 }
 
-// maker is what both kinds of recorders have in common.
-type maker struct {
+// base has the fields of both kinds of recorders.
+type base struct {
 	publisher Publisher
 	kinds     *kinds
 	logger    klog.Logger
 	repairs   *Repairs
 }
 
-// admit begins with what both kinds of Events have. If there can be no Event, it
-// counts that and returns false.
-func (m *maker) admit(r *recorded, object runtime.Object, eventtype, reason string) bool {
+// begin sets what both kinds of Events have. If no Event can be built, it counts that
+// and returns false.
+func (b *base) begin(r *recorded, object runtime.Object, eventtype, reason string) bool {
 	if !util.ValidateEventType(eventtype) {
-		m.refuse("Event not recorded: unknown type", reason, fmt.Errorf("type %q", eventtype))
+		b.refuse("Event not recorded: unknown type", reason, fmt.Errorf("type %q", eventtype))
 		return false
 	}
-	if err := m.kinds.refer(&r.object, object); err != nil {
-		m.refuse("Event not recorded: no reference to its object", reason, err)
+	if err := b.kinds.refer(&r.object, object); err != nil {
+		b.refuse("Event not recorded: its object cannot be referenced", reason, err)
 		return false
 	}
 	if r.object.namespace == "" {
-		m.repairs.count(repairClusterScoped)
+		b.repairs.count(repairClusterScoped)
 	}
 	r.warning = eventtype == corev1.EventTypeWarning
-	r.reason = m.repairs.text(reason)
+	r.reason = b.repairs.text(reason)
 	return true
 }
 
-func (m *maker) refuse(message, reason string, err error) {
-	m.logger.V(4).Info(message, "reason", reason, "err", err)
-	m.publisher.Refuse(occurrence.Malformed)
+func (b *base) refuse(message, reason string, err error) {
+	b.logger.V(4).Info(message, "reason", reason, "err", err)
+	b.publisher.Refuse(occurrence.Malformed)
 }

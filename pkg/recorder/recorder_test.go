@@ -15,7 +15,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// kept keeps what is published, as it is behind the queue.
+// kept keeps what is published, with the Event built.
 type kept struct {
 	mu        sync.Mutex
 	published []*occurrence.Occurrence
@@ -72,7 +72,7 @@ type panics struct{}
 
 func (panics) String() string { panic("no") }
 
-// A nil pointer of a type is what a caller passes by accident.
+// Callers pass a typed nil pointer by accident.
 func TestRecordingNeverPanics(t *testing.T) {
 	var k kept
 	r := New(&k, scheme.Scheme, source).WithLogger(klog.Background())
@@ -92,11 +92,11 @@ func TestRecordingNeverPanics(t *testing.T) {
 	}
 }
 
-func TestSourceMayKnowTheSeries(t *testing.T) {
+func TestSourceMaySetTheSeries(t *testing.T) {
 	var k kept
-	known := &corev1.Event{Reason: "as it began"}
-	Record(&k, &occurrence.Occurrence{Event: &corev1.Event{}, Begun: known})
-	if got := k.published[0]; got.Begun != known || got.Recorded.IsZero() {
+	first := &corev1.Event{Reason: "as it began"}
+	Record(&k, &occurrence.Occurrence{Event: &corev1.Event{}, Begun: first})
+	if got := k.published[0]; got.Begun != first || got.Recorded.IsZero() {
 		t.Errorf("published %+v", got)
 	}
 }
@@ -118,22 +118,13 @@ func TestRecordersAreSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// later makes the Events of what it was given when it is asked to, as the other side of
-// a queue does.
-type later struct {
-	kept
-	queued []*occurrence.Occurrence
-}
-
-func (l *later) Publish(o *occurrence.Occurrence) { l.queued = append(l.queued, o) }
-
-// A caller may go on to use its annotations while the occurrence is in a queue.
+// A caller may change its annotations while the occurrence is queued.
 func TestAnnotationsAreThoseOfTheCall(t *testing.T) {
-	var l later
+	var q queue
 	annotations := map[string]string{"a": "b"}
-	New(&l, scheme.Scheme, source).AnnotatedEventf(pod, annotations, "Warning", "BackOff", "")
+	New(&q, scheme.Scheme, source).AnnotatedEventf(pod, annotations, "Warning", "BackOff", "")
 	annotations["a"] = "changed by the caller"
-	if got := l.queued[0].WithEvent().Event.Annotations["a"]; got != "b" {
+	if got := q[0].WithEvent().Event.Annotations["a"]; got != "b" {
 		t.Errorf("the annotation is %q", got)
 	}
 }

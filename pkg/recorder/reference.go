@@ -13,21 +13,20 @@ import (
 	"k8s.io/client-go/tools/reference"
 )
 
-// kinds makes references to objects as client-go's tools/reference does, and
-// remembers the kinds of types: looking one up in a scheme costs more than all
-// else that there is to a reference. It is safe for use by many goroutines.
+// kinds builds references to objects as client-go's tools/reference does. It caches the
+// kinds of Go types, since the lookup in the scheme takes most of the time. It is safe for
+// use by many goroutines.
 type kinds struct {
 	scheme *runtime.Scheme
-	// known has a kind for each reflect.Type that was looked up. Only types of
-	// the scheme come into it, which bounds it.
-	known sync.Map
+	// cached has the *kind of each reflect.Type. It is bounded by the types of the
+	// scheme.
+	cached sync.Map
 }
 
-// kind is what a scheme, or an object itself, says that it is.
+// kind is the kind of an object, from the scheme or from its TypeMeta.
 type kind struct{ apiVersion, kind string }
 
-// object is a reference to one. It is smaller than an ObjectReference, since
-// what is known of a type is shared.
+// object is an ObjectReference with a shared kind, which makes it smaller.
 type object struct {
 	kind                             *kind
 	namespace, name, resourceVersion string
@@ -42,19 +41,18 @@ func (o *object) reference() corev1.ObjectReference {
 	}
 }
 
-// refer sets o to a reference to the object to. It is an error if there is none,
-// and if looking at the object panics.
+// refer sets o to a reference to the object to. It returns an error if the object cannot
+// be referenced, or if its methods panic.
 func (k *kinds) refer(o *object, to runtime.Object) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("a %T cannot be looked at", to)
+			err = fmt.Errorf("a method of %T panicked", to)
 		}
 	}()
 	if k.referByType(o, to) {
 		return nil
 	}
-	// It dereferences what it is given, and hands references back as they are,
-	// nil ones too.
+	// GetReference returns an ObjectReference as it is, even a nil one.
 	ref, err := reference.GetReference(k.scheme, to)
 	if err != nil {
 		return err
@@ -66,45 +64,45 @@ func (k *kinds) refer(o *object, to runtime.Object) (err error) {
 		kind: &kind{ref.APIVersion, ref.Kind}, namespace: ref.Namespace, name: ref.Name,
 		uid: ref.UID, resourceVersion: ref.ResourceVersion, fieldPath: ref.FieldPath,
 	}
-	k.remember(to, o.kind)
+	k.cache(to, o.kind)
 	return nil
 }
 
-// referByType does it if the kind of the object's type is known, and the object
-// does not tell another.
+// referByType is refer for an object without a kind of its own, whose type is cached.
+// Otherwise it returns false.
 func (k *kinds) referByType(o *object, to runtime.Object) bool {
 	value := reflect.ValueOf(to)
 	if value.Kind() != reflect.Pointer || value.IsNil() {
 		return false
 	}
-	known, ok := k.known.Load(value.Type())
-	if !ok || tells(to) {
+	cached, ok := k.cached.Load(value.Type())
+	if !ok || hasKind(to) {
 		return false
 	}
 	of, err := meta.Accessor(to)
 	if err != nil {
 		return false
 	}
-	o.kind = known.(*kind)
+	o.kind = cached.(*kind)
 	o.namespace, o.name = of.GetNamespace(), of.GetName()
 	o.uid, o.resourceVersion = of.GetUID(), of.GetResourceVersion()
 	return true
 }
 
-// remember keeps the kind of the object's type, unless the object told it
-// itself: the next object of its type may tell another.
-func (k *kinds) remember(object runtime.Object, of *kind) {
+// cache adds the kind of the object's type, unless the kind is that of the object: the
+// next object of the type may have another.
+func (k *kinds) cache(object runtime.Object, of *kind) {
 	t := reflect.TypeOf(object)
 	if _, ref := object.(*corev1.ObjectReference); ref || t.Kind() != reflect.Pointer {
 		return
 	}
-	if !tells(object) {
-		k.known.Store(t, of)
+	if !hasKind(object) {
+		k.cached.Store(t, of)
 	}
 }
 
-// tells is whether the object tells its kind.
-func tells(object runtime.Object) bool {
+// hasKind reports whether the object has a kind of its own, in its TypeMeta.
+func hasKind(object runtime.Object) bool {
 	of := object.GetObjectKind()
 	if m, ok := of.(*metav1.TypeMeta); ok && m.Kind == "" && m.APIVersion == "" {
 		return false // the usual case, without parsing anything

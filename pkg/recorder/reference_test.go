@@ -17,33 +17,33 @@ import (
 	"k8s.io/client-go/tools/reference"
 )
 
-// Types as others may make them. All but stranger are in the scheme of
-// ownScheme, twoVersions in two versions.
+// Types of other modules. All but unregistered are in ownScheme, twoVersions in two
+// versions.
 type (
 	own struct { // a plain one
 		metav1.TypeMeta
 		metav1.ObjectMeta
 	}
-	twoVersions struct{ own }
-	stranger    struct{ own }
-	kindless    struct { // has no place for a kind
+	twoVersions  struct{ own }
+	unregistered struct{ own }
+	kindless     struct { // without TypeMeta
 		metav1.ObjectMeta
 	}
-	accessor struct { // gives out its metadata, maybe none
+	accessor struct { // its metadata may be nil
 		metav1.TypeMeta
 		meta *metav1.ObjectMeta
 	}
-	nilTolerant struct{ own } // can be asked when it is nil
-	byValue     struct {      // is no pointer
+	nilTolerant struct{ own } // its methods accept nil
+	byValue     struct {      // not a pointer
 		*metav1.TypeMeta
 		*metav1.ObjectMeta
 	}
-	shy struct{ own } // panics when it is asked
+	panicking struct{ own } // its methods panic
 )
 
 func (o *own) DeepCopyObject() runtime.Object           { return o }
 func (o *twoVersions) DeepCopyObject() runtime.Object   { return o }
-func (o *stranger) DeepCopyObject() runtime.Object      { return o }
+func (o *unregistered) DeepCopyObject() runtime.Object  { return o }
 func (o *kindless) DeepCopyObject() runtime.Object      { return o }
 func (o *kindless) GetObjectKind() schema.ObjectKind    { return schema.EmptyObjectKind }
 func (o *accessor) DeepCopyObject() runtime.Object      { return o }
@@ -54,8 +54,8 @@ func (o *nilTolerant) GetNamespace() string             { return "" }
 func (o *nilTolerant) GetUID() types.UID                { return "" }
 func (o *nilTolerant) GetResourceVersion() string       { return "" }
 func (o byValue) DeepCopyObject() runtime.Object        { return o }
-func (o *shy) DeepCopyObject() runtime.Object           { return o }
-func (o *shy) GetName() string                          { panic("no") }
+func (o *panicking) DeepCopyObject() runtime.Object     { return o }
+func (o *panicking) GetName() string                    { panic("no") }
 func (o *accessor) GetObjectMeta() metav1.Object {
 	if o.meta == nil {
 		return nil
@@ -68,13 +68,13 @@ func ownScheme() *runtime.Scheme {
 	add := func(version string, types ...runtime.Object) {
 		s.AddKnownTypes(schema.GroupVersion{Group: "example.com", Version: version}, types...)
 	}
-	add("v2", &own{}, &twoVersions{}, &kindless{}, &accessor{}, &nilTolerant{}, &shy{})
+	add("v2", &own{}, &twoVersions{}, &kindless{}, &accessor{}, &nilTolerant{}, &panicking{})
 	add("v1", &twoVersions{})
 	return s
 }
 
-// asClientGo is what client-go's recorder makes of the object, which may be a
-// panic, or a nil reference that it dereferences.
+// asClientGo returns the reference of client-go's recorder. It failed if client-go
+// returned an error, panicked, or dereferenced a nil reference.
 func asClientGo(s *runtime.Scheme, object runtime.Object) (ref corev1.ObjectReference, failed bool) {
 	defer func() { failed = failed || recover() != nil }()
 	found, err := reference.GetReference(s, object)
@@ -92,7 +92,7 @@ func (k *kinds) to(it runtime.Object) (corev1.ObjectReference, error) {
 	return o.reference(), nil
 }
 
-// However often an object of the type was seen before.
+// References are the same, however often an object of the type was seen before.
 func TestReferencesAreThoseOfClientGo(t *testing.T) {
 	named := metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u", ResourceVersion: "7"}
 	podKind := metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -135,8 +135,8 @@ func TestReferencesAreThoseOfClientGo(t *testing.T) {
 		&own{TypeMeta: ownKind, ObjectMeta: named},
 		&twoVersions{own{ObjectMeta: named}},
 		&twoVersions{own{TypeMeta: ownKind}},
-		&stranger{own{ObjectMeta: named}},
-		&stranger{own{TypeMeta: ownKind, ObjectMeta: named}},
+		&unregistered{own{ObjectMeta: named}},
+		&unregistered{own{TypeMeta: ownKind, ObjectMeta: named}},
 		&kindless{ObjectMeta: named},
 		&accessor{meta: &named},
 		&accessor{},
@@ -147,7 +147,7 @@ func TestReferencesAreThoseOfClientGo(t *testing.T) {
 		byValue{&metav1.TypeMeta{}, &named},
 		byValue{&ownKind, &named},
 		byValue{},
-		&shy{},
+		&panicking{},
 	}
 	for name, s := range map[string]*runtime.Scheme{"client-go's scheme": scheme.Scheme, "another scheme": ownScheme(), "no scheme": nil} {
 		for _, begin := range []int{0, 1, len(objects) / 2} {
@@ -167,8 +167,8 @@ func TestReferencesAreThoseOfClientGo(t *testing.T) {
 	}
 }
 
-// The kind that an object had, or got, says nothing of the next one.
-func TestKindsThatObjectsTellAreNotRemembered(t *testing.T) {
+// The next object of the type may have another kind.
+func TestKindsOfObjectsAreNotCached(t *testing.T) {
 	k := &kinds{scheme: ownScheme()}
 	if _, err := k.to(&corev1.ObjectReference{}); err != nil {
 		t.Error(err)
@@ -177,7 +177,7 @@ func TestKindsThatObjectsTellAreNotRemembered(t *testing.T) {
 		kind := metav1.TypeMeta{APIVersion: "g/v1", Kind: fmt.Sprint("Kind", i)}
 		for _, object := range []runtime.Object{
 			&own{TypeMeta: kind},
-			&stranger{own{TypeMeta: kind}},
+			&unregistered{own{TypeMeta: kind}},
 			&unstructured.Unstructured{Object: map[string]any{"apiVersion": kind.APIVersion, "kind": kind.Kind}},
 			&corev1.ObjectReference{APIVersion: kind.APIVersion, Kind: kind.Kind},
 		} {
@@ -186,8 +186,8 @@ func TestKindsThatObjectsTellAreNotRemembered(t *testing.T) {
 			}
 		}
 	}
-	k.known.Range(func(typ, kind any) bool {
-		t.Errorf("%v is remembered as %v", typ, kind)
+	k.cached.Range(func(typ, kind any) bool {
+		t.Errorf("%v is cached as %v", typ, kind)
 		return true
 	})
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// maxClassicMessage is our own limit, in bytes: the apiserver has none for classic
-// Events, but a full queue must not hold more than its length times this.
+// maxClassicMessage is the limit of a classic message, in bytes. The apiserver has none;
+// this one bounds the memory of a full queue.
 const maxClassicMessage = 16 << 10
 
-// unknown stands where the apiserver requires something and nothing was given.
+// unknown replaces an empty field that the apiserver requires.
 const unknown = "Unknown"
 
-// repair is what was done to a field that the apiserver would have refused. Its
-// values are metric labels.
+// repair is the repair of a field that the apiserver would refuse. Its values are metric
+// labels; docs/library.md describes them.
 type repair string
 
 const (
@@ -42,14 +42,13 @@ var allRepairs = []repair{
 	repairReportingController, repairReportingInstance, repairRelatedLeftOut, repairClusterScoped, repairUnformattable,
 }
 
-// Repairs counts what recorders repaired. One may serve many recorders. The nil
-// Repairs counts nothing.
+// Repairs counts the repairs of any number of recorders. A nil *Repairs counts nothing.
 type Repairs struct {
 	counters map[repair]prometheus.Counter // fixed after NewRepairs
 }
 
-// NewRepairs returns counters that are registered with r, unless it is nil. An
-// error is one of registering.
+// NewRepairs returns counters that are registered with r, unless r is nil. An error is
+// one of registering.
 func NewRepairs(r prometheus.Registerer) (*Repairs, error) {
 	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "eventd_recorder_repairs_total",
@@ -73,7 +72,7 @@ func (r *Repairs) count(done repair) {
 	}
 }
 
-// text makes s valid UTF-8, which JSON and protobuf need.
+// text makes s valid UTF-8, which JSON and protobuf require.
 func (r *Repairs) text(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -82,8 +81,7 @@ func (r *Repairs) text(s string) string {
 	return strings.ToValidUTF8(s, string(utf8.RuneError))
 }
 
-// cut shortens s, which is valid UTF-8, to at most limit bytes and leaves no
-// part of a character at the end.
+// cut shortens s, which is valid UTF-8, to at most limit bytes, at a character boundary.
 func (r *Repairs) cut(s string, limit int, done repair) string {
 	if len(s) <= limit {
 		return s
@@ -92,9 +90,9 @@ func (r *Repairs) cut(s string, limit int, done repair) string {
 	return identity.Cut(s, limit)
 }
 
-// qualifiedName makes a name that the apiserver takes for a reporting
-// controller: [DNS subdomain/]name of at most 63 letters, digits, '-', '_', '.',
-// with a letter or digit at both ends. It leaves a good one as it is.
+// qualifiedName makes a valid reporting controller of a name (validation.IsQualifiedName):
+// an optional DNS subdomain and a slash, then at most 63 letters, digits, '-', '_' and '.',
+// with a letter or digit at both ends. It returns a valid name unchanged.
 func qualifiedName(name string) string {
 	if len(validation.IsQualifiedName(name)) == 0 {
 		return name
@@ -121,8 +119,8 @@ func qualifiedName(name string) string {
 	return prefix + "/" + rest
 }
 
-// shortInstance cuts the name of a reporting instance so that different ones
-// stay different: the end is a hash of the whole.
+// shortInstance cuts the name of a reporting instance. The end becomes a hash of the
+// whole name, so that different names remain different.
 func shortInstance(name string) string {
 	valid := strings.ToValidUTF8(name, "-")
 	if len(valid) <= identity.MaxReportingInstance {

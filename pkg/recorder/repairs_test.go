@@ -36,8 +36,6 @@ func TestNewStyleEvent(t *testing.T) {
 	}
 }
 
-// FINDINGS 12, 14, 15, 16, 18: what the apiserver refuses is repaired, and every
-// repair is counted.
 func TestRepairs(t *testing.T) {
 	euros := strings.Repeat("€", 400) // of three bytes, so that 1024 is inside of one
 	var typedNil *corev1.Pod
@@ -113,14 +111,13 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-// panicsAgain panics with something whose own formatting panics, which fmt lets
-// through.
+// panicsAgain panics with a value that panics when it is formatted. fmt does not recover
+// that.
 type panicsAgain struct{}
 
 func (panicsAgain) String() string { panic(panicsAgain{}) }
 
-// FINDINGS 15: a name of 128 bytes or more, and one that is no qualified name.
-func TestReportingControllerAndInstanceAreWhatTheApiserverTakes(t *testing.T) {
+func TestReportingControllerAndInstanceAreValid(t *testing.T) {
 	repairs, err := NewRepairs(nil)
 	if err != nil {
 		t.Fatal(err)
