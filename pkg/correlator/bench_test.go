@@ -53,11 +53,10 @@ func BenchmarkNewSeries(b *testing.B) {
 	benchmark(b, events)
 }
 
-// BenchmarkRepeatOfUsers is what an intake's users cost: all that is remembered is
-// of another tenant, so each is a group of its own in a full cache.
+// BenchmarkRepeatOfUsers has a full cache in which each subject has another tenant.
 func BenchmarkRepeatOfUsers(b *testing.B) { benchmarkUsers(b, DefaultOptions().CacheSize) }
 
-// BenchmarkNewSeriesOfUsers has each of them evict another.
+// BenchmarkNewSeriesOfUsers has each new subject evict another.
 func BenchmarkNewSeriesOfUsers(b *testing.B) { benchmarkUsers(b, 5000) }
 
 func benchmarkUsers(b *testing.B, n int) {

@@ -5,35 +5,33 @@ import (
 	"time"
 )
 
-// budget is the token bucket of a subject. A write takes a token; if there is
-// none it claims the next one, and waits until that comes.
+// budget is the token bucket of a subject. A write acquires a token. If there is none, it
+// claims the next one, and is deferred until then.
 //
-// A part of the bucket, and a half of what flows into it, is for the first
-// writes of series alone, so that series which repeat themselves cannot silence
-// those that have not been heard yet. What does not fit into one part flows on
-// into the other.
+// The bucket has two parts: the reserve, for first writes of series only, and the general
+// part. Half of the refill goes to each. So series that repeat cannot delay the first
+// writes of others. Tokens that do not fit into one part go to the other.
 type budget struct {
-	// tokens of both parts; what is below zero is claimed.
+	// Tokens of both parts. A negative number of tokens is claimed.
 	general, reserve float64
-	filled           time.Duration // when it was last filled
+	filled           time.Duration // time of the last refill
 }
 
-// bucket is what the budgets of all subjects have in common.
+// bucket has the sizes and rates that are the same for all subjects.
 type bucket struct {
 	generalSize, reserveSize float64
-	// tokens per second
+	// Tokens per second.
 	generalRate, reserveRate float64
-	// settling is how many series can have a first write and one for their
-	// final count from a full bucket.
+	// settling is the number of series for which a full general part has a token for
+	// the first write and one for the final count.
 	settling float64
 }
 
-// reservedPart of a burst is for first writes.
+// reservedPart is the divisor of Burst that gives the size of the reserve.
 const reservedPart = 5
 
-// limitless and more tokens per second are no limit: one comes in every nanosecond.
-// math.MaxFloat64 is such a rate too, which is what golang.org/x/time/rate calls
-// infinite, and with which no sum of tokens could be made.
+// limitless is the rate, in tokens per second, from which on there is no limit. Rates such
+// as math.MaxFloat64 (rate.Inf of golang.org/x/time/rate) would overflow.
 const limitless = 1e9
 
 func newBucket(burst int, qps float64) bucket {
@@ -49,8 +47,8 @@ func newBucket(burst int, qps float64) bucket {
 	return b
 }
 
-// kept is how many tokens to keep for series that have not begun, if so many have:
-// two for each, one of which may come from the reserve.
+// kept returns how many general tokens to keep for series that have not begun: two for
+// each, of which one may come from the reserve.
 func (k *bucket) kept(begun int, reserve float64) float64 {
 	more := max(0, k.settling-float64(begun))
 	return 2*more - min(more, max(0, math.Floor(reserve)))
@@ -60,7 +58,7 @@ func (k *bucket) full(now time.Duration) budget {
 	return budget{general: k.generalSize, reserve: k.reserveSize, filled: now}
 }
 
-// fill adds what has come since the last time.
+// fill refills both parts for the time since the last refill.
 func (b *budget) fill(k *bucket, now time.Duration) {
 	if now <= b.filled || b.general == k.generalSize && b.reserve == k.reserveSize {
 		b.filled = now
@@ -71,21 +69,22 @@ func (b *budget) fill(k *bucket, now time.Duration) {
 	b.reserve += elapsed * k.reserveRate
 	spilt := max(0, b.reserve-k.reserveSize)
 	b.reserve -= spilt
-	b.give(k, elapsed*k.generalRate+spilt)
+	b.add(k, elapsed*k.generalRate+spilt)
 }
 
-// give adds tokens, in the first place to the general part.
-func (b *budget) give(k *bucket, tokens float64) {
+// add adds tokens to the general part, and what does not fit to the reserve.
+func (b *budget) add(k *bucket, tokens float64) {
 	b.general += tokens
-	if spilt := b.general - k.generalSize; spilt > 0 { // and not if both are infinite
+	if spilt := b.general - k.generalSize; spilt > 0 { // false if both are infinite
 		b.general -= spilt
 		b.reserve = min(k.reserveSize, b.reserve+spilt)
 	}
 }
 
-// takeFirst takes a token for the first write of a series: a reserved one if the
-// others are kept for something. It returns how long the write has to wait for it.
-func (b *budget) takeFirst(k *bucket, kept float64) time.Duration {
+// acquireFirst acquires a token for the first write of a series, or claims the next one of
+// either part. It leaves the general tokens that are kept for other series, if there is a
+// reserved one. It returns how long to wait for the token.
+func (b *budget) acquireFirst(k *bucket, kept float64) time.Duration {
 	switch {
 	case b.general >= 1+kept, b.general >= 1 && b.reserve < 1:
 		b.general--
@@ -103,8 +102,8 @@ func (b *budget) takeFirst(k *bucket, kept float64) time.Duration {
 	return reserve
 }
 
-// take takes a token of the general part, if it has one.
-func (b *budget) take() bool {
+// acquire acquires a general token, if there is one.
+func (b *budget) acquire() bool {
 	if b.general < 1 {
 		return false
 	}
@@ -112,22 +111,20 @@ func (b *budget) take() bool {
 	return true
 }
 
-// claim takes the token of the general part that comes next. It returns how
-// long that takes.
+// claim claims the next general token, and returns how long to wait for it.
 func (b *budget) claim(k *bucket) time.Duration {
 	wait := until(b.general, k.generalRate)
 	b.general--
 	return wait
 }
 
-// claimed tells whether tokens are claimed that have not come yet, of either part:
-// a first write claims of the one whose token comes sooner.
+// claimed reports whether a claim on either part is still open.
 func (b *budget) claimed() bool { return b.general < 0 || b.reserve < 0 }
 
-// forever is longer than anything waits.
+// forever is the upper bound of a wait.
 const forever = 100 * 365 * 24 * time.Hour
 
-// until is how long it takes until there is one token.
+// until returns how long it takes until there is one token.
 func until(tokens, rate float64) time.Duration {
 	seconds := (1 - tokens) / rate
 	if !(seconds < forever.Seconds()) {

@@ -9,17 +9,17 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-func TestWhatDoesNotFitIntoOnePartFlowsIntoTheOther(t *testing.T) {
+func TestTokensThatDoNotFitGoToTheOtherPart(t *testing.T) {
 	k := newBucket(10, 1) // 8 and 2, half a token per second for each
 	for name, c := range map[string]struct {
 		before, after budget
 		elapsed       time.Duration
 	}{
-		"room in both":         {budget{general: 1, reserve: -1}, budget{general: 2, reserve: 0}, 2 * time.Second},
-		"the reserve is full":  {budget{general: 1, reserve: 2}, budget{general: 3, reserve: 2}, 2 * time.Second},
-		"the others are full":  {budget{general: 8, reserve: 0}, budget{general: 8, reserve: 2}, 2 * time.Second},
-		"both are full":        {budget{general: 8, reserve: 2}, budget{general: 8, reserve: 2}, time.Hour}, // an hour that is not made up for later
-		"more than all can be": {budget{general: -3, reserve: -3}, budget{general: 8, reserve: 2}, time.Hour},
+		"neither is full":          {budget{general: 1, reserve: -1}, budget{general: 2, reserve: 0}, 2 * time.Second},
+		"the reserve is full":      {budget{general: 1, reserve: 2}, budget{general: 3, reserve: 2}, 2 * time.Second},
+		"the general part is full": {budget{general: 8, reserve: 0}, budget{general: 8, reserve: 2}, 2 * time.Second},
+		"both are full":            {budget{general: 8, reserve: 2}, budget{general: 8, reserve: 2}, time.Hour},
+		"more than all can be":     {budget{general: -3, reserve: -3}, budget{general: 8, reserve: 2}, time.Hour},
 	} {
 		c.before.fill(&k, c.elapsed)
 		if c.after.filled = c.elapsed; c.before != c.after {
@@ -31,14 +31,14 @@ func TestWhatDoesNotFitIntoOnePartFlowsIntoTheOther(t *testing.T) {
 func TestExactlyOneTokenIsEnough(t *testing.T) {
 	k := newBucket(10, 1)
 	first, repeat, none := budget{general: 1, reserve: 1}, budget{general: 1}, budget{}
-	if wait := first.takeFirst(&k, 1); wait != 0 || first.general != 1 || first.reserve != 0 {
+	if wait := first.acquireFirst(&k, 1); wait != 0 || first.general != 1 || first.reserve != 0 {
 		t.Errorf("a first write waits for %v and leaves %+v, where one token is reserved for it and the other is kept", wait, first)
 	}
-	if !repeat.take() || repeat.general != 0 {
+	if !repeat.acquire() || repeat.general != 0 {
 		t.Errorf("a repeat leaves %+v", repeat)
 	}
 	if none.claimed() {
-		t.Error("where no token is left, none is claimed")
+		t.Error("without a token, none is claimed")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestWaitsAreNeverNegative(t *testing.T) {
 	}
 }
 
-// A claim counts on half of what flows in. While the reserve is full it gets all.
+// A claim assumes half of the refill. While the reserve is full, the general part gets all.
 func TestWriteThatWaitsIsMadeWhenItsTokenComesSooner(t *testing.T) {
 	const spaced = 10 * time.Second
 	for name, c := range map[string]struct {
@@ -78,8 +78,8 @@ func TestWriteThatWaitsIsMadeWhenItsTokenComesSooner(t *testing.T) {
 	}
 }
 
-// A series whose final count has a token gives it up when others, which have none
-// set aside, are written sooner than it is.
+// A series uses the token of its final count when others, without one, would be written
+// sooner.
 func TestSeriesThatWaitsForLongerThanTheOthersJoinsThem(t *testing.T) {
 	const written, soonest = time.Hour, 2 * time.Second // one claimed token, and one more, of one per second
 	for name, c := range map[string]struct {
@@ -102,8 +102,7 @@ func TestSeriesThatWaitsForLongerThanTheOthersJoinsThem(t *testing.T) {
 	}
 }
 
-// The gap after a write of a new-style series depends on whether it was the first,
-// and so does what a token that comes sooner means to a write that waits.
+// The gap after a write of a new-style series depends on whether that was the first.
 func TestWritesAreCountedHoweverTheyWereMade(t *testing.T) {
 	const now = time.Hour
 	for name, c := range map[string]struct {
@@ -123,9 +122,9 @@ func TestWritesAreCountedHoweverTheyWereMade(t *testing.T) {
 	}
 }
 
-// A token that was set aside for a final count which is not to be written is there
-// for others again, and one that was used is not.
-func TestTokensThatWereSetAsideComeBack(t *testing.T) {
+// A token that was set aside for a final count returns to the budget if there is none to
+// write.
+func TestTokensSetAsideReturnUnlessUsed(t *testing.T) {
 	s := newStream(t, nil)
 	const now = time.Hour
 	quiet := series{began: 1, seen: 1, due: 2, why: Spaced, aside: true}
@@ -153,8 +152,8 @@ func TestTokensThatWereSetAsideComeBack(t *testing.T) {
 	}
 }
 
-func TestWhatWasQuietForLongestMakesRoom(t *testing.T) {
-	secondQuiet := []string{"first", "second", "first", "third"} // which takes the place of the second
+func TestQuietestIsReplaced(t *testing.T) {
+	secondQuiet := []string{"first", "second", "first", "third"} // which replaces the second
 	firstQuiet := []string{"second", "first", "third"}
 	for name, last := range map[string]struct {
 		order   []string
@@ -171,20 +170,20 @@ func TestWhatWasQuietForLongestMakesRoom(t *testing.T) {
 			s.occurs(time.Minute, about("a", reason, "m"))
 		}
 		if d := s.occurs(time.Minute, about("a", "first", last.message)); d.Reason != last.reason {
-			t.Errorf("%s: what was heard lately is %s", name, d.Reason)
+			t.Errorf("%s: a recent one is %s", name, d.Reason)
 		}
 		for i := range 10 {
 			s.occurs(time.Minute, about("a", fmt.Sprint("r", i), "m"))
 		}
 		for _, sub := range s.subjects.Values() {
 			if len(sub.series) > 2 || len(sub.groups) > 2 {
-				t.Errorf("%s: %d series and %d groups are remembered", name, len(sub.series), len(sub.groups))
+				t.Errorf("%s: %d series and %d groups", name, len(sub.series), len(sub.groups))
 			}
 		}
 	}
 }
 
-func TestWhatItsClientHasCombinedIsLeftAsItIs(t *testing.T) {
+func TestEventThatItsClientCombinedIsUnchanged(t *testing.T) {
 	s := newStream(t, func(o *Options) { o.MaxMessages = 2 })
 	for range 3 {
 		clients := about("a", "r", identity.CombinedPrefix+"x")
@@ -193,6 +192,6 @@ func TestWhatItsClientHasCombinedIsLeftAsItIs(t *testing.T) {
 		}
 	}
 	if d := s.occurs(0, about("a", "r", "m")); d.Target.Combined {
-		t.Error("it has taken the place of a message that has an Event of its own")
+		t.Error("it counts as a message with its own Event")
 	}
 }

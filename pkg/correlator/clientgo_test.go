@@ -10,14 +10,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// clientGo is client-go's correlator, and a store to which its answers are
-// applied as its broadcaster does (recordToSink in tools/record), with an
-// apiserver that is always there and never slow.
+// clientGo is client-go's correlator with a store. Its results are applied as client-go's
+// broadcaster does (recordToSink in tools/record), with an apiserver that never fails.
 type clientGo struct {
 	setup      setup
 	clock      *clocktesting.FakePassiveClock
 	correlator *record.EventCorrelator
-	combined   bool // the aggregator made a combined Event of the last one
+	combined   bool // the last Event was combined
 
 	objects map[string]*corev1.Event // by name
 	places  map[string]place
@@ -79,14 +78,14 @@ func (c *clientGo) write(result *record.EventCorrelateResult, p place) (*corev1.
 		return stored.DeepCopy(), nil
 	}
 	if c.objects[event.Name] != nil {
-		return nil, fmt.Errorf("client-go makes a second Event of the name %s", event.Name)
+		return nil, fmt.Errorf("client-go creates a second Event named %s", event.Name)
 	}
 	c.objects[event.Name], c.places[event.Name] = event.DeepCopy(), p
 	c.counts[p] += int64(event.Count)
 	return event.DeepCopy(), nil
 }
 
-// upstream is what client-go makes of a stream.
+// upstream returns client-go's outcome of a stream.
 func upstream(s stream) (*outcome, error) {
 	c := newClientGo(s.setup)
 	var failed error

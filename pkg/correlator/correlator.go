@@ -1,41 +1,26 @@
-// Package correlator decides what is to become of an occurrence: on which Event
-// it is counted, how long the write of that can wait, and why.
+// Package correlator decides on which Event an occurrence is counted, how long the write
+// can be deferred, and why. It does what client-go's record.EventCorrelator does, with the
+// same defaults.
 //
-// There are three decisions. Occurrences that are the same are counted on one
-// Event. When a group, Events that differ by their message only, has many
-// messages, its first ones keep Events of their own and all others are counted
-// on one combined Event. And each subject, a source that reports about an
-// object, has a budget of writes: when it is spent a write is put off, and never
-// lost. The writes of repeats are spaced, farther and farther, and one token is
-// set aside for the final count of each series while there are enough.
+//   - Deduplication: occurrences of a series, equal except for time and count, are counted
+//     on one Event.
+//   - Aggregation: the first messages of a group, whose Events differ only in the message,
+//     have their own Events. All others are counted on the combined Event of the group.
+//   - Budget: each subject, which is a source that reports about an object, has a token
+//     bucket for writes. If it is empty the write is deferred. Writes of repeats are
+//     spaced, and a token is set aside for the final count of each series.
 //
-// Whoever may report Events may claim to be any source. So what different users
-// report through an intake are different subjects: nobody spends the budget of
-// another, nor makes the messages of another be combined. They share the Event of
-// their series all the same.
+// A user may claim any source. So the authenticated user is a part of the subject and of
+// the group: nobody can spend the budget of another user, or have its messages combined.
+// Users do share the Event of a series.
 //
-// A Correlator is pure: it does no I/O, starts no goroutines, reads no clock,
-// and the same occurrences at the same times give the same decisions. One
-// goroutine owns it. It holds nothing that is owed, only what it needs to decide,
-// which is bounded: an entry for each of the subjects that were heard last, with
-// a bounded number of series. What it forgets costs a few more writes, and no
-// counts. When there are too many subjects, the tenant that has most of them
-// (occurrence.TenantOf) loses the one that has been quiet for longest.
+// A Correlator does no I/O, starts no goroutines and reads no clock. Decisions depend only
+// on the occurrences and their times. One goroutine owns it, and it needs no shutdown. Its
+// memory is bounded: least recently used subjects are evicted, first those of the tenant
+// (occurrence.TenantOf) that has most. An eviction costs a few more writes and loses no
+// count: pending occurrences are in the sink.
 //
-// Unlike client-go's, with which it shares the defaults:
-//
-//   - a spent budget defers a write, where client-go forgets the count;
-//   - a part of the budget is for first writes of series;
-//   - writes of repeats are spaced, so there are fewer;
-//   - the first messages of a group keep their Events, where client-go forgets
-//     one at random for each that comes on top;
-//   - a combined Event keeps the annotations, labels, action, related object and
-//     reporting controller of what is counted on it;
-//   - the reporting controller and instance belong to what makes Events the same,
-//     and fieldPath, action and related object to what makes them similar;
-//   - no keys collide because fields are joined;
-//   - counts go on after a subject was forgotten, since the apiserver has them;
-//   - what a subject owes is bounded by MaxSeries: further series are dropped.
+// docs/correlation.md lists the differences from client-go, with the test of each.
 package correlator
 
 import (
@@ -51,75 +36,75 @@ import (
 type Reason uint8
 
 const (
-	// NewSeries: nothing like it was seen lately.
+	// NewSeries: it is the first of a series, or the first after Options.Interval.
 	NewSeries Reason = iota
-	// Repeat: it is one more of a series that was seen lately.
+	// Repeat: it is a further one of a series.
 	Repeat
-	// Combined: its group has so many messages that it is counted on the
-	// combined Event.
+	// Combined: its group has too many messages, so it is counted on the combined
+	// Event.
 	Combined
-	// BudgetSpent: it is the first of a series, and its subject has as many
-	// others that wait for its budget as it may.
+	// BudgetSpent: it is the first of a series, and Options.MaxSeries others of its
+	// subject wait for the budget. It is dropped.
 	BudgetSpent
 )
 
 var reasons = [...]string{NewSeries: "new_series", Repeat: "repeat", Combined: "combined", BudgetSpent: "budget_spent"}
 
-// String returns the name.
+// String returns the metric label.
 func (r Reason) String() string { return reasons[r] }
 
-// Deferral is why a write can wait. Its names are metric labels.
+// Deferral is why a write is deferred. Its names are metric labels.
 type Deferral uint8
 
 const (
-	// NotDeferred: it is to be written now.
+	// NotDeferred: it is written now.
 	NotDeferred Deferral = iota
-	// Spaced: the series was written a short while ago.
+	// Spaced: the series was written recently.
 	Spaced
-	// Settling: the subject's tokens are scarce, so the write is put off until
-	// the series has been quiet for a heartbeat.
+	// Settling: tokens are scarce, so the write is deferred until the series was
+	// quiet for a heartbeat.
 	Settling
-	// Budget: the subject has no token.
+	// Budget: the subject has no token, so the write is deferred until the next one.
 	Budget
 )
 
 var deferrals = [...]string{NotDeferred: "not_deferred", Spaced: "spaced", Settling: "settling", Budget: "budget"}
 
-// String returns the name.
+// String returns the metric label.
 func (d Deferral) String() string { return deferrals[d] }
 
-// Decision is what is to become of an occurrence.
+// Decision is the result for one occurrence.
 type Decision struct {
 	Reason Reason
-	// Drop says why it is not to be written at all, or occurrence.NoReason.
+	// Drop is the reason to drop the occurrence, or occurrence.NoReason.
 	Drop occurrence.Reason
 	// Target is the Event to count it on.
 	Target occurrence.Target
-	// Delay is how long the write can wait. It takes the place of what was
-	// decided for an earlier occurrence of the series that is not yet written.
+	// Delay is how long to defer the write of the series. It replaces the Delay of
+	// earlier decisions on the series that is not yet over.
 	Delay time.Duration
-	// Deferred is why, if there is a delay.
+	// Deferred is the reason for the Delay.
 	Deferred Deferral
 }
 
-// Correlator remembers subjects. Make it with New.
+// Correlator decides on occurrences. Make it with New. It is not safe for use by several
+// goroutines at once.
 type Correlator struct {
 	options  Options
 	bucket   bucket
 	seeds    seeds
 	metrics  *metrics
 	began    time.Time     // zero before the first occurrence
-	now      time.Duration // since it began; never less than before
+	now      time.Duration // since began; never decreases
 	encoding identity.Encoding
 	keys     keys
-	subjects *fairlru.Cache[uint64, uint64, *subject] // in groups of one tenant
-	spare    *subject                                 // the last one that was evicted, to be used again
-	// groups of Options.GroupKey, which may have members of several subjects.
+	subjects *fairlru.Cache[uint64, uint64, *subject] // by tenant
+	spare    *subject                                 // the last evicted one, to reuse its memory
+	// groups are those of Options.GroupKey, which may span subjects.
 	groups *fairlru.Cache[uint64, uint64, *group]
 }
 
-// New returns a correlator; an error is one of the options or of registering
-// metrics.
+// New returns a correlator. An error is one of the options or of registering metrics.
 func New(o Options) (*Correlator, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("correlator options: %w", err)
@@ -138,7 +123,8 @@ func New(o Options) (*Correlator, error) {
 	return c, nil
 }
 
-// Correlate decides on an occurrence that is taken at the given time.
+// Correlate decides on an occurrence at the given time. A time before that of an earlier
+// call counts as the earlier one.
 func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) (d Decision) {
 	c.advance(now)
 	c.encoding.Set(o.Identified())
@@ -158,7 +144,7 @@ func (c *Correlator) advance(now time.Time) {
 	c.now = max(c.now, now.Sub(c.began))
 }
 
-// subjectKey is the key of an occurrence's subject.
+// subjectKey returns the key of an occurrence's subject.
 func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
 	if name, ok := c.options.subjectKey(o.Event); ok {
 		return c.seeds.ofUser(c.seeds.named(name), o.User)
@@ -166,7 +152,7 @@ func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
 	return c.seeds.ofUser(c.keys.subject, o.User)
 }
 
-// subject returns that of an occurrence, a new one if it is not remembered.
+// subject returns the subject of an occurrence, a new one if it is not in the cache.
 func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
 	key := c.subjectKey(o)
 	if s, ok := c.subjects.Get(key); ok {

@@ -12,9 +12,9 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// verdict is all of a decision that is the same for every correlator. Keys are
-// not: a series is told by its digest.
-type verdict struct {
+// decision has the parts of a Decision that are the same for every correlator. Keys are
+// not, so the digest identifies the series.
+type decision struct {
 	reason   correlator.Reason
 	drop     occurrence.Reason
 	series   identity.Digest
@@ -24,9 +24,9 @@ type verdict struct {
 	deferred correlator.Deferral
 }
 
-// decide runs a stream through several correlators, by subject, and returns the
-// verdicts in the order of the stream.
-func decide(t *testing.T, s stream, shards uint32) []verdict {
+// decide runs a stream through several correlators, by subject, and returns the decisions
+// in the order of the stream.
+func decide(t *testing.T, s stream, shards uint32) []decision {
 	t.Helper()
 	all := make([]*correlator.Correlator, shards)
 	for i := range all {
@@ -35,24 +35,24 @@ func decide(t *testing.T, s stream, shards uint32) []verdict {
 			t.Fatal(err)
 		}
 	}
-	var out []verdict
+	var out []decision
 	s.each(func(_ int, event *corev1.Event, now time.Time) {
 		h := fnv.New32a()
 		h.Write([]byte(s.setup.keys.ourSubject(event)))
 		c := all[h.Sum32()%shards]
 		d := c.Correlate(&occurrence.Occurrence{Event: event, Weight: 1, Recorded: now}, now)
-		out = append(out, verdict{d.Reason, d.Drop, d.Target.Series(), d.Target.Event.Message, d.Target.Combined, d.Delay, d.Deferred})
+		out = append(out, decision{d.Reason, d.Drop, d.Target.Series(), d.Target.Event.Message, d.Target.Combined, d.Delay, d.Deferred})
 	})
 	return out
 }
 
-// The same occurrences at the same times give the same decisions: again, and
-// when every subject has whichever correlator it may.
+// The same occurrences at the same times give the same decisions, also when subjects are
+// distributed over several correlators.
 func TestDecisionsDependOnTheSubjectAlone(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*streams)/2; seed++ {
 		s := generate(seed)
 		if s.setup.evicts() || s.setup.keys.group != nil {
-			continue // a cache of its own, and a user's groups, know several subjects
+			continue // evictions and custom groups depend on other subjects
 		}
 		once := decide(t, s, 1)
 		for _, shards := range []uint32{1, 2, 3, 8} {

@@ -14,10 +14,9 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// The tests in this file show the deliberate differences to client-go, one after
-// the other, on both sides.
+// The tests in this file show the deliberate differences from client-go, on both sides.
 
-// pair is both correlators at one time.
+// pair has both correlators, at the same time.
 type pair struct {
 	t      *testing.T
 	ours   *downstream
@@ -35,7 +34,7 @@ func newPair(t *testing.T, s setup) *pair {
 	return &pair{t: t, ours: ours, theirs: newClientGo(s), now: beginning}
 }
 
-// happen lets both correlate the same.
+// happen correlates the same item with both, several times.
 func (p *pair) happen(times int, i item) {
 	p.t.Helper()
 	for range times {
@@ -51,7 +50,7 @@ func (p *pair) happen(times int, i item) {
 	}
 }
 
-// finish writes what is owed.
+// finish makes all pending writes.
 func (p *pair) finish() {
 	p.t.Helper()
 	p.ours.sink.finish()
@@ -60,7 +59,7 @@ func (p *pair) finish() {
 	}
 }
 
-// sum is over all Events.
+// sum sums over all Events.
 func sum(o *outcome) (events int, count int64, writes int) {
 	for p, n := range o.counts {
 		events++
@@ -70,7 +69,7 @@ func sum(o *outcome) (events int, count int64, writes int) {
 	return events, count, writes
 }
 
-// wantSum fails unless there are so many Events with so many occurrences.
+// wantSum fails unless the numbers of Events and of occurrences are as wanted.
 func wantSum(t *testing.T, who string, o *outcome, wantEvents int, wantCount int64) {
 	t.Helper()
 	if events, count, writes := sum(o); events != wantEvents || count != wantCount {
@@ -78,7 +77,7 @@ func wantSum(t *testing.T, who string, o *outcome, wantEvents int, wantCount int
 	}
 }
 
-// 1, in the figures of a storm.
+// Difference 1, with a storm.
 func TestSpentBudgetLosesNoCount(t *testing.T) {
 	p := newPair(t, defaultSetup())
 	p.happen(1000, item{gap: 5 * time.Millisecond})
@@ -96,7 +95,7 @@ func TestSpentBudgetLosesNoCount(t *testing.T) {
 	}
 }
 
-// 2, with a reason that takes every token that repeats can have.
+// Difference 2, with a reason that uses every token for repeats.
 func TestNoisyReasonLeavesTokensForTheFirstOfOthers(t *testing.T) {
 	p := newPair(t, defaultSetup())
 	p.happen(200, item{gap: 30 * time.Second})
@@ -116,7 +115,7 @@ func TestNoisyReasonLeavesTokensForTheFirstOfOthers(t *testing.T) {
 	}
 }
 
-// 3, with all tokens that anybody could want.
+// Difference 3, with tokens for everything.
 func TestRepeatsTakeFewerWrites(t *testing.T) {
 	s := defaultSetup()
 	s.burst = unlimited
@@ -133,7 +132,7 @@ func TestRepeatsTakeFewerWrites(t *testing.T) {
 	}
 }
 
-// 4: those that were there first are forgotten one after the other in client-go.
+// Difference 4: client-go evicts the first messages one after the other.
 func TestFirstMessagesKeepTheirEvents(t *testing.T) {
 	s := defaultSetup()
 	s.burst = unlimited
@@ -155,8 +154,7 @@ func TestFirstMessagesKeepTheirEvents(t *testing.T) {
 	}
 }
 
-// 5, which client-go has lost since its aggregator makes a new Event from a few
-// of the fields.
+// Difference 5: client-go's aggregator copies only a few fields to a new Event.
 func TestCombinedEventKeepsWhatClientGoLoses(t *testing.T) {
 	s := defaultSetup()
 	s.maxMessages = 1
@@ -189,7 +187,7 @@ func TestCombinedEventKeepsWhatClientGoLoses(t *testing.T) {
 	}
 }
 
-// 6, first part.
+// Difference 6, for reporters.
 func TestReportersHaveEventsAndBudgetsOfTheirOwn(t *testing.T) {
 	s := defaultSetup()
 	s.burst = 1
@@ -208,7 +206,7 @@ func TestReportersHaveEventsAndBudgetsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// 6, second part: what is told apart by where one field ends and the next begins.
+// Difference 6, for keys: client-go joins fields without a separator.
 func TestFieldsAreNotJoined(t *testing.T) {
 	for name, change := range map[string]func(a, b *corev1.Event){
 		"reason and message": func(a, b *corev1.Event) {
@@ -244,7 +242,7 @@ func TestFieldsAreNotJoined(t *testing.T) {
 	}
 }
 
-// 7: containers of one pod do not make each other's messages too many.
+// Difference 7: the messages of one container do not count for another of the pod.
 func TestGroupsAreOfOneFieldPath(t *testing.T) {
 	s := defaultSetup()
 	s.burst = unlimited
@@ -258,7 +256,7 @@ func TestGroupsAreOfOneFieldPath(t *testing.T) {
 	}
 }
 
-// anyGroup is the combined Event of the one group that there is.
+// anyGroup returns the combined Event of the only group.
 func (p *pair) anyGroup() place {
 	for at := range p.ours.counts {
 		return place{group: at.group}
@@ -267,7 +265,7 @@ func (p *pair) anyGroup() place {
 	return place{}
 }
 
-// 7, for new-style Events, which client-go's tools/events does not group at all.
+// Difference 7, for new-style Events, which client-go's tools/events does not group.
 func TestGroupsAreOfOneActionAndRelatedObject(t *testing.T) {
 	for name, change := range map[string]func(e *corev1.Event, odd int){
 		"action":  func(e *corev1.Event, odd int) { e.Action = fmt.Sprint("Acting", odd) },
@@ -292,7 +290,7 @@ func TestGroupsAreOfOneActionAndRelatedObject(t *testing.T) {
 	}
 }
 
-// 8: what is forgotten here is known where it is stored.
+// Difference 8: an evicted series continues its Event.
 func TestCountsGoOnAfterEvictions(t *testing.T) {
 	s := defaultSetup()
 	s.cacheSize, s.burst = 1, unlimited
@@ -311,7 +309,7 @@ func TestCountsGoOnAfterEvictions(t *testing.T) {
 	wantSum(t, "eventd", p.ours.outcome, 2, 20)
 }
 
-// 9: what is dropped is said, and everything else is stored.
+// Difference 9: drops are reported, and everything else is stored.
 func TestSubjectOwesNoMoreThanItMay(t *testing.T) {
 	s := defaultSetup()
 	s.burst = 2
@@ -337,8 +335,8 @@ func TestSubjectOwesNoMoreThanItMay(t *testing.T) {
 		if d.Drop != occurrence.NoReason {
 			dropped++
 		}
-		if sink.add(o, latest{Decision: d}); len(sink.owed) > maxSeries {
-			t.Errorf("item %d: %d series are owed", n, len(sink.owed))
+		if sink.add(o, latest{Decision: d}); len(sink.series) > maxSeries {
+			t.Errorf("item %d: %d series are pending", n, len(sink.series))
 		}
 	}
 	sink.finish()

@@ -6,13 +6,12 @@ import (
 )
 
 var (
-	firstSeed = flag.Uint64("seed", 1, "the first seed of generated streams")
-	streams   = flag.Int("streams", 250, "how many streams are generated")
+	firstSeed = flag.Uint64("seed", 1, "first seed of the generated streams")
+	streams   = flag.Int("streams", 250, "number of generated streams")
 )
 
-// Whatever happens, the stored Events are in the end those that client-go's
-// correlator would have made, but for what is listed as a difference; and for
-// what client-go loses, they are complete.
+// The stored Events are those of client-go's correlator, except for the listed differences,
+// and complete where client-go loses counts.
 //
 //	go test ./pkg/correlator -run Agrees -seed 42 -streams 1
 func TestCorrelatorAgreesWithClientGo(t *testing.T) {
@@ -27,7 +26,7 @@ func TestCorrelatorAgreesWithClientGo(t *testing.T) {
 	}
 }
 
-// failsAsWell tries a few times, since client-go's aggregator forgets at random.
+// failsAsWell tries three times, since client-go's aggregator evicts at random.
 func failsAsWell(s stream) bool {
 	for range 3 {
 		if check(s) != nil {

@@ -7,17 +7,15 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Keys are hashes of identities under seeds of this process that nobody else
-// knows, so that what is remembered takes no more room for long names and
-// messages than for short ones. Two subjects, groups or messages with one key, of
-// 64 bits, share a budget, or are combined sooner or later than they should. Counts rest on the keys
-// of series alone: two series with one key, of 128 bits, would be counted as one,
-// which is not to be expected in the life of a cluster.
+// seeds hash identities to keys of a fixed size. They are secret and differ in every
+// process, so nobody can choose identities that collide. A collision of subjects, groups or
+// messages, whose keys have 64 bits, changes when something is written or combined. Only
+// the keys of series, of 128 bits, decide what is counted together.
 type seeds struct{ a, b maphash.Seed }
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// keys of the subject, the group within it, and the series that are encoded.
+// keys are those of the subject, the group within it, and the series of an occurrence.
 type keys struct {
 	subject, group uint64
 	series         occurrence.Key
@@ -29,7 +27,7 @@ func (s *seeds) keys(e *identity.Encoding) keys {
 	return k
 }
 
-// series is the key of what is encoded, a part of which is known already.
+// series returns the key of the encoded series. k has the keys of its subject and group.
 func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {
 	return occurrence.Key{
 		A: k.similar()*odd + maphash.Bytes(s.a, e.Member()),
@@ -37,20 +35,18 @@ func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {
 	}
 }
 
-// similar is the key of the group among those of all subjects: it is somebody
-// else's function, perhaps, that says what a subject is.
+// similar returns the key of the group among those of all subjects. Options.SubjectKey may
+// have put several of them together.
 func (k *keys) similar() uint64 { return k.subject*odd + k.group }
 
-// odd makes a sum of hashes depend on their order.
+// odd is an odd factor that makes a sum of hashes depend on their order.
 const odd = 0x9e3779b97f4a7c15
 
-// named is the key of the subject, or the member of a group, that somebody's own
-// function has named.
+// named returns the key of a name that a function of Options returned.
 func (s *seeds) named(name string) uint64 { return maphash.String(s.a, name) }
 
-// ofUser is the key of what is kept for each user apart. It is no part of the key
-// of a series, which all who report it share. Recorders in this process have no
-// user.
+// ofUser returns a key for what each user has separately. The user is not a part of the
+// key of a series, which users share.
 func (s *seeds) ofUser(key uint64, user string) uint64 {
 	if user == "" {
 		return key
@@ -58,7 +54,7 @@ func (s *seeds) ofUser(key uint64, user string) uint64 {
 	return key*odd + maphash.String(s.a, user)
 }
 
-// tenant is the key of the tenant that an occurrence is remembered for.
+// tenant returns the key of the tenant that an occurrence belongs to.
 func (s *seeds) tenant(o *occurrence.Occurrence) uint64 {
 	return maphash.String(s.a, occurrence.TenantOf(o.User))
 }

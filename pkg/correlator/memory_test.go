@@ -9,43 +9,43 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// storms are streams in which every occurrence is another.
+// storms are streams in which every occurrence differs.
 var storms = []struct {
 	name string
 	next func(i int) (object, reason, message string)
 	user func(i int) string
 	most int64 // bytes that a correlator with the default options may take
 }{
-	{"subjects", func(i int) (string, string, string) { return fmt.Sprint(i), "r", "m" }, nobody, 3 << 20},
+	{"subjects", func(i int) (string, string, string) { return fmt.Sprint(i), "r", "m" }, noUser, 3 << 20},
 	{"tenants", func(int) (string, string, string) { return "a", "r", "m" }, func(i int) string { return fmt.Sprint(i) }, 3 << 20},
-	{"reasons", func(i int) (string, string, string) { return "a", fmt.Sprint(i), "m" }, nobody, 1 << 20},
-	{"messages", func(i int) (string, string, string) { return "a", "r", fmt.Sprint(i) }, nobody, 1 << 20},
-	// 4,096 subjects with 64 groups of 9 messages each; what is remembered of
-	// series that owe nothing is replaced by what is new.
+	{"reasons", func(i int) (string, string, string) { return "a", fmt.Sprint(i), "m" }, noUser, 1 << 20},
+	{"messages", func(i int) (string, string, string) { return "a", "r", fmt.Sprint(i) }, noUser, 1 << 20},
+	// 4,096 subjects with 64 groups of 9 messages each; new series replace those
+	// without a pending write.
 	{"everything", func(i int) (string, string, string) {
 		return fmt.Sprint(i / (64 * 9) % 4096), fmt.Sprint(i % 64), fmt.Sprint(i / 64 % 9)
-	}, nobody, 80 << 20},
+	}, noUser, 80 << 20},
 }
 
-func nobody(int) string { return "" }
+func noUser(int) string { return "" }
 
-// What a correlator remembers does not depend on how much it has seen.
+// The memory of a correlator does not depend on the number of occurrences.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, storm := range storms[:4] { // the benchmark has more
-		if c, taken := remembered(300_000, storm.next, storm.user); taken > storm.most {
+		if c, taken := correlatorAfter(300_000, storm.next, storm.user); taken > storm.most {
 			t.Errorf("%s: %d KiB", storm.name, taken>>10)
 			runtime.KeepAlive(c)
 		}
 	}
 }
 
-// BenchmarkMemory tells what a correlator takes after a million occurrences (of
-// "everything": after as many as fill it).
+// BenchmarkMemory measures the memory of a correlator after a million occurrences, or as
+// many as fill it.
 func BenchmarkMemory(b *testing.B) {
 	for _, storm := range storms {
 		b.Run(storm.name, func(b *testing.B) {
 			for b.Loop() {
-				c, taken := remembered(max(1_000_000, 4096*64*9), storm.next, storm.user)
+				c, taken := correlatorAfter(max(1_000_000, 4096*64*9), storm.next, storm.user)
 				b.ReportMetric(float64(taken)/(1<<20), "MiB")
 				if taken > storm.most {
 					b.Errorf("%d MiB are more than %d", taken>>20, storm.most>>20)
@@ -56,9 +56,9 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// remembered is how much the heap has grown by a correlator that has seen so
-// many occurrences, a microsecond apart.
-func remembered(occurrences int, next func(i int) (object, reason, message string), user func(i int) string) (*Correlator, int64) {
+// correlatorAfter returns a correlator after a number of occurrences, a microsecond apart, and
+// its size in bytes.
+func correlatorAfter(occurrences int, next func(i int) (object, reason, message string), user func(i int) string) (*Correlator, int64) {
 	before := heap()
 	c, err := New(DefaultOptions())
 	if err != nil {
@@ -71,7 +71,7 @@ func remembered(occurrences int, next func(i int) (object, reason, message strin
 	return c, heap() - before
 }
 
-// heap is what is in use after a collection.
+// heap returns the bytes in use after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var stats runtime.MemStats

@@ -9,8 +9,7 @@ type metrics struct {
 	evictions prometheus.Counter
 }
 
-// newMetrics registers the correlator's metrics; a nil registerer leaves them
-// out.
+// newMetrics returns the metrics, and registers them unless the registerer is nil.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "eventd_correlator_decisions_total",

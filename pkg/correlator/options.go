@@ -11,53 +11,56 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// MaxHeartbeat is the longest: an Event lives for an hour unless its apiserver says
-// otherwise.
+// MaxHeartbeat is the upper bound of Options.Heartbeat.
 const MaxHeartbeat = 24 * time.Hour
 
-// Options of a correlator. The functions must not change the Event that they
-// are given; one that panics is taken for one that was not set.
+// Options of a correlator. The functions must not change their Event. If one panics, the
+// default is used for that Event.
 type Options struct {
-	// CacheSize is the number of subjects that are remembered.
+	// CacheSize is the maximum number of subjects in memory.
 	CacheSize int
-	// MaxSeries is the number of series, and of groups, that are remembered of
-	// one subject, and how many of them may wait for its budget.
+	// MaxSeries is the maximum number of series, and of groups, of one subject in
+	// memory, and of its series that wait for the budget.
 	MaxSeries int
 
-	// Burst and QPS are the budget of each subject: writes at once, and writes
-	// per second. A billion per second or more, or math.Inf(1), is no limit.
+	// Burst and QPS are the size and the refill rate of each subject's token bucket,
+	// in writes and writes per second. A QPS of 1e9 or more, as math.Inf(1), means
+	// no limit.
 	Burst int
 	QPS   float64
 
-	// MaxMessages is the number of different messages of a group at which
-	// combining begins: this one, and every further one, is counted on the
-	// group's combined Event.
+	// MaxMessages is the number of different messages of a group from which on they
+	// are combined: the MaxMessages-th and all further ones.
 	MaxMessages int
-	// Interval is how long a group must be quiet to start over.
+	// Interval is how long a group must be quiet until its messages are no longer
+	// combined.
 	Interval time.Duration
 
-	// Heartbeat is how long the writes of a series are put off at most while
-	// its subject has budget.
+	// Heartbeat is the maximum delay of a write while the subject has tokens. It is
+	// at most MaxHeartbeat.
 	Heartbeat time.Duration
 
-	// SubjectKey, if not nil, says which Events share a budget. By default it is
-	// those of one source about one object, and of one type. Those that different
-	// users report through an intake do not share one in any case.
+	// SubjectKey, if not nil, returns the key of the Events that share a budget. By
+	// default they have the same source, reporting controller and instance,
+	// involved object, type and namespace. Different users never share one. It is
+	// client-go's CorrelatorOptions.SpamKeyFunc.
 	SubjectKey func(*corev1.Event) string
-	// GroupKey, if not nil, says which Events are similar, those with one group,
-	// and which of them are the same, those with one member. By default those
-	// are similar that differ by their message only.
+	// GroupKey, if not nil, returns the key of the Events that form a group, and
+	// within the group that of the Events with the same message. By default, a
+	// group has Events that differ only in the message. It is client-go's
+	// CorrelatorOptions.KeyFunc.
 	GroupKey func(*corev1.Event) (group, member string)
-	// Message, if not nil, makes the message of a combined Event.
+	// Message, if not nil, returns the message of a combined Event. By default it is
+	// that of the last Event, after "(combined from similar events): ". It is
+	// client-go's CorrelatorOptions.MessageFunc.
 	Message func(*corev1.Event) string
 
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns client-go's defaults, where client-go has them. A
-// correlator with them takes less than 2 MiB when each subject has one series,
-// and up to 65 MiB when each has as many series and groups as it may have.
+// DefaultOptions returns the defaults of client-go, where it has them. A correlator takes
+// less than 2 MiB if each subject has one series, and at most 65 MiB.
 func DefaultOptions() Options {
 	return Options{
 		CacheSize:   4096,
@@ -70,28 +73,28 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, or nil.
+// Validate returns an error that names every invalid field.
 func (o *Options) Validate() error {
 	var errs []error
-	positive := func(name string, ok bool, value any) {
+	positive := func(field string, ok bool, value any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %v", name, value))
+			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %v", field, value))
 		}
 	}
-	positive("cache size", o.CacheSize > 0, o.CacheSize)
-	positive("series per subject", o.MaxSeries > 0, o.MaxSeries)
-	positive("burst", o.Burst > 0, o.Burst)
+	positive("CacheSize", o.CacheSize > 0, o.CacheSize)
+	positive("MaxSeries", o.MaxSeries > 0, o.MaxSeries)
+	positive("Burst", o.Burst > 0, o.Burst)
 	positive("QPS", o.QPS > 0, o.QPS)
-	positive("messages of a group", o.MaxMessages > 0, o.MaxMessages)
-	positive("interval", o.Interval > 0, o.Interval)
-	positive("heartbeat", o.Heartbeat > 0, o.Heartbeat)
+	positive("MaxMessages", o.MaxMessages > 0, o.MaxMessages)
+	positive("Interval", o.Interval > 0, o.Interval)
+	positive("Heartbeat", o.Heartbeat > 0, o.Heartbeat)
 	if o.Heartbeat > MaxHeartbeat {
-		errs = append(errs, fmt.Errorf("heartbeat must be at most %v, not %v", MaxHeartbeat, o.Heartbeat))
+		errs = append(errs, fmt.Errorf("%s must be at most %v, not %v", "Heartbeat", MaxHeartbeat, o.Heartbeat))
 	}
 	return errors.Join(errs...)
 }
 
-// subjectKey is SubjectKey, and whether there is a key.
+// subjectKey calls SubjectKey. It returns false if that is nil or panics.
 func (o *Options) subjectKey(event *corev1.Event) (key string, ok bool) {
 	if o.SubjectKey == nil {
 		return "", false
@@ -104,7 +107,7 @@ func (o *Options) subjectKey(event *corev1.Event) (key string, ok bool) {
 	return o.SubjectKey(event), true
 }
 
-// groupKey is GroupKey, and whether there is a key.
+// groupKey calls GroupKey. It returns false if that is nil or panics.
 func (o *Options) groupKey(event *corev1.Event) (group, member string, ok bool) {
 	if o.GroupKey == nil {
 		return "", "", false
@@ -118,7 +121,7 @@ func (o *Options) groupKey(event *corev1.Event) (group, member string, ok bool) 
 	return group, member, true
 }
 
-// message is that of a combined Event.
+// message returns the message of a combined Event.
 func (o *Options) message(event *corev1.Event) (message string) {
 	message = identity.CombinedPrefix + event.Message
 	if o.Message == nil {

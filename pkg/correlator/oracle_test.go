@@ -8,8 +8,8 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// check says what is wrong with what we make of a stream, by itself and beside
-// client-go, or nil.
+// check returns an error if the result of a stream is wrong, alone or compared with
+// client-go.
 func check(s stream) error {
 	ours, err := run(s)
 	if err != nil {
@@ -37,7 +37,7 @@ func check(s stream) error {
 	return checkSubjects(ours, theirs)
 }
 
-// union has all places that either side has.
+// union returns the places of both sides.
 func union(a, b *outcome) *outcome {
 	out := newOutcome()
 	for _, o := range []*outcome{a, b} {
@@ -48,10 +48,10 @@ func union(a, b *outcome) *outcome {
 	return out
 }
 
-// checkBudget: no subject has made more writes than its bucket has had tokens.
+// checkBudget checks that no subject made more writes than its bucket had tokens.
 func checkBudget(d *downstream) error {
 	if d.setup.evicts() {
-		return nil // a subject that is forgotten comes back with a full bucket
+		return nil // an evicted subject returns with a full bucket
 	}
 	made := map[string]int{}
 	for _, w := range d.sink.writes {
@@ -64,11 +64,11 @@ func checkBudget(d *downstream) error {
 	return nil
 }
 
-// checkSpacing: two writes of a series are at least a second apart, unless it had
-// not been heard of for an interval, or several subjects share it.
+// checkSpacing checks that two writes of a series are at least a second apart, unless it
+// was quiet for an interval, or several subjects share it.
 func checkSpacing(d *downstream) error {
 	if d.setup.evicts() {
-		return nil // what is forgotten is new again
+		return nil // an evicted series is new again
 	}
 	last := map[identity.Digest]time.Time{}
 	for _, w := range d.sink.writes {
@@ -83,7 +83,7 @@ func checkSpacing(d *downstream) error {
 	return nil
 }
 
-// comparison is of one group of client-go's.
+// comparison compares one group of client-go's.
 type comparison struct {
 	setup  setup
 	ours   *downstream
@@ -92,10 +92,9 @@ type comparison struct {
 	places []place
 }
 
-// check compares what is stored, and how often it was written. Client-go forgets
-// what its budget refuses, unless a later occurrence carries the count along; we
-// defer it (difference 1). So what client-go has stored is the least that we must
-// have, and all of it if its budget refused nothing.
+// check compares the stored counts and the numbers of writes. client-go loses what its
+// budget refuses, unless a later occurrence carries the count; we defer it (difference 1).
+// So client-go's count is a lower bound, and exact if its budget refused nothing.
 func (c comparison) check() error {
 	if c.aggregated() {
 		return c.checkAggregated()
@@ -108,13 +107,13 @@ func (c comparison) check() error {
 	return nil
 }
 
-// compare compares what both sides have in some places of the group.
+// compare compares both sides in some places of the group.
 func (c comparison) compare(what string, places []place) error {
 	ours, ourWrites := c.ours.in(places)
 	theirs, theirWrites := c.theirs.in(places)
 	switch refused := c.theirs.refused[c.group]; {
 	case theirs > ours:
-		return fmt.Errorf("%s: client-go has counted %d, we only %d", what, theirs, ours)
+		return fmt.Errorf("%s: client-go has counted %d, we %d", what, theirs, ours)
 	case refused == 0 && theirs != ours:
 		return fmt.Errorf("%s: client-go has counted %d, we %d, and its budget has refused nothing", what, theirs, ours)
 	case refused == 0 && ourWrites > theirWrites:
@@ -125,7 +124,7 @@ func (c comparison) compare(what string, places []place) error {
 
 func (c comparison) aggregated() bool { return slices.ContainsFunc(c.places, place.combined) }
 
-// checkAggregated compares groups that have had too many messages for a while.
+// checkAggregated compares groups that had too many messages.
 func (c comparison) checkAggregated() error {
 	if err := c.compare("all together", c.places); err != nil {
 		return err
@@ -146,11 +145,9 @@ func (c comparison) checkAggregated() error {
 	return c.checkOwn()
 }
 
-// checkOwn compares the Events of single messages. Client-go forgets a message at
-// random for each one above the first ones (difference 4). What is forgotten goes
-// to the combined Event from then on, and what came later may take its place. So
-// which of the two has counted more on an Event is left to chance; but every
-// message that has an Event with us has one with client-go.
+// checkOwn compares the Events of single messages. client-go evicts a random message for
+// each new one (difference 4), and then counts it on the combined Event. So the counts
+// differ at random, but every message with its own Event here has one in client-go.
 func (c comparison) checkOwn() error {
 	theirs := map[string]bool{}
 	for _, p := range c.places {
@@ -166,18 +163,16 @@ func (c comparison) checkOwn() error {
 	return nil
 }
 
-// groupsDiffer tells whether the two need not combine the same occurrences: when
-// a group of client-go's is several of ours, one for each fieldPath (difference 7)
-// or reporter (difference 6), or when each forgets groups in its own order
+// groupsDiffer reports whether the two may combine different occurrences: a group of
+// client-go's is several of ours (differences 6 and 7), or groups are evicted
 // (difference 8).
 func (c comparison) groupsDiffer() bool {
 	return c.setup.evicts() || len(c.ours.groupsIn[c.group]) > 1
 }
 
-// checkSubjects compares the number of writes of a subject. What we write when it
-// occurs is a choice among the occurrences, within the same bucket; client-go
-// takes every token as early as it can, and so makes as many writes at least. Only
-// those that we defer come on top (difference 1).
+// checkSubjects compares the numbers of writes of a subject. client-go uses every token at
+// once, so we make at most as many writes without a delay from the same bucket. Deferred
+// writes come on top (difference 1).
 func checkSubjects(ours *downstream, theirs *outcome) error {
 	if ours.setup.evicts() {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// downstream is our correlator with the simulated sink behind it, checked at every
-// step against what must hold of its decisions alone.
+// downstream is our correlator with the simulated sink behind it. Each decision is
+// checked on its own.
 type downstream struct {
 	setup      setup
 	correlator *correlator.Correlator
@@ -21,21 +21,20 @@ type downstream struct {
 	groups     groups
 	*outcome
 
-	digests map[identity.Digest]string // what they stand for
-	names   map[string]named           // the other way
+	digests map[identity.Digest]string // names of series
+	names   map[string]named           // the reverse of digests
 	places  map[identity.Digest]place
 	members map[place]string     // of their groups
 	began   map[string]time.Time // subjects, by their first occurrence
 	added   map[identity.Digest]int64
-	last    map[identity.Digest]time.Time // when it was added to
-	// Our groups and subjects in each of client-go's.
+	last    map[identity.Digest]time.Time // last occurrence
+	// groupsIn has our groups in each of client-go's, subjectsIn our subjects.
 	groupsIn, subjectsIn sets[string]
-	// subjectsOf are those that count on an Event: a group of a user's own may
-	// have many.
+	// subjectsOf has the subjects of each Event: a custom group may have several.
 	subjectsOf sets[identity.Digest]
 }
 
-// sets are sets of names by something.
+// sets has a set of names for each key.
 type sets[K comparable] map[K]map[string]bool
 
 func (s sets[K]) insert(set K, member string) {
@@ -59,7 +58,7 @@ func newDownstream(s setup) (*downstream, error) {
 	}, nil
 }
 
-// run is what we make of a stream, or the first thing that is wrong with it.
+// run correlates a stream, and returns the first error.
 func run(s stream) (*downstream, error) {
 	d, err := newDownstream(s.setup)
 	if err != nil {
@@ -140,8 +139,7 @@ func (d *downstream) message(event *corev1.Event, combined bool) string {
 	}
 }
 
-// checkIdentity checks that digests, keys, and what they should stand for are one
-// to one.
+// checkIdentity checks that digests, keys and names of series are one to one.
 func (d *downstream) checkIdentity(event *corev1.Event, target occurrence.Target, combined bool) error {
 	var name string
 	if combined {
@@ -161,27 +159,27 @@ func (d *downstream) checkIdentity(event *corev1.Event, target occurrence.Target
 	return nil
 }
 
-// named is how a series is called.
+// named has the digest and key of a series.
 type named struct {
 	digest identity.Digest
 	key    occurrence.Key
 }
 
-// checkJoin checks that an occurrence joins the write that its series waits for: it
-// may bring that forward, but only a write that settles is put off.
+// checkJoin checks that an occurrence joins the pending write of its series. It may bring
+// that forward; only a settling write is deferred further.
 func (d *downstream) checkJoin(got correlator.Decision, now time.Time) error {
 	digest := got.Target.Series()
-	of := d.sink.owed[digest]
+	of := d.sink.series[digest]
 	if of == nil || of.pending == 0 || d.setup.evicts() || len(d.subjectsOf[digest]) > 1 {
 		return nil
 	}
 	if due := now.Add(got.Delay); due.After(of.due) && of.due.After(now) && of.latest.Deferred != correlator.Settling {
-		return fmt.Errorf("a write that is due in %v (%v) is put off to %v (%v)", of.due.Sub(now), of.latest.Deferred, got.Delay, got.Deferred)
+		return fmt.Errorf("a write that is due in %v (%v) is deferred to %v (%v)", of.due.Sub(now), of.latest.Deferred, got.Delay, got.Deferred)
 	}
 	return nil
 }
 
-// tally sums up what the sink has made of it.
+// tally checks and sums the stored counts.
 func (d *downstream) tally() error {
 	for digest, want := range d.added {
 		if got := d.sink.stored[digest]; got != want {
@@ -196,8 +194,8 @@ func (d *downstream) tally() error {
 	return nil
 }
 
-// groups is the whole rule by which messages are combined: while a group is active,
-// the first so many distinct ones have Events of their own.
+// groups is the rule by which messages are combined: while a group is active, its first
+// maxMessages-1 messages have their own Events.
 type groups struct {
 	setup  setup
 	active map[string]*activity

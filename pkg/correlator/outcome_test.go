@@ -4,8 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// place is an Event on which occurrences are counted, as far as client-go can
-// tell Events apart, so that the same place can be found on both sides.
+// place identifies an Event by client-go's keys, so that it is comparable on both sides.
 type place struct {
 	group  string
 	series string // "" for the combined Event of the group
@@ -13,7 +12,7 @@ type place struct {
 
 func (p place) combined() bool { return p.series == "" }
 
-// placeOf is where an occurrence is counted.
+// placeOf returns the place where an occurrence is counted.
 func placeOf(k keys, e *corev1.Event, combined bool) place {
 	e = withoutReporter(e)
 	group, _ := k.clientGoGroup(e)
@@ -23,9 +22,8 @@ func placeOf(k keys, e *corev1.Event, combined bool) place {
 	return place{group: group, series: k.clientGoSeries(e)}
 }
 
-// withoutReporter is what is left of the difference 6: client-go counts
-// occurrences of several reporters on one Event, though it groups them apart. So
-// both are looked at without reporters.
+// withoutReporter removes the reporting controller and instance. client-go ignores them
+// when it counts, though not when it groups (difference 6).
 func withoutReporter(e *corev1.Event) *corev1.Event {
 	if e.ReportingController == "" && e.ReportingInstance == "" {
 		return e
@@ -35,14 +33,13 @@ func withoutReporter(e *corev1.Event) *corev1.Event {
 	return &c
 }
 
-// outcome is what has been stored in the end, and what it took.
+// outcome has the stored counts and the writes of one side.
 type outcome struct {
 	counts map[place]int64
 	writes map[place]int
-	// refused is the number of occurrences of a group that client-go's budget
-	// refused.
+	// refused is the number of occurrences that client-go's budget refused, by group.
 	refused map[string]int
-	// subjectWrites are by subject, as that side tells subjects apart.
+	// subjectWrites are the writes by subject, with the keys of that side.
 	subjectWrites map[string]int
 }
 
@@ -62,7 +59,7 @@ func (o *outcome) groups() map[string][]place {
 	return out
 }
 
-// in sums over the places of a group.
+// in sums over some places.
 func (o *outcome) in(places []place) (count int64, writes int) {
 	for _, p := range places {
 		count += o.counts[p]

@@ -9,9 +9,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// route sets t to the Event that an occurrence of the subject is counted on, given
-// that the encoding is that of the occurrence. The reason is NewSeries or
-// Combined.
+// route sets t to the Event that the occurrence is counted on. c.encoding and c.keys must
+// be those of the occurrence. The reason is NewSeries or Combined.
 func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occurrence) Reason {
 	*t = occurrence.Target{
 		Key:      c.keys.series,
@@ -21,7 +20,7 @@ func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occur
 		Combined: c.encoding.IsCombined(),
 	}
 	if t.Combined {
-		return NewSeries // its client has decided
+		return NewSeries // its client combined it
 	}
 	if group, member, ok := c.options.groupKey(o.Event); ok {
 		return c.routeByKey(t, o, group, member)
@@ -37,7 +36,7 @@ func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occur
 	return Combined
 }
 
-// routeByKey is for groups that Options.GroupKey tells.
+// routeByKey is route for a group of Options.GroupKey.
 func (c *Correlator) routeByKey(t *occurrence.Target, o *occurrence.Occurrence, name, member string) Reason {
 	digest := identity.OfGroup(t.Event, name)
 	key := occurrence.KeyOf(digest)
@@ -54,14 +53,13 @@ func (c *Correlator) routeByKey(t *occurrence.Target, o *occurrence.Occurrence, 
 		Key:      key,
 		Digest:   digest,
 		Event:    c.combined(t.Event),
-		Name:     "combined", // it may be about many objects
+		Name:     "combined", // the group may have many objects
 		Combined: true,
 	}
 	return Combined
 }
 
-// combined is the Event that stands for its group when the given one is the last
-// that was counted on it.
+// combined returns the combined Event of a group whose last Event is the given one.
 func (c *Correlator) combined(event *corev1.Event) *corev1.Event {
 	out := *event
 	out.Message = strings.ToValidUTF8(c.options.message(event), "\uFFFD")

@@ -11,15 +11,15 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// soon is within what time the true count of a series that has gone quiet is
-// stored, if its subject has no more series than settle at once.
+// soon is the time after which the count of a quiet series is stored, if its subject has at
+// most as many series as settle.
 const soon = 30 * time.Second
 
-// settles is how many series of a subject are promised to settle in time.
+// settles is the number of series of a subject that settle in time.
 const settles = 10
 
-// storm is up to ten series of one subject, each of which begins whenever it likes
-// and is never quiet for as long as a heartbeat before its last occurrence.
+// storm returns up to ten series of one subject. Each begins at any time, and until its
+// last occurrence is never quiet for a heartbeat.
 func storm(seed uint64) stream {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s := stream{seed: seed, setup: defaultSetup()}
@@ -55,7 +55,7 @@ func storm(seed uint64) stream {
 	return s
 }
 
-// isStorm tells whether a stream is still what storm promises.
+// isStorm reports whether a stream has the properties of storm.
 func isStorm(s stream) bool {
 	last := map[item]time.Time{}
 	now := beginning
@@ -70,7 +70,7 @@ func isStorm(s stream) bool {
 	return true
 }
 
-// checkSettled says which series has not its true count in time.
+// checkSettled returns an error if the count of a series is not stored in time.
 func checkSettled(s stream) error {
 	d, err := run(s)
 	if err != nil {
@@ -84,13 +84,13 @@ func checkSettled(s stream) error {
 	return checkBudget(d)
 }
 
-// After a storm the true counts are in the store 30 s later, however long it was,
-// and at no more writes than the budget has tokens.
+// The counts are stored 30 s after a storm of any length, with no more writes than the
+// budget has tokens.
 func TestTrueCountsAreStoredSoonAfterAnyStorm(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*streams)/5; seed++ {
 		s := storm(seed)
 		if !isStorm(s) {
-			t.Fatalf("seed %d makes another stream", seed)
+			t.Fatalf("seed %d is no storm", seed)
 		}
 		err := checkSettled(s)
 		if err == nil {
@@ -101,8 +101,8 @@ func TestTrueCountsAreStoredSoonAfterAnyStorm(t *testing.T) {
 	}
 }
 
-// However many series of a subject go on and on, each is written in its turn: its
-// Event would expire otherwise while what it tells of still happens.
+// However many series of a subject continue, each is written in turn. Otherwise its Event
+// would expire while it still occurs.
 func TestSeriesThatGoOnAreWrittenInTurn(t *testing.T) {
 	for _, series := range []int{1, 2, 3, 10, 12, 15, 30} {
 		s := stream{setup: defaultSetup()}

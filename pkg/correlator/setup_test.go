@@ -13,10 +13,10 @@ import (
 	"github.com/eventd/eventd/pkg/correlator"
 )
 
-// unlimited is a bucket that no stream empties.
+// unlimited is the burst of a bucket that no stream empties.
 const unlimited = 1 << 20
 
-// setup is what both correlators can be told.
+// setup has the options of both correlators.
 type setup struct {
 	burst       int
 	qps         float32 // as in client-go, so that both mean the same number
@@ -24,11 +24,11 @@ type setup struct {
 	interval    time.Duration // whole seconds
 	cacheSize   int
 	keys        keys
-	newStyle    bool          // client-go's correlator is not for those
+	newStyle    bool          // then there is no comparison with client-go
 	latency     time.Duration // of our sink's writes
 }
 
-// String is the setup as Go.
+// String returns the setup as Go.
 func (s setup) String() string {
 	return fmt.Sprintf("setup{burst: %d, qps: %v, maxMessages: %d, interval: %d, cacheSize: %d, latency: %d, newStyle: %v, keys: %q}",
 		s.burst, s.qps, s.maxMessages, s.interval, s.cacheSize, s.latency, s.newStyle, s.keys.name)
@@ -38,8 +38,8 @@ func defaultSetup() setup {
 	return setup{burst: 25, qps: 1. / 300, maxMessages: 10, interval: 10 * time.Minute, cacheSize: 4096}
 }
 
-// drawSetup leaves a third of the streams with the defaults, and gives another
-// third all the tokens that they can want.
+// drawSetup draws the options. A third of the streams has the default budget, and a third
+// has no limit.
 func drawSetup(rng *rand.Rand) setup {
 	s := defaultSetup()
 	switch rng.IntN(3) {
@@ -69,7 +69,7 @@ func drawSetup(rng *rand.Rand) setup {
 	return s
 }
 
-// evicts tells whether something may be forgotten.
+// evicts reports whether subjects may be evicted.
 func (s setup) evicts() bool { return s.cacheSize < 100 }
 
 // ours returns the options of our correlator.
@@ -77,7 +77,7 @@ func (s setup) ours() correlator.Options {
 	o := correlator.DefaultOptions()
 	o.Burst, o.QPS = s.burst, float64(s.qps)
 	o.MaxMessages, o.Interval, o.CacheSize = s.maxMessages, s.interval, s.cacheSize
-	o.MaxSeries = 1000 // more than any stream has; the cap has tests of its own
+	o.MaxSeries = 1000 // more than any stream has; the limit has its own tests
 	o.SubjectKey, o.GroupKey, o.Message = s.keys.subject, s.keys.group, s.keys.message
 	return o
 }
@@ -92,7 +92,7 @@ func (s setup) clientGo(clock clock.PassiveClock) record.CorrelatorOptions {
 	}
 }
 
-// keys are the functions that a user can give to both; nil ones are defaults.
+// keys are the custom functions of both; nil means the default.
 type keys struct {
 	name    string
 	subject func(*corev1.Event) string
@@ -100,8 +100,7 @@ type keys struct {
 	message func(*corev1.Event) string
 }
 
-// join makes a key that cannot collide, as no field of a stream's Events has the
-// separator.
+// join returns a key that cannot collide: no field of a stream has the separator.
 func join(fields ...string) string { return strings.Join(fields, "|") }
 
 var customKeys = []keys{
@@ -122,8 +121,7 @@ var customKeys = []keys{
 	{name: "one message for all", message: func(*corev1.Event) string { return "many things happened" }},
 }
 
-// The keys below are those by which client-go tells things apart: what it counts
-// on the same Event, aggregates, and budgets.
+// The keys below are those of client-go: for counting, aggregation and the budget.
 
 func (k keys) clientGoSeries(e *corev1.Event) string {
 	o := &e.InvolvedObject
@@ -148,7 +146,7 @@ func (k keys) clientGoSubject(e *corev1.Event) string {
 	return join(e.Source.Component, e.Source.Host, o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion, e.Type)
 }
 
-// And these are ours, as the differences 6 and 7 have them.
+// The keys below are ours, with the differences 6 and 7.
 
 func (k keys) ourGroup(e *corev1.Event) (group, member string) {
 	group, member = k.clientGoGroup(e)

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// shrink returns a stream that still fails, with as few and as plain items as it
-// finds: first chunks go, then single items, then what is special about those
-// that are left.
+// shrink returns a smaller stream that still fails. It removes chunks, then single items,
+// and then simplifies the remaining items.
 func shrink(s stream, fails func(stream) bool) stream {
 	for size := len(s.items) / 2; size >= 1; {
 		smaller, ok := withoutChunk(s, size, fails)
@@ -25,13 +24,13 @@ func shrink(s stream, fails func(stream) bool) stream {
 	return s
 }
 
-// withoutChunk leaves out every chunk of a size that is not needed.
+// withoutChunk removes every chunk of a size that is not needed.
 func withoutChunk(s stream, size int, fails func(stream) bool) (_ stream, found bool) {
 	for from := 0; from+size <= len(s.items); {
 		try := s
 		try.items = slices.Delete(slices.Clone(s.items), from, from+size)
 		if from < len(try.items) {
-			// What comes after stays where it was in time.
+			// Later items keep their time.
 			for _, gone := range s.items[from : from+size] {
 				try.items[from].gap += gone.gap
 			}
@@ -45,7 +44,7 @@ func withoutChunk(s stream, size int, fails func(stream) bool) (_ stream, found 
 	return s, found
 }
 
-// plain are changes that make an item plainer, most first.
+// plain are changes that simplify an item, the largest first.
 var plain = []func(*item){
 	func(i *item) { *i = item{gap: i.gap} },
 	func(i *item) { i.object = 0 },
@@ -78,8 +77,7 @@ func tryItem(s stream, n int, change func(*item), fails func(stream) bool) strea
 	return s
 }
 
-// A failure that needs two of many items shrinks to those two, with nothing left
-// that it does not need.
+// A failure that needs two of many items shrinks to those two.
 func TestFailuresAreShrunk(t *testing.T) {
 	s := generate(7)
 	for i := range s.items {

@@ -8,42 +8,40 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// simulation is a sink and a store behind a correlator, in the time of events.
-// It follows the sink's rules of when a write is due, and no others:
+// simulation is a sink and a store behind a correlator, in simulated time. Its rules for
+// writes are those of the sink:
 //
-//   - the latest decision on a series says when its pending write is due,
-//     be it sooner or later than an earlier one said;
-//   - when it is due, everything that is pending is written at once;
-//   - what is added while a write is under way belongs to the next one.
+//   - the latest decision on a series determines when its pending write is due;
+//   - when it is due, all pending occurrences are written at once;
+//   - what is added during a write belongs to the next one.
 type simulation struct {
-	// latency is from when a write begins to when it is in the store.
+	// latency is the duration of a write.
 	latency time.Duration
 
 	now    time.Time
-	owed   map[identity.Digest]*owed
+	series map[identity.Digest]*unwritten
 	stored map[identity.Digest]int64
 	writes []write
 }
 
-// owed is what one series owes.
-type owed struct {
+// unwritten has the occurrences of a series that are not stored yet.
+type unwritten struct {
 	pending int64 // in no write yet
 	due     time.Time
-	// latest is the last decision, which said when it is due.
-	latest latest
+	latest  latest
 
 	writing int64 // in the write under way
 	lands   time.Time
 }
 
-// latest is a decision, and for whom it was made.
+// latest is the last decision on a series.
 type latest struct {
 	correlator.Decision
 	subject string
-	fresh   bool // the series had not been heard of for an interval
+	fresh   bool // the series was quiet for an interval before
 }
 
-// write is one that has begun.
+// write is a write that has begun.
 type write struct {
 	latest
 	digest    identity.Digest
@@ -54,20 +52,20 @@ type write struct {
 func newSimulation(latency time.Duration) *simulation {
 	return &simulation{
 		latency: latency, now: beginning,
-		owed: map[identity.Digest]*owed{}, stored: map[identity.Digest]int64{},
+		series: map[identity.Digest]*unwritten{}, stored: map[identity.Digest]int64{},
 	}
 }
 
-// add takes a decision that is made now.
+// add applies a decision that is made now.
 func (s *simulation) add(o *occurrence.Occurrence, d latest) {
 	if d.Drop != occurrence.NoReason {
 		return
 	}
 	digest := d.Target.Series()
-	of := s.owed[digest]
+	of := s.series[digest]
 	if of == nil {
-		of = &owed{}
-		s.owed[digest] = of
+		of = &unwritten{}
+		s.series[digest] = of
 	}
 	of.pending += o.Weight
 	of.due, of.latest = s.now.Add(d.Delay), d
@@ -83,19 +81,19 @@ func (s *simulation) advance(until time.Time) {
 			return
 		}
 		s.now = at
-		s.step(digest, s.owed[digest])
+		s.step(digest, s.series[digest])
 	}
 }
 
-// finish makes all writes that are owed.
+// finish makes all pending writes.
 func (s *simulation) finish() {
-	for len(s.owed) > 0 {
+	for len(s.series) > 0 {
 		at, _, _ := s.next()
 		s.advance(at)
 	}
 }
 
-// storedAt is what was in the store at a time that has passed.
+// storedAt returns the count in the store at a time in the past.
 func (s *simulation) storedAt(digest identity.Digest, at time.Time) int64 {
 	var sum int64
 	for _, w := range s.writes {
@@ -106,9 +104,9 @@ func (s *simulation) storedAt(digest identity.Digest, at time.Time) int64 {
 	return sum
 }
 
-// next is when something will happen next, and to which series.
+// next returns when the next write begins or ends, and its series.
 func (s *simulation) next() (at time.Time, digest identity.Digest, ok bool) {
-	for d, of := range s.owed {
+	for d, of := range s.series {
 		if when := of.next(); !ok || when.Before(at) {
 			at, digest, ok = when, d, true
 		}
@@ -116,20 +114,20 @@ func (s *simulation) next() (at time.Time, digest identity.Digest, ok bool) {
 	return at, digest, ok
 }
 
-func (of *owed) next() time.Time {
+func (of *unwritten) next() time.Time {
 	if of.writing > 0 {
 		return of.lands
 	}
 	return of.due
 }
 
-// step ends the write under way, if there is one, or begins one.
-func (s *simulation) step(digest identity.Digest, of *owed) {
+// step ends the current write of a series, or begins one.
+func (s *simulation) step(digest identity.Digest, of *unwritten) {
 	if of.writing > 0 {
 		s.stored[digest] += of.writing
 		of.writing = 0
 		if of.pending == 0 {
-			delete(s.owed, digest)
+			delete(s.series, digest)
 		} else if of.due.Before(s.now) {
 			of.due = s.now
 		}

@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// beginning is when the first item of every stream can happen.
+// beginning is the time at which every stream begins.
 var beginning = time.Unix(1_700_000_000, 0)
 
-// item is one thing that happens, a gap after the one before it. Numbers stand
-// for names, so that a stream prints short and can be made simpler.
+// item is one occurrence, a gap after the one before. Numbers stand for names, so that a
+// stream prints short and can be shrunk.
 type item struct {
 	gap      time.Duration
 	object   int
@@ -30,7 +30,7 @@ type item struct {
 	message  int
 }
 
-// String is the item as Go, without the fields that are zero.
+// String returns the item as Go, without fields that are zero.
 func (i item) String() string {
 	var fields []string
 	v := reflect.ValueOf(i)
@@ -46,7 +46,7 @@ func (i item) String() string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// event is what a recorder makes of the n-th item of a stream.
+// event returns the Event that a recorder builds of the n-th item of a stream.
 func (i item) event(n int, at time.Time, newStyle bool) *corev1.Event {
 	object := "web-" + strconv.Itoa(i.object)
 	e := &corev1.Event{
@@ -78,14 +78,14 @@ func (i item) event(n int, at time.Time, newStyle bool) *corev1.Event {
 	return e
 }
 
-// stream is what happens, and the options of those who correlate it.
+// stream has the items and the options of a comparison.
 type stream struct {
 	seed  uint64
 	setup setup
 	items []item
 }
 
-// String is the stream as Go.
+// String returns the stream as Go.
 func (s stream) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d\n%v\n[]item{\n", s.seed, s.setup)
@@ -143,7 +143,7 @@ type phase struct {
 	warnings                                               bool
 }
 
-// edges are gaps at which something changes, by one option or another.
+// edges are gaps at which a decision changes.
 var edges = []time.Duration{time.Second, 2 * time.Second, 25 * time.Second, 300 * time.Second, 600 * time.Second, 600*time.Second + 1}
 
 func (p phase) draw(rng *rand.Rand) item {

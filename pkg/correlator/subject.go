@@ -6,34 +6,33 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Times within the correlator are counted from its first occurrence.
+// Times within the correlator are durations since its first occurrence.
 
-// subject is what is remembered of a source that reports about an object.
+// subject has the state of a source that reports about an object.
 type subject struct {
 	budget budget
 	series []series
 	groups []group
 
-	// Most subjects have one series, which then is in the same piece of memory.
+	// Most subjects have one series, and need no further allocation.
 	firstSeries [1]series
 	firstGroup  [1]group
 }
 
-// series is what is remembered of one. It takes about 90 bytes.
+// series has the state of a series. It takes about 90 bytes.
 type series struct {
 	key         occurrence.Key
-	began, seen time.Duration // its first occurrence of late, and its last
-	// due is when the last write that was decided on is made, and written when
-	// the one before it was. Until due, occurrences join that write.
+	began, seen time.Duration // first occurrence since the last restart; last occurrence
+	// due is the time of the last write that was decided on, and written that of the
+	// write before. Occurrences before due join that write.
 	due, written time.Duration
-	why          Deferral // the last write waits; NotDeferred if it does not
+	why          Deferral // of the last write
 	writes       int
-	// aside: a token is set aside for the series' final count.
-	aside bool
+	aside        bool // a token is set aside for the final count
 }
 
-// newSubject returns one without series, in the memory of one that is not needed
-// any more if there is such a one.
+// newSubject returns a subject without series. It reuses the memory of spare, if that is
+// not nil.
 func newSubject(spare *subject, budget budget) *subject {
 	s := spare
 	if s == nil {
@@ -54,8 +53,9 @@ func (s *subject) find(key occurrence.Key) *series {
 	return nil
 }
 
-// add makes room for a further series and returns it, or nil if the subject owes
-// as many as it may. What is returned is good until the next call.
+// add returns a new series. At the limit, it replaces the one that was quiet for longest
+// and has no pending write; if there is none, add returns nil. The result is valid until
+// the next call.
 func (s *subject) add(k *bucket, limit int, now time.Duration) *series {
 	if len(s.series) < limit {
 		s.series = append(s.series, series{})
@@ -71,14 +71,14 @@ func (s *subject) add(k *bucket, limit int, now time.Duration) *series {
 		return nil
 	}
 	if quietest.settle(); quietest.aside {
-		s.budget.give(k, 1)
+		s.budget.add(k, 1)
 	}
 	*quietest = series{}
 	return quietest
 }
 
-// settle takes note of a write that has been made by now: one that waited for
-// the final count used the token that was set aside for it.
+// settle accounts for a write that is over. The write of a final count used the token that
+// was set aside for it.
 func (r *series) settle() {
 	r.written = r.due
 	if r.why == Settling {
@@ -92,17 +92,17 @@ func (r *series) settle() {
 func (s *subject) begin(c *Correlator, r *series, now time.Duration) {
 	s.budget.fill(&c.bucket, now)
 	others := s.survey(c, r, now)
-	wait := s.budget.takeFirst(&c.bucket, others.needed+1+c.bucket.kept(others.active+1, s.budget.reserve))
+	wait := s.budget.acquireFirst(&c.bucket, others.needed+1+c.bucket.kept(others.active+1, s.budget.reserve))
 	*r = series{key: r.key, began: now, seen: now, due: now + wait, writes: 1}
 	if wait > 0 {
 		r.why = Budget
 	}
 }
 
-// restart decides on the first occurrence of a series after a long time.
+// restart decides on the first occurrence of a series after Options.Interval.
 func (s *subject) restart(c *Correlator, r *series, now time.Duration) {
 	if r.settle(); r.aside {
-		s.budget.give(&c.bucket, 1)
+		s.budget.add(&c.bucket, 1)
 	}
 	s.begin(c, r, now)
 }
@@ -115,10 +115,10 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 	}
 	switch r.why {
 	case Spaced:
-		return // it joins the write
+		return // it joins that write
 	case Budget:
-		// The claim was for the worst case. It has been met already if nothing
-		// is claimed any more.
+		// The claim assumed that the reserve gets half of the refill. If no claim
+		// is open, the token was there sooner.
 		if s.budget.fill(&c.bucket, now); !s.budget.claimed() {
 			r.bringForward(c, now, newStyle)
 		}
@@ -126,68 +126,71 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 	}
 	s.budget.fill(&c.bucket, now)
 	others := s.survey(c, r, now)
+	next := r.written + r.gap(c, newStyle)
 	if !r.aside {
-		if r.aside = s.budget.take(); !r.aside {
-			r.due, r.why = now+s.budget.claim(&c.bucket), Budget
-			if next := r.written + r.gap(c, newStyle); next >= r.due {
-				r.due, r.why = next, Spaced
-			}
-			r.writes++
-			return
+		r.aside = s.budget.acquire()
+	}
+	switch {
+	case !r.aside:
+		if due := now + s.budget.claim(&c.bucket); due > next {
+			r.plan(due, Budget)
+		} else {
+			r.plan(next, Spaced)
 		}
+	case !others.behind && s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve):
+		s.budget.acquire()
+		r.plan(max(now, next), Spaced)
+	case s.budget.claimed() && now-r.written > until(s.budget.general, c.bucket.generalRate):
+		// Others have no token set aside, and wait for the next one. This series has
+		// waited longer than they have to, so it uses its own now.
+		r.aside = false
+		r.plan(max(now, next), Spaced)
+	default:
+		r.due, r.why = now+c.options.Heartbeat, Settling
 	}
-	if !others.behind && s.budget.general >= 1+others.needed+c.bucket.kept(others.active+1, s.budget.reserve) {
-		s.budget.take()
-		r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
-		r.writes++
-		return
-	}
-	if s.budget.claimed() && now-r.written > until(s.budget.general, c.bucket.generalRate) {
-		// Others have nothing set aside and stand in line for every token that
-		// comes. It has waited for longer than they do, so it joins them.
-		r.due, r.why, r.aside = max(now, r.written+r.gap(c, newStyle)), Spaced, false
-		r.writes++
-		return
-	}
-	r.due, r.why = now+c.options.Heartbeat, Settling
 }
 
-// bringForward takes note that a write which waits for the budget has its token.
+// plan adds a write that has a token or a claim.
+func (r *series) plan(due time.Duration, why Deferral) {
+	r.due, r.why = due, why
+	r.writes++
+}
+
+// bringForward is called when a write that waits for the budget has its token.
 func (r *series) bringForward(c *Correlator, now time.Duration, newStyle bool) {
-	if r.writes == 1 { // it is the first one
+	if r.writes == 1 { // first writes are not spaced
 		r.due, r.why = now, NotDeferred
 		return
 	}
 	r.due, r.why = max(now, r.written+r.gap(c, newStyle)), Spaced
 }
 
-// gap is how long after a write of the series the next one may come.
+// gap returns the time between the last write of the series and the next one.
 func (r *series) gap(c *Correlator, newStyle bool) time.Duration {
 	longest := c.options.Heartbeat
 	if newStyle && r.writes > 1 {
-		// As with client-go, the series begins with its second occurrence and
-		// has a heartbeat from then on.
+		// As in client-go's tools/events, the second occurrence starts the series,
+		// which then has a heartbeat.
 		return longest
 	}
 	return min(max(minGap, r.written-r.began), longest)
 }
 
-// minGap is the least time between two writes of a series' repeats.
+// minGap is the minimum time between two writes of a series.
 const minGap = time.Second
 
-// others are the series of a subject but for one.
+// others describes the series of a subject except one.
 type others struct {
 	active int // not quiet
-	// needed is how many of those will need a token for their final count if
-	// they repeat themselves.
+	// needed is the number of active ones without a token for their final count.
 	needed float64
-	// behind: one of them settles that was written longer ago, so the next token
-	// is for that one. It takes it within a heartbeat, or is written then.
+	// behind is set if one of them is settling and was written earlier, so that the
+	// next token is for that one. It acquires it, or is written, within a heartbeat.
 	behind bool
 }
 
-// survey takes back the tokens of series that have gone quiet with nothing owed,
-// and looks at all but one.
+// survey describes all series except one. It returns the tokens set aside for quiet series
+// to the budget.
 func (s *subject) survey(c *Correlator, but *series, now time.Duration) (o others) {
 	for i := range s.series {
 		r := &s.series[i]
@@ -206,7 +209,7 @@ func (s *subject) survey(c *Correlator, but *series, now time.Duration) (o other
 		switch {
 		case quiet && r.aside:
 			r.aside = false
-			s.budget.give(&c.bucket, 1)
+			s.budget.add(&c.bucket, 1)
 		case !quiet:
 			o.active++
 			if !r.aside {

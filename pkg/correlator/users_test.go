@@ -15,20 +15,20 @@ const (
 	robot   = "system:serviceaccount:shop:robot"
 )
 
-// reports correlates an Event that a user reports so long after the one before.
+// reports correlates an Event that a user reports, a time after the one before.
 func (s *stream) reports(after time.Duration, user string, event *corev1.Event) Decision {
 	s.now = s.now.Add(after)
 	return s.Correlate(&occurrence.Occurrence{Event: event, Weight: 1, User: user}, s.now)
 }
 
-// Both claim to be the kubelet of node-1, and only one of them is.
+// Both claim to be the kubelet of node-1.
 func TestUserSpendsTheBudgetOfNoOther(t *testing.T) {
 	for name, who := range map[string]struct{ noisy, other string }{
-		"somebody with the kubelet's source":           {robot, kubelet},
-		"the kubelet":                                  {kubelet, robot},
-		"another ServiceAccount of the same namespace": {"system:serviceaccount:shop:other", robot},
-		"somebody, and a recorder in this process":     {robot, ""},
-		"a recorder in this process":                   {"", kubelet},
+		"a ServiceAccount with the kubelet's source": {robot, kubelet},
+		"the kubelet": {kubelet, robot},
+		"another ServiceAccount of the same namespace":     {"system:serviceaccount:shop:other", robot},
+		"a ServiceAccount, and a recorder in this process": {robot, ""},
+		"a recorder in this process":                       {"", kubelet},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStream(t, nil)
@@ -83,7 +83,7 @@ func TestUsersShareTheEventOfASeries(t *testing.T) {
 	event := about("web-0", "BackOff", "m")
 	one, other := s.reports(0, robot, event), s.reports(0, kubelet, event)
 	if one.Target.Key != other.Target.Key || one.Target.Series() != other.Target.Series() {
-		t.Error("an Event is of two series because two users have reported it")
+		t.Error("an Event that two users report has two series")
 	}
 	if none := s.occurs(0, event); none.Target.Key != one.Target.Key {
 		t.Error("a recorder in this process has another series")
@@ -107,7 +107,7 @@ func TestUsersHaveBudgetsOfTheirOwnWhateverTheKeyFunction(t *testing.T) {
 	}
 }
 
-// flood is what somebody reports who makes as many ServiceAccounts as it takes.
+// flood reports a new series about a new object as a new ServiceAccount, many times.
 func (s *stream) flood(occurrences int) {
 	for i := range occurrences {
 		s.reports(0, fmt.Sprint("system:serviceaccount:shop:robot-", i), about(fmt.Sprint("web-", i), fmt.Sprint("r", i), "m"))
@@ -124,11 +124,11 @@ func TestTenantMakesNoOtherForgotten(t *testing.T) {
 		s.flood(100 * size)
 		for i := range own {
 			if d := s.reports(0, kubelet, about(fmt.Sprint("db-", i), "BackOff", "m")); d.Reason != Repeat {
-				t.Errorf("what was known about object %d is forgotten: %s", i, d.Reason)
+				t.Errorf("object %d was evicted: %s", i, d.Reason)
 			}
 		}
 		if s.subjects.Len() > size {
-			t.Errorf("%d subjects are remembered", s.subjects.Len())
+			t.Errorf("%d subjects are in the cache", s.subjects.Len())
 		}
 	})
 	t.Run("groups of a key function", func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestTenantMakesNoOtherForgotten(t *testing.T) {
 		s.flood(100 * size)
 		for i := range own {
 			if d := s.reports(0, kubelet, about("db-0", fmt.Sprint("BackOff", i), "another")); d.Reason != Combined {
-				t.Errorf("the messages of group %d are forgotten: %s", i, d.Reason)
+				t.Errorf("group %d was evicted: %s", i, d.Reason)
 			}
 		}
 	})

@@ -1,0 +1,137 @@
+package correlator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+func TestTenthMessageOfAGroupIsCombined(t *testing.T) {
+	s := newStream(t, nil)
+	message := func(i int) *corev1.Event { return about("a", "r", fmt.Sprint("message ", i)) }
+	for range 2 {
+		for i := range 9 {
+			if d := s.occurs(0, message(i)); d.Reason == Combined || d.Target.Combined {
+				t.Errorf("message %d: %+v", i, d)
+			}
+		}
+	}
+	var keys []occurrence.Key
+	for i := 9; i < 12; i++ {
+		d := s.occurs(0, message(i))
+		if d.Reason != Combined || !d.Target.Combined || d.Target.Event.Message != identity.CombinedPrefix+fmt.Sprint("message ", i) {
+			t.Errorf("message %d: %+v", i, d)
+		}
+		keys = append(keys, d.Target.Key)
+		clients := about("a", "r", identity.CombinedPrefix+"x")
+		if theirs := s.occurs(0, clients); theirs.Target.Key != d.Target.Key || d.Target.Series() != identity.Of(clients) || !theirs.Target.Combined {
+			t.Errorf("an Event that its client combined has another key: %+v", theirs)
+		}
+	}
+	if keys[0] != keys[1] || keys[1] != keys[2] {
+		t.Error("several combined Events")
+	}
+	if d := s.occurs(0, about("a", "other", "m")); d.Target.Combined {
+		t.Error("another reason is combined")
+	}
+	if d := s.occurs(s.options.Interval+1, message(99)); d.Target.Combined {
+		t.Error("combined after a quiet interval")
+	}
+}
+
+// The apiserver refuses a longer note. The differences from client-go have a test of the
+// other fields.
+func TestMessageOfACombinedEventIsCut(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.MaxMessages = 1 })
+	event := about("a", "r", strings.Repeat("é", 512))
+	event.EventTime = metav1.NowMicro()
+	before := event.DeepCopy()
+	got := s.occurs(0, event).Target.Event
+	if len(got.Message) > identity.MaxNote || !strings.HasPrefix(got.Message, identity.CombinedPrefix+"éé") {
+		t.Errorf("%d bytes of message %q", len(got.Message), got.Message)
+	}
+	if event.Message != before.Message {
+		t.Error("the published Event was changed")
+	}
+}
+
+func TestKeyFunctions(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.Burst, o.MaxMessages = 1, 2
+		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
+		o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.InvolvedObject.Name }
+		o.Message = func(e *corev1.Event) string { return "many: " + e.Message + "\xff" }
+	})
+	s.want(s.occurs(0, about("a", "r", "m")), NewSeries, NotDeferred, 0)
+	d := s.occurs(0, about("b", "r", "m"))
+	s.want(d, Combined, Budget, 300*time.Second) // of the one budget
+	if d.Target.Name != "combined" || d.Target.Event.Message != "many: m\uFFFD" {
+		t.Errorf("target %+v", d.Target)
+	}
+	if other := s.occurs(0, about("c", "r", "m")); other.Target.Key != d.Target.Key || other.Target.Series() != d.Target.Series() {
+		t.Error("another combined Event for another object")
+	}
+	elsewhere := about("d", "r", "m")
+	elsewhere.Namespace = "elsewhere"
+	if other := s.occurs(0, elsewhere); other.Target.Combined {
+		t.Error("an Event of another namespace is combined with the others")
+	}
+}
+
+// A library of controllers may set one key function for all.
+func TestReportersHaveCombinedEventsOfTheirOwnWhateverTheKeyFunction(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.Message }
+	})
+	combined := func(controller string) occurrence.Target {
+		for i := range 2 {
+			event := about("a", "r", fmt.Sprint("m", i))
+			event.Source, event.ReportingController = corev1.EventSource{Component: controller}, controller
+			if d := s.occurs(0, event); i == 1 {
+				return d.Target
+			}
+		}
+		panic("unreachable")
+	}
+	one, other := combined("one"), combined("other")
+	if !one.Combined || !other.Combined || one.Key == other.Key || one.Series() == other.Series() {
+		t.Errorf("two controllers have one combined Event: %+v, %+v", one, other)
+	}
+}
+
+// A custom subject may have many objects. The messages of one do not count for another.
+func TestGroupsAreOfOneObjectWhateverTheSubject(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
+	})
+	for i := range 5 {
+		if d := s.occurs(0, about(fmt.Sprint("pod-", i), "r", "m")); d.Target.Combined {
+			t.Errorf("the first message about object %d is combined", i)
+		}
+	}
+	if d := s.occurs(0, about("pod-0", "r", "another")); !d.Target.Combined {
+		t.Error("the second message about an object is not combined")
+	}
+}
+
+func TestKeyFunctionsMayPanic(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.SubjectKey = func(*corev1.Event) string { panic("subject") }
+		o.GroupKey = func(*corev1.Event) (string, string) { panic("group") }
+		o.Message = func(*corev1.Event) string { panic("message") }
+	})
+	s.occurs(0, about("a", "r", "1"))
+	if d := s.occurs(0, about("a", "r", "2")); d.Target.Event.Message != identity.CombinedPrefix+"2" || d.Target.Name != "a" {
+		t.Errorf("decided %+v", d)
+	}
+}
