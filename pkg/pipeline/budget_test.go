@@ -19,9 +19,7 @@ func TestCountIsTrueSoonAfterAStormAtNoMoreWritesThanClientGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &memorySink{}
-				b := NewRecordBroadcaster()
-				b.StartRecordingToSink(m)
-				r := b.NewRecorder(scheme.Scheme, source)
+				b, r := recordTo(m)
 				for i := range 1000 {
 					r.Event(podIn("ns", "web-0"), "Warning", fmt.Sprint("Reason", i%series), "message")
 					time.Sleep(5 * time.Millisecond)
@@ -40,14 +38,12 @@ func TestCountIsTrueSoonAfterAStormAtNoMoreWritesThanClientGo(t *testing.T) {
 	}
 }
 
-// k/k#103918, k/k#75106: an object's other Events are heard beside a noisy one, and
-// k/k#27858: what waits for its budget is written at the shutdown.
+// k/k#103918, k/k#75106: a noisy reason does not delay the others of an object. k/k#27858:
+// what waits for the budget is written at the shutdown.
 func TestNoisyReasonSilencesNoOtherAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memorySink{}
-		b := NewRecordBroadcaster()
-		b.StartRecordingToSink(m)
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(m)
 		const noise = 5000
 		for i := range noise {
 			r.Eventf(podIn("ns", "web-0"), "Warning", "Noisy", "attempt %d failed", i)
@@ -56,13 +52,13 @@ func TestNoisyReasonSilencesNoOtherAndLosesNothing(t *testing.T) {
 		r.Event(podIn("ns", "web-0"), "Warning", "Rare", "it matters")
 		synctest.Wait()
 		m.mu.Lock()
-		heard := false
+		written := false
 		for _, e := range m.events {
-			heard = heard || e.Reason == "Rare"
+			written = written || e.Reason == "Rare"
 		}
 		m.mu.Unlock()
-		if !heard {
-			t.Error("the rare reason is not heard at once")
+		if !written {
+			t.Error("the rare reason is not written at once")
 		}
 		drain(t, b)
 		if objects, sum := m.count(); objects != 9+1+1 || sum != noise+1 {
@@ -74,7 +70,7 @@ func TestNoisyReasonSilencesNoOtherAndLosesNothing(t *testing.T) {
 	})
 }
 
-// Every field of client-go's options says here what it says there.
+// Every field of client-go's options has its meaning there.
 func TestCorrelatorOptionsOfClientGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memorySink{}
@@ -117,8 +113,7 @@ func TestCorrelatorOptionsOfClientGo(t *testing.T) {
 	})
 }
 
-// A new-style note that comes too often is combined with others, where client-go
-// would discard it: k/k#112365.
+// k/k#112365: too many notes of new-style Events are combined; client-go discards them.
 func TestNotesOfNewStyleEventsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memorySink{}

@@ -26,18 +26,18 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-var errNoSink = errors.New("there is no sink, or no client in it")
+var errNoSink = errors.New("the sink, or its client, is nil")
 
 // target is what a writer writes to.
 type target struct {
 	client sink.Client
-	// server is which apiserver; "" if that cannot be seen.
+	// server is the URL of the apiserver, "" if it is unknown.
 	server  string
 	options sink.Options
 }
 
-// recordTarget is what is given to a record.EventBroadcaster.
-func recordTarget(to record.EventSink, known *habitsOf, o sink.Options) (target, error) {
+// recordTarget returns the target of a sink of a record.EventBroadcaster.
+func recordTarget(to record.EventSink, known *traitsCache, o sink.Options) (target, error) {
 	switch to := to.(type) {
 	case nil:
 		return target{}, errNoSink
@@ -60,8 +60,8 @@ func recordTarget(to record.EventSink, known *habitsOf, o sink.Options) (target,
 	}
 }
 
-// eventsTarget is what is given to an events.EventBroadcaster.
-func eventsTarget(to events.EventSink, known *habitsOf, o sink.Options) (target, error) {
+// eventsTarget returns the target of a sink of an events.EventBroadcaster.
+func eventsTarget(to events.EventSink, known *traitsCache, o sink.Options) (target, error) {
 	switch to := to.(type) {
 	case nil:
 		return target{}, errNoSink
@@ -69,7 +69,7 @@ func eventsTarget(to events.EventSink, known *habitsOf, o sink.Options) (target,
 		if to == nil || to.Interface == nil {
 			return target{}, errNoSink
 		}
-		// Everything that comes here is for events.k8s.io.
+		// All Events of this broadcaster are for events.k8s.io.
 		c, ok := to.Interface.RESTClient().(*rest.RESTClient)
 		if !ok || c == nil { // a fake
 			return target{client: eventsEvents{to.Interface}, options: o}, nil
@@ -81,18 +81,17 @@ func eventsTarget(to events.EventSink, known *habitsOf, o sink.Options) (target,
 	}
 }
 
-// restClient is what client-go's generated clients show of themselves.
+// restClient is implemented by the client of client-go's typed core/v1 events.
 type restClient interface {
 	GetClient() rest.Interface
 	GetNamespace() string
 }
 
-// noLimit is the type of the rate limiter that stands for none.
+// noLimit is the type of client-go's rate limiter without a limit.
 var noLimit = reflect.TypeOf(flowcontrol.NewFakeAlwaysRateLimiter())
 
-// withinLimit leaves a half of the client's own rate limit to whatever else uses
-// the client. Without it, as many requests as the sink may have in flight would
-// wait in that limiter, in front of those of the controller.
+// withinLimit limits the sink to half of the client's rate limit. Otherwise the requests of
+// the sink would delay those of the controller that uses the same client.
 func withinLimit(o sink.Options, c rest.Interface) sink.Options {
 	limiter := c.GetRateLimiter()
 	if limiter == nil || reflect.TypeOf(limiter) == noLimit || limiter.QPS() <= 0 {
@@ -103,21 +102,20 @@ func withinLimit(o sink.Options, c rest.Interface) sink.Options {
 	return o
 }
 
-// coreREST are the REST clients inside of client-go's EventSinkImpls for one
-// apiserver, each of which is made for all namespaces or for one. They write both
-// kinds of Events through core/v1, and each namespace through one of them.
+// coreREST has the REST clients of client-go's EventSinkImpls for one apiserver, each for
+// one namespace or for all. Both kinds of Events are written through core/v1.
 type coreREST struct {
 	mu     sync.RWMutex
 	scopes []scope
 }
 
-// scope is a client and the namespace that it is for, "" for all.
+// scope is a client for a namespace, "" for all.
 type scope struct {
 	namespace string
 	client    sink.Updater
 }
 
-// join adds what another has.
+// join adds the namespaces of another.
 func (c *coreREST) join(other *coreREST) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,10 +168,10 @@ func (c *coreREST) clientFor(namespace string) (sink.Updater, error) {
 			return s.client, nil
 		}
 	}
-	return nil, apierrors.NewBadRequest(fmt.Sprintf("the Event is in %q, for which there is no client", namespace))
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("there is no client for namespace %q", namespace))
 }
 
-// eventsEvents is a client of events.k8s.io that shows no REST client.
+// eventsEvents is a client of events.k8s.io without a REST client, such as a fake.
 type eventsEvents struct{ events typedeventsv1.EventsGetter }
 
 func (c eventsEvents) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
@@ -191,8 +189,7 @@ func coreV1(event *eventsv1.Event, err error) (*corev1.Event, error) {
 	return identity.ToCoreV1(event), nil
 }
 
-// coreEvents is the client inside of client-go's EventSinkImpl if it shows no
-// REST client.
+// coreEvents is a client of core/v1 without a REST client, such as a fake.
 type coreEvents struct{ events typedcorev1.EventInterface }
 
 func (c coreEvents) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
@@ -204,8 +201,8 @@ func (c coreEvents) Patch(ctx context.Context, _ occurrence.API, namespace, name
 	return answerOf(c.events.PatchWithEventNamespaceWithContext(ctx, event, patch))
 }
 
-// answerOf makes what a client for one namespace says to Events of another, as
-// an error of no particular type, an answer that no retry changes.
+// answerOf converts the untyped error that a client for one namespace returns for others
+// (client-go kubernetes/typed/core/v1/event_expansion.go) to one that is not retried.
 func answerOf(event *corev1.Event, err error) (*corev1.Event, error) {
 	if err == nil {
 		return event, nil
@@ -217,7 +214,7 @@ func answerOf(event *corev1.Event, err error) (*corev1.Event, error) {
 	return nil, err
 }
 
-// recordCalls are those of a foreign record.EventSink.
+// recordCalls calls a custom record.EventSink.
 type recordCalls struct{ sink record.EventSink }
 
 func (c recordCalls) create(_ context.Context, event *corev1.Event) (*corev1.Event, error) {
@@ -228,7 +225,7 @@ func (c recordCalls) patch(_ context.Context, event *corev1.Event, patch []byte)
 	return c.sink.Patch(event, patch)
 }
 
-// eventsCalls are those of a foreign events.EventSink.
+// eventsCalls calls a custom events.EventSink.
 type eventsCalls struct{ sink events.EventSink }
 
 func (c eventsCalls) create(ctx context.Context, event *corev1.Event) (*corev1.Event, error) {

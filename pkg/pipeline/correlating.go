@@ -17,14 +17,14 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// stalledAfter is how long one decision may take until it is reported. The usual
-// one takes a microsecond.
+// stalledAfter is the time after which a decision is reported as stalled. Usually it takes
+// a microsecond.
 const stalledAfter = 10 * time.Second
 
-// correlating takes occurrences from a subscription to a sink, through a
-// correlator, in one goroutine. That one runs code of others: key functions, the
-// clock, callbacks of occurrences, a logger. Any of them may never return. So
-// the goroutine can be abandoned; then it touches nothing when they return.
+// correlating passes occurrences from a subscriber through a correlator to a sink, in one
+// goroutine. The goroutine calls user code: key functions, the clock, callbacks of
+// occurrences, a logger. Any of these may never return. So the goroutine can be abandoned;
+// if a call returns after that, it changes nothing.
 type correlating struct {
 	subscriber *broadcaster.Subscriber
 	ledger     *ledger.Ledger
@@ -32,45 +32,44 @@ type correlating struct {
 	clock      clock.PassiveClock
 	logger     klog.Logger
 
-	// state is the phase of the goroutine, and above it the number of the
-	// occurrence. It says who owns inHand: the goroutine, or who abandons it.
-	state  atomic.Uint64
-	number uint64
-	inHand *occurrence.Occurrence
-	// hurried: what is still queued is dropped.
-	hurried atomic.Bool
-	dropped int64         // for that; read it when done is closed
-	done    chan struct{} // closed when there is nothing left to take
+	// state is number*phases + phase. It determines whether the goroutine owns
+	// current, or end, which abandoned it.
+	state   atomic.Uint64
+	number  uint64
+	current *occurrence.Occurrence
+	// cancelled makes the goroutine drop what is queued, and stops the watchdog.
+	cancelled atomic.Bool
+	dropped   int64         // weight dropped so; valid when done is closed
+	done      chan struct{} // closed when the subscription has ended and is empty
 
 	watchdog *time.Timer
-	seen     uint64 // the state when the watchdog looked last
+	seen     uint64 // state at the last call of watch
 	stalled  atomic.Bool
 }
 
-// phase is what the goroutine does. Only deciding and telling run code of others.
+// phase is what the goroutine does. Only deciding and reporting call user code.
 type phase uint64
 
 const (
-	working  phase = iota
-	deciding       // on the occurrence in hand
-	telling        // the outcome is decided; whoever waits is told
+	working   phase = iota
+	deciding        // on the current occurrence
+	reporting       // the outcome, or adding to the sink
 	abandoned
 	phases
 )
 
 func phaseOf(state uint64) phase { return phase(state % uint64(phases)) }
 
-// start starts the goroutine. It ends with the subscription, and must be waited for
-// with end.
+// start starts the goroutine, which ends with the subscription. The caller must call end.
 func (c *correlating) start(correlator *correlator.Correlator) {
 	c.done = make(chan struct{})
 	c.watchdog = time.AfterFunc(time.Hour, c.watch)
-	c.watchdog.Reset(stalledAfter) // now that it knows its timer
+	c.watchdog.Reset(stalledAfter) // after the assignment, which watch reads
 	go c.run(correlator)
 }
 
-// run owns the correlator. If code of others ends the goroutine, as runtime.Goexit
-// does, another one takes its place.
+// run owns the correlator. If user code ends the goroutine, with runtime.Goexit, run starts
+// another one.
 func (c *correlating) run(correlator *correlator.Correlator) {
 	ended := false
 	defer func() {
@@ -78,8 +77,8 @@ func (c *correlating) run(correlator *correlator.Correlator) {
 			return
 		}
 		defer func() { go c.run(correlator) }()
-		if c.enters(deciding, telling) {
-			c.ledger.Settle(c.inHand, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Malformed})
+		if c.advance(deciding, reporting) {
+			c.ledger.Settle(c.current, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Malformed})
 		}
 	}()
 	for {
@@ -89,26 +88,26 @@ func (c *correlating) run(correlator *correlator.Correlator) {
 			close(c.done)
 			return
 		}
-		if !c.take(correlator, o) {
+		if !c.process(correlator, o) {
 			return
 		}
 	}
 }
 
-// take decides on one occurrence. It returns false if the goroutine was abandoned.
-func (c *correlating) take(correlator *correlator.Correlator, o *occurrence.Occurrence) bool {
+// process handles one occurrence. It returns false if the goroutine was abandoned.
+func (c *correlating) process(correlator *correlator.Correlator, o *occurrence.Occurrence) bool {
 	c.number++
-	if c.hurried.Load() {
+	if c.cancelled.Load() {
 		c.dropped += o.Weight
-		c.enter(telling)
+		c.enter(reporting)
 		c.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Shutdown})
-		return c.enters(telling, working)
+		return c.advance(reporting, working)
 	}
 	o = o.WithEvent()
-	c.inHand = o
+	c.current = o
 	c.enter(deciding)
 	d := correlator.Correlate(o, c.clock.Now())
-	if !c.enters(deciding, telling) {
+	if !c.advance(deciding, reporting) {
 		return false
 	}
 	if d.Drop != occurrence.NoReason {
@@ -116,35 +115,34 @@ func (c *correlating) take(correlator *correlator.Correlator, o *occurrence.Occu
 	} else {
 		c.sink.Add(o, d.Target, d.Delay)
 	}
-	return c.enters(telling, working)
+	return c.advance(reporting, working)
 }
 
-// enter is for a goroutine that works, which nobody abandons.
+// enter sets the phase of a goroutine that is working, which cannot be abandoned.
 func (c *correlating) enter(p phase) { c.state.Store(c.in(p)) }
 
-// enters goes from one phase to the next, unless the goroutine was abandoned.
-func (c *correlating) enters(from, to phase) bool {
+// advance changes the phase. It returns false if the goroutine was abandoned.
+func (c *correlating) advance(from, to phase) bool {
 	return c.state.CompareAndSwap(c.in(from), c.in(to))
 }
 
 func (c *correlating) in(p phase) uint64 { return c.number*uint64(phases) + uint64(p) }
 
-// end waits until the subscription is empty, which must have ended. When the
-// context ends, what is left is dropped. It returns how much that was, within two
-// periods of grace.
+// end waits until the subscription, which must have ended, is empty. When the context ends,
+// the rest is dropped. It returns the dropped weight, at most two grace periods after that.
 func (c *correlating) end(ctx context.Context) (dropped int64) {
 	defer c.watchdog.Stop()
-	defer c.hurried.Store(true) // the watchdog looks no more
+	defer c.cancelled.Store(true) // watch does not reset the watchdog
 	select {
 	case <-c.done:
 		return 0
 	case <-ctx.Done():
 	}
-	c.hurried.Store(true)
+	c.cancelled.Store(true)
 	if grace.Wait(c.done) {
 		return c.dropped
 	}
-	for !c.abandon() { // it works, on something short
+	for !c.abandon() { // it is working, which is short
 		select {
 		case <-c.done:
 			return c.dropped
@@ -154,24 +152,24 @@ func (c *correlating) end(ctx context.Context) (dropped int64) {
 	return c.dropped + c.dropRest()
 }
 
-// abandon leaves the goroutine alone if it runs code of others.
+// abandon abandons the goroutine if it runs user code, and reports whether it did.
 func (c *correlating) abandon() bool {
 	state := c.state.Load()
 	if phaseOf(state) == working || !c.state.CompareAndSwap(state, uint64(abandoned)) {
 		return false
 	}
 	if phaseOf(state) != deciding {
-		c.inHand = nil // it has its outcome, or the sink
+		c.current = nil // it is settled, or in the sink
 	}
 	return true
 }
 
-// dropRest settles what an abandoned goroutine has left, and tells whoever waits.
+// dropRest settles what an abandoned goroutine has left, and returns its weight.
 func (c *correlating) dropRest() (weight int64) {
 	end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Shutdown}
 	var left []*occurrence.Occurrence
-	if c.inHand != nil {
-		left = append(left, c.inHand)
+	if c.current != nil {
+		left = append(left, c.current)
 	}
 	for o, ok := c.subscriber.Receive(); ok; o, ok = c.subscriber.Receive() {
 		left = append(left, o)
@@ -190,8 +188,8 @@ func (c *correlating) dropRest() (weight int64) {
 	return weight
 }
 
-// watch reports a decision that takes too long. Nobody else can be asked: the
-// queue fills, and what does not fit is dropped and counted.
+// watch reports a decision that stalls. Meanwhile the queue fills, and what does not fit is
+// dropped and counted.
 func (c *correlating) watch() {
 	state := c.state.Load()
 	stalled := phaseOf(state) == deciding && state == c.seen
@@ -202,12 +200,12 @@ func (c *correlating) watch() {
 	if !stalled {
 		c.stalled.Store(false)
 	}
-	if !c.hurried.Load() {
+	if !c.cancelled.Load() {
 		c.watchdog.Reset(stalledAfter)
 	}
 }
 
-// register adds a metric of it.
+// register registers the gauge of a stalled decision.
 func (c *correlating) register(r prometheus.Registerer) error {
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "eventd_correlator_stalled",

@@ -20,17 +20,17 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// shutdownLimit is how much longer than its context a shutdown may take.
+// shutdownLimit is the time that a shutdown may take after the end of its context.
 const shutdownLimit = time.Second
 
-// waitingClock is a clock that never tells the time.
+// waitingClock is a clock whose Now does not return.
 type waitingClock struct{ never chan struct{} }
 
 func (c waitingClock) Now() time.Time                { <-c.never; return time.Now() }
 func (c waitingClock) Since(time.Time) time.Duration { return 0 }
 
-// Whatever never returns, a shutdown ends, and the ledger is exact then and after
-// it has returned.
+// Whatever user code does not return, the shutdown ends. The ledger is exact then, and after
+// the code has returned.
 func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 	for name, hang := range map[string]func(o *Options, never chan struct{}) (callback func(occurrence.Settlement), deferred func()){
 		"subject key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
@@ -97,14 +97,13 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 	}
 }
 
-// wantShutdownInTime shuts down within a time, and checks that what is owed is said.
+// wantShutdownInTime checks that a shutdown whose context ends after limit is bounded.
 func wantShutdownInTime(t *testing.T, b drainer, limit time.Duration) {
 	t.Helper()
 	wantShutdownWithin(t, b, limit, limit+shutdownLimit)
 }
 
-// wantShutdownWithin is the same for a shutdown that may take longer than its
-// context.
+// wantShutdownWithin is wantShutdownInTime with another bound.
 func wantShutdownWithin(t *testing.T, b drainer, limit, most time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -168,15 +167,13 @@ func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A key function that is slow each time returns each time.
+// A key function that is slow for each Event does return.
 func TestSlowKeyFunctionIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := funcr.New(func(_, args string) { t.Error(args) }, funcr.Options{})
 		o := DefaultOptions()
 		o.Correlator.SubjectKey = func(*corev1.Event) string { time.Sleep(6 * time.Second); return "" }
-		b := NewRecordBroadcaster(WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
-		b.StartRecordingToSink(&memorySink{})
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(&memorySink{}, WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
 		for range 8 {
 			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 		}

@@ -23,94 +23,92 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// foreignCalls are what the two kinds of client-go's EventSink have in common.
-// The event belongs to the callee.
-type foreignCalls interface {
+// sinkCalls has the common methods of client-go's two kinds of EventSink. The callee owns
+// the event.
+type sinkCalls interface {
 	create(ctx context.Context, event *corev1.Event) (*corev1.Event, error)
 	patch(ctx context.Context, event *corev1.Event, patch []byte) (*corev1.Event, error)
 }
 
-// customSink makes a client of an EventSink of which nothing is known. It wants
-// the whole Event with a patch, so what it was given is remembered.
+// customSink is the sink.Client of an EventSink that is not client-go's. The EventSink
+// expects the whole Event with each patch, so customSink keeps the Events that it accepted.
 //
-// One whose answers have a resourceVersion passes on to an apiserver, or to what
-// works like one: it refuses to create what exists, and can be asked. Of any other
-// it is not known whether a create replaces what is there. So it gets each new
-// Event under a name that nobody has used, and what was forgotten begins anew
-// under another one: nothing that was counted is replaced. Whether it stores
-// anything at all is its own business; an answer without an error counts as
-// written.
+// If the responses have a resourceVersion, the EventSink forwards to an apiserver, or works
+// like one: it refuses to create an Event that exists, and can return one. Otherwise it is
+// unknown whether Create replaces an Event. So each new Event then gets an unused name, and
+// an evicted one continues under another name: nothing that was counted is replaced. A
+// response without an error counts as written.
 type customSink struct {
-	calls  foreignCalls
-	habits *habits
+	calls  sinkCalls
+	traits *traits
 
 	mu sync.Mutex
-	// Both are by the name that the Event has for its series, and nil after the end.
-	stored *simplelru.LRU[types.NamespacedName, *corev1.Event] // what it took last
-	// tried are Events whose last call was not answered with success.
+	// Both have the name of the series as key, and are nil after release.
+	stored *simplelru.LRU[types.NamespacedName, *corev1.Event] // last accepted
+	// tried has the Events whose last call has not succeeded.
 	tried *simplelru.LRU[types.NamespacedName, try]
 }
 
 var _ sink.Client = &customSink{}
 
-// try is a call that may or may not have taken effect. The next one has the same
-// name, and its count takes the place of whatever this one has left.
+// try is a call that may have taken effect. The next call has the same name, so its count
+// replaces that of this one.
 type try struct {
-	// event is the one to create, as it was in the first attempt, or the one that
-	// was to be patched.
+	// event is the Event of the first attempt to create it, or the one to patch.
 	event   *corev1.Event
 	isPatch bool
 }
 
-// habits are what is known of an EventSink. They outlive its stop.
-type habits struct {
-	// versions: an answer had a resourceVersion; plain: one had none.
+// traits has what is known of an EventSink, also after its stop.
+type traits struct {
+	// Whether a response had a resourceVersion, and whether one had none.
 	versions, plain atomic.Bool
 }
 
-// arePlain tells whether nothing of what is stored can be known by asking.
-func (h *habits) arePlain() bool { return h.plain.Load() && !h.versions.Load() }
+// versionless reports whether no response had a resourceVersion, so that stored Events
+// cannot be read.
+func (t *traits) versionless() bool { return t.plain.Load() && !t.versions.Load() }
 
-func (h *habits) learn(answer *corev1.Event) {
+func (t *traits) observe(answer *corev1.Event) {
 	if answer != nil && answer.ResourceVersion != "" {
-		h.versions.Store(true)
+		t.versions.Store(true)
 	} else {
-		h.plain.Store(true)
+		t.plain.Store(true)
 	}
 }
 
-// knownSinks bounds the sinks whose habits a broadcaster remembers.
+// knownSinks is the size of a broadcaster's traitsCache.
 const knownSinks = 16
 
-// habitsOf remembers the habits of EventSinks. It guards itself.
-type habitsOf struct {
+// traitsCache has the traits of EventSinks. It is safe for use by many goroutines.
+type traitsCache struct {
 	mu    sync.Mutex
-	known *simplelru.LRU[any, *habits]
+	known *simplelru.LRU[any, *traits]
 }
 
-func newHabitsOf() *habitsOf {
-	known, err := simplelru.NewLRU[any, *habits](knownSinks, nil)
+func newTraitsCache() *traitsCache {
+	known, err := simplelru.NewLRU[any, *traits](knownSinks, nil)
 	if err != nil {
 		panic(err) // the size is a constant
 	}
-	return &habitsOf{known: known}
+	return &traitsCache{known: known}
 }
 
-func (h *habitsOf) of(eventSink any) *habits {
+func (c *traitsCache) of(eventSink any) *traits {
 	if !reflect.ValueOf(eventSink).Comparable() {
-		return &habits{}
+		return &traits{}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known, ok := h.known.Get(eventSink)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := c.known.Get(eventSink)
 	if !ok {
-		known = &habits{}
-		h.known.Add(eventSink, known)
+		known = &traits{}
+		c.known.Add(eventSink, known)
 	}
 	return known
 }
 
-func newCustomSink(calls foreignCalls, h *habits, o sink.Options) (*customSink, error) {
+func newCustomSink(calls sinkCalls, h *traits, o sink.Options) (*customSink, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("sink options: %w", err)
 	}
@@ -119,55 +117,55 @@ func newCustomSink(calls foreignCalls, h *habits, o sink.Options) (*customSink, 
 		return nil, err
 	}
 	tried, err := simplelru.NewLRU[types.NamespacedName, try](o.MaxPendingSeries, nil)
-	return &customSink{calls: calls, habits: h, stored: stored, tried: tried}, err
+	return &customSink{calls: calls, traits: h, stored: stored, tried: tried}, err
 }
 
-// forget lets go of what was remembered, when there are no more calls.
-func (f *customSink) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stored, f.tried = nil, nil
+// release frees the Events when there are no more calls.
+func (s *customSink) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored, s.tried = nil, nil
 }
 
 // Create implements sink.Client.
-func (f *customSink) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+func (s *customSink) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	key := types.NamespacedName{Namespace: event.Namespace, Name: event.Name}
-	event = f.attempt(key, event)
+	event = s.attempt(key, event)
 	if event == nil {
 		return nil, apierrors.NewAlreadyExists(corev1.Resource("events"), key.Name)
 	}
 	given := event.DeepCopy()
-	answer, err := guarded(func() (*corev1.Event, error) { return f.calls.create(ctx, given) })
+	answer, err := guarded(func() (*corev1.Event, error) { return s.calls.create(ctx, given) })
 	if err != nil {
 		return nil, err
 	}
-	return f.remember(key, event, answer), nil
+	return s.accept(key, event, answer), nil
 }
 
-// attempt returns the Event as it is to be created, nil if it was taken before and
-// can only be patched.
-func (f *customSink) attempt(key types.NamespacedName, event *corev1.Event) *corev1.Event {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stored == nil {
+// attempt returns the Event to create, nil if it was accepted before and can only be
+// patched.
+func (s *customSink) attempt(key types.NamespacedName, event *corev1.Event) *corev1.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stored == nil {
 		return nil
 	}
-	if taken := f.taken(key); taken != nil && taken.ResourceVersion == "" {
+	if last := s.accepted(key); last != nil && last.ResourceVersion == "" {
 		return nil
 	}
 	event = event.DeepCopy()
-	if first, ok := f.tried.Get(key); ok && !first.isPatch {
+	if first, ok := s.tried.Get(key); ok && !first.isPatch {
 		event.Name = first.event.Name
 		return event
 	}
-	if f.habits.arePlain() {
+	if s.traits.versionless() {
 		event.Name = unusedName(event.Name)
 	}
-	f.tried.Add(key, try{event: event.DeepCopy()})
+	s.tried.Add(key, try{event: event.DeepCopy()})
 	return event
 }
 
-// unusedName returns a valid name that begins like the given one.
+// unusedName returns a valid random name with the given name as prefix.
 func unusedName(name string) string {
 	const digits = 16
 	var b [digits / 2]byte
@@ -178,126 +176,125 @@ func unusedName(name string) string {
 	return strings.TrimRight(name, ".-") + "." + hex.EncodeToString(b[:])
 }
 
-// Patch implements sink.Client. An empty patch asks for the Event.
-func (f *customSink) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+// Patch implements sink.Client. An empty patch returns the Event.
+func (s *customSink) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	if string(patch) == "{}" {
-		return f.read(ctx, key, patch)
+		return s.read(ctx, key, patch)
 	}
-	event := f.lastTaken(key)
+	event := s.lastAccepted(key)
 	if event == nil {
-		// The Event cannot be given as a whole. The sink creates it again, or
-		// reads it if it exists.
+		// There is no whole Event. After this error the sink creates it, or reads
+		// it if it exists.
 		return nil, apierrors.NewNotFound(corev1.Resource("events"), name)
 	}
 	if err := json.Unmarshal(patch, event); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	given := event.DeepCopy()
-	f.pin(key)
-	answer, err := guarded(func() (*corev1.Event, error) { return f.calls.patch(ctx, given, patch) })
+	s.keep(key)
+	answer, err := guarded(func() (*corev1.Event, error) { return s.calls.patch(ctx, given, patch) })
 	if apierrors.IsNotFound(err) {
-		f.drop(key)
+		s.drop(key)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return f.remember(key, event, answer), nil
+	return s.accept(key, event, answer), nil
 }
 
-// read asks for an Event of which the sink was told that it exists. Only one that
-// passes on to an apiserver can be asked: there an empty patch comes back with the
-// Event.
-func (f *customSink) read(ctx context.Context, key types.NamespacedName, patch []byte) (*corev1.Event, error) {
-	if event := f.lastTaken(key); event != nil && event.ResourceVersion == "" {
+// read returns an Event that exists. Only an EventSink that forwards to an apiserver can
+// return it, as the response to an empty patch.
+func (s *customSink) read(ctx context.Context, key types.NamespacedName, patch []byte) (*corev1.Event, error) {
+	if event := s.lastAccepted(key); event != nil && event.ResourceVersion == "" {
 		return event, nil
 	}
-	event := f.firstTried(key)
-	if f.habits.arePlain() {
+	event := s.firstTried(key)
+	if s.traits.versionless() {
 		if event.Name == key.Name {
-			return f.leave(key, event), nil
+			return s.disown(key, event), nil
 		}
-		// Nobody else has that name, so one of the attempts has taken effect.
-		return f.remember(key, event, nil), nil
+		// The name is random, so one of the attempts has taken effect.
+		return s.accept(key, event, nil), nil
 	}
 	given := event.DeepCopy()
-	answer, err := guarded(func() (*corev1.Event, error) { return f.calls.patch(ctx, given, patch) })
+	answer, err := guarded(func() (*corev1.Event, error) { return s.calls.patch(ctx, given, patch) })
 	if err != nil {
 		return nil, err
 	}
-	if f.habits.learn(answer); answer == nil {
-		return f.leave(key, event), nil
+	if s.traits.observe(answer); answer == nil {
+		return s.disown(key, event), nil
 	}
-	return f.remember(key, answer.DeepCopy(), answer), nil
+	return s.accept(key, answer.DeepCopy(), answer), nil
 }
 
-// leave forgets an Event that may be somebody else's, or ours from an attempt
-// without an answer. It returns the Event without our annotations: the sink then
-// takes another name, and what was in doubt is uncertain.
-func (f *customSink) leave(key types.NamespacedName, event *corev1.Event) *corev1.Event {
-	f.drop(key)
+// disown drops an Event that may be that of another writer, or of an attempt without a
+// response. It returns the Event without annotations: the sink then uses another name, and
+// settles what was in doubt as uncertain.
+func (s *customSink) disown(key types.NamespacedName, event *corev1.Event) *corev1.Event {
+	s.drop(key)
 	event.Annotations = nil
 	return event
 }
 
-// lastTaken returns a copy of the Event as the custom sink last took it, nil if
-// that is not remembered.
-func (f *customSink) lastTaken(key types.NamespacedName) *corev1.Event {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.taken(key).DeepCopy()
+// lastAccepted returns a copy of the Event that the EventSink last accepted, nil if it was
+// evicted.
+func (s *customSink) lastAccepted(key types.NamespacedName) *corev1.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.accepted(key).DeepCopy()
 }
 
-// taken is lastTaken with the mutex held, and not a copy.
-func (f *customSink) taken(key types.NamespacedName) *corev1.Event {
-	if f.stored == nil {
+// accepted is lastAccepted without the copy. The mutex must be held.
+func (s *customSink) accepted(key types.NamespacedName) *corev1.Event {
+	if s.stored == nil {
 		return nil
 	}
-	if event, ok := f.stored.Get(key); ok {
+	if event, ok := s.stored.Get(key); ok {
 		return event
 	}
-	if tried, ok := f.tried.Get(key); ok && tried.isPatch {
+	if tried, ok := s.tried.Get(key); ok && tried.isPatch {
 		return tried.event
 	}
 	return nil
 }
 
-// pin keeps an Event in mind while it is not known whether a patch takes effect.
-func (f *customSink) pin(key types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if event := f.taken(key); event != nil {
-		f.tried.Add(key, try{event: event, isPatch: true})
+// keep prevents the eviction of an Event during a patch.
+func (s *customSink) keep(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if event := s.accepted(key); event != nil {
+		s.tried.Add(key, try{event: event, isPatch: true})
 	}
 }
 
-// firstTried returns a copy of the Event as it was to be created, or what little
-// is known of it.
-func (f *customSink) firstTried(key types.NamespacedName) *corev1.Event {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.tried != nil {
-		if tried, ok := f.tried.Get(key); ok {
+// firstTried returns a copy of the Event of the first attempt to create it, or one with only
+// the name.
+func (s *customSink) firstTried(key types.NamespacedName) *corev1.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried != nil {
+		if tried, ok := s.tried.Get(key); ok {
 			return tried.event.DeepCopy()
 		}
 	}
 	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 }
 
-// drop forgets an Event.
-func (f *customSink) drop(key types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stored != nil {
-		f.stored.Remove(key)
-		f.tried.Remove(key)
+// drop removes an Event.
+func (s *customSink) drop(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stored != nil {
+		s.stored.Remove(key)
+		s.tried.Remove(key)
 	}
 }
 
-// remember keeps the Event that the custom sink took, with what the answer adds:
-// who stores it decides on its name, UID and version. It returns a copy.
-func (f *customSink) remember(key types.NamespacedName, event, answer *corev1.Event) *corev1.Event {
-	f.habits.learn(answer)
+// accept stores an Event that the EventSink accepted, with the name, UID and version of its
+// response. It returns a copy.
+func (s *customSink) accept(key types.NamespacedName, event, answer *corev1.Event) *corev1.Event {
+	s.traits.observe(answer)
 	if answer != nil {
 		if answer.Name != "" {
 			event.Name = answer.Name
@@ -306,17 +303,17 @@ func (f *customSink) remember(key types.NamespacedName, event, answer *corev1.Ev
 		event.ResourceVersion = answer.ResourceVersion
 		event.CreationTimestamp = answer.CreationTimestamp
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.stored != nil {
-		f.stored.Add(key, event)
-		f.tried.Remove(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stored != nil {
+		s.stored.Add(key, event)
+		s.tried.Remove(key)
 	}
 	return event.DeepCopy()
 }
 
-// guarded makes an error of a panic. Whether the call took effect is then as
-// unknown as after a broken connection.
+// guarded recovers a panic of a call. As after a broken connection, the call may have taken
+// effect.
 func guarded(do func() (*corev1.Event, error)) (event *corev1.Event, err error) {
 	defer func() {
 		if recover() != nil {

@@ -21,18 +21,16 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// wrappedSink is the usual custom sink: it passes on to client-go's.
+// wrappedSink is the usual custom sink, which forwards to client-go's.
 type wrappedSink struct{ record.EventSink }
 
 func TestCustomSinkInFrontOfAnApiserverKeepsCountsExact(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	clients := writerClients(t, namespace, "")
 	var broadcasters sync.WaitGroup
-	for range 3 { // at once, so that they conflict
+	for range 3 { // concurrently, so that they conflict
 		broadcasters.Go(func() {
-			b := NewRecordBroadcaster()
-			b.StartRecordingToSink(&wrappedSink{&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}})
-			r := b.NewRecorder(scheme.Scheme, source)
+			b, r := recordTo(&wrappedSink{&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}})
 			for i := range 100 {
 				r.Event(podIn(namespace, fmt.Sprint("web-", i%5)), "Normal", "Tested", "")
 			}
@@ -54,7 +52,7 @@ func TestCustomSinkInFrontOfAnApiserverKeepsCountsExact(t *testing.T) {
 	}
 }
 
-// silentSink stores, and answers with nothing.
+// silentSink stores Events, and returns none.
 type silentSink struct{ memorySink }
 
 func (s *silentSink) Create(event *corev1.Event) (*corev1.Event, error) {
@@ -96,8 +94,8 @@ func TestCustomSinkGetsWholeEvents(t *testing.T) {
 	}
 }
 
-// k/k#2508, k/k#140393: a call that never returns holds up neither the other
-// Events nor the shutdown, and the number of goroutines does not grow with load.
+// k/k#2508, k/k#140393: a call that never returns delays neither other Events nor the
+// shutdown, and the number of goroutines does not grow with load.
 func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -109,9 +107,7 @@ func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 		}}
 		o := DefaultOptions()
 		o.Sink.Concurrency = 8
-		b := NewRecordBroadcaster(WithOptions(o))
-		b.StartRecordingToSink(m)
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(m, WithOptions(o))
 		before := runtime.NumGoroutine()
 		for i := range 1000 {
 			r.Event(podIn("ns", "stuck"), "Normal", "Tested", "")
@@ -122,7 +118,7 @@ func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 		if now := runtime.NumGoroutine(); now > before+2*o.Sink.Concurrency {
 			t.Errorf("%d goroutines, %d before", now, before)
 		}
-		time.Sleep(o.Correlator.Heartbeat) // the count of a series may be behind for so long
+		time.Sleep(o.Correlator.Heartbeat) // the maximum delay of a count
 		synctest.Wait()
 		if objects, sum := m.count(); objects != 50 || sum != 1000 {
 			t.Errorf("%d Events with a count of %d are stored beside the stuck one", objects, sum)
@@ -142,8 +138,8 @@ func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 	})
 }
 
-// kubernetes/ingress-nginx#4146: an answer 429 without Retry-After loses nothing,
-// and neither does a 500 or an error of no particular type.
+// kubernetes/ingress-nginx#4146: a response 429 without Retry-After loses nothing, nor does
+// a 500 or a panic.
 func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -161,9 +157,7 @@ func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 				panic("broken sink")
 			}
 		}}
-		b := NewRecordBroadcaster()
-		b.StartRecordingToSink(m)
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(m)
 		for i := range 100 {
 			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
 		}
@@ -174,9 +168,8 @@ func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 	})
 }
 
-// A call that ends its goroutine, as FailNow does in a fake, holds up nothing:
-// neither the Event that it was for, nor those whose turn it is then.
-func TestCustomSinkThatEndsItsGoroutineIsAskedAgainSoon(t *testing.T) {
+// A call that ends its goroutine, as FailNow does in a fake, delays no Event.
+func TestCustomSinkThatEndsItsGoroutineIsRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const series = 10
 		var calls atomic.Int64
@@ -188,9 +181,7 @@ func TestCustomSinkThatEndsItsGoroutineIsAskedAgainSoon(t *testing.T) {
 		}}
 		o := DefaultOptions()
 		o.Sink.Concurrency, o.Sink.MinConcurrency = 2, 2
-		b := NewRecordBroadcaster(WithOptions(o))
-		b.StartRecordingToSink(m)
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(m, WithOptions(o))
 		begun := time.Now()
 		for i := range series {
 			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
@@ -205,8 +196,7 @@ func TestCustomSinkThatEndsItsGoroutineIsAskedAgainSoon(t *testing.T) {
 	})
 }
 
-// The shutdown with the most time decides.
-func TestLongestShutdownDecidesWhenToGiveUp(t *testing.T) {
+func TestDeliveryEndsWithTheLastShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		m := &memorySink{before: func(*corev1.Event) error {
@@ -220,12 +210,12 @@ func TestLongestShutdownDecidesWhenToGiveUp(t *testing.T) {
 		w := b.StartRecordingToSink(m)
 		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 		synctest.Wait()
-		w.Stop() // with 5 s to go
-		cancel() // with 5 s to go
+		w.Stop() // within 5 s
+		cancel() // within 5 s
 		synctest.Wait()
-		drain(t, b) // with a minute to go
+		drain(t, b) // within a minute
 		if objects, _ := m.count(); objects != 1 {
-			t.Error("it was given up")
+			t.Error("the Event was dropped")
 		}
 	})
 }

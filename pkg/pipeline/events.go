@@ -17,36 +17,36 @@ import (
 	"github.com/eventd/eventd/pkg/recorder"
 )
 
-// EventsBroadcaster is client-go's events.EventBroadcaster on eventd's stations.
-// It is safe for use by many goroutines. Make it with NewEventsBroadcaster; it
-// ends with its context, Shutdown, or ShutdownWithContext.
+// EventsBroadcaster implements events.EventBroadcaster of client-go's tools/events. It is
+// safe for use by many goroutines. Make it with NewEventsBroadcaster; end it with
+// Shutdown, ShutdownWithContext, or the end of its context.
 type EventsBroadcaster struct {
 	stations *stations
 	sink     events.EventSink
 
 	mu        sync.Mutex
 	recording *subscription   // to the sink; nil before it is started
-	until     context.Context // the end of which stops it
+	until     context.Context // its end stops recording
 }
 
 var _ events.EventBroadcaster = &EventsBroadcaster{}
 
-// NewEventsBroadcaster takes the place of events.NewBroadcaster. Of client-go's
-// own EventSinkImpl the client is used, and every promise of the package holds;
-// the client needs the rights to create and patch events in events.k8s.io. If it
-// has a rate limit of its own, the sink uses a half of it. Any other sink gets Create and Patch calls with whole Events: see docs/library.md
-// for what can be promised then.
+// NewEventsBroadcaster replaces events.NewBroadcaster.
+//
+// Of client-go's EventSinkImpl, only its client is used. The client needs the rights to
+// create and patch events in events.k8s.io. If it is rate-limited, the sink uses half of
+// the limit. Any other sink gets Create and Patch calls with whole Events; docs/library.md
+// lists what is guaranteed then.
 func NewEventsBroadcaster(sink events.EventSink, opts ...BroadcasterOption) *EventsBroadcaster {
 	return &EventsBroadcaster{stations: newStations(configure("events", opts)), sink: sink}
 }
 
-// StartRecordingToSinkWithContext begins to write to the sink what is recorded
-// from now on, until the context ends; what is owed then is written within
-// DrainTimeout. It may be started again at once: what was recorded meanwhile is
-// counted as dropped. It is an error to start it while it runs: every occurrence
-// would be counted twice.
+// StartRecordingToSinkWithContext starts to write to the sink what is recorded from now on,
+// until the context ends. What is pending then is written within DrainTimeout. It can be
+// started again at once. It returns an error while it runs: every occurrence would be
+// counted twice.
 func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context) error {
-	target, err := eventsTarget(b.sink, b.stations.habits, b.stations.options.Sink)
+	target, err := eventsTarget(b.sink, b.stations.traits, b.stations.options.Sink)
 	if err != nil {
 		return err
 	}
@@ -54,9 +54,9 @@ func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context)
 	defer b.mu.Unlock()
 	if b.recording != nil {
 		if b.until.Err() == nil {
-			return errors.New("the broadcaster is recording to its sink already")
+			return errors.New("the broadcaster is already recording to its sink")
 		}
-		b.recording.Stop() // before another one takes what is recorded; it may write on
+		b.recording.Stop() // before the next one subscribes; it may still drain
 	}
 	recording, err := b.stations.write(target)
 	if err != nil {
@@ -70,24 +70,22 @@ func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context)
 // StartRecordingToSink is StartRecordingToSinkWithContext until the channel is
 // closed. An error is logged.
 //
-// Deprecated: it is so in client-go.
+// Deprecated: Use StartRecordingToSinkWithContext, as in client-go.
 func (b *EventsBroadcaster) StartRecordingToSink(stopCh <-chan struct{}) {
 	if err := b.StartRecordingToSinkWithContext(wait.ContextForChannel(stopCh)); err != nil {
-		klog.FromContext(b.stations.ctx).Error(err, "Unable to start recording Events to a sink", "broadcaster", b.stations.options.Name)
+		klog.FromContext(b.stations.ctx).Error(err, "Could not start recording Events to a sink", "broadcaster", b.stations.options.Name)
 	}
 }
 
-// NewRecorder returns a recorder of new-style Events that reports as the given
-// controller.
+// NewRecorder returns a recorder of new-style Events for the given reporting controller.
 func (b *EventsBroadcaster) NewRecorder(scheme *runtime.Scheme, reportingController string) events.EventRecorderLogger {
 	return recorder.NewEvents(b.stations.broadcaster, occurrence.EventsV1, scheme, reportingController).WithRepairs(b.stations.repairs)
 }
 
-// StartEventWatcher hands every Event that is recorded from now on to the
-// handler, in a goroutine of its own, as an *eventsv1.Event that is the handler's
-// own, under the name that it has in the apiserver unless it is combined with
-// others. The function that it returns stops it. A panic of the handler is
-// counted, and it goes on with the next.
+// StartEventWatcher calls the handler with every Event that is recorded from now on, as an
+// *eventsv1.Event that the handler owns, in a goroutine of the watcher. The name is that of
+// the stored Event, unless it is combined with others. Panics of the handler are recovered
+// and counted. The returned function stops the watcher.
 func (b *EventsBroadcaster) StartEventWatcher(eventHandler func(event runtime.Object)) (func(), error) {
 	return b.watch(func(event *eventsv1.Event) { eventHandler(event) })
 }
@@ -103,12 +101,12 @@ func (b *EventsBroadcaster) StartLogging(logger klog.Logger) (func(), error) {
 // StartStructuredLogging is StartLogging through the logger of the broadcaster's
 // context. An error is logged.
 //
-// Deprecated: it is so in client-go.
+// Deprecated: Use StartLogging, as in client-go.
 func (b *EventsBroadcaster) StartStructuredLogging(verbosity klog.Level) func() {
 	logger := klog.FromContext(b.stations.ctx)
 	stop, err := b.StartLogging(logger.V(int(verbosity)))
 	if err != nil {
-		logger.Error(err, "Unable to start a watcher of Events", "broadcaster", b.stations.options.Name)
+		logger.Error(err, "Could not start a watcher of Events", "broadcaster", b.stations.options.Name)
 		return func() {}
 	}
 	return stop
@@ -122,14 +120,14 @@ func (b *EventsBroadcaster) watch(handle func(*eventsv1.Event)) (func(), error) 
 	return s.Stop, nil
 }
 
-// Shutdown takes nothing more, and goes on delivering what was recorded for at
-// most DrainTimeout. What could not be delivered by then is counted, and logged
-// in one line. Recording goes on to be safe, and is counted as dropped.
+// Shutdown stops recording, and delivers what is pending for at most DrainTimeout. The rest
+// is dropped, counted, and logged in one line. Recording remains safe; what is recorded
+// later is dropped.
 func (b *EventsBroadcaster) Shutdown() { b.stations.shutdownInTime() }
 
-// ShutdownWithContext is Shutdown until the context ends. The error, if any, is
-// an *UndeliveredError. If several shutdowns run at once, the one with the most
-// time decides when to give up.
+// ShutdownWithContext is Shutdown with a context in place of DrainTimeout. It returns within
+// a second after the end of the context. An error is an *UndeliveredError. With several
+// concurrent shutdowns, delivery ends with the last context.
 func (b *EventsBroadcaster) ShutdownWithContext(ctx context.Context) error {
 	return b.stations.shutdown(ctx)
 }

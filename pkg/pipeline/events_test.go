@@ -30,9 +30,9 @@ func startEvents(t *testing.T, b *EventsBroadcaster) {
 	}
 }
 
-// k/k#119376: the count of a series is stored soon, not half an hour later.
-// k/k#112365: notes that differ are not discarded. controller-runtime#3262: an
-// action is not required of the caller. All with the rights to create and patch.
+// k/k#119376: counts are stored within seconds, not after half an hour. k/k#112365: other
+// notes are not discarded. controller-runtime#3262: the action may be empty. The rights are
+// those of most controllers.
 func TestSeriesAreStoredWithTheirCountsAndNotes(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	clients := writerClients(t, namespace, "events.k8s.io")
@@ -63,7 +63,7 @@ func TestSeriesAreStoredWithTheirCountsAndNotes(t *testing.T) {
 	}
 }
 
-// k/k#98715, controller-runtime#3511: what is too long is cut and stored.
+// k/k#98715, controller-runtime#3511: fields that are too long are cut.
 func TestNewStyleRepairsSatisfyTheApiserver(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
@@ -83,8 +83,8 @@ func TestNewStyleRepairsSatisfyTheApiserver(t *testing.T) {
 	}
 }
 
-// The same calls through client-go's broadcaster and ours leave the same Events,
-// but for names, times, and annotations of our own.
+// The same calls of client-go's broadcaster and ours store the same Events, except for
+// names, times, and our annotations.
 func TestStoresWhatClientGosNewBroadcasterStores(t *testing.T) {
 	shared := testenv.Shared(t)
 	clients := kubernetes.NewForConfigOrDie(shared.Config())
@@ -158,14 +158,14 @@ func (m *memoryEventsSink) Create(_ context.Context, event *eventsv1.Event) (*ev
 }
 
 func (m *memoryEventsSink) Update(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
-	return nil, errors.New("nobody updates")
+	return nil, errors.New("not used")
 }
 
 func (m *memoryEventsSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
 	return m.keep(event)
 }
 
-func TestForeignEventsSinkGetsWholeEvents(t *testing.T) {
+func TestCustomEventsSinkGetsWholeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memoryEventsSink{}
 		b := NewEventsBroadcaster(m)
@@ -197,7 +197,7 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		stop := make(chan struct{})
-		record(0) // nobody would write it
+		record(0) // without a sink
 		b.StartRecordingToSink(stop)
 		if err := b.StartRecordingToSinkWithContext(t.Context()); err == nil {
 			t.Error("it was started twice")
@@ -205,7 +205,7 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 		record(1)
 		close(stop)
 		synctest.Wait()
-		record(2) // nobody would write it
+		record(2) // without a sink
 		startEvents(t, b)
 		record(3)
 		drain(t, b)
@@ -214,7 +214,7 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 		if len(m.events) != 2 {
 			t.Errorf("stored %v", m.events)
 		}
-		totals := b.stations.unsunk.Totals()
+		totals := b.stations.noSink.Totals()
 		if totals.Dropped[occurrence.NoSink] != 2 {
 			t.Errorf("ledger %+v", totals)
 		}
@@ -251,7 +251,7 @@ func TestEventsWatchersAndLogging(t *testing.T) {
 	})
 }
 
-func TestEventsBroadcasterWithoutASinkSaysSo(t *testing.T) {
+func TestEventsBroadcasterWithoutASinkReturnsAnError(t *testing.T) {
 	var nobody *events.EventSinkImpl
 	for _, sink := range []events.EventSink{nil, nobody, &events.EventSinkImpl{}} {
 		b := NewEventsBroadcaster(sink)

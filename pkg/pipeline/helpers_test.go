@@ -13,14 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// memorySink is a custom sink that keeps what it is given. Hooks run before a
-// call takes effect and may refuse it.
+// memorySink is a custom sink that stores Events by name. The function before, if not nil,
+// runs before each call, and may refuse it.
 type memorySink struct {
 	before func(event *corev1.Event) error
 
@@ -53,7 +54,7 @@ func (m *memorySink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error)
 	return m.keep(event)
 }
 
-// count is the sum over all that is kept.
+// count returns the number of stored Events, and the sum of their counts.
 func (m *memorySink) count() (objects int, sum int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,8 +75,8 @@ func countOf(e *corev1.Event) int64 {
 	}
 }
 
-// writerClients returns clients of a ServiceAccount that may only create and patch
-// events of the API groups in a namespace, as most controllers may.
+// writerClients returns clients of a ServiceAccount with the rights of most controllers: to
+// create and patch events of the API groups in a namespace.
 func writerClients(t *testing.T, namespace string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
 	admin := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
@@ -108,7 +109,7 @@ func writerClients(t *testing.T, namespace string, groups ...string) *kubernetes
 	return clients
 }
 
-// eventually asks again and again, for what nothing tells of.
+// eventually polls a condition that cannot be waited for.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -137,7 +138,7 @@ func podIn(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid-" + types.UID(name)}}
 }
 
-// drainer is one of the two broadcasters.
+// drainer is a broadcaster or a shutdownOf.
 type drainer interface {
 	ShutdownWithContext(context.Context) error
 }
@@ -151,7 +152,7 @@ func drain(t *testing.T, b drainer) {
 	}
 }
 
-// ledgers returns those of all sinks that have not been stopped alone.
+// ledgers returns the totals of all sinks that have not been stopped.
 func ledgers(s *stations) (out []ledger.Totals) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,4 +167,11 @@ func wantEqual(t *testing.T, what string, want, got any) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// recordTo returns a broadcaster that writes to a sink, and a recorder of classic Events.
+func recordTo(to record.EventSink, opts ...BroadcasterOption) (*RecordBroadcaster, record.EventRecorderLogger) {
+	b := NewRecordBroadcaster(opts...)
+	b.StartRecordingToSink(to)
+	return b, b.NewRecorder(scheme.Scheme, source)
 }

@@ -27,7 +27,7 @@ func unlimitedClients(t *testing.T) *kubernetes.Clientset {
 	return kubernetes.NewForConfigOrDie(config)
 }
 
-// reported is what a client that counts by itself reports.
+// reported returns an occurrence of a client that counts by itself.
 func reported(namespace, client, message string, total int64) *occurrence.Occurrence {
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace},
@@ -37,7 +37,7 @@ func reported(namespace, client, message string, total int64) *occurrence.Occurr
 	return &occurrence.Occurrence{Event: event, API: occurrence.CoreV1, Weight: 1, Client: client, Total: total}
 }
 
-// One Event has one account, though a client combines the group as well.
+// Each Event has one counter, though a client combines the group as well.
 func TestClientCombinesTheGroupThatIsCombinedHere(t *testing.T) {
 	namespace, clients := testenv.Shared(t).Namespace(t), unlimitedClients(t)
 	p, err := New(t.Context(), DefaultOptions())
@@ -63,12 +63,10 @@ func TestClientCombinesTheGroupThatIsCombinedHere(t *testing.T) {
 	}
 }
 
-// An annotation that the apiserver refuses costs the annotations of one write.
+// An annotation that the apiserver refuses is lost, with all others of that write.
 func TestBadAnnotationLosesNoOccurrence(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	b := NewRecordBroadcaster()
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: unlimitedClients(t).CoreV1().Events("")})
-	r := b.NewRecorder(scheme.Scheme, source)
+	b, r := recordTo(&typedcorev1.EventSinkImpl{Interface: unlimitedClients(t).CoreV1().Events("")})
 	const before, after = 5, 5
 	for range before {
 		r.AnnotatedEventf(podIn(namespace, "web-0"), map[string]string{"good": "x"}, "Normal", "Tested", "the same")
@@ -84,8 +82,7 @@ func TestBadAnnotationLosesNoOccurrence(t *testing.T) {
 	}
 }
 
-// Two sinks for one apiserver count once where their namespaces overlap, and write
-// to all that they are for.
+// Two sinks for one apiserver count once where their namespaces overlap.
 func TestSinksOfDifferentScopeCountOnce(t *testing.T) {
 	clients := unlimitedClients(t)
 	one, other := testenv.Shared(t).Namespace(t), testenv.Shared(t).Namespace(t)
@@ -103,16 +100,14 @@ func TestSinksOfDifferentScopeCountOnce(t *testing.T) {
 	}
 }
 
-// Subjects that have spent their budgets may fill the sink with writes that wait
-// for hours; that keeps nobody else out.
-func TestSpentBudgetsKeepNobodyOut(t *testing.T) {
+// Subjects without tokens may fill the sink with writes that wait for hours. Other subjects
+// are not affected.
+func TestSpentBudgetsDoNotAffectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memorySink{}
 		o := DefaultOptions()
 		o.Sink.MaxPendingSeries = 500
-		b := NewRecordBroadcaster(WithOptions(o))
-		b.StartRecordingToSink(m)
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(m, WithOptions(o))
 		for object := range 20 {
 			for reason := range 89 {
 				r.Event(podIn("noisy", fmt.Sprint("web-", object)), "Normal", fmt.Sprint("Reason", reason), "")
@@ -139,14 +134,11 @@ func TestSpentBudgetsKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// k/k#103918: the tokens that come back are shared by the series of an object,
-// however often one of them occurs.
+// k/k#103918: the series of an object share the refill, however often one of them occurs.
 func TestNoisySeriesLeavesTokensForItsSibling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memorySink{}
-		b := NewRecordBroadcaster()
-		b.StartRecordingToSink(m)
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(m)
 		var rare int64
 		for second := range 4 * 3600 {
 			r.Event(podIn("ns", "web-0"), "Warning", "Noisy", "")
@@ -168,7 +160,7 @@ func TestNoisySeriesLeavesTokensForItsSibling(t *testing.T) {
 	})
 }
 
-// A key function that ends its goroutine costs what it was asked about.
+// A key function that ends its goroutine affects only its Event.
 func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
 	m := &memorySink{}
 	o := DefaultOptions()
@@ -178,9 +170,7 @@ func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
 		}
 		return e.InvolvedObject.Name
 	}
-	b := NewRecordBroadcaster(WithOptions(o))
-	b.StartRecordingToSink(m)
-	r := b.NewRecorder(scheme.Scheme, source)
+	b, r := recordTo(m, WithOptions(o))
 	for i := range 10 {
 		r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", []string{"Good", "Bad"}[i%2], "")
 	}
@@ -190,7 +180,7 @@ func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
 	}
 }
 
-// shutdownOf makes a drainer of a Pipeline.
+// shutdownOf adapts a Pipeline to drainer.
 type shutdownOf struct{ *Pipeline }
 
 func (p shutdownOf) ShutdownWithContext(ctx context.Context) error { return p.Shutdown(ctx) }

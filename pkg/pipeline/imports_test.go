@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who imports this package does not compile an apiserver with it.
+// A controller that imports this package does not compile an apiserver.
 func TestImportersCompileNoApiserver(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -23,36 +23,34 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// memoryServer is as much of an apiserver as a sink relies on, and what can go
-// wrong on the way to it. Faults are drawn for the n-th request of each name, so
-// that they do not depend on which of several series is first.
+// memoryServer is an apiserver as a sink needs it, with faults. Faults are drawn for the
+// n-th request of each name, so they do not depend on the order of series.
 type memoryServer struct {
 	seed   uint64
 	faults faults
-	late   sync.WaitGroup // requests that are still on their way
+	late   sync.WaitGroup // delayed requests
 
 	mu      sync.Mutex
 	events  map[string]*corev1.Event // by name: there is one namespace
 	gone    []*corev1.Event          // expired, as they were
-	asked   map[string]uint64
+	calls   map[string]uint64        // by name
 	version int
 	writes  map[string]int // by subject
-	// doubted is what was counted without its writer having been told.
-	doubted int64
+	inDoubt int64          // weight that was counted, with the response lost
 }
 
 var _ sink.Client = &memoryServer{}
 
 // faults are probabilities.
 type faults struct {
-	lost    float64 // in one of several ways, of which some take effect
-	busy    float64 // it is told to come again
-	refused float64 // for good
+	lost    float64 // the request or its response
+	busy    float64 // an error that is retried
+	refused float64 // an error that is not
 	slow    time.Duration
 }
 
 func newMemoryServer(seed uint64, f faults) *memoryServer {
-	return &memoryServer{seed: seed, faults: f, events: map[string]*corev1.Event{}, asked: map[string]uint64{}, writes: map[string]int{}}
+	return &memoryServer{seed: seed, faults: f, events: map[string]*corev1.Event{}, calls: map[string]uint64{}, writes: map[string]int{}}
 }
 
 var eventsResource = schema.GroupResource{Resource: "events"}
@@ -60,7 +58,7 @@ var eventsResource = schema.GroupResource{Resource: "events"}
 // Create implements sink.Client.
 func (m *memoryServer) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	event = event.DeepCopy()
-	return m.ask(ctx, event.Name, func() (*corev1.Event, int64, error) {
+	return m.call(ctx, event.Name, func() (*corev1.Event, int64, error) {
 		if m.events[event.Name] != nil {
 			return nil, 0, apierrors.NewAlreadyExists(eventsResource, event.Name)
 		}
@@ -72,7 +70,7 @@ func (m *memoryServer) Create(ctx context.Context, _ occurrence.API, event *core
 
 // Patch implements sink.Client.
 func (m *memoryServer) Patch(ctx context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	return m.ask(ctx, name, func() (*corev1.Event, int64, error) {
+	return m.call(ctx, name, func() (*corev1.Event, int64, error) {
 		stored := m.events[name]
 		if stored == nil {
 			return nil, 0, apierrors.NewNotFound(eventsResource, name)
@@ -112,22 +110,22 @@ func (m *memoryServer) store(event *corev1.Event) *corev1.Event {
 	return event.DeepCopy()
 }
 
-// writesBySubject is what has been written about each object and type of Event.
+// writesBySubject returns the number of writes by object and type.
 func (m *memoryServer) writesBySubject() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.writes)
 }
 
-// effect is what a request does, if it arrives: what it returns, and by how much
-// it changes what is counted. The mutex is held.
+// effect performs a request. It returns the response, and the increase of the count. The
+// mutex is held.
 type effect func() (answer *corev1.Event, counted int64, err error)
 
-// ask lets a request arrive, or not.
-func (m *memoryServer) ask(ctx context.Context, name string, do effect) (*corev1.Event, error) {
+// call performs a request, or draws a fault.
+func (m *memoryServer) call(ctx context.Context, name string, do effect) (*corev1.Event, error) {
 	rng := m.draws(name)
 	if err := pause(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); err != nil {
-		return nil, err // on the way there
+		return nil, err // before the request
 	}
 	switch p := rng.Float64(); {
 	case p < m.faults.lost:
@@ -143,35 +141,35 @@ func (m *memoryServer) ask(ctx context.Context, name string, do effect) (*corev1
 	}
 	event, counted, err := m.perform(do)
 	if slow := pause(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); slow != nil {
-		m.doubt(counted)
-		return nil, slow // on the way back
+		m.addInDoubt(counted)
+		return nil, slow // after the request
 	}
 	return event, err
 }
 
-// lose loses a request or its answer.
+// lose loses a request or its response.
 func (m *memoryServer) lose(ctx context.Context, rng *rand.Rand, do effect) (*corev1.Event, error) {
 	after := time.Duration(rng.Int64N(int64(30 * time.Second)))
 	switch rng.IntN(5) {
-	case 0: // on the way there, and the connection breaks
+	case 0: // the connection breaks before the request
 		return nil, errors.New("connection reset by peer")
-	case 1: // on the way there, and nobody says so
+	case 1: // the request is lost
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case 2: // on the way back, and the connection breaks
+	case 2: // the connection breaks before the response
 		_, counted, _ := m.perform(do)
-		m.doubt(counted)
+		m.addInDoubt(counted)
 		return nil, errors.New("unexpected EOF")
-	case 3: // on the way back, and nobody says so
+	case 3: // the response is lost
 		_, counted, _ := m.perform(do)
-		m.doubt(counted)
+		m.addInDoubt(counted)
 		<-ctx.Done()
 		return nil, ctx.Err()
-	default: // it arrives when nobody waits for it any more
+	default: // the request takes effect after its error
 		m.late.Go(func() {
 			time.Sleep(after)
 			_, counted, _ := m.perform(do)
-			m.doubt(counted)
+			m.addInDoubt(counted)
 		})
 		return nil, apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 	}
@@ -183,20 +181,20 @@ func (m *memoryServer) perform(do effect) (*corev1.Event, int64, error) {
 	return do()
 }
 
-func (m *memoryServer) doubt(counted int64) {
+func (m *memoryServer) addInDoubt(counted int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.doubted += counted
+	m.inDoubt += counted
 }
 
-// draws is the source of what happens to the next request of a name.
+// draws returns the random source of the next request of a name.
 func (m *memoryServer) draws(name string) *rand.Rand {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked[name]++
+	m.calls[name]++
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	return rand.New(rand.NewPCG(m.seed^h.Sum64(), m.asked[name]))
+	return rand.New(rand.NewPCG(m.seed^h.Sum64(), m.calls[name]))
 }
 
 // expire deletes one of the Events.
@@ -216,8 +214,8 @@ func (m *memoryServer) expire(rng *rand.Rand) {
 	delete(m.events, name)
 }
 
-// counted is what has been stored under each name, by all that there are and were,
-// and how many there were.
+// counted returns the sum of the counts under each name, expired Events included, and the
+// number of expired Events.
 func (m *memoryServer) counted() (counts map[string]int64, expired int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,8 +241,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// modelEvent draws what is reported: a few objects, reasons and messages, so that
-// there are repeats, groups and conflicts.
+// modelEvent draws an Event of a few objects, reasons and messages, so that there are
+// repeats, groups and conflicts.
 func modelEvent(rng *rand.Rand) (*corev1.Event, occurrence.API) {
 	name := "web-" + strconv.Itoa(rng.IntN(3))
 	event := &corev1.Event{

@@ -11,34 +11,31 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 )
 
-// registrations is a prometheus.Registerer that remembers what was registered
-// through it, so that all of it can be taken back. Without an underlying
-// registerer it does nothing.
+// registrations is a prometheus.Registerer that can unregister everything registered with
+// it. Without an underlying Registerer it does nothing.
 //
-// Those of a broadcaster wait until they are published: a Registerer is code of
-// others, which may fail and may never return. That costs the metrics, and no
-// Events, so nobody else is told of it.
+// Those of a broadcaster are delayed until publish: the underlying Registerer is user code,
+// which may fail or never return. Its errors must not stop a sink.
 type registrations struct {
 	underlying prometheus.Registerer
-	waits      bool
+	delayed    bool
 
-	mu         sync.Mutex
-	waiting    []prometheus.Collector
-	registered []prometheus.Collector
-	takenBack  bool
+	mu          sync.Mutex
+	unpublished []prometheus.Collector
+	registered  []prometheus.Collector
+	closed      bool
 }
 
 var _ prometheus.Registerer = &registrations{}
 
-// labelled returns registrations under the labels of a broadcaster and of one
-// of its sinks, "" for what belongs to none. All metrics of an assembly have
-// both, since metrics of one name must have the same labels.
+// labelled returns delayed registrations with the labels of a broadcaster and of a sink, ""
+// for none. All metrics have both labels, since metrics of one name must have the same.
 func labelled(r prometheus.Registerer, broadcaster, sink string) *registrations {
 	if r == nil {
 		return &registrations{}
 	}
 	labels := prometheus.Labels{"broadcaster": broadcaster, "sink": sink}
-	return &registrations{underlying: prometheus.WrapRegistererWith(labels, r), waits: true}
+	return &registrations{underlying: prometheus.WrapRegistererWith(labels, r), delayed: true}
 }
 
 // Register implements prometheus.Registerer.
@@ -48,8 +45,8 @@ func (r *registrations) Register(c prometheus.Collector) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waits {
-		r.waiting = append(r.waiting, c)
+	if r.delayed {
+		r.unpublished = append(r.unpublished, c)
 		return nil
 	}
 	if err := register(r.underlying, c); err != nil {
@@ -59,13 +56,12 @@ func (r *registrations) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// publish registers what waits for it. The error is the first one; what can be
-// registered is.
+// publish registers what was delayed. It continues after an error, and returns the first.
 func (r *registrations) publish() (first error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.waiting {
-		if r.takenBack {
+	for _, c := range r.unpublished {
+		if r.closed {
 			break
 		}
 		if err := register(r.underlying, c); err == nil {
@@ -74,15 +70,15 @@ func (r *registrations) publish() (first error) {
 			first = err
 		}
 	}
-	r.waiting = nil
+	r.unpublished = nil
 	return first
 }
 
-// register makes an error of a panic.
+// register recovers a panic of the Registerer.
 func register(r prometheus.Registerer, c prometheus.Collector) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the registerer panicked: %v", p)
+			err = fmt.Errorf("the Registerer panicked: %v", p)
 		}
 	}()
 	return r.Register(c)
@@ -97,25 +93,25 @@ func (r *registrations) MustRegister(collectors ...prometheus.Collector) {
 	}
 }
 
-// Unregister implements prometheus.Registerer. What waits to be published is taken
-// back with all else.
+// Unregister implements prometheus.Registerer. Delayed registrations are unregistered
+// together, by unregisterAll.
 func (r *registrations) Unregister(c prometheus.Collector) bool {
-	return r.underlying != nil && !r.waits && r.underlying.Unregister(c)
+	return r.underlying != nil && !r.delayed && r.underlying.Unregister(c)
 }
 
-// takeBack unregisters everything.
-func (r *registrations) takeBack() {
+// unregisterAll unregisters everything. Nothing can be published after it.
+func (r *registrations) unregisterAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.registered {
 		r.underlying.Unregister(c)
 	}
-	r.registered, r.waiting, r.takenBack = nil, nil, true
+	r.registered, r.unpublished, r.closed = nil, nil, true
 }
 
-// nameplate is the ledger that a broadcaster registers first. It holds the name of
-// the broadcaster in the metrics, until another one needs it after the shutdown.
-type nameplate struct {
+// nameHolder is the ledger that a broadcaster registers first. It reserves the name of the
+// broadcaster in the metrics. After the shutdown, the next broadcaster may use that name.
+type nameHolder struct {
 	*ledger.Ledger
 
 	mu   sync.Mutex
@@ -123,22 +119,22 @@ type nameplate struct {
 	all  []*registrations // of the broadcaster
 }
 
-// maxNames bounds the broadcasters of one name, so that the metrics of a process
-// that makes more and more of them without shutting them down are bounded.
+// maxNames is the maximum number of broadcasters of one name with metrics, which bounds
+// those of a process that never shuts its broadcasters down.
 const maxNames = 16
 
-// claimName registers a ledger under the name of a broadcaster. If that is taken by
-// another one that has been shut down, its metrics are taken back; if not, the name
+// claimName registers a ledger under the name of a broadcaster. If another broadcaster has
+// the name and was shut down, its metrics are unregistered. If it still runs, the name
 // gets a number.
-func claimName(r prometheus.Registerer, name string, l *ledger.Ledger) (*nameplate, string, error) {
-	own := &nameplate{Ledger: l}
+func claimName(r prometheus.Registerer, name string, l *ledger.Ledger) (*nameHolder, string, error) {
+	own := &nameHolder{Ledger: l}
 	for n := 1; r != nil; {
 		claimed := name
 		if n > 1 {
 			claimed = fmt.Sprintf("%s-%d", name, n)
 		}
 		metrics := labelled(r, claimed, "")
-		metrics.waiting = append(metrics.waiting, own)
+		metrics.unpublished = append(metrics.unpublished, own)
 		err := metrics.publish()
 		var taken prometheus.AlreadyRegisteredError
 		switch {
@@ -148,43 +144,43 @@ func claimName(r prometheus.Registerer, name string, l *ledger.Ledger) (*namepla
 		case !errors.As(err, &taken) || n == maxNames:
 			return own, name, err
 		}
-		if before, ok := taken.ExistingCollector.(*nameplate); !ok || !before.makeWay() {
+		if before, ok := taken.ExistingCollector.(*nameHolder); !ok || !before.release() {
 			n++
 		}
 	}
 	return own, name, nil
 }
 
-// add takes registrations of the broadcaster, and remove forgets them.
-func (n *nameplate) add(r *registrations) {
+// add adds registrations of the broadcaster.
+func (n *nameHolder) add(r *registrations) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, r)
 }
 
-func (n *nameplate) remove(r *registrations) {
+func (n *nameHolder) remove(r *registrations) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = slices.DeleteFunc(n.all, func(other *registrations) bool { return other == r })
 }
 
-// shutDown says that the broadcaster needs its name no more. What has become of
-// its occurrences can still be read.
-func (n *nameplate) shutDown() {
+// shutDown allows another broadcaster to claim the name. Until then, the metrics remain.
+func (n *nameHolder) shutDown() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.shut = true
 }
 
-// makeWay takes back the metrics of a broadcaster that was shut down, once.
-func (n *nameplate) makeWay() bool {
+// release unregisters the metrics of a broadcaster that was shut down. It returns false if
+// it still runs, or was released before.
+func (n *nameHolder) release() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.shut || n.all == nil {
 		return false
 	}
 	for _, r := range n.all {
-		r.takeBack()
+		r.unregisterAll()
 	}
 	n.all = nil
 	return true

@@ -19,18 +19,16 @@ import (
 )
 
 var (
-	firstSeed = flag.Uint64("seed", 1, "the first seed of the model's runs")
-	runs      = flag.Int("runs", 150, "how many runs the model makes")
+	firstSeed = flag.Uint64("seed", 1, "first seed of the model's runs")
+	runs      = flag.Int("runs", 150, "number of the model's runs")
 )
 
-// The promises P2 and P3 on the whole: whatever is recorded, and whatever goes
-// wrong on the way to the apiserver, the accounts agree at every quiet moment and
-// after the shutdown, and the stored counts are true.
+// With any faults of the apiserver, the ledger adds up at every quiet moment and after the
+// shutdown, and the stored counts are exact.
 //
 //	go test ./pkg/pipeline -run WholePipeline -seed 42 -runs 1
 //
-// What goes wrong follows from the seed; which of two goroutines is first at one
-// moment does not.
+// The seed determines the faults, but not the order of goroutines.
 func TestWholePipelineKeepsItsAccounts(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*runs); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -52,30 +50,28 @@ func TestWholePipelineKeepsItsAccounts(t *testing.T) {
 
 // scenario is what a seed draws.
 type scenario struct {
-	writers   int // pipelines that write to one server and do not know of each other
+	writers   int // independent pipelines with one server
 	reporters int // clients that count by themselves
 	steps     int
-	tracked   bool // somebody waits for every occurrence
-	deferring bool // and takes it for an answer that it will be written later
-	calm      bool // nothing goes wrong, and no cache is small
+	tracked   bool // occurrences have Settled
+	deferring bool // and Deferred
+	calm      bool // no faults, and default cache sizes
 	expiry    bool
-	patience  time.Duration // of the shutdown
+	patience  time.Duration // timeout of the shutdown
 	faults    faults
 	options   Options
 }
 
-// enough is time in which everything can be written, even one request at a time.
+// enough is the time in which everything can be written, one request at a time.
 const enough = 24 * time.Hour
 
-// hurries tells whether the apiserver has so little time to take something that
-// it may be given up.
-func (s *scenario) hurries() bool {
+// mayTimeOut reports whether occurrences may be dropped for lack of time.
+func (s *scenario) mayTimeOut() bool {
 	return s.patience < enough || s.options.Sink.RetryFor < enough
 }
 
-// makesRoom tells whether so little may be owed that a series may be given up to
-// make room for another, while the answer to its last write is lost.
-func (s *scenario) makesRoom() bool {
+// mayEvict reports whether a series may be evicted while it is in doubt.
+func (s *scenario) mayEvict() bool {
 	return s.options.Sink.MaxPendingSeries < sink.DefaultOptions().MaxPendingSeries
 }
 
@@ -105,7 +101,7 @@ func drawScenario(rng *rand.Rand) scenario {
 	return s
 }
 
-// calmDown leaves a scenario in which budgets alone decide on the writes.
+// calmDown makes writes depend on budgets only.
 func (s *scenario) calmDown() {
 	s.calm, s.writers, s.expiry, s.faults = true, 1, false, faults{}
 	c, defaults := &s.options.Correlator, DefaultOptions().Correlator
@@ -113,8 +109,7 @@ func (s *scenario) calmDown() {
 	c.Burst, c.QPS = min(c.Burst, 5), min(c.QPS, defaults.QPS)
 }
 
-// drawOptions makes everything that has a limit small, so that the limits are met
-// all the time.
+// drawOptions draws small limits, so that they are often reached.
 func drawOptions(rng *rand.Rand) Options {
 	o := DefaultOptions()
 	c := &o.Correlator
@@ -136,7 +131,7 @@ func drawOptions(rng *rand.Rand) Options {
 	return o
 }
 
-// model is a scenario under way.
+// model runs a scenario.
 type model struct {
 	t *testing.T
 	scenario
@@ -148,9 +143,10 @@ type model struct {
 	began     time.Time
 
 	mu sync.Mutex
-	// Of tracked occurrences: what is written by the Event's name, and the rest.
+	// Of tracked occurrences: the written weight by Event name, and the number of
+	// callbacks.
 	written map[string]int64
-	told    map[*occurrence.Occurrence]int // how often
+	reports map[*occurrence.Occurrence]int
 }
 
 // modelClient counts by itself what happens to one object.
@@ -159,12 +155,12 @@ type modelClient struct {
 	event *corev1.Event
 	api   occurrence.API
 	total int64
-	seen  []int64 // what it has told each pipeline
+	seen  []int64 // the total that it reported to each pipeline
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	m := &model{t: t, rng: rng, scenario: drawScenario(rng), written: map[string]int64{}, told: map[*occurrence.Occurrence]int{}, began: time.Now()}
+	m := &model{t: t, rng: rng, scenario: drawScenario(rng), written: map[string]int64{}, reports: map[*occurrence.Occurrence]int{}, began: time.Now()}
 	m.server = newMemoryServer(seed, m.faults)
 	m.recorded = make([]int64, m.writers)
 	for range m.writers {
@@ -220,40 +216,40 @@ func (m *model) record(pipeline int, o *occurrence.Occurrence) {
 func (m *model) track(o *occurrence.Occurrence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.told[o] = 0
+	m.reports[o] = 0
 }
 
-// settled takes the end of a tracked occurrence.
+// settled is the Settled of a tracked occurrence.
 func (m *model) settled(o *occurrence.Occurrence, s occurrence.Settlement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.told[o]++
+	m.reports[o]++
 	if s.Counted() {
 		m.written[s.Object.Name] += o.Weight
 	}
 }
 
-// deferred takes note that one will be written later.
+// deferred is the Deferred of a tracked occurrence.
 func (m *model) deferred(o *occurrence.Occurrence) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.told[o]++
+	m.reports[o]++
 }
 
-// report lets a client raise its total, or repeat it.
+// report reports a higher total of a client, or the same one.
 func (m *model) report(pipeline int, c *modelClient) {
 	if c.total == 0 || m.rng.IntN(4) > 0 {
 		c.total += 1 + m.rng.Int64N(3)
 	}
 	weight := c.total - c.seen[pipeline]
 	if weight == 0 {
-		weight = c.total // it is posted again, and what was known of it is lost
+		weight = c.total // posted again after an eviction in the intake
 	}
 	c.seen[pipeline] = c.total
 	m.record(pipeline, &occurrence.Occurrence{Event: c.event, API: c.api, Weight: weight, Client: c.name, Total: c.total})
 }
 
-// checkQuiet checks the equation of the ledger while nothing moves.
+// checkQuiet checks the equation of the ledger while nothing is in motion.
 func (m *model) checkQuiet() {
 	m.t.Helper()
 	for i, p := range m.pipelines {
@@ -281,7 +277,7 @@ func (m *model) checkBudgets() {
 	}
 }
 
-// shutdown ends all pipelines, and waits for what is still on its way.
+// shutdown shuts all pipelines down, and waits for delayed requests.
 func (m *model) shutdown() {
 	for _, p := range m.pipelines {
 		ctx, cancel := context.WithTimeout(m.t.Context(), m.patience)
@@ -292,13 +288,13 @@ func (m *model) shutdown() {
 		case err != nil && m.patience == enough:
 			m.t.Errorf("not enough time: %v", err)
 		case errors.As(err, &undelivered) && undelivered.Occurrences == 0:
-			m.t.Errorf("nothing undelivered is reported: %v", err)
+			m.t.Errorf("the error reports no occurrence: %v", err)
 		}
 	}
 	m.server.late.Wait()
 }
 
-// check checks what must hold in the end.
+// check checks the ledgers and the stored counts.
 func (m *model) check() {
 	var written, uncertain int64
 	for i, p := range m.pipelines {
@@ -308,23 +304,23 @@ func (m *model) check() {
 		if pending := p.writer.sink.Pending(); totals.Recorded != m.recorded[i] || totals.Pending() != 0 || pending != (sink.Pending{}) {
 			m.t.Errorf("recorded %d, ledger %+v, pending %+v", m.recorded[i], totals, pending)
 		}
-		if n := totals.Dropped[occurrence.Shutdown] + totals.Dropped[occurrence.RetriesExhausted]; n > 0 && !m.hurries() {
-			m.t.Errorf("%d are given up, with enough time: %+v", n, totals)
+		if n := totals.Dropped[occurrence.Shutdown] + totals.Dropped[occurrence.RetriesExhausted]; n > 0 && !m.mayTimeOut() {
+			m.t.Errorf("%d are dropped, with enough time: %+v", n, totals)
 		}
 	}
-	if uncertain > 0 && !m.hurries() && !m.makesRoom() && m.faults.refused == 0 {
-		m.t.Errorf("%d are uncertain, though nothing was given up", uncertain)
+	if uncertain > 0 && !m.mayTimeOut() && !m.mayEvict() && m.faults.refused == 0 {
+		m.t.Errorf("%d are uncertain, though nothing was dropped", uncertain)
 	}
 	m.checkStored(written, uncertain)
 }
 
-// checkStored compares the stored counts with the ledgers. A write whose answer was
-// lost, on an Event that then expired, may be counted again on the next one.
+// checkStored compares the stored counts with the ledgers. A write whose response was lost,
+// on an Event that then expired, may be counted again on the next one.
 func (m *model) checkStored(written, uncertain int64) {
 	counts, expired := m.server.counted()
 	slack := uncertain
 	if expired > 0 {
-		slack += m.server.doubted
+		slack += m.server.inDoubt
 	}
 	var stored int64
 	for _, n := range counts {
@@ -337,11 +333,11 @@ func (m *model) checkStored(written, uncertain int64) {
 		m.checkEach(counts, slack)
 	}
 	if m.tracked {
-		m.checkTold()
+		m.checkReports()
 	}
 }
 
-// checkEach compares the stored count of each Event with what was told of it.
+// checkEach compares the stored count of each Event with what was reported as written.
 func (m *model) checkEach(counts map[string]int64, slack int64) {
 	for name, n := range counts {
 		if got := m.written[name]; n < got || n > got+slack {
@@ -350,16 +346,16 @@ func (m *model) checkEach(counts map[string]int64, slack int64) {
 	}
 	for name, n := range m.written {
 		if _, ok := counts[name]; !ok {
-			m.t.Errorf("%d are written in %s, which there has never been", n, name)
+			m.t.Errorf("%d are written in %s, which does not exist", n, name)
 		}
 	}
 }
 
-// checkTold checks that everybody who waits has been told something, once.
-func (m *model) checkTold() {
-	for o, times := range m.told {
+// checkReports checks that each occurrence had exactly one callback.
+func (m *model) checkReports() {
+	for o, times := range m.reports {
 		if times != 1 {
-			m.t.Errorf("whoever waits for %q has been told %d times", o.Event.Message, times)
+			m.t.Errorf("%q had %d callbacks", o.Event.Message, times)
 		}
 	}
 }

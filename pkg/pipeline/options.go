@@ -13,33 +13,31 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// Options of an assembly and its stations.
+// Options of a broadcaster or Pipeline and its stations. Start from DefaultOptions.
 type Options struct {
-	// Name tells several broadcasters of one process apart in metrics. A
+	// Name is the label of a broadcaster in metrics; by default record or events. A
 	// Pipeline does not use it.
 	Name string
-	// QueueCapacity is how many occurrences may wait for the correlator of each
-	// sink.
+	// QueueCapacity is the capacity of each sink's queue, in occurrences.
 	QueueCapacity int
-	// WhenFull is what becomes of occurrences that do not fit into the queue of
-	// a sink or watcher.
+	// WhenFull determines what happens when the queue of a sink or watcher is full.
 	WhenFull broadcaster.Policy
-	// WatcherCapacity is how many Events may wait for each watcher.
+	// WatcherCapacity is the capacity of each watcher's queue, in Events.
 	WatcherCapacity int
-	// DrainTimeout is how long a shutdown without a context, and the stop of a
-	// single sink, go on writing what is owed.
+	// DrainTimeout limits how long a shutdown without a context, and the stop of a
+	// single sink, write what is pending.
 	DrainTimeout time.Duration
 	Correlator   correlator.Options
 	Sink         sink.Options
-	// Clock is what the correlator takes the time from; nil is the system's.
-	// Writes that it defers wait in real time.
+	// Clock is the clock of the correlator; nil means the system's. Deferred writes
+	// wait in real time.
 	Clock clock.PassiveClock
-	// Registerer takes the metrics of all stations; nil leaves them
-	// unregistered. It takes the place of those in the stations' options.
+	// Registerer registers the metrics of all stations; nil leaves them unregistered.
+	// It replaces the Registerer in the options of the stations.
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the defaults of all stations.
+// DefaultOptions returns the default options of all stations.
 func DefaultOptions() Options {
 	return Options{
 		QueueCapacity:   broadcaster.DefaultCapacity,
@@ -50,8 +48,8 @@ func DefaultOptions() Options {
 	}
 }
 
-// BroadcasterOption changes how a broadcaster is made. They have the names of
-// client-go's, where client-go has them.
+// BroadcasterOption is an option of a broadcaster. The functions that return one have the
+// names of those in client-go's tools/record.
 type BroadcasterOption func(*broadcasterConfig)
 
 type broadcasterConfig struct {
@@ -60,8 +58,8 @@ type broadcasterConfig struct {
 	correlator *record.CorrelatorOptions
 }
 
-// WithContext gives the broadcaster a context, whose end shuts it down as
-// Shutdown does, and from which it takes its logger.
+// WithContext sets the context of the broadcaster. Its end has the effect of Shutdown, and
+// its logger is the broadcaster's.
 func WithContext(ctx context.Context) BroadcasterOption {
 	return func(c *broadcasterConfig) { c.ctx = ctx }
 }
@@ -71,8 +69,8 @@ func WithOptions(o Options) BroadcasterOption {
 	return func(c *broadcasterConfig) { c.options = o }
 }
 
-// WithCorrelatorOptions takes client-go's options of the correlator, all of them.
-// As there, a field that is zero leaves the default.
+// WithCorrelatorOptions sets client-go's options of the correlator. As in client-go, a zero
+// field means the default.
 func WithCorrelatorOptions(o record.CorrelatorOptions) BroadcasterOption {
 	return func(c *broadcasterConfig) { c.correlator = &o }
 }
@@ -87,39 +85,39 @@ func configure(name string, opts []BroadcasterOption) broadcasterConfig {
 		c.options.Name = name
 	}
 	if c.correlator != nil {
-		c.options.take(c.correlator)
+		c.options.apply(c.correlator)
 	}
 	return c
 }
 
-// take sets what is set in client-go's options.
-func (o *Options) take(theirs *record.CorrelatorOptions) {
-	ours := &o.Correlator
-	if theirs.LRUCacheSize > 0 {
-		ours.CacheSize = theirs.LRUCacheSize
+// apply copies the fields of client-go's options that are set.
+func (o *Options) apply(from *record.CorrelatorOptions) {
+	to := &o.Correlator
+	if from.LRUCacheSize > 0 {
+		to.CacheSize = from.LRUCacheSize
 	}
-	if theirs.BurstSize > 0 {
-		ours.Burst = theirs.BurstSize
+	if from.BurstSize > 0 {
+		to.Burst = from.BurstSize
 	}
-	if theirs.QPS > 0 {
-		ours.QPS = float64(theirs.QPS)
+	if from.QPS > 0 {
+		to.QPS = float64(from.QPS)
 	}
-	if theirs.KeyFunc != nil {
-		ours.GroupKey = theirs.KeyFunc
+	if from.KeyFunc != nil {
+		to.GroupKey = from.KeyFunc
 	}
-	if theirs.MessageFunc != nil {
-		ours.Message = theirs.MessageFunc
+	if from.MessageFunc != nil {
+		to.Message = from.MessageFunc
 	}
-	if theirs.MaxEvents > 0 {
-		ours.MaxMessages = theirs.MaxEvents
+	if from.MaxEvents > 0 {
+		to.MaxMessages = from.MaxEvents
 	}
-	if theirs.MaxIntervalInSeconds > 0 {
-		ours.Interval = time.Duration(theirs.MaxIntervalInSeconds) * time.Second
+	if from.MaxIntervalInSeconds > 0 {
+		to.Interval = time.Duration(from.MaxIntervalInSeconds) * time.Second
 	}
-	if theirs.Clock != nil {
-		o.Clock = theirs.Clock
+	if from.Clock != nil {
+		o.Clock = from.Clock
 	}
-	if theirs.SpamKeyFunc != nil {
-		ours.SubjectKey = theirs.SpamKeyFunc
+	if from.SpamKeyFunc != nil {
+		to.SubjectKey = from.SpamKeyFunc
 	}
 }

@@ -1,15 +1,19 @@
-// Package pipeline assembles the stations that an occurrence passes: recorder,
-// broadcaster, correlator, sink.
+// Package pipeline records Kubernetes Events and writes them to an apiserver. It connects
+// the stations of an occurrence: recorder, broadcaster, correlator, sink.
 //
-// There are three assemblies. RecordBroadcaster takes the place of the
-// broadcaster of client-go's tools/record, EventsBroadcaster of that of
-// tools/events: a controller changes the constructor and nothing else. Pipeline
-// is for programs that make occurrences themselves.
+//   - RecordBroadcaster replaces the broadcaster of client-go's tools/record, and
+//     EventsBroadcaster that of tools/events. In a controller, only the constructor
+//     changes.
+//   - Pipeline is for programs that build occurrences themselves, or write to a
+//     sink.Client of their own.
 //
-// Recording is possible at any time and never waits, unless
-// broadcaster.WaitWhenFull is asked for. What is recorded before a sink was
-// started or after the shutdown is counted as dropped. A shutdown ends all
-// goroutines and accounts for everything that was recorded.
+// Recording never blocks, except with broadcaster.WaitWhenFull. What is recorded before a
+// sink is started or after the shutdown is dropped and counted. A shutdown ends all
+// goroutines, and settles every occurrence.
+//
+// docs/library.md of the repository describes what changes for a controller, the options
+// and the rights. test/dropin has an example with controller-runtime, which is not a
+// dependency of this module.
 package pipeline
 
 import (
@@ -28,8 +32,8 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// Pipeline has one sink and no watchers. It is safe for use by many goroutines.
-// Make it with New.
+// Pipeline has one sink and no watchers. It is safe for use by many goroutines. Make it
+// with New, and end it with Shutdown.
 type Pipeline struct {
 	ctx         context.Context // for its logger
 	options     Options
@@ -41,9 +45,9 @@ type Pipeline struct {
 	writer *writer // nil until StartSink
 }
 
-// New returns a pipeline that drops, and counts, what is recorded until a sink
-// is started. The context carries the logger; ending it stops nothing. An error
-// is one of registering metrics.
+// New returns a pipeline without a sink. Until StartSink, what is recorded is dropped and
+// counted. The logger is that of the context, whose end has no effect. An error is one of
+// registering metrics.
 func New(ctx context.Context, o Options) (*Pipeline, error) {
 	l := ledger.New()
 	metrics := &registrations{underlying: o.Registerer}
@@ -52,7 +56,7 @@ func New(ctx context.Context, o Options) (*Pipeline, error) {
 	}
 	repairs, err := recorder.NewRepairs(metrics)
 	if err != nil {
-		metrics.takeBack()
+		metrics.unregisterAll()
 		return nil, err
 	}
 	return &Pipeline{
@@ -64,35 +68,36 @@ func New(ctx context.Context, o Options) (*Pipeline, error) {
 	}, nil
 }
 
-// StartSink begins to write what is recorded through the client. It can be
-// called once; an error is one of the options or of registering metrics, and
-// leaves the pipeline without a sink.
+// StartSink starts to write what is recorded from now on with the client. It may be called
+// once. An error is one of the options or of registering metrics; then the pipeline has
+// no sink.
 func (p *Pipeline) StartSink(client sink.Client) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.writer != nil {
-		return errors.New("the pipeline has a sink already")
+		return errors.New("the pipeline already has a sink")
 	}
 	metrics := &registrations{underlying: p.options.Registerer}
 	p.writer, err = startWriter(p.ctx, p.broadcaster, p.ledger, client, p.options, metrics)
 	return err
 }
 
-// Record takes an occurrence from a source of the process. It never waits.
+// Record records an occurrence that the caller built. It does not block, unless
+// Options.WhenFull is broadcaster.WaitWhenFull. The occurrence must not be changed
+// afterwards.
 func (p *Pipeline) Record(o *occurrence.Occurrence) { recorder.Record(p.broadcaster, o) }
 
-// NewRecorder returns a recorder as client-go's broadcaster does.
+// NewRecorder returns a recorder of classic Events, as client-go's tools/record does.
 func (p *Pipeline) NewRecorder(scheme *runtime.Scheme, source corev1.EventSource) record.EventRecorderLogger {
 	return recorder.New(p.broadcaster, scheme, source).WithRepairs(p.repairs)
 }
 
-// Totals reads the ledger.
+// Totals returns the counts of recorded and settled occurrences.
 func (p *Pipeline) Totals() ledger.Totals { return p.ledger.Totals() }
 
-// Flush has everything written that is owed, whether or not it is due, and returns
-// when that is done, or when the context ends; it goes on being written then.
-// Meanwhile no write is deferred. Nothing is waited for that is recorded while it
-// runs, or has not reached the sink when it begins.
+// Flush writes everything that is pending in the sink, without delays. It returns when that
+// is written, or when the context ends; writing then continues. It does not wait for
+// occurrences that reach the sink later.
 func (p *Pipeline) Flush(ctx context.Context) {
 	p.mu.Lock()
 	w := p.writer
@@ -102,9 +107,11 @@ func (p *Pipeline) Flush(ctx context.Context) {
 	}
 }
 
-// Shutdown takes nothing new and writes what was recorded until the context
-// ends. What it could not write by then is settled as dropped or uncertain and
-// reported as an *UndeliveredError. All goroutines have ended when it returns.
+// Shutdown stops recording, and writes what is pending until the context ends. What is not
+// written by then is settled as dropped or uncertain, and reported by an
+// *UndeliveredError. It returns within a second after the end of the context. All
+// goroutines have ended then, except for calls of the client or of callbacks that do not
+// return.
 func (p *Pipeline) Shutdown(ctx context.Context) error {
 	p.broadcaster.Shutdown()
 	p.mu.Lock()

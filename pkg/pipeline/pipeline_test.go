@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/correlator"
@@ -33,7 +34,7 @@ func start(t *testing.T, r prometheus.Registerer, change ...func(*Options)) (*Pi
 		t.Fatal(err)
 	}
 	o := DefaultOptions()
-	o.QueueCapacity = 100_000 // these tests are about what is not dropped
+	o.QueueCapacity = 100_000 // so that nothing is dropped
 	o.Registerer = r
 	for _, c := range change {
 		c(&o)
@@ -96,7 +97,7 @@ func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
 	}
 }
 
-func TestFlushWritesWhatIsDeferredAndThePipelineGoesOn(t *testing.T) {
+func TestFlushWritesWhatIsDeferredAndThePipelineContinues(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	p, _ := start(t, nil, func(o *Options) { o.Correlator.Heartbeat = correlator.MaxHeartbeat })
 	r := p.NewRecorder(scheme.Scheme, source)
@@ -107,7 +108,7 @@ func TestFlushWritesWhatIsDeferredAndThePipelineGoesOn(t *testing.T) {
 			eventually(t, "the first is written", func() bool { return p.Totals().Written() == 1 })
 			continue
 		}
-		eventually(t, "the next waits", func() bool { return p.writer.sink.Pending().Occurrences == 1 })
+		eventually(t, "the next is deferred", func() bool { return p.writer.sink.Pending().Occurrences == 1 })
 		p.Flush(t.Context())
 		if totals := p.Totals(); totals.Written() != round+1 || totals.Pending() != 0 {
 			t.Errorf("after a flush: %+v", totals)
@@ -163,17 +164,15 @@ func TestRecordingBeforeStartAndAfterShutdownIsCounted(t *testing.T) {
 	}
 }
 
-func TestShutdownWhileTheApiserverIsAwayIsBoundedAndSaysWhatIsLost(t *testing.T) {
-	config := testenv.Shared(t).Config()
-	config.Host = "https://127.0.0.1:1" // nothing listens there
-	away, err := kubernetes.NewForConfig(config)
+func TestShutdownWithoutAnApiserverIsBoundedAndReportsWhatIsLost(t *testing.T) {
+	away, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // nothing listens there
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := DefaultOptions()
 	registry := prometheus.NewRegistry()
 	o.Registerer = registry
-	o.Sink.RetryBaseDelay, o.Sink.RetryMaxDelay = time.Minute, time.Minute // so that none is being made when time is up
+	o.Sink.RetryBaseDelay, o.Sink.RetryMaxDelay = time.Minute, time.Minute // so that no request is in flight at the end
 	p, err := New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -190,12 +189,12 @@ func TestShutdownWhileTheApiserverIsAwayIsBoundedAndSaysWhatIsLost(t *testing.T)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i%series)}}
 		r.Event(pod, "Normal", "Tested", "")
 	}
-	eventually(t, "every series is refused once", func() bool { return retries(t, registry) == series })
+	eventually(t, "every series failed once", func() bool { return retries(t, registry) == series })
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	started := time.Now()
 	if err := p.Shutdown(ctx); err == nil {
-		t.Error("nothing was reported as not written")
+		t.Error("nothing is reported as undelivered")
 	}
 	if took := time.Since(started); took > 5*time.Second {
 		t.Errorf("the shutdown took %v", took)
@@ -206,7 +205,7 @@ func TestShutdownWhileTheApiserverIsAwayIsBoundedAndSaysWhatIsLost(t *testing.T)
 	}
 }
 
-// retries is how often sinks have had to wait for another attempt.
+// retries returns the number of retries of all sinks.
 func retries(t *testing.T, r prometheus.Gatherer) (n float64) {
 	t.Helper()
 	families, err := r.Gather()

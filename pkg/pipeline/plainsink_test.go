@@ -22,9 +22,9 @@ import (
 // store is a custom sink that keeps whole Events by name.
 type store struct {
 	refuses bool // to create what exists
-	echoes  bool // answers with what it was given, otherwise with nothing
-	// fails tells of the n-th call whether it is answered with an error, and whether
-	// it takes effect all the same.
+	echoes  bool // returns the Event; otherwise nil
+	// fails returns whether the n-th call returns an error, and whether it takes
+	// effect.
 	fails func(n int) (fails, takesEffect bool)
 
 	mu     sync.Mutex
@@ -32,7 +32,7 @@ type store struct {
 	events map[string]*corev1.Event
 }
 
-var errStore = errors.New("the store is not well")
+var errStore = errors.New("the store failed")
 
 func (s *store) Create(event *corev1.Event) (*corev1.Event, error) { return s.keep(event, true) }
 func (s *store) Update(event *corev1.Event) (*corev1.Event, error) { return s.keep(event, false) }
@@ -89,15 +89,12 @@ func (e *expiring) Patch(event *corev1.Event, patch []byte) (*corev1.Event, erro
 	return e.store.Patch(event, patch)
 }
 
-// An Event that a custom sink no longer has is created again.
-func TestEventThatHasExpiredInACustomSinkIsBegunAnew(t *testing.T) {
+func TestEventThatExpiredInACustomSinkIsCreatedAgain(t *testing.T) {
 	for _, echoes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("answers with the Event %v", echoes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &expiring{store{echoes: echoes}}
-				b := NewRecordBroadcaster()
-				b.StartRecordingToSink(s)
-				r := b.NewRecorder(scheme.Scheme, source)
+				b, r := recordTo(s)
 				r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 				synctest.Wait()
 				s.mu.Lock()
@@ -113,11 +110,11 @@ func TestEventThatHasExpiredInACustomSinkIsBegunAnew(t *testing.T) {
 	}
 }
 
-// passing passes on to what works like an apiserver.
+// passing forwards to a memoryServer.
 type passing struct{ server *memoryServer }
 
-// withinTime is a context of its own: a record.EventSink is given none. It is longer
-// than the sink waits for.
+// withinTime returns a context for a record.EventSink, whose methods have none. It is longer
+// than the sink's request timeout.
 func withinTime() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 20*time.Second)
 }
@@ -142,8 +139,8 @@ func (p *passing) count() (sum int64) {
 	return sum
 }
 
-// What the ledger says was written is in the store, however much was forgotten of
-// it, though the sink was stopped and started, and whatever the store is like.
+// What the ledger counts as written is stored, whatever the store does, also after
+// evictions and restarts of the sink.
 func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 	every := func(period int, takesEffect bool) func(int) (bool, bool) {
 		return func(n int) (bool, bool) { return n > 1 && n%period == 0, n == 1 || n%period != 0 || takesEffect }
@@ -153,16 +150,16 @@ func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 		count() int64
 	}
 	for name, s := range map[string]func() counting{
-		"replaces, no answer":             func() counting { return &store{} },
-		"replaces, echoes":                func() counting { return &store{echoes: true} },
-		"refuses what exists, no answer":  func() counting { return &store{refuses: true} },
-		"refuses what exists, echoes":     func() counting { return &store{refuses: true, echoes: true} },
-		"replaces, loses answers":         func() counting { return &store{fails: every(3, true)} },
-		"replaces, loses calls":           func() counting { return &store{fails: every(3, false)} },
-		"refuses, loses answers":          func() counting { return &store{refuses: true, fails: every(3, true)} },
-		"refuses, loses calls":            func() counting { return &store{refuses: true, fails: every(3, false)} },
-		"passes on to an apiserver":       func() counting { return &passing{newMemoryServer(1, faults{})} },
-		"passes on, and answers get lost": func() counting { return &passing{newMemoryServer(1, faults{lost: 0.1})} },
+		"replaces, no answer":            func() counting { return &store{} },
+		"replaces, echoes":               func() counting { return &store{echoes: true} },
+		"refuses what exists, no answer": func() counting { return &store{refuses: true} },
+		"refuses what exists, echoes":    func() counting { return &store{refuses: true, echoes: true} },
+		"replaces, loses answers":        func() counting { return &store{fails: every(3, true)} },
+		"replaces, loses calls":          func() counting { return &store{fails: every(3, false)} },
+		"refuses, loses answers":         func() counting { return &store{refuses: true, fails: every(3, true)} },
+		"refuses, loses calls":           func() counting { return &store{refuses: true, fails: every(3, false)} },
+		"forwards to an apiserver":       func() counting { return &passing{newMemoryServer(1, faults{})} },
+		"forwards, loses answers":        func() counting { return &passing{newMemoryServer(1, faults{lost: 0.1})} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -190,7 +187,7 @@ func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 					}
 				}
 				drain(t, b)
-				time.Sleep(time.Minute) // calls that were abandoned end
+				time.Sleep(time.Minute) // for abandoned calls
 				if p, ok := s.(*passing); ok {
 					p.server.late.Wait()
 				}
@@ -211,8 +208,8 @@ func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 	}
 }
 
-// slowFirst answers its first call after a second, and the second call, which takes
-// effect, with an error.
+// slowFirst returns from its first call after a second. The second call takes effect, and
+// returns an error.
 type slowFirst struct {
 	store
 	begun atomic.Int32
@@ -230,8 +227,8 @@ func (s *slowFirst) Create(event *corev1.Event) (*corev1.Event, error) {
 	return answer, err
 }
 
-// Until a sink has answered, Events have the names of their series. One that was
-// created under such a name, and whose answer got lost, may be somebody else's.
+// Until the first response of a sink, Events have the names of their series. One that was
+// created so, and whose response was lost, may be that of another writer.
 func TestCreateThatIsLostBeforeTheFirstAnswerIsUncertain(t *testing.T) {
 	for name, retryAfter := range map[string]time.Duration{
 		"repeated before the first answer": time.Millisecond,
@@ -242,9 +239,7 @@ func TestCreateThatIsLostBeforeTheFirstAnswerIsUncertain(t *testing.T) {
 				s := &slowFirst{store: store{refuses: true}}
 				o := DefaultOptions()
 				o.Sink.RetryBaseDelay = retryAfter
-				b := NewRecordBroadcaster(WithOptions(o))
-				b.StartRecordingToSink(s)
-				r := b.NewRecorder(scheme.Scheme, source)
+				b, r := recordTo(s, WithOptions(o))
 				for i := range 3 {
 					r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
 					synctest.Wait()

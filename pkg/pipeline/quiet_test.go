@@ -20,7 +20,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// terminating is what an apiserver answers in a namespace that is being deleted.
+// terminating returns the apiserver's error for a namespace that is being deleted.
 func terminating(event *corev1.Event) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
@@ -29,16 +29,14 @@ func terminating(event *corev1.Event) error {
 	}}
 }
 
-// k/k#68393: what does not fit is counted, and a Warning is kept; k/k#23644: what
-// a terminating namespace refuses is counted. Neither is a line in the log.
+// k/k#68393: drops of a full queue are counted. k/k#23644: so are those of a terminating
+// namespace. Neither is logged.
 func TestDropsAreCountedAndQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
 		o := DefaultOptions()
 		o.QueueCapacity = 10
-		b := NewRecordBroadcaster(WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
-		b.StartRecordingToSink(&memorySink{before: terminating})
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(&memorySink{before: terminating}, WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
 		const recorded = 10_000
 		for i := range recorded {
 			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
@@ -55,7 +53,7 @@ func TestDropsAreCountedAndQuiet(t *testing.T) {
 	})
 }
 
-// hangingEventsSink answers when the context ends, as a client does.
+// hangingEventsSink returns when the context ends, as a client does.
 type hangingEventsSink struct{ memoryEventsSink }
 
 func (h *hangingEventsSink) Create(ctx context.Context, _ *eventsv1.Event) (*eventsv1.Event, error) {
@@ -63,8 +61,8 @@ func (h *hangingEventsSink) Create(ctx context.Context, _ *eventsv1.Event) (*eve
 	return nil, ctx.Err()
 }
 
-// k/k#140393: with an apiserver that does not answer, goroutines do not grow with
-// the number of Events, and what is kept in memory is bounded.
+// k/k#140393: with an apiserver that does not respond, the numbers of goroutines and of
+// pending Events are bounded.
 func TestGoroutinesAndMemoryDoNotGrowWithLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := DefaultOptions()

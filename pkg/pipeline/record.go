@@ -14,46 +14,45 @@ import (
 	"github.com/eventd/eventd/pkg/recorder"
 )
 
-// RecordBroadcaster is client-go's record.EventBroadcaster on eventd's stations.
-// It is safe for use by many goroutines. Make it with NewRecordBroadcaster; it
-// ends with its context, Shutdown, or ShutdownWithContext.
+// RecordBroadcaster implements record.EventBroadcaster of client-go's tools/record. It is
+// safe for use by many goroutines. Make it with NewRecordBroadcaster; end it with
+// Shutdown, ShutdownWithContext, or the end of its context.
 type RecordBroadcaster struct{ stations *stations }
 
 var _ record.EventBroadcaster = &RecordBroadcaster{}
 
-// NewRecordBroadcaster takes the place of record.NewBroadcaster. What is recorded
-// before a sink is started is counted as dropped.
+// NewRecordBroadcaster replaces record.NewBroadcaster. What is recorded before a sink is
+// started is dropped and counted.
 func NewRecordBroadcaster(opts ...BroadcasterOption) *RecordBroadcaster {
 	return &RecordBroadcaster{newStations(configure("record", opts))}
 }
 
-// StartRecordingToSink begins to write to a sink what is recorded from now on,
-// and returns what stops it; what is owed then is written within DrainTimeout.
-// There may be several sinks, each with a ledger of its own.
+// StartRecordingToSink starts to write to a sink what is recorded from now on. The returned
+// Interface stops it; what is pending then is written within DrainTimeout. There may be
+// several sinks, each with its own ledger.
 //
-// Of client-go's own EventSinkImpl the client is used, and every promise of the
-// package holds; the client needs the rights to create and patch events. If it
-// has a rate limit of its own, the sink uses a half of it. Any other sink gets
-// Create and Patch calls with whole Events: see docs/library.md for what can be
-// promised then. A second EventSinkImpl for the same apiserver joins the first,
-// since two would count everything twice there: controller-runtime starts one
-// for each of its recorder providers.
+// Of client-go's EventSinkImpl, only its client is used. The client needs the rights to
+// create and patch events. If it is rate-limited, the sink uses half of the limit. Any other
+// sink gets Create and Patch calls with whole Events; docs/library.md lists what is
+// guaranteed then.
 //
-// As in client-go, an error is logged, and what is returned has ended.
+// A second EventSinkImpl for the same apiserver joins the first, so that nothing is counted
+// twice: controller-runtime starts one for each recorder provider.
+//
+// As in client-go, an error is logged, and the returned Interface has ended.
 func (b *RecordBroadcaster) StartRecordingToSink(to record.EventSink) watch.Interface {
-	target, err := recordTarget(to, b.stations.habits, b.stations.options.Sink)
+	target, err := recordTarget(to, b.stations.traits, b.stations.options.Sink)
 	if err != nil {
 		return b.failed(err)
 	}
 	return b.orFailed(b.stations.write(target))
 }
 
-// StartEventWatcher hands every Event that is recorded from now on to the
-// handler, in a goroutine of its own, and returns what stops it. Its channel
-// delivers nothing, and is closed when the handler gets no more. Each Event is
-// the handler's own, under the name that it has in the apiserver unless it is
-// combined with others. A panic of the handler is counted, and it goes on with
-// the next Event.
+// StartEventWatcher calls the handler with every Event that is recorded from now on, in a
+// goroutine of the watcher. The handler owns the Event. Its name is that of the stored
+// Event, unless it is combined with others. Panics of the handler are recovered and counted.
+// The returned Interface stops the watcher; its channel delivers nothing, and is closed
+// after the last call.
 func (b *RecordBroadcaster) StartEventWatcher(eventHandler func(*corev1.Event)) watch.Interface {
 	return b.orFailed(b.stations.watch(eventHandler))
 }
@@ -81,22 +80,21 @@ func (b *RecordBroadcaster) NewRecorder(scheme *runtime.Scheme, source corev1.Ev
 	return recorder.New(b.stations.broadcaster, scheme, source).WithRepairs(b.stations.repairs)
 }
 
-// NewEventsRecorder returns a recorder of new-style Events, as an
-// events.EventBroadcaster makes them, but written through core/v1: who may
-// create and patch events there needs no further rights. client-go's own way to
-// this, record.NewEventRecorderAdapter, loses the related object and the action.
+// NewEventsRecorder returns a recorder of new-style Events that are written through core/v1.
+// So no rights in events.k8s.io are needed. client-go's record.NewEventRecorderAdapter loses
+// the related object and the action.
 func (b *RecordBroadcaster) NewEventsRecorder(scheme *runtime.Scheme, reportingController string) events.EventRecorderLogger {
 	return recorder.NewEvents(b.stations.broadcaster, occurrence.CoreV1, scheme, reportingController).WithRepairs(b.stations.repairs)
 }
 
-// Shutdown takes nothing more, and goes on delivering what was recorded for at
-// most DrainTimeout. What could not be delivered by then is counted, and logged
-// in one line. Recording goes on to be safe, and is counted as dropped.
+// Shutdown stops recording, and delivers what is pending for at most DrainTimeout. The rest
+// is dropped, counted, and logged in one line. Recording remains safe; what is recorded
+// later is dropped.
 func (b *RecordBroadcaster) Shutdown() { b.stations.shutdownInTime() }
 
-// ShutdownWithContext is Shutdown until the context ends. The error, if any, is
-// an *UndeliveredError. If several shutdowns run at once, the one with the most
-// time decides when to give up.
+// ShutdownWithContext is Shutdown with a context in place of DrainTimeout. It returns within
+// a second after the end of the context. An error is an *UndeliveredError. With several
+// concurrent shutdowns, delivery ends with the last context.
 func (b *RecordBroadcaster) ShutdownWithContext(ctx context.Context) error {
 	return b.stations.shutdown(ctx)
 }
@@ -109,6 +107,6 @@ func (b *RecordBroadcaster) orFailed(s *subscription, err error) watch.Interface
 }
 
 func (b *RecordBroadcaster) failed(err error) watch.Interface {
-	klog.FromContext(b.stations.ctx).Error(err, "Unable to start a sink or watcher of Events", "broadcaster", b.stations.options.Name)
+	klog.FromContext(b.stations.ctx).Error(err, "Could not start a sink or watcher of Events", "broadcaster", b.stations.options.Name)
 	return watch.NewEmptyWatch()
 }

@@ -18,28 +18,28 @@ import (
 	"github.com/eventd/eventd/pkg/recorder"
 )
 
-// stations are what both of client-go's broadcasters are made of: one
-// broadcaster, and any number of sinks and watchers behind it.
+// stations implements both of client-go's broadcasters: one broadcaster.Broadcaster, with
+// any number of sinks and watchers.
 type stations struct {
 	ctx         context.Context // for its logger
 	options     Options
-	unsunk      *ledger.Ledger
+	noSink      *ledger.Ledger
 	broadcaster *broadcaster.Broadcaster
 	repairs     *recorder.Repairs
-	habits      *habitsOf
-	// registerer and label are what metrics are registered with, and under; nil
-	// for none. Only the first error is logged.
-	registerer  prometheus.Registerer
-	label       string
-	nameplate   *nameplate
-	complaining sync.Once
-	// forget lets go of the context whose end shuts this down.
-	forget func() bool
+	traits      *traitsCache
+	// registerer and label are those of the metrics; nil for none. Only the first
+	// error of registering is logged.
+	registerer         prometheus.Registerer
+	label              string
+	nameHolder         *nameHolder
+	registrationFailed sync.Once
+	// detach stops the shutdown at the end of the broadcaster's context.
+	detach func() bool
 
-	// hurry ends the drains of sinks that were stopped alone.
-	hurried  context.Context
-	hurry    context.CancelFunc
-	stopping sync.WaitGroup
+	// drains is the context of the sinks that drain after their own stop.
+	drains    context.Context
+	endDrains context.CancelFunc
+	stopping  sync.WaitGroup
 
 	mu       sync.Mutex
 	shut     bool
@@ -49,60 +49,60 @@ type stations struct {
 	watching map[*subscription]struct{}
 }
 
-// newStations starts no goroutines. What is wrong with the metrics is logged, and
-// costs no Events: client-go's constructors return no errors.
+// newStations starts no goroutines. An error of registering metrics is only logged, since
+// client-go's constructors return no errors.
 func newStations(c broadcasterConfig) *stations {
 	s := &stations{
 		ctx:      context.WithoutCancel(c.ctx),
 		options:  c.options,
-		unsunk:   ledger.New(),
-		habits:   newHabitsOf(),
+		noSink:   ledger.New(),
+		traits:   newTraitsCache(),
 		writers:  make(map[*writer]struct{}),
 		watching: make(map[*subscription]struct{}),
 	}
-	s.hurried, s.hurry = context.WithCancel(s.ctx)
-	s.broadcaster = broadcaster.New(s.unsunk)
+	s.drains, s.endDrains = context.WithCancel(s.ctx)
+	s.broadcaster = broadcaster.New(s.noSink)
 	var err error
-	if s.nameplate, s.label, err = claimName(c.options.Registerer, c.options.Name, s.unsunk); err == nil {
+	if s.nameHolder, s.label, err = claimName(c.options.Registerer, c.options.Name, s.noSink); err == nil {
 		s.registerer = c.options.Registerer
 	}
-	s.complain(err)
+	s.logRegistration(err)
 	metrics := s.registrations("")
-	s.repairs, _ = recorder.NewRepairs(metrics) // it only waits to be published
-	s.complain(metrics.publish())
-	s.forget = context.AfterFunc(c.ctx, s.shutdownInTime)
+	s.repairs, _ = recorder.NewRepairs(metrics) // registrations report errors in publish
+	s.logRegistration(metrics.publish())
+	s.detach = context.AfterFunc(c.ctx, s.shutdownInTime)
 	return s
 }
 
-// registrations returns some for a sink, "" for what belongs to none. Whoever
-// registers must publish them, without the mutex.
+// registrations returns the registrations of a sink, or of all others if sink is "". The
+// caller must publish them, without the mutex.
 func (s *stations) registrations(sink string) *registrations {
 	r := labelled(s.registerer, s.label, sink)
-	s.nameplate.add(r)
+	s.nameHolder.add(r)
 	return r
 }
 
 // complain logs the first error of registering metrics.
-func (s *stations) complain(err error) {
+func (s *stations) logRegistration(err error) {
 	if err == nil {
 		return
 	}
-	s.complaining.Do(func() {
-		klog.FromContext(s.ctx).Error(err, "Metrics of an event broadcaster are not registered", "broadcaster", s.options.Name)
+	s.registrationFailed.Do(func() {
+		klog.FromContext(s.ctx).Error(err, "Could not register the metrics of an Event broadcaster", "broadcaster", s.options.Name)
 	})
 }
 
-// write subscribes a sink with a ledger of its own. If another one writes to the
-// same server, that one is joined: two would count everything twice there.
+// write starts a sink with its own ledger. If another sink writes to the same server, the
+// target joins that one: two sinks would count everything twice.
 func (s *stations) write(to target) (*subscription, error) {
 	out, metrics, err := s.joinOrStart(to)
 	if err == nil && metrics != nil {
-		s.complain(metrics.publish())
+		s.logRegistration(metrics.publish())
 	}
 	return out, err
 }
 
-// joinOrStart returns no metrics if a sink was joined.
+// joinOrStart returns nil registrations if the target joined a sink.
 func (s *stations) joinOrStart(to target) (*subscription, *registrations, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *stations) joinOrStart(to target) (*subscription, *registrations, error)
 			return s.subscriptionTo(w), nil, nil
 		}
 	}
-	s.hurryDrains()
+	s.limitDrains()
 	s.sinks++
 	l := ledger.New()
 	metrics := s.registrations(strconv.Itoa(s.sinks))
@@ -126,7 +126,7 @@ func (s *stations) joinOrStart(to target) (*subscription, *registrations, error)
 	o.Sink = to.options
 	w, err := startWriter(s.ctx, s.broadcaster, l, to.client, o, metrics)
 	if err != nil {
-		s.nameplate.remove(metrics)
+		s.nameHolder.remove(metrics)
 		return nil, nil, err
 	}
 	w.number, w.server, w.users = s.sinks, to.server, 1
@@ -134,15 +134,14 @@ func (s *stations) joinOrStart(to target) (*subscription, *registrations, error)
 	return s.subscriptionTo(w), metrics, nil
 }
 
-// maxDrains is how many sinks that were stopped alone may still write what they
-// owe: each has as many goroutines as one that runs.
+// maxDrains is the maximum number of stopped sinks that drain. Each has as many goroutines
+// as a running one.
 const maxDrains = 4
 
-var errDrains = errors.New("too many sinks of the broadcaster were stopped and started again since")
+var errDrains = errors.New("too many stopped sinks of the broadcaster drain")
 
-// hurryDrains ends the oldest of those, so that there is room for one more. The
-// mutex must be held.
-func (s *stations) hurryDrains() {
+// limitDrains cancels the oldest drains, to allow one more. The mutex must be held.
+func (s *stations) limitDrains() {
 	var drains []*writer
 	for w := range s.writers {
 		if w.users == 0 {
@@ -151,7 +150,7 @@ func (s *stations) hurryDrains() {
 	}
 	slices.SortFunc(drains, func(x, y *writer) int { return cmp.Compare(x.number, y.number) })
 	for i := 0; i <= len(drains)-maxDrains; i++ {
-		drains[i].giveUp(errDrains)
+		drains[i].cancel(errDrains)
 	}
 }
 
@@ -159,7 +158,7 @@ func (s *stations) subscriptionTo(w *writer) *subscription {
 	return &subscription{stop: sync.OnceFunc(func() { s.stopWriter(w) }), done: w.done}
 }
 
-// stopWriter ends one sink while the others go on, unless somebody else uses it.
+// stopWriter stops a sink, unless another target has joined it.
 func (s *stations) stopWriter(w *writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,34 +167,34 @@ func (s *stations) stopWriter(w *writer) {
 	}
 	w.subscriber.Stop()
 	if s.shut {
-		return // it is being closed
+		return // shutdown closes it
 	}
 	s.stopping.Go(func() {
-		ctx, cancel := context.WithTimeout(s.hurried, s.options.DrainTimeout)
+		ctx, cancel := context.WithTimeout(s.drains, s.options.DrainTimeout)
 		defer cancel()
 		left := w.close(ctx)
 		s.mu.Lock()
 		delete(s.writers, w)
 		s.mu.Unlock()
-		s.nameplate.remove(w.metrics)
+		s.nameHolder.remove(w.metrics)
 		grace.Run(func() {
-			w.metrics.takeBack()
+			w.metrics.unregisterAll()
 			if left.Occurrences > 0 || left.Series > 0 {
-				klog.FromContext(s.ctx).Error(&UndeliveredError{Occurrences: left.Occurrences, Series: left.Series}, "Event sink stopped")
+				klog.FromContext(s.ctx).Error(&UndeliveredError{Occurrences: left.Occurrences, Series: left.Series}, "Event sink stopped before everything was written")
 			}
 		})
 	})
 }
 
-// UndeliveredError says what a shutdown could not deliver.
+// UndeliveredError reports what a shutdown did not deliver before its context ended.
 type UndeliveredError struct {
-	// Occurrences, of so many series, that are not written. They are settled
-	// in the metrics as dropped or uncertain.
+	// Occurrences and Series are the numbers of those that were not written. The
+	// occurrences are settled as dropped or uncertain.
 	Occurrences int64
 	Series      int
-	// Watchers whose handlers had not returned.
+	// Watchers is the number of watchers whose handlers had not returned.
 	Watchers int
-	// Cause is why the shutdown had no more time.
+	// Cause is the cause of the context's end.
 	Cause error
 }
 
@@ -203,7 +202,7 @@ type UndeliveredError struct {
 func (e *UndeliveredError) Error() string {
 	text := fmt.Sprintf("%d occurrences of %d series were not written", e.Occurrences, e.Series)
 	if e.Watchers > 0 {
-		text += fmt.Sprintf(", %d watchers were not done", e.Watchers)
+		text += fmt.Sprintf(", %d watchers did not return", e.Watchers)
 	}
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
@@ -214,14 +213,13 @@ func (e *UndeliveredError) Error() string {
 // Unwrap returns the cause.
 func (e *UndeliveredError) Unwrap() error { return e.Cause }
 
-// shutdown takes nothing new, delivers what was recorded until the context ends,
-// and returns what it could not deliver, within a second after that. All goroutines
-// have ended when it returns, but those that run code of others, which does not
-// return.
+// shutdown stops recording, and delivers what is pending until the context ends. It returns
+// within a second after that. All goroutines have ended then, except for calls of sinks,
+// handlers and callbacks that do not return.
 func (s *stations) shutdown(ctx context.Context) error {
-	s.forget()
-	defer s.nameplate.shutDown()
-	defer context.AfterFunc(ctx, s.hurry)()
+	s.detach()
+	defer s.nameHolder.shutDown()
+	defer context.AfterFunc(ctx, s.endDrains)()
 	s.broadcaster.Shutdown()
 	s.mu.Lock()
 	s.shut = true
@@ -255,7 +253,7 @@ func (s *stations) shutdown(ctx context.Context) error {
 		}
 	}
 	closing.Wait()
-	s.hurry()
+	s.endDrains()
 	s.stopping.Wait()
 	if left.Occurrences == 0 && left.Series == 0 && left.Watchers == 0 {
 		return nil
@@ -264,13 +262,13 @@ func (s *stations) shutdown(ctx context.Context) error {
 	return &left
 }
 
-// shutdownInTime is shutdown for those who give no context.
+// shutdownInTime is shutdown with DrainTimeout, which logs the error.
 func (s *stations) shutdownInTime() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.DrainTimeout)
 	defer cancel()
 	if err := s.shutdown(ctx); err != nil {
 		grace.Run(func() {
-			klog.FromContext(s.ctx).Error(err, "Event broadcaster shut down", "broadcaster", s.options.Name)
+			klog.FromContext(s.ctx).Error(err, "Event broadcaster shut down before everything was delivered", "broadcaster", s.options.Name)
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// When a broadcaster is shut down, nothing is left of a sink that was stopped before.
+// After the shutdown, nothing is left of a sink that was stopped before.
 func TestShutdownWaitsForSinksThatAreBeingStopped(t *testing.T) {
 	for range 50 {
 		registry := prometheus.NewPedanticRegistry()
@@ -24,7 +24,7 @@ func TestShutdownWaitsForSinksThatAreBeingStopped(t *testing.T) {
 		}
 		for _, family := range families {
 			if family.GetName() == "eventd_sink_requests_total" {
-				t.Fatal("after the shutdown there are metrics of the sink")
+				t.Fatal("the sink still has metrics")
 			}
 		}
 	}

@@ -31,15 +31,15 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// hanging is a part of a client's configuration that never returns.
+// hanging is a client configuration, a part of which does not return.
 type hanging struct {
 	config  *rest.Config
 	entered func() bool // it was called
-	release func()      // it returns now
+	release func()      // makes it return
 }
 
-// plugin is a program that ignores the signals that ask it to end, as long as a file
-// is there. client-go runs it without a context.
+// plugin is a program that ignores signals while a file exists. client-go runs it without a
+// context.
 const plugin = `#!/bin/sh
 trap '' HUP INT TERM
 : > "$1/entered"
@@ -47,7 +47,7 @@ while [ -e "$1/hangs" ]; do sleep 0.05; done
 echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"late"}}'
 `
 
-// hangingPlugin reads a kubeconfig whose user has an exec credential plugin.
+// hangingPlugin returns a configuration with an exec credential plugin.
 func hangingPlugin(t *testing.T, server *httptest.Server) hanging {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func hangingPlugin(t *testing.T, server *httptest.Server) hanging {
 	}
 }
 
-// hangingIn has the configuration changed so that something of it calls wait.
+// hangingIn returns a configuration, changed so that a part of it calls wait.
 func hangingIn(change func(config *rest.Config, wait func())) func(*testing.T, *httptest.Server) hanging {
 	return func(_ *testing.T, server *httptest.Server) hanging {
 		var entered atomic.Bool
@@ -104,18 +104,18 @@ func hangingIn(change func(config *rest.Config, wait func())) func(*testing.T, *
 	}
 }
 
-// roundTripper is an http.RoundTripper of the caller's.
+// roundTripper is a custom http.RoundTripper.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// endless is a body that never ends, and is not closed before that.
+// endless is a body whose Read and Close do not return.
 type endless struct{ wait func() }
 
 func (e endless) Read([]byte) (int, error) { e.wait(); return 0, io.ErrUnexpectedEOF }
 func (e endless) Close() error             { e.wait(); return nil }
 
-var errHung = errors.New("it has hung")
+var errHung = errors.New("it hung")
 
 var transports = map[string]func(*testing.T, *httptest.Server) hanging{
 	"exec plugin": hangingPlugin,
@@ -134,7 +134,7 @@ var transports = map[string]func(*testing.T, *httptest.Server) hanging{
 			return nil, errHung
 		})
 	}),
-	"body of an answer": hangingIn(func(c *rest.Config, wait func()) {
+	"response body": hangingIn(func(c *rest.Config, wait func()) {
 		c.TLSClientConfig = rest.TLSClientConfig{}
 		c.Transport = roundTripper(func(*http.Request) (*http.Response, error) {
 			header := http.Header{"Content-Type": {"application/json"}}
@@ -155,7 +155,7 @@ var transports = map[string]func(*testing.T, *httptest.Server) hanging{
 	}),
 }
 
-// recording is an assembly that writes through a client of a configuration.
+// recording is an assembly that writes with a client configuration.
 type recording struct {
 	drainer
 	totals func() ledger.Totals
@@ -179,9 +179,7 @@ var assemblies = map[string]func(*testing.T, *rest.Config) recording{
 		return recording{shutdownOf{p}, p.Totals, func(pod *corev1.Pod) { r.Event(pod, "Normal", "Tested", "") }}
 	},
 	"RecordBroadcaster": func(_ *testing.T, config *rest.Config) recording {
-		b := NewRecordBroadcaster()
-		b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(config).CoreV1().Events("")})
-		r := b.NewRecorder(scheme.Scheme, source)
+		b, r := recordTo(&typedcorev1.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(config).CoreV1().Events("")})
 		return recording{b, totalsOf(b.stations), func(pod *corev1.Pod) { r.Event(pod, "Normal", "Tested", "") }}
 	},
 	"EventsBroadcaster": func(t *testing.T, config *rest.Config) recording {
@@ -196,8 +194,7 @@ func totalsOf(s *stations) func() ledger.Totals {
 	return func() ledger.Totals { return ledgers(s)[0] }
 }
 
-// An exec credential plugin made a shutdown of 5 s take 39.8 s: what a client's
-// configuration has in it may ignore the context of a request, and its end.
+// Parts of a client configuration may ignore the context of a request.
 func TestShutdownIsBoundedWhateverTheTransportDoes(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for part, hangingPart := range transports {
@@ -227,15 +224,14 @@ func shutdownWithin(t *testing.T, limit time.Duration, hangingPart func(*testing
 		r.record(podIn("ns", fmt.Sprint("web-", i)))
 	}
 	eventually(t, "it is called", h.entered)
-	// That it takes a second more at most is tested in bubbles; here the machine may be
-	// busy with something else.
+	// The exact limit is tested in synctest bubbles; here the machine may be busy.
 	wantShutdownWithin(t, r, limit, limit+3*shutdownLimit)
 	if totals := r.totals(); totals.Recorded != recorded || totals.Pending() != 0 || totals.Written() != 0 {
 		t.Errorf("ledger %+v", totals)
 	}
 }
 
-// mentionsCalls tells whether a goroutine makes a request of a sink.
+// mentionsCalls reports whether a goroutine runs a request of a sink.
 func mentionsCalls() bool {
 	stacks := make([]byte, 4<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "pkg/sink.(*worker)")

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +13,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// subscription is the watch.Interface that client-go's broadcaster returns:
-// something to stop. What is watched goes to the handler; the channel delivers
-// nothing and is closed when there will be no more.
+// subscription is the watch.Interface that client-go's broadcaster returns, to stop a sink
+// or watcher. Its channel delivers nothing, and is closed at the end.
 type subscription struct {
 	stop func()
 	done chan watch.Event
@@ -22,25 +22,28 @@ type subscription struct {
 
 var _ watch.Interface = &subscription{}
 
-// Stop ends the subscription, and does not wait.
+// Stop ends the subscription. It does not wait.
 func (s *subscription) Stop() { s.stop() }
 
 // ResultChan is closed when the subscription has ended.
 func (s *subscription) ResultChan() <-chan watch.Event { return s.done }
 
-// watch hands every occurrence to the handler, as an Event of the handler's own.
+// watch calls the handler with each Event, which the handler then owns.
 func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
 	metrics := s.registrations("")
 	out, err := s.startWatcher(handle, metrics)
 	if err != nil {
-		s.nameplate.remove(metrics)
+		s.nameHolder.remove(metrics)
 		return nil, err
 	}
-	s.complain(metrics.publish())
+	s.logRegistration(metrics.publish())
 	return out, nil
 }
 
 func (s *stations) startWatcher(handle func(*corev1.Event), metrics *registrations) (*subscription, error) {
+	if s.options.WatcherCapacity <= 0 {
+		return nil, fmt.Errorf("pipeline options: WatcherCapacity must be greater than 0, not %d", s.options.WatcherCapacity)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watchers++
@@ -63,16 +66,15 @@ func (s *stations) startWatcher(handle func(*corev1.Event), metrics *registratio
 		s.mu.Unlock()
 		close(out.done)
 		if !shut {
-			s.nameplate.remove(metrics)
-			metrics.takeBack()
+			s.nameHolder.remove(metrics)
+			metrics.unregisterAll()
 		}
 	}()
 	return out, nil
 }
 
-// eventOf is the Event of an occurrence, under the name that it will be stored
-// under unless that name is taken. It is the caller's own: the one of an
-// occurrence is shared.
+// eventOf returns a copy of an occurrence's Event, which the caller owns. Its name is the
+// one that it will be stored under, unless another object has that name.
 func eventOf(o *occurrence.Occurrence) *corev1.Event {
 	if o.Origin != nil {
 		event := o.Origin.Event(o.Recorded)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -14,7 +15,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// writer is one sink with the stations that belong to it alone.
+// writer is one sink, with its own subscriber, correlator and ledger.
 type writer struct {
 	ledger      *ledger.Ledger
 	sink        *sink.Sink
@@ -23,15 +24,15 @@ type writer struct {
 	metrics     *registrations
 	client      sink.Client
 
-	// server is where the sink writes to, "" if that is not known, and users
-	// have not stopped it yet. The mutex of the stations guards them.
+	// server is the apiserver, "" if it is unknown; users is the number of targets
+	// that have not stopped it. Both are guarded by the mutex of stations.
 	server string
 	users  int
-	number int // of those of its broadcaster
+	number int // within the broadcaster, from 1
 
-	// drain is the context of the sink's end.
+	// drain is the context of the goroutine end.
 	drain  context.Context
-	giveUp context.CancelCauseFunc
+	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex
 	ending  bool
@@ -40,18 +41,21 @@ type writer struct {
 	left    sink.Pending     // set when done is closed
 }
 
-// startWriter subscribes a sink. On an error nothing is left behind.
+// startWriter starts a sink. On an error, it has stopped and unregistered everything.
 func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client sink.Client, o Options, metrics *registrations) (*writer, error) {
 	w := &writer{ledger: l, client: client, metrics: metrics, done: make(chan watch.Event)}
-	w.drain, w.giveUp = context.WithCancelCause(ctx)
+	w.drain, w.cancel = context.WithCancelCause(ctx)
 	if err := w.start(ctx, b, client, o); err != nil {
-		metrics.takeBack()
+		metrics.unregisterAll()
 		return nil, err
 	}
 	return w, nil
 }
 
 func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client sink.Client, o Options) (err error) {
+	if o.QueueCapacity <= 0 {
+		return fmt.Errorf("pipeline options: QueueCapacity must be greater than 0, not %d", o.QueueCapacity)
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -75,7 +79,7 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 		Registerer: w.metrics,
 	})
 	if err != nil {
-		w.sink.Close(ctx) // it owes nothing
+		w.sink.Close(ctx) // nothing is pending
 		return err
 	}
 	w.correlating.subscriber, w.correlating.sink = w.subscriber, w.sink
@@ -83,10 +87,10 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 	return nil
 }
 
-// close writes what is owed until the context ends, and returns what could not
-// be written. The subscription must have ended. Of several calls, the one with
-// the most time decides when to give up; the others return what is then owed. The
-// last one returns within four periods of grace after the end of its context.
+// close writes what is pending until the context ends, and returns what was not written.
+// The subscription must have ended. With several calls, writing ends with the last context;
+// a call whose context ends earlier returns what is pending then. The last call returns
+// within four grace periods after the end of its context.
 func (w *writer) close(ctx context.Context) sink.Pending {
 	w.mu.Lock()
 	w.waiting++
@@ -107,7 +111,7 @@ func (w *writer) close(ctx context.Context) sink.Pending {
 	if !last {
 		return sink.Pending{Series: w.sink.Pending().Series, Occurrences: w.ledger.Totals().Pending()}
 	}
-	w.giveUp(context.Cause(ctx))
+	w.cancel(context.Cause(ctx))
 	<-w.done
 	return w.left
 }
@@ -118,8 +122,8 @@ func (w *writer) end() {
 	w.left = w.sink.Close(w.drain)
 	w.left.Occurrences += dropped
 	if c, ok := w.client.(*customSink); ok {
-		c.forget() // somebody may hold on to the writer
+		c.release() // callers may reference the writer for longer
 	}
-	w.giveUp(nil)
+	w.cancel(nil)
 	close(w.done)
 }
