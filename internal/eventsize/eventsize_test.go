@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whatever part of an Event is large, its size is counted.
 func TestEveryPartOfAnEventIsCounted(t *testing.T) {
 	const large = 10_000
 	parts := 0
@@ -55,7 +54,7 @@ func TestEveryPartOfAnEventIsCounted(t *testing.T) {
 	e := &corev1.Event{}
 	visit("Event", e, reflect.ValueOf(e).Elem())
 	if parts < 40 {
-		t.Errorf("only %d parts were looked at", parts)
+		t.Errorf("only %d parts are tested", parts)
 	}
 	empty := &corev1.Event{}
 	empty.OwnerReferences = make([]metav1.OwnerReference, 1000)

@@ -1,8 +1,7 @@
-// Package fairlru is a cache of bounded weight whose entries belong to groups,
-// such as the users that caused them. When the cache is full, a group makes room
-// for others only while it holds more than any of them: one that adds without end
-// replaces its own entries once it holds an equal share. With a single group the
-// cache is a plain LRU.
+// Package fairlru implements a cache of bounded weight, whose entries belong to groups, such
+// as users. A full cache evicts the least recently used entry of the group with the most
+// weight. So a group that adds without end, and has its share, replaces its own entries.
+// With a single group the cache is an LRU.
 package fairlru
 
 import "container/heap"
@@ -10,8 +9,7 @@ import "container/heap"
 // Cache is a bounded map of keys to values. Make it with New. It is not safe for
 // use by several goroutines.
 //
-// Each method takes O(1), except that adding and removing take O(log g) with g
-// groups, amortized over all calls.
+// Methods take O(1), Add and Remove O(log g) with g groups, amortized over all calls.
 type Cache[K, G comparable, V any] struct {
 	limit, weight int64
 	onEvict       func(K, V)
@@ -21,8 +19,7 @@ type Cache[K, G comparable, V any] struct {
 	now           uint64 // counts uses
 }
 
-// entry is a link in the ring of its group, from the one used last to the one
-// used first.
+// entry is a link in the ring of its group, in the order of use, most recent first.
 type entry[K, G comparable, V any] struct {
 	prev, next *entry[K, G, V]
 	group      *group[K, G, V]
@@ -32,9 +29,9 @@ type entry[K, G comparable, V any] struct {
 	used       uint64
 }
 
-// New returns a cache that evicts entries while they weigh more than the limit
-// together, except for the last one. The function, if not nil, is told of each
-// entry that is evicted; it must not use the cache.
+// New returns a cache that evicts entries while their sum of weights exceeds the limit and
+// there is more than one. onEvict, if not nil, is called for each evicted entry; it must not
+// use the cache.
 func New[K, G comparable, V any](limit int64, onEvict func(K, V)) *Cache[K, G, V] {
 	return &Cache[K, G, V]{
 		limit: limit, onEvict: onEvict,
@@ -65,10 +62,10 @@ func (c *Cache[K, G, V]) Peek(k K) (value V, ok bool) {
 	return value, false
 }
 
-// Add sets the value, group and weight of a key, which counts as a use, and
-// evicts what is too much: the entry that was used least recently of the group
-// that weighs most, or of those that weigh the same. This may be the entry itself,
-// if it is heavier than any group.
+// Add sets the value, group and weight of a key, which counts as a use. While the limit is
+// exceeded, it evicts the least recently used entry of the heaviest group; among groups of
+// equal weight, the least recently used one. This may be the new entry, if it is heavier
+// than any group.
 func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 	c.Remove(k)
 	c.now++
@@ -90,7 +87,7 @@ func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 	}
 }
 
-// Remove removes a key, if it is there, and tells nobody.
+// Remove removes a key, if it exists, without calling onEvict.
 func (c *Cache[K, G, V]) Remove(k K) {
 	if e := c.entries[k]; e != nil {
 		c.remove(e)

@@ -9,8 +9,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// filled is a cache of a limit that has the keys 0 to n-1 of each group, added
-// in turn.
+// filled returns a cache with the keys 0 to n-1 of each group, added in turn.
 func filled(limit int64, n int, groups ...string) *Cache[string, string, int] {
 	c := New[string, string, int](limit, nil)
 	for i := range n {
@@ -21,7 +20,7 @@ func filled(limit int64, n int, groups ...string) *Cache[string, string, int] {
 	return c
 }
 
-// held are the groups' entries.
+// held returns the indices of a group's entries.
 func held(c *Cache[string, string, int], group string, n int) (indices []int) {
 	for i := range n {
 		if _, ok := c.Peek(fmt.Sprint(group, i)); ok {
@@ -34,8 +33,8 @@ func held(c *Cache[string, string, int], group string, n int) (indices []int) {
 func TestGroupThatFloodsReplacesItsOwn(t *testing.T) {
 	for name, test := range map[string]struct {
 		quiet []string
-		each  int // that a quiet group has
-		kept  int // of them
+		each  int // entries of a quiet group
+		kept  int // of these
 	}{
 		"others have less than a share":   {[]string{"a", "b", "c"}, 20, 20},
 		"others have a share":             {[]string{"a", "b", "c"}, 25, 25},
@@ -57,20 +56,20 @@ func TestGroupThatFloodsReplacesItsOwn(t *testing.T) {
 				t.Errorf("%d entries", c.Len())
 			}
 			if _, ok := c.Peek(fmt.Sprint("flood", flood-1)); !ok {
-				t.Error("the flood has not kept its last entry")
+				t.Error("the flood does not have its last entry")
 			}
 		})
 	}
 }
 
-// More groups than there are places: whoever was not heard for longest goes.
+// There are more groups than entries.
 func TestGroupsThatHoldTheSameLoseTheLeastRecentlyUsed(t *testing.T) {
 	c := New[int, int, string](4, nil)
 	for k := range 4 {
 		c.Add(k, k, "", 1)
 	}
 	c.Get(0)
-	c.Peek(1) // is no use
+	c.Peek(1) // does not count as a use
 	c.Add(4, 4, "", 1)
 	c.Add(5, 5, "", 1)
 	for k, want := range []bool{true, false, false, true, true, true} {
@@ -80,7 +79,7 @@ func TestGroupsThatHoldTheSameLoseTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-func TestWeightCountsAndNotTheNumberOfEntries(t *testing.T) {
+func TestWeightIsBoundedNotTheNumberOfEntries(t *testing.T) {
 	c := New[string, string, int](100, nil)
 	c.Add("heavy", "a", 0, 60)
 	for i := range 40 {
@@ -92,7 +91,7 @@ func TestWeightCountsAndNotTheNumberOfEntries(t *testing.T) {
 	}
 	c.Add("heavier than the limit", "c", 0, 101)
 	if _, ok := c.Peek("heavier than the limit"); ok || c.Len() != 41 {
-		t.Errorf("what is heavier than all others is there: %v, beside %d", ok, c.Len())
+		t.Errorf("the heaviest is there: %v, beside %d", ok, c.Len())
 	}
 }
 
@@ -150,10 +149,10 @@ func TestWithOneGroupItIsAnLRU(t *testing.T) {
 	}
 }
 
-// model is the same cache without any structure.
+// model is the same cache as a slice.
 type model struct {
 	limit   int64
-	entries []modelled // from the one used first to the one used last
+	entries []modelled // least recently used first
 }
 
 type modelled struct {
@@ -201,7 +200,7 @@ func (m *model) add(added modelled) (evicted []int) {
 	}
 }
 
-// FuzzCache holds the cache against the model. Each operation is three bytes.
+// FuzzCache compares the cache with the model. Each operation is three bytes.
 func FuzzCache(f *testing.F) {
 	for seed := range byte(8) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))

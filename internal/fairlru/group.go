@@ -2,14 +2,14 @@ package fairlru
 
 import "container/heap"
 
-// group is the ring of the entries of one group.
+// group has the ring of a group's entries.
 type group[K, G comparable, V any] struct {
 	key    G
-	newest *entry[K, G, V] // nil if there is none
+	newest *entry[K, G, V] // nil if the group is empty
 	weight int64
 	index  int // in the heap
-	// ranked is when the oldest entry was used, as far as the heap has been told.
-	// Uses change only the entry, so that they need not fix the heap.
+	// ranked is the last use of the oldest entry, as of the last fix of the heap. A
+	// use changes only the entry, and does not fix the heap.
 	ranked uint64
 }
 
@@ -48,13 +48,12 @@ func (g *group[K, G, V]) unlink(e *entry[K, G, V]) {
 	e.prev.next, e.next.prev = e.next, e.prev
 }
 
-// groupHeap has the heaviest group first; of groups that weigh the same, the one
-// whose oldest entry has not been used for longest. It implements heap.Interface.
+// groupHeap implements heap.Interface. The heaviest group is first; among groups of equal
+// weight, the one whose oldest entry was least recently used.
 type groupHeap[K, G comparable, V any] []*group[K, G, V]
 
-// top is the first group by what the entries say. The heap may lag behind, but
-// only one way: an oldest entry is never used earlier than the heap was told. So
-// the first group is right as soon as the heap is right about it.
+// top returns the first group. The heap may be outdated, but ranked is never later than the
+// last use of the oldest entry. So the first group is correct once its ranked is current.
 func (h *groupHeap[K, G, V]) top() *group[K, G, V] {
 	for {
 		g := (*h)[0]

@@ -1,15 +1,15 @@
-// Package grace bounds how long code of others, a client, a callback or a logger,
-// may hold up a shutdown once its time is over.
+// Package grace bounds how long a shutdown waits for user code, such as a client, a callback
+// or a logger, after its deadline.
 package grace
 
 import "time"
 
-// Period is how long a shutdown waits for one call that should have ended with its
-// context. What honours its context needs a fraction of it.
+// Period is the time for which a shutdown waits for a call after the end of its context. A
+// call that honours its context needs a fraction of it.
 const Period = 250 * time.Millisecond
 
-// Run calls a function, and returns when that returns or after Period. Then the
-// function is left alone, in its own goroutine.
+// Run calls a function in a goroutine, and returns when it returns, or after Period. Then
+// the goroutine is abandoned.
 func Run(call func()) {
 	done := make(chan struct{})
 	go func() {
@@ -19,7 +19,7 @@ func Run(call func()) {
 	Wait(done)
 }
 
-// Wait waits until a channel is closed, for at most Period, and reports whether it is.
+// Wait waits until a channel is closed, for at most Period, and reports whether it was.
 func Wait(done <-chan struct{}) bool { return WaitFor(Period, done) }
 
 // WaitFor is Wait with another limit.

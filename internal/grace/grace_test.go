@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestRunWaitsForACallAndNotForEver(t *testing.T) {
+func TestRunWaitsForACallForAtMostAPeriod(t *testing.T) {
 	never := make(chan struct{})
 	for name, test := range map[string]struct {
 		call func()

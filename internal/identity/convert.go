@@ -5,8 +5,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 )
 
-// ToCoreV1 returns the core/v1 view of an Event. The two share what they point
-// to. Nothing is lost: both are views of one stored object.
+// ToCoreV1 returns the core/v1 form of an Event. Both are forms of one stored object, so no
+// field is lost. The result shares maps, slices and pointers with the argument.
 func ToCoreV1(in *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		ObjectMeta:          in.ObjectMeta,
@@ -30,8 +30,7 @@ func ToCoreV1(in *eventsv1.Event) *corev1.Event {
 	return out
 }
 
-// ToEventsV1 returns the events.k8s.io/v1 view of an Event, as ToCoreV1 does
-// the other way.
+// ToEventsV1 returns the events.k8s.io/v1 form of an Event, like ToCoreV1.
 func ToEventsV1(in *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
 		ObjectMeta:               in.ObjectMeta,

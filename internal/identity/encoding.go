@@ -9,16 +9,13 @@ import (
 // version is hashed with every identity.
 const version = "eventd/identity/v2"
 
-// Encoding is the identity of an Event as bytes: the fields that make it the
-// same as another. No two identities have one encoding, since every field is
-// preceded by its length. What identifies the subject comes first, then what
-// makes Events similar, then the message.
+// Encoding is the identity of an Event as bytes. Every field is preceded by its length, so
+// different identities have different encodings. The fields of the subject come first, then
+// those of the group, then the message.
 //
-// It is bytes and not a struct of fields because it is hashed for every single
-// occurrence: that takes a quarter of the time so.
+// It is hashed for every occurrence, which takes a quarter of the time of hashing a struct.
 //
-// The zero Encoding is ready for use, and keeps its memory from one identity to
-// the next.
+// The zero Encoding is ready for use. It reuses its memory.
 type Encoding struct {
 	buffer         []byte
 	bytes          []byte
@@ -31,36 +28,36 @@ func (e *Encoding) Set(event *corev1.Event) {
 	e.buffer = e.bytes[:cap(e.bytes)] // it may have grown
 }
 
-// SetCombined makes e the encoding of the combined Event of its group, which has
-// a marker and no message.
+// SetCombined makes e the encoding of the combined Event of its group: a marker and no
+// message.
 func (e *Encoding) SetCombined() {
 	e.bytes[e.group] = flag(true)
 	e.bytes = e.bytes[:put(e.bytes, e.group+1, "")]
 }
 
-// Subject is the part that all Events of a source about an object and of one
-// type have in common. Like all parts it is good until e changes.
+// Subject returns the part that identifies the source, reporter, object, type and namespace.
+// Like all parts it is valid until e changes.
 func (e *Encoding) Subject() []byte { return e.bytes[:e.subject] }
 
-// Group is the part that follows: together with the subject, it is the same for
-// Events that differ by their message only.
+// Group returns the part that follows. Together with the subject, it is equal for Events that
+// differ only in the message.
 func (e *Encoding) Group() []byte { return e.bytes[e.subject:e.group] }
 
-// Member is what follows the group: the message, or the marker of a combined
+// Member returns the part that follows the group: the message, or the marker of a combined
 // Event.
 func (e *Encoding) Member() []byte { return e.bytes[e.group:] }
 
-// IsNewStyle tells whether the Event has an eventTime.
+// IsNewStyle reports whether the Event has an eventTime.
 func (e *Encoding) IsNewStyle() bool { return e.bytes[e.subject] == flag(true) }
 
-// IsCombined tells whether it is the encoding of a combined Event.
+// IsCombined reports whether it is the encoding of a combined Event.
 func (e *Encoding) IsCombined() bool { return e.bytes[e.group] == flag(true) }
 
-// Bytes is all of it.
+// Bytes returns the whole encoding.
 func (e *Encoding) Bytes() []byte { return e.bytes }
 
-// encode writes the encoding into b, or into a larger slice. It returns what it
-// wrote, and where subject and group end.
+// encode writes the encoding into b, or into a new slice if b is too short. It returns the
+// encoding, and the ends of subject and group.
 func encode(b []byte, event *corev1.Event) (out []byte, subject, group int) {
 	related := event.Related
 	if related == nil {
@@ -99,17 +96,17 @@ func encode(b []byte, event *corev1.Event) (out []byte, subject, group int) {
 	return b[:n], subject, group
 }
 
-// noObject is what Events without a related object are related to.
+// noObject replaces a missing related object.
 var noObject corev1.ObjectReference
 
 const (
-	// minEncoding is the least that is allocated for an encoding.
+	// minEncoding is the minimum size of a buffer.
 	minEncoding = 1024
-	// lengthBytes precede each field. No field is as long as they could say.
+	// lengthBytes is the size of the length that precedes each field.
 	lengthBytes = 4
 )
 
-// encodedLen is at least what encode needs.
+// encodedLen returns an upper bound of the length of the encoding.
 func encodedLen(event *corev1.Event, related *corev1.ObjectReference) int {
 	const fields = 5 + 5 + 1 + 2 + 1 + 5 + 1 + 1
 	return len(version) + 2 + fields*lengthBytes +
@@ -123,8 +120,8 @@ func objectLen(o *corev1.ObjectReference) int {
 	return len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID) + len(o.APIVersion) + len(o.FieldPath)
 }
 
-// putObject leaves out the fieldPath, which does not make it another object, and
-// the resourceVersion.
+// putObject writes an object without the fieldPath and the resourceVersion, which do not
+// identify it.
 func putObject(b []byte, n int, o *corev1.ObjectReference) int {
 	n = put(b, n, o.Kind)
 	n = put(b, n, o.Namespace)
@@ -133,7 +130,7 @@ func putObject(b []byte, n int, o *corev1.ObjectReference) int {
 	return put(b, n, o.APIVersion)
 }
 
-// put writes a field at n, and returns where it ends.
+// put writes a field at n, and returns its end.
 func put(b []byte, n int, field string) int {
 	binary.LittleEndian.PutUint32(b[n:], uint32(len(field)))
 	n += lengthBytes

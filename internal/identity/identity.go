@@ -1,6 +1,6 @@
-// Package identity says what makes two occurrences the same, and under which
-// name their Event is stored. The rules are in docs/counting.md; a change to
-// them changes the names of all Events, so it comes with a new version string.
+// Package identity defines which occurrences form a series, and the name of its stored
+// Event. docs/counting.md has the rules. A change to them changes the names of all Events,
+// and requires a new version string.
 package identity
 
 import (
@@ -19,23 +19,21 @@ const (
 	Annotation = AnnotationPrefix + "identity"
 )
 
-// CombinedPrefix begins the message of a group's combined Event. It is the one
-// that client-go's aggregator sets.
+// CombinedPrefix is the prefix of the message of a group's combined Event, as client-go's
+// EventAggregatorByReasonMessageFunc sets it.
 const CombinedPrefix = "(combined from similar events): "
 
-// IsCombined tells whether a client has reported an Event as its group's
-// combined one.
+// IsCombined reports whether a client posted the Event as the combined one of a group.
 func IsCombined(event *corev1.Event) bool {
 	return event.EventTime.IsZero() && strings.HasPrefix(event.Message, CombinedPrefix)
 }
 
-// Digest identifies a series: occurrence.Digest, which is public.
+// Digest identifies a series. occurrence.Digest is its public form.
 type Digest = [sha256.Size]byte
 
-// Of returns the digest of the series that an Event in the form of core/v1
-// belongs to.
+// Of returns the digest of the series of an Event in the form of core/v1.
 func Of(event *corev1.Event) Digest {
-	var stack [1024]byte // most identities fit, and then nothing is allocated
+	var stack [1024]byte // most identities fit without an allocation
 	b, _, _ := encode(stack[:], event)
 	return sha256.Sum256(b)
 }
@@ -48,13 +46,11 @@ func OfCombined(event *corev1.Event) Digest {
 	return sha256.Sum256(e.bytes)
 }
 
-// groupVersion is hashed with every group that a key function names. The first one
-// had no number and left out who reports.
+// groupVersion is hashed with every custom group. Version 1 did not include the reporter.
 const groupVersion = version + "/group/2"
 
-// OfGroup returns the digest of the combined Event of a group that is not what
-// this package says but what somebody's own key function does: all Events of one
-// namespace, reporter and style to which it gives the same key.
+// OfGroup returns the digest of the combined Event of a custom group: all Events of one
+// namespace, reporter and style with the same key of a key function.
 func OfGroup(event *corev1.Event, key string) Digest {
 	fields := [...]string{
 		event.Namespace,

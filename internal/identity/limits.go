@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// The apiserver's limits on new-style Events, in bytes: see
-// pkg/apis/core/validation/events.go of kubernetes.
+// Limits of the apiserver for new-style Events, in bytes
+// (kubernetes pkg/apis/core/validation/events.go).
 const (
 	MaxReason            = 128
 	MaxAction            = 128
@@ -14,8 +14,7 @@ const (
 	MaxNote              = 1024
 )
 
-// Cut shortens s, which is valid UTF-8, to at most limit bytes and leaves no part
-// of a character at the end.
+// Cut shortens s, which is valid UTF-8, to at most limit bytes, at a character boundary.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -23,5 +22,5 @@ func Cut(s string, limit int) string {
 	for limit > 0 && !utf8.RuneStart(s[limit]) {
 		limit--
 	}
-	return strings.Clone(s[:limit]) // lets go of the rest
+	return strings.Clone(s[:limit]) // frees the rest
 }

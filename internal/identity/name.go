@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// hashBytes of the digest stand in the name; the annotation has all of it.
+	// hashBytes is the number of bytes of the digest in a name. The annotation has
+	// the whole digest.
 	hashBytes = 8
-	// MaxSuffix is the highest suffix that is tried when names are occupied.
+	// MaxSuffix is the highest suffix of a name.
 	MaxSuffix = 7
-	// maxObjectName leaves room for the dot, the hash, and "-7".
+	// maxObjectName leaves space for the dot, the hash, and "-7".
 	maxObjectName = validation.DNS1123SubdomainMaxLength - 1 - 2*hashBytes - 2
-	// nonceBytes of a unique name are random; maxUniqueObjectName leaves room for
-	// them, too.
+	// nonceBytes is the number of random bytes in a unique name, for which
+	// maxUniqueObjectName leaves space.
 	nonceBytes          = 8
 	maxUniqueObjectName = validation.DNS1123SubdomainMaxLength - 1 - 2*hashBytes - 1 - 2*nonceBytes
 )
 
-// Name returns the name of the Event with digest d, whose involved object has
-// the given name, which may be anything. Suffix is 0, or counts the foreign
-// objects found under the names before, up to MaxSuffix. The name is a valid
-// DNS subdomain.
+// Name returns the name of the Event with digest d: a valid DNS subdomain that begins with
+// the name of the involved object, which may be any string. The suffix is the number of
+// objects of others that were found under the names before, from 0 to MaxSuffix.
 func Name(objectName string, d Digest, suffix int) string {
 	b := appendHash(objectName, d, maxObjectName)
 	if suffix > 0 {
@@ -34,16 +34,16 @@ func Name(objectName string, d Digest, suffix int) string {
 	return string(b)
 }
 
-// UniqueName is Name with a nonce in place of the suffix. If the nonce is random,
-// nobody can guess the name. It differs from every name that Name returns.
+// UniqueName is Name with a nonce in place of the suffix. A random nonce makes the name
+// unpredictable. It differs from every name that Name returns.
 func UniqueName(objectName string, d Digest, nonce uint64) string {
 	b := append(appendHash(objectName, d, maxUniqueObjectName), '-')
 	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, nonce))
 	return string(b)
 }
 
-// appendHash returns the part that all names of a series have in common, with
-// at most limit bytes of the name of the object.
+// appendHash returns the common prefix of all names of a series, with at most limit bytes of
+// the name of the object.
 func appendHash(objectName string, d Digest, limit int) []byte {
 	b := make([]byte, 0, validation.DNS1123SubdomainMaxLength)
 	b = append(appendSubdomain(b, objectName, limit), '.')

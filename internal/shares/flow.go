@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// Flow is whose use of something is counted together: that of one tenant in one
-// namespace. What is not known to be of a tenant is of the address that it comes from.
+// Flow identifies whose use is counted together: that of a tenant in a namespace. The tenant
+// of a peer that is not authenticated is its address.
 type Flow struct{ Tenant, Namespace string }
 
-// FlowOfAddress is the flow of a peer whose caller is not known, from its host and
-// port. A host is usually given a whole /64 of IPv6 addresses, so that is one flow.
+// FlowOfAddress returns the flow of a peer that is not authenticated, from its host and port.
+// An IPv6 /64 is one flow, since a host usually has a whole /64.
 func FlowOfAddress(hostPort string) Flow {
 	host, _, err := net.SplitHostPort(hostPort)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCallersThatAreNotKnownAreToldApartByTheirHost(t *testing.T) {
+func TestFlowOfAnUnknownCallerIsItsHost(t *testing.T) {
 	const v4, v6, raw = "10.0.0.1", "2001:db8:0:1::/64", "@"
 	for remote, want := range map[string]string{
 		"10.0.0.1:1":                  v4,
@@ -27,14 +27,14 @@ func TestCallersThatAreNotKnownAreToldApartByTheirHost(t *testing.T) {
 	}
 }
 
-// One tenant has a half, two have a third each, and so on; one namespace of a tenant
-// has half of what is free.
+// One tenant has a half, two have a third each, and so on; one namespace of a tenant has half
+// of what is free.
 func TestSharesLeaveAPartFree(t *testing.T) {
 	const capacity = 62 // of which exactly a half is free when one flow has 20
 	namespace := func(tenant, namespace int) Flow { return Flow{fmt.Sprint("t", tenant), fmt.Sprint("n", namespace)} }
 	for name, test := range map[string]struct {
 		flows []Flow
-		each  int64 // of what they take at once
+		each  int64 // amount of one Acquire
 		want  []int64
 	}{
 		"one namespace":                   {[]Flow{namespace(1, 1)}, 1, []int64{21}},
@@ -48,12 +48,12 @@ func TestSharesLeaveAPartFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := New(capacity)
 			got := make([]int64, len(test.flows))
-			for taken := true; taken; {
-				taken = false
+			for acquired := true; acquired; {
+				acquired = false
 				for i, f := range test.flows {
 					if s.Acquire(f, test.each) {
 						got[i] += test.each
-						taken = true
+						acquired = true
 					}
 				}
 			}
@@ -65,13 +65,13 @@ func TestSharesLeaveAPartFree(t *testing.T) {
 				}
 			}
 			if used := s.InUse(); used != sum {
-				t.Errorf("%d are in use, and were %d taken", used, sum)
+				t.Errorf("%d are in use, %d were acquired", used, sum)
 			}
 			for i, f := range test.flows {
 				s.Release(f, got[i])
 			}
 			if s.InUse() != 0 || len(s.flows)+len(s.tenants) != 0 {
-				t.Errorf("%d are in use when all is given back, %d flows, %d tenants", s.InUse(), len(s.flows), len(s.tenants))
+				t.Errorf("%d are in use after the release, %d flows, %d tenants", s.InUse(), len(s.flows), len(s.tenants))
 			}
 		})
 	}

@@ -1,16 +1,17 @@
-// Package shares bounds what tenants use together, so that one that uses much leaves
-// room for others.
+// Package shares bounds the use of a shared resource, such as memory or connections, so that
+// no tenant can use all of it.
 package shares
 
 import "sync"
 
-// Shares bounds what all flows have in use together, and keeps a part of it free
-// for flows that use little. A tenant may have at most as much as it leaves free,
-// and each of its namespaces, beyond its first use, half as much as is free. So one
-// tenant alone has at most a half, in one namespace a third, two at most a third each,
-// and however many want more than there is, another one finds something free (the
-// dynamic thresholds of Choudhury and Hahne, 1998). Make it with New. It is safe for
-// use by many goroutines.
+// Shares limits the use of a capacity with dynamic thresholds (Choudhury and Hahne, 1998):
+//
+//   - a tenant may use at most as much as is free;
+//   - each of its namespaces, beyond the first use, at most half as much as is free.
+//
+// So a single tenant uses at most a half, in one namespace a third; two tenants use a third
+// each. Whatever the others use, a part remains free. Make it with New. It is safe for use
+// by many goroutines.
 type Shares struct {
 	capacity int64
 
@@ -20,70 +21,70 @@ type Shares struct {
 	flows   map[Flow]int64
 }
 
-// New returns the shares of a capacity, in whatever unit its uses are counted.
+// New returns the shares of a capacity, in any unit.
 func New(capacity int64) *Shares {
 	return &Shares{capacity: capacity, tenants: make(map[string]int64), flows: make(map[Flow]int64)}
 }
 
-// Capacity is what all flows may have in use together.
+// Capacity returns the capacity.
 func (s *Shares) Capacity() int64 { return s.capacity }
 
-// Acquire takes n for a flow, to be given back by Release, or takes nothing.
+// Acquire acquires n for a flow, or nothing. The caller must release it.
 func (s *Shares) Acquire(f Flow, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n > s.room(f) {
+	if n > s.available(f) {
 		return false
 	}
 	s.add(f, n)
 	return true
 }
 
-// AcquireUpTo takes n for a flow, or as much of it as there is room for, and returns
-// how much that is: to be given back by Release.
+// AcquireUpTo acquires n for a flow, or as much as is available. It returns the amount, which
+// the caller must release.
 func (s *Shares) AcquireUpTo(f Flow, n int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = min(n, s.room(f))
+	n = min(n, s.available(f))
 	s.add(f, n)
 	return n
 }
 
-// Release gives back what a flow has acquired, at once or in parts.
+// Release releases n of what a flow has acquired.
 func (s *Shares) Release(f Flow, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.add(f, -n)
 }
 
-// Room is how much more a flow may acquire now, at least 0.
+// Room returns how much more a flow may acquire now, at least 0.
 func (s *Shares) Room(f Flow) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.room(f)
+	return s.available(f)
 }
 
-// UsedBy is what a flow has.
+// UsedBy returns what a flow uses.
 func (s *Shares) UsedBy(f Flow) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flows[f]
 }
 
-// InUse is what all flows have together.
+// InUse returns what all flows use.
 func (s *Shares) InUse() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
-func (s *Shares) room(f Flow) int64 {
+func (s *Shares) available(f Flow) int64 {
 	free := s.capacity - s.used
-	room := free - s.tenants[f.Tenant]
+	n := free - s.tenants[f.Tenant]
 	if own := s.flows[f]; own > 0 {
-		room = min(room, free/2-own)
+		n = min(n, free/2-own)
 	}
-	return max(0, room)
+	return max(0, n)
 }
 
 func (s *Shares) add(f Flow, n int64) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// fill acquires one after the other for a flow, until there is no room.
+// fill acquires for a flow until nothing is available.
 func fill(s *Shares, f Flow) (n int64) {
 	for s.Acquire(f, 1) {
 		n++
@@ -14,7 +14,7 @@ func fill(s *Shares, f Flow) (n int64) {
 	return n
 }
 
-func TestWhoFillsItLeavesRoomForAnother(t *testing.T) {
+func TestAPartRemainsFreeForAnother(t *testing.T) {
 	for name, c := range map[string]struct {
 		before []Flow
 		want   int64 // of the last one
@@ -39,7 +39,7 @@ func TestWhoFillsItLeavesRoomForAnother(t *testing.T) {
 	}
 }
 
-func TestNoMoreIsInUseThanThereIsAndAllIsGivenBack(t *testing.T) {
+func TestUseIsBoundedAndAllIsReleased(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	s := New(1000)
 	held := map[Flow]int64{}
@@ -52,10 +52,10 @@ func TestNoMoreIsInUseThanThereIsAndAllIsGivenBack(t *testing.T) {
 				held[f] += n
 			}
 		case 1:
-			room := s.Room(f)
+			available := s.Room(f)
 			got := s.AcquireUpTo(f, n)
-			if got != min(n, room) {
-				t.Fatalf("%d of %d were acquired where there was room for %d", got, n, room)
+			if got != min(n, available) {
+				t.Fatalf("%d of %d were acquired, %d were available", got, n, available)
 			}
 			held[f] += got
 		case 2:
@@ -71,6 +71,6 @@ func TestNoMoreIsInUseThanThereIsAndAllIsGivenBack(t *testing.T) {
 		s.Release(f, n)
 	}
 	if s.InUse() != 0 || len(s.tenants) != 0 || len(s.flows) != 0 {
-		t.Errorf("what was given back is remembered: %d, %v, %v", s.InUse(), s.tenants, s.flows)
+		t.Errorf("not all is released: %d, %v, %v", s.InUse(), s.tenants, s.flows)
 	}
 }
