@@ -21,7 +21,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// deployed are options with a body limit as in deploy/, for so many requests.
+// deployed returns options with the body limit of deploy/, for a number of requests.
 func deployed(requests int) *app.Options {
 	o := app.NewOptions()
 	o.Intake.MaxBodyBytes = 128 * kib
@@ -29,13 +29,13 @@ func deployed(requests int) *app.Options {
 	return o
 }
 
-// serve returns the intake of such an eventd.
+// serve returns the handler of an intake with the options.
 func serve(t *testing.T, o *app.Options, record func(*occurrence.Occurrence)) http.Handler {
 	t.Helper()
 	return serveAfter(t, o, func() {}, record)
 }
 
-// serveAfter has something happen before it is known whose a request is.
+// serveAfter is serve with a function that runs during the review of a caller.
 func serveAfter(t *testing.T, o *app.Options, reviewed func(), record func(*occurrence.Occurrence)) http.Handler {
 	t.Helper()
 	options := o.Intake
@@ -45,11 +45,11 @@ func serveAfter(t *testing.T, o *app.Options, reviewed func(), record func(*occu
 		t.Fatal(err)
 	}
 	handler, err := intake.NewHandler(intake.ServerOptions{
-		// So that none is refused: they are all of one caller, from one address.
+		// None is refused, though all have one caller and one address.
 		Intake: in, MaxInFlight: 16 * o.MaxRequestsInFlight,
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			reviewed()
-			return &authenticator.Response{User: &user.DefaultInfo{Name: "somebody"}}, true, nil
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil
 		}),
 		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
 	})
@@ -62,7 +62,7 @@ func serveAfter(t *testing.T, o *app.Options, reviewed func(), record func(*occu
 func send(t *testing.T, handler http.Handler, contentType, body string) int {
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/ns/events", strings.NewReader(body))
 	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("Authorization", "Bearer somebody's")
+	req.Header.Set("Authorization", "Bearer jane's")
 	req.Header.Set("User-Agent", strings.Repeat("x", 15*kib))
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, req)
@@ -80,11 +80,11 @@ func liveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What a request keeps while it waits for its write is bounded by its body.
+// The memory of a request that waits for its write is bounded by its body.
 func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	const requests = 100
 	o := deployed(requests)
-	said := part(o, "requests being answered").Most
+	limit := part(o, "requests being answered").Most
 	recorded := make(chan *occurrence.Occurrence, requests)
 	handler := serve(t, o, func(o *occurrence.Occurrence) { recorded <- o })
 	before := liveBytes()
@@ -104,11 +104,11 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	}
 	took := liveBytes() - before
 	t.Logf("%d KiB for each request", took/requests>>10)
-	if took > said {
-		t.Errorf("%d requests that wait take %d MiB, more than %d", requests, took>>20, said>>20)
+	if took > limit {
+		t.Errorf("%d requests that wait take %d MiB, more than %d", requests, took>>20, limit>>20)
 	}
-	if took < said/8 {
-		t.Errorf("%d requests that wait take only %d MiB of %d", requests, took>>20, said>>20)
+	if took < limit/8 {
+		t.Errorf("%d requests that wait take only %d MiB of %d", requests, took>>20, limit>>20)
 	}
 	for _, o := range waiting {
 		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
@@ -118,12 +118,12 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 	}
 }
 
-// What is kept of a request whose caller is not known yet is bounded by its headers. What
-// the server buffers of its body is a constant of the server (cmd/eventd/app).
-func TestRequestsOfStrangersTakeNoMoreThanIsSaid(t *testing.T) {
+// The memory of a request during the review of its caller is bounded by its headers. The
+// buffer for its body is a constant of the server (cmd/eventd/app).
+func TestRequestsOfUnknownCallersTakeNoMoreThanIsSaid(t *testing.T) {
 	const requests = 100
 	o := deployed(requests)
-	said := part(o, "requests of strangers").Most - requests*intake.UploadBufferBytes
+	limit := part(o, "requests of unknown callers").Most - requests*intake.UploadBufferBytes
 	answer := make(chan struct{})
 	handler := serveAfter(t, o, func() { <-answer }, func(o *occurrence.Occurrence) {
 		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
@@ -133,23 +133,22 @@ func TestRequestsOfStrangersTakeNoMoreThanIsSaid(t *testing.T) {
 	for i := range requests {
 		sending.Go(func() { send(t, handler, "application/json", event(i, "message", "x")) })
 	}
-	// They all wait for one review. Nothing tells that they do.
+	// They all wait for one review, which cannot be observed.
 	var took int64
-	for deadline := time.Now().Add(10 * time.Second); took < said/4 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); took < limit/4 && time.Now().Before(deadline); {
 		took = liveBytes() - before
 	}
 	t.Logf("%d KiB for each request", took/requests>>10)
-	if took > said {
-		t.Errorf("%d requests of strangers take %d MiB, more than %d", requests, took>>20, said>>20)
+	if took > limit {
+		t.Errorf("%d requests of unknown callers take %d MiB, more than %d", requests, took>>20, limit>>20)
 	}
-	if took < said/4 {
-		t.Errorf("%d requests of strangers take only %d MiB of %d", requests, took>>20, said>>20)
+	if took < limit/4 {
+		t.Errorf("%d requests of unknown callers take only %d MiB of %d", requests, took>>20, limit>>20)
 	}
 	close(answer)
 	sending.Wait()
 }
 
-// The worst bodies at once stay within what is advised for them.
 func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 	const requests = 64
 	o := deployed(requests)
@@ -186,7 +185,7 @@ func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 	}
 }
 
-// sampled returns what notes the largest heap, garbage included, until it is stopped.
+// sampled returns a function that samples the largest heap, garbage included.
 func sampled(most *atomic.Int64) func(stop <-chan struct{}) {
 	return func(stop <-chan struct{}) {
 		ticks := time.NewTicker(time.Millisecond)
@@ -213,8 +212,8 @@ func part(o *app.Options, what string) Part {
 	panic(what)
 }
 
-// emptyOwners is a runtime.Unknown in Kubernetes protobuf with an Event of nothing but
-// empty owner references: two bytes become 104.
+// emptyOwners returns an Event with only empty owner references, in Kubernetes protobuf: two
+// bytes become 104.
 func emptyOwners(size int) string {
 	field := func(number byte, data string) string {
 		n := len(data)

@@ -9,8 +9,7 @@ import (
 	"github.com/eventd/eventd/cmd/eventd/app"
 )
 
-// A flag that is said to bound a part does: with twice its value the part takes
-// more.
+// With twice the value of its flag, a part takes more.
 func TestEveryFlagThatIsNamedCounts(t *testing.T) {
 	for i, part := range Memory(app.NewOptions()) {
 		for _, name := range part.Flags {

@@ -20,7 +20,8 @@
 // (occurrence.TenantOf) that has most. An eviction costs a few more writes and loses no
 // count: pending occurrences are in the sink.
 //
-// docs/correlation.md lists the differences from client-go, with the test of each.
+// docs/correlation.md describes the rules. differences_test.go shows each difference from
+// client-go.
 package correlator
 
 import (
