@@ -115,11 +115,7 @@ func ExampleRecordBroadcaster_NewEventsRecorder() {
 
 // With sink.ConfigFor, Events have a connection of their own.
 func ExampleNewRecordBroadcaster_connection() {
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	config := &rest.Config{Host: "https://localhost"} // rest.InClusterConfig, in a controller
 	client, err := kubernetes.NewForConfig(sink.ConfigFor(config))
 	if err != nil {
 		fmt.Println(err)
@@ -127,4 +123,6 @@ func ExampleNewRecordBroadcaster_connection() {
 	}
 	broadcaster := pipeline.NewRecordBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	broadcaster.Shutdown()
+	// Output:
 }
