@@ -61,7 +61,7 @@ func TestCombinedEventHasTheIdentityOfItsGroup(t *testing.T) {
 	}
 }
 
-func TestGroupsOfSomebodysOwnAreApart(t *testing.T) {
+func TestCustomGroupsAreDistinct(t *testing.T) {
 	seen := map[Digest]bool{}
 	in := func(namespace string, style func() *corev1.Event) *corev1.Event {
 		e := style()

@@ -99,7 +99,7 @@ func TestCombinedEventsOfAGroupAreOneSeries(t *testing.T) {
 	empty := classic()
 	empty.Message = ""
 	if Of(empty) == Of(one) {
-		t.Error("the marker does not tell a combined Event from one without a message")
+		t.Error("a combined Event has the digest of one without a message")
 	}
 	newer := newStyle()
 	newer.Message = CombinedPrefix + "a"
@@ -108,8 +108,7 @@ func TestCombinedEventsOfAGroupAreOneSeries(t *testing.T) {
 	}
 }
 
-// A digest is part of what is stored: a release that computes another one
-// starts new Events for all series.
+// A digest is stored: a release that computes another one creates new Events for all series.
 func TestDigestIsStable(t *testing.T) {
 	for name, test := range map[string]struct {
 		digest Digest
@@ -152,8 +151,7 @@ func TestGroupsOfAKeyAreOfOneNamespaceStyleAndReporter(t *testing.T) {
 	}
 }
 
-// Whatever two Events hold, they have one encoding only if all that makes them
-// the same is equal.
+// Two Events have one encoding only if all fields of the identity are equal.
 func FuzzDigestInput(f *testing.F) {
 	f.Add("a", "b", "c", "d", "e", "f", true)
 	f.Add("", "ab", "", "a", "b", "", true)

@@ -1,4 +1,4 @@
-// Package dropin shows that eventd takes the place of client-go's recorders in
-// controllers that know nothing of it. It is a module of its own, so that eventd
-// does not depend on controller-runtime.
+// Package dropin tests that eventd replaces client-go's recorders in controllers, also with
+// controller-runtime. It is a module of its own, so that eventd does not depend on
+// controller-runtime.
 package dropin

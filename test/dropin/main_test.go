@@ -17,12 +17,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// eventRights are all that most controllers hold on events.
+// eventRights returns the rights on events of most controllers.
 func eventRights(group string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}
 }
 
-// controllerConfig is that of a ServiceAccount with these rights in a namespace.
+// controllerConfig returns the configuration of a ServiceAccount with the rights in a namespace.
 func controllerConfig(t *testing.T, namespace string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	admin := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
@@ -40,12 +40,12 @@ func controllerConfig(t *testing.T, namespace string, rules ...rbacv1.PolicyRule
 	}
 	config := testenv.Shared(t).ServiceAccount(t, namespace, "controller")
 	clients := kubernetes.NewForConfigOrDie(config)
-	// The authorizer takes a moment to see a new binding. A dry run tells.
+	// The authorizer sees a new binding after a moment.
 	for _, rule := range rules {
 		if rule.Resources[0] != "events" {
 			continue
 		}
-		eventually(t, "the binding is seen", func() bool {
+		eventually(t, "the authorizer sees the binding", func() bool {
 			probe := &corev1.Event{
 				ObjectMeta:     metav1.ObjectMeta{Name: "probe", Namespace: namespace},
 				InvolvedObject: corev1.ObjectReference{Namespace: namespace},
@@ -58,7 +58,7 @@ func controllerConfig(t *testing.T, namespace string, rules ...rbacv1.PolicyRule
 	return config
 }
 
-// eventually asks again and again, for what nothing tells of.
+// eventually polls a condition that cannot be waited for.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -74,7 +74,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// stored are the Events in a namespace by their reason.
+// stored returns the Events in a namespace, by reason.
 func stored(t *testing.T, namespace string) map[string][]corev1.Event {
 	t.Helper()
 	list, err := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})

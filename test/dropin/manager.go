@@ -7,24 +7,22 @@ import (
 	"github.com/eventd/eventd/pkg/pipeline"
 )
 
-// Manager is a manager of controller-runtime whose newer recorders are eventd's
-// too. manager.Options.EventBroadcaster is behind GetEventRecorderFor only;
-// behind GetEventRecorder controller-runtime always puts a broadcaster that it
-// makes itself. So controllers are to be given this one:
+// Manager is a manager of controller-runtime whose GetEventRecorder uses eventd.
+// manager.Options.EventBroadcaster is used by GetEventRecorderFor only; for GetEventRecorder,
+// controller-runtime creates a broadcaster. So pass this Manager to the controllers:
 //
 //	manager, err := ctrl.NewManager(config, ctrl.Options{EventBroadcaster: broadcaster})
 //	manager = dropin.Manager{Manager: manager, Broadcaster: broadcaster}
 //
-// The broadcaster's sink should be started by whoever made the broadcaster: the
-// manager does so only when the first older recorder is used. It may be started
-// by both.
+// Start the broadcaster's sink before: the manager starts it only with the first recorder of
+// GetEventRecorderFor. Both may start it.
 type Manager struct {
 	manager.Manager
 	Broadcaster *pipeline.RecordBroadcaster
 }
 
-// GetEventRecorder returns a recorder of new-style Events, which are written
-// through core/v1: the rights that GetEventRecorderFor needs are enough.
+// GetEventRecorder returns a recorder of new-style Events that are written through core/v1,
+// so it needs the same rights as GetEventRecorderFor.
 func (m Manager) GetEventRecorder(name string) events.EventRecorder {
 	return m.Broadcaster.NewEventsRecorder(m.GetScheme(), name)
 }

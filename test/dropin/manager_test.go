@@ -17,9 +17,9 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// A manager has several recorder providers, each of which starts a sink with the
-// broadcaster that it was given: its own, its cluster's, and that of its leader
-// election. Every occurrence is counted once all the same.
+// A manager has several recorder providers, each of which starts a sink with the same
+// broadcaster: its own, its cluster's, and that of its leader election. Every occurrence is
+// counted once.
 func TestManagerRecordsThroughEventd(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	config := controllerConfig(t, namespace, eventRights(""), rbacv1.PolicyRule{
@@ -32,7 +32,7 @@ func TestManagerRecordsThroughEventd(t *testing.T) {
 	broadcaster := pipeline.NewRecordBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(config).CoreV1().Events("")})
 	made, err := ctrl.NewManager(config, ctrl.Options{
-		//lint:ignore SA1019 it is how a broadcaster is given to a manager
+		//lint:ignore SA1019 controller-runtime has no other option for a broadcaster
 		EventBroadcaster:        broadcaster,
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		LeaderElection:          true,
@@ -67,13 +67,13 @@ func TestManagerRecordsThroughEventd(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	// The election reports from a goroutine of its own.
+	// The election records in its own goroutine.
 	eventually(t, "the election is reported", func() bool { return len(stored(t, namespace)["LeaderElection"]) > 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// The manager leaves a broadcaster that it was given to its owner.
+	// The owner of the broadcaster shuts it down, not the manager.
 	drain, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := broadcaster.ShutdownWithContext(drain); err != nil {

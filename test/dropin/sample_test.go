@@ -11,8 +11,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// The sample controller compiles on client-go's broadcasters as well: nothing
-// but their constructors is different.
+// The sample controller compiles with client-go's broadcasters, too: only the constructors
+// differ.
 func TestSampleCompilesOnClientGo(t *testing.T) {
 	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags=clientgo", "./sample")
 	vet.Env = append(os.Environ(), "GOFLAGS=-mod=mod")

@@ -8,7 +8,7 @@ import (
 	"github.com/eventd/eventd/pkg/pipeline"
 )
 
-// Implementation is whose broadcasters these are.
+// Implementation is the name of the implementation.
 const Implementation = "eventd"
 
 var (

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Implementation is whose broadcasters these are.
+// Implementation is the name of the implementation.
 const Implementation = "client-go"
 
 var (

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Controller reports on pods through both of client-go's kinds of recorders.
+// Controller records Events of pods with both kinds of client-go's recorders.
 type Controller struct {
 	broadcaster       record.EventBroadcaster
 	eventsBroadcaster events.EventBroadcaster
@@ -44,7 +44,7 @@ func New(ctx context.Context, client kubernetes.Interface) (*Controller, error) 
 	}, nil
 }
 
-// Reconcile reports what it would have done.
+// Reconcile records Events, and does nothing else.
 func (c *Controller) Reconcile(ctx context.Context, pod *corev1.Pod) {
 	recorder := c.recorder.WithLogger(klog.FromContext(ctx))
 	recorder.Event(pod, corev1.EventTypeNormal, "Reconciled", "all is well")

@@ -1,4 +1,3 @@
-// Package sample is a controller as its author wrote it against client-go. Which
-// broadcasters it runs on is decided in one file, by a build tag: with clientgo
-// they are client-go's, without it eventd's. Everything else is the same.
+// Package sample is a controller that was written for client-go. A build tag selects its
+// broadcasters, in one file: with clientgo those of client-go, without it those of eventd.
 package sample
