@@ -6,24 +6,25 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // means is how the Events of a namespace can be written through one API.
 type means struct {
-	// change is how a stored Event is changed: verbPatch, or verbUpdate by who may
+	// change is how a stored Event is changed: apiclient.VerbPatch, or apiclient.VerbUpdate by who may
 	// not patch, or verbNone by who may do neither.
-	change verb
+	change apiclient.Verb
 	// unmarked: admission removes our annotations, so that nobody else, nor a later
 	// process, can tell which Event is that of the series.
 	unmarked bool
 }
 
 // read is the verb that reads an Event.
-func (m means) read() verb {
-	if m.change == verbUpdate {
-		return verbGet
+func (m means) read() apiclient.Verb {
+	if m.change == apiclient.VerbUpdate {
+		return apiclient.VerbGet
 	}
-	return verbRead
+	return apiclient.VerbRead
 }
 
 // accesses are what is known of namespaces in which we have fewer rights than to
@@ -60,13 +61,13 @@ const (
 func (r right) String() string { return [rights]string{"patch", "get", "update"}[r] }
 
 // rightFor is what a request needs beside the right to create.
-func rightFor(v verb) (_ right, ok bool) {
+func rightFor(v apiclient.Verb) (_ right, ok bool) {
 	switch v {
-	case verbPatch, verbRead:
+	case apiclient.VerbPatch, apiclient.VerbRead:
 		return rightPatch, true
-	case verbGet:
+	case apiclient.VerbGet:
 		return rightGet, true
-	case verbUpdate:
+	case apiclient.VerbUpdate:
 		return rightUpdate, true
 	default:
 		return 0, false
@@ -85,13 +86,13 @@ func newAccesses(c Client) (*accesses, error) {
 // means returns how Events can be written now.
 func (s *accesses) means(namespace string, api occurrence.API, now time.Time) means {
 	a, _ := s.known.Get(accessKey{namespace, api})
-	m := means{change: verbPatch, unmarked: a.unmarked}
+	m := means{change: apiclient.VerbPatch, unmarked: a.unmarked}
 	if a.mayUse(rightPatch, now) {
 		return m
 	}
 	m.change = verbNone
 	if s.updates && a.mayUse(rightGet, now) && a.mayUse(rightUpdate, now) {
-		m.change = verbUpdate
+		m.change = apiclient.VerbUpdate
 	}
 	return m
 }
@@ -143,18 +144,18 @@ func (s *accesses) namespaces(r right, api occurrence.API) (n int) {
 // annotations. It tells whether one is denied that others may stand in for: then
 // the write is planned again. A denial that may change is believed about what fell
 // due before the given time. The mutex must be held.
-func (s *Sink) takeAccess(owed *series, r *request, a answer, believed, now time.Time) (denied bool) {
+func (s *Sink) takeAccess(owed *series, r *request, a apiclient.Answer, believed, now time.Time) (denied bool) {
 	k := accessKey{r.namespace, r.api}
-	right, ok := rightFor(a.verb)
+	right, ok := rightFor(a.Verb)
 	switch {
-	case a.class == classOK && a.verb == verbCreate:
-		s.access.mark(k, owed.account.isMarked(a.object))
-	case a.class == classOK && ok:
+	case a.Class == apiclient.ClassOK && a.Verb == apiclient.VerbCreate:
+		s.access.mark(k, owed.account.isMarked(a.Object))
+	case a.Class == apiclient.ClassOK && ok:
 		s.access.allow(k, right)
 		if right == rightUpdate {
 			s.access.allow(k, rightGet) // an update begins with it
 		}
-	case a.mayChange && ok && (s.access.wasDenied(k, right) || owed.deadlines.first().Before(believed)):
+	case a.Denied && ok && (s.access.wasDenied(k, right) || owed.deadlines.first().Before(believed)):
 		s.access.deny(k, right, now)
 		return true
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // Whatever the rights are and whatever admission removes: what is said to be written
@@ -28,17 +29,17 @@ func TestAccountsAgreeWithFewerRightsAndWithoutAnnotations(t *testing.T) {
 		expiry          bool
 		then            means // from the middle on, if it is set
 	}{
-		{name: "update", may: means{change: verbUpdate}, giveUps: true},
+		{name: "update", may: means{change: apiclient.VerbUpdate}, giveUps: true},
 		{name: "create only", may: means{change: verbNone}},
 		{name: "create only, and some are given up", may: means{change: verbNone}, giveUps: true},
-		{name: "stripped, not known yet", may: means{change: verbPatch}, strips: true, giveUps: true},
-		{name: "stripped", may: means{change: verbPatch, unmarked: true}, strips: true},
-		{name: "stripped, and some are given up", may: means{change: verbPatch, unmarked: true}, strips: true, giveUps: true},
-		{name: "stripped, and they expire", may: means{change: verbPatch, unmarked: true}, strips: true, expiry: true},
+		{name: "stripped, not known yet", may: means{change: apiclient.VerbPatch}, strips: true, giveUps: true},
+		{name: "stripped", may: means{change: apiclient.VerbPatch, unmarked: true}, strips: true},
+		{name: "stripped, and some are given up", may: means{change: apiclient.VerbPatch, unmarked: true}, strips: true, giveUps: true},
+		{name: "stripped, and they expire", may: means{change: apiclient.VerbPatch, unmarked: true}, strips: true, expiry: true},
 		{name: "stripped, create only", may: means{change: verbNone, unmarked: true}, strips: true, giveUps: true},
-		{name: "forbidden to change anything after a while", may: means{change: verbPatch}, then: means{change: verbNone}},
-		{name: "found to be stripped after a while", may: means{change: verbPatch}, strips: true, then: means{change: verbPatch, unmarked: true}},
-		{name: "no more stripped", may: means{change: verbPatch, unmarked: true}, giveUps: true},
+		{name: "forbidden to change anything after a while", may: means{change: apiclient.VerbPatch}, then: means{change: verbNone}},
+		{name: "found to be stripped after a while", may: means{change: apiclient.VerbPatch}, strips: true, then: means{change: apiclient.VerbPatch, unmarked: true}},
+		{name: "no more stripped", may: means{change: apiclient.VerbPatch, unmarked: true}, giveUps: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -193,13 +194,13 @@ func (c *rules) times(right string) int {
 }
 
 func (c *rules) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do("create", &request{verb: verbCreate, name: event.Name, event: event})
+	return c.do("create", &request{verb: apiclient.VerbCreate, name: event.Name, event: event})
 }
 
 func (c *rules) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	v := verbPatch
+	v := apiclient.VerbPatch
 	if string(patch) == string(emptyPatch) {
-		v = verbRead
+		v = apiclient.VerbRead
 	}
 	return c.do("patch", &request{verb: v, name: name, patch: patch})
 }
@@ -208,7 +209,7 @@ func (c *rules) Patch(_ context.Context, _ occurrence.API, _, name string, patch
 type updating struct{ *rules }
 
 func (c updating) Get(_ context.Context, _ occurrence.API, _, name string) ([]byte, error) {
-	event, err := c.do("get", &request{verb: verbGet, name: name})
+	event, err := c.do("get", &request{verb: apiclient.VerbGet, name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +231,7 @@ func (c updating) Update(_ context.Context, _ occurrence.API, _, name string, ev
 	if stored != nil && stored.UID != e.UID {
 		return nil, apierrors.NewConflict(eventsResource, name, errors.New("another UID"))
 	}
-	return c.do("update", &request{verb: verbUpdate, name: name, patch: event})
+	return c.do("update", &request{verb: apiclient.VerbUpdate, name: name, patch: event})
 }
 
 func (c *rules) counts() (objects int, sum int64) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 var eventsResource = schema.GroupResource{Resource: "events"}
@@ -46,7 +47,7 @@ func (s *server) stamp(e *corev1.Event) *corev1.Event {
 
 func (s *server) do(r *request) (*corev1.Event, error) {
 	stored, ok := s.objects[r.name]
-	if r.verb == verbCreate {
+	if r.verb == apiclient.VerbCreate {
 		if ok {
 			return nil, apierrors.NewAlreadyExists(eventsResource, r.name)
 		}
@@ -57,7 +58,7 @@ func (s *server) do(r *request) (*corev1.Event, error) {
 	if !ok {
 		return nil, apierrors.NewNotFound(eventsResource, r.name)
 	}
-	if r.verb.reads() {
+	if r.verb.IsRead() {
 		return stored.DeepCopy(), nil
 	}
 	var p eventPatch
@@ -201,7 +202,7 @@ func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
 	event := testEvent(newStyle)
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), server: newServer(),
-		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3, may: means{change: verbPatch},
+		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3, may: means{change: apiclient.VerbPatch},
 	}
 	for range writers {
 		w.writers = append(w.writers, newWriter(w.digest))
@@ -274,7 +275,7 @@ func (w *world) start(writer *writer) bool {
 }
 
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	out, _ := f.writer.series.apply(f.r, classify(f.r.verb, object, err), time.Now())
+	out, _ := f.writer.series.apply(f.r, apiclient.Classify(f.r.verb, object, err), time.Now())
 	f.writer.take(out)
 	f.writer.busy = false
 }
@@ -579,7 +580,7 @@ func TestLostWriteIsDecidedThoughTheListIsFull(t *testing.T) {
 					w.start(writer)
 					f := w.flights[0]
 					w.flights = nil
-					if f.r.verb == verbRead {
+					if f.r.verb == apiclient.VerbRead {
 						object, err := w.server.do(f.r)
 						w.answer(f, object, err)
 						continue

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // A client, a callback and a logger are code of others, which may never return
@@ -70,12 +71,12 @@ func countDown(counts map[string]int, key string) {
 
 // call makes a request. It returns false if the worker was abandoned, or the sink
 // stops: then there is nothing left to do for it.
-func (w *worker) call(r *request) (a answer, ok bool) {
+func (w *worker) call(r *request) (a apiclient.Answer, ok bool) {
 	switch allowed, ok := w.beginRequest(r); {
 	case !ok:
-		return answer{}, false
+		return apiclient.Answer{}, false
 	case !allowed:
-		return answer{class: classNotTaken, err: errNotReturned, unsent: true}, true
+		return apiclient.Answer{Class: apiclient.ClassRetry, Err: errNotReturned, Unsent: true}, true
 	}
 	late := time.AfterFunc(w.options.RequestTimeout+requestGrace, func() { w.replace(r) })
 	defer late.Stop()
@@ -147,7 +148,7 @@ func (w *worker) abandon() {
 }
 
 // replace abandons the worker if it still waits for an answer, and has another one
-// go on as after a lost answer. If there are as many abandoned requests as there
+// go on as after a lost apiclient.Answer. If there are as many abandoned requests as there
 // may be, it tries again: until then the worker stays where it is.
 func (w *worker) replace(r *request) {
 	w.mu.Lock()
@@ -157,12 +158,12 @@ func (w *worker) replace(r *request) {
 	case w.requests.isFull():
 		time.AfterFunc(requestGrace, func() { w.replace(r) })
 	default:
-		lost := answer{class: classLost, err: errNoAnswer, began: w.began}
+		lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer, Began: w.began}
 		next := &worker{Sink: w.Sink, ctx: w.ctx, series: w.series}
 		next.add()
 		w.abandon()
 		go next.work(func() {
-			next.callOut(func() { next.errorLog.abandoned(lost.err) })
+			next.callOut(func() { next.errorLog.abandoned(lost.Err) })
 			next.follow(r, lost)
 		})
 	}
@@ -177,7 +178,7 @@ func (s *Sink) abandonAll() {
 			continue // it ends soon, or calls out, and is abandoned then
 		}
 		if w.requested != nil {
-			w.series.apply(w.request, answer{class: classLost, err: errNoAnswer}, time.Time{})
+			w.series.apply(w.request, apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer}, time.Time{})
 		}
 		w.abandon()
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // stuck is a client whose requests ignore their contexts, and return when they are
@@ -290,7 +291,9 @@ func TestWhatNeverReturnsIsGivenUp(t *testing.T) {
 // Callbacks and loggers that never return hold up Close no longer than requests,
 // and whoever else waits is told.
 func TestCloseDoesNotWaitForCallbacksAndLoggersThatNeverReturn(t *testing.T) {
-	refuses := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, errors.New("proxyconnect: no") })
+	refuses := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
+		return nil, errors.New("proxyconnect: no")
+	})
 	for name, test := range map[string]struct {
 		client Client
 		waits  bool // a callback never returns

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // An apiserver that has been away and has just started answers 503, 429 or, until
@@ -36,7 +37,7 @@ func TestFirstAnswersOfAnApiserverThatIsBackCostNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var start time.Time
-			c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+			c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 				switch since := time.Since(start); {
 				case since < test.away:
 					return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
@@ -85,7 +86,9 @@ func TestRequestThatWasNotSentSaysNothingOfTheApiserver(t *testing.T) {
 	o := &outage{}
 	var asked atomic.Int64
 	c := byNamespace{
-		"a/b": func(context.Context) error { return &unsent{errLost, classRefused} },
+		"a/b": func(context.Context) error {
+			return &apiclient.UnsentError{Err: errLost, Class: apiclient.ClassRefused}
+		},
 		"ns": o.answer(func(context.Context) error {
 			asked.Add(1)
 			return nil

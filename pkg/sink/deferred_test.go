@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // clocked is an apiserver in the process that notes when it was asked to write.
@@ -33,7 +34,7 @@ func newClocked() *clocked { return &clocked{server: newServer()} }
 func (c *clocked) do(r *request) (*corev1.Event, error) {
 	c.mu.Lock()
 	since := time.Since(c.begun)
-	if r.verb != verbRead {
+	if r.verb != apiclient.VerbRead {
 		c.writes = append(c.writes, since)
 	}
 	c.mu.Unlock()
@@ -49,14 +50,14 @@ func (c *clocked) do(r *request) (*corev1.Event, error) {
 }
 
 func (c *clocked) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do(&request{verb: verbCreate, name: event.Name, event: event})
+	return c.do(&request{verb: apiclient.VerbCreate, name: event.Name, event: event})
 }
 
 func (c *clocked) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
 	if string(patch) == string(emptyPatch) {
-		return c.do(&request{verb: verbRead, name: name})
+		return c.do(&request{verb: apiclient.VerbRead, name: name})
 	}
-	return c.do(&request{verb: verbPatch, name: name, patch: patch})
+	return c.do(&request{verb: apiclient.VerbPatch, name: name, patch: patch})
 }
 
 // timed is bubble with a clocked apiserver, whose time begins with the test.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // one has a writer of a faultless world add one occurrence, and returns how it ends.
@@ -180,7 +181,7 @@ func TestPatchInDoubtIsUncertainIfItsEventIsForeignSince(t *testing.T) {
 }
 
 // ask returns a writer's next request, which has a verb.
-func (w *world) ask(writer *writer, want verb) flight {
+func (w *world) ask(writer *writer, want apiclient.Verb) flight {
 	w.t.Helper()
 	if !w.start(writer) || len(w.flights) != 1 || w.flights[0].r.verb != want {
 		w.t.Fatalf("requests %+v, want a %s", w.flights, want)
@@ -199,11 +200,11 @@ func TestNameOfACreateInDoubtIsKept(t *testing.T) {
 	w.may.unmarked = true
 	ours := w.writers[0]
 	end := w.one(ours)
-	first := w.ask(ours, verbCreate)
+	first := w.ask(ours, apiclient.VerbCreate)
 	w.answer(first, nil, errLostAnswer)
-	w.answer(w.ask(ours, verbCreate), nil, apierrors.NewAlreadyExists(eventsResource, first.r.name))
-	w.answer(w.ask(ours, verbRead), nil, apierrors.NewNotFound(eventsResource, first.r.name))
-	again := w.ask(ours, verbCreate)
+	w.answer(w.ask(ours, apiclient.VerbCreate), nil, apierrors.NewAlreadyExists(eventsResource, first.r.name))
+	w.answer(w.ask(ours, apiclient.VerbRead), nil, apierrors.NewNotFound(eventsResource, first.r.name))
+	again := w.ask(ours, apiclient.VerbCreate)
 	if again.r.name != first.r.name {
 		t.Errorf("created as %s, and then as %s", first.r.name, again.r.name)
 	}
@@ -224,12 +225,12 @@ func TestNothingIsInDoubtAfterARead(t *testing.T) {
 	w.one(ours)
 	w.all(ours)
 	end := w.one(ours)
-	w.answer(w.ask(ours, verbPatch), nil, errLostAnswer)
+	w.answer(w.ask(ours, apiclient.VerbPatch), nil, errLostAnswer)
 	w.one(other)
 	w.all(other)
 	w.step(ours, true, true) // a conflict
 	w.step(ours, true, true) // the read
-	w.answer(w.ask(ours, verbPatch), nil, apierrors.NewForbidden(eventsResource, "", nil))
+	w.answer(w.ask(ours, apiclient.VerbPatch), nil, apierrors.NewForbidden(eventsResource, "", nil))
 	if end.Outcome != occurrence.Dropped || end.Reason != occurrence.Forbidden {
 		t.Errorf("it ends as %+v", end)
 	}
@@ -278,7 +279,7 @@ func TestAccountLeavesAnEventThatItMayNotChange(t *testing.T) {
 				}
 				f := w.flights[0]
 				w.flights = nil
-				if f.r.verb != verbCreate {
+				if f.r.verb != apiclient.VerbCreate {
 					t.Fatalf("a %s, which is forbidden", f.r.verb)
 				}
 				object, err := w.server.do(f.r)
@@ -327,8 +328,8 @@ func TestWriteInDoubtThatHasNoMoreRoomIsUncertain(t *testing.T) {
 	w.step(ours, false, false)
 	changed := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
 	changed.Count = math.MaxInt32
-	w.answer(w.ask(ours, verbPatch), nil, apierrors.NewConflict(eventsResource, changed.Name, nil))
-	w.answer(w.ask(ours, verbRead), changed, nil)
+	w.answer(w.ask(ours, apiclient.VerbPatch), nil, apierrors.NewConflict(eventsResource, changed.Name, nil))
+	w.answer(w.ask(ours, apiclient.VerbRead), changed, nil)
 	next := w.one(ours)
 	w.settleDown()
 	if w.check(); end.Outcome != occurrence.Uncertain || next.Outcome != occurrence.Created {
@@ -404,7 +405,7 @@ func TestNothingIsInDoubtOnceTheEventHasGone(t *testing.T) {
 	w.start(ours)            // a create
 	f := w.flights[0]
 	w.flights = nil
-	if f.r.verb != verbCreate {
+	if f.r.verb != apiclient.VerbCreate {
 		t.Fatalf("a %s where a create was due", f.r.verb)
 	}
 	w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
@@ -456,7 +457,7 @@ func (c large) Create(ctx context.Context, api occurrence.API, event *corev1.Eve
 // A series that owes nothing is remembered with a bounded part of what others have
 // written into its annotation.
 func TestQuietSeriesIsNotRememberedWithALargeAnnotation(t *testing.T) {
-	works := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, nil })
+	works := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { return nil, nil })
 	for bytes, kept := range map[int]int{maxUnknown / 2: maxUnknown/2 + len("x="), 2 * maxUnknown: 0} {
 		bubble(t, large{works, bytes}, nil, func(t *testing.T, b *bench) {
 			b.record(1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // errorLogInterval is the least time between two lines about the same kind of loss.
@@ -53,7 +54,7 @@ func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
 
 // unreachable logs that the apiserver cannot be reached.
 func (c *errorLog) unreachable(err error) {
-	if c.isTime(string(classUnreachable), time.Now()) {
+	if c.isTime(string(apiclient.ClassUnreachable), time.Now()) {
 		c.logger.Error(err, "Unable to reach the apiserver. Events are kept until a memory limit is reached", "quietFor", errorLogInterval)
 	}
 }
@@ -78,15 +79,15 @@ func (c *errorLog) drawn(r *request) {
 }
 
 // denied logs that a right is missing, once for each right and API group.
-func (c *errorLog) denied(r *request, a answer) {
-	right, _ := rightFor(a.verb)
+func (c *errorLog) denied(r *request, a apiclient.Answer) {
+	right, _ := rightFor(a.Verb)
 	c.mu.Lock()
 	key := deniedRight{right, r.api}
 	known := c.missing[key]
 	c.missing[key] = true
 	c.mu.Unlock()
 	if !known {
-		c.logger.Error(a.err, "The right to a verb on Events is missing; Events are written in another way", "verb", right.String(),
+		c.logger.Error(a.Err, "The right to a verb on Events is missing; Events are written in another way", "verb", right.String(),
 			"apiGroup", r.api.GroupVersion().Group, "namespace", r.namespace)
 	}
 }

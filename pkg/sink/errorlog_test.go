@@ -18,6 +18,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // logged is what a sink has logged, a line each.
@@ -64,7 +65,7 @@ func logging(t *testing.T, err error, test func(t *testing.T, b *bench, l *logge
 		o.NamespaceRefusedFor = 0
 		o.RetryFor = time.Second
 		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
-		c := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, err })
+		c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { return nil, err })
 		var failed error
 		if b.Sink, failed = New(l.context(t.Context()), c, b.ledger, o); failed != nil {
 			t.Fatal(failed)
@@ -163,8 +164,8 @@ func TestMissingRightIsLoggedForEachAPIGroup(t *testing.T) {
 	c := newErrorLog(klog.FromContext(l.context(t.Context())), ledger.New())
 	for range 2 {
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			for _, v := range []verb{verbPatch, verbGet, verbRead} { // to read is an empty patch
-				c.denied(&request{namespace: "ns", api: api}, answer{verb: v})
+			for _, v := range []apiclient.Verb{apiclient.VerbPatch, apiclient.VerbGet, apiclient.VerbRead} { // to read is an empty patch
+				c.denied(&request{namespace: "ns", api: api}, apiclient.Answer{Verb: v})
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 func warning(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning }
@@ -161,9 +162,9 @@ func TestWhatIsInWorkMakesNoRoom(t *testing.T) {
 
 // A series becomes a repeat when its Event is stored, also if it owes more by then.
 func TestNormalRepeatThatWasAddedMeanwhileMakesRoom(t *testing.T) {
-	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
+	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		time.Sleep(time.Second)
-		if v == verbPatch {
+		if v == apiclient.VerbPatch {
 			return nil, apierrors.NewTooManyRequests("later", 60)
 		}
 		return nil, nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // reading is one account with a server whose objects anybody changes.
@@ -168,7 +169,7 @@ func (f *reading) step(how byte) {
 	if r == nil {
 		return
 	}
-	if !r.verb.reads() {
+	if !r.verb.IsRead() {
 		f.wants(r)
 	}
 	var object *corev1.Event
@@ -192,11 +193,11 @@ func (f *reading) step(how byte) {
 		object.UID, object.ResourceVersion = types.UID(f.uid), f.version
 	}
 	private := a.own || a.nonce != 0
-	out, _ = f.series.apply(r, classify(r.verb, object, err), time.Now())
+	out, _ = f.series.apply(r, apiclient.Classify(r.verb, object, err), time.Now())
 	if object != nil {
 		f.seen[object.ResourceVersion] = countOf(object)
 	}
-	if r.verb.reads() && object != nil && !private {
+	if r.verb.IsRead() && object != nil && !private {
 		f.wantsOnlyWhatIsSaid(out, object)
 	}
 	f.take(out)
@@ -205,7 +206,7 @@ func (f *reading) step(how byte) {
 // wants checks a write before it is answered.
 func (f *reading) wants(r *request) {
 	f.carried = max(f.carried, r.plan.upTo)
-	if r.verb == verbCreate {
+	if r.verb == apiclient.VerbCreate {
 		if n := countOf(r.event); n < 1 {
 			f.Fatalf("an Event is created with a count of %d", n)
 		}
@@ -272,7 +273,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		w := &reading{
-			T: t, server: newServer(), may: means{change: verbPatch}, script: script,
+			T: t, server: newServer(), may: means{change: apiclient.VerbPatch}, script: script,
 			digest: digest, shares: shares, message: message, uid: uid, version: version, count: count,
 			ended: make(map[uint64]bool), seen: make(map[string]int64),
 		}
@@ -294,14 +295,14 @@ func FuzzRead(f *testing.F) {
 				w.take(a.giveUp(w.sequence-uint64(w.next()), occurrence.RetriesExhausted, nil))
 			case rights:
 				b := w.next()
-				w.may = means{change: []verb{verbPatch, verbUpdate, verbNone}[b%3], unmarked: b&4 != 0}
+				w.may = means{change: []apiclient.Verb{apiclient.VerbPatch, apiclient.VerbUpdate, verbNone}[b%3], unmarked: b&4 != 0}
 				w.server.strips = b&8 != 0
 			default: // step, which makes most of the difference
 				w.step(w.next())
 			}
 		}
 		// When nothing happens any more, all ends.
-		w.may = means{change: verbPatch}
+		w.may = means{change: apiclient.VerbPatch}
 		for i := 0; len(a.pending) > 0; i++ {
 			if i > 100 {
 				t.Fatalf("%d entries do not end", len(a.pending))

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 type metrics struct {
@@ -58,7 +59,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14),
 		}, []string{"deferred"}),
 	}
-	for _, c := range []class{classExists, classRefused, classNotTaken, classUnreachable, classLost} {
+	for _, c := range []apiclient.Class{apiclient.ClassExists, apiclient.ClassRefused, apiclient.ClassRetry, apiclient.ClassUnreachable, apiclient.ClassLost} {
 		m.retries.WithLabelValues(string(c))
 	}
 	for _, d := range []drawn{occupied, unmarked, forbidden} {
@@ -67,11 +68,11 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	for _, deferred := range []bool{false, true} {
 		m.latency.WithLabelValues(strconv.FormatBool(deferred))
 	}
-	for _, v := range []verb{verbCreate, verbPatch, verbRead, verbGet, verbUpdate} {
+	for _, v := range []apiclient.Verb{apiclient.VerbCreate, apiclient.VerbPatch, apiclient.VerbRead, apiclient.VerbGet, apiclient.VerbUpdate} {
 		m.duration.WithLabelValues(string(v))
-		m.requests.WithLabelValues(string(v), strconv.Itoa(v.success()))
+		m.requests.WithLabelValues(string(v), strconv.Itoa(v.SuccessCode()))
 	}
-	for _, c := range []class{classExists, classNotFound, classRefused, classNotTaken, classUnreachable, classLost} {
+	for _, c := range []apiclient.Class{apiclient.ClassExists, apiclient.ClassNotFound, apiclient.ClassRefused, apiclient.ClassRetry, apiclient.ClassUnreachable, apiclient.ClassLost} {
 		m.failed.WithLabelValues(string(c))
 	}
 	if r == nil {
@@ -170,9 +171,9 @@ func (m *metrics) committed(out []settled, now time.Time) {
 	}
 }
 
-func (m *metrics) answered(v verb, a answer, seconds float64) {
-	m.requests.WithLabelValues(string(v), strconv.Itoa(a.code)).Inc()
-	if a.code != 0 {
+func (m *metrics) answered(v apiclient.Verb, a apiclient.Answer, seconds float64) {
+	m.requests.WithLabelValues(string(v), strconv.Itoa(a.Code)).Inc()
+	if a.Code != 0 {
 		m.duration.WithLabelValues(string(v)).Observe(seconds)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ import (
 // The time that the apiserver took to answer is not that in which it did not.
 func TestRequestsWithoutAnswerHaveNoLatency(t *testing.T) {
 	r := prometheus.NewRegistry()
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	})
 	bubble(t, c, func(o *Options) { o.Registerer = r }, func(t *testing.T, b *bench) {

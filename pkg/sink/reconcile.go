@@ -12,6 +12,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // maxSteps bounds the requests that one series may make in a row until one of them
@@ -33,7 +34,7 @@ func (w *worker) reconcile(m move) {
 				return
 			}
 			if steps >= maxSteps {
-				w.retry(answer{class: classExists})
+				w.retry(apiclient.Answer{Class: apiclient.ClassExists})
 				return
 			}
 			if err := w.schedule.rateLimiter.Wait(w.ctx); err != nil {
@@ -66,7 +67,7 @@ func (w *worker) make(r *request) step {
 }
 
 // follow does what follows from an answer.
-func (w *worker) follow(r *request, a answer) step {
+func (w *worker) follow(r *request, a apiclient.Answer) step {
 	w.answered(r, a)
 	out, next, denied := w.learn(w.series, r, a)
 	if denied && !w.callOut(func() { w.errorLog.denied(r, a) }) {
@@ -113,7 +114,7 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	}
 	if m.request, m.settled = owed.account.next(func(api occurrence.API) means { return s.access.means(owed.account.namespace, api, now) }); m.request != nil {
 		m.request.sequence = s.sequence
-		if m.request.verb == verbCreate && v.isSet() {
+		if m.request.verb == apiclient.VerbCreate && v.isSet() {
 			v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
 		}
 	}
@@ -123,7 +124,7 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 
 // learn takes an answer. It returns what has settled, what to do next, and whether
 // we are denied a right that others may stand in for.
-func (s *Sink) learn(owed *series, r *request, a answer) (out []settled, next step, denied bool) {
+func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []settled, next step, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -142,30 +143,30 @@ func (s *Sink) learn(owed *series, r *request, a answer) (out []settled, next st
 
 // judge takes from an answer what it says of the apiserver, of the namespace, and
 // of the series. The mutex must be held.
-func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
+func (s *Sink) judge(owed *series, r *request, a apiclient.Answer, now time.Time) {
 	n := owed.job.namespace
 	switch {
-	case a.class == classUnreachable:
-		s.schedule.connectivity.failed(a.began, now)
+	case a.Class == apiclient.ClassUnreachable:
+		s.schedule.connectivity.failed(a.Began, now)
 		return
-	case a.unsent:
+	case a.Unsent:
 		return
 	}
-	s.schedule.connectivity.succeeded(a.began, now)
-	owed.job.unanswered = a.code == 0
-	switch a.code {
+	s.schedule.connectivity.succeeded(a.Began, now)
+	owed.job.unanswered = a.Code == 0
+	switch a.Code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		s.schedule.health.refusedAsTooMany(n.name, &n.health, a.began, now)
+		s.schedule.health.refusedAsTooMany(n.name, &n.health, a.Began, now)
 	default:
-		s.schedule.health.answered(n.name, &n.health, a.code != 0, a.began, now)
+		s.schedule.health.answered(n.name, &n.health, a.Code != 0, a.Began, now)
 	}
 	s.schedule.judged(n)
 	switch {
-	case a.reason == occurrence.NamespaceNotFound, a.reason == occurrence.NamespaceTerminating:
+	case a.Reason == occurrence.NamespaceNotFound, a.Reason == occurrence.NamespaceTerminating:
 		if r.sequence >= n.health.there { // else it is an older answer
-			n.health.refusal = refusal{a.reason, a.err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
+			n.health.refusal = refusal{a.Reason, a.Err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
 		}
-	case r.verb == verbCreate && (a.class == classOK || a.class == classExists):
+	case r.verb == apiclient.VerbCreate && (a.Class == apiclient.ClassOK || a.Class == apiclient.ClassExists):
 		n.health.refusal = refusal{}
 		n.health.there = max(n.health.there, r.sequence)
 	}
@@ -174,10 +175,10 @@ func (s *Sink) judge(owed *series, r *request, a answer, now time.Time) {
 // retry gives up what the apiserver has not taken for too long, and lets the
 // rest of a series wait. If the apiserver could not even be reached, all series
 // wait together, and none is given up for that.
-func (w *worker) retry(last answer) {
-	w.metrics.retries.WithLabelValues(string(last.class)).Inc()
-	if last.class == classUnreachable {
-		w.callOut(func() { w.errorLog.unreachable(last.err) })
+func (w *worker) retry(last apiclient.Answer) {
+	w.metrics.retries.WithLabelValues(string(last.Class)).Inc()
+	if last.Class == apiclient.ClassUnreachable {
+		w.callOut(func() { w.errorLog.unreachable(last.Err) })
 		return
 	}
 	w.mu.Lock()
@@ -187,54 +188,54 @@ func (w *worker) retry(last answer) {
 }
 
 // wait is retry with the mutex held. It returns what has settled.
-func (s *Sink) wait(owed *series, last answer) []settled {
+func (s *Sink) wait(owed *series, last apiclient.Answer) []settled {
 	now := time.Now()
 	owed.failures++
-	owed.retryAt = now.Add(min(max(last.after, s.backoff(owed.failures)), s.options.RetryFor))
+	owed.retryAt = now.Add(min(max(last.RetryAfter, s.backoff(owed.failures)), s.options.RetryFor))
 	tooOld := owed.deadlines.before(s.schedule.connectivity.dueBefore(now, s.options.RetryFor))
-	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.err)
+	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.Err)
 	s.release(owed)
 	return out
 }
 
 // ask makes one request. It runs code of others: the client, and a logger.
-func (s *Sink) ask(ctx context.Context, r *request) answer {
+func (s *Sink) ask(ctx context.Context, r *request) apiclient.Answer {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
 	start := time.Now()
 	switch r.verb {
-	case verbCreate:
+	case apiclient.VerbCreate:
 		object, err := s.client.Create(ctx, r.api, r.event)
-		return s.timed(ctx, r, classify(r.verb, object, err), start)
-	case verbGet:
+		return s.timed(ctx, r, apiclient.Classify(r.verb, object, err), start)
+	case apiclient.VerbGet:
 		a, _ := s.get(ctx, r)
 		return a
-	case verbUpdate:
+	case apiclient.VerbUpdate:
 		return s.update(ctx, r)
 	default:
 		object, err := s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch)
-		return s.timed(ctx, r, classify(r.verb, object, err), start)
+		return s.timed(ctx, r, apiclient.Classify(r.verb, object, err), start)
 	}
 }
 
 // timed takes note of how long an answer took.
-func (s *Sink) timed(ctx context.Context, r *request, a answer, start time.Time) answer {
-	a.began, a.took = start, time.Since(start)
-	if a.class != classOK {
-		klog.FromContext(ctx).V(4).Info("Event not written", "verb", a.verb, "event", klog.KRef(r.namespace, r.name),
-			"class", a.class, "reason", a.reason, "err", a.err)
+func (s *Sink) timed(ctx context.Context, r *request, a apiclient.Answer, start time.Time) apiclient.Answer {
+	a.Began, a.Took = start, time.Since(start)
+	if a.Class != apiclient.ClassOK {
+		klog.FromContext(ctx).V(4).Info("Event not written", "verb", a.Verb, "event", klog.KRef(r.namespace, r.name),
+			"class", a.Class, "reason", a.Reason, "err", a.Err)
 	}
 	return a
 }
 
 // answered counts an answer.
-func (s *Sink) answered(r *request, a answer) {
-	if errors.Is(a.err, errNotReturned) {
+func (s *Sink) answered(r *request, a apiclient.Answer) {
+	if errors.Is(a.Err, errNotReturned) {
 		return // there was no request
 	}
-	s.metrics.answered(cmp.Or(a.verb, r.verb), a, a.took.Seconds())
-	if a.class != classOK {
-		s.metrics.failed.WithLabelValues(string(a.class)).Inc()
+	s.metrics.answered(cmp.Or(a.Verb, r.verb), a, a.Took.Seconds())
+	if a.Class != apiclient.ClassOK {
+		s.metrics.failed.WithLabelValues(string(a.Class)).Inc()
 	}
 }
 
@@ -253,42 +254,42 @@ func (s *Sink) backoff(failures int) time.Duration {
 
 // apply takes an answer. It returns what has settled, and what to do next. A
 // refusal that may change is believed about what fell due before the given time.
-func (owed *series) apply(r *request, a answer, believed time.Time) ([]settled, step) {
+func (owed *series) apply(r *request, a apiclient.Answer, believed time.Time) ([]settled, step) {
 	account := owed.account
-	a.verb = cmp.Or(a.verb, r.verb) // there may have been no answer
-	switch a.class {
-	case classOK:
-		if !a.verb.reads() {
+	a.Verb = cmp.Or(a.Verb, r.verb) // there may have been no answer
+	switch a.Class {
+	case apiclient.ClassOK:
+		if !a.Verb.IsRead() {
 			owed.failures = 0
-			return account.succeeded(r.plan, a.object), stepEnd
+			return account.succeeded(r.plan, a.Object), stepEnd
 		}
-		return account.read(a.object), stepAsk
-	case classExists:
+		return account.read(a.Object), stepAsk
+	case apiclient.ClassExists:
 		account.stale()
 		return nil, stepAsk
-	case classNotFound:
-		return account.gone(a.err), stepAsk
-	case classRefused:
-		if a.mayChange && !owed.deadlines.first().Before(believed) {
+	case apiclient.ClassNotFound:
+		return account.gone(a.Err), stepAsk
+	case apiclient.ClassRefused:
+		if a.Denied && !owed.deadlines.first().Before(believed) {
 			return nil, stepWait
 		}
-		if a.reason == occurrence.Invalid && !a.verb.reads() {
+		if a.Reason == occurrence.Invalid && !a.Verb.IsRead() {
 			switch {
 			case account.undress():
 				return nil, stepAsk
-			case r.verb != verbCreate:
+			case r.verb != apiclient.VerbCreate:
 				// It may be the object that has no room for more, or that nothing
 				// may change: whoever made it can have seen to that.
 				return account.leave(), stepAsk
 			}
 		}
 		upTo := r.plan.upTo
-		if a.verb.reads() {
+		if a.Verb.IsRead() {
 			upTo = account.last()
 		}
-		return account.giveUp(upTo, a.reason, a.err), stepAsk
-	case classLost:
-		if !a.verb.reads() {
+		return account.giveUp(upTo, a.Reason, a.Err), stepAsk
+	case apiclient.ClassLost:
+		if !a.Verb.IsRead() {
 			account.lost(r.plan)
 		}
 	}

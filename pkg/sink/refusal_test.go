@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // What is said of a namespace through one API is no longer so when the other
@@ -76,14 +77,14 @@ func (c *slowly) do(r *request) (*corev1.Event, error) {
 }
 
 func (c *slowly) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do(&request{verb: verbCreate, name: event.Name, event: event})
+	return c.do(&request{verb: apiclient.VerbCreate, name: event.Name, event: event})
 }
 
 func (c *slowly) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
 	if string(patch) == string(emptyPatch) {
-		return c.do(&request{verb: verbRead, name: name})
+		return c.do(&request{verb: apiclient.VerbRead, name: name})
 	}
-	return c.do(&request{verb: verbPatch, name: name, patch: patch})
+	return c.do(&request{verb: apiclient.VerbPatch, name: name, patch: patch})
 }
 
 // Where another writer has created all Events already, the namespace is there too.
@@ -180,7 +181,7 @@ func TestAnswerThatIsOvertakenHoldsForItsOwnEventOnly(t *testing.T) {
 // A client is told what is known of its namespace at once, also if its series
 // already waits to be asked for.
 func TestClientOfASeriesThatWaitsForItsNamespaceIsAnswered(t *testing.T) {
-	bubble(t, scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, missing("ns") }), nil, func(t *testing.T, b *bench) {
+	bubble(t, scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { return nil, missing("ns") }), nil, func(t *testing.T, b *bench) {
 		b.record(0)
 		synctest.Wait() // what is known from here on
 		b.record(1)
@@ -353,9 +354,9 @@ func TestAnswerHoldsForWhatWaitedForIt(t *testing.T) {
 // off no question whether one may create again.
 func TestEventsOfATerminatingNamespaceAreCountedOn(t *testing.T) {
 	var terminating atomic.Bool
-	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
+	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		switch {
-		case v != verbCreate:
+		case v != apiclient.VerbCreate:
 			return answeredWith(testEvent(false)), nil
 		case terminating.Load():
 			return nil, missing("ns")

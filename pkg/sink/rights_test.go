@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -50,7 +51,7 @@ func serviceAccount(t *testing.T, namespace string, verbs ...string) *rest.Confi
 		t.Fatal(err)
 	}
 	reviews := kubernetes.NewForConfigOrDie(config).AuthorizationV1().SelfSubjectAccessReviews()
-	eventually(t, func() error {
+	sinktest.Eventually(t, func() error {
 		for _, group := range role.Rules[0].APIGroups {
 			review, err := reviews.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verbs[0], Group: group, Resource: "events"},
@@ -211,7 +212,7 @@ func strip(t *testing.T, namespace string) {
 		}
 	})
 	events := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config()).CoreV1().Events(namespace)
-	eventually(t, func() error {
+	sinktest.Eventually(t, func() error {
 		event := testEvent(false)
 		event.Namespace, event.InvolvedObject.Namespace, event.GenerateName = namespace, namespace, "asked-"
 		event.Annotations = map[string]string{"a": "b"}

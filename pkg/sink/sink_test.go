@@ -21,16 +21,17 @@ import (
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // These tests are about time, so the far end is in the process and the clock is
 // a bubble's. What the apiserver answers is tested in apiserver_test.go.
 
 // scripted answers every request by a function.
-type scripted func(ctx context.Context, v verb) (*corev1.Event, error)
+type scripted func(ctx context.Context, v apiclient.Verb) (*corev1.Event, error)
 
 func (s scripted) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	answer, err := s(ctx, verbCreate)
+	answer, err := s(ctx, apiclient.VerbCreate)
 	if answer == nil && err == nil {
 		answer = event.DeepCopy()
 		answer.UID, answer.ResourceVersion = "uid", "1"
@@ -39,10 +40,10 @@ func (s scripted) Create(ctx context.Context, _ occurrence.API, event *corev1.Ev
 }
 
 func (s scripted) Patch(ctx context.Context, _ occurrence.API, _, _ string, _ []byte) (*corev1.Event, error) {
-	return s(ctx, verbPatch)
+	return s(ctx, apiclient.VerbPatch)
 }
 
-func hang(ctx context.Context, _ verb) (*corev1.Event, error) {
+func hang(ctx context.Context, _ apiclient.Verb) (*corev1.Event, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -72,7 +73,7 @@ func bubble(t *testing.T, c Client, change func(*Options), test func(t *testing.
 func TestHangingRequestDelaysNoOtherSeries(t *testing.T) {
 	var mu sync.Mutex
 	hung := false
-	c := scripted(func(ctx context.Context, v verb) (*corev1.Event, error) {
+	c := scripted(func(ctx context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		mu.Lock()
 		first := !hung
 		hung = true
@@ -105,7 +106,7 @@ func TestHangingRequestDelaysNoOtherSeries(t *testing.T) {
 func TestOneSeriesHasOneRequestInFlight(t *testing.T) {
 	var mu sync.Mutex
 	inFlight, most := 0, 0
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		mu.Lock()
 		inFlight++
 		most = max(most, inFlight)
@@ -138,7 +139,7 @@ func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			c := scripted(func(context.Context, verb) (*corev1.Event, error) { asked++; return nil, test.answer })
+			c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { asked++; return nil, test.answer })
 			bubble(t, c, nil, func(t *testing.T, b *bench) {
 				start := time.Now()
 				b.record(0)
@@ -164,9 +165,9 @@ func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
 // does not answer, and given up as well.
 func TestContradictingAnswersAreRetriedAndGivenUp(t *testing.T) {
 	asked := 0
-	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
+	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		asked++
-		if v == verbCreate {
+		if v == apiclient.VerbCreate {
 			return nil, apierrors.NewAlreadyExists(eventsResource, "e")
 		}
 		return nil, apierrors.NewNotFound(eventsResource, "e")
@@ -237,7 +238,7 @@ func TestWhatOthersHaveCountedMeanwhileIsSettled(t *testing.T) {
 
 func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
 	asked := 0
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		asked++
 		return nil, apierrors.NewGenericServerResponse(404, "post", eventsResource, "", "404 page not found", 0, true)
 	})
@@ -252,7 +253,7 @@ func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
 
 func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
 	var taking atomic.Bool
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		if !taking.Load() {
 			return nil, apierrors.NewTooManyRequestsError("later")
 		}
@@ -273,7 +274,7 @@ func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
 
 func TestRetryAfterIsHonoured(t *testing.T) {
 	var times []time.Time
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		times = append(times, time.Now())
 		if len(times) == 1 {
 			return nil, apierrors.NewTooManyRequests("later", 7)
@@ -355,7 +356,7 @@ func TestForbiddenIsNotBelievedAtOnce(t *testing.T) {
 	}{"for a moment": {5 * time.Second, occurrence.Created}, "for good": {time.Hour, occurrence.Dropped}} {
 		t.Run(name, func(t *testing.T) {
 			var start time.Time
-			c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+			c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 				if time.Since(start) < test.until {
 					return nil, forbidden
 				}
@@ -389,7 +390,7 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 }
 
 func TestRetryAfterDoesNotOutlastTheGivingUp(t *testing.T) {
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) {
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		return nil, apierrors.NewTooManyRequests("tomorrow", 86400)
 	})
 	bubble(t, c, nil, func(t *testing.T, b *bench) {
@@ -403,8 +404,8 @@ func TestRetryAfterDoesNotOutlastTheGivingUp(t *testing.T) {
 }
 
 func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
-	c := scripted(func(_ context.Context, v verb) (*corev1.Event, error) {
-		if v == verbCreate {
+	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
+		if v == apiclient.VerbCreate {
 			return nil, apierrors.NewAlreadyExists(eventsResource, "e")
 		}
 		return nil, apierrors.NewTooManyRequestsError("later")
@@ -425,7 +426,7 @@ func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
 }
 
 func TestWriteRateIsBounded(t *testing.T) {
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) { return nil, nil })
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { return nil, nil })
 	bubble(t, c, func(o *Options) { o.QPS, o.Burst = 100, 50 }, func(t *testing.T, b *bench) {
 		start := time.Now()
 		for i := range 1050 {
@@ -550,7 +551,7 @@ func TestClientThatEndsItsGoroutineDoesNotEndTheProcess(t *testing.T) {
 		}
 		return
 	}
-	c := scripted(func(context.Context, verb) (*corev1.Event, error) { runtime.Goexit(); return nil, nil })
+	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { runtime.Goexit(); return nil, nil })
 	b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
 	var err error
 	if b.Sink, err = New(t.Context(), c, b.ledger, unlimited()); err != nil {
@@ -578,7 +579,7 @@ func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
 				if got := b.ledger.Totals(); got.Written() != got.Recorded {
 					t.Errorf("dropped %v, though all was taken", got.Dropped)
 				}
-				for _, class := range []class{classExists, classNotTaken, classLost} {
+				for _, class := range []apiclient.Class{apiclient.ClassExists, apiclient.ClassRetry, apiclient.ClassLost} {
 					if n := testutil.ToFloat64(b.metrics.retries.WithLabelValues(string(class))); n != 0 {
 						t.Errorf("%v waits after an answer of class %q", n, class)
 					}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // These tests are about a squatter: somebody who may create Events, knows what will
@@ -185,7 +186,7 @@ func TestEventThatTakesNoPatchIsLeftAlone(t *testing.T) {
 		}
 		f := w.flights[0]
 		w.flights = nil
-		if f.r.verb == verbPatch {
+		if f.r.verb == apiclient.VerbPatch {
 			w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
 			continue
 		}

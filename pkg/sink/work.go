@@ -3,6 +3,8 @@ package sink
 import (
 	"context"
 	"time"
+
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // worker is one of the sink's goroutines. The mutex guards what others look at:
@@ -120,7 +122,7 @@ func (w *worker) endTurn() (out []settled) {
 		return nil
 	}
 	if w.request != nil {
-		lost := answer{class: classLost, err: errNoAnswer}
+		lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer}
 		owed.apply(w.request, lost, time.Time{})
 		out = w.wait(owed, lost)
 	}

@@ -10,12 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // ending is a client whose first requests end their goroutine, as runtime.Goexit
 // does in a fake that fails a test.
 func ending(asked *atomic.Int64, first int64) Client {
-	return scripted(func(context.Context, verb) (*corev1.Event, error) {
+	return scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		if asked.Add(1) <= first {
 			runtime.Goexit()
 		}

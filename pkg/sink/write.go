@@ -2,7 +2,6 @@ package sink
 
 import (
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -12,25 +11,10 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
-// verb is what a request does; its values are metric labels.
-type verb string
-
-const (
-	verbCreate verb = "create"
-	verbPatch  verb = "patch"
-	// verbRead is an empty patch: it returns the object and writes nothing, so
-	// it needs no right that a writer does not have.
-	verbRead verb = "read"
-	// verbGet and verbUpdate are for who may not patch; see Updater.
-	verbGet    verb = "get"
-	verbUpdate verb = "update"
-	verbNone   verb = ""
-)
-
-// reads tells whether the verb changes nothing.
-func (v verb) reads() bool { return v == verbRead || v == verbGet }
+const verbNone apiclient.Verb = ""
 
 // drawn is why a name was drawn at random. Its values are metric labels.
 type drawn string
@@ -46,19 +30,11 @@ const (
 	forbidden drawn = "forbidden"
 )
 
-// success is the code of an answer that it was done.
-func (v verb) success() int {
-	if v == verbCreate {
-		return http.StatusCreated
-	}
-	return http.StatusOK
-}
-
 var emptyPatch = []byte("{}")
 
 // request is what is to be asked of the apiserver next.
 type request struct {
-	verb            verb
+	verb            apiclient.Verb
 	api             occurrence.API
 	namespace, name string
 	event           *corev1.Event // to create
@@ -114,7 +90,7 @@ func (a *account) next(may func(occurrence.API) means) (*request, []settled) {
 		return r, nil
 	}
 	if r.plan.base == nil {
-		r.verb, r.event = verbCreate, a.eventToCreate(r.name, r.plan)
+		r.verb, r.event = apiclient.VerbCreate, a.eventToCreate(r.name, r.plan)
 		// Its content is the oldest one's, and so are the rules for it.
 		r.api = apiFor(batch[0].oldest.api, r.event)
 	} else {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // reportEvent adds an occurrence whose Event is changed first.
@@ -37,7 +38,7 @@ func (w *world) nextPatch() eventPatch {
 	w.t.Helper()
 	r, _ := w.writers[0].series.account.next(w.means)
 	var p eventPatch
-	if r == nil || r.verb != verbPatch {
+	if r == nil || r.verb != apiclient.VerbPatch {
 		w.t.Fatalf("the next request is %+v", r)
 	}
 	if err := json.Unmarshal(r.patch, &p); err != nil {
@@ -130,7 +131,7 @@ func TestAnnotationsAndLabelsThatNobodyMayReportAreLeftOut(t *testing.T) {
 	}
 	w := quiet(t, false)
 	w.reportEvent(say)
-	f := w.ask(w.writers[0], verbCreate)
+	f := w.ask(w.writers[0], apiclient.VerbCreate)
 	want(t, f.r.event.Labels, f.r.event.Annotations)
 	object, err := w.server.do(f.r)
 	w.answer(f, object, err)
@@ -180,9 +181,9 @@ func TestNextEventHasTheLabelsThatWereRefused(t *testing.T) {
 	w.step(w.writers[0], true, true) // it exists
 	w.step(w.writers[0], true, true) // a read
 	for range 2 {                    // with labels and without
-		w.answer(w.ask(w.writers[0], verbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
+		w.answer(w.ask(w.writers[0], apiclient.VerbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
 	}
-	if f := w.ask(w.writers[0], verbCreate); f.r.event.Labels["l"] != "m" || f.r.name == squat.Name {
+	if f := w.ask(w.writers[0], apiclient.VerbCreate); f.r.event.Labels["l"] != "m" || f.r.name == squat.Name {
 		t.Errorf("%s is created with labels %v", f.r.name, f.r.event.Labels)
 	}
 }
@@ -194,7 +195,7 @@ func TestLabelsAreWrittenAgainAfterAWriteWithoutThem(t *testing.T) {
 	w.reportEvent(func(*corev1.Event) {})
 	w.settleDown()
 	w.reportEvent(labels)
-	w.answer(w.ask(w.writers[0], verbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
+	w.answer(w.ask(w.writers[0], apiclient.VerbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
 	w.settleDown() // without them
 	w.reportEvent(labels)
 	if p := w.nextPatch(); p.Metadata.Labels["l"] != "m" || p.Count != 3 {
@@ -215,7 +216,7 @@ func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 	})
 	r, _ := w.writers[0].series.account.next(w.means)
 	e := r.event
-	if r.verb != verbCreate || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
+	if r.verb != apiclient.VerbCreate || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("%s: count %d, from %v to %v", r.verb, e.Count, e.FirstTimestamp, e.LastTimestamp)
 	}
 	if e.Name != identity.Name("web-0", w.digest, 0) || e.GenerateName != "" || e.UID != "" || e.ResourceVersion != "" ||

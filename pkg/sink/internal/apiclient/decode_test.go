@@ -1,4 +1,4 @@
-package sink
+package apiclient
 
 import (
 	"testing"
@@ -18,14 +18,14 @@ func FuzzUpdate(f *testing.F) {
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, event []byte) {
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			if _, err := decode(api, event); err != nil {
+			if _, err := Decode(api, event); err != nil {
 				continue
 			}
 			patched, err := jsonpatch.MergePatch(event, []byte(`{"metadata":{"annotations":{"eventd.io/identity":"d"}}}`))
 			if err != nil {
 				continue // it is no object
 			}
-			object, err := decode(api, patched)
+			object, err := Decode(api, patched)
 			if err != nil {
 				t.Fatalf("%s can be read, and not when it was patched: %v", event, err)
 			}

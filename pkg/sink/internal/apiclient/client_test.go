@@ -1,4 +1,4 @@
-package sink
+package apiclient
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // Where no connection was made nothing was written, whatever was in the way.
@@ -42,9 +43,9 @@ func TestRequestsWithoutAConnectionAreNotLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			_, err := clientFor(t, config).Create(ctx, occurrence.CoreV1, testEvent(false))
-			if a := classify(verbCreate, nil, err); a.class != classUnreachable {
-				t.Errorf("%s: %v", a.class, err)
+			_, err := clientFor(t, config).Create(ctx, occurrence.CoreV1, sinktest.Event(false))
+			if a := Classify(VerbCreate, nil, err); a.Class != ClassUnreachable {
+				t.Errorf("%s: %v", a.Class, err)
 			}
 		})
 	}
@@ -61,20 +62,20 @@ func TestRequestsThatNeverLeftAreNotLost(t *testing.T) {
 		Command: filepath.Join(t.TempDir(), "none"), APIVersion: "client.authentication.k8s.io/v1",
 		InteractiveMode: api.NeverExecInteractiveMode,
 	}
-	for name, client := range map[string]Client{
+	for name, client := range map[string]*Client{
 		"the client's rate limit is used up": clientFor(t, &rest.Config{Host: s.URL, RateLimiter: spent}),
 		"there are no credentials":           connect(t, &rest.Config{Host: s.URL, ExecProvider: noCredentials}),
 	} {
 		for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			_, err := client.Create(ctx, a, testEvent(true))
-			if got := classify(verbCreate, nil, err); got.class != classUnreachable {
-				t.Errorf("%s: %s: %v", name, got.class, err)
+			_, err := client.Create(ctx, a, sinktest.Event(true))
+			if got := Classify(VerbCreate, nil, err); got.Class != ClassUnreachable {
+				t.Errorf("%s: %s: %v", name, got.Class, err)
 			}
-			_, err = client.Patch(ctx, a, "ns", "e", emptyPatch)
-			if got := classify(verbPatch, nil, err); got.class != classUnreachable {
-				t.Errorf("%s, to a patch: %s: %v", name, got.class, err)
+			_, err = client.Patch(ctx, a, "ns", "e", []byte("{}"))
+			if got := Classify(VerbPatch, nil, err); got.Class != ClassUnreachable {
+				t.Errorf("%s, to a patch: %s: %v", name, got.Class, err)
 			}
 		}
 	}
@@ -84,18 +85,18 @@ func TestRequestsThatNeverLeftAreNotLost(t *testing.T) {
 func TestEventOfWhichNoRequestCanBeMadeIsInvalid(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
 	defer s.Close()
-	for name, client := range map[string]Client{
+	for name, client := range map[string]*Client{
 		"over client-go's connections": clientFor(t, &rest.Config{Host: s.URL}),
 		"over the sink's own":          connect(t, &rest.Config{Host: s.URL}),
 	} {
-		event := testEvent(false)
+		event := sinktest.Event(false)
 		event.Namespace = "a/b"
 		_, err := client.Create(t.Context(), occurrence.CoreV1, event)
-		if a := classify(verbCreate, nil, err); a.class != classRefused || a.reason != occurrence.Invalid || !a.unsent {
+		if a := Classify(VerbCreate, nil, err); a.Class != ClassRefused || a.Reason != occurrence.Invalid || !a.Unsent {
 			t.Errorf("%s: %+v", name, a)
 		}
-		_, err = client.Patch(t.Context(), occurrence.CoreV1, "ns", "50%", emptyPatch)
-		if a := classify(verbPatch, nil, err); a.class != classRefused || a.reason != occurrence.Invalid || !a.unsent {
+		_, err = client.Patch(t.Context(), occurrence.CoreV1, "ns", "50%", []byte("{}"))
+		if a := Classify(VerbPatch, nil, err); a.Class != ClassRefused || a.Reason != occurrence.Invalid || !a.Unsent {
 			t.Errorf("%s, a patch: %+v", name, a)
 		}
 	}
@@ -114,13 +115,13 @@ func TestRequestThatHadAConnectionOnceMayHaveBeenSent(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		})
 	}
-	for name, client := range map[string]Client{
+	for name, client := range map[string]*Client{
 		"over client-go's connections": clientFor(t, &rest.Config{Host: s.URL, WrapTransport: again}),
 		"over the sink's own":          connect(t, &rest.Config{Host: s.URL, WrapTransport: again}),
 	} {
-		_, err := client.Create(t.Context(), occurrence.CoreV1, testEvent(false))
-		if a := classify(verbCreate, nil, err); a.class != classLost {
-			t.Errorf("%s: %s: %v", name, a.class, err)
+		_, err := client.Create(t.Context(), occurrence.CoreV1, sinktest.Event(false))
+		if a := Classify(VerbCreate, nil, err); a.Class != ClassLost {
+			t.Errorf("%s: %s: %v", name, a.Class, err)
 		}
 	}
 }
@@ -144,9 +145,9 @@ func TestRequestsOfWhichNothingIsToldMayHaveBeenSent(t *testing.T) {
 			WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return transparent{fails, rt} },
 		},
 	} {
-		_, err := connect(t, config).Create(t.Context(), occurrence.CoreV1, testEvent(false))
-		if a := classify(verbCreate, nil, err); a.class != classLost {
-			t.Errorf("%s: %s: %v", name, a.class, err)
+		_, err := connect(t, config).Create(t.Context(), occurrence.CoreV1, sinktest.Event(false))
+		if a := Classify(VerbCreate, nil, err); a.Class != ClassLost {
+			t.Errorf("%s: %s: %v", name, a.Class, err)
 		}
 	}
 }
@@ -175,9 +176,9 @@ func TestRetryAfterIsReadFromTheHeader(t *testing.T) {
 					}
 				}))
 				defer s.Close()
-				_, err := clientFor(t, &rest.Config{Host: s.URL}).Create(t.Context(), occurrence.CoreV1, testEvent(false))
-				if a := classify(verbCreate, nil, err); a.after != 7*time.Second || a.code != code {
-					t.Errorf("%v: ask again after %v", err, a.after)
+				_, err := clientFor(t, &rest.Config{Host: s.URL}).Create(t.Context(), occurrence.CoreV1, sinktest.Event(false))
+				if a := Classify(VerbCreate, nil, err); a.RetryAfter != 7*time.Second || a.Code != code {
+					t.Errorf("%v: ask again after %v", err, a.RetryAfter)
 				}
 			})
 		}

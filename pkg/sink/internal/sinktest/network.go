@@ -1,6 +1,7 @@
-package sink
+package sinktest
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/url"
@@ -11,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// forwarder stands between clients and an apiserver, hands on bytes, and counts
-// connections. It can be the network behind which the other end has gone.
-type forwarder struct {
+// Network forwards bytes between clients and an apiserver, and counts connections. It can
+// lose them without an error, as if the other end had crashed.
+type Network struct {
 	listener net.Listener
 	backend  string
-	accepted atomic.Int64
-	open     atomic.Int64
-	lost     atomic.Int64 // bytes
+	Accepted atomic.Int64
+	Open     atomic.Int64
+	Lost     atomic.Int64 // bytes
 
 	mu     sync.Mutex
 	links  []*link
@@ -33,8 +34,8 @@ type link struct {
 	up, down atomic.Bool
 }
 
-// forward starts a forwarder and returns the configuration that leads to it.
-func forward(t *testing.T, config *rest.Config) (*forwarder, *rest.Config) {
+// Forward starts a Network and returns the configuration that leads to it.
+func Forward(t *testing.T, config *rest.Config) (*Network, *rest.Config) {
 	t.Helper()
 	backend, err := url.Parse(config.Host)
 	if err != nil {
@@ -44,7 +45,7 @@ func forward(t *testing.T, config *rest.Config) (*forwarder, *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &forwarder{listener: listener, backend: backend.Host}
+	f := &Network{listener: listener, backend: backend.Host}
 	f.copies.Go(f.accept)
 	t.Cleanup(f.close)
 	config = rest.CopyConfig(config)
@@ -52,7 +53,7 @@ func forward(t *testing.T, config *rest.Config) (*forwarder, *rest.Config) {
 	return f, config
 }
 
-func (f *forwarder) accept() {
+func (f *Network) accept() {
 	for {
 		client, err := f.listener.Accept()
 		if err != nil {
@@ -63,12 +64,12 @@ func (f *forwarder) accept() {
 			client.Close()
 			continue
 		}
-		f.accepted.Add(1)
+		f.Accepted.Add(1)
 		f.add(&link{client: client, server: server})
 	}
 }
 
-func (f *forwarder) add(l *link) {
+func (f *Network) add(l *link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -76,11 +77,11 @@ func (f *forwarder) add(l *link) {
 		return
 	}
 	f.links = append(f.links, l)
-	f.open.Add(1)
+	f.Open.Add(1)
 	f.copies.Go(func() {
 		f.copy(l.server, l.client, &l.up)
 		l.close() // the client has gone
-		f.open.Add(-1)
+		f.Open.Add(-1)
 	})
 	f.copies.Go(func() {
 		f.copy(l.client, l.server, &l.down)
@@ -90,14 +91,14 @@ func (f *forwarder) add(l *link) {
 	})
 }
 
-// copy hands on what comes from src until that ends, and throws it away once
-// vanishes is set.
-func (f *forwarder) copy(dst io.Writer, src io.Reader, vanishes *atomic.Bool) {
+// copy copies from src to dst until src ends, and discards the bytes once vanishes is
+// set.
+func (f *Network) copy(dst io.Writer, src io.Reader, vanishes *atomic.Bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buffer)
 		if vanishes.Load() {
-			f.lost.Add(int64(n))
+			f.Lost.Add(int64(n))
 		} else if _, failed := dst.Write(buffer[:n]); failed != nil {
 			return
 		}
@@ -107,9 +108,9 @@ func (f *forwarder) copy(dst io.Writer, src io.Reader, vanishes *atomic.Bool) {
 	}
 }
 
-// lose makes the connections that exist dead without a word: nothing comes from
-// the apiserver any more, and if up is set, nothing gets there.
-func (f *forwarder) lose(up bool) {
+// Lose makes the existing connections dead without an error: nothing arrives from the
+// apiserver any more and, if up is set, nothing arrives there.
+func (f *Network) Lose(up bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range f.links {
@@ -118,7 +119,7 @@ func (f *forwarder) lose(up bool) {
 	}
 }
 
-func (f *forwarder) close() {
+func (f *Network) close() {
 	f.listener.Close()
 	f.mu.Lock()
 	f.closed = true
@@ -132,4 +133,17 @@ func (f *forwarder) close() {
 func (l *link) close() {
 	l.client.Close()
 	l.server.Close()
+}
+
+// DialOnce returns a copy of config whose first dial succeeds and whose others end with an
+// error, and the number of dials.
+func DialOnce(config *rest.Config, others func() error) (*rest.Config, *atomic.Int64) {
+	config, dials := rest.CopyConfig(config), new(atomic.Int64)
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) > 1 {
+			return nil, others()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	return config, dials
 }

@@ -1,4 +1,4 @@
-package sink
+package apiclient
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -40,7 +41,7 @@ func gather(t *testing.T, namespace string, size int) *crowd {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	c.register(t, namespace, server.URL, ca)
 	client := clientFor(t, testenv.Shared(t).Config())
-	eventually(t, func() error {
+	sinktest.Eventually(t, func() error {
 		if _, err := create(t.Context(), client, occurrence.CoreV1, namespace); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package sink
+package apiclient
 
 import (
 	"context"
@@ -181,7 +181,7 @@ func TestRequestThatWaitedInVainWasNotMade(t *testing.T) {
 		body := &closable{Reader: strings.NewReader("body")}
 		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://127.0.0.1", body)
 		_, err := h.RoundTrip(r)
-		if got := classifyTransport(err); got != classUnreachable || !errors.Is(err, context.DeadlineExceeded) || !body.closed {
+		if got := classifyTransport(err); got != ClassUnreachable || !errors.Is(err, context.DeadlineExceeded) || !body.closed {
 			t.Errorf("%v is %s, body closed: %v", err, got, body.closed)
 		}
 		finish(ahead, nil)

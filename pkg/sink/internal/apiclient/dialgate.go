@@ -1,4 +1,4 @@
-package sink
+package apiclient
 
 import (
 	"net"
@@ -41,58 +41,58 @@ func newDialGate(rt http.RoundTripper) *dialGate {
 	return &dialGate{rt: rt, began: time.Now(), dialing: make(chan struct{}, 1)}
 }
 
-func (h *dialGate) connected() bool { return time.Since(h.began) < time.Duration(h.until.Load()) }
+func (g *dialGate) connected() bool { return time.Since(g.began) < time.Duration(g.until.Load()) }
 
-func (h *dialGate) hasConnection() { h.until.Store(int64(time.Since(h.began) + connectedFor)) }
+func (g *dialGate) hasConnection() { g.until.Store(int64(time.Since(g.began) + connectedFor)) }
 
 // mayProbe reports whether a request may probe for a connection now, once in each
 // probeInterval. Requests that can use another connection stay away meanwhile.
-func (h *dialGate) mayProbe() bool {
-	now, next := time.Since(h.began), h.nextProbe.Load()
-	return now >= time.Duration(next) && h.nextProbe.CompareAndSwap(next, int64(now+probeInterval))
+func (g *dialGate) mayProbe() bool {
+	now, next := time.Since(g.began), g.nextProbe.Load()
+	return now >= time.Duration(next) && g.nextProbe.CompareAndSwap(next, int64(now+probeInterval))
 }
 
 // WrappedRoundTripper is how client-go looks for its transport.
-func (h *dialGate) WrappedRoundTripper() http.RoundTripper { return h.rt }
+func (g *dialGate) WrappedRoundTripper() http.RoundTripper { return g.rt }
 
-func (h *dialGate) RoundTrip(r *http.Request) (*http.Response, error) {
-	if h.connected() {
-		return h.pass(r, func() {})
+func (g *dialGate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.connected() {
+		return g.pass(r, func() {})
 	}
 	select {
-	case h.dialing <- struct{}{}:
+	case g.dialing <- struct{}{}:
 	case <-r.Context().Done():
 		return notConnected(r)
 	}
-	end := sync.OnceFunc(func() { <-h.dialing })
+	end := sync.OnceFunc(func() { <-g.dialing })
 	defer end()
-	if h.connected() {
+	if g.connected() {
 		end()
-		return h.pass(r, func() {})
+		return g.pass(r, func() {})
 	}
 	defer time.AfterFunc(dialGateTimeout, end).Stop()
-	return h.pass(r, end)
+	return g.pass(r, end)
 }
 
 // pass sends a request, and calls connected when the request has a connection. The
 // connection is no longer assumed after a new dial, and after an error other than the
 // timeout of the request itself. If it still works, the next request finds it at once.
-func (h *dialGate) pass(r *http.Request, connected func()) (*http.Response, error) {
+func (g *dialGate) pass(r *http.Request, connected func()) (*http.Response, error) {
 	var had atomic.Bool
 	trace := &httptrace.ClientTrace{
-		ConnectStart: func(string, string) { h.until.Store(0) },
+		ConnectStart: func(string, string) { g.until.Store(0) },
 		GotConn: func(httptrace.GotConnInfo) {
 			had.Store(true)
-			h.hasConnection()
+			g.hasConnection()
 			connected()
 		},
 	}
-	response, err := h.rt.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	response, err := g.rt.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	switch {
 	case err == nil:
-		h.hasConnection()
+		g.hasConnection()
 	case !had.Load() || r.Context().Err() == nil:
-		h.until.Store(0)
+		g.until.Store(0)
 	}
 	return response, err
 }
