@@ -77,8 +77,11 @@ func rightFor(v apiclient.Verb) (_ right, ok bool) {
 // deniedFor is how long a right that was denied is not asked for again.
 const deniedFor = 5 * time.Minute
 
+// maxAccesses bounds the namespaces and APIs of which that is known.
+const maxAccesses = 1024
+
 func newAccesses(c Client) (*accesses, error) {
-	known, err := simplelru.NewLRU[accessKey, access](maxKnown, nil)
+	known, err := simplelru.NewLRU[accessKey, access](maxAccesses, nil)
 	_, updates := c.(Updater)
 	return &accesses{updates: updates, known: known}, err
 }

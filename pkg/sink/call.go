@@ -6,6 +6,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
 // A client, a callback and a logger are code of others, which may never return
@@ -45,7 +46,7 @@ func (r *requests) isFull() bool { return len(r.abandoned) >= r.limit }
 func (r *requests) allow(a *account) bool {
 	_, runs := r.abandoned[a.key]
 	others := len(r.abandoned) - r.abandonedIn[a.namespace]
-	return !runs && !r.isFull() && r.inFlight[a.namespace] < max(1, int(sharePart*float64(r.limit-others)))
+	return !runs && !r.isFull() && r.inFlight[a.namespace] < max(1, int(scheduler.NamespaceShare*float64(r.limit-others)))
 }
 
 func (r *requests) begin(a *account) { r.inFlight[a.namespace]++ }

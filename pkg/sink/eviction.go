@@ -48,7 +48,7 @@ var (
 // priorityNow is when a holding is evicted, if that is possible.
 func (h *holding) priorityNow() (at priority, ok bool) {
 	owed := h.series
-	if owed.over || owed.job.state == jobRuns {
+	if owed.over || owed.job.Running() {
 		return 0, false
 	}
 	switch {
@@ -248,7 +248,7 @@ func (s *Sink) evict(h *holding, now time.Time) []settled {
 	owed := h.series
 	out := owed.account.evict(h)
 	if s.release(owed) {
-		s.schedule.drop(&owed.job, now)
+		s.scheduler.Remove(&owed.job, now)
 	} else {
 		s.arrange(owed, now) // what is left may be due at another time
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
 // maxSteps bounds the requests that one series may make in a row until one of them
@@ -37,7 +38,7 @@ func (w *worker) reconcile(m move) {
 				w.retry(apiclient.Answer{Class: apiclient.ClassExists})
 				return
 			}
-			if err := w.schedule.rateLimiter.Wait(w.ctx); err != nil {
+			if err := w.scheduler.Wait(w.ctx); err != nil {
 				return // the sink stops, and Close settles what is left
 			}
 		}
@@ -105,17 +106,17 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 	if owed.ready().After(now) {
 		return move{done: true}
 	}
-	v := &owed.job.namespace.health.refusal
-	answered := owed.refused && owed.account.last() <= v.upTo // while it waited
+	v := s.scheduler.Refusal(&owed.job)
+	answered := owed.refused && owed.account.last() <= v.UpTo // while it waited
 	owed.refused = false
 	s.setDeferred(owed, false)
-	if owed.account.creates() && (answered || v.until.After(now)) {
+	if owed.account.creates() && (answered || v.Until.After(now)) {
 		return move{settled: s.applyRefusal(owed, v), done: true}
 	}
 	if m.request, m.settled = owed.account.next(func(api occurrence.API) means { return s.access.means(owed.account.namespace, api, now) }); m.request != nil {
 		m.request.sequence = s.sequence
-		if m.request.verb == apiclient.VerbCreate && v.isSet() {
-			v.until = now.Add(s.options.NamespaceRefusedFor) // one asks
+		if m.request.verb == apiclient.VerbCreate {
+			s.scheduler.Postpone(&owed.job, now.Add(s.options.NamespaceRefusedFor)) // one asks
 		}
 	}
 	m.done = s.release(owed)
@@ -128,8 +129,8 @@ func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []settle
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.judge(owed, r, a, now)
-	believed := s.schedule.connectivity.dueBefore(now, s.options.ForbiddenFor)
+	s.report(owed, r, a, now)
+	believed := s.scheduler.OverdueBefore(now, s.options.ForbiddenFor)
 	if denied = s.takeAccess(owed, r, a, believed, now); !denied {
 		out, next = owed.apply(r, a, believed)
 	}
@@ -141,34 +142,18 @@ func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []settle
 	return out, next, denied
 }
 
-// judge takes from an answer what it says of the apiserver, of the namespace, and
-// of the series. The mutex must be held.
-func (s *Sink) judge(owed *series, r *request, a apiclient.Answer, now time.Time) {
-	n := owed.job.namespace
-	switch {
-	case a.Class == apiclient.ClassUnreachable:
-		s.schedule.connectivity.failed(a.Began, now)
-		return
-	case a.Unsent:
-		return
-	}
-	s.schedule.connectivity.succeeded(a.Began, now)
-	owed.job.unanswered = a.Code == 0
-	switch a.Code {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		s.schedule.health.refusedAsTooMany(n.name, &n.health, a.Began, now)
-	default:
-		s.schedule.health.answered(n.name, &n.health, a.Code != 0, a.Began, now)
-	}
-	s.schedule.judged(n)
+// report records what an answer says about the apiserver, the namespace and the series. The
+// mutex must be held.
+func (s *Sink) report(owed *series, r *request, a apiclient.Answer, now time.Time) {
+	s.scheduler.Report(&owed.job, scheduler.Result{
+		Began: a.Began, Unsent: a.Unsent, Unreachable: a.Class == apiclient.ClassUnreachable, Answered: a.Code != 0,
+		Overloaded: a.Code == http.StatusTooManyRequests || a.Code == http.StatusServiceUnavailable,
+	}, now)
 	switch {
 	case a.Reason == occurrence.NamespaceNotFound, a.Reason == occurrence.NamespaceTerminating:
-		if r.sequence >= n.health.there { // else it is an older answer
-			n.health.refusal = refusal{a.Reason, a.Err, r.sequence, now.Add(s.options.NamespaceRefusedFor)}
-		}
+		s.scheduler.Refuse(&owed.job, scheduler.Refusal{Reason: a.Reason, Err: a.Err, UpTo: r.sequence, Until: now.Add(s.options.NamespaceRefusedFor)})
 	case r.verb == apiclient.VerbCreate && (a.Class == apiclient.ClassOK || a.Class == apiclient.ClassExists):
-		n.health.refusal = refusal{}
-		n.health.there = max(n.health.there, r.sequence)
+		s.scheduler.Created(&owed.job, r.sequence)
 	}
 }
 
@@ -192,7 +177,7 @@ func (s *Sink) wait(owed *series, last apiclient.Answer) []settled {
 	now := time.Now()
 	owed.failures++
 	owed.retryAt = now.Add(min(max(last.RetryAfter, s.backoff(owed.failures)), s.options.RetryFor))
-	tooOld := owed.deadlines.before(s.schedule.connectivity.dueBefore(now, s.options.RetryFor))
+	tooOld := owed.deadlines.before(s.scheduler.OverdueBefore(now, s.options.RetryFor))
 	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.Err)
 	s.release(owed)
 	return out

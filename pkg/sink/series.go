@@ -3,6 +3,8 @@ package sink
 import (
 	"slices"
 	"time"
+
+	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
 // series is one that owes something. The sink's mutex guards it.
@@ -19,7 +21,7 @@ type series struct {
 	retryAt  time.Time
 	// refused: it waits because of what the apiserver said of its namespace.
 	refused bool
-	job     job
+	job     scheduler.Job
 	// deferred: it waits for its due time.
 	deferred bool
 	// over: it owes nothing. If it is to owe something again, another one takes
@@ -35,7 +37,7 @@ const deadlineGrains = 16
 
 func newSeries(a *account) *series {
 	owed := &series{account: a, deadlines: make(deadlines, 0, 2)}
-	owed.job.series = owed
+	owed.job.Value = owed
 	return owed
 }
 
@@ -69,7 +71,7 @@ func (owed *series) noLater(user string, now, at time.Time) time.Time {
 // has it. The mutex must be held.
 func (s *Sink) arrange(owed *series, now time.Time) {
 	s.setDeferred(owed, owed.deadlines.first().After(now))
-	s.schedule.put(&owed.job, owed.account.namespace, owed.ready(), now)
+	s.scheduler.Enqueue(&owed.job, owed.account.namespace, owed.ready(), now)
 	s.wakeWorkers(now)
 }
 
@@ -116,7 +118,7 @@ func (s *Sink) pendingBytes() int64 {
 func (s *Sink) concurrencyLimit() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.schedule.limiter.size()
+	return s.scheduler.Limit()
 }
 
 func (s *Sink) abandonedCount() int {

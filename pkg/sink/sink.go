@@ -36,6 +36,7 @@ import (
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
 // Sink writes occurrences to one apiserver. All methods are safe for use by
@@ -53,12 +54,12 @@ type Sink struct {
 	noWorkers chan struct{} // closed when the sink is stopped and they have ended
 	ended     chan struct{} // closed when Close is done
 
-	mu       sync.Mutex
-	schedule *schedule
-	ready    sync.Cond   // on mu: the schedule may have something to take
-	alarm    *time.Timer // rings when the schedule may have something to take
-	alarmAt  time.Time   // zero if the alarm is not set
-	stopped  bool        // workers return
+	mu        sync.Mutex
+	scheduler *scheduler.Scheduler
+	ready     sync.Cond   // on mu: Dequeue may return a job
+	alarm     *time.Timer // wakes a worker when Dequeue may return a job
+	alarmAt   time.Time   // zero if the alarm is not set
+	stopped   bool        // workers return
 	// workers are those that Close waits for, until they are forsaken.
 	workers  map[*worker]struct{}
 	forsaken bool
@@ -87,12 +88,14 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		return nil, fmt.Errorf("sink options: %w", err)
 	}
 	s := &Sink{
-		options:     o,
-		client:      c,
-		ledger:      l,
-		instance:    newInstance(),
-		gaps:        newGaps(),
-		schedule:    newSchedule(newLimiter(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer), newRateLimiter(o.QPS, o.Burst)),
+		options:  o,
+		client:   c,
+		ledger:   l,
+		instance: newInstance(),
+		gaps:     newGaps(),
+		scheduler: scheduler.New(scheduler.Options{
+			MinConcurrency: o.MinConcurrency, Concurrency: o.Concurrency, SlowAnswer: o.SlowAnswer, QPS: o.QPS, Burst: o.Burst,
+		}),
 		pending:     make(map[occurrence.Key]*series),
 		idle:        fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
 		generations: newFlushGenerations(),
@@ -188,7 +191,7 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e
 	}
 	if owed == nil {
 		owed = newSeries(s.account(t))
-		owed.job.tenant = f.tenant
+		owed.job.Tenant = f.tenant
 		s.pending[t.Key] = owed
 	}
 	if h == nil {

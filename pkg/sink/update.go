@@ -33,7 +33,7 @@ func (s *Sink) update(ctx context.Context, r *request) apiclient.Answer {
 	start := time.Now()
 	event, err := jsonpatch.MergePatch(event, r.patch)
 	if err == nil {
-		err = s.schedule.rateLimiter.Wait(ctx)
+		err = s.scheduler.Wait(ctx)
 	}
 	if err != nil {
 		return apiclient.Answer{Verb: apiclient.VerbUpdate, Class: apiclient.ClassRetry, Err: err, Began: start, Unsent: true}

@@ -93,12 +93,12 @@ func (w *worker) take() (first move, ok bool) {
 	defer w.mu.Unlock()
 	for !w.stopped && !w.abandoned {
 		now := time.Now()
-		j := w.schedule.take(now)
+		j := w.scheduler.Dequeue(now)
 		if j != nil {
-			w.series = j.series
+			w.series = j.Value.(*series)
 			w.updateEvictable(w.series)
 			if first = w.next(w.series, now); first.request != nil {
-				w.schedule.asks(now)
+				w.scheduler.RequestSent(now)
 			}
 		}
 		w.wakeWorkers(now)
@@ -133,7 +133,7 @@ func (w *worker) endTurn() (out []settled) {
 		at = owed.ready()
 		w.setDeferred(owed, owed.deadlines.first().After(now))
 	}
-	w.schedule.done(&owed.job, at, now)
+	w.scheduler.Done(&owed.job, at, now)
 	w.updateEvictable(owed)
 	w.wakeWorkers(now)
 	return out
@@ -142,11 +142,11 @@ func (w *worker) endTurn() (out []settled) {
 // wakeWorkers has a worker look whether there is something for it, now and when
 // there may be next. The mutex must be held.
 func (s *Sink) wakeWorkers(now time.Time) {
-	ask := s.schedule.mayAsk(now)
-	if s.schedule.turn(now, ask) != nil {
+	ready, next := s.scheduler.Next(now)
+	if ready {
 		s.ready.Signal() // who takes one and leaves another wakes the next
 	}
-	if next := s.schedule.next(now, ask); !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
+	if !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
 		s.alarmAt = next
 		s.alarm.Reset(next.Sub(now))
 	}
@@ -160,7 +160,5 @@ func (s *Sink) ring() {
 		return
 	}
 	s.alarmAt = time.Time{}
-	now := time.Now()
-	s.schedule.advance(now)
-	s.wakeWorkers(now)
+	s.wakeWorkers(time.Now())
 }

@@ -1,4 +1,4 @@
-package sink
+package scheduler
 
 import (
 	"fmt"
@@ -10,30 +10,35 @@ import (
 
 // desk drives a schedule with a clock of its own.
 type desk struct {
-	*schedule
+	*Scheduler
 	t   *testing.T
 	now time.Time
 }
 
 func newDesk(t *testing.T, ceiling int) *desk {
-	return &desk{schedule: newSchedule(newLimiter(1, ceiling, time.Second), newRateLimiter(math.Inf(1), 1)), t: t, now: time.Unix(1000, 0)}
+	return &desk{Scheduler: New(Options{MinConcurrency: 1, Concurrency: ceiling, SlowAnswer: time.Second, QPS: math.Inf(1), Burst: 1}), t: t, now: time.Unix(1000, 0)}
 }
 
-func (d *desk) in(namespace string, after time.Duration) *job {
-	j := &job{}
-	d.put(j, namespace, d.now.Add(after), d.now)
+func (d *desk) nextAt() time.Time {
+	_, at := d.Next(d.now)
+	return at
+}
+
+func (d *desk) in(namespace string, after time.Duration) *Job {
+	j := &Job{}
+	d.Enqueue(j, namespace, d.now.Add(after), d.now)
 	return j
 }
 
-func (d *desk) of(tenant string) *job {
-	j := &job{tenant: tenant}
-	d.put(j, "a", d.now, d.now)
+func (d *desk) of(tenant string) *Job {
+	j := &Job{Tenant: tenant}
+	d.Enqueue(j, "a", d.now, d.now)
 	return j
 }
 
-func (d *desk) wantNext(want *job) {
+func (d *desk) wantNext(want *Job) {
 	d.t.Helper()
-	if got := d.take(d.now); got != want {
+	if got := d.Dequeue(d.now); got != want {
 		d.t.Errorf("took %p, want %p", got, want)
 	}
 }
@@ -42,30 +47,30 @@ func TestJobsWaitForTheirTimeWhateverWasSaidBefore(t *testing.T) {
 	d := newDesk(t, 10)
 	late, soon, moved := d.in("a", 5*time.Second), d.in("a", time.Second), d.in("a", 2*time.Second)
 	d.wantNext(nil)
-	d.put(moved, "a", d.now.Add(9*time.Second), d.now)
-	d.put(late, "a", d.now.Add(4*time.Second), d.now)
-	if got := d.next(d.now, d.now).Sub(d.now); got != time.Second {
+	d.Enqueue(moved, "a", d.now.Add(9*time.Second), d.now)
+	d.Enqueue(late, "a", d.now.Add(4*time.Second), d.now)
+	if got := d.nextAt().Sub(d.now); got != time.Second {
 		t.Errorf("next in %v", got)
 	}
 	d.now = d.now.Add(4 * time.Second)
 	d.wantNext(soon)
 	d.wantNext(late)
 	d.wantNext(nil)
-	d.put(moved, "a", d.now, d.now)
+	d.Enqueue(moved, "a", d.now, d.now)
 	d.wantNext(moved)
 }
 
 // Of many that wait, the one that is brought forward is the next.
 func TestJobThatIsBroughtForwardIsNext(t *testing.T) {
 	d := newDesk(t, 10)
-	var jobs []*job
+	var jobs []*Job
 	for i := range 10 {
 		jobs = append(jobs, d.in("a", time.Duration(10+i)*time.Second))
 	}
-	for n, j := range []*job{jobs[9], jobs[5], jobs[7]} {
+	for n, j := range []*Job{jobs[9], jobs[5], jobs[7]} {
 		at := d.now.Add(time.Duration(9-n) * time.Second)
-		d.put(j, "a", at, d.now)
-		if got := d.next(d.now, d.now); !got.Equal(at) {
+		d.Enqueue(j, "a", at, d.now)
+		if got := d.nextAt(); !got.Equal(at) {
 			t.Errorf("next in %v, want %v", got.Sub(d.now), at.Sub(d.now))
 		}
 	}
@@ -79,11 +84,11 @@ func TestJobIsInOneWorkerAtATime(t *testing.T) {
 	d := newDesk(t, 10)
 	j := d.in("a", 0)
 	d.wantNext(j)
-	d.put(j, "a", d.now, d.now)
+	d.Enqueue(j, "a", d.now, d.now)
 	d.wantNext(nil)
-	d.done(j, d.now, d.now)
+	d.Done(j, d.now, d.now)
 	d.wantNext(j)
-	d.done(j, time.Time{}, d.now)
+	d.Done(j, time.Time{}, d.now)
 	d.wantNext(nil)
 	if len(d.namespaces) != 0 || d.limiter.inUse != 0 {
 		t.Errorf("%d namespaces and %d running are left", len(d.namespaces), d.limiter.inUse)
@@ -92,7 +97,7 @@ func TestJobIsInOneWorkerAtATime(t *testing.T) {
 
 func TestNamespacesTakeTurns(t *testing.T) {
 	d := newDesk(t, 100)
-	var many []*job
+	var many []*Job
 	for range 10 {
 		many = append(many, d.in("many", 0))
 	}
@@ -103,8 +108,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 }
 
 // takeAll takes what has a free slot.
-func (d *desk) takeAll() (taken []*job) {
-	for j := d.take(d.now); j != nil; j = d.take(d.now) {
+func (d *desk) takeAll() (taken []*Job) {
+	for j := d.Dequeue(d.now); j != nil; j = d.Dequeue(d.now) {
 		taken = append(taken, j)
 	}
 	return taken
@@ -112,7 +117,7 @@ func (d *desk) takeAll() (taken []*job) {
 
 func TestNoNamespaceHasAllTheRoom(t *testing.T) {
 	d := newDesk(t, 16)
-	var more []*job
+	var more []*Job
 	for range 20 {
 		d.in("stuck", 0)
 	}
@@ -128,14 +133,14 @@ func TestNoNamespaceHasAllTheRoom(t *testing.T) {
 	}
 	other := d.in("other", 0)
 	d.wantNext(other)
-	d.done(other, time.Time{}, d.now)
-	d.done(jobs[0], time.Time{}, d.now)
+	d.Done(other, time.Time{}, d.now)
+	d.Done(jobs[0], time.Time{}, d.now)
 	d.wantNext(nil)
-	d.done(jobs[1], time.Time{}, d.now)
+	d.Done(jobs[1], time.Time{}, d.now)
 	d.wantNext(more[3])
 }
 
-// Series that were not answered may have half of their namespace's places, and
+// Series that were not answered may have half of their namespace's slots, and
 // take turns with the others.
 func TestSeriesThatWereNotAnsweredLeaveRoomForOthers(t *testing.T) {
 	d := newDesk(t, 16)
@@ -145,20 +150,20 @@ func TestSeriesThatWereNotAnsweredLeaveRoomForOthers(t *testing.T) {
 	stuck := d.takeAll()
 	for _, j := range stuck {
 		j.unanswered = true
-		d.done(j, d.now, d.now)
+		d.Done(j, d.now, d.now)
 	}
 	other := d.in("a", 0)
 	d.wantNext(stuck[0])
 	d.wantNext(other)
 	if again := d.takeAll(); len(again) != 5 {
-		t.Errorf("%d of 16 places are taken again", 1+len(again))
+		t.Errorf("%d of 16 slots are taken again", 1+len(again))
 	}
-	d.done(other, d.now, d.now)
+	d.Done(other, d.now, d.now)
 	d.wantNext(other)
 	d.wantNext(nil)
 
 	stuck[0].unanswered = false
-	d.done(stuck[0], d.now, d.now)
+	d.Done(stuck[0], d.now, d.now)
 	d.wantNext(stuck[6])
 	d.wantNext(stuck[0])
 	d.wantNext(nil)
@@ -169,37 +174,37 @@ func TestScheduleServesAll(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		d := newDesk(t, 1+rng.IntN(6))
-		owed := make(map[*job]int)
-		namespaceOf := make(map[*job]string)
-		again := make(map[*job]bool) // put while it ran
-		var jobs, running []*job
+		pending := make(map[*Job]int)
+		namespaceOf := make(map[*Job]string)
+		again := make(map[*Job]bool) // put while it ran
+		var jobs, running []*Job
 		for i := range 30 {
-			j := &job{}
+			j := &Job{}
 			jobs = append(jobs, j)
 			namespaceOf[j] = fmt.Sprint(i % 4)
 		}
-		for step := 0; step < 2000 || len(owed) > 0; step++ {
+		for step := 0; step < 2000 || len(pending) > 0; step++ {
 			if step > 100_000 {
-				t.Fatalf("seed %d: %d are never served", seed, len(owed))
+				t.Fatalf("seed %d: %d are never served", seed, len(pending))
 			}
 			d.now = d.now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
 			switch rng.IntN(3) {
 			case 0:
 				if step < 2000 {
 					j := jobs[rng.IntN(len(jobs))]
-					owed[j]++
+					pending[j]++
 					again[j] = true
-					d.put(j, namespaceOf[j], d.now.Add(time.Duration(rng.IntN(50)-10)*time.Millisecond), d.now)
+					d.Enqueue(j, namespaceOf[j], d.now.Add(time.Duration(rng.IntN(50)-10)*time.Millisecond), d.now)
 				}
 			case 1:
-				if j := d.take(d.now); j != nil {
+				if j := d.Dequeue(d.now); j != nil {
 					for _, other := range running {
 						if other == j {
 							t.Fatalf("seed %d: a job runs twice", seed)
 						}
 					}
 					running = append(running, j)
-					delete(owed, j)
+					delete(pending, j)
 					again[j] = false
 				}
 			case 2:
@@ -210,7 +215,7 @@ func TestScheduleServesAll(t *testing.T) {
 					if again[running[i]] {
 						at = d.now
 					}
-					d.done(running[i], at, d.now)
+					d.Done(running[i], at, d.now)
 					running = append(running[:i], running[i+1:]...)
 				}
 			}
@@ -230,7 +235,7 @@ func TestTenantsOfANamespaceTakeTurns(t *testing.T) {
 	d.wantNext(y1)
 	z1, y2 := d.of("z"), d.of("y")
 	d.wantNext(x2)
-	d.drop(z1, d.now)
+	d.Remove(z1, d.now)
 	d.wantNext(y2)
 	d.wantNext(x3)
 	d.wantNext(x4)

@@ -1,4 +1,4 @@
-package sink
+package scheduler
 
 import (
 	"time"
@@ -15,48 +15,48 @@ import (
 // degraded: it may use fewer slots, down to one, until it is quick again. All degraded
 // namespaces together may use half of the slots.
 //
-// It is not safe for concurrent use; the sink's mutex guards it.
+// It is not safe for concurrent use; the owner of the Scheduler guards it.
 type namespaceHealth struct {
 	limiter  *limiter
 	degraded int // slots that degraded namespaces use
-	// inTime are the last answers in good time, of one namespace and of another.
-	inTime [2]sign
+	// prompt are the last answers in good time, of one namespace and of another.
+	prompt [2]promptAnswer
 	// known has the idle namespaces that were slow or have a rate limit of their own, and
 	// refused those of which only a refusal is known. Whoever may create Events in all
 	// namespaces can invent names of the latter; they evict none of the former.
 	known, refused *simplelru.LRU[string, health]
 }
 
-// sign is an answer in good time.
-type sign struct {
+// promptAnswer is an answer in good time.
+type promptAnswer struct {
 	namespace string
 	at        time.Time
 }
 
 // health is what is known of one namespace.
 type health struct {
-	// most is how many slots it may use, if there are so many.
-	most      float64
+	// maxSlots is how many slots it may use, if there are so many.
+	maxSlots  float64
 	decreased time.Time
-	latency   latency // mean since most was decreased
+	latency   latency // mean since maxSlots was decreased
 	// throttled is about the part of its requests that were refused as too many.
 	throttled float64
-	// refusal is why no Event can be created in it. there is the last sequence at the
+	// refusal is why no Event can be created in it. created is the last sequence at the
 	// time of the latest request that created one.
-	refusal refusal
-	there   uint64
+	refusal Refusal
+	created uint64
 }
 
 const (
-	// sharePart is the part of the slots that others leave which a namespace may use.
-	sharePart = 3. / 4
-	// lastWeight is the weight of the last answer in the means of a namespace.
-	lastWeight = 0.1
-	// mostIncrease is the factor by which an answer in good time increases the slots of a
+	// NamespaceShare is the part of the slots that others leave which a namespace may use.
+	NamespaceShare = 3. / 4
+	// meanWeight is the weight of the last answer in the means of a namespace.
+	meanWeight = 0.1
+	// slotsIncrease is the factor by which an answer in good time increases the slots of a
 	// degraded namespace.
-	mostIncrease = 1.5
-	// maxKnown bounds the namespaces of each kind that are remembered.
-	maxKnown = 1024
+	slotsIncrease = 1.5
+	// maxCached bounds the namespaces of each kind that are remembered.
+	maxCached = 1024
 )
 
 func newNamespaceHealth(l *limiter) *namespaceHealth {
@@ -64,7 +64,7 @@ func newNamespaceHealth(l *limiter) *namespaceHealth {
 }
 
 func newHealthCache() *simplelru.LRU[string, health] {
-	cache, err := simplelru.NewLRU[string, health](maxKnown, nil)
+	cache, err := simplelru.NewLRU[string, health](maxCached, nil)
 	if err != nil {
 		panic(err) // the size is a constant
 	}
@@ -74,7 +74,7 @@ func newHealthCache() *simplelru.LRU[string, health] {
 // share returns how many slots a namespace may use that uses some now.
 func (n *namespaceHealth) share(h *health, inUse int) int {
 	left := n.limiter.size() - (n.limiter.inUse - inUse)
-	return max(1, int(min(sharePart*float64(left), h.most)))
+	return max(1, int(min(NamespaceShare*float64(left), h.maxSlots)))
 }
 
 // hasSlotForDegraded reports whether any degraded namespace may use one more slot.
@@ -83,7 +83,7 @@ func (n *namespaceHealth) hasSlotForDegraded() bool {
 }
 
 // isDegraded reports whether a namespace was slow, and not quick often enough since.
-func (n *namespaceHealth) isDegraded(h *health) bool { return h.most < n.limiter.ceiling }
+func (n *namespaceHealth) isDegraded(h *health) bool { return h.maxSlots < n.limiter.ceiling }
 
 // acquire takes a slot for a namespace, and reports whether that is degraded. release
 // gives the slot back.
@@ -102,24 +102,24 @@ func (n *namespaceHealth) release(degraded bool) {
 	}
 }
 
-// of returns what is known of a namespace.
-func (n *namespaceHealth) of(namespace string) health {
+// load returns what is known of a namespace.
+func (n *namespaceHealth) load(namespace string) health {
 	for _, cache := range [...]*simplelru.LRU[string, health]{n.known, n.refused} {
 		if h, ok := cache.Get(namespace); ok {
 			return h
 		}
 	}
-	return health{most: n.limiter.ceiling}
+	return health{maxSlots: n.limiter.ceiling}
 }
 
-// remember keeps what is known of a namespace that becomes idle.
-func (n *namespaceHealth) remember(namespace string, h health, now time.Time) {
+// store keeps what is known of a namespace that becomes idle.
+func (n *namespaceHealth) store(namespace string, h health, now time.Time) {
 	n.known.Remove(namespace)
 	n.refused.Remove(namespace)
 	switch {
 	case n.isDegraded(&h) || h.throttled > 0.5:
 		n.known.Add(namespace, h)
-	case h.refusal.until.After(now):
+	case h.refusal.Until.After(now):
 		n.refused.Add(namespace, h)
 	}
 }
@@ -133,13 +133,13 @@ func (n *namespaceHealth) answered(namespace string, h *health, answer bool, beg
 		return
 	}
 	n.limiter.grow(began, now)
-	h.latency.add(took, lastWeight)
-	h.most = min(n.limiter.ceiling, h.most*mostIncrease)
-	h.throttled -= h.throttled * lastWeight
-	if n.inTime[0].namespace != namespace {
-		n.inTime[1] = n.inTime[0]
+	h.latency.add(took, meanWeight)
+	h.maxSlots = min(n.limiter.ceiling, h.maxSlots*slotsIncrease)
+	h.throttled -= h.throttled * meanWeight
+	if n.prompt[0].namespace != namespace {
+		n.prompt[1] = n.prompt[0]
 	}
-	n.inTime[0] = sign{namespace, now}
+	n.prompt[0] = promptAnswer{namespace, now}
 }
 
 // wasSlow counts a slow or missing answer against the namespace if others were answered
@@ -150,38 +150,38 @@ func (n *namespaceHealth) wasSlow(namespace string, h *health, answer bool, bega
 	if began.Before(h.decreased) {
 		return // its slots were decreased since
 	}
-	switch own := n.othersInTime(namespace, began); {
-	case own && (!answer || h.latency.add(now.Sub(began), lastWeight) >= n.limiter.slow):
+	switch own := n.othersPrompt(namespace, began); {
+	case own && (!answer || h.latency.add(now.Sub(began), meanWeight) >= n.limiter.slow):
 		h.decrease(1, now)
 	case own:
 	case !answer:
-		h.decrease(max(n.limiter.floor, h.most/2), now)
+		h.decrease(max(n.limiter.floor, h.maxSlots/2), now)
 		n.limiter.overloaded(began, now)
 	default:
 		n.limiter.slowAnswer(began, now)
 	}
 }
 
-func (h *health) decrease(most float64, now time.Time) {
-	h.most, h.decreased, h.latency = most, now, 0
+func (h *health) decrease(maxSlots float64, now time.Time) {
+	h.maxSlots, h.decreased, h.latency = maxSlots, now, 0
 }
 
-// refusedAsTooMany records that a request in a namespace, begun at a time, was answered
+// overloaded records that a request in a namespace, begun at a time, was answered
 // 429. That counts against the apiserver, unless it is a rate limit of the namespace, as
 // the EventRateLimit admission plugin may set one: then most of its requests are refused
 // while others succeed.
-func (n *namespaceHealth) refusedAsTooMany(namespace string, h *health, began, now time.Time) {
-	h.throttled += (1 - h.throttled) * lastWeight
-	if h.throttled < 0.5 || !n.othersInTime(namespace, now.Add(-n.limiter.slow)) {
+func (n *namespaceHealth) overloaded(namespace string, h *health, began, now time.Time) {
+	h.throttled += (1 - h.throttled) * meanWeight
+	if h.throttled < 0.5 || !n.othersPrompt(namespace, now.Add(-n.limiter.slow)) {
 		n.limiter.overloaded(began, now)
 	}
 }
 
-// othersInTime reports whether another namespace had an answer in good time since a time.
-func (n *namespaceHealth) othersInTime(namespace string, since time.Time) bool {
-	other := n.inTime[0]
+// othersPrompt reports whether another namespace had an answer in good time since a time.
+func (n *namespaceHealth) othersPrompt(namespace string, since time.Time) bool {
+	other := n.prompt[0]
 	if other.namespace == namespace {
-		other = n.inTime[1]
+		other = n.prompt[1]
 	}
 	return !other.at.Before(since)
 }

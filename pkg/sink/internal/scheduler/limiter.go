@@ -1,4 +1,4 @@
-package sink
+package scheduler
 
 import "time"
 
@@ -11,7 +11,7 @@ import "time"
 // grows quickly, near it slowly, until more turns out to be possible. So the limit stays
 // close to what the apiserver takes, and few requests are refused to find that out.
 //
-// It is not safe for concurrent use; the sink's mutex guards it.
+// It is not safe for concurrent use; the owner of the Scheduler guards it.
 type limiter struct {
 	floor, ceiling float64
 	slow           time.Duration // a mean latency as high as this decreases the limit
@@ -35,9 +35,9 @@ const (
 	// timeClose; one request may be refused for that. A refusal costs a third of what
 	// the limit allows in the time of an answer, so it takes more answers the higher
 	// the limit is.
-	answersClose         = 512
-	answersClosePerPlace = 16
-	timeClose            = 5 * time.Second
+	answersClose        = 512
+	answersClosePerSlot = 16
+	timeClose           = 5 * time.Second
 )
 
 // newLimiter returns a limiter that begins at its ceiling.
@@ -82,7 +82,7 @@ func (l *limiter) grow(began, now time.Time) {
 	case l.limit < l.overloadedAt-1:
 		l.limit = min(l.limit+growBack, l.overloadedAt-1)
 	case l.limit < l.overloadedAt+1:
-		l.limit += max(1/max(answersClose, answersClosePerPlace*l.limit), min(since.Seconds()/timeClose.Seconds(), growBack))
+		l.limit += max(1/max(answersClose, answersClosePerSlot*l.limit), min(since.Seconds()/timeClose.Seconds(), growBack))
 	default:
 		l.overloadedAt = 0
 		l.limit += growOn

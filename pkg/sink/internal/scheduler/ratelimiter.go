@@ -1,4 +1,4 @@
-package sink
+package scheduler
 
 import (
 	"time"
@@ -14,9 +14,9 @@ func newRateLimiter(qps float64, burst int) rateLimiter {
 }
 
 // delay returns the time until the next request is allowed.
-func (p rateLimiter) delay(now time.Time) time.Duration {
-	if there := p.TokensAt(now); there < 1 {
-		return time.Duration((1 - there) / float64(p.Limit()) * float64(time.Second))
+func (r rateLimiter) delay(now time.Time) time.Duration {
+	if tokens := r.TokensAt(now); tokens < 1 {
+		return time.Duration((1 - tokens) / float64(r.Limit()) * float64(time.Second))
 	}
 	return 0
 }

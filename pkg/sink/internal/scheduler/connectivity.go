@@ -1,4 +1,4 @@
-package sink
+package scheduler
 
 import (
 	"math/rand/v2"
@@ -9,7 +9,7 @@ import (
 // open, one series is tried after each pause. The probes do not wait for each other: one
 // in a namespace whose requests hang gives no result.
 //
-// It is not safe for concurrent use; the sink's mutex guards it.
+// It is not safe for concurrent use; the owner of the Scheduler guards it.
 type connectivity struct {
 	// pause is the last delay between probes, 0 while the breaker is closed. The next
 	// probe is allowed at resume.
@@ -24,39 +24,39 @@ type connectivity struct {
 const minPause, maxPause = 50 * time.Millisecond, time.Second
 
 // sent records that a request is sent.
-func (r *connectivity) sent(now time.Time) {
-	if r.pause > 0 {
-		r.wait(now)
+func (c *connectivity) sent(now time.Time) {
+	if c.pause > 0 {
+		c.wait(now)
 	}
 }
 
 // failed records that a request, begun at a time, did not reach the apiserver.
-func (r *connectivity) failed(began, now time.Time) {
-	if r.pause > 0 && began.Before(r.failing) || began.Before(r.since) {
+func (c *connectivity) failed(began, now time.Time) {
+	if c.pause > 0 && began.Before(c.failing) || began.Before(c.since) {
 		return // it is known, or over
 	}
-	if r.pause == 0 {
-		r.lost = now
+	if c.pause == 0 {
+		c.lost = now
 	}
-	r.pause = min(max(2*r.pause, minPause), maxPause)
-	r.failing = now
-	r.wait(now)
+	c.pause = min(max(2*c.pause, minPause), maxPause)
+	c.failing = now
+	c.wait(now)
 }
 
-func (r *connectivity) wait(now time.Time) { r.resume = now.Add(r.pause/2 + rand.N(r.pause/2)) }
+func (c *connectivity) wait(now time.Time) { c.resume = now.Add(c.pause/2 + rand.N(c.pause/2)) }
 
 // succeeded records that a request, begun at a time, reached the apiserver.
-func (r *connectivity) succeeded(began, now time.Time) {
-	if r.pause == 0 || began.Before(r.lost) {
+func (c *connectivity) succeeded(began, now time.Time) {
+	if c.pause == 0 || began.Before(c.lost) {
 		return // it says nothing of the time since
 	}
-	r.pause, r.since = 0, now
+	c.pause, c.since = 0, now
 }
 
-// dueBefore returns the time before which a deadline must have passed to have been
+// overdueBefore returns the time before which a deadline must have passed to have been
 // overdue for long. Time during which the apiserver was unreachable does not count.
-func (r *connectivity) dueBefore(now time.Time, long time.Duration) time.Time {
-	if r.pause > 0 || now.Sub(r.since) < long {
+func (c *connectivity) overdueBefore(now time.Time, long time.Duration) time.Time {
+	if c.pause > 0 || now.Sub(c.since) < long {
 		return time.Time{}
 	}
 	return now.Add(-long)

@@ -1,0 +1,419 @@
+// Package scheduler decides which job a worker runs next, how many run at once, and when
+// the next request may be sent.
+//
+// A job is idle, waits for a time, is ready, or runs; at most one worker runs it. Ready
+// jobs are dequeued round-robin by namespace, and within a namespace round-robin by
+// tenant. How many run at once follows the answers of the apiserver (limiter). How many of
+// them may belong to one namespace follows the health of that namespace
+// (namespaceHealth), so one whose requests hang delays no other. Jobs whose last request
+// was not answered have a queue of their own and may use half of the slots of their
+// namespace. While the apiserver is unreachable, one job is dequeued after each pause
+// (connectivity).
+//
+// A Scheduler starts no goroutine, takes no lock and reads no clock. Except for Wait, it is
+// not safe for concurrent use: its owner guards it with a mutex.
+package scheduler
+
+import (
+	"container/heap"
+	"container/list"
+	"context"
+	"time"
+)
+
+// Options are the limits of a Scheduler.
+type Options struct {
+	MinConcurrency, Concurrency int           // bounds of the adaptive concurrency limit
+	SlowAnswer                  time.Duration // a mean latency as high as this decreases the limit
+	QPS                         float64       // requests per second
+	Burst                       int
+}
+
+// Scheduler schedules jobs.
+type Scheduler struct {
+	limiter      *limiter
+	health       *namespaceHealth
+	connectivity connectivity
+	rateLimiter  rateLimiter
+	waiting      waiting
+	namespaces   map[string]*namespace
+	// ready are the namespaces with ready jobs, in the order in which they are served:
+	// the healthy ones and the degraded ones. Dequeue alternates between the two lists;
+	// first is the one that is next.
+	ready [2]list.List
+	first int
+}
+
+const (
+	healthy = iota
+	degraded
+)
+
+// Job is the state of something to schedule. The zero Job is idle. Value and Tenant belong
+// to its owner, who does not change Tenant while the job is queued.
+type Job struct {
+	Value  any
+	Tenant string
+
+	namespace *namespace // nil while it is idle
+	state     jobState
+	at        time.Time // when it becomes ready, while it waits
+	// wake and index are its position among the waiting jobs. wake may be earlier than
+	// at: most waiting jobs are postponed again and again, which costs nothing then.
+	wake  time.Time
+	index int
+	// unanswered: its last request was not answered. It changes while the job runs.
+	unanswered bool
+	// kind is the queue that it is in while it is ready, at element, or that it was
+	// dequeued from.
+	kind    queueKind
+	element *list.Element
+	// degraded: its namespace was degraded when it was dequeued.
+	degraded bool
+}
+
+// Running reports whether a worker runs the job.
+func (j *Job) Running() bool { return j.state == jobRuns }
+
+// queueKind is one of the queues of a namespace.
+type queueKind uint8
+
+const (
+	answered queueKind = iota
+	unanswered
+	queueKinds
+)
+
+func kindOf(j *Job) queueKind {
+	if j.unanswered {
+		return unanswered
+	}
+	return answered
+}
+
+type jobState uint8
+
+const (
+	jobIdle jobState = iota
+	jobWaits
+	jobReady
+	jobRuns
+)
+
+// namespace exists while it has jobs that are not idle.
+type namespace struct {
+	name string
+	jobs int
+	// queues have the ready jobs, and running is how many from each queue run. Dequeue
+	// alternates between the queues; first is the one that is next.
+	queues   [queueKinds]tenantQueue
+	running  [queueKinds]int
+	first    queueKind
+	list     *list.List    // of Scheduler.ready that it is in, nil if it has no ready job
+	position *list.Element // in the list
+	health   health
+}
+
+func (n *namespace) inUse() int { return n.running[answered] + n.running[unanswered] }
+
+func (n *namespace) hasReady() bool {
+	return n.queues[answered].tenants.Len()+n.queues[unanswered].tenants.Len() > 0
+}
+
+// tenantQueue is a queue of jobs, round-robin by tenant.
+type tenantQueue struct {
+	tenants  list.List                // of *list.List of *Job, none of which is empty
+	position map[string]*list.Element // in tenants
+}
+
+func (q *tenantQueue) add(j *Job) {
+	position := q.position[j.Tenant]
+	if position == nil {
+		if q.position == nil {
+			q.position = make(map[string]*list.Element)
+		}
+		position = q.tenants.PushBack(list.New())
+		q.position[j.Tenant] = position
+	}
+	j.element = position.Value.(*list.List).PushBack(j)
+}
+
+// peek returns the next job, nil if there is none.
+func (q *tenantQueue) peek() *Job {
+	position := q.tenants.Front()
+	if position == nil {
+		return nil
+	}
+	return position.Value.(*list.List).Front().Value.(*Job)
+}
+
+// remove removes a job. Another tenant is next then.
+func (q *tenantQueue) remove(j *Job) {
+	position := q.position[j.Tenant]
+	jobs := position.Value.(*list.List)
+	if jobs.Remove(j.element); jobs.Len() > 0 {
+		q.tenants.MoveToBack(position)
+		return
+	}
+	q.tenants.Remove(position)
+	delete(q.position, j.Tenant)
+}
+
+// New returns a Scheduler whose concurrency limit begins at its upper bound.
+func New(o Options) *Scheduler {
+	l := newLimiter(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer)
+	return &Scheduler{limiter: l, health: newNamespaceHealth(l), rateLimiter: newRateLimiter(o.QPS, o.Burst), namespaces: make(map[string]*namespace)}
+}
+
+// Enqueue makes a job ready at a time, unless it is ready or runs.
+func (s *Scheduler) Enqueue(j *Job, namespace string, at, now time.Time) {
+	switch j.state {
+	case jobIdle:
+		s.enter(j, namespace)
+		s.schedule(j, at, now)
+	case jobWaits:
+		j.at = at
+		switch {
+		case !at.After(now):
+			heap.Remove(&s.waiting, j.index)
+			s.makeReady(j)
+		case at.Before(j.wake):
+			j.wake = at
+			heap.Fix(&s.waiting, j.index)
+		}
+	}
+}
+
+// Dequeue returns a job to run, nil if there is none with a free slot or if no request may
+// be sent yet. The caller returns it with Done.
+func (s *Scheduler) Dequeue(now time.Time) *Job {
+	s.advance(now)
+	j := s.next(now, s.nextRequest(now))
+	if j == nil {
+		return nil
+	}
+	n := j.namespace
+	s.removeReady(j)
+	j.state = jobRuns
+	n.running[j.kind]++
+	n.first = 1 - j.kind
+	j.degraded = s.health.acquire(&n.health)
+	if n.list != nil {
+		n.list.MoveToBack(n.position)
+	}
+	s.first = 1 - s.first
+	return j
+}
+
+// Done ends the run of a job. It is ready again at a time, or idle if that is zero.
+func (s *Scheduler) Done(j *Job, at, now time.Time) {
+	n := j.namespace
+	n.running[j.kind]--
+	s.health.release(j.degraded)
+	if at.IsZero() {
+		s.leave(j, now)
+	} else {
+		s.schedule(j, at, now)
+	}
+}
+
+// Remove makes a job idle that does not run.
+func (s *Scheduler) Remove(j *Job, now time.Time) {
+	switch j.state {
+	case jobWaits:
+		heap.Remove(&s.waiting, j.index)
+	case jobReady:
+		s.removeReady(j)
+	default:
+		return
+	}
+	s.leave(j, now)
+}
+
+// Next reports whether Dequeue would return a job now. at is the time at which that may
+// change without a further call, zero if there is none.
+func (s *Scheduler) Next(now time.Time) (ready bool, at time.Time) {
+	s.advance(now)
+	request := s.nextRequest(now)
+	ready = s.next(now, request) != nil
+	if len(s.waiting) > 0 {
+		at = s.waiting[0].wake
+	}
+	if s.hasReady() && request.After(now) && (at.IsZero() || request.Before(at)) {
+		at = request
+	}
+	return ready, at
+}
+
+// Limit returns the current concurrency limit.
+func (s *Scheduler) Limit() int { return s.limiter.size() }
+
+// RequestSent records the first request of a dequeued job. Later requests of the same run
+// use Wait.
+func (s *Scheduler) RequestSent(now time.Time) {
+	s.connectivity.sent(now)
+	s.rateLimiter.ReserveN(now, 1) // even if Wait of another job has used the token
+}
+
+// Wait waits until the rate limit allows another request. It is safe for concurrent use.
+func (s *Scheduler) Wait(ctx context.Context) error { return s.rateLimiter.Wait(ctx) }
+
+// Result is what the answer to a request says about the apiserver and the namespace.
+type Result struct {
+	Began       time.Time // of the request
+	Unsent      bool      // there was no request
+	Unreachable bool      // there was no connection
+	Answered    bool      // there was an answer
+	Overloaded  bool      // it was a 429 or 503
+}
+
+// Report records the result of a request of a running job.
+func (s *Scheduler) Report(j *Job, r Result, now time.Time) {
+	n := j.namespace
+	switch {
+	case r.Unreachable:
+		s.connectivity.failed(r.Began, now)
+		return
+	case r.Unsent:
+		return
+	}
+	s.connectivity.succeeded(r.Began, now)
+	j.unanswered = !r.Answered
+	if r.Overloaded {
+		s.health.overloaded(n.name, &n.health, r.Began, now)
+	} else {
+		s.health.answered(n.name, &n.health, r.Answered, r.Began, now)
+	}
+	// Its health may have changed.
+	if l := s.listOf(n); n.list != nil && n.list != l {
+		n.list.Remove(n.position)
+		n.list, n.position = l, l.PushBack(n)
+	}
+}
+
+// OverdueBefore returns the time before which a deadline must have passed to have been
+// overdue for long. Time during which the apiserver was unreachable does not count.
+func (s *Scheduler) OverdueBefore(now time.Time, long time.Duration) time.Time {
+	return s.connectivity.overdueBefore(now, long)
+}
+
+// next returns the job to dequeue, nil if there is none; request is when the next request
+// may be sent. The namespaces that are passed over have running jobs, so there are never
+// more of them than the limiter has slots.
+func (s *Scheduler) next(now, request time.Time) *Job {
+	if !s.hasReady() || request.After(now) {
+		return nil
+	}
+	for i := range s.ready {
+		l := &s.ready[(s.first+i)%len(s.ready)]
+		if l == &s.ready[degraded] && !s.health.hasSlotForDegraded() {
+			continue
+		}
+		for e := l.Front(); e != nil; e = e.Next() {
+			if j := s.nextIn(e.Value.(*namespace)); j != nil {
+				return j
+			}
+		}
+	}
+	return nil
+}
+
+// nextIn returns the job of a namespace to dequeue, nil if it has no free slot.
+func (s *Scheduler) nextIn(n *namespace) *Job {
+	share := s.health.share(&n.health, n.inUse())
+	if n.inUse() >= share {
+		return nil
+	}
+	for _, kind := range [queueKinds]queueKind{n.first, 1 - n.first} {
+		if kind == unanswered && n.running[kind] >= max(1, share/2) {
+			continue
+		}
+		if j := n.queues[kind].peek(); j != nil {
+			return j
+		}
+	}
+	return nil
+}
+
+// hasReady reports whether a job is ready and a slot is free.
+func (s *Scheduler) hasReady() bool {
+	return s.ready[healthy].Len()+s.ready[degraded].Len() > 0 && !s.limiter.isFull()
+}
+
+// listOf returns the list that a namespace belongs to.
+func (s *Scheduler) listOf(n *namespace) *list.List {
+	if s.health.isDegraded(&n.health) {
+		return &s.ready[degraded]
+	}
+	return &s.ready[healthy]
+}
+
+// nextRequest returns when the next request may be sent.
+func (s *Scheduler) nextRequest(now time.Time) time.Time {
+	at := now.Add(s.rateLimiter.delay(now))
+	if resume := s.connectivity.resume; s.connectivity.pause > 0 && resume.After(at) {
+		at = resume
+	}
+	return at
+}
+
+func (s *Scheduler) schedule(j *Job, at, now time.Time) {
+	if !at.After(now) {
+		s.makeReady(j)
+		return
+	}
+	j.state, j.at, j.wake = jobWaits, at, at
+	heap.Push(&s.waiting, j)
+}
+
+// advance makes ready what has waited long enough.
+func (s *Scheduler) advance(now time.Time) {
+	for len(s.waiting) > 0 && !s.waiting[0].wake.After(now) {
+		j := s.waiting[0]
+		if j.at.After(now) {
+			j.wake = j.at
+			heap.Fix(&s.waiting, 0)
+			continue
+		}
+		heap.Pop(&s.waiting)
+		s.makeReady(j)
+	}
+}
+
+// makeReady lists the namespace with its first ready job, and removeReady removes it with
+// its last.
+func (s *Scheduler) makeReady(j *Job) {
+	n := j.namespace
+	j.state, j.kind = jobReady, kindOf(j)
+	if n.queues[j.kind].add(j); n.list == nil {
+		n.list = s.listOf(n)
+		n.position = n.list.PushBack(n)
+	}
+}
+
+func (s *Scheduler) removeReady(j *Job) {
+	n := j.namespace
+	if n.queues[j.kind].remove(j); !n.hasReady() {
+		n.list.Remove(n.position)
+		n.list, n.position = nil, nil
+	}
+}
+
+func (s *Scheduler) enter(j *Job, name string) {
+	n := s.namespaces[name]
+	if n == nil {
+		n = &namespace{name: name, health: s.health.load(name)}
+		s.namespaces[name] = n
+	}
+	n.jobs++
+	j.namespace = n
+}
+
+func (s *Scheduler) leave(j *Job, now time.Time) {
+	n := j.namespace
+	j.state, j.namespace = jobIdle, nil
+	if n.jobs--; n.jobs == 0 {
+		s.health.store(n.name, n.health, now)
+		delete(s.namespaces, n.name)
+	}
+}
