@@ -7,24 +7,30 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 // means is how the Events of a namespace can be written through one API.
 type means struct {
-	// change is how a stored Event is changed: apiclient.VerbPatch, or apiclient.VerbUpdate by who may
-	// not patch, or verbNone by who may do neither.
-	change apiclient.Verb
-	// unmarked: admission removes our annotations, so that nobody else, nor a later
-	// process, can tell which Event is that of the series.
-	unmarked bool
+	counter.Access
+	// update: they are changed by a Get and an Update, since patches are forbidden.
+	update bool
 }
 
-// read is the verb that reads an Event.
-func (m means) read() apiclient.Verb {
-	if m.change == apiclient.VerbUpdate {
+// verb returns the verb for a kind of request.
+func (m means) verb(k counter.Kind) apiclient.Verb {
+	switch {
+	case k == counter.Create:
+		return apiclient.VerbCreate
+	case k == counter.Read && m.update:
 		return apiclient.VerbGet
+	case k == counter.Read:
+		return apiclient.VerbRead
+	case m.update:
+		return apiclient.VerbUpdate
+	default:
+		return apiclient.VerbPatch
 	}
-	return apiclient.VerbRead
 }
 
 // accesses are what is known of namespaces in which we have fewer rights than to
@@ -89,15 +95,9 @@ func newAccesses(c Client) (*accesses, error) {
 // means returns how Events can be written now.
 func (s *accesses) means(namespace string, api occurrence.API, now time.Time) means {
 	a, _ := s.known.Get(accessKey{namespace, api})
-	m := means{change: apiclient.VerbPatch, unmarked: a.unmarked}
-	if a.mayUse(rightPatch, now) {
-		return m
-	}
-	m.change = verbNone
-	if s.updates && a.mayUse(rightGet, now) && a.mayUse(rightUpdate, now) {
-		m.change = apiclient.VerbUpdate
-	}
-	return m
+	patch := a.mayUse(rightPatch, now)
+	update := !patch && s.updates && a.mayUse(rightGet, now) && a.mayUse(rightUpdate, now)
+	return means{counter.Access{Change: patch || update, Unmarked: a.unmarked}, update}
 }
 
 func (a *access) mayUse(r right, now time.Time) bool { return !a.denied[r].After(now) }
@@ -148,11 +148,11 @@ func (s *accesses) namespaces(r right, api occurrence.API) (n int) {
 // the write is planned again. A denial that may change is believed about what fell
 // due before the given time. The mutex must be held.
 func (s *Sink) takeAccess(owed *series, r *request, a apiclient.Answer, believed, now time.Time) (denied bool) {
-	k := accessKey{r.namespace, r.api}
+	k := accessKey{r.Namespace, r.API}
 	right, ok := rightFor(a.Verb)
 	switch {
 	case a.Class == apiclient.ClassOK && a.Verb == apiclient.VerbCreate:
-		s.access.mark(k, owed.account.isMarked(a.Object))
+		s.access.mark(k, owed.counter.IsMarked(a.Object))
 	case a.Class == apiclient.ClassOK && ok:
 		s.access.allow(k, right)
 		if right == rightUpdate {

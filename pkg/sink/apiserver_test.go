@@ -20,6 +20,8 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -142,7 +144,7 @@ func wantStored(t *testing.T, namespace string, objects int, count int64) {
 	events := stored(t, namespace)
 	var sum int64
 	for i := range events {
-		sum += countOf(&events[i])
+		sum += sinktest.Count(&events[i])
 	}
 	if len(events) != objects || sum != count {
 		t.Errorf("%d Events with a count of %d in all are stored, want %d with %d", len(events), sum, objects, count)
@@ -290,7 +292,7 @@ func TestStoredEvent(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), unlimited())
 	annotate := func(o *occurrence.Occurrence) {
-		o.Event.Annotations = map[string]string{"example.com/a": "b", identity.Annotation: "forged", sharesAnnotation: "forged"}
+		o.Event.Annotations = map[string]string{"example.com/a": "b", identity.Annotation: "forged", counter.Annotation: "forged"}
 		o.Event.Labels = map[string]string{"l": "m"}
 		o.Event.Name, o.Event.ResourceVersion, o.Event.UID = "posted", "5", "posted-uid"
 	}
@@ -344,7 +346,7 @@ func TestAnnotationsAreNoDirectivesOfAPatch(t *testing.T) {
 			}
 			wantStored(t, namespace, 1, 4)
 			for _, e := range stored(t, namespace) {
-				if e.Annotations[identity.Annotation] == "" || e.Annotations[sharesAnnotation] == "" {
+				if e.Annotations[identity.Annotation] == "" || e.Annotations[counter.Annotation] == "" {
 					t.Errorf("%s has lost our annotations: %v", e.Name, e.Annotations)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // BenchmarkAddDeferredRepeat is what a repeat costs whose series waits for its
@@ -21,7 +22,7 @@ func BenchmarkAddDeferredRepeat(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			event := testEvent(false)
+			event := sinktest.Event(false)
 			target := occurrence.Target{Key: occurrence.KeyOf(identity.Of(event)), Event: event, Name: event.InvolvedObject.Name}
 			o := &occurrence.Occurrence{Event: event, Weight: 1, Recorded: time.Now(), Deferred: func() {}, Settled: func(occurrence.Settlement) {}}
 			if name == "named" {
@@ -39,32 +40,8 @@ func BenchmarkAddDeferredRepeat(b *testing.B) {
 	}
 }
 
-// BenchmarkPlan is what it takes to plan the largest write, with the sink's mutex
-// held.
-func BenchmarkPlan(b *testing.B) {
-	for _, awaited := range []bool{false, true} {
-		b.Run(fmt.Sprint("awaited=", awaited), func(b *testing.B) {
-			w := newWriter(occurrence.Digest{})
-			event := testEvent(false)
-			for i := range maxBatch {
-				o := &occurrence.Occurrence{Weight: 1, Total: 1, Client: fmt.Sprint("client-", i)}
-				if awaited {
-					o.Settled = func(occurrence.Settlement) {}
-				}
-				w.add(o, event)
-			}
-			n := 0
-			for b.Loop() {
-				p := w.series.account.plan()
-				n = int(p.added)
-			}
-			b.ReportMetric(float64(n), "claims")
-		})
-	}
-}
-
 func BenchmarkEventSize(b *testing.B) {
-	event := testEvent(false)
+	event := sinktest.Event(false)
 	b.Run("size", func(b *testing.B) {
 		for b.Loop() {
 			eventsize.Of(event)
@@ -75,22 +52,6 @@ func BenchmarkEventSize(b *testing.B) {
 			event.Size()
 		}
 	})
-}
-
-// BenchmarkSettle is the same for the answer to such a write.
-func BenchmarkSettle(b *testing.B) {
-	w := newWriter(occurrence.Digest{})
-	event := testEvent(false)
-	for range maxBatch {
-		w.add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, event)
-	}
-	a := w.series.account
-	a.observed = &observation{meta: event}
-	pending := a.pending
-	for b.Loop() {
-		a.pending = pending
-		a.settleWritten(w.sequence, false)
-	}
 }
 
 // BenchmarkAddNewSeries is what the first occurrence of a series costs whose write
@@ -104,7 +65,7 @@ func BenchmarkAddNewSeries(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			event := testEvent(false)
+			event := sinktest.Event(false)
 			users := make([]string, tenants)
 			for i := range users {
 				users[i] = fmt.Sprint("system:node:", i)

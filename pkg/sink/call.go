@@ -6,6 +6,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
@@ -43,24 +44,24 @@ func (r *requests) isFull() bool { return len(r.abandoned) >= r.limit }
 // allow tells whether there may be one for an Event. Each abandoned one keeps a
 // goroutine, so there is none beside it for its Event, and a namespace may have a
 // part of those that others leave.
-func (r *requests) allow(a *account) bool {
-	_, runs := r.abandoned[a.key]
-	others := len(r.abandoned) - r.abandonedIn[a.namespace]
-	return !runs && !r.isFull() && r.inFlight[a.namespace] < max(1, int(scheduler.NamespaceShare*float64(r.limit-others)))
+func (r *requests) allow(a *counter.Counter) bool {
+	_, runs := r.abandoned[a.Key]
+	others := len(r.abandoned) - r.abandonedIn[a.Namespace]
+	return !runs && !r.isFull() && r.inFlight[a.Namespace] < max(1, int(scheduler.NamespaceShare*float64(r.limit-others)))
 }
 
-func (r *requests) begin(a *account) { r.inFlight[a.namespace]++ }
+func (r *requests) begin(a *counter.Counter) { r.inFlight[a.Namespace]++ }
 
-func (r *requests) abandon(a *account) {
-	r.abandoned[a.key] = struct{}{}
-	r.abandonedIn[a.namespace]++
+func (r *requests) abandon(a *counter.Counter) {
+	r.abandoned[a.Key] = struct{}{}
+	r.abandonedIn[a.Namespace]++
 }
 
-func (r *requests) end(a *account, abandoned bool) {
-	countDown(r.inFlight, a.namespace)
+func (r *requests) end(a *counter.Counter, abandoned bool) {
+	countDown(r.inFlight, a.Namespace)
 	if abandoned {
-		delete(r.abandoned, a.key)
-		countDown(r.abandonedIn, a.namespace)
+		delete(r.abandoned, a.Key)
+		countDown(r.abandonedIn, a.Namespace)
 	}
 }
 
@@ -79,26 +80,26 @@ func (w *worker) call(r *request) (a apiclient.Answer, ok bool) {
 	case !allowed:
 		return apiclient.Answer{Class: apiclient.ClassRetry, Err: errNotReturned, Unsent: true}, true
 	}
-	late := time.AfterFunc(w.options.RequestTimeout+requestGrace, func() { w.replace(r) })
+	late := time.AfterFunc(w.sink.options.RequestTimeout+requestGrace, func() { w.replace(r) })
 	defer late.Stop()
-	a = w.ask(w.ctx, r)
+	a = w.sink.ask(w.ctx, r)
 	return a, w.endCall()
 }
 
 // beginRequest tells whether a request may be made, and false if none may be made
 // any more.
 func (w *worker) beginRequest(r *request) (allowed, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.forsaken {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	if w.sink.forsaken {
 		return false, false
 	}
-	if !w.requests.allow(w.series.account) {
+	if !w.sink.requests.allow(w.series.counter) {
 		return false, true
 	}
-	w.metrics.inFlight.Inc()
-	w.requests.begin(w.series.account)
-	w.request, w.requested, w.inCall = r, w.series.account, true
+	w.sink.metrics.inFlight.Inc()
+	w.sink.requests.begin(w.series.counter)
+	w.request, w.requested, w.inCall = r, w.series.counter, true
 	w.began = time.Now()
 	return true, true
 }
@@ -106,12 +107,12 @@ func (w *worker) beginRequest(r *request) (allowed, ok bool) {
 // callOut runs code of others that makes no request. It returns false if the
 // worker was abandoned.
 func (w *worker) callOut(call func()) bool {
-	w.mu.Lock()
+	w.sink.mu.Lock()
 	w.inCall = true
-	if w.forsaken {
+	if w.sink.forsaken {
 		w.abandon() // nobody waits for it any more
 	}
-	w.mu.Unlock()
+	w.sink.mu.Unlock()
 	call()
 	return w.endCall()
 }
@@ -119,19 +120,19 @@ func (w *worker) callOut(call func()) bool {
 // endCall takes note that code of others has returned. It returns false if the
 // worker was abandoned.
 func (w *worker) endCall() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
 	w.inCall = false
 	if a := w.requested; a != nil {
 		w.requested = nil
-		w.requests.end(a, w.abandoned)
+		w.sink.requests.end(a, w.abandoned)
 		if !w.abandoned {
-			w.metrics.inFlight.Dec()
-		} else if owed := w.pending[a.key]; owed != nil && !w.stopped {
+			w.sink.metrics.inFlight.Dec()
+		} else if owed := w.sink.pending[a.Key]; owed != nil && !w.sink.stopped {
 			// The answer is not looked at: what it was for may be settled.
 			now := time.Now()
 			owed.retryAt = now
-			w.arrange(owed, now)
+			w.sink.arrange(owed, now)
 		}
 	}
 	return !w.abandoned
@@ -141,8 +142,8 @@ func (w *worker) endCall() bool {
 func (w *worker) abandon() {
 	w.abandoned = true
 	if w.requested != nil {
-		w.metrics.inFlight.Dec()
-		w.requests.abandon(w.requested)
+		w.sink.metrics.inFlight.Dec()
+		w.sink.requests.abandon(w.requested)
 	}
 	w.series, w.request = nil, nil
 	w.remove()
@@ -152,19 +153,19 @@ func (w *worker) abandon() {
 // go on as after a lost apiclient.Answer. If there are as many abandoned requests as there
 // may be, it tries again: until then the worker stays where it is.
 func (w *worker) replace(r *request) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
 	switch {
-	case !w.inCall || w.abandoned || w.request != r || w.stopped:
-	case w.requests.isFull():
+	case !w.inCall || w.abandoned || w.request != r || w.sink.stopped:
+	case w.sink.requests.isFull():
 		time.AfterFunc(requestGrace, func() { w.replace(r) })
 	default:
 		lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer, Began: w.began}
-		next := &worker{Sink: w.Sink, ctx: w.ctx, series: w.series}
+		next := &worker{sink: w.sink, ctx: w.ctx, series: w.series}
 		next.add()
 		w.abandon()
 		go next.work(func() {
-			next.callOut(func() { next.errorLog.abandoned(lost.Err) })
+			next.callOut(func() { w.sink.errorLog.abandoned(lost.Err) })
 			next.follow(r, lost)
 		})
 	}

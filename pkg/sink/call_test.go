@@ -21,6 +21,7 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 // stuck is a client whose requests ignore their contexts, and return when they are
@@ -251,7 +252,7 @@ func TestRequestIsAbandonedOnceAnotherHasReturned(t *testing.T) {
 // more, and nobody waits for what it calls.
 func TestWorkerCallsOnItsOwnAfterClose(t *testing.T) {
 	bubble(t, scripted(hang), nil, func(t *testing.T, b *bench) {
-		w := &worker{Sink: b.Sink, ctx: t.Context(), series: newSeries(&account{})}
+		w := &worker{sink: b.Sink, ctx: t.Context(), series: newSeries(&counter.Counter{})}
 		b.mu.Lock()
 		w.add()
 		b.abandonAll()

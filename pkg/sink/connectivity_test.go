@@ -16,6 +16,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // An apiserver that has been away and has just started answers 503, 429 or, until
@@ -26,9 +27,9 @@ func TestFirstAnswersOfAnApiserverThatIsBackCostNothing(t *testing.T) {
 		away  time.Duration
 		first error
 	}{
-		"it has not read its rules": {time.Minute, apierrors.NewForbidden(eventsResource, "e",
+		"it has not read its rules": {time.Minute, apierrors.NewForbidden(sinktest.EventsResource, "e",
 			errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))},
-		"it has not read its namespaces": {11 * time.Minute, apierrors.NewForbidden(eventsResource, "e",
+		"it has not read its namespaces": {11 * time.Minute, apierrors.NewForbidden(sinktest.EventsResource, "e",
 			errors.New("not yet ready to handle request"))},
 		"it is not ready":        {11 * time.Minute, apierrors.NewServiceUnavailable("starting")},
 		"it has too much to do":  {11 * time.Minute, apierrors.NewTooManyRequestsError("later")},

@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
+var start = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
 // decided is one call of deadlines.add, in seconds.
 type decided struct{ now, delay int }
 
 func TestDues(t *testing.T) {
 	const grain = 10 * time.Second
-	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	for name, test := range map[string]struct {
 		decided []decided
 		want    deadlines
@@ -44,7 +46,7 @@ func TestDues(t *testing.T) {
 
 func TestWhatHasFallenDueIsOfBoundedLength(t *testing.T) {
 	var d deadlines
-	now, longest := noon, 0
+	now, longest := start, 0
 	for i := range 100_000 {
 		d = d.add(now, now.Add(time.Duration(i%3)*time.Millisecond), uint64(i+1), time.Minute)
 		d = d.from(d.before(now.Add(-time.Hour)) + 1)
@@ -57,25 +59,25 @@ func TestWhatHasFallenDueIsOfBoundedLength(t *testing.T) {
 }
 
 func TestDuesEndWithWhatTheyAreFor(t *testing.T) {
-	d := deadlines{{noon, 5}, {noon.Add(time.Minute), 9}}
-	if got := d.before(noon); got != 0 {
+	d := deadlines{{start, 5}, {start.Add(time.Minute), 9}}
+	if got := d.before(start); got != 0 {
 		t.Errorf("before the first: up to %d", got)
 	}
-	if got := d.before(noon.Add(time.Second)); got != 5 {
+	if got := d.before(start.Add(time.Second)); got != 5 {
 		t.Errorf("before the second: up to %d", got)
 	}
 	if got := d.sealed(); got != 5 {
 		t.Errorf("apart from the last: up to %d", got)
 	}
-	d.forward(noon.Add(time.Second))
-	if got := d[1].at.Sub(noon); got != time.Second {
+	d.forward(start.Add(time.Second))
+	if got := d[1].at.Sub(start); got != time.Second {
 		t.Errorf("brought forward by too little or too much: %v", got)
 	}
 	d = d.from(5)
 	if len(d) != 2 {
 		t.Errorf("5 is still pending, but left are %v", d)
 	}
-	if d = d.from(6); len(d) != 1 || d.first() != noon.Add(time.Second) {
+	if d = d.from(6); len(d) != 1 || d.first() != start.Add(time.Second) {
 		t.Errorf("left %v", d)
 	}
 	if d = d.from(10); !d.first().IsZero() {

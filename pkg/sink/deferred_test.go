@@ -16,25 +16,26 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // clocked is an apiserver in the process that notes when it was asked to write.
 type clocked struct {
 	mu     sync.Mutex
 	begun  time.Time
-	server *server
+	server *sinktest.Server
 	writes []time.Duration // since begun
 	takes  time.Duration   // what a write takes
 	refuse func(since time.Duration) error
 }
 
-func newClocked() *clocked { return &clocked{server: newServer()} }
+func newClocked() *clocked { return &clocked{server: sinktest.NewServer()} }
 
-func (c *clocked) do(r *request) (*corev1.Event, error) {
+func (c *clocked) do(writes bool, request func() (*corev1.Event, error)) (*corev1.Event, error) {
 	c.mu.Lock()
 	since := time.Since(c.begun)
-	if r.verb != apiclient.VerbRead {
+	if writes {
 		c.writes = append(c.writes, since)
 	}
 	c.mu.Unlock()
@@ -46,18 +47,15 @@ func (c *clocked) do(r *request) (*corev1.Event, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.server.do(r)
+	return request()
 }
 
 func (c *clocked) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do(&request{verb: apiclient.VerbCreate, name: event.Name, event: event})
+	return c.do(true, func() (*corev1.Event, error) { return c.server.Create(event.Name, event) })
 }
 
 func (c *clocked) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	if string(patch) == string(emptyPatch) {
-		return c.do(&request{verb: apiclient.VerbRead, name: name})
-	}
-	return c.do(&request{verb: apiclient.VerbPatch, name: name, patch: patch})
+	return c.do(string(patch) != "{}", func() (*corev1.Event, error) { return c.server.Patch(name, patch) })
 }
 
 // timed is bubble with a clocked apiserver, whose time begins with the test.
@@ -77,7 +75,7 @@ func (c *clocked) wantWrites(t *testing.T, count int64, at ...time.Duration) {
 	if !slices.Equal(c.writes, at) {
 		t.Errorf("written after %v, want %v", c.writes, at)
 	}
-	if got := c.server.counted(); got != count {
+	if got := c.server.Counted(); got != count {
 		t.Errorf("counted %d, want %d", got, count)
 	}
 }
@@ -100,7 +98,7 @@ func (b *bench) entries() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, owed := range b.pending {
-		n += len(owed.account.pending)
+		n += len(owed.counter.Pending())
 	}
 	return n
 }
@@ -246,7 +244,7 @@ func TestCloseWritesWhatIsDeferred(t *testing.T) {
 		if left := b.Close(t.Context()); left != (Pending{}) || time.Since(c.begun) != 0 {
 			t.Errorf("left %+v after %v", left, time.Since(c.begun))
 		}
-		if got := c.server.counted(); got != 100 || len(c.writes) != 10 {
+		if got := c.server.Counted(); got != 100 || len(c.writes) != 10 {
 			t.Errorf("counted %d in %d writes", got, len(c.writes))
 		}
 	})
@@ -359,7 +357,7 @@ func TestWhatIsNotDueIsNotGivenUp(t *testing.T) {
 		b.recordLater(0, 2*time.Hour)
 		pass(3 * time.Hour)
 		got := b.ledger.Totals()
-		if got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 || c.server.counted() != 1 {
+		if got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 || c.server.Counted() != 1 {
 			t.Errorf("settled as %v", got)
 		}
 		if last := c.writes[len(c.writes)-1]; last != 2*time.Hour+time.Second {
@@ -372,7 +370,7 @@ func TestForbiddenIsNotBelievedAtOnceAfterADelay(t *testing.T) {
 	c := newClocked()
 	c.refuse = func(since time.Duration) error {
 		if since < time.Hour+5*time.Second {
-			return apierrors.NewForbidden(eventsResource, "e",
+			return apierrors.NewForbidden(sinktest.EventsResource, "e",
 				errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
 		}
 		return nil
@@ -473,7 +471,7 @@ func TestStormOnOneSeriesMakesTwoWrites(t *testing.T) {
 				if p := b.Pending(); p.Occurrences != storm-1 || b.entries() != 1 {
 					t.Errorf("%+v in %d entries", p, b.entries())
 				}
-				if limit := int64(4096 + storm*claimBytes); b.holds().bytes > limit {
+				if limit := int64(4096 + storm*64); b.holds().bytes > limit {
 					t.Errorf("%d bytes held, want at most %d", b.holds().bytes, limit)
 				}
 				c.wantWrites(t, storm, 0, 30*time.Second)
@@ -488,7 +486,7 @@ func TestStormOnOneSeriesMakesTwoWrites(t *testing.T) {
 func TestWhatIsLeftOfALargeBatchIsDueAtOnce(t *testing.T) {
 	c := newClocked()
 	timed(t, c, nil, func(t *testing.T, b *bench) {
-		const named = 2*maxBatch + 10
+		const named = 2*counter.MaxBatch + 10
 		for i := range named {
 			b.recordLater(0, time.Minute, func(o *occurrence.Occurrence) { o.Client, o.Total = fmt.Sprint("client-", i), 1 })
 		}
@@ -566,7 +564,7 @@ func TestDeferredSeriesTakeNoGoroutines(t *testing.T) {
 			t.Errorf("%d goroutines before, %d after", before, after)
 		}
 		pass(time.Hour + time.Second)
-		if got := c.server.counted(); got != 10_000 {
+		if got := c.server.Counted(); got != 10_000 {
 			t.Errorf("counted %d", got)
 		}
 	})

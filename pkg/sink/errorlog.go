@@ -10,6 +10,7 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 // errorLogInterval is the least time between two lines about the same kind of loss.
@@ -69,12 +70,12 @@ func (c *errorLog) abandoned(err error) {
 // drawn logs that an Event gets a random name.
 func (c *errorLog) drawn(r *request) {
 	switch {
-	case r.drawn == unmarked && c.isTime(string(unmarked), time.Now()):
+	case r.RandomName == counter.NameUnmarked && c.isTime(string(counter.NameUnmarked), time.Now()):
 		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", errorLogInterval,
-			"namespace", r.namespace)
-	case r.drawn == occupied && c.isTime(string(occupied), time.Now()):
+			"namespace", r.Namespace)
+	case r.RandomName == counter.NameOccupied && c.isTime(string(counter.NameOccupied), time.Now()):
 		c.logger.Error(nil, "Foreign Events have all names that an Event could have; it gets a random one", "quietFor", errorLogInterval,
-			"event", klog.KRef(r.namespace, r.name))
+			"event", klog.KRef(r.Namespace, r.Name))
 	}
 }
 
@@ -82,13 +83,13 @@ func (c *errorLog) drawn(r *request) {
 func (c *errorLog) denied(r *request, a apiclient.Answer) {
 	right, _ := rightFor(a.Verb)
 	c.mu.Lock()
-	key := deniedRight{right, r.api}
+	key := deniedRight{right, r.API}
 	known := c.missing[key]
 	c.missing[key] = true
 	c.mu.Unlock()
 	if !known {
 		c.logger.Error(a.Err, "The right to a verb on Events is missing; Events are written in another way", "verb", right.String(),
-			"apiGroup", r.api.GroupVersion().Group, "namespace", r.namespace)
+			"apiGroup", r.API.GroupVersion().Group, "namespace", r.Namespace)
 	}
 }
 

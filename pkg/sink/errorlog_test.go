@@ -19,6 +19,7 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 // logged is what a sink has logged, a line each.
@@ -165,7 +166,7 @@ func TestMissingRightIsLoggedForEachAPIGroup(t *testing.T) {
 	for range 2 {
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 			for _, v := range []apiclient.Verb{apiclient.VerbPatch, apiclient.VerbGet, apiclient.VerbRead} { // to read is an empty patch
-				c.denied(&request{namespace: "ns", api: api}, apiclient.Answer{Verb: v})
+				c.denied(&request{Request: &counter.Request{Namespace: "ns", API: api}}, apiclient.Answer{Verb: v})
 			}
 		}
 	}

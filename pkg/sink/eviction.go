@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 // What is pending is bounded (MaxPendingSeries, MaxPendingBytes). While there is room,
@@ -52,9 +53,9 @@ func (h *holding) priorityNow() (at priority, ok bool) {
 		return 0, false
 	}
 	switch {
-	case owed.account.eventType == corev1.EventTypeWarning:
+	case owed.counter.EventType == corev1.EventTypeWarning:
 		at = warnings
-	case owed.account.observed != nil:
+	case owed.counter.IsStored():
 		at = repeats
 	case owed.deferred:
 		at = deferredNormals
@@ -93,22 +94,16 @@ func (s *Sink) full(h *holding) bool {
 // takesNothing tells whether a series can hold one more occurrence, due at a time,
 // without taking more memory: one that becomes part of what is owed already, and
 // says no more. The mutex must be held.
-func (s *Sink) takesNothing(h *holding, e *entry, c claim, now, at time.Time) bool {
+func (s *Sink) takesNothing(h *holding, e *counter.Entry, c counter.Claim, now, at time.Time) bool {
 	if h == nil {
 		return false
 	}
 	owed := h.series
-	newest := *owed.account.newest()
-	if c != (claim{}) && !newest.endsAt(c) {
-		return false
-	}
-	// What is asked is what add does; nobody sees the account that it is done to.
+	// What is asked is what Add does.
 	sequence := s.sequence + 1
 	deadlines := slices.Clone(owed.deadlines).add(now, at, sequence, s.options.RetryFor/deadlineGrains)
-	trial, next := account{carried: owed.account.carried, pending: []entry{newest}}, *e
-	next.holding = h
-	_, bytes := trial.add(sequence, deadlines.sealed(), &next, claim{})
-	return bytes <= 0
+	e.Owner = h
+	return owed.counter.Absorbs(sequence, deadlines.sealed(), *e, c)
 }
 
 // newcomer is an occurrence that there is no room for.
@@ -120,8 +115,8 @@ type newcomer struct {
 }
 
 // newcomer describes an occurrence of a target.
-func (s *Sink) newcomer(t *occurrence.Target, h *holding, e *entry, urgent bool) newcomer {
-	n := newcomer{holding: h, usage: usage{bytes: entryBytes + e.newest.bytes}}
+func (s *Sink) newcomer(t *occurrence.Target, h *holding, e *counter.Entry, urgent bool) newcomer {
+	n := newcomer{holding: h, usage: usage{bytes: e.Estimate()}}
 	if h == nil {
 		n.usage.series = 1
 	}
@@ -140,7 +135,7 @@ func (s *Sink) newcomer(t *occurrence.Target, h *holding, e *entry, urgent bool)
 // isRepeat tells whether the Event of a series is known to be stored.
 func (s *Sink) isRepeat(t *occurrence.Target) bool {
 	if owed := s.pending[t.Key]; owed != nil {
-		return owed.account.observed != nil
+		return owed.counter.IsStored()
 	}
 	_, ok := s.idle.Peek(t.Key)
 	return ok
@@ -149,7 +144,7 @@ func (s *Sink) isRepeat(t *occurrence.Target) bool {
 // makeRoom evicts until there is room for an occurrence of a flow, and returns what
 // has settled by that. It returns false if the occurrence is to be refused. The mutex
 // must be held.
-func (s *Sink) makeRoom(f flowKey, n newcomer, now time.Time) (out []settled, ok bool) {
+func (s *Sink) makeRoom(f flowKey, n newcomer, now time.Time) (out []counter.Settled, ok bool) {
 	n.flow = s.fair.flow(f)
 	defer s.fair.retire(n.flow)
 	if n.holding != nil { // which is not evicted for itself
@@ -243,44 +238,19 @@ func furthest(above float64, of ...*rank) (found *rank) {
 }
 
 // evict settles what a flow has pending of a series. The mutex must be held.
-func (s *Sink) evict(h *holding, now time.Time) []settled {
+func (s *Sink) evict(h *holding, now time.Time) []counter.Settled {
 	s.fair.unlist(h)
 	owed := h.series
-	out := owed.account.evict(h)
+	out := owed.counter.Evict(h)
 	if s.release(owed) {
 		s.scheduler.Remove(&owed.job, now)
 	} else {
 		s.arrange(owed, now) // what is left may be due at another time
 	}
 	for i := range out { // it is reported later, and takes no room by then
-		s.held.bytes -= out[i].bytes
-		s.fair.settle(out[i].entry)
-		out[i].bytes, out[i].holding = 0, nil
-	}
-	return out
-}
-
-// evict settles what is pending of a holding. What other flows have reported stays.
-func (a *account) evict(h *holding) (out []settled) {
-	var kept []entry
-	for i := range a.pending {
-		e := &a.pending[i]
-		if e.holding != h {
-			kept = append(kept, *e)
-			continue
-		}
-		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull}
-		switch {
-		case e.sequence <= a.doubt:
-			end = occurrence.Settlement{Outcome: occurrence.Uncertain}
-		case e.acknowledged:
-			end.Reason = occurrence.AcknowledgedEvicted
-		}
-		out = append(out, settled{entry: e, end: end})
-	}
-	if a.pending = kept; len(kept) == 0 {
-		a.believe()
-		a.bare = false
+		s.held.bytes -= out[i].Bytes
+		s.fair.settle(out[i].Entry)
+		out[i].Bytes, out[i].Owner = 0, nil
 	}
 	return out
 }

@@ -1,6 +1,10 @@
 package sink
 
-import "container/heap"
+import (
+	"container/heap"
+
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+)
 
 // What is pending is accounted for the namespace of the Event and for the tenant of
 // the user who reported it (occurrence.TenantOf), so that neither a namespace that
@@ -143,16 +147,16 @@ func (s *fairShare) hold(key flowKey, owed *series) *holding {
 }
 
 // settle takes an entry out that has its outcome.
-func (s *fairShare) settle(e *entry) {
-	h := e.holding
+func (s *fairShare) settle(e *counter.Entry) {
+	h := e.Owner.(*holding)
 	h.entries--
 	if h.entries > 0 {
-		s.charge(h.flow, usage{bytes: -e.bytes})
+		s.charge(h.flow, usage{bytes: -e.Bytes})
 		return
 	}
 	s.unlist(h)
 	h.series.drop(h)
-	s.charge(h.flow, usage{series: -1, bytes: -e.bytes})
+	s.charge(h.flow, usage{series: -1, bytes: -e.Bytes})
 	s.retire(h.flow)
 }
 

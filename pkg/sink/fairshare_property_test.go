@@ -10,8 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 // census is what is pending, counted anew from the entries.
@@ -34,10 +34,10 @@ func (b *bench) census() census {
 	defer b.mu.Unlock()
 	c := census{&b.options, make(map[flowKey]usage), make(map[heldBy]bool)}
 	for key, owed := range b.pending {
-		for i := range owed.account.pending {
-			e := &owed.account.pending[i]
-			by := heldBy{e.holding.flow.key, key}
-			u := usage{bytes: e.bytes}
+		for i := range owed.counter.Pending() {
+			e := &owed.counter.Pending()[i]
+			by := heldBy{e.Owner.(*holding).flow.key, key}
+			u := usage{bytes: e.Bytes}
 			if !c.held[by] {
 				c.held[by], u.series = true, 1
 			}
@@ -168,7 +168,8 @@ func (b *bench) recordChecked(r *rand.Rand, f flowKey, object int) {
 	before := b.census()
 	b.recordLater(object, time.Hour, append(of, func(o *occurrence.Occurrence) {
 		o.Event.Message = strings.Repeat("a", size)
-		bytes = entryBytes + eventsize.Of(o.Event)
+		e, _ := counter.NewEntry(o, &occurrence.Target{Event: o.Event})
+		bytes = e.Estimate()
 		if awaited {
 			o.Settled = func(occurrence.Settlement) { refused = true }
 		}

@@ -238,7 +238,7 @@ func (b *bench) warningsIn(namespace string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, owed := range b.pending {
-		if a := owed.account; a.namespace == namespace && a.eventType == "Warning" {
+		if a := owed.counter; a.Namespace == namespace && a.EventType == "Warning" {
 			n++
 		}
 	}
@@ -280,8 +280,8 @@ func (b *bench) objects(namespace string) map[string]bool {
 	defer b.mu.Unlock()
 	out := make(map[string]bool)
 	for _, owed := range b.pending {
-		if owed.account.namespace == namespace {
-			out[owed.account.object] = true
+		if owed.counter.Namespace == namespace {
+			out[owed.counter.Object] = true
 		}
 	}
 	return out

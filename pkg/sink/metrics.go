@@ -8,6 +8,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
 type metrics struct {
@@ -62,7 +63,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	for _, c := range []apiclient.Class{apiclient.ClassExists, apiclient.ClassRefused, apiclient.ClassRetry, apiclient.ClassUnreachable, apiclient.ClassLost} {
 		m.retries.WithLabelValues(string(c))
 	}
-	for _, d := range []drawn{occupied, unmarked, forbidden} {
+	for _, d := range []counter.RandomName{counter.NameOccupied, counter.NameUnmarked, counter.NameForbidden} {
 		m.unique.WithLabelValues(string(d))
 	}
 	for _, deferred := range []bool{false, true} {
@@ -158,12 +159,12 @@ func registerDenied(s *Sink, r prometheus.Registerer) error {
 }
 
 // committed counts what one write, or a read after it, has settled.
-func (m *metrics) committed(out []settled, now time.Time) {
+func (m *metrics) committed(out []counter.Settled, now time.Time) {
 	var written int64
 	for i := range out {
-		if n := out[i].created + out[i].written; n > 0 {
+		if n := out[i].Created + out[i].Written; n > 0 {
 			written += n
-			m.latency.WithLabelValues(strconv.FormatBool(out[i].deferred)).Observe(now.Sub(out[i].oldest.recorded).Seconds())
+			m.latency.WithLabelValues(strconv.FormatBool(out[i].Deferred)).Observe(now.Sub(out[i].Oldest.Recorded).Seconds())
 		}
 	}
 	if written > 1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
@@ -22,11 +23,14 @@ import (
 // every suffix.
 const maxSteps = 2*identity.MaxSuffix + 6
 
-// reconcile makes the requests that a series needs, of which the first is given,
-// until one of them has written what is due, or the series has to wait. It is in
-// one worker at a time.
+// reconcile makes the requests that a series needs, of which the first is given or drafted,
+// until one of them has written what is due, or the series has to wait. It is in one worker
+// at a time.
 func (w *worker) reconcile(m move) {
 	for steps := 1; ; steps++ {
+		if m.draft != nil {
+			m = w.plan(m.draft)
+		}
 		if !w.tell(m.settled) || m.done {
 			return
 		}
@@ -38,14 +42,23 @@ func (w *worker) reconcile(m move) {
 				w.retry(apiclient.Answer{Class: apiclient.ClassExists})
 				return
 			}
-			if err := w.scheduler.Wait(w.ctx); err != nil {
+			if err := w.sink.scheduler.Wait(w.ctx); err != nil {
 				return // the sink stops, and Close settles what is left
 			}
 		}
-		w.mu.Lock()
-		m = w.next(w.series, time.Now())
-		w.mu.Unlock()
+		w.sink.mu.Lock()
+		m = w.sink.next(w.series, time.Now())
+		w.sink.mu.Unlock()
 	}
+}
+
+// plan makes a move of a draft. That takes time, and so is done without the mutex.
+func (w *worker) plan(d *draft) move {
+	d.Draft.Plan()
+	s := w.sink
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commit(w.series, d)
 }
 
 // make makes a request, and does what follows from the answer.
@@ -53,9 +66,9 @@ func (w *worker) make(r *request) step {
 	if w.ctx.Err() != nil {
 		return stepEnd // the sink stops, and Close settles what is left
 	}
-	if r.drawn != notDrawn {
-		w.metrics.unique.WithLabelValues(string(r.drawn)).Inc()
-		if !w.callOut(func() { w.errorLog.drawn(r) }) {
+	if r.RandomName != counter.NameDerived {
+		w.sink.metrics.unique.WithLabelValues(string(r.RandomName)).Inc()
+		if !w.callOut(func() { w.sink.errorLog.drawn(r) }) {
 			return stepEnd
 		}
 	}
@@ -69,9 +82,9 @@ func (w *worker) make(r *request) step {
 
 // follow does what follows from an answer.
 func (w *worker) follow(r *request, a apiclient.Answer) step {
-	w.answered(r, a)
-	out, next, denied := w.learn(w.series, r, a)
-	if denied && !w.callOut(func() { w.errorLog.denied(r, a) }) {
+	w.sink.answered(r, a)
+	out, next, denied := w.sink.learn(w.series, r, a)
+	if denied && !w.callOut(func() { w.sink.errorLog.denied(r, a) }) {
 		return stepEnd
 	}
 	if !w.tell(out) || w.ctx.Err() != nil {
@@ -93,12 +106,27 @@ const (
 	stepEnd              // others have their turn
 )
 
-// move is what is to be done for a series: tell what has settled, and make a
-// request, if there is one. When done is set there is nothing left to do now.
+// move is what is to be done for a series: plan a draft, or tell what has settled, and make
+// a request, if there is one. When done is set there is nothing left to do now.
 type move struct {
-	settled []settled
+	draft   *draft
+	settled []counter.Settled
 	request *request
 	done    bool
+}
+
+// draft is a request of a series that is being planned, and how it is to be made.
+type draft struct {
+	*counter.Draft
+	means means
+}
+
+// request is a request to the apiserver.
+type request struct {
+	*counter.Request
+	verb apiclient.Verb
+	// sequence is the last one of the sink when it was planned.
+	sequence uint64
 }
 
 // next returns the next move for a series. The mutex must be held.
@@ -107,17 +135,32 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 		return move{done: true}
 	}
 	v := s.scheduler.Refusal(&owed.job)
-	answered := owed.refused && owed.account.last() <= v.UpTo // while it waited
+	answered := owed.refused && owed.counter.Last() <= v.UpTo // while it waited
 	owed.refused = false
 	s.setDeferred(owed, false)
-	if owed.account.creates() && (answered || v.Until.After(now)) {
+	if owed.counter.Creates() && (answered || v.Until.After(now)) {
 		return move{settled: s.applyRefusal(owed, v), done: true}
 	}
-	if m.request, m.settled = owed.account.next(func(api occurrence.API) means { return s.access.means(owed.account.namespace, api, now) }); m.request != nil {
-		m.request.sequence = s.sequence
-		if m.request.verb == apiclient.VerbCreate {
-			s.scheduler.Postpone(&owed.job, now.Add(s.options.NamespaceRefusedFor)) // one asks
+	if len(owed.counter.Pending()) > 0 {
+		means := s.access.means(owed.counter.Namespace, owed.counter.API(), now)
+		var d *counter.Draft
+		if d, m.settled = owed.counter.Begin(means.Access); d != nil {
+			if owed.counter.Creates() {
+				s.scheduler.Postpone(&owed.job, now.Add(s.options.NamespaceRefusedFor)) // one asks
+			}
+			return move{draft: &draft{d, means}}
 		}
+	}
+	m.done = s.release(owed)
+	return m
+}
+
+// commit returns the move that was planned. The mutex must be held.
+func (s *Sink) commit(owed *series, d *draft) (m move) {
+	r, out := owed.counter.Commit(d.Draft)
+	m.settled = out
+	if r != nil {
+		m.request = &request{r, d.means.verb(r.Kind), s.sequence}
 	}
 	m.done = s.release(owed)
 	return m
@@ -125,7 +168,7 @@ func (s *Sink) next(owed *series, now time.Time) (m move) {
 
 // learn takes an answer. It returns what has settled, what to do next, and whether
 // we are denied a right that others may stand in for.
-func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []settled, next step, denied bool) {
+func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []counter.Settled, next step, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -161,24 +204,24 @@ func (s *Sink) report(owed *series, r *request, a apiclient.Answer, now time.Tim
 // rest of a series wait. If the apiserver could not even be reached, all series
 // wait together, and none is given up for that.
 func (w *worker) retry(last apiclient.Answer) {
-	w.metrics.retries.WithLabelValues(string(last.Class)).Inc()
+	w.sink.metrics.retries.WithLabelValues(string(last.Class)).Inc()
 	if last.Class == apiclient.ClassUnreachable {
-		w.callOut(func() { w.errorLog.unreachable(last.Err) })
+		w.callOut(func() { w.sink.errorLog.unreachable(last.Err) })
 		return
 	}
-	w.mu.Lock()
-	out := w.wait(w.series, last)
-	w.mu.Unlock()
+	w.sink.mu.Lock()
+	out := w.sink.wait(w.series, last)
+	w.sink.mu.Unlock()
 	w.tell(out)
 }
 
 // wait is retry with the mutex held. It returns what has settled.
-func (s *Sink) wait(owed *series, last apiclient.Answer) []settled {
+func (s *Sink) wait(owed *series, last apiclient.Answer) []counter.Settled {
 	now := time.Now()
 	owed.failures++
 	owed.retryAt = now.Add(min(max(last.RetryAfter, s.backoff(owed.failures)), s.options.RetryFor))
 	tooOld := owed.deadlines.before(s.scheduler.OverdueBefore(now, s.options.RetryFor))
-	out := owed.account.giveUp(tooOld, occurrence.RetriesExhausted, last.Err)
+	out := owed.counter.Drop(tooOld, occurrence.RetriesExhausted, last.Err)
 	s.release(owed)
 	return out
 }
@@ -190,7 +233,7 @@ func (s *Sink) ask(ctx context.Context, r *request) apiclient.Answer {
 	start := time.Now()
 	switch r.verb {
 	case apiclient.VerbCreate:
-		object, err := s.client.Create(ctx, r.api, r.event)
+		object, err := s.client.Create(ctx, r.API, r.Event)
 		return s.timed(ctx, r, apiclient.Classify(r.verb, object, err), start)
 	case apiclient.VerbGet:
 		a, _ := s.get(ctx, r)
@@ -198,7 +241,7 @@ func (s *Sink) ask(ctx context.Context, r *request) apiclient.Answer {
 	case apiclient.VerbUpdate:
 		return s.update(ctx, r)
 	default:
-		object, err := s.client.Patch(ctx, r.api, r.namespace, r.name, r.patch)
+		object, err := s.client.Patch(ctx, r.API, r.Namespace, r.Name, r.Patch)
 		return s.timed(ctx, r, apiclient.Classify(r.verb, object, err), start)
 	}
 }
@@ -207,7 +250,7 @@ func (s *Sink) ask(ctx context.Context, r *request) apiclient.Answer {
 func (s *Sink) timed(ctx context.Context, r *request, a apiclient.Answer, start time.Time) apiclient.Answer {
 	a.Began, a.Took = start, time.Since(start)
 	if a.Class != apiclient.ClassOK {
-		klog.FromContext(ctx).V(4).Info("Event not written", "verb", a.Verb, "event", klog.KRef(r.namespace, r.name),
+		klog.FromContext(ctx).V(4).Info("Event not written", "verb", a.Verb, "event", klog.KRef(r.Namespace, r.Name),
 			"class", a.Class, "reason", a.Reason, "err", a.Err)
 	}
 	return a
@@ -239,43 +282,29 @@ func (s *Sink) backoff(failures int) time.Duration {
 
 // apply takes an answer. It returns what has settled, and what to do next. A
 // refusal that may change is believed about what fell due before the given time.
-func (owed *series) apply(r *request, a apiclient.Answer, believed time.Time) ([]settled, step) {
-	account := owed.account
+func (owed *series) apply(r *request, a apiclient.Answer, believed time.Time) ([]counter.Settled, step) {
+	account := owed.counter
 	a.Verb = cmp.Or(a.Verb, r.verb) // there may have been no answer
 	switch a.Class {
 	case apiclient.ClassOK:
 		if !a.Verb.IsRead() {
 			owed.failures = 0
-			return account.succeeded(r.plan, a.Object), stepEnd
+			return account.Succeeded(r.Request, a.Object), stepEnd
 		}
-		return account.read(a.Object), stepAsk
+		return account.Read(a.Object), stepAsk
 	case apiclient.ClassExists:
-		account.stale()
+		account.Stale()
 		return nil, stepAsk
 	case apiclient.ClassNotFound:
-		return account.gone(a.Err), stepAsk
+		return account.Gone(a.Err), stepAsk
 	case apiclient.ClassRefused:
 		if a.Denied && !owed.deadlines.first().Before(believed) {
 			return nil, stepWait
 		}
-		if a.Reason == occurrence.Invalid && !a.Verb.IsRead() {
-			switch {
-			case account.undress():
-				return nil, stepAsk
-			case r.verb != apiclient.VerbCreate:
-				// It may be the object that has no room for more, or that nothing
-				// may change: whoever made it can have seen to that.
-				return account.leave(), stepAsk
-			}
-		}
-		upTo := r.plan.upTo
-		if a.Verb.IsRead() {
-			upTo = account.last()
-		}
-		return account.giveUp(upTo, a.Reason, a.Err), stepAsk
+		return account.Refused(r.Request, a.Verb.IsRead(), a.Reason, a.Err), stepAsk
 	case apiclient.ClassLost:
 		if !a.Verb.IsRead() {
-			account.lost(r.plan)
+			account.Lost(r.Request)
 		}
 	}
 	return nil, stepWait

@@ -13,6 +13,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // What is said of a namespace through one API is no longer so when the other
@@ -56,12 +57,12 @@ func TestNamespaceThatIsMadeHasItsRoomThroughEitherAPI(t *testing.T) {
 // knows how many requests there are at once.
 type slowly struct {
 	mu             sync.Mutex
-	server         *server
+	server         *sinktest.Server
 	made           bool
 	inFlight, most int
 }
 
-func (c *slowly) do(r *request) (*corev1.Event, error) {
+func (c *slowly) do(request func() (*corev1.Event, error)) (*corev1.Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.made {
@@ -73,23 +74,20 @@ func (c *slowly) do(r *request) (*corev1.Event, error) {
 	time.Sleep(100 * time.Millisecond)
 	c.mu.Lock()
 	c.inFlight--
-	return c.server.do(r)
+	return request()
 }
 
 func (c *slowly) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do(&request{verb: apiclient.VerbCreate, name: event.Name, event: event})
+	return c.do(func() (*corev1.Event, error) { return c.server.Create(event.Name, event) })
 }
 
 func (c *slowly) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	if string(patch) == string(emptyPatch) {
-		return c.do(&request{verb: apiclient.VerbRead, name: name})
-	}
-	return c.do(&request{verb: apiclient.VerbPatch, name: name, patch: patch})
+	return c.do(func() (*corev1.Event, error) { return c.server.Patch(name, patch) })
 }
 
 // Where another writer has created all Events already, the namespace is there too.
 func TestNamespaceThatIsMadeHasItsRoomThoughAnotherCreatesThere(t *testing.T) {
-	c := &slowly{server: newServer()}
+	c := &slowly{server: sinktest.NewServer()}
 	bubble(t, c, nil, func(t *testing.T, b *bench) {
 		b.record(0)
 		synctest.Wait()
@@ -357,7 +355,7 @@ func TestEventsOfATerminatingNamespaceAreCountedOn(t *testing.T) {
 	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		switch {
 		case v != apiclient.VerbCreate:
-			return answeredWith(testEvent(false)), nil
+			return answeredWith(sinktest.Event(false)), nil
 		case terminating.Load():
 			return nil, missing("ns")
 		default:

@@ -213,7 +213,7 @@ func strip(t *testing.T, namespace string) {
 	})
 	events := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config()).CoreV1().Events(namespace)
 	sinktest.Eventually(t, func() error {
-		event := testEvent(false)
+		event := sinktest.Event(false)
 		event.Namespace, event.InvolvedObject.Namespace, event.GenerateName = namespace, namespace, "asked-"
 		event.Annotations = map[string]string{"a": "b"}
 		created, err := events.Create(t.Context(), event, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -265,7 +265,7 @@ func TestLostAnswersWhereAdmissionRemovesAnnotations(t *testing.T) {
 	totals := b.close()
 	var sum int64
 	for _, e := range stored(t, namespace) {
-		sum += countOf(&e)
+		sum += sinktest.Count(&e)
 	}
 	if sum < totals.Written() || sum > totals.Written()+totals.Outcomes[occurrence.Uncertain] {
 		t.Errorf("%d counted, settled as %v", sum, totals.Outcomes)

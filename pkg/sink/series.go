@@ -4,12 +4,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
 // series is one that owes something. The sink's mutex guards it.
 type series struct {
-	account   *account
+	counter   *counter.Counter
 	deadlines deadlines
 	// user is whom the last occurrence is of, and others when the last due falls
 	// due at the latest because of what was added for other users, if it has one.
@@ -35,8 +36,8 @@ type series struct {
 // may not take an occurrence.
 const deadlineGrains = 16
 
-func newSeries(a *account) *series {
-	owed := &series{account: a, deadlines: make(deadlines, 0, 2)}
+func newSeries(a *counter.Counter) *series {
+	owed := &series{counter: a, deadlines: make(deadlines, 0, 2)}
 	owed.job.Value = owed
 	return owed
 }
@@ -71,7 +72,7 @@ func (owed *series) noLater(user string, now, at time.Time) time.Time {
 // has it. The mutex must be held.
 func (s *Sink) arrange(owed *series, now time.Time) {
 	s.setDeferred(owed, owed.deadlines.first().After(now))
-	s.scheduler.Enqueue(&owed.job, owed.account.namespace, owed.ready(), now)
+	s.scheduler.Enqueue(&owed.job, owed.counter.Namespace, owed.ready(), now)
 	s.wakeWorkers(now)
 }
 
@@ -135,7 +136,7 @@ func (s *Sink) overdue(now time.Time) time.Duration {
 
 // oldest is how long ago the oldest occurrence was recorded that is not written.
 func (s *Sink) oldest(now time.Time) time.Duration {
-	return s.longest(now, func(owed *series) time.Time { return owed.account.pending[0].oldest.recorded })
+	return s.longest(now, func(owed *series) time.Time { return owed.counter.Pending()[0].Oldest.Recorded })
 }
 
 // longest is the time since what happened first. It looks at all series.
@@ -151,17 +152,17 @@ func (s *Sink) longest(now time.Time, since func(*series) time.Time) (longest ti
 // release lets go of what a series owes no more, and tells whether it owes
 // nothing. The mutex must be held.
 func (s *Sink) release(owed *series) bool {
-	a := owed.account
-	if len(a.pending) > 0 {
-		owed.deadlines = owed.deadlines.from(a.pending[0].sequence)
+	a := owed.counter
+	if len(a.Pending()) > 0 {
+		owed.deadlines = owed.deadlines.from(a.Pending()[0].Sequence)
 		return false
 	}
 	owed.over = true
 	s.updateEvictable(owed)
 	s.setDeferred(owed, false)
-	delete(s.pending, a.key)
-	if a.observed != nil {
-		s.idle.Add(a.key, a.namespace, a, 1)
+	delete(s.pending, a.Key)
+	if a.IsStored() {
+		s.idle.Add(a.Key, a.Namespace, a, 1)
 	}
 	return true
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
@@ -45,7 +46,7 @@ type Sink struct {
 	options  Options
 	client   Client
 	ledger   *ledger.Ledger
-	instance contributor
+	instance counter.Contributor
 	metrics  *metrics
 	errorLog *errorLog
 
@@ -73,8 +74,8 @@ type Sink struct {
 	held        held
 	fair        *fairShare
 	access      *accesses
-	deferred    int                                              // series that wait for their due time
-	idle        *fairlru.Cache[occurrence.Key, string, *account] // in groups of one namespace
+	deferred    int                                                      // series that wait for their due time
+	idle        *fairlru.Cache[occurrence.Key, string, *counter.Counter] // in groups of one namespace
 	generations *flushGenerations
 	flushing    int           // calls of Flush that wait
 	drained     chan struct{} // closed when a generation is over; nil if nobody waits
@@ -91,13 +92,13 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		options:  o,
 		client:   c,
 		ledger:   l,
-		instance: newInstance(),
+		instance: counter.NewInstance(),
 		gaps:     newGaps(),
 		scheduler: scheduler.New(scheduler.Options{
 			MinConcurrency: o.MinConcurrency, Concurrency: o.Concurrency, SlowAnswer: o.SlowAnswer, QPS: o.QPS, Burst: o.Burst,
 		}),
 		pending:     make(map[occurrence.Key]*series),
-		idle:        fairlru.New[occurrence.Key, string, *account](int64(o.MaxIdleSeries), nil),
+		idle:        fairlru.New[occurrence.Key, string, *counter.Counter](int64(o.MaxIdleSeries), nil),
 		generations: newFlushGenerations(),
 		ended:       make(chan struct{}),
 		noWorkers:   make(chan struct{}),
@@ -124,13 +125,6 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	return s, nil
 }
 
-// newInstance draws the name of a sink instance.
-func newInstance() contributor {
-	var b [10]byte
-	rand.Read(b[:]) // never fails
-	return newContributor(b)
-}
-
 // maxGap is the most by which sequences go up: it takes 10,000 occurrences a second
 // for a hundred years to use them up.
 const maxGap = 1 << 20
@@ -146,7 +140,7 @@ func newGaps() *mathrand.ChaCha8 {
 // can wait for the given time: 0 is to write it now. It returns at once; the
 // outcome is told to the ledger and to whoever waits.
 func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration) {
-	e, c := newEntry(o, &t)
+	e, c := counter.NewEntry(o, &t)
 	f := flowKey{t.Event.Namespace, occurrence.TenantOf(o.User)}
 	reason, deferred, evicted := s.take(o, &t, f, &e, c, delay)
 	s.count(evicted) // before any code of others, which may never return
@@ -164,7 +158,7 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 // take holds the entry of an occurrence until it is written. It tells whether whoever
 // waits for it, and may be told so, need not wait any longer. What was evicted for it has
 // settled.
-func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e *entry, c claim, delay time.Duration) (_ occurrence.Reason, deferred bool, evicted []settled) {
+func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e *counter.Entry, c counter.Claim, delay time.Duration) (_ occurrence.Reason, deferred bool, evicted []counter.Settled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -176,9 +170,9 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e
 	if s.flushing > 0 {
 		delay = 0
 	}
-	e.deferred = delay > 0
-	if deferred = o.Deferred != nil && e.deferred; deferred {
-		e.settled, e.acknowledged = nil, true
+	e.Deferred = delay > 0
+	if deferred = o.Deferred != nil && e.Deferred; deferred {
+		e.Notify, e.Acknowledged = nil, true
 	}
 	due := now.Add(delay)
 	owed, h := s.pendingOf(t.Key, f)
@@ -197,21 +191,21 @@ func (s *Sink) take(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e
 	if h == nil {
 		h = s.fair.hold(f, owed)
 	}
-	e.holding = h
+	e.Owner = h
 	h.acknowledged = h.acknowledged || deferred
 	s.sequence += 1 + s.gaps.Uint64()%maxGap
-	if owed.refused && e.settled != nil {
+	if owed.refused && e.Notify != nil {
 		owed.retryAt = now // somebody waits for what is known
 	}
 	owed.deadlines = owed.deadlines.add(now, owed.noLater(o.User, now, due), s.sequence, s.options.RetryFor/deadlineGrains)
-	isNew, bytes := owed.account.add(s.sequence, owed.deadlines.sealed(), e, c)
+	isNew, bytes := owed.counter.Add(s.sequence, owed.deadlines.sealed(), e, c)
 	if isNew {
-		owed.account.newest().generation = s.generations.enter()
+		owed.counter.Newest().Generation = s.generations.enter()
 		h.entries++
 	}
 	s.fair.charge(h.flow, usage{bytes: bytes})
 	s.held.bytes += bytes
-	s.held.occurrences += e.weight
+	s.held.occurrences += e.Weight
 	s.arrange(owed, now)
 	s.fair.update(h)
 	return occurrence.NoReason, deferred, evicted
@@ -228,12 +222,12 @@ func (s *Sink) pendingOf(key occurrence.Key, f flowKey) (*series, *holding) {
 }
 
 // account returns what is known of a series that owes nothing yet.
-func (s *Sink) account(t *occurrence.Target) *account {
+func (s *Sink) account(t *occurrence.Target) *counter.Counter {
 	if a, ok := s.idle.Get(t.Key); ok {
 		s.idle.Remove(t.Key)
 		return a
 	}
-	return newAccount(s.instance, t)
+	return counter.New(s.instance, t)
 }
 
 // Pending is what a sink owes.
@@ -332,10 +326,10 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	s.stopWorkers(context.Cause(ctx))
 
 	left := s.Pending()
-	var out []settled
+	var out []counter.Settled
 	s.mu.Lock()
 	for _, owed := range s.pending {
-		given := owed.account.giveUp(s.sequence, occurrence.Shutdown, nil)
+		given := owed.counter.Drop(s.sequence, occurrence.Shutdown, nil)
 		s.release(owed)
 		out = append(out, given...)
 	}
@@ -366,44 +360,44 @@ func (s *Sink) stopWorkers(cause error) {
 // tell reports outcomes to the ledger, to whoever waits, and to the log. The mutex
 // must not be held, since those who wait may look at the sink. It returns false if
 // the worker was abandoned meanwhile.
-func (w *worker) tell(out []settled) bool {
-	w.count(out)
-	if !isAwaited(out) && !slices.ContainsFunc(out, func(e settled) bool { return logReason(e.end) != "" }) {
+func (w *worker) tell(out []counter.Settled) bool {
+	w.sink.count(out)
+	if !isAwaited(out) && !slices.ContainsFunc(out, func(e counter.Settled) bool { return logReason(e.End) != "" }) {
 		return true
 	}
-	return w.callOut(func() { w.inform(out) })
+	return w.callOut(func() { w.sink.inform(out) })
 }
 
 // inform tells whoever waits, and the log. It runs code of others.
-func (s *Sink) inform(out []settled) {
+func (s *Sink) inform(out []counter.Settled) {
 	notify(out)
 	for i := range out {
-		s.errorLog.settled(out[i].newest.event, out[i].end)
+		s.errorLog.settled(out[i].Newest.Event, out[i].End)
 	}
 }
 
 // isAwaited tells whether somebody waits for one of the outcomes.
-func isAwaited(out []settled) bool {
-	return slices.ContainsFunc(out, func(e settled) bool { return e.settled != nil })
+func isAwaited(out []counter.Settled) bool {
+	return slices.ContainsFunc(out, func(e counter.Settled) bool { return e.Notify != nil })
 }
 
 // count reports outcomes to the ledger.
-func (s *Sink) count(out []settled) {
+func (s *Sink) count(out []counter.Settled) {
 	if len(out) == 0 {
 		return
 	}
 	var weight, bytes int64
 	for i := range out {
 		e := &out[i]
-		weight += e.weight
-		bytes += e.bytes
-		if e.end.Counted() {
-			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.created)
-			s.ledger.Add(e.merged, occurrence.NoReason, e.written)
-			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.replayed)
-			s.ledger.Add(occurrence.Dropped, occurrence.PatchForbidden, e.forbidden)
+		weight += e.Weight
+		bytes += e.Bytes
+		if e.End.Counted() {
+			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.Created)
+			s.ledger.Add(e.Merged, occurrence.NoReason, e.Written)
+			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.Replayed)
+			s.ledger.Add(occurrence.Dropped, occurrence.PatchForbidden, e.Forbidden)
 		} else {
-			s.ledger.Add(e.end.Outcome, e.end.Reason, e.weight)
+			s.ledger.Add(e.End.Outcome, e.End.Reason, e.Weight)
 		}
 	}
 	s.mu.Lock()
@@ -412,9 +406,9 @@ func (s *Sink) count(out []settled) {
 	s.held.occurrences -= weight
 	over := false
 	for i := range out {
-		over = s.generations.leave(out[i].generation) || over
-		if out[i].holding != nil {
-			s.fair.settle(out[i].entry)
+		over = s.generations.leave(out[i].Generation) || over
+		if out[i].Owner != nil {
+			s.fair.settle(out[i].Entry)
 		}
 	}
 	if over && s.drained != nil {
@@ -424,7 +418,7 @@ func (s *Sink) count(out []settled) {
 }
 
 // notify tells whoever waits; all of them, though one of them may end the goroutine.
-func notify(out []settled) {
+func notify(out []counter.Settled) {
 	told := 0
 	defer func() {
 		if told < len(out) {
@@ -434,8 +428,8 @@ func notify(out []settled) {
 	for told < len(out) {
 		e := &out[told]
 		told++
-		if e.settled != nil {
-			e.settled(e.end)
+		if e.Notify != nil {
+			e.Notify(e.End)
 		}
 	}
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // These tests are about time, so the far end is in the process and the clock is
@@ -168,9 +170,9 @@ func TestContradictingAnswersAreRetriedAndGivenUp(t *testing.T) {
 	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		asked++
 		if v == apiclient.VerbCreate {
-			return nil, apierrors.NewAlreadyExists(eventsResource, "e")
+			return nil, apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
 		}
-		return nil, apierrors.NewNotFound(eventsResource, "e")
+		return nil, apierrors.NewNotFound(sinktest.EventsResource, "e")
 	})
 	bubble(t, c, nil, func(t *testing.T, b *bench) {
 		start := time.Now()
@@ -200,25 +202,24 @@ type overtaken struct {
 func (o *overtaken) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	o.stored = event.DeepCopy()
 	o.stored.UID = "uid"
-	return nil, apierrors.NewAlreadyExists(eventsResource, event.Name)
+	return nil, apierrors.NewAlreadyExists(sinktest.EventsResource, event.Name)
 }
 
 func (o *overtaken) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	if string(patch) != string(emptyPatch) {
+	if string(patch) != "{}" {
 		o.patches++
-		return nil, apierrors.NewConflict(eventsResource, name, errors.New("it has been modified"))
+		return nil, apierrors.NewConflict(sinktest.EventsResource, name, errors.New("it has been modified"))
 	}
 	o.reads++
-	s, err := parseShares(o.stored.Annotations[sharesAnnotation])
-	if err != nil {
-		o.t.Error(err)
-	}
-	s.creator, s.sinks = contributor{}, nil
-	if o.reads < o.last {
-		s.clients = nil
+	// The annotation as another sink would have left it, which does not list this one.
+	var kept []string
+	for _, part := range strings.Split(o.stored.Annotations[counter.Annotation], ";") {
+		if part == "v1" || strings.HasPrefix(part, "n=") && o.reads >= o.last {
+			kept = append(kept, part)
+		}
 	}
 	found := o.stored.DeepCopy()
-	found.ResourceVersion, found.Annotations[sharesAnnotation] = fmt.Sprint(o.reads), s.String()
+	found.ResourceVersion, found.Annotations[counter.Annotation] = fmt.Sprint(o.reads), strings.Join(kept, ";")
 	return found, nil
 }
 
@@ -240,7 +241,7 @@ func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
 	asked := 0
 	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
 		asked++
-		return nil, apierrors.NewGenericServerResponse(404, "post", eventsResource, "", "404 page not found", 0, true)
+		return nil, apierrors.NewGenericServerResponse(404, "post", sinktest.EventsResource, "", "404 page not found", 0, true)
 	})
 	bubble(t, c, nil, func(t *testing.T, b *bench) {
 		b.record(0)
@@ -348,7 +349,7 @@ func TestPendingBytesAreCapped(t *testing.T) {
 
 // An apiserver that has just started answers 403 until it has read its rules.
 func TestForbiddenIsNotBelievedAtOnce(t *testing.T) {
-	forbidden := apierrors.NewForbidden(eventsResource, "e",
+	forbidden := apierrors.NewForbidden(sinktest.EventsResource, "e",
 		errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
 	for name, test := range map[string]struct {
 		until time.Duration
@@ -406,7 +407,7 @@ func TestRetryAfterDoesNotOutlastTheGivingUp(t *testing.T) {
 func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
 	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
 		if v == apiclient.VerbCreate {
-			return nil, apierrors.NewAlreadyExists(eventsResource, "e")
+			return nil, apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
 		}
 		return nil, apierrors.NewTooManyRequestsError("later")
 	})
@@ -626,7 +627,7 @@ func TestNamespaceMakesNoOthersSeriesForgotten(t *testing.T) {
 		defer b.mu.Unlock()
 		kept := 0
 		for _, a := range b.idle.Values() {
-			if a.namespace == "quiet" {
+			if a.Namespace == "quiet" {
 				kept++
 			}
 		}

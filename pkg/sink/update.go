@@ -13,10 +13,10 @@ import (
 // get reads an Event, and its JSON with all that this release does not know.
 func (s *Sink) get(ctx context.Context, r *request) (a apiclient.Answer, event []byte) {
 	start := time.Now()
-	event, err := s.client.(Updater).Get(ctx, r.api, r.namespace, r.name)
+	event, err := s.client.(Updater).Get(ctx, r.API, r.Namespace, r.Name)
 	var object *corev1.Event
 	if err == nil {
-		object, err = apiclient.Decode(r.api, event)
+		object, err = apiclient.Decode(r.API, event)
 	}
 	return s.timed(ctx, r, apiclient.Classify(apiclient.VerbGet, object, err), start), event
 }
@@ -26,18 +26,18 @@ func (s *Sink) get(ctx context.Context, r *request) (a apiclient.Answer, event [
 // its old count.
 func (s *Sink) update(ctx context.Context, r *request) apiclient.Answer {
 	a, event := s.get(ctx, r)
-	if a.Class != apiclient.ClassOK || a.Object.ResourceVersion != r.plan.base.resourceVersion() {
+	if a.Class != apiclient.ClassOK || a.Object.ResourceVersion != r.BaseVersion() {
 		return a // what was read decides on what is to be written
 	}
 	s.answered(r, a)
 	start := time.Now()
-	event, err := jsonpatch.MergePatch(event, r.patch)
+	event, err := jsonpatch.MergePatch(event, r.Patch)
 	if err == nil {
 		err = s.scheduler.Wait(ctx)
 	}
 	if err != nil {
 		return apiclient.Answer{Verb: apiclient.VerbUpdate, Class: apiclient.ClassRetry, Err: err, Began: start, Unsent: true}
 	}
-	object, err := s.client.(Updater).Update(ctx, r.api, r.namespace, r.name, event)
+	object, err := s.client.(Updater).Update(ctx, r.API, r.Namespace, r.Name, event)
 	return s.timed(ctx, r, apiclient.Classify(apiclient.VerbUpdate, object, err), start)
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// worker is one of the sink's goroutines. The mutex guards what others look at:
-// all but the request while it makes no call.
+// worker is one of the sink's goroutines. The sink's mutex guards its fields, except for
+// series and request while inCall is not set: nobody else reads them then.
 type worker struct {
-	*Sink
-	ctx context.Context
+	sink *Sink
+	ctx  context.Context
 	// series is the one in work, and request what was asked for it and is not
 	// answered, which began at a time.
 	series  *series
@@ -20,7 +21,7 @@ type worker struct {
 	// inCall: it runs code of others, which may never return. If that is a
 	// request, requested is the account that it is for.
 	inCall    bool
-	requested *account
+	requested *counter.Counter
 	// abandoned: that has taken too long, and nobody waits for it. It has no
 	// series any more, and touches nothing.
 	abandoned bool
@@ -28,7 +29,7 @@ type worker struct {
 
 // startWorker starts a worker.
 func (s *Sink) startWorker(ctx context.Context) {
-	w := &worker{Sink: s, ctx: ctx}
+	w := &worker{sink: s, ctx: ctx}
 	s.mu.Lock()
 	w.add()
 	s.mu.Unlock()
@@ -36,12 +37,12 @@ func (s *Sink) startWorker(ctx context.Context) {
 }
 
 // add and remove say for which workers Close waits. The mutex must be held.
-func (w *worker) add() { w.workers[w] = struct{}{} }
+func (w *worker) add() { w.sink.workers[w] = struct{}{} }
 
 func (w *worker) remove() {
-	delete(w.workers, w)
-	if w.stopped && len(w.workers) == 0 {
-		close(w.noWorkers)
+	delete(w.sink.workers, w)
+	if w.sink.stopped && len(w.sink.workers) == 0 {
+		close(w.sink.noWorkers)
 	}
 }
 
@@ -61,7 +62,7 @@ func (w *worker) work(begin func()) {
 			return
 		}
 		defer w.end()
-		defer w.startWorker(w.ctx) // also if what is told now ends the goroutine again
+		defer w.sink.startWorker(w.ctx) // also if what is told now ends the goroutine again
 		w.giveBack()
 	}()
 	if begin != nil {
@@ -78,34 +79,34 @@ func (w *worker) work(begin func()) {
 
 // end takes the worker from those that Close waits for.
 func (w *worker) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
 	if !w.abandoned {
 		w.remove()
 	}
 }
 
-// take waits for a series to work on, until there may be a request for it, and
-// plans that only then. It returns false when the sink stops, or the worker was
-// abandoned.
+// take waits for a series to work on, until there may be a request for it, and drafts that
+// only then. It returns false when the sink stops, or the worker was abandoned.
 func (w *worker) take() (first move, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for !w.stopped && !w.abandoned {
+	s := w.sink
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.stopped && !w.abandoned {
 		now := time.Now()
-		j := w.scheduler.Dequeue(now)
+		j := s.scheduler.Dequeue(now)
 		if j != nil {
 			w.series = j.Value.(*series)
-			w.updateEvictable(w.series)
-			if first = w.next(w.series, now); first.request != nil {
-				w.scheduler.RequestSent(now)
+			s.updateEvictable(w.series)
+			if first = s.next(w.series, now); first.draft != nil {
+				s.scheduler.RequestSent(now)
 			}
 		}
-		w.wakeWorkers(now)
+		s.wakeWorkers(now)
 		if j != nil {
 			return first, true
 		}
-		w.ready.Wait()
+		s.ready.Wait()
 	}
 	return move{}, false
 }
@@ -114,9 +115,9 @@ func (w *worker) take() (first move, ok bool) {
 // answer may have taken effect.
 func (w *worker) giveBack() { w.tell(w.endTurn()) }
 
-func (w *worker) endTurn() (out []settled) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *worker) endTurn() (out []counter.Settled) {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
 	owed := w.series
 	if owed == nil {
 		return nil
@@ -124,18 +125,18 @@ func (w *worker) endTurn() (out []settled) {
 	if w.request != nil {
 		lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer}
 		owed.apply(w.request, lost, time.Time{})
-		out = w.wait(owed, lost)
+		out = w.sink.wait(owed, lost)
 	}
 	w.series, w.request = nil, nil
 	now := time.Now()
 	var at time.Time
 	if !owed.over {
 		at = owed.ready()
-		w.setDeferred(owed, owed.deadlines.first().After(now))
+		w.sink.setDeferred(owed, owed.deadlines.first().After(now))
 	}
-	w.scheduler.Done(&owed.job, at, now)
-	w.updateEvictable(owed)
-	w.wakeWorkers(now)
+	w.sink.scheduler.Done(&owed.job, at, now)
+	w.sink.updateEvictable(owed)
+	w.sink.wakeWorkers(now)
 	return out
 }
 

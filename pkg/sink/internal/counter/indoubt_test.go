@@ -1,12 +1,10 @@
-package sink
+package counter
 
 import (
-	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +12,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // one has a writer of a faultless world add one occurrence, and returns how it ends.
@@ -27,7 +25,7 @@ func (w *world) one(writer *writer) (end *occurrence.Settlement) {
 // all has one writer make all its requests, which are answered.
 func (w *world) all(writer *writer) {
 	w.t.Helper()
-	for len(writer.series.account.pending) > 0 {
+	for len(writer.account.pending) > 0 {
 		w.step(writer, true, true)
 	}
 }
@@ -57,7 +55,7 @@ func TestWriteWhoseEntryMayHaveBeenPushedOutIsUncertain(t *testing.T) {
 	if end.Outcome != occurrence.Uncertain || uncertain != 1 {
 		t.Errorf("the write in doubt ends as %+v, %d are uncertain", end, uncertain)
 	}
-	if counted := w.server.counted(); counted != written+1 || counted != 2+maxSinks {
+	if counted := w.server.Counted(); counted != written+1 || counted != 2+maxSinks {
 		t.Errorf("counted %d, written %d", counted, written)
 	}
 }
@@ -73,17 +71,17 @@ func TestShareOfOursSettlesNothingThatNoWriteHasCarried(t *testing.T) {
 	w.start(ours) // is under way, and will conflict
 	end := w.one(ours)
 	last := ours.sequence
-	stored := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
-	s, err := parseShares(stored.Annotations[sharesAnnotation])
+	stored := w.server.Objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
+	s, err := parseContributors(stored.Annotations[Annotation])
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.sinks = set(s.sinks, ours.instance, 1<<60, maxSinks)
-	stored.Annotations[sharesAnnotation] = s.String()
-	w.server.stamp(stored)
+	stored.Annotations[Annotation] = s.String()
+	w.server.Store(stored)
 	w.finish(false)          // the conflict
 	w.step(ours, true, true) // the read
-	if n := len(ours.series.account.pending); n == 0 || ours.series.account.last() != last || end.Outcome != "" {
+	if n := len(ours.account.pending); n == 0 || ours.account.Last() != last || end.Outcome != "" {
 		t.Errorf("what no write has carried has ended as %+v", end)
 	}
 }
@@ -93,36 +91,36 @@ func TestShareOfOursSettlesNothingThatNoWriteHasCarried(t *testing.T) {
 func lostCreate(t *testing.T, target occurrence.Target) (*world, *corev1.Event, *occurrence.Settlement) {
 	w := faultless(t, 1)
 	ours := w.writers[0]
-	ours.series = newSeries(newAccount(ours.instance, &target))
+	ours.account = New(ours.instance, &target)
 	w.event, w.digest = target.Event, target.Series()
 	end := w.one(ours)
 	w.step(ours, true, false)
-	return w, w.server.objects[identity.Name(target.Name, w.digest, 0)].DeepCopy(), end
+	return w, w.server.Objects[identity.Name(target.Name, w.digest, 0)].DeepCopy(), end
 }
 
 // Somebody has taken our annotations away from what we had created, and not heard of:
 // it may be ours, and says what ours would say.
 func TestCreateInDoubtIsUncertainIfTheEventHasNoAnnotations(t *testing.T) {
-	raised, combined := testEvent(false), testEvent(false)
+	raised, combined := sinktest.Event(false), sinktest.Event(false)
 	raised.Message = "image pulled again"
 	combined.Message = "my own summary: image pulled"
 	for name, target := range map[string]occurrence.Target{
-		"classic":                {Event: testEvent(false)},
-		"classic, since changed": {Event: raised, Begun: testEvent(false)},
-		"new style":              {Event: testEvent(true)},
+		"classic":                {Event: sinktest.Event(false)},
+		"classic, since changed": {Event: raised, Begun: sinktest.Event(false)},
+		"new style":              {Event: sinktest.Event(true)},
 		"combined":               {Event: combined, Combined: true},
-		"combined, new style":    {Event: testEvent(true), Combined: true},
+		"combined, new style":    {Event: sinktest.Event(true), Combined: true},
 		"combined by a key":      {Event: combined, Combined: true, Digest: identity.OfGroup(combined, "key")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target.Name = "web-0"
 			w, stored, end := lostCreate(t, target)
 			stored.Annotations = nil
-			w.server.stamp(stored)
+			w.server.Store(stored)
 			w.settleDown()
 			w.check()
-			if end.Outcome != occurrence.Uncertain || w.server.counted() != 1 {
-				t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
+			if end.Outcome != occurrence.Uncertain || w.server.Counted() != 1 {
+				t.Errorf("it ends as %+v, counted %d", end, w.server.Counted())
 			}
 		})
 	}
@@ -150,11 +148,11 @@ func TestWhatIsInDoubtIsNotOnAnEventOfOthers(t *testing.T) {
 			}
 			end := w.one(ours)
 			w.step(ours, false, false) // lost on the way
-			w.server.expire()
+			w.server.Expire()
 			squat := w.squat(0, "", test.change)
 			w.settleDown()
 			w.check()
-			if !end.Counted() || w.server.objects[squat.Name].ResourceVersion != squat.ResourceVersion {
+			if !end.Counted() || w.server.Objects[squat.Name].ResourceVersion != squat.ResourceVersion {
 				t.Errorf("it ends as %+v", end)
 			}
 		})
@@ -170,20 +168,20 @@ func TestPatchInDoubtIsUncertainIfItsEventIsForeignSince(t *testing.T) {
 	w.all(ours)
 	end := w.one(ours)
 	w.step(ours, true, false)
-	stored := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
+	stored := w.server.Objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
 	stored.Annotations, stored.Reason = nil, "Other"
-	w.server.stamp(stored)
+	w.server.Store(stored)
 	w.settleDown()
 	w.check()
-	if end.Outcome != occurrence.Uncertain || w.server.counted() != 2 {
-		t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
+	if end.Outcome != occurrence.Uncertain || w.server.Counted() != 2 {
+		t.Errorf("it ends as %+v, counted %d", end, w.server.Counted())
 	}
 }
 
 // ask returns a writer's next request, which has a verb.
-func (w *world) ask(writer *writer, want apiclient.Verb) flight {
+func (w *world) ask(writer *writer, want Kind) flight {
 	w.t.Helper()
-	if !w.start(writer) || len(w.flights) != 1 || w.flights[0].r.verb != want {
+	if !w.start(writer) || len(w.flights) != 1 || w.flights[0].r.Kind != want {
 		w.t.Fatalf("requests %+v, want a %s", w.flights, want)
 	}
 	f := w.flights[0]
@@ -197,23 +195,23 @@ var errLostAnswer = apierrors.NewInternalError(errors.New("lost"))
 // Event was there and has gone.
 func TestNameOfACreateInDoubtIsKept(t *testing.T) {
 	w := quiet(t, false)
-	w.may.unmarked = true
+	w.may.Unmarked = true
 	ours := w.writers[0]
 	end := w.one(ours)
-	first := w.ask(ours, apiclient.VerbCreate)
+	first := w.ask(ours, Create)
 	w.answer(first, nil, errLostAnswer)
-	w.answer(w.ask(ours, apiclient.VerbCreate), nil, apierrors.NewAlreadyExists(eventsResource, first.r.name))
-	w.answer(w.ask(ours, apiclient.VerbRead), nil, apierrors.NewNotFound(eventsResource, first.r.name))
-	again := w.ask(ours, apiclient.VerbCreate)
-	if again.r.name != first.r.name {
-		t.Errorf("created as %s, and then as %s", first.r.name, again.r.name)
+	w.answer(w.ask(ours, Create), nil, apierrors.NewAlreadyExists(sinktest.EventsResource, first.r.Name))
+	w.answer(w.ask(ours, Read), nil, apierrors.NewNotFound(sinktest.EventsResource, first.r.Name))
+	again := w.ask(ours, Create)
+	if again.r.Name != first.r.Name {
+		t.Errorf("created as %s, and then as %s", first.r.Name, again.r.Name)
 	}
-	w.server.do(first.r) // late
-	object, err := w.server.do(again.r)
+	do(w.server, first.r) // late
+	object, err := do(w.server, again.r)
 	w.answer(again, object, err)
 	w.settleDown()
-	if w.check(); end.Outcome != occurrence.Created || w.server.counted() != 1 {
-		t.Errorf("it ends as %+v, counted %d", end, w.server.counted())
+	if w.check(); end.Outcome != occurrence.Created || w.server.Counted() != 1 {
+		t.Errorf("it ends as %+v, counted %d", end, w.server.Counted())
 	}
 }
 
@@ -225,12 +223,12 @@ func TestNothingIsInDoubtAfterARead(t *testing.T) {
 	w.one(ours)
 	w.all(ours)
 	end := w.one(ours)
-	w.answer(w.ask(ours, apiclient.VerbPatch), nil, errLostAnswer)
+	w.answer(w.ask(ours, Change), nil, errLostAnswer)
 	w.one(other)
 	w.all(other)
 	w.step(ours, true, true) // a conflict
 	w.step(ours, true, true) // the read
-	w.answer(w.ask(ours, apiclient.VerbPatch), nil, apierrors.NewForbidden(eventsResource, "", nil))
+	w.answer(w.ask(ours, Change), nil, apierrors.NewForbidden(sinktest.EventsResource, "", nil))
 	if end.Outcome != occurrence.Dropped || end.Reason != occurrence.Forbidden {
 		t.Errorf("it ends as %+v", end)
 	}
@@ -270,27 +268,27 @@ func TestAccountLeavesAnEventThatItMayNotChange(t *testing.T) {
 			w := faultless(t, 2)
 			ours := w.writers[0]
 			test.before(w, ours)
-			w.may.change = verbNone
-			first := w.server.objects[identity.Name("web-0", w.digest, 0)]
+			w.may.Change = false
+			first := w.server.Objects[identity.Name("web-0", w.digest, 0)]
 			end := w.one(ours)
-			for len(ours.series.account.pending) > 0 && w.start(ours) {
+			for len(ours.account.pending) > 0 && w.start(ours) {
 				if len(w.flights) == 0 {
 					continue // something has settled
 				}
 				f := w.flights[0]
 				w.flights = nil
-				if f.r.verb != apiclient.VerbCreate {
-					t.Fatalf("a %s, which is forbidden", f.r.verb)
+				if f.r.Kind != Create {
+					t.Fatalf("a %s, which is forbidden", f.r.Kind)
 				}
-				object, err := w.server.do(f.r)
+				object, err := do(w.server, f.r)
 				w.answer(f, object, err)
 			}
 			w.check()
-			if !end.Counted() || end.Object.Name == first.Name || w.server.objects[first.Name] != first {
+			if !end.Counted() || end.Object.Name == first.Name || w.server.Objects[first.Name] != first {
 				t.Errorf("it ends as %+v", end)
 			}
-			if w.server.counted() != test.counts || ours.settled[occurrence.Uncertain] != test.uncertain {
-				t.Errorf("counted %d, settled as %v", w.server.counted(), ours.settled)
+			if w.server.Counted() != test.counts || ours.settled[occurrence.Uncertain] != test.uncertain {
+				t.Errorf("counted %d, settled as %v", w.server.Counted(), ours.settled)
 			}
 		})
 	}
@@ -310,8 +308,8 @@ func TestWriteInDoubtIsDecidedBeforeTheNextEventIsBegun(t *testing.T) {
 			w.one(ours)
 			w.settleDown()
 			written, uncertain := w.check()
-			if !end.Counted() || uncertain != 0 || written != math.MaxInt32+1 || w.server.counted() != written || len(w.server.objects) != 2 {
-				t.Errorf("it ends as %+v; counted %d, written %d, in %d Events", end, w.server.counted(), written, len(w.server.objects))
+			if !end.Counted() || uncertain != 0 || written != math.MaxInt32+1 || w.server.Counted() != written || len(w.server.Objects) != 2 {
+				t.Errorf("it ends as %+v; counted %d, written %d, in %d Events", end, w.server.Counted(), written, len(w.server.Objects))
 			}
 		})
 	}
@@ -326,10 +324,10 @@ func TestWriteInDoubtThatHasNoMoreRoomIsUncertain(t *testing.T) {
 	w.all(ours)
 	end := w.one(ours)
 	w.step(ours, false, false)
-	changed := w.server.objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
+	changed := w.server.Objects[identity.Name("web-0", w.digest, 0)].DeepCopy()
 	changed.Count = math.MaxInt32
-	w.answer(w.ask(ours, apiclient.VerbPatch), nil, apierrors.NewConflict(eventsResource, changed.Name, nil))
-	w.answer(w.ask(ours, apiclient.VerbRead), changed, nil)
+	w.answer(w.ask(ours, Change), nil, apierrors.NewConflict(sinktest.EventsResource, changed.Name, nil))
+	w.answer(w.ask(ours, Read), changed, nil)
 	next := w.one(ours)
 	w.settleDown()
 	if w.check(); end.Outcome != occurrence.Uncertain || next.Outcome != occurrence.Created {
@@ -340,9 +338,9 @@ func TestWriteInDoubtThatHasNoMoreRoomIsUncertain(t *testing.T) {
 // What was in doubt on an Event that is left is in doubt no more, so that a series
 // whose names are all taken gets a random one.
 func TestSeriesInDoubtWhoseNamesAreAllTakenGetsARandomOne(t *testing.T) {
-	w, stored, end := lostCreate(t, occurrence.Target{Event: testEvent(false), Name: "web-0"})
+	w, stored, end := lostCreate(t, occurrence.Target{Event: sinktest.Event(false), Name: "web-0"})
 	stored.Annotations = nil
-	w.server.stamp(stored)
+	w.server.Store(stored)
 	for suffix := 1; suffix <= identity.MaxSuffix; suffix++ {
 		w.squat(suffix, "no shares", nil)
 	}
@@ -364,30 +362,30 @@ func TestEventThatIsKnownIsCountedOnWhateverItSays(t *testing.T) {
 		w := faultless(t, 1)
 		w.one(w.writers[0])
 		w.all(w.writers[0])
-		for _, e := range w.server.objects {
+		for _, e := range w.server.Objects {
 			changed := e.DeepCopy()
 			changed.Reason = "Other"
-			w.server.stamp(changed)
+			w.server.Store(changed)
 		}
 		end := w.one(w.writers[0])
 		w.settleDown()
-		if w.check(); end.Outcome != occurrence.Merged || len(w.server.objects) != 1 || w.server.counted() != 2 {
-			t.Errorf("it ends as %+v, with %d Events", end, len(w.server.objects))
+		if w.check(); end.Outcome != occurrence.Merged || len(w.server.Objects) != 1 || w.server.Counted() != 2 {
+			t.Errorf("it ends as %+v, with %d Events", end, len(w.server.Objects))
 		}
 	})
 	t.Run("under a random name", func(t *testing.T) {
 		w := faultless(t, 1)
-		w.may.unmarked, w.server.strips = true, true
+		w.may.Unmarked, w.server.Strips = true, true
 		end := w.one(w.writers[0])
 		w.step(w.writers[0], true, false)
-		for _, e := range w.server.objects { // as admission makes it
+		for _, e := range w.server.Objects { // as admission makes it
 			changed := e.DeepCopy()
 			changed.Reason = "Other"
-			w.server.stamp(changed)
+			w.server.Store(changed)
 		}
 		w.settleDown()
-		if w.check(); end.Outcome != occurrence.Created || len(w.server.objects) != 1 || w.server.counted() != 1 {
-			t.Errorf("it ends as %+v, with %d Events", end, len(w.server.objects))
+		if w.check(); end.Outcome != occurrence.Created || len(w.server.Objects) != 1 || w.server.Counted() != 1 {
+			t.Errorf("it ends as %+v, with %d Events", end, len(w.server.Objects))
 		}
 	})
 }
@@ -400,13 +398,13 @@ func TestNothingIsInDoubtOnceTheEventHasGone(t *testing.T) {
 	w.all(ours)
 	end := w.one(ours)
 	w.step(ours, false, false) // a patch, lost on the way
-	w.server.expire()
+	w.server.Expire()
 	w.step(ours, true, true) // a patch again: not found
 	w.start(ours)            // a create
 	f := w.flights[0]
 	w.flights = nil
-	if f.r.verb != apiclient.VerbCreate {
-		t.Fatalf("a %s where a create was due", f.r.verb)
+	if f.r.Kind != Create {
+		t.Fatalf("a %s where a create was due", f.r.Kind)
 	}
 	w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
 	if end.Outcome != occurrence.Dropped || end.Reason != occurrence.Invalid {
@@ -422,55 +420,35 @@ func TestSeriesGoesBackToItsFirstName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := faultless(t, 1)
 			for suffix := range occupied {
-				e := testEvent(false)
+				e := sinktest.Event(false)
 				e.Name = identity.Name("web-0", w.digest, suffix)
 				e.Annotations = map[string]string{identity.Annotation: "another"}
-				w.server.stamp(e)
+				w.server.Store(e)
 			}
 			w.one(w.writers[0])
 			w.settleDown()
-			w.server.expire()
+			w.server.Expire()
 			end := w.one(w.writers[0])
 			w.settleDown()
-			if end.Outcome != occurrence.Created || end.Object.Name != identity.Name("web-0", w.digest, 0) || len(w.server.objects) != 1 {
-				t.Errorf("it ends as %+v, with %d Events", end, len(w.server.objects))
+			if end.Outcome != occurrence.Created || end.Object.Name != identity.Name("web-0", w.digest, 0) || len(w.server.Objects) != 1 {
+				t.Errorf("it ends as %+v, with %d Events", end, len(w.server.Objects))
 			}
 			w.check()
 		})
 	}
 }
 
-// large answers with what a later release may have added to the annotation.
-type large struct {
-	Client
-	bytes int
-}
-
-func (c large) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	answer, err := c.Client.Create(ctx, api, event)
-	if err == nil {
-		answer.Annotations[sharesAnnotation] += ";x=" + strings.Repeat("a", c.bytes)
-	}
-	return answer, err
-}
-
-// A series that owes nothing is remembered with a bounded part of what others have
-// written into its annotation.
-func TestQuietSeriesIsNotRememberedWithALargeAnnotation(t *testing.T) {
-	works := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { return nil, nil })
+// What a later release may have added to the annotation is kept up to a limit.
+func TestStateIsNotKeptWithALargeAnnotation(t *testing.T) {
 	for bytes, kept := range map[int]int{maxUnknown / 2: maxUnknown/2 + len("x="), 2 * maxUnknown: 0} {
-		bubble(t, large{works, bytes}, nil, func(t *testing.T, b *bench) {
-			b.record(1)
-			synctest.Wait()
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			idle := b.idle.Values()
-			if len(idle) != 1 || b.ledger.Totals().Written() != 1 {
-				t.Fatalf("settled as %v, %d series are remembered", b.ledger.Totals(), len(idle))
-			}
-			if got := len(strings.Join(idle[0].observed.shares.unknown, "")); got != kept {
-				t.Errorf("remembered with %d of %d bytes, want %d", got, bytes, kept)
-			}
-		})
+		w := quiet(t, false)
+		end := w.one(w.writers[0])
+		f := w.ask(w.writers[0], Create)
+		object, err := do(w.server, f.r)
+		object.Annotations[Annotation] += ";x=" + strings.Repeat("a", bytes)
+		w.answer(f, object, err)
+		if got := len(strings.Join(w.writers[0].account.observed.contributors.unknown, "")); got != kept || end.Outcome != occurrence.Created {
+			t.Errorf("remembered with %d of %d bytes, want %d; it ends as %+v", got, bytes, kept, end)
+		}
 	}
 }

@@ -1,6 +1,7 @@
-package sink
+package counter
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
@@ -15,12 +16,12 @@ import (
 const (
 	// sharesAnnotation holds what each contributor has in the count. Its format
 	// is laid down in docs/counting.md.
-	sharesAnnotation = identity.AnnotationPrefix + "shares"
+	Annotation = identity.AnnotationPrefix + "shares"
 
-	sharesVersion = "v1"
-	creatorPart   = "c"
-	sinksPart     = "s"
-	clientsPart   = "n"
+	annotationVersion = "v1"
+	creatorPart       = "c"
+	sinksPart         = "s"
+	clientsPart       = "n"
 
 	// maxSinks and maxClients bound the annotation: at most 38 bytes an entry,
 	// so under 2,800 bytes in all, and 20 bytes for a usual one.
@@ -29,8 +30,8 @@ const (
 	// maxUnknown bounds the parts of later releases, and maxShares the whole
 	// annotation, whoever has written it: it is kept in memory, and written again
 	// with every change.
-	maxUnknown = 1 << 10
-	maxShares  = 4 << 10
+	maxUnknown    = 1 << 10
+	maxAnnotation = 4 << 10
 
 	contributorLength = 16
 
@@ -43,48 +44,55 @@ var contributorEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv")
 
 // contributor is how a sink instance or a client is called in the annotation.
 // The zero value is nobody.
-type contributor [contributorLength]byte
+type Contributor [contributorLength]byte
 
-func (c contributor) String() string { return string(c[:]) }
+func (c Contributor) String() string { return string(c[:]) }
 
 // newContributor returns the contributor that 10 bytes stand for.
-func newContributor(b [10]byte) (c contributor) {
+func newContributor(b [10]byte) (c Contributor) {
 	contributorEncoding.Encode(c[:], b[:])
 	return c
 }
 
+// newInstance draws the name of a sink instance.
+func NewInstance() Contributor {
+	var b [10]byte
+	rand.Read(b[:]) // never fails
+	return newContributor(b)
+}
+
 // clientKey is what stands for a client's posted name in the annotation.
-func clientKey(name string) contributor {
+func clientKey(name string) Contributor {
 	var room [maxNameLength]byte // spares an allocation
 	sum := sha256.Sum256(append(room[:0], name...))
 	return newContributor([10]byte(sum[:]))
 }
 
 // share is one contributor's entry.
-type share struct {
-	contributor contributor
+type contribution struct {
+	contributor Contributor
 	value       uint64
 }
 
 // shares is the content of the annotation. Lists are ordered by last change,
 // oldest first. The zero value is that of a new object.
-type shares struct {
-	creator contributor // the sink instance that created the object
-	sinks   []share
-	clients []share
+type contributors struct {
+	creator Contributor // the sink instance that created the object
+	sinks   []contribution
+	clients []contribution
 	unknown []string // parts of a later release, kept as they are
 }
 
 // parseShares reads an annotation. An error means that the object is foreign.
-func parseShares(annotation string) (shares, error) {
-	if len(annotation) > maxShares {
-		return shares{}, fmt.Errorf("the annotation has %d bytes, more than %d", len(annotation), maxShares)
+func parseContributors(annotation string) (contributors, error) {
+	if len(annotation) > maxAnnotation {
+		return contributors{}, fmt.Errorf("the annotation has %d bytes, more than %d", len(annotation), maxAnnotation)
 	}
-	var s shares
+	var s contributors
 	unknown := 0
 	version, rest, _ := strings.Cut(annotation, ";")
-	if version != sharesVersion {
-		return shares{}, fmt.Errorf("version %q is not %s", version, sharesVersion)
+	if version != annotationVersion {
+		return contributors{}, fmt.Errorf("version %q is not %s", version, annotationVersion)
 	}
 	seen := make(map[string]bool)
 	for part := range strings.SplitSeq(rest, ";") {
@@ -93,7 +101,7 @@ func parseShares(annotation string) (shares, error) {
 		}
 		name, list, ok := strings.Cut(part, "=")
 		if !ok || seen[name] {
-			return shares{}, fmt.Errorf("part %q is malformed or repeated", part)
+			return contributors{}, fmt.Errorf("part %q is malformed or repeated", part)
 		}
 		seen[name] = true
 		var err error
@@ -111,15 +119,15 @@ func parseShares(annotation string) (shares, error) {
 			}
 		}
 		if err != nil {
-			return shares{}, fmt.Errorf("part %q: %w", name, err)
+			return contributors{}, fmt.Errorf("part %q: %w", name, err)
 		}
 	}
 	return s, nil
 }
 
 // parseList reads a list, of which the last entries are kept, up to a limit.
-func parseList(list string, limit int) ([]share, error) {
-	var out []share
+func parseList(list string, limit int) ([]contribution, error) {
+	var out []contribution
 	for entry := range strings.SplitSeq(list, ",") {
 		name, number, ok := strings.Cut(entry, ":")
 		c, err := parseContributor(name)
@@ -133,7 +141,7 @@ func parseList(list string, limit int) ([]share, error) {
 		if _, ok := find(out, c); ok {
 			return nil, errors.New("a contributor is there twice")
 		}
-		out = append(out, share{c, value})
+		out = append(out, contribution{c, value})
 	}
 	if n := len(out) - limit; n > 0 {
 		out = slices.Clone(out[n:])
@@ -141,22 +149,22 @@ func parseList(list string, limit int) ([]share, error) {
 	return out, nil
 }
 
-func parseContributor(s string) (contributor, error) {
+func parseContributor(s string) (Contributor, error) {
 	if len(s) != contributorLength {
-		return contributor{}, errors.New("not a contributor")
+		return Contributor{}, errors.New("not a contributor")
 	}
 	for i := range len(s) {
 		if c := s[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'v') {
-			return contributor{}, errors.New("not a contributor")
+			return Contributor{}, errors.New("not a contributor")
 		}
 	}
-	return contributor([]byte(s)), nil
+	return Contributor([]byte(s)), nil
 }
 
 // String writes the annotation.
-func (s shares) String() string {
-	b := append(make([]byte, 0, 256), sharesVersion...)
-	if s.creator != (contributor{}) {
+func (s contributors) String() string {
+	b := append(make([]byte, 0, 256), annotationVersion...)
+	if s.creator != (Contributor{}) {
 		b = append(b, ';')
 		b = append(b, creatorPart...)
 		b = append(b, '=')
@@ -171,7 +179,7 @@ func (s shares) String() string {
 	return string(b)
 }
 
-func appendList(b []byte, name string, list []share) []byte {
+func appendList(b []byte, name string, list []contribution) []byte {
 	if len(list) == 0 {
 		return b
 	}
@@ -189,14 +197,14 @@ func appendList(b []byte, name string, list []share) []byte {
 	return b
 }
 
-func find(list []share, c contributor) (uint64, bool) {
+func find(list []contribution, c Contributor) (uint64, bool) {
 	if i := index(list, c); i >= 0 {
 		return list[i].value, true
 	}
 	return 0, false
 }
 
-func index(list []share, c contributor) int {
+func index(list []contribution, c Contributor) int {
 	for i := range list {
 		if list[i].contributor == c {
 			return i
@@ -207,24 +215,24 @@ func index(list []share, c contributor) int {
 
 // set returns a new list in which the contributor is the last to have changed,
 // and which has at most limit entries.
-func set(list []share, c contributor, value uint64, limit int) []share {
-	list = append(make([]share, 0, len(list)+1), list...)
-	return put(list, index(list, c), share{c, value}, limit)
+func set(list []contribution, c Contributor, value uint64, limit int) []contribution {
+	list = append(make([]contribution, 0, len(list)+1), list...)
+	return put(list, index(list, c), contribution{c, value}, limit)
 }
 
 // raise makes of a list that may be changed one in which the contributor is the
 // last to have changed and has at least the value. It also returns what the
 // contributor had.
-func raise(list []share, c contributor, value uint64, limit int) (_ []share, before uint64) {
+func raise(list []contribution, c Contributor, value uint64, limit int) (_ []contribution, before uint64) {
 	i := index(list, c)
 	if i >= 0 {
 		before = list[i].value
 	}
-	return put(list, i, share{c, max(before, value)}, limit), before
+	return put(list, i, contribution{c, max(before, value)}, limit), before
 }
 
 // put appends a share in place of the one at i, if i is not negative.
-func put(list []share, i int, s share, limit int) []share {
+func put(list []contribution, i int, s contribution, limit int) []contribution {
 	if i >= 0 {
 		list = slices.Delete(list, i, i+1)
 	}

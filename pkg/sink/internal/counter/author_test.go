@@ -1,4 +1,4 @@
-package sink
+package counter
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // much is the count of somebody who would have an Event say it.
@@ -35,7 +36,7 @@ var (
 // claimed is what somebody says of an Event beside its identity. It is about a combined
 // one, whose message is not part of that.
 func (p poster) claimed(newStyle bool) *corev1.Event {
-	event := testEvent(newStyle)
+	event := sinktest.Event(newStyle)
 	event.Message = identity.CombinedPrefix + p.name
 	event.Labels = map[string]string{"by": p.name, p.name: "1"}
 	event.Annotations = map[string]string{"by": p.name, p.name: "1"}
@@ -130,7 +131,7 @@ func TestWhoMayOnlyCreateChangesNoEventOfOthers(t *testing.T) {
 			}
 			w.settleDown()
 			w.check()
-			stored := w.server.objects[identity.Name("web-0", w.digest, 0)]
+			stored := w.server.Objects[identity.Name("web-0", w.digest, 0)]
 			if got := countOf(stored); got != test.count {
 				t.Errorf("the count is %d, want %d", got, test.count)
 			}
@@ -173,10 +174,10 @@ func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 					}
 					writer := w.writers[0]
 					o := &occurrence.Occurrence{Weight: 2, Client: p.name, Total: 2, User: p.name, CreateOnly: p.createOnly, Event: event, Recorded: at}
-					e, c := newEntry(o, &occurrence.Target{Digest: w.digest, Event: event, Name: "web-0"})
+					e, c := NewEntry(o, &occurrence.Target{Digest: w.digest, Event: event, Name: "web-0"})
 					writer.sequence++
 					writer.recorded += o.Weight
-					writer.series.account.add(writer.sequence, 0, &e, c)
+					writer.account.Add(writer.sequence, 0, &e, c)
 				}
 				reports(owner, recorded)
 				if !together {
@@ -184,7 +185,7 @@ func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 				}
 				reports(attacker, recorded)
 				w.settleDown()
-				after := w.server.objects[identity.Name("web-0", w.digest, 0)]
+				after := w.server.Objects[identity.Name("web-0", w.digest, 0)]
 				got, first := after.LastTimestamp.Time, owner.claimed(newStyle).FirstTimestamp
 				if newStyle {
 					got = after.Series.LastObservedTime.Time
@@ -213,7 +214,7 @@ func TestWhoMayOnlyCreateIsToldWhatItMayNotChange(t *testing.T) {
 	if posted.Outcome != occurrence.Merged {
 		t.Errorf("a post ends as %+v", posted)
 	}
-	before := w.server.version
+	before := w.server.Version
 	for name, weight := range map[string]int64{"a raised total": 4, "a changed label": 0} {
 		end := writer.posts(attacker, "b", 5+weight, weight)
 		w.settleDown()
@@ -227,7 +228,7 @@ func TestWhoMayOnlyCreateIsToldWhatItMayNotChange(t *testing.T) {
 			t.Errorf("a post that is repeated ends as %+v", end)
 		}
 	}
-	if w.server.version != before {
+	if w.server.Version != before {
 		t.Error("there was a write for what changes nothing")
 	}
 	w.check()
@@ -244,7 +245,7 @@ func (w *world) step(writer *writer, effect, answered bool) {
 	var object *corev1.Event
 	err := error(apierrors.NewInternalError(errors.New("lost")))
 	if effect {
-		object, err = w.server.do(f.r)
+		object, err = do(w.server, f.r)
 		if !answered {
 			object, err = nil, apierrors.NewInternalError(errors.New("lost"))
 		}
@@ -277,7 +278,7 @@ func TestWhoBeganAnEventIsKnownThoughAnAnswerWasLost(t *testing.T) {
 			w.writers[0].posts(attacker, "b", 4, 4)
 			w.settleDown()
 			w.check()
-			if got := w.server.counted(); got != test.count {
+			if got := w.server.Counted(); got != test.count {
 				t.Errorf("the count is %d, want %d", got, test.count)
 			}
 		})
@@ -294,12 +295,12 @@ func TestWhoBeganAnEventIsNotGuessed(t *testing.T) {
 	first := writer.sequence
 	writer.posts(attacker, "b", much, much)
 	w.step(writer, true, false)
-	writer.take(writer.series.account.giveUp(first, occurrence.RetriesExhausted, nil))
+	writer.take(writer.account.Drop(first, occurrence.RetriesExhausted, nil))
 	w.settleDown()
 	writer.posts(attacker, "c", much, much)
 	w.settleDown()
 	w.check()
-	if got, want := w.server.counted(), int64(5+1+1); got != want {
+	if got, want := w.server.Counted(), int64(5+1+1); got != want {
 		t.Errorf("the count is %d, want %d", got, want)
 	}
 	if got, want := writer.written(), int64(1+1); got != want {
@@ -315,7 +316,7 @@ func TestWhoBeganAnEventIsForgottenWithTheSeries(t *testing.T) {
 	writer.posts(owner, "a", 5, 5)
 	w.settleDown()
 	instance := writer.instance
-	writer.series = newSeries(&account{instance: instance, digest: w.digest, namespace: "ns", object: "web-0"})
+	writer.account = &Counter{instance: instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
 	writer.posts(attacker, "b", much, much)
 	w.step(writer, false, false) // its create, which has no effect
 	w.step(writer, true, true)   // another one, and there is the Event
@@ -325,7 +326,7 @@ func TestWhoBeganAnEventIsForgottenWithTheSeries(t *testing.T) {
 	writer.posts(attacker, "c", much, much)
 	w.settleDown()
 	w.check()
-	if got := w.server.counted(); got != 7 {
+	if got := w.server.Counted(); got != 7 {
 		t.Errorf("the count is %d, want 7", got)
 	}
 }
@@ -340,7 +341,7 @@ func TestEntriesOfWhoMayOnlyCreateAreTheirOwn(t *testing.T) {
 		for _, p := range []poster{test.a, test.b} {
 			writer.add(&occurrence.Occurrence{Weight: 1, Client: p.name, Total: 1, User: p.name, CreateOnly: p.createOnly}, p.claimed(false))
 		}
-		if got := len(writer.series.account.pending); got != test.want {
+		if got := len(writer.account.pending); got != test.want {
 			t.Errorf("%s and %s: %d entries, want %d", test.a.name, test.b.name, got, test.want)
 		}
 	}
@@ -353,10 +354,10 @@ func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) 
 	for seed := range uint64(100) {
 		w := newWorld(t, seed, 3, false)
 		changed := func() {
-			for _, e := range w.server.expired {
+			for _, e := range w.server.Expired {
 				w.untouched(e)
 			}
-			for e := range maps.Values(w.server.objects) {
+			for e := range maps.Values(w.server.Objects) {
 				w.untouched(e)
 			}
 		}
@@ -386,13 +387,13 @@ func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) 
 			case n < 97:
 				w.expire()
 			case n < 98:
-				if !writer.busy && len(writer.series.account.pending) > 0 {
-					oldest := writer.series.account.pending[rand.IntN(len(writer.series.account.pending))].sequence
-					writer.take(writer.series.account.giveUp(oldest, occurrence.RetriesExhausted, nil))
+				if !writer.busy && len(writer.account.pending) > 0 {
+					oldest := writer.account.pending[rand.IntN(len(writer.account.pending))].Sequence
+					writer.take(writer.account.Drop(oldest, occurrence.RetriesExhausted, nil))
 				}
 			case n < 99:
-				if !writer.busy && len(writer.series.account.pending) == 0 { // forgotten
-					writer.series = newSeries(&account{instance: writer.instance, digest: w.digest, namespace: "ns", object: "web-0"})
+				if !writer.busy && len(writer.account.pending) == 0 { // forgotten
+					writer.account = &Counter{instance: writer.instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
 				}
 			}
 			changed()
@@ -400,7 +401,7 @@ func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) 
 		w.settleDown()
 		changed()
 		written, uncertain := w.check()
-		if counted := w.server.counted(); counted < written || counted > written+uncertain+w.slack {
+		if counted := w.server.Counted(); counted < written || counted > written+uncertain+w.slack {
 			t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
 		}
 		if w.forbidden() > 0 {

@@ -1,11 +1,10 @@
-package sink
+package counter
 
 import (
 	"fmt"
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // These tests are about a squatter: somebody who may create Events, knows what will
@@ -26,16 +24,16 @@ func (w *world) squat(suffix int, shares string, change func(*corev1.Event)) *co
 	event := w.event.DeepCopy()
 	event.Name = identity.Name(event.InvolvedObject.Name, w.digest, suffix)
 	event.UID = "squatted"
-	event.Annotations = map[string]string{identity.Annotation: w.digest.String(), sharesAnnotation: shares}
+	event.Annotations = map[string]string{identity.Annotation: w.digest.String(), Annotation: shares}
 	if change != nil {
 		change(event)
 	}
-	return w.server.stamp(event)
+	return w.server.Store(event)
 }
 
 // gained is by how much all counts are higher than those of the squatter's Events.
 func (w *world) gained(squats ...*corev1.Event) int64 {
-	sum := w.server.counted()
+	sum := w.server.Counted()
 	for _, e := range squats {
 		sum -= countOf(e)
 	}
@@ -97,7 +95,7 @@ func TestSquatterTakesNothingFromTheCount(t *testing.T) {
 			if gained := w.gained(squat); gained != reported {
 				t.Errorf("counted %d, reported %d", gained, reported)
 			}
-			if now := w.server.objects[squat.Name]; test.foreign != (now.ResourceVersion == squat.ResourceVersion) {
+			if now := w.server.Objects[squat.Name]; test.foreign != (now.ResourceVersion == squat.ResourceVersion) {
 				t.Errorf("its Event is left alone: %v, want %v", !test.foreign, test.foreign)
 			}
 		})
@@ -123,28 +121,28 @@ func TestSquatterInPlaceOfAnEventThatHasGoneIsLeftAlone(t *testing.T) {
 	w := quiet(t, false)
 	w.record()
 	w.settleDown()
-	w.server.expire()
+	w.server.Expire()
 	squat := w.squat(0, "v1", func(e *corev1.Event) { e.InvolvedObject.Name = "harmless" })
 	w.record()
 	w.settleDown()
 	w.check()
-	if now := w.server.objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.objects) != 2 {
-		t.Errorf("%d objects, the squatter's says %+v", len(w.server.objects), now)
+	if now := w.server.Objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.Objects) != 2 {
+		t.Errorf("%d objects, the squatter's says %+v", len(w.server.Objects), now)
 	}
 }
 
-func fullList(creator contributor) string {
-	s := shares{creator: creator}
+func fullList(creator Contributor) string {
+	s := contributors{creator: creator}
 	for i := range maxSinks {
-		s.sinks = append(s.sinks, share{numbered(i), math.MaxUint64})
+		s.sinks = append(s.sinks, contribution{numbered(i), math.MaxUint64})
 	}
 	return s.String()
 }
 
 func manyClients(n int) string {
-	var s shares
+	var s contributors
 	for i := range n {
-		s.clients = append(s.clients, share{numbered(i), 1})
+		s.clients = append(s.clients, contribution{numbered(i), 1})
 	}
 	return s.String()
 }
@@ -156,8 +154,8 @@ func TestSquatterSaysNothingElseInANewStyleEvent(t *testing.T) {
 	w.record()
 	w.settleDown()
 	w.check()
-	if now := w.server.objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.objects) != 2 {
-		t.Errorf("%d objects, the squatter's says %+v", len(w.server.objects), now)
+	if now := w.server.Objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.Objects) != 2 {
+		t.Errorf("%d objects, the squatter's says %+v", len(w.server.Objects), now)
 	}
 }
 
@@ -186,11 +184,11 @@ func TestEventThatTakesNoPatchIsLeftAlone(t *testing.T) {
 		}
 		f := w.flights[0]
 		w.flights = nil
-		if f.r.verb == apiclient.VerbPatch {
+		if f.r.Kind == Change {
 			w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
 			continue
 		}
-		object, err := w.server.do(f.r)
+		object, err := do(w.server, f.r)
 		w.answer(f, object, err)
 	}
 	if written, _ := w.check(); written != 1 || w.gained(squat) != 1 {
@@ -213,8 +211,8 @@ func TestSeriesWhoseNamesAreAllTakenGetsARandomOne(t *testing.T) {
 	}
 	record(1) // which does not find what the first has
 	var counts []int64
-	for name, e := range w.server.objects {
-		if strings.HasSuffix(w.server.objects[name].Annotations[sharesAnnotation], "no shares") {
+	for name, e := range w.server.Objects {
+		if strings.HasSuffix(w.server.Objects[name].Annotations[Annotation], "no shares") {
 			continue
 		}
 		counts = append(counts, countOf(e))
@@ -224,10 +222,10 @@ func TestSeriesWhoseNamesAreAllTakenGetsARandomOne(t *testing.T) {
 	}
 	w.check()
 	// Once it expires there is nobody in the way.
-	w.server.expire()
+	w.server.Expire()
 	record(0)
-	if e := w.server.objects[identity.Name("web-0", w.digest, 0)]; e == nil {
-		t.Errorf("the next Event has the name %v", w.server.objects)
+	if e := w.server.Objects[identity.Name("web-0", w.digest, 0)]; e == nil {
+		t.Errorf("the next Event has the name %v", w.server.Objects)
 	}
 }
 
@@ -237,8 +235,8 @@ func TestForgedShareInAnEventOfOursCostsNothing(t *testing.T) {
 	w.record()
 	w.settleDown()
 	name := identity.Name("web-0", w.digest, 0)
-	w.server.objects[name].Annotations[sharesAnnotation] = fmt.Sprintf("v1;s=%s:%d", w.writers[0].instance, uint64(math.MaxUint64))
-	forged := w.server.stamp(w.server.objects[name])
+	w.server.Objects[name].Annotations[Annotation] = fmt.Sprintf("v1;s=%s:%d", w.writers[0].instance, uint64(math.MaxUint64))
+	forged := w.server.Store(w.server.Objects[name])
 	before := countOf(forged)
 	w.record()
 	w.settleDown()
@@ -246,25 +244,4 @@ func TestForgedShareInAnEventOfOursCostsNothing(t *testing.T) {
 	if got := w.gained(forged) + before; got != written {
 		t.Errorf("counted %d, written %d", got, written)
 	}
-}
-
-// Sequences cannot be guessed from those that are stored.
-func TestSequencesHaveRandomGaps(t *testing.T) {
-	c := newClocked()
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		const n = 100
-		small := 0
-		for range n {
-			before := b.sequence
-			b.recordLater(0, time.Hour)
-			if gap := b.sequence - before; gap < 1 || gap > maxGap {
-				t.Errorf("a gap of %d", gap)
-			} else if gap < maxGap/1000 {
-				small++
-			}
-		}
-		if small > n/10 {
-			t.Errorf("%d of %d gaps are small", small, n)
-		}
-	})
 }

@@ -1,124 +1,26 @@
-package sink
+package counter
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
-
-var eventsResource = schema.GroupResource{Resource: "events"}
-
-// server is the part of an apiserver that the algorithm relies on: names are
-// unique, and a patch with a resourceVersion needs that one to be current.
-type server struct {
-	objects map[string]*corev1.Event
-	version int
-	// strips: admission removes our annotations from what is written.
-	strips  bool
-	expired []*corev1.Event // deleted objects, as they were
-}
-
-func newServer() *server { return &server{objects: map[string]*corev1.Event{}} }
-
-func (s *server) stamp(e *corev1.Event) *corev1.Event {
-	s.version++
-	if s.strips {
-		e.Annotations = nil
-	}
-	e.ResourceVersion = strconv.Itoa(s.version)
-	s.objects[e.Name] = e
-	return e.DeepCopy()
-}
-
-func (s *server) do(r *request) (*corev1.Event, error) {
-	stored, ok := s.objects[r.name]
-	if r.verb == apiclient.VerbCreate {
-		if ok {
-			return nil, apierrors.NewAlreadyExists(eventsResource, r.name)
-		}
-		created := r.event.DeepCopy()
-		created.UID = types.UID(fmt.Sprint("uid-", s.version))
-		return s.stamp(created), nil
-	}
-	if !ok {
-		return nil, apierrors.NewNotFound(eventsResource, r.name)
-	}
-	if r.verb.IsRead() {
-		return stored.DeepCopy(), nil
-	}
-	var p eventPatch
-	if err := json.Unmarshal(r.patch, &p); err != nil {
-		return nil, err
-	}
-	if p.Metadata.ResourceVersion != stored.ResourceVersion {
-		return nil, apierrors.NewConflict(eventsResource, r.name, errors.New("it has been modified"))
-	}
-	changed := stored.DeepCopy()
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	for k, v := range p.Metadata.Annotations {
-		changed.Annotations[k] = v
-	}
-	for k, v := range p.Metadata.Labels {
-		if changed.Labels == nil {
-			changed.Labels = make(map[string]string)
-		}
-		changed.Labels[k] = v
-	}
-	if p.Message != "" {
-		changed.Message = p.Message
-	}
-	if p.LastTimestamp != nil {
-		changed.LastTimestamp = *p.LastTimestamp
-	}
-	if p.Count != 0 {
-		changed.Count = p.Count
-	}
-	if p.Series != nil {
-		changed.Series = p.Series
-	}
-	return s.stamp(changed), nil
-}
-
-func (s *server) expire() {
-	for name, e := range s.objects {
-		s.expired = append(s.expired, e)
-		delete(s.objects, name)
-	}
-}
-
-// counted is the sum over all objects that there are and were.
-func (s *server) counted() int64 {
-	var sum int64
-	for _, e := range s.objects {
-		sum += countOf(e)
-	}
-	for _, e := range s.expired {
-		sum += countOf(e)
-	}
-	return sum
-}
 
 // writer is one sink instance that owes to one series.
 type writer struct {
-	series   *series
-	instance contributor
+	account  *Counter
+	instance Contributor
 	sequence uint64
 	views    map[string]int64 // what the intake in front of it knows of clients
 	busy     bool
@@ -130,31 +32,31 @@ type writer struct {
 }
 
 func newWriter(digest occurrence.Digest) *writer {
-	instance := newInstance()
+	instance := NewInstance()
 	return &writer{
 		instance: instance,
-		series:   newSeries(&account{instance: instance, digest: digest, namespace: "ns", object: "web-0"}),
+		account:  &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
 		views:    map[string]int64{},
 		settled:  map[occurrence.Outcome]int64{},
 	}
 }
 
-func (w *writer) take(out []settled) {
+func (w *writer) take(out []Settled) {
 	for i := range out {
 		e := &out[i]
-		if e.end.Counted() {
-			w.settled[occurrence.Created] += e.created
-			w.settled[occurrence.Merged] += e.written
-			w.settled[occurrence.Replayed] += e.replayed
-			w.settled[occurrence.Dropped] += e.forbidden
+		if e.End.Counted() {
+			w.settled[occurrence.Created] += e.Created
+			w.settled[occurrence.Merged] += e.Written
+			w.settled[occurrence.Replayed] += e.Replayed
+			w.settled[occurrence.Dropped] += e.Forbidden
 		} else {
-			w.settled[e.end.Outcome] += e.weight
+			w.settled[e.End.Outcome] += e.Weight
 		}
-		if e.end.Counted() || e.end.Reason == occurrence.PatchForbidden {
-			w.forbidden += e.forbidden
+		if e.End.Counted() || e.End.Reason == occurrence.PatchForbidden {
+			w.forbidden += e.Forbidden
 		}
-		if e.settled != nil {
-			e.settled(e.end)
+		if e.Notify != nil {
+			e.Notify(e.End)
 		}
 	}
 }
@@ -169,14 +71,14 @@ func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.
 	w.sequence = sequence
 	w.recorded += o.Weight
 	o.Event, o.Recorded = event, time.Now()
-	e, c := newEntry(o, &occurrence.Target{Digest: w.series.account.digest, Event: event, Name: event.InvolvedObject.Name})
-	w.series.account.add(w.sequence, 0, &e, c)
+	e, c := NewEntry(o, &occurrence.Target{Digest: w.account.digest, Event: event, Name: event.InvolvedObject.Name})
+	w.account.Add(w.sequence, 0, &e, c)
 }
 
 // flight is a request under way.
 type flight struct {
 	writer *writer
-	r      *request
+	r      *Request
 }
 
 // world is a number of writers and one server, with everything that can go
@@ -184,7 +86,7 @@ type flight struct {
 type world struct {
 	t       *testing.T
 	rng     *rand.Rand
-	server  *server
+	server  *sinktest.Server
 	event   *corev1.Event
 	digest  occurrence.Digest
 	writers []*writer
@@ -193,33 +95,21 @@ type world struct {
 	late    []flight // given up by their writer, not yet by the network
 	faults  float64  // probability that an answer is lost
 	slack   int64    // what expiry may have counted twice
-	may     means
+	may     Access
+	// addsWhilePlanned is how often an occurrence is added while a request is planned.
+	addsWhilePlanned int
 }
 
-func (w *world) means(occurrence.API) means { return w.may }
-
 func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
-	event := testEvent(newStyle)
+	event := sinktest.Event(newStyle)
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), server: newServer(),
-		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3, may: means{change: apiclient.VerbPatch},
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), server: sinktest.NewServer(),
+		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3, may: Access{Change: true},
 	}
 	for range writers {
 		w.writers = append(w.writers, newWriter(w.digest))
 	}
 	return w
-}
-
-func testEvent(newStyle bool) *corev1.Event {
-	event := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: "ns"},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "web-0"},
-		Reason:         "Pulled", Message: "image pulled", Type: "Normal",
-	}
-	if newStyle {
-		event.EventTime = metav1.NewMicroTime(time.Unix(1_700_000_000, 0))
-	}
-	return event
 }
 
 func (w *world) record() {
@@ -259,12 +149,35 @@ func (w *world) reportTo(writer *writer, client string) {
 	writer.add(&occurrence.Occurrence{Weight: weight, Client: client, Total: total, Settled: w.awaited()}, w.event)
 }
 
+// nextRequest returns the next request of a counter, nil if there is none. meanwhile is
+// called before and after a request is planned.
+func nextRequest(a *Counter, may Access, meanwhile func()) (*Request, []Settled) {
+	for len(a.pending) > 0 {
+		d, out := a.Begin(may)
+		if d == nil {
+			return nil, out
+		}
+		meanwhile()
+		d.Plan()
+		meanwhile()
+		if r, out := a.Commit(d); r != nil || len(out) > 0 {
+			return r, out
+		}
+	}
+	return nil, nil
+}
+
 // start lets an idle writer make its next request.
 func (w *world) start(writer *writer) bool {
 	if writer.busy {
 		return false
 	}
-	r, out := writer.series.account.next(w.means)
+	r, out := nextRequest(writer.account, w.may, func() {
+		if w.addsWhilePlanned > 0 && w.rng.IntN(4) == 0 {
+			w.addsWhilePlanned--
+			writer.add(&occurrence.Occurrence{Weight: 1, Settled: w.awaited()}, w.event)
+		}
+	})
 	writer.take(out)
 	if r == nil {
 		return len(out) > 0
@@ -274,9 +187,37 @@ func (w *world) start(writer *writer) bool {
 	return true
 }
 
+// do has the server execute a request.
+func do(s *sinktest.Server, r *Request) (*corev1.Event, error) {
+	if r.Kind == Create {
+		return s.Create(r.Name, r.Event)
+	}
+	return s.Patch(r.Name, r.Patch)
+}
+
+// answer reports the answer to the counter, as the sink does.
+func answer(a *Counter, r *Request, object *corev1.Event, err error) []Settled {
+	switch isRead := r.Kind == Read; {
+	case err == nil && isRead:
+		return a.Read(object)
+	case err == nil:
+		return a.Succeeded(r, object)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		a.Stale()
+	case apierrors.IsNotFound(err):
+		return a.Gone(err)
+	case apierrors.IsInvalid(err):
+		return a.Refused(r, isRead, occurrence.Invalid, err)
+	case apierrors.IsForbidden(err):
+		return a.Refused(r, isRead, occurrence.Forbidden, err)
+	case !isRead && !apierrors.IsTooManyRequests(err):
+		a.Lost(r)
+	}
+	return nil
+}
+
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	out, _ := f.writer.series.apply(f.r, apiclient.Classify(f.r.verb, object, err), time.Now())
-	f.writer.take(out)
+	f.writer.take(answer(f.writer.account, f.r, object, err))
 	f.writer.busy = false
 }
 
@@ -293,7 +234,7 @@ func (w *world) finish(refusals bool) {
 	case p < w.faults/4: // lost on the way there
 		w.answer(f, nil, lost)
 	case p < w.faults/2: // takes effect, and the answer is lost
-		w.server.do(f.r)
+		do(w.server, f.r)
 		w.answer(f, nil, lost)
 	case p < w.faults*3/4: // lost to the writer, but takes effect some time later
 		w.late = append(w.late, f)
@@ -303,7 +244,7 @@ func (w *world) finish(refusals bool) {
 	case refusals && p < w.faults+0.03:
 		w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
 	default:
-		object, err := w.server.do(f.r)
+		object, err := do(w.server, f.r)
 		w.answer(f, object, err)
 	}
 }
@@ -312,7 +253,7 @@ func (w *world) finish(refusals bool) {
 func (w *world) arrive() {
 	if len(w.late) > 0 {
 		i := w.rng.IntN(len(w.late))
-		w.server.do(w.late[i].r)
+		do(w.server, w.late[i].r)
 		w.late = append(w.late[:i], w.late[i+1:]...)
 	}
 }
@@ -320,16 +261,16 @@ func (w *world) arrive() {
 // expire deletes the Event. What a writer has in it without knowing so yet will
 // be written to the next one too; that is what docs/counting.md excepts.
 func (w *world) expire() {
-	for _, e := range w.server.objects {
-		s, err := parseShares(e.Annotations[sharesAnnotation])
+	for _, e := range w.server.Objects {
+		s, err := parseContributors(e.Annotations[Annotation])
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		for _, writer := range w.writers {
 			mine, _ := find(s.sinks, writer.instance)
-			for _, e := range writer.series.account.pending {
-				if e.sequence <= mine {
-					w.slack += e.weight
+			for _, e := range writer.account.pending {
+				if e.Sequence <= mine {
+					w.slack += e.Weight
 				}
 			}
 		}
@@ -337,7 +278,7 @@ func (w *world) expire() {
 	// A late create could bring an expired Event back much later; the
 	// apiserver's own time-outs are far shorter than any TTL.
 	w.late = nil
-	w.server.expire()
+	w.server.Expire()
 }
 
 // settleDown ends all faults and lets everybody finish.
@@ -368,7 +309,7 @@ func (w *world) check() (written, uncertain int64) {
 		for _, n := range writer.settled {
 			settled += n
 		}
-		if n := len(writer.series.account.pending); n > 0 {
+		if n := len(writer.account.pending); n > 0 {
 			w.t.Errorf("%d entries pending at the end", n)
 		}
 	}
@@ -399,6 +340,7 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(seeds) {
 				w := newWorld(t, seed, test.writers, test.newStyle)
+				w.addsWhilePlanned = 50
 				for range 200 {
 					switch n := w.rng.IntN(100); {
 					case n < 15:
@@ -416,20 +358,25 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 					case n < 98 && test.giveUps:
 						a := w.writers[w.rng.IntN(len(w.writers))]
 						if !a.busy {
-							a.take(a.series.account.giveUp(a.sequence, occurrence.RetriesExhausted, nil))
+							a.take(a.account.Drop(a.sequence, occurrence.RetriesExhausted, nil))
 						}
 					}
 				}
 				w.settleDown()
 				written, uncertain := w.check()
-				counted := w.server.counted()
+				counted := w.server.Counted()
 				if counted < written || counted > written+uncertain+w.slack {
 					t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
+				}
+				for _, writer := range w.writers {
+					if n := writer.settled[occurrence.Replayed]; n != 0 && test.clients == 0 {
+						t.Errorf("%d settled as replayed, though no client has reported anything", n)
+					}
 				}
 				if uncertain != 0 && !test.giveUps && !test.refusals {
 					t.Errorf("%d uncertain, though nobody gave up", uncertain)
 				}
-				if n := len(w.server.objects); n > 1 && !test.refusals { // else one may have been left
+				if n := len(w.server.Objects); n > 1 && !test.refusals { // else one may have been left
 					t.Errorf("%d objects", n)
 				}
 				if t.Failed() {
@@ -463,7 +410,7 @@ func TestClientsAreCountedOnce(t *testing.T) {
 		for _, total := range w.clients {
 			totals += total
 		}
-		if counted := w.server.counted(); counted != totals {
+		if counted := w.server.Counted(); counted != totals {
 			t.Fatalf("seed %d: counted %d, clients reported %d", seed, counted, totals)
 		}
 	}
@@ -481,7 +428,7 @@ func TestRaisedTotalAddsItsDifferenceAfterItsEntryIsGone(t *testing.T) {
 	w.clients["client-0"] = 7
 	w.reportTo(w.writers[0], "client-0")
 	w.settleDown()
-	if got, want := w.server.counted(), int64(5*(maxClients+1)+2); got != want {
+	if got, want := w.server.Counted(), int64(5*(maxClients+1)+2); got != want {
 		t.Errorf("counted %d, want %d", got, want)
 	}
 }
@@ -491,7 +438,7 @@ func TestCountSaturates(t *testing.T) {
 	w.faults = 0
 	w.writers[0].add(&occurrence.Occurrence{Weight: math.MaxInt32 + 1}, w.event)
 	w.settleDown()
-	if got := w.server.counted(); got != math.MaxInt32 {
+	if got := w.server.Counted(); got != math.MaxInt32 {
 		t.Errorf("counted %d", got)
 	}
 }
@@ -504,8 +451,8 @@ func TestCountThatIsTooHighGoesOnWithAnotherEvent(t *testing.T) {
 		w.settleDown()
 	}
 	written, _ := w.check()
-	if got := w.server.counted(); got != math.MaxInt32+3 || written != got || len(w.server.objects) != 2 {
-		t.Errorf("counted %d, written %d, in %d Events", got, written, len(w.server.objects))
+	if got := w.server.Counted(); got != math.MaxInt32+3 || written != got || len(w.server.Objects) != 2 {
+		t.Errorf("counted %d, written %d, in %d Events", got, written, len(w.server.Objects))
 	}
 }
 
@@ -514,10 +461,10 @@ func TestForeignObjectIsLeftAlone(t *testing.T) {
 	w.faults = 0
 	var foreign []*corev1.Event
 	for suffix := range 2 {
-		e := testEvent(false)
+		e := sinktest.Event(false)
 		e.Name = identity.Name(e.InvolvedObject.Name, w.digest, suffix)
 		e.Annotations = map[string]string{identity.Annotation: "another"}
-		foreign = append(foreign, w.server.stamp(e))
+		foreign = append(foreign, w.server.Store(e))
 	}
 	for range 5 {
 		w.record()
@@ -525,11 +472,11 @@ func TestForeignObjectIsLeftAlone(t *testing.T) {
 	}
 	written, _ := w.check()
 	for _, e := range foreign {
-		if now := w.server.objects[e.Name]; now.ResourceVersion != e.ResourceVersion {
+		if now := w.server.Objects[e.Name]; now.ResourceVersion != e.ResourceVersion {
 			t.Errorf("foreign object %s was written", e.Name)
 		}
 	}
-	ours := w.server.objects[identity.Name("web-0", w.digest, 2)]
+	ours := w.server.Objects[identity.Name("web-0", w.digest, 2)]
 	if ours == nil || countOf(ours) != written {
 		t.Errorf("want a count of %d on the first free name, got %v", written, ours)
 	}
@@ -547,16 +494,16 @@ func TestWriteThatWasSentTwiceIsCountedOnce(t *testing.T) {
 				f := w.flights[0]
 				w.flights = nil
 				if i%2 == 0 {
-					w.server.do(f.r)
+					do(w.server, f.r)
 				}
-				object, err := w.server.do(f.r)
+				object, err := do(w.server, f.r)
 				w.answer(f, object, err)
 			}
 		}
 		w.settleDown()
 	}
 	written, uncertain := w.check()
-	if counted := w.server.counted(); counted != written || uncertain != 0 || w.writers[0].settled[occurrence.Replayed] != 0 {
+	if counted := w.server.Counted(); counted != written || uncertain != 0 || w.writers[0].settled[occurrence.Replayed] != 0 {
 		t.Errorf("counted %d, written %d, uncertain %d", counted, written, uncertain)
 	}
 }
@@ -580,20 +527,20 @@ func TestLostWriteIsDecidedThoughTheListIsFull(t *testing.T) {
 					w.start(writer)
 					f := w.flights[0]
 					w.flights = nil
-					if f.r.verb == apiclient.VerbRead {
-						object, err := w.server.do(f.r)
+					if f.r.Kind == Read {
+						object, err := do(w.server, f.r)
 						w.answer(f, object, err)
 						continue
 					}
 					if test.effect {
-						w.server.do(f.r)
+						do(w.server, f.r)
 					}
 					w.answer(f, nil, lost)
 				}
 			}
 			w.settleDown()
 			written, uncertain := w.check()
-			if counted := w.server.counted(); counted != written || uncertain != 0 || written != maxSinks+1 {
+			if counted := w.server.Counted(); counted != written || uncertain != 0 || written != maxSinks+1 {
 				t.Errorf("counted %d, written %d, uncertain %d", counted, written, uncertain)
 			}
 		})
@@ -611,7 +558,7 @@ func TestManyClientsContinueAfterTheirEventdIsGone(t *testing.T) {
 		}
 		w.settleDown()
 	}
-	if got := w.server.counted(); got != 40*10 {
+	if got := w.server.Counted(); got != 40*10 {
 		t.Errorf("counted %d, want %d", got, 40*10)
 	}
 }
@@ -620,10 +567,10 @@ func TestManyClientsContinueAfterTheirEventdIsGone(t *testing.T) {
 func TestMergedEntryChangesAndIsAcknowledgedIfAnyOccurrenceIs(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		for _, second := range []bool{false, true} {
-			e := entry{changes: first, acknowledged: first}
-			e.merge(&entry{changes: second, acknowledged: second})
-			if want := first || second; e.changes != want || e.acknowledged != want {
-				t.Errorf("%t and %t: changes %t, acknowledged %t", first, second, e.changes, e.acknowledged)
+			e := Entry{changes: first, Acknowledged: first}
+			e.merge(&Entry{changes: second, Acknowledged: second})
+			if want := first || second; e.changes != want || e.Acknowledged != want {
+				t.Errorf("%t and %t: changes %t, acknowledged %t", first, second, e.changes, e.Acknowledged)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package sink
+package counter
 
 import (
 	"errors"
@@ -61,11 +61,11 @@ func (a *author) read(before, o *observation, sequence, carried uint64) {
 
 // limits tells whether an entry may only add 1 for each posted name. The Event is
 // created with the content of the batch's first entry if nothing is observed.
-func (a *account) limits(e, first *entry) bool {
+func (a *Counter) limits(e, first *Entry) bool {
 	switch {
 	case !e.createOnly:
 		return false
-	case e.limited && e.sequence <= a.doubt:
+	case e.limited && e.Sequence <= a.inDoubt:
 		return true // or what settles would not be what was written
 	case a.observed == nil:
 		return e.user != first.user
@@ -75,13 +75,13 @@ func (a *account) limits(e, first *entry) bool {
 }
 
 // limitTo1 is what a claim counts of an entry that is limited.
-func limitTo1(c claim) claim {
+func limitTo1(c Claim) Claim {
 	c.total, c.weight = min(c.total, 1), min(c.weight, 1)
 	return c
 }
 
 // patchForbidden is the end of a limited entry of which nothing was counted.
-func (a *account) patchForbidden() occurrence.Settlement {
+func (a *Counter) patchForbidden() occurrence.Settlement {
 	return occurrence.Settlement{
 		Outcome: occurrence.Dropped,
 		Reason:  occurrence.PatchForbidden,

@@ -1,4 +1,4 @@
-package sink
+package counter
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ const (
 )
 
 // numbered returns a contributor for a test.
-func numbered(i int) contributor { return contributor([]byte(fmt.Sprintf("%016d", i))) }
+func numbered(i int) Contributor { return Contributor([]byte(fmt.Sprintf("%016d", i))) }
 
 func TestSharesFormat(t *testing.T) {
-	s := shares{
-		sinks:   []share{{contributor([]byte(sinkA)), 12}, {contributor([]byte(sinkB)), 18446744073709551615}},
-		clients: []share{{clientKey("web-0.17a2"), 3}},
+	s := contributors{
+		sinks:   []contribution{{Contributor([]byte(sinkA)), 12}, {Contributor([]byte(sinkB)), 18446744073709551615}},
+		clients: []contribution{{clientKey("web-0.17a2"), 3}},
 	}
 	want := "v1;s=aaaaaaaaaaaaaaaa:12,bbbbbbbbbbbbbbbb:18446744073709551615;n=7noj8sa1j8jf0c4c:3"
 	if got := s.String(); got != want {
@@ -29,8 +29,8 @@ func TestSharesFormat(t *testing.T) {
 	if got := clientKey("web-0.17a2").String(); got != "7noj8sa1j8jf0c4c" {
 		t.Errorf("client key %q has changed: it is part of what is stored", got)
 	}
-	got := newInstance()
-	if parsed, err := parseContributor(got.String()); err != nil || parsed != got || got == newInstance() {
+	got := NewInstance()
+	if parsed, err := parseContributor(got.String()); err != nil || parsed != got || got == NewInstance() {
 		t.Errorf("instance %q: %v", got, err)
 	}
 }
@@ -42,7 +42,7 @@ func TestWhatDoesNotParseIsForeign(t *testing.T) {
 		"v1;s=" + sinkA + ":1," + sinkA + ":2", "v1;s=" + sinkA + ":1;s=" + sinkB + ":1", "v1;s=" + strings.ToUpper(sinkA) + ":1",
 		"v1;x=1;x=2", "v1;n=" + sinkA + ":1,",
 	} {
-		if s, err := parseShares(annotation); err == nil {
+		if s, err := parseContributors(annotation); err == nil {
 			t.Errorf("%q parsed to %+v", annotation, s)
 		}
 	}
@@ -51,7 +51,7 @@ func TestWhatDoesNotParseIsForeign(t *testing.T) {
 // More contributors than are kept are those of another release: the oldest go, as
 // with the next write.
 func TestListsOfOthersAreCut(t *testing.T) {
-	s, err := parseShares(manyClients(maxClients + 2))
+	s, err := parseContributors(manyClients(maxClients + 2))
 	if err != nil || len(s.clients) != maxClients || s.clients[0].contributor != numbered(2) {
 		t.Errorf("%d clients, %v", len(s.clients), err)
 	}
@@ -62,19 +62,19 @@ func TestUnknownPartsSurvive(t *testing.T) {
 	w.faults = 0
 	w.record()
 	w.settleDown()
-	for _, e := range w.server.objects {
-		e.Annotations[sharesAnnotation] += ";later=something:else,and more"
-		w.server.stamp(e)
+	for _, e := range w.server.Objects {
+		e.Annotations[Annotation] += ";later=something:else,and more"
+		w.server.Store(e)
 	}
 	w.record()
 	w.settleDown()
-	for _, e := range w.server.objects {
-		if got := e.Annotations[sharesAnnotation]; !strings.HasSuffix(got, ";later=something:else,and more") {
+	for _, e := range w.server.Objects {
+		if got := e.Annotations[Annotation]; !strings.HasSuffix(got, ";later=something:else,and more") {
 			t.Errorf("got %q", got)
 		}
 	}
 	written, _ := w.check()
-	if counted := w.server.counted(); counted != written {
+	if counted := w.server.Counted(); counted != written {
 		t.Errorf("counted %d, written %d", counted, written)
 	}
 }
@@ -83,11 +83,11 @@ func FuzzShares(f *testing.F) {
 	f.Add("v1")
 	f.Add("v1;s=" + sinkA + ":1;n=" + sinkB + ":2;z=3")
 	f.Fuzz(func(t *testing.T, annotation string) {
-		s, err := parseShares(annotation)
+		s, err := parseContributors(annotation)
 		if err != nil {
 			return
 		}
-		again, err := parseShares(s.String())
+		again, err := parseContributors(s.String())
 		if err != nil || !reflect.DeepEqual(s, again) {
 			t.Errorf("%q reads as %+v, written %q reads as %+v: %v", annotation, s, s.String(), again, err)
 		}
@@ -95,7 +95,7 @@ func FuzzShares(f *testing.F) {
 }
 
 func TestListsAreBoundedAndKeepTheLastChanged(t *testing.T) {
-	var list []share
+	var list []contribution
 	for i := range 20 {
 		list = set(list, numbered(i), uint64(i), 8)
 	}
@@ -112,7 +112,7 @@ func TestListsAreBoundedAndKeepTheLastChanged(t *testing.T) {
 }
 
 func TestAnnotationStaysSmall(t *testing.T) {
-	var s shares
+	var s contributors
 	for i := range 100 {
 		s.sinks = set(s.sinks, numbered(i), 1<<63, maxSinks)
 		s.clients = set(s.clients, numbered(i), 1<<63, maxClients)
@@ -124,7 +124,7 @@ func TestAnnotationStaysSmall(t *testing.T) {
 
 func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
 	w := quiet(t, false)
-	a := w.writers[0].series.account
+	a := w.writers[0].account
 	record := func(i int, settled func(occurrence.Settlement)) {
 		o := &occurrence.Occurrence{Weight: 1, Settled: settled}
 		if i%2 == 0 {
@@ -150,7 +150,7 @@ func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
 	record(1003, nil)
 	want(4)
 	w.settleDown()
-	if written, _ := w.check(); written != 1004 || w.server.counted() != 1004 {
-		t.Errorf("written %d, counted %d", written, w.server.counted())
+	if written, _ := w.check(); written != 1004 || w.server.Counted() != 1004 {
+		t.Errorf("written %d, counted %d", written, w.server.Counted())
 	}
 }

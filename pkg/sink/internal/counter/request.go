@@ -1,4 +1,4 @@
-package sink
+package counter
 
 import (
 	"encoding/json"
@@ -11,103 +11,73 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
-const verbNone apiclient.Verb = ""
-
-// drawn is why a name was drawn at random. Its values are metric labels.
-type drawn string
+// kind is what a request does.
+type Kind string
 
 const (
-	notDrawn drawn = ""
-	// occupied: foreign objects have all names that can be derived.
-	occupied drawn = "occupied"
-	// unmarked: admission removes our annotations, so nobody can tell whose an
-	// object is under a name that can be derived.
-	unmarked drawn = "annotations_removed"
-	// forbidden: what is stored cannot be changed.
-	forbidden drawn = "forbidden"
+	Create Kind = "create"
+	Change Kind = "change" // the stored Event
+	Read   Kind = "read"   // it, and change nothing
 )
 
+// access is what may be done with the Events of a namespace.
+type Access struct {
+	// change: a stored Event may be changed.
+	Change bool
+	// unmarked: admission removes our annotations, so that neither another writer nor a
+	// later process can find the Event of the series.
+	Unmarked bool
+}
+
+// drawn is why a name was drawn at random. Its values are metric labels.
+type RandomName string
+
+const (
+	NameDerived RandomName = ""
+	// occupied: foreign objects have all names that can be derived.
+	NameOccupied RandomName = "occupied"
+	// unmarked: admission removes our annotations, so nobody can tell whose an
+	// object is under a name that can be derived.
+	NameUnmarked RandomName = "annotations_removed"
+	// forbidden: what is stored cannot be changed.
+	NameForbidden RandomName = "forbidden"
+)
+
+// emptyPatch is a patch that changes nothing and returns the object.
 var emptyPatch = []byte("{}")
 
-// request is what is to be asked of the apiserver next.
-type request struct {
-	verb            apiclient.Verb
-	api             occurrence.API
-	namespace, name string
-	event           *corev1.Event // to create
-	patch           []byte        // to patch or read
-	plan            plan
+// request brings the stored Event closer to what is pending.
+type Request struct {
+	Kind            Kind
+	API             occurrence.API
+	Namespace, Name string
+	Event           *corev1.Event // to create
+	Patch           []byte        // to change or read it
 	// drawn is why the name was drawn at random for this request, "" if it was not.
-	drawn drawn
-	// sequence is the last one of the sink when it was made.
-	sequence uint64
+	RandomName RandomName
+	plan       plan
 }
 
-// next returns the request that brings the stored Event closer to what is
-// pending; what needs no request for that is returned as settled. There is
-// nothing to ask if the request is nil.
-//
-// What may be done there is asked for by the API.
-func (a *account) next(may func(occurrence.API) means) (*request, []settled) {
-	if len(a.pending) == 0 {
-		return nil, nil
-	}
-	a.identify()
-	batch := a.batch()
-	m := may(a.api())
-	if m.change == verbNone && !a.creates() {
-		if out := a.part(); len(out) > 0 {
-			return nil, out
-		}
-	}
-	r := &request{api: a.api(), namespace: a.namespace, drawn: a.drawName(m)}
-	r.name = a.name()
-	if a.mustRead {
-		r.verb, r.patch = m.read(), emptyPatch
-		return r, nil
-	}
-	r.plan = a.plan()
-	if r.plan.isTooMany() {
-		// A write in doubt has had room, and is repeated as it was; so there is none,
-		// unless the count has changed and the resourceVersion has not.
-		if out := a.leave(); len(out) > 0 {
-			return nil, out
-		}
-		return a.next(may)
-	}
-	if replays := a.settleReplays(r.plan); replays != nil {
-		return nil, replays
-	}
-	if r.plan.base == nil && r.plan.added == 0 {
-		// There is nothing to create an Event for, only one to change.
-		if m.change == verbNone {
-			return nil, a.giveUp(a.last(), occurrence.Forbidden, nil)
-		}
-		r.verb, r.patch = m.read(), emptyPatch
-		return r, nil
-	}
-	if r.plan.base == nil {
-		r.verb, r.event = apiclient.VerbCreate, a.eventToCreate(r.name, r.plan)
-		// Its content is the oldest one's, and so are the rules for it.
-		r.api = apiFor(batch[0].oldest.api, r.event)
-	} else {
-		r.verb, r.patch = m.change, a.patchFor(r.plan)
-	}
-	a.begin(r.plan)
-	return r, nil
-}
+// baseVersion is the resourceVersion of the object that the request changes.
+func (r *Request) BaseVersion() string { return r.plan.base.resourceVersion() }
+
+const (
+	draftRequest  draftOutcome = iota // make its request
+	draftFull                         // use another Event: the count has no room
+	draftReplayed                     // settle the batch: it was counted before
+	draftRefused                      // drop the batch: it may not change the Event
+)
 
 // creates tells whether the next request is to create the Event, as far as is
 // known.
-func (a *account) creates() bool { return a.observed == nil && !a.mustRead }
+func (a *Counter) Creates() bool { return a.observed == nil && !a.mustRead }
 
 // api is the one to write what is pending through.
-func (a *account) api() occurrence.API {
-	newest := &a.pending[len(a.pending)-1].newest
-	return apiFor(newest.api, newest.event)
+func (a *Counter) API() occurrence.API {
+	newest := &a.pending[len(a.pending)-1].Newest
+	return apiFor(newest.api, newest.Event)
 }
 
 // apiFor is the API to write an Event through that was reported through
@@ -119,15 +89,14 @@ func apiFor(reported occurrence.API, event *corev1.Event) occurrence.API {
 	return reported
 }
 
-func (a *account) eventToCreate(name string, p plan) *corev1.Event {
-	batch := a.batch()
-	oldest := &batch[0].oldest
-	event := oldest.event.DeepCopy()
+func (a *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Event {
+	oldest := &batch[0].Oldest
+	event := oldest.Event.DeepCopy()
 	event.ObjectMeta = metav1.ObjectMeta{
 		Name:            name,
 		Namespace:       event.Namespace,
-		Labels:          a.labels(),
-		Annotations:     a.annotations(p),
+		Labels:          a.labels(batch),
+		Annotations:     a.annotations(batch, p),
 		OwnerReferences: event.OwnerReferences,
 		Finalizers:      event.Finalizers,
 	}
@@ -141,11 +110,11 @@ func (a *account) eventToCreate(name string, p plan) *corev1.Event {
 	event.Series = nil // readers would take its count for the Event's
 	event.Count = int32(p.count)
 	if event.FirstTimestamp.IsZero() {
-		event.FirstTimestamp = metav1.NewTime(oldest.recorded)
+		event.FirstTimestamp = metav1.NewTime(oldest.Recorded)
 	}
 	event.LastTimestamp = metav1.NewTime(lastSeen(batch, lastTimestamp))
 	if newest := newestChange(batch); newest != nil {
-		event.Message = newest.event.Message
+		event.Message = newest.Event.Message
 	}
 	return event
 }
@@ -166,20 +135,19 @@ type patchMetadata struct {
 	Annotations     map[string]string `json:"annotations"`
 }
 
-func (a *account) patchFor(p plan) []byte {
-	batch := a.batch()
+func (a *Counter) patchFor(batch []Entry, p plan) []byte {
 	patch := eventPatch{Metadata: patchMetadata{
 		ResourceVersion: p.base.resourceVersion(),
-		Labels:          a.labels(),
-		Annotations:     a.annotations(p),
+		Labels:          a.labels(batch),
+		Annotations:     a.annotations(batch, p),
 	}}
-	if batch[0].newest.event.EventTime.IsZero() {
+	if batch[0].Newest.Event.EventTime.IsZero() {
 		patch.Count = int32(p.count)
 		if last := metav1.NewTime(lastSeen(batch, lastTimestamp)); last.After(p.base.last.Time) {
 			patch.LastTimestamp = &last
 		}
-		if newest := newestChange(batch); newest != nil && hashOf(newest.event.Message) != p.base.message {
-			patch.Message = newest.event.Message
+		if newest := newestChange(batch); newest != nil && hashOf(newest.Event.Message) != p.base.message {
+			patch.Message = newest.Event.Message
 		}
 	} else if p.count > 1 {
 		last := metav1.NewMicroTime(lastSeen(batch, lastObserved))
@@ -199,7 +167,7 @@ func (a *account) patchFor(p plan) []byte {
 // undress leaves out of the next write what reporters have said in labels and
 // annotations, of which each may be valid and all together too much. It returns
 // false if there is nothing of that.
-func (a *account) undress() bool {
+func (a *Counter) omitMetadata() bool {
 	if a.bare {
 		return false
 	}
@@ -214,12 +182,11 @@ func (a *account) undress() bool {
 }
 
 // labels are those of the whole batch; later ones win.
-func (a *account) labels() map[string]string {
+func (a *Counter) labels(batch []Entry) map[string]string {
 	if a.bare {
 		return nil
 	}
 	var out map[string]string
-	batch := a.batch()
 	for i := range batch {
 		if batch[i].limited {
 			continue
@@ -239,9 +206,8 @@ func (a *account) labels() map[string]string {
 
 // annotations are those of the whole batch, without any that reporters must not
 // set, and ours.
-func (a *account) annotations(p plan) map[string]string {
+func (a *Counter) annotations(batch []Entry, p plan) map[string]string {
 	out := make(map[string]string, 2)
-	batch := a.batch()
 	for i := range batch {
 		if a.bare || batch[i].limited {
 			continue
@@ -253,7 +219,7 @@ func (a *account) annotations(p plan) map[string]string {
 		}
 	}
 	out[identity.Annotation] = a.digest.String()
-	out[sharesAnnotation] = p.shares.String()
+	out[Annotation] = p.contributors.String()
 	return out
 }
 
@@ -262,27 +228,27 @@ func (a *account) annotations(p plan) map[string]string {
 func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
 
 // lastTimestamp is when an occurrence happened, as far as it is known.
-func lastTimestamp(c *content) time.Time {
-	if t := c.event.LastTimestamp; !t.IsZero() {
+func lastTimestamp(c *Content) time.Time {
+	if t := c.Event.LastTimestamp; !t.IsZero() {
 		return t.Time
 	}
-	return c.recorded
+	return c.Recorded
 }
 
 // lastObserved is the same for new-style Events.
-func lastObserved(c *content) time.Time {
-	if s := c.event.Series; s != nil && !s.LastObservedTime.IsZero() {
+func lastObserved(c *Content) time.Time {
+	if s := c.Event.Series; s != nil && !s.LastObservedTime.IsZero() {
 		return s.LastObservedTime.Time
 	}
-	return c.event.EventTime.Time
+	return c.Event.EventTime.Time
 }
 
 // newestChange is the newest content of a batch whose reporter may change the Event,
 // nil if there is none.
-func newestChange(batch []entry) *content {
+func newestChange(batch []Entry) *Content {
 	for i := range slices.Backward(batch) {
 		if !batch[i].limited {
-			return &batch[i].newest
+			return &batch[i].Newest
 		}
 	}
 	return nil
@@ -290,12 +256,12 @@ func newestChange(batch []entry) *content {
 
 // lastSeen is when the newest of a batch happened: as its reporter says, or by our
 // clock if the reporter may not change the Event.
-func lastSeen(batch []entry, said func(*content) time.Time) time.Time {
+func lastSeen(batch []Entry, said func(*Content) time.Time) time.Time {
 	newest := &batch[len(batch)-1]
 	if !newest.limited {
-		return said(&newest.newest)
+		return said(&newest.Newest)
 	}
-	last := newest.newest.recorded
+	last := newest.Newest.Recorded
 	if c := newestChange(batch); c != nil && said(c).After(last) {
 		last = said(c)
 	}

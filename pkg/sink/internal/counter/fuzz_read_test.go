@@ -1,4 +1,4 @@
-package sink
+package counter
 
 import (
 	"encoding/json"
@@ -16,17 +16,17 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // reading is one account with a server whose objects anybody changes.
 type reading struct {
 	*testing.T
-	server *server
-	series *series
-	event  *corev1.Event
-	may    means
-	script []byte
+	server  *sinktest.Server
+	account *Counter
+	event   *corev1.Event
+	may     Access
+	script  []byte
 
 	// What the input puts into objects.
 	digest, shares, message string
@@ -50,7 +50,7 @@ func (f *reading) next() (b byte) {
 
 // target is the kind of series that a byte stands for.
 func (f *reading) target(kind byte) *occurrence.Target {
-	f.event = testEvent(kind&1 != 0)
+	f.event = sinktest.Event(kind&1 != 0)
 	t := &occurrence.Target{Event: f.event, Name: "web-0", Combined: kind&2 != 0}
 	if kind&4 != 0 {
 		t.Digest = identity.OfGroup(f.event, "key")
@@ -76,27 +76,27 @@ func (f *reading) add(kind byte) {
 	o.CreateOnly, o.User = kind&32 != 0, string('u'+rune(kind>>6))
 	f.sequence += 1 + uint64(kind)
 	f.added += o.Weight
-	e, c := newEntry(o, &occurrence.Target{Event: f.event})
-	f.series.account.add(f.sequence, 0, &e, c)
+	e, c := NewEntry(o, &occurrence.Target{Event: f.event})
+	f.account.Add(f.sequence, 0, &e, c)
 }
 
 // take checks what has settled.
-func (f *reading) take(out []settled) {
+func (f *reading) take(out []Settled) {
 	for i := range out {
 		e := &out[i]
-		if f.ended[e.sequence] {
-			f.Fatalf("the entry %d has ended twice", e.sequence)
+		if f.ended[e.Sequence] {
+			f.Fatalf("the entry %d has ended twice", e.Sequence)
 		}
-		f.ended[e.sequence] = true
-		f.settled += e.weight
-		if !e.end.Counted() {
+		f.ended[e.Sequence] = true
+		f.settled += e.Weight
+		if !e.End.Counted() {
 			continue
 		}
-		if sum := e.created + e.written + e.replayed + e.forbidden; sum != e.weight || min(e.created, e.written, e.replayed, e.forbidden) < 0 {
-			f.Fatalf("of a weight of %d are counted %d, %d, %d and %d", e.weight, e.created, e.written, e.replayed, e.forbidden)
+		if sum := e.Created + e.Written + e.Replayed + e.Forbidden; sum != e.Weight || min(e.Created, e.Written, e.Replayed, e.Forbidden) < 0 {
+			f.Fatalf("of a weight of %d are counted %d, %d, %d and %d", e.Weight, e.Created, e.Written, e.Replayed, e.Forbidden)
 		}
 	}
-	if sum := f.settled + f.series.account.weight(); sum != f.added {
+	if sum := f.settled + f.account.weight(); sum != f.added {
 		f.Fatalf("%d were added, %d have settled or are pending", f.added, sum)
 	}
 }
@@ -105,7 +105,7 @@ func (f *reading) take(out []settled) {
 func (f *reading) foreignTo(name string, how byte, stored *corev1.Event) *corev1.Event {
 	e := f.event.DeepCopy()
 	e.UID, e.ResourceVersion, e.Count = types.UID(f.uid), f.version, f.count
-	own := f.series.account.digest.String()
+	own := f.account.digest.String()
 	if how&1 != 0 && stored != nil {
 		e = stored.DeepCopy()
 	}
@@ -117,11 +117,11 @@ func (f *reading) foreignTo(name string, how byte, stored *corev1.Event) *corev1
 	case 1:
 		e.Annotations[identity.Annotation] = f.digest
 	case 2:
-		e.Annotations[sharesAnnotation] = f.shares
+		e.Annotations[Annotation] = f.shares
 	case 3:
-		s, _ := parseShares(e.Annotations[sharesAnnotation])
-		s.sinks = set(s.sinks, f.series.account.instance, f.guess(), maxSinks)
-		e.Annotations[sharesAnnotation] = s.String()
+		s, _ := parseContributors(e.Annotations[Annotation])
+		s.sinks = set(s.sinks, f.account.instance, f.guess(), maxSinks)
+		e.Annotations[Annotation] = s.String()
 	}
 	switch how >> 3 & 7 {
 	case 1:
@@ -163,57 +163,57 @@ func (f *reading) guess() uint64 {
 
 // step has the account make its next request, and answers it.
 func (f *reading) step(how byte) {
-	a := f.series.account
-	r, out := a.next(func(occurrence.API) means { return f.may })
+	a := f.account
+	r, out := nextRequest(a, f.may, func() {})
 	f.take(out)
 	if r == nil {
 		return
 	}
-	if !r.verb.IsRead() {
+	if r.Kind != Read {
 		f.wants(r)
 	}
 	var object *corev1.Event
 	var err error
 	switch how % 8 {
 	case 0, 1, 2:
-		object, err = f.server.do(r)
+		object, err = do(f.server, r)
 	case 3: // it takes effect, and the answer is lost
-		f.server.do(r)
+		do(f.server, r)
 		err = apierrors.NewInternalError(errors.New("lost"))
 	case 4:
 		err = apierrors.NewInternalError(errors.New("lost"))
 	case 5:
-		err = apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, r.name, nil)
+		err = apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, r.Name, nil)
 	case 6:
-		err = apierrors.NewConflict(eventsResource, r.name, errors.New("it has been modified"))
+		err = apierrors.NewConflict(sinktest.EventsResource, r.Name, errors.New("it has been modified"))
 	case 7:
-		if object = r.event.DeepCopy(); object == nil {
-			object = f.foreignTo(r.name, f.next(), f.server.objects[r.name])
+		if object = r.Event.DeepCopy(); object == nil {
+			object = f.foreignTo(r.Name, f.next(), f.server.Objects[r.Name])
 		}
 		object.UID, object.ResourceVersion = types.UID(f.uid), f.version
 	}
-	private := a.own || a.nonce != 0
-	out, _ = f.series.apply(r, apiclient.Classify(r.verb, object, err), time.Now())
+	private := a.exclusive || a.nonce != 0
+	out = answer(a, r, object, err)
 	if object != nil {
 		f.seen[object.ResourceVersion] = countOf(object)
 	}
-	if r.verb.IsRead() && object != nil && !private {
+	if r.Kind == Read && object != nil && !private {
 		f.wantsOnlyWhatIsSaid(out, object)
 	}
 	f.take(out)
 }
 
 // wants checks a write before it is answered.
-func (f *reading) wants(r *request) {
+func (f *reading) wants(r *Request) {
 	f.carried = max(f.carried, r.plan.upTo)
-	if r.verb == apiclient.VerbCreate {
-		if n := countOf(r.event); n < 1 {
+	if r.Kind == Create {
+		if n := countOf(r.Event); n < 1 {
 			f.Fatalf("an Event is created with a count of %d", n)
 		}
 		return
 	}
 	var p eventPatch
-	if err := json.Unmarshal(r.patch, &p); err != nil {
+	if err := json.Unmarshal(r.Patch, &p); err != nil {
 		f.Fatal(err)
 	}
 	before, ok := f.seen[p.Metadata.ResourceVersion]
@@ -232,18 +232,18 @@ func (f *reading) wants(r *request) {
 // wantsOnlyWhatIsSaid checks what settles with an object that was read: nothing is
 // counted on it but what it says that it has of us, and that only if we can have
 // written it.
-func (f *reading) wantsOnlyWhatIsSaid(out []settled, object *corev1.Event) {
-	s, err := parseShares(object.Annotations[sharesAnnotation])
-	mine, _ := find(s.sinks, f.series.account.instance)
+func (f *reading) wantsOnlyWhatIsSaid(out []Settled, object *corev1.Event) {
+	s, err := parseContributors(object.Annotations[Annotation])
+	mine, _ := find(s.sinks, f.account.instance)
 	for i := range out {
-		if !out[i].end.Counted() {
+		if !out[i].End.Counted() {
 			continue
 		}
-		if err != nil || object.Annotations[identity.Annotation] != f.series.account.digest.String() {
-			f.Fatalf("%d is counted on an object without our annotations", out[i].sequence)
+		if err != nil || object.Annotations[identity.Annotation] != f.account.digest.String() {
+			f.Fatalf("%d is counted on an object without our annotations", out[i].Sequence)
 		}
-		if mine > f.carried || out[i].sequence > mine {
-			f.Fatalf("%d is counted on an object that has us up to %d, where writes have carried what came up to %d", out[i].sequence, mine, f.carried)
+		if mine > f.carried || out[i].Sequence > mine {
+			f.Fatalf("%d is counted on an object that has us up to %d, where writes have carried what came up to %d", out[i].Sequence, mine, f.carried)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (f *reading) wantsOnlyWhatIsSaid(out []settled, object *corev1.Event) {
 // FuzzRead reads anything at any time: whatever is done to the objects, nothing ends
 // twice or is counted without having been written, and no count goes down.
 func FuzzRead(f *testing.F) {
-	own := occurrence.Digest(identity.Of(testEvent(false))).String()
+	own := occurrence.Digest(identity.Of(sinktest.Event(false))).String()
 	shares := "v1;s=" + sinkA + ":12;n=" + sinkB + ":2"
 	const add, step, tamper, expire, giveUp, rights, ops = 0, 1, 2, 3, 4, 5, 8
 	for kind := range byte(16) {
@@ -273,36 +273,36 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		w := &reading{
-			T: t, server: newServer(), may: means{change: apiclient.VerbPatch}, script: script,
+			T: t, server: sinktest.NewServer(), may: Access{Change: true}, script: script,
 			digest: digest, shares: shares, message: message, uid: uid, version: version, count: count,
 			ended: make(map[uint64]bool), seen: make(map[string]int64),
 		}
-		a := newAccount(contributor([]byte(sinkA)), w.target(w.next()))
+		a := New(Contributor([]byte(sinkA)), w.target(w.next()))
 		a.identify()
-		w.series = newSeries(a)
+		w.account = a
 		for len(w.script) > 0 {
 			switch w.next() % ops {
 			case add:
 				w.add(w.next())
 			case tamper:
 				name := a.name()
-				if e := w.foreignTo(name, w.next(), w.server.objects[name]); e.ResourceVersion != "" && e.UID != "" {
-					w.server.objects[name] = e
+				if e := w.foreignTo(name, w.next(), w.server.Objects[name]); e.ResourceVersion != "" && e.UID != "" {
+					w.server.Objects[name] = e
 				}
 			case expire:
-				w.server.expire()
+				w.server.Expire()
 			case giveUp:
-				w.take(a.giveUp(w.sequence-uint64(w.next()), occurrence.RetriesExhausted, nil))
+				w.take(a.Drop(w.sequence-uint64(w.next()), occurrence.RetriesExhausted, nil))
 			case rights:
 				b := w.next()
-				w.may = means{change: []apiclient.Verb{apiclient.VerbPatch, apiclient.VerbUpdate, verbNone}[b%3], unmarked: b&4 != 0}
-				w.server.strips = b&8 != 0
+				w.may = Access{Change: b%3 != 2, Unmarked: b&4 != 0}
+				w.server.Strips = b&8 != 0
 			default: // step, which makes most of the difference
 				w.step(w.next())
 			}
 		}
 		// When nothing happens any more, all ends.
-		w.may = means{change: apiclient.VerbPatch}
+		w.may = Access{Change: true}
 		for i := 0; len(a.pending) > 0; i++ {
 			if i > 100 {
 				t.Fatalf("%d entries do not end", len(a.pending))

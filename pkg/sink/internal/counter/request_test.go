@@ -1,10 +1,8 @@
-package sink
+package counter
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // reportEvent adds an occurrence whose Event is changed first.
@@ -36,12 +33,12 @@ func (w *world) addEvent(change func(*corev1.Event), settled func(occurrence.Set
 // nextPatch returns what the writer asks for next.
 func (w *world) nextPatch() eventPatch {
 	w.t.Helper()
-	r, _ := w.writers[0].series.account.next(w.means)
+	r, _ := nextRequest(w.writers[0].account, w.may, func() {})
 	var p eventPatch
-	if r == nil || r.verb != apiclient.VerbPatch {
+	if r == nil || r.Kind != Change {
 		w.t.Fatalf("the next request is %+v", r)
 	}
-	if err := json.Unmarshal(r.patch, &p); err != nil {
+	if err := json.Unmarshal(r.Patch, &p); err != nil {
 		w.t.Fatal(err)
 	}
 	return p
@@ -92,7 +89,7 @@ func TestPatchSaysWhatHasChanged(t *testing.T) {
 	w.settleDown()
 	w.reportAwaited(func(e *corev1.Event) {
 		e.Labels = map[string]string{"a": "1", "b": "1"}
-		e.Annotations = map[string]string{"c": "1", identity.Annotation: "forged", sharesAnnotation: "forged"}
+		e.Annotations = map[string]string{"c": "1", identity.Annotation: "forged", Annotation: "forged"}
 	})
 	w.reportEvent(func(e *corev1.Event) {
 		e.Message = "(combined from similar events): another"
@@ -106,7 +103,7 @@ func TestPatchSaysWhatHasChanged(t *testing.T) {
 		t.Errorf("labels %v", l)
 	}
 	a := p.Metadata.Annotations
-	if s, err := parseShares(a[sharesAnnotation]); a["c"] != "1" || a[identity.Annotation] != w.digest.String() || err != nil || len(s.sinks) != 1 {
+	if s, err := parseContributors(a[Annotation]); a["c"] != "1" || a[identity.Annotation] != w.digest.String() || err != nil || len(s.sinks) != 1 {
 		t.Errorf("annotations %v", a)
 	}
 	w.settleDown()
@@ -131,9 +128,9 @@ func TestAnnotationsAndLabelsThatNobodyMayReportAreLeftOut(t *testing.T) {
 	}
 	w := quiet(t, false)
 	w.reportEvent(say)
-	f := w.ask(w.writers[0], apiclient.VerbCreate)
-	want(t, f.r.event.Labels, f.r.event.Annotations)
-	object, err := w.server.do(f.r)
+	f := w.ask(w.writers[0], Create)
+	want(t, f.r.Event.Labels, f.r.Event.Annotations)
+	object, err := do(w.server, f.r)
 	w.answer(f, object, err)
 	w.reportEvent(say)
 	p := w.nextPatch()
@@ -147,14 +144,14 @@ func TestLabelsAndAnnotationsAreLeftOutWhereTheyMust(t *testing.T) {
 		e.Labels, e.Annotations = map[string]string{"said": "1"}, map[string]string{"said": "1"}
 	}
 	for name, test := range map[string]struct {
-		before     func(*account)
+		before     func(*Counter)
 		createOnly bool
 		said       string
 	}{
-		"as usual":                    {func(*account) {}, false, "1"},
-		"refused before":              {func(a *account) { a.bare = true }, false, ""},
-		"of somebody who may not":     {func(*account) {}, true, ""},
-		"refused, of one who may not": {func(a *account) { a.bare = true }, true, ""},
+		"as usual":                    {func(*Counter) {}, false, "1"},
+		"refused before":              {func(a *Counter) { a.bare = true }, false, ""},
+		"of somebody who may not":     {func(*Counter) {}, true, ""},
+		"refused, of one who may not": {func(a *Counter) { a.bare = true }, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t, false)
@@ -163,7 +160,7 @@ func TestLabelsAndAnnotationsAreLeftOutWhereTheyMust(t *testing.T) {
 			event := w.event.DeepCopy()
 			say(event)
 			w.writers[0].add(&occurrence.Occurrence{Weight: 1, Client: "c", Total: 1, User: "u", CreateOnly: test.createOnly}, event)
-			test.before(w.writers[0].series.account)
+			test.before(w.writers[0].account)
 			p := w.nextPatch()
 			if p.Metadata.Labels["said"] != test.said || p.Metadata.Annotations["said"] != test.said || p.Metadata.Annotations[identity.Annotation] != w.digest.String() {
 				t.Errorf("written with %+v", p.Metadata)
@@ -181,10 +178,10 @@ func TestNextEventHasTheLabelsThatWereRefused(t *testing.T) {
 	w.step(w.writers[0], true, true) // it exists
 	w.step(w.writers[0], true, true) // a read
 	for range 2 {                    // with labels and without
-		w.answer(w.ask(w.writers[0], apiclient.VerbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
+		w.answer(w.ask(w.writers[0], Change), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
 	}
-	if f := w.ask(w.writers[0], apiclient.VerbCreate); f.r.event.Labels["l"] != "m" || f.r.name == squat.Name {
-		t.Errorf("%s is created with labels %v", f.r.name, f.r.event.Labels)
+	if f := w.ask(w.writers[0], Create); f.r.Event.Labels["l"] != "m" || f.r.Name == squat.Name {
+		t.Errorf("%s is created with labels %v", f.r.Name, f.r.Event.Labels)
 	}
 }
 
@@ -195,7 +192,7 @@ func TestLabelsAreWrittenAgainAfterAWriteWithoutThem(t *testing.T) {
 	w.reportEvent(func(*corev1.Event) {})
 	w.settleDown()
 	w.reportEvent(labels)
-	w.answer(w.ask(w.writers[0], apiclient.VerbPatch), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
+	w.answer(w.ask(w.writers[0], Change), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
 	w.settleDown() // without them
 	w.reportEvent(labels)
 	if p := w.nextPatch(); p.Metadata.Labels["l"] != "m" || p.Count != 3 {
@@ -214,67 +211,31 @@ func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 	w.reportEvent(func(e *corev1.Event) {
 		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon.Add(time.Hour)), metav1.NewTime(noon.Add(time.Hour))
 	})
-	r, _ := w.writers[0].series.account.next(w.means)
-	e := r.event
-	if r.verb != apiclient.VerbCreate || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
-		t.Errorf("%s: count %d, from %v to %v", r.verb, e.Count, e.FirstTimestamp, e.LastTimestamp)
+	r, _ := nextRequest(w.writers[0].account, w.may, func() {})
+	e := r.Event
+	if r.Kind != Create || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
+		t.Errorf("%s: count %d, from %v to %v", r.Kind, e.Count, e.FirstTimestamp, e.LastTimestamp)
 	}
 	if e.Name != identity.Name("web-0", w.digest, 0) || e.GenerateName != "" || e.UID != "" || e.ResourceVersion != "" ||
 		len(e.Finalizers) != 1 || e.Series != nil {
 		t.Errorf("metadata %+v, series %v", e.ObjectMeta, e.Series)
 	}
-	if s, err := parseShares(e.Annotations[sharesAnnotation]); err != nil || s.creator != w.writers[0].instance {
-		t.Errorf("shares %q", e.Annotations[sharesAnnotation])
+	if s, err := parseContributors(e.Annotations[Annotation]); err != nil || s.creator != w.writers[0].instance {
+		t.Errorf("shares %q", e.Annotations[Annotation])
 	}
 }
 
 func TestBatchIsBounded(t *testing.T) {
 	w := quiet(t, false)
-	for range 3 * maxBatch {
+	for range 3 * MaxBatch {
 		w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, w.event)
 	}
 	w.start(w.writers[0])
-	if got := w.flights[0].r.plan.count; got != maxBatch {
+	if got := w.flights[0].r.plan.count; got != MaxBatch {
 		t.Errorf("the first write holds %d", got)
 	}
 	w.settleDown()
-	if written, _ := w.check(); written != 3*maxBatch || w.server.counted() != written {
-		t.Errorf("written %d, counted %d", written, w.server.counted())
+	if written, _ := w.check(); written != 3*MaxBatch || w.server.Counted() != written {
+		t.Errorf("written %d, counted %d", written, w.server.Counted())
 	}
-}
-
-// patched takes every create, and answers patches by a function.
-type patched func(patch string) error
-
-func (p patched) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	event = event.DeepCopy()
-	event.UID, event.ResourceVersion = "uid", "1"
-	return event, nil
-}
-
-func (p patched) Patch(_ context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return &corev1.Event{}, p(string(patch))
-}
-
-func labelled(o *occurrence.Occurrence) { o.Event.Labels = map[string]string{"l": "m"} }
-
-// An occurrence that is refused with and without its labels takes away nobody
-// else's.
-func TestOnlyWhatWasRefusedIsWrittenWithoutLabels(t *testing.T) {
-	var patches []string
-	c := patched(func(patch string) error {
-		if patches = append(patches, patch); len(patches) <= 2 {
-			return apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "e", nil)
-		}
-		return nil
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		for range 3 {
-			b.record(0, labelled)
-			b.Flush(t.Context())
-		}
-		if n := len(patches); n != 3 || !strings.Contains(patches[n-1], `"labels":{"l":"m"}`) {
-			t.Errorf("patched with %q", patches)
-		}
-	})
 }

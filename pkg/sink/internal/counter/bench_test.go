@@ -1,0 +1,49 @@
+package counter
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+)
+
+// BenchmarkPlan is what it takes to plan the largest write, with the sink's mutex
+// held.
+func BenchmarkPlan(b *testing.B) {
+	for _, awaited := range []bool{false, true} {
+		b.Run(fmt.Sprint("awaited=", awaited), func(b *testing.B) {
+			w := newWriter(occurrence.Digest{})
+			event := sinktest.Event(false)
+			for i := range MaxBatch {
+				o := &occurrence.Occurrence{Weight: 1, Total: 1, Client: fmt.Sprint("client-", i)}
+				if awaited {
+					o.Settled = func(occurrence.Settlement) {}
+				}
+				w.add(o, event)
+			}
+			n := 0
+			for b.Loop() {
+				p := w.account.plan(w.account.batch())
+				n = int(p.added)
+			}
+			b.ReportMetric(float64(n), "claims")
+		})
+	}
+}
+
+// BenchmarkSettle is the same for the answer to such a write.
+func BenchmarkSettle(b *testing.B) {
+	w := newWriter(occurrence.Digest{})
+	event := sinktest.Event(false)
+	for range MaxBatch {
+		w.add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, event)
+	}
+	a := w.account
+	a.observed = &observation{meta: event}
+	pending := a.pending
+	for b.Loop() {
+		a.pending = pending
+		a.settleWritten(w.sequence, false)
+	}
+}

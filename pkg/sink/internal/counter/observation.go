@@ -1,0 +1,67 @@
+package counter
+
+import (
+	"hash/maphash"
+
+	"github.com/eventd/eventd/internal/identity"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// observation is what was last seen of the stored Event.
+type observation struct {
+	meta         *corev1.Event // name, UID, resourceVersion and creationTimestamp
+	count        int64
+	contributors contributors
+	message      uint64           // its hash; it is only compared, and may be long
+	last         metav1.Time      // classic Events
+	lastMicro    metav1.MicroTime // new-style Events
+}
+
+func (o *observation) resourceVersion() string { return o.meta.ResourceVersion }
+
+// isMarked tells whether an object has the annotation of the series.
+func (a *Counter) IsMarked(event *corev1.Event) bool {
+	return event.Annotations[identity.Annotation] == a.digest.String()
+}
+
+// observe reads an object; marked tells whether it has our annotations.
+func (a *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
+	o = &observation{
+		meta: &corev1.Event{ObjectMeta: metav1.ObjectMeta{
+			Name:              event.Name,
+			Namespace:         event.Namespace,
+			UID:               event.UID,
+			ResourceVersion:   event.ResourceVersion,
+			CreationTimestamp: event.CreationTimestamp,
+		}},
+		count:   countOf(event),
+		message: hashOf(event.Message),
+		last:    event.LastTimestamp,
+	}
+	if event.Series != nil {
+		o.lastMicro = event.Series.LastObservedTime
+	}
+	if !a.IsMarked(event) {
+		return o, false
+	}
+	var err error
+	o.contributors, err = parseContributors(event.Annotations[Annotation])
+	return o, err == nil
+}
+
+var messageSeed = maphash.MakeSeed()
+
+func hashOf(message string) uint64 { return maphash.String(messageSeed, message) }
+
+// countOf is the number of occurrences that an Event stands for.
+func countOf(event *corev1.Event) int64 {
+	switch {
+	case event.EventTime.IsZero():
+		return int64(max(1, event.Count))
+	case event.Series != nil:
+		return int64(max(1, event.Series.Count))
+	default:
+		return 1
+	}
+}
