@@ -82,3 +82,30 @@ func BenchmarkAddNewSeries(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOldestPending is what a scrape of the oldest pending occurrence costs, which
+// does not depend on how many series are pending.
+func BenchmarkOldestPending(b *testing.B) {
+	for _, series := range []int{100, 40_000} {
+		b.Run(fmt.Sprint("series=", series), func(b *testing.B) {
+			s, err := New(b.Context(), scripted(hang), ledger.New(), unlimited())
+			if err != nil {
+				b.Fatal(err)
+			}
+			event := sinktest.Event(false)
+			target := occurrence.Target{Event: event, Digest: identity.Of(event), Name: event.InvolvedObject.Name}
+			for range series {
+				target.Key.A++
+				s.Add(&occurrence.Occurrence{Event: event, Weight: 1, Recorded: time.Now()}, target, time.Hour)
+			}
+			now := time.Now()
+			for b.Loop() {
+				s.oldest(now)
+				s.overdue(now)
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			cancel()
+			s.Close(ctx)
+		})
+	}
+}

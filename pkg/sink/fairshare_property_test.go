@@ -33,7 +33,14 @@ func (b *bench) census() census {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := census{&b.options, make(map[flowKey]usage), make(map[heldBy]bool)}
+	var deadline, recorded time.Time // the earliest ones
 	for key, owed := range b.pending {
+		if at := owed.deadlines.first(); deadline.IsZero() || at.Before(deadline) {
+			deadline = at
+		}
+		if at := owed.counter.Pending()[0].Oldest.Recorded; recorded.IsZero() || at.Before(recorded) {
+			recorded = at
+		}
 		for i := range owed.counter.Pending() {
 			e := &owed.counter.Pending()[i]
 			by := heldBy{e.Owner.(*holding).flow.key, key}
@@ -47,6 +54,14 @@ func (b *bench) census() census {
 			if at, ok := h.priorityNow(); h.listed != ok || ok && h.priority != at {
 				b.t.Errorf("%+v is to be evicted as %v (%v), want %v (%v)", h.flow.key, h.priority, h.listed, at, ok)
 			}
+		}
+	}
+	for _, of := range []struct {
+		ages ages
+		want time.Time
+	}{{b.byDeadline, deadline}, {b.byRecorded, recorded}} {
+		if n := len(b.pending); len(of.ages) != n || n > 0 && !of.ages[0].since.Equal(of.want) {
+			b.t.Errorf("the earliest of %d is %+v, want %v of %d", len(of.ages), of.ages, of.want, n)
 		}
 	}
 	for key, f := range b.fair.flows {

@@ -30,6 +30,8 @@ type series struct {
 	over bool
 	// holdings are what each flow has pending of it; usually there is one.
 	holdings []*holding
+	// sinceDeadline and sinceRecorded are its elements of Sink.byDeadline and byRecorded.
+	sinceDeadline, sinceRecorded age
 }
 
 // deadlineGrains is into how many parts the time is divided for which the apiserver
@@ -71,6 +73,7 @@ func (owed *series) noLater(user string, now, at time.Time) time.Time {
 // arrange sees to it that a worker gets the series when it is ready, unless one
 // has it. The mutex must be held.
 func (s *Sink) arrange(owed *series, now time.Time) {
+	s.updateAges(owed)
 	s.setDeferred(owed, owed.deadlines.first().After(now))
 	s.scheduler.Enqueue(&owed.job, owed.counter.Namespace, owed.ready(), now)
 	s.wakeWorkers(now)
@@ -128,25 +131,25 @@ func (s *Sink) abandonedCount() int {
 	return len(s.requests.abandoned)
 }
 
-// overdue is how long the write has been due of the series that has waited
-// longest for it.
+// overdue returns for how long the most overdue write has been pending.
 func (s *Sink) overdue(now time.Time) time.Duration {
-	return s.longest(now, func(owed *series) time.Time { return owed.deadlines.first() })
-}
-
-// oldest is how long ago the oldest occurrence was recorded that is not written.
-func (s *Sink) oldest(now time.Time) time.Duration {
-	return s.longest(now, func(owed *series) time.Time { return owed.counter.Pending()[0].Oldest.Recorded })
-}
-
-// longest is the time since what happened first. It looks at all series.
-func (s *Sink) longest(now time.Time, since func(*series) time.Time) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, owed := range s.pending {
-		longest = max(longest, now.Sub(since(owed)))
-	}
-	return longest
+	return s.byDeadline.longest(now)
+}
+
+// oldest returns the age of the oldest pending occurrence.
+func (s *Sink) oldest(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byRecorded.longest(now)
+}
+
+// updateAges updates the ages of a series after what is pending of it or its deadlines have
+// changed. The mutex must be held.
+func (s *Sink) updateAges(owed *series) {
+	s.byDeadline.update(&owed.sinceDeadline, owed.deadlines.first())
+	s.byRecorded.update(&owed.sinceRecorded, owed.counter.Pending()[0].Oldest.Recorded)
 }
 
 // release lets go of what a series owes no more, and tells whether it owes
@@ -155,9 +158,12 @@ func (s *Sink) release(owed *series) bool {
 	a := owed.counter
 	if len(a.Pending()) > 0 {
 		owed.deadlines = owed.deadlines.from(a.Pending()[0].Sequence)
+		s.updateAges(owed)
 		return false
 	}
 	owed.over = true
+	s.byDeadline.remove(&owed.sinceDeadline)
+	s.byRecorded.remove(&owed.sinceRecorded)
 	s.updateEvictable(owed)
 	s.setDeferred(owed, false)
 	delete(s.pending, a.Key)

@@ -55,6 +55,11 @@ type Sink struct {
 	noWorkers chan struct{} // closed when the sink is stopped and they have ended
 	ended     chan struct{} // closed when Close is done
 
+	// mu guards all fields below, and the series that they lead to. While a series is in
+	// work, only its worker reads and changes its counter, except for Add: so the worker
+	// plans a write without mu (counter.Draft.Plan). It holds mu to begin and to commit
+	// the plan and to report the answer. No request is made and no code of others is run
+	// with mu held.
 	mu        sync.Mutex
 	scheduler *scheduler.Scheduler
 	ready     sync.Cond   // on mu: Dequeue may return a job
@@ -68,17 +73,20 @@ type Sink struct {
 	closed   bool
 	// sequence is that of the newest occurrence. Nobody can guess the next one, so
 	// that nobody can prepare an Event that has it in the count already.
-	sequence    uint64
-	gaps        *mathrand.ChaCha8
-	pending     map[occurrence.Key]*series
-	held        held
-	fair        *fairShare
-	access      *accesses
-	deferred    int                                                      // series that wait for their due time
-	idle        *fairlru.Cache[occurrence.Key, string, *counter.Counter] // in groups of one namespace
-	generations *flushGenerations
-	flushing    int           // calls of Flush that wait
-	drained     chan struct{} // closed when a generation is over; nil if nobody waits
+	sequence uint64
+	gaps     *mathrand.ChaCha8
+	pending  map[occurrence.Key]*series
+	held     held
+	fair     *fairShare
+	access   *accesses
+	// byDeadline and byRecorded have all pending series, by the deadline of the next write
+	// and by when the oldest occurrence was recorded.
+	byDeadline, byRecorded ages
+	deferred               int                                                      // series that wait for their due time
+	idle                   *fairlru.Cache[occurrence.Key, string, *counter.Counter] // in groups of one namespace
+	generations            *flushGenerations
+	flushing               int           // calls of Flush that wait
+	drained                chan struct{} // closed when a generation is over; nil if nobody waits
 }
 
 // New starts a sink that counts in the given ledger. The context carries the
