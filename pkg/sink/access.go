@@ -10,15 +10,15 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// means is how the Events of a namespace can be written through one API.
-type means struct {
+// writeAccess is how the Events of a namespace can be written through one API.
+type writeAccess struct {
 	counter.Access
 	// update: they are changed by a Get and an Update, since patches are forbidden.
 	update bool
 }
 
 // verb returns the verb for a kind of request.
-func (m means) verb(k counter.Kind) apiclient.Verb {
+func (m writeAccess) verb(k counter.Kind) apiclient.Verb {
 	switch {
 	case k == counter.Create:
 		return apiclient.VerbCreate
@@ -33,11 +33,11 @@ func (m means) verb(k counter.Kind) apiclient.Verb {
 	}
 }
 
-// accesses are what is known of namespaces in which we have fewer rights than to
-// create and patch, or no annotations. Whoever owns them guards them.
-type accesses struct {
+// accessCache knows the namespaces in which rights are missing or annotations are removed.
+// Its owner guards it.
+type accessCache struct {
 	updates bool // the client can read JSON and write it back
-	known   *simplelru.LRU[accessKey, access]
+	known   *simplelru.LRU[accessKey, accessRecord]
 }
 
 type accessKey struct {
@@ -45,15 +45,15 @@ type accessKey struct {
 	api       occurrence.API
 }
 
-// access is what is known of one namespace and API.
-type access struct {
+// accessRecord is what is known of one namespace and API.
+type accessRecord struct {
 	unmarked bool
-	// denied tells until when each right is not asked for again; the zero time is
-	// that of a right that was not denied when it was last used.
+	// denied is the time until which each right is not used again. It is zero if the right
+	// was not denied when it was last used.
 	denied [rights]time.Time
 }
 
-// right is one that the apiserver may deny.
+// right is a right that the apiserver may deny.
 type right uint8
 
 const (
@@ -66,7 +66,7 @@ const (
 // String is the verb of the right in the apiserver's rules.
 func (r right) String() string { return [rights]string{"patch", "get", "update"}[r] }
 
-// rightFor is what a request needs beside the right to create.
+// rightFor returns the right that a verb needs beside that to create.
 func rightFor(v apiclient.Verb) (_ right, ok bool) {
 	switch v {
 	case apiclient.VerbPatch, apiclient.VerbRead:
@@ -80,43 +80,43 @@ func rightFor(v apiclient.Verb) (_ right, ok bool) {
 	}
 }
 
-// deniedFor is how long a right that was denied is not asked for again.
+// deniedFor is how long a denied right is not used again.
 const deniedFor = 5 * time.Minute
 
-// maxAccesses bounds the namespaces and APIs of which that is known.
-const maxAccesses = 1024
+// maxCachedAccess bounds the cache.
+const maxCachedAccess = 1024
 
-func newAccesses(c Client) (*accesses, error) {
-	known, err := simplelru.NewLRU[accessKey, access](maxAccesses, nil)
+func newAccessCache(c Client) (*accessCache, error) {
+	known, err := simplelru.NewLRU[accessKey, accessRecord](maxCachedAccess, nil)
 	_, updates := c.(Updater)
-	return &accesses{updates: updates, known: known}, err
+	return &accessCache{updates: updates, known: known}, err
 }
 
-// means returns how Events can be written now.
-func (s *accesses) means(namespace string, api occurrence.API, now time.Time) means {
+// lookup returns how Events can be written now.
+func (s *accessCache) lookup(namespace string, api occurrence.API, now time.Time) writeAccess {
 	a, _ := s.known.Get(accessKey{namespace, api})
 	patch := a.mayUse(rightPatch, now)
 	update := !patch && s.updates && a.mayUse(rightGet, now) && a.mayUse(rightUpdate, now)
-	return means{counter.Access{Change: patch || update, Unmarked: a.unmarked}, update}
+	return writeAccess{counter.Access{Change: patch || update, Unmarked: a.unmarked}, update}
 }
 
-func (a *access) mayUse(r right, now time.Time) bool { return !a.denied[r].After(now) }
+func (a *accessRecord) mayUse(r right, now time.Time) bool { return !a.denied[r].After(now) }
 
-// wasDenied tells whether a right was denied when it was last used.
-func (s *accesses) wasDenied(k accessKey, r right) bool {
+// wasDenied reports whether a right was denied when it was last used.
+func (s *accessCache) wasDenied(k accessKey, r right) bool {
 	a, _ := s.known.Peek(k)
 	return !a.denied[r].IsZero()
 }
 
-// deny takes note that a right was denied.
-func (s *accesses) deny(k accessKey, r right, now time.Time) {
+// deny records that a right was denied.
+func (s *accessCache) deny(k accessKey, r right, now time.Time) {
 	a, _ := s.known.Get(k)
 	a.denied[r] = now.Add(deniedFor)
 	s.known.Add(k, a)
 }
 
-// allow takes note that a right was used.
-func (s *accesses) allow(k accessKey, r right) {
+// allow records that a right was used.
+func (s *accessCache) allow(k accessKey, r right) {
 	if s.wasDenied(k, r) {
 		a, _ := s.known.Get(k)
 		a.denied[r] = time.Time{}
@@ -124,8 +124,8 @@ func (s *accesses) allow(k accessKey, r right) {
 	}
 }
 
-// mark takes note whether an Event that was created has our annotations.
-func (s *accesses) mark(k accessKey, marked bool) {
+// mark records whether an Event that was created has our annotations.
+func (s *accessCache) mark(k accessKey, marked bool) {
 	a, known := s.known.Get(k)
 	if known || !marked {
 		a.unmarked = !marked
@@ -133,8 +133,8 @@ func (s *accesses) mark(k accessKey, marked bool) {
 	}
 }
 
-// namespaces is in how many of them a right was denied through an API.
-func (s *accesses) namespaces(r right, api occurrence.API) (n int) {
+// namespaces returns the number of namespaces where a right was denied through an API.
+func (s *accessCache) namespaces(r right, api occurrence.API) (n int) {
 	for _, k := range s.known.Keys() {
 		if k.api == api && s.wasDenied(k, r) {
 			n++
@@ -143,29 +143,28 @@ func (s *accesses) namespaces(r right, api occurrence.API) (n int) {
 	return n
 }
 
-// takeAccess takes from an answer what it says of our rights, and of our
-// annotations. It tells whether one is denied that others may stand in for: then
-// the write is planned again. A denial that may change is believed about what fell
-// due before the given time. The mutex must be held.
-func (s *Sink) takeAccess(owed *series, r *request, a apiclient.Answer, believed, now time.Time) (denied bool) {
+// updateAccess records what an answer says about rights and annotations. It reports whether a
+// right is denied that others may replace: then the request is planned again. A denial applies
+// to what has a deadline before the given time. The mutex must be held.
+func (s *Sink) updateAccess(p *pendingSeries, r *request, a apiclient.Answer, confirmed, now time.Time) (denied bool) {
 	k := accessKey{r.Namespace, r.API}
 	right, ok := rightFor(a.Verb)
 	switch {
 	case a.Class == apiclient.ClassOK && a.Verb == apiclient.VerbCreate:
-		s.access.mark(k, owed.counter.IsMarked(a.Object))
+		s.access.mark(k, p.counter.IsMarked(a.Object))
 	case a.Class == apiclient.ClassOK && ok:
 		s.access.allow(k, right)
 		if right == rightUpdate {
 			s.access.allow(k, rightGet) // an update begins with it
 		}
-	case a.Denied && ok && (s.access.wasDenied(k, right) || owed.deadlines.first().Before(believed)):
+	case a.Denied && ok && (s.access.wasDenied(k, right) || p.deadlines.first().Before(confirmed)):
 		s.access.deny(k, right, now)
 		return true
 	}
 	return false
 }
 
-// deniedNamespaces is in how many namespaces a right was denied through an API.
+// deniedNamespaces returns the number of namespaces where a right was denied through an API.
 func (s *Sink) deniedNamespaces(r right, api occurrence.API) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

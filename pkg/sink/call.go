@@ -10,25 +10,25 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
-// A client, a callback and a logger are code of others, which may never return
-// and ignore its context. A worker that runs such code can be abandoned: its
-// series goes back to the schedule, another worker takes its place, and when it
-// returns at last it touches nothing but the list of abandoned requests.
+// Clients, callbacks and loggers are external code, which may never return and may ignore its
+// context. A worker that runs such code can be abandoned: its series is returned to the
+// scheduler and another worker replaces it. When the code returns, the worker removes itself
+// from the abandoned requests and ends.
 
-// requestGrace is how long after its deadline a request may take to return. After
-// the end of Close's context it has grace.Period.
+// requestGrace is the time between the timeout of a request and its abandonment. After the end
+// of Close's context it is grace.Period.
 const requestGrace = time.Second
 
-// errNotReturned is why there is no request where abandoned ones are too many.
-var errNotReturned = errors.New("earlier requests have not returned, and ignore that their time is over")
+// errNotReturned: too many requests are abandoned to send another one.
+var errNotReturned = errors.New("earlier requests ignore their timeout and have not returned")
 
-// requests are those that have not returned. Some are abandoned: they ignored that
-// their time was over. Whoever owns it guards it.
+// requests are the requests that have not returned. Abandoned ones ignore their timeout. Its
+// owner guards it.
 type requests struct {
 	limit     int            // of abandoned ones
 	inFlight  map[string]int // by namespace, abandoned ones too
 	abandoned map[occurrence.Key]struct{}
-	// abandonedIn is how many of them there are in each namespace.
+	// abandonedIn counts them by namespace.
 	abandonedIn map[string]int
 }
 
@@ -41,9 +41,9 @@ func newRequests(limit int) *requests {
 
 func (r *requests) isFull() bool { return len(r.abandoned) >= r.limit }
 
-// allow tells whether there may be one for an Event. Each abandoned one keeps a
-// goroutine, so there is none beside it for its Event, and a namespace may have a
-// part of those that others leave.
+// allow reports whether a request may be sent for a counter. Each abandoned one keeps a
+// goroutine. So there is no other request for its Event, and a namespace may use a part of
+// the requests that others leave.
 func (r *requests) allow(a *counter.Counter) bool {
 	_, runs := r.abandoned[a.Key]
 	others := len(r.abandoned) - r.abandonedIn[a.Namespace]
@@ -71,8 +71,7 @@ func countDown(counts map[string]int, key string) {
 	}
 }
 
-// call makes a request. It returns false if the worker was abandoned, or the sink
-// stops: then there is nothing left to do for it.
+// call sends a request. It returns false if the worker was abandoned or the sink stops.
 func (w *worker) call(r *request) (a apiclient.Answer, ok bool) {
 	switch allowed, ok := w.beginRequest(r); {
 	case !ok:
@@ -82,16 +81,15 @@ func (w *worker) call(r *request) (a apiclient.Answer, ok bool) {
 	}
 	late := time.AfterFunc(w.sink.options.RequestTimeout+requestGrace, func() { w.replace(r) })
 	defer late.Stop()
-	a = w.sink.ask(w.ctx, r)
+	a = w.sink.send(w.ctx, r)
 	return a, w.endCall()
 }
 
-// beginRequest tells whether a request may be made, and false if none may be made
-// any more.
+// beginRequest reports whether a request may be sent. ok is false if no more may be sent.
 func (w *worker) beginRequest(r *request) (allowed, ok bool) {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
-	if w.sink.forsaken {
+	if w.sink.abandoning {
 		return false, false
 	}
 	if !w.sink.requests.allow(w.series.counter) {
@@ -104,21 +102,21 @@ func (w *worker) beginRequest(r *request) (allowed, ok bool) {
 	return true, true
 }
 
-// callOut runs code of others that makes no request. It returns false if the
-// worker was abandoned.
-func (w *worker) callOut(call func()) bool {
+// callExternal runs external code that sends no request. It returns false if the worker was
+// abandoned.
+func (w *worker) callExternal(call func()) bool {
 	w.sink.mu.Lock()
 	w.inCall = true
-	if w.sink.forsaken {
-		w.abandon() // nobody waits for it any more
+	if w.sink.abandoning {
+		w.abandon() // Close does not wait for it any more
 	}
 	w.sink.mu.Unlock()
 	call()
 	return w.endCall()
 }
 
-// endCall takes note that code of others has returned. It returns false if the
-// worker was abandoned.
+// endCall records that external code has returned. It returns false if the worker was
+// abandoned.
 func (w *worker) endCall() bool {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
@@ -128,17 +126,17 @@ func (w *worker) endCall() bool {
 		w.sink.requests.end(a, w.abandoned)
 		if !w.abandoned {
 			w.sink.metrics.inFlight.Dec()
-		} else if owed := w.sink.pending[a.Key]; owed != nil && !w.sink.stopped {
-			// The answer is not looked at: what it was for may be settled.
+		} else if p := w.sink.pending[a.Key]; p != nil && !w.sink.stopped {
+			// The answer is ignored: its occurrences may have settled.
 			now := time.Now()
-			owed.retryAt = now
-			w.sink.arrange(owed, now)
+			p.retryAt = now
+			w.sink.reschedule(p, now)
 		}
 	}
 	return !w.abandoned
 }
 
-// abandon leaves a worker alone. The mutex must be held.
+// abandon abandons the worker. The mutex must be held.
 func (w *worker) abandon() {
 	w.abandoned = true
 	if w.requested != nil {
@@ -149,9 +147,8 @@ func (w *worker) abandon() {
 	w.remove()
 }
 
-// replace abandons the worker if it still waits for an answer, and has another one
-// go on as after a lost apiclient.Answer. If there are as many abandoned requests as there
-// may be, it tries again: until then the worker stays where it is.
+// replace abandons the worker if its request has not returned, and starts another one that
+// handles the answer as lost. It tries again later if too many requests are abandoned.
 func (w *worker) replace(r *request) {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
@@ -165,19 +162,19 @@ func (w *worker) replace(r *request) {
 		next.add()
 		w.abandon()
 		go next.work(func() {
-			next.callOut(func() { w.sink.errorLog.abandoned(lost.Err) })
-			next.follow(r, lost)
+			next.callExternal(func() { w.sink.errorLog.abandoned(lost.Err) })
+			next.handleAnswer(r, lost)
 		})
 	}
 }
 
-// abandonAll leaves alone all workers that run code of others, now or from now on.
-// What they have asked for may have taken effect. The mutex must be held.
+// abandonAll abandons all workers that run external code, now or from now on. Their requests
+// may have taken effect. The mutex must be held.
 func (s *Sink) abandonAll() {
-	s.forsaken = true
+	s.abandoning = true
 	for w := range s.workers {
 		if !w.inCall {
-			continue // it ends soon, or calls out, and is abandoned then
+			continue // it ends soon, or is abandoned in callExternal
 		}
 		if w.requested != nil {
 			w.series.apply(w.request, apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer}, time.Time{})

@@ -109,8 +109,8 @@ func (b *bench) closeWithin(limit time.Duration) {
 	if took := time.Since(began); took > limit+2*grace.Period {
 		b.t.Errorf("closed after %v, of %v", took, limit)
 	}
-	if got := b.ledger.Totals(); got.Pending() != 0 || b.holds() != (held{}) {
-		b.t.Errorf("recorded %d, settled %v, held %+v", got.Recorded, got.Outcomes, b.held)
+	if got := b.ledger.Totals(); got.Pending() != 0 || b.holds() != (totals{}) {
+		b.t.Errorf("recorded %d, settled %v, held %+v", got.Recorded, got.Outcomes, b.total)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestRequestIsAbandonedOnceAnotherHasReturned(t *testing.T) {
 // more, and nobody waits for what it calls.
 func TestWorkerCallsOnItsOwnAfterClose(t *testing.T) {
 	bubble(t, scripted(hang), nil, func(t *testing.T, b *bench) {
-		w := &worker{sink: b.Sink, ctx: t.Context(), series: newSeries(&counter.Counter{})}
+		w := &worker{sink: b.Sink, ctx: t.Context(), series: newPendingSeries(&counter.Counter{})}
 		b.mu.Lock()
 		w.add()
 		b.abandonAll()
@@ -261,7 +261,7 @@ func TestWorkerCallsOnItsOwnAfterClose(t *testing.T) {
 			t.Error("it makes a request")
 		}
 		waits := true
-		w.callOut(func() {
+		w.callExternal(func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			_, waits = b.workers[w]

@@ -73,13 +73,13 @@ func (d deadlines) before(t time.Time) (sequence uint64) {
 }
 
 // forward moves a deadline in the future to now.
-func (d deadlines) forward(now time.Time) {
+func (d deadlines) bringForward(now time.Time) {
 	if n := len(d); n > 0 && d[n-1].at.After(now) {
 		d[n-1].at = now
 	}
 }
 
 // from drops the deadlines before a sequence.
-func (d deadlines) from(sequence uint64) deadlines {
+func (d deadlines) dropBefore(sequence uint64) deadlines {
 	return slices.DeleteFunc(d, func(d deadline) bool { return d.upTo < sequence })
 }

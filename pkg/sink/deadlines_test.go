@@ -49,7 +49,7 @@ func TestWhatHasFallenDueIsOfBoundedLength(t *testing.T) {
 	now, longest := start, 0
 	for i := range 100_000 {
 		d = d.add(now, now.Add(time.Duration(i%3)*time.Millisecond), uint64(i+1), time.Minute)
-		d = d.from(d.before(now.Add(-time.Hour)) + 1)
+		d = d.dropBefore(d.before(now.Add(-time.Hour)) + 1)
 		longest = max(longest, len(d))
 		now = now.Add(time.Second)
 	}
@@ -69,18 +69,18 @@ func TestDuesEndWithWhatTheyAreFor(t *testing.T) {
 	if got := d.sealed(); got != 5 {
 		t.Errorf("apart from the last: up to %d", got)
 	}
-	d.forward(start.Add(time.Second))
+	d.bringForward(start.Add(time.Second))
 	if got := d[1].at.Sub(start); got != time.Second {
 		t.Errorf("brought forward by too little or too much: %v", got)
 	}
-	d = d.from(5)
+	d = d.dropBefore(5)
 	if len(d) != 2 {
 		t.Errorf("5 is still pending, but left are %v", d)
 	}
-	if d = d.from(6); len(d) != 1 || d.first() != start.Add(time.Second) {
+	if d = d.dropBefore(6); len(d) != 1 || d.first() != start.Add(time.Second) {
 		t.Errorf("left %v", d)
 	}
-	if d = d.from(10); !d.first().IsZero() {
+	if d = d.dropBefore(10); !d.first().IsZero() {
 		t.Errorf("left %v", d)
 	}
 }

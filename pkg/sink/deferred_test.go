@@ -87,18 +87,18 @@ func pass(d time.Duration) {
 }
 
 // holds reads what the sink holds.
-func (b *bench) holds() held {
+func (b *bench) holds() totals {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.held
+	return b.total
 }
 
 // entries is how many there are of pending occurrences.
 func (b *bench) entries() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, owed := range b.pending {
-		n += len(owed.counter.Pending())
+	for _, p := range b.pending {
+		n += len(p.counter.Pending())
 	}
 	return n
 }

@@ -40,7 +40,7 @@ func newErrorLog(logger klog.Logger, l *ledger.Ledger) *errorLog {
 // take notes the end of an occurrence of an Event, which is in the ledger.
 func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
 	reason := logReason(end)
-	if reason == "" || !c.isTime(reason, time.Now()) {
+	if reason == "" || !c.allow(reason, time.Now()) {
 		return
 	}
 	totals := c.ledger.Totals()
@@ -55,14 +55,14 @@ func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
 
 // unreachable logs that the apiserver cannot be reached.
 func (c *errorLog) unreachable(err error) {
-	if c.isTime(string(apiclient.ClassUnreachable), time.Now()) {
+	if c.allow(string(apiclient.ClassUnreachable), time.Now()) {
 		c.logger.Error(err, "Unable to reach the apiserver. Events are kept until a memory limit is reached", "quietFor", errorLogInterval)
 	}
 }
 
 // abandoned logs that a request ignores its timeout.
 func (c *errorLog) abandoned(err error) {
-	if c.isTime("abandoned", time.Now()) {
+	if c.allow("abandoned", time.Now()) {
 		c.logger.Error(err, "A request to the apiserver ignores its timeout and was abandoned. Its goroutine still runs", "quietFor", errorLogInterval)
 	}
 }
@@ -70,10 +70,10 @@ func (c *errorLog) abandoned(err error) {
 // drawn logs that an Event gets a random name.
 func (c *errorLog) drawn(r *request) {
 	switch {
-	case r.RandomName == counter.NameUnmarked && c.isTime(string(counter.NameUnmarked), time.Now()):
+	case r.RandomName == counter.NameUnmarked && c.allow(string(counter.NameUnmarked), time.Now()):
 		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", errorLogInterval,
 			"namespace", r.Namespace)
-	case r.RandomName == counter.NameOccupied && c.isTime(string(counter.NameOccupied), time.Now()):
+	case r.RandomName == counter.NameOccupied && c.allow(string(counter.NameOccupied), time.Now()):
 		c.logger.Error(nil, "Foreign Events have all names that an Event could have; it gets a random one", "quietFor", errorLogInterval,
 			"event", klog.KRef(r.Namespace, r.Name))
 	}
@@ -93,7 +93,7 @@ func (c *errorLog) denied(r *request, a apiclient.Answer) {
 	}
 }
 
-func (c *errorLog) isTime(reason string, now time.Time) bool {
+func (c *errorLog) allow(reason string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last, ok := c.last[reason]; ok && now.Sub(last) < errorLogInterval {

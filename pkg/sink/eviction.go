@@ -10,57 +10,56 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// What is pending is bounded (MaxPendingSeries, MaxPendingBytes). While there is room,
-// anybody may use it. When there is none, an occurrence evicts
+// What is pending is bounded (MaxPendingSeries, MaxPendingBytes). Below the limits, anybody may
+// use them. At a limit, an occurrence evicts
 //
-//   - of whoever is furthest above its share, if its own namespace and its own tenant
-//     are below theirs;
-//   - within its namespace if that has its share, and within its tenant if that has
-//     its share: of the flow that takes most, if its own flow takes less than an equal
-//     part;
-//   - else of its own flow only, and only what costs less to lose than itself.
+//   - of whoever is furthest above its share, if its own namespace and its own tenant are
+//     below theirs;
+//   - within its namespace if that has its share, and within its tenant if that has its share:
+//     of the flow with the highest usage, if its own flow has less than an equal part;
+//   - otherwise of its own flow only, and only what has a lower priority.
 //
-// If there is nothing of that, the occurrence is refused. Of a flow, what costs least
-// to lose is evicted first: see priority.
+// If there is nothing to evict, the occurrence is dropped. Of a flow, what has the lowest
+// priority is evicted first.
 
-// priority orders what a flow has pending by how soon it is evicted.
+// priority is the order in which the allocations of a flow are evicted.
 type priority uint8
 
 const (
-	repeats         priority = iota // Normal, of a stored Event, so that only its count stays behind
-	deferredNormals                 // whose write is not due
-	dueNormals                      // that wait for a worker
+	repeats         priority = iota // Normal, of a stored Event, so that only its count is too low
+	deferredNormals                 // whose deadline lies in the future
+	queuedNormals                   // that wait for a worker
 	warnings
-	// acknowledged is added for what a client was told will be written.
+	// acknowledged is added if a client was told that the occurrence will be written.
 	acknowledged
 	priorities = 2 * acknowledged
 )
 
 var (
-	all = []priority{repeats, deferredNormals, dueNormals, warnings,
-		acknowledged + repeats, acknowledged + deferredNormals, acknowledged + dueNormals, acknowledged + warnings}
+	all = []priority{repeats, deferredNormals, queuedNormals, warnings,
+		acknowledged + repeats, acknowledged + deferredNormals, acknowledged + queuedNormals, acknowledged + warnings}
 	// What an occurrence may evict of its own flow.
-	forWarning = []priority{repeats, deferredNormals, dueNormals,
-		acknowledged + repeats, acknowledged + deferredNormals, acknowledged + dueNormals}
+	forWarning = []priority{repeats, deferredNormals, queuedNormals,
+		acknowledged + repeats, acknowledged + deferredNormals, acknowledged + queuedNormals}
 	forUrgentNormal = []priority{repeats, deferredNormals}
 	forNormal       = []priority{repeats}
 )
 
-// priorityNow is when a holding is evicted, if that is possible.
-func (h *holding) priorityNow() (at priority, ok bool) {
-	owed := h.series
-	if owed.over || owed.job.Running() {
+// priorityNow returns the priority of an allocation; ok is false if it may not be evicted.
+func (h *allocation) priorityNow() (at priority, ok bool) {
+	p := h.series
+	if p.over || p.job.Running() {
 		return 0, false
 	}
 	switch {
-	case owed.counter.EventType == corev1.EventTypeWarning:
+	case p.counter.EventType == corev1.EventTypeWarning:
 		at = warnings
-	case owed.counter.IsStored():
+	case p.counter.IsStored():
 		at = repeats
-	case owed.deferred:
+	case p.deferred:
 		at = deferredNormals
 	default:
-		at = dueNormals
+		at = queuedNormals
 	}
 	if h.acknowledged {
 		at += acknowledged
@@ -68,55 +67,53 @@ func (h *holding) priorityNow() (at priority, ok bool) {
 	return at, true
 }
 
-// updateEvictable puts what is pending of a series where it belongs among what may
-// be evicted. A series in work may not. The mutex must be held.
-func (s *Sink) updateEvictable(owed *series) {
-	for _, h := range owed.holdings {
+// updateEvictable updates which allocations of a series may be evicted. None may while the
+// series is in work. The mutex must be held.
+func (s *Sink) updateEvictable(p *pendingSeries) {
+	for _, h := range p.allocations {
 		s.fair.update(h)
 	}
 }
 
-func (s *fairShare) update(h *holding) {
+func (s *fairShare) update(h *allocation) {
 	if at, ok := h.priorityNow(); ok {
 		s.list(h, at)
 		return
 	}
-	h.worked = true
+	h.tried = true
 	s.unlist(h)
 }
 
-// full tells whether there is no room for an occurrence that a flow reports, which
-// holds nothing of the series if the holding is nil. The mutex must be held.
-func (s *Sink) full(h *holding) bool {
-	return s.held.bytes >= s.options.MaxPendingBytes || h == nil && s.fair.series >= s.options.MaxPendingSeries
+// isFull reports whether a limit is reached for an occurrence of a flow, whose allocation in
+// the series is nil if it has none. The mutex must be held.
+func (s *Sink) isFull(h *allocation) bool {
+	return s.total.bytes >= s.options.MaxPendingBytes || h == nil && s.fair.series >= s.options.MaxPendingSeries
 }
 
-// takesNothing tells whether a series can hold one more occurrence, due at a time,
-// without taking more memory: one that becomes part of what is owed already, and
-// says no more. The mutex must be held.
-func (s *Sink) takesNothing(h *holding, e *counter.Entry, c counter.Claim, now, at time.Time) bool {
+// absorbs reports whether an occurrence with a deadline needs no more memory, since it becomes
+// part of the newest entry. The mutex must be held.
+func (s *Sink) absorbs(h *allocation, e *counter.Entry, c counter.Claim, now, at time.Time) bool {
 	if h == nil {
 		return false
 	}
-	owed := h.series
-	// What is asked is what Add does.
+	p := h.series
 	sequence := s.sequence + 1
-	deadlines := slices.Clone(owed.deadlines).add(now, at, sequence, s.options.RetryFor/deadlineGrains)
+	deadlines := slices.Clone(p.deadlines).add(now, at, sequence, s.options.RetryFor/deadlineGrains)
 	e.Owner = h
-	return owed.counter.Absorbs(sequence, deadlines.sealed(), *e, c)
+	return p.counter.Absorbs(sequence, deadlines.sealed(), *e, c)
 }
 
-// newcomer is an occurrence that there is no room for.
-type newcomer struct {
-	flow    *flow
-	holding *holding   // of its flow in its series, nil if there is none
-	usage   usage      // about what it will take
-	own     []priority // what it may evict of its own flow
+// incoming is an occurrence for which something must be evicted.
+type incoming struct {
+	flow       *flow
+	allocation *allocation // of its flow in its series, nil if there is none
+	usage      usage       // about what it will add
+	own        []priority  // what it may evict of its own flow
 }
 
-// newcomer describes an occurrence of a target.
-func (s *Sink) newcomer(t *occurrence.Target, h *holding, e *counter.Entry, urgent bool) newcomer {
-	n := newcomer{holding: h, usage: usage{bytes: e.Estimate()}}
+// incoming describes an occurrence of a target.
+func (s *Sink) incoming(t *occurrence.Target, h *allocation, e *counter.Entry, urgent bool) incoming {
+	n := incoming{allocation: h, usage: usage{bytes: e.Estimate()}}
 	if h == nil {
 		n.usage.series = 1
 	}
@@ -132,27 +129,26 @@ func (s *Sink) newcomer(t *occurrence.Target, h *holding, e *counter.Entry, urge
 	return n
 }
 
-// isRepeat tells whether the Event of a series is known to be stored.
+// isRepeat reports whether the Event of a series is known to be stored.
 func (s *Sink) isRepeat(t *occurrence.Target) bool {
-	if owed := s.pending[t.Key]; owed != nil {
-		return owed.counter.IsStored()
+	if p := s.pending[t.Key]; p != nil {
+		return p.counter.IsStored()
 	}
 	_, ok := s.idle.Peek(t.Key)
 	return ok
 }
 
-// makeRoom evicts until there is room for an occurrence of a flow, and returns what
-// has settled by that. It returns false if the occurrence is to be refused. The mutex
-// must be held.
-func (s *Sink) makeRoom(f flowKey, n newcomer, now time.Time) (out []counter.Settled, ok bool) {
+// evictFor evicts until an occurrence of a flow fits, and returns what has settled. It returns
+// false if the occurrence is to be dropped. The mutex must be held.
+func (s *Sink) evictFor(f flowKey, n incoming, now time.Time) (out []counter.Settled, ok bool) {
 	n.flow = s.fair.flow(f)
 	defer s.fair.retire(n.flow)
-	if n.holding != nil { // which is not evicted for itself
-		s.fair.unlist(n.holding)
-		defer s.fair.update(n.holding)
+	if n.allocation != nil { // it is not evicted for itself
+		s.fair.unlist(n.allocation)
+		defer s.fair.update(n.allocation)
 	}
 	next := s.fair.victims(n)
-	for s.full(n.holding) {
+	for s.isFull(n.allocation) {
 		victim := next()
 		if victim == nil {
 			return out, false
@@ -162,22 +158,21 @@ func (s *Sink) makeRoom(f flowKey, n newcomer, now time.Time) (out []counter.Set
 	return out, true
 }
 
-// victims returns what tells the next holding that is to make room for an occurrence,
-// nil if none is.
-func (s *fairShare) victims(n newcomer) func() *holding {
+// victims returns a function that returns the next allocation to evict, nil if there is none.
+func (s *fairShare) victims(n incoming) func() *allocation {
 	f := n.flow
 	share := 1 / float64(min(len(s.namespaces.byName), len(s.tenants.byName)))
 	from := func() *flow { return nil }
-	switch namespaceIsAt, tenantIsAt := s.isAt(f.namespace, share, n.usage), s.isAt(f.tenant, share, n.usage); {
-	case namespaceIsAt && tenantIsAt:
-	case namespaceIsAt:
+	switch namespaceHas, tenantHas := s.hasShare(f.namespace, share, n.usage), s.hasShare(f.tenant, share, n.usage); {
+	case namespaceHas && tenantHas:
+	case namespaceHas:
 		from = s.within(f.namespace, n)
-	case tenantIsAt:
+	case tenantHas:
 		from = s.within(f.tenant, n)
 	default:
 		from = s.anywhere(n, share)
 	}
-	return func() *holding {
+	return func() *allocation {
 		if other := from(); other != nil {
 			return other.last(all)
 		}
@@ -185,16 +180,16 @@ func (s *fairShare) victims(n newcomer) func() *holding {
 	}
 }
 
-// isAt tells whether a party has its share, and would have more than that. One that
-// has nothing is below its share, however much the occurrence takes.
-func (s *fairShare) isAt(p *party, share float64, more usage) bool {
+// hasShare reports whether a party would have more than its share. One that has nothing is
+// below its share, however large the occurrence is.
+func (s *fairShare) hasShare(p *party, share float64, more usage) bool {
 	return p.usage != (usage{}) && p.plus(more).level(s.limits) > share
 }
 
-// anywhere finds the flow that takes most of the namespace or the tenant that is
-// furthest above its share. That one has more than the occurrence's will have, so that
-// two do not evict each other in turn.
-func (s *fairShare) anywhere(n newcomer, share float64) func() *flow {
+// anywhere finds the flow with the highest usage, of the namespace or the tenant that is
+// furthest above its share. That one has more than the flow of the occurrence will have, so
+// that two flows do not evict each other in turn.
+func (s *fairShare) anywhere(n incoming, share float64) func() *flow {
 	above := max(share,
 		n.flow.namespace.plus(n.usage).level(s.limits),
 		n.flow.tenant.plus(n.usage).level(s.limits))
@@ -207,9 +202,9 @@ func (s *fairShare) anywhere(n newcomer, share float64) func() *flow {
 	}
 }
 
-// within finds the flow of a party that takes most, if that is more than an equal part
-// of what the party takes, and the occurrence's own takes less.
-func (s *fairShare) within(p *party, n newcomer) func() *flow {
+// within finds the flow with the highest usage of a party, if that is more than an equal part
+// of the usage of the party and the flow of the occurrence has less.
+func (s *fairShare) within(p *party, n incoming) func() *flow {
 	part := p.level(s.limits) / float64(p.flows)
 	if n.flow.level(s.limits) >= part {
 		return func() *flow { return nil }
@@ -224,7 +219,7 @@ func (s *fairShare) within(p *party, n newcomer) func() *flow {
 	}
 }
 
-// furthest is who is furthest above a level, nil if nobody is.
+// furthest returns who is furthest above a level, nil if nobody is.
 func furthest(above float64, of ...*rank) (found *rank) {
 	for _, r := range of {
 		if r == nil {
@@ -237,18 +232,18 @@ func furthest(above float64, of ...*rank) (found *rank) {
 	return found
 }
 
-// evict settles what a flow has pending of a series. The mutex must be held.
-func (s *Sink) evict(h *holding, now time.Time) []counter.Settled {
+// evict settles an allocation. The mutex must be held.
+func (s *Sink) evict(h *allocation, now time.Time) []counter.Settled {
 	s.fair.unlist(h)
-	owed := h.series
-	out := owed.counter.Evict(h)
-	if s.release(owed) {
-		s.scheduler.Remove(&owed.job, now)
+	p := h.series
+	out := p.counter.Evict(h)
+	if s.release(p) {
+		s.scheduler.Remove(&p.job, now)
 	} else {
-		s.arrange(owed, now) // what is left may be due at another time
+		s.reschedule(p, now) // the rest may have another deadline
 	}
-	for i := range out { // it is reported later, and takes no room by then
-		s.held.bytes -= out[i].Bytes
+	for i := range out { // it is reported later, but uses no memory any more
+		s.total.bytes -= out[i].Bytes
 		s.fair.settle(out[i].Entry)
 		out[i].Bytes, out[i].Owner = 0, nil
 	}

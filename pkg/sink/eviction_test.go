@@ -66,11 +66,11 @@ func (c slowPatches) Patch(ctx context.Context, api occurrence.API, namespace, n
 }
 
 // fill lets the sink hold no more than it does.
-func (b *bench) fill() held {
+func (b *bench) fill() totals {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.options.MaxPendingBytes = b.held.bytes
-	return b.held
+	b.options.MaxPendingBytes = b.total.bytes
+	return b.total
 }
 
 // Where there is no memory left, what takes none is counted all the same, and
@@ -91,7 +91,7 @@ func TestRepeatThatTakesNothingIsCountedWhenFull(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		stored change
-		owed   []change
+		p      []change
 		repeat change
 		delay  time.Duration
 		taken  bool
@@ -117,7 +117,7 @@ func TestRepeatThatTakesNothingIsCountedWhenFull(t *testing.T) {
 				b.record(1)
 				synctest.Wait()
 				b.recordLater(1, time.Hour) // a Warning could have its place
-				for _, o := range test.owed {
+				for _, o := range test.p {
 					b.recordLater(0, time.Hour, o)
 				}
 				before := b.fill()

@@ -6,10 +6,9 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// What is pending is accounted for the namespace of the Event and for the tenant of
-// the user who reported it (occurrence.TenantOf), so that neither a namespace that
-// nobody answers in nor a tenant that floods takes the place of others. A flow is
-// what one tenant reports in one namespace.
+// What is pending is charged to the namespace of the Event and to the tenant of the user who
+// reported it (occurrence.TenantOf). So neither a namespace whose requests hang nor a tenant
+// that floods uses the memory of others. A flow is what one tenant reports in one namespace.
 //
 // The share of a namespace, and of a tenant in all namespaces together, is the limit
 // divided by the number of active namespaces or of active tenants, whichever is less.
@@ -17,8 +16,8 @@ import (
 // many tenants write has one share. A recorder in this process has no user: there
 // is one tenant then, and its namespaces have equal shares of the limit.
 
-// fairShare accounts for what is pending. The sink's mutex guards it. Each operation
-// takes O(log n) for n flows.
+// fairShare is the usage of namespaces, tenants and flows. The sink's mutex guards it. Each
+// operation takes O(log n) for n flows.
 type fairShare struct {
 	limits     *Options
 	series     int // of all flows
@@ -27,8 +26,8 @@ type fairShare struct {
 	tenants    parties
 }
 
-// usage is what is pending of a flow or a party: series, each counted once for each
-// flow that has reported it, and bytes.
+// usage is what is pending of a flow or a party. Each series counts once for each flow that
+// has reported it.
 type usage struct {
 	series int
 	bytes  int64
@@ -36,8 +35,8 @@ type usage struct {
 
 func (u usage) plus(other usage) usage { return usage{u.series + other.series, u.bytes + other.bytes} }
 
-// level is the part of the limits that a usage takes: of the limit of which it takes
-// more, as in dominant resource fairness.
+// level is the usage relative to the limits: the higher of the two, as in dominant resource
+// fairness.
 func (u usage) level(limits *Options) float64 {
 	return max(float64(u.series)/float64(limits.MaxPendingSeries), float64(u.bytes)/float64(limits.MaxPendingBytes))
 }
@@ -46,7 +45,7 @@ func (u usage) level(limits *Options) float64 {
 type parties struct {
 	limits  *Options
 	byName  map[string]*party
-	ranking ranking // those with something to evict
+	ranking ranking // those with evictable allocations
 }
 
 // party is a namespace or a tenant.
@@ -55,7 +54,7 @@ type party struct {
 	of      *parties
 	name    string
 	flows   int     // that are active
-	ranking ranking // of its flows, those with something to evict
+	ranking ranking // of its flows with evictable allocations
 	rank    rank
 }
 
@@ -65,28 +64,28 @@ type flowKey struct{ namespace, tenant string }
 type flow struct {
 	usage
 	key               flowKey
-	users             int // its holdings, and an occurrence that there is no room for
+	references        int // its allocations, and an occurrence for which something is evicted
 	namespace, tenant *party
 	inNamespace       rank
 	inTenant          rank
-	// evictable are the holdings that may be evicted, the last one first. Each is a
-	// ring, of which this is the first.
-	evictable [priorities]*holding
+	// evictable are the allocations that may be evicted, the last one first. Each is a ring, of
+	// which this is the first.
+	evictable [priorities]*allocation
 	listed    int
 }
 
-// holding is what a flow has pending of one series.
-type holding struct {
+// allocation is what a flow has pending of one series.
+type allocation struct {
 	flow    *flow
-	series  *series
-	entries int // that are not in the ledger
+	series  *pendingSeries
+	entries int // that are not reported to the ledger
 	// acknowledged: a client was told that one of the entries will be written.
 	acknowledged bool
-	worked       bool // a write of it may have been tried
+	tried        bool // a write of it may have been tried
 
 	listed         bool // in the ring of its flow for the priority
 	priority       priority
-	next, previous *holding
+	next, previous *allocation
 }
 
 func newFairShare(limits *Options) *fairShare {
@@ -98,8 +97,8 @@ func newFairShare(limits *Options) *fairShare {
 	}
 }
 
-// flow returns the flow of a tenant in a namespace, which is active until everybody
-// who has asked for it has called retire.
+// flow returns the flow of a tenant in a namespace. It is active until retire is called for
+// each call of flow.
 func (s *fairShare) flow(key flowKey) *flow {
 	f := s.flows[key]
 	if f == nil {
@@ -108,12 +107,12 @@ func (s *fairShare) flow(key flowKey) *flow {
 		f.inTenant = f.inNamespace
 		s.flows[key] = f
 	}
-	f.users++
+	f.references++
 	return f
 }
 
 func (s *fairShare) retire(f *flow) {
-	if f.users--; f.users == 0 {
+	if f.references--; f.references == 0 {
 		f.namespace.leave()
 		f.tenant.leave()
 		delete(s.flows, f.key)
@@ -137,18 +136,18 @@ func (p *party) leave() {
 	}
 }
 
-// hold adds a series to a flow.
-func (s *fairShare) hold(key flowKey, owed *series) *holding {
+// allocate adds a series to a flow.
+func (s *fairShare) allocate(key flowKey, p *pendingSeries) *allocation {
 	f := s.flow(key)
-	h := &holding{flow: f, series: owed}
-	owed.holdings = append(owed.holdings, h)
+	h := &allocation{flow: f, series: p}
+	p.allocations = append(p.allocations, h)
 	s.charge(f, usage{series: 1})
 	return h
 }
 
-// settle takes an entry out that has its outcome.
+// settle removes an entry that has settled.
 func (s *fairShare) settle(e *counter.Entry) {
-	h := e.Owner.(*holding)
+	h := e.Owner.(*allocation)
 	h.entries--
 	if h.entries > 0 {
 		s.charge(h.flow, usage{bytes: -e.Bytes})
@@ -160,7 +159,7 @@ func (s *fairShare) settle(e *counter.Entry) {
 	s.retire(h.flow)
 }
 
-// charge adds to what is accounted for a flow.
+// charge adds to the usage of a flow.
 func (s *fairShare) charge(f *flow, u usage) {
 	if u == (usage{}) {
 		return
@@ -170,8 +169,7 @@ func (s *fairShare) charge(f *flow, u usage) {
 	s.rank(f)
 }
 
-// rank puts a flow and its parties where they belong among those that have something
-// to evict.
+// rank updates the positions of a flow and its parties in the rankings.
 func (s *fairShare) rank(f *flow) {
 	f.namespace.update(&f.inNamespace)
 	f.tenant.update(&f.inTenant)
@@ -182,16 +180,16 @@ func (p *party) update(r *rank) {
 	p.of.ranking.update(&p.rank, len(p.ranking) > 0)
 }
 
-// list has a holding evicted in its turn among those of a priority: what has been in
-// work after what has not.
-func (s *fairShare) list(h *holding, at priority) {
+// list makes an allocation evictable with a priority. Those that were in work are evicted after
+// those that were not.
+func (s *fairShare) list(h *allocation, at priority) {
 	if h.listed && h.priority == at {
 		return
 	}
 	f := h.flow
 	f.unlink(h)
 	f.link(h, at)
-	if h.worked {
+	if h.tried {
 		f.evictable[at] = h
 	}
 	if f.listed == 1 {
@@ -199,8 +197,8 @@ func (s *fairShare) list(h *holding, at priority) {
 	}
 }
 
-// unlist keeps a holding from being evicted.
-func (s *fairShare) unlist(h *holding) {
+// unlist makes an allocation not evictable.
+func (s *fairShare) unlist(h *allocation) {
 	if !h.listed {
 		return
 	}
@@ -209,7 +207,7 @@ func (s *fairShare) unlist(h *holding) {
 	}
 }
 
-func (f *flow) link(h *holding, at priority) {
+func (f *flow) link(h *allocation, at priority) {
 	h.listed, h.priority = true, at
 	f.listed++
 	first := f.evictable[at]
@@ -222,7 +220,7 @@ func (f *flow) link(h *holding, at priority) {
 	h.previous.next, h.next.previous = h, h
 }
 
-func (f *flow) unlink(h *holding) {
+func (f *flow) unlink(h *allocation) {
 	if !h.listed {
 		return
 	}
@@ -237,8 +235,8 @@ func (f *flow) unlink(h *holding) {
 	h.listed, h.next, h.previous = false, nil, nil
 }
 
-// last returns the last holding of the first of some priorities that has any.
-func (f *flow) last(of []priority) *holding {
+// last returns the last allocation of the first of some priorities that has any.
+func (f *flow) last(of []priority) *allocation {
 	for _, at := range of {
 		if first := f.evictable[at]; first != nil {
 			return first.previous
@@ -247,35 +245,35 @@ func (f *flow) last(of []priority) *holding {
 	return nil
 }
 
-// rank is the place of a flow or of a party in a ranking.
+// rank is the position of a flow or a party in a ranking.
 type rank struct {
-	limits *Options
-	usage  *usage
-	flow   *flow
-	party  *party
-	place  int // from 1 on; 0 if it is in none
+	limits   *Options
+	usage    *usage
+	flow     *flow
+	party    *party
+	position int // from 1 on; 0 if it is in none
 }
 
 func (r *rank) level() float64 { return r.usage.level(r.limits) }
 
-// ranking is a heap of those that have something to evict. Who takes most is first.
+// ranking is a heap of those with evictable allocations, the highest usage first.
 type ranking []*rank
 
 var _ heap.Interface = &ranking{}
 
-// update puts in, takes out, or moves what has changed.
+// update adds, removes or moves an element.
 func (r *ranking) update(m *rank, in bool) {
 	switch {
-	case in && m.place == 0:
+	case in && m.position == 0:
 		heap.Push(r, m)
 	case in:
-		heap.Fix(r, m.place-1)
-	case m.place > 0:
-		heap.Remove(r, m.place-1)
+		heap.Fix(r, m.position-1)
+	case m.position > 0:
+		heap.Remove(r, m.position-1)
 	}
 }
 
-// first is who takes most, nil if there is none.
+// first returns the element with the highest usage, nil if there is none.
 func (r ranking) first() *rank {
 	if len(r) == 0 {
 		return nil
@@ -291,14 +289,14 @@ func (r ranking) Less(i, k int) bool {
 
 func (r ranking) Swap(i, k int) {
 	r[i], r[k] = r[k], r[i]
-	r[i].place, r[k].place = i+1, k+1
+	r[i].position, r[k].position = i+1, k+1
 }
 
 // Push implements heap.Interface.
 func (r *ranking) Push(x any) {
 	m := x.(*rank)
 	*r = append(*r, m)
-	m.place = len(*r)
+	m.position = len(*r)
 }
 
 // Pop implements heap.Interface.
@@ -307,6 +305,6 @@ func (r *ranking) Pop() any {
 	m := (*r)[last]
 	(*r)[last] = nil
 	*r = (*r)[:last]
-	m.place = 0
+	m.position = 0
 	return m
 }

@@ -34,23 +34,23 @@ func (b *bench) census() census {
 	defer b.mu.Unlock()
 	c := census{&b.options, make(map[flowKey]usage), make(map[heldBy]bool)}
 	var deadline, recorded time.Time // the earliest ones
-	for key, owed := range b.pending {
-		if at := owed.deadlines.first(); deadline.IsZero() || at.Before(deadline) {
+	for key, p := range b.pending {
+		if at := p.deadlines.first(); deadline.IsZero() || at.Before(deadline) {
 			deadline = at
 		}
-		if at := owed.counter.Pending()[0].Oldest.Recorded; recorded.IsZero() || at.Before(recorded) {
+		if at := p.counter.Pending()[0].Oldest.Recorded; recorded.IsZero() || at.Before(recorded) {
 			recorded = at
 		}
-		for i := range owed.counter.Pending() {
-			e := &owed.counter.Pending()[i]
-			by := heldBy{e.Owner.(*holding).flow.key, key}
+		for i := range p.counter.Pending() {
+			e := &p.counter.Pending()[i]
+			by := heldBy{e.Owner.(*allocation).flow.key, key}
 			u := usage{bytes: e.Bytes}
 			if !c.held[by] {
 				c.held[by], u.series = true, 1
 			}
 			c.flows[by.flow] = c.flows[by.flow].plus(u)
 		}
-		for _, h := range owed.holdings {
+		for _, h := range p.allocations {
 			if at, ok := h.priorityNow(); h.listed != ok || ok && h.priority != at {
 				b.t.Errorf("%+v is to be evicted as %v (%v), want %v (%v)", h.flow.key, h.priority, h.listed, at, ok)
 			}

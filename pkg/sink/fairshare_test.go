@@ -237,8 +237,8 @@ func TestWarningsOfANodeStormSurvive(t *testing.T) {
 func (b *bench) warningsIn(namespace string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, owed := range b.pending {
-		if a := owed.counter; a.Namespace == namespace && a.EventType == "Warning" {
+	for _, p := range b.pending {
+		if a := p.counter; a.Namespace == namespace && a.EventType == "Warning" {
 			n++
 		}
 	}
@@ -279,9 +279,9 @@ func (b *bench) objects(namespace string) map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := make(map[string]bool)
-	for _, owed := range b.pending {
-		if owed.counter.Namespace == namespace {
-			out[owed.counter.Object] = true
+	for _, p := range b.pending {
+		if p.counter.Namespace == namespace {
+			out[p.counter.Object] = true
 		}
 	}
 	return out

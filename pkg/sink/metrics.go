@@ -114,7 +114,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}, func() float64 { return float64(s.Pending().Series) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_deferred_series",
-			Help: "Pending series whose next write is not due yet.",
+			Help: "Pending series whose next write has a deadline in the future.",
 		}, func() float64 { return float64(s.deferredSeries()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_pending_series_capacity",

@@ -76,8 +76,8 @@ eventd_sink_rate_limit 50
 			b.record(i)
 		}
 		synctest.Wait()
-		if got := gauge(t, r, "eventd_sink_pending_bytes"); got != float64(b.held.bytes) || got == 0 {
-			t.Errorf("%v bytes are pending, of the %d that are held", got, b.held.bytes)
+		if got := gauge(t, r, "eventd_sink_pending_bytes"); got != float64(b.total.bytes) || got == 0 {
+			t.Errorf("%v bytes are pending, of the %d that are held", got, b.total.bytes)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

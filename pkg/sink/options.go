@@ -8,57 +8,51 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MaxConcurrency is the highest concurrency: each takes a goroutine.
+// MaxConcurrency is the highest Concurrency: each request in flight needs a goroutine.
 const MaxConcurrency = 10_000
 
-// Options bound what a sink takes from its process and from the apiserver.
+// Options limit what a sink uses of its process and of the apiserver.
 type Options struct {
-	// Concurrency is the number of requests that may be in flight at once, at
-	// most. There may be as few as MinConcurrency while the apiserver shows that it
-	// has too much to do, half of them for namespaces that are slow, and in one
-	// namespace three quarters of what others leave. The default is less than the 98
-	// requests that an apiserver with default settings executes at once for all that
-	// runs in kube-system: requests that hang leave some of those to others.
+	// Concurrency and MinConcurrency are the bounds of the adaptive limit of requests in
+	// flight. Half of it may be used by slow namespaces, and one namespace may use three
+	// quarters of what others leave. The default is less than the 98 requests that an
+	// apiserver with default settings executes at once for all clients in kube-system, so
+	// requests that hang leave some of those to others.
 	Concurrency    int
 	MinConcurrency int
-	// SlowAnswer is how long answers must take on average to show that.
+	// SlowAnswer is the mean latency from which on the limit decreases.
 	SlowAnswer time.Duration
-	// NamespaceRefusedFor is how long no Event is created in a namespace that is
-	// missing or being deleted, after an answer that says so. What was there to
-	// be created is dropped, and what comes meanwhile waits, unless somebody waits
-	// for it.
+	// NamespaceRefusedFor is how long no Event is created in a namespace after an answer
+	// that it is missing or terminating. What is pending for creation is dropped.
+	// Occurrences that are added meanwhile wait, unless a caller waits for the outcome.
 	NamespaceRefusedFor time.Duration
-	// QPS and Burst bound the requests to the apiserver, per second and at
-	// once. math.Inf(1) requests per second is no limit.
+	// QPS and Burst limit the rate of requests to the apiserver. math.Inf(1) is no limit.
 	QPS   float64
 	Burst int
-	// RequestTimeout ends a single request.
+	// RequestTimeout is the timeout of a single request.
 	RequestTimeout time.Duration
-	// RetryBaseDelay is the wait after a first failed attempt; it doubles up to
-	// RetryMaxDelay. Each wait is shortened by up to a half, at random.
+	// RetryBaseDelay is the delay after the first failure. It doubles up to RetryMaxDelay.
+	// Each delay is shortened by up to a half, at random.
 	RetryBaseDelay, RetryMaxDelay time.Duration
-	// RetryFor is how long the apiserver may not take an occurrence whose write
-	// is due before it is given up, give or take a sixteenth. A Retry-After is
-	// not waited for longer than this. It does not run while the apiserver cannot be
-	// reached, and begins again after that; ForbiddenFor too.
+	// RetryFor is how long the write of an occurrence is retried after its deadline, give
+	// or take a sixteenth. It also limits a Retry-After. Time during which the apiserver is
+	// unreachable does not count: RetryFor and ForbiddenFor begin again after it.
 	RetryFor time.Duration
-	// ForbiddenFor is how long an answer that RBAC does not allow the write is
-	// not believed after the write was due: an apiserver that has just started
-	// gives it until it has read its rules.
+	// ForbiddenFor is how long a denial by RBAC is retried after the deadline of a write:
+	// an apiserver that has just started denies everything until it has read its rules.
 	ForbiddenFor time.Duration
-	// MaxPendingSeries is how many series may be owed at once. One that several
-	// users report is counted for each of their tenants. See docs/architecture.md for
-	// how namespaces and tenants share this limit and the next one.
+	// MaxPendingSeries limits the pending series. One that several users report counts for
+	// each of their tenants. docs/architecture.md describes how namespaces and tenants
+	// share this limit and the next one.
 	MaxPendingSeries int
-	// MaxPendingBytes is how much memory pending occurrences may take, give or take
-	// the last one. Those of one series and tenant that nobody waits for share what
-	// they take.
+	// MaxPendingBytes limits the memory of pending occurrences, give or take the last one.
+	// Occurrences of one series and tenant share memory unless a caller waits for them.
 	MaxPendingBytes int64
-	// MaxIdleSeries is of how many quiet series the stored state is remembered,
-	// so that their next occurrence takes one request. At about 1 KiB each, the
-	// default holds up to 16 MiB.
+	// MaxIdleSeries is the number of idle series whose stored state is cached, so that
+	// their next occurrence needs one request. The default uses up to 16 MiB, at about
+	// 1 KiB each.
 	MaxIdleSeries int
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
 
@@ -82,36 +76,29 @@ func DefaultOptions() Options {
 	}
 }
 
-// Validate says what is wrong with the options, or nil.
+// Validate returns an error that names each invalid field, or nil.
 func (o *Options) Validate() error {
 	var errs []error
-	positive := func(name string, ok bool, value any) {
+	require := func(ok bool, field, rule string, value any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s must be greater than 0, not %v", name, value))
+			errs = append(errs, fmt.Errorf("%s must %s, got %v", field, rule, value))
 		}
 	}
-	positive("concurrency", o.Concurrency > 0, o.Concurrency)
-	if o.Concurrency > MaxConcurrency {
-		errs = append(errs, fmt.Errorf("concurrency must be at most %d, not %d", MaxConcurrency, o.Concurrency))
-	}
-	positive("least concurrency", o.MinConcurrency > 0, o.MinConcurrency)
-	positive("slow answer", o.SlowAnswer > 0, o.SlowAnswer)
-	if o.NamespaceRefusedFor < 0 {
-		errs = append(errs, fmt.Errorf("time of a namespace's refusal must not be less than 0, not %v", o.NamespaceRefusedFor))
-	}
-	positive("QPS", o.QPS > 0, o.QPS)
-	positive("burst", o.Burst > 0, o.Burst)
-	positive("request timeout", o.RequestTimeout > 0, o.RequestTimeout)
-	positive("retry base delay", o.RetryBaseDelay > 0, o.RetryBaseDelay)
-	positive("retry period", o.RetryFor > 0, o.RetryFor)
-	if o.ForbiddenFor < 0 {
-		errs = append(errs, fmt.Errorf("time of disbelief must not be less than 0, not %v", o.ForbiddenFor))
-	}
-	positive("pending series", o.MaxPendingSeries > 0, o.MaxPendingSeries)
-	positive("pending bytes", o.MaxPendingBytes > 0, o.MaxPendingBytes)
-	positive("idle series", o.MaxIdleSeries > 0, o.MaxIdleSeries)
-	if o.RetryMaxDelay < o.RetryBaseDelay {
-		errs = append(errs, fmt.Errorf("retry max delay %v is less than the base delay %v", o.RetryMaxDelay, o.RetryBaseDelay))
-	}
+	const positive, notNegative = "be greater than 0", "not be negative"
+	require(o.Concurrency > 0, "Concurrency", positive, o.Concurrency)
+	require(o.Concurrency <= MaxConcurrency, "Concurrency", fmt.Sprintf("be at most %d", MaxConcurrency), o.Concurrency)
+	require(o.MinConcurrency > 0, "MinConcurrency", positive, o.MinConcurrency)
+	require(o.SlowAnswer > 0, "SlowAnswer", positive, o.SlowAnswer)
+	require(o.NamespaceRefusedFor >= 0, "NamespaceRefusedFor", notNegative, o.NamespaceRefusedFor)
+	require(o.QPS > 0, "QPS", positive, o.QPS)
+	require(o.Burst > 0, "Burst", positive, o.Burst)
+	require(o.RequestTimeout > 0, "RequestTimeout", positive, o.RequestTimeout)
+	require(o.RetryBaseDelay > 0, "RetryBaseDelay", positive, o.RetryBaseDelay)
+	require(o.RetryMaxDelay >= o.RetryBaseDelay, "RetryMaxDelay", fmt.Sprintf("be at least RetryBaseDelay (%v)", o.RetryBaseDelay), o.RetryMaxDelay)
+	require(o.RetryFor > 0, "RetryFor", positive, o.RetryFor)
+	require(o.ForbiddenFor >= 0, "ForbiddenFor", notNegative, o.ForbiddenFor)
+	require(o.MaxPendingSeries > 0, "MaxPendingSeries", positive, o.MaxPendingSeries)
+	require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
+	require(o.MaxIdleSeries > 0, "MaxIdleSeries", positive, o.MaxIdleSeries)
 	return errors.Join(errs...)
 }

@@ -17,25 +17,23 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
-// maxSteps bounds the requests that one series may make in a row until one of them
-// writes, before it has to wait as after a failure: two writers of one Event
-// conflict now and then, but not forever. It is more than what it takes to try
-// every suffix.
+// maxSteps bounds the requests of a series in a row without a write. After that it waits as
+// after a failure: two writers of one Event conflict now and then, but not forever. It is
+// more than what it takes to try every suffix.
 const maxSteps = 2*identity.MaxSuffix + 6
 
-// reconcile makes the requests that a series needs, of which the first is given or drafted,
-// until one of them has written what is due, or the series has to wait. It is in one worker
-// at a time.
-func (w *worker) reconcile(m move) {
+// reconcile sends the requests that a series needs, until one of them has written what is
+// pending or the series has to wait. It begins with the given action.
+func (w *worker) reconcile(m action) {
 	for steps := 1; ; steps++ {
 		if m.draft != nil {
 			m = w.plan(m.draft)
 		}
-		if !w.tell(m.settled) || m.done {
+		if !w.report(m.settled) || m.done {
 			return
 		}
 		if m.request != nil {
-			if next := w.make(m.request); next == stepEnd {
+			if next := w.execute(m.request); next == stepEnd {
 				return
 			}
 			if steps >= maxSteps {
@@ -52,8 +50,8 @@ func (w *worker) reconcile(m move) {
 	}
 }
 
-// plan makes a move of a draft. That takes time, and so is done without the mutex.
-func (w *worker) plan(d *draft) move {
+// plan plans the request of a draft. That takes time, so it does not hold the mutex.
+func (w *worker) plan(d *draft) action {
 	d.Draft.Plan()
 	s := w.sink
 	s.mu.Lock()
@@ -61,14 +59,14 @@ func (w *worker) plan(d *draft) move {
 	return s.commit(w.series, d)
 }
 
-// make makes a request, and does what follows from the answer.
-func (w *worker) make(r *request) step {
+// execute sends a request, and handles the answer.
+func (w *worker) execute(r *request) step {
 	if w.ctx.Err() != nil {
 		return stepEnd // the sink stops, and Close settles what is left
 	}
 	if r.RandomName != counter.NameDerived {
 		w.sink.metrics.unique.WithLabelValues(string(r.RandomName)).Inc()
-		if !w.callOut(func() { w.sink.errorLog.drawn(r) }) {
+		if !w.callExternal(func() { w.sink.errorLog.drawn(r) }) {
 			return stepEnd
 		}
 	}
@@ -77,20 +75,20 @@ func (w *worker) make(r *request) step {
 		return stepEnd
 	}
 	w.request = nil
-	return w.follow(r, a)
+	return w.handleAnswer(r, a)
 }
 
-// follow does what follows from an answer.
-func (w *worker) follow(r *request, a apiclient.Answer) step {
-	w.sink.answered(r, a)
-	out, next, denied := w.sink.learn(w.series, r, a)
-	if denied && !w.callOut(func() { w.sink.errorLog.denied(r, a) }) {
+// handleAnswer handles an answer and reports what has settled.
+func (w *worker) handleAnswer(r *request, a apiclient.Answer) step {
+	w.sink.countAnswer(r, a)
+	out, next, denied := w.sink.handle(w.series, r, a)
+	if denied && !w.callExternal(func() { w.sink.errorLog.denied(r, a) }) {
 		return stepEnd
 	}
-	if !w.tell(out) || w.ctx.Err() != nil {
+	if !w.report(out) || w.ctx.Err() != nil {
 		return stepEnd
 	}
-	if next == stepWait {
+	if next == stepRetry {
 		w.retry(a)
 		return stepEnd
 	}
@@ -101,83 +99,83 @@ func (w *worker) follow(r *request, a apiclient.Answer) step {
 type step uint8
 
 const (
-	stepAsk  step = iota // the next request
-	stepWait             // the next request, after a while
-	stepEnd              // others have their turn
+	stepNext  step = iota // the next request
+	stepRetry             // the next request, after a delay
+	stepEnd               // return the series to the scheduler
 )
 
-// move is what is to be done for a series: plan a draft, or tell what has settled, and make
-// a request, if there is one. When done is set there is nothing left to do now.
-type move struct {
+// action is the next thing to do for a series: plan a draft, or report what has settled and
+// send a request, if there is one. done: nothing is left to do now.
+type action struct {
 	draft   *draft
 	settled []counter.Settled
 	request *request
 	done    bool
 }
 
-// draft is a request of a series that is being planned, and how it is to be made.
+// draft is a request that is being planned, and how it may be sent.
 type draft struct {
 	*counter.Draft
-	means means
+	access writeAccess
 }
 
 // request is a request to the apiserver.
 type request struct {
 	*counter.Request
 	verb apiclient.Verb
-	// sequence is the last one of the sink when it was planned.
+	// sequence is that of the newest occurrence of the sink when it was planned.
 	sequence uint64
 }
 
-// next returns the next move for a series. The mutex must be held.
-func (s *Sink) next(owed *series, now time.Time) (m move) {
-	if owed.ready().After(now) {
-		return move{done: true}
+// next returns the next action for a series. The mutex must be held.
+func (s *Sink) next(p *pendingSeries, now time.Time) (m action) {
+	if p.ready().After(now) {
+		return action{done: true}
 	}
-	v := s.scheduler.Refusal(&owed.job)
-	answered := owed.refused && owed.counter.Last() <= v.UpTo // while it waited
-	owed.refused = false
-	s.setDeferred(owed, false)
-	if owed.counter.Creates() && (answered || v.Until.After(now)) {
-		return move{settled: s.applyRefusal(owed, v), done: true}
+	v := s.scheduler.Refusal(&p.job)
+	answered := p.refused && p.counter.Last() <= v.UpTo // while it waited
+	p.refused = false
+	s.setDeferred(p, false)
+	if p.counter.Creates() && (answered || v.Until.After(now)) {
+		return action{settled: s.applyRefusal(p, v), done: true}
 	}
-	if len(owed.counter.Pending()) > 0 {
-		means := s.access.means(owed.counter.Namespace, owed.counter.API(), now)
+	if len(p.counter.Pending()) > 0 {
+		access := s.access.lookup(p.counter.Namespace, p.counter.API(), now)
 		var d *counter.Draft
-		if d, m.settled = owed.counter.Begin(means.Access); d != nil {
-			if owed.counter.Creates() {
-				s.scheduler.Postpone(&owed.job, now.Add(s.options.NamespaceRefusedFor)) // one asks
+		if d, m.settled = p.counter.Begin(access.Access); d != nil {
+			if p.counter.Creates() {
+				s.scheduler.Postpone(&p.job, now.Add(s.options.NamespaceRefusedFor)) // one request is sent
 			}
-			return move{draft: &draft{d, means}}
+			return action{draft: &draft{d, access}}
 		}
 	}
-	m.done = s.release(owed)
+	m.done = s.release(p)
 	return m
 }
 
-// commit returns the move that was planned. The mutex must be held.
-func (s *Sink) commit(owed *series, d *draft) (m move) {
-	r, out := owed.counter.Commit(d.Draft)
+// commit returns the action that was planned. The mutex must be held.
+func (s *Sink) commit(p *pendingSeries, d *draft) (m action) {
+	r, out := p.counter.Commit(d.Draft)
 	m.settled = out
 	if r != nil {
-		m.request = &request{r, d.means.verb(r.Kind), s.sequence}
+		m.request = &request{r, d.access.verb(r.Kind), s.sequence}
 	}
-	m.done = s.release(owed)
+	m.done = s.release(p)
 	return m
 }
 
-// learn takes an answer. It returns what has settled, what to do next, and whether
-// we are denied a right that others may stand in for.
-func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []counter.Settled, next step, denied bool) {
+// handle evaluates an answer. It returns what has settled, the next step, and whether a right
+// is denied that others may replace.
+func (s *Sink) handle(p *pendingSeries, r *request, a apiclient.Answer) (out []counter.Settled, next step, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.report(owed, r, a, now)
-	believed := s.scheduler.OverdueBefore(now, s.options.ForbiddenFor)
-	if denied = s.takeAccess(owed, r, a, believed, now); !denied {
-		out, next = owed.apply(r, a, believed)
+	s.reportAnswer(p, r, a, now)
+	confirmed := s.scheduler.OverdueBefore(now, s.options.ForbiddenFor)
+	if denied = s.updateAccess(p, r, a, confirmed, now); !denied {
+		out, next = p.apply(r, a, confirmed)
 	}
-	if s.release(owed) {
+	if s.release(p) {
 		next = stepEnd
 	}
 	s.wakeWorkers(now)
@@ -185,49 +183,48 @@ func (s *Sink) learn(owed *series, r *request, a apiclient.Answer) (out []counte
 	return out, next, denied
 }
 
-// report records what an answer says about the apiserver, the namespace and the series. The
+// reportAnswer records what an answer says about the apiserver, the namespace and the series. The
 // mutex must be held.
-func (s *Sink) report(owed *series, r *request, a apiclient.Answer, now time.Time) {
-	s.scheduler.Report(&owed.job, scheduler.Result{
+func (s *Sink) reportAnswer(p *pendingSeries, r *request, a apiclient.Answer, now time.Time) {
+	s.scheduler.Report(&p.job, scheduler.Result{
 		Began: a.Began, Unsent: a.Unsent, Unreachable: a.Class == apiclient.ClassUnreachable, Answered: a.Code != 0,
 		Overloaded: a.Code == http.StatusTooManyRequests || a.Code == http.StatusServiceUnavailable,
 	}, now)
 	switch {
 	case a.Reason == occurrence.NamespaceNotFound, a.Reason == occurrence.NamespaceTerminating:
-		s.scheduler.Refuse(&owed.job, scheduler.Refusal{Reason: a.Reason, Err: a.Err, UpTo: r.sequence, Until: now.Add(s.options.NamespaceRefusedFor)})
+		s.scheduler.Refuse(&p.job, scheduler.Refusal{Reason: a.Reason, Err: a.Err, UpTo: r.sequence, Until: now.Add(s.options.NamespaceRefusedFor)})
 	case r.verb == apiclient.VerbCreate && (a.Class == apiclient.ClassOK || a.Class == apiclient.ClassExists):
-		s.scheduler.Created(&owed.job, r.sequence)
+		s.scheduler.Created(&p.job, r.sequence)
 	}
 }
 
-// retry gives up what the apiserver has not taken for too long, and lets the
-// rest of a series wait. If the apiserver could not even be reached, all series
-// wait together, and none is given up for that.
+// retry schedules the next attempt of a series, and drops what could not be written for too
+// long. If the apiserver is unreachable, all series wait together and nothing is dropped.
 func (w *worker) retry(last apiclient.Answer) {
 	w.sink.metrics.retries.WithLabelValues(string(last.Class)).Inc()
 	if last.Class == apiclient.ClassUnreachable {
-		w.callOut(func() { w.sink.errorLog.unreachable(last.Err) })
+		w.callExternal(func() { w.sink.errorLog.unreachable(last.Err) })
 		return
 	}
 	w.sink.mu.Lock()
-	out := w.sink.wait(w.series, last)
+	out := w.sink.scheduleRetry(w.series, last)
 	w.sink.mu.Unlock()
-	w.tell(out)
+	w.report(out)
 }
 
-// wait is retry with the mutex held. It returns what has settled.
-func (s *Sink) wait(owed *series, last apiclient.Answer) []counter.Settled {
+// scheduleRetry is retry with the mutex held. It returns what has settled.
+func (s *Sink) scheduleRetry(p *pendingSeries, last apiclient.Answer) []counter.Settled {
 	now := time.Now()
-	owed.failures++
-	owed.retryAt = now.Add(min(max(last.RetryAfter, s.backoff(owed.failures)), s.options.RetryFor))
-	tooOld := owed.deadlines.before(s.scheduler.OverdueBefore(now, s.options.RetryFor))
-	out := owed.counter.Drop(tooOld, occurrence.RetriesExhausted, last.Err)
-	s.release(owed)
+	p.failures++
+	p.retryAt = now.Add(min(max(last.RetryAfter, s.backoff(p.failures)), s.options.RetryFor))
+	tooOld := p.deadlines.before(s.scheduler.OverdueBefore(now, s.options.RetryFor))
+	out := p.counter.Drop(tooOld, occurrence.RetriesExhausted, last.Err)
+	s.release(p)
 	return out
 }
 
-// ask makes one request. It runs code of others: the client, and a logger.
-func (s *Sink) ask(ctx context.Context, r *request) apiclient.Answer {
+// send sends a request. It runs external code: the client and the logger.
+func (s *Sink) send(ctx context.Context, r *request) apiclient.Answer {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
 	start := time.Now()
@@ -246,7 +243,7 @@ func (s *Sink) ask(ctx context.Context, r *request) apiclient.Answer {
 	}
 }
 
-// timed takes note of how long an answer took.
+// timed adds to an answer how long it took.
 func (s *Sink) timed(ctx context.Context, r *request, a apiclient.Answer, start time.Time) apiclient.Answer {
 	a.Began, a.Took = start, time.Since(start)
 	if a.Class != apiclient.ClassOK {
@@ -256,8 +253,8 @@ func (s *Sink) timed(ctx context.Context, r *request, a apiclient.Answer, start 
 	return a
 }
 
-// answered counts an answer.
-func (s *Sink) answered(r *request, a apiclient.Answer) {
+// countAnswer counts an answer in the metrics.
+func (s *Sink) countAnswer(r *request, a apiclient.Answer) {
 	if errors.Is(a.Err, errNotReturned) {
 		return // there was no request
 	}
@@ -267,7 +264,7 @@ func (s *Sink) answered(r *request, a apiclient.Answer) {
 	}
 }
 
-// backoff is the wait after a number of failures in a row.
+// backoff returns the delay after a number of failures in a row.
 func (s *Sink) backoff(failures int) time.Duration {
 	d, most := s.options.RetryBaseDelay, s.options.RetryMaxDelay
 	for ; failures > 1 && d < most; failures-- {
@@ -280,32 +277,32 @@ func (s *Sink) backoff(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// apply takes an answer. It returns what has settled, and what to do next. A
-// refusal that may change is believed about what fell due before the given time.
-func (owed *series) apply(r *request, a apiclient.Answer, believed time.Time) ([]counter.Settled, step) {
-	account := owed.counter
+// apply reports an answer to the counter. It returns what has settled, and the next step. A
+// denial by RBAC applies to what has a deadline before the given time.
+func (p *pendingSeries) apply(r *request, a apiclient.Answer, confirmed time.Time) ([]counter.Settled, step) {
+	account := p.counter
 	a.Verb = cmp.Or(a.Verb, r.verb) // there may have been no answer
 	switch a.Class {
 	case apiclient.ClassOK:
 		if !a.Verb.IsRead() {
-			owed.failures = 0
+			p.failures = 0
 			return account.Succeeded(r.Request, a.Object), stepEnd
 		}
-		return account.Read(a.Object), stepAsk
+		return account.Read(a.Object), stepNext
 	case apiclient.ClassExists:
 		account.Stale()
-		return nil, stepAsk
+		return nil, stepNext
 	case apiclient.ClassNotFound:
-		return account.Gone(a.Err), stepAsk
+		return account.Gone(a.Err), stepNext
 	case apiclient.ClassRefused:
-		if a.Denied && !owed.deadlines.first().Before(believed) {
-			return nil, stepWait
+		if a.Denied && !p.deadlines.first().Before(confirmed) {
+			return nil, stepRetry
 		}
-		return account.Refused(r.Request, a.Verb.IsRead(), a.Reason, a.Err), stepAsk
+		return account.Refused(r.Request, a.Verb.IsRead(), a.Reason, a.Err), stepNext
 	case apiclient.ClassLost:
 		if !a.Verb.IsRead() {
 			account.Lost(r.Request)
 		}
 	}
-	return nil, stepWait
+	return nil, stepRetry
 }

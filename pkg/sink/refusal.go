@@ -10,10 +10,10 @@ import (
 // applies, and delays the others. It applies to everything that was pending for creation
 // when the request was sent, and to callers that wait for an outcome. The mutex must be
 // held.
-func (s *Sink) applyRefusal(owed *series, v scheduler.Refusal) []counter.Settled {
-	upTo := max(v.UpTo, owed.counter.Awaited()) // this is the answer
-	out := owed.counter.Drop(upTo, v.Reason, v.Err)
-	owed.retryAt, owed.refused = v.Until, true
-	s.release(owed)
+func (s *Sink) applyRefusal(p *pendingSeries, v scheduler.Refusal) []counter.Settled {
+	upTo := max(v.UpTo, p.counter.Awaited()) // this is the answer
+	out := p.counter.Drop(upTo, v.Reason, v.Err)
+	p.retryAt, p.refused = v.Until, true
+	s.release(p)
 	return out
 }

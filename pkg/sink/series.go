@@ -8,93 +8,90 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
-// series is one that owes something. The sink's mutex guards it.
-type series struct {
+// pendingSeries is a series with pending occurrences. The sink's mutex guards it; see Sink.
+type pendingSeries struct {
 	counter   *counter.Counter
 	deadlines deadlines
-	// user is whom the last occurrence is of, and others when the last due falls
-	// due at the latest because of what was added for other users, if it has one.
-	user   string
-	others time.Time
-	// failures in a row, and when the next attempt may be made, after them or after
-	// what the apiserver said of the namespace.
+	// user is that of the newest occurrence. othersDeadline is the upper bound of the last
+	// deadline because of other users, zero if there is none.
+	user           string
+	othersDeadline time.Time
+	// failures in a row, and the time of the next attempt, after them or after a refusal of
+	// the namespace.
 	failures int
 	retryAt  time.Time
-	// refused: it waits because of what the apiserver said of its namespace.
+	// refused: it waits because of the refusal of its namespace.
 	refused bool
 	job     scheduler.Job
-	// deferred: it waits for its due time.
+	// deferred: its deadline lies in the future.
 	deferred bool
-	// over: it owes nothing. If it is to owe something again, another one takes
-	// its place.
+	// over: nothing is pending any more. Later occurrences get a new pendingSeries.
 	over bool
-	// holdings are what each flow has pending of it; usually there is one.
-	holdings []*holding
+	// allocations has one element for each flow with pending occurrences; usually one.
+	allocations []*allocation
 	// sinceDeadline and sinceRecorded are its elements of Sink.byDeadline and byRecorded.
 	sinceDeadline, sinceRecorded age
 }
 
-// deadlineGrains is into how many parts the time is divided for which the apiserver
-// may not take an occurrence.
+// deadlineGrains is the number of parts of Options.RetryFor to which deadlines are rounded.
 const deadlineGrains = 16
 
-func newSeries(a *counter.Counter) *series {
-	owed := &series{counter: a, deadlines: make(deadlines, 0, 2)}
-	owed.job.Value = owed
-	return owed
+func newPendingSeries(a *counter.Counter) *pendingSeries {
+	p := &pendingSeries{counter: a, deadlines: make(deadlines, 0, 2)}
+	p.job.Value = p
+	return p
 }
 
-// ready is when the series may be worked on next.
-func (owed *series) ready() time.Time {
-	if at := owed.deadlines.first(); at.After(owed.retryAt) {
+// ready returns when the series may be written next.
+func (p *pendingSeries) ready() time.Time {
+	if at := p.deadlines.first(); at.After(p.retryAt) {
 		return at
 	}
-	return owed.retryAt
+	return p.retryAt
 }
 
-// noLater returns when a write is due that is to be made at a time because of what
-// is added for a user. A user may put off its own write, but only bring forward what
-// another waits for: budgets are kept for each, and who has spent its own must not
-// hold up the others that report the same.
-func (owed *series) noLater(user string, now, at time.Time) time.Time {
-	switch last := owed.deadlines.last(); {
+// deadlineFor returns the deadline of an occurrence of a user that is to be written at a
+// time. A user may postpone its own write, but only bring forward that of another: each has
+// a budget of its own, and one that is used up must not delay other users of the series.
+func (p *pendingSeries) deadlineFor(user string, now, at time.Time) time.Time {
+	switch last := p.deadlines.last(); {
 	case !last.After(now):
-		owed.others = time.Time{}
-	case user != owed.user:
-		owed.others = last
+		p.othersDeadline = time.Time{}
+	case user != p.user:
+		p.othersDeadline = last
 	}
-	owed.user = user
-	if !owed.others.IsZero() && owed.others.Before(at) {
-		return owed.others
+	p.user = user
+	if !p.othersDeadline.IsZero() && p.othersDeadline.Before(at) {
+		return p.othersDeadline
 	}
 	return at
 }
 
-// arrange sees to it that a worker gets the series when it is ready, unless one
-// has it. The mutex must be held.
-func (s *Sink) arrange(owed *series, now time.Time) {
-	s.updateAges(owed)
-	s.setDeferred(owed, owed.deadlines.first().After(now))
-	s.scheduler.Enqueue(&owed.job, owed.counter.Namespace, owed.ready(), now)
+// reschedule has a worker write the series when it is ready, unless one does. The mutex must
+// be held.
+func (s *Sink) reschedule(p *pendingSeries, now time.Time) {
+	s.updateAges(p)
+	s.setDeferred(p, p.deadlines.first().After(now))
+	s.scheduler.Enqueue(&p.job, p.counter.Namespace, p.ready(), now)
 	s.wakeWorkers(now)
 }
 
-func (s *Sink) setDeferred(owed *series, deferred bool) {
-	if owed.deferred == deferred {
+func (s *Sink) setDeferred(p *pendingSeries, deferred bool) {
+	if p.deferred == deferred {
 		return
 	}
-	owed.deferred = deferred
+	p.deferred = deferred
 	if deferred {
 		s.deferred++
 	} else {
 		s.deferred--
 	}
-	s.updateEvictable(owed)
+	s.updateEvictable(p)
 }
 
-// holding is what a flow has pending of the series, nil if that is nothing.
-func (owed *series) holding(f flowKey) *holding {
-	for _, h := range slices.Backward(owed.holdings) {
+// allocation returns that of a flow, nil if there is none.
+func (p *pendingSeries) allocation(f flowKey) *allocation {
+	for _, h := range slices.Backward(p.allocations) {
 		if h.flow.key == f {
 			return h
 		}
@@ -102,11 +99,11 @@ func (owed *series) holding(f flowKey) *holding {
 	return nil
 }
 
-func (owed *series) drop(h *holding) {
-	owed.holdings = slices.DeleteFunc(owed.holdings, func(other *holding) bool { return other == h })
+func (p *pendingSeries) drop(h *allocation) {
+	p.allocations = slices.DeleteFunc(p.allocations, func(other *allocation) bool { return other == h })
 }
 
-// deferredSeries is the number of series that wait for their due time.
+// deferredSeries returns the number of series whose deadline lies in the future.
 func (s *Sink) deferredSeries() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +113,7 @@ func (s *Sink) deferredSeries() int {
 func (s *Sink) pendingBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held.bytes
+	return s.total.bytes
 }
 
 func (s *Sink) concurrencyLimit() int {
@@ -147,25 +144,25 @@ func (s *Sink) oldest(now time.Time) time.Duration {
 
 // updateAges updates the ages of a series after what is pending of it or its deadlines have
 // changed. The mutex must be held.
-func (s *Sink) updateAges(owed *series) {
-	s.byDeadline.update(&owed.sinceDeadline, owed.deadlines.first())
-	s.byRecorded.update(&owed.sinceRecorded, owed.counter.Pending()[0].Oldest.Recorded)
+func (s *Sink) updateAges(p *pendingSeries) {
+	s.byDeadline.update(&p.sinceDeadline, p.deadlines.first())
+	s.byRecorded.update(&p.sinceRecorded, p.counter.Pending()[0].Oldest.Recorded)
 }
 
-// release lets go of what a series owes no more, and tells whether it owes
-// nothing. The mutex must be held.
-func (s *Sink) release(owed *series) bool {
-	a := owed.counter
+// release drops the deadlines of what has settled, and the series if nothing is pending any
+// more; it reports whether that is so. The mutex must be held.
+func (s *Sink) release(p *pendingSeries) bool {
+	a := p.counter
 	if len(a.Pending()) > 0 {
-		owed.deadlines = owed.deadlines.from(a.Pending()[0].Sequence)
-		s.updateAges(owed)
+		p.deadlines = p.deadlines.dropBefore(a.Pending()[0].Sequence)
+		s.updateAges(p)
 		return false
 	}
-	owed.over = true
-	s.byDeadline.remove(&owed.sinceDeadline)
-	s.byRecorded.remove(&owed.sinceRecorded)
-	s.updateEvictable(owed)
-	s.setDeferred(owed, false)
+	p.over = true
+	s.byDeadline.remove(&p.sinceDeadline)
+	s.byRecorded.remove(&p.sinceRecorded)
+	s.updateEvictable(p)
+	s.setDeferred(p, false)
 	delete(s.pending, a.Key)
 	if a.IsStored() {
 		s.idle.Add(a.Key, a.Namespace, a, 1)

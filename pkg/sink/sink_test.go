@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -63,8 +62,8 @@ func bubble(t *testing.T, c Client, change func(*Options), test func(t *testing.
 		}
 		test(t, b)
 		b.Close(t.Context())
-		if got := b.ledger.Totals(); got.Pending() != 0 || b.held != (held{}) {
-			t.Errorf("recorded %d, settled %v, held %+v", got.Recorded, got.Outcomes, b.held)
+		if got := b.ledger.Totals(); got.Pending() != 0 || b.total != (totals{}) {
+			t.Errorf("recorded %d, settled %v, held %+v", got.Recorded, got.Outcomes, b.total)
 		}
 		if f := b.fair; f.series != 0 || len(f.flows)+len(f.namespaces.byName)+len(f.tenants.byName)+len(f.namespaces.ranking)+len(f.tenants.ranking) != 0 {
 			t.Errorf("%+v is accounted for, though nothing is pending", f)
@@ -438,44 +437,6 @@ func TestWriteRateIsBounded(t *testing.T) {
 			t.Errorf("1,000 requests above the burst took %v", took)
 		}
 	})
-}
-
-func TestOptionsAreValidated(t *testing.T) {
-	valid := DefaultOptions()
-	if err := valid.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	for name, spoil := range map[string]func(*Options){
-		"concurrency":     func(o *Options) { o.Concurrency = 0 },
-		"QPS 0":           func(o *Options) { o.QPS = 0 },
-		"QPS NaN":         func(o *Options) { o.QPS = math.NaN() },
-		"burst":           func(o *Options) { o.Burst = -1 },
-		"request timeout": func(o *Options) { o.RequestTimeout = 0 },
-		"base delay":      func(o *Options) { o.RetryBaseDelay = 0 },
-		"max delay":       func(o *Options) { o.RetryMaxDelay = o.RetryBaseDelay - 1 },
-		"retry period":    func(o *Options) { o.RetryFor = 0 },
-		"pending series":  func(o *Options) { o.MaxPendingSeries = 0 },
-		"pending bytes":   func(o *Options) { o.MaxPendingBytes = 0 },
-		"too concurrent":  func(o *Options) { o.Concurrency = MaxConcurrency + 1 },
-		"disbelief":       func(o *Options) { o.ForbiddenFor = -1 },
-		"idle series":     func(o *Options) { o.MaxIdleSeries = 0 },
-		"refusal":         func(o *Options) { o.NamespaceRefusedFor = -1 },
-		"slow answer":     func(o *Options) { o.SlowAnswer = 0 },
-	} {
-		o := DefaultOptions()
-		spoil(&o)
-		if _, err := New(t.Context(), nil, ledger.New(), o); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
-	}
-}
-
-func TestExtremesOfOptionsAreAccepted(t *testing.T) {
-	o := DefaultOptions()
-	o.Concurrency, o.NamespaceRefusedFor, o.ForbiddenFor = MaxConcurrency, 0, 0
-	if err := o.Validate(); err != nil {
-		t.Error(err)
-	}
 }
 
 // Whoever waits for the outcome of what is left at the end is told.

@@ -10,7 +10,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
-// get reads an Event, and its JSON with all that this release does not know.
+// get reads an Event, and its JSON with the fields that this release does not know.
 func (s *Sink) get(ctx context.Context, r *request) (a apiclient.Answer, event []byte) {
 	start := time.Now()
 	event, err := s.client.(Updater).Get(ctx, r.API, r.Namespace, r.Name)
@@ -21,15 +21,14 @@ func (s *Sink) get(ctx context.Context, r *request) (a apiclient.Answer, event [
 	return s.timed(ctx, r, apiclient.Classify(apiclient.VerbGet, object, err), start), event
 }
 
-// update replaces an Event by what it is with the patch applied. The UID is in
-// it: without it, an Event that has expired meanwhile would be created again, with
-// its old count.
+// update replaces an Event by its patched form. That has the UID: without it, an Event that
+// has expired meanwhile would be created again, with its old count.
 func (s *Sink) update(ctx context.Context, r *request) apiclient.Answer {
 	a, event := s.get(ctx, r)
 	if a.Class != apiclient.ClassOK || a.Object.ResourceVersion != r.BaseVersion() {
-		return a // what was read decides on what is to be written
+		return a // the Event that was read changes the plan
 	}
-	s.answered(r, a)
+	s.countAnswer(r, a)
 	start := time.Now()
 	event, err := jsonpatch.MergePatch(event, r.Patch)
 	if err == nil {

@@ -13,17 +13,17 @@ import (
 type worker struct {
 	sink *Sink
 	ctx  context.Context
-	// series is the one in work, and request what was asked for it and is not
-	// answered, which began at a time.
-	series  *series
+	// series is the one in work. request is its request without an answer, and began when
+	// that was sent.
+	series  *pendingSeries
 	request *request
 	began   time.Time
-	// inCall: it runs code of others, which may never return. If that is a
-	// request, requested is the account that it is for.
+	// inCall: it runs external code, which may never return. If that is a request,
+	// requested is the counter of its series.
 	inCall    bool
 	requested *counter.Counter
-	// abandoned: that has taken too long, and nobody waits for it. It has no
-	// series any more, and touches nothing.
+	// abandoned: the external code has taken too long. The worker has no series any more,
+	// and ends when the code returns.
 	abandoned bool
 }
 
@@ -36,7 +36,7 @@ func (s *Sink) startWorker(ctx context.Context) {
 	go w.work(nil)
 }
 
-// add and remove say for which workers Close waits. The mutex must be held.
+// add and remove maintain the workers that Close waits for. The mutex must be held.
 func (w *worker) add() { w.sink.workers[w] = struct{}{} }
 
 func (w *worker) remove() {
@@ -46,9 +46,9 @@ func (w *worker) remove() {
 	}
 }
 
-// work ends when the sink stops, or the worker is abandoned. It begins with what
-// it is given, if it is not nil. If somebody's client or callback ends the
-// goroutine, as runtime.Goexit does, another worker takes its place.
+// work runs begin, if it is not nil, and then writes series until the sink stops or the
+// worker is abandoned. If a client or callback ends the goroutine, as runtime.Goexit does,
+// another worker replaces it.
 func (w *worker) work(begin func()) {
 	stopped := false
 	defer func() {
@@ -56,28 +56,28 @@ func (w *worker) work(begin func()) {
 			return
 		}
 		if p := recover(); p != nil {
-			panic(p) // which may have left anything in any state
+			panic(p) // the state may be inconsistent
 		}
 		if !w.endCall() {
 			return
 		}
 		defer w.end()
-		defer w.sink.startWorker(w.ctx) // also if what is told now ends the goroutine again
-		w.giveBack()
+		defer w.sink.startWorker(w.ctx) // also if a callback ends the goroutine again
+		w.requeue()
 	}()
 	if begin != nil {
 		begin()
-		w.giveBack()
+		w.requeue()
 	}
-	for first, ok := w.take(); ok; first, ok = w.take() {
+	for first, ok := w.dequeue(); ok; first, ok = w.dequeue() {
 		w.reconcile(first)
-		w.giveBack()
+		w.requeue()
 	}
 	stopped = true
 	w.end()
 }
 
-// end takes the worker from those that Close waits for.
+// end removes the worker, unless that was done when it was abandoned.
 func (w *worker) end() {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
@@ -86,9 +86,9 @@ func (w *worker) end() {
 	}
 }
 
-// take waits for a series to work on, until there may be a request for it, and drafts that
-// only then. It returns false when the sink stops, or the worker was abandoned.
-func (w *worker) take() (first move, ok bool) {
+// dequeue waits for a series to write, until a request may be sent, and begins to plan it
+// only then. It returns false when the sink stops or the worker was abandoned.
+func (w *worker) dequeue() (first action, ok bool) {
 	s := w.sink
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (w *worker) take() (first move, ok bool) {
 		now := time.Now()
 		j := s.scheduler.Dequeue(now)
 		if j != nil {
-			w.series = j.Value.(*series)
+			w.series = j.Value.(*pendingSeries)
 			s.updateEvictable(w.series)
 			if first = s.next(w.series, now); first.draft != nil {
 				s.scheduler.RequestSent(now)
@@ -108,44 +108,44 @@ func (w *worker) take() (first move, ok bool) {
 		}
 		s.ready.Wait()
 	}
-	return move{}, false
+	return action{}, false
 }
 
-// giveBack returns the series to the schedule. What was asked for it and has no
-// answer may have taken effect.
-func (w *worker) giveBack() { w.tell(w.endTurn()) }
+// requeue returns the series to the scheduler. A request without an answer may have taken
+// effect.
+func (w *worker) requeue() { w.report(w.finish()) }
 
-func (w *worker) endTurn() (out []counter.Settled) {
+func (w *worker) finish() (out []counter.Settled) {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
-	owed := w.series
-	if owed == nil {
+	p := w.series
+	if p == nil {
 		return nil
 	}
 	if w.request != nil {
 		lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer}
-		owed.apply(w.request, lost, time.Time{})
-		out = w.sink.wait(owed, lost)
+		p.apply(w.request, lost, time.Time{})
+		out = w.sink.scheduleRetry(p, lost)
 	}
 	w.series, w.request = nil, nil
 	now := time.Now()
 	var at time.Time
-	if !owed.over {
-		at = owed.ready()
-		w.sink.setDeferred(owed, owed.deadlines.first().After(now))
+	if !p.over {
+		at = p.ready()
+		w.sink.setDeferred(p, p.deadlines.first().After(now))
 	}
-	w.sink.scheduler.Done(&owed.job, at, now)
-	w.sink.updateEvictable(owed)
+	w.sink.scheduler.Done(&p.job, at, now)
+	w.sink.updateEvictable(p)
 	w.sink.wakeWorkers(now)
 	return out
 }
 
-// wakeWorkers has a worker look whether there is something for it, now and when
-// there may be next. The mutex must be held.
+// wakeWorkers wakes a worker if there is a job for it, and sets the alarm for the next one.
+// The mutex must be held.
 func (s *Sink) wakeWorkers(now time.Time) {
 	ready, next := s.scheduler.Next(now)
 	if ready {
-		s.ready.Signal() // who takes one and leaves another wakes the next
+		s.ready.Signal() // it wakes the next one if there is another job
 	}
 	if !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
 		s.alarmAt = next
@@ -153,8 +153,8 @@ func (s *Sink) wakeWorkers(now time.Time) {
 	}
 }
 
-// ring is called when there may be something to take.
-func (s *Sink) ring() {
+// onAlarm is called when there may be a job.
+func (s *Sink) onAlarm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {

@@ -1,0 +1,85 @@
+package sink
+
+import (
+	"slices"
+
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+)
+
+// report reports outcomes to the ledger, to callbacks and to the log. The mutex must not be
+// held, since callbacks may use the sink. It returns false if the worker was abandoned
+// meanwhile.
+func (w *worker) report(out []counter.Settled) bool {
+	w.sink.count(out)
+	if !isAwaited(out) && !slices.ContainsFunc(out, func(e counter.Settled) bool { return logReason(e.End) != "" }) {
+		return true
+	}
+	return w.callExternal(func() { w.sink.notify(out) })
+}
+
+// notify runs the callbacks, and logs. Both are external code.
+func (s *Sink) notify(out []counter.Settled) {
+	runCallbacks(out)
+	for i := range out {
+		s.errorLog.settled(out[i].Newest.Event, out[i].End)
+	}
+}
+
+// isAwaited reports whether one of the entries has a callback.
+func isAwaited(out []counter.Settled) bool {
+	return slices.ContainsFunc(out, func(e counter.Settled) bool { return e.Notify != nil })
+}
+
+// count reports outcomes to the ledger.
+func (s *Sink) count(out []counter.Settled) {
+	if len(out) == 0 {
+		return
+	}
+	var weight, bytes int64
+	for i := range out {
+		e := &out[i]
+		weight += e.Weight
+		bytes += e.Bytes
+		if e.End.Counted() {
+			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.Created)
+			s.ledger.Add(e.Merged, occurrence.NoReason, e.Written)
+			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.Replayed)
+			s.ledger.Add(occurrence.Dropped, occurrence.PatchForbidden, e.Forbidden)
+		} else {
+			s.ledger.Add(e.End.Outcome, e.End.Reason, e.Weight)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total.bytes -= bytes
+	s.total.occurrences -= weight
+	over := false
+	for i := range out {
+		over = s.generations.leave(out[i].Generation) || over
+		if out[i].Owner != nil {
+			s.fair.settle(out[i].Entry)
+		}
+	}
+	if over && s.drained != nil {
+		close(s.drained)
+		s.drained = nil
+	}
+}
+
+// runCallbacks runs all callbacks, even if one of them ends the goroutine.
+func runCallbacks(out []counter.Settled) {
+	done := 0
+	defer func() {
+		if done < len(out) {
+			runCallbacks(out[done:])
+		}
+	}()
+	for done < len(out) {
+		e := &out[done]
+		done++
+		if e.Notify != nil {
+			e.Notify(e.End)
+		}
+	}
+}
