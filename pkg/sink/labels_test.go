@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eventd/eventd/pkg/occurrence"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // patched takes every create, and answers patches by a function.

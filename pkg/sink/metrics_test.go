@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
 // The time that the apiserver took to answer is not that in which it did not.

@@ -1,9 +1,8 @@
 package sink
 
 import (
-	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
-
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
 // applyRefusal settles the occurrences of a series to which the refusal of its namespace

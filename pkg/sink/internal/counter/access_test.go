@@ -52,7 +52,7 @@ func TestAccountsAgreeWithFewerRightsAndWithoutAnnotations(t *testing.T) {
 					case n < 98 && test.giveUps:
 						a := w.writers[w.rng.IntN(len(w.writers))]
 						if !a.busy {
-							a.take(a.account.Drop(a.sequence, occurrence.RetriesExhausted, nil))
+							a.take(a.counter.Drop(a.sequence, occurrence.RetriesExhausted, nil))
 						}
 					}
 				}
@@ -75,7 +75,7 @@ func TestAccountsAgreeWithFewerRightsAndWithoutAnnotations(t *testing.T) {
 // expireAnything is expire for Events that do not say what is in them.
 func (w *world) expireAnything() {
 	for _, writer := range w.writers {
-		a := writer.account
+		a := writer.counter
 		for i := range a.pending {
 			if a.pending[i].Sequence <= a.carried {
 				w.slack += a.pending[i].Weight

@@ -4,120 +4,119 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/pkg/occurrence"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// succeeded takes the answer to a write that took effect.
-func (a *Counter) Succeeded(r *Request, object *corev1.Event) []Settled {
+// Succeeded reports that a write took effect, and the object of the answer.
+func (c *Counter) Succeeded(r *Request, object *corev1.Event) []Settled {
 	p := r.plan
-	a.resolve()
-	a.bare = false
+	c.resolve()
+	c.bare = false
 	if p.base == nil {
-		a.author.created(a.pending[0].user)
+		c.author.created(c.pending[0].user)
 	}
-	o, marked := a.observe(object)
-	a.observed, a.mustRead, a.exclusive, a.sent = o, false, !marked, plan{}
+	o, marked := c.observe(object)
+	c.observed, c.mustRead, c.exclusive, c.sent = o, false, !marked, plan{}
 	switch {
 	case marked:
 	case o.meta.UID == "" || o.resourceVersion() == "":
-		a.observed = nil // it cannot be told from others
+		c.observed = nil // it cannot be recognized later
 	default:
-		// Admission has removed our annotations. From now on nobody but us takes
-		// the object for the Event of the series.
+		// Admission has removed the annotations, so no other sink can find the object.
 		o.contributors = p.contributors
 	}
-	return a.settleWrittenOn(o.meta, p.upTo, p.base == nil)
+	return c.settleWrittenOn(o.meta, p.upTo, p.base == nil)
 }
 
-// lost takes note that a write got no answer that says whether it took effect.
-func (a *Counter) Lost(r *Request) { a.inDoubt, a.inDoubtBase = r.plan.upTo, r.plan.base }
+// Lost reports that the answer to a write does not tell whether it took effect.
+func (c *Counter) Lost(r *Request) { c.inDoubt, c.inDoubtBase = r.plan.upTo, r.plan.base }
 
-// believe takes note that nothing is in doubt any more.
-func (a *Counter) resolve() { a.inDoubt, a.inDoubtBase = 0, nil }
+// resolve records that nothing is in doubt.
+func (c *Counter) resolve() { c.inDoubt, c.inDoubtBase = 0, nil }
 
-// stale takes note that the object exists, but not as it was last observed.
-func (a *Counter) Stale() { a.mustRead = true }
+// Stale reports that the object exists, but not as it was last observed.
+func (c *Counter) Stale() { c.mustRead = true }
 
-// gone takes note that there is no object under the name. What only wanted to
-// change it, without counting anything, ends there.
-func (a *Counter) Gone(err error) []Settled {
-	nonce := a.nonce
-	a.forget()
-	a.suffix = 0
+// Gone reports that there is no object under the name. Entries that only change an object,
+// and add nothing to the count, are dropped then.
+func (c *Counter) Gone(err error) []Settled {
+	nonce := c.nonce
+	c.forget()
+	c.suffix = 0
 	switch {
-	case a.inDoubtBase != nil:
-		// What was in doubt has gone with the object, if it had taken effect.
-		a.resolve()
-	case a.inDoubt > 0:
-		a.nonce = nonce // what is in doubt may still be created under the name
+	case c.inDoubtBase != nil:
+		// If the patch in doubt took effect, it was deleted with the object.
+		c.resolve()
+	case c.inDoubt > 0:
+		c.nonce = nonce // a create in doubt may still take effect under the name
 	}
-	if len(a.pending) == 0 {
+	if len(c.pending) == 0 {
 		return nil
 	}
-	// What counts nothing may still have a weight: of a client that has reported a
+	// An entry that adds nothing may still have a weight: of a client that has reported a
 	// higher total before.
-	p := a.plan(a.batch())
+	p := c.plan(c.batch())
 	if p.added > 0 {
 		return nil
 	}
-	return a.Drop(p.upTo, occurrence.Refused, err)
+	return c.Drop(p.upTo, occurrence.Refused, err)
 }
 
-// read takes the object under the name, which may be foreign: then another name
-// is to be tried.
-func (a *Counter) Read(object *corev1.Event) (out []Settled) {
-	o, marked := a.observe(object)
-	isOwn := !marked && a.restore(o)
-	a.mustRead = false
-	if !marked && !isOwn || !a.isPlausible(o) || !isOwn && !a.isObserved(o) && !a.describes(object) {
-		if !a.mayHaveWritten(o, object) {
-			a.resolve()
+// Read reports the object under the name. If it is foreign, the next request uses another
+// name.
+func (c *Counter) Read(object *corev1.Event) (out []Settled) {
+	o, marked := c.observe(object)
+	isOwn := !marked && c.restore(o)
+	c.mustRead = false
+	if !marked && !isOwn || !c.isPlausible(o) || !isOwn && !c.isObserved(o) && !c.describes(object) {
+		if !c.mayHaveWritten(o, object) {
+			c.resolve()
 		}
-		return a.abandon()
+		return c.abandon()
 	}
-	mine, found := find(o.contributors.sinks, a.instance)
-	a.author.read(a.observed, o, mine, a.carried)
-	a.observed, a.exclusive = o, isOwn
+	mine, found := find(o.contributors.sinks, c.instance)
+	c.author.read(c.observed, o, mine, c.carried)
+	c.observed, c.exclusive = o, isOwn
 	if found {
-		// Not only what is in doubt: a client or a proxy may have sent a write
-		// twice and have told us of the second answer only.
-		out = a.settleWritten(mine, a.carriedByCreate)
+		// Not only what is in doubt: a client library or a proxy may have sent a write
+		// twice, and returned the second answer only.
+		out = c.settleWritten(mine, c.carriedByCreate)
 	}
-	if a.inDoubt > 0 && (a.inDoubtBase == nil || o.resourceVersion() != a.inDoubtBase.resourceVersion()) {
-		// The write in doubt can no longer take effect, so what is read is the
-		// whole truth, unless our entry may have been pushed out.
-		if !found && a.mayBePushedOut(o) {
-			out = append(out, a.settleInDoubt()...)
+	if c.inDoubt > 0 && (c.inDoubtBase == nil || o.resourceVersion() != c.inDoubtBase.resourceVersion()) {
+		// The write in doubt can no longer take effect, so the object shows whether it did,
+		// unless the contribution of this instance may have been removed.
+		if !found && c.mayBePushedOut(o) {
+			out = append(out, c.settleInDoubt()...)
 		}
-		a.resolve()
+		c.resolve()
 	}
 	return out
 }
 
-// mayHave tells whether what is in doubt may have been written to an object that is
-// left as foreign. A patch names the object that it is based on. A create leaves one
-// that describes the series, whatever its annotations say by now.
-func (a *Counter) mayHaveWritten(o *observation, object *corev1.Event) bool {
-	if a.inDoubtBase != nil {
-		return a.inDoubtBase.meta.UID == o.meta.UID
+// mayHaveWritten reports whether the write in doubt may have changed an object that is foreign
+// now. A patch applies to one UID. A create leaves an object that describes the series,
+// whatever its annotations are now.
+func (c *Counter) mayHaveWritten(o *observation, object *corev1.Event) bool {
+	if c.inDoubtBase != nil {
+		return c.inDoubtBase.meta.UID == o.meta.UID
 	}
-	return a.describes(object)
+	return c.describes(object)
 }
 
-// recall tells whether an object without our annotations is one that only we have
-// written, and what they would say. Nobody else can know a name that was drawn
-// before there is an object.
-func (a *Counter) restore(o *observation) bool {
+// restore reports whether an object without annotations was written by this instance alone, and
+// sets its contributors. Nobody can guess a random name before there is an object.
+func (c *Counter) restore(o *observation) bool {
 	switch {
-	case a.observed == nil && a.nonce != 0:
-		o.contributors = a.sent.contributors
-	case a.exclusive && a.isObserved(o):
-		o.contributors = a.observed.contributors
-		if a.sent.added > 0 && o.count >= a.sent.count {
-			o.contributors = a.sent.contributors
+	case c.observed == nil && c.nonce != 0:
+		o.contributors = c.sent.contributors
+	case c.exclusive && c.isObserved(o):
+		o.contributors = c.observed.contributors
+		if c.sent.added > 0 && o.count >= c.sent.count {
+			o.contributors = c.sent.contributors
 		}
 	default:
 		return false
@@ -125,113 +124,108 @@ func (a *Counter) restore(o *observation) bool {
 	return true
 }
 
-// part lets go of an object that cannot be changed, nor even read: what follows
-// goes into another one. It returns what settles with that.
-func (a *Counter) detach() (out []Settled) {
-	if a.nonce != 0 && a.observed == nil {
-		// It is there, and only we knew the name.
-		meta := metav1.ObjectMeta{Namespace: a.Namespace, Name: a.name()}
-		out = a.settleWrittenOn(&corev1.Event{ObjectMeta: meta}, a.sent.upTo, true)
+// detach forgets an object that can be neither changed nor read. The next write creates
+// another one.
+func (c *Counter) detach() (out []Settled) {
+	if c.nonce != 0 && c.observed == nil {
+		// It exists, since nobody else could create it under a random name.
+		meta := metav1.ObjectMeta{Namespace: c.Namespace, Name: c.name()}
+		out = c.settleWrittenOn(&corev1.Event{ObjectMeta: meta}, c.sent.upTo, true)
 	} else {
-		out = a.settleInDoubt()
+		out = c.settleInDoubt()
 	}
-	a.resolve()
-	a.forget()
+	c.resolve()
+	c.forget()
 	return out
 }
 
-// forget forgets the object that was observed, and its name if that was drawn.
-func (a *Counter) forget() {
-	a.observed, a.mustRead, a.nonce, a.exclusive, a.sent = nil, false, 0, false, plan{}
+// forget forgets the observed object, and its name if that is random.
+func (c *Counter) forget() {
+	c.observed, c.mustRead, c.nonce, c.exclusive, c.sent = nil, false, 0, false, plan{}
 }
 
-// knows tells whether the object is the one that was observed before.
-func (a *Counter) isObserved(o *observation) bool {
-	return a.observed != nil && a.observed.meta.UID == o.meta.UID
+// isObserved reports whether an object is the one that was observed before.
+func (c *Counter) isObserved(o *observation) bool {
+	return c.observed != nil && c.observed.meta.UID == o.meta.UID
 }
 
-// describes tells whether an object says what the series is about, and not only
-// that it is its Event. The message of a classic Event may be another: the next
-// patch changes it.
-func (a *Counter) describes(object *corev1.Event) bool {
+// describes reports whether the fields of an object are those of the series, not only its
+// annotation. The message of a classic Event may differ, since the next patch changes it.
+func (c *Counter) describes(object *corev1.Event) bool {
 	switch {
-	case a.keyed:
-		return true // nobody knows the key of an object
+	case c.keyed:
+		return true // an object does not contain the key
 	case object.EventTime.IsZero():
-		// Readers would take the count of its series for the Event's.
-		return object.Series == nil && identity.OfCombined(object) == identity.OfCombined(a.Newest().Newest.Event)
-	case a.combined:
-		return identity.OfCombined(object) == a.digest
+		// Readers would use the count of its series as that of the Event.
+		return object.Series == nil && identity.OfCombined(object) == identity.OfCombined(c.Newest().Newest.Event)
+	case c.combined:
+		return identity.OfCombined(object) == c.digest
 	default:
-		return identity.Of(object) == a.digest
+		return identity.Of(object) == c.digest
 	}
 }
 
-// isPlausible tells whether a write of this account may have left the instance's
-// own share that an object has: one that is older than all that is pending, or
-// that of a pending entry, as it is with them that writes end. Sequences can not be
-// guessed, so nobody else can have the pending ones settled by such a share.
-func (a *Counter) isPlausible(o *observation) bool {
-	mine, found := find(o.contributors.sinks, a.instance)
-	if !found || mine < a.pending[0].Sequence {
+// isPlausible reports whether this instance may have written its contribution to an object: its
+// value is older than all pending entries, or that of a carried one, since writes end with an
+// entry. Sequences cannot be guessed, so nobody can forge such a value for pending entries.
+func (c *Counter) isPlausible(o *observation) bool {
+	mine, found := find(o.contributors.sinks, c.instance)
+	if !found || mine < c.pending[0].Sequence {
 		return true
 	}
-	_, ends := slices.BinarySearchFunc(a.pending, mine, func(e Entry, mine uint64) int { return cmp.Compare(e.Sequence, mine) })
-	return ends && mine <= a.carried
+	_, ends := slices.BinarySearchFunc(c.pending, mine, func(e Entry, mine uint64) int { return cmp.Compare(e.Sequence, mine) })
+	return ends && mine <= c.carried
 }
 
-// leave leaves the object under the name to others, and what may have been written
-// to it.
-func (a *Counter) abandon() []Settled {
-	out := a.settleInDoubt()
-	a.resolve()
-	a.nextName()
+// abandon leaves the object under the name to others, with what is in doubt on it.
+func (c *Counter) abandon() []Settled {
+	out := c.settleInDoubt()
+	c.resolve()
+	c.nextName()
 	return out
 }
 
-// nextName is for when the object under the name is of no use.
-func (a *Counter) nextName() {
-	a.forget()
-	a.bare = false
-	a.suffix++
+// nextName goes on to the next name, since the object under the current one is unusable.
+func (c *Counter) nextName() {
+	c.forget()
+	c.bare = false
+	c.suffix++
 }
 
-// mayBePushedOut tells whether the write in doubt may have taken effect on an
-// object that has no entry of ours. Entries are pushed out oldest first.
-func (a *Counter) mayBePushedOut(o *observation) bool {
+// mayBePushedOut reports whether the write in doubt may have taken effect on an object without
+// a contribution of this instance. Contributions are removed oldest first.
+func (c *Counter) mayBePushedOut(o *observation) bool {
 	if len(o.contributors.sinks) < maxSinks {
 		return false
 	}
-	if a.inDoubtBase == nil {
-		return o.contributors.creator == a.instance
+	if c.inDoubtBase == nil {
+		return o.contributors.creator == c.instance
 	}
-	if o.meta.UID != a.inDoubtBase.meta.UID {
+	if o.meta.UID != c.inDoubtBase.meta.UID {
 		return false // it was a patch of another object
 	}
-	for _, e := range a.inDoubtBase.contributors.sinks {
+	for _, e := range c.inDoubtBase.contributors.sinks {
 		if value, ok := find(o.contributors.sinks, e.contributor); ok && value == e.value {
-			return false // this one is older than ours would be
+			return false // it is older than that of the write in doubt
 		}
 	}
 	return true
 }
 
-// refused takes note that the apiserver has refused a request, or the read that an update
-// begins with.
-func (a *Counter) Refused(r *Request, wasRead bool, reason occurrence.Reason, err error) []Settled {
+// Refused reports that the apiserver has refused a request, or the read of an update.
+func (c *Counter) Refused(r *Request, wasRead bool, reason occurrence.Reason, err error) []Settled {
 	if reason == occurrence.Invalid && !wasRead {
 		switch {
-		case a.omitMetadata():
+		case c.omitMetadata():
 			return nil
 		case r.Kind != Create:
-			// It may be the object that has no room for more, or that nothing may
-			// change: whoever made it can have seen to that.
-			return a.abandon()
+			// The object itself may be full or immutable, as a squatter can make it.
+			return c.abandon()
 		}
 	}
 	upTo := r.plan.upTo
 	if wasRead {
-		upTo = a.Last()
+		upTo = c.Last()
 	}
-	return a.Drop(upTo, reason, err)
+	return c.Drop(upTo, reason, err)
 }

@@ -177,7 +177,7 @@ func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 					e, c := NewEntry(o, &occurrence.Target{Digest: w.digest, Event: event, Name: "web-0"})
 					writer.sequence++
 					writer.recorded += o.Weight
-					writer.account.Add(writer.sequence, 0, &e, c)
+					writer.counter.Add(writer.sequence, 0, &e, c)
 				}
 				reports(owner, recorded)
 				if !together {
@@ -295,7 +295,7 @@ func TestWhoBeganAnEventIsNotGuessed(t *testing.T) {
 	first := writer.sequence
 	writer.posts(attacker, "b", much, much)
 	w.step(writer, true, false)
-	writer.take(writer.account.Drop(first, occurrence.RetriesExhausted, nil))
+	writer.take(writer.counter.Drop(first, occurrence.RetriesExhausted, nil))
 	w.settleDown()
 	writer.posts(attacker, "c", much, much)
 	w.settleDown()
@@ -316,7 +316,7 @@ func TestWhoBeganAnEventIsForgottenWithTheSeries(t *testing.T) {
 	writer.posts(owner, "a", 5, 5)
 	w.settleDown()
 	instance := writer.instance
-	writer.account = &Counter{instance: instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
+	writer.counter = &Counter{instance: instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
 	writer.posts(attacker, "b", much, much)
 	w.step(writer, false, false) // its create, which has no effect
 	w.step(writer, true, true)   // another one, and there is the Event
@@ -341,7 +341,7 @@ func TestEntriesOfWhoMayOnlyCreateAreTheirOwn(t *testing.T) {
 		for _, p := range []poster{test.a, test.b} {
 			writer.add(&occurrence.Occurrence{Weight: 1, Client: p.name, Total: 1, User: p.name, CreateOnly: p.createOnly}, p.claimed(false))
 		}
-		if got := len(writer.account.pending); got != test.want {
+		if got := len(writer.counter.pending); got != test.want {
 			t.Errorf("%s and %s: %d entries, want %d", test.a.name, test.b.name, got, test.want)
 		}
 	}
@@ -387,13 +387,13 @@ func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) 
 			case n < 97:
 				w.expire()
 			case n < 98:
-				if !writer.busy && len(writer.account.pending) > 0 {
-					oldest := writer.account.pending[rand.IntN(len(writer.account.pending))].Sequence
-					writer.take(writer.account.Drop(oldest, occurrence.RetriesExhausted, nil))
+				if !writer.busy && len(writer.counter.pending) > 0 {
+					oldest := writer.counter.pending[rand.IntN(len(writer.counter.pending))].Sequence
+					writer.take(writer.counter.Drop(oldest, occurrence.RetriesExhausted, nil))
 				}
 			case n < 99:
-				if !writer.busy && len(writer.account.pending) == 0 { // forgotten
-					writer.account = &Counter{instance: writer.instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
+				if !writer.busy && len(writer.counter.pending) == 0 { // forgotten
+					writer.counter = &Counter{instance: writer.instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
 				}
 			}
 			changed()

@@ -24,7 +24,7 @@ func BenchmarkPlan(b *testing.B) {
 			}
 			n := 0
 			for b.Loop() {
-				p := w.account.plan(w.account.batch())
+				p := w.counter.plan(w.counter.batch())
 				n = int(p.added)
 			}
 			b.ReportMetric(float64(n), "claims")
@@ -39,7 +39,7 @@ func BenchmarkSettle(b *testing.B) {
 	for range MaxBatch {
 		w.add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, event)
 	}
-	a := w.account
+	a := w.counter
 	a.observed = &observation{meta: event}
 	pending := a.pending
 	for b.Loop() {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// sharesAnnotation holds what each contributor has in the count. Its format
-	// is laid down in docs/counting.md.
+	// Annotation is the name of the annotation with the state of the counter. docs/counting.md
+	// specifies its format.
 	Annotation = identity.AnnotationPrefix + "shares"
 
 	annotationVersion = "v1"
@@ -27,54 +27,53 @@ const (
 	// so under 2,800 bytes in all, and 20 bytes for a usual one.
 	maxSinks   = 8
 	maxClients = 64
-	// maxUnknown bounds the parts of later releases, and maxShares the whole
-	// annotation, whoever has written it: it is kept in memory, and written again
-	// with every change.
+	// maxUnknown bounds the parts of later releases, and maxAnnotation the whole annotation:
+	// whoever has written it, it is kept in memory and written again with every change.
 	maxUnknown    = 1 << 10
 	maxAnnotation = 4 << 10
 
 	contributorLength = 16
 
-	// maxNameLength is that of a DNS subdomain.
+	// maxNameLength is the length of a DNS subdomain.
 	maxNameLength = 253
 )
 
 // contributorEncoding writes 10 bytes as 16 lower-case characters.
 var contributorEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
-// contributor is how a sink instance or a client is called in the annotation.
-// The zero value is nobody.
+// Contributor is the name of a sink instance or a client in the annotation. The zero value is
+// nobody.
 type Contributor [contributorLength]byte
 
 func (c Contributor) String() string { return string(c[:]) }
 
-// newContributor returns the contributor that 10 bytes stand for.
+// newContributor encodes 10 bytes.
 func newContributor(b [10]byte) (c Contributor) {
 	contributorEncoding.Encode(c[:], b[:])
 	return c
 }
 
-// newInstance draws the name of a sink instance.
+// NewInstance returns a random name for a sink instance.
 func NewInstance() Contributor {
 	var b [10]byte
 	rand.Read(b[:]) // never fails
 	return newContributor(b)
 }
 
-// clientKey is what stands for a client's posted name in the annotation.
+// clientKey returns the contributor of a client by its posted name.
 func clientKey(name string) Contributor {
-	var room [maxNameLength]byte // spares an allocation
-	sum := sha256.Sum256(append(room[:0], name...))
+	var buffer [maxNameLength]byte // saves an allocation
+	sum := sha256.Sum256(append(buffer[:0], name...))
 	return newContributor([10]byte(sum[:]))
 }
 
-// share is one contributor's entry.
+// contribution is the value of one contributor.
 type contribution struct {
 	contributor Contributor
 	value       uint64
 }
 
-// shares is the content of the annotation. Lists are ordered by last change,
+// contributors is the state of the counter in the annotation. Lists are ordered by last change,
 // oldest first. The zero value is that of a new object.
 type contributors struct {
 	creator Contributor // the sink instance that created the object
@@ -83,7 +82,7 @@ type contributors struct {
 	unknown []string // parts of a later release, kept as they are
 }
 
-// parseShares reads an annotation. An error means that the object is foreign.
+// parseContributors reads an annotation. An error means that the object is foreign.
 func parseContributors(annotation string) (contributors, error) {
 	if len(annotation) > maxAnnotation {
 		return contributors{}, fmt.Errorf("the annotation has %d bytes, more than %d", len(annotation), maxAnnotation)
@@ -213,16 +212,15 @@ func index(list []contribution, c Contributor) int {
 	return -1
 }
 
-// set returns a new list in which the contributor is the last to have changed,
-// and which has at most limit entries.
+// set returns a new list with a value for a contributor, which is the last to have changed. It
+// has at most limit elements.
 func set(list []contribution, c Contributor, value uint64, limit int) []contribution {
 	list = append(make([]contribution, 0, len(list)+1), list...)
 	return put(list, index(list, c), contribution{c, value}, limit)
 }
 
-// raise makes of a list that may be changed one in which the contributor is the
-// last to have changed and has at least the value. It also returns what the
-// contributor had.
+// raise changes a list so that a contributor is the last to have changed and has at least a
+// value. It also returns the value before.
 func raise(list []contribution, c Contributor, value uint64, limit int) (_ []contribution, before uint64) {
 	i := index(list, c)
 	if i >= 0 {
@@ -231,7 +229,7 @@ func raise(list []contribution, c Contributor, value uint64, limit int) (_ []con
 	return put(list, i, contribution{c, max(before, value)}, limit), before
 }
 
-// put appends a share in place of the one at i, if i is not negative.
+// put appends a contribution, in place of the one at i if i is not negative.
 func put(list []contribution, i int, s contribution, limit int) []contribution {
 	if i >= 0 {
 		list = slices.Delete(list, i, i+1)

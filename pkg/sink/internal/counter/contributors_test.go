@@ -124,7 +124,7 @@ func TestAnnotationStaysSmall(t *testing.T) {
 
 func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
 	w := quiet(t, false)
-	a := w.writers[0].account
+	a := w.writers[0].counter
 	record := func(i int, settled func(occurrence.Settlement)) {
 		o := &occurrence.Occurrence{Weight: 1, Settled: settled}
 		if i%2 == 0 {

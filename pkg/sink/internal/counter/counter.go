@@ -28,40 +28,40 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// account is what one sink instance owes one Event, and what it knows of it.
-// It decides what to write and what an answer means; the rules are those of
-// docs/counting.md. It does no I/O, and one goroutine at a time may use it.
+// Counter holds the pending occurrences of a series and what is known of its stored Event. See
+// the package comment for who may use it and when.
 type Counter struct {
 	instance Contributor
 	Key      occurrence.Key
-	// namespace of the Event, and what its name begins with.
+	// Namespace is that of the Event, and Object the first part of its name.
 	Namespace, Object string
 	digest            occurrence.Digest // of the series; see identify
 	// unidentified is an Event of the series while the digest is not known.
 	unidentified *corev1.Event
 	combined     bool
-	// keyed: the digest follows from no Event, but from somebody's own key.
+	// keyed: the digest is that of a correlation key, which an Event does not contain.
 	keyed     bool
 	EventType string
 
 	// pending is in order of sequence.
 	pending []Entry
-	// carried is the highest sequence that any write has carried; what came
-	// after it may still be combined. carriedByCreate tells of the last write.
+	// carried is the highest sequence that a write has carried. Entries up to it are no longer
+	// merged. carriedByCreate: the last write was a create.
 	carried         uint64
 	carriedByCreate bool
-	// frozen is the highest sequence of the entries that a draft is planned from.
+	// frozen is the highest sequence in the draft that is being planned, 0 if there is none.
 	frozen uint64
-	// doubt is the highest sequence in a write whose answer was lost and that
-	// may have taken effect; doubtBase is what it was based on, nil for a create.
+	// inDoubt is the highest sequence in a write whose answer was lost and which may have taken
+	// effect; 0 if there is none. inDoubtBase is the object that it changes, nil for a create.
 	inDoubt     uint64
 	inDoubtBase *observation
 
-	// observed is nil if the object is not known to exist; author is who began it.
+	// observed is the stored Event as it was last read, nil if none is known. author is the
+	// user who created it.
 	observed *observation
 	author   author
-	// bare: the next write leaves out labels and annotations of reporters, since
-	// the apiserver has refused one with them.
+	// bare: the next write omits the labels and annotations of reporters, since the apiserver
+	// has refused a write with them.
 	bare bool
 	// mustRead: the object exists, but not as it was last observed.
 	mustRead bool
@@ -69,119 +69,118 @@ type Counter struct {
 	// identity.MaxSuffix the name has a nonce instead, 0 until one is drawn.
 	suffix int
 	nonce  uint64
-	// own: the object that was observed is nobody else's, since it has no
-	// annotations by which others would know it. Then sent is what the last write
-	// that was sent has put there, as far as it is not observed.
+	// exclusive: no other sink can find the observed object, since admission has removed its
+	// annotations. sent is the plan of the last write that was sent to it and not observed.
 	exclusive bool
 	sent      plan
 }
 
+// New returns a Counter for a series without pending occurrences.
 func New(instance Contributor, t *occurrence.Target) *Counter {
-	a := &Counter{instance: instance, Key: t.Key, Namespace: t.Event.Namespace, Object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != occurrence.Digest{}, EventType: t.Event.Type}
-	if !a.keyed {
-		a.unidentified = t.Identified()
+	c := &Counter{instance: instance, Key: t.Key, Namespace: t.Event.Namespace, Object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != occurrence.Digest{}, EventType: t.Event.Type}
+	if !c.keyed {
+		c.unidentified = t.Identified()
 	}
-	return a
+	return c
 }
 
-// identify computes the digest, if nobody has. That takes a while, so it is left
-// to those who make requests.
-func (a *Counter) identify() {
-	if a.unidentified != nil {
-		t := occurrence.Target{Event: a.unidentified, Combined: a.combined}
-		a.digest, a.unidentified = t.Series(), nil
+// identify computes the digest, unless that is done. It takes a while, so Draft.Plan does it.
+func (c *Counter) identify() {
+	if c.unidentified != nil {
+		t := occurrence.Target{Event: c.unidentified, Combined: c.combined}
+		c.digest, c.unidentified = t.Series(), nil
 	}
 }
 
-// add appends what was reported, with a sequence higher than any before. It may
-// share an entry with what came after the sequence apart. It returns whether there
-// is one more entry, and by how many bytes the account has grown.
-func (a *Counter) Add(sequence, sealed uint64, e *Entry, c Claim) (isNew bool, bytes int64) {
+// Add adds an occurrence with a sequence higher than any before. It may become part of an
+// entry whose sequence is above sealed. Add reports whether there is one more entry, and by
+// how many bytes the memory has grown.
+func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (isNew bool, bytes int64) {
 	e.Sequence = sequence
-	n := len(a.pending)
-	if n > 0 && a.pending[n-1].Sequence > max(sealed, a.carried, a.frozen) && a.pending[n-1].accepts(e) {
+	n := len(c.pending)
+	if n > 0 && c.pending[n-1].Sequence > max(sealed, c.carried, c.frozen) && c.pending[n-1].accepts(e) {
 		n--
-		a.pending[n].merge(e)
+		c.pending[n].merge(e)
 	} else {
-		a.pending = append(a.pending, *e)
+		c.pending = append(c.pending, *e)
 		isNew = true
 	}
-	if c != (Claim{}) {
-		a.pending[n].addClaim(c)
+	if claim != (Claim{}) {
+		c.pending[n].addClaim(claim)
 	}
-	return isNew, a.pending[n].measure()
+	return isNew, c.pending[n].measure()
 }
 
-// entries returns the pending entries in order of sequence.
-func (a *Counter) Pending() []Entry { return a.pending }
+// Pending returns the pending entries in order of sequence.
+func (c *Counter) Pending() []Entry { return c.pending }
 
-// newest is the entry that was added last.
-func (a *Counter) Newest() *Entry { return &a.pending[len(a.pending)-1] }
+// Newest returns the newest pending entry.
+func (c *Counter) Newest() *Entry { return &c.pending[len(c.pending)-1] }
 
-// last is the sequence of the newest pending entry, 0 if there is none.
-func (a *Counter) Last() uint64 {
-	if len(a.pending) == 0 {
+// Last returns the sequence of the newest pending entry, 0 if there is none.
+func (c *Counter) Last() uint64 {
+	if len(c.pending) == 0 {
 		return 0
 	}
-	return a.pending[len(a.pending)-1].Sequence
+	return c.pending[len(c.pending)-1].Sequence
 }
 
-// awaited is the last sequence whose outcome somebody waits for, 0 if there is none.
-func (a *Counter) Awaited() uint64 {
-	for i := range slices.Backward(a.pending) {
-		if a.pending[i].Notify != nil {
-			return a.pending[i].Sequence
+// Awaited returns the last sequence of an entry with a callback, 0 if there is none.
+func (c *Counter) Awaited() uint64 {
+	for i := range slices.Backward(c.pending) {
+		if c.pending[i].Notify != nil {
+			return c.pending[i].Sequence
 		}
 	}
 	return 0
 }
 
-// weight is the sum over what is pending.
-func (a *Counter) weight() int64 {
+// weight returns the sum over what is pending.
+func (c *Counter) weight() int64 {
 	var sum int64
-	for i := range a.pending {
-		sum += a.pending[i].Weight
+	for i := range c.pending {
+		sum += c.pending[i].Weight
 	}
 	return sum
 }
 
-// name is that of the object to address now.
-func (a *Counter) name() string {
-	if a.nonce != 0 {
-		return identity.UniqueName(a.Object, a.digest, a.nonce)
+// name returns the name of the object for the next request.
+func (c *Counter) name() string {
+	if c.nonce != 0 {
+		return identity.UniqueName(c.Object, c.digest, c.nonce)
 	}
-	return identity.Name(a.Object, a.digest, a.suffix)
+	return identity.Name(c.Object, c.digest, c.suffix)
 }
 
-// drawName draws a name that nobody can have taken, for an object to create that
-// needs one. What may have been created keeps its name until that is known.
-func (a *Counter) drawName(may Access) RandomName {
+// drawName draws a random name if the object to create needs one, and returns why. The name
+// of a create in doubt stays.
+func (c *Counter) drawName(may Access) RandomName {
 	why := NameDerived
 	switch {
-	case a.nonce != 0 || a.inDoubt > 0 || !a.Creates():
+	case c.nonce != 0 || c.inDoubt > 0 || !c.Creates():
 	case !may.Change:
 		why = NameForbidden
 	case may.Unmarked:
 		why = NameUnmarked
-	case a.suffix > identity.MaxSuffix:
+	case c.suffix > identity.MaxSuffix:
 		why = NameOccupied
 	}
 	if why != NameDerived {
 		var b [8]byte
 		rand.Read(b[:])                             // never fails
-		a.nonce = binary.BigEndian.Uint64(b[:]) | 1 // 0 is none
+		c.nonce = binary.BigEndian.Uint64(b[:]) | 1 // 0 is none
 	}
 	return why
 }
 
-// isAlone tells whether nobody else writes to the object under the name.
-func (a *Counter) isExclusive() bool { return a.exclusive || a.nonce != 0 }
+// isExclusive reports whether no other sink can find the object under the name.
+func (c *Counter) isExclusive() bool { return c.exclusive || c.nonce != 0 }
 
-// absorbs reports whether add would take no more memory: if the occurrence becomes part
+// Absorbs reports whether Add would take no more memory: if the occurrence becomes part
 // of the newest entry, and has nothing new to keep.
-func (a *Counter) Absorbs(sequence, sealed uint64, e Entry, c Claim) bool {
-	newest := a.Newest()
-	if newest.Sequence <= max(sealed, a.carried, a.frozen) || c != (Claim{}) && !newest.endsAt(c) {
+func (c *Counter) Absorbs(sequence, sealed uint64, e Entry, claim Claim) bool {
+	newest := c.Newest()
+	if newest.Sequence <= max(sealed, c.carried, c.frozen) || claim != (Claim{}) && !newest.endsAt(claim) {
 		return false
 	}
 	trial := Counter{pending: []Entry{*newest}}
@@ -190,4 +189,4 @@ func (a *Counter) Absorbs(sequence, sealed uint64, e Entry, c Claim) bool {
 }
 
 // isStored reports whether the Event is known to be stored.
-func (a *Counter) IsStored() bool { return a.observed != nil }
+func (c *Counter) IsStored() bool { return c.observed != nil }

@@ -19,7 +19,7 @@ import (
 
 // writer is one sink instance that owes to one series.
 type writer struct {
-	account  *Counter
+	counter  *Counter
 	instance Contributor
 	sequence uint64
 	views    map[string]int64 // what the intake in front of it knows of clients
@@ -35,7 +35,7 @@ func newWriter(digest occurrence.Digest) *writer {
 	instance := NewInstance()
 	return &writer{
 		instance: instance,
-		account:  &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
+		counter:  &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
 		views:    map[string]int64{},
 		settled:  map[occurrence.Outcome]int64{},
 	}
@@ -71,8 +71,8 @@ func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.
 	w.sequence = sequence
 	w.recorded += o.Weight
 	o.Event, o.Recorded = event, time.Now()
-	e, c := NewEntry(o, &occurrence.Target{Digest: w.account.digest, Event: event, Name: event.InvolvedObject.Name})
-	w.account.Add(w.sequence, 0, &e, c)
+	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
+	w.counter.Add(w.sequence, 0, &e, c)
 }
 
 // flight is a request under way.
@@ -172,7 +172,7 @@ func (w *world) start(writer *writer) bool {
 	if writer.busy {
 		return false
 	}
-	r, out := nextRequest(writer.account, w.may, func() {
+	r, out := nextRequest(writer.counter, w.may, func() {
 		if w.addsWhilePlanned > 0 && w.rng.IntN(4) == 0 {
 			w.addsWhilePlanned--
 			writer.add(&occurrence.Occurrence{Weight: 1, Settled: w.awaited()}, w.event)
@@ -217,7 +217,7 @@ func answer(a *Counter, r *Request, object *corev1.Event, err error) []Settled {
 }
 
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	f.writer.take(answer(f.writer.account, f.r, object, err))
+	f.writer.take(answer(f.writer.counter, f.r, object, err))
 	f.writer.busy = false
 }
 
@@ -268,7 +268,7 @@ func (w *world) expire() {
 		}
 		for _, writer := range w.writers {
 			mine, _ := find(s.sinks, writer.instance)
-			for _, e := range writer.account.pending {
+			for _, e := range writer.counter.pending {
 				if e.Sequence <= mine {
 					w.slack += e.Weight
 				}
@@ -309,7 +309,7 @@ func (w *world) check() (written, uncertain int64) {
 		for _, n := range writer.settled {
 			settled += n
 		}
-		if n := len(writer.account.pending); n > 0 {
+		if n := len(writer.counter.pending); n > 0 {
 			w.t.Errorf("%d entries pending at the end", n)
 		}
 	}
@@ -358,7 +358,7 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 					case n < 98 && test.giveUps:
 						a := w.writers[w.rng.IntN(len(w.writers))]
 						if !a.busy {
-							a.take(a.account.Drop(a.sequence, occurrence.RetriesExhausted, nil))
+							a.take(a.counter.Drop(a.sequence, occurrence.RetriesExhausted, nil))
 						}
 					}
 				}

@@ -13,68 +13,66 @@ import (
 )
 
 const (
-	// entryBytes is what an entry takes beside its Events, in a slice that grows.
+	// entryBytes is the memory of an entry beside its Events, in a slice that grows.
 	entryBytes = 512
-	// claimBytes is what a claim takes in a slice that grows.
+	// claimBytes is the memory of a claim in a slice that grows.
 	claimBytes = 2 * int64(unsafe.Sizeof(Claim{}))
 )
 
-// entry is one pending occurrence, or several that nobody waits for and that no
-// write had carried yet when they came together.
+// Entry is one pending occurrence, or several without callbacks that no write has carried yet.
 type Entry struct {
 	Sequence   uint64 // of the newest
 	Generation uint64 // of the oldest
 	Weight     int64  // of all
-	anonymous  int64  // the part of the weight whose reporters do not count by themselves
+	anonymous  int64  // the part of the weight without a client that counts
 	claims     []Claim
-	changes    bool // one of them adds nothing to the count and changes something else
-	// user is the one who reported the oldest, or all if they are createOnly.
+	changes    bool // one of them changes the Event without adding to the count
+	// user has reported the oldest, and all if they are createOnly.
 	user       string
 	createOnly bool
-	// What the last write that carried it added for it, and, if it was limited, what
-	// it did not add since the user may not change the Event. See author.
+	// planned is what the last write that carried it added to the count. If it was limited,
+	// Forbidden is what it did not add since the user may not change the Event. See author.
 	planned, Forbidden int64
 	limited            bool
 
 	Oldest, Newest Content
-	// labels and annotations of all of them; later ones win.
+	// labels and annotations are those of all; later ones win.
 	labels, annotations map[string]string
 
-	Merged occurrence.Outcome          // if the Event is not created for it
-	Notify func(occurrence.Settlement) // nil if nobody waits
-	// deferred: the write was to wait when the oldest came.
+	Merged occurrence.Outcome          // the outcome, unless it creates the Event
+	Notify func(occurrence.Settlement) // callback for the outcome, may be nil
+	// Deferred: the write of the oldest had a deadline in the future.
 	Deferred bool
-	// acknowledged: a client was told that one of them will be written.
+	// Acknowledged: a client was told that one of them will be written.
 	Acknowledged bool
-	// owner is whom the entry is charged to. Entries of different owners are not merged.
+	// Owner is charged for the entry. Entries of different owners are not merged.
 	Owner any
-	Bytes int64 // what it was last counted to take
+	Bytes int64 // of memory
 }
 
-// claim is what a client that counts by itself reports: it has reached a total,
-// of which the last part, the weight, is new.
+// Claim is the report of a client that counts: it has reached a total, of which the last part,
+// the weight, is new.
 type Claim struct {
 	client        Contributor
 	total, weight int64
 }
 
-// above is the part of the interval (total-weight, total] that lies above what is
-// counted of the client.
+// above returns the part of the interval (total-weight, total] above what is counted of the
+// client.
 func (c *Claim) above(counted uint64) int64 {
 	reached := min(int64(min(counted, math.MaxInt64)), c.total)
 	return min(c.weight, c.total-reached)
 }
 
-// content is what an occurrence says beside its count.
+// Content is an occurrence without its count.
 type Content struct {
 	Event    *corev1.Event // its target's
 	api      occurrence.API
 	Recorded time.Time
-	bytes    int64 // about what the Event takes
+	bytes    int64 // memory of the Event, approximately
 }
 
-// newEntry returns the entry of an occurrence, without a sequence, and its claim
-// if it has one.
+// NewEntry returns the entry of an occurrence, without a sequence, and its claim if it has one.
 func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
 	content := Content{Event: t.Event, api: o.API, Recorded: o.Recorded, bytes: eventsize.Of(t.Event)}
 	e := Entry{
@@ -91,17 +89,17 @@ func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
 	return e, Claim{client: clientKey(o.Client), total: o.Total, weight: o.Weight}
 }
 
-// size is what the entry adds to a batch.
+// size is the part of MaxBatch that the entry uses.
 func (e *Entry) size() int { return 1 + len(e.claims) }
 
-// takes tells whether a further occurrence may become part of the entry. What
-// different flows report stays apart, so that each is charged for its own.
+// accepts reports whether a further occurrence may become part of the entry. Different owners
+// have entries of their own, so that each is charged for its own.
 func (e *Entry) accepts(next *Entry) bool {
 	return e.Owner == next.Owner && e.Notify == nil && next.Notify == nil && e.size() < MaxBatch &&
 		e.createOnly == next.createOnly && (!e.createOnly || e.user == next.user)
 }
 
-// merge makes a later occurrence part of the entry.
+// merge adds a later occurrence to the entry.
 func (e *Entry) merge(next *Entry) {
 	e.Sequence, e.Newest, e.Merged = next.Sequence, next.Newest, next.Merged
 	e.Weight += next.Weight
@@ -112,9 +110,9 @@ func (e *Entry) merge(next *Entry) {
 	e.annotations = union(e.annotations, next.annotations)
 }
 
-// union has what is in either map, the later one's values where both have a key.
-// It changes neither, and makes a new one only if it has to. What no Event could
-// have is not kept: then it is the later one.
+// union returns the keys of both maps, with the later value if both have a key. It changes
+// neither, and copies only if necessary. If the result is too large for an Event, it is the
+// later map.
 func union(earlier, later map[string]string) map[string]string {
 	if len(later) == 0 {
 		return earlier
@@ -127,21 +125,21 @@ func union(earlier, later map[string]string) map[string]string {
 	return later
 }
 
-// maxSaid is the most that the apiserver takes in annotations
+// maxAnnotations is the limit of the apiserver for all annotations
 // (apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB).
-const maxSaid = 256 << 10
+const maxAnnotations = 256 << 10
 
 func both(earlier, later map[string]string) map[string]string {
 	out := maps.Clone(earlier)
 	maps.Copy(out, later)
-	if eventsize.OfMap(out) > maxSaid {
+	if eventsize.OfMap(out) > maxAnnotations {
 		return later
 	}
 	return out
 }
 
-// claim adds a claim. One that begins where the last one of the same client ends
-// makes one interval with it, which a plan counts as it would count both.
+// addClaim adds a claim. One that begins where the last one of the same client ends is merged
+// with it, which adds the same to the count.
 func (e *Entry) addClaim(c Claim) {
 	if e.endsAt(c) {
 		last := &e.claims[len(e.claims)-1]
@@ -151,8 +149,7 @@ func (e *Entry) addClaim(c Claim) {
 	e.claims = append(e.claims, c)
 }
 
-// endsAt tells whether a claim begins where the last one ends, and is the same
-// client's.
+// endsAt reports whether a claim begins where the last one ends, and is of the same client.
 func (e *Entry) endsAt(c Claim) bool {
 	if len(e.claims) == 0 {
 		return false
@@ -161,10 +158,10 @@ func (e *Entry) endsAt(c Claim) bool {
 	return last.client == c.client && last.total == c.total-c.weight
 }
 
-// estimate is about what the entry of a single occurrence takes.
+// Estimate returns the approximate memory of the entry of a single occurrence.
 func (e *Entry) Estimate() int64 { return entryBytes + e.Newest.bytes }
 
-// measure counts what the entry takes, and returns by how much it has grown.
+// measure updates the memory of the entry, and returns the growth.
 func (e *Entry) measure() int64 {
 	before := e.Bytes
 	e.Bytes = entryBytes + e.Newest.bytes + int64(len(e.claims))*claimBytes

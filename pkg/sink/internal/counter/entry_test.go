@@ -27,7 +27,7 @@ func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
 		together, apart := newWriter(occurrence.Digest{}), newWriter(occurrence.Digest{})
 		apart.instance = together.instance
 		for _, w := range []*writer{together, apart} {
-			w.account.observed, w.account.instance = base, together.instance
+			w.counter.observed, w.counter.instance = base, together.instance
 		}
 		for range rng.IntN(100) {
 			o := occurrence.Occurrence{Weight: rng.Int64N(4)}
@@ -42,12 +42,12 @@ func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
 				o.Total += rng.Int64N(3)
 			}
 		}
-		a, b := together.account.plan(together.account.batch()), apart.account.plan(apart.account.batch())
+		a, b := together.counter.plan(together.counter.batch()), apart.counter.plan(apart.counter.batch())
 		if a.added != b.added || a.count != b.count || a.contributors.String() != b.contributors.String() {
 			t.Fatalf("seed %d: together %d are added and\n%s, apart %d and\n%s", seed, a.added, a.contributors, b.added, b.contributors)
 		}
-		if n := len(together.account.pending); n > 1 || together.account.weight() != apart.account.weight() {
-			t.Fatalf("seed %d: %d entries of weight %d, want %d", seed, n, together.account.weight(), apart.account.weight())
+		if n := len(together.counter.pending); n > 1 || together.counter.weight() != apart.counter.weight() {
+			t.Fatalf("seed %d: %d entries of weight %d, want %d", seed, n, together.counter.weight(), apart.counter.weight())
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 	if want := map[string]string{"said": "last", "besides": "this"}; !maps.Equal(e.labels, want) || !maps.Equal(e.annotations, want) || len(b) != 1 || len(c) != 1 {
 		t.Errorf("labels %v and annotations %v", e.labels, e.annotations)
 	}
-	huge := map[string]string{"huge": strings.Repeat("x", maxSaid)}
+	huge := map[string]string{"huge": strings.Repeat("x", maxAnnotations)}
 	if e.merge(ptr.To(said(0, nil, huge, false))); !maps.Equal(e.annotations, huge) {
 		t.Errorf("%d annotations that no Event could have", len(e.annotations))
 	}
@@ -86,7 +86,7 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 func TestUsualEventIsCountedAsOneToTwoKilobytes(t *testing.T) {
 	w := quiet(t, false)
 	w.record()
-	if got := w.writers[0].account.pending[0].Bytes; got < 1024 || got > 2048 {
+	if got := w.writers[0].counter.pending[0].Bytes; got < 1024 || got > 2048 {
 		t.Errorf("%d bytes", got)
 	}
 }

@@ -23,7 +23,7 @@ import (
 type reading struct {
 	*testing.T
 	server  *sinktest.Server
-	account *Counter
+	counter *Counter
 	event   *corev1.Event
 	may     Access
 	script  []byte
@@ -77,7 +77,7 @@ func (f *reading) add(kind byte) {
 	f.sequence += 1 + uint64(kind)
 	f.added += o.Weight
 	e, c := NewEntry(o, &occurrence.Target{Event: f.event})
-	f.account.Add(f.sequence, 0, &e, c)
+	f.counter.Add(f.sequence, 0, &e, c)
 }
 
 // take checks what has settled.
@@ -96,7 +96,7 @@ func (f *reading) take(out []Settled) {
 			f.Fatalf("of a weight of %d are counted %d, %d, %d and %d", e.Weight, e.Created, e.Written, e.Replayed, e.Forbidden)
 		}
 	}
-	if sum := f.settled + f.account.weight(); sum != f.added {
+	if sum := f.settled + f.counter.weight(); sum != f.added {
 		f.Fatalf("%d were added, %d have settled or are pending", f.added, sum)
 	}
 }
@@ -105,7 +105,7 @@ func (f *reading) take(out []Settled) {
 func (f *reading) foreignTo(name string, how byte, stored *corev1.Event) *corev1.Event {
 	e := f.event.DeepCopy()
 	e.UID, e.ResourceVersion, e.Count = types.UID(f.uid), f.version, f.count
-	own := f.account.digest.String()
+	own := f.counter.digest.String()
 	if how&1 != 0 && stored != nil {
 		e = stored.DeepCopy()
 	}
@@ -120,7 +120,7 @@ func (f *reading) foreignTo(name string, how byte, stored *corev1.Event) *corev1
 		e.Annotations[Annotation] = f.shares
 	case 3:
 		s, _ := parseContributors(e.Annotations[Annotation])
-		s.sinks = set(s.sinks, f.account.instance, f.guess(), maxSinks)
+		s.sinks = set(s.sinks, f.counter.instance, f.guess(), maxSinks)
 		e.Annotations[Annotation] = s.String()
 	}
 	switch how >> 3 & 7 {
@@ -163,7 +163,7 @@ func (f *reading) guess() uint64 {
 
 // step has the account make its next request, and answers it.
 func (f *reading) step(how byte) {
-	a := f.account
+	a := f.counter
 	r, out := nextRequest(a, f.may, func() {})
 	f.take(out)
 	if r == nil {
@@ -234,12 +234,12 @@ func (f *reading) wants(r *Request) {
 // written it.
 func (f *reading) wantsOnlyWhatIsSaid(out []Settled, object *corev1.Event) {
 	s, err := parseContributors(object.Annotations[Annotation])
-	mine, _ := find(s.sinks, f.account.instance)
+	mine, _ := find(s.sinks, f.counter.instance)
 	for i := range out {
 		if !out[i].End.Counted() {
 			continue
 		}
-		if err != nil || object.Annotations[identity.Annotation] != f.account.digest.String() {
+		if err != nil || object.Annotations[identity.Annotation] != f.counter.digest.String() {
 			f.Fatalf("%d is counted on an object without our annotations", out[i].Sequence)
 		}
 		if mine > f.carried || out[i].Sequence > mine {
@@ -279,7 +279,7 @@ func FuzzRead(f *testing.F) {
 		}
 		a := New(Contributor([]byte(sinkA)), w.target(w.next()))
 		a.identify()
-		w.account = a
+		w.counter = a
 		for len(w.script) > 0 {
 			switch w.next() % ops {
 			case add:

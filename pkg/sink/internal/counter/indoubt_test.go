@@ -25,7 +25,7 @@ func (w *world) one(writer *writer) (end *occurrence.Settlement) {
 // all has one writer make all its requests, which are answered.
 func (w *world) all(writer *writer) {
 	w.t.Helper()
-	for len(writer.account.pending) > 0 {
+	for len(writer.counter.pending) > 0 {
 		w.step(writer, true, true)
 	}
 }
@@ -81,7 +81,7 @@ func TestShareOfOursSettlesNothingThatNoWriteHasCarried(t *testing.T) {
 	w.server.Store(stored)
 	w.finish(false)          // the conflict
 	w.step(ours, true, true) // the read
-	if n := len(ours.account.pending); n == 0 || ours.account.Last() != last || end.Outcome != "" {
+	if n := len(ours.counter.pending); n == 0 || ours.counter.Last() != last || end.Outcome != "" {
 		t.Errorf("what no write has carried has ended as %+v", end)
 	}
 }
@@ -91,7 +91,7 @@ func TestShareOfOursSettlesNothingThatNoWriteHasCarried(t *testing.T) {
 func lostCreate(t *testing.T, target occurrence.Target) (*world, *corev1.Event, *occurrence.Settlement) {
 	w := faultless(t, 1)
 	ours := w.writers[0]
-	ours.account = New(ours.instance, &target)
+	ours.counter = New(ours.instance, &target)
 	w.event, w.digest = target.Event, target.Series()
 	end := w.one(ours)
 	w.step(ours, true, false)
@@ -271,7 +271,7 @@ func TestAccountLeavesAnEventThatItMayNotChange(t *testing.T) {
 			w.may.Change = false
 			first := w.server.Objects[identity.Name("web-0", w.digest, 0)]
 			end := w.one(ours)
-			for len(ours.account.pending) > 0 && w.start(ours) {
+			for len(ours.counter.pending) > 0 && w.start(ours) {
 				if len(w.flights) == 0 {
 					continue // something has settled
 				}
@@ -447,7 +447,7 @@ func TestStateIsNotKeptWithALargeAnnotation(t *testing.T) {
 		object, err := do(w.server, f.r)
 		object.Annotations[Annotation] += ";x=" + strings.Repeat("a", bytes)
 		w.answer(f, object, err)
-		if got := len(strings.Join(w.writers[0].account.observed.contributors.unknown, "")); got != kept || end.Outcome != occurrence.Created {
+		if got := len(strings.Join(w.writers[0].counter.observed.contributors.unknown, "")); got != kept || end.Outcome != occurrence.Created {
 			t.Errorf("remembered with %d of %d bytes, want %d; it ends as %+v", got, bytes, kept, end)
 		}
 	}

@@ -3,30 +3,31 @@ package counter
 import (
 	"hash/maphash"
 
-	"github.com/eventd/eventd/internal/identity"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/internal/identity"
 )
 
-// observation is what was last seen of the stored Event.
+// observation is the stored Event as far as later writes depend on it.
 type observation struct {
 	meta         *corev1.Event // name, UID, resourceVersion and creationTimestamp
 	count        int64
 	contributors contributors
-	message      uint64           // its hash; it is only compared, and may be long
+	message      uint64           // its hash, which is enough to compare it
 	last         metav1.Time      // classic Events
 	lastMicro    metav1.MicroTime // new-style Events
 }
 
 func (o *observation) resourceVersion() string { return o.meta.ResourceVersion }
 
-// isMarked tells whether an object has the annotation of the series.
-func (a *Counter) IsMarked(event *corev1.Event) bool {
-	return event.Annotations[identity.Annotation] == a.digest.String()
+// IsMarked reports whether an object has the annotation of the series.
+func (c *Counter) IsMarked(event *corev1.Event) bool {
+	return event.Annotations[identity.Annotation] == c.digest.String()
 }
 
-// observe reads an object; marked tells whether it has our annotations.
-func (a *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
+// observe reads an object; marked reports whether its annotations are those of the series.
+func (c *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
 	o = &observation{
 		meta: &corev1.Event{ObjectMeta: metav1.ObjectMeta{
 			Name:              event.Name,
@@ -42,7 +43,7 @@ func (a *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
 	if event.Series != nil {
 		o.lastMicro = event.Series.LastObservedTime
 	}
-	if !a.IsMarked(event) {
+	if !c.IsMarked(event) {
 		return o, false
 	}
 	var err error
@@ -54,7 +55,7 @@ var messageSeed = maphash.MakeSeed()
 
 func hashOf(message string) uint64 { return maphash.String(messageSeed, message) }
 
-// countOf is the number of occurrences that an Event stands for.
+// countOf returns the count of an Event.
 func countOf(event *corev1.Event) int64 {
 	switch {
 	case event.EventTime.IsZero():

@@ -15,66 +15,63 @@ type plan struct {
 	upTo         uint64 // the last sequence included
 }
 
-// isTooMany tells whether the object's count cannot take what is added: then it goes
-// on with another Event, and somebody who has made one with the highest count loses
-// nobody anything.
+// isTooMany reports whether the count of the object would overflow. Then the next write uses
+// another Event, so an Event with the highest count costs nobody an occurrence.
 func (p *plan) isTooMany() bool { return p.base != nil && p.base.count+p.added > math.MaxInt32 }
 
-// maxBatch bounds the entries and claims that one write includes, and so the
-// time that is spent on planning and settling it: some milliseconds, at 0.1 µs
-// for a claim and 0.2 µs for an entry.
+// MaxBatch bounds the entries and claims of one write, and so the time to plan and to settle
+// it: some milliseconds, at 0.1 µs for a claim and 0.2 µs for an entry.
 const MaxBatch = 1 << 15
 
-// batch is what the next write includes. Where no annotation tells which of
-// several writes has taken effect, there is one at a time; so there is where the
-// object's count may have no room for what has come since.
-func (a *Counter) batch() []Entry {
+// batch returns the entries of the next write. If a write is in doubt whose effect no
+// annotation shows, or whose object may be nearly full, the batch is that of the write in
+// doubt.
+func (c *Counter) batch() []Entry {
 	n, size := 0, 0
-	repeats := len(a.pending) > 0 && a.pending[0].Sequence <= a.inDoubt && (a.isExclusive() || a.isNearlyFull())
-	for ; n < len(a.pending) && !(repeats && a.pending[n].Sequence > a.inDoubt); n++ {
-		if size += a.pending[n].size(); size > MaxBatch {
+	repeats := len(c.pending) > 0 && c.pending[0].Sequence <= c.inDoubt && (c.isExclusive() || c.isNearlyFull())
+	for ; n < len(c.pending) && !(repeats && c.pending[n].Sequence > c.inDoubt); n++ {
+		if size += c.pending[n].size(); size > MaxBatch {
 			break
 		}
 	}
-	return a.pending[:n]
+	return c.pending[:n]
 }
 
-// isNearlyFull tells whether the object's count may have no room for all that is
-// pending.
-func (a *Counter) isNearlyFull() bool {
-	return a.observed != nil && a.observed.count > math.MaxInt32-a.weight()
+// isNearlyFull reports whether the count of the object may overflow with all pending entries.
+func (c *Counter) isNearlyFull() bool {
+	return c.observed != nil && c.observed.count > math.MaxInt32-c.weight()
 }
 
-// plan includes the whole batch.
-func (a *Counter) plan(batch []Entry) plan {
-	p := plan{base: a.observed}
+// plan returns the plan of a write of the whole batch.
+func (c *Counter) plan(batch []Entry) plan {
+	p := plan{base: c.observed}
 	if p.base == nil {
-		p.contributors.creator = a.instance
+		p.contributors.creator = c.instance
 	} else {
 		p.count, p.contributors = p.base.count, p.base.contributors
 	}
 	clients := append(make([]contribution, 0, maxClients+1), p.contributors.clients...)
 	for i := range batch {
 		e := &batch[i]
-		e.limited = a.limits(e, &batch[0])
+		e.limited = c.limits(e, &batch[0])
 		e.planned, e.Forbidden = e.anonymous, 0
-		for _, c := range e.claims {
-			allowed := c
+		for _, claim := range e.claims {
+			allowed := claim
 			if e.limited {
-				allowed = limitTo1(c)
+				allowed = limitTo1(claim)
 			}
 			var counted uint64
-			clients, counted = raise(clients, c.client, uint64(allowed.total), maxClients)
+			clients, counted = raise(clients, claim.client, uint64(allowed.total), maxClients)
 			added := allowed.above(counted)
 			e.planned += added
-			e.Forbidden += c.above(counted) - added
+			e.Forbidden += claim.above(counted) - added
 		}
 		p.added += e.planned
 		p.upTo = e.Sequence
 	}
 	p.contributors.clients = clients
 	p.count = min(p.count+p.added, math.MaxInt32)
-	p.contributors.sinks = set(p.contributors.sinks, a.instance, p.upTo, maxSinks)
+	p.contributors.sinks = set(p.contributors.sinks, c.instance, p.upTo, maxSinks)
 	return p
 }
 
@@ -89,55 +86,62 @@ func isReplayed(batch []Entry) bool {
 	return true
 }
 
-// carry marks the plan as carried by a write that is about to be sent.
-func (a *Counter) carry(p plan) {
+// carry records that a write with the plan is about to be sent.
+func (c *Counter) carry(p plan) {
 	if p.base == nil {
-		oldest := &a.pending[0]
-		a.author.begin(oldest.user, oldest.Sequence, a.carried)
+		oldest := &c.pending[0]
+		c.author.begin(oldest.user, oldest.Sequence, c.carried)
 	}
-	a.carried, a.carriedByCreate = max(a.carried, p.upTo), p.base == nil
-	if a.isExclusive() {
-		a.sent = p
+	c.carried, c.carriedByCreate = max(c.carried, p.upTo), p.base == nil
+	if c.isExclusive() {
+		c.sent = p
 	}
 }
 
-// draft is a request that is being planned: begin, plan and commit make a request of what
-// is pending. Only plan takes time: it hashes, copies and encodes.
+// Draft is a request that is being planned, in three steps: Begin, Plan and Commit. Only Plan
+// takes time: it hashes, copies and encodes.
 type Draft struct {
-	account *Counter
+	counter *Counter
 	may     Access
 	batch   []Entry
 	outcome draftOutcome
 	request Request
 }
 
-// draftOutcome is what commit does with a draft.
+// draftOutcome is what Commit does with a draft.
 type draftOutcome uint8
 
-// begin starts a draft of the next request, or returns what settles without one. Something
-// must be pending. Until commit, only add and absorbs may be called meanwhile.
-func (a *Counter) Begin(may Access) (*Draft, []Settled) {
-	if !may.Change && !a.Creates() {
-		if out := a.detach(); len(out) > 0 {
+const (
+	draftRequest  draftOutcome = iota // send the request
+	draftFull                         // use another Event: the count would overflow
+	draftReplayed                     // settle the batch: it was counted before
+	draftRefused                      // drop the batch: it may not change the Event
+)
+
+// Begin starts a draft of the next request, or returns what settles without one. Something
+// must be pending. Until Commit, only Add and Absorbs may be called meanwhile.
+func (c *Counter) Begin(may Access) (*Draft, []Settled) {
+	if !may.Change && !c.Creates() {
+		if out := c.detach(); len(out) > 0 {
 			return nil, out
 		}
 	}
-	d := &Draft{account: a, may: may, batch: a.batch()}
-	d.request = Request{API: a.API(), Namespace: a.Namespace, RandomName: a.drawName(may)}
-	a.frozen = d.batch[len(d.batch)-1].Sequence
+	d := &Draft{counter: c, may: may, batch: c.batch()}
+	d.request = Request{API: c.API(), Namespace: c.Namespace, RandomName: c.drawName(may)}
+	c.frozen = d.batch[len(d.batch)-1].Sequence
 	return d, nil
 }
 
-// plan plans the request. It may run while others call add and absorbs.
+// Plan plans the request. It may run while others call Add and Absorbs.
 func (d *Draft) Plan() {
-	a, r := d.account, &d.request
-	a.identify()
-	r.Name = a.name()
-	if a.mustRead {
+	c, r := d.counter, &d.request
+	c.identify()
+	r.Name = c.name()
+	if c.mustRead {
 		r.Kind, r.Patch = Read, emptyPatch
 		return
 	}
-	r.plan = a.plan(d.batch)
+	r.plan = c.plan(d.batch)
 	base := r.plan.base
 	switch {
 	case r.plan.isTooMany():
@@ -145,10 +149,10 @@ func (d *Draft) Plan() {
 	case base != nil && isReplayed(d.batch):
 		d.outcome = draftReplayed
 	case base != nil:
-		r.Kind, r.Patch = Change, a.patchFor(d.batch, r.plan)
+		r.Kind, r.Patch = Change, c.patchFor(d.batch, r.plan)
 	case r.plan.added > 0:
-		r.Kind, r.Event = Create, a.eventToCreate(d.batch, r.Name, r.plan)
-		// Its content is the oldest one's, and so are the rules for it.
+		r.Kind, r.Event = Create, c.eventToCreate(d.batch, r.Name, r.plan)
+		// Its content is that of the oldest, and so is its API.
 		r.API = apiFor(d.batch[0].Oldest.api, r.Event)
 	case d.may.Change:
 		// There is nothing to create an Event for, only one to change.
@@ -158,25 +162,25 @@ func (d *Draft) Plan() {
 	}
 }
 
-// commit returns the request of a planned draft, or what settles without one.
-func (a *Counter) Commit(d *Draft) (*Request, []Settled) {
-	a.frozen = 0
-	if &d.batch[0] != &a.pending[0] {
-		copy(a.pending, d.batch) // add has moved them
+// Commit returns the request of a planned draft, or what settles without one.
+func (c *Counter) Commit(d *Draft) (*Request, []Settled) {
+	c.frozen = 0
+	if &d.batch[0] != &c.pending[0] {
+		copy(c.pending, d.batch) // Add has moved them
 	}
 	r := &d.request
 	switch d.outcome {
 	case draftFull:
-		// A write in doubt had room, and is repeated as it was; so there is none,
+		// A write in doubt had room, and is repeated as it was. So none is in doubt,
 		// unless the count has changed and the resourceVersion has not.
-		return nil, a.abandon()
+		return nil, c.abandon()
 	case draftReplayed:
-		return nil, a.settleWritten(r.plan.upTo, false)
+		return nil, c.settleWritten(r.plan.upTo, false)
 	case draftRefused:
-		return nil, a.Drop(a.Last(), occurrence.Forbidden, nil)
+		return nil, c.Drop(c.Last(), occurrence.Forbidden, nil)
 	}
 	if r.Kind != Read {
-		a.carry(r.plan)
+		c.carry(r.plan)
 	}
 	return r, nil
 }

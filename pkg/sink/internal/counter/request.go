@@ -13,75 +13,70 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// kind is what a request does.
+// Kind is what a request does.
 type Kind string
 
+// The kinds of requests.
 const (
 	Create Kind = "create"
-	Change Kind = "change" // the stored Event
-	Read   Kind = "read"   // it, and change nothing
+	Change Kind = "change" // of the stored Event
+	Read   Kind = "read"
 )
 
-// access is what may be done with the Events of a namespace.
+// Access is what may be done with the Events of a namespace.
 type Access struct {
-	// change: a stored Event may be changed.
+	// Change: a stored Event may be changed.
 	Change bool
-	// unmarked: admission removes our annotations, so that neither another writer nor a
-	// later process can find the Event of the series.
+	// Unmarked: admission removes the annotations, so neither another writer nor a later
+	// process can find the Event of the series.
 	Unmarked bool
 }
 
-// drawn is why a name was drawn at random. Its values are metric labels.
+// RandomName is why an Event gets a random name. Its values are metric labels.
 type RandomName string
 
+// The reasons for a random name.
 const (
+	// NameDerived is no random name.
 	NameDerived RandomName = ""
-	// occupied: foreign objects have all names that can be derived.
+	// NameOccupied: foreign objects have all names that can be derived.
 	NameOccupied RandomName = "occupied"
-	// unmarked: admission removes our annotations, so nobody can tell whose an
-	// object is under a name that can be derived.
+	// NameUnmarked: admission removes the annotations, so it is unknown whose an object is
+	// under a name that can be derived.
 	NameUnmarked RandomName = "annotations_removed"
-	// forbidden: what is stored cannot be changed.
+	// NameForbidden: the stored Event may not be changed.
 	NameForbidden RandomName = "forbidden"
 )
 
 // emptyPatch is a patch that changes nothing and returns the object.
 var emptyPatch = []byte("{}")
 
-// request brings the stored Event closer to what is pending.
+// Request is a request that adds pending occurrences to the stored Event, or reads it.
 type Request struct {
 	Kind            Kind
 	API             occurrence.API
 	Namespace, Name string
 	Event           *corev1.Event // to create
 	Patch           []byte        // to change or read it
-	// drawn is why the name was drawn at random for this request, "" if it was not.
+	// RandomName is why a random name was drawn for this request, "" if it was not.
 	RandomName RandomName
 	plan       plan
 }
 
-// baseVersion is the resourceVersion of the object that the request changes.
+// BaseVersion returns the resourceVersion of the object that the request changes.
 func (r *Request) BaseVersion() string { return r.plan.base.resourceVersion() }
 
-const (
-	draftRequest  draftOutcome = iota // make its request
-	draftFull                         // use another Event: the count has no room
-	draftReplayed                     // settle the batch: it was counted before
-	draftRefused                      // drop the batch: it may not change the Event
-)
+// Creates reports whether the next request creates the Event, as far as is known.
+func (c *Counter) Creates() bool { return c.observed == nil && !c.mustRead }
 
-// creates tells whether the next request is to create the Event, as far as is
-// known.
-func (a *Counter) Creates() bool { return a.observed == nil && !a.mustRead }
-
-// api is the one to write what is pending through.
-func (a *Counter) API() occurrence.API {
-	newest := &a.pending[len(a.pending)-1].Newest
+// API returns the API of the next request. Something must be pending.
+func (c *Counter) API() occurrence.API {
+	newest := &c.pending[len(c.pending)-1].Newest
 	return apiFor(newest.api, newest.Event)
 }
 
-// apiFor is the API to write an Event through that was reported through
-// another. Only core/v1 lets the count of a classic Event change.
+// apiFor returns the API of the write of an Event that was reported through another. Only
+// core/v1 lets the count of a classic Event change.
 func apiFor(reported occurrence.API, event *corev1.Event) occurrence.API {
 	if event.EventTime.IsZero() {
 		return occurrence.CoreV1
@@ -89,14 +84,14 @@ func apiFor(reported occurrence.API, event *corev1.Event) occurrence.API {
 	return reported
 }
 
-func (a *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Event {
+func (c *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Event {
 	oldest := &batch[0].Oldest
 	event := oldest.Event.DeepCopy()
 	event.ObjectMeta = metav1.ObjectMeta{
 		Name:            name,
 		Namespace:       event.Namespace,
-		Labels:          a.labels(batch),
-		Annotations:     a.annotations(batch, p),
+		Labels:          c.labels(batch),
+		Annotations:     c.annotations(batch, p),
 		OwnerReferences: event.OwnerReferences,
 		Finalizers:      event.Finalizers,
 	}
@@ -107,7 +102,7 @@ func (a *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Even
 		}
 		return event
 	}
-	event.Series = nil // readers would take its count for the Event's
+	event.Series = nil // readers would use its count as that of the Event
 	event.Count = int32(p.count)
 	if event.FirstTimestamp.IsZero() {
 		event.FirstTimestamp = metav1.NewTime(oldest.Recorded)
@@ -119,8 +114,8 @@ func (a *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Even
 	return event
 }
 
-// eventPatch is the part of an Event that later occurrences change. It reads
-// the same in both APIs: what only core/v1 has is left out for the other.
+// eventPatch is the part of an Event that later occurrences change. Both APIs read it the
+// same: it omits what only core/v1 has for new-style Events.
 type eventPatch struct {
 	Metadata      patchMetadata       `json:"metadata"`
 	Count         int32               `json:"count,omitempty"`
@@ -135,11 +130,11 @@ type patchMetadata struct {
 	Annotations     map[string]string `json:"annotations"`
 }
 
-func (a *Counter) patchFor(batch []Entry, p plan) []byte {
+func (c *Counter) patchFor(batch []Entry, p plan) []byte {
 	patch := eventPatch{Metadata: patchMetadata{
 		ResourceVersion: p.base.resourceVersion(),
-		Labels:          a.labels(batch),
-		Annotations:     a.annotations(batch, p),
+		Labels:          c.labels(batch),
+		Annotations:     c.annotations(batch, p),
 	}}
 	if batch[0].Newest.Event.EventTime.IsZero() {
 		patch.Count = int32(p.count)
@@ -164,26 +159,25 @@ func (a *Counter) patchFor(batch []Entry, p plan) []byte {
 	return body
 }
 
-// undress leaves out of the next write what reporters have said in labels and
-// annotations, of which each may be valid and all together too much. It returns
-// false if there is nothing of that.
-func (a *Counter) omitMetadata() bool {
-	if a.bare {
+// omitMetadata has the next write omit the labels and annotations of reporters, which may be
+// valid one by one and too large together. It returns false if there are none.
+func (c *Counter) omitMetadata() bool {
+	if c.bare {
 		return false
 	}
-	batch := a.batch()
+	batch := c.batch()
 	for i := range batch {
 		if batch[i].limited {
 			continue
 		}
-		a.bare = a.bare || len(batch[i].labels) > 0 || len(batch[i].annotations) > 0
+		c.bare = c.bare || len(batch[i].labels) > 0 || len(batch[i].annotations) > 0
 	}
-	return a.bare
+	return c.bare
 }
 
-// labels are those of the whole batch; later ones win.
-func (a *Counter) labels(batch []Entry) map[string]string {
-	if a.bare {
+// labels returns the labels of the whole batch; later ones win.
+func (c *Counter) labels(batch []Entry) map[string]string {
+	if c.bare {
 		return nil
 	}
 	var out map[string]string
@@ -204,12 +198,11 @@ func (a *Counter) labels(batch []Entry) map[string]string {
 	return out
 }
 
-// annotations are those of the whole batch, without any that reporters must not
-// set, and ours.
-func (a *Counter) annotations(batch []Entry, p plan) map[string]string {
+// annotations returns those of the whole batch, without reserved ones, and those of the counter.
+func (c *Counter) annotations(batch []Entry, p plan) map[string]string {
 	out := make(map[string]string, 2)
 	for i := range batch {
-		if a.bare || batch[i].limited {
+		if c.bare || batch[i].limited {
 			continue
 		}
 		for k, v := range batch[i].annotations {
@@ -218,16 +211,16 @@ func (a *Counter) annotations(batch []Entry, p plan) map[string]string {
 			}
 		}
 	}
-	out[identity.Annotation] = a.digest.String()
+	out[identity.Annotation] = c.digest.String()
 	out[Annotation] = p.contributors.String()
 	return out
 }
 
-// isDirective tells whether a strategic merge patch would read a key as what to do
-// with the others. No label or annotation may have it.
+// isDirective reports whether a strategic merge patch would interpret a key. No label or
+// annotation may have it.
 func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
 
-// lastTimestamp is when an occurrence happened, as far as it is known.
+// lastTimestamp returns the time of an occurrence of a classic Event.
 func lastTimestamp(c *Content) time.Time {
 	if t := c.Event.LastTimestamp; !t.IsZero() {
 		return t.Time
@@ -235,7 +228,7 @@ func lastTimestamp(c *Content) time.Time {
 	return c.Recorded
 }
 
-// lastObserved is the same for new-style Events.
+// lastObserved returns the time of an occurrence of a new-style Event.
 func lastObserved(c *Content) time.Time {
 	if s := c.Event.Series; s != nil && !s.LastObservedTime.IsZero() {
 		return s.LastObservedTime.Time
@@ -243,8 +236,8 @@ func lastObserved(c *Content) time.Time {
 	return c.Event.EventTime.Time
 }
 
-// newestChange is the newest content of a batch whose reporter may change the Event,
-// nil if there is none.
+// newestChange returns the newest content of a batch whose reporter may change the Event, nil if
+// there is none.
 func newestChange(batch []Entry) *Content {
 	for i := range slices.Backward(batch) {
 		if !batch[i].limited {
@@ -254,8 +247,8 @@ func newestChange(batch []Entry) *Content {
 	return nil
 }
 
-// lastSeen is when the newest of a batch happened: as its reporter says, or by our
-// clock if the reporter may not change the Event.
+// lastSeen returns the time of the newest occurrence of a batch: as reported, or by the clock of
+// this process if the reporter may not change the Event.
 func lastSeen(batch []Entry, said func(*Content) time.Time) time.Time {
 	newest := &batch[len(batch)-1]
 	if !newest.limited {

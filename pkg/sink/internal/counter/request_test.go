@@ -33,7 +33,7 @@ func (w *world) addEvent(change func(*corev1.Event), settled func(occurrence.Set
 // nextPatch returns what the writer asks for next.
 func (w *world) nextPatch() eventPatch {
 	w.t.Helper()
-	r, _ := nextRequest(w.writers[0].account, w.may, func() {})
+	r, _ := nextRequest(w.writers[0].counter, w.may, func() {})
 	var p eventPatch
 	if r == nil || r.Kind != Change {
 		w.t.Fatalf("the next request is %+v", r)
@@ -160,7 +160,7 @@ func TestLabelsAndAnnotationsAreLeftOutWhereTheyMust(t *testing.T) {
 			event := w.event.DeepCopy()
 			say(event)
 			w.writers[0].add(&occurrence.Occurrence{Weight: 1, Client: "c", Total: 1, User: "u", CreateOnly: test.createOnly}, event)
-			test.before(w.writers[0].account)
+			test.before(w.writers[0].counter)
 			p := w.nextPatch()
 			if p.Metadata.Labels["said"] != test.said || p.Metadata.Annotations["said"] != test.said || p.Metadata.Annotations[identity.Annotation] != w.digest.String() {
 				t.Errorf("written with %+v", p.Metadata)
@@ -211,7 +211,7 @@ func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 	w.reportEvent(func(e *corev1.Event) {
 		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon.Add(time.Hour)), metav1.NewTime(noon.Add(time.Hour))
 	})
-	r, _ := nextRequest(w.writers[0].account, w.may, func() {})
+	r, _ := nextRequest(w.writers[0].counter, w.may, func() {})
 	e := r.Event
 	if r.Kind != Create || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("%s: count %d, from %v to %v", r.Kind, e.Count, e.FirstTimestamp, e.LastTimestamp)

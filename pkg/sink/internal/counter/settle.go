@@ -3,56 +3,58 @@ package counter
 import (
 	"slices"
 
-	"github.com/eventd/eventd/pkg/occurrence"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// settled is an entry that has its outcome.
+// Settled is an entry with its outcome.
 type Settled struct {
 	*Entry
-	// parts of the entry's weight by outcome.
+	// Created, Written and Replayed are the parts of its weight by outcome. Entry.Forbidden is
+	// the rest.
 	Created, Written, Replayed int64
 	End                        occurrence.Settlement
 }
 
-// settleDoubt settles what may have been written, as nobody can tell any more.
-func (a *Counter) settleInDoubt() []Settled {
-	return a.settleUpTo(a.inDoubt, func(e *Entry) Settled {
+// settleInDoubt settles what is in doubt as uncertain.
+func (c *Counter) settleInDoubt() []Settled {
+	return c.settleUpTo(c.inDoubt, func(e *Entry) Settled {
 		return Settled{Entry: e, End: occurrence.Settlement{Outcome: occurrence.Uncertain}}
 	})
 }
 
-// giveUp settles everything up to a sequence as dropped for a reason, except
-// what may have been written.
-func (a *Counter) Drop(upTo uint64, reason occurrence.Reason, err error) []Settled {
-	out := a.settleUpTo(upTo, func(e *Entry) Settled {
+// Drop settles everything up to a sequence as dropped for a reason, except what is in doubt,
+// which is uncertain.
+func (c *Counter) Drop(upTo uint64, reason occurrence.Reason, err error) []Settled {
+	out := c.settleUpTo(upTo, func(e *Entry) Settled {
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason, Err: err}
-		if e.Sequence <= a.inDoubt {
+		if e.Sequence <= c.inDoubt {
 			end = occurrence.Settlement{Outcome: occurrence.Uncertain, Err: err}
 		}
 		return Settled{Entry: e, End: end}
 	})
-	if a.inDoubt <= upTo {
-		if a.inDoubt > 0 && (a.exclusive || a.observed == nil && a.nonce != 0) {
-			// Once it is there, nothing tells it from what follows.
-			a.forget()
+	if c.inDoubt <= upTo {
+		if c.inDoubt > 0 && (c.exclusive || c.observed == nil && c.nonce != 0) {
+			// Without annotations, it could not be told from later writes.
+			c.forget()
 		}
-		a.resolve()
+		c.resolve()
 	}
 	if len(out) > 0 {
-		a.bare = false
+		c.bare = false
 	}
 	return out
 }
 
-func (a *Counter) settleWritten(upTo uint64, created bool) []Settled {
-	return a.settleWrittenOn(a.observed.meta, upTo, created)
+func (c *Counter) settleWritten(upTo uint64, created bool) []Settled {
+	return c.settleWrittenOn(c.observed.meta, upTo, created)
 }
 
-// settleWrittenOn settles what is in the count of an object. If the write that
-// carried it created the object, one unit settles as created.
-func (a *Counter) settleWrittenOn(object *corev1.Event, upTo uint64, created bool) []Settled {
-	return a.settleUpTo(upTo, func(e *Entry) Settled {
+// settleWrittenOn settles what the count of an object includes. If the write created the object,
+// one occurrence settles as created.
+func (c *Counter) settleWrittenOn(object *corev1.Event, upTo uint64, created bool) []Settled {
+	return c.settleUpTo(upTo, func(e *Entry) Settled {
 		s := Settled{Entry: e, Written: e.planned, Replayed: e.Weight - e.planned - e.Forbidden}
 		s.End.Outcome, s.End.Object = e.Merged, object
 		switch {
@@ -62,14 +64,14 @@ func (a *Counter) settleWrittenOn(object *corev1.Event, upTo uint64, created boo
 		case s.Written == 0 && s.Replayed > 0:
 			s.End.Outcome = occurrence.Replayed
 		case s.Written == 0 && e.limited:
-			s.End = a.patchForbidden()
+			s.End = c.patchForbidden()
 		}
 		return s
 	})
 }
 
-func (a *Counter) settleUpTo(upTo uint64, settle func(*Entry) Settled) []Settled {
-	n, _ := slices.BinarySearchFunc(a.pending, upTo, func(e Entry, upTo uint64) int {
+func (c *Counter) settleUpTo(upTo uint64, settle func(*Entry) Settled) []Settled {
+	n, _ := slices.BinarySearchFunc(c.pending, upTo, func(e Entry, upTo uint64) int {
 		if e.Sequence <= upTo {
 			return -1
 		}
@@ -80,39 +82,38 @@ func (a *Counter) settleUpTo(upTo uint64, settle func(*Entry) Settled) []Settled
 	}
 	out := make([]Settled, n)
 	for i := range out {
-		out[i] = settle(&a.pending[i])
+		out[i] = settle(&c.pending[i])
 	}
-	// A new array leaves what has settled to out alone; so does none, where a
-	// clone of nothing would hold on to the old one.
-	if n == len(a.pending) {
-		a.pending = nil
+	// The settled entries keep the old array. A clone of nothing would keep it too.
+	if n == len(c.pending) {
+		c.pending = nil
 	} else {
-		a.pending = slices.Clone(a.pending[n:])
+		c.pending = slices.Clone(c.pending[n:])
 	}
 	return out
 }
 
-// evict settles what is pending of an owner. What others have reported stays.
-func (a *Counter) Evict(owner any) (out []Settled) {
+// Evict settles the entries of an owner. The counter must not be in work.
+func (c *Counter) Evict(owner any) (out []Settled) {
 	var kept []Entry
-	for i := range a.pending {
-		e := &a.pending[i]
+	for i := range c.pending {
+		e := &c.pending[i]
 		if e.Owner != owner {
 			kept = append(kept, *e)
 			continue
 		}
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull}
 		switch {
-		case e.Sequence <= a.inDoubt:
+		case e.Sequence <= c.inDoubt:
 			end = occurrence.Settlement{Outcome: occurrence.Uncertain}
 		case e.Acknowledged:
 			end.Reason = occurrence.AcknowledgedEvicted
 		}
 		out = append(out, Settled{Entry: e, End: end})
 	}
-	if a.pending = kept; len(kept) == 0 {
-		a.resolve()
-		a.bare = false
+	if c.pending = kept; len(kept) == 0 {
+		c.resolve()
+		c.bare = false
 	}
 	return out
 }
