@@ -1,155 +1,22 @@
 package sink
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/testenv"
 )
-
-// faultyClient loses some of what it asks a real apiserver, and some answers.
-type faultyClient struct {
-	Client
-	lossPercent int
-}
-
-var errLost = errors.New("connection lost")
-
-func (c *faultyClient) do(ask func() (*corev1.Event, error)) (*corev1.Event, error) {
-	switch p := rand.IntN(100); {
-	case p < c.lossPercent/2:
-		return nil, errLost
-	case p < c.lossPercent:
-		ask()
-		return nil, errLost
-	default:
-		return ask()
-	}
-}
-
-func (c *faultyClient) Create(ctx context.Context, api occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do(func() (*corev1.Event, error) { return c.Client.Create(ctx, api, event) })
-}
-
-func (c *faultyClient) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return c.do(func() (*corev1.Event, error) { return c.Client.Patch(ctx, api, namespace, name, patch) })
-}
-
-// bench is one sink in front of the real apiserver.
-type bench struct {
-	*Sink
-	t         *testing.T
-	ledger    *ledger.Ledger
-	namespace string
-}
-
-func clientFor(t *testing.T, config *rest.Config) Client {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())
-}
-
-func unlimited() Options {
-	o := DefaultOptions()
-	o.QPS = math.Inf(1)
-	return o
-}
-
-func newBench(t *testing.T, namespace string, c Client, o Options) *bench {
-	b := &bench{t: t, ledger: ledger.New(), namespace: namespace}
-	var err error
-	if b.Sink, err = New(t.Context(), c, b.ledger, o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.close() })
-	return b
-}
-
-// close drains the sink and checks that everything is accounted for.
-func (b *bench) close() ledger.Totals {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.Context()), time.Minute)
-	defer cancel()
-	if left := b.Close(ctx); left.Series != 0 {
-		b.t.Errorf("not written within a minute: %+v", left)
-	}
-	totals := b.ledger.Totals()
-	if totals.Pending() != 0 {
-		b.t.Errorf("recorded %d, settled %v", totals.Recorded, totals.Outcomes)
-	}
-	return totals
-}
-
-// record adds one occurrence of a series.
-func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
-	b.recordLater(series, 0, change...)
-}
-
-// recordLater adds one whose write can wait.
-func (b *bench) recordLater(series int, delay time.Duration, change ...func(*occurrence.Occurrence)) {
-	event := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: b.namespace},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: b.namespace, Name: fmt.Sprint("pod-", series)},
-		Reason:         "Tested", Message: "it was", Type: "Normal", FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-	}
-	o := &occurrence.Occurrence{Event: event, Weight: 1, Recorded: time.Now()}
-	for _, c := range change {
-		c(o)
-	}
-	b.ledger.Record(o)
-	b.Add(o, occurrence.Target{Key: occurrence.KeyOf(identity.Of(event)), Event: event, Name: event.InvolvedObject.Name}, delay)
-}
-
-func newStyle(o *occurrence.Occurrence) {
-	o.API = occurrence.EventsV1
-	o.Event.EventTime = metav1.NowMicro()
-	o.Event.FirstTimestamp, o.Event.LastTimestamp = metav1.Time{}, metav1.Time{}
-	o.Event.ReportingController, o.Event.ReportingInstance, o.Event.Action = "example.com/test", "test-0", "Testing"
-}
-
-// stored lists what the apiserver has.
-func stored(t *testing.T, namespace string) []corev1.Event {
-	clients, err := kubernetes.NewForConfig(testenv.Shared(t).Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
-
-func wantStored(t *testing.T, namespace string, objects int, count int64) {
-	t.Helper()
-	events := stored(t, namespace)
-	var sum int64
-	for i := range events {
-		sum += sinktest.Count(&events[i])
-	}
-	if len(events) != objects || sum != count {
-		t.Errorf("%d Events with a count of %d in all are stored, want %d with %d", len(events), sum, objects, count)
-	}
-}
 
 func TestCountsAddUpThoughAnswersAreLost(t *testing.T) {
 	for name, change := range map[string][]func(*occurrence.Occurrence){"core/v1": nil, "events.k8s.io/v1": {newStyle}} {

@@ -165,12 +165,6 @@ func TestApiserverIsBackThoughTheRequestThatFindsOutHangs(t *testing.T) {
 	})
 }
 
-func closeSoon(t *testing.T, b *bench) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	b.Close(ctx)
-}
-
 // An apiserver that is away is asked for now and then, not for each Event, and
 // what it missed is written as soon as it is back.
 func TestApiserverThatCannotBeReachedIsTriedByOne(t *testing.T) {

@@ -1,7 +1,6 @@
 package counter
 
 import (
-	"encoding/json"
 	"maps"
 	"testing"
 	"time"
@@ -14,41 +13,6 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
-
-// reportEvent adds an occurrence whose Event is changed first.
-func (w *world) reportEvent(change func(*corev1.Event)) { w.addEvent(change, nil) }
-
-// reportAwaited is reportEvent by somebody who waits for the outcome, so that the
-// occurrence is an entry of its own.
-func (w *world) reportAwaited(change func(*corev1.Event)) {
-	w.addEvent(change, func(occurrence.Settlement) {})
-}
-
-func (w *world) addEvent(change func(*corev1.Event), settled func(occurrence.Settlement)) {
-	event := w.event.DeepCopy()
-	change(event)
-	w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: settled}, event)
-}
-
-// nextPatch returns what the writer asks for next.
-func (w *world) nextPatch() eventPatch {
-	w.t.Helper()
-	r, _ := nextRequest(w.writers[0].counter, w.may, func() {})
-	var p eventPatch
-	if r == nil || r.Kind != Change {
-		w.t.Fatalf("the next request is %+v", r)
-	}
-	if err := json.Unmarshal(r.Patch, &p); err != nil {
-		w.t.Fatal(err)
-	}
-	return p
-}
-
-func quiet(t *testing.T, newStyle bool) *world {
-	w := newWorld(t, 1, 1, newStyle)
-	w.faults = 0
-	return w
-}
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 

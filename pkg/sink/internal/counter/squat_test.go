@@ -196,39 +196,6 @@ func TestEventThatTakesNoPatchIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestSeriesWhoseNamesAreAllTakenGetsARandomOne(t *testing.T) {
-	w := newWorld(t, 1, 2, false)
-	w.faults = 0
-	for suffix := range identity.MaxSuffix + 1 {
-		w.squat(suffix, "no shares", nil)
-	}
-	record := func(i int) {
-		w.writers[i].add(&occurrence.Occurrence{Weight: 1}, w.event)
-		w.settleDown()
-	}
-	for range 3 {
-		record(0)
-	}
-	record(1) // which does not find what the first has
-	var counts []int64
-	for name, e := range w.server.Objects {
-		if strings.HasSuffix(w.server.Objects[name].Annotations[Annotation], "no shares") {
-			continue
-		}
-		counts = append(counts, countOf(e))
-	}
-	if len(counts) != 2 || counts[0]+counts[1] != 4 || counts[0]*counts[1] != 3 {
-		t.Errorf("counts of %v beside the squatter's, want 3 and 1", counts)
-	}
-	w.check()
-	// Once it expires there is nobody in the way.
-	w.server.Expire()
-	record(0)
-	if e := w.server.Objects[identity.Name("web-0", w.digest, 0)]; e == nil {
-		t.Errorf("the next Event has the name %v", w.server.Objects)
-	}
-}
-
 // A share can be forged by somebody who may patch; from then on the Event is theirs.
 func TestForgedShareInAnEventOfOursCostsNothing(t *testing.T) {
 	w := quiet(t, false)

@@ -1,0 +1,407 @@
+package counter
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+)
+
+// writer is one sink instance that owes to one series.
+type writer struct {
+	counter  *Counter
+	instance Contributor
+	sequence uint64
+	views    map[string]int64 // what the intake in front of it knows of clients
+	busy     bool
+
+	settled  map[occurrence.Outcome]int64
+	recorded int64
+	// forbidden is what was more than its user may add.
+	forbidden int64
+}
+
+func newWriter(digest occurrence.Digest) *writer {
+	instance := NewInstance()
+	return &writer{
+		instance: instance,
+		counter:  &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
+		views:    map[string]int64{},
+		settled:  map[occurrence.Outcome]int64{},
+	}
+}
+
+func (w *writer) take(out []Settled) {
+	for i := range out {
+		e := &out[i]
+		if e.End.Counted() {
+			w.settled[occurrence.Created] += e.Created
+			w.settled[occurrence.Merged] += e.Written
+			w.settled[occurrence.Replayed] += e.Replayed
+			w.settled[occurrence.Dropped] += e.Forbidden
+		} else {
+			w.settled[e.End.Outcome] += e.Weight
+		}
+		if e.End.Counted() || e.End.Reason == occurrence.PatchForbidden {
+			w.forbidden += e.Forbidden
+		}
+		if e.Notify != nil {
+			e.Notify(e.End)
+		}
+	}
+}
+
+func (w *writer) written() int64 { return w.settled[occurrence.Created] + w.settled[occurrence.Merged] }
+
+func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
+	w.addAt(w.sequence+uint64(1+rand.IntN(3)), o, event) // gaps are normal
+}
+
+func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
+	w.sequence = sequence
+	w.recorded += o.Weight
+	o.Event, o.Recorded = event, time.Now()
+	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
+	w.counter.Add(w.sequence, 0, &e, c)
+}
+
+// flight is a request under way.
+type flight struct {
+	writer *writer
+	r      *Request
+}
+
+// world is a number of writers and one server, with everything that can go
+// wrong between them.
+type world struct {
+	t       *testing.T
+	rng     *rand.Rand
+	server  *sinktest.Server
+	event   *corev1.Event
+	digest  occurrence.Digest
+	writers []*writer
+	clients map[string]int64
+	flights []flight
+	late    []flight // given up by their writer, not yet by the network
+	faults  float64  // probability that an answer is lost
+	slack   int64    // what expiry may have counted twice
+	may     Access
+	// addsWhilePlanned is how often an occurrence is added while a request is planned.
+	addsWhilePlanned int
+}
+
+func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
+	event := sinktest.Event(newStyle)
+	w := &world{
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), server: sinktest.NewServer(),
+		event: event, digest: identity.Of(event), clients: map[string]int64{}, faults: 0.3, may: Access{Change: true},
+	}
+	for range writers {
+		w.writers = append(w.writers, newWriter(w.digest))
+	}
+	return w
+}
+
+func (w *world) record() {
+	writer := w.writers[w.rng.IntN(len(w.writers))]
+	writer.add(&occurrence.Occurrence{Weight: 1 + w.rng.Int64N(3), Settled: w.awaited()}, w.event)
+}
+
+// awaited lets somebody wait for every fourth occurrence; the others share
+// entries.
+func (w *world) awaited() func(occurrence.Settlement) {
+	if w.rng.IntN(4) > 0 {
+		return nil
+	}
+	return func(occurrence.Settlement) {}
+}
+
+// report lets a client raise its total, or repeat itself, through any writer.
+func (w *world) report(clients int) {
+	client := fmt.Sprint("client-", w.rng.IntN(clients))
+	if w.clients[client] == 0 || w.rng.IntN(3) > 0 {
+		w.clients[client] += 1 + w.rng.Int64N(3)
+	}
+	writer := w.writers[w.rng.IntN(len(w.writers))]
+	if w.rng.IntN(4) == 0 {
+		writer.views[client] = 0 // an earlier report may have no outcome yet
+	}
+	w.reportTo(writer, client)
+}
+
+func (w *world) reportTo(writer *writer, client string) {
+	total := w.clients[client]
+	weight := total - writer.views[client]
+	if weight == 0 {
+		weight = total // a retried POST, whose view was lost
+	}
+	writer.views[client] = total
+	writer.add(&occurrence.Occurrence{Weight: weight, Client: client, Total: total, Settled: w.awaited()}, w.event)
+}
+
+// nextRequest returns the next request of a counter, nil if there is none. meanwhile is
+// called before and after a request is planned.
+func nextRequest(a *Counter, may Access, meanwhile func()) (*Request, []Settled) {
+	for len(a.pending) > 0 {
+		d, out := a.Begin(may)
+		if d == nil {
+			return nil, out
+		}
+		meanwhile()
+		d.Plan()
+		meanwhile()
+		if r, out := a.Commit(d); r != nil || len(out) > 0 {
+			return r, out
+		}
+	}
+	return nil, nil
+}
+
+// start lets an idle writer make its next request.
+func (w *world) start(writer *writer) bool {
+	if writer.busy {
+		return false
+	}
+	r, out := nextRequest(writer.counter, w.may, func() {
+		if w.addsWhilePlanned > 0 && w.rng.IntN(4) == 0 {
+			w.addsWhilePlanned--
+			writer.add(&occurrence.Occurrence{Weight: 1, Settled: w.awaited()}, w.event)
+		}
+	})
+	writer.take(out)
+	if r == nil {
+		return len(out) > 0
+	}
+	writer.busy = true
+	w.flights = append(w.flights, flight{writer, r})
+	return true
+}
+
+// do has the server execute a request.
+func do(s *sinktest.Server, r *Request) (*corev1.Event, error) {
+	if r.Kind == Create {
+		return s.Create(r.Name, r.Event)
+	}
+	return s.Patch(r.Name, r.Patch)
+}
+
+// answer reports the answer to the counter, as the sink does.
+func answer(a *Counter, r *Request, object *corev1.Event, err error) []Settled {
+	switch isRead := r.Kind == Read; {
+	case err == nil && isRead:
+		return a.Read(object)
+	case err == nil:
+		return a.Succeeded(r, object)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		a.Stale()
+	case apierrors.IsNotFound(err):
+		return a.Gone(err)
+	case apierrors.IsInvalid(err):
+		return a.Refused(r, isRead, occurrence.Invalid, err)
+	case apierrors.IsForbidden(err):
+		return a.Refused(r, isRead, occurrence.Forbidden, err)
+	case !isRead && !apierrors.IsTooManyRequests(err):
+		a.Lost(r)
+	}
+	return nil
+}
+
+func (w *world) answer(f flight, object *corev1.Event, err error) {
+	f.writer.take(answer(f.writer.counter, f.r, object, err))
+	f.writer.busy = false
+}
+
+// finish ends one request under way, in one of the ways that a request can end.
+func (w *world) finish(refusals bool) {
+	if len(w.flights) == 0 {
+		return
+	}
+	i := w.rng.IntN(len(w.flights))
+	f := w.flights[i]
+	w.flights = append(w.flights[:i], w.flights[i+1:]...)
+	lost := apierrors.NewInternalError(errors.New("lost"))
+	switch p := w.rng.Float64(); {
+	case p < w.faults/4: // lost on the way there
+		w.answer(f, nil, lost)
+	case p < w.faults/2: // takes effect, and the answer is lost
+		do(w.server, f.r)
+		w.answer(f, nil, lost)
+	case p < w.faults*3/4: // lost to the writer, but takes effect some time later
+		w.late = append(w.late, f)
+		w.answer(f, nil, lost)
+	case p < w.faults:
+		w.answer(f, nil, apierrors.NewTooManyRequests("later", 0))
+	case refusals && p < w.faults+0.03:
+		w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
+	default:
+		object, err := do(w.server, f.r)
+		w.answer(f, object, err)
+	}
+}
+
+// arrive lets one late request take effect, if it still can.
+func (w *world) arrive() {
+	if len(w.late) > 0 {
+		i := w.rng.IntN(len(w.late))
+		do(w.server, w.late[i].r)
+		w.late = append(w.late[:i], w.late[i+1:]...)
+	}
+}
+
+// expire deletes the Event. What a writer has in it without knowing so yet will
+// be written to the next one too; that is what docs/counting.md excepts.
+func (w *world) expire() {
+	for _, e := range w.server.Objects {
+		s, err := parseContributors(e.Annotations[Annotation])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, writer := range w.writers {
+			mine, _ := find(s.sinks, writer.instance)
+			for _, e := range writer.counter.pending {
+				if e.Sequence <= mine {
+					w.slack += e.Weight
+				}
+			}
+		}
+	}
+	// A late create could bring an expired Event back much later; the
+	// apiserver's own time-outs are far shorter than any TTL.
+	w.late = nil
+	w.server.Expire()
+}
+
+// settleDown ends all faults and lets everybody finish.
+func (w *world) settleDown() {
+	w.faults = 0
+	for len(w.late) > 0 {
+		w.arrive()
+	}
+	for range 10_000 {
+		moved := false
+		for _, writer := range w.writers {
+			moved = w.start(writer) || moved
+		}
+		if !moved && len(w.flights) == 0 {
+			return
+		}
+		w.finish(false)
+	}
+	w.t.Fatal("writers do not settle")
+}
+
+func (w *world) check() (written, uncertain int64) {
+	var recorded, settled int64
+	for _, writer := range w.writers {
+		recorded += writer.recorded
+		written += writer.written()
+		uncertain += writer.settled[occurrence.Uncertain]
+		for _, n := range writer.settled {
+			settled += n
+		}
+		if n := len(writer.counter.pending); n > 0 {
+			w.t.Errorf("%d entries pending at the end", n)
+		}
+	}
+	if recorded != settled {
+		w.t.Errorf("recorded %d, settled %d", recorded, settled)
+	}
+	return written, uncertain
+}
+
+// reportEvent adds an occurrence whose Event is changed first.
+func (w *world) reportEvent(change func(*corev1.Event)) { w.addEvent(change, nil) }
+
+// reportAwaited is reportEvent by somebody who waits for the outcome, so that the
+// occurrence is an entry of its own.
+func (w *world) reportAwaited(change func(*corev1.Event)) {
+	w.addEvent(change, func(occurrence.Settlement) {})
+}
+
+func (w *world) addEvent(change func(*corev1.Event), settled func(occurrence.Settlement)) {
+	event := w.event.DeepCopy()
+	change(event)
+	w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: settled}, event)
+}
+
+// nextPatch returns what the writer asks for next.
+func (w *world) nextPatch() eventPatch {
+	w.t.Helper()
+	r, _ := nextRequest(w.writers[0].counter, w.may, func() {})
+	var p eventPatch
+	if r == nil || r.Kind != Change {
+		w.t.Fatalf("the next request is %+v", r)
+	}
+	if err := json.Unmarshal(r.Patch, &p); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func quiet(t *testing.T, newStyle bool) *world {
+	w := newWorld(t, 1, 1, newStyle)
+	w.faults = 0
+	return w
+}
+
+// one has a writer of a faultless world add one occurrence, and returns how it ends.
+func (w *world) one(writer *writer) (end *occurrence.Settlement) {
+	end = &occurrence.Settlement{}
+	writer.add(&occurrence.Occurrence{Weight: 1, Settled: func(s occurrence.Settlement) { *end = s }}, w.event)
+	return end
+}
+
+// all has one writer make all its requests, which are answered.
+func (w *world) all(writer *writer) {
+	w.t.Helper()
+	for len(writer.counter.pending) > 0 {
+		w.step(writer, true, true)
+	}
+}
+
+// faultless is a world without faults.
+func faultless(t *testing.T, writers int) *world {
+	w := newWorld(t, 1, writers, false)
+	w.faults = 0
+	return w
+}
+
+// ask returns a writer's next request, which has a verb.
+func (w *world) ask(writer *writer, want Kind) flight {
+	w.t.Helper()
+	if !w.start(writer) || len(w.flights) != 1 || w.flights[0].r.Kind != want {
+		w.t.Fatalf("requests %+v, want a %s", w.flights, want)
+	}
+	f := w.flights[0]
+	w.flights = nil
+	return f
+}
+
+// step has the writer make its next request, which ends in the given way.
+func (w *world) step(writer *writer, effect, answered bool) {
+	w.t.Helper()
+	if !w.start(writer) {
+		w.t.Fatal("there is nothing to ask")
+	}
+	f := w.flights[0]
+	w.flights = nil
+	var object *corev1.Event
+	err := error(apierrors.NewInternalError(errors.New("lost")))
+	if effect {
+		object, err = do(w.server, f.r)
+		if !answered {
+			object, err = nil, apierrors.NewInternalError(errors.New("lost"))
+		}
+	}
+	w.answer(f, object, err)
+}
