@@ -135,9 +135,7 @@ func TestShutdownLogsNoLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.record(0)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 		l.wantLines(t)
 	})
 }

@@ -154,9 +154,7 @@ func TestManyNamespacesThatHangDelayNoOther(t *testing.T) {
 		if worst > time.Second {
 			t.Errorf("another namespace waits for up to %v, with %d places in all", worst, b.concurrencyLimit())
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 	})
 }
 
@@ -250,8 +248,6 @@ func TestTimeOutsAreHeldAgainstTheirNamespace(t *testing.T) {
 			t.Errorf("%d requests hang after 20 time-outs, want %d", inFlight, want)
 		}
 		mu.Unlock()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 	})
 }

@@ -39,9 +39,7 @@ func TestRequestsWithoutAnswerHaveNoLatency(t *testing.T) {
 				}
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 	})
 }
 
@@ -80,9 +78,7 @@ eventd_sink_rate_limit 50
 		if got := gauge(t, r, "eventd_sink_pending_bytes"); got != float64(b.total.bytes) || got == 0 {
 			t.Errorf("%v bytes are pending, of the %d that are held", got, b.total.bytes)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 		if n := gauge(t, r, "eventd_sink_pending_bytes"); n != 0 {
 			t.Errorf("%v bytes are pending when all has settled", n)
 		}
@@ -110,9 +106,7 @@ func TestAgesOfWhatIsPending(t *testing.T) {
 		b.recordLater(0, time.Hour)
 		pass(time.Hour)
 		want(61*time.Minute, 0) // the other one is given up by now
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 		want(0, 0)
 	})
 }

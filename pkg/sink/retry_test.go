@@ -238,9 +238,7 @@ func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
 		if got := b.Pending().Occurrences; got > limit {
 			t.Errorf("%d pending, want at most %d", got, limit)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 	})
 }
 

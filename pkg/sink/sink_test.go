@@ -90,9 +90,7 @@ func TestPendingSeriesAreCapped(t *testing.T) {
 		if got := b.ledger.Totals(); got.Dropped[occurrence.PendingFull] != 10 || b.Pending() != (Pending{Series: 5, Occurrences: 10}) {
 			t.Errorf("settled as %v, pending %+v", got, b.Pending())
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 	})
 }
 
@@ -105,9 +103,7 @@ func TestPendingBytesAreCapped(t *testing.T) {
 		if got < 500 || got > 1024 || b.ledger.Totals().Dropped[occurrence.PendingFull] != 10_000-got {
 			t.Errorf("%d pending, settled as %v", got, b.ledger.Totals())
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		b.Close(ctx)
+		closeSoon(t, b)
 	})
 }
 

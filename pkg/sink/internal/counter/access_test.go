@@ -34,33 +34,17 @@ func TestAccountsAgreeWithFewerRightsAndWithoutAnnotations(t *testing.T) {
 			for seed := range uint64(300) {
 				w := newWorld(t, seed, 3, seed%2 == 0)
 				w.may, w.server.Strips = test.may, test.strips
-				for i := range 200 {
-					if i == 100 && test.then != nil {
-						w.may = *test.then
-					}
-					switch n := w.rng.IntN(100); {
-					case n < 20:
-						w.record()
-					case n < 50:
-						w.start(w.writers[w.rng.IntN(len(w.writers))])
-					case n < 90:
-						w.finish(false)
-					case n < 95:
-						w.arrive()
-					case n < 96 && test.expiry:
-						w.expireAnything()
-					case n < 98 && test.giveUps:
-						a := w.writers[w.rng.IntN(len(w.writers))]
-						if !a.busy {
-							a.take(a.counter.Drop(a.sequence, occurrence.RetriesExhausted, nil))
-						}
-					}
+				r := run{report: w.record}
+				if test.then != nil {
+					r.then = func() { w.may = *test.then }
 				}
-				w.settleDown()
-				written, uncertain := w.check()
-				if counted := w.server.Counted(); counted < written || counted > written+uncertain+w.slack {
-					t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
+				if test.expiry {
+					r.expire = w.expireAnything
 				}
+				if test.giveUps {
+					r.drop = giveUp
+				}
+				uncertain := w.interleave(r)
 				if alone := test.may.Unmarked || !test.may.Change; alone && !test.giveUps && uncertain != 0 {
 					t.Errorf("%d uncertain, though nobody gave up", uncertain)
 				}

@@ -112,8 +112,7 @@ func TestWhoMayOnlyCreateChangesNoEventOfOthers(t *testing.T) {
 			5, "owner", "owner", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, 1, 1, false)
-			w.faults = 0
+			w := faultless(t, 1)
 			for _, p := range test.posts {
 				if !p.together {
 					w.settleDown()
@@ -159,8 +158,7 @@ func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 		newStyle, together := i%2 == 1, i/2 == 1
 		for name, stored := range map[string]time.Time{"from before": recorded.Add(-time.Hour), "to what is later already": recorded.Add(time.Hour)} {
 			t.Run(fmt.Sprint(name, ", new style ", newStyle, ", in one write ", together), func(t *testing.T) {
-				w := newWorld(t, 1, 1, newStyle)
-				w.faults = 0
+				w := quiet(t, newStyle)
 				reports := func(p poster, at time.Time) {
 					event := p.claimed(newStyle)
 					if p == owner {
@@ -201,8 +199,7 @@ func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
 
 // A report that changes nothing that it may is refused, and its client is told so.
 func TestWhoMayOnlyCreateIsToldWhatItMayNotChange(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	w.faults = 0
+	w := faultless(t, 1)
 	writer := w.writers[0]
 	writer.posts(owner, "a", 5, 5)
 	w.settleDown()
@@ -244,8 +241,7 @@ func TestWhoBeganAnEventIsKnownThoughAnAnswerWasLost(t *testing.T) {
 		{"and another was sooner", false, &owner, 2 + 1 + 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, 1, 2, false)
-			w.faults = 0
+			w := faultless(t, 2)
 			w.writers[0].posts(attacker, "a", 5, 5)
 			w.step(w.writers[0], test.effect, false)
 			if test.between != nil {
@@ -266,8 +262,7 @@ func TestWhoBeganAnEventIsKnownThoughAnAnswerWasLost(t *testing.T) {
 // The create that took effect carried two users, of whom the first was given up since:
 // whose content it had is not known from the answer to the next create.
 func TestWhoBeganAnEventIsNotGuessed(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	w.faults = 0
+	w := faultless(t, 1)
 	writer := w.writers[0]
 	writer.posts(owner, "a", 5, 5)
 	first := writer.sequence
@@ -288,8 +283,7 @@ func TestWhoBeganAnEventIsNotGuessed(t *testing.T) {
 
 // What this process wrote before it forgot the series does not tell who began it.
 func TestWhoBeganAnEventIsForgottenWithTheSeries(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	w.faults = 0
+	w := faultless(t, 1)
 	writer := w.writers[0]
 	writer.posts(owner, "a", 5, 5)
 	w.settleDown()

@@ -58,8 +58,7 @@ func TestListsOfOthersAreCut(t *testing.T) {
 }
 
 func TestUnknownPartsSurvive(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	w.faults = 0
+	w := faultless(t, 1)
 	w.record()
 	w.settleDown()
 	for _, e := range w.server.Objects {

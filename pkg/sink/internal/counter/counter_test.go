@@ -36,33 +36,20 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 			for seed := range uint64(seeds) {
 				w := newWorld(t, seed, test.writers, test.newStyle)
 				w.addsWhilePlanned = 50
-				for range 200 {
-					switch n := w.rng.IntN(100); {
-					case n < 15:
-						w.record()
-					case n < 30 && test.clients > 0:
+				r := run{refusals: test.refusals, report: func() {
+					if test.clients > 0 && w.rng.IntN(2) == 0 {
 						w.report(test.clients)
-					case n < 55:
-						w.start(w.writers[w.rng.IntN(len(w.writers))])
-					case n < 90:
-						w.finish(test.refusals)
-					case n < 95:
-						w.arrive()
-					case n < 96 && test.expiry:
-						w.expire()
-					case n < 98 && test.giveUps:
-						a := w.writers[w.rng.IntN(len(w.writers))]
-						if !a.busy {
-							a.take(a.counter.Drop(a.sequence, occurrence.RetriesExhausted, nil))
-						}
+					} else {
+						w.record()
 					}
+				}}
+				if test.expiry {
+					r.expire = w.expire
 				}
-				w.settleDown()
-				written, uncertain := w.check()
-				counted := w.server.Counted()
-				if counted < written || counted > written+uncertain+w.slack {
-					t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
+				if test.giveUps {
+					r.drop = giveUp
 				}
+				uncertain := w.interleave(r)
 				for _, writer := range w.writers {
 					if n := writer.settled[occurrence.Replayed]; n != 0 && test.clients == 0 {
 						t.Errorf("%d settled as replayed, though no client has reported anything", n)
@@ -87,20 +74,7 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 func TestClientsAreCountedOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(t, seed, 4, seed%2 == 0)
-		for range 200 {
-			switch n := w.rng.IntN(100); {
-			case n < 20:
-				w.report(maxClients)
-			case n < 50:
-				w.start(w.writers[w.rng.IntN(len(w.writers))])
-			case n < 90:
-				w.finish(false)
-			default:
-				w.arrive()
-			}
-		}
-		w.settleDown()
-		w.check()
+		w.interleave(run{report: func() { w.report(maxClients) }})
 		var totals int64
 		for _, total := range w.clients {
 			totals += total
@@ -112,8 +86,7 @@ func TestClientsAreCountedOnce(t *testing.T) {
 }
 
 func TestRaisedTotalAddsItsDifferenceAfterItsEntryIsGone(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	w.faults = 0
+	w := faultless(t, 1)
 	for i := range maxClients + 1 {
 		client := fmt.Sprint("client-", i)
 		w.clients[client] = 5
@@ -129,8 +102,7 @@ func TestRaisedTotalAddsItsDifferenceAfterItsEntryIsGone(t *testing.T) {
 }
 
 func TestCountSaturates(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	w.faults = 0
+	w := faultless(t, 1)
 	w.writers[0].add(&occurrence.Occurrence{Weight: math.MaxInt32 + 1}, w.event)
 	w.settleDown()
 	if got := w.server.Counted(); got != math.MaxInt32 {
@@ -152,8 +124,7 @@ func TestCountThatIsTooHighGoesOnWithAnotherEvent(t *testing.T) {
 }
 
 func TestForeignObjectIsLeftAlone(t *testing.T) {
-	w := newWorld(t, 1, 2, false)
-	w.faults = 0
+	w := faultless(t, 2)
 	var foreign []*corev1.Event
 	for suffix := range 2 {
 		e := sinktest.Event(false)
@@ -180,8 +151,7 @@ func TestForeignObjectIsLeftAlone(t *testing.T) {
 // A write that the client library or a proxy sent twice: the first attempt took
 // effect, and only the conflict of the second is heard of.
 func TestWriteThatWasSentTwiceIsCountedOnce(t *testing.T) {
-	w := newWorld(t, 1, 2, false)
-	w.faults = 0
+	w := faultless(t, 2)
 	for i := range 6 {
 		w.record()
 		for _, writer := range w.writers {
@@ -243,8 +213,7 @@ func TestLostWriteIsDecidedThoughTheListIsFull(t *testing.T) {
 }
 
 func TestManyClientsContinueAfterTheirEventdIsGone(t *testing.T) {
-	w := newWorld(t, 1, 2, false)
-	w.faults = 0
+	w := faultless(t, 2)
 	for _, writer := range w.writers { // the second does not know the first's views
 		for i := range 40 {
 			client := fmt.Sprint("client-", i)

@@ -140,8 +140,7 @@ func TestSeriesGoesBackToItsFirstName(t *testing.T) {
 }
 
 func TestSeriesWhoseNamesAreAllTakenGetsARandomOne(t *testing.T) {
-	w := newWorld(t, 1, 2, false)
-	w.faults = 0
+	w := faultless(t, 2)
 	for suffix := range identity.MaxSuffix + 1 {
 		w.squat(suffix, "no shares", nil)
 	}

@@ -348,6 +348,7 @@ func (w *world) nextPatch() eventPatch {
 	return p
 }
 
+// quiet is a world of one writer without faults.
 func quiet(t *testing.T, newStyle bool) *world {
 	w := newWorld(t, 1, 1, newStyle)
 	w.faults = 0
@@ -404,4 +405,51 @@ func (w *world) step(writer *writer, effect, answered bool) {
 		}
 	}
 	w.answer(f, object, err)
+}
+
+// run is what happens at random, beside requests whose answers are lost or late.
+type run struct {
+	report   func()        // is called most often
+	refusals bool          // the apiserver refuses some writes
+	expire   func()        // may be nil
+	drop     func(*writer) // is called for idle writers, may be nil
+	then     func()        // is called in the middle of the run, may be nil
+	after    func()        // is called after each thing, may be nil
+}
+
+// giveUp drops everything that is pending.
+func giveUp(w *writer) { w.take(w.counter.Drop(w.sequence, occurrence.RetriesExhausted, nil)) }
+
+// interleave lets 200 things happen and then everything settle. No occurrence may be lost, or
+// be counted twice but for those that are on two objects or uncertain.
+func (w *world) interleave(r run) (uncertain int64) {
+	for i := range 200 {
+		if i == 100 && r.then != nil {
+			r.then()
+		}
+		writer := w.writers[w.rng.IntN(len(w.writers))]
+		switch n := w.rng.IntN(100); {
+		case n < 25:
+			r.report()
+		case n < 55:
+			w.start(writer)
+		case n < 90:
+			w.finish(r.refusals)
+		case n < 95:
+			w.arrive()
+		case n < 97 && r.expire != nil:
+			r.expire()
+		case n < 99 && r.drop != nil && !writer.busy:
+			r.drop(writer)
+		}
+		if r.after != nil {
+			r.after()
+		}
+	}
+	w.settleDown()
+	written, uncertain := w.check()
+	if counted := w.server.Counted(); counted < written || counted > written+uncertain+w.slack {
+		w.t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
+	}
+	return uncertain
 }
