@@ -8,27 +8,26 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// calls makes the calls to a lock: one at a time, since a lock need not be safe
-// for use by several goroutines, and for no longer than they may take, which is
-// half of what is left to the caller if that is less: one that hangs until the
-// caller has no time for another would cost a leader its Lease. A call
-// that ignores its context is left behind, and those after it fail until it has
-// returned.
+// calls makes the calls to a lock, one at a time, because a lock need not be safe
+// for concurrent use. A call may take the request timeout, or half of the caller's
+// remaining time if that is less: a hanging call must leave a leader the time for
+// another one. A call that ignores its context is abandoned. Later calls fail until
+// it has returned.
 type calls struct {
 	lock    resourcelock.Interface
 	timeout time.Duration
-	busy    chan struct{} // holds one element during a call
+	busy    chan struct{} // contains one element during a call
 }
 
 func newCalls(lock resourcelock.Interface, timeout time.Duration) *calls {
 	return &calls{lock: lock, timeout: timeout, busy: make(chan struct{}, 1)}
 }
 
-// answer is what a lock answered.
+// answer is the result of a call.
 type answer struct {
-	record    *resourcelock.LeaderElectionRecord // of a get
-	raw       []byte                             // of a get
-	named     bool                               // of a get: this process holds the lock, or a part of it
+	record    *resourcelock.LeaderElectionRecord // of get
+	raw       []byte                             // of get
+	named     bool                               // of get: this process holds the lock, or a part of it
 	announced Announcement
 	err       error
 }
@@ -49,8 +48,8 @@ func (c *calls) update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return c.do(ctx, func(ctx context.Context) answer { return answer{err: c.lock.Update(ctx, record)} })
 }
 
-// release is update with a record that has no holder: of two locks it clears only
-// what names this process.
+// release is update with a record without a holder. Of a MultiLock it updates only
+// the locks that name this process.
 func (c *calls) release(ctx context.Context, record resourcelock.LeaderElectionRecord) answer {
 	write := c.lock.Update
 	if l, ok := c.lock.(*MultiLock); ok {
@@ -59,11 +58,10 @@ func (c *calls) release(ctx context.Context, record resourcelock.LeaderElectionR
 	return c.do(ctx, func(ctx context.Context) answer { return answer{err: write(ctx, record)} })
 }
 
-// eventTimeout is how long recording an event, which does not block, may wait
-// for the end of an earlier call.
+// eventTimeout is how long recordEvent waits for the end of an earlier call.
 const eventTimeout = 100 * time.Millisecond
 
-// recordEvent has the lock report what has become of this process.
+// recordEvent records an Event about this process through the lock.
 func (c *calls) recordEvent(ctx context.Context, event string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)
 	defer cancel()
@@ -74,7 +72,7 @@ func (c *calls) recordEvent(ctx context.Context, event string) {
 }
 
 func (c *calls) do(ctx context.Context, call func(context.Context) answer) answer {
-	timeout := c.limit(ctx)
+	timeout := c.timeoutWithin(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer cancel()
 	select {
@@ -99,21 +97,19 @@ func (c *calls) do(ctx context.Context, call func(context.Context) answer) answe
 	}
 }
 
-// shortestLimit is what a call may take however little is left to its caller, who
-// may have less.
-const shortestLimit = 250 * time.Millisecond
+// minTimeout is the minimum timeout of a call, even if its caller has less time.
+const minTimeout = 250 * time.Millisecond
 
-// limit is how long a call may take.
-func (c *calls) limit(ctx context.Context) time.Duration {
+// timeoutWithin returns the timeout of a call whose caller has ctx.
+func (c *calls) timeoutWithin(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return c.timeout
 	}
-	return min(c.timeout, max(time.Until(deadline)/2, shortestLimit))
+	return min(c.timeout, max(time.Until(deadline)/2, minTimeout))
 }
 
-// wait returns when no call is being made, or the context is over; then there
-// may still be one.
+// wait returns nil when no call is in flight, or the cause of the end of ctx.
 func (c *calls) wait(ctx context.Context) error {
 	select {
 	case c.busy <- struct{}{}:
@@ -121,7 +117,7 @@ func (c *calls) wait(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		if len(c.busy) == 0 {
-			return nil // both were ready
+			return nil // both cases were ready
 		}
 		return context.Cause(ctx)
 	}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot includes the time for which the machine was suspended.
+// sinceBoot includes the time while the machine was suspended.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

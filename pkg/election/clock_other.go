@@ -4,5 +4,5 @@ package election
 
 import "time"
 
-// sinceBoot adds nothing to the monotonic clock.
+// sinceBoot is not available: only the monotonic clock counts.
 func sinceBoot() time.Duration { return 0 }

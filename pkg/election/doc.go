@@ -1,30 +1,30 @@
-// Package election decides which one of several processes leads, and runs what
-// only the leader may do.
+// Package election decides which of several processes leads.
 //
-// An Elector takes part in an election through a lock that is kept in the
-// cluster, usually a Lease. It promises:
+// An Elector takes part in an election through a lock in the cluster, usually a
+// Lease. It promises:
 //
-//   - Leading compares clocks whenever it is asked. It depends on no goroutine
-//     having run, so it is false in time in a process that was stopped, starved
-//     or suspended, and what hangs cannot keep it true.
-//   - No two processes lead at the same instant, for as long as their monotonic
-//     clocks run at rates that differ by less than the ratio of LeaseDuration to
-//     RenewDeadline, and nobody overwrites the Lease by force or deletes it.
-//     (A holder that was seen is respected, but who starts just then has seen
-//     none.) If that happens, the leader steps down, or puts the Lease back, as
-//     soon as its watch tells. Wall clocks do not matter. This is no fencing: a request that a leader has sent may
-//     arrive after its Lease is another's, so whoever needs more needs a
-//     condition on what is written.
-//   - A planned stop comes in this order: the leader's work is told to stop and
-//     returns, nobody leads, the Lease is released, Run returns.
-//   - The Lease is released only if a fresh read of it names this process, and
-//     by a write that takes effect only if nothing was written in between.
-//   - Whatever the lock does, Run ends soon after its context does and the work
-//     has returned: a request that ignores its deadline is left behind.
+//   - Leading compares clocks at each call. It does not depend on a goroutine that
+//     has to run first, so it is false in time in a process that was stopped,
+//     starved or suspended.
+//   - At most one process leads at any instant. This holds while the rates of their
+//     monotonic clocks differ by less than the ratio of LeaseDuration to
+//     RenewDeadline, and nobody overwrites or deletes the Lease by force. After
+//     that, the leader steps down, or creates the Lease again, when its watch
+//     reports the change. Wall clocks do not matter.
+//   - A planned stop has this order: the leader's work is cancelled and returns,
+//     Leading becomes false, the Lease is released, Run returns.
+//   - The Lease is released only if a fresh read names this process, and only by a
+//     write that fails after any other write.
+//   - Run ends soon after its context has ended and the work has returned, whatever
+//     the lock does. A call that ignores its deadline is abandoned.
 //
-// A Manager runs the components of a process: some everywhere, some on the
-// leader only. Its order of start and stop is told at Manager.
+// This is no fencing: a request of a former leader may arrive after another process
+// has acquired the Lease. Whoever needs fencing needs a condition on each write.
 //
-// How it decides, and where it differs from client-go's tools/leaderelection,
-// is told in docs/election-protocol.md.
+// LeaseLock stores the holder in a Lease, and what the holder announces about
+// itself. MultiLock moves an election from one Lease to another. Package lifecycle
+// runs the components of a process by an Elector.
+//
+// docs/election-protocol.md describes the protocol, and where it differs from
+// client-go's tools/leaderelection.
 package election

@@ -7,29 +7,28 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Leader is who leads, as far as is known. The zero Leader is nobody.
+// Leader is the leader, as far as this process knows. The zero Leader is nobody.
 type Leader struct {
-	// Identity is the holder's in the lock.
+	// Identity is the holder in the lock.
 	Identity string
-	// Announcement is what it says about itself.
+	// Announcement is what the leader announces about itself.
 	Announcement
 }
 
-// Announcement is what a leader says about itself, for those that want to reach
-// it. It is zero if nothing was said.
+// Announcement is what a leader announces, so that others can connect to it. It is
+// zero if the leader announces nothing.
 type Announcement struct {
 	// Address is where it serves: host:port.
 	Address string `json:"address,omitempty"`
-	// CertificateSHA256 is the fingerprint of the certificate that it serves
-	// with: the SHA-256 of its DER form, in lower-case hex.
+	// CertificateSHA256 is the fingerprint of its serving certificate: the SHA-256
+	// of the DER form, in lower-case hex.
 	CertificateSHA256 string `json:"certificateSHA256,omitempty"`
 }
 
-// Announcer is a lock that stores what the holder says about itself beside its
-// name.
+// Announcer is a lock that stores the announcement of the holder.
 type Announcer interface {
-	// Announced is what the holder said, by the last answer. It is called
-	// between the lock's other methods, not during one.
+	// Announced returns the announcement of the holder as last read or written. It is
+	// not called during another call to the lock.
 	Announced() Announcement
 }
 
@@ -40,8 +39,8 @@ func announced(lock resourcelock.Interface) Announcement {
 	return Announcement{}
 }
 
-// Leader tells who leads: this process only while it does, and another one
-// until its Lease was seen to be released or has expired.
+// Leader returns the leader. This process is returned only while it leads, another
+// one until its Lease is seen to be released or has expired.
 func (e *Elector) Leader() Leader {
 	l := *e.leader.Load()
 	if l.Identity == e.identity && !e.Leading() {
@@ -50,9 +49,9 @@ func (e *Elector) Leader() Leader {
 	return l
 }
 
-// Renewed tells when this process last saw the lock's record change, by its own
-// clock: on a standby, when the leader last renewed the Lease, or whoever leads now
-// acquired it. It is zero before the first read.
+// Renewed returns when this process last saw the lock's record change, by its own
+// clock. On a standby that is the last renewal or acquisition of the Lease. It is
+// zero before the first read.
 func (e *Elector) Renewed() time.Time {
 	if at := e.renewed.Load(); at != nil {
 		return *at
@@ -60,21 +59,20 @@ func (e *Elector) Renewed() time.Time {
 	return time.Time{}
 }
 
-// see notes who leads.
-func (e *Elector) see(l Leader) {
+func (e *Elector) setLeader(l Leader) {
 	if *e.leader.Load() == l {
 		return
 	}
 	e.leader.Store(&l)
-	signal(e.news)
+	notify(e.leaderChanged)
 }
 
-// reportLeaders tells of changes of the leader until the context is over, and
-// then of the last one.
+// reportLeaders calls OnNewLeader after each change until ctx ends, and then for the
+// last one.
 func (e *Elector) reportLeaders(ctx context.Context) {
 	for {
 		select {
-		case <-e.news:
+		case <-e.leaderChanged:
 			e.reportLeader()
 		case <-ctx.Done():
 			e.reportLeader()
@@ -90,10 +88,11 @@ func (e *Elector) reportLeader() {
 	}
 }
 
-// signal wakes up who waits, or will.
-func signal(c chan struct{}) {
+// notify wakes up the receiver of a channel with a buffer of one. Notifications that
+// were not received are merged.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // not woken up yet by the one before
+	default:
 	}
 }

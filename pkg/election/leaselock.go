@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// AnnouncementAnnotation is where a LeaseLock stores what the holder says about
-// itself: JSON that also names the holder, so that it is not taken for another
-// one's when a lock that does not know of it has written the Lease since.
+// AnnouncementAnnotation is the annotation in which a LeaseLock stores the holder's
+// announcement, as JSON. It repeats the holder's name: another kind of lock changes
+// the holder but not the annotation, which is ignored then.
 const AnnouncementAnnotation = "eventd.io/leader"
 
 // announcement is the value of the annotation.
@@ -28,32 +28,31 @@ type announcement struct {
 	Announcement
 }
 
-// LeaseLock is a lock in a Lease. It writes what the holder announces in the
-// same request as the holder, changes nothing else of the Lease's metadata, and
-// calls the Lease changed whenever it was written, whatever it says about times.
-// As every lock it is for use by one goroutine at a time.
+// LeaseLock is a lock in a Lease. It writes the holder and its announcement in one
+// request, and changes nothing else of the Lease's metadata. Every write of the
+// Lease counts as a change, whatever times it contains. Like every lock, it is for
+// one goroutine at a time.
 //
-// It needs the rights to get, update and create the one Lease.
+// It needs the rights to get, update and create this Lease.
 type LeaseLock struct {
-	// Namespace and Name are those of the Lease.
+	// Namespace and Name of the Lease.
 	Namespace, Name string
-	// Holder is what this process is called; no other one alive is called so.
+	// Holder is the name of this process. No other running process may use it.
 	Holder string
-	// Client is one of coordination.k8s.io/v1, such as NewLeaseClient returns.
+	// Client is a client of coordination.k8s.io/v1, such as that of NewLeaseClient.
 	Client rest.Interface
-	// Labels are those of a Lease that the lock creates.
+	// Labels of a Lease that the lock creates.
 	Labels map[string]string
-	// Announce, if not nil, is what this process says about itself when it is
-	// the holder. It is asked at every write, and must not block.
+	// Announce is optional. It returns the announcement of this process, is called at
+	// every write as the holder, and must not block.
 	Announce func() Announcement
-	// Recorder, if not nil, records what becomes of this process as Events of
-	// the Lease. It must not block.
+	// Recorder is optional. It records Events about the Lease, and must not block.
 	Recorder resourcelock.EventRecorder
 
 	lease *coordinationv1.Lease // as last read or written
 }
 
-// Get reads the Lease. The raw record is its version, which every write changes.
+// Get reads the Lease. The raw record is its UID and version: every write changes it.
 func (l *LeaseLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	lease, err := l.do(ctx, l.Client.Get().Name(l.Name))
 	if err != nil {
@@ -63,10 +62,9 @@ func (l *LeaseLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return record, fmt.Appendf(nil, "%s/%s", lease.UID, lease.ResourceVersion), nil
 }
 
-// Create creates the Lease, by the update of one that is not there: who creates by
-// a POST needs the right to create any, since its name is not known to the
-// authorizer, while here the right can be bound to the name. It is AlreadyExists
-// if there is one: an update of that has to name a version.
+// Create creates the Lease by a PUT. RBAC can bind a PUT to a name, but not a POST,
+// whose name is not known to the authorizer. It returns AlreadyExists if the Lease
+// exists, because the update of an existing object has to name its version.
 func (l *LeaseLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name, Labels: l.Labels}}
 	if err := l.write(lease, &record); err != nil {
@@ -79,8 +77,7 @@ func (l *LeaseLock) Create(ctx context.Context, record resourcelock.LeaderElecti
 	return err
 }
 
-// lacksVersion tells whether an update was refused because it names no version of
-// the Lease that it is of.
+// lacksVersion reports whether an update was refused because it names no version.
 func lacksVersion(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -91,10 +88,11 @@ func lacksVersion(err error) bool {
 	})
 }
 
-// Update writes the Lease if nobody has since it was last read or written.
+// Update writes the Lease. It returns Conflict if the Lease was written since this
+// lock last read or wrote it.
 func (l *LeaseLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.lease == nil {
-		return errors.New("the lease has to be read before it can be updated")
+		return errors.New("the lease must be read before it is updated")
 	}
 	lease := l.lease.DeepCopy()
 	if err := l.write(lease, &record); err != nil {
@@ -104,7 +102,7 @@ func (l *LeaseLock) Update(ctx context.Context, record resourcelock.LeaderElecti
 	return err
 }
 
-// write puts the record into a Lease, and what its holder announces.
+// write puts the record and the announcement of its holder into a Lease.
 func (l *LeaseLock) write(lease *coordinationv1.Lease, record *resourcelock.LeaderElectionRecord) error {
 	spec := resourcelock.LeaderElectionRecordToLeaseSpec(record)
 	spec.Strategy, spec.PreferredHolder = lease.Spec.Strategy, lease.Spec.PreferredHolder
@@ -114,7 +112,7 @@ func (l *LeaseLock) write(lease *coordinationv1.Lease, record *resourcelock.Lead
 	if l.Announce != nil && record.HolderIdentity == l.Holder {
 		value, err := json.Marshal(announcement{Identity: l.Holder, Announcement: l.Announce()})
 		if err != nil {
-			return fmt.Errorf("what is to be announced: %w", err)
+			return fmt.Errorf("encoding the announcement: %w", err)
 		}
 		if annotations == nil {
 			annotations = make(map[string]string, 1)
@@ -125,8 +123,8 @@ func (l *LeaseLock) write(lease *coordinationv1.Lease, record *resourcelock.Lead
 	return nil
 }
 
-// do makes one request, for as long as the Elector gives it, and keeps the Lease
-// that is answered. client-go's own retries are switched off: they would take the time of the next attempt.
+// do sends one request and keeps the Lease of the answer. client-go's retries are
+// disabled: they would use the time of the Elector's next attempt.
 func (l *LeaseLock) do(ctx context.Context, r *rest.Request) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	err := r.UseProtobufAsDefault().MaxRetries(0).Namespace(l.Namespace).Resource("leases").Do(ctx).Into(lease)
@@ -137,7 +135,7 @@ func (l *LeaseLock) do(ctx context.Context, r *rest.Request) (*coordinationv1.Le
 	return lease, nil
 }
 
-// RecordEvent reports what has become of this process.
+// RecordEvent records an Event about the Lease.
 func (l *LeaseLock) RecordEvent(event string) {
 	if l.Recorder == nil || l.lease == nil {
 		return
@@ -147,33 +145,33 @@ func (l *LeaseLock) RecordEvent(event string) {
 	l.Recorder.Eventf(subject, corev1.EventTypeNormal, "LeaderElection", "%s %s", l.Holder, event)
 }
 
-// Identity is the holder's name of this process.
+// Identity returns Holder.
 func (l *LeaseLock) Identity() string { return l.Holder }
 
-// Describe says which Lease it is.
+// Describe returns namespace and name of the Lease.
 func (l *LeaseLock) Describe() string { return l.Namespace + "/" + l.Name }
 
-// Announced is what the holder of the Lease, as last read or written, says about
-// itself. What cannot be read was not said.
+// Announced returns the announcement of the holder, as last read or written. It is
+// zero if the annotation is invalid or names another holder.
 func (l *LeaseLock) Announced() Announcement {
 	if l.lease == nil || l.lease.Spec.HolderIdentity == nil {
 		return Announcement{}
 	}
-	var said announcement
-	if err := json.Unmarshal([]byte(l.lease.Annotations[AnnouncementAnnotation]), &said); err != nil || said.Identity != *l.lease.Spec.HolderIdentity {
+	var a announcement
+	if err := json.Unmarshal([]byte(l.lease.Annotations[AnnouncementAnnotation]), &a); err != nil || a.Identity != *l.lease.Spec.HolderIdentity {
 		return Announcement{}
 	}
-	return said.Announcement
+	return a.Announcement
 }
 
-// LeaseWatch hints at changes of one Lease. It needs the right to watch it.
+// LeaseWatch hints at changes of one Lease. It needs the right to watch this Lease.
 type LeaseWatch struct {
 	Namespace, Name string
 	Client          rest.Interface
 }
 
-// Watch is one watch, from the Lease as it is now: the first hint comes when it
-// has begun, so nothing is missed between two of them.
+// Watch runs one watch. It calls changed when the watch has started, so that no
+// change between two watches is missed, and at each event.
 func (w *LeaseWatch) Watch(ctx context.Context, changed func()) error {
 	watch, err := w.Client.Get().UseProtobufAsDefault().MaxRetries(0).Namespace(w.Namespace).Resource("leases").
 		VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "metadata.name=" + w.Name}, scheme.ParameterCodec).
@@ -182,7 +180,7 @@ func (w *LeaseWatch) Watch(ctx context.Context, changed func()) error {
 		return err
 	}
 	defer watch.Stop()
-	changed() // it may have begun after the Lease was deleted
+	changed() // the Lease may have been deleted before
 	for {
 		select {
 		case _, open := <-watch.ResultChan():

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// transition is how a process's part in the election changes.
+// transition is a change of a process's role in the election.
 type transition string
 
 const (
@@ -23,7 +23,7 @@ type metrics struct {
 	watchRestarts prometheus.Counter
 }
 
-// newMetrics registers the elector's metrics; a nil registerer leaves them out.
+// newMetrics registers the elector's metrics, unless r is nil.
 func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -71,7 +71,7 @@ func newMetrics(e *Elector, r prometheus.Registerer) (*metrics, error) {
 			Help: "Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.",
 		}, func() float64 {
 			if t := e.term.Load(); t != nil {
-				return -t.pastEnd().Seconds()
+				return -t.overdue().Seconds()
 			}
 			return math.NaN()
 		}),

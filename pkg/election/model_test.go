@@ -14,42 +14,44 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/test/fakelock"
 )
 
 // seeds is how many runs of the model there are per set of locks.
 const seeds = 150
 
-// model is a number of electors whose requests fail in all ways, until they do
-// no more, while some are stopped and started.
+// model is some electors whose requests fail in all ways for a while. Some of them
+// are stopped and started.
 type model struct {
 	t        *testing.T
 	random   *rand.Rand
-	store    *store
+	store    *fakelock.Store
 	replicas []*replica
-	told     []atomic.Pointer[Leader] // what OnNewLeader of each was called with last
-	calm     chan struct{}            // closed when requests do not fail any more
+	reported []atomic.Pointer[Leader] // last argument of OnNewLeader, by replica
+	calm     chan struct{}            // closed when requests stop failing
 }
 
 // lockSets are elections that there are: with one Lease, and the two mixtures
 // while an election moves from one Lease to another.
-var lockSets = map[string]func(s *store, n int) (resourcelock.Interface, []*memoryLock){
-	"one lease": func(s *store, n int) (resourcelock.Interface, []*memoryLock) {
+var lockSets = map[string]func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock){
+	"one lease": func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
 		l := newLock(s, "lease", fmt.Sprint(n))
-		return l, []*memoryLock{l}
+		return l, []fakeLock{l}
 	},
-	"old lease and both": func(s *store, n int) (resourcelock.Interface, []*memoryLock) {
+	"old lease and both": func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
 		both, before, after := moving(s, fmt.Sprint(n))
 		if n%2 == 0 {
-			return before, []*memoryLock{before}
+			return before, []fakeLock{before}
 		}
-		return both, []*memoryLock{before, after}
+		return both, []fakeLock{before, after}
 	},
-	"both and new lease": func(s *store, n int) (resourcelock.Interface, []*memoryLock) {
+	"both and new lease": func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
 		both, before, after := moving(s, fmt.Sprint(n))
 		if n%2 == 0 {
-			return after, []*memoryLock{after}
+			return after, []fakeLock{after}
 		}
-		return both, []*memoryLock{before, after}
+		return both, []fakeLock{before, after}
 	},
 }
 
@@ -79,21 +81,21 @@ func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
 	}
 }
 
-func newModel(t *testing.T, seed uint64, locks func(*store, int) (resourcelock.Interface, []*memoryLock)) *model {
-	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), store: newStore(), told: make([]atomic.Pointer[Leader], 4), calm: make(chan struct{})}
-	for n := range m.told {
-		m.told[n].Store(&Leader{})
-		lock, memory := locks(m.store, n)
-		r := newReplica(t, memory[0], func(o *Options) {
+func newModel(t *testing.T, seed uint64, locks func(*fakelock.Store, int) (resourcelock.Interface, []fakeLock)) *model {
+	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), store: fakelock.NewStore(), reported: make([]atomic.Pointer[Leader], 4), calm: make(chan struct{})}
+	for n := range m.reported {
+		m.reported[n].Store(&Leader{})
+		lock, fakes := locks(m.store, n)
+		r := newReplica(t, fakes[0], func(o *Options) {
 			o.Lock = lock
 			if n < 3 {
-				o.Watch = m.store.watcher
+				o.Watch = m.store.Watch
 			}
-			o.OnNewLeader = func(l Leader) { m.told[n].Store(&l) }
+			o.OnNewLeader = func(l Leader) { m.reported[n].Store(&l) }
 		})
 		r.finish = m.upTo(2 * time.Second)
-		for _, l := range memory {
-			l.obstruct(m.way(rand.New(rand.NewPCG(seed, uint64(n)+1))))
+		for _, l := range fakes {
+			l.Intercept(m.intercept(rand.New(rand.NewPCG(seed, uint64(n)+1))))
 		}
 		m.replicas = append(m.replicas, r)
 	}
@@ -102,15 +104,15 @@ func newModel(t *testing.T, seed uint64, locks func(*store, int) (resourcelock.I
 
 func (m *model) upTo(d time.Duration) time.Duration { return time.Duration(m.random.Int64N(int64(d))) }
 
-// way makes a request fail, or be late, in one of all ways.
-func (m *model) way(random *rand.Rand) way {
-	// In a bad spell most requests fail, else few.
+// intercept makes requests fail or arrive late.
+func (m *model) intercept(random *rand.Rand) fakelock.Interceptor {
+	// In a bad period most requests fail, otherwise few.
 	var until time.Time
 	bad := false
-	return func(ctx context.Context, op operation, ask func() error) error {
+	return func(ctx context.Context, op fakelock.Operation, send func() error) error {
 		select {
 		case <-m.calm:
-			return ask()
+			return send()
 		default:
 		}
 		if time.Now().After(until) {
@@ -118,49 +120,49 @@ func (m *model) way(random *rand.Rand) way {
 			until = time.Now().Add(time.Duration(random.Int64N(int64(20 * time.Second))))
 		}
 		if p := random.IntN(100); !bad && p < 85 || bad && p < 10 {
-			return ask()
+			return send()
 		}
-		return m.fail(ctx, op, ask, random)
+		return m.fail(ctx, op, send, random)
 	}
 }
 
-func (m *model) fail(ctx context.Context, op operation, ask func() error, random *rand.Rand) error {
+func (m *model) fail(ctx context.Context, op fakelock.Operation, send func() error, random *rand.Rand) error {
 	late := time.After(time.Duration(random.Int64N(int64(20 * time.Second))))
 	switch random.IntN(7) {
 	case 0:
-		return errBroken
+		return fakelock.ErrBroken
 	case 1:
-		return answerLost(ctx, op, ask)
+		return fakelock.LoseAnswer(ctx, op, send)
 	case 2:
-		return hanging(ctx, op, ask)
-	case 3: // answered late, or not any more
-		err := ask()
+		return fakelock.Hang(ctx, op, send)
+	case 3: // answered late, or after the context has ended
+		err := send()
 		select {
 		case <-late:
 			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	case 4: // arrives late, though nobody waits for it any more
+	case 4: // arrives late, and ignores its context
 		select {
 		case <-late:
 		case <-m.calm:
 		}
-		return ask()
-	case 5: // as above, and its caller does not wait for it
-		return abandoned(ctx, func() error {
+		return send()
+	case 5: // arrives late, after the caller has returned
+		return fakelock.Detach(ctx, func() error {
 			select {
 			case <-late:
 			case <-m.calm:
 			}
-			return ask()
+			return send()
 		})
 	default: // arrives late, and is not answered
 		select {
 		case <-late:
 		case <-m.calm:
 		}
-		_ = ask()
+		_ = send()
 		return io.ErrUnexpectedEOF
 	}
 }
@@ -213,9 +215,9 @@ func (m *model) step() int {
 	return leaders
 }
 
-// recover requires a leader in time once nothing fails any more: the duration of
-// a lease after what was written last, which is seen a retry period later, and
-// for two Leases that disagree, once more.
+// recover requires a leader in time after requests have stopped failing: within a
+// lease duration after the last write, plus a retry period to read it, plus another
+// one if two Leases disagree.
 func (m *model) recover() {
 	limit := time.Now().Add(15*time.Second + 2*2400*time.Millisecond)
 	for m.step() == 0 {
@@ -226,9 +228,8 @@ func (m *model) recover() {
 	m.requireKnown()
 }
 
-// requireKnown requires that everybody knows who leads, when that has renewed and
-// they have read, and was told. Only who holds both Leases must not believe one
-// of them that the other one does not agree with.
+// requireKnown requires that all replicas report the leader after a renewal and a
+// read. Only a MultiLock reports none while its two Leases disagree.
 func (m *model) requireKnown() {
 	for limit := time.Now().Add(5 * time.Second); time.Now().Before(limit); {
 		m.step()
@@ -239,12 +240,12 @@ func (m *model) requireKnown() {
 	}
 	leader := m.replicas[i]
 	for n, r := range m.replicas {
-		told, l := *m.told[n].Load(), r.Leader()
-		if told == l && l == (Leader{}) && isMulti(r) && !isMulti(leader) {
+		reported, l := *m.reported[n].Load(), r.Leader()
+		if reported == l && l == (Leader{}) && isMulti(r) && !isMulti(leader) {
 			continue
 		}
-		if l.Identity != leader.Identity() || told != l {
-			m.t.Fatalf("%d leads, and %d says that %+v does, and was told of %+v", i, n, l, told)
+		if l.Identity != leader.Identity() || reported != l {
+			m.t.Fatalf("%d leads, the leader of %d is %+v, reported %+v", i, n, l, reported)
 		}
 	}
 }

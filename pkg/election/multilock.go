@@ -9,22 +9,20 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// MultiLock is a lock over two, with which an election moves from one Lease to
-// another: first all electors use the old Lease, then a rollout has them use
-// both, the old one being Primary, and another one the new Lease only. Only who
-// holds both leads.
+// MultiLock is a lock over two locks. It moves an election from one Lease to another:
+// one rollout changes all electors from the old Lease to both, with the old one as
+// Primary, and the next one to the new Lease. Only the holder of both leads.
 //
-// It is what client-go's MultiLock is for, with two differences. The second lock
-// is written under optimistic concurrency as well; client-go's reads it anew
-// right before, and so overwrites whoever has just acquired it. And two holders
-// that differ are left alone for the longer of their two durations; client-go's
-// takes the first one's, which after its release is a second.
+// It replaces client-go's MultiLock, with two differences. The second lock is
+// written under optimistic concurrency too: client-go's reads it again just before
+// the write, and so overwrites a new holder. Two different holders are respected for
+// the longer of their durations: client-go's uses the first one's, which is one
+// second after its release.
 type MultiLock struct {
 	Primary, Secondary resourcelock.Interface
 
-	// missing tells, by the last Get, which of the two there is not.
+	// By the last Get: which lock does not exist, and which holder each names.
 	missing [2]bool
-	// holders are whom the two named then.
 	holders [2]string
 }
 
@@ -32,8 +30,8 @@ func (l *MultiLock) locks() [2]resourcelock.Interface {
 	return [2]resourcelock.Interface{l.Primary, l.Secondary}
 }
 
-// Get returns the record on which both agree. If they do not, the holder is
-// resourcelock.UnknownLeader. It is NotFound if both are.
+// Get returns a record for both locks. If they name different holders, its holder is
+// resourcelock.UnknownLeader. It returns NotFound if both do.
 func (l *MultiLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var combined *resourcelock.LeaderElectionRecord
 	var raws [2][]byte
@@ -56,7 +54,7 @@ func (l *MultiLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return combined, bytes.Join(raws[:], []byte{','}), nil
 }
 
-// combine adds a second record to the first one, if there is one.
+// combine returns a record for two locks. first may be nil.
 func combine(first, second *resourcelock.LeaderElectionRecord) *resourcelock.LeaderElectionRecord {
 	if first == nil {
 		return second
@@ -70,24 +68,25 @@ func combine(first, second *resourcelock.LeaderElectionRecord) *resourcelock.Lea
 	return &combined
 }
 
-// Create creates both.
+// Create creates both locks.
 func (l *MultiLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.missing, l.holders = [2]bool{true, true}, [2]string{}
 	return l.Update(ctx, record)
 }
 
-// Update writes both as they were last read, the primary first.
+// Update writes both locks, the primary first. A lock that Get did not find is
+// created.
 func (l *MultiLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, func(string) bool { return true })
 }
 
-// release writes a record without a holder to those that name this process, or
-// nobody: one of the two may be somebody else's by then.
+// release writes a record without a holder to the locks that name this process or
+// nobody. Another process may hold one of the two.
 func (l *MultiLock) release(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, record, func(holder string) bool { return holder == "" || holder == l.Identity() })
 }
 
-// write writes the record to those of the two whose holder it is to replace.
+// write writes the record to the locks whose holder it replaces.
 func (l *MultiLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, replaces func(holder string) bool) error {
 	for i, lock := range l.locks() {
 		if !replaces(l.holders[i]) {
@@ -105,8 +104,8 @@ func (l *MultiLock) write(ctx context.Context, record resourcelock.LeaderElectio
 	return nil
 }
 
-// names tells whether a lock whose record was just read names its own process: of
-// two, whether one does, since a write of both may have got half way.
+// names reports whether the record just read from lock names this process. For a
+// MultiLock, one lock is enough, since a write of both may have failed half-way.
 func names(lock resourcelock.Interface, record *resourcelock.LeaderElectionRecord) bool {
 	if l, ok := lock.(*MultiLock); ok {
 		return slices.Contains(l.holders[:], l.Identity())
@@ -114,29 +113,29 @@ func names(lock resourcelock.Interface, record *resourcelock.LeaderElectionRecor
 	return record.HolderIdentity == lock.Identity()
 }
 
-// RecordEvent records it for both.
+// RecordEvent records an Event through both locks.
 func (l *MultiLock) RecordEvent(event string) {
 	for _, lock := range l.locks() {
 		lock.RecordEvent(event)
 	}
 }
 
-// Identity is that of the primary.
+// Identity returns that of the primary.
 func (l *MultiLock) Identity() string { return l.Primary.Identity() }
 
-// Describe is the description of the primary.
+// Describe returns the description of the primary.
 func (l *MultiLock) Describe() string { return l.Primary.Describe() }
 
-// Announced is what the holder said in the first of the two that holds it.
+// Announced returns the announcement in the first lock that has one.
 func (l *MultiLock) Announced() Announcement {
-	said := []Announcement{announced(l.Primary), announced(l.Secondary)}
-	if i := slices.IndexFunc(said, func(a Announcement) bool { return a != Announcement{} }); i >= 0 {
-		return said[i]
+	announcements := []Announcement{announced(l.Primary), announced(l.Secondary)}
+	if i := slices.IndexFunc(announcements, func(a Announcement) bool { return a != Announcement{} }); i >= 0 {
+		return announcements[i]
 	}
 	return Announcement{}
 }
 
-// optimistic returns a lock that overwrites nothing that it has not read.
+// optimistic returns a lock that refuses to overwrite a record that it has not read.
 func optimistic(lock resourcelock.Interface) resourcelock.Interface {
 	if l, ok := lock.(*resourcelock.MultiLock); ok {
 		return &MultiLock{Primary: optimistic(l.Primary), Secondary: optimistic(l.Secondary)}

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/eventd/eventd/test/fakelock"
 )
 
 // moving returns client-go's MultiLock over an old and a new Lease.
-func moving(s *store, identity string) (*resourcelock.MultiLock, *memoryLock, *memoryLock) {
+func moving(s *fakelock.Store, identity string) (*resourcelock.MultiLock, fakeLock, fakeLock) {
 	before, after := newLock(s, "old", identity), newLock(s, "new", identity)
 	return &resourcelock.MultiLock{Primary: before, Secondary: after}, before, after
 }
@@ -36,7 +38,7 @@ func requireOneLeader(t *testing.T, replicas ...*replica) {
 // A rolling update to both Leases, and another one to the new one only.
 func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := fakelock.NewStore()
 		var running []*replica
 		watch := func(d time.Duration) {
 			for range d / (100 * time.Millisecond) {
@@ -78,23 +80,23 @@ func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
 // client-go's MultiLock reads its second Lease again right before it writes it.
 func TestMultiLockDoesNotOverwriteWhoHasJustAcquiredTheSecondLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := fakelock.NewStore()
 		both, before, _ := moving(s, "both")
 		for _, name := range []string{"old", "new"} {
-			if _, err := s.put(name, object{}); err != nil {
+			if _, err := s.Put(name, fakelock.Object{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		acquiring, arrive := make(chan struct{}), make(chan struct{})
-		before.obstruct(only(opUpdate, func(_ context.Context, _ operation, ask func() error) error {
-			err := ask()
+		before.Intercept(fakelock.Only(fakelock.Update, func(_ context.Context, _ fakelock.Operation, send func() error) error {
+			err := send()
 			close(acquiring)
 			<-arrive
 			return err
 		}))
 		a := startWith(t, both)
 		<-acquiring
-		before.obstruct(nil)
+		before.Intercept(nil)
 		b := startWith(t, newLock(s, "new", "b"))
 		synctest.Wait()
 		requireLeader(t, b)
@@ -112,8 +114,8 @@ func TestMultiLockDoesNotOverwriteWhoHasJustAcquiredTheSecondLease(t *testing.T)
 // After its release the first record is valid for a second only.
 func TestMultiLockRespectsTheHolderOfOneLeaseForItsOwnDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		_, err := s.put("old", object{record: resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}})
+		s := fakelock.NewStore()
+		_, err := s.Put("old", fakelock.Object{Record: resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,19 +138,19 @@ func TestMultiLockRespectsTheHolderOfOneLeaseForItsOwnDuration(t *testing.T) {
 func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 	for _, missing := range []string{"old", "new"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStore()
+			s := fakelock.NewStore()
 			both, _, _ := moving(s, "both")
 			a := startWith(t, both)
 			elapse(3 * time.Second)
-			s.delete(missing)
+			s.Delete(missing)
 			elapse(10 * time.Second)
 			requireLeader(t, a)
-			if s.holder("old") != "both" || s.holder("new") != "both" {
-				t.Errorf("held by %q and %q", s.holder("old"), s.holder("new"))
+			if s.Holder("old") != "both" || s.Holder("new") != "both" {
+				t.Errorf("held by %q and %q", s.Holder("old"), s.Holder("new"))
 			}
 			a.end()
-			if s.holder("old") != "" || s.holder("new") != "" {
-				t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+			if s.Holder("old") != "" || s.Holder("new") != "" {
+				t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
 			}
 		})
 	}
@@ -156,8 +158,8 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 
 // movingBoth is a, which leads, and b, which stands by, both over both Leases.
 // The second Lease takes no updates of a's any more.
-func movingBoth(t *testing.T, logged *log) (s *store, a, b *replica, after *memoryLock) {
-	s = newStore()
+func movingBoth(t *testing.T, logged *log) (s *fakelock.Store, a, b *replica, after fakeLock) {
+	s = fakelock.NewStore()
 	both, _, after := moving(s, "a")
 	a = newReplica(t, newLock(nil, "", "unused"), func(o *Options) {
 		o.Lock = both
@@ -169,7 +171,7 @@ func movingBoth(t *testing.T, logged *log) (s *store, a, b *replica, after *memo
 	b = startWith(t, both)
 	elapse(time.Second)
 	requireStandby(t, b)
-	after.obstruct(only(opUpdate, refused))
+	after.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 	return s, a, b, after
 }
 
@@ -188,17 +190,17 @@ func TestReleaseThatHalfSucceedsIsRetriedUntilBothLeasesAreFree(t *testing.T) {
 			requireStandby(t, a)
 			requireStandby(t, b)
 			requireStandby(t, c)
-			if s.holder("old") != "" || s.holder("new") != "a" {
-				t.Fatalf("held by %q and %q", s.holder("old"), s.holder("new"))
+			if s.Holder("old") != "" || s.Holder("new") != "a" {
+				t.Fatalf("held by %q and %q", s.Holder("old"), s.Holder("new"))
 			}
 		}
 		c.end()
-		after.obstruct(nil)
+		after.Intercept(nil)
 		if err := <-a.result; err != nil {
 			t.Error(err)
 		}
-		if s.holder("old") == "a" || s.holder("new") == "a" {
-			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		if s.Holder("old") == "a" || s.Holder("new") == "a" {
+			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
 		}
 		elapse(2400 * time.Millisecond)
 		requireLeader(t, b)
@@ -215,10 +217,10 @@ func TestReleaseLeavesAloneWhoHasTakenTheOtherLease(t *testing.T) {
 		a.stop()
 		elapse(3 * time.Second)
 		requireLeader(t, c)
-		after.obstruct(nil)
+		after.Intercept(nil)
 		<-a.result
-		if s.holder("old") != "c" || s.holder("new") != "" {
-			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		if s.Holder("old") != "c" || s.Holder("new") != "" {
+			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
 		}
 		for range 600 {
 			elapse(100 * time.Millisecond)
@@ -240,7 +242,7 @@ func TestReleaseThatOnlyHalfSucceedsIsBoundedInTimeAndLogged(t *testing.T) {
 			t.Errorf("it took %s", took)
 		}
 		logged.require(t, "The lease is not released", "broken")
-		if s.holder("new") != "a" {
+		if s.Holder("new") != "a" {
 			t.Fatal("released")
 		}
 		elapse(15*time.Second - time.Millisecond)
@@ -253,23 +255,23 @@ func TestReleaseThatOnlyHalfSucceedsIsBoundedInTimeAndLogged(t *testing.T) {
 
 func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := fakelock.NewStore()
 		for _, name := range []string{"old", "new"} {
-			if _, err := s.put(name, object{}); err != nil {
+			if _, err := s.Put(name, fakelock.Object{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		both, _, after := moving(s, "a")
-		after.obstruct(only(opUpdate, refused))
+		after.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 		a := startWith(t, both)
 		elapse(5 * time.Second)
 		requireStandby(t, a)
-		if s.holder("old") != "a" || s.holder("new") != "" {
-			t.Fatalf("held by %q and %q", s.holder("old"), s.holder("new"))
+		if s.Holder("old") != "a" || s.Holder("new") != "" {
+			t.Fatalf("held by %q and %q", s.Holder("old"), s.Holder("new"))
 		}
 		a.end()
-		if s.holder("old") != "" || s.holder("new") != "" {
-			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		if s.Holder("old") != "" || s.Holder("new") != "" {
+			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
 		}
 	})
 }
@@ -277,31 +279,31 @@ func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
 // Its former holder is not there any more to be left alone.
 func TestAcquisitionOfBothThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
+		s := fakelock.NewStore()
 		for _, name := range []string{"old", "new"} {
-			if _, err := s.put(name, object{record: resourcelock.LeaderElectionRecord{HolderIdentity: "gone", LeaseDurationSeconds: 15}}); err != nil {
+			if _, err := s.Put(name, fakelock.Object{Record: resourcelock.LeaderElectionRecord{HolderIdentity: "gone", LeaseDurationSeconds: 15}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		both, before, _ := moving(s, "a")
 		letGo := make(chan struct{})
-		before.obstruct(only(opUpdate, func(ctx context.Context, _ operation, ask func() error) error {
-			return abandoned(ctx, func() error {
+		before.Intercept(fakelock.Only(fakelock.Update, func(ctx context.Context, _ fakelock.Operation, send func() error) error {
+			return fakelock.Detach(ctx, func() error {
 				<-letGo
-				return ask()
+				return send()
 			})
 		}))
 		a := startWith(t, both)
 		elapse(15*time.Second + 3*time.Second)
-		if before.requests()[opUpdate] == 0 {
+		if before.Requests()[fakelock.Update] == 0 {
 			t.Fatal("it was not tried")
 		}
-		before.obstruct(nil)
+		before.Intercept(nil)
 		a.end()
 		close(letGo)
 		synctest.Wait()
-		if s.holder("old") != "" || s.holder("new") != "" {
-			t.Errorf("after the release held by %q and %q", s.holder("old"), s.holder("new"))
+		if s.Holder("old") != "" || s.Holder("new") != "" {
+			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
 		}
 	})
 }

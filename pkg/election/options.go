@@ -11,119 +11,98 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// JitterFactor is how much longer than RetryPeriod a standby may wait between
-// two reads, so that standbys which started together do not stay together.
+// JitterFactor is the maximum ratio of a standby's wait between two reads to
+// RetryPeriod. Jitter keeps standbys that started together from reading together.
 const JitterFactor = 1.2
 
-// OnLost is what an Elector does when it has lost the Lease.
+// OnLost is what an Elector does after it has lost the Lease.
 type OnLost string
 
 const (
-	// StandBy goes on as a standby, which can be elected again.
+	// StandBy continues as a standby, which can be elected again.
 	StandBy OnLost = "standby"
 	// Exit ends Run with ErrLeaseLost.
 	Exit OnLost = "exit"
 )
 
-// Options are what an Elector needs and what it may take. Begin with
-// DefaultOptions.
+// Options of an Elector. Begin with DefaultOptions.
 type Options struct {
-	// Lock is what the holder is written to. Required. It is called by one
-	// goroutine at a time. It must refuse to overwrite what it has not read, as
-	// all locks over Kubernetes objects do by the object's resourceVersion.
-	// client-go's MultiLock does not, for its second lock: it is taken apart,
-	// and its two locks used as MultiLock of this package does. The identity
-	// belongs to one process at a time.
+	// Lock stores the holder. Required. It is called by one goroutine at a time. It
+	// must refuse to overwrite a record that it has not read, as all locks in
+	// Kubernetes objects do by resourceVersion. client-go's MultiLock does not for
+	// its second lock: it is replaced by a MultiLock of this package. No two
+	// processes may use the same identity at a time.
 	Lock resourcelock.Interface
-	// LeaseDuration is how long after its last renewal the leader is left alone
-	// by the others: a whole number of seconds. They go by what the leader's
-	// record says, not by their own options.
+	// LeaseDuration is how long after the last renewal others respect the leader, in
+	// whole seconds. They use the duration in the leader's record, not their own.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long after the beginning of its last successful
-	// renewal the leader leads.
+	// RenewDeadline is how long the leader leads after the beginning of its last
+	// acknowledged renewal.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between two renewals of the leader, and between
-	// two reads of a standby that nothing hints at a change. A renewal that has
-	// failed is tried again sooner, the nearer the deadline the sooner.
+	// RetryPeriod is the time between two renewals, and between two reads of a
+	// standby without hints. Failed renewals are retried sooner as the deadline
+	// approaches.
 	RetryPeriod time.Duration
-	// RequestTimeout is how long one call to the lock may take; with less than
-	// twice as much left until a deadline, half of that.
+	// RequestTimeout is the timeout of one call to the lock. If less than twice as
+	// much remains until a deadline, half of that is used.
 	RequestTimeout time.Duration
-	// ReleaseTimeout is how long Run tries to release the Lease at its end. Of a
-	// standby that is stopped while it acquires the Lease, half of that goes to the
-	// acquisition.
+	// ReleaseTimeout is how long Run tries to release the Lease at its end. A standby
+	// that is stopped during an acquisition uses half of it for the acquisition.
 	ReleaseTimeout time.Duration
-	// Watch hints at changes of what the lock is kept in. It calls changed
-	// whenever there may be one, and returns when it has ended, or its context
-	// has; it is called again then. Nothing depends on a hint, or on its being
-	// true: without Watch, or with one that is never heard of, a standby notices
-	// a release by its next read, and a leader by its next renewal that the
-	// record was changed under it. (*LeaseWatch).Watch is one.
+	// Watch hints at changes of the lock's record. It calls changed whenever the
+	// record may have changed, and returns when the watch or its context has ended.
+	// It is called again then. Hints may be missing or wrong: then a standby notices
+	// a release at its next read, and a leader notices a change of the record at its
+	// next renewal. (*LeaseWatch).Watch is one.
 	Watch func(ctx context.Context, changed func()) error
 	// OnLost is what follows a lost Lease.
 	OnLost OnLost
-	// OnNewLeader is told who leads, or what it announces, whenever that
-	// changes: this process, too, and the zero Leader when nobody is known to
-	// lead. It is called by one goroutine, in order, and what has changed again
-	// meanwhile is left out. Run waits for it to return, as for Watch, for up to a
-	// second.
+	// OnNewLeader is called with the leader whenever it, or its announcement, has
+	// changed. It is this process, too, and the zero Leader if none is known. It is
+	// called by one goroutine, in order, and skips changes that are out of date. Run
+	// waits up to a second for it, and for Watch, to return.
 	OnNewLeader func(Leader)
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics. nil does not register them.
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the timing that kube components start with; Lock has
-// yet to be set.
+// DefaultOptions returns the timing of kube components. Lock is not set.
 func DefaultOptions() Options {
 	return Options{
 		LeaseDuration:  15 * time.Second,
 		RenewDeadline:  10 * time.Second,
 		RetryPeriod:    2 * time.Second,
-		RequestTimeout: 2500 * time.Millisecond, // an attempt of two requests that hang leaves 3 s of the deadline
+		RequestTimeout: 2500 * time.Millisecond, // two hanging requests leave 3 s until the deadline
 		ReleaseTimeout: 5 * time.Second,
 		OnLost:         StandBy,
 	}
 }
 
-// Validate says what is wrong with the options, or nil.
+// Validate returns all violations as one error. Each names its field.
 func (o *Options) Validate() error {
 	var errs []error
-	switch {
-	case o.Lock == nil:
-		errs = append(errs, errors.New("a lock is required"))
-	case o.Lock.Identity() == "":
-		errs = append(errs, errors.New("the lock's identity must not be empty"))
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"retry period", o.RetryPeriod},
-		{"request timeout", o.RequestTimeout},
-		{"release timeout", o.ReleaseTimeout},
-	} {
-		if d.value <= 0 {
-			errs = append(errs, fmt.Errorf("the %s must be greater than 0, not %s", d.name, d.value))
+	addIf := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if o.LeaseDuration <= 0 || o.LeaseDuration%time.Second != 0 || o.LeaseDuration/time.Second > math.MaxInt32 {
-		// A Lease holds seconds, in 32 bits.
-		errs = append(errs, fmt.Errorf("the lease duration must be a whole number of seconds, and at least 1s, not %s", o.LeaseDuration))
-	}
-	if o.LeaseDuration <= o.RenewDeadline {
-		errs = append(errs, fmt.Errorf("the lease duration (%s) must be greater than the renew deadline (%s)", o.LeaseDuration, o.RenewDeadline))
-	}
-	if longest := jittered(o.RetryPeriod); o.RenewDeadline <= longest {
-		errs = append(errs, fmt.Errorf("the renew deadline (%s) must be greater than %.1f times the retry period (%s)", o.RenewDeadline, JitterFactor, o.RetryPeriod))
-	}
-	if o.RequestTimeout >= o.RenewDeadline {
-		errs = append(errs, fmt.Errorf("the request timeout (%s) must be less than the renew deadline (%s)", o.RequestTimeout, o.RenewDeadline))
-	}
-	if o.OnLost != StandBy && o.OnLost != Exit {
-		errs = append(errs, fmt.Errorf("what follows a lost lease must be %q or %q, not %q", StandBy, Exit, o.OnLost))
-	}
+	addIf(o.Lock == nil, "Lock must be set")
+	addIf(o.Lock != nil && o.Lock.Identity() == "", "Lock must have an identity")
+	// A Lease stores seconds in 32 bits.
+	addIf(o.LeaseDuration <= 0 || o.LeaseDuration%time.Second != 0 || o.LeaseDuration/time.Second > math.MaxInt32,
+		"LeaseDuration must be a whole number of seconds, and at least 1s, got %s", o.LeaseDuration)
+	addIf(o.LeaseDuration <= o.RenewDeadline,
+		"LeaseDuration must be greater than RenewDeadline (%s), got %s", o.RenewDeadline, o.LeaseDuration)
+	addIf(o.RenewDeadline <= jittered(o.RetryPeriod),
+		"RenewDeadline must be greater than %.1f times RetryPeriod (%s), got %s", JitterFactor, o.RetryPeriod, o.RenewDeadline)
+	addIf(o.RetryPeriod <= 0, "RetryPeriod must be greater than 0, got %s", o.RetryPeriod)
+	addIf(o.RequestTimeout <= 0, "RequestTimeout must be greater than 0, got %s", o.RequestTimeout)
+	addIf(o.RequestTimeout >= o.RenewDeadline,
+		"RequestTimeout must be less than RenewDeadline (%s), got %s", o.RenewDeadline, o.RequestTimeout)
+	addIf(o.ReleaseTimeout <= 0, "ReleaseTimeout must be greater than 0, got %s", o.ReleaseTimeout)
+	addIf(o.OnLost != StandBy && o.OnLost != Exit, "OnLost must be %q or %q, got %q", StandBy, Exit, o.OnLost)
 	return errors.Join(errs...)
 }
 
-// jittered is the longest that a period becomes by jitter.
+// jittered returns the maximum of a period with jitter.
 func jittered(d time.Duration) time.Duration { return time.Duration(JitterFactor * float64(d)) }

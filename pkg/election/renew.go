@@ -4,32 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 )
 
-func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
-
-// isConflict tells whether another write came first.
-func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-
-// isRefused tells whether the answer is that nothing was written. After any other
-// error it may have been, or may yet be.
-func isRefused(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
-}
-
-// heldBy says whom the lock names instead of this process.
+// heldBy is the error that the lock names another holder, or none.
 type heldBy struct{ holder string }
 
 func (e heldBy) Error() string {
@@ -39,17 +17,16 @@ func (e heldBy) Error() string {
 	return fmt.Sprintf("the lease is held by %q", e.holder)
 }
 
-// hintPause is the shortest time between two hints that a leader listens to: its
-// own renewals are hinted at, too, and whoever hints without end must not use up
-// the requests that renewals need.
+// hintPause is the minimum time between two hints that a leader reacts to. Its own
+// renewals cause hints too, and a watch that hints without end must not use up the
+// requests that renewals need.
 const hintPause = 200 * time.Millisecond
 
-// renewRetry is the shortest time between two attempts to renew.
+// renewRetry is the minimum time between two attempts to renew.
 const renewRetry = 100 * time.Millisecond
 
-// renewUntil renews the Lease until the work is over, or the term. At a hint
-// that the record may have changed it looks at it, and does not wait for the
-// next renewal to find that out.
+// renewUntil renews the Lease until working or the term ends. After a hint it reads
+// the record, and so does not wait for the next renewal to notice a change.
 func (e *Elector) renewUntil(working context.Context, t *term) {
 	due := time.NewTimer(e.options.RetryPeriod)
 	defer due.Stop()
@@ -64,7 +41,7 @@ func (e *Elector) renewUntil(working context.Context, t *term) {
 		case <-due.C:
 			due.Reset(e.renew(working, t))
 		case <-hints:
-			if !e.look(working, t) {
+			if !e.checkHolder(working, t) {
 				due.Reset(0)
 			}
 			hints, pause = nil, time.After(hintPause)
@@ -74,7 +51,7 @@ func (e *Elector) renewUntil(working context.Context, t *term) {
 	}
 }
 
-// renew makes one attempt to renew the Lease, and tells when to make the next.
+// renew makes one attempt to renew the Lease. It returns the time until the next.
 func (e *Elector) renew(working context.Context, t *term) (wait time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(working, t.remaining(), ErrLeaseLost)
 	defer cancel()
@@ -87,21 +64,21 @@ func (e *Elector) renew(working context.Context, t *term) (wait time.Duration) {
 		}
 		return e.options.RetryPeriod - time.Since(began)
 	case working.Err() != nil || errors.As(err, new(heldBy)):
-		// Its outcome is of no interest any more, or the end of the term.
+		// The work has returned, or the term has ended: this is no failed renewal.
 	default:
 		e.metrics.failures.Inc()
-		klog.FromContext(ctx).Info("The lease could not be renewed", "err", err, "lock", e.options.Lock.Describe(), "remaining", t.remaining())
+		e.logger(ctx).Info("Could not renew the lease", "err", err, "remaining", t.remaining())
 	}
-	// The nearer the deadline, the sooner: an apiserver that is back before it
-	// has to be asked before it.
+	// Retry sooner as the deadline approaches, so that an apiserver that is back
+	// before the deadline is reached before it.
 	return min(e.options.RetryPeriod, max(t.remaining()/4, renewRetry))
 }
 
-// tryRenew writes upon what was last written or read. If that fails, the answer
-// may have been lost, or the record be changed: it is read, and written again if
-// it still names this process. It returns when the write that succeeded began.
+// tryRenew updates the record as last written or read. If that fails, the answer may
+// be lost or the record changed: it reads the record, and writes again if that still
+// names this process. It returns when the successful write began.
 func (e *Elector) tryRenew(ctx context.Context, t *term) (moment, error) {
-	if !e.unsure {
+	if !e.unread {
 		start, err := e.write(ctx, e.held, e.calls.update)
 		if err == nil || ctx.Err() != nil {
 			return start, err
@@ -110,8 +87,8 @@ func (e *Elector) tryRenew(ctx context.Context, t *term) (moment, error) {
 	err := e.readHeld(ctx, t)
 	switch {
 	case isNotFound(err):
-		// Deleted. Who saw it held waits for that lease to expire, so this
-		// process still leads and may put it back.
+		// The Lease was deleted. Others wait until it would have expired, so this
+		// process still leads and may create it again.
 		return e.write(ctx, e.held, e.calls.create)
 	case err != nil:
 		return moment{}, err
@@ -119,14 +96,15 @@ func (e *Elector) tryRenew(ctx context.Context, t *term) (moment, error) {
 	return e.write(ctx, e.held, e.calls.update)
 }
 
-// look tells whether the record still names this process, as far as can be told.
-func (e *Elector) look(working context.Context, t *term) bool {
+// checkHolder reports whether a read shows that this process still holds the Lease.
+func (e *Elector) checkHolder(working context.Context, t *term) bool {
 	ctx, cancel := context.WithTimeoutCause(working, t.remaining(), ErrLeaseLost)
 	defer cancel()
 	return e.readHeld(ctx, t) == nil
 }
 
-// readHeld reads what is to be written upon. The term ends if that is another's.
+// readHeld reads the record that the next renewal updates. It ends the term if the
+// record does not name this process.
 func (e *Elector) readHeld(ctx context.Context, t *term) error {
 	a := e.read(ctx)
 	if a.err != nil {
@@ -138,70 +116,4 @@ func (e *Elector) readHeld(ctx context.Context, t *term) error {
 	}
 	e.held = *a.record
 	return nil
-}
-
-// write writes the record with this process as its holder from now on. It
-// returns when it began.
-func (e *Elector) write(ctx context.Context, upon resourcelock.LeaderElectionRecord, call func(context.Context, resourcelock.LeaderElectionRecord) answer) (moment, error) {
-	at := metav1.NewTime(time.Now())
-	record := resourcelock.LeaderElectionRecord{
-		HolderIdentity:       e.identity,
-		LeaseDurationSeconds: int(e.options.LeaseDuration / time.Second),
-		AcquireTime:          upon.AcquireTime,
-		RenewTime:            at,
-		LeaderTransitions:    upon.LeaderTransitions,
-		Strategy:             upon.Strategy,
-		PreferredHolder:      upon.PreferredHolder,
-	}
-	if upon.HolderIdentity != e.identity {
-		record.AcquireTime = at
-	}
-	e.named = true
-	start := now()
-	a := call(ctx, record)
-	switch {
-	case a.err == nil:
-		e.held, e.unsure, e.unanswered = record, false, false
-		e.announce(a.announced)
-	case !isRefused(a.err):
-		e.unanswered = true
-	}
-	return start, a.err
-}
-
-// announce notes what this process has published about itself.
-func (e *Elector) announce(a Announcement) {
-	e.published = a
-	if e.Leading() {
-		e.see(Leader{Identity: e.identity, Announcement: a})
-	}
-}
-
-// read reads the record and notes what it says.
-func (e *Elector) read(ctx context.Context) answer {
-	a := e.calls.get(ctx)
-	e.unsure = a.err != nil
-	if e.unsure {
-		return a
-	}
-	if e.observed.note(a, time.Now()) {
-		since := e.observed.since
-		e.renewed.Store(&since)
-		e.unanswered = false
-		e.seeHolder(a)
-	}
-	e.named = a.named || e.unanswered
-	return a
-}
-
-// seeHolder notes another holder than this process; who leads here is known
-// without a read.
-func (e *Elector) seeHolder(a answer) {
-	switch a.record.HolderIdentity {
-	case e.identity:
-	case "", resourcelock.UnknownLeader:
-		e.see(Leader{})
-	default:
-		e.see(Leader{Identity: a.record.HolderIdentity, Announcement: a.announced})
-	}
 }

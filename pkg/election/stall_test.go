@@ -20,8 +20,8 @@ import (
 // stallEnv makes the test binary a candidate: kubeconfig and namespace.
 const stallEnv = "EVENTD_TEST_STALL"
 
-// candidateProcess says "leads" at each election, and answers each line of its
-// input with whether it leads. It stops in order when there is no more.
+// candidateProcess prints "leads" at each election, and for each line of its input
+// whether it leads. It stops in order at the end of its input.
 func candidateProcess(in io.Reader, out io.Writer, kubeconfig, namespace string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
 	process := exec.CommandContext(t.Context(), os.Args[0])
 	process.Env = append(os.Environ(), stallEnv+"="+cluster.Kubeconfig()+"\n"+namespace)
 	process.Stderr = os.Stderr
-	question, err := process.StdinPipe()
+	input, err := process.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,11 @@ func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
 	requireAnswer := func(want string) {
 		t.Helper()
 		if !answers.Scan() || answers.Text() != want {
-			t.Fatalf("it says %q, not %q", answers.Text(), want)
+			t.Fatalf("output %q, want %q", answers.Text(), want)
 		}
 	}
 	requireAnswer("leads")
-	fmt.Fprintln(question)
+	fmt.Fprintln(input)
 	requireAnswer("true")
 
 	standby := startCandidate(t, cluster.Config(), namespace, "standby", shortLease)
@@ -86,14 +86,14 @@ func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	standby.awaitTerm()
-	fmt.Fprintln(question) // before it goes on, so that this is what it does first
+	fmt.Fprintln(input) // before it goes on, so that this is what it does first
 	if err := process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	requireAnswer("false")
-	_ = question.Close()
+	_ = input.Close()
 	for answers.Scan() { // to its end
-		t.Errorf("it says %q", answers.Text())
+		t.Errorf("output %q", answers.Text())
 	}
 	if err := process.Wait(); err != nil {
 		t.Error(err)

@@ -6,35 +6,34 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 )
 
-// standBy returns when the Lease is acquired, with the moment at which that
-// began, or false when the context is over.
+// standBy acquires the Lease, and returns when the acquiring write began. It returns
+// false when ctx ends.
 func (e *Elector) standBy(ctx context.Context) (moment, bool) {
 	for ctx.Err() == nil {
 		if start, ok := e.tryAcquire(ctx); ok {
 			return start, true
 		}
-		e.await(ctx)
+		e.waitForRead(ctx)
 	}
 	return moment{}, false
 }
 
-// follow notes who leads, until the context is over.
+// follow keeps the leader up to date until ctx ends.
 func (e *Elector) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		e.forgetExpired()
 		if a := e.read(ctx); a.err != nil {
-			e.notRead(ctx, a.err)
+			e.logReadError(ctx, a.err)
 		}
-		e.await(ctx)
+		e.waitForRead(ctx)
 	}
 }
 
-// await returns when it is time to read again: after RetryPeriod and some
-// jitter, when the holder's lease expires, at a hint.
-func (e *Elector) await(ctx context.Context) {
+// waitForRead returns when the record is to be read again: after RetryPeriod and
+// some jitter, when the holder's lease expires, or at a hint.
+func (e *Elector) waitForRead(ctx context.Context) {
 	wait := e.options.RetryPeriod + rand.N(jittered(e.options.RetryPeriod)-e.options.RetryPeriod+1)
 	if left := e.untilFree(); left > 0 {
 		wait = min(wait, left)
@@ -48,38 +47,37 @@ func (e *Elector) await(ctx context.Context) {
 	}
 }
 
-// untilFree is how long the holder's lease is still to be respected, by this
-// process's clock; 0 or less if it need not be.
+// untilFree returns the time until the holder's lease expires, by this process's
+// clock. It is not positive if the Lease is free.
 func (e *Elector) untilFree() time.Duration {
-	if !e.observed.holding() || e.observed.record.HolderIdentity == e.identity {
+	if !e.observed.held() || e.observed.record.HolderIdentity == e.identity {
 		return 0
 	}
 	return time.Until(e.observed.expires(e.options.LeaseDuration))
 }
 
-// tryAcquire reads the record and acquires the Lease if it is free: released,
-// expired, or this process's own from a write whose answer was lost or from
-// before a loss.
+// tryAcquire reads the record, and acquires the Lease if it is free: released,
+// expired, or held by this process, from a former term or a write in doubt.
 func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 	e.forgetExpired()
 	reading := time.Now()
 	a := e.read(ctx)
 	missing := isNotFound(a.err)
 	if a.err != nil && !missing {
-		e.notRead(ctx, a.err)
+		e.logReadError(ctx, a.err)
 		return moment{}, false
 	}
-	// A Lease that was deleted while it was held is still to be respected.
+	// A Lease that was deleted while it was held counts until it would have expired.
 	if e.untilFree() > 0 {
 		e.missed = 0
 		return moment{}, false
 	}
 	if ctx.Err() != nil {
-		return moment{}, false // a stop came during the read
+		return moment{}, false // stopped during the read
 	}
 	start, err := e.acquire(ctx, missing)
 	if err != nil {
-		e.missedIt(ctx, err)
+		e.acquisitionFailed(ctx, err)
 		return moment{}, false
 	}
 	e.missed = 0
@@ -87,63 +85,63 @@ func (e *Elector) tryAcquire(ctx context.Context) (moment, bool) {
 	return start, true
 }
 
-// notRead says so, unless nobody wants to know any more.
-func (e *Elector) notRead(ctx context.Context, err error) {
+// logReadError logs an error that is not caused by the end of ctx.
+func (e *Elector) logReadError(ctx context.Context, err error) {
 	if ctx.Err() == nil {
-		klog.FromContext(ctx).Info("The lease could not be read", "err", err, "lock", e.options.Lock.Describe())
+		e.logger(ctx).Info("Could not read the lease", "err", err)
 	}
 }
 
-// acquire is not cancelled by a stop: the server may have what was sent, and this
-// process would end without knowing that the Lease names it.
+// acquire is not cancelled by a stop: the server may have received the write, and
+// the process would end with the Lease in doubt.
 func (e *Elector) acquire(ctx context.Context, missing bool) (moment, error) {
-	ctx, cancel := outlasting(ctx, e.options.ReleaseTimeout/2)
+	ctx, cancel := delayCancellation(ctx, e.options.ReleaseTimeout/2)
 	defer cancel()
 	if missing {
 		return e.write(ctx, resourcelock.LeaderElectionRecord{}, e.calls.create)
 	}
-	upon := e.observed.record
-	if upon.HolderIdentity != e.identity {
-		upon.LeaderTransitions++
+	previous := e.observed.record
+	if previous.HolderIdentity != e.identity {
+		previous.LeaderTransitions++
 	}
-	return e.write(ctx, upon, e.calls.update)
+	return e.write(ctx, previous, e.calls.update)
 }
 
-// outlasting returns a context that is over some time after another one.
-func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+// delayCancellation returns a context that ends d later than its parent.
+func delayCancellation(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
-	return longer, func() {
+	return delayed, func() {
 		stop()
 		cancel()
 	}
 }
 
-// missedIt has the record read again at once: another was faster, or only the
-// answer was lost. If that happens again, there is no hurry.
-func (e *Elector) missedIt(ctx context.Context, err error) {
+// acquisitionFailed has the record read again at once after a conflict, or after the
+// first failure, since only the answer may be lost. Later failures wait.
+func (e *Elector) acquisitionFailed(ctx context.Context, err error) {
 	e.missed++
 	if e.missed == 1 || isConflict(err) {
-		signal(e.hints)
+		notify(e.hints)
 	}
 	if ctx.Err() == nil && !isConflict(err) {
-		klog.FromContext(ctx).Info("The lease could not be acquired", "err", err, "lock", e.options.Lock.Describe())
+		e.logger(ctx).Info("Could not acquire the lease", "err", err)
 	}
 }
 
-// freeSince is when the Lease was seen to be free: when its holder's lease
-// expired, or else when it was read.
+// freeSince returns when the holder's lease expired, or else when the Lease was read
+// to be free.
 func (e *Elector) freeSince(reading time.Time) time.Time {
-	if e.observed.holding() && e.observed.record.HolderIdentity != e.identity {
+	if e.observed.held() && e.observed.record.HolderIdentity != e.identity {
 		return e.observed.expires(e.options.LeaseDuration)
 	}
 	return reading
 }
 
-// forgetExpired notes that nobody is known to lead, when the holder's lease has
-// expired, whether or not the lock can be asked.
+// forgetExpired removes a leader whose lease has expired, also when the lock does
+// not answer.
 func (e *Elector) forgetExpired() {
 	if e.untilFree() <= 0 {
-		e.see(Leader{})
+		e.setLeader(Leader{})
 	}
 }

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// ErrLeaseLost is the cause of the end of a leader's context when the Lease was
-// not renewed in time, or is another's. With the option Exit it is what Run
-// returns.
+// ErrLeaseLost is the cause of the end of a leader's context if the Lease was not
+// renewed in time, or has another holder. Run returns it with the option Exit.
 var ErrLeaseLost = errors.New("the leader election lease is lost")
 
-// errGivenUp is the end of a term that was not lost.
-var errGivenUp = errors.New("the leader election lease is given up")
+// errStepDown is the cause of the end of a term that was not lost.
+var errStepDown = errors.New("the leader has stepped down")
 
-// term is one time of being the leader, from the acquisition to the loss or the
-// planned end. Once it is over it stays so: a renewal that comes too late does
-// not revive it, since another may lead by then.
+// term is one term of a leader, from the acquisition to the loss or the planned end.
+// A term that has ended stays so: a renewal that comes too late does not extend it,
+// because another process may lead.
 type term struct {
 	context  context.Context
 	cancel   context.CancelCauseFunc
@@ -25,37 +24,37 @@ type term struct {
 
 	mu      sync.Mutex
 	renewed moment
-	over    error
-	overAt  moment        // when it was noticed
-	ended   chan struct{} // closed when it is over
-	alarm   *time.Timer   // tells those who do not ask
+	cause   error         // nil until the term has ended
+	endedAt moment        // when that was noticed
+	ended   chan struct{} // closed when the term has ended
+	timer   *time.Timer   // ends the term at its deadline
 }
 
-// newTerm begins a term with an acquisition that began at the given moment. Its
-// context is over when the parent's is, too.
+// newTerm begins a term with an acquisition that began at acquired. Its context also
+// ends with its parent.
 func newTerm(parent context.Context, acquired moment, validity time.Duration) *term {
 	t := &term{validity: validity, renewed: acquired, ended: make(chan struct{})}
 	t.context, t.cancel = context.WithCancelCause(parent)
-	t.mu.Lock() // the alarm may ring at once
+	t.mu.Lock() // the timer may fire at once
 	defer t.mu.Unlock()
-	t.alarm = time.AfterFunc(validity-acquired.elapsed(), t.ring)
+	t.timer = time.AfterFunc(validity-acquired.elapsed(), t.expire)
 	return t
 }
 
-// ring ends a term that is past its deadline. The alarm may be early, as two
-// clocks that are read one after the other differ: then it is set again.
-func (t *term) ring() {
+// expire ends a term that is past its deadline. Two clocks are read one after the
+// other, so the timer may be early. Then it is set again.
+func (t *term) expire() {
 	if !t.leading() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over == nil {
-		t.alarm.Reset(t.untilDeadline())
+	if t.cause == nil {
+		t.timer.Reset(t.untilDeadline())
 	}
 }
 
-// leading asks the clock.
+// leading compares the clock with the deadline, and ends a term that is past it.
 func (t *term) leading() bool {
 	if t.remaining() > 0 {
 		return true
@@ -64,93 +63,93 @@ func (t *term) leading() bool {
 	return false
 }
 
-// remaining is the time until the term ends unless it is renewed; negative when
-// that is past. A term that is over has none.
+// remaining returns the time until the deadline: negative after it, 0 if the term
+// has ended.
 func (t *term) remaining() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over != nil {
+	if t.cause != nil {
 		return 0
 	}
 	return t.untilDeadline()
 }
 
-// pastEnd is for how long the term has been over: since the deadline, or since it
-// was ended before that. It is negative until then.
-func (t *term) pastEnd() time.Duration {
+// overdue returns the time since the deadline, or since the term ended before it. It
+// is negative until then.
+func (t *term) overdue() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	past := -t.untilDeadline()
-	if t.over != nil {
-		past = max(past, t.overAt.elapsed())
+	late := -t.untilDeadline()
+	if t.cause != nil {
+		late = max(late, t.endedAt.elapsed())
 	}
-	return past
+	return late
 }
 
 func (t *term) untilDeadline() time.Duration { return t.validity - t.renewed.elapsed() }
 
-// extend counts a renewal that began at the given moment and has been
-// acknowledged by now. It is false if the term was over before.
+// extend records an acknowledged renewal that began at start. It returns false if
+// the term had ended before.
 func (t *term) extend(start moment) bool {
 	if !t.leading() {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// The clock once more, since it went on.
-	if t.over != nil || t.untilDeadline() <= 0 {
+	// The deadline may have passed since leading was called.
+	if t.cause != nil || t.untilDeadline() <= 0 {
 		return false
 	}
 	t.renewed = start
-	t.alarm.Reset(t.untilDeadline())
+	t.timer.Reset(t.untilDeadline())
 	return true
 }
 
-// end ends the term. The first cause stays; it is returned.
+// end ends the term. It returns the first cause.
 func (t *term) end(cause error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over == nil {
-		t.over, t.overAt = cause, now()
-		t.alarm.Stop()
+	if t.cause == nil {
+		t.cause, t.endedAt = cause, now()
+		t.timer.Stop()
 		close(t.ended)
 		t.cancel(cause)
 	}
-	return t.over
+	return t.cause
 }
 
-// leadership is the context of the leader's work. It asks the clock whenever it
-// is asked, so it is over in time even if no timer could fire. A context that
-// is derived from it is over when the timer has fired.
-type leadership struct {
+// termContext is the context of the leader's work. Done and Err compare the clock
+// with the deadline, so they are right even if no timer could fire. A derived
+// context ends when the timer fires.
+type termContext struct {
 	context.Context
 	term *term
 }
 
-func (l leadership) Done() <-chan struct{} {
-	l.term.leading()
-	return l.Context.Done()
+func (c termContext) Done() <-chan struct{} {
+	c.term.leading()
+	return c.Context.Done()
 }
 
-func (l leadership) Err() error {
-	l.term.leading()
-	return l.Context.Err()
+func (c termContext) Err() error {
+	c.term.leading()
+	return c.Context.Err()
 }
 
-// Value has what tells of a lost Lease when the context is over already: while
-// the work finishes, at a planned stop.
-func (l leadership) Value(key any) any {
+func (c termContext) Value(key any) any {
 	if key == (lostKey{}) {
-		return l.term.ended
+		return c.term.ended
 	}
-	return l.Context.Value(key)
+	return c.Context.Value(key)
 }
 
 type lostKey struct{}
 
-// lostTo returns what is closed when the Lease is lost, for a leader's context
-// whose work has not returned; nil, which never is, for any other.
-func lostTo(ctx context.Context) <-chan struct{} {
+// Lost returns a channel that is closed when the Lease is lost, for the context that
+// Run passes to lead and for contexts derived from it. Work that finishes after its
+// context was cancelled learns of a lost Lease by it. For any other context it
+// returns nil.
+func Lost(ctx context.Context) <-chan struct{} {
 	ended, _ := ctx.Value(lostKey{}).(chan struct{})
 	return ended
 }

@@ -6,33 +6,31 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
-// The shortest and the longest wait before a watch that failed is begun anew.
+// The minimum and maximum wait before a failed watch is restarted.
 const (
 	minWatchWait = 50 * time.Millisecond
 	maxWatchWait = 5 * time.Second
 )
 
-var errSilent = errors.New("nothing was heard for the duration of a lease")
+var (
+	errWatchSilent = errors.New("no watch event for the duration of a lease")
+	errWatchEnded  = errors.New("the watch ended before the first event")
+)
 
-// errNothing is of a watch that ended by itself before it had said anything.
-var errNothing = errors.New("it ended without a word")
-
-// watch has the lock watched until the context is over.
+// watch runs Watch again and again until ctx ends.
 func (e *Elector) watch(ctx context.Context) {
 	wait := minWatchWait
-	said := "" // what has been logged of watches that do not work
+	logged := "" // the last error of a watch without events
 	for {
 		began := time.Now()
-		heard, err := e.watchOnce(ctx)
+		hinted, err := e.watchOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		e.metrics.watchRestarts.Inc()
-		said = e.watchEnded(ctx, heard, err, said)
+		logged = e.logWatchEnd(ctx, hinted, err, logged)
 		if time.Since(began) > maxWatchWait {
 			wait = minWatchWait // it worked
 		}
@@ -45,42 +43,42 @@ func (e *Elector) watch(ctx context.Context) {
 	}
 }
 
-// watchEnded logs why a watch has ended. Of one that did not work that is said
-// once, until one works or the reason is another: what it costs should not have
-// to be looked for. It returns what was said.
-func (e *Elector) watchEnded(ctx context.Context, heard bool, err error, said string) string {
-	logger := klog.FromContext(ctx).WithValues("lock", e.options.Lock.Describe())
-	if heard {
+// logWatchEnd logs why a watch has ended. The error of a watch without events is
+// logged once, until a watch works or the error changes. It returns the error that
+// is logged.
+func (e *Elector) logWatchEnd(ctx context.Context, hinted bool, err error, logged string) string {
+	logger := e.logger(ctx)
+	if hinted {
 		logger.V(2).Info("The watch of the lease has ended", "err", err)
 		return ""
 	}
 	if err == nil {
-		err = errNothing
+		err = errWatchEnded
 	}
-	if err.Error() != said {
-		logger.Info("The lease cannot be watched: a change of the leader is noticed by reading only", "err", err, "every", e.options.RetryPeriod)
+	if err.Error() != logged {
+		logger.Info("Cannot watch the lease: changes are noticed by reads only", "err", err, "every", e.options.RetryPeriod)
 		return err.Error()
 	}
 	logger.V(2).Info("The watch of the lease has ended", "err", err)
-	return said
+	return logged
 }
 
-// watchOnce runs one watch, and tells whether it said anything. A leader renews
-// several times in the duration of a lease, so one that has nothing to say for so
-// long is either of no use, or its connection is broken.
-func (e *Elector) watchOnce(ctx context.Context) (heard bool, err error) {
+// watchOnce runs one watch, and reports whether it hinted. A leader renews several
+// times per lease duration, so a watch that is silent for that long is useless, or
+// its connection is broken.
+func (e *Elector) watchOnce(ctx context.Context) (hinted bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(e.options.LeaseDuration, func() { cancel(errSilent) })
+	silence := time.AfterFunc(e.options.LeaseDuration, func() { cancel(errWatchSilent) })
 	defer silence.Stop()
-	var hinted atomic.Bool
+	var hint atomic.Bool
 	err = e.options.Watch(ctx, func() {
-		hinted.Store(true)
+		hint.Store(true)
 		silence.Reset(e.options.LeaseDuration)
-		signal(e.hints)
+		notify(e.hints)
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	return hinted.Load(), err
+	return hint.Load(), err
 }

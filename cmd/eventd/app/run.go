@@ -13,6 +13,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/lifecycle"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
@@ -60,10 +61,10 @@ func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
 }
 
 // run starts the parts, waits for the end, and stops them: the orders of both
-// are those of stream.components and of election.Manager.
+// are those of stream.components and of lifecycle.Manager.
 func (p *process) run(ctx context.Context) error {
 	parts := &stream{ending: p.ending, startServing: p.startServing, drain: p.pipe.Shutdown}
-	options := election.DefaultManagerOptions()
+	options := lifecycle.DefaultOptions()
 	if p.elector != nil {
 		parts.gate, parts.relay = p.gate, p.relay
 		options.Elector = p.elector
@@ -73,7 +74,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	options.Components = parts.components()
 	options.StopGracePeriod = p.options.ShutdownGracePeriod
-	manager, err := election.NewManager(options)
+	manager, err := lifecycle.New(options)
 	if err != nil {
 		return err
 	}

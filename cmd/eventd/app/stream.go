@@ -11,6 +11,7 @@ import (
 
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/pkg/lifecycle"
 )
 
 // handoverPatience is how long a handover waits for the requests that are being
@@ -70,21 +71,21 @@ type stream struct {
 // its successor at work, it drains, and meanwhile passes on to the new leader what it still
 // receives; it stops serving last. One that runs alone has nobody to pass
 // anything on to, so it stops serving first.
-func (s *stream) components() []election.Component {
+func (s *stream) components() []lifecycle.Component {
 	s.serving = make(chan struct{})
-	serve := election.Component{Name: "serving", Run: s.serve, Ready: s.awaitServing}
-	write := election.Component{Name: "pipeline", Run: s.write}
+	serve := lifecycle.Component{Name: "serving", Run: s.serve, Ready: s.awaitServing}
+	write := lifecycle.Component{Name: "pipeline", Run: s.write}
 	if s.gate == nil {
-		return []election.Component{write, serve}
+		return []lifecycle.Component{write, serve}
 	}
 	// Ready when this process can show others who it is: whom they would not believe
 	// is not elected.
-	pass := election.Component{Name: "passing on", Run: s.relay.Run, Ready: s.relay.Ready}
-	accept := election.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
+	pass := lifecycle.Component{Name: "passing on", Run: s.relay.Run, Ready: s.relay.Ready}
+	accept := lifecycle.Component{Name: "accepting", NeedsLeadership: true, Run: s.accept, Ready: s.gate.Ready}
 	if s.flush != nil {
 		accept.Drain = s.settleDeferred
 	}
-	return []election.Component{serve, write, pass, accept}
+	return []lifecycle.Component{serve, write, pass, accept}
 }
 
 // accept lets requests in for as long as this process leads.

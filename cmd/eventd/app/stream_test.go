@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/pkg/lifecycle"
 )
 
 // trial stands in for a server, a gate and a pipeline, and notes what happens to
@@ -129,13 +130,13 @@ func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drai
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	parts := &stream{ending: newEnding(ctx, grace, delay), startServing: s.startServing, drain: drain}
-	options := election.DefaultManagerOptions()
+	options := lifecycle.DefaultOptions()
 	options.StopGracePeriod = grace
 	if elected {
 		parts.gate, parts.relay, options.Elector = s, believed{s}, releasing{s}
 	}
 	options.Components = parts.components()
-	manager, err := election.NewManager(options)
+	manager, err := lifecycle.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,10 +310,10 @@ func TestGracePeriodOfAProcessThatIsToExitBeginsWithTheLoss(t *testing.T) {
 			ending: newEnding(t.Context(), 10*time.Second, 0), startServing: s.startServing, drain: s.drain,
 			gate: s, relay: believed{s},
 		}
-		options := election.DefaultManagerOptions()
+		options := lifecycle.DefaultOptions()
 		options.Components, options.Elector = parts.components(), losing{releasing{s}}
 		options.StopGracePeriod = 10 * time.Second
-		manager, err := election.NewManager(options)
+		manager, err := lifecycle.New(options)
 		if err != nil {
 			t.Fatal(err)
 		}
