@@ -8,7 +8,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// advertised is where other replicas reach what listens on address.
+// advertised returns the address at which other replicas reach a listener.
 func (o *Options) advertised(address net.Addr) (string, error) {
 	listening, ok := address.(*net.TCPAddr)
 	if !ok {
@@ -29,15 +29,14 @@ func (o *Options) advertised(address net.Addr) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// reachable is the address that is bound to, or the host's own if it is bound to
-// all it has.
+// reachable returns the bound address, or the host's own if all addresses are bound.
 func reachable(bound net.IP) (string, error) {
 	if !bound.IsUnspecified() {
 		return bound.String(), nil
 	}
 	own, err := utilnet.ChooseHostInterface()
 	if err != nil {
-		return "", fmt.Errorf("finding the address at which other replicas reach this one, which --advertise-address can say: %w", err)
+		return "", fmt.Errorf("finding the address at which other replicas reach this one (set --advertise-address): %w", err)
 	}
 	return own.String(), nil
 }

@@ -21,22 +21,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// goodToken is the token of the one user that the apiserver below knows.
+// goodToken authenticates the only user of the apiserver below.
 const goodToken = "good"
 
-// apiserver is as much of a kube-apiserver as eventd needs to start and to
-// write an Event, with writes that can be held: the one thing that a real one
-// does not do on demand.
+// apiserver is a fake kube-apiserver with the requests of a start and of one write. It
+// can hold writes, which a real one cannot.
 type apiserver struct {
 	kubeconfig string
-	// creating gets every Event that is about to be created, which waits until
+	// creating receives each Event before it is created. The request waits until
 	// release is closed.
 	creating chan *corev1.Event
 	release  chan struct{}
 	server   *httptest.Server
 
-	// clientCA, if not nil, is what it publishes as the CA of client
-	// certificates. Listing it waits until listable is closed.
+	// clientCA is optional: the published CA of client certificates. Listing it waits
+	// until listable is closed.
 	clientCA []byte
 	listable chan struct{}
 }
@@ -66,7 +65,7 @@ func startAPIServer(t *testing.T) *apiserver {
 	return a
 }
 
-// close does not do so in an orderly way: requests may be held.
+// close does not wait for requests, which may be held.
 func (a *apiserver) close() {
 	_ = a.server.Listener.Close()
 	a.server.CloseClientConnections()
@@ -110,8 +109,8 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	reply(w, object)
 }
 
-// get answers what delegated authentication asks: for one ConfigMap, a list of
-// it, and a watch, on which nothing ever happens.
+// get answers the requests of delegated authentication: for one ConfigMap, for a list
+// of it, and for a watch without events.
 func (a *apiserver) get(w http.ResponseWriter, req *http.Request) {
 	published := corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: authenticationConfigMap, ResourceVersion: "1"},
@@ -151,7 +150,7 @@ func reply(w http.ResponseWriter, object runtime.Object) {
 	_ = json.NewEncoder(w).Encode(object)
 }
 
-// flags are those of an eventd that writes to this apiserver.
+// flags returns the flags of an eventd that writes to this apiserver.
 func (a *apiserver) flags(more ...string) []string {
 	flags := []string{
 		"--kubeconfig=" + a.kubeconfig,
@@ -163,8 +162,7 @@ func (a *apiserver) flags(more ...string) []string {
 	return append(flags, more...)
 }
 
-// options are those that the command makes of the flags, for an eventd that tells
-// where it serves in endpoint.
+// options returns the options of these flags and of --endpoint-kubeconfig.
 func (a *apiserver) options(t *testing.T, endpoint string, more ...string) *Options {
 	t.Helper()
 	o := NewOptions()

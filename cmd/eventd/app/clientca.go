@@ -12,22 +12,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Where a kube-apiserver publishes what delegated authentication starts from.
+// Where a kube-apiserver publishes the CA of client certificates.
 const (
 	authenticationConfigMap = "extension-apiserver-authentication"
 	clientCAKey             = "client-ca-file"
 )
 
-// clientCATimeout bounds how long a start waits for the CA.
+// clientCATimeout limits how long a start waits for the CA.
 const clientCATimeout = 30 * time.Second
 
-// clientCA follows the CA that the cluster's client certificates are signed by.
+// clientCA follows the cluster's CA of client certificates.
 //
-// The provider of apiserver that it stands for begins to load when requests are
-// served. Whoever presents a certificate before it is done is taken for
-// anonymous and refused, and stays so for as long as the connection lives. So
-// this one runs before, is loaded when serving begins, and is no
-// dynamiccertificates.ControllerRunner, which would be run again.
+// The provider of k8s.io/apiserver begins to load when requests are served. A client
+// that connects before it has loaded is anonymous, for as long as its connection
+// lives. So this provider has loaded before requests are served. It is no
+// dynamiccertificates.ControllerRunner, because the server would run it again.
 type clientCA struct {
 	dynamiccertificates.CAContentProvider
 
@@ -36,11 +35,11 @@ type clientCA struct {
 
 	mu        sync.Mutex
 	listeners []dynamiccertificates.Listener
-	loaded    chan struct{} // closed once there is a CA
+	loaded    chan struct{} // closed when the CA is loaded
 }
 
-// followClientCA returns when the CA is loaded; it is followed until stop. It
-// returns nil if the cluster does not publish one.
+// followClientCA returns when the CA is loaded, and follows it until stop is called.
+// It returns nil if the cluster does not publish one.
 func followClientCA(ctx context.Context, client kubernetes.Interface) (*clientCA, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, clientCATimeout, fmt.Errorf("no answer within %s", clientCATimeout))
 	defer cancel()
@@ -49,7 +48,7 @@ func followClientCA(ctx context.Context, client kubernetes.Interface) (*clientCA
 		return nil, err
 	}
 	if published.Data[clientCAKey] == "" {
-		klog.FromContext(ctx).Info("The cluster does not publish a CA of client certificates: callers are known by their tokens only")
+		klog.FromContext(ctx).Info("The cluster does not publish a CA of client certificates: clients are authenticated by tokens only")
 		return nil, nil
 	}
 	controller, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
@@ -58,7 +57,7 @@ func followClientCA(ctx context.Context, client kubernetes.Interface) (*clientCA
 		return nil, err
 	}
 	c := &clientCA{CAContentProvider: controller, loaded: make(chan struct{})}
-	controller.AddListener(c) // before it runs: it does not lock its listeners
+	controller.AddListener(c) // before Run, which reads its listeners without a lock
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = stop
 	c.running.Go(func() { controller.Run(running, 1) })
@@ -71,20 +70,20 @@ func followClientCA(ctx context.Context, client kubernetes.Interface) (*clientCA
 	}
 }
 
-// stop ends the following. What was loaded stays in use.
+// stop stops following changes. The loaded CA stays in use.
 func (c *clientCA) stop() {
 	c.cancel()
 	c.running.Wait()
 }
 
-// AddListener adds who is told when the CA changes.
+// AddListener implements dynamiccertificates.Notifier.
 func (c *clientCA) AddListener(listener dynamiccertificates.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listeners = append(c.listeners, listener)
 }
 
-// Enqueue is called when there is another CA than before.
+// Enqueue implements dynamiccertificates.Listener. It is called when the CA changed.
 func (c *clientCA) Enqueue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

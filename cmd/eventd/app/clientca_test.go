@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// certified returns a CA and a client certificate of it for somebody.
+// certified returns a CA and a client certificate that it has signed.
 func certified(t *testing.T) (ca, certificate, key []byte) {
 	t.Helper()
 	template := func(name string) *x509.Certificate {
@@ -80,10 +80,9 @@ func TestNothingIsServedBeforeClientCertificatesCanBeVerified(t *testing.T) {
 
 func TestSignalEndsAStartThatTheClusterDoesNotAnswer(t *testing.T) {
 	a := startAPIServer(t)
-	a.clientCA = []byte("asked for")
+	a.clientCA = []byte("requested")
 	r := beginRunning(t, a)
 	r.signal(errors.New("terminated"))
-	// Nothing was accepted, so nothing is lost.
 	if err := receive(t, "the end", r.result); err != nil {
 		t.Errorf("the end is: %v", err)
 	}

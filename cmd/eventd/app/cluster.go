@@ -10,13 +10,13 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// clusterConfig finds the apiserver that is written to, without talking to it.
+// clusterConfig returns the configuration of the apiserver that Events are written to.
 func (o *Options) clusterConfig() (*rest.Config, error) {
 	return loadConfig(o.Kubeconfig)
 }
 
-// loadConfig reads a kubeconfig, as delegated authentication and authorization
-// do: the file and nothing but the file, or without one this Pod's cluster.
+// loadConfig reads a kubeconfig, or the Pod's own configuration if it is empty. Like
+// delegated authentication, it uses no other files and no environment variables.
 func loadConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
@@ -24,7 +24,7 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 			return nil, errors.New("no apiserver to write to: --kubeconfig is not set, and this process does not run in a Pod")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the configuration of this Pod's cluster: %w", err)
+			return nil, fmt.Errorf("reading the in-cluster configuration: %w", err)
 		}
 		return config, nil
 	}
@@ -36,12 +36,11 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// userAgent is what eventd calls itself.
+// userAgent returns the User-Agent of requests.
 func userAgent() string { return "eventd/" + Version() }
 
-// newSinkClient returns the client that Events are written with. Its connections
-// are its own: who the callers are is asked through others, and neither waits for
-// the other.
+// newSinkClient returns the client that writes Events. It has its own connections, so
+// that writes and reviews of callers do not delay each other.
 func newSinkClient(cluster *rest.Config) (sink.Client, error) {
 	config := rest.CopyConfig(cluster)
 	config.UserAgent = userAgent()

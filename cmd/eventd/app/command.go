@@ -15,9 +15,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Main runs the command line of this process and returns its exit code. What
-// is wrong with the command line, and why a start fails, is said in plain words
-// on stderr; what goes wrong later is logged, in the format that was asked for.
+// Main runs the command line of this process and returns its exit code. A wrong
+// command line and a failed start are written to stderr as text. Later errors are
+// logged in the format of --logging-format.
 func Main(stderr io.Writer) int {
 	err := cli.RunNoErrOutput(NewCommand())
 	var failure runError
@@ -33,21 +33,20 @@ func Main(stderr io.Writer) int {
 	return 1
 }
 
-// runError is an error of a process that had started.
+// runError is an error of a process that has started.
 type runError struct{ error }
 
 func (e runError) Unwrap() error { return e.error }
 
-// NewCommand returns the command eventd. Executing it returns when the process
-// is to end.
+// NewCommand returns the command eventd. Execute returns at the end of the process.
 func NewCommand() *cobra.Command {
 	o := NewOptions()
 	cmd := &cobra.Command{
 		Use: "eventd",
-		Long: `eventd takes Kubernetes Events from whoever reports them, correlates them across
-all of them, and makes the apiserver agree. It serves the Kubernetes Events API,
-so that a client needs only another server address.`,
-		// An error is one line: no usage after it, nor before.
+		Long: `eventd accepts Kubernetes Events from all clients of a cluster, merges repeats, and
+writes them to the apiserver. It serves the Kubernetes Events API: a client only
+needs another server address.`,
+		// An error is one line, without the usage.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -30,8 +30,8 @@ func eventd(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), withoutRaceNotice(errs.String()), cmd.ProcessState.ExitCode()
 }
 
-// withoutRaceNotice takes away what component-base says in a binary with the
-// race detector, as this one may be and a released one is not.
+// withoutRaceNotice removes the line that component-base prints in a binary with the
+// race detector.
 func withoutRaceNotice(stderr string) string {
 	if line, rest, _ := strings.Cut(stderr, "\n"); strings.Contains(line, "Data race detection enabled") {
 		return rest
@@ -66,8 +66,8 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--on-lost-lease=panic"}, `"--on-lost-lease" flag: must be "standby" or "exit"`},
 		{[]string{"--leader-elect-renew-deadline=20s"}, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (20s), got 15s"},
 		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=none"},
-			`--peer-token-file: open none: no such file or directory: it is to hold a token of eventd's ServiceAccount for the audience "eventd", to show to other replicas; --leader-elect=false runs alone and needs none`},
-		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=" + empty}, "--peer-token-file: " + empty + " is empty: it is to hold a token"},
+			`--peer-token-file: open none: no such file or directory: replicas authenticate each other by a token of eventd's ServiceAccount for the audience "eventd"; --leader-elect=false needs none`},
+		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=" + empty}, "--peer-token-file: " + empty + " is empty: replicas authenticate each other by a token"},
 		{[]string{"--logging-format=xml"}, "--logging-format"},
 		{[]string{"--logging-format=json", "--vmodule=a=1"}, "Only supported for text log format"},
 		{[]string{"--version=maybe"}, "--version"},
@@ -84,7 +84,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 				t.Errorf("stdout: %s", stdout)
 			}
 			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
-				t.Errorf("stderr is %q, want one line that says %q", stderr, test.want)
+				t.Errorf("stderr is %q, want one line with %q", stderr, test.want)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestHelpIsGroupedAndGoesToStdout(t *testing.T) {
 
 func TestVersionIsEventdsOwn(t *testing.T) {
 	for _, flag := range []string{"--version", "--version=true", "--version=raw"} {
-		// Together with what would otherwise be an error.
+		// With another flag that is an error otherwise.
 		stdout, stderr, code := eventd(t, flag, "--leader-elect-retry-period=0")
 		if code != 0 || stderr != "" || stdout == "" {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", flag, code, stdout, stderr)
@@ -133,7 +133,7 @@ func TestStartThatFailsOnThisMachineIsOneLineAndExitCode1(t *testing.T) {
 	}{
 		{[]string{"--secure-port=" + port}, "address already in use"},
 		{[]string{"--secure-port=" + port, "--logging-format=json"}, "address already in use"},
-		{[]string{"--cert-dir=" + filepath.Join(file, "certs")}, "making a serving certificate: "},
+		{[]string{"--cert-dir=" + filepath.Join(file, "certs")}, "creating a serving certificate: "},
 		{[]string{"--tls-cert-file=" + file, "--tls-private-key-file=" + file}, "reading the serving certificate: "},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -142,14 +142,13 @@ func TestStartThatFailsOnThisMachineIsOneLineAndExitCode1(t *testing.T) {
 				t.Errorf("exit code %d, want 1", code)
 			}
 			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
-				t.Errorf("stderr is %q, want one line that says %q", stderr, test.want)
+				t.Errorf("stderr is %q, want one line with %q", stderr, test.want)
 			}
 		})
 	}
 }
 
-// What the apiserver does not answer is said in the same words, after what has
-// been logged by then.
+// The error follows lines that were logged before.
 func TestStartWithoutAnAPIServerEndsWithOneLineThatIsNoLog(t *testing.T) {
 	a := startAPIServer(t)
 	a.close()

@@ -10,30 +10,26 @@ import (
 	"github.com/eventd/eventd/internal/shares"
 )
 
-// connWriteTimeout is how long what is written to a connection may take to be
-// taken by the client's side: 16 KiB at most at a time. A stream of HTTP/2 has a
-// deadline of its own for its answer (pkg/intake), which nobody can act upon while
-// the connection under it takes nothing.
+// connWriteTimeout limits one write to a connection, of at most 16 KiB. An HTTP/2
+// stream has its own deadline (pkg/intake), which has no effect while a write to its
+// connection blocks.
 const connWriteTimeout = 10 * time.Second
 
 const (
-	// ConnectionBytes is what a connection takes on which nothing goes on, and
-	// MaxConnectionBytes what it takes at most, before a request is made: while its
-	// client sends the headers of one, or its part of the handshake.
+	// ConnectionBytes is the memory of an idle connection. MaxConnectionBytes is the
+	// maximum before a request is served: during the handshake or the headers.
 	// TestConnectionsTakeNoMoreThanIsSaid measures both.
 	ConnectionBytes    = 56 << 10
 	MaxConnectionBytes = 288 << 10
 )
 
-// boundedListener accepts so many connections, whose writes end, and that can all be
-// closed.
+// boundedListener limits the number of connections and the duration of their writes,
+// and can close all of them.
 //
-// Connections are shared among addresses as places are among tenants: one address has
-// a third of them at most, and there is always one left for another address. A
-// connection above that is closed as soon as it is accepted. None that is open is
-// closed in its place: those that are idle end by themselves (idleTimeout), and
-// whether one that is not is of use only its requests can tell, which have limits of
-// their own. So what a client has established stays, whatever comes after it.
+// One address may use a third of the connections, and one always stays free for
+// another address. Further connections are closed when they are accepted. No open
+// connection is closed in their place: idle ones end by themselves (idleTimeout), and
+// requests have limits of their own.
 type boundedListener struct {
 	net.Listener
 	shares  *shares.Shares // in connections
@@ -41,10 +37,10 @@ type boundedListener struct {
 
 	mu     sync.Mutex
 	conns  map[*boundedConn]struct{}
-	closed bool // all of them
+	closed bool // closeConns was called
 }
 
-// newBoundedListener registers its metrics.
+// newBoundedListener limits l to most connections, and registers its metrics.
 func newBoundedListener(l net.Listener, most int, r prometheus.Registerer) *boundedListener {
 	b := &boundedListener{
 		Listener: l,
@@ -76,17 +72,17 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &boundedConn{Conn: conn, listener: l, flow: shares.FlowOfAddress(conn.RemoteAddr().String())}
-		switch taken, err := l.take(c); {
+		switch added, err := l.add(c); {
 		case err != nil:
 			return nil, err
-		case taken:
+		case added:
 			return c, nil
 		}
 	}
 }
 
-// take closes a connection that it does not take.
-func (l *boundedListener) take(c *boundedConn) (bool, error) {
+// add adds a connection, or closes it and returns false.
+func (l *boundedListener) add(c *boundedConn) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -102,8 +98,8 @@ func (l *boundedListener) take(c *boundedConn) (bool, error) {
 	return true, nil
 }
 
-// drop forgets a connection, once.
-func (l *boundedListener) drop(c *boundedConn) {
+// remove removes a connection. It may be called again.
+func (l *boundedListener) remove(c *boundedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.conns[c]; ok {
@@ -112,7 +108,7 @@ func (l *boundedListener) drop(c *boundedConn) {
 	}
 }
 
-// closeConns closes every connection, whatever is going on there, and each that comes.
+// closeConns closes all connections, idle or not, and all later ones.
 func (l *boundedListener) closeConns() {
 	l.mu.Lock()
 	l.closed = true
@@ -126,14 +122,14 @@ func (l *boundedListener) closeConns() {
 	}
 }
 
-// boundedConn gives each write a deadline, unless the server has set an earlier one.
+// boundedConn sets a deadline for each write, unless the server has set an earlier one.
 type boundedConn struct {
 	net.Conn
 	listener *boundedListener
 	flow     shares.Flow
 
 	mu       sync.Mutex
-	deadline time.Time // for writes, the server's
+	deadline time.Time // of writes, set by the server
 }
 
 // Write implements net.Conn.
@@ -154,7 +150,7 @@ func (c *boundedConn) SetWriteDeadline(t time.Time) error {
 	defer c.mu.Unlock()
 	c.deadline = t
 	if t.IsZero() {
-		return nil // of the next write
+		return nil // the next write sets one
 	}
 	return c.Conn.SetWriteDeadline(t)
 }
@@ -169,6 +165,6 @@ func (c *boundedConn) SetDeadline(t time.Time) error {
 
 // Close implements net.Conn.
 func (c *boundedConn) Close() error {
-	c.listener.drop(c)
+	c.listener.remove(c)
 	return c.Conn.Close()
 }

@@ -1,29 +1,27 @@
-// Package app is the eventd process: its flags, how its parts are put
-// together, and how they start and stop. It has no logic of its own about
-// Events.
+// Package app is the eventd process: its flags, the assembly of its parts, and the
+// order in which they start and stop. It contains no logic about Events.
 //
-// What it promises:
+// It promises:
 //
-//   - A wrong command line is answered with one line on stderr and exit code 1,
-//     before anything was started. So is a port that is taken, a certificate that
-//     cannot be read or made, and whatever else the start fails for.
-//   - It starts from the end of the pipeline towards its source, so nothing is
-//     accepted that could not be written; the endpoint kubeconfig appears last,
-//     once requests are served.
-//   - Of several replicas one leads and takes what is reported; the others pass
-//     on to it what they receive. They are ready, too. Which one leads is decided
-//     as docs/election-protocol.md tells, and shown by /readyz?verbose.
-//   - On SIGTERM or SIGINT it stops in the order of the stream. /readyz fails. A
-//     process that runs alone goes on for the shutdown delay, closes the
-//     listener, finishes the requests in flight, and drains the pipeline. A
-//     leader closes its gate and hands over, drains the pipeline, and meanwhile
-//     passes on what it receives; it closes the listener when that is done and
-//     the shutdown delay is over. All of it ends within the shutdown grace
-//     period. A second signal ends the process at once.
-//   - A leader that has lost its Lease takes nothing more from that moment by the
-//     clock, and goes on writing what it owes. It stands by, or stops in order.
-//   - The exit code is 0 if everything that was accepted has been settled by
-//     then, as it has if the signal comes during the start, and 1 if something was given up because time ran out, if the start
-//     failed, or if the process was to exit on a lost Lease; one log line says
-//     what it was.
+//   - A wrong command line is reported in one line on stderr with exit code 1, before
+//     anything starts. So is every other failure of the start, such as a port in use
+//     or an unreadable certificate.
+//   - Parts start from the end of the pipeline towards its source, so nothing is
+//     accepted that cannot be written. The endpoint kubeconfig is written last, when
+//     requests are served.
+//   - Of several replicas one leads and accepts what clients report. The others
+//     forward requests to it, and are ready too. docs/election-protocol.md describes
+//     the election; /readyz?verbose shows the role.
+//   - SIGTERM or SIGINT starts an orderly shutdown, and /readyz fails. A single
+//     replica serves during the shutdown delay, closes the listener, finishes the
+//     requests in flight and drains the pipeline. A leader closes its gate, hands
+//     over, and drains the pipeline. Meanwhile it forwards requests, and it closes
+//     the listener after the drain and the shutdown delay. All of this ends within
+//     the shutdown grace period. A second signal ends the process at once.
+//   - A leader that loses its Lease accepts nothing from that moment, by the clock,
+//     and writes what is pending. It stands by, or shuts down in order.
+//   - The exit code is 0 if everything that was accepted is settled, also after a
+//     signal during the start. It is 1 if the start failed, if time ran out before
+//     everything was written, or if the process exits because of a lost Lease. One
+//     log line gives the reason.
 package app

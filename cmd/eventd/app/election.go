@@ -16,7 +16,7 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// hostName is what this machine, or Pod, is called.
+// hostName returns the name of this machine, or of the Pod.
 func hostName() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -25,19 +25,19 @@ func hostName() string {
 	return name
 }
 
-// newIdentity is what this process is called in the Lease. Processes of the same
-// host, and of the same Pod before and after a restart, are not the same.
+// newIdentity returns the holder name of this process. It is different for each
+// process of a host, and after each restart of a Pod.
 func newIdentity() string {
 	return hostName() + "_" + strings.ToLower(rand.Text()[:8])
 }
 
-// elect makes the elector, and the relay to whoever it finds to lead.
+// elect creates the elector, the gate, and the relay to the leader.
 func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	options := p.options.electionOptions()
 	if err := p.setLock(ctx, &options, cluster); err != nil {
 		return err
 	}
-	options.OnNewLeader = func(leader election.Leader) { p.leaderChanged(ctx, leader) }
+	options.OnNewLeader = func(leader election.Leader) { p.setLeader(ctx, leader) }
 	options.Registerer = p.registry
 	elector, err := election.New(options)
 	if err != nil {
@@ -47,9 +47,9 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	if p.relay, err = p.newRelay(); err != nil {
 		return err
 	}
-	p.standing = &standing{
+	p.role = &role{
 		identity: elector.Identity(), leader: elector.Leader, leading: elector.Leading,
-		fit: p.relay.Check, patience: options.LeaseDuration,
+		peerReady: p.relay.Check, maxLeaderless: options.LeaseDuration,
 	}
 	return nil
 }
@@ -67,21 +67,20 @@ func (p *process) newRelay() (*intake.Relay, error) {
 	return intake.NewRelay(options)
 }
 
-// electionOptions are those of the elector that are chosen by flags.
+// electionOptions returns the options of the elector that flags choose.
 func (o *Options) electionOptions() election.Options {
 	options := election.DefaultOptions()
 	options.LeaseDuration = o.LeaderElection.LeaseDuration
 	options.RenewDeadline = o.LeaderElection.RenewDeadline
 	options.RetryPeriod = o.LeaderElection.RetryPeriod
-	// Two requests that hang leave time for more before the deadline, as by default.
+	// Two hanging requests leave time for others before the deadline, as by default.
 	options.RequestTimeout = options.RenewDeadline / 4
 	options.ReleaseTimeout = min(options.ReleaseTimeout, o.ShutdownGracePeriod/4)
 	options.OnLost = o.LeaderElection.OnLost
 	return options
 }
 
-// setLock has the Lease hold who leads, and be watched, through connections that
-// nothing else uses.
+// setLock sets the Lease as the lock, and its watch, over connections of their own.
 func (p *process) setLock(ctx context.Context, options *election.Options, cluster *rest.Config) error {
 	address, err := p.options.advertised(p.serving.info.Listener.Addr())
 	if err != nil {
@@ -108,32 +107,32 @@ func (p *process) setLock(ctx context.Context, options *election.Options, cluste
 	return nil
 }
 
-// certificateSHA256 is the fingerprint of the certificate that is served now:
-// its file may have changed. Without one, nobody passes anything on to here.
+// certificateSHA256 returns the fingerprint of the present serving certificate, whose
+// file may change. Without it, other replicas cannot forward requests to this one.
 func certificateSHA256(ctx context.Context, info *server.SecureServingInfo) string {
 	chain, _ := info.Cert.CurrentCertKeyContent()
 	leaf, err := firstCertificate(chain)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The serving certificate cannot be announced")
+		klog.FromContext(ctx).Error(err, "Could not announce the serving certificate")
 		return ""
 	}
 	return intake.Fingerprint(leaf)
 }
 
-// leaderChanged is told whenever somebody else leads, or nobody.
-func (p *process) leaderChanged(ctx context.Context, leader election.Leader) {
-	p.standing.leaderChanged(leader)
+// setLeader is called when the leader has changed.
+func (p *process) setLeader(ctx context.Context, leader election.Leader) {
+	p.role.setLeader(leader)
 	logger := klog.FromContext(ctx)
 	switch {
 	case leader.Identity == "":
-		logger.Info("Nobody is known to lead")
+		logger.Info("No leader is known")
 		p.relay.SetLeader("", "")
-	case leader.Identity == p.elector.Identity(): // the elector says so
+	case leader.Identity == p.elector.Identity(): // logged by the elector
 		p.relay.SetLeader("", "")
 	default:
 		logger = logger.WithValues("leader", leader.Identity, "address", leader.Address)
 		if leader.Address == "" || leader.CertificateSHA256 == "" {
-			logger.Error(nil, "Another replica leads, and does not say where it serves with which certificate: nothing can be passed on to it")
+			logger.Error(nil, "Another replica leads, but announces no address or certificate: requests cannot be forwarded to it")
 		} else {
 			logger.Info("Another replica leads")
 		}

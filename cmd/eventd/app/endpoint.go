@@ -16,9 +16,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeEndpoint writes a kubeconfig that leads to what info serves. A client
-// adds its own credentials to it. The file appears at once and whole, so that
-// its existence may be waited for.
+// writeEndpoint writes a kubeconfig for clients of this eventd, without credentials.
+// The file is created complete, so that others can wait for it to exist.
 func writeEndpoint(file string, info *server.SecureServingInfo) error {
 	cluster, err := endpoint(info)
 	if err != nil {
@@ -39,9 +38,8 @@ func writeEndpoint(file string, info *server.SecureServingInfo) error {
 	return nil
 }
 
-// endpoint says how a client on this machine reaches info and verifies it. The
-// certificate's own file is the only thing known here that it can be verified
-// with: a self-made one carries its CA.
+// endpoint returns how a client on this machine connects to info and verifies it. The
+// CA is the certificate file itself: a self-signed certificate includes its CA.
 func endpoint(info *server.SecureServingInfo) (*clientcmdapi.Cluster, error) {
 	address, ok := info.Listener.Addr().(*net.TCPAddr)
 	if !ok {
@@ -74,7 +72,7 @@ func firstCertificate(chain []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// verifiableName returns a name that the certificate is good for, or "".
+// verifiableName returns a DNS name of the certificate, or "".
 func verifiableName(leaf *x509.Certificate) string {
 	for _, name := range leaf.DNSNames {
 		if !strings.HasPrefix(name, "*") {

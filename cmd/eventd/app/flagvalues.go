@@ -12,12 +12,12 @@ import (
 	"github.com/eventd/eventd/pkg/election"
 )
 
-// unlimited is the word for no limit. A number never means it: 0 has meant
-// "default" in one component and "no limit" in another.
+// unlimited means no limit. No number does: in other components 0 is sometimes the
+// default and sometimes no limit.
 const unlimited = "unlimited"
 
-// rateValue is a flag for a number per second, which may be written as a fraction
-// such as 1/300; no limit is +Inf.
+// rateValue is a flag for a number per second, or a fraction such as 1/300. unlimited
+// is +Inf.
 type rateValue struct{ rate *float64 }
 
 var _ pflag.Value = rateValue{}
@@ -42,7 +42,7 @@ func (v rateValue) Set(s string) error {
 }
 
 func (v rateValue) String() string {
-	// pflag asks a zero value too, to find out what the default looks like.
+	// pflag calls this for a zero value too, to compare it with the default.
 	if v.rate == nil {
 		return ""
 	}
@@ -60,7 +60,7 @@ func (v rateValue) String() string {
 
 func (v rateValue) Type() string { return "rate" }
 
-// bytesValue is a flag for a number of bytes, written as a quantity.
+// bytesValue is a flag for a number of bytes, as a quantity.
 type bytesValue struct{ bytes *int64 }
 
 var _ pflag.Value = bytesValue{}
@@ -70,7 +70,7 @@ func (v bytesValue) Set(s string) error {
 	if err != nil {
 		return fmt.Errorf("must be a quantity of bytes, such as 512Ki")
 	}
-	bytes := quantity.Value() // rounded, and cut to what fits
+	bytes := quantity.Value() // rounded and capped
 	if quantity.CmpInt64(bytes) != 0 {
 		return fmt.Errorf("must be a whole number of bytes")
 	}
@@ -87,15 +87,15 @@ func (v bytesValue) String() string {
 
 func (v bytesValue) Type() string { return "quantity" }
 
-// onLostValue is a flag for what follows a lost lease.
-type onLostValue struct{ what *election.OnLost }
+// onLostValue is a flag for election.OnLost.
+type onLostValue struct{ onLost *election.OnLost }
 
 var _ pflag.Value = onLostValue{}
 
 func (v onLostValue) Set(s string) error {
-	switch what := election.OnLost(s); what {
+	switch onLost := election.OnLost(s); onLost {
 	case election.StandBy, election.Exit:
-		*v.what = what
+		*v.onLost = onLost
 		return nil
 	default:
 		return fmt.Errorf("must be %q or %q", election.StandBy, election.Exit)
@@ -103,10 +103,10 @@ func (v onLostValue) Set(s string) error {
 }
 
 func (v onLostValue) String() string {
-	if v.what == nil {
+	if v.onLost == nil {
 		return ""
 	}
-	return string(*v.what)
+	return string(*v.onLost)
 }
 
 func (v onLostValue) Type() string { return "string" }

@@ -6,9 +6,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// watchdogTolerance is how long the work of a leader may go on after the Lease
-// could have been another's, before the process is held to be dead. It ends in
-// a moment, unless something is very wrong.
+// watchdogTolerance is how long leader work may continue after the Lease was lost
+// before /livez fails. Normally it ends within milliseconds.
 const watchdogTolerance = 10 * time.Second
 
 func (p *process) livez() []healthz.HealthChecker {
@@ -20,9 +19,9 @@ func (p *process) livez() []healthz.HealthChecker {
 }
 
 func (p *process) readyz() []healthz.HealthChecker {
-	checks := []healthz.HealthChecker{healthz.PingHealthz, healthz.NewShutdownHealthz(p.ending.begun)}
+	checks := []healthz.HealthChecker{healthz.PingHealthz, healthz.NewShutdownHealthz(p.shutdown.begun)}
 	if p.elector != nil {
-		checks = append(checks, healthz.NamedCheck("leader", p.standing.check))
+		checks = append(checks, healthz.NamedCheck("leader", p.role.check))
 	}
 	return checks
 }

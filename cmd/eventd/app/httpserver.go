@@ -6,13 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log"
 	"net/http"
-	"strings"
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
-	"golang.org/x/time/rate"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/klog/v2"
@@ -20,22 +17,22 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// The server is that of k8s.io/apiserver (SecureServingInfo.Serve) with other limits:
-// that one lets each connection of anybody have 1 MiB of headers, a frame of 256 KiB,
-// and 25 MiB of bodies that nobody has read yet. Bodies with Events are small.
+// The server is that of k8s.io/apiserver (SecureServingInfo.Serve) with lower limits.
+// That one allows each connection 1 MiB of headers, frames of 256 KiB, and 25 MiB of
+// unread bodies. Bodies with Events are small.
 const (
-	// handshakeTimeout is for the TLS handshake, and with HTTP/1.1 for the headers of
-	// a request.
+	// handshakeTimeout limits the TLS handshake and, with HTTP/1.1, the headers of a
+	// request.
 	handshakeTimeout = 10 * time.Second
-	// idleTimeout is as in kube components, and as long as client-go keeps its side.
+	// idleTimeout is that of kube components and of client-go.
 	idleTimeout = 90 * time.Second
-	// maxStreams are the requests that a connection may have under way, unless
-	// --http2-max-streams-per-connection says otherwise. Clients assume as many.
+	// maxStreams is the default of --http2-max-streams-per-connection. Clients assume
+	// this number.
 	maxStreams = 100
-	// frameBytes is the least that the protocol allows. A connection keeps a buffer for
-	// the largest frame that it has been announced.
+	// frameBytes is the minimum of the protocol. Each connection has a buffer for the
+	// largest frame that it allows.
 	frameBytes = 16 << 10
-	// A client presents its own certificate and those between it and its CA.
+	// A client presents its own certificate and the intermediate ones.
 	maxClientCerts, maxClientCertBytes = 10, 16 << 10
 )
 
@@ -64,14 +61,13 @@ func newHTTPServer(info *server.SecureServingInfo, handler http.Handler, stoppin
 		MaxConcurrentStreams:     streams,
 		MaxReadFrameSize:         frameBytes,
 		MaxUploadBufferPerStream: intake.UploadBufferBytes,
-		// As much as all streams, so that none of them keeps the others of another
-		// replica's connection waiting. What is not read is bounded by the requests
-		// in flight, and the answers being written.
+		// Enough for all streams, so that no stream on another replica's connection
+		// delays the others. The requests in flight limit the unread bytes.
 		MaxUploadBufferPerConnection: int32(min(int64(streams)*intake.UploadBufferBytes, 1<<30)),
 	}); err != nil {
 		return nil, err
 	}
-	// For each protocol as few bytes of headers as it can do with.
+	// Each protocol has its own minimal limit for headers.
 	serveHTTP2 := s.TLSNextProto[xhttp2.NextProtoTLS]
 	ofHTTP2 := &http.Server{MaxHeaderBytes: intake.MaxHeaderBytesHTTP2, IdleTimeout: s.IdleTimeout, ErrorLog: s.ErrorLog}
 	s.TLSNextProto[xhttp2.NextProtoTLS] = func(_ *http.Server, c *tls.Conn, handler http.Handler) {
@@ -80,8 +76,8 @@ func newHTTPServer(info *server.SecureServingInfo, handler http.Handler, stoppin
 	return s, nil
 }
 
-// serverTLS follows the certificates and the CA of clients as they change, until
-// stopping is closed.
+// serverTLS returns a configuration that reloads the certificates and the client CA
+// when they change, until stopping is closed.
 func serverTLS(info *server.SecureServingInfo, stopping <-chan struct{}) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion:            max(tls.VersionTLS12, info.MinTLSVersion),
@@ -117,44 +113,27 @@ func serverTLS(info *server.SecureServingInfo, stopping <-chan struct{}) (*tls.C
 	return config, nil
 }
 
-// follow has changes of a certificate or CA reach those who use it.
+// follow notifies user of changes of a certificate or CA, until ctx ends.
 func follow(ctx context.Context, content dynamiccertificates.Notifier, user dynamiccertificates.Listener) {
 	content.AddListener(user)
 	if runner, ok := content.(dynamiccertificates.ControllerRunner); ok {
-		// What was read at the start is good until another one is.
+		// The content that was read at the start stays in use.
 		if err := runner.RunOnce(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Could not read a certificate or CA again")
+			klog.FromContext(ctx).Error(err, "Could not reload a certificate or CA")
 		}
 		go runner.Run(ctx, 1)
 	}
 }
 
-// checkClientCertSize keeps what a connection holds for as long as it lasts small.
+// checkClientCertSize limits the memory of client certificates, which a connection
+// keeps until it closes.
 func checkClientCertSize(certs [][]byte, _ [][]*x509.Certificate) error {
 	size := 0
 	for _, cert := range certs {
 		size += len(cert)
 	}
 	if len(certs) > maxClientCerts || size > maxClientCertBytes {
-		return errors.New("the client's certificates are too many or too large")
+		return errors.New("the client presents too many or too large certificates")
 	}
 	return nil
-}
-
-// serverLog writes what the server has to say of its clients: now and then, since
-// anybody can cause any number of lines, and all of it at a high level.
-type serverLog struct{ sometimes *rate.Sometimes }
-
-func newServerLog() *log.Logger {
-	return log.New(serverLog{&rate.Sometimes{First: 1, Interval: time.Minute}}, "", 0)
-}
-
-// Write implements io.Writer.
-func (l serverLog) Write(line []byte) (int, error) {
-	message := strings.TrimSpace(string(line))
-	klog.V(5).Info(message)
-	if !strings.Contains(message, "TLS handshake error") {
-		l.sometimes.Do(func() { klog.InfoS("The server says of a client", "message", message) })
-	}
-	return len(line), nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// asEventd makes the test binary behave as eventd, so that tests see what a
-// user sees: stderr and the exit code.
+// asEventd makes the test binary run as eventd, so that tests check stderr and the exit
+// code.
 const asEventd = "EVENTD_TEST_AS_EVENTD"
 
 func TestMain(m *testing.M) {

@@ -9,8 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newRegistry returns what /metrics shows: the process, what it was built
-// from, and whatever the stations register.
+// newRegistry returns a registry with metrics of the process and the build.
 func newRegistry() *prometheus.Registry {
 	buildInfo := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "eventd_build_info",

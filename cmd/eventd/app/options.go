@@ -14,70 +14,67 @@ import (
 	"github.com/eventd/eventd/pkg/pipeline"
 )
 
-// DefaultPort is next to those of the kube components (10250 to 10260) and is
-// none of theirs.
+// DefaultPort is near the ports of kube components (10250 to 10260), and is not one of
+// them.
 const DefaultPort = 10280
 
-// Options is all that can be chosen when an eventd is started. Make it with
-// NewOptions, have flags write into it with Flags, and check it with Validate.
+// Options of an eventd. Begin with NewOptions, set them by Flags, and call Validate.
 type Options struct {
-	// Kubeconfig leads to the apiserver that is written to; empty means the
-	// cluster that this process is a Pod of.
+	// Kubeconfig of the apiserver that Events are written to. If empty, the in-cluster
+	// configuration of the Pod is used.
 	Kubeconfig string
 
-	// SecureServing, Authentication and Authorization are those of every kube
-	// component, with one difference: port 0 takes a free port.
+	// SecureServing, Authentication and Authorization are those of kube components, with
+	// one difference: port 0 selects a free port.
 	SecureServing  *options.SecureServingOptions
 	Authentication *options.DelegatingAuthenticationOptions
 	Authorization  *options.DelegatingAuthorizationOptions
 
-	// MaxConnections bounds how many connections are open at once.
+	// MaxConnections limits the number of open connections.
 	MaxConnections int
 
-	// EndpointKubeconfig, if not empty, is written when requests are served.
+	// EndpointKubeconfig is optional: a file that is written when requests are served.
 	EndpointKubeconfig string
 
-	// Intake says what a request may be; its Record and Registerer are set by
-	// the daemon. MaxRequestsInFlight bounds how many are answered at once.
+	// Intake limits requests; its Record and Registerer are set by Run.
+	// MaxRequestsInFlight limits their number.
 	Intake              intake.Options
 	MaxRequestsInFlight int
 
-	// Pipeline says what is written and how; its Registerer is set by the daemon.
+	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
 
-	// LeaderElect is whether this is one of several replicas, of which one leads.
+	// LeaderElect is true for one of several replicas.
 	LeaderElect    bool
 	LeaderElection LeaderElection
 
-	// ShutdownGracePeriod bounds the time from the signal to the exit.
-	// ShutdownDelay is for how much of it the process goes on serving in any case.
+	// ShutdownGracePeriod limits the time from the signal to the exit. ShutdownDelay is
+	// the part of it in which the process certainly serves.
 	ShutdownGracePeriod time.Duration
 	ShutdownDelay       time.Duration
 
 	Logs *logs.Options
 }
 
-// LeaderElection says how it is decided who leads, and how the others reach who
-// does.
+// LeaderElection configures the election, and how replicas reach each other.
 type LeaderElection struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// ResourceNamespace and ResourceName are those of the Lease.
+	// ResourceNamespace and ResourceName of the Lease.
 	ResourceNamespace, ResourceName string
 	OnLost                          election.OnLost
 
-	// PeerTokenFile holds the token that a replica shows to the leader, and
-	// PeerAudience is whom that token is for.
+	// PeerTokenFile contains the token that authenticates this replica to others, and
+	// PeerAudience is the audience of the token.
 	PeerTokenFile, PeerAudience string
-	// AdvertiseAddress is where other replicas reach this one: HOST or
-	// HOST:PORT. What is left out is found out.
+	// AdvertiseAddress is where other replicas reach this one: HOST or HOST:PORT. Parts
+	// that are missing are taken from the listener.
 	AdvertiseAddress string
 }
 
-// defaultPeerTokenFile is where a projected volume holds the token in deploy/.
+// defaultPeerTokenFile is the path of the token in the Pods of deploy/.
 const defaultPeerTokenFile = "/var/run/secrets/eventd/token/token"
 
-// newLeaderElection returns the defaults, which are those of kube components
-// where they have the same.
+// newLeaderElection returns the defaults. The timing is that of kube components.
 func newLeaderElection() LeaderElection {
 	defaults := election.DefaultOptions()
 	return LeaderElection{
@@ -92,11 +89,11 @@ func newLeaderElection() LeaderElection {
 	}
 }
 
-// defaultMaxConnections is for a cluster whose nodes all report to one replica.
+// defaultMaxConnections is for a cluster whose nodes all connect to one replica.
 const defaultMaxConnections = 2048
 
-// NewOptions returns the defaults. They are valid in a Pod of deploy/; elsewhere
-// there is no token to show to other replicas.
+// NewOptions returns the defaults. They work in a Pod of deploy/; elsewhere there is no
+// PeerTokenFile.
 func NewOptions() *Options {
 	o := &Options{
 		SecureServing:       options.NewSecureServingOptions(),
@@ -111,11 +108,11 @@ func NewOptions() *Options {
 		ShutdownGracePeriod: 30 * time.Second,
 		Logs:                logsapi.NewLoggingConfiguration(),
 	}
-	// A cluster has more subjects than a controller.
+	// A cluster has more subjects than one controller.
 	o.Pipeline.Correlator.CacheSize = 16_384
 	o.SecureServing.BindAddress = net.IPv4zero
 	o.SecureServing.BindPort = DefaultPort
-	// Without a directory the self-made certificate stays in memory.
+	// Without a directory the self-signed certificate stays in memory.
 	o.SecureServing.ServerCert.CertDirectory = ""
 	o.SecureServing.ServerCert.PairName = "eventd"
 	return o

@@ -10,7 +10,7 @@ import (
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 )
 
-// checkPeerToken says what is missing for being one of several replicas.
+// checkPeerToken returns an error if the token for other replicas cannot be read.
 func (o *Options) checkPeerToken() error {
 	if !o.LeaderElect {
 		return nil
@@ -20,21 +20,20 @@ func (o *Options) checkPeerToken() error {
 		err = errors.New(o.LeaderElection.PeerTokenFile + " is empty")
 	}
 	if err != nil {
-		return fmt.Errorf("--peer-token-file: %w: it is to hold a token of eventd's ServiceAccount for the audience %q, to show to other replicas; --leader-elect=false runs alone and needs none",
+		return fmt.Errorf("--peer-token-file: %w: replicas authenticate each other by a token of eventd's ServiceAccount for the audience %q; --leader-elect=false needs none",
 			err, o.LeaderElection.PeerAudience)
 	}
 	return nil
 }
 
-// The rate at which TokenReviews of other replicas' tokens are asked for, as that
-// of delegated authentication.
+// Rate limit of TokenReviews for other replicas, as in delegated authentication.
 const (
 	reviewQPS   = 200
 	reviewBurst = 400
 )
 
-// newReviewer returns who is asked whose token another replica presents: the
-// apiserver that is asked of any caller.
+// newReviewer returns the client for TokenReviews of other replicas' tokens: that of
+// delegated authentication.
 func (o *Options) newReviewer() (authenticationv1client.AuthenticationV1Interface, error) {
 	config, err := loadConfig(cmp.Or(o.Authentication.RemoteKubeConfigFile, o.Kubeconfig))
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// child is an eventd that runs in a process of its own.
+// child is an eventd in its own process.
 type child struct {
 	cmd    *exec.Cmd
 	config *rest.Config
-	stderr chan string   // all of it, once it has ended
-	lines  chan string   // each line of it
-	ended  chan struct{} // closed when there is no more of it
+	stderr chan string   // all of stderr, when the process has ended
+	lines  chan string   // each line of stderr
+	ended  chan struct{} // closed at the end of stderr
 }
 
 func startChild(t *testing.T, a *apiserver, more ...string) *child {
@@ -77,11 +77,11 @@ func (c *child) read(stderr io.Reader) {
 	close(c.ended)
 }
 
-// awaitLine waits until the process has said something.
+// awaitLine waits until the process has logged a line with want.
 func (c *child) awaitLine(t *testing.T, want string) {
 	t.Helper()
 	for {
-		if line := receive(t, "the process says "+want, c.lines); strings.Contains(line, want) {
+		if line := receive(t, "the process logs "+want, c.lines); strings.Contains(line, want) {
 			return
 		}
 	}
@@ -124,17 +124,17 @@ func TestTerminatedProcessExitsWith1AndOneLineAboutWhatWasNotWritten(t *testing.
 	if state.ExitCode() != 1 {
 		t.Errorf("%s\n%s", state, stderr)
 	}
-	told := 0
+	logged := 0
 	for line := range strings.Lines(stderr) {
 		if strings.Contains(line, "1 occurrences of 1 series were not written") {
-			told++
+			logged++
 			if !strings.HasPrefix(line, "{") {
-				t.Errorf("not in the format that was asked for: %s", line)
+				t.Errorf("not in the format of --logging-format: %s", line)
 			}
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times what was not written:\n%s", told, stderr)
+	if logged != 1 {
+		t.Errorf("logged %d times:\n%s", logged, stderr)
 	}
 }
 

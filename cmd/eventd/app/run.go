@@ -19,36 +19,35 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// process is what an eventd is made of.
+// process is the parts of one eventd.
 type process struct {
 	options  *Options
 	registry *prometheus.Registry
-	ending   *ending
+	shutdown *shutdown
 	serving  *serving
 	pipe     *pipeline.Pipeline
 	intake   *intake.Intake
 	handler  http.Handler
 
-	// What follows is nil in a process that runs alone.
+	// The fields below are nil in a process that runs alone.
 
-	elector  *election.Elector
-	gate     *intake.Gate
-	relay    *intake.Relay
-	standing *standing
+	elector *election.Elector
+	gate    *intake.Gate
+	relay   *intake.Relay
+	role    *role
 }
 
-// Run is the life of an eventd that writes to cluster. It returns when ctx has
-// ended and everything is shut down, when the start fails, or when the process
-// has no more right to go on. The error says so, or what could not be written; it
-// is a runError unless nothing had been started.
+// Run runs an eventd that writes to cluster. It returns when the start fails, or
+// after a shutdown, which begins when ctx ends or the Lease is lost with
+// --on-lost-lease=exit. It returns a runError unless nothing was started.
 func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
-	quietErrors()
-	// One that a killed process left behind would lead its readers astray.
+	limitLibraryErrors()
+	// A killed process may have left a file that names its own port.
 	o.removeEndpoint()
 	p, err := newProcess(ctx, o, cluster)
 	switch {
-	case err != nil && ctx.Err() != nil: // which is why, whatever it says
-		klog.FromContext(ctx).Info("Shutting down before anything was started", "reason", context.Cause(ctx).Error())
+	case err != nil && ctx.Err() != nil: // the signal is the reason
+		klog.FromContext(ctx).Info("Shutting down during the start", "reason", context.Cause(ctx).Error())
 		return nil
 	case err != nil:
 		return err
@@ -60,10 +59,10 @@ func Run(ctx context.Context, o *Options, cluster *rest.Config) error {
 	return nil
 }
 
-// run starts the parts, waits for the end, and stops them: the orders of both
-// are those of stream.components and of lifecycle.Manager.
+// run starts the parts, waits for the shutdown, and stops them, in the order of
+// stream.components.
 func (p *process) run(ctx context.Context) error {
-	parts := &stream{ending: p.ending, startServing: p.startServing, drain: p.pipe.Shutdown}
+	parts := &stream{shutdown: p.shutdown, startServing: p.startServing, drain: p.pipe.Shutdown}
 	options := lifecycle.DefaultOptions()
 	if p.elector != nil {
 		parts.gate, parts.relay = p.gate, p.relay
@@ -80,12 +79,12 @@ func (p *process) run(ctx context.Context) error {
 	}
 	err = manager.Run(ctx)
 	parts.finish(ctx)
-	p.logAccounts(ctx)
+	p.logTotals(ctx)
 	return err
 }
 
-// newProcess makes everything, from the end of the pipeline towards its source.
-// It listens, but accepts nothing. What is wrong on this machine comes out before
+// newProcess creates all parts, from the end of the pipeline towards its source. It
+// listens, but accepts no connection. Errors of this machine are found before
 // anything is logged.
 func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *process, err error) {
 	client, err := newSinkClient(cluster)
@@ -113,7 +112,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 			return nil, err
 		}
 	}
-	p.ending = newEnding(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
+	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
 	p.handler, err = p.newHandler()
 	return p, err
 }
@@ -149,26 +148,26 @@ func (p *process) newHandler() (http.Handler, error) {
 		MaxInFlight:   p.options.MaxRequestsInFlight,
 		Livez:         p.livez(),
 		Readyz:        p.readyz(),
-		Role:          p.role,
+		Role:          p.roleName,
 		Metrics:       metricsHandler(p.registry),
 
-		ReviewTTL:       keptFor(p.options.Authentication.CacheTTL),
-		AccessReviewTTL: keptFor(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
+		ReviewTTL:       cacheTTL(p.options.Authentication.CacheTTL),
+		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	})
-	return withFarewell(handler, p.ending.begun), err
+	return withConnectionDraining(handler, p.shutdown.begun), err
 }
 
-// keptFor is the lifetime of cached reviews as the intake is told it: 0 is a default
-// there, and no cache here.
-func keptFor(ttl time.Duration) time.Duration { return cmp.Or(ttl, -1) }
+// cacheTTL converts a flag to an option of the intake: 0 disables the cache here, and
+// selects the default there.
+func cacheTTL(ttl time.Duration) time.Duration { return cmp.Or(ttl, -1) }
 
-// startServing serves, and writes where.
+// startServing serves requests, and then writes the endpoint kubeconfig.
 func (p *process) startServing(ctx context.Context) (stop func() <-chan struct{}, err error) {
 	stopServing, err := p.serving.start(p.handler, p.options.ShutdownGracePeriod, p.intake.Working)
 	if err != nil {
 		return nil, err
 	}
-	settled := time.AfterFunc(settlingTime, func() { letGo(ctx) })
+	settled := time.AfterFunc(settlingTime, func() { releaseMemory(ctx) })
 	stop = func() <-chan struct{} {
 		settled.Stop()
 		p.options.removeEndpoint()
@@ -180,18 +179,18 @@ func (p *process) startServing(ctx context.Context) (stop func() <-chan struct{}
 			return nil, err
 		}
 	}
-	letGo(ctx)
+	releaseMemory(ctx)
 	return stop, nil
 }
 
-// settlingTime is how long what happens once goes on when requests are served:
-// the first election, and the first probes.
+// settlingTime is the time for what happens once after requests are served: the first
+// election and the first probes.
 const settlingTime = 5 * time.Second
 
-// letGo gives back the memory that only the start has needed.
-func letGo(ctx context.Context) {
-	if err := forgetStartup(); err != nil {
-		klog.FromContext(ctx).Info("More memory is in use than need be", "err", err)
+// releaseMemory releases memory that only the start needs.
+func releaseMemory(ctx context.Context) {
+	if err := releaseStartupMemory(); err != nil {
+		klog.FromContext(ctx).Info("Could not release startup memory", "err", err)
 	}
 }
 
@@ -201,9 +200,8 @@ func (o *Options) removeEndpoint() {
 	}
 }
 
-// logAccounts says what became of everything, when nobody can scrape it any
-// more.
-func (p *process) logAccounts(ctx context.Context) {
+// logTotals logs the final counters, which can no longer be scraped.
+func (p *process) logTotals(ctx context.Context) {
 	totals := p.pipe.Totals()
 	values := []any{"recorded", totals.Recorded, "pending", totals.Pending()}
 	for _, outcome := range occurrence.Outcomes {
@@ -212,7 +210,7 @@ func (p *process) logAccounts(ctx context.Context) {
 	klog.FromContext(ctx).Info("Final accounts", values...)
 }
 
-// close ends what the parts have not, because they were never started.
+// close ends parts that were never started.
 func (p *process) close() {
 	p.serving.close()
 	if p.relay != nil {
@@ -221,6 +219,6 @@ func (p *process) close() {
 	if p.pipe != nil {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = p.pipe.Shutdown(over) // said before, if there was something to say
+		_ = p.pipe.Shutdown(over) // the error was returned before
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// running is an eventd that runs in this process.
+// running is an eventd in this process.
 type running struct {
 	endpoint string
 	config   *rest.Config
@@ -65,11 +65,10 @@ func (r *running) awaitServing(t *testing.T) {
 	r.config.BearerToken = goodToken
 }
 
-// patience is how long tests wait for what has to happen; it is above what a
-// machine under load takes.
+// patience is how long tests wait, also on a machine under load.
 const patience = 30 * time.Second
 
-// awaitFile waits for a file that another process, or goroutine, makes.
+// awaitFile waits for a file that another process or goroutine creates.
 func awaitFile(t *testing.T, file string) {
 	t.Helper()
 	eventually(t, file+" appears", func() bool {
@@ -78,7 +77,7 @@ func awaitFile(t *testing.T, file string) {
 	})
 }
 
-// eventually asks for what nothing tells.
+// eventually polls for a condition.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
@@ -89,7 +88,7 @@ func eventually(t *testing.T, what string, happened func() bool) {
 	}
 }
 
-// post reports an Event and returns the answer on a channel.
+// post posts an Event and sends the answer to a channel.
 func post(t *testing.T, config *rest.Config) <-chan error {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -98,7 +97,7 @@ func post(t *testing.T, config *rest.Config) <-chan error {
 	}
 	answer := make(chan error, 1)
 	go func() {
-		_, err := client.CoreV1().Events("shop").Create(context.WithoutCancel(t.Context()), &corev1.Event{
+		_, err := client.CoreV1().Events("shop").Create(t.Context(), &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Name: "web.1", Namespace: "shop"},
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web"},
 			Reason:         "Started", Message: "Container started", Type: corev1.EventTypeNormal, Count: 1,
@@ -174,7 +173,7 @@ func get(t *testing.T, config *rest.Config, path string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
-func TestEndSaysWhatCouldNotBeWritten(t *testing.T) {
+func TestRunReturnsWhatWasNotWritten(t *testing.T) {
 	a := startAPIServer(t)
 	r := startRunning(t, a, "--shutdown-grace-period=2s")
 	answer := post(t, r.config)

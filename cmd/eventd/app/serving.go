@@ -19,19 +19,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// serving is the HTTPS side of the process: where it listens, with which
-// certificate, and how it finds out who calls and what they may do.
+// serving is the HTTPS server of the process: listener, certificate, authentication
+// and authorization.
 type serving struct {
 	info          *server.SecureServingInfo
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
-	clientCA      *clientCA // nil if that of the cluster is not used
+	clientCA      *clientCA // nil if the cluster's CA is not used
 	issuer        *issuer   // nil before delegate
 	listener      *boundedListener
 }
 
-// newServing listens, so that a port that is taken is an error at the start,
-// but does not accept yet. Who called newServing calls close or start.
+// newServing listens, so that a port in use is an error at the start. It accepts no
+// connection yet. The caller calls close or start.
 func newServing(o *Options, r prometheus.Registerer) (*serving, error) {
 	secure := *o.SecureServing
 	s := &serving{}
@@ -44,9 +44,9 @@ func newServing(o *Options, r prometheus.Registerer) (*serving, error) {
 	return s, nil
 }
 
-// listen takes the port first: nothing else is worth saying if it is taken.
+// listen opens the port first: if it is in use, no other error matters.
 func (s *serving) listen(secure *options.SecureServingOptions, maxConnections int, r prometheus.Registerer) error {
-	if err := takePort(secure); err != nil {
+	if err := openPort(secure); err != nil {
 		return err
 	}
 	var names []string
@@ -54,7 +54,7 @@ func (s *serving) listen(secure *options.SecureServingOptions, maxConnections in
 		names = append(names, hostname)
 	}
 	if err := secure.MaybeDefaultWithSelfSignedCerts("localhost", names, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
-		return fmt.Errorf("making a serving certificate: %w", err)
+		return fmt.Errorf("creating a serving certificate: %w", err)
 	}
 	if err := secure.ApplyTo(&s.info); err != nil {
 		return fmt.Errorf("reading the serving certificate: %w", err)
@@ -64,13 +64,13 @@ func (s *serving) listen(secure *options.SecureServingOptions, maxConnections in
 	return nil
 }
 
-func takePort(secure *options.SecureServingOptions) (err error) {
+func openPort(secure *options.SecureServingOptions) (err error) {
 	if secure.BindPort == 0 {
 		address := net.JoinHostPort(secure.BindAddress.String(), strconv.Itoa(secure.BindPort))
 		secure.Listener, secure.BindPort, err = options.CreateListener(secure.BindNetwork, address, net.ListenConfig{})
 		return err
 	}
-	// These options know how a port is shared, and have no certificate to read.
+	// Options without a certificate: ApplyTo opens the port with the sharing options.
 	port := options.SecureServingOptions{
 		BindAddress: secure.BindAddress, BindPort: secure.BindPort, BindNetwork: secure.BindNetwork,
 		PermitPortSharing: secure.PermitPortSharing, PermitAddressSharing: secure.PermitAddressSharing,
@@ -81,10 +81,10 @@ func takePort(secure *options.SecureServingOptions) (err error) {
 	return err
 }
 
-// delegate has the apiserver say who a caller is and what they may do, by
-// TokenReview and SubjectAccessReview. It reads the CA of client certificates from the
-// apiserver, and fails if there is no answer; and the public keys of ServiceAccount
-// tokens, if it can.
+// delegate sets up authentication by TokenReview and authorization by
+// SubjectAccessReview. It reads the CA of client certificates from the apiserver, and
+// fails without an answer. It reads the public keys of ServiceAccount tokens too, and
+// continues without them.
 func (s *serving) delegate(ctx context.Context, o *Options) error {
 	authentication, authorization := *o.Authentication, *o.Authorization
 	authentication.RemoteKubeConfigFile = cmp.Or(authentication.RemoteKubeConfigFile, o.Kubeconfig)
@@ -95,20 +95,20 @@ func (s *serving) delegate(ctx context.Context, o *Options) error {
 	if err := s.lookUpIssuer(ctx, authentication.RemoteKubeConfigFile); err != nil {
 		return fmt.Errorf("looking up the public keys of ServiceAccount tokens: %w", err)
 	}
-	var who server.AuthenticationInfo
-	if err := authentication.ApplyTo(&who, s.info, nil); err != nil {
+	var authn server.AuthenticationInfo
+	if err := authentication.ApplyTo(&authn, s.info, nil); err != nil {
 		return fmt.Errorf("setting up delegated authentication: %w", err)
 	}
-	var may server.AuthorizationInfo
-	if err := authorization.ApplyTo(&may); err != nil {
+	var authz server.AuthorizationInfo
+	if err := authorization.ApplyTo(&authz); err != nil {
 		return fmt.Errorf("setting up delegated authorization: %w", err)
 	}
-	s.authenticator, s.authorizer = who.Authenticator, may.Authorizer
+	s.authenticator, s.authorizer = authn.Authenticator, authz.Authorizer
 	return nil
 }
 
-// lookUpClientCA has the authentication use the cluster's CA of client
-// certificates, unless a CA was given, or it is not to be looked up.
+// lookUpClientCA sets the cluster's CA of client certificates, unless flags set another
+// CA or disable the lookup.
 func (s *serving) lookUpClientCA(ctx context.Context, authentication *options.DelegatingAuthenticationOptions) error {
 	if authentication.SkipInClusterLookup || authentication.ClientCert.ClientCA != "" {
 		return nil
@@ -145,7 +145,7 @@ func (s *serving) lookUpIssuer(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// close gives up a serving that was not started.
+// close closes a listener that was not started.
 func (s *serving) close() {
 	_ = s.info.Listener.Close()
 	s.stopFollowing()
@@ -160,10 +160,10 @@ func (s *serving) stopFollowing() {
 	}
 }
 
-// start serves until stop is called, which returns at once: it closes the
-// listener and every connection that has nothing in flight. The channel that
-// it returns is closed when all connections are: when nothing is in flight any
-// more, when no request has been worked on for unreadTime, or after patience.
+// start serves until stop is called. stop closes the listener and all idle connections,
+// and returns at once. Its channel is closed when all connections are closed: when no
+// request is in flight, when the process has worked on none for lingerTime, or after
+// patience.
 func (s *serving) start(handler http.Handler, patience time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
 	stopping := make(chan struct{})
 	httpServer, err := newHTTPServer(s.info, handler, stopping)
@@ -183,21 +183,20 @@ func (s *serving) start(handler http.Handler, patience time.Duration, working fu
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
-			awaitQuiet(idle, working)
+			waitIdle(idle, working)
 			s.listener.closeConns()
 		}()
 		return closed
 	}, nil
 }
 
-// unreadTime is how long, at a stop, a client may take to read the last answer, or
-// to send the rest of a request. Nothing else waits for it then.
-const unreadTime = 500 * time.Millisecond
+// lingerTime is how long a stop waits for clients that read the last answer or send
+// the rest of a request, when nothing else is in flight.
+const lingerTime = 500 * time.Millisecond
 
-// awaitQuiet returns when the server is idle, or nothing has been worked on for
-// unreadTime.
-func awaitQuiet(idle <-chan struct{}, working func() int) {
-	ticker := time.NewTicker(unreadTime / 20)
+// waitIdle returns when the server is idle, or has worked on no request for lingerTime.
+func waitIdle(idle <-chan struct{}, working func() int) {
+	ticker := time.NewTicker(lingerTime / 20)
 	defer ticker.Stop()
 	worked := time.Now()
 	for {
@@ -209,7 +208,7 @@ func awaitQuiet(idle <-chan struct{}, working func() int) {
 		if working() > 0 {
 			worked = time.Now()
 		}
-		if time.Since(worked) > unreadTime {
+		if time.Since(worked) > lingerTime {
 			return
 		}
 	}

@@ -8,48 +8,46 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// answerTime is what is kept of the grace period for the requests whose
-// occurrences were settled by the end of the drain: they are to be answered
-// before the process goes. It is at most a tenth of the grace period.
+// answerTime is the part of the grace period after the drain. In it, requests are
+// answered whose occurrences the drain has settled. It is at most a tenth of the
+// grace period.
 const answerTime = time.Second
 
-// ending is the end of the process: when it has begun, and what has to be done
-// by when.
-type ending struct {
+// shutdown is the shutdown of the process: when it began, and its deadlines.
+type shutdown struct {
 	grace, delay time.Duration
-	life         context.Context // of the process, until it is told to end
+	life         context.Context // ends with the signal
 
 	once  sync.Once
-	begun chan struct{} // closed when it has
-	at    time.Time     // to be read after begun
+	begun chan struct{} // closed when it has begun
+	at    time.Time     // valid after begun is closed
 }
 
-// newEnding returns one that begins with the end of life, or before if somebody
-// knows that something else has ended it.
-func newEnding(life context.Context, grace, delay time.Duration) *ending {
-	e := &ending{grace: grace, delay: delay, life: life, begun: make(chan struct{})}
-	context.AfterFunc(life, e.begin)
-	return e
+// newShutdown returns a shutdown that begins when life ends, or when begin is called.
+func newShutdown(life context.Context, grace, delay time.Duration) *shutdown {
+	s := &shutdown{grace: grace, delay: delay, life: life, begun: make(chan struct{})}
+	context.AfterFunc(life, s.begin)
+	return s
 }
 
-func (e *ending) begin() {
-	e.once.Do(func() {
-		e.at = time.Now()
-		close(e.begun)
-		reason := "a part of it has ended"
-		if e.life.Err() != nil {
-			reason = context.Cause(e.life).Error()
+func (s *shutdown) begin() {
+	s.once.Do(func() {
+		s.at = time.Now()
+		close(s.begun)
+		reason := "a component has ended"
+		if s.life.Err() != nil {
+			reason = context.Cause(s.life).Error()
 		}
-		klog.FromContext(e.life).Info("Shutting down", "reason", reason, "gracePeriod", e.grace)
+		klog.FromContext(s.life).Info("Shutting down", "reason", reason, "gracePeriod", s.grace)
 	})
 }
 
-// delayed is until when the process goes on serving, so that nobody is sent to it
-// any more once it does not.
-func (e *ending) delayed() time.Time { return e.at.Add(e.delay) }
+// serveUntil returns the end of the shutdown delay. The process serves until then,
+// because clients may still be directed to it.
+func (s *shutdown) serveUntil() time.Time { return s.at.Add(s.delay) }
 
-// drained is when there is no more time to write what was accepted.
-func (e *ending) drained() time.Time { return e.over().Add(-min(answerTime, e.grace/10)) }
+// drainUntil returns the deadline of the drain.
+func (s *shutdown) drainUntil() time.Time { return s.deadline().Add(-min(answerTime, s.grace/10)) }
 
-// over is when the process is to be gone.
-func (e *ending) over() time.Time { return e.at.Add(e.grace) }
+// deadline returns the end of the grace period.
+func (s *shutdown) deadline() time.Time { return s.at.Add(s.grace) }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// dial connects as somebody who then does as they like.
+// dial opens a connection for a client that misbehaves.
 func dial(t *testing.T, config *rest.Config, protocol string) net.Conn {
 	t.Helper()
 	where, err := url.Parse(config.Host)
@@ -30,11 +30,11 @@ func dial(t *testing.T, config *rest.Config, protocol string) net.Conn {
 	return conn
 }
 
-// A stop is not put off by clients that do not read their answers, do not send the
-// rest of their requests, or do not send anything.
+// Clients that do not read answers, or do not send the rest of a request, or send
+// nothing, do not delay a stop.
 func TestStopDoesNotWaitForClientsThatStall(t *testing.T) {
 	for name, stall := range map[string]func(t *testing.T, config *rest.Config){
-		"HTTP/2, nothing may be sent to it": func(t *testing.T, config *rest.Config) {
+		"HTTP/2 with a window of 0": func(t *testing.T, config *rest.Config) {
 			conn := dial(t, config, "h2")
 			if _, err := io.WriteString(conn, xhttp2.ClientPreface); err != nil {
 				t.Fatal(err)

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// forgetStartup lets go of the memory that only the start of the process needed.
-// Hundreds of packages that eventd is linked with set themselves up, for which
-// most of the binary is read once. What is needed again is read again, from the
-// same page cache: nothing in these mappings is ever written.
-func forgetStartup() error {
+// releaseStartupMemory unmaps the pages of the binary that only the start has touched:
+// hundreds of packages initialize themselves. An idle replica has 46 MiB resident
+// instead of 64 MiB (hack/idle). Pages that are needed again are read again from the
+// page cache, since these mappings are read-only.
+func releaseStartupMemory() error {
 	binary, err := os.Executable()
 	if err != nil {
 		return err
@@ -24,11 +24,11 @@ func forgetStartup() error {
 		return err
 	}
 	defer func() { _ = maps.Close() }()
-	return forget(maps, binary)
+	return unmap(maps, binary)
 }
 
-// forget lets go of the mappings of a file that cannot be written to.
-func forget(maps io.Reader, file string) error {
+// unmap releases the resident pages of the read-only mappings of a file.
+func unmap(maps io.Reader, file string) error {
 	var errs []error
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {

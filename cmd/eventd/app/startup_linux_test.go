@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// resident is how much of this binary is in memory, in kB.
+// resident returns the resident size of mapped files in kB.
 func resident(t *testing.T) (kilobytes int) {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -23,12 +23,12 @@ func resident(t *testing.T) (kilobytes int) {
 	return 0
 }
 
-func TestMemoryOfTheStartIsLetGo(t *testing.T) {
+func TestStartupMemoryIsReleased(t *testing.T) {
 	before := resident(t)
-	if err := forgetStartup(); err != nil {
+	if err := releaseStartupMemory(); err != nil {
 		t.Fatal(err)
 	}
 	if after := resident(t); after > before/2 {
-		t.Errorf("%d kB of the binary were in memory, and %d kB are", before, after)
+		t.Errorf("%d kB were resident before, %d kB after", before, after)
 	}
 }

@@ -2,5 +2,5 @@
 
 package app
 
-// forgetStartup is for Linux only.
-func forgetStartup() error { return nil }
+// releaseStartupMemory is implemented on Linux only.
+func releaseStartupMemory() error { return nil }

@@ -8,14 +8,13 @@ import (
 	"testing"
 )
 
-// At the highest verbosity that there is, in either format, the log tells of reviews
-// and has no token in it.
+// At the maximum verbosity, in both formats, reviews are logged and tokens are not.
 func TestTokensAreNotLogged(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		c := startChild(t, startAPIServer(t), fmt.Sprint("--v=", maxVerbosity), "--logging-format="+format)
 		c.config.BearerToken = "unmistakable.token"
 		if code, body, err := get(t, c.config, "/metrics"); err != nil || code != 401 {
-			t.Errorf("answered %d %s %v", code, body, err)
+			t.Errorf("status %d %s %v", code, body, err)
 		}
 		if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -30,14 +29,13 @@ func TestTokensAreNotLogged(t *testing.T) {
 	}
 }
 
-// Nor has it those of replicas when one passes a request on to the other: the token
-// that they show each other, and the one that they have for the apiserver.
+// Nor are the tokens of replicas logged: those for each other and for the apiserver.
 func TestTokensOfReplicasAreNotLogged(t *testing.T) {
 	r := newReplicas(t)
 	verbose := fmt.Sprint("--v=", maxVerbosity)
 	start := func(format string) *child {
 		c := r.start("", verbose, "--logging-format="+format)
-		go func() { // there are more lines than are kept
+		go func() { // there are more lines than the channel holds
 			for {
 				select {
 				case <-c.lines:
@@ -49,20 +47,20 @@ func TestTokensOfReplicasAreNotLogged(t *testing.T) {
 		return c
 	}
 	leader := start("text")
-	leader.role(t, "leader\n")
+	leader.waitRole(t, "leader\n")
 	standby := start("json")
-	standby.role(t, "standby of ")
+	standby.waitRole(t, "standby of ")
 	if err := r.report(standby, "web.1"); err != nil {
 		t.Fatal(err)
 	}
 	if got := standby.metric(t, "eventd_relay_requests_total"); got == 0 {
-		t.Error("nothing was passed on")
+		t.Error("nothing was forwarded")
 	}
 	client := *standby.config
 	client.CertData, client.KeyData = nil, nil
 	client.BearerToken = r.cluster.ServiceAccount(t, r.namespace, "client").BearerToken
 	if code, body, err := get(t, &client, "/metrics"); err != nil || code != 403 {
-		t.Errorf("answered %d %s %v", code, body, err)
+		t.Errorf("status %d %s %v", code, body, err)
 	}
 	peer, err := os.ReadFile(r.token)
 	if err != nil {
@@ -77,7 +75,7 @@ func TestTokensOfReplicasAreNotLogged(t *testing.T) {
 		for whose, token := range map[string]string{"replicas'": string(peer), "eventd's own": r.account.BearerToken, "client's": client.BearerToken} {
 			for _, part := range strings.Split(strings.TrimSpace(token), ".")[1:] { // of a JWT; the header is no secret
 				if len(part) < 20 || strings.Contains(log, part[len(part)-20:]) {
-					t.Errorf("the %s has logged the %s token, or it is none: %q", name, whose, part)
+					t.Errorf("the %s has logged the %s token, or it is no token: %q", name, whose, part)
 				}
 			}
 		}

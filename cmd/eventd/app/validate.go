@@ -21,8 +21,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// Validate returns everything that is wrong with o as one error of one line,
-// in the words of the command line.
+// Validate returns all violations as one error of one line. Each names its flag.
 func (o *Options) Validate() error {
 	var v violations
 	o.validateLifecycle(&v)
@@ -41,7 +40,7 @@ func (o *Options) Validate() error {
 	return v.err()
 }
 
-// loggingFlag is the flag of a field of the logging configuration.
+// loggingFlag returns the flag of a field of the logging configuration.
 func loggingFlag(field string) string {
 	switch field {
 	case "format":
@@ -56,7 +55,7 @@ func loggingFlag(field string) string {
 }
 
 func (o *Options) validateLifecycle(v *violations) {
-	// Of less, nothing is left for the parts of a stop.
+	// A shorter period cannot be divided among the steps of a shutdown.
 	atLeast(v, "--shutdown-grace-period", o.ShutdownGracePeriod, time.Millisecond)
 	v.addIf(o.ShutdownDelay < 0, "--shutdown-delay-duration must not be negative, got %s", o.ShutdownDelay)
 	v.addIf(o.ShutdownDelay > 0 && o.ShutdownDelay >= o.ShutdownGracePeriod,
@@ -81,14 +80,14 @@ func (l *LeaderElection) validate(v *violations) {
 func (l *LeaderElection) validateTiming(v *violations) {
 	v.addIf(l.LeaseDuration <= 0 || l.LeaseDuration%time.Second != 0 || l.LeaseDuration/time.Second > math.MaxInt32,
 		"--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got %s", l.LeaseDuration)
-	// Of less, nothing is left for the parts that are made of it.
+	// A shorter period rounds other times to 0.
 	atLeast(v, "--leader-elect-retry-period", l.RetryPeriod, time.Millisecond)
 	v.addIf(l.LeaseDuration <= l.RenewDeadline, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (%s), got %s", l.RenewDeadline, l.LeaseDuration)
 	v.addIf(float64(l.RenewDeadline) <= election.JitterFactor*float64(l.RetryPeriod),
 		"--leader-elect-renew-deadline must be greater than %v times --leader-elect-retry-period (%s), got %s", election.JitterFactor, l.RetryPeriod, l.RenewDeadline)
 }
 
-// splitAdvertiseAddress returns what is said of HOST or HOST:PORT.
+// splitAdvertiseAddress splits HOST or HOST:PORT. Missing parts are empty.
 func splitAdvertiseAddress(address string) (host, port string, err error) {
 	switch inner, bracketed := strings.CutPrefix(address, "["); {
 	case address == "":
@@ -116,18 +115,18 @@ func checkAdvertisedHost(host string) error {
 		return errors.New("the host must be an IP address or a DNS name")
 	}
 	if ip.IsUnspecified() {
-		return errors.New("the host must be one that other replicas can reach, and to each of them this one is itself")
+		return errors.New("the host must be reachable from other replicas, not unspecified")
 	}
 	return nil
 }
 
 func (o *Options) validateServing(v *violations) {
 	serving := o.SecureServing
-	v.addIf(o.LeaderElect && serving.DisableHTTP2Serving, "--disable-http2-serving must not be given with --leader-elect: replicas speak HTTP/2 to each other")
-	// Of fewer, a third is not enough for another replica.
+	v.addIf(o.LeaderElect && serving.DisableHTTP2Serving, "--disable-http2-serving must not be given with --leader-elect: replicas forward requests over HTTP/2")
+	// One address may use a third, which another replica needs.
 	atLeast(v, "--max-connections", o.MaxConnections, 100)
 	v.addIf(serving.BindAddress == nil, "--bind-address must be an IP address")
-	// Not the options' own check of the port, for which 0 means "do not serve".
+	// SecureServing.Validate would accept 0 as "do not serve".
 	v.addIf(serving.BindPort < 0 || serving.BindPort > math.MaxUint16, "--secure-port must be between 0 and %d, got %d", math.MaxUint16, serving.BindPort)
 	pair := serving.ServerCert.CertKey
 	v.addIf((pair.CertFile == "") != (pair.KeyFile == ""), "--tls-cert-file and --tls-private-key-file must be given together")
@@ -146,11 +145,9 @@ func (o *Options) validateServing(v *violations) {
 	}
 }
 
-// maxVerbosity is the highest level at which client-go logs no bodies: from 8 on it
-// logs those of TokenReviews, with the tokens of clients and of other replicas. Its
-// verbosity is that of the process, and that of one file can be set, so there is no
-// other place to keep it from them. Headers are logged from 7 on, with credentials
-// masked.
+// maxVerbosity is the highest level at which client-go logs no bodies. From 8 on it
+// logs TokenReviews, with the tokens of clients and of other replicas. Headers are
+// logged from 7 on, with credentials masked.
 const maxVerbosity = 7
 
 func (o *Options) validateVerbosity(v *violations) {
@@ -160,8 +157,8 @@ func (o *Options) validateVerbosity(v *violations) {
 	}
 }
 
-// validateEndpoint sees to it that the file that eventd writes and removes is none
-// of those that it is given.
+// validateEndpoint checks that the file that eventd writes and removes is not one of its
+// kubeconfigs.
 func (o *Options) validateEndpoint(v *violations) {
 	if o.EndpointKubeconfig == "" {
 		return
@@ -172,7 +169,7 @@ func (o *Options) validateEndpoint(v *violations) {
 		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
 	} {
 		v.addIf(isSameFile(o.EndpointKubeconfig, given.file),
-			"--endpoint-kubeconfig must not be the file of %s: it is written, and removed, by eventd", given.flag)
+			"--endpoint-kubeconfig must not be the file of %s: eventd writes and removes it", given.flag)
 	}
 }
 
@@ -210,7 +207,7 @@ func (o *Options) validateWriting(v *violations) {
 	atLeast(v, "--min-concurrent-writes", s.MinConcurrency, 1)
 	v.addIf(s.SlowAnswer <= 0, "--slow-answer must be greater than 0, got %s", s.SlowAnswer)
 	v.addIf(s.NamespaceRefusedFor < 0, "--namespace-refused-for must not be negative, got %s", s.NamespaceRefusedFor)
-	// Negated, so that NaN is refused too.
+	// Negated, so that NaN is invalid too.
 	v.addIf(!(s.QPS > 0), `--kube-api-qps must be greater than 0, or "unlimited", got %v`, s.QPS)
 	atLeast(v, "--kube-api-burst", s.Burst, 1)
 	v.addIf(s.RequestTimeout <= 0, "--write-timeout must be greater than 0, got %s", s.RequestTimeout)
@@ -227,7 +224,7 @@ func atLeast[N cmp.Ordered](v *violations, flag string, got, least N) {
 	v.addIf(got < least, "%s must be at least %v, got %v", flag, least, got)
 }
 
-// violations collects what is wrong.
+// violations is a list of errors.
 type violations []string
 
 func (v *violations) add(format string, args ...any) {
@@ -247,8 +244,7 @@ func (v violations) err() error {
 	return errors.New(strings.Join(v, "; "))
 }
 
-// oneLine keeps a message from being broken over several lines by what it
-// quotes.
+// oneLine removes line breaks, which may be in quoted values.
 func oneLine(message string) string {
 	return strings.Join(strings.FieldsFunc(message, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }

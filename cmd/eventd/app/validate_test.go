@@ -1,12 +1,15 @@
 package app
 
 import (
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/eventd/eventd/pkg/election"
 )
@@ -17,21 +20,37 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
-func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
+// flagNames returns all flags as errors name them: "--name", "-v", or quoted.
+func flagNames() (names []string) {
+	sets := NewOptions().Flags()
+	for _, fs := range sets.FlagSets {
+		fs.VisitAll(func(f *pflag.Flag) {
+			if f.Name == "v" {
+				names = append(names, "-v")
+				return
+			}
+			names = append(names, "--"+f.Name, `"`+f.Name+`"`)
+		})
+	}
+	return names
+}
+
+func TestErrorsOfOptionsNameTheFlag(t *testing.T) {
+	flags := flagNames()
 	for _, test := range []struct {
 		name  string
 		spoil func(*Options)
 		want  string
 	}{
-		{"no time to shut down", func(o *Options) { o.ShutdownGracePeriod = 0 }, "--shutdown-grace-period must be at least 1ms, got 0s"},
+		{"grace period", func(o *Options) { o.ShutdownGracePeriod = 0 }, "--shutdown-grace-period must be at least 1ms, got 0s"},
 		{"negative delay", func(o *Options) { o.ShutdownDelay = -1 }, "--shutdown-delay-duration must not be negative, got -1ns"},
-		{"no time after the delay", func(o *Options) { o.ShutdownDelay = o.ShutdownGracePeriod }, "--shutdown-delay-duration must be less than --shutdown-grace-period (30s), got 30s"},
+		{"delay as long as the grace period", func(o *Options) { o.ShutdownDelay = o.ShutdownGracePeriod }, "--shutdown-delay-duration must be less than --shutdown-grace-period (30s), got 30s"},
 
-		{"part of a second", func(o *Options) { o.LeaderElection.LeaseDuration = 15*time.Second + 1 }, "--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got 15.000000001s"},
-		{"deadline after the lease", func(o *Options) { o.LeaderElection.RenewDeadline = 15 * time.Second }, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (15s), got 15s"},
-		{"one try before the deadline", func(o *Options) { o.LeaderElection.RetryPeriod = 9 * time.Second }, "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period (9s), got 10s"},
+		{"lease duration", func(o *Options) { o.LeaderElection.LeaseDuration = 15*time.Second + 1 }, "--leader-elect-lease-duration must be a whole number of seconds, and at least 1s, got 15.000000001s"},
+		{"renew deadline after the lease duration", func(o *Options) { o.LeaderElection.RenewDeadline = 15 * time.Second }, "--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline (15s), got 15s"},
+		{"retry period too long for the renew deadline", func(o *Options) { o.LeaderElection.RetryPeriod = 9 * time.Second }, "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period (9s), got 10s"},
 		{"no retry period", func(o *Options) { o.LeaderElection.RetryPeriod = 0 }, "--leader-elect-retry-period must be at least 1ms, got 0s"},
-		{"times of which nothing can be made", func(o *Options) {
+		{"times too short to divide", func(o *Options) {
 			o.LeaderElection.RenewDeadline, o.LeaderElection.RetryPeriod = 3, 2
 		}, "--leader-elect-retry-period must be at least 1ms, got 2ns"},
 		{"name of the lease", func(o *Options) { o.LeaderElection.ResourceName = "Event D" }, `--leader-elect-resource-name: "Event D": a lowercase RFC 1123 subdomain`},
@@ -41,8 +60,8 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"advertised port", func(o *Options) { o.LeaderElection.AdvertiseAddress = "web:0" }, `--advertise-address "web:0": the port must be between 1 and 65535`},
 		{"advertised host", func(o *Options) { o.LeaderElection.AdvertiseAddress = ":443" }, `--advertise-address ":443": the host must be an IP address or a DNS name`},
 		{"advertised address", func(o *Options) { o.LeaderElection.AdvertiseAddress = "a:b:c" }, `--advertise-address "a:b:c": must be HOST or HOST:PORT`},
-		{"advertised to be reached anywhere", func(o *Options) { o.LeaderElection.AdvertiseAddress = "0.0.0.0" }, `--advertise-address "0.0.0.0": the host must be one that other replicas can reach`},
-		{"the same of IPv6, with a port", func(o *Options) { o.LeaderElection.AdvertiseAddress = "[::]:443" }, `--advertise-address "[::]:443": the host must be one that other replicas can reach`},
+		{"advertised unspecified address", func(o *Options) { o.LeaderElection.AdvertiseAddress = "0.0.0.0" }, `--advertise-address "0.0.0.0": the host must be reachable from other replicas`},
+		{"advertised unspecified IPv6 address", func(o *Options) { o.LeaderElection.AdvertiseAddress = "[::]:443" }, `--advertise-address "[::]:443": the host must be reachable from other replicas`},
 		{"brackets about a name", func(o *Options) { o.LeaderElection.AdvertiseAddress = "[web]" }, `--advertise-address "[web]": the host must be an IP address or a DNS name`},
 
 		{"replicas without HTTP/2", func(o *Options) { o.SecureServing.DisableHTTP2Serving = true }, "--disable-http2-serving must not be given with --leader-elect: "},
@@ -52,11 +71,11 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"port too large", func(o *Options) { o.SecureServing.BindPort = 65536 }, "--secure-port must be between 0 and 65535, got 65536"},
 		{"certificate without key", func(o *Options) { o.SecureServing.ServerCert.CertKey.CertFile = "a.crt" }, "--tls-cert-file and --tls-private-key-file must be given together"},
 		{"key without certificate", func(o *Options) { o.SecureServing.ServerCert.CertKey.KeyFile = "a.key" }, "--tls-cert-file and --tls-private-key-file must be given together"},
-		{"endpoint in the place of the kubeconfig", func(o *Options) { o.Kubeconfig, o.EndpointKubeconfig = "a", "./a" }, "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
-		{"endpoint in the place of another kubeconfig", func(o *Options) {
+		{"endpoint file is the kubeconfig", func(o *Options) { o.Kubeconfig, o.EndpointKubeconfig = "a", "./a" }, "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
+		{"endpoint file is another kubeconfig", func(o *Options) {
 			o.Authorization.RemoteKubeConfigFile, o.EndpointKubeconfig = "a", "a"
 		}, "--endpoint-kubeconfig must not be the file of --authorization-kubeconfig: "},
-		{"endpoint in the place of the kubeconfig, by another name", func(o *Options) {
+		{"endpoint file is the kubeconfig under another name", func(o *Options) {
 			o.Kubeconfig, o.EndpointKubeconfig = "validate.go", "../app/validate.go"
 		}, "--endpoint-kubeconfig must not be the file of --kubeconfig: "},
 		{"streams", func(o *Options) { o.SecureServing.HTTP2MaxStreamsPerConnection = -1 }, "--http2-max-streams-per-connection must not be negative, got -1"},
@@ -64,8 +83,8 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"cipher suite", func(o *Options) { o.SecureServing.CipherSuites = []string{"ROT13"} }, "--tls-cipher-suites: Cipher suite ROT13"},
 		{"curve", func(o *Options) { o.SecureServing.CurvePreferences = []int32{-1} }, "--tls-curve-preferences: "},
 		{"empty header", func(o *Options) { o.Authentication.RequestHeader.UsernameHeaders = []string{" "} }, "requestheader-username-headers"},
-		{"no tries of a TokenReview", func(o *Options) { o.Authentication.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
-		{"no tries of a SubjectAccessReview", func(o *Options) { o.Authorization.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
+		{"attempts of a TokenReview", func(o *Options) { o.Authentication.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
+		{"attempts of a SubjectAccessReview", func(o *Options) { o.Authorization.WebhookRetryBackoff.Steps = 0 }, "webhook retry"},
 
 		{"body size", func(o *Options) { o.Intake.MaxBodyBytes = 0 }, "--max-request-body-bytes must be at least 1, got 0"},
 		{"decode bytes", func(o *Options) { o.Intake.MaxDecodeBytes = 0 }, "--max-decode-bytes must be at least 1, got 0"},
@@ -87,18 +106,18 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 		{"queue", func(o *Options) { o.Pipeline.QueueCapacity = 0 }, "--queue-capacity must be at least 1, got 0"},
 		{"zero rate", func(o *Options) { o.Pipeline.Sink.QPS = 0 }, `--kube-api-qps must be greater than 0, or "unlimited", got 0`},
 		{"negative rate", func(o *Options) { o.Pipeline.Sink.QPS = -1 }, `--kube-api-qps must be greater than 0, or "unlimited", got -1`},
-		{"no rate", func(o *Options) { o.Pipeline.Sink.QPS = math.NaN() }, `--kube-api-qps must be greater than 0, or "unlimited", got NaN`},
+		{"NaN rate", func(o *Options) { o.Pipeline.Sink.QPS = math.NaN() }, `--kube-api-qps must be greater than 0, or "unlimited", got NaN`},
 		{"burst", func(o *Options) { o.Pipeline.Sink.Burst = 0 }, "--kube-api-burst must be at least 1, got 0"},
 		{"concurrency", func(o *Options) { o.Pipeline.Sink.Concurrency = 0 }, "--max-concurrent-writes must be between 1 and 10000, got 0"},
 		{"too much concurrency", func(o *Options) { o.Pipeline.Sink.Concurrency = 50_000_000 }, "--max-concurrent-writes must be between 1 and 10000, got 50000000"},
-		{"least concurrency", func(o *Options) { o.Pipeline.Sink.MinConcurrency = 0 }, "--min-concurrent-writes must be at least 1, got 0"},
+		{"minimum concurrency", func(o *Options) { o.Pipeline.Sink.MinConcurrency = 0 }, "--min-concurrent-writes must be at least 1, got 0"},
 		{"slow answer", func(o *Options) { o.Pipeline.Sink.SlowAnswer = 0 }, "--slow-answer must be greater than 0, got 0s"},
 		{"refused namespace", func(o *Options) { o.Pipeline.Sink.NamespaceRefusedFor = -1 }, "--namespace-refused-for must not be negative, got -1ns"},
 		{"pending bytes", func(o *Options) { o.Pipeline.Sink.MaxPendingBytes = 0 }, "--max-pending-bytes must be at least 1, got 0"},
-		{"disbelief", func(o *Options) { o.Pipeline.Sink.ForbiddenFor = -1 }, "--forbidden-for must not be negative, got -1ns"},
+		{"forbidden for", func(o *Options) { o.Pipeline.Sink.ForbiddenFor = -1 }, "--forbidden-for must not be negative, got -1ns"},
 		{"write timeout", func(o *Options) { o.Pipeline.Sink.RequestTimeout = 0 }, "--write-timeout must be greater than 0, got 0s"},
 		{"base delay", func(o *Options) { o.Pipeline.Sink.RetryBaseDelay = 0 }, "--retry-base-delay must be greater than 0, got 0s"},
-		{"delays crossed", func(o *Options) {
+		{"maximum delay below the base delay", func(o *Options) {
 			o.Pipeline.Sink.RetryBaseDelay, o.Pipeline.Sink.RetryMaxDelay = time.Second, time.Millisecond
 		}, "--retry-max-delay must not be less than --retry-base-delay (1s), got 1ms"},
 		{"retry period", func(o *Options) { o.Pipeline.Sink.RetryFor = 0 }, "--retry-for must be greater than 0, got 0s"},
@@ -117,17 +136,20 @@ func TestEveryWrongOptionIsNamedByItsFlag(t *testing.T) {
 				t.Fatal("accepted")
 			}
 			if !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %q, want it to say %q", err, test.want)
+				t.Errorf("got %q, want %q in it", err, test.want)
 			}
-			// Whatever the others say would hide what is wrong.
-			if strings.Contains(err.Error(), ";") && !strings.Contains(test.want, ";") {
-				t.Errorf("one wrong option makes more than one complaint: %q", err)
+			// No flag sets the attempts of reviews.
+			if !strings.Contains(test.want, "webhook retry") && !slices.ContainsFunc(flags, func(flag string) bool { return strings.Contains(err.Error(), flag) }) {
+				t.Errorf("no flag is named: %q", err)
+			}
+			if strings.Contains(err.Error(), ";") {
+				t.Errorf("one wrong option has more than one error: %q", err)
 			}
 		})
 	}
 }
 
-func TestAllComplaintsStandInOneLine(t *testing.T) {
+func TestAllErrorsAreOneLine(t *testing.T) {
 	o := NewOptions()
 	o.LeaderElection.RetryPeriod = 0
 	o.SecureServing.BindPort = -1
@@ -160,7 +182,7 @@ func TestElectionIsNotCheckedInAProcessThatRunsAlone(t *testing.T) {
 	}
 }
 
-func TestAdvertisedIsWhereOthersReachThisProcess(t *testing.T) {
+func TestAdvertisedAddress(t *testing.T) {
 	listening := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 10280}
 	for given, want := range map[string]string{
 		"":                  "10.1.2.3:10280",
@@ -182,7 +204,7 @@ func TestAdvertisedIsWhereOthersReachThisProcess(t *testing.T) {
 
 // Which of the host's addresses it is depends on the host; that it is no use to
 // others as it was bound does not.
-func TestAdvertisedIsTheHostsOwnAddressIfAllAreServed(t *testing.T) {
+func TestAdvertisedAddressIsTheHostsOwnIfAllAreBound(t *testing.T) {
 	got, err := NewOptions().advertised(&net.TCPAddr{IP: net.IPv4zero, Port: 10280})
 	if err != nil {
 		if !strings.Contains(err.Error(), "--advertise-address") {
@@ -196,8 +218,8 @@ func TestAdvertisedIsTheHostsOwnAddressIfAllAreServed(t *testing.T) {
 	}
 }
 
-// What the flags allow, the election takes: it has no words for flags.
-func TestShortestTimesMakeAnElection(t *testing.T) {
+// What the flags allow is valid for the election, whose errors do not name flags.
+func TestShortestTimesAreValidForTheElection(t *testing.T) {
 	o := NewOptions()
 	o.ShutdownGracePeriod = time.Millisecond
 	o.LeaderElection.RetryPeriod, o.LeaderElection.RenewDeadline = time.Millisecond, 1_200_001

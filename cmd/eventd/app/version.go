@@ -10,9 +10,9 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// Version is what this process is: the version that was stamped into the
-// binary with -ldflags "-X k8s.io/component-base/version.gitVersion=…", as in
-// the kube components, else what the go command knows of it.
+// Version returns the version of this binary: as stamped by
+// -ldflags "-X k8s.io/component-base/version.gitVersion=…", like kube components, or
+// else the module version.
 func Version() string {
 	if stamped := version.Get().GitVersion; !strings.Contains(stamped, "$Format") {
 		return stamped
@@ -23,7 +23,7 @@ func Version() string {
 	return "devel"
 }
 
-// commit is the revision that this process was built from, if that is known.
+// commit returns the revision that this binary was built from, or "unknown".
 func commit() string {
 	if stamped := version.Get().GitCommit; !strings.Contains(stamped, "$Format") {
 		return stamped
@@ -38,8 +38,8 @@ func commit() string {
 	return "unknown"
 }
 
-// printVersion obeys --version and tells whether that was all. verflag would
-// do it, but it calls every program that it is not told about Kubernetes.
+// printVersion prints the version if --version asks for it, and reports whether it did.
+// verflag would print "Kubernetes" as the name of the program.
 func printVersion(fs *pflag.FlagSet, out io.Writer) bool {
 	switch fs.Lookup("version").Value.String() {
 	case "true":
@@ -48,7 +48,7 @@ func printVersion(fs *pflag.FlagSet, out io.Writer) bool {
 		info := version.Get()
 		info.GitVersion, info.GitCommit = Version(), commit()
 		_, _ = fmt.Fprintf(out, "%#v\n", info)
-	default: // not asked for, or --version=vX, which has set it
+	default: // not given, or --version=vX, which sets the version
 		return false
 	}
 	return true

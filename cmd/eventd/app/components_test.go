@@ -14,28 +14,26 @@ import (
 	"github.com/eventd/eventd/pkg/lifecycle"
 )
 
-// trial stands in for a server, a gate and a pipeline, and notes what happens to
-// them.
+// trial is a fake server, gate and pipeline. It records their steps.
 type trial struct {
 	mu    sync.Mutex
 	start time.Time
 	steps []string
 
 	idle chan struct{}
-	// drainFor is how long a drain takes if it is let, and answerFor how long a
-	// request that the gate has let in.
+	// drainFor is the duration of a drain, answerFor that of an accepted request.
 	drainFor, answerFor time.Duration
 	gated               chan struct{}
-	followed            time.Duration // until when the Lease was followed
-	// takenAfter is how long after its release the Lease is another replica's.
-	takenAfter time.Duration
-	taken      chan struct{}
+	followed            time.Duration // when following the Lease ended
+	// acquiredAfter is the time from the release until another replica leads.
+	acquiredAfter time.Duration
+	acquired      chan struct{}
 }
 
 func newTrial() *trial {
 	return &trial{
-		start: time.Now(), idle: make(chan struct{}), gated: make(chan struct{}), taken: make(chan struct{}),
-		takenAfter: 100 * time.Millisecond,
+		start: time.Now(), idle: make(chan struct{}), gated: make(chan struct{}), acquired: make(chan struct{}),
+		acquiredAfter: 100 * time.Millisecond,
 	}
 }
 
@@ -59,12 +57,12 @@ func (s *trial) drain(ctx context.Context) error {
 		s.note("drained")
 		return nil
 	case <-ctx.Done():
-		s.note("given up")
+		s.note("aborted")
 		return errors.New("3 occurrences were not written")
 	}
 }
 
-// Run and Ready are those of a gate.
+// Run and Ready are the gate.
 func (s *trial) Run(ctx context.Context) error {
 	close(s.gated)
 	<-ctx.Done()
@@ -78,32 +76,32 @@ func (s *trial) Ready(context.Context) error {
 	return nil
 }
 
-// believed is a relay of a process that the others believe.
-type believed struct{ *trial }
+// forwards is a relay that is ready.
+type forwards struct{ *trial }
 
-func (believed) Run(ctx context.Context) error {
+func (forwards) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-func (believed) Ready(context.Context) error { return nil }
+func (forwards) Ready(context.Context) error { return nil }
 
-func (b believed) AwaitLeader(ctx context.Context) error {
+func (f forwards) AwaitLeader(ctx context.Context) error {
 	select {
-	case <-b.taken:
+	case <-f.acquired:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// releasing is an election that this process wins, and nobody else.
+// releasing is an election that this process wins once.
 type releasing struct{ *trial }
 
 func (r releasing) Run(ctx context.Context, lead func(context.Context) error) error {
 	err := lead(ctx)
 	r.note("release")
-	time.AfterFunc(r.takenAfter, func() { close(r.taken) })
+	time.AfterFunc(r.acquiredAfter, func() { close(r.acquired) })
 	return err
 }
 
@@ -113,8 +111,8 @@ func (r releasing) Follow(ctx context.Context) error {
 	return nil
 }
 
-// losing is an election that this process wins and loses at once, with an
-// apiserver that does not answer its release.
+// losing is an election that this process wins and loses after a second. The apiserver
+// does not answer the release.
 type losing struct{ releasing }
 
 func (l losing) Run(ctx context.Context, lead func(context.Context) error) error {
@@ -125,15 +123,15 @@ func (l losing) Run(ctx context.Context, lead func(context.Context) error) error
 	return errors.Join(err, election.ErrLeaseLost)
 }
 
-// end has the stream run, and stopped at once; it returns when that has ended.
+// end runs the components and stops them at once.
 func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drain func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	parts := &stream{ending: newEnding(ctx, grace, delay), startServing: s.startServing, drain: drain}
+	parts := &stream{shutdown: newShutdown(ctx, grace, delay), startServing: s.startServing, drain: drain}
 	options := lifecycle.DefaultOptions()
 	options.StopGracePeriod = grace
 	if elected {
-		parts.gate, parts.relay, options.Elector = s, believed{s}, releasing{s}
+		parts.gate, parts.relay, options.Elector = s, forwards{s}, releasing{s}
 	}
 	options.Components = parts.components()
 	manager, err := lifecycle.New(options)
@@ -191,15 +189,15 @@ func TestProcessAloneServesDuringTheDelay(t *testing.T) {
 	})
 }
 
-func TestTimeIsLeftToAnswerWhatTheDrainGaveUp(t *testing.T) {
+func TestTimeIsLeftToAnswerAfterAnAbortedDrain(t *testing.T) {
 	for elected, want := range map[bool][]string{
-		false: {"0s stop serving", "15s drain", "29s given up", "29.1s end"},
-		true:  {"0s close the gate", "0s release", "600ms drain", "29s given up", "29s stop serving", "29.1s end"},
+		false: {"0s stop serving", "15s drain", "29s aborted", "29.1s end"},
+		true:  {"0s close the gate", "0s release", "600ms drain", "29s aborted", "29s stop serving", "29.1s end"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTrial()
 			s.drainFor = time.Hour
-			// A request is answered as soon as its occurrence is given up.
+			// A request is answered when the drain is aborted.
 			drain := func(ctx context.Context) error {
 				err := s.drain(ctx)
 				time.AfterFunc(100*time.Millisecond, func() { close(s.idle) })
@@ -207,7 +205,7 @@ func TestTimeIsLeftToAnswerWhatTheDrainGaveUp(t *testing.T) {
 			}
 			err := s.end(t, elected, 30*time.Second, 0, drain)
 			if err == nil || !strings.Contains(err.Error(), "3 occurrences were not written") {
-				t.Errorf("got %v, want what the drain says", err)
+				t.Errorf("got %v, want the error of the drain", err)
 			}
 			s.want(t, want...)
 		})
@@ -247,22 +245,21 @@ func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
 	}
 }
 
-// What is owed waits for the successor's first steps, but not for one that does not
-// come, and hardly if there is little time.
+// Pending writes wait for the start of the successor, for a limited time.
 func TestDrainWaitsForTheSuccessor(t *testing.T) {
 	for name, test := range map[string]struct {
-		takenAfter, grace time.Duration
-		want              []string
+		acquiredAfter, grace time.Duration
+		want                 []string
 	}{
-		"that is there at once": {0, 30 * time.Second, []string{"0s close the gate", "0s release", "500ms drain", "500ms drained", "500ms stop serving", "500ms end"}},
-		"that takes long":       {800 * time.Millisecond, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
-		"that does not come":    {time.Hour, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
-		"with a second to end":  {0, time.Second, []string{"0s close the gate", "0s release", "100ms drain", "100ms drained", "100ms stop serving", "100ms end"}},
+		"that leads at once":   {0, 30 * time.Second, []string{"0s close the gate", "0s release", "500ms drain", "500ms drained", "500ms stop serving", "500ms end"}},
+		"that takes long":      {800 * time.Millisecond, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
+		"that does not exist":  {time.Hour, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
+		"with a second to end": {0, time.Second, []string{"0s close the gate", "0s release", "100ms drain", "100ms drained", "100ms stop serving", "100ms end"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newTrial()
-				s.takenAfter = test.takenAfter
+				s.acquiredAfter = test.acquiredAfter
 				close(s.idle)
 				if err := s.end(t, true, test.grace, 0, s.drain); err != nil {
 					t.Error(err)
@@ -273,7 +270,7 @@ func TestDrainWaitsForTheSuccessor(t *testing.T) {
 	}
 }
 
-// It is answered while another replica leads.
+// The request is answered while another replica leads.
 func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTrial()
@@ -286,7 +283,7 @@ func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
 	})
 }
 
-// It may be one that is passed on, and can be to the next leader only.
+// A request in flight may have to be forwarded to the next leader.
 func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTrial()
@@ -301,14 +298,14 @@ func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
 	})
 }
 
-func TestGracePeriodOfAProcessThatIsToExitBeginsWithTheLoss(t *testing.T) {
+func TestGracePeriodOfAProcessThatExitsBeginsWithTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTrial()
 		s.drainFor = time.Hour
 		close(s.idle)
 		parts := &stream{
-			ending: newEnding(t.Context(), 10*time.Second, 0), startServing: s.startServing, drain: s.drain,
-			gate: s, relay: believed{s},
+			shutdown: newShutdown(t.Context(), 10*time.Second, 0), startServing: s.startServing, drain: s.drain,
+			gate: s, relay: forwards{s},
 		}
 		options := lifecycle.DefaultOptions()
 		options.Components, options.Elector = parts.components(), losing{releasing{s}}
@@ -321,6 +318,6 @@ func TestGracePeriodOfAProcessThatIsToExitBeginsWithTheLoss(t *testing.T) {
 			t.Errorf("the end: %v", err)
 		}
 		parts.finish(t.Context())
-		s.want(t, "1s close the gate", "2.5s drain", "10s given up", "10s stop serving", "10s end")
+		s.want(t, "1s close the gate", "2.5s drain", "10s aborted", "10s stop serving", "10s end")
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// caller reports Events, on one connection for as long as it may.
+// caller posts Events, over one connection until the server drains it.
 type caller struct {
 	t         *testing.T
 	config    *rest.Config
@@ -41,25 +41,25 @@ func newCaller(t *testing.T, config *rest.Config, namespace, protocol string) *c
 	return &caller{t, config, namespace, transport}
 }
 
-// told is an answer.
-type told struct {
+// result is an answer, or an error.
+type result struct {
 	code       int
 	protocol   string
-	connection string // the caller's end
-	last       bool   // on it, as HTTP/1.1 says
+	connection string // the client's address
+	last       bool   // with Connection: close
 	err        error
 }
 
-func (c *caller) post(name string) told {
+func (c *caller) post(name string) result {
 	req, err := c.request(name)
 	if err != nil {
-		return told{err: err}
+		return result{err: err}
 	}
-	var answer told
+	var answer result
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { answer.connection = info.Conn.LocalAddr().String() }}
 	response, err := c.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
 	if err != nil {
-		return told{err: err}
+		return result{err: err}
 	}
 	defer response.Body.Close()
 	_, answer.err = io.Copy(io.Discard, response.Body)
@@ -88,8 +88,8 @@ func (c *caller) request(name string) (*http.Request, error) {
 	return req, nil
 }
 
-// accepted reports one more Event, which is to be accepted.
-func (c *caller) accepted(name, protocol string) told {
+// accepted posts an Event and requires that it is accepted.
+func (c *caller) accepted(name, protocol string) result {
 	c.t.Helper()
 	answer := c.post(name)
 	if answer.err != nil || answer.code >= 300 || answer.protocol != protocol {
@@ -98,21 +98,21 @@ func (c *caller) accepted(name, protocol string) told {
 	return answer
 }
 
-// A Service would keep them where they are until the listener closes.
-func TestClientsLeaveTheirConnectionsOnceTheEndHasBegun(t *testing.T) {
+// A Service keeps established connections until the listener closes.
+func TestClientsOpenNewConnectionsAfterTheShutdownHasBegun(t *testing.T) {
 	a := startAPIServer(t)
 	c := startChild(t, a, "--shutdown-delay-duration=25s")
 	one, two := newCaller(t, c.config, "shop", http1), newCaller(t, c.config, "shop", http2)
-	underWay := make(chan told, 1)
-	go func() { underWay <- one.post("web.1") }()
+	inFlight := make(chan result, 1)
+	go func() { inFlight <- one.post("web.1") }()
 	receive(t, "the write reaches the apiserver", a.creating)
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	c.awaitLine(t, "Shutting down")
 	close(a.release)
 
-	// Nobody is refused, and each answer is the last one on its connection.
-	if answer := receive(t, "the answer", underWay); answer.err != nil || answer.code != http.StatusCreated || !answer.last {
-		t.Errorf("to the request that was under way: %+v", answer)
+	// All requests are accepted, and each answer is the last one on its connection.
+	if answer := receive(t, "the answer", inFlight); answer.err != nil || answer.code != http.StatusCreated || !answer.last {
+		t.Errorf("the request in flight: %+v", answer)
 	}
 	for i := range 10 {
 		if answer := one.accepted(fmt.Sprint("web.1.", i), http1); !answer.last {
@@ -126,27 +126,27 @@ func TestClientsLeaveTheirConnectionsOnceTheEndHasBegun(t *testing.T) {
 	}
 	for range 3 {
 		former := next()
-		// It may be sent before GOAWAY is there.
-		eventually(t, "HTTP/2 goes on over another connection", func() bool { return next() != former })
+		// The next request may be sent before GOAWAY arrives.
+		eventually(t, "HTTP/2 uses another connection", func() bool { return next() != former })
 	}
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // who does not want to wait
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	if stderr, state := c.end(t); state.ExitCode() != 1 {
 		t.Errorf("%s\n%s", state, stderr)
 	}
 }
 
-func TestFarewellIsSaidFromTheBeginningOfTheEnd(t *testing.T) {
+func TestConnectionsAreDrainedFromTheBeginningOfTheShutdown(t *testing.T) {
 	begun := make(chan struct{})
 	duringRequest := func() {}
-	handler := withFarewell(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Del("Connection") // as whoever is within
+	handler := withConnectionDraining(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Del("Connection") // like an inner handler
 		duringRequest()
 		if req.Method == http.MethodPost {
 			w.WriteHeader(http.StatusCreated)
 		}
 		_, _ = w.Write([]byte("answer"))
 	}), begun)
-	said := func(method string, header ...string) string {
+	connectionHeader := func(method string, header ...string) string {
 		req := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
 		for _, name := range header {
 			req.Header.Set(name, "x")
@@ -155,20 +155,20 @@ func TestFarewellIsSaidFromTheBeginningOfTheEnd(t *testing.T) {
 		handler.ServeHTTP(recorder, req)
 		return recorder.Result().Header.Get("Connection")
 	}
-	if got := said(http.MethodGet); got != "" {
-		t.Errorf("before the end: %q", got)
+	if got := connectionHeader(http.MethodGet); got != "" {
+		t.Errorf("before the shutdown: %q", got)
 	}
 	duringRequest = func() { close(begun) }
-	if got := said(http.MethodPost); got != "close" {
-		t.Errorf("to a request that was under way: %q", got)
+	if got := connectionHeader(http.MethodPost); got != "close" {
+		t.Errorf("a request in flight: %q", got)
 	}
 	duringRequest = func() {}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		if got := said(method); got != "close" {
+		if got := connectionHeader(method); got != "close" {
 			t.Errorf("%s: %q", method, got)
 		}
 	}
-	if got := said(http.MethodPost, "Eventd-Asserted-User"); got != "" {
-		t.Errorf("to another replica: %q", got)
+	if got := connectionHeader(http.MethodPost, "Eventd-Asserted-User"); got != "" {
+		t.Errorf("another replica: %q", got)
 	}
 }

@@ -1,0 +1,67 @@
+package app
+
+import (
+	"context"
+	"log"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+)
+
+// limitedLog limits messages that clients can cause at any rate. Messages above the
+// limit are logged at a higher verbosity.
+type limitedLog struct {
+	sometimes rate.Sometimes
+	verbosity int
+}
+
+// level returns the verbosity of the next message: 0 within the limit.
+func (l *limitedLog) level() int {
+	level := l.verbosity
+	l.sometimes.Do(func() { level = 0 })
+	return level
+}
+
+var limitErrorsOnce sync.Once // the handlers are global
+
+// limitLibraryErrors limits the errors that the apiserver's libraries report. They
+// log up to five lines for each client that disconnects early. Metrics count them.
+func limitLibraryErrors() {
+	limitErrorsOnce.Do(func() {
+		limited := &limitedLog{sometimes: rate.Sometimes{First: 5, Interval: time.Second}, verbosity: 4}
+		utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{
+			func(ctx context.Context, err error, message string, keysAndValues ...any) {
+				logger := klog.FromContext(ctx).WithCallDepth(3)
+				if level := limited.level(); level > 0 {
+					logger.V(level).Info(message, append(keysAndValues, "err", err)...)
+				} else {
+					logger.Error(err, message, keysAndValues...)
+				}
+			},
+		}
+	})
+}
+
+// serverLog is the error log of the HTTP server.
+type serverLog struct{ limited *limitedLog }
+
+func newServerLog() *log.Logger {
+	limited := &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}
+	return log.New(serverLog{limited}, "", 0)
+}
+
+// Write implements io.Writer. Failed handshakes are never logged by default: port
+// scanners and health checks of load balancers cause them.
+func (l serverLog) Write(line []byte) (int, error) {
+	message := strings.TrimSpace(string(line))
+	level := l.limited.verbosity
+	if !strings.Contains(message, "TLS handshake error") {
+		level = l.limited.level()
+	}
+	klog.V(klog.Level(level)).InfoS("HTTP server error", "message", message)
+	return len(line), nil
+}
