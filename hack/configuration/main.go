@@ -20,7 +20,7 @@ const preface = `# Configuration
 
 For operators: all flags of eventd, in the groups of ` + "`eventd --help`" + `, with their defaults. The page is generated from the flags: ` + "`go run ./hack/configuration >docs/configuration.md`" + `.
 
-There is no configuration file. Tokens, certificates and CAs are reloaded when they change, and nothing else. A wrong flag is reported in one line on stderr with exit code 1, before anything starts. [deployment.md](deployment.md) shows how to change the flags of the Deployment, [sizing.md](sizing.md) the memory that they allow.
+There is no configuration file. Only tokens, certificates and CAs are reloaded. A wrong flag is reported in one line on stderr with exit code 1, before anything starts. [deployment.md](deployment.md) shows how to change flags, [sizing.md](sizing.md) the memory that they allow.
 
 Rates are numbers per second, fractions such as ` + "`1/300`" + `, or ` + "`unlimited`" + `; 0 never means unlimited. Memory is a quantity such as ` + "`192Mi`" + `.
 `

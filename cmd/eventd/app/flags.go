@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/version/verflag"
 )
 
-// Flags returns the flags that write into o, in the groups of --help.
+// Flags returns the flags that set o, in the groups of --help.
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 
@@ -44,13 +44,13 @@ func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
 		"Maximum size of a request body. Larger ones are answered 413.")
 	fs.Var(bytesValue{&o.Intake.MaxDecodeBytes}, "max-decode-bytes",
-		"Maximum memory for all request bodies that are being decoded, each counted at its worst case. A body that waits longer than a second is answered 429. A single body can always be decoded.")
+		"Maximum memory for decoding request bodies, each counted at its worst case. A body that waits longer than a second is answered 429. A single body can always be decoded.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
-		"Maximum number of concurrent requests of known callers, including those that wait. One tenant may use half of it. Further requests are answered 429.")
+		"Maximum number of concurrent requests of authenticated clients, including those that wait. One tenant may use half of it. Further requests are answered 429.")
 	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
-		"Maximum number of open connections, of clients and other replicas. One address (IPv6: one /64) may use a third of it. Further connections are closed.")
+		"Maximum number of open connections from clients and other replicas. One address (IPv6: one /64) may use a third of it. Further connections are closed.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
-		"Maximum number of posted Event names that are remembered, so that later patches of these names are understood.")
+		"Maximum number of posted Event names that are remembered, so that later patches by name can be resolved.")
 }
 
 func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
@@ -66,9 +66,9 @@ func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Heartbeat, "series-heartbeat", c.Heartbeat,
 		"Maximum delay of the count of a series in the apiserver, while its budget lasts.")
 	fs.IntVar(&c.CacheSize, "max-subjects", c.CacheSize,
-		"Maximum number of combinations of user, source and object that are remembered. More save requests; counts do not depend on it.")
+		"Maximum number of remembered combinations of user, source and object. More save requests; counts do not depend on it.")
 	fs.IntVar(&c.MaxSeries, "max-series-per-subject", c.MaxSeries,
-		"Maximum number of series of one user and source about one object that are remembered, and of those that wait for the budget. Further occurrences are dropped and counted.")
+		"Maximum number of remembered series of one user and source about one object, and of those that wait for the budget. Further occurrences are dropped and counted.")
 }
 
 func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
@@ -78,17 +78,17 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.Var(rateValue{&sink.QPS}, "kube-api-qps",
 		`Maximum number of requests per second that write Events: a number greater than 0, or "unlimited".`)
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
-		"Maximum burst of these requests. At least 1; without effect if --kube-api-qps is unlimited.")
+		"Maximum burst of requests that write Events. Without effect if --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
 		"Upper bound of the adaptive concurrency limit: the number of series that are written at once. One namespace may use three quarters of the free slots.")
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
 		"Lower bound of the adaptive concurrency limit.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
-		"Mean latency of the apiserver above which the concurrency limit, or the share of a slow namespace, is decreased.")
+		"Mean latency of the apiserver above which the concurrency limit, or the limit of a slow namespace, is decreased.")
 	fs.DurationVar(&sink.NamespaceRefusedFor, "namespace-refused-for", sink.NamespaceRefusedFor,
-		"Time for which no Event is created in a namespace that is missing or terminating. Occurrences wait meanwhile.")
+		"Time between attempts to create Events in a namespace that is missing or terminating. Occurrences wait meanwhile.")
 	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,
-		"Timeout of one request to the apiserver. After it the request is retried.")
+		"Timeout of one request to the apiserver, which is retried then.")
 	fs.DurationVar(&sink.RetryBaseDelay, "retry-base-delay", sink.RetryBaseDelay,
 		"Delay before the first retry of a write. It grows with each retry.")
 	fs.DurationVar(&sink.RetryMaxDelay, "retry-max-delay", sink.RetryMaxDelay,
@@ -96,13 +96,13 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&sink.RetryFor, "retry-for", sink.RetryFor,
 		"Time after which the occurrences of a series that cannot be written are dropped and counted.")
 	fs.IntVar(&sink.MaxPendingSeries, "max-pending-series", sink.MaxPendingSeries,
-		"Maximum number of series with pending occurrences. At the limit, namespaces and tenants have equal shares; further occurrences are dropped and counted.")
+		"Maximum number of series with pending occurrences. At the limit, namespaces and tenants have equal shares, and further occurrences are dropped and counted.")
 	fs.Var(bytesValue{&sink.MaxPendingBytes}, "max-pending-bytes",
-		"Maximum memory of pending occurrences. At the limit, namespaces and tenants have equal shares; further occurrences are dropped and counted.")
+		"Maximum memory of pending occurrences. At the limit, it acts like --max-pending-series.")
 	fs.DurationVar(&sink.ForbiddenFor, "forbidden-for", sink.ForbiddenFor,
-		"Time for which a 403 of RBAC is retried: a starting apiserver answers 403 until it has read its rules.")
+		"Time for which a 403 of RBAC is retried: a starting apiserver answers 403 until it has loaded its rules.")
 	fs.IntVar(&sink.MaxIdleSeries, "max-idle-series", sink.MaxIdleSeries,
-		"Maximum number of series without pending occurrences that are remembered. More save requests; counts do not depend on it.")
+		"Maximum number of remembered series without pending occurrences. More save requests; counts do not depend on it.")
 }
 
 func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
@@ -110,37 +110,37 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 		"Run as one of several replicas: one leads, and the others forward requests to it. false runs a single replica.")
 	l := &o.LeaderElection
 	fs.DurationVar(&l.LeaseDuration, "leader-elect-lease-duration", l.LeaseDuration,
-		"Time after which other replicas take over from a leader that does not renew its lease. Whole seconds.")
+		"Time, in whole seconds, after which other replicas take over from a leader that does not renew its lease.")
 	fs.DurationVar(&l.RenewDeadline, "leader-elect-renew-deadline", l.RenewDeadline,
 		"Time after which a leader that cannot renew its lease stops leading. Less than --leader-elect-lease-duration.")
 	fs.DurationVar(&l.RetryPeriod, "leader-elect-retry-period", l.RetryPeriod,
-		"Time between two renewals of the lease, and between two reads of it by a replica whose watch is silent.")
+		"Time between two renewals of the lease, and between two reads by a standby without watch events.")
 	fs.StringVar(&l.ResourceName, "leader-elect-resource-name", l.ResourceName,
 		"Name of the Lease. deploy/ grants rights to the default name only.")
 	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
 		"Namespace of the Lease.")
 	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
-		`What a leader does that loses its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it accepts nothing new and writes what is pending.`)
+		`What a leader does after it has lost its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it accepts nothing new and writes what is pending.`)
 	fs.StringVar(&l.PeerTokenFile, "peer-token-file", l.PeerTokenFile,
-		"File with a token of eventd's own ServiceAccount for --peer-audience, by which replicas authenticate each other: a projected volume. It is reloaded when it changes. Required with --leader-elect.")
+		"File with a token of eventd's ServiceAccount for --peer-audience, by which replicas authenticate each other. It is reloaded when it changes. Required with --leader-elect.")
 	fs.StringVar(&l.PeerAudience, "peer-audience", l.PeerAudience,
-		"Audience of these tokens. It must not be an audience of the apiserver.")
+		"Audience of the tokens by which replicas authenticate each other. It must not be an audience of the apiserver.")
 	fs.StringVar(&l.AdvertiseAddress, "advertise-address", l.AdvertiseAddress,
-		"Address at which other replicas reach this one, HOST or HOST:PORT. Defaults to --bind-address, or the host's own address if that is unspecified, and the serving port.")
+		"Address at which other replicas reach this one, HOST or HOST:PORT. Defaults to --bind-address, or to the host's own address if that is unspecified, and the serving port.")
 }
 
 func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"Time for which eventd serves after SIGTERM while /readyz fails, so that load balancers stop using it. A leader hands over at once and then forwards requests. Part of --shutdown-grace-period.")
+		"Time after SIGTERM in which eventd still serves while /readyz fails, so that load balancers stop using it. A leader hands over at once and then forwards requests. Part of --shutdown-grace-period.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod,
-		"Maximum time from SIGTERM to the end of the process. Accepted occurrences are written within it; the rest is logged, and the exit code is 1.")
+		"Maximum time from SIGTERM to the end of the process. If accepted occurrences are not written by then, their number is logged and the exit code is 1.")
 	fs.StringVar(&o.EndpointKubeconfig, "endpoint-kubeconfig", o.EndpointKubeconfig,
-		"File to which a kubeconfig of this eventd is written once it serves: URL and CA, without credentials. It is removed at the end.")
+		"File to which a kubeconfig for this eventd is written once it serves: URL and CA, no credentials. It is removed at the end.")
 }
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 	o.SecureServing.AddFlags(fs)
-	// In kube components 0 turns serving off, which is of no use here.
+	// In kube components 0 disables serving, which makes no sense here.
 	fs.Lookup("secure-port").Usage = "Port for HTTPS with authentication and authorization. 0 selects a free port: see --endpoint-kubeconfig."
 	fs.Lookup("cert-dir").Usage += " If neither is given, eventd creates a self-signed certificate in memory at every start."
 }
