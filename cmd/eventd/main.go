@@ -1,4 +1,4 @@
-// Command eventd is the daemon; package cmd/eventd/app says what it promises.
+// Command eventd is the daemon; package cmd/eventd/app documents what it promises.
 package main
 
 import (

@@ -34,7 +34,7 @@ func options(l resourcelock.Interface) Options {
 	return o
 }
 
-// replica is one elector that runs, with work that ends when it is told to.
+// replica is an elector with work that ends after its context.
 type replica struct {
 	*Elector
 	t      *testing.T
@@ -44,7 +44,7 @@ type replica struct {
 
 	mu    sync.Mutex
 	terms []context.Context
-	// finish is how long the work goes on after it was told to stop.
+	// finish is how long the work continues after its context has ended.
 	finish time.Duration
 }
 
@@ -101,14 +101,13 @@ func (r *replica) lastTerm() context.Context {
 	return r.terms[len(r.terms)-1]
 }
 
-// end stops it and waits for that.
+// end stops the replica and returns the result of Run.
 func (r *replica) end() error {
 	r.stop()
 	return <-r.result
 }
 
-// log is what has been logged at the default verbosity, a line each, without who
-// became the leader.
+// log collects the lines of the default verbosity, except "Became the leader".
 type log struct {
 	mu    sync.Mutex
 	lines []string
@@ -141,7 +140,7 @@ func (l *log) require(t *testing.T, parts ...string) {
 	l.lines = nil
 }
 
-// a and b are two replicas, of which a leads.
+// twoReplicas starts replicas a and b, of which a leads.
 func twoReplicas(t *testing.T, change ...func(*Options)) (s *fakelock.Store, a, b *replica) {
 	s = fakelock.NewStore()
 	a = newReplica(t, newLock(s, "lease", "a"), change...).start()

@@ -35,7 +35,14 @@ func requireOneLeader(t *testing.T, replicas ...*replica) {
 	}
 }
 
-// A rolling update to both Leases, and another one to the new one only.
+func requireHolders(t *testing.T, s *fakelock.Store, before, after string) {
+	t.Helper()
+	if s.Holder("old") != before || s.Holder("new") != after {
+		t.Fatalf("the Leases are held by %q and %q, want %q and %q", s.Holder("old"), s.Holder("new"), before, after)
+	}
+}
+
+// One rolling update to both Leases, and another one to the new Lease.
 func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
@@ -77,7 +84,7 @@ func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
 	})
 }
 
-// client-go's MultiLock reads its second Lease again right before it writes it.
+// client-go's MultiLock reads its second Lease again just before it writes it.
 func TestMultiLockDoesNotOverwriteWhoHasJustAcquiredTheSecondLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
@@ -145,25 +152,21 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 			s.Delete(missing)
 			elapse(10 * time.Second)
 			requireLeader(t, a)
-			if s.Holder("old") != "both" || s.Holder("new") != "both" {
-				t.Errorf("held by %q and %q", s.Holder("old"), s.Holder("new"))
-			}
+			requireHolders(t, s, "both", "both")
 			a.end()
-			if s.Holder("old") != "" || s.Holder("new") != "" {
-				t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
-			}
+			requireHolders(t, s, "", "")
 		})
 	}
 }
 
-// movingBoth is a, which leads, and b, which stands by, both over both Leases.
-// The second Lease takes no updates of a's any more.
+// movingBoth starts a, which leads, and b, a standby, both with a MultiLock. Updates of
+// the second Lease by a fail.
 func movingBoth(t *testing.T, logged *log) (s *fakelock.Store, a, b *replica, after fakeLock) {
 	s = fakelock.NewStore()
 	both, _, after := moving(s, "a")
 	a = newReplica(t, newLock(nil, "", "unused"), func(o *Options) {
 		o.Lock = both
-		o.ReleaseTimeout = 5*time.Second - releaseRetry/2 // which is over between two attempts
+		o.ReleaseTimeout = 5*time.Second - releaseRetry/2 // ends between two attempts
 	}).startIn(logged.context(t.Context()))
 	elapse(3 * time.Second)
 	requireLeader(t, a)
@@ -175,11 +178,9 @@ func movingBoth(t *testing.T, logged *log) (s *fakelock.Store, a, b *replica, af
 	return s, a, b, after
 }
 
-// Whoever took a Lease meanwhile could not harm who releases, since that leads no
-// more. But others over both read that one Lease has no holder and the other one
-// has, which to them is a holder whom they do not know: they take neither before
-// both are free. With the old Lease alone one takes it as soon as it is free, and
-// with the new Lease alone not before that is: each as it would without the other.
+// While only one of the two Leases is released, other MultiLocks read an unknown holder
+// and acquire neither. An elector with one Lease alone acquires that Lease when it is
+// free.
 func TestReleaseThatHalfSucceedsIsRetriedUntilBothLeasesAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a, b, after := movingBoth(t, &log{})
@@ -190,9 +191,7 @@ func TestReleaseThatHalfSucceedsIsRetriedUntilBothLeasesAreFree(t *testing.T) {
 			requireStandby(t, a)
 			requireStandby(t, b)
 			requireStandby(t, c)
-			if s.Holder("old") != "" || s.Holder("new") != "a" {
-				t.Fatalf("held by %q and %q", s.Holder("old"), s.Holder("new"))
-			}
+			requireHolders(t, s, "", "a")
 		}
 		c.end()
 		after.Intercept(nil)
@@ -219,9 +218,7 @@ func TestReleaseLeavesAloneWhoHasTakenTheOtherLease(t *testing.T) {
 		requireLeader(t, c)
 		after.Intercept(nil)
 		<-a.result
-		if s.Holder("old") != "c" || s.Holder("new") != "" {
-			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
-		}
+		requireHolders(t, s, "c", "")
 		for range 600 {
 			elapse(100 * time.Millisecond)
 			requireLeader(t, c)
@@ -266,17 +263,13 @@ func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
 		a := startWith(t, both)
 		elapse(5 * time.Second)
 		requireStandby(t, a)
-		if s.Holder("old") != "a" || s.Holder("new") != "" {
-			t.Fatalf("held by %q and %q", s.Holder("old"), s.Holder("new"))
-		}
+		requireHolders(t, s, "a", "")
 		a.end()
-		if s.Holder("old") != "" || s.Holder("new") != "" {
-			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
-		}
+		requireHolders(t, s, "", "")
 	})
 }
 
-// Its former holder is not there any more to be left alone.
+// The former holder has ended, so its Lease expires.
 func TestAcquisitionOfBothThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
@@ -302,8 +295,6 @@ func TestAcquisitionOfBothThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T
 		a.end()
 		close(letGo)
 		synctest.Wait()
-		if s.Holder("old") != "" || s.Holder("new") != "" {
-			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
-		}
+		requireHolders(t, s, "", "")
 	})
 }

@@ -86,7 +86,7 @@ func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	standby.awaitTerm()
-	fmt.Fprintln(input) // before it goes on, so that this is what it does first
+	fmt.Fprintln(input) // read first after SIGCONT
 	if err := process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -218,7 +218,7 @@ func TestRefusedAcquisitionIsTriedAtTheRetryPeriod(t *testing.T) {
 	})
 }
 
-// stopping is a context that is over, of which what was derived knows nothing yet.
+// stopping is a context that has ended while derived contexts have not.
 type stopping struct{ context.Context }
 
 func (stopping) Done() <-chan struct{} { return nil }

@@ -51,7 +51,7 @@ func TestTimerThatIsEarlyIsSetAgain(t *testing.T) {
 		select {
 		case <-working.ended:
 		default:
-			t.Error("the term goes on")
+			t.Error("the term has not ended")
 		}
 	})
 }

@@ -113,7 +113,7 @@ func TestDrainThatStillRunsIsNotCalledAgain(t *testing.T) {
 			elapse(time.Minute)
 			j.next()
 			lock.Intercept(noteRelease(&j, lock))
-			want := []string{"sink drains"} // the lease is left to expire, as after any work that goes on
+			want := []string{"sink drains"} // not released: the lease expires
 			if !elected {
 				want = []string{"released", "sink drains"}
 				m.stop()
@@ -140,7 +140,7 @@ func TestWorkThatFailsAtALossIsDrainedOnce(t *testing.T) {
 			<-ctx.Done()
 			return failure
 		}, []string{"sink drains: <nil>", "source drains: <nil>"}, failure},
-		"goes on": {func(ctx context.Context) error {
+		"does not end": {func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Hour)
 			return nil

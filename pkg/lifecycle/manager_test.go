@@ -109,7 +109,7 @@ func TestComponentThatIsNotReadyStopsTheStart(t *testing.T) {
 		broken Component
 		want   string
 	}{
-		"says so": {Component{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Ready: func(context.Context) error { return failure }},
+		"Ready fails": {Component{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Ready: func(context.Context) error { return failure }},
 			`component "broken" is not ready: no port`},
 		"fails": {Component{Run: func(context.Context) error { return failure }, Ready: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
 			`component "broken": no port`},
@@ -164,7 +164,7 @@ func TestStopIsBoundedAndNamesWhatHasNotEnded(t *testing.T) {
 			}
 			j.require(t, want...)
 			if held := lock.Holder() == "a"; held != leader {
-				t.Errorf("the lease is held: %t, while leader work goes on: %t", held, leader)
+				t.Errorf("the lease is held: %t, while leader work runs: %t", held, leader)
 			}
 			close(release)
 		})

@@ -78,8 +78,8 @@ func (e *edge) fill(t *testing.T, from string) (conns []net.Conn) {
 	}
 }
 
-// An address that opens connections without end has a third of them, and every other
-// one is let in; whoever closes one may open another.
+// One address has at most a third of the connections. Others can connect, and so can it
+// after it has closed one.
 func TestAddressThatOpensConnectionsKeepsNoOtherOut(t *testing.T) {
 	e := startEdge(t, 120)
 	conns := e.fill(t, "127.0.0.2")
@@ -91,43 +91,42 @@ func TestAddressThatOpensConnectionsKeepsNoOtherOut(t *testing.T) {
 	}
 	for range 10 {
 		if _, err := e.dialTLS(t, "127.0.0.3", "h2"); err != nil {
-			t.Errorf("another address is not let in: %v", err)
+			t.Errorf("another address is refused: %v", err)
 		}
 	}
 	for _, conn := range conns[:20] {
 		_ = conn.Close()
 	}
-	eventually(t, "they are gone", func() bool { return e.listener.shares.InUse() == 30 })
+	eventually(t, "the connections are removed", func() bool { return e.listener.shares.InUse() == 30 })
 	if _, err := e.dialTLS(t, "127.0.0.2", "h2"); err != nil {
-		t.Errorf("an address that has closed some is not let in: %v", err)
+		t.Errorf("an address that has closed connections is refused: %v", err)
 	}
 }
 
-// Nobody has to speak for long: connections without a handshake, without a request and
-// without anything under way end.
-func TestConnectionThatSaysNothingEnds(t *testing.T) {
+// Connections without a handshake end.
+func TestConnectionWithoutAHandshakeEnds(t *testing.T) {
 	e := startEdge(t, 100)
-	silent := e.dial(t, "127.0.0.1")
+	conn := e.dial(t, "127.0.0.1")
 	begun := time.Now()
-	if err := silent.SetReadDeadline(begun.Add(2 * handshakeTimeout)); err != nil {
+	if err := conn.SetReadDeadline(begun.Add(2 * handshakeTimeout)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := silent.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection without a handshake is open after %s", time.Since(begun))
 	}
-	eventually(t, "its place is free", func() bool { return e.listener.shares.InUse() == 0 })
+	eventually(t, "the connection is removed", func() bool { return e.listener.shares.InUse() == 0 })
 }
 
 func inUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // the first one has left to the second what has finalizers
+	runtime.GC() // the first leaves objects with finalizers to the second
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// What a connection takes that is idle, and whatever is sent on it without making a
-// request: with the client's side, which is in this process, too.
+// The memory of a connection that is idle or sends an incomplete request. It includes
+// the client, which is in this process too.
 func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 	const each = 50
 	http2 := func(t *testing.T, e *edge) *xhttp2.Framer {
@@ -203,7 +202,7 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 				c.open(t, e)
 			}
 			var took int64
-			for range 10 { // what was sent is read by and by
+			for range 10 { // the server reads in several steps
 				time.Sleep(50 * time.Millisecond)
 				took = max(took, (inUse()-before)/each)
 			}

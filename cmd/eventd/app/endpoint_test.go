@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// endpointOf serves with the options and returns the configuration of a client
-// that knows nothing but the endpoint kubeconfig.
+// endpointOf serves with the options and returns the configuration of a client that has
+// only the endpoint kubeconfig.
 func endpointOf(t *testing.T, o *Options) *rest.Config {
 	t.Helper()
 	s := &serving{}

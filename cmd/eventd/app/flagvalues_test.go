@@ -20,7 +20,7 @@ func TestRateFlag(t *testing.T) {
 		{"0/0", math.NaN(), ""},
 		{"1/2/3", math.NaN(), ""},
 		{"unlimited", math.Inf(1), "unlimited"},
-		// Numbers; that they are of no use is for Validate to say.
+		// Numbers that Validate rejects.
 		{"0", 0, "0"},
 		{"-3", -3, "-3"},
 		{"", math.NaN(), ""},

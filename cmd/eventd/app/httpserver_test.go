@@ -9,8 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A stranger can have the server say something for each frame that it sends.
-func TestServerSaysOfClientsOnlyNowAndThen(t *testing.T) {
+// A client can cause a message with each frame that it sends.
+func TestServerLimitsItsErrorLog(t *testing.T) {
 	var written bytes.Buffer
 	flags := flag.NewFlagSet("", flag.PanicOnError)
 	klog.InitFlags(flags)
