@@ -48,17 +48,17 @@ func TestNobodyLeadsWhenTheReleaseIsSent(t *testing.T) {
 		s := fakelock.NewStore()
 		a := newReplica(t, newLock(s, "lease", "a")).start()
 		synctest.Wait()
-		asked := 0
+		requests := 0
 		a.lock.Intercept(func(_ context.Context, _ fakelock.Operation, send func() error) error {
-			asked++
+			requests++
 			if a.Leading() || a.lastTerm().Err() == nil {
 				t.Error("leads while it releases")
 			}
 			return send()
 		})
 		a.end()
-		if asked != 2 || s.Holder("lease") != "" {
-			t.Errorf("released with %d requests, held by %q", asked, s.Holder("lease"))
+		if requests != 2 || s.Holder("lease") != "" {
+			t.Errorf("released with %d requests, held by %q", requests, s.Holder("lease"))
 		}
 	})
 }

@@ -28,8 +28,8 @@ const renewRetry = 100 * time.Millisecond
 // renewUntil renews the Lease until working or the term ends. After a hint it reads
 // the record, and so does not wait for the next renewal to notice a change.
 func (e *Elector) renewUntil(working context.Context, t *term) {
-	due := time.NewTimer(e.options.RetryPeriod)
-	defer due.Stop()
+	next := time.NewTimer(e.options.RetryPeriod)
+	defer next.Stop()
 	hints := e.hints
 	var pause <-chan time.Time
 	for t.leading() {
@@ -38,11 +38,11 @@ func (e *Elector) renewUntil(working context.Context, t *term) {
 			return
 		case <-t.ended:
 			return
-		case <-due.C:
-			due.Reset(e.renew(working, t))
+		case <-next.C:
+			next.Reset(e.renew(working, t))
 		case <-hints:
 			if !e.checkHolder(working, t) {
-				due.Reset(0)
+				next.Reset(0)
 			}
 			hints, pause = nil, time.After(hintPause)
 		case <-pause:

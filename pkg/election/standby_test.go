@@ -238,8 +238,8 @@ func TestStopDuringAReadOfAFreeLeaseAcquiresNothing(t *testing.T) {
 		if _, ok := r.tryAcquire(stopping{t.Context()}); ok {
 			t.Error("acquired")
 		}
-		if asked := lock.Requests(); asked[fakelock.Get] != 1 || asked[fakelock.Create]+asked[fakelock.Update] != 0 {
-			t.Errorf("the Lease is missing %t, asked for %v", missing, asked)
+		if requests := lock.Requests(); requests[fakelock.Get] != 1 || requests[fakelock.Create]+requests[fakelock.Update] != 0 {
+			t.Errorf("the Lease is missing %t, requests %v", missing, requests)
 		}
 		if _, ok := r.tryAcquire(t.Context()); !ok {
 			t.Error("the Lease is not free")

@@ -11,18 +11,13 @@ import (
 	"testing"
 )
 
-// eventd runs this binary as eventd, outside of any cluster.
+// eventd runs eventd to its end.
 func eventd(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), binary, args...)
-	cmd.Env = []string{asEventd + "=1"}
+	cmd := eventdCommand(t, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -37,6 +32,14 @@ func withoutRaceNotice(stderr string) string {
 		return rest
 	}
 	return stderr
+}
+
+// requireOneLine requires that stderr is one line of eventd with want in it.
+func requireOneLine(t *testing.T, stderr, want string) {
+	t.Helper()
+	if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, want) {
+		t.Errorf("stderr is %q, want one line with %q", stderr, want)
+	}
 }
 
 func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
@@ -83,9 +86,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 			if stdout != "" {
 				t.Errorf("stdout: %s", stdout)
 			}
-			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
-				t.Errorf("stderr is %q, want one line with %q", stderr, test.want)
-			}
+			requireOneLine(t, stderr, test.want)
 		})
 	}
 }
@@ -141,9 +142,7 @@ func TestStartThatFailsOnThisMachineIsOneLineAndExitCode1(t *testing.T) {
 			if code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
-			if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, test.want) {
-				t.Errorf("stderr is %q, want one line with %q", stderr, test.want)
-			}
+			requireOneLine(t, stderr, test.want)
 		})
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/eventd/eventd/pkg/lifecycle"
 )
 
-// handoverPatience is how long a handover waits for requests in flight. Most are
+// handoverTimeout is how long a handover waits for requests in flight. Most are
 // answered by then. The others wait for a hanging write, and are answered while
 // another replica leads: counts are exact with two writers.
-const handoverPatience = 150 * time.Millisecond
+const handoverTimeout = 150 * time.Millisecond
 
 // A leader that has handed over may have thousands of pending writes. They can wait,
 // while all clients wait for the successor to start. So the drain begins
@@ -120,13 +120,13 @@ func (s *stream) serve(ctx context.Context) error {
 	s.idle = stop()
 	// A request in flight waits for a write, or is being forwarded: the Lease is
 	// followed until serve returns.
-	patience := time.Until(s.shutdown.deadline())
+	timeout := time.Until(s.shutdown.deadline())
 	if s.gate == nil {
 		// The drain comes after. It needs time for other occurrences, even if the
 		// apiserver does not answer the write of one request.
-		patience /= 2
+		timeout /= 2
 	}
-	if !grace.WaitFor(patience, s.idle) {
+	if !grace.WaitFor(timeout, s.idle) {
 		klog.FromContext(ctx).Info("Continuing the shutdown while requests are in flight")
 	}
 	return nil

@@ -67,7 +67,7 @@ func (s *trial) Run(ctx context.Context) error {
 	close(s.gated)
 	<-ctx.Done()
 	s.note("close the gate")
-	time.Sleep(min(s.answerFor, handoverPatience))
+	time.Sleep(min(s.answerFor, handoverTimeout))
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	p.elector, p.gate = elector, intake.NewGate(elector.Leading, handoverPatience)
+	p.elector, p.gate = elector, intake.NewGate(elector.Leading, handoverTimeout)
 	if p.relay, err = p.newRelay(); err != nil {
 		return err
 	}

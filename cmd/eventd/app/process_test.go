@@ -31,21 +31,28 @@ func startChild(t *testing.T, a *apiserver, more ...string) *child {
 	return c
 }
 
-// startEventd returns when the process serves.
-func startEventd(t *testing.T, flags ...string) *child {
+// eventdCommand returns a command that runs this binary as eventd, outside of a cluster.
+func eventdCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = []string{asEventd + "=1"}
+	return cmd
+}
+
+// startEventd returns when the process serves.
+func startEventd(t *testing.T, flags ...string) *child {
+	t.Helper()
 	endpoint := filepath.Join(t.TempDir(), "endpoint")
 	c := &child{
-		cmd:    exec.CommandContext(t.Context(), binary, append(flags, "--endpoint-kubeconfig="+endpoint)...),
+		cmd:    eventdCommand(t, append(flags, "--endpoint-kubeconfig="+endpoint)...),
 		stderr: make(chan string, 1),
 		lines:  make(chan string, 1000),
 		ended:  make(chan struct{}),
 	}
-	c.cmd.Env = []string{asEventd + "=1"}
 	stderr, err := c.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -163,14 +163,14 @@ func (s *serving) stopFollowing() {
 // start serves until stop is called. stop closes the listener and all idle connections,
 // and returns at once. Its channel is closed when all connections are closed: when no
 // request is in flight, when the process has worked on none for lingerTime, or after
-// patience.
-func (s *serving) start(handler http.Handler, patience time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
+// timeout.
+func (s *serving) start(handler http.Handler, timeout time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
 	stopping := make(chan struct{})
 	httpServer, err := newHTTPServer(s.info, handler, stopping)
 	var idle <-chan struct{}
 	if err == nil {
 		klog.Infof("Serving securely on %s", s.info.Listener.Addr())
-		idle, _, err = server.RunServer(httpServer, s.info.Listener, patience, stopping)
+		idle, _, err = server.RunServer(httpServer, s.info.Listener, timeout, stopping)
 	}
 	if err != nil {
 		close(stopping)
