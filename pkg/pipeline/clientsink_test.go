@@ -67,7 +67,7 @@ func TestErrorNamesTheInvalidOption(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer shutdown(t, p)
+			defer drain(t, shutdownOf{p})
 			return p.StartSink(newMemoryServer(0, faults{}))
 		},
 		func(o Options) error {

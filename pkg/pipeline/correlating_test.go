@@ -24,53 +24,50 @@ import (
 const shutdownLimit = time.Second
 
 // waitingClock is a clock whose Now does not return.
-type waitingClock struct{ never chan struct{} }
+type waitingClock struct{ wait func() }
 
-func (c waitingClock) Now() time.Time                { <-c.never; return time.Now() }
+func (c waitingClock) Now() time.Time                { c.wait(); return time.Now() }
 func (c waitingClock) Since(time.Time) time.Duration { return 0 }
 
 // Whatever user code does not return, the shutdown ends. The ledger is exact then, and after
 // the code has returned.
 func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
-	for name, hang := range map[string]func(o *Options, never chan struct{}) (callback func(occurrence.Settlement), deferred func()){
-		"subject key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
-			o.Correlator.SubjectKey = func(*corev1.Event) string { <-never; return "" }
-			return nil, nil
+	type calls struct {
+		settled  func(occurrence.Settlement)
+		deferred func()
+	}
+	for name, hang := range map[string]func(o *Options, c *calls, wait func()){
+		"subject key": func(o *Options, _ *calls, wait func()) {
+			o.Correlator.SubjectKey = func(*corev1.Event) string { wait(); return "" }
 		},
-		"group key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
-			o.Correlator.GroupKey = func(*corev1.Event) (string, string) { <-never; return "", "" }
-			return nil, nil
+		"group key": func(o *Options, _ *calls, wait func()) {
+			o.Correlator.GroupKey = func(*corev1.Event) (string, string) { wait(); return "", "" }
 		},
-		"message": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+		"message": func(o *Options, _ *calls, wait func()) {
 			o.Correlator.MaxMessages = 1
-			o.Correlator.Message = func(*corev1.Event) string { <-never; return "" }
-			return nil, nil
+			o.Correlator.Message = func(*corev1.Event) string { wait(); return "" }
 		},
-		"clock": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
-			o.Clock = waitingClock{never}
-			return nil, nil
-		},
-		"slow key": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+		"clock": func(o *Options, _ *calls, wait func()) { o.Clock = waitingClock{wait} },
+		"slow key": func(o *Options, _ *calls, _ func()) {
 			o.Correlator.SubjectKey = func(*corev1.Event) string { time.Sleep(100 * time.Millisecond); return "" }
-			return nil, nil
 		},
-		"callback of an outcome": func(_ *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
-			return func(occurrence.Settlement) { <-never }, nil
+		"callback of an outcome": func(_ *Options, c *calls, wait func()) {
+			c.settled = func(occurrence.Settlement) { wait() }
 		},
-		"callback of a drop": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+		"callback of a drop": func(o *Options, c *calls, wait func()) {
 			o.Sink.MaxPendingSeries = 1
-			return func(occurrence.Settlement) { <-never }, nil
+			c.settled = func(occurrence.Settlement) { wait() }
 		},
-		"callback of a deferral": func(o *Options, never chan struct{}) (func(occurrence.Settlement), func()) {
+		"callback of a deferral": func(o *Options, c *calls, wait func()) {
 			o.Correlator.Burst = 1
-			return nil, func() { <-never }
+			c.deferred = wait
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				never := make(chan struct{})
-				o := DefaultOptions()
-				callback, deferred := hang(&o, never)
+				o, c := DefaultOptions(), calls{}
+				hang(&o, &c, func() { <-never })
 				p, err := New(t.Context(), o)
 				if err != nil {
 					t.Fatal(err)
@@ -80,7 +77,7 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 				}
 				for i := range 100 {
 					r := reported("ns", fmt.Sprint("client-", i), fmt.Sprint("message ", i), 1)
-					r.Settled, r.Deferred = callback, deferred
+					r.Settled, r.Deferred = c.settled, c.deferred
 					p.Record(r)
 				}
 				time.Sleep(time.Second)

@@ -143,6 +143,11 @@ type drainer interface {
 	ShutdownWithContext(context.Context) error
 }
 
+// shutdownOf adapts a Pipeline to drainer.
+type shutdownOf struct{ *Pipeline }
+
+func (p shutdownOf) ShutdownWithContext(ctx context.Context) error { return p.Shutdown(ctx) }
+
 func drain(t *testing.T, b drainer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"testing"
@@ -179,8 +178,3 @@ func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
 		t.Errorf("ledger %+v", totals)
 	}
 }
-
-// shutdownOf adapts a Pipeline to drainer.
-type shutdownOf struct{ *Pipeline }
-
-func (p shutdownOf) ShutdownWithContext(ctx context.Context) error { return p.Shutdown(ctx) }

@@ -49,15 +49,6 @@ func start(t *testing.T, r prometheus.Registerer, change ...func(*Options)) (*Pi
 	return p, clients
 }
 
-func shutdown(t *testing.T, p *Pipeline) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := p.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
 	const series, repeats, recorders = 50, 20, 4
 	namespace := testenv.Shared(t).Namespace(t)
@@ -74,7 +65,7 @@ func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	shutdown(t, p)
+	drain(t, shutdownOf{p})
 
 	list, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -114,7 +105,7 @@ func TestFlushWritesWhatIsDeferredAndThePipelineContinues(t *testing.T) {
 			t.Errorf("after a flush: %+v", totals)
 		}
 	}
-	shutdown(t, p)
+	drain(t, shutdownOf{p})
 }
 
 func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
@@ -125,7 +116,7 @@ func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
 	for i := range 10 {
 		r.Eventf(pod, "Normal", "Tested", identity.CombinedPrefix+"message %d", i)
 	}
-	shutdown(t, p)
+	drain(t, shutdownOf{p})
 	list, err := clients.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +138,8 @@ func TestRecordingBeforeStartAndAfterShutdownIsCounted(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0"}}
 	r.Event(pod, "Normal", "Early", "")
 	r.Event(nil, "Normal", "Nothing", "")
-	shutdown(t, p)
-	shutdown(t, p)
+	drain(t, shutdownOf{p})
+	drain(t, shutdownOf{p})
 	r.Event(pod, "Normal", "Late", "")
 	totals := p.Totals()
 	for _, reason := range []occurrence.Reason{occurrence.NoSink, occurrence.Malformed, occurrence.Shutdown} {
