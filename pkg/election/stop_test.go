@@ -132,11 +132,11 @@ func TestAcquisitionInDoubtDoesNotTakeEffectAfterAStop(t *testing.T) {
 						}
 					}
 					l := newLock(s, "lease", "a")
-					given, letGo := 0, make(chan struct{})
+					given, arrive := 0, make(chan struct{})
 					l.Intercept(fakelock.Only(op, func(ctx context.Context, _ fakelock.Operation, send func() error) error {
 						given++
 						return fakelock.Detach(ctx, func() error {
-							<-letGo
+							<-arrive
 							return send()
 						})
 					}))
@@ -157,7 +157,7 @@ func TestAcquisitionInDoubtDoesNotTakeEffectAfterAStop(t *testing.T) {
 					} else {
 						a.end()
 					}
-					close(letGo)
+					close(arrive)
 					synctest.Wait()
 					if holder := s.Holder("lease"); holder != "" {
 						t.Errorf("held by %q", holder)
