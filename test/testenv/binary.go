@@ -31,7 +31,7 @@ func Binary(ctx context.Context) (string, error) {
 		return "", err
 	}
 	build := exec.CommandContext(ctx, filepath.Join(source, "build.sh"))
-	// Not SIGKILL: the script has a compiler to stop and a lock to give back.
+	// Not SIGKILL: the script stops a compiler and releases a lock.
 	build.Cancel = func() error { return build.Process.Signal(syscall.SIGTERM) }
 	var stdout bytes.Buffer
 	build.Stdout, build.Stderr = &stdout, os.Stderr
@@ -74,4 +74,22 @@ func controlPlaneSource() (string, error) {
 		}
 	}
 	return "", errors.New("no test/controlplane/go.mod above " + strings.Join(starts, " or ") + "; set " + BinaryEnv)
+}
+
+// RunKubectl runs kubectl and returns its stdout. An error has all of its output.
+func RunKubectl(ctx context.Context, args ...string) (stdout []byte, err error) {
+	path, err := Kubectl(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stdout, err = exec.CommandContext(ctx, path, args...).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("kubectl %q: %w\n%s%s", args, err, stdout, exit.Stderr)
+	}
+	return stdout, err
+}
+
+// Kubectl runs kubectl as the administrator, as RunKubectl does.
+func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) (stdout []byte, err error) {
+	return RunKubectl(ctx, append(args, "--kubeconfig="+c.Kubeconfig())...)
 }

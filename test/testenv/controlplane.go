@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eventd/eventd/test/manifests"
 )
 
 // Options of a control plane. The zero value is what Main uses.
@@ -29,11 +31,6 @@ type Options struct {
 	// DataDir is kept when the control plane stops. When empty, a temporary
 	// directory is made, and removed by Stop.
 	DataDir string
-	// Port of the apiserver on 127.0.0.1; 0 takes a free one. Down and Up keep it.
-	Port int
-	// Stderr gets a copy of the control plane's logs. Without it only their end
-	// is kept, for errors.
-	Stderr io.Writer
 }
 
 func (o Options) args(dataDir string, ownsDir bool, port int) []string {
@@ -66,20 +63,20 @@ type ControlPlane struct {
 	kubeconfig string
 	config     *rest.Config
 
-	mu      sync.Mutex
-	process *process // nil while down
-	port    int
+	mu   sync.Mutex
+	run  *run // nil while down
+	port int  // on 127.0.0.1; 0 before the first start, which takes a free one
 }
 
 // Start starts a control plane and returns when it is ready. ctx bounds the
-// start, the building of the binary included; the life of the control plane
-// ends with Stop, which the caller owes, or with this process.
+// start, the building of the binary included. The control plane ends with Stop,
+// which the caller must call, or with this process.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	binary, err := Binary(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &ControlPlane{opts: opts, binary: binary, dataDir: opts.DataDir, port: opts.Port}
+	c := &ControlPlane{opts: opts, binary: binary, dataDir: opts.DataDir}
 	if c.dataDir == "" {
 		// Made here rather than by the control plane, so that it survives a
 		// Restart, and is removed even if the control plane is killed.
@@ -94,31 +91,47 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	return c, nil
 }
 
+// StartForTest starts a control plane for one test, which Stop ends with it.
+func StartForTest(t testing.TB, opts Options) *ControlPlane {
+	t.Helper()
+	SkipIfShort(t)
+	c, err := Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
 // Up starts the control plane again after Down, or after its process was
 // killed. It does nothing to one that is up.
 func (c *ControlPlane) Up(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process != nil && !c.process.ended() {
+	if c.run != nil && !c.run.Ended() {
 		return nil
 	}
-	p, err := startProcess(c.binary, c.opts.args(c.dataDir, c.ownsDir, c.port), c.opts.Stderr)
+	r, err := startRun(c.binary, c.opts.args(c.dataDir, c.ownsDir, c.port))
 	if err != nil {
 		return err
 	}
-	server, kubeconfig, err := p.waitReady(ctx)
+	server, kubeconfig, err := r.waitReady(ctx)
 	if err != nil {
-		p.discard()
+		r.discard()
 		return err
 	}
-	c.process = p
+	c.run = r
 	if c.config != nil {
 		return nil // the same address, the same credentials
 	}
 	return c.adopt(server, kubeconfig)
 }
 
-// adopt takes over what the first start has settled.
+// adopt keeps the address and the credentials of the first start.
 func (c *ControlPlane) adopt(server, kubeconfig string) error {
 	address, err := url.Parse(server)
 	if err != nil {
@@ -135,19 +148,18 @@ func (c *ControlPlane) adopt(server, kubeconfig string) error {
 	return nil
 }
 
-// unlimited takes the client's own rate limit away: in a test it would be the
-// thing that is measured.
+// unlimited removes the client's own rate limit, which a test would measure.
 func unlimited(config *rest.Config) *rest.Config {
 	config.QPS = -1
 	return config
 }
 
-// Down ends the process in an orderly way and keeps everything for Up. It does
-// nothing to one that is down.
+// Down ends the process in order and keeps everything for Up. It does nothing to
+// one that is down.
 func (c *ControlPlane) Down() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.end((*process).terminate)
+	return c.end((*run).terminate)
 }
 
 // Restart is Down and Up.
@@ -164,40 +176,39 @@ func (c *ControlPlane) Restart(ctx context.Context) error {
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.end((*process).abandon)
+	err := c.end((*run).abandon)
 	if c.ownsDir {
 		err = errors.Join(err, os.RemoveAll(c.dataDir))
 	}
 	return err
 }
 
-// end ends the process, if there is one, by how.
-func (c *ControlPlane) end(how func(*process) error) error {
-	p := c.process
-	if p == nil {
+// end ends the process, if one runs.
+func (c *ControlPlane) end(how func(*run) error) error {
+	r := c.run
+	if r == nil {
 		return nil
 	}
-	c.process = nil
-	if p.ended() {
-		// Killed by a test, or dead; either way not by us, and not now.
-		_ = p.stdin.Close()
+	c.run = nil
+	if r.Ended() { // a test has killed it
+		_ = r.stdin.Close()
 		return nil
 	}
-	return how(p)
+	return how(r)
 }
 
 // Signal sends a signal to the control plane's process: SIGSTOP and SIGCONT make
-// an apiserver that accepts connections and does not answer, SIGKILL one that
-// is gone without a word, by the time that Signal returns.
+// an apiserver that accepts connections and does not answer, SIGKILL one that has
+// gone by the time that Signal returns.
 func (c *ControlPlane) Signal(signal syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process == nil {
+	if c.run == nil {
 		return errors.New("control plane is down")
 	}
-	err := c.process.cmd.Process.Signal(signal)
+	err := c.run.Send(signal)
 	if err == nil && signal == syscall.SIGKILL {
-		<-c.process.done
+		<-c.run.Done()
 	}
 	return err
 }
@@ -206,19 +217,18 @@ func (c *ControlPlane) Signal(signal syscall.Signal) error {
 func (c *ControlPlane) PID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process == nil {
+	if c.run == nil {
 		return 0
 	}
-	return c.process.cmd.Process.Pid
+	return c.run.PID()
 }
 
-// check returns an error with the end of the logs if the process should be
-// running and is not.
+// check returns an error if the process should be running and is not.
 func (c *ControlPlane) check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process != nil && c.process.ended() {
-		return c.process.failure("ended by itself")
+	if c.run != nil && c.run.Ended() {
+		return c.run.Failure("ended by itself")
 	}
 	return nil
 }
@@ -237,4 +247,13 @@ func (c *ControlPlane) DataDir() string { return c.dataDir }
 // client returns an administrator's client.
 func (c *ControlPlane) client() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c.Config())
+}
+
+// Apply applies manifests, as package manifests does, with all rights.
+func (c *ControlPlane) Apply(ctx context.Context, path string) error {
+	applier, err := manifests.New(c.Config(), "testenv")
+	if err != nil {
+		return err
+	}
+	return applier.Apply(ctx, path)
 }

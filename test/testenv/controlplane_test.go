@@ -1,14 +1,10 @@
 package testenv_test
 
 import (
-	"bufio"
-	"context"
 	"errors"
-	"io"
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,16 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/testenv"
 )
-
-// deadline is for what takes a second or two on an idle machine.
-const deadline = 2 * time.Minute
 
 func TestServerIsReadyAndIsTheVersionThatIsLinked(t *testing.T) {
 	client := clientFor(t, testenv.Shared(t).Config())
@@ -83,7 +76,7 @@ func TestNamespacesAreSeparateAndGoWithTheirTest(t *testing.T) {
 }
 
 func TestRestartIsTheSameClusterToItsClients(t *testing.T) {
-	cluster := start(t, testenv.Options{})
+	cluster := testenv.StartForTest(t, testenv.Options{})
 	client := clientFor(t, cluster.Config())
 	token := clientFor(t, cluster.ServiceAccount(t, metav1.NamespaceDefault, "restarted"))
 	created := createEvent(t, client, metav1.NamespaceDefault, "kept")
@@ -100,7 +93,7 @@ func TestRestartIsTheSameClusterToItsClients(t *testing.T) {
 		t.Errorf("token from before the restart: %v", err)
 	}
 
-	// Without a word, and so without a last flush.
+	// SIGKILL leaves no time for a last flush.
 	createdLast := createEvent(t, client, metav1.NamespaceDefault, "last-before-kill")
 	if err := cluster.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -118,7 +111,7 @@ func TestRestartIsTheSameClusterToItsClients(t *testing.T) {
 }
 
 func TestSignalStopMakesAServerThatDoesNotAnswer(t *testing.T) {
-	cluster := start(t, testenv.Options{})
+	cluster := testenv.StartForTest(t, testenv.Options{})
 	config := cluster.Config()
 	config.Timeout = 500 * time.Millisecond
 	client := clientFor(t, config)
@@ -138,7 +131,7 @@ func TestOptionsReachTheServer(t *testing.T) {
 	dir := t.TempDir()
 	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	writeFile(t, policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
-	cluster := start(t, testenv.Options{
+	cluster := testenv.StartForTest(t, testenv.Options{
 		EventTTL:      2 * time.Second,
 		APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + audit, "--audit-log-mode=blocking"},
 	})
@@ -149,8 +142,8 @@ func TestOptionsReachTheServer(t *testing.T) {
 	if err != nil || !strings.Contains(string(log), "short-lived") {
 		t.Errorf("the audit log does not mention the event (%v)", err)
 	}
-	eventually(t, "the event expires", func(ctx context.Context) bool {
-		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Get(ctx, "short-lived", metav1.GetOptions{})
+	await.Until(t, "the event to expire", func() bool {
+		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Get(t.Context(), "short-lived", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
@@ -164,7 +157,7 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 
 func TestADataDirectoryIsKeptAndHasOneUser(t *testing.T) {
 	dir := t.TempDir()
-	cluster := start(t, testenv.Options{DataDir: dir})
+	cluster := testenv.StartForTest(t, testenv.Options{DataDir: dir})
 	_, err := testenv.Start(t.Context(), testenv.Options{DataDir: dir})
 	if err == nil || !strings.Contains(err.Error(), "in use by another control plane") {
 		t.Errorf("second control plane in one directory: %v", err)
@@ -173,165 +166,8 @@ func TestADataDirectoryIsKeptAndHasOneUser(t *testing.T) {
 	if err := cluster.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	again := start(t, testenv.Options{DataDir: dir})
+	again := testenv.StartForTest(t, testenv.Options{DataDir: dir})
 	requireEvent(t, clientFor(t, again.Config()), created)
-}
-
-// The parent is killed with the control plane's stderr a pipe to it, which is
-// the case in which a log line during the shutdown could end the shutdown.
-func TestEndsWithAKilledParent(t *testing.T) {
-	parent := exec.Command(os.Args[0])
-	parent.Env = append(os.Environ(), parentEnv+"=1")
-	parent.Stderr = os.Stderr
-	stdout, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := strings.TrimSpace(line)
-	lock, err := os.Open(filepath.Join(dir, "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if tryLock(lock) {
-		t.Fatal("the control plane is not running: nobody holds its lock")
-	}
-
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = parent.Wait() // "signal: killed"
-	// The lock is held for exactly as long as the process lives.
-	eventually(t, "the control plane ends", func(context.Context) bool { return tryLock(lock) })
-	requireGone(t, dir)
-}
-
-// SIGTERM, the other way to ask, is what Down uses.
-func TestOrderlyEndLeavesNothingBehind(t *testing.T) {
-	binary, err := testenv.Binary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, end := range map[string]func(*exec.Cmd, io.Closer) error{
-		"SIGINT":    func(cmd *exec.Cmd, _ io.Closer) error { return cmd.Process.Signal(os.Interrupt) },
-		"stdin EOF": func(_ *exec.Cmd, stdin io.Closer) error { return stdin.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			temp := t.TempDir()
-			kubeconfig := filepath.Join(temp, "kubeconfig")
-			cmd := exec.CommandContext(t.Context(), binary, "--exit-on-stdin-eof", "--kubeconfig="+kubeconfig)
-			cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-			cmd.Stderr = os.Stderr
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			line, err := bufio.NewReader(stdout).ReadString('\n')
-			if err != nil || !strings.HasPrefix(line, "ready https://127.0.0.1:") || !strings.HasSuffix(line, " "+kubeconfig+"\n") {
-				t.Errorf("ready line is %q (%v)", line, err)
-			}
-			requirePrivate(t, kubeconfig)
-			asked := time.Now()
-			if err := end(cmd, stdin); err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("ended with %v", err)
-			}
-			if took := time.Since(asked); took > 12*time.Second {
-				t.Errorf("took %s to end", took)
-			}
-			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-				t.Errorf("left behind: %v (%v)", left, err)
-			}
-		})
-	}
-}
-
-func TestAnEndDuringTheStartLeavesNothingBehind(t *testing.T) {
-	binary, err := testenv.Binary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	temp := t.TempDir()
-	var stderr strings.Builder
-	cmd := exec.CommandContext(t.Context(), binary, "--exit-on-stdin-eof")
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	cmd.Stderr = &stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "etcd has made its database", func(context.Context) bool {
-		found, _ := filepath.Glob(filepath.Join(temp, "*", "etcd", "member", "snap", "db"))
-		return len(found) > 0
-	})
-	if err := errors.Join(stdin.Close(), cmd.Wait()); err != nil {
-		t.Errorf("ended with %v: %s", err, stderr.String())
-	}
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v (%v)", left, err)
-	}
-}
-
-func TestWrongFlagIsOneLineAndExitCodeOne(t *testing.T) {
-	binary, err := testenv.Binary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"--port=70000"},
-		{"--etcd-port=-1"},
-		{"--event-ttl=0s"},
-		{"--no-such-flag"},
-		{"an-argument"},
-		{"--apiserver-arg=v=4"},
-		{"--remove-data-dir-on-stdin-eof"},
-		{"token"},
-		{"token", "--kubeconfig=a", "--namespace=b", "--serviceaccount=c", "--out=d", "--duration=1m"},
-	} {
-		t.Run(strings.Join(args, " "), func(t *testing.T) {
-			output, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
-			exit := &exec.ExitError{}
-			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-				t.Errorf("ended with %v", err)
-			}
-			if strings.Count(string(output), "\n") != 1 || !strings.HasPrefix(string(output), "controlplane: ") {
-				t.Errorf("output is %q", output)
-			}
-		})
-	}
-}
-
-func start(t *testing.T, opts testenv.Options) *testenv.ControlPlane {
-	t.Helper()
-	cluster, err := testenv.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cluster
 }
 
 func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
@@ -405,21 +241,5 @@ func writeFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func tryLock(file *os.File) bool {
-	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
-}
-
-// eventually polls, because neither an expiry nor RBAC's caches announce what
-// they do.
-func eventually(t *testing.T, what string, condition func(context.Context) bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, deadline, true, func(ctx context.Context) (bool, error) {
-		return condition(ctx), nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
 	}
 }

@@ -51,8 +51,10 @@ func TestServiceAccountMayDoWhatItIsGrantedAndNoMore(t *testing.T) {
 			if err := list(t.Context(), namespace); !apierrors.IsForbidden(err) {
 				t.Fatalf("without a RoleBinding: %v, want 403", err)
 			}
-			grant(t, cluster, namespace)
-			eventually(t, "the RoleBinding takes effect", func(ctx context.Context) bool { return list(ctx, namespace) == nil })
+			cluster.Grant(t, namespace, account, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}})
+			if err := list(t.Context(), namespace); err != nil {
+				t.Errorf("with a RoleBinding: %v", err)
+			}
 			if err := list(t.Context(), metav1.NamespaceDefault); !apierrors.IsForbidden(err) {
 				t.Errorf("in another namespace: %v, want 403", err)
 			}
@@ -119,10 +121,7 @@ func TestAdmissionIsTheOneOfAKubeAPIServer(t *testing.T) {
 
 func tokenCommand(t *testing.T, cluster *testenv.ControlPlane, namespace string) string {
 	t.Helper()
-	binary, err := testenv.Binary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := controlPlane(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	args := []string{"token", "--kubeconfig", cluster.Kubeconfig(), "--namespace", namespace, "--serviceaccount", account, "--out", path}
 	if output, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
@@ -143,24 +142,4 @@ func load(t *testing.T, path string) *rest.Config {
 		t.Fatal(err)
 	}
 	return config
-}
-
-func grant(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
-	t.Helper()
-	client := clientFor(t, cluster.Config())
-	_, err := client.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: account},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: account},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

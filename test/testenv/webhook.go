@@ -15,12 +15,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/test/await"
 )
 
-// HangingWebhook is asked by the apiserver to admit the Events of one namespace, and
-// does not answer until the test ends; then it admits everything.
+// HangingWebhook reviews the Events of one namespace for the apiserver, and does not
+// answer until Release or the end of the test; then it admits everything.
 type HangingWebhook struct {
-	// Release has it answer from now on.
+	// Release ends the hanging.
 	Release  func()
 	released chan struct{}
 
@@ -28,7 +30,7 @@ type HangingWebhook struct {
 	begun, ended int // calls before the release
 }
 
-// webhookTimeout is the longest that the apiserver lets a webhook have.
+// webhookTimeout is the longest timeout that the apiserver accepts, in seconds.
 const webhookTimeout = 30
 
 // HangingWebhook starts a webhook for a namespace, and returns when the apiserver
@@ -43,7 +45,7 @@ func (c *ControlPlane) HangingWebhook(t testing.TB, namespace string) *HangingWe
 		server.Close()
 	})
 	h.register(t, c, namespace, server)
-	h.waitAsked(t, c, namespace)
+	h.waitCalled(t, c, namespace)
 	return h
 }
 
@@ -82,23 +84,23 @@ func (h *HangingWebhook) register(t testing.TB, cluster *ControlPlane, namespace
 	})
 }
 
-// waitAsked tries until the apiserver has seen the configuration, and leaves
-// nothing behind.
-func (h *HangingWebhook) waitAsked(t testing.TB, cluster *ControlPlane, namespace string) {
+// waitCalled makes requests until the apiserver has seen the configuration, and
+// leaves nothing behind.
+func (h *HangingWebhook) waitCalled(t testing.TB, cluster *ControlPlane, namespace string) {
 	config := cluster.Config()
 	config.Timeout = 100 * time.Millisecond
 	events := kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace)
-	poll(t, "the apiserver calls the webhook", func() bool {
+	await.Until(t, "the apiserver to call the webhook", func() bool {
 		event := &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{GenerateName: "asked-"},
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: "called-"},
 			InvolvedObject: corev1.ObjectReference{Namespace: namespace},
 		}
-		// An error tells nothing: a call that is slow for another reason times out too.
+		// The error is of no use: a call that is slow for another reason times out, too.
 		_, _ = events.Create(t.Context(), event, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		begun, _ := h.Calls()
 		return begun > 0
 	})
-	poll(t, "the calls of the attempts have ended", func() bool { return h.Open() == 0 })
+	await.Until(t, "the calls of the attempts to end", func() bool { return h.Open() == 0 })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begun, h.ended = 0, 0
@@ -114,10 +116,10 @@ func (h *HangingWebhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.hang(r)
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // who is gone needs no answer
+	_ = json.NewEncoder(w).Encode(review) // fails if the apiserver has given up
 }
 
-// hang counts the call, until it is released or has ended otherwise.
+// hang counts the call, and returns when it is released or has ended otherwise.
 func (h *HangingWebhook) hang(r *http.Request) {
 	h.mu.Lock()
 	h.begun++
@@ -131,7 +133,7 @@ func (h *HangingWebhook) hang(r *http.Request) {
 	h.mu.Unlock()
 }
 
-// Calls tells how many have begun, and how many of these have ended.
+// Calls returns how many calls have begun, and how many of these have ended.
 func (h *HangingWebhook) Calls() (begun, ended int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,22 +144,4 @@ func (h *HangingWebhook) Calls() (begun, ended int) {
 func (h *HangingWebhook) Open() int {
 	begun, ended := h.Calls()
 	return begun - ended
-}
-
-// webhookDeadline is for the apiserver to notice a webhook.
-const webhookDeadline = time.Minute
-
-func poll(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), webhookDeadline)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("testenv: not in time: " + what)
-		}
-	}
 }

@@ -1,11 +1,13 @@
-package testenv_test
+package manifests_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -42,7 +44,7 @@ items:
 			t.Fatalf("%s: %v", round, err)
 		}
 	}
-	client := clientFor(t, cluster.Config())
+	client := kubernetes.NewForConfigOrDie(cluster.Config())
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "first", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -71,5 +73,12 @@ func TestApplySaysWhatIsWrong(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

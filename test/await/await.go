@@ -1,0 +1,83 @@
+// Package await holds the bounded waits of tests and tools: for conditions that
+// nothing announces, which it polls, and for time to pass.
+package await
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// Timeout bounds the waits that name no other bound. It is far above what an
+	// idle machine needs, since tests also run on busy ones.
+	Timeout = 2 * time.Minute
+
+	interval = 10 * time.Millisecond
+)
+
+// Until polls ok until it returns true, and fails the test after Timeout.
+func Until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	Within(t, Timeout, what, ok)
+}
+
+// Within is Until with another timeout.
+func Within(t testing.TB, timeout time.Duration, what string, ok func() bool) {
+	t.Helper()
+	err := Success(t.Context(), timeout, func() error {
+		if !ok() {
+			return errors.New("condition not met")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// Success calls try until it returns nil, and returns its last error after the
+// timeout. An error that Permanent made is returned at once.
+func Success(ctx context.Context, timeout time.Duration, try func() error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(context.Context) (bool, error) {
+		last = try()
+		if errors.As(last, new(permanent)) {
+			return false, last
+		}
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("not within %s: %w", timeout, last)
+	}
+	return err
+}
+
+// Permanent marks an error of Success that waiting cannot resolve.
+func Permanent(err error) error { return permanent{err} }
+
+type permanent struct{ error }
+
+func (p permanent) Unwrap() error { return p.error }
+
+// Sleep returns nil after d, or the cause of ctx if that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Context ends after Timeout. It may be used in a cleanup, when the test's own
+// context has ended.
+func Context(t testing.TB) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(t.Context()), Timeout)
+}
