@@ -36,7 +36,7 @@ func Within(t testing.TB, timeout time.Duration, what string, ok func() bool) {
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("waiting for %s: %v", what, err)
+		t.Fatalf("not in time: %s (%v)", what, err)
 	}
 }
 

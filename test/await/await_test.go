@@ -50,7 +50,7 @@ func TestUntilFailsTheTestAfterTheTimeout(t *testing.T) {
 		failed := &failure{TB: t}
 		began := time.Now()
 		Until(failed, "nothing", func() bool { return false })
-		if !strings.Contains(failed.message, "waiting for") || time.Since(began) != Timeout {
+		if !strings.Contains(failed.message, "not in time") || time.Since(began) != Timeout {
 			t.Errorf("failed with %q after %s", failed.message, time.Since(began))
 		}
 		Until(t, "a true condition", func() bool { return true })

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"regexp"
 	"testing"
 	"time"
 
@@ -19,57 +18,59 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
 )
 
 // scene is an eventd with a client that reports to it.
 type scene struct {
 	account   string
-	leader    *replica // the first to be started
-	standby   *replica // nil until a check needs one
+	leader    *replica.Replica // the first to be started
+	standby   *replica.Replica // nil until a check needs one
 	namespace string
 	reporter  *rest.Config
 	patience  time.Duration // of one check
 }
 
-// setScene starts an eventd as account, and does not wait for it. Its client is
-// a ServiceAccount with the rights that recorders have.
+// setScene starts an eventd as account, and does not wait until it serves.
 func setScene(t *testing.T, account string, patience time.Duration) *scene {
 	t.Helper()
 	s := &scene{account: account, leader: start(t, account), namespace: cluster.Namespace(t), patience: patience}
-	s.reporter = makeReporter(t, s.namespace)
+	s.reporter = replica.Reporter(t, cluster, s.namespace)
 	return s
 }
 
-// check is something that eventd does for those who run it. It fails if eventd
-// does not.
+// check is a function of eventd. It returns an error if eventd does not work.
 type check func(t *testing.T, s *scene) error
 
-func starts(t *testing.T, s *scene) error { return s.leader.serves(t) }
+func starts(t *testing.T, s *scene) error { return serves(t, s.leader) }
 
 // startsWithoutStreams is for an apiserver that does not stream lists: those
 // before 1.34.
 func startsWithoutStreams(t *testing.T, s *scene) error {
 	s.standby = start(t, s.account, "KUBE_FEATURE_WatchListClient=false")
-	return s.standby.servesWithin(t, s.patience)
+	return s.standby.WaitServing(t.Context(), s.patience)
 }
 
 func leads(t *testing.T, s *scene) error {
-	if err := s.leader.serves(t); err != nil {
+	if err := serves(t, s.leader); err != nil {
 		return err
 	}
 	return s.leads(t, s.leader)
 }
 
-// followsTheClientCA is not only to know the CA of the start.
+// followsTheClientCA is for a CA that changes after the start.
 func followsTheClientCA(t *testing.T, s *scene) error {
-	return within(t, s.patience, func() error {
+	return await.Success(t.Context(), s.patience, func() error {
 		for _, request := range requests(t, s.account) {
 			need, _ := request.needs()
 			if need.verb != "watch" || need.resource != "configmaps" {
 				continue
 			}
 			if request.refused() {
-				return permanent{errors.New("it may not watch configmaps")}
+				return await.Permanent(errors.New("it may not watch configmaps"))
 			}
 			return nil
 		}
@@ -77,59 +78,66 @@ func followsTheClientCA(t *testing.T, s *scene) error {
 	})
 }
 
-func takesAnEvent(t *testing.T, s *scene) error {
-	if err := leads(t, s); err != nil {
-		return err
+func takes(event func(namespace, object string) any) check {
+	return func(t *testing.T, s *scene) error {
+		if err := leads(t, s); err != nil {
+			return err
+		}
+		return s.takes(t, s.leader, event(s.namespace, "taken"))
 	}
-	return s.takes(t, s.leader, classic(s.namespace, "taken"))
 }
 
-func takesANewStyleEvent(t *testing.T, s *scene) error {
-	if err := leads(t, s); err != nil {
-		return err
+// counts posts two Events of one series.
+func counts(object string, event func(namespace, object string) any) check {
+	return func(t *testing.T, s *scene) error {
+		if err := leads(t, s); err != nil {
+			return err
+		}
+		err := s.takes(t, s.leader, event(s.namespace, object))
+		if err != nil {
+			return err
+		}
+		if err = s.takes(t, s.leader, event(s.namespace, object)); err == nil {
+			err = s.counted(t, object, 2)
+		}
+		if err != nil {
+			return fmt.Errorf("the repeat is not counted: %w", err)
+		}
+		return nil
 	}
-	return s.takes(t, s.leader, newStyle(s.namespace, "taken-new-style"))
 }
 
-func countsARepeat(t *testing.T, s *scene) error {
-	return s.counts(t, "repeated", func() any { return classic(s.namespace, "repeated") })
-}
-
-func countsANewStyleRepeat(t *testing.T, s *scene) error {
-	return s.counts(t, "repeated-new-style", func() any { return newStyle(s.namespace, "repeated-new-style") })
-}
-
-// answersItsProbes asks as a kubelet does: without saying who it is, or
-// verifying who answers.
+// answersItsProbes makes requests as a kubelet does: without credentials, and
+// without verifying the server.
 func answersItsProbes(t *testing.T, s *scene) error {
 	c := container(t)
 	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS || probe.HTTPGet.Port.StrVal != c.Ports[0].Name {
 			return fmt.Errorf("it is probed at %+v", probe.HTTPGet)
 		}
-		for _, r := range []*replica{s.leader, s.standby} {
-			if err := r.ready(t); err != nil {
+		for _, r := range []*replica.Replica{s.leader, s.standby} {
+			if err := ready(t, r); err != nil {
 				return err
 			}
-			code, body, err := ask(t, r.anonymous(t), http.MethodGet, r.config.Host+probe.HTTPGet.Path, nil)
-			if err != nil || code != http.StatusOK {
-				return fmt.Errorf("%s is answered %d %s (%v)", probe.HTTPGet.Path, code, body, err)
+			a, err := request(t, anonymous(t), http.MethodGet, url(r, probe.HTTPGet.Path), nil)
+			if err != nil || a.code != http.StatusOK {
+				return fmt.Errorf("%s is answered %d %s (%v)", probe.HTTPGet.Path, a.code, a.body, err)
 			}
 		}
 	}
 	return nil
 }
 
-// staysWhenAppliedAgain is an upgrade of deploy/ that changes nothing: what the
-// Lease says is eventd's.
+// staysWhenAppliedAgain is an upgrade of deploy/ that changes nothing: it leaves the
+// content of the Lease to eventd.
 func staysWhenAppliedAgain(t *testing.T, s *scene) error {
-	leases := administrator(t).CoordinationV1().Leases(metav1.NamespaceSystem)
+	leases := administrator().CoordinationV1().Leases(metav1.NamespaceSystem)
 	before, err := leases.Get(t.Context(), s.account, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
-		if _, err := kubectl(t.Context(), append(how, "apply", "-k", manifests, "--validate=strict")...); err != nil {
+		if _, err := cluster.Kubectl(t.Context(), append(how, "apply", "-k", manifests, "--validate=strict")...); err != nil {
 			return err
 		}
 	}
@@ -144,13 +152,13 @@ func staysWhenAppliedAgain(t *testing.T, s *scene) error {
 	return nil
 }
 
-// putsItsLeaseBack is that of a leader. It does not wait for the next renewal,
-// which would be minutes later.
+// putsItsLeaseBack is that of a leader, before the next renewal, which is minutes
+// later.
 func putsItsLeaseBack(t *testing.T, s *scene) error {
 	if err := leads(t, s); err != nil {
 		return err
 	}
-	leases := administrator(t).CoordinationV1().Leases(metav1.NamespaceSystem)
+	leases := administrator().CoordinationV1().Leases(metav1.NamespaceSystem)
 	before, err := leases.Get(t.Context(), s.account, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -159,7 +167,7 @@ func putsItsLeaseBack(t *testing.T, s *scene) error {
 		return err
 	}
 	var after *coordinationv1.Lease
-	err = within(t, s.patience, func() (err error) {
+	err = await.Success(t.Context(), s.patience, func() (err error) {
 		if after, err = leases.Get(t.Context(), s.account, metav1.GetOptions{}); err != nil {
 			err = fmt.Errorf("the Lease is not put back: %w", err)
 		}
@@ -171,20 +179,20 @@ func putsItsLeaseBack(t *testing.T, s *scene) error {
 	return err
 }
 
-// passesOn is what a standby does: nothing is recorded there.
+// passesOn is forwarding by a standby, which records nothing.
 func passesOn(t *testing.T, s *scene) error {
 	if err := s.takes(t, s.standby, classic(s.namespace, "passed-on")); err != nil {
 		return err
 	}
-	metrics, err := s.standby.metrics(t)
-	if err == nil && recorded.MatchString(metrics) {
-		err = fmt.Errorf("the standby has recorded it: %s", recorded.FindString(metrics))
+	m, err := metricsOf(t, s.standby)
+	if err == nil && m.Sum("eventd_occurrences_recorded_total") > 0 {
+		err = errors.New("the standby has recorded it")
 	}
 	return err
 }
 
-// handsOver ends the leader. A standby that does not watch the Lease would look
-// at it minutes later.
+// handsOver ends the leader. A standby that does not watch the Lease would read it
+// minutes later.
 func handsOver(t *testing.T, s *scene) error {
 	if err := leads(t, s); err != nil {
 		return err
@@ -192,146 +200,113 @@ func handsOver(t *testing.T, s *scene) error {
 	if s.standby == nil {
 		s.standby = start(t, s.account)
 	}
-	if err := s.standby.serves(t); err != nil {
+	if err := serves(t, s.standby); err != nil {
 		return err
 	}
-	// A standby that has not looked at the Lease yet would find it free.
-	if err := s.standby.ready(t); err != nil {
+	// A standby that has not read the Lease yet would find it free.
+	if err := ready(t, s.standby); err != nil {
 		return err
 	}
-	if err := s.leader.terminate(t); err != nil {
+	if err := terminate(t, s.leader); err != nil {
 		return err
 	}
 	return s.leads(t, s.standby)
 }
 
-// ready waits until r knows who leads.
-func (r *replica) ready(t *testing.T) error {
+// ready waits until r is ready, which it is when it knows the leader.
+func ready(t *testing.T, r *replica.Replica) error {
 	t.Helper()
-	client := r.anonymous(t)
-	return within(t, deadline, func() error {
-		code, body, err := ask(t, client, http.MethodGet, r.config.Host+"/readyz", nil)
-		if err == nil && code != http.StatusOK {
-			err = fmt.Errorf("it is not ready: %s", body)
+	client := anonymous(t)
+	return await.Success(t.Context(), await.Timeout, func() error {
+		a, err := request(t, client, http.MethodGet, url(r, "/readyz"), nil)
+		if err == nil && a.code != http.StatusOK {
+			err = fmt.Errorf("it is not ready: %s", a.body)
 		}
 		return err
 	})
 }
 
-func (s *scene) leads(t *testing.T, r *replica) error {
-	return within(t, s.patience, func() error {
-		metrics, err := r.metrics(t)
-		if err == nil && !leading.MatchString(metrics) {
+func (s *scene) leads(t *testing.T, r *replica.Replica) error {
+	return await.Success(t.Context(), s.patience, func() error {
+		m, err := metricsOf(t, r)
+		if err == nil && m.Sum("eventd_election_leading") != 1 {
 			err = errors.New("it does not lead")
 		}
 		return err
 	})
 }
 
-var (
-	leading  = regexp.MustCompile(`(?m)^eventd_election_leading 1$`)
-	recorded = regexp.MustCompile(`(?m)^eventd_occurrences_recorded_total\{.*\} [^0].*$`)
-	pending  = regexp.MustCompile(`(?m)^eventd_occurrences_pending\{.*\} [^0].*$`)
-)
-
-// metrics reads them as the administrator, who needs no review of who that is and
-// what they may do.
-func (r *replica) metrics(t *testing.T) (string, error) {
-	t.Helper()
-	code, body, err := ask(t, r.as(t, cluster.Config()), http.MethodGet, r.config.Host+"/metrics", nil)
-	if err == nil && code != http.StatusOK {
-		err = fmt.Errorf("metrics are answered %d: %s", code, body)
-	}
-	return body, err
+// metricsOf reads metrics as the administrator, which takes no reviews by r.
+func metricsOf(t *testing.T, r *replica.Replica) (metrics.Metrics, error) {
+	return r.Metrics(t.Context(), cluster.Config())
 }
 
 // takes posts an Event, once.
-func (s *scene) takes(t *testing.T, r *replica, event any) error {
+func (s *scene) takes(t *testing.T, r *replica.Replica, event any) error {
 	path := "/api/v1/namespaces/"
 	if _, ok := event.(*eventsv1.Event); ok {
 		path = "/apis/events.k8s.io/v1/namespaces/"
 	}
-	code, body, err := ask(t, r.as(t, s.reporter), http.MethodPost, r.config.Host+path+s.namespace+"/events", event)
+	a, err := request(t, as(t, r, s.reporter), http.MethodPost, url(r, path+s.namespace+"/events"), event)
 	if err != nil {
 		return err
 	}
-	if code != http.StatusCreated && code != http.StatusAccepted {
-		return fmt.Errorf("an Event is answered %d: %s", code, body)
+	if a.code != http.StatusCreated && a.code != http.StatusAccepted {
+		return fmt.Errorf("an Event is answered %d: %s", a.code, a.body)
 	}
 	return nil
 }
 
-// counts posts two Events of one series.
-func (s *scene) counts(t *testing.T, object string, event func() any) error {
-	if err := leads(t, s); err != nil {
-		return err
-	}
-	if err := s.takes(t, s.leader, event()); err != nil {
-		return err
-	}
-	err := s.takes(t, s.leader, event())
-	if err == nil {
-		err = s.counted(t, object, 2)
-	}
-	if err != nil {
-		return fmt.Errorf("the repeat is not counted: %w", err)
-	}
-	return nil
-}
-
-// counted waits until eventd owes nothing, and looks at what is stored.
-func (s *scene) counted(t *testing.T, object string, want int32) error {
-	err := within(t, s.patience, func() error {
-		metrics, err := s.leader.metrics(t)
-		if err == nil && pending.MatchString(metrics) {
-			err = fmt.Errorf("it owes something: %s", pending.FindString(metrics))
+// counted waits until nothing is pending, and compares what is stored.
+func (s *scene) counted(t *testing.T, object string, want int64) error {
+	err := await.Success(t.Context(), s.patience, func() error {
+		m, err := metricsOf(t, s.leader)
+		if pending := m.Sum("eventd_occurrences_pending"); err == nil && pending > 0 {
+			err = fmt.Errorf("%v occurrences are pending", pending)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	stored, err := administrator(t).EventsV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		return err
+	events := stored.ByObject(t, cluster, s.namespace)[object]
+	if len(events) == 0 {
+		return fmt.Errorf("%s has no Event", object)
 	}
-	for _, e := range stored.Items {
-		if e.Regarding.Name != object {
-			continue
-		}
-		got := max(1, e.DeprecatedCount)
-		if e.Series != nil {
-			got = e.Series.Count
-		}
-		if got != want {
-			return fmt.Errorf("the count of %s is %d, not %d", object, got, want)
-		}
-		return nil
+	if got := stored.Count(&events[0]); got != want {
+		return fmt.Errorf("the count of %s is %d, not %d", object, got, want)
 	}
-	return fmt.Errorf("%s has no Event", object)
+	return nil
 }
 
-// ask makes one request.
-func ask(t *testing.T, client *http.Client, method, url string, body any) (code int, answer string, err error) {
+// answer is that to one request.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// request makes one request.
+func request(t *testing.T, client *http.Client, method, url string, body any) (answer, error) {
 	content, err := json.Marshal(body)
 	if err != nil {
-		return 0, "", err
+		return answer{}, err
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(content))
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(content))
 	if err != nil {
-		return 0, "", err
+		return answer{}, err
 	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
 	if err != nil {
-		return 0, "", err
+		return answer{}, err
 	}
 	defer response.Body.Close()
 	read, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(read), err
+	return answer{response.StatusCode, response.Header, string(read)}, err
 }
 
-func classic(namespace, object string) *corev1.Event {
+func classic(namespace, object string) any {
 	now := metav1.Now()
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: object + ".", Namespace: namespace},
@@ -342,7 +317,7 @@ func classic(namespace, object string) *corev1.Event {
 	}
 }
 
-func newStyle(namespace, object string) *eventsv1.Event {
+func newStyle(namespace, object string) any {
 	return &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{GenerateName: object + "-", Namespace: namespace},
 		EventTime:           metav1.NowMicro(),

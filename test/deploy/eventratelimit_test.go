@@ -7,14 +7,16 @@ import (
 	"testing"
 
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
 )
 
-// userBurst is what the admission plugin lets a user write at once, and in each
-// second from then on.
+// userBurst is the burst that the admission plugin allows a user, and the rate per
+// second.
 const userBurst = 20
 
-// eventRateLimit has it configured as docs/flowcontrol.md advises against: by users.
+// eventRateLimit is a limit by user, which docs/flowcontrol.md advises against.
 var eventRateLimit = fmt.Sprintf(`
 apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
@@ -27,9 +29,8 @@ plugins:
         - {type: User, qps: %[1]d, burst: %[1]d}
 `, userBurst)
 
-// All clients of eventd are one user to the plugin, whoever they are. That
-// delays what they report, and costs nothing of it. What is reported through
-// events.k8s.io it does not see.
+// To the plugin all clients of eventd are one user. The limit delays their Events and
+// loses none. It does not apply to events.k8s.io.
 func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 	t.Parallel()
 	const reports = 5 * userBurst // through each API
@@ -39,7 +40,7 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 		rights = append(rights, r.ofAccount(account))
 	}
 	makeAccount(t, account, rights)
-	s := setScene(t, account, deadline)
+	s := setScene(t, account, await.Timeout)
 	if err := leads(t, s); err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +55,11 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 		}
 	}
 	reporters.Wait()
-	if err := s.leader.terminate(t); err != nil {
+	if err := terminate(t, s.leader); err != nil {
 		t.Error(err)
 	}
-	stored, err := administrator(t).CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(stored.Items) != 2*reports {
-		t.Errorf("%d of %d Events are stored (%v)", len(stored.Items), 2*reports, err)
+	if n := len(stored.List(t, cluster, s.namespace)); n != 2*reports {
+		t.Errorf("%d of %d Events are stored", n, 2*reports)
 	}
 	created, limited := map[string]int{}, map[string]int{} // by API group
 	for _, request := range requests(t, account) {

@@ -1,9 +1,7 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +10,8 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // With the option, the Events that eventd writes have a share of the apiserver of
@@ -28,7 +28,7 @@ func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
 	writing := func() string {
 		return flowSchemaOf(t, client, http.MethodPost, config.Host+"/api/v1/namespaces/default/events?dryRun=All", classic("default", "flow"))
 	}
-	if err := within(t, deadline, func() error {
+	if err := await.Success(t.Context(), await.Timeout, func() error {
 		if got := writing(); got != string(schema.UID) {
 			return fmt.Errorf("an Event is written by the FlowSchema %q", got)
 		}
@@ -49,7 +49,7 @@ func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
 // makeFlowSchema makes what the option adds, until the end of the test.
 func makeFlowSchema(t *testing.T) (schema *flowcontrolv1.FlowSchema) {
 	t.Helper()
-	client := administrator(t).FlowcontrolV1()
+	client := administrator().FlowcontrolV1()
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		err := errors.Join(
@@ -78,23 +78,13 @@ func makeFlowSchema(t *testing.T) (schema *flowcontrolv1.FlowSchema) {
 	return schema
 }
 
-// flowSchemaOf is the UID of the FlowSchema that the apiserver says it has taken
-// a request by.
+// flowSchemaOf is the UID of the FlowSchema that the apiserver has applied to a
+// request.
 func flowSchemaOf(t *testing.T, client *http.Client, method, url string, body any) string {
 	t.Helper()
-	content, err := json.Marshal(body)
+	answer, err := request(t, client, method, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	return response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+	return answer.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 }

@@ -12,22 +12,21 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/audit"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // right is one verb on one resource: in all namespaces if namespace is empty, on
 // all objects if name is.
 type right struct{ verb, group, resource, namespace, name string }
 
-// String is how kubectl's "auth can-i" would be asked.
+// String is the right in the arguments of "kubectl auth can-i".
 func (r right) String() string {
 	s := r.verb + " " + r.resource
 	if r.group != "" {
@@ -36,7 +35,7 @@ func (r right) String() string {
 	return s
 }
 
-// covers tells whether r allows what needs other.
+// covers reports whether r includes other.
 func (r right) covers(other right) bool {
 	return r.verb == other.verb && r.group == other.group && r.resource == other.resource &&
 		(r.namespace == "" || r.namespace == other.namespace) && (r.name == "" || r.name == other.name)
@@ -51,11 +50,11 @@ func (r right) ofAccount(account string) right {
 	return r
 }
 
-// granted returns what deploy/ gives to its ServiceAccount, one verb on one
-// resource each. Of Roles that deploy/ only names it asks the cluster.
+// granted returns the rights that deploy/ grants to its ServiceAccount, one verb on
+// one resource each. Roles that deploy/ only names are read from the cluster.
 func granted(t *testing.T) (rights []right) {
 	t.Helper()
-	client := administrator(t)
+	client := administrator()
 	for _, object := range rendered(t, manifests) {
 		switch o := object.(type) {
 		case *rbacv1.RoleBinding:
@@ -103,7 +102,7 @@ func expanded(t *testing.T, namespace string, rules []rbacv1.PolicyRule) (rights
 // name and these rights, and returns when they are in force.
 func makeAccount(t *testing.T, account string, rights []right) {
 	t.Helper()
-	client := administrator(t)
+	client := administrator()
 	everywhere, here := rulesOf(rights)
 	cluster, local := metav1.ObjectMeta{Name: account}, metav1.ObjectMeta{Name: account, Namespace: metav1.NamespaceSystem}
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: local.Namespace}}
@@ -121,7 +120,7 @@ func makeAccount(t *testing.T, account string, rights []right) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	waitAllowed(t, audit.User(account), rights...)
+	waitAllowed(t, account, rights)
 }
 
 // rulesOf returns the rules of a ClusterRole and of a Role in kube-system.
@@ -140,64 +139,31 @@ func rulesOf(rights []right) (everywhere, here []rbacv1.PolicyRule) {
 	return everywhere, here
 }
 
-// waitAllowed waits until the apiserver has taken notice of rights.
-func waitAllowed(t *testing.T, user string, rights ...right) {
+// waitAllowed waits until rights of an account in kube-system are in force.
+func waitAllowed(t *testing.T, account string, rights []right) {
 	t.Helper()
-	reviews := administrator(t).AuthorizationV1().SubjectAccessReviews()
+	var reviews []authorizationv1.SubjectAccessReviewSpec
 	for _, r := range rights {
-		err := within(t, deadline, func() error {
-			review, err := reviews.Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: user,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
-				},
-			}}, metav1.CreateOptions{})
-			if err == nil && !review.Status.Allowed {
-				err = errors.New(review.Status.Reason)
-			}
-			return err
+		reviews = append(reviews, authorizationv1.SubjectAccessReviewSpec{
+			User: audit.User(account),
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
+			},
 		})
-		if err != nil {
-			t.Fatalf("%s may not %s: %v", user, r, err)
-		}
 	}
-}
-
-// makeReporter makes a ServiceAccount that may do what every recorder needs
-// today, in its namespace.
-func makeReporter(t *testing.T, namespace string) *rest.Config {
-	t.Helper()
-	const account = "reporter"
-	config := cluster.ServiceAccount(t, namespace, account)
-	meta := metav1.ObjectMeta{Name: account, Namespace: namespace}
-	role := &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"create", "patch"}, APIGroups: []string{"", eventsv1.GroupName}, Resources: []string{"events"}},
-	}}
-	binding := &rbacv1.RoleBinding{ObjectMeta: meta,
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
-	}
-	rbac := administrator(t).RbacV1()
-	_, roleErr := rbac.Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
-	_, bindingErr := rbac.RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{})
-	if err := errors.Join(roleErr, bindingErr); err != nil {
+	if err := testenv.WaitAllowed(t.Context(), administrator(), reviews...); err != nil {
 		t.Fatal(err)
 	}
-	waitAllowed(t, "system:serviceaccount:"+namespace+":"+account,
-		right{verb: "create", resource: "events", namespace: namespace},
-		right{verb: "create", group: eventsv1.GroupName, resource: "events", namespace: namespace})
-	return config
 }
 
-// kustomized are the results for deploy/ and for all of it: to start a kubectl
-// takes a second.
+// kustomized caches the results of kustomize, which takes a second.
 var kustomized = map[string]func() ([]byte, error){
 	manifests: onceKustomized(manifests),
 	complete:  onceKustomized(complete),
 }
 
 func onceKustomized(folder string) func() ([]byte, error) {
-	return sync.OnceValues(func() ([]byte, error) { return kubectl(context.Background(), "kustomize", folder) })
+	return sync.OnceValues(func() ([]byte, error) { return testenv.RunKubectl(context.Background(), "kustomize", folder) })
 }
 
 // rendered returns the objects that kustomize makes of one of these folders.

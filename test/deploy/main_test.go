@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/test/audit"
 	"github.com/eventd/eventd/test/testenv"
@@ -20,9 +20,6 @@ const (
 	repository = "../.."
 	manifests  = repository + "/deploy"
 )
-
-// deadline bounds every wait of these tests.
-const deadline = 2 * time.Minute
 
 var (
 	// binary is eventd as it is in the image.
@@ -76,12 +73,12 @@ func prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = kubectl(context.Background(), "apply", "-k", manifests, "--validate=strict")
+	_, err = cluster.Kubectl(context.Background(), "apply", "-k", manifests, "--validate=strict")
 	return err
 }
 
-// buildStatic builds what the image has in it from a copy of this repository, but
-// for this machine.
+// buildStatic builds the binary of the image from a copy of this repository, for
+// this machine.
 func buildStatic(ctx context.Context, source, file string) error {
 	build := exec.CommandContext(ctx, filepath.Join(source, "hack/static.sh"), file)
 	build.Env = append(os.Environ(), "GOOS="+runtime.GOOS, "VERSION=v0.0.0-test", "COMMIT=0123abcd")
@@ -89,16 +86,4 @@ func buildStatic(ctx context.Context, source, file string) error {
 	return build.Run()
 }
 
-// kubectl runs it as the administrator. What it says is part of an error.
-func kubectl(ctx context.Context, arguments ...string) (stdout []byte, err error) {
-	path, err := testenv.Kubectl(ctx)
-	if err != nil {
-		return nil, err
-	}
-	command := exec.CommandContext(ctx, path, append(arguments, "--kubeconfig="+cluster.Kubeconfig())...)
-	stdout, err = command.Output()
-	if exit, ok := err.(*exec.ExitError); ok {
-		err = fmt.Errorf("kubectl %v: %w\n%s%s", arguments, err, stdout, exit.Stderr)
-	}
-	return stdout, err
-}
+func administrator() kubernetes.Interface { return kubernetes.NewForConfigOrDie(cluster.Config()) }

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // complete is deploy/ with all of its options, as an overlay would have it.
@@ -20,7 +22,7 @@ func TestManifestsAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{manifests, complete} {
 		for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
-			out, err := kubectl(t.Context(), append(how, "apply", "-k", folder, "--validate=strict", "--dry-run=server", "-o=name")...)
+			out, err := cluster.Kubectl(t.Context(), append(how, "apply", "-k", folder, "--validate=strict", "--dry-run=server", "-o=name")...)
 			if err != nil {
 				t.Error(err)
 			}
@@ -42,7 +44,7 @@ func TestPageNamesTheKubernetesThatItIsTestedWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := administrator(t).Discovery().ServerVersion()
+	version, err := administrator().Discovery().ServerVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func podOf(t *testing.T) *corev1.Pod {
 
 func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 	t.Parallel()
-	client := administrator(t)
+	client := administrator()
 	namespace := cluster.Namespace(t)
 	_, err := client.CoreV1().Namespaces().Patch(t.Context(), namespace, "application/merge-patch+json",
 		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`), metav1.PatchOptions{})
@@ -74,7 +76,7 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 		return err
 	}
 	// The admission plugin learns of the label by watching.
-	if err := within(t, deadline, func() error {
+	if err := await.Success(t.Context(), await.Timeout, func() error {
 		pod := podOf(t)
 		pod.Spec.HostNetwork = true
 		pod.Spec.Containers[0].Ports[0].HostPort = pod.Spec.Containers[0].Ports[0].ContainerPort

@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eventd/eventd/test/audit"
+	"github.com/eventd/eventd/test/await"
 )
 
-// need is what shows that a right is needed: a check, and what it says without
-// the right.
+// need shows that a right is needed: a check, and its error without the right.
 type need struct {
 	check check
 	says  string
@@ -21,16 +20,16 @@ type need struct {
 // needs names one for each right that deploy/ grants.
 var needs = map[string]need{
 	"get configmaps":   {starts, "cannot get resource"},
-	"list configmaps":  {startsWithoutStreams, "it does not serve"},
+	"list configmaps":  {startsWithoutStreams, "eventd does not serve"},
 	"watch configmaps": {followsTheClientCA, "may not watch"},
 
-	"create tokenreviews.authentication.k8s.io":        {leads, "it does not lead"}, // nobody knows whether its own token is good
-	"create subjectaccessreviews.authorization.k8s.io": {takesAnEvent, "answered 503"},
+	"create tokenreviews.authentication.k8s.io":        {leads, "it does not lead"}, // it cannot review its own token
+	"create subjectaccessreviews.authorization.k8s.io": {takes(classic), "answered 503"},
 
-	"create events":               {takesAnEvent, "answered 403"},
-	"create events.events.k8s.io": {takesANewStyleEvent, "answered 403"},
-	"patch events":                {countsARepeat, "the repeat is not counted"},
-	"patch events.events.k8s.io":  {countsANewStyleRepeat, "the repeat is not counted"},
+	"create events":               {takes(classic), "answered 403"},
+	"create events.events.k8s.io": {takes(newStyle), "answered 403"},
+	"patch events":                {counts("repeated", classic), "the repeat is not counted"},
+	"patch events.events.k8s.io":  {counts("repeated", newStyle), "the repeat is not counted"},
 
 	"get leases.coordination.k8s.io":    {leads, "it does not lead"},
 	"update leases.coordination.k8s.io": {leads, "it does not lead"},
@@ -38,17 +37,17 @@ var needs = map[string]need{
 	"create leases.coordination.k8s.io": {putsItsLeaseBack, "the Lease is not put back"},
 }
 
-// readByAll is what every ServiceAccount may read in a cluster with the default roles: the
-// public keys of ServiceAccount tokens.
+// readByAll is what every ServiceAccount may read with the default roles: the public
+// keys of ServiceAccount tokens.
 var readByAll = []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}
 
-// With the rights of deploy/ everything works, each of them is used, and
-// nothing is asked for that they do not allow.
+// With the rights of deploy/ everything works, each right is used, and no request
+// needs another one.
 func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 	t.Parallel()
 	const account = "eventd"
 	rights := granted(t)
-	waitAllowed(t, audit.User(account), rights...)
+	waitAllowed(t, account, rights)
 	s := setScene(t, account, time.Minute)
 	for _, step := range []struct {
 		what  string
@@ -57,10 +56,10 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 		{"starts", starts},
 		{"follows the CA of client certificates", followsTheClientCA},
 		{"leads", leads},
-		{"takes a classic Event", takesAnEvent},
-		{"takes a new-style Event", takesANewStyleEvent},
-		{"counts a classic repeat", countsARepeat},
-		{"counts a new-style repeat", countsANewStyleRepeat},
+		{"takes a classic Event", takes(classic)},
+		{"takes a new-style Event", takes(newStyle)},
+		{"counts a classic repeat", counts("repeated", classic)},
+		{"counts a new-style repeat", counts("repeated-new-style", newStyle)},
 		{"starts where lists are not streamed", startsWithoutStreams},
 		{"answers its probes", answersItsProbes},
 		{"leads on when deploy/ is applied again", staysWhenAppliedAgain},
@@ -72,7 +71,7 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 			t.Fatalf("%s: %v", step.what, err)
 		}
 	}
-	if err := s.standby.terminate(t); err != nil {
+	if err := terminate(t, s.standby); err != nil {
 		t.Error(err)
 	}
 
@@ -97,7 +96,7 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 	}
 }
 
-// Without any one of them something does not work, because of just that.
+// Without any one of them a check fails, because of just that.
 func TestEveryRightIsNeeded(t *testing.T) {
 	rights := granted(t)
 	for name := range needs {
@@ -121,7 +120,7 @@ func TestEveryRightIsNeeded(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), need.says) {
 				t.Errorf("got %v, want what says %q", err, need.says)
 			}
-			if err := within(t, deadline, func() error { return refused(t, account, removed) }); err != nil {
+			if err := await.Success(t.Context(), await.Timeout, func() error { return refused(t, account, removed) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -141,8 +140,8 @@ func without(rights []right, index int, account string) (left []right) {
 	return left
 }
 
-// refused looks into the audit log for whether an account was refused what needs
-// a right.
+// refused returns nil if the audit log has a request of the account that was refused
+// for lack of a right.
 func refused(t *testing.T, account string, removed right) error {
 	for _, request := range requests(t, account) {
 		if asked, ok := request.needs(); ok && request.refused() && removed.covers(asked) {

@@ -18,7 +18,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -81,12 +83,12 @@ func classicRecorder(t *testing.T, config *rest.Config) (record.EventRecorder, *
 
 func (p *paced) wait(t *testing.T, n int) {
 	t.Helper()
-	end := time.After(deadline)
+	end := time.After(await.Timeout)
 	for range n {
 		select {
 		case <-p.done:
 		case <-end:
-			t.Fatal("client-go's recorder does not get on")
+			t.Fatal("client-go's recorder makes no progress")
 		}
 	}
 }
@@ -129,7 +131,7 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 	config.QPS = -1
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
 	defer broadcaster.Shutdown()
-	ctx, cancel := bounded(t)
+	ctx, cancel := await.Context(t)
 	defer cancel()
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		t.Fatal(err)
@@ -210,7 +212,7 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 		}
 		e.signal(syscall.SIGKILL)
 		wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": (round + 1) * each})
-		now := string(stored(t, testenv.Shared(t), namespace)["shared"][0].UID)
+		now := string(stored.ByObject(t, testenv.Shared(t), namespace)["shared"][0].UID)
 		if uid == "" {
 			uid = now
 		}
@@ -246,7 +248,7 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	// The first eventd has written some of what it was told, and has lost what it
 	// had acknowledged to be written later: that the client tells again, too.
 	c := e.wantConserved(before + after)
-	if replayed := c.Sum("eventd_occurrences_settled_total", "outcome=replayed"); replayed < 1 || replayed+c.written() != before+after {
+	if replayed := c.settled("replayed"); replayed < 1 || replayed+c.written() != before+after {
 		t.Errorf("%v replayed and %v written of %d", replayed, c.written(), before+after)
 	}
 	wantStored(t, testenv.Shared(t), namespace, map[string]int{"repeated": before + after})
@@ -272,7 +274,7 @@ func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 	e := startEventd(t)
 	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
 	const clients = 16
-	var accepted [clients]int
+	var accepted [clients]int64
 	var total atomic.Int64
 	ended := make(chan struct{})
 	go func() {
@@ -289,7 +291,7 @@ func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 			}
 		})
 	}()
-	waitFor(t, "load", func() (bool, error) { return total.Load() > 200, nil })
+	await.Until(t, "load", func() bool { return total.Load() > 200 })
 	e.terminate()
 	<-ended
 	accounts := e.finalAccounts()
@@ -297,11 +299,11 @@ func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 		accounts["recorded"] != accounts["created"]+accounts["merged"] {
 		t.Errorf("%d requests were accepted, the final accounts are %v", total.Load(), accounts)
 	}
-	got := stored(t, testenv.Shared(t), namespace)
+	got := stored.ByObject(t, testenv.Shared(t), namespace)
 	for i, n := range accepted {
 		events := got[fmt.Sprint("pod-", i)]
 		// The one request that ended a client may have been written, too.
-		if len(events) != 1 || count(&events[0]) < n || count(&events[0]) > n+1 {
+		if len(events) != 1 || stored.Count(&events[0]) < n || stored.Count(&events[0]) > n+1 {
 			t.Errorf("client %d got %d answers, stored is %+v", i, n, events)
 		}
 	}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,7 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -25,14 +26,11 @@ func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
 	through, direct := shared.Namespace(t), shared.Namespace(t)
 	report(t, e.Config(replica.Reporter(t, shared, through)), through)
 	report(t, replica.Reporter(t, shared, direct), direct)
-	waitFor(t, "the Events", func() (bool, error) {
-		for _, namespace := range []string{through, direct} {
-			if got := stored(t, shared, namespace)["web-0"]; len(got) != 3 || total(got) != 3+1+2 {
-				return false, nil
-			}
-		}
-		return true, nil
-	})
+	isStored := func(namespace string) bool {
+		events := stored.ByObject(t, shared, namespace)["web-0"]
+		return len(events) == 3 && stored.Tally(events, func(*corev1.Event) string { return "all" }).Sum() == 3+1+2
+	}
+	await.Until(t, "the Events", func() bool { return isStored(through) && isStored(direct) })
 	for _, arguments := range []string{
 		"get events --sort-by=.reason",
 		"get events -o wide --no-headers --sort-by=.reason",
@@ -52,13 +50,6 @@ func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
 	}
 	e.wantWritten(3 + 1 + 2)
 	e.terminate()
-}
-
-func total(events []corev1.Event) (sum int) {
-	for i := range events {
-		sum += count(&events[i])
-	}
-	return sum
 }
 
 // report lets unmodified recorders of both kinds report on a Pod.
@@ -94,14 +85,9 @@ func report(t *testing.T, config *rest.Config, namespace string) {
 // two runs: times, the width that they take, and generated names.
 func kubectl(t *testing.T, namespace, arguments string) string {
 	t.Helper()
-	binary, err := testenv.Kubectl(t.Context())
+	out, err := testenv.Shared(t).Kubectl(t.Context(), append(strings.Fields(arguments), "--namespace="+namespace)...)
 	if err != nil {
 		t.Fatal(err)
-	}
-	command := exec.Command(binary, append(strings.Fields(arguments), "--namespace="+namespace, "--kubeconfig="+testenv.Shared(t).Kubeconfig())...)
-	out, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", arguments, err, out)
 	}
 	shown := strings.ReplaceAll(string(out), namespace, "NAMESPACE")
 	for _, r := range []struct{ pattern, replacement string }{

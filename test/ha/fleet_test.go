@@ -1,10 +1,8 @@
 package ha
 
 import (
-	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -13,15 +11,13 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
-const (
-	replicas = 3
-	// audience is that of the token by which replicas know each other.
-	audience = "eventd"
-)
+const replicas = 3
 
 // shortLease loses a leader that is gone within three seconds.
 var shortLease = []string{
@@ -43,14 +39,13 @@ type fleet struct {
 // member is one of the replicas, over any number of processes.
 type member struct {
 	*fleet
-	name   string
-	dir    string
-	flags  []string
-	api    *link // from it to the apiserver
-	peers  *link // from the others to it
-	lives  int
-	ended  []replica.Accounts // of processes that ended in order
-	config string             // its kubeconfig
+	name    string
+	dir     string
+	options replica.Options
+	api     *link // from it to the apiserver
+	peers   *link // from the others to it
+	lives   int
+	ended   []replica.Accounts // of processes that ended in order
 
 	mu      sync.Mutex
 	running *replica.Replica
@@ -61,11 +56,10 @@ type member struct {
 func startFleet(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, cluster: cluster, service: newService(t)}
-	credentials := replica.Deploy(t, cluster)
-	token := writeToken(t, replica.Deploy(t, cluster, audience))
+	options := replica.Options{Credentials: replica.Deploy(t, cluster), PeerToken: replica.PeerToken(t, cluster), Flags: flags}
 	f.lease = followLease(t, cluster.Config())
 	for i := range replicas {
-		f.members = append(f.members, f.newMember(fmt.Sprint("replica-", i), credentials, append([]string{"--peer-token-file=" + token}, flags...)))
+		f.members = append(f.members, f.newMember(fmt.Sprint("replica-", i), options))
 	}
 	t.Cleanup(func() {
 		for _, m := range f.members {
@@ -77,42 +71,25 @@ func startFleet(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *f
 	return f
 }
 
-// writeToken writes the token of credentials to a file, as a projected volume does.
-func writeToken(t *testing.T, credentials *rest.Config) (path string) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(credentials.BearerToken), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // newMember prepares a replica that reaches the apiserver, and is reached by the
 // others, over links that can be cut.
-func (f *fleet) newMember(name string, credentials *rest.Config, flags []string) *member {
+func (f *fleet) newMember(name string, options replica.Options) *member {
 	f.t.Helper()
-	m := &member{fleet: f, name: name, dir: f.t.TempDir()}
+	m := &member{fleet: f, name: name, dir: f.t.TempDir(), options: options}
 	if *logs != "" {
 		m.dir = filepath.Join(*logs, f.t.Name(), name)
-		if err := os.MkdirAll(m.dir, 0o700); err != nil {
-			f.t.Fatal(err)
-		}
 	}
-	apiserver, err := url.Parse(credentials.Host)
+	apiserver, err := url.Parse(options.Credentials.Host)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	m.api, m.peers = newLink(f.t, apiserver.Host), newLink(f.t, "")
-	credentials = rest.CopyConfig(credentials)
-	credentials.Host = "https://" + m.api.address()
-	m.config = filepath.Join(m.dir, "kubeconfig")
-	if err := testenv.WriteKubeconfig(m.config, credentials); err != nil {
-		f.t.Fatal(err)
-	}
-	m.flags = append([]string{
-		"--leader-elect", "--advertise-address=" + m.peers.address(), "--peer-audience=" + audience,
+	m.options.Credentials = rest.CopyConfig(options.Credentials)
+	m.options.Credentials.Host = "https://" + m.api.address()
+	m.options.Flags = append([]string{
+		"--leader-elect", "--advertise-address=" + m.peers.address(), "--peer-audience=eventd",
 		"--shutdown-grace-period=2m",
-	}, flags...)
+	}, options.Flags...)
 	return m
 }
 
@@ -129,14 +106,11 @@ func atOnce(members []*member, do func(*member)) {
 // it does when it knows of a leader.
 func (m *member) start() {
 	m.lives++
-	dir := filepath.Join(m.dir, fmt.Sprint("life-", m.lives))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		m.t.Error(err)
-		return
-	}
-	ctx, cancel := bounded(m.t)
+	options := m.options
+	options.Dir = filepath.Join(m.dir, fmt.Sprint("life-", m.lives))
+	ctx, cancel := await.Context(m.t)
 	defer cancel()
-	process, err := replica.Start(ctx, replica.Options{Kubeconfig: m.config, Dir: dir, Flags: m.flags})
+	process, err := replica.Start(ctx, options)
 	if err != nil {
 		m.t.Errorf("%s: %v", m.name, err)
 		return
@@ -177,7 +151,7 @@ func (m *member) signal(s syscall.Signal) {
 // waitEnd waits until a process that was told to end has ended, in order, with
 // everything written.
 func (m *member) waitEnd() {
-	ctx, cancel := bounded(m.t)
+	ctx, cancel := await.Context(m.t)
 	defer cancel()
 	process := m.process()
 	code, err := process.Wait(ctx)
@@ -196,7 +170,7 @@ func (m *member) waitEnd() {
 
 // waitKilled waits until a process has gone that was killed.
 func (m *member) waitKilled() {
-	<-m.process().Exited()
+	<-m.process().Done()
 	m.service.remove(m.name)
 }
 
@@ -239,15 +213,15 @@ func (f *fleet) at(address string) *member {
 }
 
 // metrics of a replica.
-func (m *member) metrics() replica.Metrics {
+func (m *member) metrics() metrics.Metrics {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), deadline)
+	ctx, cancel := await.Context(m.t)
 	defer cancel()
-	metrics, err := m.process().Metrics(ctx, m.cluster.Config())
+	read, err := m.process().Metrics(ctx, m.cluster.Config())
 	if err != nil {
 		m.t.Fatalf("%s: %v", m.name, err)
 	}
-	return metrics
+	return read
 }
 
 // accounts add up those of all processes that ended in order.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // durations that were measured.
@@ -40,7 +42,7 @@ type before struct {
 func (l *load) observe() before {
 	l.t.Helper()
 	const measured = time.Second
-	end := time.Now().Add(deadline)
+	end := time.Now().Add(await.Timeout)
 	for time.Now().Before(end) {
 		b := before{}
 		b.leader, b.term = l.leader()

@@ -20,6 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
 )
 
 // sharesAnnotation is who contributed to an Event's count: docs/counting.md.
@@ -78,7 +81,7 @@ type journal struct {
 	following sync.WaitGroup
 
 	mu      sync.Mutex
-	bell    bell
+	changed notifier
 	known   map[types.UID]version
 	commits []commit
 	err     error // what ended it
@@ -104,7 +107,7 @@ func keepJournal(t *testing.T, config *rest.Config, namespace string) *journal {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.err = err
-		j.bell.ring()
+		j.changed.notify()
 	})
 	t.Cleanup(func() {
 		cancel()
@@ -166,7 +169,7 @@ func resourceVersion(o runtime.Object) (string, error) {
 
 func versionOf(e *corev1.Event) (version, error) {
 	s, err := parseShares(e.Annotations[sharesAnnotation])
-	return version{countOf(e), s}, err
+	return version{stored.Count(e), s}, err
 }
 
 // note enters what a watch has said.
@@ -199,24 +202,11 @@ func (j *journal) note(at time.Time, e watch.Event) error {
 		}
 	}
 	j.commits = append(j.commits, c)
-	j.bell.ring()
+	j.changed.notify()
 	return nil
 }
 
 func seriesOf(e *corev1.Event) series { return series{e.InvolvedObject.Name, e.Reason} }
-
-// countOf is the number of occurrences that an Event stands for, as its readers
-// take it.
-func countOf(e *corev1.Event) int64 {
-	switch {
-	case e.Series != nil:
-		return int64(e.Series.Count)
-	case e.EventTime.IsZero():
-		return int64(e.Count)
-	default:
-		return 1
-	}
-}
 
 // since returns the commits that the watch has told of after a moment.
 func (j *journal) since(moment time.Time) []commit {
@@ -229,7 +219,7 @@ func (j *journal) since(moment time.Time) []commit {
 // waitCommit waits for a commit after a moment that is one, and returns it.
 func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is func(commit) bool) commit {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -242,7 +232,7 @@ func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is fun
 		if j.err != nil {
 			t.Fatalf("waiting for %s: %v", what, j.err)
 		}
-		if err := j.bell.wait(ctx, &j.mu); err != nil {
+		if err := j.changed.wait(ctx, &j.mu); err != nil {
 			t.Fatalf("not in time: %s", what)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 const (
@@ -35,12 +37,12 @@ type term struct {
 type lease struct {
 	following sync.WaitGroup
 
-	mu     sync.Mutex
-	bell   bell
-	held   bool
-	terms  []term // in their order
-	writes int    // of the Lease
-	err    error
+	mu      sync.Mutex
+	changed notifier
+	held    bool
+	terms   []term // in their order
+	writes  int    // of the Lease
+	err     error
 }
 
 // followLease follows the Lease until the test ends.
@@ -76,7 +78,7 @@ func followLease(t *testing.T, config *rest.Config) *lease {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.err = err
-		l.bell.ring()
+		l.changed.notify()
 	})
 	t.Cleanup(func() {
 		cancel()
@@ -92,7 +94,7 @@ func followLease(t *testing.T, config *rest.Config) *lease {
 func (l *lease) note(at time.Time, stored *coordinationv1.Lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.bell.ring()
+	defer l.changed.notify()
 	l.writes++
 	spec := stored.Spec
 	l.held = spec.HolderIdentity != nil && *spec.HolderIdentity != ""
@@ -153,7 +155,7 @@ func (l *lease) lastTerm(address string) time.Time {
 // wait waits until the Lease is held by one that is as wanted, and returns its term.
 func (l *lease) wait(t *testing.T, what string, is func(term) bool) term {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +166,7 @@ func (l *lease) wait(t *testing.T, what string, is func(term) bool) term {
 		if l.err != nil {
 			t.Fatalf("waiting for %s: %v", what, l.err)
 		}
-		if err := l.bell.wait(ctx, &l.mu); err != nil {
+		if err := l.changed.wait(ctx, &l.mu); err != nil {
 			t.Fatalf("not in time: %s", what)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // link is the way over which a process is reached, as long as it is not cut. One
@@ -199,7 +201,7 @@ func TestLinkThatIsCutDeliversWhenItIsMended(t *testing.T) {
 	hear := func(c net.Conn, word string) {
 		t.Helper()
 		got := make([]byte, len(word))
-		_ = c.SetReadDeadline(time.Now().Add(deadline))
+		_ = c.SetReadDeadline(time.Now().Add(await.Timeout))
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != word {
 			t.Fatalf("heard %q (%v), want %q", got, err, word)
 		}

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
 )
 
 // perSecond is how many occurrences the plain clients post: in full often enough
 // for a gap of some milliseconds to be seen.
-func perSecond() int { return either(100, 50) }
+func perSecond() int { return longrun.Either(100, 50) }
 
 // load is what goes on all the time: plain clients and recorders, all of them
 // through the Service, and the journal of what becomes of it.
@@ -62,27 +63,57 @@ func (l *load) end() {
 	l.recorders.end(l.t)
 }
 
-// owed are occurrences whose writes are put off: the series of each object are
-// many more than the budget of writes that is spent on it.
-type owed struct {
+// deferred are occurrences whose writes are deferred: each object has many more
+// series than its budget of writes.
+type deferred struct {
 	*plain
 	all []series
 }
 
 const seriesPerObject = 52
 
-// newOwed prepares them, in a namespace of their own, so that the deferred series
-// are at least so many when the budget of an object is one write.
-func (f *fleet) newOwed(deferred int) *owed {
+// newDeferred prepares them, in a namespace of their own, so that at least least
+// series are deferred when the budget of an object is one write.
+func (f *fleet) newDeferred(least int) *deferred {
 	f.t.Helper()
 	namespace := f.cluster.Namespace(f.t)
-	o := &owed{plain: newPlain(f.t, f.service.through(replica.Reporter(f.t, f.cluster, namespace)), namespace)}
-	for i := 0; len(o.all)-i < deferred; i++ {
+	d := &deferred{plain: newPlain(f.t, f.service.through(replica.Reporter(f.t, f.cluster, namespace)), namespace)}
+	for i := 0; len(d.all)-i < least; i++ {
 		for j := range seriesPerObject {
-			o.all = append(o.all, series{fmt.Sprint("owed-", i), fmt.Sprint("Reason", j)})
+			d.all = append(d.all, series{fmt.Sprint("deferred-", i), fmt.Sprint("Reason", j)})
 		}
 	}
-	return o
+	return d
+}
+
+// endColumns are the last columns of tables, with the cells that finish returns.
+var endColumns = []string{
+	"occurrences", "posted again", "503 or 429 with Retry-After", "lost", "counted twice", "beyond 64 names",
+	"504 at the client's own deadline", "classic recorder: recorded -lost +twice", "new-style recorder",
+}
+
+// finish ends the load, the roles that were watched, and the replicas. It checks that
+// nothing is lost or counted twice, and that no two replicas have led at once.
+func (l *load) finish(t *testing.T, mayTimeOut bool, r *roles, also ...*deferred) (cells []any) {
+	t.Helper()
+	l.end()
+	r.stop()
+	l.stop()
+	r.wantOneAtATime(t)
+	l.wantNoFinalErrors(t, mayTimeOut)
+	l.wantSettled(t)
+	d := l.wantStored(t, l.cluster)
+	for _, other := range also {
+		d.Add(other.wantStored(t, l.cluster))
+	}
+	fates := l.fates()
+	fates.wantKept(t)
+	if n := len(fates.forgotten); n > 0 {
+		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
+	}
+	classic, newStyle := l.recorded(t)
+	seen := l.service.answered()
+	return []any{fates.names, fates.retried, seen.repeated(), d.Lost, d.Twice, len(fates.outside), seen.timedOut(), classic, newStyle}
 }
 
 // recorded is by how much what the recorders' Events count is not what they were
@@ -90,7 +121,7 @@ func (f *fleet) newOwed(deferred int) *owed {
 func (l *load) recorded(t *testing.T) (classic, newStyle recorded) {
 	t.Helper()
 	show := func(a *account) recorded {
-		return a.compare(t, stored(t, l.cluster, l.plain.namespace, a.source))
+		return a.compare(t, storedBy(t, l.cluster, l.plain.namespace, a.source))
 	}
 	return show(l.classicAccount), show(l.newStyleAccount)
 }

@@ -15,15 +15,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/stored"
 )
 
 const (
 	// source is what plain clients are called.
 	source = "ha"
 	single = "single-"
-	// patience is how long a client waits for an answer before it asks again.
+	// patience is the timeout of a request.
 	patience = 5 * time.Second
-	// pause is what it leaves in between where nothing says how long.
+	// pause is before a retry without a Retry-After.
 	pause = 50 * time.Millisecond
 	// hotSeries are those that many clients report at any time; all others are
 	// reported once. Each is reported as often as there are names kept apart, so that
@@ -34,22 +38,15 @@ const (
 	hotEvery = 5
 )
 
-// mostAtOnce are the clients that wait for an answer; while there are so many,
-// nothing new happens. It is above what comes while a short lease expires.
-func mostAtOnce() int { return either(500, 250) }
+// mostAtOnce is how many clients may wait for an answer; more are not started. It is
+// above the number that is started while a short lease expires.
+func mostAtOnce() int { return longrun.Either(500, 250) }
 
 // series is what an occurrence is of: the involved object and the reason.
 type series struct{ object, reason string }
 
 // counts are of occurrences.
-type counts map[series]int64
-
-func (c counts) sum() (sum int64) {
-	for _, n := range c {
-		sum += n
-	}
-	return sum
-}
+type counts = stored.Counts[series]
 
 // post is one occurrence, under a name of its own.
 type post struct {
@@ -61,10 +58,9 @@ type post struct {
 	tries int       // requests of this client; client-go's own repetitions are not among them
 }
 
-// plain are clients that do not correlate: they post single occurrences, and post
-// them again, under the same name, until they are acknowledged. It is what
-// client-go's rest client does, and around it one that does not give up. Their
-// ledger is exact.
+// plain are clients that do not correlate: they post single occurrences, and repeat
+// each under the same name until it is acknowledged, also when client-go's rest
+// client has stopped retrying. Their ledger is exact.
 type plain struct {
 	namespace string
 	client    rest.Interface
@@ -105,20 +101,18 @@ func (p *plain) begin(of series) *post {
 	return made
 }
 
-// say posts an occurrence until it is acknowledged.
-func (p *plain) say(of series) {
+// post posts an occurrence until it is acknowledged.
+func (p *plain) post(of series) {
 	made := p.begin(of)
 	event := occurrenceOf(p.namespace, made)
 	for {
 		code, err := p.try(event)
-		if err != nil && p.isToTryAgain(err) {
+		if err != nil && p.isRetryable(err) {
 			p.note(made, 0)
-			select {
-			case <-time.After(pause):
+			if await.Sleep(p.ctx, pause) == nil {
 				continue
-			case <-p.ctx.Done():
-				return
 			}
+			return
 		}
 		if err != nil {
 			p.mu.Lock()
@@ -140,9 +134,9 @@ func (p *plain) try(event *corev1.Event) (code int, err error) {
 	return code, err
 }
 
-// isToTryAgain tells whether an error says that the same may go well later. That
-// is more than client-go's rest client thinks; service.answered tells about that.
-func (p *plain) isToTryAgain(err error) bool {
+// isRetryable reports whether the same request may succeed later. client-go's rest
+// client retries less; service.answered has those answers.
+func (p *plain) isRetryable(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
 		return true // no answer
@@ -161,26 +155,25 @@ func (p *plain) note(made *post, code int) {
 	}
 }
 
-// goOn posts so many occurrences per second, each by a client of its own, whether
-// those before are answered or not, until it is told to end. It has ended when
-// all are acknowledged.
+// goOn posts so many occurrences per second, each by a client of its own, until end is
+// called, which returns when all are acknowledged.
 func (p *plain) goOn(perSecond int) (end func()) {
 	ctx, cancel := context.WithCancel(p.ctx)
-	room := make(chan struct{}, mostAtOnce())
+	slots := make(chan struct{}, mostAtOnce())
 	p.working.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer tick.Stop()
 		for n := 0; ; n++ {
 			select {
 			case <-tick.C:
-				room <- struct{}{}
+				slots <- struct{}{}
 			case <-ctx.Done():
 				return
 			}
 			of := nth(n)
 			p.working.Go(func() {
-				p.say(of)
-				<-room
+				p.post(of)
+				<-slots
 			})
 		}
 	})
@@ -190,7 +183,7 @@ func (p *plain) goOn(perSecond int) (end func()) {
 	}
 }
 
-// nth is what the n-th occurrence of the load is of.
+// nth is the series of the n-th occurrence of the load.
 func nth(n int) series {
 	if n%hotEvery == 0 {
 		hot := n / hotEvery
@@ -199,19 +192,18 @@ func nth(n int) series {
 	return series{fmt.Sprint(single, n), "Tested"}
 }
 
-// isSingle tells whether it is one of those that are reported once, and so are
-// written at once.
+// isSingle reports whether the series is reported once, and so is written at once.
 func (s series) isSingle() bool { return strings.HasPrefix(s.object, single) }
 
-// sayAll posts occurrences, many at once, and returns when all are acknowledged.
-func (p *plain) sayAll(all []series) {
+// postAll posts occurrences, many at once, and returns when all are acknowledged.
+func (p *plain) postAll(all []series) {
 	const atOnce = 64
 	next := make(chan series)
 	var clients sync.WaitGroup
 	for range atOnce {
 		clients.Go(func() {
 			for of := range next {
-				p.say(of)
+				p.post(of)
 			}
 		})
 	}
@@ -246,7 +238,7 @@ func (p *plain) ledger() (map[string]post, counts) {
 	return posts, count
 }
 
-// wantAcknowledged checks that no client was turned away, or is still waiting.
+// wantAcknowledged checks that no client was refused, or is still waiting.
 func (p *plain) wantAcknowledged(t *testing.T) {
 	t.Helper()
 	p.mu.Lock()

@@ -18,6 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
 )
 
 const (
@@ -205,18 +208,18 @@ func (a *account) close() (ended bool) {
 // recorded is what a recorder's Events count, held against what it was told.
 type recorded struct {
 	told int64
-	difference
+	stored.Difference
 	givenUp          int64 // at the end: what comes later makes good what came before
 	rejected, outrun int
 }
 
 func (r recorded) String() string {
-	s := fmt.Sprintf("%d: -%d +%d", r.told, r.lost, r.twice)
+	s := fmt.Sprintf("%d: -%d +%d", r.told, r.Lost, r.Twice)
 	for _, part := range []struct {
 		n    int
 		what string
 	}{
-		{r.duplicates, "duplicate Events"},
+		{r.Duplicates, "duplicate Events"},
 		{r.rejected, "rejected"},
 		{int(r.givenUp), "given up by client-go"},
 		{r.outrun, "outrun by their own first POST"},
@@ -233,8 +236,11 @@ func (a *account) compare(t *testing.T, events []corev1.Event) recorded {
 	t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	logDifferences(t, a.told, events)
-	return recorded{a.told.sum(), differ(a.told, events), a.unsent(), a.rejected, a.outrun}
+	d := stored.Diff(a.told, events, seriesOf)
+	if d != (stored.Difference{}) {
+		t.Log(stored.Details(a.told, events, seriesOf))
+	}
+	return recorded{a.told.Sum(), d, a.unsent(), a.rejected, a.outrun}
 }
 
 // classicSink is client-go's own, with an account.
@@ -331,8 +337,8 @@ func (r *recorders) end(t *testing.T) {
 	t.Helper()
 	const longestPause = 13 * time.Second
 	for _, a := range []*account{r.classicAccount, r.newStyleAccount} {
-		eventually(t, "the "+a.source+" has sent all", func() bool { return a.isSent() || a.isQuiet(longestPause) })
-		eventually(t, "the "+a.source+" has sent the last of its repetitions", a.close)
+		await.Until(t, "the "+a.source+" has sent all", func() bool { return a.isSent() || a.isQuiet(longestPause) })
+		await.Until(t, "the "+a.source+" has sent the last of its repetitions", a.close)
 	}
 	r.shutdown()
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // leading is the role of the one that does.
@@ -20,7 +22,7 @@ const leading = "leader"
 // role is what a replica says that it is.
 func (m *member) role() string {
 	m.t.Helper()
-	ctx, cancel := bounded(m.t)
+	ctx, cancel := await.Context(m.t)
 	defer cancel()
 	client, err := rest.HTTPClientFor(m.process().Config(&rest.Config{}))
 	if err != nil {

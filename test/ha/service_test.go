@@ -17,6 +17,8 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 const (
@@ -35,7 +37,7 @@ type service struct {
 	end     context.CancelFunc
 
 	mu       sync.Mutex
-	bell     bell // rings when a replica has become ready
+	changed  notifier // rings when a replica has become ready
 	backends []*backend
 	next     int
 	answers  map[answer]int
@@ -126,7 +128,7 @@ func (s *service) waitReady(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !slices.ContainsFunc(s.backends, func(b *backend) bool { return b.name == name && b.ready() }) {
-		if err := s.bell.wait(ctx, &s.mu); err != nil {
+		if err := s.changed.wait(ctx, &s.mu); err != nil {
 			return fmt.Errorf("not ready: %w", err)
 		}
 	}
@@ -254,7 +256,7 @@ func (s *service) note(b *backend, ready bool) {
 		return
 	}
 	if !b.ready() {
-		defer s.bell.ring()
+		defer s.changed.notify()
 	}
 	b.failures = 0
 }
@@ -281,7 +283,7 @@ func (s *service) through(credentials *rest.Config) *rest.Config {
 }
 
 func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
-	ctx, cancel := bounded(t)
+	ctx, cancel := await.Context(t)
 	defer cancel()
 	var sick sync.Map
 	s := newService(t)
@@ -338,9 +340,9 @@ func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
 		t.Errorf("four requests went to %s", got)
 	}
 	sick.Store("a", true)
-	eventually(t, "only the other one gets requests", func() bool { return round() == "bbbb" })
+	await.Until(t, "only the other one gets requests", func() bool { return round() == "bbbb" })
 	sick.Delete("a")
-	eventually(t, "both get requests again", func() bool { return round() == "aabb" })
+	await.Until(t, "both get requests again", func() bool { return round() == "aabb" })
 	s.remove("b")
 	if got := round(); got != "aaaa" {
 		t.Errorf("four requests went to %s after b had ended", got)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -32,7 +34,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	var first durations
 	var killed []time.Time
 	done := repeat(t, repetitions(20, 2), func(i int) {
-		if *inFull && i%longTermEvery == 0 {
+		if *longrun.Full && i%longTermEvery == 0 {
 			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
 		}
 		b := l.observe()
@@ -55,15 +57,15 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	if oldest > staleness {
 		t.Errorf("what was acknowledged %s before the leader was killed is not stored", oldest)
 	}
-	d := differ(l.wanted(fates), stored(t, f.cluster, l.plain.namespace, source))
-	if d != (difference{}) {
-		t.Errorf("beside what is known of each name %d are lost, %d counted twice, and there are %d duplicates", d.lost, d.twice, d.duplicates)
+	d := stored.Diff(l.wanted(fates), storedBy(t, f.cluster, l.plain.namespace, source), seriesOf)
+	if d != (stored.Difference{}) {
+		t.Errorf("beside what is known of each name %d are lost, %d counted twice, and there are %d duplicates", d.Lost, d.Twice, d.Duplicates)
 	}
 	seen := l.service.answered()
 	classic, newStyle := l.recorded(t)
 	crashFigures.Add(done, milliseconds(first), fates.names, seen.unanswered(), fates.retried,
 		len(fates.lost), len(fates.forgotten), fmt.Sprintf("%.1f", oldest.Seconds()), len(fates.twice), len(fates.outside), seen.timedOut(), classic, newStyle)
-	if *inFull {
+	if *longrun.Full {
 		if p50 := first.percentile(50); p50 > 3200*time.Millisecond {
 			t.Errorf("the first write of the new leader is committed after %s (p50)", p50)
 		}

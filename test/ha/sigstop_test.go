@@ -5,31 +5,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/testenv"
 )
 
 var stallFigures = figures.NewTable("A leader that stands still past its lease of 3 s, and goes on; times are p50 / p99 / max in ms",
-	"times", "SIGSTOP to new leader's first write", "SIGCONT to its first answer, as a standby", "owed when it stopped", "of the load, written after SIGCONT", "accepted by it too late",
-	"occurrences", "posted again", "lost", "counted twice", "beyond 64 names", "504 at the client's own deadline",
-	"classic recorder: recorded -lost +twice", "new-style recorder")
+	append([]string{"times", "SIGSTOP to new leader's first write", "SIGCONT to its first answer, as a standby", "pending when it stopped",
+		"of the load, written after SIGCONT", "accepted by it too late"}, endColumns...)...)
 
-// The leader stands still for longer than its lease, and goes on when another one
-// leads: it steps down and accepts nothing, and what it owed is added once.
+// The leader is stopped for longer than its lease, and continues when another one
+// leads: it steps down and accepts nothing, and its pending occurrences count once.
 func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), append([]string{settling}, shortLease...)...)
-	l, o := f.startLoad(), f.newOwed(either(1000, 200))
+	l, r, d := f.startLoad(), f.watchRoles(), f.newDeferred(longrun.Either(1000, 200))
 	var first, down durations
-	var owes []float64
+	var pending []float64
 	var stands []stand
 	done := repeat(t, repetitions(20, 2), func(int) {
-		o.sayAll(o.all)
+		d.postAll(d.all)
 		b := l.observe()
-		owed := b.leader.owes()
-		if owed == 0 {
-			t.Errorf("%s owes nothing when it stops", b.leader.name)
+		n := b.leader.pending()
+		if n == 0 {
+			t.Errorf("%s has nothing pending when it stops", b.leader.name)
 		}
-		owes = append(owes, owed)
+		pending = append(pending, n)
 		stopped := time.Now()
 		b.leader.signal(syscall.SIGSTOP)
 		taken := l.waitTaken(b, stopped)
@@ -43,35 +44,21 @@ func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 		}
 		down = append(down, time.Since(continued))
 		stands = append(stands, stand{b, stopped, continued})
-		eventually(t, "the former leader has settled what it owed", func() bool { return b.leader.owes() == 0 })
+		await.Until(t, "the former leader to settle what was pending", func() bool { return b.leader.pending() == 0 })
 		l.waitWrite()
 	})
-	l.end()
-	f.stop()
-	l.wantNoFinalErrors(t, true)
-	d := l.wantStored(t, f.cluster)
-	d.add(o.wantStored(t, f.cluster))
-	fates := l.fates()
-	fates.wantKept(t)
-	if n := len(fates.forgotten); n > 0 {
-		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
-	}
-	late, after := l.tooLate(stands, toStop)
-	if len(late) > 0 {
-		t.Errorf("%d occurrences were accepted by a leader whose lease had run out, such as %+v", len(late), late[0])
-	}
-	classic, newStyle := l.recorded(t)
-	l.wantSettled(t)
-	stallFigures.Add(done, milliseconds(first), milliseconds(down), figures.Spread(owes...), after, len(late),
-		fates.names, fates.retried, d.lost, d.twice, len(fates.outside), l.service.answered().timedOut(), classic, newStyle)
+	cells := l.finish(t, true, r, d)
+	late := l.wantNoneTooLate(t, stands, toStop)
+	_, after := l.tooLate(stands, toStop)
+	stallFigures.Add(append([]any{done, milliseconds(first), milliseconds(down), figures.Spread(pending...), after, late}, cells...)...)
 }
 
-// toStop is how long after SIGSTOP a process has stopped for certain. It has nothing
-// to accept from then on, since its lease has run out when it goes on.
+// toStop is how long after SIGSTOP a process has certainly stopped. From then on it
+// must accept nothing, since its lease has expired when it continues.
 const toStop = 100 * time.Millisecond
 
-// owes is how many occurrences a replica has accepted and not written.
-func (m *member) owes() float64 {
+// pending is how many occurrences a replica has accepted and not settled.
+func (m *member) pending() float64 {
 	m.t.Helper()
 	return m.metrics().Sum("eventd_occurrences_pending")
 }
@@ -82,9 +69,19 @@ type stand struct {
 	began, ended time.Time
 }
 
-// tooLate returns which occurrences a former leader accepted that were posted when
-// it could accept nothing any more: so long after it stood still or was cut off. It
-// also counts the occurrences that it wrote when that was over.
+// wantNoneTooLate checks that there are none, and returns their number.
+func (l *load) wantNoneTooLate(t *testing.T, stands []stand, atTheLatest time.Duration) int {
+	t.Helper()
+	late, _ := l.tooLate(stands, atTheLatest)
+	if len(late) > 0 {
+		t.Errorf("%d occurrences were accepted by a leader whose lease had expired, such as %+v", len(late), late[0])
+	}
+	return len(late)
+}
+
+// tooLate returns the occurrences that a former leader accepted although they were
+// posted at the latest so long after it was stopped or cut off. It also counts the
+// occurrences that it wrote afterwards.
 func (l *load) tooLate(stands []stand, atTheLatest time.Duration) (late []post, written int) {
 	posts, _ := l.ledger()
 	for _, s := range stands {

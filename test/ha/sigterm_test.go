@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -19,12 +21,11 @@ var (
 		"classic recorder: recorded -lost +twice", "new-style recorder")
 )
 
-// oneWrite is a budget that is spent with the first write about an object, for as
-// long as a test takes.
+// oneWrite is a budget of one write per object, for as long as a test takes.
 var oneWrite = []string{"--budget-burst=1", "--budget-qps=0.00001"}
 
-// settling is how long a replica goes on serving after SIGTERM: longer than the
-// Service takes to notice.
+// settling is how long a replica serves after SIGTERM: longer than the Service needs
+// to notice.
 const settling = "--shutdown-delay-duration=2s"
 
 // handovers are repeated.
@@ -39,19 +40,18 @@ func (h *handovers) add(one handover) {
 	h.steady = append(h.steady, one.steady)
 }
 
-// figure adds the rows of a scenario that has ended, and checks what holds for all
-// that are planned.
-func (h *handovers) figure(t *testing.T, what string, done progress, l *load, d difference) {
+// figure adds the rows of a scenario, and checks what holds for planned handovers.
+func (h *handovers) figure(t *testing.T, what string, done progress, l *load, d stored.Difference) {
 	t.Helper()
 	accounts := l.wantSettled(t)
 	l.wantNoFinalErrors(t, false)
 	seen := l.service.answered()
 	handoverFigures.Add(what, done, figures.Spread(h.deferred...), milliseconds(h.first), milliseconds(h.gap), milliseconds(h.steady),
-		accounts["recorded"], d.lost, d.twice, d.duplicates)
+		accounts["recorded"], d.Lost, d.Twice, d.Duplicates)
 	classic, newStyle := l.recorded(t)
 	handoverAnswers.Add(what, seen.sum(func(answer) bool { return true }), seen.unanswered(), seen.repeated(), seen.final(), accounts["replayed"], classic, newStyle)
 	for source, r := range map[string]recorded{classicSource: classic, newStyleSource: newStyle} {
-		if r.difference != (difference{}) {
+		if r.Difference != (stored.Difference{}) {
 			t.Errorf("the Events of the %s do not count what it was told: %s", source, r)
 		}
 	}
@@ -68,19 +68,19 @@ func (h *handovers) figure(t *testing.T, what string, done progress, l *load, d 
 	}
 }
 
-// The leader is told to end, over and over, with thousands of series whose writes
-// are put off: the next one goes on at once, and nothing is lost or counted twice.
+// The leader is terminated again and again with thousands of deferred series: the next
+// one continues at once, and nothing is lost or counted twice.
 func TestLeaderHandsOver(t *testing.T) {
-	deferred := either(5000, 500)
+	least := longrun.Either(5000, 500)
 	f := startFleet(t, testenv.Shared(t), append([]string{settling}, oneWrite...)...)
-	l, o := f.startLoad(), f.newOwed(deferred)
+	l, o := f.startLoad(), f.newDeferred(least)
 	sums := &handovers{}
 	done := repeat(t, repetitions(50, 3), func(int) {
-		o.sayAll(o.all)
+		o.postAll(o.all)
 		b := l.observe()
 		n := b.leader.metrics().Sum("eventd_sink_deferred_series")
-		if n < float64(deferred) {
-			t.Errorf("%v series are deferred, want %d", n, deferred)
+		if n < float64(least) {
+			t.Errorf("%v series are deferred, want %d", n, least)
 		}
 		sums.deferred = append(sums.deferred, n)
 		signalled := time.Now()
@@ -95,9 +95,9 @@ func TestLeaderHandsOver(t *testing.T) {
 	l.end()
 	f.stop()
 	d := l.wantStored(t, f.cluster)
-	d.add(o.wantStored(t, f.cluster))
+	d.Add(o.wantStored(t, f.cluster))
 	sums.figure(t, "SIGTERM of the leader", done, l, d)
-	if p99 := sums.first.percentile(99); *inFull && p99 > 300*time.Millisecond {
+	if p99 := sums.first.percentile(99); *longrun.Full && p99 > 300*time.Millisecond {
 		t.Errorf("the first write of the new leader is committed after %s (p99)", p99)
 	}
 }
@@ -128,7 +128,7 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	sums.gap = gaps[true]
 	sums.figure(t, fmt.Sprint("rolling restart, handovers: ", len(sums.first)), done, l, l.wantStored(t, f.cluster))
 	for led, all := range gaps {
-		if worst := all.percentile(100); *inFull && worst > 300*time.Millisecond {
+		if worst := all.percentile(100); *longrun.Full && worst > 300*time.Millisecond {
 			t.Errorf("nothing is written for %s while a replica is restarted (leader: %t)", worst, led)
 		}
 		t.Logf("leader: %t, write gaps %s ms", led, milliseconds(all))

@@ -6,10 +6,12 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/test/await"
 )
 
-// connect opens connections from an address until ctx ends, makes the handshake and
-// then says nothing, and opens those anew that the server has closed.
+// connect keeps idle connections from an address open until ctx ends, and reopens
+// those that the server closes.
 func connect(ctx context.Context, t *testing.T, a *account, from string, most int) {
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}, Config: a.tlsConfig(t, "h2")}
 	var open stalledConns
@@ -25,7 +27,7 @@ func connect(ctx context.Context, t *testing.T, a *account, from string, most in
 		defer cancel()
 		conn, err := dialer.DialContext(ctx, "tcp", a.hostPort())
 		if err != nil {
-			return // there is no room for it
+			return // refused
 		}
 		open.mu.Lock()
 		defer open.mu.Unlock()
@@ -37,28 +39,17 @@ func TestIdleConnectionsOfAnAddressKeepNobodyOut(t *testing.T) {
 	const most = 600
 	g := eventdTarget(t, "--max-connections=600")
 	attacker := g.account(t, "attacker")
-	metric := func(name string) float64 {
-		ctx, cancel := bounded(t)
-		defer cancel()
-		metrics, err := g.eventd.Metrics(ctx, g.cluster.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return metrics.Sum(name)
-	}
 	siege{
 		name: "100 idle connections a second from one address, of 600 that there may be", needs: "a connection", allowed: usual, lasts: 6 * time.Second,
 		attack: func(ctx context.Context) { connect(ctx, t, attacker, "127.0.0.66", 2*most) },
 		ready: func() {
-			ctx, cancel := bounded(t)
-			defer cancel()
-			eventually(ctx, t, "the address has all that it may", func() bool { return metric("eventd_connections_refused_total") > 0 })
-			if open := metric("eventd_connections"); open < most/4 || open > most/2 {
+			await.Until(t, "a connection of the address to be refused", func() bool { return g.metrics(t).Sum("eventd_connections_refused_total") > 0 })
+			if open := g.metrics(t).Sum("eventd_connections"); open < most/4 || open > most/2 {
 				t.Errorf("%v connections are open, want about a third of %d", open, most)
 			}
-			// Who has none yet is let in.
+			// Another address still gets one.
 			other := attacker.anonymousFrom(t, "127.0.0.67")
-			if a := other.do(ctx, "GET", other.config.Host+"/readyz", "", ""); a.code != 200 {
+			if a := other.do(t.Context(), "GET", other.config.Host+"/readyz", "", ""); a.code != 200 {
 				t.Errorf("a new client on another address is answered %d: %v %s", a.code, a.err, a.body)
 			}
 		},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -34,7 +35,7 @@ func TestFloodAtTenTimesItsShareDelaysNoOther(t *testing.T) {
 	v.report(t.Context(), time.Second)
 	var posted atomic.Int64
 	for range rounds {
-		during := either(20*time.Second, 4*time.Second)
+		during := longrun.Either(20*time.Second, 4*time.Second)
 		before := v.report(t.Context(), during)
 		ctx, stop := context.WithCancel(t.Context())
 		var flooding sync.WaitGroup

@@ -1,18 +1,17 @@
 package hostile
 
 import (
-	"context"
 	"regexp"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/metrics"
 )
 
-const sigterm = syscall.SIGTERM
-
-// requestPatience is how long an attacker waits for an answer.
+// requestPatience is the timeout of an attacker's request.
 const requestPatience = time.Second
 
 // direct is a client of the kube-apiserver with somebody's credentials.
@@ -24,36 +23,25 @@ func direct(g *target, credentials *rest.Config) *rest.Config {
 
 var sinkShare = regexp.MustCompile(`(;s=[0-9a-v]{16}):[0-9]+`)
 
-// inflated is an annotation of shares in which the sink has counted everything that
-// it will ever count.
+// inflated is an annotation of shares with the highest count of the sink.
 func inflated(shares string) string {
 	return sinkShare.ReplaceAllString(shares, "$1:18446744073709551615")
+}
+
+// metrics of eventd, read by the administrator.
+func (g *target) metrics(t *testing.T) metrics.Metrics {
+	t.Helper()
+	ctx, cancel := await.Context(t)
+	defer cancel()
+	m, err := g.eventd.Metrics(ctx, g.cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // waitPendingSeries waits until the number of pending series satisfies a condition.
 func (g *target) waitPendingSeries(t *testing.T, what string, ok func(pending float64) bool) {
 	t.Helper()
-	ctx, cancel := bounded(t)
-	defer cancel()
-	eventually(ctx, t, what, func() bool {
-		metrics, err := g.eventd.Metrics(ctx, g.cluster.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ok(metrics.Sum("eventd_sink_pending_series"))
-	})
-}
-
-// eventually asks again and again, for what nothing tells of.
-func eventually(ctx context.Context, t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("not in time: " + what)
-		}
-	}
+	await.Until(t, what, func() bool { return ok(g.metrics(t).Sum("eventd_sink_pending_series")) })
 }

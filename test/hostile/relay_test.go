@@ -4,62 +4,43 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
+	"syscall"
 )
 
 // replicaTargets starts n replicas, and returns the one that leads and the others.
 func replicaTargets(t *testing.T, n int, flags ...string) (leader *target, standbys []*target) {
 	t.Helper()
 	c := testenv.Shared(t)
-	dir := t.TempDir()
-	kubeconfig, token := filepath.Join(dir, "eventd.kubeconfig"), filepath.Join(dir, "token")
-	if err := testenv.WriteKubeconfig(kubeconfig, replica.Deploy(t, c)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(token, []byte(replica.Deploy(t, c, "eventd").BearerToken), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := bounded(t)
-	defer cancel()
+	options := replica.Options{Credentials: replica.Deploy(t, c), PeerToken: replica.PeerToken(t, c), Flags: flags}
 	var replicas []*target
 	for range n {
-		r, err := replica.Start(ctx, replica.Options{Kubeconfig: kubeconfig, Dir: t.TempDir(), Flags: append([]string{"--peer-token-file=" + token}, flags...)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := replica.Run(t, c, options)
 		t.Cleanup(func() {
-			ctx, cancel := bounded(t)
+			ctx, cancel := await.Context(t)
 			defer cancel()
-			select {
-			case <-r.Exited(): // it was killed
-				return
-			default:
-			}
-			if _, err := r.Signal(ctx, sigterm); err != nil { // so that the next test finds no leader
-				r.Kill()
-			}
+			_, _ = r.Signal(ctx, syscall.SIGTERM) // so that the next test finds no leader
 		})
 		replicas = append(replicas, &target{name: "eventd, a replica", cluster: c, config: r.Config, pid: r.PID, eventd: r})
 	}
-	return waitLeader(ctx, t, replicas)
+	return waitLeader(t, replicas)
 }
 
 // waitLeader waits until one replica leads and all others are ready.
-func waitLeader(ctx context.Context, t *testing.T, replicas []*target) (leader *target, standbys []*target) {
+func waitLeader(t *testing.T, replicas []*target) (leader *target, standbys []*target) {
 	t.Helper()
-	eventually(ctx, t, "one replica leads, and the others are ready", func() bool {
+	await.Until(t, "one replica to lead, and the others to be ready", func() bool {
 		leader, standbys = nil, nil
 		for _, g := range replicas {
-			switch role := g.role(ctx, t); {
+			switch role := g.role(t); {
 			case role == "leader":
 				leader = g
 			case strings.HasPrefix(role, "standby of "):
@@ -72,7 +53,7 @@ func waitLeader(ctx context.Context, t *testing.T, replicas []*target) (leader *
 }
 
 // role is that of a replica that is ready, "" before.
-func (g *target) role(ctx context.Context, t *testing.T) string {
+func (g *target) role(t *testing.T) string {
 	t.Helper()
 	config := g.config(rest.AnonymousClientConfig(g.cluster.Config()))
 	client, err := rest.HTTPClientFor(config)
@@ -80,7 +61,7 @@ func (g *target) role(ctx context.Context, t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz?verbose", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/readyz?verbose", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +73,7 @@ func (g *target) role(ctx context.Context, t *testing.T) string {
 	return strings.TrimSpace(role)
 }
 
-// The leader must not close the connection of a standby for what a client has sent.
+// The leader must not close the connection of a standby because of a client's request.
 func TestClientOfAStandbyClosesNobodyElsesConnectionToTheLeader(t *testing.T) {
 	_, standbys := replicaTargets(t, 2)
 	g := standbys[0]
@@ -119,16 +100,11 @@ func TestClientOfAStandbyClosesNobodyElsesConnectionToTheLeader(t *testing.T) {
 			send(client, req)
 		})
 	}}.run(t, g)
-	ctx, cancel := bounded(t)
-	defer cancel()
-	metrics, err := g.eventd.Metrics(ctx, g.cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if refused := metrics.Sum("eventd_relay_requests_total", "code=431"); refused > 0 {
+	m := g.metrics(t)
+	if refused := m.Sum("eventd_relay_requests_total", "code=431"); refused > 0 {
 		t.Errorf("the leader has refused %v requests for headers that the standby had let pass", refused)
 	}
-	if lost := metrics.Sum("eventd_relay_retries_total") + metrics.Sum("eventd_relay_refused_total"); lost > 0 {
+	if lost := m.Sum("eventd_relay_retries_total") + m.Sum("eventd_relay_refused_total"); lost > 0 {
 		t.Errorf("%v requests found no connection to the leader", lost)
 	}
 }

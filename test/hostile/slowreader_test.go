@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // stalledConns are connections of HTTP/2 whose client takes no byte of an answer:
@@ -150,7 +152,7 @@ func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
 	if a := g.account(t, "other", "create").post(t.Context(), "after", "Normal"); a.code != 201 {
 		t.Fatalf("a usual request is answered %d: %v %s", a.code, a.err, a.body)
 	}
-	ctx, cancel := bounded(t)
+	ctx, cancel := await.Context(t)
 	defer cancel()
 	begun := time.Now()
 	if code, err := g.eventd.Signal(ctx, syscall.SIGTERM); err != nil || code != 0 {

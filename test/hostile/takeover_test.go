@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/longrun"
 )
 
 // firstReview is how long a client may wait that a new process reviews, with others that it
@@ -29,7 +32,7 @@ func TestFloodWithBogusTokensIsNoticedByNobodyAfterATakeover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, takeOver := start(t)
-			quiet := before.victim(t).report(t.Context(), either(10*time.Second, 2*time.Second))
+			quiet := before.victim(t).report(t.Context(), longrun.Either(10*time.Second, 2*time.Second))
 			if len(quiet.failed) > 0 {
 				t.Fatalf("%d requests failed before the attack: %v", len(quiet.failed), quiet.failed)
 			}
@@ -46,12 +49,12 @@ func TestFloodWithBogusTokensIsNoticedByNobodyAfterATakeover(t *testing.T) {
 			targets := takeOver()
 			f.at(t, targets[0], unseen)
 			f.refused.Store(0)
-			eventually(ctx, t, "all places of the address are taken", func() bool { return f.refused.Load() > 200 })
+			await.Until(t, "all places of the address to be taken", func() bool { return f.refused.Load() > 200 })
 
 			v := &victim{}
 			for i, g := range targets {
 				v.account = g.as(t, unseen)
-				during := v.report(t.Context(), either(10*time.Second, 4*time.Second))
+				during := v.report(t.Context(), longrun.Either(10*time.Second, 4*time.Second))
 				at := [...]string{"eventd, a new leader", "eventd, a standby"}[i]
 				attacks.Add("400 forged tokens a second from the victim's address, "+name, "a connection", at, len(during.took), len(during.failed),
 					quiet, during, fmt.Sprintf("%.0f", peakBefore), fmt.Sprintf("%.0f", peakMemory(t, g.pid())))
@@ -81,9 +84,7 @@ func failedOver(t *testing.T) (before *target, takeOver func() []*target) {
 		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s")
 	return before, func() []*target {
 		before.eventd.Kill()
-		ctx, cancel := bounded(t)
-		defer cancel()
-		leader, others := waitLeader(ctx, t, standbys)
+		leader, others := waitLeader(t, standbys)
 		return append([]*target{leader}, others...)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,25 +39,7 @@ func eventdTarget(t *testing.T, flags ...string) *target {
 // front of it.
 func startEventd(t *testing.T, c *testenv.ControlPlane, credentials *rest.Config, flags ...string) *target {
 	t.Helper()
-	dir := t.TempDir()
-	kubeconfig := filepath.Join(dir, "eventd.kubeconfig")
-	if err := testenv.WriteKubeconfig(kubeconfig, credentials); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := bounded(t)
-	defer cancel()
-	r, err := replica.Start(ctx, replica.Options{
-		Kubeconfig: kubeconfig, Dir: dir, Flags: append([]string{"--leader-elect=false"}, flags...),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		r.Kill()
-		if t.Failed() {
-			t.Logf("the last of eventd's log:\n%s", r.Log(20))
-		}
-	})
+	r := replica.Run(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--leader-elect=false"}, flags...)})
 	return &target{name: "eventd", cluster: c, config: r.Config, pid: r.PID, eventd: r}
 }
 
@@ -66,11 +47,9 @@ func startEventd(t *testing.T, c *testenv.ControlPlane, credentials *rest.Config
 func apiserverTarget(t *testing.T) *target {
 	t.Helper()
 	c := testenv.Shared(t)
-	return &target{name: "kube-apiserver", cluster: c, pid: c.PID, config: func(credentials *rest.Config) *rest.Config {
-		config := rest.CopyConfig(credentials)
-		config.Host = c.Config().Host
-		return config
-	}}
+	g := &target{name: "kube-apiserver", cluster: c, pid: c.PID}
+	g.config = func(credentials *rest.Config) *rest.Config { return direct(g, credentials) }
+	return g
 }
 
 // account returns a client for the target with a new account's credentials, which

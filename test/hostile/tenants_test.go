@@ -7,27 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
-	"github.com/eventd/eventd/test/testenv"
+	"github.com/eventd/eventd/test/stored"
+	"syscall"
 )
-
-// stored returns the Events of a namespace, by the Pods that they are about.
-func stored(t *testing.T, c *testenv.ControlPlane, namespace string) map[string][]corev1.Event {
-	t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(c.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string][]corev1.Event{}
-	for _, event := range list.Items {
-		out[event.InvolvedObject.Name] = append(out[event.InvolvedObject.Name], event)
-	}
-	return out
-}
 
 // sourced is an Event of a kubelet about a Pod, as somebody may claim it.
 func (a *account) sourced(name, pod, host, reason string) string {
@@ -53,7 +40,7 @@ func TestForgedSourceSpendsNobodyElsesBudget(t *testing.T) {
 		}
 	}
 	real := 0
-	for _, event := range stored(t, g.cluster, kubelet.namespace)["web-0"] {
+	for _, event := range stored.ByObject(t, g.cluster, kubelet.namespace)["web-0"] {
 		if len(event.Reason) > 4 && event.Reason[:4] == "Real" {
 			real++
 		}
@@ -70,7 +57,7 @@ func TestCreateAloneChangesNothingOfAnotherUsersEvent(t *testing.T) {
 	if a := owner.do(t.Context(), http.MethodPost, owner.events(), "application/json", owner.event("own", "web-0", "Warning", 3)); a.code != http.StatusCreated {
 		t.Fatalf("%d %v %s", a.code, a.err, a.body)
 	}
-	before := stored(t, g.cluster, owner.namespace)["web-0"][0]
+	before := stored.ByObject(t, g.cluster, owner.namespace)["web-0"][0]
 	forged := fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"forged","namespace":%q,"labels":{"forged":"yes"},"annotations":{"forged":"yes"}},`+
 		`"involvedObject":{"kind":"Pod","namespace":%q,"name":"web-0"},"reason":"Tested","message":"said of web-0","type":"Warning",`+
 		`"source":{"component":"tester"},"firstTimestamp":"2001-01-02T03:04:05Z","lastTimestamp":"2099-01-02T03:04:05Z","count":2000000001}`, owner.namespace, owner.namespace)
@@ -79,7 +66,7 @@ func TestCreateAloneChangesNothingOfAnotherUsersEvent(t *testing.T) {
 		t.Fatalf("the forger's report is answered %d: %v %s", a.code, a.err, a.body)
 	}
 	g.settle(t)
-	events := stored(t, g.cluster, owner.namespace)["web-0"]
+	events := stored.ByObject(t, g.cluster, owner.namespace)["web-0"]
 	if len(events) != 1 {
 		t.Fatalf("%d Events, not 1", len(events))
 	}
@@ -95,12 +82,12 @@ func TestCreateAloneChangesNothingOfAnotherUsersEvent(t *testing.T) {
 	}
 }
 
-// settle has eventd write what it owes: the writes of a series are spaced.
+// settle ends eventd, which then writes all that is pending.
 func (g *target) settle(t *testing.T) {
 	t.Helper()
-	ctx, cancel := bounded(t)
+	ctx, cancel := await.Context(t)
 	defer cancel()
-	if code, err := g.eventd.Signal(ctx, sigterm); err != nil || code != 0 {
+	if code, err := g.eventd.Signal(ctx, syscall.SIGTERM); err != nil || code != 0 {
 		t.Fatalf("eventd ended with %d: %v", code, err)
 	}
 }
@@ -133,7 +120,7 @@ func TestSquattedNamesLoseNothing(t *testing.T) {
 	if a := victim.do(t.Context(), http.MethodPost, victim.events(), "application/json", victim.event("first", "web-0", "Warning", 1)); a.code != http.StatusCreated {
 		t.Fatalf("%d %v %s", a.code, a.err, a.body)
 	}
-	first := stored(t, g.cluster, victim.namespace)["web-0"][0]
+	first := stored.ByObject(t, g.cluster, victim.namespace)["web-0"][0]
 	admin := kubernetes.NewForConfigOrDie(g.cluster.Config()).CoreV1().Events(victim.namespace)
 	if err := admin.Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil { // as it does when it expires
 		t.Fatal(err)
@@ -166,7 +153,7 @@ func TestSquattedNamesLoseNothing(t *testing.T) {
 		squatted[name] = true
 	}
 	counted := int32(0)
-	for _, event := range stored(t, g.cluster, victim.namespace)["web-0"] {
+	for _, event := range stored.ByObject(t, g.cluster, victim.namespace)["web-0"] {
 		if !squatted[event.Name] {
 			counted += event.Count
 		} else if event.Count != first.Count {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/eventd/eventd/test/longrun"
 )
 
 // victim reports ten Events a second, each of a series of its own.
@@ -129,7 +131,7 @@ func (s siege) run(t *testing.T, g *target) {
 	v := g.victim(t)
 	warm := v.report(t.Context(), time.Second)
 	resetPeak(t, g.pid())
-	before := v.report(t.Context(), either(10*time.Second, 2*time.Second))
+	before := v.report(t.Context(), longrun.Either(10*time.Second, 2*time.Second))
 	peakBefore := peakMemory(t, g.pid())
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -140,7 +142,7 @@ func (s siege) run(t *testing.T, g *target) {
 	if s.ready != nil {
 		s.ready()
 	}
-	during := v.report(t.Context(), either(20*time.Second, cmp.Or(s.lasts, 4*time.Second)))
+	during := v.report(t.Context(), longrun.Either(20*time.Second, cmp.Or(s.lasts, 4*time.Second)))
 	stop()
 	attacking.Wait()
 	peak := peakMemory(t, g.pid())

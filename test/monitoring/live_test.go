@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -23,7 +24,6 @@ import (
 func TestPromtoolFindsNothingWrongWithTheMetrics(t *testing.T) {
 	promtool := prometheusTool(t, "promtool")
 	cluster := testenv.Shared(t)
-	applyDeploy(t, cluster)
 	r := startReplica(t, cluster)
 	feed(t, r, cluster)
 	text, err := r.metrics(cluster.Config())
@@ -38,19 +38,18 @@ func TestPromtoolFindsNothingWrongWithTheMetrics(t *testing.T) {
 	r.terminate()
 }
 
-// Two replicas are scraped by a Prometheus that has no more rights than those of
-// deploy/monitoring, while Events go through both, and one hands over to the other.
+// A Prometheus with the rights of deploy/monitoring scrapes two replicas while Events
+// go through both, and one hands over to the other.
 func TestPrometheusSeesTwoReplicas(t *testing.T) {
 	program := prometheusTool(t, "prometheus")
 	cluster := testenv.Shared(t)
-	applyDeploy(t, cluster)
 	reader, stranger := metricsReader(t, cluster)
 	replicas := []*replica{startReplica(t, cluster), startReplica(t, cluster)}
 	if _, err := replicas[0].metrics(stranger); !apierrors.IsForbidden(err) {
 		t.Errorf("without the right to /metrics: %v", err)
 	}
 	p := startPrometheus(t, program, writeConfig(t, reader.BearerToken, replicas[0].address(), replicas[1].address()))
-	waitFor(t, "both replicas to be scraped, and one to lead", func() (string, error) {
+	waitFor(t, "both replicas to be scraped, and one to lead", func() error {
 		return p.wants(`sum(up{job="eventd"}) == 2 and sum(eventd_election_leading{job="eventd"}) == 1`)
 	})
 
@@ -60,47 +59,42 @@ func TestPrometheusSeesTwoReplicas(t *testing.T) {
 	}
 	// A replica reports by itself that it has become the leader; half of the others
 	// were reported to the one that does not lead.
-	waitFor(t, "the accounts to agree", func() (string, error) {
+	waitFor(t, "the accounts to agree", func() error {
 		return p.wants(fmt.Sprintf(`sum(eventd_occurrences_recorded_total) - sum(eventd_election_transitions_total{transition="became"}) == %d
 			and sum(eventd_occurrences_recorded_total) - sum(eventd_occurrences_settled_total) - sum(eventd_occurrences_pending) == 0
 			and sum(eventd_occurrences_settled_total{outcome=~"dropped|uncertain"}) == 0
 			and sum(eventd_relay_requests_total{code=~"20."}) == %d`, recorded, recorded/len(replicas)))
 	})
 	for _, q := range dashboardQueries(t) {
-		waitFor(t, "a value in "+q.panel, func() (string, error) { return p.wantsValue(forJob(q.expr)) })
+		waitFor(t, "a value in "+q.panel, func() error { return p.wantsValue(forJob(q.expr)) })
 	}
 	wantVariables(t, p)
 	wantRulesAreSilent(t, p)
 
 	leader := replicas[0]
-	if missing, err := p.wants(fmt.Sprintf(`eventd_election_leading{instance=%q} == 1`, leader.address())); err != nil {
-		t.Fatal(err)
-	} else if missing != "" {
+	if p.wants(fmt.Sprintf(`eventd_election_leading{instance=%q} == 1`, leader.address())) != nil {
 		leader = replicas[1]
 	}
 	leader.terminate()
-	waitFor(t, "the other to be seen as the leader", func() (string, error) {
+	waitFor(t, "the other to be seen as the leader", func() error {
 		return p.wants(fmt.Sprintf(`eventd_election_leading{instance!=%q} == 1`, leader.address()))
 	})
 	for _, a := range readDashboard(t).Annotations.List {
-		waitFor(t, a.Name+" to show it", func() (string, error) { return p.wantsValue(forJob(a.Expr)) })
+		waitFor(t, a.Name+" to show it", func() error { return p.wantsValue(forJob(a.Expr)) })
 	}
 	for _, r := range replicas {
 		if r != leader {
 			r.terminate()
 		}
 	}
-	waitFor(t, "nobody to be seen", func() (string, error) { return p.wants(`ALERTS{alertname="EventdAbsent"} == 1`) })
+	waitFor(t, "nobody to be seen", func() error { return p.wants(`ALERTS{alertname="EventdAbsent"} == 1`) })
 }
 
-// metricsReader returns the credentials of the account that deploy/monitoring lets
-// read metrics, and of another one.
+// metricsReader returns the credentials of the account that may read metrics by
+// deploy/monitoring, and of another one.
 func metricsReader(t *testing.T, c *testenv.ControlPlane) (reader, stranger *rest.Config) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(c.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kubernetes.NewForConfigOrDie(c.Config())
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "monitoring"}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -109,20 +103,21 @@ func metricsReader(t *testing.T, c *testenv.ControlPlane) (reader, stranger *res
 		t.Fatal(err)
 	}
 	reader = c.ServiceAccount(t, namespace.Name, "prometheus-k8s")
-	waitAllowed(t, c, "system:serviceaccount:monitoring:prometheus-k8s", authorizationv1.SubjectAccessReviewSpec{
+	err := testenv.WaitAllowed(t.Context(), client, authorizationv1.SubjectAccessReviewSpec{
+		User:                  testenv.User(namespace.Name, "prometheus-k8s"),
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
 	})
-	return reader, c.ServiceAccount(t, namespace.Name, "stranger")
-}
-
-// feed reports what takes every way through the pipeline: Events that differ,
-// repeats, and similar ones. It returns how many occurrences that is.
-func feed(t *testing.T, r *replica, c *testenv.ControlPlane) (occurrences int) {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(r.as(c.Config()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return reader, c.ServiceAccount(t, namespace.Name, "stranger")
+}
+
+// feed reports occurrences for every path through the pipeline: Events that differ,
+// repeats, and similar ones. It returns their number.
+func feed(t *testing.T, r *replica, c *testenv.ControlPlane) (occurrences int) {
+	t.Helper()
+	client := kubernetes.NewForConfigOrDie(r.Config(c.Config()))
 	namespace := c.Namespace(t)
 	post := func(object, message string) {
 		t.Helper()
@@ -151,27 +146,27 @@ func feed(t *testing.T, r *replica, c *testenv.ControlPlane) (occurrences int) {
 	return occurrences
 }
 
-// wants tells whether an expression has a result.
-func (p *prometheus) wants(expr string) (missing string, err error) {
+// wants returns an error unless an expression has a result.
+func (p *prometheus) wants(expr string) error {
 	result, err := p.query(expr)
-	if err != nil || len(result) > 0 {
-		return "", err
+	if err == nil && len(result) == 0 {
+		err = fmt.Errorf("no result: %s", expr)
 	}
-	return expr, nil
+	return err
 }
 
-// wantsValue tells whether an expression has a result that is a number.
-func (p *prometheus) wantsValue(expr string) (missing string, err error) {
+// wantsValue returns an error unless an expression has a result that is a number.
+func (p *prometheus) wantsValue(expr string) error {
 	result, err := p.query(expr)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for i := range result {
 		if v, err := result[i].value(); err != nil || !math.IsNaN(v) {
-			return "", err
+			return err
 		}
 	}
-	return fmt.Sprintf("%d series, and none has a number: %s", len(result), expr), nil
+	return fmt.Errorf("%d series, and none has a number: %s", len(result), expr)
 }
 
 // wantVariables checks that the dashboard's variables have values.
@@ -203,8 +198,8 @@ func wantVariables(t *testing.T, p *prometheus) {
 	}
 }
 
-// wantRulesAreSilent checks that all alerts are loaded, can be evaluated, and that
-// none has anything to say of two replicas that are well.
+// wantRulesAreSilent checks that all alerts are loaded and can be evaluated, and that
+// none fires for two healthy replicas.
 func wantRulesAreSilent(t *testing.T, p *prometheus) {
 	t.Helper()
 	_, rules := ruleFile(t)
@@ -213,18 +208,18 @@ func wantRulesAreSilent(t *testing.T, p *prometheus) {
 			Rules []struct{ Name, Health, LastError, State string }
 		}
 	}
-	waitFor(t, "the alerts to be evaluated", func() (string, error) {
+	waitFor(t, "the alerts to be evaluated", func() error {
 		if err := p.get("rules", nil, &loaded); err != nil {
-			return "", err
+			return err
 		}
 		for _, g := range loaded.Groups {
 			for _, r := range g.Rules {
 				if r.Health == "unknown" {
-					return r.Name, nil
+					return errors.New(r.Name)
 				}
 			}
 		}
-		return "", nil
+		return nil
 	})
 	n := 0
 	for _, g := range loaded.Groups {

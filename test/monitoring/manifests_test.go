@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,11 +54,11 @@ type scrape struct {
 // rendered returns what an overlay of deploy/ and deploy/monitoring makes.
 func rendered(t *testing.T) []manifest {
 	t.Helper()
-	kubectl, err := testenv.Kubectl(t.Context())
+	rendered, err := testenv.RunKubectl(t.Context(), "kustomize", overlay(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(run(t, kubectl, "kustomize", overlay(t))), 4096)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096)
 	var out []manifest
 	for {
 		var m manifest

@@ -10,15 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// The release of the Prometheus operator that deploy/monitoring is held against. Its
-// CustomResourceDefinitions are in its Go module, which nothing is compiled with:
-// so go.mod does not have it, and its checksum is here.
+// The release of the Prometheus operator that deploy/monitoring is tested with. Its
+// CustomResourceDefinitions are in its Go module. Nothing imports that module, so
+// go.mod does not have it, and its checksum is here.
 const (
 	operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 	operatorSum    = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
@@ -60,22 +59,14 @@ func TestManifestsAreTakenByAnApiserverThatKnowsTheOperator(t *testing.T) {
 	}
 }
 
-// dryRun applies an overlay to an apiserver that is strict, without effect.
+// dryRun applies an overlay with strict validation, without effect.
 func dryRun(t *testing.T, c *testenv.ControlPlane, overlay string, how ...string) (names string, err error) {
 	t.Helper()
-	kubectl, err := testenv.Kubectl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), kubectl, append(how, "apply", "-k", overlay,
-		"--validate=strict", "--dry-run=server", "-o=name", "--kubeconfig="+c.Kubeconfig())...).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("kubectl apply %v: %w\n%s", how, err, out)
-	}
+	out, err := c.Kubectl(t.Context(), append(how, "apply", "-k", overlay, "--validate=strict", "--dry-run=server", "-o=name")...)
 	return string(out), err
 }
 
-// applyOperatorKinds teaches an apiserver what deploy/monitoring has objects of.
+// applyOperatorKinds applies the CustomResourceDefinitions that deploy/monitoring needs.
 func applyOperatorKinds(t *testing.T, c *testenv.ControlPlane) {
 	t.Helper()
 	const group = "monitoring.coreos.com"
@@ -86,19 +77,19 @@ func applyOperatorKinds(t *testing.T, c *testenv.ControlPlane) {
 		}
 	}
 	client := kubernetes.NewForConfigOrDie(c.Config()).Discovery()
-	waitFor(t, "the operator's kinds", func() (string, error) {
+	waitFor(t, "the operator's kinds", func() error {
 		served, err := client.ServerResourcesForGroupVersion(group + "/v1")
-		if apierrors.IsNotFound(err) {
-			return err.Error(), nil
-		}
 		if err != nil {
-			return "", err
+			return err
 		}
 		missing := slices.Clone(operatorKinds)
 		for _, resource := range served.APIResources {
 			missing = slices.DeleteFunc(missing, func(kind string) bool { return kind == resource.Name })
 		}
-		return strings.Join(missing, ", "), nil
+		if len(missing) > 0 {
+			return fmt.Errorf("missing: %v", missing)
+		}
+		return nil
 	})
 }
 

@@ -13,9 +13,8 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
+	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -104,15 +103,13 @@ func TestPageOfMetricsIsUpToDate(t *testing.T) {
 func liveMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	cluster := testenv.Shared(t)
-	applyDeploy(t, cluster)
 	r := startReplica(t, cluster)
 	text, err := r.metrics(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.terminate()
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	families, err := metrics.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,9 @@
 package monitoring
 
 import (
-	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,104 +12,65 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/process"
 )
 
 // prometheus is a running Prometheus.
 type prometheus struct {
-	t       *testing.T
-	command *exec.Cmd
-	exited  chan struct{}
-	url     string
-	client  *http.Client
-
-	mu  sync.Mutex
-	log strings.Builder
+	url    string
+	client *http.Client
 }
 
-// listening is what Prometheus says when it has a port.
+// listening is in the log of Prometheus when it has a port.
 var listening = regexp.MustCompile(`Listening on.*address=(\S+)`)
 
 // startPrometheus starts a Prometheus on a free port, with a data directory of its
 // own, and waits until it is ready.
 func startPrometheus(t *testing.T, program, configFile string) *prometheus {
 	t.Helper()
-	p := &prometheus{t: t, exited: make(chan struct{}), client: &http.Client{Timeout: deadline, Transport: &http.Transport{}}}
-	p.command = exec.Command(program, "--config.file="+configFile,
-		"--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), "--web.listen-address=127.0.0.1:0")
-	stderr, err := p.command.StderrPipe()
+	child, err := process.Start("prometheus", "", exec.Command(program, "--config.file="+configFile,
+		"--storage.tsdb.path="+filepath.Join(t.TempDir(), "data"), "--web.listen-address=127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	address := make(chan string, 1)
-	go func() {
-		defer close(p.exited)
-		p.read(stderr, address)
-		_ = p.command.Wait()
-	}()
-	t.Cleanup(p.stop)
-	select {
-	case at := <-address:
-		p.url = "http://" + at
-	case <-p.exited:
-		t.Fatal("prometheus has ended")
-	case <-time.After(deadline):
-		t.Fatal("prometheus does not listen")
-	}
-	waitFor(t, "prometheus to be ready", func() (string, error) {
+	p := &prometheus{client: &http.Client{Timeout: await.Timeout, Transport: &http.Transport{}}}
+	t.Cleanup(func() {
+		p.client.CloseIdleConnections()
+		ctx, cancel := await.Context(t)
+		defer cancel()
+		if err := child.Stop(ctx); err != nil {
+			t.Error(err)
+		} else if t.Failed() {
+			t.Logf("prometheus's log:\n%s", child.Stderr())
+		}
+	})
+	waitFor(t, "prometheus to be ready", func() error {
+		found := listening.FindStringSubmatch(child.Stderr())
+		switch {
+		case child.Ended():
+			return await.Permanent(errors.New("prometheus has ended"))
+		case found == nil:
+			return errors.New("it does not listen")
+		}
+		p.url = "http://" + strings.Trim(found[1], `"`)
 		response, err := p.client.Get(p.url + "/-/ready")
 		if err != nil {
-			return "", err
+			return err
 		}
 		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			return response.Status, nil
+			return errors.New(response.Status)
 		}
-		return "", nil
+		return nil
 	})
 	return p
 }
 
-// read keeps the log until its end, and sends the address in it.
-func (p *prometheus) read(log io.Reader, address chan<- string) {
-	told := false
-	lines := bufio.NewScanner(log)
-	for lines.Scan() {
-		p.mu.Lock()
-		p.log.WriteString(lines.Text() + "\n")
-		p.mu.Unlock()
-		if found := listening.FindStringSubmatch(lines.Text()); found != nil && !told {
-			told = true
-			address <- strings.Trim(found[1], `"`)
-		}
-	}
-}
-
-func (p *prometheus) stop() {
-	p.client.CloseIdleConnections()
-	_ = p.command.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-	case <-time.After(deadline):
-		p.t.Error("prometheus did not end")
-		_ = p.command.Process.Kill()
-		<-p.exited
-	}
-	if p.t.Failed() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.t.Logf("prometheus's log:\n%s", p.log.String())
-	}
-}
-
-// get asks the HTTP API, and decodes the data that it answers with. What Prometheus
-// itself has to say against a request is an error.
+// get makes a request to the HTTP API and decodes the data of the answer. An error of
+// Prometheus is one here.
 func (p *prometheus) get(path string, parameters url.Values, data any) error {
 	response, err := p.client.Get(p.url + "/api/v1/" + path + "?" + parameters.Encode())
 	if err != nil {

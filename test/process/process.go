@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -17,7 +18,8 @@ import (
 type Process struct {
 	name string
 	cmd  *exec.Cmd
-	tail *tail
+	log  string // the file of stderr, or "" for tail
+	tail tail
 	done chan struct{}
 	err  error // of the end; read after done
 }
@@ -25,12 +27,18 @@ type Process struct {
 // shown is how many lines of its stderr an error of a process shows.
 const shown = 40
 
-// Start starts a command, which the caller has prepared. Errors call it by name.
-// The end of its stderr is kept for them, unless stderr goes to a file.
-func Start(name string, cmd *exec.Cmd) (*Process, error) {
-	p := &Process{name: name, cmd: cmd, tail: &tail{}, done: make(chan struct{})}
-	if cmd.Stderr == nil {
-		cmd.Stderr = p.tail
+// Start starts a command, which the caller has prepared, and which errors call by
+// name. Its stderr goes to the file log, or if that is "" its end is kept in memory.
+func Start(name, log string, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{name: name, cmd: cmd, log: log, done: make(chan struct{})}
+	cmd.Stderr = &p.tail
+	if log != "" {
+		file, err := os.Create(log)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() // the child has its own descriptor
+		cmd.Stderr = file
 	}
 	// A grandchild that holds stderr open does not delay the end of the process.
 	cmd.WaitDelay = 5 * time.Second
@@ -43,6 +51,10 @@ func Start(name string, cmd *exec.Cmd) (*Process, error) {
 	}()
 	return p, nil
 }
+
+// Group makes a command run in a process group of its own. Ctrl-C at the terminal
+// signals the group of this process only, which then ends its children in order.
+func Group(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // PID is the id of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
@@ -119,5 +131,20 @@ func (p *Process) Failure(what string) error {
 	return fmt.Errorf("%s %s; its stderr ends with:\n%s", p.name, what, p.Log(shown))
 }
 
-// Log returns the last lines of stderr. It is empty if that goes to a file.
-func (p *Process) Log(lines int) string { return LastLines(p.tail.String(), lines) }
+// Stderr is what the process has written there, or the end of it.
+func (p *Process) Stderr() string {
+	if p.log == "" {
+		return p.tail.String()
+	}
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
+// Log returns the last lines of stderr.
+func (p *Process) Log(lines int) string {
+	all := strings.Split(strings.TrimSpace(p.Stderr()), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,40 +15,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shell starts a script, and returns when it has written "ready".
-func shell(t *testing.T, script string) *Process {
+func start(t *testing.T, log, script string) *Process {
 	t.Helper()
-	p, err := Start("child", exec.Command("/bin/sh", "-c", "echo ready >&2; "+script))
+	p, err := Start("child", log, exec.Command("/bin/sh", "-c", script))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Kill)
-	await.Until(t, "the script", func() bool { return strings.HasPrefix(p.Log(9), "ready") })
 	return p
 }
 
-const forever = "; while :; do sleep 0.05; done"
-
 func TestStopReturnsHowTheProcessEnded(t *testing.T) {
+	const trapped = "; echo trapped >&2; while :; do sleep 0.05; done"
 	for name, test := range map[string]struct {
-		script string
-		before func(*Process)
-		want   []string // in the error; none for success
+		script  string
+		stopped bool     // by SIGSTOP
+		want    []string // in the error; none for success
 	}{
-		"in order":  {`trap 'echo bye >&2; exit 0' TERM; echo trapped >&2` + forever, nil, nil},
-		"exit code": {`trap 'exit 3' TERM; echo trapped >&2` + forever, nil, []string{"child failed (exit status 3)", "trapped"}},
-		"by itself": {`echo why >&2; exit 3`, func(p *Process) { <-p.Done() }, []string{"ended by itself (exit status 3)", "why"}},
-		"stopped": {`trap 'exit 0' TERM; echo trapped >&2` + forever, func(p *Process) {
-			_ = p.Send(syscall.SIGSTOP)
-		}, nil},
+		"in order":             {`trap 'exit 0' TERM` + trapped, false, nil},
+		"in order, if stopped": {`trap 'exit 0' TERM` + trapped, true, nil},
+		"with an exit code":    {`trap 'exit 3' TERM` + trapped, false, []string{"child failed (exit status 3)", "trapped"}},
+		"by itself":            {`echo why >&2; exit 3`, false, []string{"ended by itself (exit status 3)", "why"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := shell(t, test.script)
-			if test.before != nil {
-				await.Until(t, "the trap", func() bool { return p.Ended() || strings.Contains(p.Log(9), "trapped") })
-				test.before(p)
-			} else {
-				await.Until(t, "the trap", func() bool { return strings.Contains(p.Log(9), "trapped") })
+			p := start(t, "", test.script)
+			await.Until(t, "the trap", func() bool { return p.Ended() || strings.Contains(p.Log(9), "trapped") })
+			if test.stopped {
+				_ = p.Send(syscall.SIGSTOP)
 			}
 			err := p.Stop(t.Context())
 			if (err != nil) != (test.want != nil) {
@@ -63,7 +57,7 @@ func TestStopReturnsHowTheProcessEnded(t *testing.T) {
 }
 
 func TestStopKillsWhenItsContextEnds(t *testing.T) {
-	p := shell(t, `trap '' TERM; echo trapped >&2`+forever)
+	p := start(t, "", `trap '' TERM; echo trapped >&2; while :; do sleep 0.05; done`)
 	await.Until(t, "the trap", func() bool { return strings.Contains(p.Log(9), "trapped") })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -78,16 +72,38 @@ func TestStopKillsWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestLogKeepsTheLastLines(t *testing.T) {
+func TestLogHasTheLastLinesOfStderr(t *testing.T) {
+	for _, log := range []string{"", filepath.Join(t.TempDir(), "log")} {
+		p := start(t, log, "echo one >&2; echo two >&2")
+		if code, err := p.Wait(t.Context()); code != 0 || err != nil {
+			t.Fatalf("it ended with %d (%v)", code, err)
+		}
+		if got := p.Log(2); got != "one\ntwo" {
+			t.Errorf("log %q: the last two lines are %q", log, got)
+		}
+	}
+}
+
+func TestGroupIsNotTheOneOfThisProcess(t *testing.T) {
+	cmd := exec.Command("/bin/sh", "-c", "while :; do sleep 0.05; done")
+	Group(cmd)
+	p, err := Start("child", "", cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if group, err := syscall.Getpgid(p.PID()); err != nil || group == syscall.Getpgrp() {
+		t.Errorf("it is in group %d (%v): Ctrl-C at the terminal would end it at once", group, err)
+	}
+}
+
+func TestTailIsBounded(t *testing.T) {
 	var kept tail
 	for range 3 * tailSize / 64 {
 		_, _ = kept.Write([]byte(strings.Repeat("x", 63) + "\n"))
 	}
-	_, _ = kept.Write([]byte("one\ntwo\n"))
-	if n := len(kept.String()); n < tailSize || n > 2*tailSize {
-		t.Errorf("%d bytes are kept", n)
-	}
-	if got := LastLines(kept.String(), 2); got != "one\ntwo" {
-		t.Errorf("the last two lines are %q", got)
+	_, _ = kept.Write([]byte("end"))
+	if got := kept.String(); len(got) < tailSize || len(got) > 2*tailSize || !strings.HasSuffix(got, "\nend") {
+		t.Errorf("%d bytes are kept, which end with %q", len(got), got[len(got)-9:])
 	}
 }

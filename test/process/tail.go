@@ -1,9 +1,6 @@
 package process
 
-import (
-	"strings"
-	"sync"
-)
+import "sync"
 
 // tailSize holds a panic of a server with a few hundred goroutines.
 const tailSize = 64 << 10
@@ -29,10 +26,4 @@ func (w *tail) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return string(w.buf)
-}
-
-// LastLines returns the last n lines of a text.
-func LastLines(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // binary is the eventd under test, set while Runner runs.
@@ -14,14 +16,10 @@ var binary string
 // Binary is the path of the eventd under test, while Runner runs.
 func Binary() string { return binary }
 
-// TestRunner is what TestMain gets, as far as it is used; testenv's and goleak's
-// are the same.
-type TestRunner interface{ Run() int }
-
 // Runner returns a runner that builds eventd, runs m and removes what was built.
-func Runner(m TestRunner) TestRunner { return runner{m} }
+func Runner(m testenv.TestRunner) testenv.TestRunner { return runner{m} }
 
-type runner struct{ m TestRunner }
+type runner struct{ m testenv.TestRunner }
 
 func (r runner) Run() int {
 	if !flag.Parsed() {

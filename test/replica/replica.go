@@ -3,89 +3,139 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
+	"slices"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/process"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // Options of a process.
 type Options struct {
-	// Kubeconfig leads to the apiserver.
-	Kubeconfig string
-	// Dir is where the log and the endpoint are written to: one that no other
-	// process uses, and that exists until the process has ended.
+	// Binary is the eventd to run; "" is the one that Runner has built.
+	Binary string
+	// Credentials lead to the apiserver.
+	Credentials *rest.Config
+	// PeerToken is the token that other replicas accept; "" is none.
+	PeerToken string
+	// Dir is for the files of the process: one that no other process uses, and that
+	// exists until the process has ended.
 	Dir string
-	// Flags are added to those that a test always sets.
+	// Flags are added to the defaults: a free port on the loopback address, and logs in
+	// JSON.
 	Flags []string
+	// Env is added to the environment of this process.
+	Env []string
+	// Group runs eventd in a process group of its own.
+	Group bool
 }
 
 // Replica is a process of eventd. Its methods may be called from several
 // goroutines.
 type Replica struct {
-	command  *exec.Cmd
-	log      string        // path
-	exited   chan struct{} // closed when it has ended
-	endpoint *rest.Config  // its address and CA
+	*process.Process
+	dir      string
+	endpoint *rest.Config // its address and CA; nil before it serves
 }
 
-// Start starts a process and waits until it serves. Its end is the caller's.
-func Start(ctx context.Context, o Options) (*Replica, error) {
-	endpoint := filepath.Join(o.Dir, "endpoint.kubeconfig")
-	_ = os.Remove(endpoint) // of a process that was killed
-	r := &Replica{log: filepath.Join(o.Dir, "log"), exited: make(chan struct{})}
-	log, err := os.Create(r.log)
+// Launch starts a process, which the caller ends.
+func Launch(o Options) (*Replica, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	r := &Replica{dir: o.Dir}
+	_ = os.Remove(r.file("endpoint")) // of a process that was killed
+	files := []string{"--kubeconfig=" + r.file("kubeconfig"), "--endpoint-kubeconfig=" + r.file("endpoint")}
+	err := testenv.WriteKubeconfig(r.file("kubeconfig"), o.Credentials)
+	if o.PeerToken != "" {
+		// In a Pod, a projected volume has this token.
+		files = append(files, "--peer-token-file="+r.file("token"))
+		err = errors.Join(err, os.WriteFile(r.file("token"), []byte(o.PeerToken), 0o600))
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the process has its own
-	r.command = exec.Command(binary, append([]string{
-		"--kubeconfig=" + o.Kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0",
-		"--endpoint-kubeconfig=" + endpoint, "--logging-format=json",
-	}, o.Flags...)...)
-	r.command.Stderr = log
-	if err := r.command.Start(); err != nil {
+	if o.Binary == "" {
+		o.Binary = binary
+	}
+	defaults := []string{"--bind-address=127.0.0.1", "--secure-port=0", "--logging-format=json"}
+	cmd := exec.Command(o.Binary, slices.Concat(defaults, o.Flags, files)...)
+	cmd.Env = append(os.Environ(), o.Env...)
+	if o.Group {
+		process.Group(cmd)
+	}
+	r.Process, err = process.Start("eventd", r.file("log"), cmd)
+	return r, err
+}
+
+func (r *Replica) file(name string) string { return filepath.Join(r.dir, name) }
+
+// WaitServing waits until the process serves.
+func (r *Replica) WaitServing(ctx context.Context, timeout time.Duration) error {
+	return await.Success(ctx, timeout, func() (err error) {
+		if r.Ended() {
+			return await.Permanent(r.Failure("ended"))
+		}
+		// The file appears complete.
+		if _, err := os.Stat(r.file("endpoint")); err != nil {
+			return errors.New("eventd does not serve")
+		}
+		r.endpoint, err = clientcmd.BuildConfigFromFlags("", r.file("endpoint"))
+		return err
+	})
+}
+
+// Start starts a process, which the caller ends, and waits until it serves.
+func Start(ctx context.Context, o Options) (*Replica, error) {
+	r, err := Launch(o)
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(r.exited)
-		_ = r.command.Wait() // ProcessState says it
-	}()
-	if err := r.waitServing(ctx, endpoint); err != nil {
+	if err := r.WaitServing(ctx, await.Timeout); err != nil {
 		r.Kill()
-		return nil, fmt.Errorf("%w; the end of its log:\n%s", err, r.Log(20))
+		return nil, err
 	}
 	return r, nil
 }
 
-// waitServing waits for the endpoint, which appears at once and whole.
-func (r *Replica) waitServing(ctx context.Context, endpoint string) (err error) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if _, err = os.Stat(endpoint); err == nil {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-r.exited:
-			return fmt.Errorf("eventd ended with %d", r.ExitCode())
-		case <-ctx.Done():
-			return fmt.Errorf("eventd does not serve: %w", context.Cause(ctx))
-		}
+// Run starts a process that ends with the test, and waits until it serves. Without
+// credentials it has those of deploy/ in the cluster, and without a Dir one of the
+// test.
+func Run(t testing.TB, c *testenv.ControlPlane, o Options) *Replica {
+	t.Helper()
+	if o.Credentials == nil {
+		o.Credentials = Deploy(t, c)
 	}
-	r.endpoint, err = clientcmd.BuildConfigFromFlags("", endpoint)
-	return err
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	r, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.KillAfter(t)
+	return r
 }
 
-// Send sends a signal and returns.
-func (r *Replica) Send(s os.Signal) error { return r.command.Process.Signal(s) }
+// KillAfter kills the process when the test ends, and shows the end of its log if
+// the test has failed.
+func (r *Replica) KillAfter(t testing.TB) {
+	t.Cleanup(func() {
+		r.Kill()
+		if t.Failed() {
+			t.Logf("the log of eventd ends with:\n%s", r.Log(30))
+		}
+	})
+}
 
 // Signal sends a signal and waits for the end of the process.
 func (r *Replica) Signal(ctx context.Context, s os.Signal) (exitCode int, err error) {
@@ -95,36 +145,7 @@ func (r *Replica) Signal(ctx context.Context, s os.Signal) (exitCode int, err er
 	return r.Wait(ctx)
 }
 
-// Wait waits for the end of the process. The exit code is -1 if a signal ended it.
-func (r *Replica) Wait(ctx context.Context) (exitCode int, err error) {
-	select {
-	case <-r.exited:
-		return r.ExitCode(), nil
-	case <-ctx.Done():
-		return 0, fmt.Errorf("eventd has not ended: %w", context.Cause(ctx))
-	}
-}
-
-// PID is that of the process.
-func (r *Replica) PID() int { return r.command.Process.Pid }
-
-// Exited is closed when the process has ended.
-func (r *Replica) Exited() <-chan struct{} { return r.exited }
-
-// ExitCode is that of a process that has ended.
-func (r *Replica) ExitCode() int { return r.command.ProcessState.ExitCode() }
-
-// Kill ends the process, if it has not ended yet, one that is stopped too, and
-// waits for that.
-func (r *Replica) Kill() {
-	if err := r.Send(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		panic(err) // it is our own child
-	}
-	<-r.exited
-}
-
-// Config is a client of this process that has the credentials of another
-// configuration: all that a client changes is the address.
+// Config is that of a client of this process with the given credentials.
 func (r *Replica) Config(credentials *rest.Config) *rest.Config {
 	config := rest.CopyConfig(credentials)
 	config.Host = r.endpoint.Host
@@ -133,12 +154,7 @@ func (r *Replica) Config(credentials *rest.Config) *rest.Config {
 	return config
 }
 
-// Log returns the last lines of its log.
-func (r *Replica) Log(lines int) string {
-	content, err := os.ReadFile(r.log)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+// Metrics reads /metrics with credentials that may do so.
+func (r *Replica) Metrics(ctx context.Context, credentials *rest.Config) (metrics.Metrics, error) {
+	return metrics.Read(ctx, r.Config(credentials))
 }

@@ -88,7 +88,7 @@ func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
 		}
 		wantStruck(t, kinds[i].name, out)
 		faultFigures.Add(cells[i].faults.name, cells[i].shape.name, seedRange(), out.recorded, out.requests, out.struck,
-			out.lost, out.twice, out.duplicates, out.uncertain)
+			out.Lost, out.Twice, out.Duplicates, out.uncertain)
 	}
 }
 

@@ -9,18 +9,20 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/test/metrics"
 )
 
-// reading is what a pipeline's metrics said at a time.
+// reading is what a pipeline's metrics were at a time.
 type reading struct {
 	at              time.Time
 	written         float64 // requests that wrote something
-	series, pending float64 // owed, and occurrences in any station
+	series, pending float64 // pending in the sink, and occurrences in any station
 	overdue         time.Duration
 	heap            uint64 // live, as of the last collection
 }
 
-// gauges are read all the time, until they are told to end.
+// gauges are read all the time.
 type gauges struct {
 	registry prometheus.Gatherer
 	baseline uint64 // live heap before anything was recorded
@@ -55,11 +57,11 @@ func readGauges(t *testing.T, registry prometheus.Gatherer) (g *gauges, end func
 }
 
 func (g *gauges) read(t *testing.T) {
-	m := gather(t, g.registry)
+	m := metrics.Gather(t, g.registry)
 	r := reading{
-		at: time.Now(), written: m.written(), heap: liveHeap(),
-		series: m["eventd_sink_pending_series"], pending: m["eventd_occurrences_pending"],
-		overdue: time.Duration(m["eventd_sink_overdue_seconds"] * float64(time.Second)),
+		at: time.Now(), written: written(m), heap: liveHeap(),
+		series: m.Sum("eventd_sink_pending_series"), pending: m.Sum("eventd_occurrences_pending"),
+		overdue: time.Duration(m.Sum("eventd_sink_overdue_seconds") * float64(time.Second)),
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,7 +84,7 @@ func (g *gauges) last() reading {
 	return g.readings[len(g.readings)-1]
 }
 
-// peak is the most that any reading says of each.
+// peak is the greatest value of each in any reading.
 func (g *gauges) peak() (peak reading) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

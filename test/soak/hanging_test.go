@@ -9,8 +9,10 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/faultproxy"
 	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -22,7 +24,7 @@ var hangFigures = figures.NewTable("One sink of which some requests hang: the ot
 // end. A run in full lets it time out, and hang again.
 func patient() sink.Options {
 	o := sink.DefaultOptions()
-	o.RequestTimeout = either(o.RequestTimeout, time.Minute)
+	o.RequestTimeout = longrun.Either(o.RequestTimeout, time.Minute)
 	return o
 }
 
@@ -78,14 +80,14 @@ func (o *others) finish(t *testing.T, what string, hanging int) {
 	totals := o.w.finish()
 	d := wantStored(t, testenv.Shared(t), o.w.recorded)
 	hangFigures.Add(what, hanging, o.rounds, othersInARound, figures.Spread(o.took...),
-		d.lost, d.twice, d.duplicates, totals.Outcomes[occurrence.Uncertain])
+		d.Lost, d.Twice, d.Duplicates, totals.Outcomes[occurrence.Uncertain])
 }
 
 // Requests of some series hang, before or after they take effect, and all others
 // of the same namespace are written while they do.
 func TestRequestsThatHangDelayNoOtherSeries(t *testing.T) {
 	for _, fault := range []faultproxy.Fault{faultproxy.BeforeWrite(faultproxy.Hang), faultproxy.AfterWrite(faultproxy.Hang)} {
-		for _, hanging := range either([]int{1, 64, 128}, []int{16}) {
+		for _, hanging := range longrun.Either([]int{1, 64, 128}, []int{16}) {
 			t.Run(fmt.Sprintf("%d %s", hanging, fault), func(t *testing.T) { requestsHang(t, fault, hanging) })
 		}
 	}
@@ -100,14 +102,14 @@ func requestsHang(t *testing.T, fault faultproxy.Fault, hanging int) {
 		o.w.record(namespace, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
 	}
 	atOnce := min(hanging, mostInOneNamespace(sink.DefaultOptions()))
-	eventually(t, "as many requests hang as may be made", func() bool { _, open := stuck(proxy); return open == atOnce })
+	await.Within(t, deadline(), "as many requests hang as may be made", func() bool { _, open := stuck(proxy); return open == atOnce })
 
 	o.round(t)
 	o.wantOnly(t, hanging)
-	if begun, open := stuck(proxy); !*inFull && (begun != hanging || open != hanging) {
+	if begun, open := stuck(proxy); !*longrun.Full && (begun != hanging || open != hanging) {
 		t.Errorf("of %d requests that hang for longer than the test takes %d are under way", begun, open)
 	}
-	for begun := 0; *inFull && begun < 4*hanging; begun, _ = stuck(proxy) { // until each has timed out several times
+	for begun := 0; *longrun.Full && begun < 4*hanging; begun, _ = stuck(proxy) { // until each has timed out several times
 		o.round(t)
 		o.wantOnly(t, hanging)
 	}
@@ -147,19 +149,19 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	hook := cluster.HangingWebhook(t, hanging)
 	options := patient()
 	o := others{w: newWriter(t, cluster.Config(), options), namespaces: []string{cluster.Namespace(t), cluster.Namespace(t)}}
-	series := either(8, 3) * options.Concurrency
+	series := longrun.Either(8, 3) * options.Concurrency
 	for i := range series {
 		o.w.record(hanging, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
 	}
 	share := mostInOneNamespace(options)
-	eventually(t, "the namespace has all the room that it may have", func() bool { return hook.Open() == share })
+	await.Within(t, deadline(), "the namespace has all the room that it may have", func() bool { return hook.Open() == share })
 
 	o.round(t)
 	o.wantOnly(t, series)
-	if begun, ended := hook.Calls(); !*inFull && (begun != share || ended != 0) {
+	if begun, ended := hook.Calls(); !*longrun.Full && (begun != share || ended != 0) {
 		t.Errorf("%d calls of the webhook have begun and %d ended, though they take longer than the test; want %d", begun, ended, share)
 	}
-	for *inFull && hook.Open() > 1 { // each time-out takes away a half of the namespace's room
+	for *longrun.Full && hook.Open() > 1 { // each time-out takes away a half of the namespace's room
 		o.round(t)
 		o.wantOnly(t, series)
 	}

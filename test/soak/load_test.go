@@ -94,5 +94,5 @@ func (l *load) goOn(perSecond float64, room func() bool) (end func()) {
 func (l *load) total() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.recorded.sum()
+	return l.recorded.Sum()
 }

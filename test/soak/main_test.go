@@ -14,7 +14,6 @@ import (
 )
 
 var (
-	inFull    = flag.Bool("soak", false, "make every run in its full length")
 	firstSeed = flag.Uint64("seed", 1, "the first seed of the runs with faults by chance")
 	seeds     = flag.Int("seeds", 2, "how many seeds each of them is made with")
 )
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 			panic(err) // it is testing's own
 		}
 	}
-	// client-go logs every answer that breaks off, which is what is done here.
+	// client-go logs every broken answer, which these tests cause.
 	klog.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(figures.Runner(testenv.Runner(m)))
 }
@@ -38,12 +37,4 @@ func TestMain(m *testing.M) {
 func isSet(name string) (set bool) {
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
 	return set
-}
-
-// either returns what a run in full takes, or what one in its short form does.
-func either[T any](full, short T) T {
-	if *inFull {
-		return full
-	}
-	return short
 }

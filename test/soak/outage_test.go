@@ -16,8 +16,12 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/faultproxy"
 	"github.com/eventd/eventd/test/figures"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -34,14 +38,14 @@ const statedMemory = (16 + 40 + 192 + 16 + 65) << 20
 type outages struct {
 	away, steady, drained, ratio, series, pending, heap []float64
 	recorded, uncertain                                 int64
-	difference
+	stored.Difference
 }
 
 func (o *outages) figure(apiserver string) {
 	outageFigures.Add(apiserver, figures.Spread(o.away...), len(o.away), o.recorded,
 		figures.Spread(o.steady...), figures.Spread(o.drained...), figures.Spread(o.ratio...),
 		figures.Spread(o.series...), figures.Spread(o.pending...), figures.Spread(o.heap...),
-		o.lost, o.twice, o.duplicates, o.uncertain)
+		o.Lost, o.Twice, o.Duplicates, o.uncertain)
 }
 
 // outage is one pipeline with everything at its defaults.
@@ -84,10 +88,10 @@ func newOutage(t *testing.T, config *rest.Config, namespace string, sums *outage
 // more to write than can be under way. What comes first is not measured: the
 // sink's limit allows for more at once than later.
 func (o *outage) saturate() (writesPerSecond float64) {
-	backlog := either[int64](2000, 300)
-	first, all := either(2000., 50), either(8000., 250)
+	backlog := longrun.Either[int64](2000, 300)
+	first, all := longrun.Either(2000., 50), longrun.Either(8000., 250)
 	var from, to reading
-	eventually(o.t, "the writes that are measured", func() bool {
+	await.Within(o.t, deadline(), "the writes that are measured", func() bool {
 		for o.Totals().Pending() < backlog {
 			o.load.newSeries()
 		}
@@ -111,15 +115,12 @@ func (o *outage) hasRoom() bool {
 // until some more was recorded and was not taken.
 func (o *outage) waitAway() {
 	began := time.Now()
-	if *inFull {
-		select {
-		case <-time.After(time.Minute):
-		case <-o.t.Context().Done():
-		}
+	if *longrun.Full {
+		_ = await.Sleep(o.t.Context(), time.Minute)
 	} else {
 		before := o.load.total()
-		eventually(o.t, "something is recorded while the apiserver is away, and not taken", func() bool {
-			return o.load.total() >= before+300 && gather(o.t, o.registry)["eventd_sink_retries_total"] > 0
+		await.Within(o.t, deadline(), "something is recorded while the apiserver is away, and not taken", func() bool {
+			return o.load.total() >= before+300 && metrics.Gather(o.t, o.registry).Sum("eventd_sink_retries_total") > 0
 		})
 	}
 	o.sums.away = append(o.sums.away, time.Since(began).Seconds())
@@ -129,7 +130,7 @@ func (o *outage) waitAway() {
 // made after a reading, and notes how fast that was.
 func (o *outage) waitDrained(since reading, steady float64) {
 	var from, to reading
-	eventually(o.t, "everything that was due is written", func() (ok bool) {
+	await.Within(o.t, deadline(), "everything that was due is written", func() (ok bool) {
 		from, to, ok = o.gauges.drain(since)
 		return ok
 	})
@@ -152,8 +153,8 @@ func (o *outage) finish() {
 	}
 	o.endRead()
 	totals := o.Totals()
-	wantAllWritten(o.t, totals, o.registry)
-	if recorded := o.load.recorded.sum(); totals.Recorded != recorded {
+	wantAllWritten(o.t, totals, metrics.Gather(o.t, o.registry))
+	if recorded := o.load.recorded.Sum(); totals.Recorded != recorded {
 		o.t.Errorf("%d occurrences are recorded, and %d in the ledger", recorded, totals.Recorded)
 	}
 	o.sums.recorded += totals.Recorded
@@ -176,28 +177,14 @@ func (o *outage) wantBounded() {
 	o.sums.heap = append(o.sums.heap, float64(added)/(1<<20))
 }
 
-// startCluster starts a control plane that can be taken away.
-func startCluster(t *testing.T) *testenv.ControlPlane {
-	cluster, err := testenv.Start(t.Context(), testenv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cluster
-}
-
 // repeatOutages makes the runs of a test one after the other, and adds a row.
 func repeatOutages(t *testing.T, apiserver string, run func(t *testing.T, sums *outages)) {
 	sums := &outages{}
-	repetitions := either(3, 1)
-	progress := startProgress(t, repetitions)
+	repetitions := longrun.Either(3, 1)
+	progress := longrun.NewProgress(t, repetitions)
 	for i := range repetitions {
 		t.Run(fmt.Sprint("run ", i+1), func(t *testing.T) { run(t, sums) })
-		progress.step()
+		progress.Step()
 	}
 	sums.figure(apiserver)
 }
@@ -205,7 +192,7 @@ func repeatOutages(t *testing.T, apiserver string, run func(t *testing.T, sums *
 // The apiserver is killed under load and comes back: everything is written that
 // was recorded before, meanwhile and after.
 func TestApiserverThatIsAwayCostsNothing(t *testing.T) {
-	cluster := startCluster(t)
+	cluster := testenv.StartForTest(t, testenv.Options{})
 	repeatOutages(t, "killed, and back with its data", func(t *testing.T, sums *outages) {
 		o := newOutage(t, cluster.Config(), cluster.Namespace(t), sums)
 		steady := o.saturate()
@@ -220,14 +207,14 @@ func TestApiserverThatIsAwayCostsNothing(t *testing.T) {
 		o.waitDrained(away, steady)
 		endLoad()
 		o.finish()
-		sums.add(wantStored(t, cluster, o.load.recorded))
+		sums.Add(wantStored(t, cluster, o.load.recorded))
 	})
 }
 
 // The same, and all Events are deleted before the apiserver can be reached again,
 // as if they had expired: what is owed is created again, and nothing else.
 func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.T) {
-	cluster := startCluster(t)
+	cluster := testenv.StartForTest(t, testenv.Options{})
 	repeatOutages(t, "stopped, and back without Events", func(t *testing.T, sums *outages) {
 		proxy := faultproxy.New(t, cluster.Config(), *firstSeed)
 		o := newOutage(t, proxy.Config(), cluster.Namespace(t), sums)
@@ -240,7 +227,7 @@ func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.
 		}
 		o.waitAway()
 		up(t, cluster)
-		before := tally(stored(t, cluster, o.load.namespace))
+		before := stored.Tally(stored.List(t, cluster, o.load.namespace), objectOf)
 		deleteEvents(t, cluster, o.load.namespace)
 		settled := o.Totals().Written() // nothing can be written at this moment
 		away := o.gauges.last()
@@ -255,15 +242,15 @@ func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.
 		for series, n := range o.load.recorded {
 			want[series] = n - before[series]
 		}
-		d := differ(want, stored(t, cluster, o.load.namespace))
+		d := stored.Diff(want, stored.List(t, cluster, o.load.namespace), objectOf)
 		// A write whose answer was lost was owed still, though it was stored: it is
 		// written again, since it has gone with its Event.
-		if unanswered := before.sum() - settled; d.lost != 0 || d.duplicates != 0 || d.twice != unanswered {
+		if unanswered := before.Sum() - settled; d.Lost != 0 || d.Duplicates != 0 || d.Twice != unanswered {
 			t.Errorf("of %d occurrences that were owed or came later %d are lost, there are %d duplicates, and %d are stored again, want %d",
-				o.load.recorded.sum()-settled, d.lost, d.duplicates, d.twice, unanswered)
+				o.load.recorded.Sum()-settled, d.Lost, d.Duplicates, d.Twice, unanswered)
 		}
-		d.twice -= before.sum() - settled
-		sums.add(d)
+		d.Twice -= before.Sum() - settled
+		sums.Add(d)
 	})
 }
 
@@ -283,7 +270,7 @@ func deleteEvents(t *testing.T, cluster *testenv.ControlPlane, namespace string)
 	if err := events.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if left := stored(t, cluster, namespace); len(left) != 0 {
+	if left := stored.List(t, cluster, namespace); len(left) != 0 {
 		t.Fatalf("%d Events are left", len(left))
 	}
 }

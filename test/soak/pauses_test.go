@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/faultproxy"
 	"github.com/eventd/eventd/test/figures"
 )
@@ -33,7 +34,7 @@ func TestCountIsTheSumOfTwoWritersThatPause(t *testing.T) {
 			t.Errorf("%s: two writers of the same Events never met in %d requests", kinds[i].name, out.requests)
 		}
 		pauseFigures.Add(shapes[i].name, seedRange(), out.recorded, out.requests, out.struck, out.conflicted, out.pauses,
-			out.lost, out.twice, out.duplicates, out.uncertain)
+			out.Lost, out.Twice, out.Duplicates, out.uncertain)
 	}
 }
 
@@ -78,14 +79,7 @@ func pauses(t *testing.T, p *faultproxy.Proxy, rng *rand.Rand) (end func() int) 
 	}
 }
 
-// pass lets some time pass, and tells whether the context allowed it.
+// pass lets some time pass, and reports whether the context allowed it.
 func pass(ctx context.Context, rng *rand.Rand, most time.Duration) bool {
-	timer := time.NewTimer(time.Duration(rng.Int64N(int64(most))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return await.Sleep(ctx, time.Duration(rng.Int64N(int64(most)))) == nil
 }

@@ -6,152 +6,74 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// deadline is for what has to happen: in a moment, or in full after minutes on a
-// machine that has other things to do. It is not longer than a sink goes on trying.
-func deadline() time.Duration { return either(10*time.Minute, 3*time.Minute) }
-
-// object is what an occurrence is about. Each has one series.
-type object struct{ namespace, name string }
-
-// counts are of occurrences.
-type counts map[object]int64
-
-func (c counts) sum() (sum int64) {
-	for _, n := range c {
-		sum += n
-	}
-	return sum
-}
-
-// difference is by how much what is stored is not what it should be.
-type difference struct {
-	lost, twice int64 // occurrences
-	duplicates  int   // Events beside the first one of their series
-}
-
-func (d *difference) add(other difference) {
-	d.lost += other.lost
-	d.twice += other.twice
-	d.duplicates += other.duplicates
-}
-
-// tally adds up what is stored.
-func tally(events []corev1.Event) counts {
-	c := counts{}
-	for i := range events {
-		c[object{events[i].Namespace, events[i].InvolvedObject.Name}] += countOf(&events[i])
-	}
-	return c
-}
-
-// differ compares what should be stored with what is.
-func differ(want counts, events []corev1.Event) (d difference) {
-	got := tally(events)
-	d.duplicates = len(events) - len(got)
-	for o, n := range want {
-		d.lost += max(0, n-got[o])
-	}
-	for o, n := range got {
-		d.twice += max(0, n-want[o])
-	}
-	return d
-}
-
-// countOf is the number of occurrences that an Event stands for, as its readers
-// take it.
-func countOf(e *corev1.Event) int64 {
-	switch {
-	case e.Series != nil:
-		return int64(e.Series.Count)
-	case e.EventTime.IsZero():
-		return int64(e.Count)
-	default:
-		return 1
-	}
-}
-
-// stored lists what the apiserver has in a namespace, asking it directly.
-func stored(t *testing.T, cluster *testenv.ControlPlane, namespace string) []corev1.Event {
-	t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
-
-// wantStored checks that in the namespaces of what should be stored each series
-// has one Event, with its count.
-func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) difference {
-	t.Helper()
-	listed := map[string]bool{}
-	var events []corev1.Event
-	for o := range want {
-		if !listed[o.namespace] {
-			listed[o.namespace] = true
-			events = append(events, stored(t, cluster, o.namespace)...)
-		}
-	}
-	d := differ(want, events)
-	if d != (difference{}) {
-		t.Errorf("of %d occurrences of %d series %d are lost, %d are counted twice, and there are %d duplicates",
-			want.sum(), len(want), d.lost, d.twice, d.duplicates)
-	}
-	return d
-}
+// deadline bounds all waits. It is not longer than a sink retries.
+func deadline() time.Duration { return longrun.Either(10*time.Minute, 3*time.Minute) }
 
 // bounded is for what is done when the test's own context may have ended.
 func bounded(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), deadline())
 }
 
-// eventually asks again and again, for what nothing tells of.
-func eventually(t *testing.T, what string, ok func() bool) {
+// object is what an occurrence is about. Each has one series.
+type object struct{ namespace, name string }
+
+func objectOf(e *corev1.Event) object { return object{e.Namespace, e.InvolvedObject.Name} }
+
+// counts are of occurrences.
+type counts = stored.Counts[object]
+
+// wantStored checks that in the namespaces of what should be stored each series
+// has one Event, with its count.
+func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) stored.Difference {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline())
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("not in time: " + what)
+	listed := map[string]bool{}
+	var events []corev1.Event
+	for o := range want {
+		if !listed[o.namespace] {
+			listed[o.namespace] = true
+			events = append(events, stored.List(t, cluster, o.namespace)...)
 		}
 	}
+	return stored.Want(t, want, events, objectOf)
 }
 
-// What all other tests rely on.
-func TestDifferencesAreSeen(t *testing.T) {
-	event := func(name string, count int32) corev1.Event {
-		return corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: "ns"},
-			InvolvedObject: corev1.ObjectReference{Namespace: "ns", Name: name},
-			Count:          count,
+// written is the number of requests that wrote something.
+func written(m metrics.Metrics) float64 {
+	return m.Sum("eventd_sink_requests_total", "code=201", "verb=create") + m.Sum("eventd_sink_requests_total", "code=200", "verb=patch")
+}
+
+// wantAllWritten checks that all that was recorded is written, that nothing is
+// pending, and that the metrics agree with the ledger.
+func wantAllWritten(t *testing.T, totals ledger.Totals, m metrics.Metrics) {
+	t.Helper()
+	if totals.Written() != totals.Recorded || totals.Pending() != 0 {
+		t.Errorf("recorded %d, settled as %v, dropped %v", totals.Recorded, totals.Outcomes, totals.Dropped)
+	}
+	want := func(n int64, name string, labels ...string) {
+		t.Helper()
+		if got, ok := m.Lookup(name, labels...); !ok || got != float64(n) {
+			t.Errorf("%s %v is %v, and in the ledger %d", name, labels, got, n)
 		}
 	}
-	newStyle := event("new-style", 0)
-	newStyle.EventTime = metav1.NowMicro()
-	want := counts{{"ns", "a"}: 3, {"ns", "b"}: 2, {"ns", "new-style"}: 1}
-	for _, test := range []struct {
-		what   string
-		stored []corev1.Event
-		seen   difference
-	}{
-		{"the same", []corev1.Event{event("a", 3), event("b", 2), newStyle}, difference{}},
-		{"too little of one and too much of another", []corev1.Event{event("a", 2), event("b", 3), newStyle}, difference{lost: 1, twice: 1}},
-		{"an Event that is missing", []corev1.Event{event("a", 3), newStyle}, difference{lost: 2}},
-		{"an Event that nobody recorded", []corev1.Event{event("a", 3), event("b", 2), newStyle, event("c", 1)}, difference{twice: 1}},
-		{"two Events of one series", []corev1.Event{event("a", 1), event("a", 2), event("b", 2), newStyle}, difference{duplicates: 1}},
-	} {
-		if d := differ(want, test.stored); d != test.seen {
-			t.Errorf("%s: seen is %+v, want %+v", test.what, d, test.seen)
+	const settled = "eventd_occurrences_settled_total"
+	want(totals.Recorded, "eventd_occurrences_recorded_total")
+	want(0, "eventd_occurrences_pending")
+	want(totals.Settled(), settled)
+	for _, outcome := range occurrence.Outcomes {
+		if outcome != occurrence.Dropped {
+			want(totals.Outcomes[outcome], settled, "outcome="+string(outcome), "reason=")
 		}
+	}
+	for _, reason := range occurrence.Reasons {
+		want(totals.Dropped[reason], settled, "outcome=dropped", "reason="+string(reason))
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -71,7 +73,7 @@ func newTrial(t *testing.T, seed uint64, proxies ...*faultproxy.Proxy) *trial {
 // is another one in every run and goes into the end of each Event's name.
 func newProxy(t *testing.T, seed uint64) *faultproxy.Proxy {
 	p := faultproxy.New(t, testenv.Shared(t).Config(), seed)
-	p.SetKey(func(r faultproxy.Request) string { return string(r.Verb) + " " + objectOf(r) })
+	p.SetKey(func(r faultproxy.Request) string { return string(r.Verb) + " " + nameOf(r) })
 	return p
 }
 
@@ -110,7 +112,7 @@ func (trial *trial) finish(t *testing.T) outcome {
 		waitQuiet(t, p)
 		out.count(p.Record())
 	}
-	out.difference = wantStored(t, testenv.Shared(t), want)
+	out.Difference = wantStored(t, testenv.Shared(t), want)
 	return out
 }
 
@@ -129,7 +131,7 @@ type outcome struct {
 	recorded, uncertain          int64
 	requests, struck, conflicted int
 	pauses                       int
-	difference
+	stored.Difference
 }
 
 func (o *outcome) count(r faultproxy.Record) {
@@ -146,7 +148,7 @@ func (o *outcome) add(other outcome) {
 	o.struck += other.struck
 	o.conflicted += other.conflicted
 	o.pauses += other.pauses
-	o.difference.add(other.difference)
+	o.Difference.Add(other.Difference)
 }
 
 // kind is a kind of trial.
@@ -160,7 +162,7 @@ type kind struct {
 func makeTrials(t *testing.T, kinds []kind) []outcome {
 	var mu sync.Mutex
 	sums := make([]outcome, len(kinds))
-	progress := startProgress(t, len(kinds)**seeds)
+	progress := longrun.NewProgress(t, len(kinds)**seeds)
 	t.Run("trials", func(t *testing.T) {
 		for i, k := range kinds {
 			for n := range *seeds {
@@ -171,7 +173,7 @@ func makeTrials(t *testing.T, kinds []kind) []outcome {
 					mu.Lock()
 					defer mu.Unlock()
 					sums[i].add(out)
-					progress.step()
+					progress.Step()
 				})
 			}
 		}
@@ -184,8 +186,8 @@ func seedRange() string {
 	return fmt.Sprintf("%d–%d", *firstSeed, *firstSeed+uint64(*seeds)-1)
 }
 
-// objectOf is the name of the object in that of its Event.
-func objectOf(r faultproxy.Request) string {
+// nameOf is the name of the object in that of its Event.
+func nameOf(r faultproxy.Request) string {
 	object, _, _ := strings.Cut(r.Name, ".")
 	return object
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/metrics"
 )
 
 // writer is a sink with its accounts. It belongs to one goroutine.
@@ -73,6 +74,6 @@ func (w *writer) finish() ledger.Totals {
 		w.t.Errorf("not written within %v: %+v", deadline(), left)
 	}
 	totals := w.ledger.Totals()
-	wantAllWritten(w.t, totals, w.registry)
+	wantAllWritten(w.t, totals, metrics.Gather(w.t, w.registry))
 	return totals
 }

@@ -87,7 +87,7 @@ func TestOrderlyEndLeavesNothingBehind(t *testing.T) {
 			}
 			defer stdin.Close()
 			cmd.Stdin = in
-			p, err := process.Start("control plane", cmd)
+			p, err := process.Start("control plane", "", cmd)
 			if err != nil {
 				t.Fatal(err)
 			}

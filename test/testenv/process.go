@@ -8,7 +8,6 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/eventd/eventd/test/process"
@@ -35,14 +34,12 @@ func startRun(binary string, args []string) (*run, error) {
 	cmd := exec.Command(binary, args...)
 	r := &run{ready: make(chan string, 1)}
 	cmd.Stdout = &firstLine{to: r.ready}
-	// Ctrl-C at the terminal signals the whole process group. The control plane ends
-	// with its stdin, after its clients.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	process.Group(cmd) // it ends with its stdin
 	var err error
 	if r.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	r.Process, err = process.Start("control plane", cmd)
+	r.Process, err = process.Start("control plane", "", cmd)
 	return r, err
 }
 
