@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/faultproxy"
 )
 
@@ -74,7 +75,7 @@ func bestFixed(ctx context.Context, s *apiserver, turn int) (float64, error) {
 		o.Sink.Concurrency = limits[(i+turn)%len(limits)]
 		o.Sink.MinConcurrency = o.Sink.Concurrency
 		err := saturate(ctx, s, halfCapacity, o, func(_ *faultproxy.Proxy, r *running) error {
-			if err := pass(ctx, fixedWarmUp); err != nil {
+			if err := await.Sleep(ctx, fixedWarmUp); err != nil {
 				return err
 			}
 			w, err := r.traffic.during(ctx, fixedWindow)
@@ -92,7 +93,7 @@ func bestFixed(ctx context.Context, s *apiserver, turn int) (float64, error) {
 // time to do so, and all since the capacity was halved.
 func halve(ctx context.Context, s *apiserver) (settled, all window, err error) {
 	err = saturate(ctx, s, wholeCapacity, unlimited(), func(p *faultproxy.Proxy, r *running) error {
-		if err := pass(ctx, untilHalved); err != nil {
+		if err := await.Sleep(ctx, untilHalved); err != nil {
 			return err
 		}
 		p.SetCapacity(faultproxy.Capacity{AtOnce: halfCapacity})

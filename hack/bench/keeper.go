@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
 )
 
 // eventsOf returns the Events that eventd creates for a load.
@@ -39,12 +40,8 @@ type keeper struct {
 
 func (k *keeper) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	if k.takes > 0 {
-		timer := time.NewTimer(k.takes)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := await.Sleep(ctx, k.takes); err != nil {
+			return nil, err
 		}
 	}
 	k.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // window is what passes in a while.
@@ -38,7 +40,7 @@ func (w window) and(next window) window {
 // during returns what passes from now on.
 func (t *traffic) during(ctx context.Context, d time.Duration) (window, error) {
 	began, before := time.Now(), t.snapshot()
-	if err := pass(ctx, d); err != nil {
+	if err := await.Sleep(ctx, d); err != nil {
 		return window{}, err
 	}
 	w := window{time.Since(began), t.snapshot()}
@@ -46,16 +48,4 @@ func (t *traffic) during(ctx context.Context, d time.Duration) (window, error) {
 		w.answers[code] -= n
 	}
 	return w, nil
-}
-
-// pass lets time pass that is part of what is measured.
-func pass(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

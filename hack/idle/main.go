@@ -1,7 +1,6 @@
-// Command idle measures what a leader and a standby take that have nothing to
-// do: it runs both against a local control plane, with the rights of deploy/,
-// for a while; and then what clients take that are connected to the leader and do
-// nothing, either.
+// Command idle measures an idle leader and an idle standby: it runs both against a
+// local control plane, with the rights of deploy/, for a while. Then it measures
+// what idle clients of the leader cost.
 //
 //	make static && go run ./hack/idle
 package main
@@ -12,16 +11,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -60,16 +60,15 @@ func run(ctx context.Context) (err error) {
 	if err := cluster.Apply(ctx, "deploy"); err != nil {
 		return err
 	}
-	var replicas []*replica
+	var replicas []*eventd
 	for _, role := range []string{"leader", "standby"} {
-		r, err := start(ctx, cluster, filepath.Join(dir, role))
+		r, err := start(ctx, cluster, filepath.Join(dir, role), role)
 		if r != nil {
 			defer r.end()
 		}
 		if err != nil {
 			return fmt.Errorf("starting the %s: %w", role, err)
 		}
-		r.role = role
 		replicas = append(replicas, r)
 	}
 	rows, err := watch(ctx, replicas)
@@ -90,8 +89,8 @@ func run(ctx context.Context) (err error) {
 }
 
 // watch measures all replicas at once, and returns the rows of a table.
-func watch(ctx context.Context, replicas []*replica) (rows string, err error) {
-	if err := wait(ctx, *settle); err != nil {
+func watch(ctx context.Context, replicas []*eventd) (rows string, err error) {
+	if err := await.Sleep(ctx, *settle); err != nil {
 		return "", err
 	}
 	before := make([]usage, len(replicas))
@@ -100,7 +99,7 @@ func watch(ctx context.Context, replicas []*replica) (rows string, err error) {
 			return "", err
 		}
 	}
-	if err := wait(ctx, *measure); err != nil {
+	if err := await.Sleep(ctx, *measure); err != nil {
 		return "", err
 	}
 	for i, r := range replicas {
@@ -117,100 +116,41 @@ func watch(ctx context.Context, replicas []*replica) (rows string, err error) {
 	return rows, nil
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// replica is a running eventd.
-type replica struct {
-	role    string
-	command *exec.Cmd
-	exited  chan struct{}
-	config  *rest.Config     // the administrator's
-	client  *rest.RESTClient // made of it
+// eventd is a running eventd.
+type eventd struct {
+	*replica.Replica
+	role  string
+	admin *rest.Config
 }
 
 // start returns when the replica is ready, which it is when it knows the leader.
-func start(ctx context.Context, cluster *testenv.ControlPlane, dir string) (*replica, error) {
-	flags, err := prepare(ctx, cluster, dir)
+func start(ctx context.Context, cluster *testenv.ControlPlane, dir, role string) (*eventd, error) {
+	config, err := cluster.TokenConfig(ctx, metav1.NamespaceSystem, "eventd")
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{command: exec.Command(*binary, flags...), exited: make(chan struct{})}
-	if err := r.command.Start(); err != nil {
+	peer, err := cluster.TokenConfig(ctx, metav1.NamespaceSystem, "eventd", "eventd")
+	if err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(r.exited)
-		_ = r.command.Wait()
-	}()
-	return r, r.waitReady(ctx, cluster, filepath.Join(dir, "endpoint"))
+	r, err := replica.Start(ctx, replica.Options{Binary: *binary, Credentials: config, PeerToken: peer.BearerToken, Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	e := &eventd{r, role, r.Config(cluster.Config())}
+	client, err := kubernetes.NewForConfig(e.admin)
+	if err != nil {
+		return e, err
+	}
+	return e, await.Success(ctx, time.Minute, func() error {
+		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
 }
 
-// prepare writes what a replica reads, and returns its flags.
-func prepare(ctx context.Context, cluster *testenv.ControlPlane, dir string) (flags []string, err error) {
-	const namespace, account = metav1.NamespaceSystem, "eventd"
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	config, err := cluster.TokenConfig(ctx, namespace, account)
-	if err != nil {
-		return nil, err
-	}
-	peer, err := cluster.TokenConfig(ctx, namespace, account, "eventd")
-	if err != nil {
-		return nil, err
-	}
-	kubeconfig, token := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "token")
-	err = errors.Join(testenv.WriteKubeconfig(kubeconfig, config), os.WriteFile(token, []byte(peer.BearerToken), 0o600))
-	return []string{
-		"--kubeconfig=" + kubeconfig, "--peer-token-file=" + token,
-		"--bind-address=127.0.0.1", "--secure-port=0", "--endpoint-kubeconfig=" + filepath.Join(dir, "endpoint"),
-	}, err
-}
-
-func (r *replica) waitReady(ctx context.Context, cluster *testenv.ControlPlane, endpoint string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+func (e *eventd) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for {
-		select {
-		case <-r.exited:
-			return errors.New("it ended")
-		default:
-		}
-		if r.client == nil {
-			r.config, r.client = clientOf(cluster, endpoint)
-		}
-		if r.client != nil && r.client.Get().AbsPath("/readyz").Do(ctx).Error() == nil {
-			return nil
-		}
-		if err := wait(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
+	if err := e.Stop(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "idle:", err)
 	}
-}
-
-// clientOf returns nil while there is no endpoint.
-func clientOf(cluster *testenv.ControlPlane, endpoint string) (*rest.Config, *rest.RESTClient) {
-	at, err := clientcmd.BuildConfigFromFlags("", endpoint)
-	if err != nil {
-		return nil, nil
-	}
-	config := cluster.Config()
-	config.Host, config.CAFile, config.CAData, config.ServerName = at.Host, "", at.CAData, at.ServerName
-	client, err := rest.UnversionedRESTClientFor(withCodec(config))
-	if err != nil {
-		return nil, nil
-	}
-	return config, client
-}
-
-func (r *replica) end() {
-	_ = r.command.Process.Signal(syscall.SIGTERM)
-	<-r.exited
 }

@@ -1,54 +1,35 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
+	"github.com/eventd/eventd/test/metrics"
 )
 
-// usage is what a process says of itself.
+// usage is from the metrics of a process.
 type usage struct {
 	at       time.Time
 	resident float64 // bytes
-	own      string  // of these, what is not the binary's; unknown but on Linux
+	own      string  // without the binary; known on Linux only
 	cpu      float64 // seconds so far
 	leading  bool
 }
 
-func (r *replica) usage(ctx context.Context) (u usage, err error) {
-	u.at = time.Now()
-	body, err := r.client.Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return u, err
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
-	if err != nil {
-		return u, err
-	}
-	value := func(name string) (sum float64) {
-		for _, m := range families[name].GetMetric() {
-			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
-		return sum
-	}
-	u.resident, u.cpu = value("process_resident_memory_bytes"), value("process_cpu_seconds_total")
-	u.leading = value("eventd_election_leading") == 1
-	u.own = ownMemory(r.command.Process.Pid)
-	return u, nil
+func (e *eventd) usage(ctx context.Context) (usage, error) {
+	at := time.Now()
+	m, err := metrics.Read(ctx, e.admin)
+	return usage{
+		at: at, resident: m.Sum("process_resident_memory_bytes"), own: ownMemory(e.PID()),
+		cpu: m.Sum("process_cpu_seconds_total"), leading: m.Sum("eventd_election_leading") == 1,
+	}, err
 }
 
-// ownMemory is in MiB what a process has that is no part of a file. The other
-// part of what is resident is the binary: the kernel maps it as it is touched,
-// once for all that run it, and may take it back.
+// ownMemory is the anonymous memory of a process, in MiB. The other resident memory is
+// the binary, which the kernel maps once for all processes, and may drop.
 func ownMemory(pid int) string {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -61,10 +42,4 @@ func ownMemory(pid int) string {
 		}
 	}
 	return "?"
-}
-
-// withCodec has a client decode the Status of an error.
-func withCodec(config *rest.Config) *rest.Config {
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	return config
 }

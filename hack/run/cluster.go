@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/eventd/eventd/test/manifests"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -20,57 +20,29 @@ type cluster struct {
 	config *rest.Config // of an administrator
 	client kubernetes.Interface
 
-	// controlPlane is the process if the cluster was started here.
-	controlPlane *process
+	// controlPlane is nil if the cluster was there before.
+	controlPlane *testenv.ControlPlane
 	// applied is what was applied to a cluster that stays.
-	applied *manifests
+	applied *manifests.Applier
 }
 
 // openCluster connects to the cluster of KUBECONFIG, or starts one.
-func openCluster(ctx, hurry context.Context, dir string) (*cluster, error) {
+func openCluster(ctx context.Context) (*cluster, error) {
 	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
 		return existingCluster()
 	}
 	say("starting the control plane")
-	binary, err := testenv.Binary(ctx)
-	if err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	stdout := newFirstLine()
-	p, err := start(dir, "control plane", stdout, binary, "--exit-on-stdin-eof")
+	controlPlane, err := testenv.Start(ctx, testenv.Options{})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(ctx.Err(), err)
 	}
-	c, err := connectToReady(ctx, p, stdout.line)
+	c, err := connect(controlPlane.Config(), controlPlane)
 	if err != nil {
-		if !p.ended() {
-			err = errors.Join(err, p.stop(hurry))
-		}
-		return nil, err
+		return nil, errors.Join(err, controlPlane.Stop())
 	}
 	say("the control plane is ready at %s after %s", c.config.Host, time.Since(began).Round(time.Second))
 	return c, nil
-}
-
-// connectToReady waits until the control plane says where it is.
-func connectToReady(ctx context.Context, p *process, ready <-chan string) (*cluster, error) {
-	select {
-	case line := <-ready:
-		fields := strings.SplitN(line, " ", 3)
-		if len(fields) != 3 || fields[0] != "ready" {
-			return nil, fmt.Errorf("the control plane says %q", line)
-		}
-		config, err := clientcmd.BuildConfigFromFlags("", fields[2])
-		if err != nil {
-			return nil, err
-		}
-		return connect(config, p)
-	case <-p.done:
-		return nil, p.failure("ended before it was ready")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 func existingCluster() (*cluster, error) {
@@ -88,8 +60,8 @@ func existingCluster() (*cluster, error) {
 	return connect(config, nil)
 }
 
-func connect(config *rest.Config, controlPlane *process) (*cluster, error) {
-	config.QPS = -1 // the view shows what happens when it happens
+func connect(config *rest.Config, controlPlane *testenv.ControlPlane) (*cluster, error) {
+	config.QPS = -1 // the view is up to date
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -97,11 +69,11 @@ func connect(config *rest.Config, controlPlane *process) (*cluster, error) {
 	return &cluster{config: config, client: client, controlPlane: controlPlane}, nil
 }
 
-// close leaves nothing of this run behind: the control plane ends if it was
-// started here, and what was added to another cluster is removed.
+// close leaves nothing of this run behind: it stops a control plane that was started
+// here, and removes what was added to another cluster. hurry bounds the latter.
 func (c *cluster) close(hurry context.Context) error {
 	if c.controlPlane != nil {
-		return c.controlPlane.stop(hurry)
+		return c.controlPlane.Stop()
 	}
 	if c.applied == nil {
 		return nil
@@ -109,5 +81,5 @@ func (c *cluster) close(hurry context.Context) error {
 	say("removing what was added to the cluster")
 	ctx, cancel := context.WithTimeout(hurry, time.Minute)
 	defer cancel()
-	return errors.Join(c.applied.remove(ctx), c.awaitNamespaceGone(ctx, controllerPatience))
+	return errors.Join(c.applied.Remove(ctx), c.awaitNamespaceGone(ctx, controllerPatience))
 }

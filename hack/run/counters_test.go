@@ -32,60 +32,35 @@ eventd_election_leading 1
 another_metric 1
 `
 
-func TestCountersAreReadFromMetrics(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path != "/metrics" {
-			http.NotFound(w, req)
-			return
-		}
+func TestCountersAreSumsOverReplicas(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(metricsText))
 	}))
 	defer server.Close()
-	meter, err := newMeter(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := meter.read(t.Context())
+	replica := &rest.Config{Host: server.URL}
+	got, err := meters{replica, replica}.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := counters{
-		recorded: 12, pending: 2, requests: 7, passedOn: 6, leaders: []string{server.URL},
-		settled: map[string]int64{"created": 3, "merged": 4, "dropped": 3},
+		recorded: 24, pending: 4, requests: 14, passedOn: 12, leaders: []string{server.URL, server.URL},
+		settled: map[string]int64{"created": 6, "merged": 8, "dropped": 6},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.written() != 7 {
+	if got.written() != 14 {
 		t.Errorf("written: %d", got.written())
 	}
-	if text, want := got.String(), "recorded 12 = created 3 + merged 4 + dropped 3 + pending 2"; text != want {
+	if text, want := got.String(), "recorded 24 = created 6 + merged 8 + dropped 6 + pending 4"; text != want {
 		t.Errorf("got %q, want %q", text, want)
 	}
 }
 
-func TestCountersOfReplicasAddUp(t *testing.T) {
-	sum := counters{settled: map[string]int64{"created": 1, "merged": 2}, recorded: 4, pending: 1, requests: 3}
-	sum.add(counters{settled: map[string]int64{"created": 1, "dropped": 1}, recorded: 2, passedOn: 9, requests: 1, leaders: []string{"b"}})
-	want := counters{
-		settled:  map[string]int64{"created": 2, "merged": 2, "dropped": 1},
-		recorded: 6, pending: 1, requests: 4, passedOn: 9, leaders: []string{"b"},
-	}
-	if !reflect.DeepEqual(sum, want) {
-		t.Errorf("got %+v, want %+v", sum, want)
-	}
-}
-
 func TestMetricsThatAreRefusedAreAnError(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "no", http.StatusForbidden)
-	}))
+	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	meter, err := newMeter(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := meter.read(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
+	if _, err := (meters{{Host: server.URL}}).read(t.Context()); err == nil || !strings.Contains(err.Error(), server.URL) {
 		t.Errorf("got %v", err)
 	}
 }

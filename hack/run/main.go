@@ -1,13 +1,11 @@
 // Command run is the main job of this repository on real input, as "make run"
 // does it: a kube-apiserver, two replicas of eventd that write to it with the
 // rights of deploy/, an unmodified client-go client that reports to each of them,
-// and a view of what becomes of it. One of the two leads; the other one passes on
-// to it what it is told.
+// and a view of the result. One of the two leads, and the other one forwards to it.
 //
-// The kube-apiserver is the local control plane, or that of the cluster which
-// KUBECONFIG leads to. At the end, whatever brings it about, what was started is
-// stopped and what was made is removed, and it is checked that the counts of the
-// stored Events are what eventd says it has written.
+// The kube-apiserver is the local control plane, or that of the cluster of
+// KUBECONFIG. At any end, what was started is stopped, and what was added is removed.
+// Before that, the counts of the stored Events are compared with eventd's metrics.
 package main
 
 import (
@@ -77,8 +75,7 @@ func interrupts() (first, second context.Context) {
 	return first, second
 }
 
-// run is the whole of it. The steps that have to be undone say so with defer,
-// so they are undone in the reverse order, after a failure too.
+// run runs all steps, and undoes them in the reverse order, after a failure, too.
 func run(ctx, hurry context.Context, s settings) (err error) {
 	dir, err := os.MkdirTemp("", "eventd-run-")
 	if err != nil {
@@ -86,7 +83,7 @@ func run(ctx, hurry context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	cluster, err := openCluster(ctx, hurry, dir)
+	cluster, err := openCluster(ctx)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -97,14 +94,14 @@ func run(ctx, hurry context.Context, s settings) (err error) {
 	}
 	say("starting %d replicas of eventd", replicas)
 	eventds, err := startReplicas(ctx, hurry, cluster, s.eventd, dir)
-	defer func() { err = errors.Join(err, stopReplicas(hurry, eventds)) }()
+	defer func() { err = errors.Join(err, stop(hurry, processesOf(eventds)...)) }()
 	if err != nil {
 		return interrupted(ctx, err)
 	}
 	return interrupted(ctx, show(ctx, hurry, cluster, eventds, s, dir))
 }
 
-// interrupted keeps an error that is only the echo of Ctrl-C from being told.
+// interrupted drops an error that Ctrl-C has caused.
 func interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

@@ -52,7 +52,7 @@ func TestNamespaceThatIsBeingDeletedIsMadeAnew(t *testing.T) {
 	if err := c.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.applied.remove(t.Context()); err != nil {
+	if err := c.applied.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.prepare(t.Context()); err != nil {

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/component-base/term"
+
+	storedevents "github.com/eventd/eventd/test/stored"
 )
 
 // frame is what is shown at one moment.
@@ -32,7 +34,7 @@ func newScreen(out io.Writer, title string) screen {
 		return openTerminal(out, title)
 	}
 	fmt.Fprintln(out, title)
-	return &lines{out: out, shown: make(map[string]int32)}
+	return &lines{out: out, shown: make(map[string]int64)}
 }
 
 // String is the equation that must hold at every quiet moment.
@@ -62,7 +64,7 @@ func (f frame) summary() []string {
 // and the Events that changed most recently since the one before.
 type lines struct {
 	out   io.Writer
-	shown map[string]int32 // the count of an Event when it was last shown
+	shown map[string]int64 // the count of an Event when it was last shown
 }
 
 // changedShown is how many changed Events follow a summary.
@@ -72,12 +74,12 @@ func (l *lines) interval() time.Duration { return 2 * time.Second }
 
 func (l *lines) draw(f frame) {
 	fmt.Fprintln(l.out, strings.Join(f.summary(), "\n"))
-	room := changedShown
+	left := changedShown
 	for _, event := range f.events {
-		if n := count(event); room > 0 && l.shown[event.Name] != n {
+		if n := storedevents.Count(event); left > 0 && l.shown[event.Name] != n {
 			fmt.Fprintf(l.out, "      %s\n", row(event, time.Now()))
 			l.shown[event.Name] = n
-			room--
+			left--
 		}
 	}
 }
@@ -150,7 +152,7 @@ func row(event *corev1.Event, now time.Time) string {
 	object := strings.ToLower(event.InvolvedObject.Kind) + "/" + event.InvolvedObject.Name
 	// Rounded down to 0 rather than below it: clocks and rounding differ.
 	age := duration.HumanDuration(max(0, now.Sub(lastSeen(event))))
-	return fmt.Sprintf(rowFormat, age, count(event), event.Type, event.Reason, object, event.Message)
+	return fmt.Sprintf(rowFormat, age, storedevents.Count(event), event.Type, event.Reason, object, event.Message)
 }
 
 // cut shortens a line to what fits.

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/process"
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -18,9 +22,9 @@ import (
 // may take to be stored, and seen by the watch.
 const settleTimeout = 20 * time.Second
 
-// show feeds eventd and shows what becomes of it until ctx ends, or the time
-// that was given is over. Then it compares what eventd says with what is stored.
-func show(ctx, hurry context.Context, c *cluster, all []*eventd, s settings, dir string) error {
+// show feeds eventd and shows the result until ctx ends, or the duration is over. Then
+// it compares eventd's metrics with what is stored.
+func show(ctx, hurry context.Context, c *cluster, all []*replica.Replica, s settings, dir string) error {
 	viewing, stopViewing := context.WithCancel(hurry)
 	defer stopViewing()
 	stored, err := watchStored(viewing, c.client)
@@ -33,7 +37,7 @@ func show(ctx, hurry context.Context, c *cluster, all []*eventd, s settings, dir
 	}
 	feeders, err := startFeeders(ctx, c, all, s, dir)
 	if err != nil {
-		return errors.Join(err, stopAll(hurry, feeders))
+		return errors.Join(err, stop(hurry, feeders...))
 	}
 	if s.duration > 0 {
 		var cancel context.CancelFunc
@@ -41,43 +45,26 @@ func show(ctx, hurry context.Context, c *cluster, all []*eventd, s settings, dir
 		defer cancel()
 	}
 	screen := newScreen(os.Stdout, title(c, s))
-	processes := slices.Clone(feeders)
-	for _, e := range all {
-		processes = append(processes, e.process)
-	}
-	err = watchAll(ctx, screen, meters, stored, processes...)
+	err = watchAll(ctx, screen, meters, stored, slices.Concat(feeders, processesOf(all)))
 	screen.close()
 	if err == nil {
 		say("stopping the clients, and waiting until everything is settled")
 	}
-	if err := errors.Join(err, stopAll(hurry, feeders)); err != nil {
+	if err := errors.Join(err, stop(hurry, feeders...)); err != nil {
 		return err
 	}
 	return compare(hurry, meters, stored)
 }
 
-func newMeters(ctx context.Context, c *cluster, all []*eventd) (meters, error) {
-	var m meters
-	for _, e := range all {
-		config, err := c.as(ctx, viewerAccount, e.config)
+func newMeters(ctx context.Context, c *cluster, all []*replica.Replica) (m meters, err error) {
+	for _, r := range all {
+		config, err := c.as(ctx, viewerAccount, r.Config(&rest.Config{}))
 		if err != nil {
 			return nil, err
 		}
-		meter, err := newMeter(config)
-		if err != nil {
-			return nil, err
-		}
-		m = append(m, meter)
+		m = append(m, config)
 	}
 	return m, nil
-}
-
-func stopAll(hurry context.Context, processes []*process) error {
-	var errs []error
-	for _, p := range processes {
-		errs = append(errs, p.stop(hurry))
-	}
-	return errors.Join(errs...)
 }
 
 func title(c *cluster, s settings) string {
@@ -88,11 +75,11 @@ func title(c *cluster, s settings) string {
 	return fmt.Sprintf("client-go recorders → %d replicas of eventd → kube-apiserver %s · %s", replicas, c.config.Host, until)
 }
 
-// startFeeders has each replica fed by a client of its own, with its part of what
-// happens. They are to be stopped even if that fails.
-func startFeeders(ctx context.Context, c *cluster, all []*eventd, s settings, dir string) (started []*process, err error) {
-	for i, e := range all {
-		config, err := c.as(ctx, feederAccount, e.config)
+// startFeeders starts a client for each replica, with its part of the rate. The
+// caller stops them, also after an error.
+func startFeeders(ctx context.Context, c *cluster, all []*replica.Replica, s settings, dir string) (started []*process.Process, err error) {
+	for i, r := range all {
+		config, err := c.as(ctx, feederAccount, r.Config(&rest.Config{}))
 		if err != nil {
 			return started, err
 		}
@@ -101,8 +88,9 @@ func startFeeders(ctx context.Context, c *cluster, all []*eventd, s settings, di
 		if err := testenv.WriteKubeconfig(kubeconfig, config); err != nil {
 			return started, err
 		}
-		feeder, err := start(dir, name, nil, s.feeder,
-			"--kubeconfig="+kubeconfig, "--namespace="+demoNamespace, fmt.Sprintf("--rate=%v", s.rate/float64(len(all))))
+		cmd := exec.Command(s.feeder, "--kubeconfig="+kubeconfig, "--namespace="+demoNamespace, fmt.Sprintf("--rate=%v", s.rate/float64(len(all))))
+		process.Group(cmd)
+		feeder, err := process.Start(name, "", cmd)
 		if err != nil {
 			return started, err
 		}
@@ -111,9 +99,9 @@ func startFeeders(ctx context.Context, c *cluster, all []*eventd, s settings, di
 	return started, nil
 }
 
-// watchAll keeps the screen up to date until ctx ends. It is an error if one of
-// the processes ends before.
-func watchAll(ctx context.Context, screen screen, meters meters, stored *stored, processes ...*process) error {
+// watchAll updates the screen until ctx ends. It is an error if one of the processes
+// ends before; stop says how.
+func watchAll(ctx context.Context, screen screen, meters meters, stored *stored, processes []*process.Process) error {
 	ticker := time.NewTicker(screen.interval())
 	defer ticker.Stop()
 	began := time.Now()
@@ -131,15 +119,15 @@ func watchAll(ctx context.Context, screen screen, meters meters, stored *stored,
 		case <-ticker.C:
 		}
 		for _, p := range processes {
-			if p.ended() {
-				return p.failure("ended by itself")
+			if p.Ended() {
+				return errors.New("a process has ended")
 			}
 		}
 	}
 }
 
-// compare waits until eventd has settled everything and says whether the counts
-// of the stored Events are what it has written.
+// compare waits until eventd has settled everything, and compares the counts of the
+// stored Events with what it has written.
 func compare(ctx context.Context, meters meters, stored *stored) error {
 	var (
 		last   counters

@@ -11,9 +11,11 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	storedevents "github.com/eventd/eventd/test/stored"
 )
 
-// stored is what the apiserver holds, as a watch shows it.
+// stored are the Events in the apiserver, by a watch.
 type stored struct {
 	informer cache.SharedIndexInformer
 	gone     atomic.Int64 // Events that were deleted, or expired
@@ -36,8 +38,7 @@ func watchStored(ctx context.Context, client kubernetes.Interface) (*stored, err
 	return s, nil
 }
 
-// events returns the stored Events, the ones that something happened to last
-// first.
+// events returns the stored Events, the one that changed last first.
 func (s *stored) events() []*corev1.Event {
 	var events []*corev1.Event
 	for _, object := range s.informer.GetStore().List() {
@@ -51,22 +52,9 @@ func (s *stored) events() []*corev1.Event {
 
 func total(events []*corev1.Event) (sum int64) {
 	for _, event := range events {
-		sum += int64(count(event))
+		sum += storedevents.Count(event)
 	}
 	return sum
-}
-
-// count is what every reader of Events takes for it: a new-style Event without
-// a series happened once.
-func count(event *corev1.Event) int32 {
-	switch {
-	case event.Series != nil:
-		return event.Series.Count
-	case event.Count > 0:
-		return event.Count
-	default:
-		return 1
-	}
 }
 
 func lastSeen(event *corev1.Event) time.Time {

@@ -40,8 +40,8 @@ func Within(t testing.TB, timeout time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Success calls try until it returns nil, and returns its last error after the
-// timeout. An error that Permanent made is returned at once.
+// Success calls try until it returns nil, and returns its last error when the timeout
+// is over or ctx ends. An error that Permanent made is returned at once.
 func Success(ctx context.Context, timeout time.Duration, try func() error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(context.Context) (bool, error) {
@@ -51,10 +51,14 @@ func Success(ctx context.Context, timeout time.Duration, try func() error) error
 		}
 		return last == nil, nil
 	})
-	if wait.Interrupted(err) {
+	switch {
+	case !wait.Interrupted(err):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w (%w): %w", ctx.Err(), context.Cause(ctx), last)
+	default:
 		return fmt.Errorf("not within %s: %w", timeout, last)
 	}
-	return err
 }
 
 // Permanent marks an error of Success that waiting cannot resolve.

@@ -37,6 +37,20 @@ func TestSuccessReturnsTheLastErrorOrTheFirstPermanentOne(t *testing.T) {
 	}
 }
 
+func TestSuccessEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		last, cause := errors.New("last"), errors.New("cause")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		err := Success(ctx, time.Hour, func() error { return last })
+		for _, want := range []error{context.Canceled, cause, last} {
+			if !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		}
+	})
+}
+
 // failure records the message of Fatalf.
 type failure struct {
 	testing.TB

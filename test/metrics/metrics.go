@@ -24,6 +24,8 @@ type Metrics map[string]float64
 
 // Text reads /metrics of a server.
 func Text(ctx context.Context, config *rest.Config) ([]byte, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // it returns an error of its own shortly before ctx ends
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
