@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 func isOver(e Entry) bool { return e.Fault == OverCapacity }
@@ -18,10 +20,8 @@ func TestWritesAboveTheCapacityAreRefused(t *testing.T) {
 		"as the test wants":     {Status(503), 503, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			backend := newFake(t)
-			p := New(t, backend.config, 1)
+			backend, p, c := setUp(t)
 			p.SetCapacity(Capacity{AtOnce: 2, Refusal: test.refusal})
-			c := clientOf(t, p)
 			release := backend.holdWrites(t)
 			a, b := c.start(t.Context(), "ns", "a"), c.start(t.Context(), "ns", "b")
 			backend.waitArrived(t, 2)
@@ -43,16 +43,14 @@ func TestWritesAboveTheCapacityAreRefused(t *testing.T) {
 }
 
 func TestWritesThatMayWaitAreServedInTheirOrder(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
+	backend, p, c := setUp(t)
 	p.SetCapacity(Capacity{AtOnce: 1, Waiting: 3})
-	c := clientOf(t, p)
 	release := backend.holdWrites(t)
 	answers := []<-chan got{c.start(t.Context(), "ns", "0")}
 	backend.waitArrived(t, 1)
 	for i := 1; i <= 3; i++ {
 		answers = append(answers, c.start(t.Context(), "ns", fmt.Sprint(i)))
-		eventually(t, "it waits", func() bool { return p.places.waiting() == i })
+		await.Until(t, "it waits", func() bool { return p.places.waiting() == i })
 	}
 	if g := c.create(t.Context(), "ns", "4"); g.code != 429 {
 		t.Errorf("the one for which there is no room to wait got %+v", g)
@@ -76,21 +74,19 @@ func (p *places) waiting() int {
 }
 
 func TestGivingUpInTheQueueMakesRoom(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
+	backend, p, c := setUp(t)
 	p.SetCapacity(Capacity{AtOnce: 1, Waiting: 1})
-	c := clientOf(t, p)
 	release := backend.holdWrites(t)
 	first := c.start(t.Context(), "ns", "first")
 	backend.waitArrived(t, 1)
 	ctx, giveUp := context.WithCancel(t.Context())
 	impatient := c.start(ctx, "ns", "impatient")
-	eventually(t, "it waits", func() bool { return p.places.waiting() == 1 })
+	await.Until(t, "it waits", func() bool { return p.places.waiting() == 1 })
 	giveUp()
 	receive(t, impatient)
-	eventually(t, "it no longer waits", func() bool { return p.places.waiting() == 0 })
+	await.Until(t, "it no longer waits", func() bool { return p.places.waiting() == 0 })
 	next := c.start(t.Context(), "ns", "next")
-	eventually(t, "the next one waits", func() bool { return p.places.waiting() == 1 })
+	await.Until(t, "the next one waits", func() bool { return p.places.waiting() == 1 })
 	release()
 	wantCreated(t, receive(t, first))
 	wantCreated(t, receive(t, next))
@@ -99,13 +95,11 @@ func TestGivingUpInTheQueueMakesRoom(t *testing.T) {
 
 // A hanging write takes a place, as it does in an apiserver.
 func TestHangingWriteHoldsItsPlace(t *testing.T) {
-	p := New(t, newFake(t).config, 1)
-	p.SetRules(Rule{Match: Match{NamePrefix: "stuck"}, Probability: 1, Fault: BeforeWrite(Hang)})
+	_, p, c := setUp(t, Rule{Match: Match{NamePrefix: "stuck"}, Probability: 1, Fault: BeforeWrite(Hang)})
 	p.SetCapacity(Capacity{AtOnce: 1})
-	c := clientOf(t, p)
 	ctx, giveUp := context.WithCancel(t.Context())
 	stuck := c.start(ctx, "ns", "stuck")
-	eventually(t, "it hangs", func() bool { r := p.Record(); return len(r) == 1 && r[0].Fault != "" })
+	await.Until(t, "it hangs", func() bool { r := p.Record(); return len(r) == 1 && r[0].Fault != "" })
 	if g := c.create(t.Context(), "ns", "a"); g.code != 429 {
 		t.Errorf("the client got %+v", g)
 	}
@@ -122,10 +116,8 @@ func TestPlaceIsFreeBeforeTheAnswerIsThere(t *testing.T) {
 		"passing": {}, "answered by the proxy": always(AfterWrite(Status(500))),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(t, newFake(t).config, 1)
-			p.SetRules(rule)
+			_, p, c := setUp(t, rule)
 			p.SetCapacity(Capacity{AtOnce: 1})
-			c := clientOf(t, p)
 			for i := range 200 {
 				if g := c.create(t.Context(), "ns", fmt.Sprint(i)); g.code == 429 || g.err != nil {
 					t.Fatalf("request %d got %+v", i, g)
@@ -139,17 +131,15 @@ func TestPlaceIsFreeBeforeTheAnswerIsThere(t *testing.T) {
 }
 
 func TestCapacityCanChangeAtAnyTime(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
+	backend, p, c := setUp(t)
 	p.SetCapacity(Capacity{AtOnce: 1, Waiting: 10})
-	c := clientOf(t, p)
 	release := backend.holdWrites(t)
 	var answers []<-chan got
 	for i := range 4 {
 		answers = append(answers, c.start(t.Context(), "ns", fmt.Sprint(i)))
 	}
 	backend.waitArrived(t, 1)
-	eventually(t, "three wait", func() bool { return p.places.waiting() == 3 })
+	await.Until(t, "three wait", func() bool { return p.places.waiting() == 3 })
 	p.SetCapacity(Capacity{AtOnce: 3, Waiting: 10})
 	backend.waitArrived(t, 2)
 	if n := p.places.waiting(); n != 1 {

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
-// fake is an apiserver that takes every write, and remembers it.
+// fake is an apiserver that accepts every write, and records it.
 type fake struct {
 	config *rest.Config
-	// arrived is sent to when a write has come, before it is answered, as long as
-	// there is room.
+	// arrived gets a value per write, before its answer, unless it is full.
 	arrived chan struct{}
 
 	mu     sync.Mutex
@@ -53,7 +54,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Unlock()
 	select {
 	case f.arrived <- struct{}{}:
-	default: // nobody wants to know
+	default: // no test waits for it
 	}
 	if hold != nil {
 		select {
@@ -112,6 +113,16 @@ func (f *fake) waitArrived(t *testing.T, n int) {
 
 // The two protocols that a client may speak.
 var protocols = map[string][]string{"HTTP/2.0": nil, "HTTP/1.1": {"http/1.1"}}
+
+// setUp returns a fake apiserver, a proxy with rules in front of it, and a client of
+// the proxy.
+func setUp(t *testing.T, rules ...Rule) (*fake, *Proxy, *client) {
+	t.Helper()
+	backend := newFake(t)
+	p := New(t, backend.config, 1)
+	p.SetRules(rules...)
+	return backend, p, clientOf(t, p)
+}
 
 // client speaks to a proxy.
 type client struct {
@@ -197,7 +208,7 @@ func receive(t *testing.T, from <-chan got) got {
 	case g := <-from:
 		return g
 	case <-time.After(30 * time.Second):
-		t.Fatal("the client waits for ever")
+		t.Fatal("the client has no answer")
 		return got{}
 	}
 }
@@ -209,22 +220,7 @@ func wantCreated(t *testing.T, g got) {
 	}
 }
 
-// eventually polls; nothing tells when a record changes.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
-
-// quiet waits for the proxy and returns the one entry that there must be.
+// onlyEntry waits until the proxy is quiet, and returns the one entry that there must be.
 func onlyEntry(t *testing.T, p *Proxy) Entry {
 	t.Helper()
 	waitQuiet(t, p)
@@ -237,7 +233,7 @@ func onlyEntry(t *testing.T, p *Proxy) Entry {
 
 func waitQuiet(t *testing.T, p *Proxy) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := await.Context(t)
 	defer cancel()
 	if err := p.Quiet(ctx); err != nil {
 		t.Fatalf("not quiet: %v; %+v", err, p.Record())

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // Each kind of fault, as seen from both sides, in both protocols.
@@ -66,64 +68,43 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestHangBeforeTheWriteLastsUntilTheClientGivesUp(t *testing.T) {
-	for proto, next := range protocols {
-		t.Run(proto, func(t *testing.T) {
-			backend := newFake(t)
-			p := New(t, backend.config, 1)
-			p.SetRules(always(BeforeWrite(Hang)))
-			ctx, giveUp := context.WithCancel(t.Context())
-			answer := clientOf(t, p, next...).start(ctx, "ns", "a")
-			eventually(t, "the write hangs", func() bool {
-				r := p.Record()
-				return len(r) == 1 && r[0].Fault == "hang before the write" && !r[0].Ended
+func TestHangLastsUntilTheClientGivesUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault  Fault
+		hangs  func(Entry) bool
+		writes int
+	}{
+		"before the write": {BeforeWrite(Hang), func(e Entry) bool { return e.Fault == "hang before the write" }, 0},
+		"after the write":  {AfterWrite(Hang), func(e Entry) bool { return e.Status == http.StatusCreated }, 1},
+	} {
+		for proto, next := range protocols {
+			t.Run(name+", "+proto, func(t *testing.T) {
+				backend, p, _ := setUp(t, always(test.fault))
+				ctx, giveUp := context.WithCancel(t.Context())
+				answer := clientOf(t, p, next...).start(ctx, "ns", "a")
+				await.Until(t, "the request hangs", func() bool { r := p.Record(); return len(r) == 1 && test.hangs(r[0]) })
+				if p.Record()[0].Ended {
+					t.Error("the request has ended though its client waits")
+				}
+				giveUp()
+				if g := receive(t, answer); !errors.Is(g.err, context.Canceled) {
+					t.Errorf("the client got %+v", g)
+				}
+				if e := onlyEntry(t, p); e.Succeeded() != (test.writes > 0) || e.Forwarded != (test.writes > 0) || e.Answer != 0 {
+					t.Errorf("recorded is %+v", e)
+				}
+				backend.wantWrites(t, test.writes)
 			})
-			giveUp()
-			if g := receive(t, answer); !errors.Is(g.err, context.Canceled) {
-				t.Errorf("the client got %+v", g)
-			}
-			if e := onlyEntry(t, p); e.Forwarded || e.Answer != 0 {
-				t.Errorf("recorded is %+v", e)
-			}
-			backend.wantWrites(t, 0)
-		})
-	}
-}
-
-func TestHangAfterTheWriteLastsUntilTheClientGivesUp(t *testing.T) {
-	for proto, next := range protocols {
-		t.Run(proto, func(t *testing.T) {
-			backend := newFake(t)
-			p := New(t, backend.config, 1)
-			p.SetRules(always(AfterWrite(Hang)))
-			ctx, giveUp := context.WithCancel(t.Context())
-			answer := clientOf(t, p, next...).start(ctx, "ns", "a")
-			eventually(t, "the backend has answered", func() bool {
-				r := p.Record()
-				return len(r) == 1 && r[0].Status == http.StatusCreated
-			})
-			if p.Record()[0].Ended {
-				t.Error("the request has ended though its client waits")
-			}
-			giveUp()
-			if g := receive(t, answer); !errors.Is(g.err, context.Canceled) {
-				t.Errorf("the client got %+v", g)
-			}
-			if e := onlyEntry(t, p); !e.Succeeded() || e.Answer != 0 {
-				t.Errorf("recorded is %+v", e)
-			}
-		})
+		}
 	}
 }
 
 // A write whose answer is to be lost cannot be taken back by giving up early.
 func TestStruckWriteTakesEffectThoughItsClientGivesUp(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	p.SetRules(always(AfterWrite(ResetStream)))
+	backend, p, c := setUp(t, always(AfterWrite(ResetStream)))
 	release := backend.holdWrites(t)
 	ctx, giveUp := context.WithCancel(t.Context())
-	answer := clientOf(t, p).start(ctx, "ns", "a")
+	answer := c.start(ctx, "ns", "a")
 	backend.waitArrived(t, 1)
 	giveUp()
 	receive(t, answer)
@@ -149,11 +130,9 @@ func TestPassingWriteIsTakenBackWhenItsClientGivesUp(t *testing.T) {
 
 func TestLateWriteComesAfterItsAnswer(t *testing.T) {
 	const by = 100 * time.Millisecond
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	p.SetRules(always(LateWrite(Fixed(by), Status(504))))
+	backend, p, c := setUp(t, always(LateWrite(Fixed(by), Status(504))))
 	start := time.Now()
-	if g := clientOf(t, p).create(t.Context(), "ns", "a"); g.code != 504 {
+	if g := c.create(t.Context(), "ns", "a"); g.code != 504 {
 		t.Fatalf("the client got %+v", g)
 	}
 	waitQuiet(t, p)
@@ -165,11 +144,9 @@ func TestLateWriteComesAfterItsAnswer(t *testing.T) {
 
 // The answer does not wait for the write: here the backend never gives any.
 func TestLateWriteKeepsNobodyWaiting(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	p.SetRules(always(LateWrite(nil, Status(504))))
+	backend, p, c := setUp(t, always(LateWrite(nil, Status(504))))
 	release := backend.holdWrites(t)
-	if g := clientOf(t, p).create(t.Context(), "ns", "a"); g.code != 504 {
+	if g := c.create(t.Context(), "ns", "a"); g.code != 504 {
 		t.Fatalf("the client got %+v", g)
 	}
 	backend.waitArrived(t, 1)
@@ -189,11 +166,9 @@ func TestDelaysBeforeAndAfterTheWrite(t *testing.T) {
 		"beside another fault": AfterWrite(Status(500)).Delayed(Fixed(before), Fixed(after)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			backend := newFake(t)
-			p := New(t, backend.config, 1)
-			p.SetRules(always(fault))
+			backend, _, c := setUp(t, always(fault))
 			start := time.Now()
-			if g := clientOf(t, p).create(t.Context(), "ns", "a"); g.err != nil {
+			if g := c.create(t.Context(), "ns", "a"); g.err != nil {
 				t.Fatal(g.err)
 			}
 			end := time.Now()
@@ -206,12 +181,10 @@ func TestDelaysBeforeAndAfterTheWrite(t *testing.T) {
 }
 
 func TestGivingUpDuringADelayKeepsTheWriteFromTheBackend(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	p.SetRules(always(Slow(Fixed(time.Hour), nil)))
+	backend, p, c := setUp(t, always(Slow(Fixed(time.Hour), nil)))
 	ctx, giveUp := context.WithCancel(t.Context())
-	answer := clientOf(t, p).start(ctx, "ns", "a")
-	eventually(t, "the write is delayed", func() bool { r := p.Record(); return len(r) == 1 && r[0].Fault == "slow" })
+	answer := c.start(ctx, "ns", "a")
+	await.Until(t, "the write is delayed", func() bool { r := p.Record(); return len(r) == 1 && r[0].Fault == "slow" })
 	giveUp()
 	receive(t, answer)
 	if e := onlyEntry(t, p); e.Forwarded {
@@ -228,10 +201,7 @@ func TestResetInHTTP2HurtsItsStreamOrTheWholeConnection(t *testing.T) {
 		otherSurvives bool
 	}{{ResetStream, true}, {ResetConnection, false}} {
 		t.Run(test.ending.String(), func(t *testing.T) {
-			backend := newFake(t)
-			p := New(t, backend.config, 1)
-			p.SetRules(Rule{Match: Match{NamePrefix: "struck"}, Probability: 1, Fault: BeforeWrite(test.ending)})
-			c := clientOf(t, p)
+			backend, _, c := setUp(t, Rule{Match: Match{NamePrefix: "struck"}, Probability: 1, Fault: BeforeWrite(test.ending)})
 			var used []string // near ends of the connections
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 				GotConn: func(i httptrace.GotConnInfo) { used = append(used, i.Conn.LocalAddr().String()) },

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
@@ -22,7 +24,7 @@ func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 			passing := c.start(t.Context(), "ns", "passing")
 			backend.waitArrived(t, 1)
 			hanging := c.start(t.Context(), "ns", "hanging")
-			eventually(t, "it hangs", func() bool { r := p.Record(); return len(r) == 2 && r[1].Fault != "" })
+			await.Until(t, "it hangs", func() bool { r := p.Record(); return len(r) == 2 && r[1].Fault != "" })
 			idle := dial(t, p)
 
 			p.Pause()
@@ -39,7 +41,7 @@ func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 			if !r[0].Ended || r[0].Err == nil || r[0].Answer != 0 || !r[1].Ended || r[1].Forwarded || r[1].Answer != 0 {
 				t.Errorf("recorded is %+v", r)
 			}
-			eventually(t, "a client that has noticed is refused", func() bool {
+			await.Until(t, "a client that has noticed is refused", func() bool {
 				return errors.Is(c.create(t.Context(), "ns", "refused").err, syscall.ECONNREFUSED)
 			})
 			backend.wantWrites(t, 1)
@@ -48,12 +50,10 @@ func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 }
 
 func TestResumeGoesOnUnderTheSameAddress(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	c := clientOf(t, p)
+	backend, p, c := setUp(t)
 	for range 20 {
 		// The client may find out only now that its old connection is gone.
-		eventually(t, "the client gets an answer", func() bool { return c.create(t.Context(), "ns", "a").code == http.StatusCreated })
+		await.Until(t, "the client gets an answer", func() bool { return c.create(t.Context(), "ns", "a").code == http.StatusCreated })
 		p.Pause()
 		for range 2 { // the second does nothing
 			if err := p.Resume(); err != nil {
@@ -68,10 +68,8 @@ func TestResumeGoesOnUnderTheSameAddress(t *testing.T) {
 }
 
 func TestPauseForgetsLateWritesThatWait(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	p.SetRules(always(LateWrite(Fixed(time.Hour), Status(504))))
-	clientOf(t, p).create(t.Context(), "ns", "a")
+	backend, p, c := setUp(t, always(LateWrite(Fixed(time.Hour), Status(504))))
+	c.create(t.Context(), "ns", "a")
 	p.Pause()
 	if e := onlyEntry(t, p); e.Forwarded || e.Answer != 504 {
 		t.Errorf("recorded is %+v", e)
@@ -81,10 +79,7 @@ func TestPauseForgetsLateWritesThatWait(t *testing.T) {
 
 // After Pause the backend is left alone, and it is known what it did.
 func TestPauseWaitsForStruckWritesThatAreWithTheBackend(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	p.SetRules(always(AfterWrite(ResetStream)))
-	c := clientOf(t, p)
+	backend, p, c := setUp(t, always(AfterWrite(ResetStream)))
 	release := backend.holdWrites(t)
 	answer := c.start(t.Context(), "ns", "a")
 	backend.waitArrived(t, 1)
@@ -128,15 +123,13 @@ func TestFreezeSwallowsEverythingUntilResume(t *testing.T) {
 
 // The answer that is on its way is held, too.
 func TestFreezeHoldsAnswers(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	c := clientOf(t, p)
+	backend, p, c := setUp(t)
 	release := backend.holdWrites(t)
 	answer := c.start(t.Context(), "ns", "a")
 	backend.waitArrived(t, 1)
 	p.Freeze()
 	release()
-	eventually(t, "the backend has answered", func() bool { return p.Record()[0].Ended })
+	await.Until(t, "the backend has answered", func() bool { return p.Record()[0].Ended })
 	select {
 	case g := <-answer:
 		t.Errorf("the client got %+v", g)
@@ -166,9 +159,7 @@ func TestFrozenConnectionIsFoundDeadByPings(t *testing.T) {
 }
 
 func TestPauseOfAFrozenProxyResetsWhatIsHeld(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	c := clientOf(t, p)
+	_, p, c := setUp(t)
 	wantCreated(t, c.create(t.Context(), "ns", "a"))
 	p.Freeze()
 	held := c.start(t.Context(), "ns", "b")
@@ -179,5 +170,5 @@ func TestPauseOfAFrozenProxyResetsWhatIsHeld(t *testing.T) {
 	if err := p.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the client gets an answer", func() bool { return c.create(t.Context(), "ns", "c").code == http.StatusCreated })
+	await.Until(t, "the client gets an answer", func() bool { return c.create(t.Context(), "ns", "c").code == http.StatusCreated })
 }

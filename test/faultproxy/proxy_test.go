@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 func TestCloseEndsEverythingAndKeepsTheRecord(t *testing.T) {
@@ -33,7 +35,7 @@ func TestCloseEndsEverythingAndKeepsTheRecord(t *testing.T) {
 	c.create(t.Context(), "ns", "late")
 	hanging, lost, passing := c.start(t.Context(), "ns", "hanging"), c.start(t.Context(), "ns", "lost"), c.start(t.Context(), "ns", "passing")
 	backend.waitArrived(t, 2)
-	eventually(t, "all are there", func() bool {
+	await.Until(t, "all are there", func() bool {
 		return p.Record().Count(func(e Entry) bool { return e.Number == 1 }) == 4
 	})
 	p.Freeze()
@@ -214,9 +216,7 @@ func TestQuietWaitsAndGivesUpWhenToldTo(t *testing.T) {
 
 // A func that panics is the test's error; it must show, and hurt only its write.
 func TestPanicOfAFuncEndsItsWriteOnly(t *testing.T) {
-	p := New(t, newFake(t).config, 1)
-	p.SetRules(Rule{Match: Match{NamePrefix: "a", Func: func(Request) bool { panic("of a test; the stack trace here is expected") }}, Probability: 1})
-	c := clientOf(t, p)
+	_, p, c := setUp(t, Rule{Match: Match{NamePrefix: "a", Func: func(Request) bool { panic("of a test; the stack trace here is expected") }}, Probability: 1})
 	if g := c.create(t.Context(), "ns", "a"); g.err == nil {
 		t.Errorf("the client got %d", g.code)
 	}

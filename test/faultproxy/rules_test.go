@@ -52,9 +52,7 @@ func TestFirstRuleThatStrikesIsTheOnlyOne(t *testing.T) {
 }
 
 func TestRulesCanBeSwappedWhileWritesAreUnderWay(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
-	c := clientOf(t, p)
+	backend, p, c := setUp(t)
 	release := backend.holdWrites(t)
 	passing := c.start(t.Context(), "ns", "a")
 	backend.waitArrived(t, 1)
