@@ -19,12 +19,12 @@ import (
 
 const replicas = 3
 
-// shortLease loses a leader that is gone within three seconds.
+// shortLease replaces a leader that has gone within three seconds.
 var shortLease = []string{
 	"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
 }
 
-// shortRenewDeadline is how long a leader that cannot renew such a lease leads.
+// shortRenewDeadline is how long a leader that cannot renew such a lease continues.
 const shortRenewDeadline = 2 * time.Second
 
 // fleet is three replicas, the Service before them, and the Lease that they share.
@@ -51,8 +51,8 @@ type member struct {
 	running *replica.Replica
 }
 
-// startFleet starts three replicas with the rights of deploy/, and waits until one
-// of them leads. All of it ends with the test; what is left of it then is killed.
+// startFleet starts three replicas with the rights of deploy/, and waits until one of
+// them leads. Those that still run at the end of the test are killed.
 func startFleet(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, cluster: cluster, service: newService(t)}
@@ -102,8 +102,8 @@ func atOnce(members []*member, do func(*member)) {
 	all.Wait()
 }
 
-// start starts the replica's next process, and waits until it gets requests, which
-// it does when it knows of a leader.
+// start starts the replica's next process, and waits until it gets requests: until it
+// knows the leader.
 func (m *member) start() {
 	m.lives++
 	options := m.options
@@ -148,8 +148,7 @@ func (m *member) signal(s syscall.Signal) {
 	}
 }
 
-// waitEnd waits until a process that was told to end has ended, in order, with
-// everything written.
+// waitEnd waits until a terminated process has ended in order, with everything written.
 func (m *member) waitEnd() {
 	ctx, cancel := await.Context(m.t)
 	defer cancel()
@@ -208,7 +207,7 @@ func (f *fleet) at(address string) *member {
 			return m
 		}
 	}
-	f.t.Fatalf("the Lease names nobody's address: %q", address)
+	f.t.Fatalf("the Lease has an unknown address: %q", address)
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 // durations that were measured.
 type durations []time.Duration
 
-// percentile is the least of them that so many percent do not exceed.
+// percentile is the least of them that the given percentage does not exceed.
 func (d durations) percentile(percent int) time.Duration {
 	sorted := slices.Sorted(slices.Values(d))
 	return sorted[max(0, int(math.Ceil(float64(len(sorted)*percent)/100))-1)]
@@ -20,16 +20,15 @@ func (d durations) percentile(percent int) time.Duration {
 
 // handover is what changed when the leader did.
 type handover struct {
-	// first is from the signal to the new leader's first committed write of an
-	// occurrence that was posted after it.
+	// first is from the signal to the new leader's first write of an occurrence that
+	// was posted after the signal.
 	first time.Duration
-	// gap is the longest time without a committed write of an occurrence that is
-	// written at once, from the signal until the load went on as before, and
-	// steady is the same before.
+	// gap is the longest time without a write of an occurrence that is written at once,
+	// from the signal until the load is steady again; steady is the same before.
 	gap, steady time.Duration
 }
 
-// before is what is known before something happens to the leader.
+// before is the state before a fault of the leader.
 type before struct {
 	leader *member
 	term   term
@@ -37,8 +36,8 @@ type before struct {
 	steady time.Duration
 }
 
-// observe waits for a second of writes under one leader, and notes who leads and
-// writes. On a machine that has too much to do, a short lease may be lost by itself.
+// observe waits for a second of writes under one leader, and returns the leader and
+// its writer. On an overloaded machine a short lease may be lost without a fault.
 func (l *load) observe() before {
 	l.t.Helper()
 	const measured = time.Second
@@ -54,18 +53,18 @@ func (l *load) observe() before {
 			return b
 		}
 	}
-	l.t.Fatal("not in time: nobody leads for a second")
+	l.t.Fatal("not in time: a leader for a second")
 	return before{}
 }
 
-// isWrittenBy tells whether one sink instance has written all of those that are
+// isWrittenBy reports whether one sink instance has written all occurrences that are
 // written at once.
 func isWrittenBy(commits []commit, writer string) bool {
 	return !slices.ContainsFunc(commits, func(c commit) bool { return c.of.isSingle() && c.writer != writer })
 }
 
-// isPostedAfter tells whether a write holds an occurrence of the load that was
-// posted after a moment and is written at once.
+// isPostedAfter reports whether a write has an occurrence of the load that was posted
+// after a moment and is written at once.
 func (l *load) isPostedAfter(c commit, moment time.Time) bool {
 	return c.of.isSingle() && slices.ContainsFunc(c.keys, func(key string) bool {
 		made, ok := l.find(key)
@@ -82,7 +81,7 @@ func (l *load) waitTaken(b before, moment time.Time) commit {
 	})
 }
 
-// handover measures it, when the load goes on as before.
+// handover measures a handover, once the load is steady again.
 func (l *load) handover(b before, signalled time.Time) handover {
 	l.t.Helper()
 	taken := l.waitTaken(b, signalled)

@@ -25,7 +25,7 @@ import (
 	"github.com/eventd/eventd/test/stored"
 )
 
-// sharesAnnotation is who contributed to an Event's count: docs/counting.md.
+// sharesAnnotation has the contributors to an Event's count: docs/counting.md.
 const sharesAnnotation = "eventd.io/shares"
 
 // clientKey stands for a posted name in that annotation.
@@ -62,21 +62,21 @@ func parseShares(annotation string) (shares, error) {
 
 // commit is one write that the apiserver has stored.
 type commit struct {
-	at     time.Time // when the watch said so
+	at     time.Time // of the watch event
 	of     series
 	added  int64    // to the count
-	keys   []string // of the names that it counts and the write before did not name
+	keys   []string // of the names that it counts and the write before does not have
 	writer string   // the sink instance that made it
 }
 
-// version is what is known of a stored Event.
+// version is the last known state of a stored Event.
 type version struct {
 	count int64
 	shares
 }
 
-// journal is every write of Events in one namespace, in the order of the
-// apiserver. It follows a watch over the apiserver's absences, and misses nothing.
+// journal has every write of Events in one namespace, in the order of the apiserver.
+// It continues its watch after the apiserver was away, and misses nothing.
 type journal struct {
 	following sync.WaitGroup
 
@@ -113,21 +113,21 @@ func keepJournal(t *testing.T, config *rest.Config, namespace string) *journal {
 		cancel()
 		j.following.Wait()
 		if j.err != nil && !errors.Is(j.err, context.Canceled) {
-			t.Errorf("the journal of what is stored ended: %v", j.err)
+			t.Errorf("the journal ended: %v", j.err)
 		}
 	})
 	return j
 }
 
-// follow calls note for all that happens after a resource version. A watch that
-// ends is begun again from where it was. Where that is gone, mayMiss says whether
-// it may go on from what there is now.
+// follow calls note for all watch events after a resource version. It continues a
+// watch that ends. If the apiserver no longer has the resource version, mayMiss allows
+// to continue from the current state.
 func follow(ctx context.Context, from string, mayMiss bool, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), note func(watch.Event) error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		w, err := begin(ctx, metav1.ListOptions{ResourceVersion: from})
-		if err != nil { // it is away
+		if err != nil { // the apiserver is away
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -141,9 +141,9 @@ func follow(ctx context.Context, from string, mayMiss bool, begin func(context.C
 						w.Stop()
 						return errors.New("the watch has missed something: " + status.Message)
 					}
-					from = "" // all there is, and what follows
+					from = "" // the current state, and what follows
 				}
-				break // as it goes down
+				break // the apiserver stops
 			}
 			if err := note(e); err != nil {
 				w.Stop()
@@ -172,7 +172,7 @@ func versionOf(e *corev1.Event) (version, error) {
 	return version{stored.Count(e), s}, err
 }
 
-// note enters what a watch has said.
+// note adds a watch event.
 func (j *journal) note(at time.Time, e watch.Event) error {
 	event, ok := e.Object.(*corev1.Event)
 	if !ok {
@@ -208,7 +208,7 @@ func (j *journal) note(at time.Time, e watch.Event) error {
 
 func seriesOf(e *corev1.Event) series { return series{e.InvolvedObject.Name, e.Reason} }
 
-// since returns the commits that the watch has told of after a moment.
+// since returns the commits that the watch has seen after a moment.
 func (j *journal) since(moment time.Time) []commit {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -216,7 +216,7 @@ func (j *journal) since(moment time.Time) []commit {
 	return slices.Clone(j.commits[first:])
 }
 
-// waitCommit waits for a commit after a moment that is one, and returns it.
+// waitCommit waits for a commit after a moment that satisfies is, and returns it.
 func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is func(commit) bool) commit {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
@@ -238,7 +238,7 @@ func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is fun
 	}
 }
 
-// What most other tests rely on.
+// Most other tests need this.
 func TestJournalSaysWhoWroteWhat(t *testing.T) {
 	const one, two, three = "0000000000000001", "0000000000000002", "0000000000000003"
 	a, b, c := clientKey("a"), clientKey("b"), clientKey("c")
@@ -274,6 +274,6 @@ func TestJournalSaysWhoWroteWhat(t *testing.T) {
 		t.Errorf("%d commits since the last one", len(got))
 	}
 	if err := j.note(began, event("z", 1, "v2;x")); err == nil {
-		t.Error("a version that nobody knows is taken")
+		t.Error("an unknown version is accepted")
 	}
 }

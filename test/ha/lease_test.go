@@ -21,19 +21,19 @@ import (
 
 const (
 	leaseNamespace, leaseName = "kube-system", "eventd"
-	// leaderAnnotation is what the holder says about itself.
+	// leaderAnnotation is the announcement of the holder.
 	leaderAnnotation = "eventd.io/leader"
 )
 
-// term is one time that one process holds the Lease.
+// term is a period in which one process holds the Lease.
 type term struct {
 	holder  string
-	address string    // where the others reach it
+	address string    // of its link for the other replicas
 	began   time.Time // when it acquired the Lease, by its own clock, which is this one
-	seen    time.Time // when the watch said so
+	seen    time.Time // by the watch
 }
 
-// lease follows the Lease, and knows all terms of it.
+// lease watches the Lease and has all of its terms.
 type lease struct {
 	following sync.WaitGroup
 
@@ -66,8 +66,7 @@ func followLease(t *testing.T, config *rest.Config) *lease {
 		return leases.Watch(ctx, o)
 	}
 	l.following.Go(func() {
-		// An apiserver that has been restarted does not know earlier versions of a
-		// Lease.
+		// An apiserver that was restarted does not have earlier versions of a Lease.
 		err := follow(ctx, list.ResourceVersion, true, begin, func(e watch.Event) error {
 			stored, ok := e.Object.(*coordinationv1.Lease)
 			if !ok {
@@ -84,13 +83,13 @@ func followLease(t *testing.T, config *rest.Config) *lease {
 		cancel()
 		l.following.Wait()
 		if l.err != nil && !errors.Is(l.err, context.Canceled) {
-			t.Errorf("what is known of the Lease ended: %v", l.err)
+			t.Errorf("the watch of the Lease ended: %v", l.err)
 		}
 	})
 	return l
 }
 
-// note enters the Lease as it is stored.
+// note adds a stored version of the Lease.
 func (l *lease) note(at time.Time, stored *coordinationv1.Lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +117,7 @@ func (l *lease) note(at time.Time, stored *coordinationv1.Lease) error {
 	return nil
 }
 
-// holder is the term that goes on, if there is one.
+// holder is the current term, if there is one.
 func (l *lease) holder() (term, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +139,7 @@ func (l *lease) again(last term) (began time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// lastTerm is when the last term began of the one who is reached at an address.
+// lastTerm is the beginning of the last term of the replica at an address.
 func (l *lease) lastTerm(address string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +151,7 @@ func (l *lease) lastTerm(address string) time.Time {
 	return time.Time{}
 }
 
-// wait waits until the Lease is held by one that is as wanted, and returns its term.
+// wait waits for a term that satisfies is, and returns it.
 func (l *lease) wait(t *testing.T, what string, is func(term) bool) term {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
@@ -185,7 +184,7 @@ func TestTermsOfTheLeaseAreToldApart(t *testing.T) {
 		}
 	}
 	if _, held := l.holder(); held {
-		t.Error("a Lease that nobody has seen is held")
+		t.Error("a Lease without a version is held")
 	}
 	write("a", "127.0.0.1:1", now)
 	write("a", "127.0.0.1:1", now) // renewed

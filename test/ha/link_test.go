@@ -11,22 +11,21 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// link is the way over which a process is reached, as long as it is not cut. One
-// that is cut is as a network is: nothing arrives, nobody is told, and what was
-// sent arrives when it is mended, though who sent it may have given up long ago.
-// It belongs to a test, and ends with it.
+// link forwards the connections to a process, unless it is cut. A cut link behaves as
+// a network does: nothing arrives, without any error, and what was sent arrives when
+// the link is mended. It ends with its test.
 type link struct {
 	listener net.Listener
 	working  sync.WaitGroup
 
 	mu     sync.Mutex
 	target string
-	passes chan struct{} // closed while it is not cut
+	passes chan struct{} // closed while the link is not cut
 	ended  bool
 	conns  map[net.Conn]struct{}
 }
 
-// newLink returns a link to target, a host and port that may be set later.
+// newLink returns a link to target, a host and port, which may be set later.
 func newLink(t *testing.T, target string) *link {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +46,7 @@ func closed() chan struct{} {
 
 func (l *link) address() string { return l.listener.Addr().String() }
 
-// lead sets where new connections lead to.
+// lead sets the target of new connections.
 func (l *link) lead(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +59,7 @@ func (l *link) cut() {
 	select {
 	case <-l.passes:
 		l.passes = make(chan struct{})
-	default: // it is cut
+	default:
 	}
 }
 
@@ -76,7 +75,7 @@ func (l *link) mend() {
 
 // close ends the link and all its connections.
 func (l *link) close() {
-	l.mend() // who waits for it finds that it has ended
+	l.mend()
 	l.mu.Lock()
 	l.ended = true
 	for c := range l.conns {
@@ -97,7 +96,7 @@ func (l *link) accept() {
 	}
 }
 
-// serve passes on what comes over one connection, until it ends.
+// serve forwards one connection until it ends.
 func (l *link) serve(front net.Conn) {
 	if !l.adopt(front) {
 		return
@@ -118,7 +117,7 @@ func (l *link) serve(front net.Conn) {
 	both.Wait()
 }
 
-// carry carries one direction, its end included.
+// carry forwards one direction, including its end.
 func (l *link) carry(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -147,7 +146,7 @@ func (l *link) passing() <-chan struct{} {
 	return l.passes
 }
 
-// adopt has close end a connection, or ends it if that is over.
+// adopt adds a connection for close, or closes it if the link has ended.
 func (l *link) adopt(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

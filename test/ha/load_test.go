@@ -11,12 +11,12 @@ import (
 	"github.com/eventd/eventd/test/replica"
 )
 
-// perSecond is how many occurrences the plain clients post: in full often enough
-// for a gap of some milliseconds to be seen.
+// perSecond is the rate of the plain clients: in full runs high enough to measure gaps
+// of some milliseconds.
 func perSecond() int { return longrun.Either(100, 50) }
 
-// load is what goes on all the time: plain clients and recorders, all of them
-// through the Service, and the journal of what becomes of it.
+// load is continuous: plain clients and recorders, all of them through the Service,
+// and the journal of their writes.
 type load struct {
 	*fleet
 	*plain
@@ -53,8 +53,8 @@ func (l *load) waitPosted(moment time.Time) commit {
 	return l.journal.waitCommit(l.t, "a write", moment, func(c commit) bool { return l.isPostedAfter(c, moment) })
 }
 
-// end ends the load, when everything is acknowledged, and before the replicas end:
-// then nobody asks them any more.
+// end ends the load when everything is acknowledged. It comes before the end of the
+// replicas.
 func (l *load) end() {
 	l.t.Helper()
 	for _, end := range l.ends {
@@ -116,14 +116,13 @@ func (l *load) finish(t *testing.T, mayTimeOut bool, r *roles, also ...*deferred
 	return []any{fates.names, fates.retried, seen.repeated(), d.Lost, d.Twice, len(fates.outside), seen.timedOut(), classic, newStyle}
 }
 
-// recorded is by how much what the recorders' Events count is not what they were
-// told.
+// recorded compares the counts of the recorders' Events with what they have recorded.
 func (l *load) recorded(t *testing.T) (classic, newStyle recorded) {
 	t.Helper()
-	show := func(a *account) recorded {
+	show := func(a *reports) recorded {
 		return a.compare(t, storedBy(t, l.cluster, l.plain.namespace, a.source))
 	}
-	return show(l.classicAccount), show(l.newStyleAccount)
+	return show(l.classicReports), show(l.newStyleReports)
 }
 
 // wantSettled checks the ledgers of all processes that ended in order: nothing is
@@ -137,9 +136,9 @@ func (f *fleet) wantSettled(t *testing.T) replica.Accounts {
 	return sum
 }
 
-// wantNoFinalErrors checks that no client was told what it does not try again after.
-// Where what a request waits for hangs for long, it may be told that the time is up
-// that it gave itself: docs/election.md says where.
+// wantNoFinalErrors checks that no client got an error after which it does not retry.
+// A request that hangs may end with 504 at the client's own deadline, where
+// mayTimeOut allows it: docs/election.md.
 func (f *fleet) wantNoFinalErrors(t *testing.T, mayTimeOut bool) {
 	t.Helper()
 	seen := f.service.answered()
@@ -147,7 +146,7 @@ func (f *fleet) wantNoFinalErrors(t *testing.T, mayTimeOut bool) {
 		maps.DeleteFunc(seen, func(a answer, _ int) bool { return a.code == http.StatusGatewayTimeout })
 	}
 	if final := seen.final(); final != "" {
-		t.Errorf("answers that clients do not try again after: %s", final)
+		t.Errorf("answers after which clients do not retry: %s", final)
 	}
 }
 

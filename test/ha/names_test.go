@@ -7,35 +7,33 @@ import (
 	"time"
 )
 
-// window is how many names of one series the apiserver keeps apart:
-// docs/counting.md.
+// window is how many names of one series an Event stores: docs/counting.md.
 const window = 64
 
-// fate is what became of all names that were posted, one by one.
+// fate has the outcomes of all names that were posted.
 type fate struct {
 	names    int
 	answered map[int]int // by the code of the acknowledgement
 	retried  int         // posted more than once
-	// lost were acknowledged as written and are not stored.
+	// lost were acknowledged as written, and are not stored.
 	lost []post
-	// forgotten were acknowledged as deferred and are not stored; age is the
-	// longest time from that to the end of the leader that knew them.
+	// forgotten were acknowledged as deferred, and are not stored.
 	forgotten []post
-	// twice were counted a second time while they were among the names that are
-	// kept apart, outside when they no longer were.
+	// twice were counted a second time while their names were stored, outside when they
+	// no longer were.
 	twice, outside []post
-	// unnamed is how much was added to counts without a name.
+	// unnamed occurrences were added to counts without a name.
 	unnamed int64
 }
 
 // counting is one write that counts a name.
 type counting struct {
-	series int // how many names its series had been counted before
+	series int // number of names of its series that were counted before
 	writer string
 	at     time.Time
 }
 
-// fates holds what the clients were told against what was stored.
+// fates compares the answers to the clients with what was stored.
 func (l *load) fates() fate {
 	posts, _ := l.ledger()
 	return fatesOf(posts, l.journal.since(time.Time{}))
@@ -67,8 +65,8 @@ func fatesOf(posts map[string]post, commits []commit) fate {
 	return f
 }
 
-// countings are the writes that count each name, and what the series of these names
-// have been counted without.
+// countings are the writes that count each name, and the number of occurrences of these
+// series that were counted without a name.
 func countings(posts map[string]post, commits []commit) (counted map[string][]counting, unnamed int64) {
 	plain := map[series]bool{}
 	for _, made := range posts {
@@ -88,8 +86,8 @@ func countings(posts map[string]post, commits []commit) (counted map[string][]co
 	return counted, unnamed
 }
 
-// wantKept checks that whatever was acknowledged as written is stored, and that
-// nothing was counted twice that can be told apart.
+// wantKept checks that all that was acknowledged as written is stored, and that
+// nothing was counted twice within the window.
 func (f fate) wantKept(t *testing.T) {
 	t.Helper()
 	if len(f.lost) > 0 {

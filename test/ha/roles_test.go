@@ -16,10 +16,10 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// leading is the role of the one that does.
+// leading is the role of the leader.
 const leading = "leader"
 
-// role is what a replica says that it is.
+// role is the role that a replica reports.
 func (m *member) role() string {
 	m.t.Helper()
 	ctx, cancel := await.Context(m.t)
@@ -28,7 +28,7 @@ func (m *member) role() string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	role, err := askRole(ctx, client, m.url())
+	role, err := readRole(ctx, client, m.url())
 	if err != nil {
 		m.t.Fatalf("%s: %v", m.name, err)
 	}
@@ -37,8 +37,8 @@ func (m *member) role() string {
 
 func (m *member) url() string { return m.process().Config(&rest.Config{}).Host }
 
-// askRole reads it from where probes are answered, which takes no apiserver.
-func askRole(ctx context.Context, client *http.Client, url string) (string, error) {
+// readRole reads the role from the probe endpoint, which needs no apiserver.
+func readRole(ctx context.Context, client *http.Client, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz?verbose", nil)
@@ -62,24 +62,24 @@ func askRole(ctx context.Context, client *http.Client, url string) (string, erro
 	return "", fmt.Errorf("/readyz?verbose does not say the role: %q", body)
 }
 
-// span is a time during which one replica is known to have led: from when it had
-// said so to when it was asked and said so again.
+// span is a period in which one replica has certainly led: from the end of a request
+// that it answered as the leader to the beginning of a later one.
 type span struct {
 	name     string
 	from, to time.Time
 }
 
-// roles asks all replicas for their roles, again and again.
+// roles polls the roles of all replicas.
 type roles struct {
-	asking sync.WaitGroup
-	end    context.CancelFunc
+	polling sync.WaitGroup
+	end     context.CancelFunc
 
 	mu    sync.Mutex
 	spans []span
 	asked int
 }
 
-// watchRoles begins to ask; stop ends it.
+// watchRoles begins to poll; stop ends it.
 func (f *fleet) watchRoles() *roles {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.t.Context()))
 	r := &roles{end: cancel}
@@ -88,7 +88,7 @@ func (f *fleet) watchRoles() *roles {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		r.asking.Go(func() { r.ask(ctx, m, client) })
+		r.polling.Go(func() { r.poll(ctx, m, client) })
 	}
 	f.t.Cleanup(r.stop)
 	return r
@@ -96,10 +96,10 @@ func (f *fleet) watchRoles() *roles {
 
 func (r *roles) stop() {
 	r.end()
-	r.asking.Wait()
+	r.polling.Wait()
 }
 
-func (r *roles) ask(ctx context.Context, m *member, client *http.Client) {
+func (r *roles) poll(ctx context.Context, m *member, client *http.Client) {
 	const every = 50 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -107,7 +107,7 @@ func (r *roles) ask(ctx context.Context, m *member, client *http.Client) {
 	var term time.Time
 	for ctx.Err() == nil {
 		sent := time.Now()
-		role, err := askRole(ctx, client, m.url())
+		role, err := readRole(ctx, client, m.url())
 		got := time.Now()
 		r.mu.Lock()
 		if err == nil {
@@ -115,7 +115,7 @@ func (r *roles) ask(ctx context.Context, m *member, client *http.Client) {
 		}
 		switch began := m.lease.lastTerm(m.peers.address()); {
 		case err != nil:
-			// It goes on: one who does not answer may lead all the same.
+			// A replica that does not answer may still lead.
 		case role != leading:
 			now = span{}
 		case now == (span{}) || !began.Equal(term):
@@ -132,7 +132,7 @@ func (r *roles) ask(ctx context.Context, m *member, client *http.Client) {
 	}
 }
 
-// lead enters a span, or that it goes on.
+// lead adds a span, or extends it.
 func (r *roles) lead(now span) {
 	i := slices.IndexFunc(r.spans, func(s span) bool { return s.name == now.name && s.from.Equal(now.from) })
 	if i < 0 {
@@ -142,7 +142,7 @@ func (r *roles) lead(now span) {
 	}
 }
 
-// wantOneAtATime checks that no two replicas were known to lead at any moment.
+// wantOneAtATime checks that no two replicas have led at the same time.
 func (r *roles) wantOneAtATime(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()

@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// probeEvery and probeFailures are how soon a replica that is not ready gets
-	// no more requests: later than it knows that itself, as in a cluster.
+	// By probeEvery and probeFailures a replica that is not ready gets no more requests
+	// some time later, as in a cluster.
 	probeEvery    = 200 * time.Millisecond
 	probeFailures = 3
 	probeTimeout  = time.Second
 )
 
-// service is what a Service is in a cluster: one name, behind which requests go
-// to the replicas that are ready, in turn. It is the transport of clients, and
-// counts what they are answered.
+// service stands for a Service: it is the transport of clients, distributes their
+// requests over the replicas that are ready, and counts the answers.
 type service struct {
 	probing sync.WaitGroup
 	end     context.CancelFunc
@@ -53,11 +52,11 @@ type backend struct {
 
 func (b *backend) ready() bool { return b.failures < probeFailures }
 
-// answer is what came of one request.
+// answer is that to one request.
 type answer struct {
 	method     string
 	code       int  // 0 if there was none
-	retryAfter bool // says when to come again
+	retryAfter bool // has the header Retry-After
 }
 
 func (a answer) String() string {
@@ -71,9 +70,9 @@ func (a answer) String() string {
 	}
 }
 
-// isFinal tells whether it is an error that client-go's rest client and recorders
-// do not try again after: these repeat 429 and 5xx that have a Retry-After, take
-// 409 as what was written before, and post again what is not there to be patched.
+// isFinal reports whether client-go's rest client and recorders do not retry after it.
+// They retry 429 and 5xx with a Retry-After, accept 409 as written before, and post
+// what does not exist to be patched.
 func (a answer) isFinal() bool {
 	switch {
 	case a.code == 0, a.code < 300, a.code == http.StatusConflict:
@@ -105,7 +104,7 @@ func (s *service) close() {
 }
 
 // add adds a replica, or the next life of one. As in a cluster it gets no requests
-// until it has said that it is ready.
+// until a probe finds it ready.
 func (s *service) add(name string, config *rest.Config) error {
 	tls, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *service) add(name string, config *rest.Config) error {
 	return nil
 }
 
-// waitReady returns when a replica gets requests.
+// waitReady waits until a replica gets requests.
 func (s *service) waitReady(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +134,7 @@ func (s *service) waitReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove takes out a replica that has ended.
+// remove removes a replica that has ended.
 func (s *service) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,9 +146,9 @@ func (s *service) remove(name string) {
 	})
 }
 
-// RoundTrip sends a request to the replica whose turn it is.
+// RoundTrip sends a request to the next replica.
 func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
-	b, err := s.turn()
+	b, err := s.pick()
 	if err != nil {
 		s.count(r.Method, nil)
 		return nil, err
@@ -161,7 +160,7 @@ func (s *service) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func (s *service) turn() (*backend, error) {
+func (s *service) pick() (*backend, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range s.backends {
@@ -183,14 +182,14 @@ func (s *service) count(method string, response *http.Response) {
 	s.answers[a]++
 }
 
-// answered is a copy of what was counted.
+// answered returns a copy of the answers.
 func (s *service) answered() answers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.answers)
 }
 
-// answers are how often requests were answered what.
+// answers counts answers.
 type answers map[answer]int
 
 // sum adds up those that are of a kind.
@@ -205,8 +204,7 @@ func (a answers) sum(is func(answer) bool) (sum int) {
 
 func (a answers) unanswered() int { return a.sum(func(a answer) bool { return a.code == 0 }) }
 
-// timedOut is how often a client was told that its own time is up. What it asked
-// for goes on.
+// timedOut counts answers at the client's own deadline. The write continues.
 func (a answers) timedOut() int {
 	return a.sum(func(a answer) bool { return a.code == http.StatusGatewayTimeout })
 }
@@ -215,7 +213,7 @@ func (a answers) repeated() int {
 	return a.sum(func(a answer) bool { return a.code >= 300 && a.retryAfter })
 }
 
-// final is which errors there were that clients do not try again after.
+// final lists the errors after which clients do not retry.
 func (a answers) final() string {
 	var all []string
 	for answer, n := range a {
@@ -227,7 +225,7 @@ func (a answers) final() string {
 	return strings.Join(all, ", ")
 }
 
-// probe asks all replicas whether they are ready, again and again.
+// probe polls the readiness of all replicas.
 func (s *service) probe(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

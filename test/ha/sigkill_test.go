@@ -17,17 +17,16 @@ var crashFigures = figures.NewTable("A leader that is killed under load, with a 
 	"lost of 200/201", "lost of 202", "oldest of these, s", "counted twice", "beyond 64 names", "504 at the client's own deadline",
 	"classic recorder: recorded -lost +twice", "new-style recorder")
 
-// staleness is how far the count of a series may be behind while its budget lasts,
-// and so how old what a crash forgets can be: docs/correlation.md.
+// staleness is how far the count of a series may be behind while it has budget, and so
+// the greatest age of what a crash loses: docs/correlation.md.
 const staleness = 30 * time.Second
 
-// longTermEvery is of how many terms one is longer than that: a short one cannot
-// forget what is older than itself.
+// longTermEvery is the number of terms per one that is longer than that: a short term
+// cannot lose what is older than itself.
 const longTermEvery = 5
 
-// The leader is killed, over and over: what was acknowledged as written is there,
-// what was acknowledged as deferred is as old as a count may be behind, and what
-// clients report again is counted once.
+// The leader is killed again and again: what was acknowledged as written is stored,
+// what was deferred and is lost is not older than staleness, and retries count once.
 func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	f := startFleet(t, testenv.Shared(t), append([]string{settling}, shortLease...)...)
 	l := f.startLoad()
@@ -75,7 +74,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	}
 }
 
-// wanted is what should be stored, by what is known of each name.
+// wanted is what should be stored, by the fate of each name.
 func (l *load) wanted(f fate) counts {
 	_, want := l.ledger()
 	for _, made := range f.forgotten {
