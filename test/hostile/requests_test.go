@@ -51,8 +51,7 @@ func TestBodiesThatGrowWhenDecodedStayWithinTheMemory(t *testing.T) {
 
 func TestFloodWithoutCredentialsIsNoticedByNobody(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
-		attacker := g.account(t, "attacker")
-		nobody := attacker.anonymous(t)
+		nobody := g.account(t, "attacker").anonymous(t)
 		siege{name: "500 requests a second without credentials", needs: "a connection", allowed: usual, attack: func(ctx context.Context) {
 			crowd(ctx, 32, 500, func() {
 				nobody.do(ctx, http.MethodPost, nobody.events(), "application/json", nobody.event("x", "x", "Normal", 1))
@@ -63,10 +62,9 @@ func TestFloodWithoutCredentialsIsNoticedByNobody(t *testing.T) {
 
 func TestFloodWithBogusTokensIsNoticedByNobody(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
-		attacker := g.account(t, "attacker")
-		nobody := attacker.anonymous(t)
+		nobody := g.account(t, "attacker").anonymous(t)
 		var tried atomic.Int64
-		// For longer than the review of the victim's token is kept.
+		// It lasts longer than the review of the victim's token is cached.
 		siege{name: "1,000 bogus tokens a second, 1,200 at once", needs: "a connection", allowed: usual, lasts: 12 * time.Second, attack: func(ctx context.Context) {
 			crowd(ctx, 1200, 1000, func() {
 				nobody.doAs(ctx, fmt.Sprintf("bogus-%d", tried.Add(1)), nobody.event("x", "x", "Normal", 1))

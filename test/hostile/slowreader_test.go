@@ -19,8 +19,8 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// stalledConns are connections of HTTP/2 whose client takes no byte of an answer:
-// its window is 0, and stays so.
+// stalledConns are HTTP/2 connections whose client reads no answer: its flow-control
+// window stays 0.
 type stalledConns struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -28,18 +28,18 @@ type stalledConns struct {
 
 const streamsOfAConn = 100
 
-// stalledRequest is one whose answer nobody reads.
+// stalledRequest is a request whose answer is not read.
 type stalledRequest struct{ method, path, body string }
 
-// echoed is a request without effect that is answered with more than the 4 KB that a
-// server of Go's buffers before it waits for the window.
+// echoed is a request without effect whose answer is larger than the 4 KB that a Go
+// server buffers before it waits for the window.
 func (a *account) echoed() stalledRequest {
 	event := strings.Replace(a.event("echoed", "echoed", "Normal", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 6000)+`"},`, 1)
 	return stalledRequest{"POST", "/api/v1/namespaces/" + a.namespace + "/events?dryRun=All", event}
 }
 
-// open makes a connection and makes a request on as many streams as a server takes
-// by default.
+// open opens a connection and makes a request on as many streams as a server allows by
+// default.
 func (s *stalledConns) open(ctx context.Context, t *testing.T, a *account, r stalledRequest) error {
 	conn, err := (&tls.Dialer{Config: a.tlsConfig(t, "h2")}).DialContext(ctx, "tcp", a.hostPort())
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *stalledConns) open(ctx context.Context, t *testing.T, a *account, r sta
 	return nil
 }
 
-// acknowledge reads frames until the connection ends, so that only the window keeps
-// answers back, and lets nothing through.
+// acknowledge reads frames until the connection ends, so that only the window blocks
+// the answers.
 func acknowledge(framer *http2.Framer) {
 	for {
 		frame, err := framer.ReadFrame()
@@ -111,8 +111,8 @@ func (s *stalledConns) close() {
 	s.conns = nil
 }
 
-// stall keeps connections open until ctx ends, and opens those anew that the server
-// has closed.
+// stall keeps connections open until ctx ends, and reopens those that the server
+// closes.
 func stall(ctx context.Context, t *testing.T, a *account, r stalledRequest) {
 	var s stalledConns
 	defer s.close()
@@ -120,7 +120,7 @@ func stall(ctx context.Context, t *testing.T, a *account, r stalledRequest) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		for range 11 {
-			_ = s.open(ctx, t, a, r) // the server may have closed it, which is an answer too
+			_ = s.open(ctx, t, a, r) // the server may close it
 		}
 		select {
 		case <-tick.C:
@@ -148,7 +148,7 @@ func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A request of another client is answered after those have been taken.
+	// The answer to another client comes after the server has accepted those.
 	if a := g.account(t, "other", "create").post(t.Context(), "after", "Normal"); a.code != 201 {
 		t.Fatalf("a usual request is answered %d: %v %s", a.code, a.err, a.body)
 	}

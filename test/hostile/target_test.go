@@ -52,8 +52,8 @@ func apiserverTarget(t *testing.T) *target {
 	return g
 }
 
-// account returns a client for the target with a new account's credentials, which
-// has the given rights on the Events of a namespace of its own.
+// account returns a client of the target: a new account with the given rights on the
+// Events of a new namespace.
 func (g *target) account(t *testing.T, name string, verbs ...string) *account {
 	t.Helper()
 	namespace := g.cluster.Namespace(t)
@@ -78,13 +78,12 @@ type account struct {
 	namespace string
 }
 
-// events is the URL of the Events of a namespace in core/v1, and of one of them if
-// a name is given.
+// events is the URL of the Events of the namespace in core/v1, or of a named one.
 func (a *account) events(name ...string) string {
 	return a.config.Host + "/api/v1/namespaces/" + a.namespace + "/" + strings.Join(append([]string{"events"}, name...), "/")
 }
 
-// hostPort is where the target listens.
+// hostPort is the address of the target.
 func (a *account) hostPort() string {
 	u, err := url.Parse(a.config.Host)
 	if err != nil {
@@ -130,7 +129,7 @@ func peakMemory(t *testing.T, pid int) float64 {
 	return 0
 }
 
-// resetPeak makes the peak what the process has now.
+// resetPeak resets the peak to the current memory.
 func resetPeak(t *testing.T, pid int) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
@@ -138,7 +137,7 @@ func resetPeak(t *testing.T, pid int) {
 	}
 }
 
-// attempt is what was answered to one request.
+// attempt is the answer to one request.
 type attempt struct {
 	code int
 	body string
@@ -157,8 +156,8 @@ func (a *account) do(ctx context.Context, method, url, contentType, body string)
 	return send(a.client, req)
 }
 
-// anonymous is a client of the same target without credentials, from an address of
-// its own: the victim's are known by theirs.
+// anonymous is a client of the same target without credentials, from an address that
+// the victim does not use.
 func (a *account) anonymous(t *testing.T) *account {
 	t.Helper()
 	return a.anonymousFrom(t, "127.0.0.66")

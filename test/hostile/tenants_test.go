@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// sourced is an Event of a kubelet about a Pod, as somebody may claim it.
+// sourced is an Event that claims to be of a kubelet.
 func (a *account) sourced(name, pod, host, reason string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":%q},`+
 		`"involvedObject":{"kind":"Pod","namespace":%q,"name":%q},"reason":%q,"message":"of the kubelet","type":"Warning",`+
@@ -115,8 +115,8 @@ func TestSquattedNamesLoseNothing(t *testing.T) {
 	g := eventdTarget(t)
 	squatter := g.account(t, "squatter", "create")
 	victim := g.accountIn(t, squatter.namespace, "victim", "create", "patch")
-	// The name of a series is known to who knows the identity: that of the first
-	// report shows it.
+	// The squatter can compute the name of a series from its identity. Here the first
+	// report shows the name.
 	if a := victim.do(t.Context(), http.MethodPost, victim.events(), "application/json", victim.event("first", "web-0", "Warning", 1)); a.code != http.StatusCreated {
 		t.Fatalf("%d %v %s", a.code, a.err, a.body)
 	}

@@ -31,13 +31,13 @@ func (g *target) victim(t *testing.T) *victim {
 	return &victim{account: g.account(t, "victim", "create", "patch")}
 }
 
-// experience is what a client has noticed.
+// experience has the latencies and errors of a client.
 type experience struct {
 	took   []time.Duration
 	failed []string
 }
 
-// report reports until a time is over. Requests do not wait for each other.
+// report reports Events for some time. Requests do not wait for each other.
 func (v *victim) report(ctx context.Context, during time.Duration) experience {
 	ctx, cancel := context.WithTimeout(ctx, during+10*time.Second)
 	defer cancel()
@@ -66,7 +66,7 @@ func (v *victim) report(ctx context.Context, during time.Duration) experience {
 	return out
 }
 
-// percentile is the time within which so many of a hundred were answered.
+// percentile is a percentile of the latencies.
 func (e experience) percentile(p int) time.Duration {
 	if len(e.took) == 0 {
 		return 0
@@ -79,7 +79,7 @@ func (e experience) String() string {
 	return fmt.Sprintf("%.1f, %.1f", ms(50), ms(99))
 }
 
-// post posts an Event about an object, of a series that is the object's own.
+// post posts an Event of a series of its own about an object.
 func (a *account) post(ctx context.Context, object, eventType string) attempt {
 	return a.do(ctx, http.MethodPost, a.events(), "application/json", a.event(object, object, eventType, 1))
 }
@@ -103,29 +103,29 @@ func send(client *http.Client, req *http.Request) attempt {
 	return attempt{code: response.StatusCode, body: string(body), err: err}
 }
 
-// limits are what a victim may notice.
+// limits bound the effect of an attack on a victim.
 type limits struct {
 	peak float64 // MiB that the process may grow by
 	p99  time.Duration
 }
 
-// usual is what no attack may do: cost a request, a second, or a tenth of the memory
-// that deploy/ gives the container.
+// usual are the limits of most attacks: a second, and a tenth of the container's memory
+// in deploy/. No attack may cost the victim a request.
 var usual = limits{peak: 64, p99: time.Second}
 
-// siege is an attack, of which a victim must not notice more than it may.
+// siege is an attack whose effect on a victim is bounded.
 type siege struct {
 	name, needs string
 	allowed     limits
-	// attack goes on until its context ends.
+	// attack continues until its context ends.
 	attack func(ctx context.Context)
-	// lasts is for how long the victim reports, in the short form; 0 is a few seconds.
+	// lasts is the duration of the short form; 0 is a few seconds.
 	lasts time.Duration
-	// ready, if not nil, returns when the attack has had its effect.
+	// ready, if not nil, waits for the effect of the attack.
 	ready func()
 }
 
-// run fails if the victim notices too much. At a kube-apiserver it only measures.
+// run fails if the effect exceeds the limits. At a kube-apiserver it only measures.
 func (s siege) run(t *testing.T, g *target) {
 	t.Helper()
 	v := g.victim(t)
@@ -166,15 +166,14 @@ func (s siege) run(t *testing.T, g *target) {
 	}
 }
 
-// both makes an attack on eventd, and on the kube-apiserver for comparison.
+// both attacks eventd, and for comparison the kube-apiserver.
 func both(t *testing.T, f func(t *testing.T, g *target)) {
 	t.Run("eventd", func(t *testing.T) { f(t, eventdTarget(t)) })
 	t.Run("kube-apiserver", func(t *testing.T) { f(t, apiserverTarget(t)) })
 }
 
-// crowd has n attackers do something, so many times a second in all, until ctx ends.
-// As fast as they can is no measure: they would take the processors of the machine
-// that they share with the target.
+// crowd calls f from n goroutines at the given rate until ctx ends. Without a rate the
+// attackers would take the processors, which they share with the target.
 func crowd(ctx context.Context, n int, perSecond float64, f func()) {
 	limiter := rate.NewLimiter(rate.Limit(perSecond), int(perSecond)/20)
 	var all sync.WaitGroup

@@ -12,14 +12,14 @@ import (
 var faultFigures = figures.NewTable("Two sinks behind a proxy with faults: what became of all occurrences",
 	"what goes wrong", "series", "seeds", "occurrences", "requests", "struck", "lost", "counted twice", "duplicate Events", "uncertain")
 
-// faults are what goes wrong with a part of all writes, and with how large a one.
+// faults strike a share of all writes.
 type faults struct {
 	name  string
 	rules []faultproxy.Rule
 }
 
 var (
-	// refusals are answers that take the place of a write.
+	// refusals are answers instead of a write.
 	refusals = []faultproxy.Fault{
 		faultproxy.BeforeWrite(faultproxy.Status(500)),
 		faultproxy.BeforeWrite(faultproxy.Status(429)),
@@ -28,8 +28,7 @@ var (
 		faultproxy.BeforeWrite(faultproxy.Status(503).RetryAfter(1).PlainText()),
 		faultproxy.BeforeWrite(faultproxy.ResetStream),
 	}
-	// losses are fates of answers to writes that took effect, or will when nobody
-	// expects them any more.
+	// losses are lost answers to writes that took effect, or take effect later.
 	losses = []faultproxy.Fault{
 		faultproxy.AfterWrite(faultproxy.ResetStream),
 		faultproxy.AfterWrite(faultproxy.ResetConnection),
@@ -40,8 +39,8 @@ var (
 		faultproxy.LateWrite(faultproxy.Uniform(0, 300*time.Millisecond), faultproxy.Status(504)),
 		faultproxy.LateWrite(faultproxy.Uniform(0, 300*time.Millisecond), faultproxy.ResetStream),
 	}
-	// slow is a write that may take longer than its client waits, before or after
-	// it takes effect.
+	// slow is a write that may take longer than its client waits, before or after it
+	// takes effect.
 	slow = faultproxy.Slow(faultproxy.Exponential(50*time.Millisecond, 700*time.Millisecond), faultproxy.Exponential(50*time.Millisecond, 700*time.Millisecond))
 )
 
@@ -55,14 +54,14 @@ func allFaults() []faults {
 		faults{"20 % everything, 20 % slow", slowToo(0.2, slices.Concat(refusals, losses))})
 }
 
-// slowToo has a part of writes meet faults, and the same part of the others be
-// slow.
+// slowToo lets faults strike a share of the writes, and slows the same share of the
+// others.
 func slowToo(part float64, kinds []faultproxy.Fault) []faultproxy.Rule {
 	return append(faultproxy.Spread(part, kinds...), faultproxy.Rule{Probability: part, Fault: slow})
 }
 
-// Whatever goes wrong on the way: nothing is lost, nothing is counted twice, and
-// there is one Event for each series.
+// With any of these faults nothing is lost, nothing is counted twice, and there is one
+// Event for each series.
 func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
 	type cell struct {
 		faults faults
@@ -92,8 +91,7 @@ func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
 	}
 }
 
-// wantStruck checks that there were faults at all, if there were enough requests
-// for at least one: a tenth of these will not have been spared by chance.
+// wantStruck checks that there were faults, if there were enough requests.
 func wantStruck(t *testing.T, name string, out outcome) {
 	t.Helper()
 	if out.requests >= 200 && out.struck == 0 {

@@ -19,9 +19,9 @@ import (
 var hangFigures = figures.NewTable("One sink of which some requests hang: the others are written in rounds meanwhile",
 	"what hangs", "hanging series", "rounds", "others in each", "seconds for a round", "lost", "counted twice", "duplicate Events", "uncertain")
 
-// patient are options under which a request that hangs does so for longer than
-// everything else takes, so that what is written meanwhile has not waited for its
-// end. A run in full lets it time out, and hang again.
+// patient are options with which a request hangs for longer than the whole test, so
+// that other writes cannot have waited for its end. In a full run it times out, and
+// hangs again.
 func patient() sink.Options {
 	o := sink.DefaultOptions()
 	o.RequestTimeout = longrun.Either(o.RequestTimeout, time.Minute)
@@ -38,7 +38,7 @@ type others struct {
 
 const othersInARound = 200
 
-// round records some occurrences of as many series, new ones in every second
+// round records an occurrence of each of some series, which are new in every second
 // round, and waits until all are written.
 func (o *others) round(t *testing.T) {
 	t.Helper()
@@ -67,7 +67,7 @@ func (o *others) round(t *testing.T) {
 	o.took = append(o.took, time.Since(began).Seconds())
 }
 
-// wantOnly checks that nothing is pending but so many series that hang.
+// wantOnly checks that only the series that hang are pending.
 func (o *others) wantOnly(t *testing.T, hanging int) {
 	t.Helper()
 	if p := o.w.Pending(); p.Series != hanging {
@@ -122,12 +122,11 @@ func requestsHang(t *testing.T, fault faultproxy.Fault, hanging int) {
 	o.finish(t, fault.String(), hanging)
 }
 
-// mostInOneNamespace is how many requests may be made at once in one, while there
-// are none in others.
+// mostInOneNamespace is the concurrency limit of one namespace while there are no
+// requests in others.
 func mostInOneNamespace(o sink.Options) int { return o.Concurrency * 3 / 4 }
 
-// stuck counts the requests of series that are to hang, and those of them that
-// are under way.
+// stuck counts the requests of series that hang, and those of them in flight.
 func stuck(p *faultproxy.Proxy) (begun, open int) {
 	for _, e := range p.Record() {
 		if strings.HasPrefix(e.Name, "stuck-") {
@@ -140,9 +139,8 @@ func stuck(p *faultproxy.Proxy) (begun, open int) {
 	return begun, open
 }
 
-// A namespace in which every write hangs, in an admission webhook that never
-// answers, has far more to write than there are requests at once; and all others
-// are written.
+// In one namespace every write hangs in an admission webhook, and far more series are
+// pending than there are concurrent requests. All others are written.
 func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	cluster := testenv.Shared(t)
 	hanging := cluster.Namespace(t)
@@ -154,14 +152,14 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 		o.w.record(hanging, fmt.Sprint("stuck-", i), occurrence.CoreV1, 0, nil)
 	}
 	share := mostInOneNamespace(options)
-	await.Within(t, deadline(), "the namespace has all the room that it may have", func() bool { return hook.Open() == share })
+	await.Within(t, deadline(), "the namespace has reached its concurrency limit", func() bool { return hook.Open() == share })
 
 	o.round(t)
 	o.wantOnly(t, series)
 	if begun, ended := hook.Calls(); !*longrun.Full && (begun != share || ended != 0) {
 		t.Errorf("%d calls of the webhook have begun and %d ended, though they take longer than the test; want %d", begun, ended, share)
 	}
-	for *longrun.Full && hook.Open() > 1 { // each time-out takes away a half of the namespace's room
+	for *longrun.Full && hook.Open() > 1 { // each timeout halves the limit of the namespace
 		o.round(t)
 		o.wantOnly(t, series)
 	}

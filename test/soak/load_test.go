@@ -43,8 +43,7 @@ func (l *load) again(n int) {
 	l.record(fmt.Sprint("pod-", n))
 }
 
-// everything is what a controller does: new things happen, if they may, and old
-// ones again.
+// everything records as a controller does: new series, if allowed, and old ones.
 func (l *load) everything(newToo bool) {
 	if newToo {
 		l.newSeries()
@@ -63,9 +62,9 @@ func (l *load) record(name string) {
 	l.recorded[object{l.namespace, name}]++
 }
 
-// goOn begins to do everything so many times per second, until it is told to end.
-// New series are begun only while there is room for them.
-func (l *load) goOn(perSecond float64, room func() bool) (end func()) {
+// goOn calls everything at a rate until end is called. It records new series only
+// while mayAdd is true.
+func (l *load) goOn(perSecond float64, mayAdd func() bool) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	working.Go(func() {
@@ -73,7 +72,7 @@ func (l *load) goOn(perSecond float64, room func() bool) (end func()) {
 		defer tick.Stop()
 		began := time.Now()
 		for n := 0.0; ; {
-			newToo := room()
+			newToo := mayAdd()
 			for ; n < perSecond*time.Since(began).Seconds(); n++ {
 				l.everything(newToo)
 			}
@@ -90,7 +89,7 @@ func (l *load) goOn(perSecond float64, room func() bool) (end func()) {
 	}
 }
 
-// total is how much has been recorded.
+// total is the number of recorded occurrences.
 func (l *load) total() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,11 +27,11 @@ import (
 
 var outageFigures = figures.NewTable("A whole pipeline whose apiserver is away for a while, under load all the time",
 	"apiserver", "away, s", "runs", "occurrences", "steady writes/s", "drain writes/s", "drain/steady",
-	"most series owed", "most occurrences owed", "live heap added, MiB", "lost", "counted twice", "duplicate Events", "uncertain")
+	"most series pending", "most occurrences pending", "live heap added, MiB", "lost", "counted twice", "duplicate Events", "uncertain")
 
-// statedMemory is what docs/sizing.md says that the stations take when they
-// are full: 32,768 occurrences of recorders queued, 40,000 series owed, the occurrences of
-// these, 16,384 quiet series, and what docs/correlation.md says of a correlator.
+// statedMemory is the memory of full stations by docs/sizing.md: of 32,768 queued
+// occurrences, 40,000 pending series, their occurrences, 16,384 idle series, and by
+// docs/correlation.md of a correlator.
 const statedMemory = (16 + 40 + 192 + 16 + 65) << 20
 
 // outages are repeated.
@@ -84,9 +84,8 @@ func newOutage(t *testing.T, config *rest.Config, namespace string, sums *outage
 	return o
 }
 
-// saturate measures how many writes there are per second while there is always
-// more to write than can be under way. What comes first is not measured: the
-// sink's limit allows for more at once than later.
+// saturate measures the rate of writes while more is pending than can be in flight. It
+// does not measure the beginning, when the sink's limit allows a burst.
 func (o *outage) saturate() (writesPerSecond float64) {
 	backlog := longrun.Either[int64](2000, 300)
 	first, all := longrun.Either(2000., 50), longrun.Either(8000., 250)
@@ -104,30 +103,29 @@ func (o *outage) saturate() (writesPerSecond float64) {
 	return rate(from, to)
 }
 
-// hasRoom tells whether less than a half of what may be owed is. What is above
-// the limits is dropped, which is not what these tests are about; and a machine
-// that has something else to do all of a sudden may not write as much as it did.
-func (o *outage) hasRoom() bool {
+// belowLimit reports whether less than half of the pending limit is used. Above the
+// limit occurrences are dropped, which these tests must avoid on a busy machine, too.
+func (o *outage) belowLimit() bool {
 	return o.gauges.last().series < float64(sink.DefaultOptions().MaxPendingSeries)/2
 }
 
-// waitAway waits until the apiserver has been away for long enough: a minute, or
-// until some more was recorded and was not taken.
+// waitAway waits until the apiserver has been away for a minute, or in a short run until
+// some more was recorded and not written.
 func (o *outage) waitAway() {
 	began := time.Now()
 	if *longrun.Full {
 		_ = await.Sleep(o.t.Context(), time.Minute)
 	} else {
 		before := o.load.total()
-		await.Within(o.t, deadline(), "something is recorded while the apiserver is away, and not taken", func() bool {
+		await.Within(o.t, deadline(), "occurrences are recorded, and not written, while the apiserver is away", func() bool {
 			return o.load.total() >= before+300 && metrics.Gather(o.t, o.registry).Sum("eventd_sink_retries_total") > 0
 		})
 	}
 	o.sums.away = append(o.sums.away, time.Since(began).Seconds())
 }
 
-// waitDrained waits until nothing is left that was due when the first write was
-// made after a reading, and notes how fast that was.
+// waitDrained waits until all is written that was due at the first write after a
+// reading, and adds the rate of these writes.
 func (o *outage) waitDrained(since reading, steady float64) {
 	var from, to reading
 	await.Within(o.t, deadline(), "everything that was due is written", func() (ok bool) {
@@ -166,7 +164,7 @@ func (o *outage) wantBounded() {
 	limits := sink.DefaultOptions()
 	peak := o.gauges.peak()
 	if peak.series > float64(limits.MaxPendingSeries) {
-		o.t.Errorf("%v series were owed at once", peak.series)
+		o.t.Errorf("%v series were pending at once", peak.series)
 	}
 	added := int64(peak.heap) - int64(o.gauges.baseline)
 	if added > statedMemory {
@@ -196,7 +194,7 @@ func TestApiserverThatIsAwayCostsNothing(t *testing.T) {
 	repeatOutages(t, "killed, and back with its data", func(t *testing.T, sums *outages) {
 		o := newOutage(t, cluster.Config(), cluster.Namespace(t), sums)
 		steady := o.saturate()
-		endLoad := o.load.goOn(steady/3, o.hasRoom)
+		endLoad := o.load.goOn(steady/3, o.belowLimit)
 		defer endLoad()
 		if err := cluster.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -211,15 +209,15 @@ func TestApiserverThatIsAwayCostsNothing(t *testing.T) {
 	})
 }
 
-// The same, and all Events are deleted before the apiserver can be reached again,
-// as if they had expired: what is owed is created again, and nothing else.
+// The same, and all Events are deleted before the apiserver can be reached again, as
+// if they had expired: what is pending is created again, and nothing else.
 func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.T) {
 	cluster := testenv.StartForTest(t, testenv.Options{})
 	repeatOutages(t, "stopped, and back without Events", func(t *testing.T, sums *outages) {
 		proxy := faultproxy.New(t, cluster.Config(), *firstSeed)
 		o := newOutage(t, proxy.Config(), cluster.Namespace(t), sums)
 		steady := o.saturate()
-		endLoad := o.load.goOn(steady/3, o.hasRoom)
+		endLoad := o.load.goOn(steady/3, o.belowLimit)
 		defer endLoad()
 		proxy.Pause()
 		if err := cluster.Down(); err != nil {
@@ -243,10 +241,10 @@ func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.
 			want[series] = n - before[series]
 		}
 		d := stored.Diff(want, stored.List(t, cluster, o.load.namespace), objectOf)
-		// A write whose answer was lost was owed still, though it was stored: it is
-		// written again, since it has gone with its Event.
+		// A write whose answer was lost is pending although it was stored. It is written
+		// again, since its Event was deleted.
 		if unanswered := before.Sum() - settled; d.Lost != 0 || d.Duplicates != 0 || d.Twice != unanswered {
-			t.Errorf("of %d occurrences that were owed or came later %d are lost, there are %d duplicates, and %d are stored again, want %d",
+			t.Errorf("of %d occurrences that were pending or came later %d are lost, there are %d duplicates, and %d are stored again, want %d",
 				o.load.recorded.Sum()-settled, d.Lost, d.Duplicates, d.Twice, unanswered)
 		}
 		d.Twice -= before.Sum() - settled

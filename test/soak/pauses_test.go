@@ -17,8 +17,8 @@ var pauseFigures = figures.NewTable("Two sinks that pause at random, each behind
 // longestPause of a sink, and the longest time between two.
 const longestPause = 200 * time.Millisecond
 
-// Two sinks write the same Events at the same time, while each is held up at any
-// point, between its read and its write too: the stored count is the exact sum.
+// Two sinks write the same Events at the same time, while each is paused at any point,
+// also between its read and its write: the stored count is the exact sum.
 func TestCountIsTheSumOfTwoWritersThatPause(t *testing.T) {
 	shapes := []shape{oneSeries, fewSeries}
 	kinds := make([]kind, len(shapes))
@@ -56,8 +56,7 @@ func pausing(t *testing.T, s shape, seed uint64) outcome {
 	return out
 }
 
-// pauses freezes a proxy again and again, until it is told to end, and then
-// returns how often.
+// pauses freezes a proxy again and again until end is called, which returns how often.
 func pauses(t *testing.T, p *faultproxy.Proxy, rng *rand.Rand) (end func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	count := make(chan int, 1)

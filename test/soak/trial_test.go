@@ -39,8 +39,7 @@ var (
 	fewSeries      = shape{"few series", func(i int) int { return i % 4 }}
 )
 
-// trial is two sinks that do not know of each other and count the same series,
-// each through a proxy.
+// trial is two independent sinks that count the same series, each through a proxy.
 type trial struct {
 	seed      uint64
 	namespace string
@@ -48,10 +47,9 @@ type trial struct {
 	writers   []*writer
 }
 
-// trialOptions let a trial be over soon: an answer that is lost costs half a
-// second, and few waits are longer than that. As by default, an answer is slow
-// some time before nobody waits for it any more: by that the sinks of all trials
-// together leave the apiserver alone when it has too much to do.
+// trialOptions keep a trial short: a lost answer costs half a second, and few waits are
+// longer. As by default, an answer counts as slow before its timeout. So the sinks of
+// all trials reduce their load when the apiserver is overloaded.
 func trialOptions() sink.Options {
 	o := sink.DefaultOptions()
 	o.QPS = math.Inf(1)
@@ -69,8 +67,8 @@ func newTrial(t *testing.T, seed uint64, proxies ...*faultproxy.Proxy) *trial {
 	return trial
 }
 
-// newProxy returns a proxy whose chance does not depend on the namespace, which
-// is another one in every run and goes into the end of each Event's name.
+// newProxy returns a proxy whose faults do not depend on the namespace, which differs
+// in every run and is part of the hash in each Event's name.
 func newProxy(t *testing.T, seed uint64) *faultproxy.Proxy {
 	p := faultproxy.New(t, testenv.Shared(t).Config(), seed)
 	p.SetKey(func(r faultproxy.Request) string { return string(r.Verb) + " " + nameOf(r) })
@@ -95,8 +93,8 @@ func (trial *trial) load(t *testing.T, shape shape) {
 	}
 }
 
-// finish drains the sinks, waits until the last late write has happened, and
-// compares what is stored with what was recorded.
+// finish drains the sinks, waits for the last late write, and compares what is stored
+// with what was recorded.
 func (trial *trial) finish(t *testing.T) outcome {
 	out := outcome{trials: 1}
 	want := counts{}
@@ -125,7 +123,7 @@ func waitQuiet(t *testing.T, p *faultproxy.Proxy) {
 	}
 }
 
-// outcome is what became of some trials.
+// outcome is that of some trials.
 type outcome struct {
 	trials                       int
 	recorded, uncertain          int64
@@ -157,8 +155,8 @@ type kind struct {
 	trial func(t *testing.T, seed uint64) outcome
 }
 
-// makeTrials makes a trial of every kind with every seed, several at once, and
-// returns what became of them, by kind.
+// makeTrials runs a trial of every kind with every seed, several at once, and returns
+// the outcomes by kind.
 func makeTrials(t *testing.T, kinds []kind) []outcome {
 	var mu sync.Mutex
 	sums := make([]outcome, len(kinds))

@@ -16,7 +16,7 @@ import (
 	"github.com/eventd/eventd/test/metrics"
 )
 
-// writer is a sink with its accounts. It belongs to one goroutine.
+// writer is a sink with its ledger and metrics. It is for one goroutine.
 type writer struct {
 	*sink.Sink
 	t        *testing.T
@@ -44,7 +44,7 @@ func newWriter(t *testing.T, config *rest.Config, o sink.Options) *writer {
 	return w
 }
 
-// record takes one occurrence about an object, whose write can wait.
+// record adds an occurrence about an object, whose write may be delayed.
 func (w *writer) record(namespace, name string, api occurrence.API, delay time.Duration, settled func(occurrence.Settlement)) {
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace},
@@ -64,8 +64,7 @@ func (w *writer) record(namespace, name string, api occurrence.API, delay time.D
 	w.Add(o, occurrence.Target{Key: occurrence.KeyOf(identity.Of(event)), Event: event, Name: name}, delay)
 }
 
-// finish gives the sink the time that it needs to write what it owes, closes it,
-// and checks that it has written everything.
+// finish closes the sink, and checks that it has written everything.
 func (w *writer) finish() ledger.Totals {
 	w.t.Helper()
 	ctx, cancel := bounded(w.t)
