@@ -24,8 +24,7 @@ type Answer struct {
 	plain      bool
 }
 
-// Status is an answer with a code of 400 to 599 and the Status that is usual for
-// it.
+// Status is an answer with a code of 400 to 599 and the usual Status for it.
 func Status(code int) Answer { return Answer{code: code} }
 
 // StatusOf is an answer with exactly the Status of err, such as
@@ -45,7 +44,7 @@ func (a Answer) RetryAfter(seconds int) Answer {
 	return a
 }
 
-// PlainText takes the Status away and sends a line of text.
+// PlainText replaces the Status by a line of text.
 func (a Answer) PlainText() Answer {
 	a.plain = true
 	return a
@@ -80,7 +79,7 @@ func (a Answer) end(x *exchange) {
 	}
 	x.finish(a.code)
 	x.w.WriteHeader(a.code)
-	x.w.Write(body) // a client that is gone is none of our business
+	x.w.Write(body) // fails if the client has gone
 }
 
 func (a Answer) body(request Request, accept []string) (contentType string, body []byte) {

@@ -14,17 +14,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// backendTimeout bounds a write that no client can take back. It is above the
-// limits of an apiserver and its webhooks.
+// backendTimeout bounds a write that its client cannot cancel. It is above the limits
+// of an apiserver and its webhooks.
 const backendTimeout = time.Minute
 
-// backend is the way to the apiserver.
+// backend sends requests to the apiserver.
 type backend struct {
 	base *url.URL
-	// bare knows the apiserver's CA only; certified also shows the client
-	// certificate, if the configuration has one.
-	bare, certified *lanes
-	// pass hands on what is no Event write.
+	// bare has the apiserver's CA only; certified also has the client certificate, if
+	// the configuration has one.
+	bare, certified *transports
+	// pass forwards what is no Event write.
 	pass *httputil.ReverseProxy
 }
 
@@ -34,10 +34,10 @@ func newBackend(config *rest.Config) (*backend, error) {
 		return nil, err
 	}
 	b := &backend{base: base}
-	if b.bare, err = newLanes(rest.AnonymousClientConfig(config)); err != nil {
+	if b.bare, err = newTransports(rest.AnonymousClientConfig(config)); err != nil {
 		return nil, err
 	}
-	if b.certified, err = newLanes(config); err != nil {
+	if b.certified, err = newTransports(config); err != nil {
 		return nil, err
 	}
 	b.pass = &httputil.ReverseProxy{
@@ -50,22 +50,21 @@ func newBackend(config *rest.Config) (*backend, error) {
 	return b, nil
 }
 
-// lanes are transports that take turns: over two HTTP/2 connections the apiserver
-// does a tenth more than over one, and nobody is to be slower here for having
-// fewer requests than would fill the first.
-type lanes struct {
-	transports [2]*http.Transport
-	turn       atomic.Uint32
+// transports are used in turn: over two HTTP/2 connections the apiserver handles a
+// tenth more requests than over one, whatever their number.
+type transports struct {
+	each [2]*http.Transport
+	turn atomic.Uint32
 }
 
-func newLanes(config *rest.Config) (*lanes, error) {
+func newTransports(config *rest.Config) (*transports, error) {
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, err
 	}
-	l := &lanes{}
-	for i := range l.transports {
-		l.transports[i] = &http.Transport{
+	l := &transports{}
+	for i := range l.each {
+		l.each[i] = &http.Transport{
 			TLSClientConfig:     tlsConfig.Clone(), // nil stays nil
 			DialContext:         config.Dial,
 			ForceAttemptHTTP2:   true,
@@ -76,18 +75,18 @@ func newLanes(config *rest.Config) (*lanes, error) {
 	return l, nil
 }
 
-func (l *lanes) RoundTrip(r *http.Request) (*http.Response, error) {
-	return l.transports[l.turn.Add(1)%uint32(len(l.transports))].RoundTrip(r)
+func (l *transports) RoundTrip(r *http.Request) (*http.Response, error) {
+	return l.each[l.turn.Add(1)%uint32(len(l.each))].RoundTrip(r)
 }
 
-func (l *lanes) close() {
-	for _, t := range l.transports {
+func (l *transports) close() {
+	for _, t := range l.each {
 		t.CloseIdleConnections()
 	}
 }
 
-// RoundTrip makes an apiserver see the caller's own credentials, where it has
-// any: beside a client certificate it would not look at a token.
+// RoundTrip uses the caller's own credentials if there are any: with a client
+// certificate the apiserver would ignore a token.
 func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Header.Get("Authorization") != "" {
 		return b.bare.RoundTrip(r)
@@ -120,8 +119,8 @@ type reply struct {
 	err    error
 }
 
-// ask sends a prepared request.
-func (b *backend) ask(ctx context.Context, r *http.Request) reply {
+// send sends a prepared request.
+func (b *backend) send(ctx context.Context, r *http.Request) reply {
 	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
 	defer cancel()
 	response, err := b.RoundTrip(r.WithContext(ctx))
@@ -139,7 +138,7 @@ func (b *backend) ask(ctx context.Context, r *http.Request) reply {
 
 func (a reply) String() string { return "the backend's answer" }
 
-// end breaks off if the backend did.
+// end resets the stream if the backend gave no answer.
 func (a reply) end(x *exchange) {
 	if a.err != nil {
 		ResetStream.end(x)
@@ -149,5 +148,5 @@ func (a reply) end(x *exchange) {
 	}
 	x.finish(a.code)
 	x.w.WriteHeader(a.code)
-	x.w.Write(a.body) // a client that is gone is none of our business
+	x.w.Write(a.body) // fails if the client has gone
 }

@@ -8,24 +8,24 @@ import (
 	"sync"
 )
 
-// Capacity is the room for Event writes. A write holds its place until its client
-// has its ending, hangs and delays included. The zero Capacity is room for all.
+// Capacity limits concurrent Event writes. A write holds its slot until its request
+// has ended, hangs and delays included. The zero Capacity is no limit.
 type Capacity struct {
-	// AtOnce is how many writes may be under way; 0 is any number.
+	// AtOnce is the number of slots; 0 is no limit.
 	AtOnce int
-	// Waiting is how many more may wait for a place, in the order in which they
-	// came. What comes above that is refused.
+	// Waiting is how many more writes may wait for a slot, in the order in which they
+	// came. Others are refused.
 	Waiting int
 	// Refusal is the answer to those. The zero Answer is that of the apiserver's
 	// priority and fairness: 429 with Retry-After 1, in plain text.
 	Refusal Answer
 }
 
-// OverCapacity is what the Record calls the fault of a write that found no room.
+// OverCapacity is the fault, in the Record, of a write that was refused by Capacity.
 const OverCapacity = "over capacity"
 
-// SetCapacity changes the room from now on. Those that have a place keep it, and
-// those that wait go on waiting.
+// SetCapacity changes the limit. Writes that have a slot keep it, and those that wait
+// continue to wait.
 func (p *Proxy) SetCapacity(c Capacity) {
 	if c.Refusal.code == 0 {
 		c.Refusal = Status(http.StatusTooManyRequests).RetryAfter(1).PlainText()
@@ -33,85 +33,85 @@ func (p *Proxy) SetCapacity(c Capacity) {
 	if err := c.Refusal.check(); err != nil {
 		panic("faultproxy: a capacity with " + err.Error())
 	}
-	p.places.set(c)
+	p.limiter.set(c)
 }
 
-// places hands out the places of a Capacity.
-type places struct {
+// limiter grants the slots of a Capacity.
+type limiter struct {
 	mu       sync.Mutex
 	capacity Capacity
 	taken    int
-	queue    []chan struct{} // closed when a place is handed over
+	queue    []chan struct{} // closed when a slot is granted
 }
 
-var errNoPlace = errors.New("no place")
+var errOverCapacity = errors.New(OverCapacity)
 
-// take takes a place, which the caller owes back with free; or returns errNoPlace,
-// or ctx's error if it ended first.
-func (p *places) take(ctx context.Context) error {
-	p.mu.Lock()
-	if p.isFree() && len(p.queue) == 0 {
-		p.taken++
-		p.mu.Unlock()
+// acquire acquires a slot, which the caller releases; or returns errOverCapacity, or
+// the error of ctx if that ends first.
+func (l *limiter) acquire(ctx context.Context) error {
+	l.mu.Lock()
+	if l.isFree() && len(l.queue) == 0 {
+		l.taken++
+		l.mu.Unlock()
 		return nil
 	}
-	if len(p.queue) >= p.capacity.Waiting {
-		p.mu.Unlock()
-		return errNoPlace
+	if len(l.queue) >= l.capacity.Waiting {
+		l.mu.Unlock()
+		return errOverCapacity
 	}
 	turn := make(chan struct{})
-	p.queue = append(p.queue, turn)
-	p.mu.Unlock()
+	l.queue = append(l.queue, turn)
+	l.mu.Unlock()
 	select {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
-		p.leave(turn)
+		l.leave(turn)
 		return ctx.Err()
 	}
 }
 
-// leave gives up a turn, or the place, if that came first.
-func (p *places) leave(turn chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i := slices.Index(p.queue, turn); i >= 0 {
-		p.queue = slices.Delete(p.queue, i, i+1)
+// leave leaves the queue, or releases the slot if that was granted first.
+func (l *limiter) leave(turn chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.queue, turn); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
 		return
 	}
-	p.taken--
-	p.hand()
+	l.taken--
+	l.grant()
 }
 
-func (p *places) free() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	p.hand()
+func (l *limiter) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken--
+	l.grant()
 }
 
-func (p *places) set(c Capacity) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.capacity = c
-	p.hand()
+func (l *limiter) set(c Capacity) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.capacity = c
+	l.grant()
 }
 
-func (p *places) refusal() Answer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.capacity.Refusal
+func (l *limiter) refusal() Answer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.capacity.Refusal
 }
 
-func (p *places) isFree() bool {
-	return p.capacity.AtOnce == 0 || p.taken < p.capacity.AtOnce
+func (l *limiter) isFree() bool {
+	return l.capacity.AtOnce == 0 || l.taken < l.capacity.AtOnce
 }
 
-// hand hands free places to those that wait.
-func (p *places) hand() {
-	for len(p.queue) > 0 && p.isFree() {
-		close(p.queue[0])
-		p.queue = p.queue[1:]
-		p.taken++
+// grant grants free slots to those that wait.
+func (l *limiter) grant() {
+	for len(l.queue) > 0 && l.isFree() {
+		close(l.queue[0])
+		l.queue = l.queue[1:]
+		l.taken++
 	}
 }

@@ -50,10 +50,10 @@ func TestWritesThatMayWaitAreServedInTheirOrder(t *testing.T) {
 	backend.waitArrived(t, 1)
 	for i := 1; i <= 3; i++ {
 		answers = append(answers, c.start(t.Context(), "ns", fmt.Sprint(i)))
-		await.Until(t, "it waits", func() bool { return p.places.waiting() == i })
+		await.Until(t, "it waits", func() bool { return p.limiter.waiting() == i })
 	}
 	if g := c.create(t.Context(), "ns", "4"); g.code != 429 {
-		t.Errorf("the one for which there is no room to wait got %+v", g)
+		t.Errorf("the one that may not wait got %+v", g)
 	}
 	backend.wantWrites(t, 1)
 	release()
@@ -67,7 +67,7 @@ func TestWritesThatMayWaitAreServedInTheirOrder(t *testing.T) {
 	}
 }
 
-func (p *places) waiting() int {
+func (p *limiter) waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue)
@@ -81,19 +81,19 @@ func TestGivingUpInTheQueueMakesRoom(t *testing.T) {
 	backend.waitArrived(t, 1)
 	ctx, giveUp := context.WithCancel(t.Context())
 	impatient := c.start(ctx, "ns", "impatient")
-	await.Until(t, "it waits", func() bool { return p.places.waiting() == 1 })
+	await.Until(t, "it waits", func() bool { return p.limiter.waiting() == 1 })
 	giveUp()
 	receive(t, impatient)
-	await.Until(t, "it no longer waits", func() bool { return p.places.waiting() == 0 })
+	await.Until(t, "it no longer waits", func() bool { return p.limiter.waiting() == 0 })
 	next := c.start(t.Context(), "ns", "next")
-	await.Until(t, "the next one waits", func() bool { return p.places.waiting() == 1 })
+	await.Until(t, "the next one waits", func() bool { return p.limiter.waiting() == 1 })
 	release()
 	wantCreated(t, receive(t, first))
 	wantCreated(t, receive(t, next))
 	backend.wantWrites(t, 2)
 }
 
-// A hanging write takes a place, as it does in an apiserver.
+// A hanging write holds a slot, as it does in an apiserver.
 func TestHangingWriteHoldsItsPlace(t *testing.T) {
 	_, p, c := setUp(t, Rule{Match: Match{NamePrefix: "stuck"}, Probability: 1, Fault: BeforeWrite(Hang)})
 	p.SetCapacity(Capacity{AtOnce: 1})
@@ -109,8 +109,8 @@ func TestHangingWriteHoldsItsPlace(t *testing.T) {
 	wantCreated(t, c.create(t.Context(), "ns", "a"))
 }
 
-// One client that asks again as soon as it has its answer never meets its own
-// place.
+// A client that makes the next request as soon as it has its answer finds its slot
+// free.
 func TestPlaceIsFreeBeforeTheAnswerIsThere(t *testing.T) {
 	for name, rule := range map[string]Rule{
 		"passing": {}, "answered by the proxy": always(AfterWrite(Status(500))),
@@ -139,10 +139,10 @@ func TestCapacityCanChangeAtAnyTime(t *testing.T) {
 		answers = append(answers, c.start(t.Context(), "ns", fmt.Sprint(i)))
 	}
 	backend.waitArrived(t, 1)
-	await.Until(t, "three wait", func() bool { return p.places.waiting() == 3 })
+	await.Until(t, "three wait", func() bool { return p.limiter.waiting() == 3 })
 	p.SetCapacity(Capacity{AtOnce: 3, Waiting: 10})
 	backend.waitArrived(t, 2)
-	if n := p.places.waiting(); n != 1 {
+	if n := p.limiter.waiting(); n != 1 {
 		t.Errorf("%d wait, want 1", n)
 	}
 	p.SetCapacity(Capacity{})
@@ -160,12 +160,12 @@ func TestCapacityCanChangeAtAnyTime(t *testing.T) {
 
 func TestPlaceThatIsHandedToOneWhoLeavesIsNotLost(t *testing.T) {
 	leaver, next := make(chan struct{}), make(chan struct{})
-	p := places{capacity: Capacity{AtOnce: 1, Waiting: 2}, taken: 1, queue: []chan struct{}{leaver, next}}
-	p.free() // hands it over
+	p := limiter{capacity: Capacity{AtOnce: 1, Waiting: 2}, taken: 1, queue: []chan struct{}{leaver, next}}
+	p.release() // hands it over
 	p.leave(leaver)
 	<-next
-	p.free()
+	p.release()
 	if p.taken != 0 {
-		t.Errorf("%d places are taken", p.taken)
+		t.Errorf("%d slots are taken", p.taken)
 	}
 }

@@ -1,8 +1,7 @@
-// Package faultproxy stands between a writer of Events and a kube-apiserver in
-// tests, and makes go wrong what goes wrong between the two: answers that say
-// no, answers that are lost after the write took effect, requests that are lost
-// before it, writes that take effect when nobody expects them any more, delays,
-// too little room, and an apiserver that is away.
+// Package faultproxy is a proxy between writers of Events and a kube-apiserver, for
+// tests. It injects faults: refusals, answers that are lost after the write took
+// effect, requests that are lost before it, writes that take effect after their
+// answer, delays, limited capacity, and an apiserver that is away.
 //
 //	proxy := faultproxy.New(t, testenv.Shared(t).Config(), seed)
 //	proxy.SetRules(
@@ -22,22 +21,20 @@
 // A fault says when it strikes, BeforeWrite, AfterWrite or LateWrite, and how the
 // request then ends for its client: with an Answer (Status, StatusOf),
 // ResetStream, ResetConnection or Hang. Slow and Delayed add latency, SetCapacity
-// takes room away, Pause and Freeze take everything away.
+// limits concurrent writes, Pause and Freeze stop everything.
 //
-// What it promises: only Event writes (POST, PUT and PATCH of events, in core/v1
-// and in events.k8s.io/v1) meet faults; everything else passes as it is, watches
-// included. A write that no rule strikes is handed on as it came, and is taken
-// back when its client gives up, as on a direct connection. A write that is
-// struck after it took effect did take effect: the client cannot take it back.
-// Every write is in the Record, with what its client met and what the backend
-// said. The proxy sends nothing twice.
+// The contract: only Event writes (POST, PUT and PATCH of events, in core/v1 and in
+// events.k8s.io/v1) meet faults; everything else passes unchanged, watches included.
+// A write that no rule strikes passes unchanged, and is cancelled when its client
+// cancels, as on a direct connection. A client cannot cancel a write that is struck
+// after it took effect. Every write is in the Record, with the fault, the answer of
+// the backend and the answer to the client. The proxy sends nothing twice.
 //
-// To the client it is an HTTPS server with a certificate of its own, for HTTP/2
-// and HTTP/1.1; a client takes the latter if its configuration has the
-// NextProtos "http/1.1" alone. Credentials pass as the client sends them, except
-// that a client certificate of the backend's configuration is shown to the
-// backend for every request that has no Authorization header. So a client with a
-// token of its own keeps its own rights, and one without any has those of the
+// To the client it is an HTTPS server with a certificate of its own, for HTTP/2 and
+// HTTP/1.1; a client uses the latter if its configuration has only "http/1.1" in
+// NextProtos. Credentials pass unchanged, except that the client certificate of the
+// backend's configuration is used for every request without an Authorization header.
+// So a client with a token keeps its own rights, and one without has those of the
 // certificate.
 //
 // # Repeating a run
@@ -45,12 +42,12 @@
 // What happens to a write depends on the seed, on its key, on how many writes
 // with that key came before it, and on the rules; not on the time, nor on writes
 // with other keys. The key is the verb and the name, unless SetKey says
-// otherwise. It is for the client to ask the same again: how often it writes an
-// Event depends on what it merges and when it tries again, and two writes of one
-// key that are under way together change places as they like. Names of Events
-// that contain something random, such as the digest over a namespace that was
-// made for one test, are other keys in every run; SetKey can leave that part out.
-// A write that finds no room (Capacity) takes no turn.
+// otherwise. To repeat a run, the client must make the same requests: how often it
+// writes an Event depends on what it merges and when it retries, and the order of two
+// concurrent writes of one key is random. Names of Events with a random part, such as
+// a hash of a namespace that was made for one test, are other keys in every run;
+// SetKey can omit that part.
+// A write that Capacity refuses is not counted.
 //
 // # Ownership and end
 //

@@ -12,15 +12,15 @@ import (
 // exchange is one Event write on its way through the proxy. It belongs to the
 // goroutine of its request.
 type exchange struct {
-	proxy   *Proxy
-	period  *period
-	w       http.ResponseWriter
-	r       *http.Request
-	request Request
-	onward  *http.Request // to the backend
-	entry   *entry
-	placed  bool // it has one of the proxy's places
-	once    sync.Once
+	proxy    *Proxy
+	period   *period
+	w        http.ResponseWriter
+	r        *http.Request
+	request  Request
+	onward   *http.Request // to the backend
+	entry    *entry
+	acquired bool // it has a slot of the limiter
+	once     sync.Once
 }
 
 // serve is the proxy's handler.
@@ -32,7 +32,7 @@ func (p *Proxy) serve(current *period, w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // a part of a request is no request
+		panic(http.ErrAbortHandler) // the request is incomplete
 	}
 	request.read(body)
 	x := &exchange{
@@ -44,21 +44,21 @@ func (p *Proxy) serve(current *period, w http.ResponseWriter, r *http.Request) {
 }
 
 func (x *exchange) run() {
-	switch err := x.proxy.places.take(x.r.Context()); {
-	case errors.Is(err, errNoPlace):
+	switch err := x.proxy.limiter.acquire(x.r.Context()); {
+	case errors.Is(err, errOverCapacity):
 		x.entry.set(func(e *Entry) { e.Fault = OverCapacity })
-		x.proxy.places.refusal().end(x)
+		x.proxy.limiter.refusal().end(x)
 		return
 	case err != nil:
 		x.giveUp()
 	}
-	x.placed = true
+	x.acquired = true
 	d := x.proxy.decide(x.request)
 	x.entry.set(func(e *Entry) { e.Number, e.Fault = d.number, d.Fault.String() })
 	x.strike(d)
 }
 
-// strike does what was decided. Its order is that of time.
+// strike applies the decision.
 func (x *exchange) strike(d decision) {
 	x.wait(d.before)
 	ending := d.ending
@@ -68,35 +68,34 @@ func (x *exchange) strike(d decision) {
 	case d.effect == effectNow && ending == nil:
 		ending = x.forward(x.r.Context())
 	case d.effect == effectNow:
-		x.forward(x.proxy.ctx) // the client cannot take it back
+		x.forward(x.proxy.ctx) // the client cannot cancel it
 	}
 	x.wait(d.after)
 	ending.end(x)
 }
 
-// wait waits, and ends the exchange if its client does not.
+// wait waits, and ends the exchange if its client cancels.
 func (x *exchange) wait(d time.Duration) {
 	if !wait(x.r.Context(), d) {
 		x.giveUp()
 	}
 }
 
-// giveUp ends the exchange of a client that is gone.
+// giveUp ends the exchange of a client that has cancelled.
 func (x *exchange) giveUp() {
 	x.finish(0)
 	panic(http.ErrAbortHandler)
 }
 
-// forward hands the write to the backend.
+// forward sends the write to the backend.
 func (x *exchange) forward(ctx context.Context) reply {
 	x.entry.set(func(e *Entry) { e.Forwarded = true })
-	answer := x.proxy.backend.ask(ctx, x.onward)
+	answer := x.proxy.backend.send(ctx, x.onward)
 	x.entry.set(func(e *Entry) { e.Status, e.Err = answer.code, answer.err })
 	return answer
 }
 
-// forwardLate hands the write to the backend after a while, unless the period
-// ends before.
+// forwardLate sends the write to the backend later, unless the period ends before.
 func (x *exchange) forwardLate(by time.Duration) {
 	x.entry.addPart()
 	x.period.work.Go(func() {
@@ -107,14 +106,13 @@ func (x *exchange) forwardLate(by time.Duration) {
 	})
 }
 
-// finish gives the place back and ends the request's part of the entry, with the
-// code that the client is about to be sent. It comes before the ending is sent,
-// so that a client that has its answer finds the place free and the entry
-// complete. Only the first call counts.
+// finish releases the slot and ends the request's part of the entry, with the code for
+// the client. It comes before the answer is sent, so that a client with an answer
+// finds the slot free and the entry complete. Only the first call has an effect.
 func (x *exchange) finish(code int) {
 	x.once.Do(func() {
-		if x.placed {
-			x.proxy.places.free()
+		if x.acquired {
+			x.proxy.limiter.release()
 		}
 		x.entry.set(func(e *Entry) { e.Answer = code })
 		x.entry.endPart()

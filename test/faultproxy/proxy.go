@@ -17,7 +17,7 @@ type Proxy struct {
 	front   *front
 	rules   atomic.Pointer[[]Rule]
 	dice    *dice
-	places  places
+	limiter limiter
 	journal journal
 }
 

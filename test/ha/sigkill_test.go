@@ -39,7 +39,8 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 		b := l.observe()
 		signalled := time.Now()
 		b.leader.signal(syscall.SIGKILL)
-		killed = append(killed, signalled)
+		<-b.leader.process().Done() // until then it may acknowledge
+		killed = append(killed, time.Now())
 		taken := l.waitTaken(b, signalled)
 		first = append(first, taken.at.Sub(signalled))
 		b.leader.waitKilled()
