@@ -4,26 +4,30 @@
 .DEFAULT_GOAL := help
 
 GO ?= go
-# The version that is stamped into eventd, by "make static" as by all others; only
-# that has to be told the commit, too.
+# The version and, by "make static", the commit in eventd.
 VERSION ?= $(shell hack/version.sh)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION))
 
-# make run: when to end (not before Ctrl-C if empty), and how much happens.
+# make run: the duration (until Ctrl-C if empty), and the rate of Events.
 DURATION ?=
 RATE ?= 20
 
-# The race detector needs a C compiler; the go command knows whether it has one.
+# The race detector needs a C compiler. Without one, CGO_ENABLED is 0.
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
-# How eventd is compiled for its image. What needs no race detector is compiled so,
-# too: once for all of it.
+# How eventd is compiled for its image. All that needs no race detector is compiled in
+# the same way, so that it is compiled once.
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
-# What the race detector can find nothing in, and makes ten times as slow.
+# This package starts no goroutine and takes no lock. The race detector would make its
+# tests ten times as slow.
 UNSHARED := github.com/eventd/eventd/pkg/correlator
-# What measures how long others wait, and how much memory a process takes: by itself,
-# and without the race detector, which takes several times as much of both.
+# This package measures latency and memory, so it runs alone and without the race
+# detector.
 MEASURED := github.com/eventd/eventd/test/hostile
+# make check: the packages whose tests need no control plane, and how many run at once:
+# more than there are processors, since many tests wait most of the time.
+CHECKED := ./cmd/... ./pkg/... ./internal/... ./hack/... $(addprefix ./test/,await faultproxy figures metrics process stored)
+CHECKATONCE ?= 4
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
 
@@ -111,10 +115,10 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
 
 .PHONY: check
-check: style ## what a change can be tried with in two minutes: lint without the control plane, and all tests that need none
+check: style ## formatting, vet, static analysis and all tests that need no control plane, in two minutes
 	@echo '• tests that need no control plane'
-	@$(GO) test -short $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$($(GO) list ./cmd/... ./pkg/... ./internal/... ./hack/... | grep -vxF '$(UNSHARED)')
-	@$(AS_DEPLOYED) $(GO) test -short -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
+	@$(GO) test -short -vet=off -p $(CHECKATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$($(GO) list $(CHECKED) | grep -vxF '$(UNSHARED)')
+	@$(AS_DEPLOYED) $(GO) test -short -vet=off -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 
 .PHONY: lint
 lint: style ## formatting, vet, static analysis
@@ -126,7 +130,7 @@ lint: style ## formatting, vet, static analysis
 	@$(GO) -C test/outside vet ./...
 	@echo '• nothing found'
 
-# What is looked at in this module, before its tests.
+# The checks of this module that need no control plane.
 .PHONY: style
 style:
 	@echo '• gofmt'
