@@ -96,7 +96,7 @@ func halve(ctx context.Context, s *apiserver) (settled, all window, err error) {
 		if err := await.Sleep(ctx, untilHalved); err != nil {
 			return err
 		}
-		p.SetCapacity(faultproxy.Capacity{AtOnce: halfCapacity})
+		p.SetCapacity(halfCapacity)
 		before, err := r.traffic.during(ctx, untilSettled)
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func halve(ctx context.Context, s *apiserver) (settled, all window, err error) {
 func saturate(ctx context.Context, s *apiserver, capacity int, o pipeline.Options, do func(*faultproxy.Proxy, *running) error) error {
 	return behindProxy(s.config(), func(p *faultproxy.Proxy) error {
 		p.SetRules(faultproxy.Rule{Probability: 1, Fault: faultproxy.Slow(faultproxy.Fixed(serviceTime), nil)})
-		p.SetCapacity(faultproxy.Capacity{AtOnce: capacity})
+		p.SetCapacity(capacity)
 		namespaces, err := s.namespaces(ctx, loadNamespaces)
 		if err != nil {
 			return err

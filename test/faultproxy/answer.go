@@ -19,24 +19,12 @@ import (
 // or plain text, as that of a load balancer or of the apiserver's outer filters.
 type Answer struct {
 	code       int
-	status     *metav1.Status // nil: what is usual for the code
 	retryAfter int
 	plain      bool
 }
 
 // Status is an answer with a code of 400 to 599 and the usual Status for it.
 func Status(code int) Answer { return Answer{code: code} }
-
-// StatusOf is an answer with exactly the Status of err, such as
-// apierrors.NewForbidden makes one. Its RetryAfterSeconds are sent in the header
-// too.
-func StatusOf(err *apierrors.StatusError) Answer {
-	a := Answer{code: int(err.ErrStatus.Code), status: err.ErrStatus.DeepCopy()}
-	if a.status.Details != nil {
-		a.retryAfter = int(a.status.Details.RetryAfterSeconds)
-	}
-	return a
-}
 
 // RetryAfter adds the header Retry-After, and the same to the Status.
 func (a Answer) RetryAfter(seconds int) Answer {
@@ -96,15 +84,12 @@ func (a Answer) body(request Request, accept []string) (contentType string, body
 }
 
 func (a Answer) statusFor(request Request) *metav1.Status {
-	status := a.status.DeepCopy()
-	if status == nil {
-		group := schema.GroupResource{Resource: "events"}
-		if request.API == EventsV1 {
-			group.Group = "events.k8s.io"
-		}
-		err := apierrors.NewGenericServerResponse(a.code, methodOf(request.Verb), group, request.Name, "a fault of faultproxy", 0, false)
-		status = &err.ErrStatus
+	group := schema.GroupResource{Resource: "events"}
+	if request.API == EventsV1 {
+		group.Group = "events.k8s.io"
 	}
+	err := apierrors.NewGenericServerResponse(a.code, methodOf(request.Verb), group, request.Name, "a fault of faultproxy", 0, false)
+	status := &err.ErrStatus
 	if a.retryAfter != 0 {
 		if status.Details == nil {
 			status.Details = &metav1.StatusDetails{}

@@ -27,7 +27,7 @@ func TestRecordIsTrueOfARealAPIServer(t *testing.T) {
 			namespace := cluster.Namespace(t)
 			p := New(t, cluster.Config(), seed)
 			p.SetRules(
-				Rule{Match: Match{Func: func(r Request) bool { return r.Name == "event-0" }}, Probability: 1}, // one at least
+				Rule{Match: Match{NamePrefix: "event-0"}, Probability: 1}, // one at least
 				Rule{Probability: 0.1, Fault: BeforeWrite(Status(500))},
 				Rule{Probability: 0.1, Fault: BeforeWrite(ResetStream)},
 				Rule{Probability: 0.1, Fault: AfterWrite(ResetStream)},

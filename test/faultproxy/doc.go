@@ -19,8 +19,8 @@
 //	t.Log(proxy.Record().Table())
 //
 // A fault says when it strikes, BeforeWrite, AfterWrite or LateWrite, and how the
-// request then ends for its client: with an Answer (Status, StatusOf),
-// ResetStream, ResetConnection or Hang. Slow and Delayed add latency, SetCapacity
+// request then ends for its client: with an Answer (Status),
+// ResetStream, ResetConnection or Hang. Slow adds latency, SetCapacity
 // limits concurrent writes, Pause and Freeze stop everything.
 //
 // The contract: only Event writes (POST, PUT and PATCH of events, in core/v1 and in
@@ -47,7 +47,7 @@
 // concurrent writes of one key is random. Names of Events with a random part, such as
 // a hash of a namespace that was made for one test, are other keys in every run;
 // SetKey can omit that part.
-// A write that Capacity refuses is not counted.
+// A write above the capacity is not counted.
 //
 // # Ownership and end
 //

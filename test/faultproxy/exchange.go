@@ -2,7 +2,6 @@ package faultproxy
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -44,15 +43,11 @@ func (p *Proxy) serve(current *period, w http.ResponseWriter, r *http.Request) {
 }
 
 func (x *exchange) run() {
-	switch err := x.proxy.limiter.acquire(x.r.Context()); {
-	case errors.Is(err, errOverCapacity):
+	if x.acquired = x.proxy.limiter.acquire(); !x.acquired {
 		x.entry.set(func(e *Entry) { e.Fault = OverCapacity })
-		x.proxy.limiter.refusal().end(x)
+		refusal.end(x)
 		return
-	case err != nil:
-		x.giveUp()
 	}
-	x.acquired = true
 	d := x.proxy.decide(x.request)
 	x.entry.set(func(e *Entry) { e.Number, e.Fault = d.number, d.Fault.String() })
 	x.strike(d)

@@ -44,12 +44,6 @@ func LateWrite(by Delay, e Ending) Fault { return Fault{effect: effectLate, endi
 // Nothing else goes wrong.
 func Slow(before, after Delay) Fault { return Fault{before: before, after: after} }
 
-// Delayed adds a delay before and after the write to another fault.
-func (f Fault) Delayed(before, after Delay) Fault {
-	f.before, f.after = before, after
-	return f
-}
-
 // String is the fault's kind: what entries of the Record and its table say. It
 // is "" for the zero Fault.
 func (f Fault) String() string {

@@ -17,9 +17,8 @@ import (
 // streamsPerConnection is what a kube-apiserver allows too.
 const streamsPerConnection = 100
 
-// period is a time in which the proxy is there: from New or Resume to Pause or
-// Close. It owns what belongs to that time: the listener, the connections, the
-// requests and the late writes.
+// period is the time from New or Resume to Pause or Close. It owns the listener, the
+// connections, the requests and the late writes of that time.
 type period struct {
 	ctx      context.Context // ends with the period
 	cancel   context.CancelFunc
@@ -52,7 +51,7 @@ func newPeriod(l *net.TCPListener, certificate tls.Certificate, g *gate, handle 
 		ConnContext: withConn,
 		ErrorLog:    log.New(panicsOnly{os.Stderr}, "faultproxy: ", 0),
 	}
-	// It returns when the listener is closed, and that is no news.
+	// It returns an error when the listener is closed.
 	p.serving.Go(func() { _ = p.server.ServeTLS(acceptor{p}, "", "") })
 	return p
 }
@@ -68,8 +67,8 @@ func (p *period) begin() bool {
 	return true
 }
 
-// end resets all connections, ends all requests and forgets late writes that are
-// still waiting. What is with the backend already is waited for.
+// end resets all connections, ends all requests, cancels late writes that still wait,
+// and waits for the backend.
 func (p *period) end() {
 	p.listener.Close()
 	p.mu.Lock()
@@ -113,8 +112,8 @@ func (p *period) forget(c *conn) {
 	delete(p.conns, c)
 }
 
-// panicsOnly lets through what a server logs of panics, a Match's Func's for
-// example, and nothing of connections that end badly: that is what they are for.
+// panicsOnly passes what a server logs of panics, such as those of a key function, and
+// drops the errors of connections, which the faults cause.
 type panicsOnly struct{ w io.Writer }
 
 func (p panicsOnly) Write(line []byte) (int, error) {

@@ -39,12 +39,11 @@ func New(t testing.TB, backend *rest.Config, seed uint64) *Proxy {
 	return p
 }
 
-// Start is New for programs that are not tests. The caller owes a Close.
+// Start is New for programs that are not tests. The caller closes the proxy.
 func Start(backend *rest.Config, seed uint64) (*Proxy, error) {
 	p := &Proxy{config: rest.CopyConfig(backend), dice: newDice(seed)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.SetRules()
-	p.SetCapacity(Capacity{})
 	var err error
 	if p.backend, err = newBackend(p.config); err != nil {
 		return nil, err
@@ -55,9 +54,8 @@ func Start(backend *rest.Config, seed uint64) (*Proxy, error) {
 	return p, nil
 }
 
-// Config returns the backend's configuration, except that it leads to the proxy
-// and that a client certificate is left out: the proxy shows it itself. It is a
-// copy, the caller's to change.
+// Config returns a copy of the backend's configuration for the address of the proxy. It
+// has no client certificate, since the proxy uses that itself.
 func (p *Proxy) Config() *rest.Config {
 	c := rest.CopyConfig(p.config)
 	c.Host = "https://" + p.front.address.String()
@@ -66,12 +64,9 @@ func (p *Proxy) Config() *rest.Config {
 	return c
 }
 
-// Seed returns what the proxy's chance comes from.
-func (p *Proxy) Seed() uint64 { return p.dice.seed }
-
-// Close resets all connections, takes back what is with the backend, forgets
-// late writes that are still waiting, and waits for all of that. It may be called
-// again. The Record stays.
+// Close resets all connections, cancels the requests to the backend and the late
+// writes that still wait, and waits for all of that. It may be called again. The
+// Record stays.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.front.close()

@@ -75,9 +75,6 @@ func TestSeedAndTableAreLoggedWhenATestFails(t *testing.T) {
 	if !strings.Contains(f.logged, "seed 4711") || !strings.Contains(f.logged, p.Record().Table()) {
 		t.Errorf("logged is %q", f.logged)
 	}
-	if p.Seed() != 4711 {
-		t.Errorf("the seed is %d", p.Seed())
-	}
 }
 
 // whoAmI answers with the credentials that it was shown.
@@ -214,9 +211,16 @@ func TestQuietWaitsAndGivesUpWhenToldTo(t *testing.T) {
 	wantCreated(t, receive(t, answer))
 }
 
-// A func that panics is the test's error; it must show, and hurt only its write.
-func TestPanicOfAFuncEndsItsWriteOnly(t *testing.T) {
-	_, p, c := setUp(t, Rule{Match: Match{NamePrefix: "a", Func: func(Request) bool { panic("of a test; the stack trace here is expected") }}, Probability: 1})
+// A key function that panics is an error of the test. It must be logged, and end only
+// its own write.
+func TestPanicOfAKeyEndsItsWriteOnly(t *testing.T) {
+	_, p, c := setUp(t)
+	p.SetKey(func(r Request) string {
+		if r.Name == "a" {
+			panic("of a test; the stack trace here is expected")
+		}
+		return r.Name
+	})
 	if g := c.create(t.Context(), "ns", "a"); g.err == nil {
 		t.Errorf("the client got %d", g.code)
 	}

@@ -38,8 +38,8 @@ type Request struct {
 	Name string
 	// Empty: a patch with the body {}, which reads the object and writes nothing.
 	Empty bool
-	// Number counts the requests with the same key, from 1. It is 0 for a request that
-	// Capacity refused.
+	// Number counts the requests with the same key, from 1. It is 0 for a request
+	// above the capacity.
 	Number uint64
 }
 

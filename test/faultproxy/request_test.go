@@ -68,7 +68,7 @@ func TestEverythingElsePassesWithoutAFault(t *testing.T) {
 	backend := newFake(t)
 	p := New(t, backend.config, 1)
 	p.SetRules(always(BeforeWrite(Status(500))))
-	p.SetCapacity(Capacity{AtOnce: 1})
+	p.SetCapacity(1)
 	c := clientOf(t, p)
 	for _, test := range [][2]string{
 		{"GET", core + "/a"}, {"GET", core}, {"DELETE", core + "/a"}, {"DELETE", core}, {"POST", core + "/a"}, {"PATCH", core}, {"PUT", core + "/a/status"},

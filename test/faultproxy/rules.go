@@ -18,23 +18,15 @@ type Rule struct {
 	Fault       Fault
 }
 
-// Match tells which writes a rule is for. All of its fields must agree; one that
-// is empty agrees with everything.
+// Match selects the writes of a rule. All of its fields must match; an empty one
+// matches everything.
 type Match struct {
 	Namespace  string
-	Verb       Verb
-	API        API
 	NamePrefix string
-	// Func is called by several goroutines at once.
-	Func func(Request) bool
 }
 
 func (m Match) matches(r Request) bool {
-	return (m.Namespace == "" || m.Namespace == r.Namespace) &&
-		(m.Verb == "" || m.Verb == r.Verb) &&
-		(m.API == "" || m.API == r.API) &&
-		strings.HasPrefix(r.Name, m.NamePrefix) &&
-		(m.Func == nil || m.Func(r))
+	return (m.Namespace == "" || m.Namespace == r.Namespace) && strings.HasPrefix(r.Name, m.NamePrefix)
 }
 
 // Spread returns rules that strike a share of all writes, by one of the faults,
@@ -49,9 +41,9 @@ func Spread(share float64, faults ...Fault) []Rule {
 	return rules
 }
 
-// SetRules replaces all rules; none means no faults. Writes that have been
-// decided on go on as decided. A rule that makes no sense is the test's error:
-// SetRules panics.
+// SetRules replaces all rules; none means no faults. It does not affect writes for
+// which a rule was chosen before. An invalid rule is an error of the test: SetRules
+// panics.
 func (p *Proxy) SetRules(rules ...Rule) {
 	for i, r := range rules {
 		if !(r.Probability >= 0 && r.Probability <= 1) {
