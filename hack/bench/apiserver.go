@@ -17,7 +17,7 @@ type apiserver struct {
 	admin kubernetes.Interface
 }
 
-// startAPIServer returns when it is ready. The caller owes a stop.
+// startAPIServer returns when it is ready. The caller stops it.
 func startAPIServer(ctx context.Context) (*apiserver, error) {
 	plane, err := testenv.Start(ctx, testenv.Options{})
 	if err != nil {
@@ -31,9 +31,8 @@ func (s *apiserver) stop() error { return s.plane.Stop() }
 // config is that of a client without a rate limit of its own.
 func (s *apiserver) config() *rest.Config { return s.plane.Config() }
 
-// namespaces makes new ones, so that no turn meets what another has stored. They
-// are left to the end of the apiserver: to remove their Events would be work for
-// it in the next turn.
+// namespaces makes new ones, so that no turn sees what another has stored. They stay
+// until the end of the apiserver: removing their Events would load the next turn.
 func (s *apiserver) namespaces(ctx context.Context, n int) ([]string, error) {
 	var names []string
 	for range n {

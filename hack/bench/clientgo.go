@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// byClientGo counts what the apiserver says is created. What client-go drops it
-// tells nobody, so that the end is when it has written a marker, which was
-// recorded last.
+// byClientGo counts the created Events by the apiserver's answers. client-go does not
+// report what it drops, so the end is when it has written a marker, which was recorded
+// last.
 func byClientGo(ctx context.Context, config *rest.Config, l load) (effort, error) {
 	c, err := connect(ctx, config)
 	if err != nil {
@@ -38,7 +38,7 @@ func startClientGo(c *connection) (recorder record.EventRecorder, shutdown func(
 	return b.NewRecorder(scheme.Scheme, source), b.Shutdown
 }
 
-// recordMarker records one until it was written: it is dropped while the queue is
+// recordMarker records one again until it was written: it is dropped while the queue is
 // full.
 func recordMarker(ctx context.Context, r record.EventRecorder, t *traffic) error {
 	again := time.NewTicker(5 * time.Millisecond)
@@ -50,7 +50,7 @@ func recordMarker(ctx context.Context, r record.EventRecorder, t *traffic) error
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return errors.New("client-go has not come to the end of its queue in time")
+			return errors.New("client-go has not emptied its queue in time")
 		}
 	}
 	return nil

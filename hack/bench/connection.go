@@ -19,9 +19,8 @@ type connection struct {
 	http    *http.Client
 }
 
-// connect makes one, and its first TCP connection: else each of the first requests
-// would make one, and that would be what a turn begins with. The caller owes a
-// close.
+// connect makes one, and its first TCP connection: otherwise a turn would begin with
+// each of the first requests opening one. The caller closes it.
 func connect(ctx context.Context, config *rest.Config) (*connection, error) {
 	c := &connection{traffic: newTraffic()}
 	config = rest.CopyConfig(config)

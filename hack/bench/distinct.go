@@ -13,9 +13,9 @@ const (
 	rowExpense = "own CPU per written Event"
 )
 
-// besideBareClient compares how fast and at what expense Events of distinct series
-// are created, with a client that does nothing but that. They lie in several
-// namespaces, since eventd leaves some room to others when it writes to one.
+// besideBareClient compares rate and CPU time of creating Events of distinct series with
+// a client that does nothing else. There are several namespaces, since eventd does not
+// give its whole concurrency to one.
 func besideBareClient() trial {
 	const (
 		turns       = 31 // short ones, so that both sides meet the same weather
@@ -38,8 +38,8 @@ func besideBareClient() trial {
 	}
 }
 
-// besideClientGo compares the same with client-go's recorder, which drops what does
-// not fit into its queue, and writes one after the other.
+// besideClientGo compares the same with client-go's recorder, which drops what exceeds
+// its queue, and writes one Event after the other.
 func besideClientGo() trial {
 	const (
 		turns       = 3
@@ -62,8 +62,8 @@ func besideClientGo() trial {
 	}
 }
 
-// burstOf20000 is the storm that a cluster has when a node goes away: more than
-// anybody's queue holds, in the blink of an eye.
+// burstOf20000 is a storm such as the loss of a node causes: more in a moment than any
+// queue holds.
 func burstOf20000() trial {
 	const (
 		turns       = 2

@@ -8,7 +8,7 @@ import (
 
 // effort is what one side has done in its turn.
 type effort struct {
-	occurrences int // that it was told of
+	occurrences int // recorded
 	written     int // of them
 	took        time.Duration
 	cpu         time.Duration // of this process, which did nothing else
@@ -18,8 +18,8 @@ func (e effort) rate() float64  { return float64(e.written) / e.took.Seconds() }
 func (e effort) share() float64 { return float64(e.written) / float64(e.occurrences) }
 func (e effort) each() float64  { return e.cpu.Seconds() / float64(e.written) }
 
-// exert measures f, which returns how much was written. What the turn before has
-// left to the garbage collector is not charged to this one.
+// exert measures f, which returns how much was written. It collects the garbage of the
+// previous turn before.
 func exert(occurrences int, f func() (written int, err error)) (effort, error) {
 	runtime.GC()
 	began, before := time.Now(), processorTime()
@@ -31,7 +31,7 @@ func exert(occurrences int, f func() (written int, err error)) (effort, error) {
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(err) // asked about oneself it is always answered
+		panic(err) // cannot fail for this process
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

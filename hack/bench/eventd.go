@@ -30,7 +30,7 @@ type running struct {
 	recorder record.EventRecorder
 }
 
-// startEventd makes one. The caller owes a stop.
+// startEventd starts one. The caller stops it.
 func startEventd(config *rest.Config, o pipeline.Options) (*running, error) {
 	t := newTraffic()
 	config = rest.CopyConfig(config)
@@ -54,14 +54,14 @@ func startPipeline(client sink.Client, o pipeline.Options) (*pipeline.Pipeline, 
 	return p, p.StartSink(client)
 }
 
-// stop gives up what is not written yet.
+// stop drops what is not written yet.
 func (r *running) stop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = r.Shutdown(ctx) // says what was given up
+	_ = r.Shutdown(ctx) // the error is about what was dropped
 }
 
-// byEventd counts what its ledger says is written.
+// byEventd counts the written occurrences of its ledger.
 func byEventd(ctx context.Context, config *rest.Config, l load) (effort, error) {
 	r, err := startEventd(config, unlimited())
 	if err != nil {
@@ -79,11 +79,11 @@ func byEventd(ctx context.Context, config *rest.Config, l load) (effort, error) 
 
 // settle waits until all of so many distinct occurrences are written or dropped.
 func (r *running) settle(ctx context.Context, occurrences int) error {
-	// What finds the queue full is dropped while it is recorded.
+	// An occurrence that finds the queue full is dropped while it is recorded.
 	dropped := int(r.Totals().Outcomes[occurrence.Dropped])
 	if err := r.traffic.waitCreated(ctx, occurrences-dropped); err != nil {
 		return fmt.Errorf("%w; %+v", err, r.Totals())
 	}
-	// The last answer is on its way from the connection to the ledger.
+	// The last answer may not have reached the ledger yet.
 	return r.Shutdown(ctx)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/eventd/eventd/test/faultproxy"
 )
 
-// The apiserver stands behind a proxy that takes so many writes at once and
-// refuses what comes above that, as priority and fairness does; each takes so
-// long. That is slow enough for it to be what limits, and not this machine.
+// The apiserver is behind a proxy that limits concurrent writes and refuses others, as
+// priority and fairness does, and delays each. That is slow enough to be the limit on
+// any machine.
 const (
 	wholeCapacity = 64
 	halfCapacity  = wholeCapacity / 2
@@ -29,9 +29,8 @@ const (
 // fixedLimits are tried for the best one.
 func fixedLimits() []int { return []int{halfCapacity - 4, halfCapacity, halfCapacity + 4} }
 
-// halved takes half of the apiserver's capacity away while more is to be written
-// than it takes, and compares what eventd then writes with what the best limit
-// does that somebody could have set who had known.
+// halved halves the apiserver's capacity under saturation, and compares eventd's rate
+// with that of the best fixed limit.
 func halved() trial {
 	const turns = 2
 	works := []string{
@@ -89,8 +88,8 @@ func bestFixed(ctx context.Context, s *apiserver, turn int) (float64, error) {
 	return slices.Max(rates), nil
 }
 
-// halve lets eventd find its limit by itself. It returns what passes when it had
-// time to do so, and all since the capacity was halved.
+// halve lets eventd adapt its limit. It returns the traffic after the time for that, and
+// all traffic since the capacity was halved.
 func halve(ctx context.Context, s *apiserver) (settled, all window, err error) {
 	err = saturate(ctx, s, wholeCapacity, unlimited(), func(p *faultproxy.Proxy, r *running) error {
 		if err := await.Sleep(ctx, untilHalved); err != nil {
@@ -108,7 +107,7 @@ func halve(ctx context.Context, s *apiserver) (settled, all window, err error) {
 	return settled, all, err
 }
 
-// saturate calls do while a pipeline has more to write than the capacity allows.
+// saturate calls do while more is pending than the capacity allows.
 func saturate(ctx context.Context, s *apiserver, capacity int, o pipeline.Options, do func(*faultproxy.Proxy, *running) error) error {
 	return behindProxy(s.config(), func(p *faultproxy.Proxy) error {
 		p.SetRules(faultproxy.Rule{Probability: 1, Fault: faultproxy.Slow(faultproxy.Fixed(serviceTime), nil)})

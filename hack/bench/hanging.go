@@ -7,9 +7,9 @@ import (
 	"github.com/eventd/eventd/test/faultproxy"
 )
 
-// hanging compares what becomes of some namespaces while in one more, which has
-// much to be written, every write hangs, with a run without that one: until the
-// first of what hangs has timed out, and after that.
+// hanging compares some namespaces, while every write hangs in one more with many
+// pending series, with a run without that one: until the first timeout, and after
+// that.
 func hanging() trial {
 	const (
 		turns = 6
@@ -52,16 +52,15 @@ func hanging() trial {
 	}
 }
 
-// hangingSeries are many times what may be written at once.
+// hangingSeries is many times the concurrency limit.
 const hangingSeries = 2000
 
-// othersFlow is that of some namespaces, beside one more in which every write
-// hangs, or none: as soon as that begins, and after its first requests have timed
-// out.
+// othersFlow is that of some namespaces, with or without one more in which every write
+// hangs: from its beginning, and after its first requests have timed out.
 func othersFlow(ctx context.Context, s *apiserver, hangs bool) (flows []*flow, err error) {
 	o := unlimited()
 	if o.Sink.RequestTimeout < flowWarmUp+flowWindow {
-		return nil, errors.New("what hangs is to hold its places in all of the first window")
+		return nil, errors.New("the hanging requests must last for all of the first window")
 	}
 	err = behindProxy(s.config(), func(p *faultproxy.Proxy) error {
 		namespaces, err := s.namespaces(ctx, loadNamespaces+1)

@@ -17,8 +17,8 @@ type load struct {
 	over    time.Duration
 }
 
-// loadNamespaces are as many as most loads are in: eventd leaves some room to others
-// when it writes to one.
+// loadNamespaces is the number of namespaces of most loads: eventd does not give its
+// whole concurrency to one.
 const loadNamespaces = 4
 
 // spread makes a load of n objects that takes the namespaces in turn.
@@ -47,12 +47,12 @@ func (l load) record(r record.EventRecorder) {
 	paced(len(l.objects), l.over, func(i int) { report(r, l.objects[i]) })
 }
 
-// paced calls f with 0 to n-1, evenly over a time, or at once if that is 0. What
-// is late is made up for.
+// paced calls f with 0 to n-1, evenly over a time, or at once if that is 0. Late calls
+// are caught up.
 func paced(n int, over time.Duration, f func(int)) {
 	start := time.Now()
 	for i := range n {
-		// Rests shorter than what the system's timers keep to are saved up.
+		// Shorter waits than the resolution of timers add up first.
 		if ahead := over*time.Duration(i)/time.Duration(n) - time.Since(start); ahead > time.Millisecond {
 			time.Sleep(ahead)
 		}

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// controllerPatience is how long a namespace may show nothing of a controller
-// that deletes what is in it, before there is held to be none.
+// controllerPatience is how long a namespace controller may take to set a condition of
+// a deleted namespace. After that there is none.
 const controllerPatience = 5 * time.Second
 
-// awaitNamespaceGone returns when the demo's namespace is not there, if it is
-// being deleted: a new one cannot be made before. Beside a kube-apiserver alone
-// nobody does the namespace controller's work, so it is done here.
+// awaitNamespaceGone waits until the demo's namespace is gone, if it is being deleted:
+// a new one cannot be made before. With a kube-apiserver alone there is no namespace
+// controller, so this function does its work.
 func (c *cluster) awaitNamespaceGone(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("the namespace %s has been Terminating for a minute", demoNamespace))
 	defer cancel()
@@ -43,8 +43,8 @@ func (c *cluster) awaitNamespaceGone(ctx context.Context, patience time.Duration
 	return err
 }
 
-// finalize deletes what is left in the namespace of an ended run, which is its
-// Events, and has the apiserver let go of it.
+// finalize deletes the Events in the namespace of an ended run, and then its
+// finalizers.
 func (c *cluster) finalize(ctx context.Context, namespace *corev1.Namespace) error {
 	if err := c.client.CoreV1().Events(namespace.Name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (c *cluster) finalize(ctx context.Context, namespace *corev1.Namespace) err
 	namespace.Spec.Finalizers = nil
 	_, err := c.client.CoreV1().Namespaces().Finalize(ctx, namespace, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or somebody is at it: it is looked at again
+		return nil // gone, or changed: the caller tries again
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func newScreen(out io.Writer, title string) screen {
 	return &lines{out: out, shown: make(map[string]int64)}
 }
 
-// String is the equation that must hold at every quiet moment.
+// String is the equation that holds when nothing is moving between stations.
 func (c counters) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "recorded %d =", c.recorded)
@@ -50,7 +50,7 @@ func (c counters) String() string {
 	return b.String()
 }
 
-// summary is three lines: what eventd says, who leads, and what is stored.
+// summary is three lines: eventd's counters, the leader, and what is stored.
 func (f frame) summary() []string {
 	leader := cmp.Or(strings.Join(f.counters.leaders, " and "), "nobody")
 	return []string{
@@ -60,8 +60,8 @@ func (f frame) summary() []string {
 	}
 }
 
-// lines is the view for what is not a terminal: a summary every few seconds,
-// and the Events that changed most recently since the one before.
+// lines is the view without a terminal: a summary every few seconds, and the Events that
+// changed most recently since the previous one.
 type lines struct {
 	out   io.Writer
 	shown map[string]int64 // the count of an Event when it was last shown
@@ -86,8 +86,8 @@ func (l *lines) draw(f frame) {
 
 func (l *lines) close() {}
 
-// terminal is the view that is drawn over and over in the same place. It is on
-// the terminal's other screen, so that what was there before comes back.
+// terminal is the view on a terminal. It uses the alternate screen, so that the previous
+// content comes back.
 type terminal struct {
 	out   io.Writer
 	title string
@@ -126,7 +126,7 @@ func (t *terminal) draw(f frame) {
 		}
 		text = append(text, row(event, now))
 	}
-	// In one write, or it would flicker.
+	// One write avoids flicker.
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range text {
@@ -137,7 +137,7 @@ func (t *terminal) draw(f frame) {
 	fmt.Fprint(t.out, b.String())
 }
 
-// close leaves the last summary where it can be read.
+// close prints the last summary on the main screen.
 func (t *terminal) close() {
 	fmt.Fprint(t.out, leaveScreen)
 	fmt.Fprintln(t.out, t.title)

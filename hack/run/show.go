@@ -18,8 +18,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// settleTimeout is how long after the feeder's end the last of what it reported
-// may take to be stored, and seen by the watch.
+// settleTimeout is how long after the feeder's end its last reports may take to be
+// stored, and seen by the watch.
 const settleTimeout = 20 * time.Second
 
 // show feeds eventd and shows the result until ctx ends, or the duration is over. Then
@@ -100,7 +100,7 @@ func startFeeders(ctx context.Context, c *cluster, all []*replica.Replica, s set
 }
 
 // watchAll updates the screen until ctx ends. It is an error if one of the processes
-// ends before; stop says how.
+// ends before. Its own error comes from stop.
 func watchAll(ctx context.Context, screen screen, meters meters, stored *stored, processes []*process.Process) error {
 	ticker := time.NewTicker(screen.interval())
 	defer ticker.Stop()

@@ -1,4 +1,4 @@
-// Package audit has a control plane log what eventd asks it for, and reads that log.
+// Package audit lets a control plane log the requests of eventd, and reads that log.
 //
 //	log, err := audit.In(dir)
 //	cluster, err := testenv.Start(ctx, testenv.Options{APIServerArgs: log.APIServerArgs()})
@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// policy has logged what the ServiceAccounts in kube-system do.
+// policy logs the requests of the ServiceAccounts in kube-system.
 const policy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -24,22 +24,22 @@ rules:
   - level: None
 `
 
-// Log is the audit log of one control plane. It may be read while that writes it.
+// Log is the audit log of one control plane. It may be read while it is written.
 type Log struct{ policy, file string }
 
-// In prepares a log in a folder, which has to be there as long as the control plane.
+// In prepares a log in a folder, which must exist as long as the control plane.
 func In(dir string) (*Log, error) {
 	l := &Log{filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")}
 	return l, os.WriteFile(l.policy, []byte(policy), 0o600)
 }
 
-// APIServerArgs have a kube-apiserver write the log. Blocking, which is the default,
-// means: an answer is in the log before its client has it.
+// APIServerArgs make a kube-apiserver write the log. In the mode blocking, an answer is
+// in the log before its client has it.
 func (l *Log) APIServerArgs() []string {
 	return []string{"--audit-policy-file=" + l.policy, "--audit-log-path=" + l.file, "--audit-log-mode=blocking"}
 }
 
-// Request is what is used of a line of the log.
+// Request has the fields of a line of the log that tests use.
 type Request struct {
 	Verb           string
 	RequestURI     string
@@ -55,8 +55,8 @@ type Request struct {
 // User is the name that a ServiceAccount in kube-system has as a user.
 func User(account string) string { return "system:serviceaccount:kube-system:" + account }
 
-// Of returns what a ServiceAccount in kube-system has asked for, in order. A watch
-// is there once it is answered, not only when it ends.
+// Of returns the requests of a ServiceAccount in kube-system, in order. A watch is
+// logged when it is answered, and when it ends.
 func (l *Log) Of(account string) (found []Request, err error) {
 	file, err := os.Open(l.file)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 // audited is a request that is in the audit log.
 type audited struct{ audit.Request }
 
-// requests returns what a ServiceAccount in kube-system has asked the apiserver
-// for, in order.
+// requests returns the requests of a ServiceAccount in kube-system, in order.
 func requests(t *testing.T, account string) (found []audited) {
 	t.Helper()
 	read, err := auditLog.Of(account)
@@ -25,8 +24,8 @@ func requests(t *testing.T, account string) (found []audited) {
 	return found
 }
 
-// needs tells which right a request is made with; ok is false for one that is
-// not about an object, such as one for a discovery document.
+// needs returns the right that a request needs; ok is false for one without an object,
+// such as one for a discovery document.
 func (a *audited) needs() (_ right, ok bool) {
 	if a.ObjectRef == nil {
 		return right{}, false
@@ -39,8 +38,8 @@ func (a *audited) needs() (_ right, ok bool) {
 	return right{verb: a.verb(), group: o.APIGroup, resource: resource, namespace: o.Namespace, name: o.Name}, true
 }
 
-// verb is what the request needs the right to do. The update of an object that
-// is not there is authorized as such, and then as what creates it.
+// verb is the verb of that right. The update of an object that does not exist is
+// authorized as an update, and then as a create.
 func (a *audited) verb() string {
 	creates := a.ResponseStatus.Code == http.StatusCreated || a.refused() && strings.Contains(a.ResponseStatus.Message, "cannot create")
 	if a.Verb == "update" && creates {

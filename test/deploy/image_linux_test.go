@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// There is nothing in the image but the binary: no loader, no library.
+// The image has only the binary: no loader, no library.
 func TestBinaryOfTheImageNeedsNothingBesideIt(t *testing.T) {
 	t.Parallel()
 	file, err := elf.Open(binary)
@@ -28,8 +28,8 @@ func TestBinaryOfTheImageNeedsNothingBesideIt(t *testing.T) {
 	}
 }
 
-// TestMain has built it in this folder. It is built again in another one, of
-// what the Dockerfile copies and nothing else.
+// TestMain has built it in this folder. Here it is built in another one from the files
+// that the Dockerfile copies.
 func TestBinaryOfTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
 	t.Parallel()
 	elsewhere := filepath.Join(t.TempDir(), "somewhere", "else")
@@ -45,8 +45,8 @@ func TestBinaryOfTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
 	}
 }
 
-// copiedIntoTheImage are the files and folders that the Dockerfile builds from,
-// which .dockerignore has to let through.
+// copiedIntoTheImage are the files and folders that the Dockerfile copies and
+// .dockerignore must allow.
 func copiedIntoTheImage(t *testing.T) (parts []string) {
 	t.Helper()
 	through := strings.Fields(string(read(t, filepath.Join(repository, ".dockerignore"))))
@@ -65,7 +65,7 @@ func copiedIntoTheImage(t *testing.T) (parts []string) {
 	return parts
 }
 
-// The Dockerfile asks for one Go, to the patch, which is one that go.mod takes.
+// The Dockerfile has one patch version of Go, which satisfies go.mod.
 func TestImageIsBuiltByAGoOfTheModule(t *testing.T) {
 	t.Parallel()
 	asked := regexp.MustCompile(`(?m)^ARG GO_VERSION=(\d+\.\d+\.\d+)$`).FindSubmatch(read(t, filepath.Join(repository, "Dockerfile")))

@@ -24,8 +24,8 @@ const (
 var (
 	// binary is eventd as it is in the image.
 	binary string
-	// cluster is a control plane that keeps an audit log, with deploy/ applied
-	// to it as the documentation says.
+	// cluster is a control plane with an audit log and with deploy/ applied as in the
+	// documentation.
 	cluster *testenv.ControlPlane
 	// auditLog is what it keeps.
 	auditLog *audit.Log

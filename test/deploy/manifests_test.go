@@ -104,7 +104,7 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 	}
 }
 
-// What the restricted level does not ask for.
+// The restricted level does not require this.
 func TestContainerHasNothingToWriteTo(t *testing.T) {
 	t.Parallel()
 	c := container(t)

@@ -37,8 +37,8 @@ func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return c
 }
 
-// paced is client-go's own sink, and tells when it is done with an Event, so
-// that a test can keep client-go's queue from overflowing.
+// paced is client-go's own sink, and reports when it has finished an Event, so that a
+// test can keep client-go's queue from overflowing.
 type paced struct {
 	*typedcorev1.EventSinkImpl
 	done chan struct{}
@@ -64,8 +64,8 @@ func (p *paced) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
 	return e, err
 }
 
-// classicRecorder is an unmodified client-go recorder of tools/record whose
-// spam filter and aggregation are opened.
+// classicRecorder is a client-go recorder of tools/record without its spam filter and
+// aggregation.
 func classicRecorder(t *testing.T, config *rest.Config) (record.EventRecorder, *paced) {
 	t.Helper()
 	broadcaster := record.NewBroadcaster(
@@ -198,8 +198,8 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A retry of what the process before has written counts nothing. That is
-		// found out when it is to be written, later.
+		// A retry of what the previous process has written does not count. That is found
+		// when it is written, later.
 		if round > 0 {
 			_, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round-1, each-1), "shared"), metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -222,13 +222,13 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 	}
 }
 
-// client-go's recorder goes on patching the name that it posted; the next eventd
-// does not know it, and is told its whole count again.
+// client-go's recorder continues to patch the name that it posted. The next eventd does
+// not have that name, and gets the whole count again.
 func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	const before, after = 7, 5
-	// The client keeps its address, so the next eventd has to be found there,
-	// with the same certificate.
+	// The client keeps its address, so the next eventd must have the same one, and the
+	// same certificate.
 	again := []string{"--cert-dir=" + t.TempDir(), "--secure-port=" + freePort(t)}
 	e := startEventd(t, again...)
 	recorder, sink := classicRecorder(t, e.Config(replica.Reporter(t, testenv.Shared(t), namespace)))
@@ -245,8 +245,8 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	e.signal(syscall.SIGKILL)
 	e = startEventd(t, again...)
 	record(after)
-	// The first eventd has written some of what it was told, and has lost what it
-	// had acknowledged to be written later: that the client tells again, too.
+	// The first eventd has written some occurrences, and has lost the deferred ones: the
+	// client reports those again, too.
 	c := e.wantConserved(before + after)
 	if replayed := c.settled("replayed"); replayed < 1 || replayed+c.written() != before+after {
 		t.Errorf("%v replayed and %v written of %d", replayed, c.written(), before+after)

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 // started is whether a test has started an eventd for the shared control plane.
 var started atomic.Bool
 
-// audited runs tests with a control plane that keeps an audit log. What eventd has
-// asked for in all of them must be what deploy/ grants.
+// audited runs tests with a control plane that keeps an audit log. All requests of eventd
+// must need only rights of deploy/.
 type audited struct{ m *testing.M }
 
 func (a audited) Run() int {
@@ -52,8 +52,8 @@ func (a audited) run() (code int, err error) {
 	return code, err
 }
 
-// wantGranted goes by the reason that the apiserver gives for allowing a request: a
-// binding of deploy/, and none that every account has.
+// wantGranted reads the reason for which the apiserver has allowed a request: a binding
+// of deploy/, and none that every account has.
 func wantGranted(log *audit.Log) error {
 	requests, err := log.Of("eventd")
 	if err != nil {

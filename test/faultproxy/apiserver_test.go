@@ -17,8 +17,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// What the real apiserver has in the end is what the record says, and what
-// clients were told is as far from it as the faults made it.
+// The Events in the real apiserver agree with the record, and the answers to the
+// clients with the faults.
 func TestRecordIsTrueOfARealAPIServer(t *testing.T) {
 	const writers, each, seed = 8, 15, 1
 	for _, api := range []API{CoreV1, EventsV1} {
@@ -74,7 +74,7 @@ func TestRecordIsTrueOfARealAPIServer(t *testing.T) {
 	}
 }
 
-// storedNames asks the apiserver itself.
+// storedNames reads the names from the apiserver, not through the proxy.
 func storedNames(t *testing.T, cluster *testenv.ControlPlane, namespace string) []string {
 	list, err := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {

@@ -18,8 +18,8 @@
 //	if err := proxy.Quiet(ctx); err != nil { ... } // late writes have happened
 //	t.Log(proxy.Record().Table())
 //
-// A fault says when it strikes, BeforeWrite, AfterWrite or LateWrite, and how the
-// request then ends for its client: with an Answer (Status),
+// A fault has a time, BeforeWrite, AfterWrite or LateWrite, and an ending of the
+// request for its client: with an Answer (Status),
 // ResetStream, ResetConnection or Hang. Slow adds latency, SetCapacity
 // limits concurrent writes, Pause and Freeze stop everything.
 //
@@ -41,8 +41,8 @@
 //
 // What happens to a write depends on the seed, on its key, on how many writes
 // with that key came before it, and on the rules; not on the time, nor on writes
-// with other keys. The key is the verb and the name, unless SetKey says
-// otherwise. To repeat a run, the client must make the same requests: how often it
+// with other keys. The key is the verb and the name, unless SetKey sets
+// another. To repeat a run, the client must make the same requests: how often it
 // writes an Event depends on what it merges and when it retries, and the order of two
 // concurrent writes of one key is random. Names of Events with a random part, such as
 // a hash of a namespace that was made for one test, are other keys in every run;

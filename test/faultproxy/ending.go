@@ -6,15 +6,14 @@ import (
 
 // Endings without an answer.
 var (
-	// ResetStream breaks the request off. With HTTP/2 other requests on the same
+	// ResetStream aborts the request. With HTTP/2 other requests on the same
 	// connection do not notice; with HTTP/1.1 it is ResetConnection.
 	ResetStream Ending = resetStream{}
 	// ResetConnection resets the client's connection (TCP RST), and with it all
 	// requests that are under way on it. A client that reads and writes at once
-	// may see an unexpected end instead: the kernel tells of a reset only once.
+	// may see an unexpected end instead: the kernel reports a reset only once.
 	ResetConnection Ending = resetConnection{}
-	// Hang says nothing until the client gives up, or the proxy is paused or
-	// closed.
+	// Hang lasts until the client cancels, or the proxy is paused or closed.
 	Hang Ending = hang{}
 )
 

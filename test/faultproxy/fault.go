@@ -2,8 +2,8 @@ package faultproxy
 
 import "fmt"
 
-// Fault is what happens to a write that a rule strikes. Make one with
-// BeforeWrite, AfterWrite, LateWrite or Slow; the zero Fault lets the write pass.
+// Fault is injected into a write that a rule strikes: BeforeWrite, AfterWrite,
+// LateWrite or Slow. The zero Fault lets the write pass.
 type Fault struct {
 	effect effect
 	ending Ending // nil: the backend's answer
@@ -28,24 +28,22 @@ type Ending interface {
 	end(*exchange)
 }
 
-// BeforeWrite strikes before the write: the backend never hears of it.
+// BeforeWrite strikes before the write, which never reaches the backend.
 func BeforeWrite(e Ending) Fault { return Fault{effect: effectNever, ending: e} }
 
-// AfterWrite strikes after the write: it is handed on, the backend's answer is
-// read to its end and goes into the Record, and the client gets another ending.
+// AfterWrite strikes after the write: it is forwarded, the backend's answer goes into
+// the Record, and the client gets another ending.
 func AfterWrite(e Ending) Fault { return Fault{effect: effectNow, ending: e} }
 
-// LateWrite ends the request at once, usually as a time-out does (Status(504)),
-// and hands the write on by later. It is lost if the proxy is paused or closed
-// before.
+// LateWrite ends the request at once, usually as a timeout does (Status(504)), and
+// forwards the write later. It is lost if the proxy is paused or closed before.
 func LateWrite(by Delay, e Ending) Fault { return Fault{effect: effectLate, ending: e, lateBy: by} }
 
-// Slow takes its time before the write is handed on and after it was answered.
-// Nothing else goes wrong.
+// Slow delays the write before it is forwarded, and its answer. There is no other
+// fault.
 func Slow(before, after Delay) Fault { return Fault{before: before, after: after} }
 
-// String is the fault's kind: what entries of the Record and its table say. It
-// is "" for the zero Fault.
+// String is the kind of the fault in the Record, "" for the zero Fault.
 func (f Fault) String() string {
 	switch {
 	case f.ending == nil && f.before == nil && f.after == nil:
@@ -61,7 +59,7 @@ func (f Fault) String() string {
 	}
 }
 
-// check says what is wrong with a fault, if anything.
+// check returns an error if the fault is invalid.
 func (f Fault) check() error {
 	if f.effect != effectNow && f.ending == nil {
 		return fmt.Errorf("a fault without an ending")

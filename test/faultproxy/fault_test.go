@@ -221,7 +221,7 @@ func TestResetInHTTP2HurtsItsStreamOrTheWholeConnection(t *testing.T) {
 }
 
 // Written by hand, because net/http's clients read and write at once, and the
-// kernel tells of a reset only one of the two.
+// kernel reports a reset to only one of the two.
 func TestResetIsATCPReset(t *testing.T) {
 	for _, ending := range []Ending{ResetConnection, ResetStream} {
 		t.Run(ending.String(), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// front is what clients see: an address and a certificate that stay, and a
-// server that comes and goes.
+// front is the side of the clients: a constant address and certificate, and a server
+// that is stopped and started.
 type front struct {
 	certificate tls.Certificate
 	ca          []byte
@@ -41,9 +41,8 @@ func newFront(handle func(*period, http.ResponseWriter, *http.Request)) (*front,
 	return f, nil
 }
 
-// dropAnchor keeps the port ours while nobody listens: as long as there is a
-// connection at it, no other process is given it, for a listener or as the near
-// end of a connection, and we may still listen on it again.
+// dropAnchor reserves the port while the proxy does not listen: as long as there is a
+// connection at it, no other process can get it, and the proxy may listen on it again.
 func (f *front) dropAnchor(l *net.TCPListener) error {
 	near, err := net.DialTCP("tcp", nil, f.address)
 	if err != nil {
@@ -57,16 +56,15 @@ func (f *front) dropAnchor(l *net.TCPListener) error {
 	return nil
 }
 
-// Pause makes the proxy an apiserver that is stopped: connections are reset, new
-// ones refused, and late writes that are still waiting are lost. When it returns,
-// everything that was handed to the backend has been answered or, where no fault
-// had struck, taken back; a write that was taken back may still take effect in
-// the backend. It does nothing to a proxy that is paused.
+// Pause makes the proxy behave as a stopped apiserver: connections are reset, new ones
+// are refused, and late writes that still wait are lost. When it returns, each request
+// to the backend has been answered or, if no fault had struck, cancelled; a cancelled
+// write may still take effect in the backend. A second Pause does nothing.
 func (p *Proxy) Pause() { p.front.pause() }
 
-// Freeze makes the proxy a host behind a network that swallows everything: its
-// connections stay, and new ones can be made, but no byte passes in either
-// direction. What the proxy has received goes on to the backend.
+// Freeze makes the proxy behave as a host behind a network that drops everything: its
+// connections stay, and new ones can be made, but no byte passes in either direction.
+// The proxy still forwards what it has received.
 func (p *Proxy) Freeze() { p.front.gate.shut() }
 
 // Resume ends Pause and Freeze, under the same address. What was held by Freeze

@@ -77,7 +77,7 @@ func TestPauseForgetsLateWritesThatWait(t *testing.T) {
 	backend.wantWrites(t, 0)
 }
 
-// After Pause the backend is left alone, and it is known what it did.
+// After Pause there are no requests to the backend, and all of its answers are known.
 func TestPauseWaitsForStruckWritesThatAreWithTheBackend(t *testing.T) {
 	backend, p, c := setUp(t, always(AfterWrite(ResetStream)))
 	release := backend.holdWrites(t)

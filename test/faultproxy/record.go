@@ -9,37 +9,36 @@ import (
 	"text/tabwriter"
 )
 
-// Entry is what happened to one Event write.
+// Entry is one Event write.
 type Entry struct {
 	Request
 	// Fault is the kind of the fault that struck it (Fault.String), OverCapacity,
 	// or "".
 	Fault string
-	// Forwarded: it was handed to the backend.
+	// Forwarded: it was sent to the backend.
 	Forwarded bool
 	// Status is the code of the backend's answer; 0 if it gave none.
 	Status int
-	// Err is why a backend that was asked gave no answer. If the client gave up
-	// a write that no fault had struck, only the backend knows what became of it.
+	// Err is why the backend gave no answer. If the client cancelled a write that no
+	// fault had struck, its effect is unknown.
 	Err error
 	// Answer is the code that the client was sent; 0 if none, because of the
 	// fault, or because the client gave up, or the proxy was paused.
 	Answer int
-	// Ended: nothing more happens to it, late writes included.
+	// Ended: its request and its late write have ended.
 	Ended bool
 }
 
-// Succeeded: the backend said that the write is done.
+// Succeeded reports whether the backend answered that the write succeeded.
 func (e Entry) Succeeded() bool { return e.Status >= 200 && e.Status < 300 }
 
-// Record is what happened to all Event writes, in the order in which they came.
+// Record has all Event writes in the order in which they came.
 type Record []Entry
 
-// Record returns what has happened until now. An entry takes about 200 bytes and
-// its name; all are kept.
+// Record returns a copy of all entries. An entry takes about 200 bytes and its name.
 func (p *Proxy) Record() Record { return p.journal.snapshot() }
 
-// Quiet waits until no Event write is under way, late ones included.
+// Quiet waits until no Event write is in flight, late ones included.
 func (p *Proxy) Quiet(ctx context.Context) error { return p.journal.quiet(ctx) }
 
 // Count returns how many entries are as wanted.

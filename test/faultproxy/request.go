@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Verb is what a write asks for, as RBAC calls it.
+// Verb is the verb of a write, as in RBAC.
 type Verb string
 
 // The verbs of writes.
@@ -45,8 +45,8 @@ type Request struct {
 
 var verbs = map[string]Verb{http.MethodPost: Create, http.MethodPut: Update, http.MethodPatch: Patch}
 
-// writeTarget tells which Event write a request is, as far as the path says, and
-// whether it is one.
+// writeTarget parses method and path of a request, and reports whether it is an Event
+// write.
 func writeTarget(r *http.Request) (Request, bool) {
 	request := Request{Verb: verbs[r.Method]}
 	rest, isCore := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/")
@@ -75,7 +75,7 @@ func writeTarget(r *http.Request) (Request, bool) {
 	}
 }
 
-// read adds what the body says.
+// read adds what is in the body.
 func (r *Request) read(body []byte) {
 	switch r.Verb {
 	case Create:

@@ -82,8 +82,7 @@ func TestRulesThatMakeNoSensePanic(t *testing.T) {
 	}
 }
 
-// fates are the faults of n requests per key, asked for in an order that
-// belongs to order.
+// fates are the faults of many requests per key, in a shuffled order.
 func fates(seed uint64, order *rand.Rand) map[string][]string {
 	p := &Proxy{dice: newDice(seed)}
 	p.SetRules(

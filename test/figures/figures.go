@@ -1,5 +1,5 @@
-// Package figures collects what long tests have seen, and prints it as tables
-// that can be quoted, when all tests of the package have ended.
+// Package figures collects the measurements of long tests, and prints them as tables
+// when all tests of the package have ended.
 //
 //	var outages = figures.NewTable("An apiserver that is away", "writes/s", "lost")
 //
@@ -10,9 +10,8 @@
 //		outages.Add(figures.Spread(rates...), lost)
 //	}
 //
-// Figures are for people: a test asserts what must hold by itself. go test shows
-// what a package prints if it is told no packages, and so tests that of its
-// directory (go test -C test/soak).
+// Figures are for people: a test asserts what must hold. go test shows the output of a
+// package only if it tests the current directory (go test -C test/soak).
 package figures
 
 import (
@@ -26,8 +25,7 @@ import (
 	"text/tabwriter"
 )
 
-// Table has a row for each thing that was measured. It is safe for use by many
-// goroutines.
+// Table has a row per measurement. It is safe for concurrent use.
 type Table struct {
 	title   string
 	columns []string
@@ -39,8 +37,8 @@ type Table struct {
 // tables of this test binary, in the order in which they were made.
 var tables []*Table
 
-// NewTable returns a table that Runner prints. It is for package variables: the
-// tests must not have begun.
+// NewTable returns a table that Runner prints. It is for package variables, before the
+// tests begin.
 func NewTable(title string, columns ...string) *Table {
 	t := &Table{title: title, columns: columns}
 	tables = append(tables, t)
@@ -76,8 +74,7 @@ func (t *Table) write(w io.Writer) error {
 	return out.Flush()
 }
 
-// TestRunner is what TestMain gets, as far as it is used; testenv's and goleak's
-// are the same.
+// TestRunner runs the tests of a package, as testing.M does.
 type TestRunner interface{ Run() int }
 
 // Runner returns a runner that runs m and then prints all tables that have rows.
@@ -122,7 +119,7 @@ func Spread(values ...float64) string {
 	return fmt.Sprintf("%s (%s–%s)", number(median), number(sorted[0]), number(sorted[len(sorted)-1]))
 }
 
-// number has three digits that count, or all of those before the point.
+// number has three significant digits, or all digits before the point.
 func number(v float64) string {
 	switch {
 	case v >= 100 || v <= -100:

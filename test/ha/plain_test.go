@@ -29,10 +29,9 @@ const (
 	patience = 5 * time.Second
 	// pause is before a retry without a Retry-After.
 	pause = 50 * time.Millisecond
-	// hotSeries are those that many clients report at any time; all others are
-	// reported once. Each is reported as often as there are names kept apart, so that
-	// all of them are told apart however long its write is put off, and then another
-	// takes its place.
+	// hotSeries is the number of series that many clients report at any time; all others
+	// are reported once. Each is reported as often as an Event stores names, so that no
+	// retry counts twice, however long its write is deferred. Then another replaces it.
 	hotSeries = 20
 	// hotEvery is which part of the load they are.
 	hotEvery = 5

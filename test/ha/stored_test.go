@@ -30,9 +30,9 @@ func (p *plain) wantStored(t *testing.T, cluster *testenv.ControlPlane) stored.D
 	return d
 }
 
-// wantNames checks that Events name what was posted of their series, each name with
-// the one occurrence that it stands for. Where nothing else is known of them, it
-// tells a name that was counted twice from another that was lost.
+// wantNames checks that Events have the posted names of their series, each name with
+// the one occurrence that it stands for. A name that was counted twice cannot hide
+// another one that was lost.
 func (p *plain) wantNames(t *testing.T, events []corev1.Event) {
 	t.Helper()
 	posts, count := p.ledger()

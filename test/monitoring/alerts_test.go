@@ -13,7 +13,7 @@ import (
 // casesFile has the cases of "promtool test rules".
 const casesFile = "testdata/alerts.yaml"
 
-// ruleCase is one of them, as far as it is looked at here.
+// ruleCase has the fields of one of them that are read here.
 type ruleCase struct {
 	InputSeries []struct {
 		Series string `json:"series"`
@@ -43,8 +43,8 @@ func TestAlertsFireWhenTheyShouldAndOnlyThen(t *testing.T) {
 	run(t, promtool, "test", "rules", filepath.Join(dir, "alerts.yaml"))
 }
 
-// Every rule has a case in which it fires, and one in which it looks at something
-// and keeps silent.
+// Every rule has a case in which it fires, and one in which its metrics exist and it
+// does not fire.
 func TestEveryAlertHasAFiringAndASilentCase(t *testing.T) {
 	content, err := os.ReadFile(casesFile)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestEveryAlertHasAFiringAndASilentCase(t *testing.T) {
 	}
 }
 
-// gives tells whether all of some metrics are there in a case.
+// gives reports whether a case has all of some metrics.
 func (c *ruleCase) gives(metrics []string) bool {
 	given := map[string]bool{}
 	for _, s := range c.InputSeries {
@@ -86,7 +86,7 @@ func (c *ruleCase) gives(metrics []string) bool {
 	return !slices.ContainsFunc(metrics, func(name string) bool { return !given[name] })
 }
 
-// carries tells whether labels include some.
+// carries reports whether labels include some.
 func carries(labels, some map[string]string) bool {
 	for name, value := range some {
 		if labels[name] != value {
@@ -96,7 +96,7 @@ func carries(labels, some map[string]string) bool {
 	return true
 }
 
-// runbooksURL is where whoever is woken up reads docs/runbooks.md.
+// runbooksURL is docs/runbooks.md as alerts link to it.
 const runbooksURL = "https://github.com/eventd/eventd/blob/main/docs/runbooks.md"
 
 func TestAlertsSayWhatToDo(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package monitoring puts what eventd shows in front of a real Prometheus: two
-// replicas that are scraped as deploy/monitoring says, its alerts, its dashboard,
-// and the pages in docs about them; and its manifests in front of an apiserver that
-// knows the Prometheus operator's kinds.
+// Package monitoring tests the metrics of eventd with a real Prometheus: it scrapes two
+// replicas as deploy/monitoring configures, and checks the alerts, the dashboard and
+// the pages in docs. It tests the manifests with an apiserver that has the kinds of
+// the Prometheus operator.
 //
 //	make monitoring                               # all of it
 //	go test ./test/monitoring                     # what needs no Prometheus

@@ -50,7 +50,7 @@ func TestManifestsAreTakenByAnApiserverThatKnowsTheOperator(t *testing.T) {
 				t.Errorf("there is no %s:\n%s", object, out)
 			}
 		}
-		// Or else it has been looked at by nobody.
+		// The apiserver must validate the fields.
 		for field, manifests := range misspelt {
 			if _, err := dryRun(t, cluster, manifests, how...); err == nil || !strings.Contains(err.Error(), field) {
 				t.Errorf("a field %s, which there is not: %v", field, err)

@@ -110,8 +110,8 @@ func (p *prometheus) query(expr string) ([]sample, error) {
 	return data.Result, nil
 }
 
-// writeConfig writes a configuration that scrapes targets as deploy/monitoring
-// says, but every second, with a token, and with its alerts.
+// writeConfig writes a configuration that scrapes targets as in deploy/monitoring, but
+// every second, with a token, and with its alerts.
 func writeConfig(t *testing.T, token string, targets ...string) (configFile string) {
 	t.Helper()
 	dir := t.TempDir()

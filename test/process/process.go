@@ -103,7 +103,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	return p.End(ctx)
 }
 
-// End is Stop for a process that the caller has told to end in another way.
+// End is Stop without SIGTERM: the caller has caused the end in another way.
 func (p *Process) End(ctx context.Context) error {
 	_ = p.Send(syscall.SIGCONT) // a stopped process does not handle other signals
 	if _, err := p.Wait(ctx); err != nil {
@@ -122,8 +122,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Failure is an error that says what has happened to the process, and shows the end
-// of its stderr.
+// Failure is an error about the process, with the end of its stderr.
 func (p *Process) Failure(what string) error {
 	if p.Ended() && p.err != nil {
 		what += " (" + p.err.Error() + ")"

@@ -14,11 +14,10 @@
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
 //
-// What it promises: a control plane that cannot be started fails the tests, it
-// never skips them. The process is stopped, and its directory removed, before
-// Main returns; if the test binary dies instead, the process notices and does
-// the same by itself. No goroutine outlives Stop. All methods of ControlPlane
-// may be called from several goroutines.
+// The contract: a control plane that cannot be started fails the tests; only -short
+// skips them. The process is stopped, and its directory removed, before Main returns;
+// if the test binary dies instead, the process does the same by itself. No goroutine
+// outlives Stop. All methods of ControlPlane may be called from several goroutines.
 //
 // The binary is the one that the environment variable EVENTD_CONTROLPLANE
 // names, else the one that test/controlplane/build.sh builds (minutes, the

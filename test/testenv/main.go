@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// shared is the control plane of this test binary, which the first test that asks for
-// it starts.
+// shared is the control plane of this test binary, which the first call of Shared
+// starts.
 var shared struct {
 	options   Options
 	available bool // while Runner runs the tests
@@ -19,18 +19,18 @@ var shared struct {
 }
 
 // Main runs the tests of a package, for which Shared starts a control plane, and returns
-// the exit code. A control plane that does not end well is a failure of the package.
+// the exit code. A control plane that does not stop in order fails the package.
 func Main(m *testing.M) int { return Runner(m).Run() }
 
-// TestRunner is what TestMain gets, as far as it is used; goleak.VerifyTestMain
-// takes one too.
+// TestRunner runs the tests of a package, as testing.M does. goleak.VerifyTestMain
+// accepts one.
 type TestRunner interface{ Run() int }
 
-// Runner returns a runner that runs m and stops the control plane again, if one was
-// started, so that what wraps it sees nothing of it.
+// Runner returns a runner that runs m and then stops the control plane, if one was
+// started.
 func Runner(m *testing.M) TestRunner { return RunnerWith(m, Options{}) }
 
-// RunnerWith is Runner with another control plane than the usual one.
+// RunnerWith is Runner with options.
 func RunnerWith(m *testing.M, options Options) TestRunner { return runner{m, options} }
 
 type runner struct {
@@ -61,8 +61,7 @@ func Shared(t testing.TB) *ControlPlane {
 	if !shared.available {
 		t.Fatal("testenv: no control plane: this package's TestMain must call testenv.Main")
 	}
-	// Not bound to a test or a signal: an interrupted test binary just dies, and the
-	// control plane sees that.
+	// Not bound to a test or a signal: the control plane ends with the test binary.
 	shared.start.Do(func() { shared.plane, shared.err = Start(context.Background(), shared.options) })
 	if shared.err != nil {
 		t.Fatalf("testenv: %v", shared.err)

@@ -11,8 +11,8 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// parentEnv makes this test binary a program that starts a control plane, says
-// where, and waits to be killed.
+// parentEnv makes this test binary a program that starts a control plane, prints its
+// directory, and waits until it is killed.
 const parentEnv = "TESTENV_TEST_PARENT"
 
 func TestMain(m *testing.M) {

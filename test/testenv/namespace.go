@@ -14,8 +14,8 @@ import (
 // cleanUpTimeout bounds what is done for a namespace after its test.
 const cleanUpTimeout = 10 * time.Second
 
-// Namespace makes a namespace for this test alone, with a name that shows whose
-// it is, and removes it with its Events when the test ends.
+// Namespace makes a namespace for this test alone, with a name that contains the
+// test's, and removes it with its Events when the test ends.
 func (c *ControlPlane) Namespace(t testing.TB) string {
 	t.Helper()
 	client, err := c.client()
@@ -36,13 +36,12 @@ func (c *ControlPlane) Namespace(t testing.TB) string {
 	return namespace.Name
 }
 
-// removeNamespace does the part of the namespace controller that tests would
-// miss: without it the namespace would be Terminating for ever, and its Events
-// would be in every later list of all namespaces. It is done as well as it can
-// be: a test may have taken the control plane down.
+// removeNamespace does the work of the namespace controller: otherwise the namespace
+// would be Terminating forever, and its Events would be in every later list of all
+// namespaces. It ignores errors, since a test may have stopped the control plane.
 func removeNamespace(ctx context.Context, client kubernetes.Interface, name string) {
 	namespaces := client.CoreV1().Namespaces()
-	// Deleted before its Events, so that nobody adds any in between.
+	// Deleted before its Events, so that no client adds any in between.
 	_ = namespaces.Delete(ctx, name, metav1.DeleteOptions{})
 	_ = client.CoreV1().Events(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	_, _ = namespaces.Finalize(ctx, &corev1.Namespace{
@@ -50,8 +49,8 @@ func removeNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	}, metav1.UpdateOptions{})
 }
 
-// namePrefix makes the name of a test the beginning of a name of an object:
-// lower-case letters, digits and single dashes.
+// namePrefix makes a prefix for names of objects from the name of a test: lower-case
+// letters, digits and single dashes.
 func namePrefix(testName string) string {
 	const longest = 50 // of the 63 of a DNS label; the apiserver adds 5
 	words := strings.FieldsFunc(strings.ToLower(testName), func(r rune) bool {
