@@ -8,11 +8,11 @@ import (
 )
 
 // progress is how often something has been done of how often it was to be.
-type progress struct{ done, asked int }
+type progress struct{ done, planned int }
 
 func (p progress) String() string {
-	if p.done < p.asked {
-		return fmt.Sprintf("%d of %d", p.done, p.asked)
+	if p.done < p.planned {
+		return fmt.Sprintf("%d of %d", p.done, p.planned)
 	}
 	return fmt.Sprint(p.done)
 }
