@@ -70,8 +70,8 @@ func connect(config *rest.Config, controlPlane *testenv.ControlPlane) (*cluster,
 }
 
 // close leaves nothing of this run behind: it stops a control plane that was started
-// here, and removes what was added to another cluster. hurry bounds the latter.
-func (c *cluster) close(hurry context.Context) error {
+// here, and removes what was added to another cluster. abort bounds the latter.
+func (c *cluster) close(abort context.Context) error {
 	if c.controlPlane != nil {
 		return c.controlPlane.Stop()
 	}
@@ -79,7 +79,7 @@ func (c *cluster) close(hurry context.Context) error {
 		return nil
 	}
 	say("removing what was added to the cluster")
-	ctx, cancel := context.WithTimeout(hurry, time.Minute)
+	ctx, cancel := context.WithTimeout(abort, time.Minute)
 	defer cancel()
 	return errors.Join(c.applied.Remove(ctx), c.awaitNamespaceGone(ctx, controllerPatience))
 }

@@ -18,7 +18,7 @@ const replicas = 2
 
 // startReplicas starts them all with the account of deploy/. The caller stops them,
 // also after an error.
-func startReplicas(ctx, hurry context.Context, c *cluster, binary, dir string) (started []*replica.Replica, err error) {
+func startReplicas(ctx, abort context.Context, c *cluster, binary, dir string) (started []*replica.Replica, err error) {
 	config, err := c.as(ctx, eventdAccount, c.config)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func startReplicas(ctx, hurry context.Context, c *cluster, binary, dir string) (
 		}
 		if err := r.WaitServing(ctx, time.Minute); err != nil {
 			if !r.Ended() {
-				err = errors.Join(err, stop(hurry, r.Process))
+				err = errors.Join(err, stop(abort, r.Process))
 			}
 			return started, fmt.Errorf("waiting for eventd to serve: %w", err)
 		}
@@ -49,11 +49,11 @@ func startReplicas(ctx, hurry context.Context, c *cluster, binary, dir string) (
 	return started, nil
 }
 
-// stop stops processes in their order, and kills them when hurry ends.
-func stop(hurry context.Context, all ...*process.Process) error {
+// stop stops processes in their order, and kills them when abort ends.
+func stop(abort context.Context, all ...*process.Process) error {
 	var errs []error
 	for _, p := range all {
-		ctx, cancel := context.WithTimeout(hurry, stopTimeout)
+		ctx, cancel := context.WithTimeout(abort, stopTimeout)
 		errs = append(errs, p.Stop(ctx))
 		cancel()
 	}

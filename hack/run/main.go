@@ -45,8 +45,8 @@ func parse(args []string) (settings, error) {
 func main() {
 	s, err := parse(os.Args[1:])
 	if err == nil {
-		ctx, hurry := interrupts()
-		err = run(ctx, hurry, s)
+		ctx, abort := interrupts()
+		err = run(ctx, abort, s)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "make run: %v\n", err)
@@ -59,7 +59,7 @@ func main() {
 // pipe, as of "make run | head", but every further line makes that one again.
 func interrupts() (first, second context.Context) {
 	first, interrupt := context.WithCancelCause(context.Background())
-	second, hurry := context.WithCancelCause(context.Background())
+	second, abort := context.WithCancelCause(context.Background())
 	signals, noReader := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	signal.Notify(noReader, syscall.SIGPIPE)
@@ -70,13 +70,13 @@ func interrupts() (first, second context.Context) {
 		case s := <-noReader:
 			interrupt(fmt.Errorf("%v", s))
 		}
-		hurry(fmt.Errorf("second signal: %v", <-signals))
+		abort(fmt.Errorf("second signal: %v", <-signals))
 	}()
 	return first, second
 }
 
 // run runs all steps, and undoes them in the reverse order, after a failure, too.
-func run(ctx, hurry context.Context, s settings) (err error) {
+func run(ctx, abort context.Context, s settings) (err error) {
 	dir, err := os.MkdirTemp("", "eventd-run-")
 	if err != nil {
 		return err
@@ -87,18 +87,18 @@ func run(ctx, hurry context.Context, s settings) (err error) {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	defer func() { err = errors.Join(err, cluster.close(hurry)) }()
+	defer func() { err = errors.Join(err, cluster.close(abort)) }()
 
 	if err := cluster.prepare(ctx); err != nil {
 		return interrupted(ctx, err)
 	}
 	say("starting %d replicas of eventd", replicas)
-	eventds, err := startReplicas(ctx, hurry, cluster, s.eventd, dir)
-	defer func() { err = errors.Join(err, stop(hurry, processesOf(eventds)...)) }()
+	eventds, err := startReplicas(ctx, abort, cluster, s.eventd, dir)
+	defer func() { err = errors.Join(err, stop(abort, processesOf(eventds)...)) }()
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	return interrupted(ctx, show(ctx, hurry, cluster, eventds, s, dir))
+	return interrupted(ctx, show(ctx, abort, cluster, eventds, s, dir))
 }
 
 // interrupted drops an error that Ctrl-C has caused.

@@ -24,8 +24,8 @@ const settleTimeout = 20 * time.Second
 
 // show feeds eventd and shows the result until ctx ends, or the duration is over. Then
 // it compares eventd's metrics with what is stored.
-func show(ctx, hurry context.Context, c *cluster, all []*replica.Replica, s settings, dir string) error {
-	viewing, stopViewing := context.WithCancel(hurry)
+func show(ctx, abort context.Context, c *cluster, all []*replica.Replica, s settings, dir string) error {
+	viewing, stopViewing := context.WithCancel(abort)
 	defer stopViewing()
 	stored, err := watchStored(viewing, c.client)
 	if err != nil {
@@ -37,7 +37,7 @@ func show(ctx, hurry context.Context, c *cluster, all []*replica.Replica, s sett
 	}
 	feeders, err := startFeeders(ctx, c, all, s, dir)
 	if err != nil {
-		return errors.Join(err, stop(hurry, feeders...))
+		return errors.Join(err, stop(abort, feeders...))
 	}
 	if s.duration > 0 {
 		var cancel context.CancelFunc
@@ -50,10 +50,10 @@ func show(ctx, hurry context.Context, c *cluster, all []*replica.Replica, s sett
 	if err == nil {
 		say("stopping the clients, and waiting until everything is settled")
 	}
-	if err := errors.Join(err, stop(hurry, feeders...)); err != nil {
+	if err := errors.Join(err, stop(abort, feeders...)); err != nil {
 		return err
 	}
-	return compare(hurry, meters, stored)
+	return compare(abort, meters, stored)
 }
 
 func newMeters(ctx context.Context, c *cluster, all []*replica.Replica) (m meters, err error) {
