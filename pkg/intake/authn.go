@@ -54,7 +54,7 @@ func (k keepError) AuthenticateRequest(req *http.Request) (*authenticator.Respon
 
 // whyUndecided is the text for the client.
 func whyUndecided(err error) string {
-	var own ownTokenError
+	var own OwnTokenError
 	if errors.As(err, &own) {
 		return "the caller cannot be authenticated: " + own.Error()
 	}

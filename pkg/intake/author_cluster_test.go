@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/test/testenv"
@@ -105,4 +106,21 @@ func TestCreateIsNotPatch(t *testing.T) {
 		}
 		before = storedEvent(t, cluster, namespace)
 	}
+}
+
+// awaitRights waits until the apiserver knows what was granted.
+func awaitRights(t *testing.T, cluster *testenv.ControlPlane, namespace, token string) {
+	t.Helper()
+	config := rest.AnonymousClientConfig(cluster.Config())
+	config.BearerToken = token
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the rights are granted", func() bool {
+		e := classic("a", 1)
+		e.Namespace, e.InvolvedObject.Namespace = namespace, namespace
+		_, err := client.CoreV1().Events(namespace).Create(t.Context(), e, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil
+	})
 }

@@ -90,18 +90,6 @@ func TestRightToPatchThatCannotBeAskedForIsAnswered503(t *testing.T) {
 	s.pipeline.wantRecorded(t, 0)
 }
 
-func TestRightToPatchIsThatOfTheCallerOfAStandby(t *testing.T) {
-	leader := standby(t, rights("create "))
-	other := standby(t)
-	listenTLS(t, leader).leads(other)
-	leader.lead(t)
-	defer leader.stopLeading(nil)
-	other.post(t, classic("a", 1)).want(t, 201, "")
-	if o := leader.pipeline.occurrences()[0]; o.User != "tester" || !o.CreateOnly {
-		t.Errorf("the leader has recorded user %q, create only %v", o.User, o.CreateOnly)
-	}
-}
-
 // For another user the same Event of the same name is not a repeated POST.
 func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 	for _, test := range []struct {

@@ -54,7 +54,7 @@ func (h hasher) of(req *http.Request) (c credential, presented bool) {
 		return c, false
 	}
 	kind := byte(0)
-	if PassedOn(req) {
+	if Forwarded(req) {
 		kind = 1 // reviewed for another audience
 	}
 	sum := hmac.New(sha256.New, h.key)

@@ -33,7 +33,7 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 		seen[one] = true
 	}
 	// The token of a replica is reviewed for another audience.
-	req := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}, assertedUser: {"somebody"}}}
+	req := &http.Request{Header: http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {"somebody"}}}
 	if one, presented := h.of(req); !presented || seen[one] {
 		t.Errorf("a replica's token: presented %t, like a client's %t", presented, seen[one])
 	}

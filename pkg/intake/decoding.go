@@ -114,7 +114,7 @@ func (b *decodeBudget) withBodyCheck(maxBody int64) func(http.HandlerFunc) http.
 		return func(w http.ResponseWriter, req *http.Request) {
 			// A response is small, and compressing it takes a megabyte.
 			req.Header.Del("Accept-Encoding")
-			mediaType, body := mediaTypeOf(req), wholeBody(req)
+			mediaType, body := mediaTypeOf(req), bodyOf(req).all
 			if err := checkBody(mediaType, body); err != nil {
 				refuse(w, req, err)
 				return

@@ -11,10 +11,10 @@
 //   - Each occurrence is recorded once. A repeated request counts nothing twice, within
 //     the limits of docs/counting.md.
 //   - All else is as in a kube-apiserver of the same minor release, except for the
-//     differences in docs/intake.md, which also lists the parts of genericapiserver that
-//     are used.
-//   - With ServerOptions.Relay only the leader records. The other replicas forward
-//     requests to it (docs/forwarding.md).
+//     differences in docs/intake.md. CONTRIBUTING.md lists the parts of genericapiserver
+//     that are left out, and why.
+//   - With ServerOptions.Forwarder only the leader records. The other replicas forward
+//     requests to it (docs/election-protocol.md).
 //   - Clients share all limits fairly (docs/tenancy.md). ServerOptions.MaxInFlight limits
 //     requests, Options.MaxBodyBytes bodies, Options.MaxDecodeBytes decoding, and
 //     Options.MaxNames and Options.MaxViewBytes views. Headers are limited to 64 KiB; from
@@ -28,8 +28,4 @@
 // All exported types are safe for use by many goroutines. An Intake starts no goroutine
 // and needs no stop. The goroutines of a handler end with its requests, or with a shared
 // review, at most 30 s later. Issuer.Run ends with its context.
-//
-// A Gate is open while its Run runs. Run ends with its context and waits for admitted
-// requests, for the gate's patience at most. A Relay has goroutines for its connections to
-// the leader; Relay.Close ends them, and Relay.Run ends with its context.
 package intake

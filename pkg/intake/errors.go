@@ -21,7 +21,7 @@ const retryAfterSeconds = 1
 // notWritten is the error for a report that was not written.
 func notWritten(r *report) error {
 	s := r.settlement
-	if errors.Is(s.Err, errTurnedAway) {
+	if errors.Is(s.Err, errTermEnded) {
 		return unavailable(s.Err.Error())
 	}
 	if s.Outcome != occurrence.Dropped {

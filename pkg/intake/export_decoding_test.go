@@ -20,9 +20,8 @@ func (i *Intake) ViewBytes(namespace, name string) int64 {
 	return i.names.known(key{namespace, name}).view.size
 }
 
-// What other replicas are told, and what is looked at before a body is decoded.
+// What another replica asserts, and what is looked at before a body is decoded.
 var (
-	EncodeUser = encodeUser
 	DecodeUser = decodeUser
 	CheckShape = checkShape
 )

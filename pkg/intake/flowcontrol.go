@@ -59,8 +59,8 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	}
 	callers.issuer = o.Issuer
 	callers.authn = o.Authenticator
-	if o.Relay != nil {
-		callers.ownName = o.Relay.peers.lastName
+	if o.Forwarder != nil {
+		callers.ownName = o.Forwarder.PeerUser
 	}
 	m := o.Intake.metrics
 	count := max(seatsPerCPU*runtime.GOMAXPROCS(0), minSeats)
@@ -171,7 +171,7 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 		return flow{}, false
 	}
 	if tenant == replicas {
-		asserted, err := decodeUser(req.Header[assertedUser])
+		asserted, err := decodeUser(req.Header[AssertedUserHeader])
 		if err != nil {
 			return flow{}, false
 		}

@@ -4,11 +4,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,7 +52,7 @@ func (s *server) as(t *testing.T, name, address, event string) answer {
 
 func (s *server) refused(t *testing.T, reason string) float64 {
 	t.Helper()
-	return (&replica{server: s}).metric(t, "eventd_intake_refused_total", reason)
+	return s.metric(t, "eventd_intake_refused_total", reason)
 }
 
 func TestRequestWithoutCredentialsIsNotReviewed(t *testing.T) {
@@ -310,7 +308,7 @@ func TestResponseThatIsTooLargeIsNotBuffered(t *testing.T) {
 		if p := recover(); p != http.ErrAbortHandler {
 			t.Errorf("net/http is told %v", p)
 		}
-		if got := (&replica{server: s}).metric(t, "eventd_intake_aborted_answers_total", "too_large"); got != 1 {
+		if got := s.metric(t, "eventd_intake_aborted_answers_total", "too_large"); got != 1 {
 			t.Errorf("%v were counted", got)
 		}
 	}()
@@ -350,24 +348,6 @@ func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		all.Wait()
 	})
-}
-
-// An asserted user may have 48 KiB. It is decoded for replicas only.
-func TestAssertionOfAnUnknownCallerIsNotDecoded(t *testing.T) {
-	leader := standby(t)
-	assertion := base64.StdEncoding.EncodeToString([]byte(`{"username":"a","groups":[` + strings.Repeat(`"",`, 11_000) + `""]}`))
-	send := func() answer {
-		return leader.do(t, http.MethodPost, coreEvents, classic("a", 1), "Authorization", "Bearer bogus", "Eventd-Asserted-User", assertion)
-	}
-	for _, which := range []string{"new", "rejected"} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		send().want(t, 401, metav1.StatusReasonUnauthorized)
-		runtime.ReadMemStats(&after)
-		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 512<<10 {
-			t.Errorf("%s token: %d KiB allocated for an assertion of %d KiB", which, allocated>>10, len(assertion)>>10)
-		}
-	}
 }
 
 func TestLargeHeadersCountAsSeveralRequests(t *testing.T) {

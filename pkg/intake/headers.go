@@ -34,7 +34,7 @@ func headerBytes(req *http.Request) (own, asserted int) {
 	own = len(req.RequestURI) + len(req.Host)
 	for name, values := range req.Header {
 		size := headerFieldBytes + len(name) + bytesOf(values)
-		if name == assertedUser {
+		if name == AssertedUserHeader {
 			asserted = size
 		} else {
 			own += size
@@ -58,7 +58,7 @@ func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		own, asserted := headerBytes(req)
 		most := maxHeaderBytes
-		if PassedOn(req) {
+		if Forwarded(req) {
 			most += maxPeerBytes
 		}
 		if own <= most && asserted <= maxAssertedBytes && bytesOf(req.Header["Accept"]) <= maxAcceptBytes {
@@ -66,7 +66,7 @@ func withHeaderLimit(next http.Handler, m *metrics) http.Handler {
 			return
 		}
 		m.refused.WithLabelValues(refusedHeaders).Inc()
-		if !PassedOn(req) {
+		if !Forwarded(req) {
 			w.Header().Set("Connection", "close")
 		}
 		refuse(w, inJSON(req), apierrors.NewGenericServerResponse(http.StatusRequestHeaderFieldsTooLarge, "",

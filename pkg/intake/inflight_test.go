@@ -20,7 +20,7 @@ import (
 // credentials, and after authentication in that of its user.
 func TestRequestCountsAsInFlightOnce(t *testing.T) {
 	jane, joe := occurrence.TenantOf("jane"), occurrence.TenantOf("joe")
-	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
+	asserted, err := EncodeUser(&user.DefaultInfo{Name: "jane"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 			ctx := withCall(request.WithRequestInfo(t.Context(), &request.RequestInfo{Namespace: "ns"}), call)
 			req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
 			if test.asserted != "" {
-				req.Header.Set(assertedUser, test.asserted)
+				req.Header.Set(AssertedUserHeader, test.asserted)
 			}
 			w := httptest.NewRecorder()
 			c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -102,7 +102,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 // Requests without credentials, and with recently rejected ones, are refused. The user
 // that a replica asserts is decoded after authentication.
 func TestWhichCredentialsAreReviewed(t *testing.T) {
-	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
+	asserted, err := EncodeUser(&user.DefaultInfo{Name: "jane"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +116,10 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 		"nothing":                            {http.Header{}, false, refusedNoCredentials},
 		"a token for a WebSocket":            {http.Header{"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, refusedNoCredentials},
 		"a token, and one for a WebSocket":   {http.Header{"Authorization": {"Bearer a"}, "Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, ""},
-		"a replica's":                        {http.Header{"Authorization": {"Bearer a"}, assertedUser: {asserted}}, false, ""},
-		"a replica's that asserts nobody":    {http.Header{"Authorization": {"Bearer a"}, assertedUser: {"!"}}, false, ""},
-		"a replica's that was rejected":      {http.Header{"Authorization": {"Bearer a"}, assertedUser: {asserted}}, true, refusedRejected},
-		"a replica's without a token at all": {http.Header{assertedUser: {asserted}}, false, refusedNoCredentials},
+		"a replica's":                        {http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {asserted}}, false, ""},
+		"a replica's that asserts nobody":    {http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {"!"}}, false, ""},
+		"a replica's that was rejected":      {http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {asserted}}, true, refusedRejected},
+		"a replica's without a token at all": {http.Header{AssertedUserHeader: {asserted}}, false, refusedNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := testFlowControl(t)

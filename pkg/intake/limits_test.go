@@ -159,7 +159,7 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	const uri, host = "/", "example.com"
 	own := maxHeaderBytes - len(uri) - len(host) - 2*headerFieldBytes - len("A")
-	asserted := maxAssertedBytes - 2*headerFieldBytes - len(assertedUser)
+	asserted := maxAssertedBytes - 2*headerFieldBytes - len(AssertedUserHeader)
 	for name, test := range map[string]struct {
 		header http.Header
 		code   int
@@ -168,11 +168,11 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 		"one byte more":                 {http.Header{"A": {long(own + 1)}}, 431},
 		"two values":                    {http.Header{"A": {long(own - headerFieldBytes), ""}}, 200},
 		"two values, one byte more":     {http.Header{"A": {long(own - headerFieldBytes), "x"}}, 431},
-		"as much asserted as may be":    {http.Header{assertedUser: {long(asserted)}}, 200},
-		"one byte more that is":         {http.Header{assertedUser: {long(asserted + 1)}}, 431},
+		"as much asserted as may be":    {http.Header{AssertedUserHeader: {long(asserted)}}, 200},
+		"one byte more that is":         {http.Header{AssertedUserHeader: {long(asserted + 1)}}, 431},
 		"as many formats as may be":     {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes)}}, 200},
 		"formats of one byte more":      {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes + 1)}}, 431},
-		"the largest, and the asserted": {http.Header{"A": {long(own)}, assertedUser: {long(asserted)}}, 200},
+		"the largest, and the asserted": {http.Header{"A": {long(own)}, AssertedUserHeader: {long(asserted)}}, 200},
 	} {
 		req := httptest.NewRequest(http.MethodGet, uri, nil)
 		req.Header = test.header

@@ -107,7 +107,7 @@ func (i *Intake) record(ctx context.Context, r *report) {
 	i.names.begin(r)
 	defer i.names.unlock(r.key)
 	if !mayRecord(ctx) {
-		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTurnedAway})
+		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTermEnded})
 		return
 	}
 	r.occurrence.Settled = func(s occurrence.Settlement) { i.settle(r, s) }
@@ -166,7 +166,7 @@ func (r *report) wait(ctx context.Context) error {
 // result is the response to a report that has ended.
 func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.view == nil {
-		turnAway(ctx, r.settlement)
+		withhold(ctx, r.settlement)
 		return nil, notWritten(r)
 	}
 	if r.deferred {

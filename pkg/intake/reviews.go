@@ -212,7 +212,7 @@ func (c *callers) verified(req *http.Request, presented credential) (tenant stri
 	switch {
 	case !ok:
 		return ""
-	case PassedOn(req) && c.ownName != nil && subject == c.ownName():
+	case Forwarded(req) && c.ownName != nil && subject == c.ownName():
 		return replicas
 	}
 	return occurrence.TenantOf(subject)
@@ -221,7 +221,7 @@ func (c *callers) verified(req *http.Request, presented credential) (tenant stri
 // certificate verifies the client certificate of a request without a token. It ignores
 // requests that assert a user, since replicas have a token.
 func (c *callers) certificate(req *http.Request) (tenant string) {
-	if PassedOn(req) || c.authn == nil {
+	if Forwarded(req) || c.authn == nil {
 		return ""
 	}
 	// On a clone, because the authenticator removes the headers of a front proxy.
@@ -243,7 +243,7 @@ const (
 // another user than its subject is that of a front proxy.
 func tenantOf(req *http.Request, u user.Info) string {
 	switch {
-	case PassedOn(req):
+	case Forwarded(req):
 		return replicas
 	case bearerToken(req) == "" && commonName(req) != "" && commonName(req) != u.GetName():
 		return frontProxy

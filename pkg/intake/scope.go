@@ -98,13 +98,12 @@ func (i *Intake) withBody(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		begun := time.Now()
 		body, err := readBody(req, i.options.MaxBodyBytes)
-		parkingOf(req).readFor(time.Since(begun))
 		if err != nil {
 			refuse(w, req, err)
 			return
 		}
 		i.working.Add(1)
 		defer i.working.Add(-1)
-		next(w, withBody(req, body))
+		next(w, withBody(req, body, time.Since(begun)))
 	}
 }

@@ -25,6 +25,8 @@ const (
 	// requestTimeout is the maximum timeout of a request. The apiserver's handlers wait
 	// up to 34 s for a write.
 	requestTimeout = 60 * time.Second
+	// reviewTTL is for how long kube components cache a review by default.
+	reviewTTL = 10 * time.Second
 	// abandonAfter is the timeout of a handler that ignores its deadline, because it
 	// reads a body that does not arrive. It is later than that deadline, or both would
 	// respond at once.
@@ -40,9 +42,9 @@ type ServerOptions struct {
 	// gets 503.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
-	// Relay, if not nil, forwards requests to the leader. Without one this process
-	// records everything.
-	Relay *Relay
+	// Forwarder, if not nil, has only the leader of several replicas record. Without
+	// one this process records everything.
+	Forwarder Forwarder
 	// Issuer, if not nil, verifies ServiceAccount tokens that this process has not seen
 	// accepted yet. Until their TokenReview, their requests count against the share of
 	// their tenant, and not that of their address. The caller runs it.
@@ -106,9 +108,6 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
-	if options.Relay != nil {
-		options.Relay.forRequests(options.MaxInFlight)
-	}
 	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery()}
 	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 		handlers, err := newAPI(options.Intake, a, options.Authorizer)
@@ -116,8 +115,8 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 			return nil, fmt.Errorf("intake: %w", err)
 		}
 		handlers = handlers.each(control.withSeat)
-		if options.Relay != nil {
-			handlers = handlers.each(options.Relay.around)
+		if options.Forwarder != nil {
+			handlers = handlers.each(handleOrForward)
 		}
 		routes.apis[a] = handlers.each(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)).each(options.Intake.withBody)
 	}
@@ -135,12 +134,12 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = withoutImpersonation(handler)
 	handler = control.withCallerFlow(handler)
 	authn := notAnonymous(options.Authenticator)
-	if options.Relay != nil {
-		authn = options.Relay.peers.or(authn)
+	if options.Forwarder != nil {
+		authn = orPeer(options.Forwarder, authn)
 	}
 	handler = withAuthentication(handler, control.callers.limit(authn), control)
-	if options.Relay != nil {
-		handler = options.Relay.awaitLeader(handler)
+	if options.Forwarder != nil {
+		handler = awaitLeader(handler, options.Forwarder)
 	}
 	// Before authentication, so that requests that wait for it count. Inside the timeout
 	// filter, so that handlers that run on after the timeout count.

@@ -79,8 +79,8 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set, withLargePages, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 30 })
 	where := listenTLS(t, s)
-	metric := func(name string, label ...string) float64 { return (&replica{server: s}).metric(t, name, label...) }
-	client := stall(t, where.address())
+	metric := func(name string, label ...string) float64 { return s.metric(t, name, label...) }
+	client := stall(t, where)
 	const mib = 1 << 20
 	for range 30 {
 		before := metric("eventd_intake_unwritten_bytes") + mib*metric("eventd_intake_aborted_answers_total", "share")
@@ -113,8 +113,8 @@ func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set)
 	where := listenTLS(t, s)
-	taken := func() float64 { return (&replica{server: s}).metric(t, "eventd_intake_unwritten_bytes") }
-	client := stall(t, where.address())
+	taken := func() float64 { return s.metric(t, "eventd_intake_unwritten_bytes") }
+	client := stall(t, where)
 	for range answers / 2 {
 		client.get(t, "/version", "stalled")
 	}
@@ -136,11 +136,11 @@ func TestUnreadAnswersIncludeTheHeadersOfTheirRequests(t *testing.T) {
 	const large = 50 << 10
 	var taken []float64
 	for _, token := range []string{"small", strings.Repeat("x", large)} {
-		before := (&replica{server: s}).metric(t, "eventd_intake_unwritten_bytes")
-		stall(t, where.address()).get(t, "/metrics", token)
+		before := s.metric(t, "eventd_intake_unwritten_bytes")
+		stall(t, where).get(t, "/metrics", token)
 		var now float64
 		until(t, "it has its answer", func() bool {
-			now = (&replica{server: s}).metric(t, "eventd_intake_unwritten_bytes")
+			now = s.metric(t, "eventd_intake_unwritten_bytes")
 			return now > before
 		})
 		taken = append(taken, now-before)

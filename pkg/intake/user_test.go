@@ -63,22 +63,6 @@ func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T)
 	}
 }
 
-func TestOccurrenceThatIsPassedOnNamesTheCallerAndNotTheReplica(t *testing.T) {
-	leader, other := standby(t), standby(t, authenticated(&user.DefaultInfo{Name: kubelet}))
-	listenTLS(t, leader).leads(other)
-	ended := leader.lead(t)
-	other.post(t, classic("a", 1)).want(t, 201, "")
-	other.patch(t, "a", `{"count":2}`).want(t, 200, "")
-	for i, o := range leader.pipeline.occurrences() {
-		if o.User != kubelet {
-			t.Errorf("occurrence %d is of the user %q", i, o.User)
-		}
-	}
-	leader.pipeline.wantRecorded(t, 2)
-	leader.stopLeading(nil)
-	<-ended
-}
-
 // creates is an apiserver that accepts every create.
 type creates struct{}
 

@@ -22,7 +22,7 @@ import (
 func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 	const own = "system:serviceaccount:kube-system:eventd"
 	key := testKeys()["ES256"]
-	asserted, err := encodeUser(&user.DefaultInfo{Name: "jane"})
+	asserted, err := EncodeUser(&user.DefaultInfo{Name: "jane"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 				req.Header.Set("Authorization", "Bearer "+test.token)
 			}
 			if test.assertion != "" {
-				req.Header.Set(assertedUser, test.assertion)
+				req.Header.Set(AssertedUserHeader, test.assertion)
 			}
 			if test.certificate != "" {
 				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("raw"), Subject: pkix.Name{CommonName: test.certificate}}}}

@@ -28,13 +28,13 @@ const (
 	drainDelay    = time.Second
 )
 
-// runner is a part that runs, such as *intake.Gate.
+// runner is a part that runs, such as *relay.Gate.
 type runner interface {
 	Run(ctx context.Context) error
 	Ready(ctx context.Context) error
 }
 
-// forwarder forwards requests to the leader. *intake.Relay is one.
+// forwarder forwards requests to the leader. *relay.Relay is one.
 type forwarder interface {
 	runner
 	// AwaitLeader returns nil when another replica leads, or an error when ctx ends.

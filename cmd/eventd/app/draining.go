@@ -26,7 +26,7 @@ type drainingWriter struct {
 // HTTP/2 client would wait a second before it sends a request for the third time.
 func withConnectionDraining(next http.Handler, shutdown <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if intake.PassedOn(req) {
+		if intake.Forwarded(req) {
 			next.ServeHTTP(w, req)
 			return
 		}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/election"
-	"github.com/eventd/eventd/pkg/intake"
 )
 
 // hostName returns the name of this machine, or of the Pod.
@@ -43,7 +43,7 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	p.elector, p.gate = elector, intake.NewGate(elector.Leading, handoverTimeout)
+	p.elector, p.gate = elector, relay.NewGate(elector.Leading, handoverTimeout)
 	if p.relay, err = p.newRelay(); err != nil {
 		return err
 	}
@@ -54,17 +54,18 @@ func (p *process) elect(ctx context.Context, cluster *rest.Config) error {
 	return nil
 }
 
-func (p *process) newRelay() (*intake.Relay, error) {
+func (p *process) newRelay() (*relay.Relay, error) {
 	reviewer, err := p.options.newReviewer()
 	if err != nil {
 		return nil, err
 	}
-	options := intake.DefaultRelayOptions()
+	options := relay.DefaultOptions()
 	options.Gate, options.Reviewer = p.gate, reviewer
 	options.TokenFile, options.Audience = p.options.LeaderElection.PeerTokenFile, p.options.LeaderElection.PeerAudience
 	options.LeaderRenewed, options.UnreachableAfter = p.elector.Renewed, p.options.LeaderElection.LeaseDuration/2
+	options.MaxInFlight = p.options.MaxRequestsInFlight
 	options.Registerer = p.registry
-	return intake.NewRelay(options)
+	return relay.New(options)
 }
 
 // electionOptions returns the options of the elector that flags choose.
@@ -116,7 +117,7 @@ func certificateSHA256(ctx context.Context, info *server.SecureServingInfo) stri
 		klog.FromContext(ctx).Error(err, "Could not announce the serving certificate")
 		return ""
 	}
-	return intake.Fingerprint(leaf)
+	return relay.Fingerprint(leaf)
 }
 
 // setLeader is called when the leader has changed.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/lifecycle"
@@ -32,8 +33,8 @@ type process struct {
 	// The fields below are nil in a process that runs alone.
 
 	elector *election.Elector
-	gate    *intake.Gate
-	relay   *intake.Relay
+	gate    *relay.Gate
+	relay   *relay.Relay
 	role    *role
 }
 
@@ -139,12 +140,11 @@ func (p *process) newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	p.intake = in
-	handler, err := intake.NewHandler(intake.ServerOptions{
+	server := intake.ServerOptions{
 		Intake:        in,
 		Authenticator: p.serving.authenticator,
 		Authorizer:    p.serving.authorizer,
 		Issuer:        p.serving.issuer.Issuer,
-		Relay:         p.relay,
 		MaxInFlight:   p.options.MaxRequestsInFlight,
 		Livez:         p.livez(),
 		Readyz:        p.readyz(),
@@ -153,7 +153,11 @@ func (p *process) newHandler() (http.Handler, error) {
 
 		ReviewTTL:       cacheTTL(p.options.Authentication.CacheTTL),
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
-	})
+	}
+	if p.relay != nil {
+		server.Forwarder = p.relay
+	}
+	handler, err := intake.NewHandler(server)
 	return withConnectionDraining(handler, p.shutdown.begun), err
 }
 

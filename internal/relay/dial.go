@@ -1,0 +1,139 @@
+package relay
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// connectTimeout is for one attempt, TLS handshake included.
+	connectTimeout = 3 * time.Second
+	// connectPause is between one attempt and the next. Without it, a leader that refuses
+	// all requests would be sent one handshake after the other.
+	connectPause = 20 * time.Millisecond
+)
+
+var (
+	// errCertificate is that another server has the leader's address.
+	errCertificate = errors.New("its certificate is not the one that is announced")
+	errRetired     = errors.New("it no longer leads")
+)
+
+// leaderServer is where a leader serves, and the fingerprint of its certificate.
+type leaderServer struct{ hostPort, certificateSHA256 string }
+
+// Fingerprint is what a leader announces of the certificate that it serves with: the
+// SHA-256 of its DER form, in lower-case hex.
+func Fingerprint(certificate *x509.Certificate) string {
+	sum := sha256.Sum256(certificate.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// tlsConfig is without a server name: for a name, the leader may have another certificate
+// than the one that it announces.
+func (s leaderServer) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{protocol},
+		// Only the fingerprint is verified: the leader's certificate may be self-signed,
+		// for names that are not known here. Whoever may write the Lease announces it.
+		InsecureSkipVerify: true,
+		VerifyConnection:   s.verify,
+	}
+}
+
+const protocol = "h2"
+
+// verify ends a handshake with any other server, before anything is sent.
+func (s leaderServer) verify(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("no certificate")
+	}
+	if got := Fingerprint(state.PeerCertificates[0]); got != s.certificateSHA256 {
+		return fmt.Errorf("%w: its fingerprint is %s, not %s", errCertificate, got, s.certificateSHA256)
+	}
+	if state.NegotiatedProtocol != protocol {
+		return fmt.Errorf("the protocol is %q, not %q", state.NegotiatedProtocol, protocol)
+	}
+	return nil
+}
+
+// dial makes a connection for the transport. It goes on without the request that caused
+// it: others wait for the connection too.
+func (c *connections) dial(context.Context, string, string) (net.Conn, error) {
+	if err := c.beginDial(); err != nil {
+		return nil, err
+	}
+	conn, err := c.connect()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dialErr, c.dialEnded = err, time.Now()
+	if err != nil {
+		c.open--
+	}
+	return conn, err
+}
+
+// beginDial counts a connection. One that the leader has shut down counts until one of
+// the two closes it.
+func (c *connections) beginDial() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch pause := time.Since(c.dialEnded) < connectPause; {
+	case c.retired.Err() != nil:
+		return errRetired
+	case pause && c.dialErr != nil:
+		return c.dialErr
+	case pause, c.open >= c.limit:
+		return errFull // for now
+	}
+	c.open++
+	return nil
+}
+
+func (c *connections) connect() (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(c.retired, connectTimeout, fmt.Errorf("not connected within %s", connectTimeout))
+	defer cancel()
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.server.hostPort)
+	if err != nil {
+		return nil, err
+	}
+	conn := &countedConn{Conn: plain}
+	secured := tls.Client(conn, c.server.tlsConfig())
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, err
+	}
+	// The transport closes only connections that it knows to be idle.
+	stop := context.AfterFunc(c.closed, func() { _ = plain.Close() })
+	conn.closed = sync.OnceFunc(func() {
+		stop()
+		c.mu.Lock()
+		c.open--
+		c.mu.Unlock()
+		c.freeRoom()
+	})
+	return secured, nil
+}
+
+// countedConn is a connection that counts as open until it is closed.
+type countedConn struct {
+	net.Conn
+	closed func() // nil until the handshake is done
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	if c.closed != nil {
+		c.closed()
+	}
+	return c.Conn.Close()
+}

@@ -1,0 +1,117 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net/http/httptrace"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWhenAConnectionIsMade(t *testing.T) {
+	failed := errors.New("refused")
+	for name, test := range map[string]struct {
+		open    int // of two connections
+		last    error
+		ago     time.Duration
+		retired bool
+		want    error
+	}{
+		"for the first request":           {ago: time.Hour},
+		"when the others are full":        {open: 1, ago: connectPause},
+		"not right after another":         {open: 1, ago: connectPause - 1, want: errFull},
+		"not more than there may be":      {open: 2, ago: time.Hour, want: errFull},
+		"not after the leader is another": {ago: time.Hour, retired: true, want: errRetired},
+		"not right after a failure":       {last: failed, ago: connectPause - 1, want: failed},
+		"a while after a failure":         {last: failed, ago: connectPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConnections(leaderServer{"127.0.0.1:1", "none"}, 2, &health{})
+				c.open, c.dialErr, c.dialEnded = test.open, test.last, time.Now().Add(-test.ago)
+				if test.retired {
+					c.retire()
+				}
+				open := test.open
+				if test.want == nil {
+					open++
+				}
+				if err := c.beginDial(); err != test.want || c.open != open {
+					t.Errorf("%v, and %d are open, want %v", err, c.open, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestHowLongARequestWaitsForRoom(t *testing.T) {
+	for name, test := range map[string]struct {
+		deadline, giveUp time.Duration
+		freed            bool
+		want             time.Duration
+		again            bool
+	}{
+		"until there is room":                      {time.Second, time.Second, true, 0, true},
+		"for a moment: there may be room":          {time.Second, time.Second, false, minRepeat, true},
+		"until it gives up":                        {time.Second, minRepeat / 2, false, minRepeat / 2, false},
+		"until its deadline":                       {minRepeat / 2, time.Second, false, minRepeat / 2, false},
+		"not, when it should have given up before": {time.Second, -time.Second, false, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConnections(leaderServer{"127.0.0.1:1", "none"}, 1, &health{})
+				if test.freed {
+					c.acquire()
+					c.release()
+				}
+				begun := time.Now()
+				ctx, cancel := context.WithDeadline(t.Context(), begun.Add(test.deadline))
+				defer cancel()
+				again := c.awaitRoom(ctx, begun.Add(test.giveUp))
+				if waited := time.Since(begun); again != test.again || waited != test.want {
+					t.Errorf("waited for %s, again: %t", waited, again)
+				}
+			})
+		})
+	}
+}
+
+// Whoever decides first: nothing is written of a request that was given up.
+func TestAttemptIsGivenUpOnlyWhileItWaitsForAConnection(t *testing.T) {
+	for name, test := range map[string]struct {
+		events string // c: get a connection, g: got one, w: written, x: give up
+		want   error  // why the request is cancelled
+		sent   bool
+	}{
+		"while it waits":                  {"cx", errNoConnection, false},
+		"not when it has a connection":    {"cgx", nil, false},
+		"not when it is written":          {"cgwx", nil, true},
+		"while it waits for another":      {"cgwcx", errNoConnection, false},
+		"refused, and written to another": {"cgwcgw", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			a := &attempt{cancel: cancel}
+			a.timer = time.AfterFunc(time.Hour, a.giveUp)
+			defer a.timer.Stop()
+			trace := a.trace()
+			for _, event := range test.events {
+				switch event {
+				case 'c':
+					trace.GetConn("")
+				case 'g':
+					trace.GotConn(httptrace.GotConnInfo{})
+				case 'w':
+					trace.WroteHeaderField("", nil)
+				case 'x':
+					a.giveUp()
+				}
+			}
+			if got := context.Cause(ctx); got != test.want || a.written.Load() != test.sent {
+				t.Errorf("cancelled for %v, written %t", got, a.written.Load())
+			}
+		})
+	}
+}
