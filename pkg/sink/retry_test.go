@@ -20,65 +20,6 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
-	for name, test := range map[string]struct {
-		answer  error
-		outcome occurrence.Outcome
-	}{
-		"throttled": {apierrors.NewTooManyRequestsError("later"), occurrence.Dropped},
-		"lost":      {apierrors.NewInternalError(context.DeadlineExceeded), occurrence.Uncertain},
-	} {
-		t.Run(name, func(t *testing.T) {
-			asked := 0
-			c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { asked++; return nil, test.answer })
-			bubble(t, c, nil, func(t *testing.T, b *bench) {
-				start := time.Now()
-				b.record(0)
-				b.Flush(t.Context())
-				took := time.Since(start)
-				if o := b.options; took < o.RetryFor || took > o.RetryFor+o.RetryMaxDelay {
-					t.Errorf("given up after %v", took)
-				}
-				// Doubling from 50 ms to 10 s takes 8 attempts, and then one
-				// follows every 5 to 10 s.
-				if asked < 60 || asked > 140 {
-					t.Errorf("asked %d times", asked)
-				}
-				if got := b.ledger.Totals().Outcomes[test.outcome]; got != 1 {
-					t.Errorf("settled as %v", b.ledger.Totals())
-				}
-			})
-		})
-	}
-}
-
-// An apiserver that contradicts itself is asked no more often than one that
-// does not answer, and given up as well.
-func TestContradictingAnswersAreRetriedAndGivenUp(t *testing.T) {
-	asked := 0
-	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
-		asked++
-		if v == apiclient.VerbCreate {
-			return nil, apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
-		}
-		return nil, apierrors.NewNotFound(sinktest.EventsResource, "e")
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		start := time.Now()
-		b.record(0)
-		b.Flush(t.Context())
-		if took := time.Since(start); took < b.options.RetryFor || took > b.options.RetryFor+b.options.RetryMaxDelay {
-			t.Errorf("given up after %v", took)
-		}
-		if asked > 140*maxSteps {
-			t.Errorf("asked %d times", asked)
-		}
-		if got := b.ledger.Totals(); got.Dropped[occurrence.RetriesExhausted] != 1 {
-			t.Errorf("settled as %v", got)
-		}
-	})
-}
-
 // overtaken finds its Event written by others whenever it wants to write. They count
 // what a client has reported with the last of some reads.
 type overtaken struct {
@@ -126,21 +67,6 @@ func TestWhatOthersHaveCountedMeanwhileIsSettled(t *testing.T) {
 	}
 }
 
-func TestCreateThatIsNotFoundIsRefused(t *testing.T) {
-	asked := 0
-	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
-		asked++
-		return nil, apierrors.NewGenericServerResponse(404, "post", sinktest.EventsResource, "", "404 page not found", 0, true)
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		b.Flush(t.Context())
-		if got := b.ledger.Totals(); got.Dropped[occurrence.Refused] != 1 || asked != 1 {
-			t.Errorf("asked %d times, settled as %v", asked, got)
-		}
-	})
-}
-
 func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
 	var taking atomic.Bool
 	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
@@ -158,66 +84,6 @@ func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
 		b.Flush(t.Context())
 		if got := b.ledger.Totals(); got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 {
 			t.Errorf("settled as %v", got)
-		}
-	})
-}
-
-func TestRetryAfterIsHonoured(t *testing.T) {
-	var times []time.Time
-	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
-		times = append(times, time.Now())
-		if len(times) == 1 {
-			return nil, apierrors.NewTooManyRequests("later", 7)
-		}
-		return nil, nil
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		b.Flush(t.Context())
-		if got := times[1].Sub(times[0]); got != 7*time.Second {
-			t.Errorf("asked again after %v", got)
-		}
-	})
-}
-
-// An apiserver that has just started answers 403 until it has read its rules.
-func TestForbiddenIsNotBelievedAtOnce(t *testing.T) {
-	forbidden := apierrors.NewForbidden(sinktest.EventsResource, "e",
-		errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
-	for name, test := range map[string]struct {
-		until time.Duration
-		want  occurrence.Outcome
-	}{"for a moment": {5 * time.Second, occurrence.Created}, "for good": {time.Hour, occurrence.Dropped}} {
-		t.Run(name, func(t *testing.T) {
-			var start time.Time
-			c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
-				if time.Since(start) < test.until {
-					return nil, forbidden
-				}
-				return nil, nil
-			})
-			bubble(t, c, nil, func(t *testing.T, b *bench) {
-				start = time.Now()
-				b.record(0)
-				b.Flush(t.Context())
-				if got := b.ledger.Totals().Outcomes[test.want]; got != 1 || time.Since(start) > b.options.ForbiddenFor+b.options.RetryMaxDelay {
-					t.Errorf("settled as %v after %v", b.ledger.Totals(), time.Since(start))
-				}
-			})
-		})
-	}
-}
-
-func TestRetryAfterDoesNotOutlastTheGivingUp(t *testing.T) {
-	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
-		return nil, apierrors.NewTooManyRequests("tomorrow", 86400)
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		start := time.Now()
-		b.record(0)
-		b.Flush(t.Context())
-		if took := time.Since(start); took > 2*b.options.RetryFor {
-			t.Errorf("given up after %v", took)
 		}
 	})
 }
@@ -400,4 +266,68 @@ func TestForbiddenIsNotBelievedAtOnceAfterADelay(t *testing.T) {
 			t.Errorf("settled as %v", got)
 		}
 	})
+}
+
+// A write is retried until it takes effect, the answer is permanent, or RetryFor has passed.
+func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
+	const most = 140 // doubling from 50 ms to 10 s takes 8 attempts, and then one follows every 5 to 10 s
+	o := DefaultOptions()
+	until := func(end time.Duration, err error) func(time.Duration, apiclient.Verb) error {
+		return func(since time.Duration, _ apiclient.Verb) error {
+			if since < end {
+				return err
+			}
+			return nil
+		}
+	}
+	always := func(err error) func(time.Duration, apiclient.Verb) error { return until(time.Hour, err) }
+	forbidden := apierrors.NewForbidden(sinktest.EventsResource, "e",
+		errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
+	for name, test := range map[string]struct {
+		answer        func(since time.Duration, v apiclient.Verb) error
+		outcome       occurrence.Outcome
+		reason        occurrence.Reason
+		from, to      time.Duration // when it settles
+		least, atMost int           // requests
+	}{
+		"throttled": {always(apierrors.NewTooManyRequestsError("later")), occurrence.Dropped, occurrence.RetriesExhausted,
+			o.RetryFor, o.RetryFor + o.RetryMaxDelay, 60, most},
+		"lost": {always(apierrors.NewInternalError(context.DeadlineExceeded)), occurrence.Uncertain, "",
+			o.RetryFor, o.RetryFor + o.RetryMaxDelay, 60, most},
+		// An apiserver that contradicts itself gets no more requests than one that does not answer.
+		"contradicting": {func(_ time.Duration, v apiclient.Verb) error {
+			if v == apiclient.VerbCreate {
+				return apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
+			}
+			return apierrors.NewNotFound(sinktest.EventsResource, "e")
+		}, occurrence.Dropped, occurrence.RetriesExhausted, o.RetryFor, o.RetryFor + o.RetryMaxDelay, 1, most * maxSteps},
+		"throttled with a Retry-After": {until(1, apierrors.NewTooManyRequests("later", 7)), occurrence.Created, "",
+			7 * time.Second, 7 * time.Second, 2, 2},
+		"throttled with a Retry-After of a day": {always(apierrors.NewTooManyRequests("tomorrow", 86400)), occurrence.Dropped, occurrence.RetriesExhausted,
+			0, 2 * o.RetryFor, 1, most},
+		"forbidden for a moment": {until(5*time.Second, forbidden), occurrence.Created, "", 0, o.ForbiddenFor + o.RetryMaxDelay, 2, most},
+		"forbidden for good":     {always(forbidden), occurrence.Dropped, occurrence.Forbidden, 0, o.ForbiddenFor + o.RetryMaxDelay, 2, most},
+		"a create that is not found": {always(apierrors.NewGenericServerResponse(404, "post", sinktest.EventsResource, "", "404 page not found", 0, true)),
+			occurrence.Dropped, occurrence.Refused, 0, 0, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var start time.Time
+			requests := 0
+			c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
+				requests++
+				return nil, test.answer(time.Since(start), v)
+			})
+			bubble(t, c, nil, func(t *testing.T, b *bench) {
+				start = time.Now()
+				b.record(0)
+				b.Flush(t.Context())
+				if took := time.Since(start); took < test.from || took > test.to || requests < test.least || requests > test.atMost {
+					t.Errorf("settled after %v and %d requests", took, requests)
+				}
+				if got := b.ledger.Totals(); got.Outcomes[test.outcome] != 1 || test.reason != "" && got.Dropped[test.reason] != 1 {
+					t.Errorf("settled as %v", got)
+				}
+			})
+		})
+	}
 }
