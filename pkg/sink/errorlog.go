@@ -37,7 +37,7 @@ func newErrorLog(logger klog.Logger, l *ledger.Ledger) *errorLog {
 	return &errorLog{logger: logger, ledger: l, last: make(map[string]time.Time), missing: make(map[deniedRight]bool)}
 }
 
-// take notes the end of an occurrence of an Event, which is in the ledger.
+// settled logs the outcome of an occurrence of an Event, which the ledger includes already.
 func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
 	reason := logReason(end)
 	if reason == "" || !c.allow(reason, time.Now()) {

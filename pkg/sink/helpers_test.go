@@ -27,7 +27,7 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// faultyClient loses some of what it asks a real apiserver, and some answers.
+// faultyClient loses some requests to a real apiserver, and some answers.
 type faultyClient struct {
 	Client
 	lossPercent int
@@ -55,7 +55,7 @@ func (c *faultyClient) Patch(ctx context.Context, api occurrence.API, namespace,
 	return c.do(func() (*corev1.Event, error) { return c.Client.Patch(ctx, api, namespace, name, patch) })
 }
 
-// bench is one sink in front of the real apiserver.
+// bench is one sink under test.
 type bench struct {
 	*Sink
 	t         *testing.T
@@ -106,7 +106,7 @@ func (b *bench) record(series int, change ...func(*occurrence.Occurrence)) {
 	b.recordLater(series, 0, change...)
 }
 
-// recordLater adds one whose write can wait.
+// recordLater adds one whose write is deferred.
 func (b *bench) recordLater(series int, delay time.Duration, change ...func(*occurrence.Occurrence)) {
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: b.namespace},
@@ -196,7 +196,7 @@ func bubble(t *testing.T, c Client, change func(*Options), test func(t *testing.
 	})
 }
 
-// clocked is an apiserver in the process that notes when it was asked to write.
+// clocked is an in-process apiserver that records when it receives writes.
 type clocked struct {
 	mu     sync.Mutex
 	begun  time.Time
@@ -234,7 +234,7 @@ func (c *clocked) Patch(_ context.Context, _ occurrence.API, _, name string, pat
 	return c.do(string(patch) != "{}", func() (*corev1.Event, error) { return c.server.Patch(name, patch) })
 }
 
-// timed is bubble with a clocked apiserver, whose time begins with the test.
+// timed is bubble with a clocked apiserver whose clock begins with the test.
 func timed(t *testing.T, c *clocked, change func(*Options), test func(t *testing.T, b *bench)) {
 	bubble(t, c, change, func(t *testing.T, b *bench) {
 		c.begun = time.Now()
@@ -242,7 +242,7 @@ func timed(t *testing.T, c *clocked, change func(*Options), test func(t *testing
 	})
 }
 
-// wantWrites compares what was written when, after everything has had its time.
+// wantWrites compares the times of all writes within a day.
 func (c *clocked) wantWrites(t *testing.T, count int64, at ...time.Duration) {
 	t.Helper()
 	pass(24 * time.Hour)
@@ -256,20 +256,20 @@ func (c *clocked) wantWrites(t *testing.T, count int64, at ...time.Duration) {
 	}
 }
 
-// pass lets time go by, and everything happen that is to happen until then.
+// pass lets time pass, and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// holds reads what the sink holds.
+// holds returns the totals of what is pending.
 func (b *bench) holds() totals {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.total
 }
 
-// entries is how many there are of pending occurrences.
+// entries returns the number of pending entries.
 func (b *bench) entries() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -280,28 +280,27 @@ func (s *Sink) backoff(failures int) time.Duration {
 // apply reports an answer to the counter. It returns what has settled, and the next step. A
 // denial by RBAC applies to what has a deadline before the given time.
 func (p *pendingSeries) apply(r *request, a apiclient.Answer, confirmed time.Time) ([]counter.Settled, step) {
-	account := p.counter
 	a.Verb = cmp.Or(a.Verb, r.verb) // there may have been no answer
 	switch a.Class {
 	case apiclient.ClassOK:
 		if !a.Verb.IsRead() {
 			p.failures = 0
-			return account.Succeeded(r.Request, a.Object), stepEnd
+			return p.counter.Succeeded(r.Request, a.Object), stepEnd
 		}
-		return account.Read(a.Object), stepNext
+		return p.counter.Read(a.Object), stepNext
 	case apiclient.ClassExists:
-		account.Stale()
+		p.counter.Stale()
 		return nil, stepNext
 	case apiclient.ClassNotFound:
-		return account.Gone(a.Err), stepNext
+		return p.counter.Gone(a.Err), stepNext
 	case apiclient.ClassRefused:
 		if a.Denied && !p.deadlines.first().Before(confirmed) {
 			return nil, stepRetry
 		}
-		return account.Refused(r.Request, a.Verb.IsRead(), a.Reason, a.Err), stepNext
+		return p.counter.Refused(r.Request, a.Verb.IsRead(), a.Reason, a.Err), stepNext
 	case apiclient.ClassLost:
 		if !a.Verb.IsRead() {
-			account.Lost(r.Request)
+			p.counter.Lost(r.Request)
 		}
 	}
 	return nil, stepRetry

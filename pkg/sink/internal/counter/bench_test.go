@@ -8,8 +8,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-// BenchmarkPlan is what it takes to plan the largest write, with the sink's mutex
-// held.
+// BenchmarkPlan is the time to plan the largest write.
 func BenchmarkPlan(b *testing.B) {
 	for _, awaited := range []bool{false, true} {
 		b.Run(fmt.Sprint("awaited=", awaited), func(b *testing.B) {
@@ -32,7 +31,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkSettle is the same for the answer to such a write.
+// BenchmarkSettle is the time to settle it, with the mutex of the sink held.
 func BenchmarkSettle(b *testing.B) {
 	w := newWriter(occurrence.Digest{})
 	event := sinktest.Event(false)

@@ -43,7 +43,7 @@ type Entry struct {
 	Notify func(occurrence.Settlement) // callback for the outcome, may be nil
 	// Deferred: the write of the oldest had a deadline in the future.
 	Deferred bool
-	// Acknowledged: a client was told that one of them will be written.
+	// Acknowledged: a client has an answer that one of them will be written.
 	Acknowledged bool
 	// Owner is charged for the entry. Entries of different owners are not merged.
 	Owner any

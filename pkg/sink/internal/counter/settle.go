@@ -36,7 +36,7 @@ func (c *Counter) Drop(upTo uint64, reason occurrence.Reason, err error) []Settl
 	})
 	if c.inDoubt <= upTo {
 		if c.inDoubt > 0 && (c.exclusive || c.observed == nil && c.nonce != 0) {
-			// Without annotations, it could not be told from later writes.
+			// Without annotations, it could not be distinguished from later writes.
 			c.forget()
 		}
 		c.resolve()
