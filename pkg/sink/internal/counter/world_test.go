@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,64 +15,6 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
-
-// writer is one sink instance that owes to one series.
-type writer struct {
-	counter  *Counter
-	instance Contributor
-	sequence uint64
-	views    map[string]int64 // what the intake in front of it knows of clients
-	busy     bool
-
-	settled  map[occurrence.Outcome]int64
-	recorded int64
-	// forbidden is what was more than its user may add.
-	forbidden int64
-}
-
-func newWriter(digest occurrence.Digest) *writer {
-	instance := NewInstance()
-	return &writer{
-		instance: instance,
-		counter:  &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
-		views:    map[string]int64{},
-		settled:  map[occurrence.Outcome]int64{},
-	}
-}
-
-func (w *writer) take(out []Settled) {
-	for i := range out {
-		e := &out[i]
-		if e.End.Counted() {
-			w.settled[occurrence.Created] += e.Created
-			w.settled[occurrence.Merged] += e.Written
-			w.settled[occurrence.Replayed] += e.Replayed
-			w.settled[occurrence.Dropped] += e.Forbidden
-		} else {
-			w.settled[e.End.Outcome] += e.Weight
-		}
-		if e.End.Counted() || e.End.Reason == occurrence.PatchForbidden {
-			w.forbidden += e.Forbidden
-		}
-		if e.Notify != nil {
-			e.Notify(e.End)
-		}
-	}
-}
-
-func (w *writer) written() int64 { return w.settled[occurrence.Created] + w.settled[occurrence.Merged] }
-
-func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
-	w.addAt(w.sequence+uint64(1+rand.IntN(3)), o, event) // gaps are normal
-}
-
-func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
-	w.sequence = sequence
-	w.recorded += o.Weight
-	o.Event, o.Recorded = event, time.Now()
-	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
-	w.counter.Add(w.sequence, 0, &e, c)
-}
 
 // flight is a request under way.
 type flight struct {
@@ -149,24 +90,6 @@ func (w *world) reportTo(writer *writer, client string) {
 	writer.add(&occurrence.Occurrence{Weight: weight, Client: client, Total: total, Settled: w.awaited()}, w.event)
 }
 
-// nextRequest returns the next request of a counter, nil if there is none. meanwhile is
-// called before and after a request is planned.
-func nextRequest(a *Counter, may Access, meanwhile func()) (*Request, []Settled) {
-	for len(a.pending) > 0 {
-		d, out := a.Begin(may)
-		if d == nil {
-			return nil, out
-		}
-		meanwhile()
-		d.Plan()
-		meanwhile()
-		if r, out := a.Commit(d); r != nil || len(out) > 0 {
-			return r, out
-		}
-	}
-	return nil, nil
-}
-
 // start lets an idle writer make its next request.
 func (w *world) start(writer *writer) bool {
 	if writer.busy {
@@ -185,35 +108,6 @@ func (w *world) start(writer *writer) bool {
 	writer.busy = true
 	w.flights = append(w.flights, flight{writer, r})
 	return true
-}
-
-// do has the server execute a request.
-func do(s *sinktest.Server, r *Request) (*corev1.Event, error) {
-	if r.Kind == Create {
-		return s.Create(r.Name, r.Event)
-	}
-	return s.Patch(r.Name, r.Patch)
-}
-
-// answer reports the answer to the counter, as the sink does.
-func answer(a *Counter, r *Request, object *corev1.Event, err error) []Settled {
-	switch isRead := r.Kind == Read; {
-	case err == nil && isRead:
-		return a.Read(object)
-	case err == nil:
-		return a.Succeeded(r, object)
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		a.Stale()
-	case apierrors.IsNotFound(err):
-		return a.Gone(err)
-	case apierrors.IsInvalid(err):
-		return a.Refused(r, isRead, occurrence.Invalid, err)
-	case apierrors.IsForbidden(err):
-		return a.Refused(r, isRead, occurrence.Forbidden, err)
-	case !isRead && !apierrors.IsTooManyRequests(err):
-		a.Lost(r)
-	}
-	return nil
 }
 
 func (w *world) answer(f flight, object *corev1.Event, err error) {
@@ -416,9 +310,6 @@ type run struct {
 	then     func()        // is called in the middle of the run, may be nil
 	after    func()        // is called after each thing, may be nil
 }
-
-// giveUp drops everything that is pending.
-func giveUp(w *writer) { w.take(w.counter.Drop(w.sequence, occurrence.RetriesExhausted, nil)) }
 
 // interleave lets 200 things happen and then everything settle. No occurrence may be lost, or
 // be counted twice but for those that are on two objects or uncertain.
