@@ -59,7 +59,7 @@ func TestAlertsAreAboutValuesThatThereAre(t *testing.T) {
 
 func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 	runbooks := readDoc(t, "runbooks.md") + readDoc(t, "drop-reasons.md")
-	reasons := regexp.MustCompile("`reason`: ([^|<]*)").FindStringSubmatch(pageMetrics(t)["eventd_occurrences_settled_total"])
+	reasons := regexp.MustCompile("`reason`: ([^;.\n]*)").FindStringSubmatch(pageMetrics(t)["eventd_occurrences_settled_total"])
 	if reasons == nil {
 		t.Fatal("docs/metrics.md does not say for which reasons occurrences are dropped")
 	}
@@ -84,7 +84,7 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 		}
 	}
 	for _, limit := range []string{"max-requests-inflight", "queue-capacity", "max-pending-series", "max-pending-bytes"} {
-		if !strings.Contains(runbooks, "| `"+limit+"`") {
+		if !strings.Contains(runbooks, "- `"+limit+"`") {
 			t.Errorf("they do not say what to do about %s", limit)
 		}
 	}
@@ -95,7 +95,7 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 func pageMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	meaning := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`( \\(histogram\\))? \\| ([^|]*) \\|").FindAllStringSubmatch(readDoc(t, "metrics.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^- `([a-z0-9_]+)`( \\(histogram\\))?: (.*)$").FindAllStringSubmatch(readDoc(t, "metrics.md"), -1) {
 		meaning[row[1]] = row[3]
 		if row[2] != "" {
 			for _, part := range []string{"_bucket", "_count", "_sum"} {

@@ -22,11 +22,9 @@ const pageFile = "../../docs/metrics.md"
 
 const pageHead = `# Metrics
 
-For operators, and for authors of controllers that set a ` + "`Registerer`" + `.
+For operators, and for authors of controllers that set a ` + "`Registerer`" + `: what each metric means.
 
-eventd serves these metrics at ` + "`/metrics`" + `, port 10280, to whoever may ` + "`get`" + ` the non-resource URL ` + "`/metrics`" + `. A controller exports those of the stations that it uses, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added. Names ending in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. Names, types, labels and label values are stable; the changelog lists removals. Metrics whose labels are known in advance start at 0.
-
-See also: [alerts and dashboard](../deploy/monitoring), [runbooks.md](runbooks.md), and [correlation.md](correlation.md) for *subject*, *series* and *group*.
+eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the right to ` + "`get`" + ` this non-resource URL. A controller exports the metrics of the stages that it uses, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added. Names that end in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. Names and labels are stable; the changelog lists removals. [correlation.md](correlation.md) defines *subject*, *series* and *group*.
 
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
@@ -44,13 +42,13 @@ var stations = []struct{ prefix, title string }{
 	{"", "Process"},
 }
 
-// about stands above the table of a station.
+// about stands above the metrics of a station.
 var about = map[string]string{
 	"Occurrences": "At every quiet moment, on each replica, `recorded = settled + pending`, each summed over its labels. " +
-		"The outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
+		"Outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
 		"`aggregated` (counted on the combined Event of its group), `replayed` (reported again, counted before), " +
-		"`dropped` (lost, for one of these [reasons](drop-reasons.md)), " +
-		"`uncertain` (dropped, but an unanswered write may have counted it).",
+		"`dropped` (lost, with a [reason](drop-reasons.md)), " +
+		"`uncertain` (dropped, but a write without an answer may have counted it).",
 }
 
 // open says which values labels have, of one metric or of any, that have more than
@@ -61,7 +59,7 @@ var open = map[string]string{
 	"commit":    "of the source",
 	"goversion": "of the compiler",
 
-	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`; refused: `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
+	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`, and of refused ones `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
 	"eventd_intake_request_duration_seconds verb": "as in `eventd_intake_requests_total`",
 }
 
@@ -159,7 +157,7 @@ func pageOf(families map[string]*dto.MetricFamily) string {
 		if text := about[s.title]; text != "" {
 			page.WriteString(text + "\n\n")
 		}
-		page.WriteString("| metric | meaning |\n|---|---|\n" + strings.Join(rows, ""))
+		page.WriteString(strings.Join(rows, ""))
 	}
 	page.WriteString("\nThe Prometheus client library adds `go_*`, `process_*` and `promhttp_*`.\n")
 	return page.String()
@@ -170,11 +168,14 @@ func rowOf(f *dto.MetricFamily) string {
 	if f.GetType() == dto.MetricType_HISTOGRAM {
 		marked = " (histogram)"
 	}
-	meaning := append([]string{strings.ReplaceAll(f.GetHelp(), "|", `\|`)}, labelsOf(f)...)
-	return fmt.Sprintf("| `%s`%s | %s |\n", f.GetName(), marked, strings.Join(meaning, "<br>"))
+	meaning := f.GetHelp()
+	if labels := labelsOf(f); len(labels) > 0 {
+		meaning += " " + strings.Join(labels, "; ") + "."
+	}
+	return fmt.Sprintf("- `%s`%s: %s\n", f.GetName(), marked, meaning)
 }
 
-// labelsOf returns a line for each label of a metric, with its values.
+// labelsOf returns each label of a metric with its values.
 func labelsOf(f *dto.MetricFamily) []string {
 	values := map[string][]string{}
 	for _, m := range f.GetMetric() {
