@@ -64,21 +64,14 @@ func writeAdvice(w io.Writer, advice sizing.Advice) {
 }
 
 func writeRate(w io.Writer, rate sizing.Rate) {
-	_, _ = fmt.Fprint(w, "\n| writes to the apiserver | at most | flag |\n|---|--:|---|\n")
-	for _, row := range []struct {
-		what  string
-		value float64
-		flag  string
-	}{
-		{"per second", rate.PerSecond, "`--kube-api-qps`"},
-		{"at once after a quiet time", rate.Burst, "`--kube-api-burst`"},
-		{"in flight", rate.AtOnce, "`--max-concurrent-writes`"},
-		{"for one source and object, at once", rate.SubjectBurst, "`--budget-burst`"},
-		{"and from then on, per hour", rate.SubjectPerHour, "`--budget-qps`"},
-		{"MiB of Events in etcd, if all are new, in the hour that they are kept", rate.StoredBytes / (1 << 20), "`--kube-api-qps`"},
-	} {
-		_, _ = fmt.Fprintf(w, "| %s | %s | %s |\n", row.what, number(row.value), row.flag)
-	}
+	_, _ = fmt.Fprintf(w, `
+Writes to the apiserver, at most:
+
+- %s per second (`+"`--kube-api-qps`"+`), %s at once after a quiet time (`+"`--kube-api-burst`"+`), %s in flight (`+"`--max-concurrent-writes`"+`);
+- %s at once for one source and object (`+"`--budget-burst`"+`), then %s per hour (`+"`--budget-qps`"+`);
+- %s MiB of Events in etcd, if all are new, in the hour that they are kept.
+`, number(rate.PerSecond), number(rate.Burst), number(rate.AtOnce),
+		number(rate.SubjectBurst), number(rate.SubjectPerHour), number(rate.StoredBytes/(1<<20)))
 }
 
 func mebibytes(bytes int64) string { return number(float64(bytes) / (1 << 20)) }
