@@ -57,8 +57,8 @@ func (s *Shares) Release(f Flow, n int64) {
 	s.add(f, -n)
 }
 
-// Room returns how much more a flow may acquire now, at least 0.
-func (s *Shares) Room(f Flow) int64 {
+// Available returns how much more a flow may acquire now, at least 0.
+func (s *Shares) Available(f Flow) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.available(f)

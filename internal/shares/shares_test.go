@@ -52,7 +52,7 @@ func TestUseIsBoundedAndAllIsReleased(t *testing.T) {
 				held[f] += n
 			}
 		case 1:
-			available := s.Room(f)
+			available := s.Available(f)
 			got := s.AcquireUpTo(f, n)
 			if got != min(n, available) {
 				t.Fatalf("%d of %d were acquired, %d were available", got, n, available)

@@ -132,7 +132,7 @@ func (l *nameLock) lock(ctx context.Context) (err error) {
 func (n *names) blocking(l *nameLock, f flow) *report {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(l.pending) > 0 && (len(l.pending) >= maxPending || n.pending.Room(f) == 0) {
+	if len(l.pending) > 0 && (len(l.pending) >= maxPending || n.pending.Available(f) == 0) {
 		return l.pending[0]
 	}
 	return nil
