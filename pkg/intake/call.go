@@ -14,8 +14,8 @@ import (
 // timeout filter runs the handlers on another one. Both may return before it ends. So
 // a field is either set before the goroutine that reads it starts, or it is atomic.
 type call struct {
-	// response buffers the response. Set by unreadResponses.buffered; metrics.observe reads the
-	// status code when the handler has returned.
+	// response buffers the response. Set by unreadResponses.buffered; metrics.observe
+	// reads its status code when the handler has returned.
 	response *bufferedResponse
 	// credential is that of the caller. Set by flowControl.withCredentials; read by
 	// flowControl.withInFlightLimit and callers.limit.
@@ -36,8 +36,9 @@ type call struct {
 	// flowControl.withSeat; the storage and the authorizer release and acquire it.
 	seat *seat
 
-	// tenant is that of the authenticated user, nil before. Set by flowControl.withCallerFlow;
-	// read by unreadResponses.buffered, maybe while the handler still runs.
+	// tenant is that of the authenticated user, nil before. Set by
+	// flowControl.withCallerFlow; read by unreadResponses.buffered, maybe while the
+	// handler still runs.
 	tenant atomic.Pointer[string]
 	// accepted makes a success 202 Accepted. Set by the storage; read by acceptedWriter.
 	accepted atomic.Bool
