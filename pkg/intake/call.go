@@ -23,6 +23,9 @@ type call struct {
 	// verified is the tenant that unknown credentials verify as, "" if they do not. Set by
 	// flowControl.withCredentials; read by callers.tenant.
 	verified string
+	// forwarding is how the Forwarder handles the request, nil without one. Set by
+	// awaitLeader; read by forwarded.
+	forwarding Forwarding
 	// inFlight is what the request counts as. Set by flowControl.withInFlightLimit, moved
 	// by flowControl.withCallerFlow, and read by flowControl.withSeat.
 	inFlight *inFlight
@@ -30,8 +33,12 @@ type call struct {
 	// of requests that are not authenticated.
 	authnErr error
 	// decoding is the cost of decoding the body. Set by decodeBudget.withBodyCheck; read by
-	// flowControl.withSeat, Relay, withReservation and the storage.
+	// flowControl.withSeat, Received, withReservation and the storage.
 	decoding *decoding
+	// term is that in which the request is handled, zero without a Forwarder. Set by
+	// handleInTerm; read by the storage. If the term ends, the request may be handled in
+	// another one, after the storage has set termEnded and reads nothing more.
+	term Term
 	// seat is what the request has while it is handled, nil before. Set by
 	// flowControl.withSeat; the storage and the authorizer release and acquire it.
 	seat *seat
@@ -40,8 +47,11 @@ type call struct {
 	// flowControl.withCallerFlow; read by unreadResponses.buffered, maybe while the
 	// handler still runs.
 	tenant atomic.Pointer[string]
-	// accepted makes a success 202 Accepted. Set by the storage; read by acceptedWriter.
+	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
+	// termEnded withholds the response, because nothing was recorded in this term. Set by
+	// the storage; read by handlerResponse.
+	termEnded atomic.Bool
 }
 
 type callKey struct{}

@@ -93,13 +93,6 @@ func unnamed(contentType string, body []byte, kind schema.GroupVersionKind) bool
 	return err == nil && event.GetName() == ""
 }
 
-type forwardingKey struct{}
-
-func forwardingOf(req *http.Request) Forwarding {
-	f, _ := req.Context().Value(forwardingKey{}).(Forwarding)
-	return f
-}
-
 // awaitLeader is before the authentication: without a leader, the apiserver may be
 // down, and reviews slow.
 func awaitLeader(next http.Handler, forwarder Forwarder) http.Handler {
@@ -119,7 +112,8 @@ func awaitLeader(next http.Handler, forwarder Forwarder) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), forwardingKey{}, f)))
+		callOf(req.Context()).forwarding = f
+		next.ServeHTTP(w, req)
 	})
 }
 
@@ -130,7 +124,7 @@ func handleOrForward(next http.HandlerFunc) http.HandlerFunc {
 		defer cancel()
 		body := bodyOf(req)
 		r := &Received{Request: req, Body: body.all, BodyTime: body.took, next: next}
-		if err := forwardingOf(req).Handle(ctx, w, r); err != nil {
+		if err := callOf(req.Context()).forwarding.Handle(ctx, w, r); err != nil {
 			refuseUnlessGone(w, req, err)
 		}
 	}

@@ -103,10 +103,11 @@ func (r *report) raises(other *report) bool {
 // record adds a report to the pipeline and unlocks its name. It is dropped instead if
 // this process is no longer the leader.
 func (i *Intake) record(ctx context.Context, r *report) {
-	r.term = termOf(ctx)
+	term := callOf(ctx).term
+	r.term = term.Number
 	i.names.begin(r)
 	defer i.names.unlock(r.key)
-	if !mayRecord(ctx) {
+	if !term.lasts() {
 		i.settle(r, occurrence.Settlement{Outcome: occurrence.Dropped, Err: errTermEnded})
 		return
 	}
@@ -166,7 +167,9 @@ func (r *report) wait(ctx context.Context) error {
 // result is the response to a report that has ended.
 func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.view == nil {
-		withhold(ctx, r.settlement)
+		if errors.Is(r.settlement.Err, errTermEnded) {
+			callOf(ctx).termEnded.Store(true)
+		}
 		return nil, notWritten(r)
 	}
 	if r.deferred {

@@ -78,7 +78,7 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		},
 	}
 	for verb, handler := range local {
-		local[verb] = withAccepted(withReservation(handler))
+		local[verb] = withReservation(handler)
 	}
 	return local, nil
 }

@@ -117,6 +117,8 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		handlers = handlers.each(control.withSeat)
 		if options.Forwarder != nil {
 			handlers = handlers.each(handleOrForward)
+		} else {
+			handlers = handlers.each(withoutTerm)
 		}
 		routes.apis[a] = handlers.each(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)).each(options.Intake.withBody)
 	}

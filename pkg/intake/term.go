@@ -1,15 +1,11 @@
 package intake
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/http"
-	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
-
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // Term is the time in which this process leads without interruption.
@@ -20,75 +16,65 @@ type Term struct {
 	Leading func() bool
 }
 
+// lasts reports whether a request may have an effect. The zero term always lasts.
+func (t Term) lasts() bool { return t.Leading == nil || t.Leading() }
+
 // errTermEnded is why an occurrence of an admitted request was not recorded.
 var errTermEnded = errors.New("this replica no longer leads")
 
-// termWriter is the response of a request that is handled in a term. Between its
-// admission and its record it waits for its name, or the process is stopped. So the
-// storage checks the term again right before the record. If it has ended, the response
-// is withheld, and the request can be handled elsewhere.
-type termWriter struct {
-	http.ResponseWriter
-	term Term
-	// missed is set by the storage, on a goroutine that the handlers may leave behind.
-	missed          atomic.Bool
-	begun, withheld bool
-}
-
-type termKey struct{}
-
-// handleInTerm reports whether the response was written.
+// handleInTerm reports whether the response was written. Before its record, a request
+// waits for its name, or the process is stopped. So the storage checks the term again
+// right before the record. If it has ended, the response is withheld, and the request
+// can be handled elsewhere.
 func handleInTerm(w http.ResponseWriter, req *http.Request, term Term, next http.HandlerFunc) bool {
-	t := &termWriter{ResponseWriter: w, term: term}
+	call := callOf(req.Context())
+	call.term = term
+	call.termEnded.Store(false)
 	before := w.Header().Clone()
-	next(responsewriter.WrapForHTTP1Or2(t), req.WithContext(context.WithValue(req.Context(), termKey{}, t)))
-	if t.withheld {
+	response := &handlerResponse{ResponseWriter: w, call: call}
+	next(responsewriter.WrapForHTTP1Or2(response), req)
+	if response.withheld {
 		clear(w.Header())
 		maps.Copy(w.Header(), before)
 	}
-	return !t.withheld
+	return !response.withheld
 }
 
-// mayRecord reports whether an admitted request still may have an effect.
-func mayRecord(ctx context.Context) bool {
-	t, ok := ctx.Value(termKey{}).(*termWriter)
-	return !ok || t.term.Leading()
+// withoutTerm handles requests in a process without a Forwarder.
+func withoutTerm(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) { _ = handleInTerm(w, req, Term{}, next) }
 }
 
-// termOf is the number of the term in which a request was admitted, 0 without a
-// Forwarder.
-func termOf(ctx context.Context) int64 {
-	if t, ok := ctx.Value(termKey{}).(*termWriter); ok {
-		return t.term.Number
-	}
-	return 0
+// handlerResponse is the response of the apiserver's handlers, changed as the storage
+// requires: a deferred write is 202, where the handlers write 200 or 201, and the
+// response is withheld if the term has ended.
+type handlerResponse struct {
+	http.ResponseWriter
+	call            *call
+	begun, withheld bool
 }
 
-// withhold withholds the response of a request whose report, or the one that it joined,
-// was not recorded because the term had ended.
-func withhold(ctx context.Context, s occurrence.Settlement) {
-	if t, ok := ctx.Value(termKey{}).(*termWriter); ok && errors.Is(s.Err, errTermEnded) {
-		t.missed.Store(true)
+func (r *handlerResponse) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *handlerResponse) WriteHeader(code int) {
+	if !r.begun {
+		r.begun, r.withheld = true, r.call.termEnded.Load()
 	}
+	if r.withheld {
+		return
+	}
+	if r.call.accepted.Load() && (code == http.StatusOK || code == http.StatusCreated) {
+		code = http.StatusAccepted
+	}
+	r.ResponseWriter.WriteHeader(code)
 }
 
-func (t *termWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
-
-func (t *termWriter) WriteHeader(code int) {
-	if !t.begun {
-		t.begun, t.withheld = true, t.missed.Load()
+func (r *handlerResponse) Write(b []byte) (int, error) {
+	if !r.begun {
+		r.WriteHeader(http.StatusOK)
 	}
-	if !t.withheld {
-		t.ResponseWriter.WriteHeader(code)
-	}
-}
-
-func (t *termWriter) Write(b []byte) (int, error) {
-	if !t.begun {
-		t.WriteHeader(http.StatusOK)
-	}
-	if t.withheld {
+	if r.withheld {
 		return len(b), nil
 	}
-	return t.ResponseWriter.Write(b)
+	return r.ResponseWriter.Write(b)
 }

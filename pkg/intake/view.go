@@ -72,7 +72,7 @@ func (v *view) of(stored *corev1.Event) *view {
 
 // former tells whether another leader may have responded for the name between the view
 // and a request.
-func (v *view) former(ctx context.Context) bool { return v.term < termOf(ctx) }
+func (v *view) former(ctx context.Context) bool { return v.term < callOf(ctx).term.Number }
 
 // totalOf is the number of occurrences that an Event counts.
 func totalOf(event *corev1.Event) int64 {
