@@ -51,6 +51,9 @@ type Counter struct {
 	carriedByCreate bool
 	// frozen is the highest sequence in the draft that is being planned, 0 if there is none.
 	frozen uint64
+	// late are the entries that are added meanwhile. Commit appends them to pending: if that
+	// grew, it would copy entries while Plan writes to them.
+	late []Entry
 	// inDoubt is the highest sequence in a write whose answer was lost and which may have taken
 	// effect; 0 if there is none. inDoubtBase is the object that it changes, nil for a create.
 	inDoubt     uint64
@@ -97,25 +100,37 @@ func (c *Counter) identify() {
 // how many bytes the memory has grown.
 func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (isNew bool, bytes int64) {
 	e.Sequence = sequence
-	n := len(c.pending)
-	if n > 0 && c.pending[n-1].Sequence > max(sealed, c.carried, c.frozen) && c.pending[n-1].accepts(e) {
-		n--
-		c.pending[n].merge(e)
+	newest := c.Newest()
+	if newest != nil && newest.Sequence > max(sealed, c.carried, c.frozen) && newest.accepts(e) {
+		newest.merge(e)
 	} else {
-		c.pending = append(c.pending, *e)
-		isNew = true
+		list := &c.pending
+		if c.frozen > 0 {
+			list = &c.late
+		}
+		*list = append(*list, *e)
+		newest, isNew = c.Newest(), true
 	}
 	if claim != (Claim{}) {
-		c.pending[n].addClaim(claim)
+		newest.addClaim(claim)
 	}
-	return isNew, c.pending[n].measure()
+	return isNew, newest.measure()
 }
 
 // Pending returns the pending entries in order of sequence.
 func (c *Counter) Pending() []Entry { return c.pending }
 
-// Newest returns the newest pending entry.
-func (c *Counter) Newest() *Entry { return &c.pending[len(c.pending)-1] }
+// Newest returns the newest pending entry, nil if there is none.
+func (c *Counter) Newest() *Entry {
+	list := c.pending
+	if len(c.late) > 0 {
+		list = c.late
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[len(list)-1]
+}
 
 // Last returns the sequence of the newest pending entry, 0 if there is none.
 func (c *Counter) Last() uint64 {

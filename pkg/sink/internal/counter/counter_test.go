@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -237,5 +238,32 @@ func TestMergedEntryChangesAndIsAcknowledgedIfAnyOccurrenceIs(t *testing.T) {
 				t.Errorf("%t and %t: changes %t, acknowledged %t", first, second, e.changes, e.Acknowledged)
 			}
 		}
+	}
+}
+
+// The owner's lock is not held while a request is planned.
+func TestOccurrencesAreAddedWhileARequestIsPlanned(t *testing.T) {
+	w := quiet(t, false)
+	writer := w.writers[0]
+	add := func(n int) {
+		for range n {
+			writer.add(&occurrence.Occurrence{Weight: 1, Client: "client", Total: writer.recorded + 1}, w.event)
+		}
+	}
+	add(100)
+	d, _ := writer.counter.Begin(w.may)
+	var planned sync.WaitGroup
+	planned.Go(d.Plan)
+	add(100)
+	planned.Wait()
+	r, out := writer.counter.Commit(d)
+	if r == nil || len(out) > 0 || r.plan.added != 100 {
+		t.Fatalf("the request is %+v, and %d entries have settled", r, len(out))
+	}
+	object, err := do(w.server, r)
+	w.answer(flight{writer, r}, object, err)
+	w.settleDown()
+	if written, _ := w.check(); written != 200 || w.server.Counted() != 200 {
+		t.Errorf("written %d, counted %d", written, w.server.Counted())
 	}
 }

@@ -165,9 +165,7 @@ func (d *Draft) Plan() {
 // Commit returns the request of a planned draft, or what settles without one.
 func (c *Counter) Commit(d *Draft) (*Request, []Settled) {
 	c.frozen = 0
-	if &d.batch[0] != &c.pending[0] {
-		copy(c.pending, d.batch) // Add has moved them
-	}
+	c.pending, c.late = append(c.pending, c.late...), nil
 	r := &d.request
 	switch d.outcome {
 	case draftFull:
