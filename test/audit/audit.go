@@ -52,6 +52,10 @@ type Request struct {
 	Annotations map[string]string
 }
 
+// ReadByAll are the URIs that every ServiceAccount may read with the default roles: the
+// public keys of ServiceAccount tokens.
+var ReadByAll = []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}
+
 // User is the name that a ServiceAccount in kube-system has as a user.
 func User(account string) string { return "system:serviceaccount:kube-system:" + account }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eventd/eventd/test/audit"
 	"github.com/eventd/eventd/test/await"
 )
 
@@ -36,10 +37,6 @@ var needs = map[string]need{
 	"watch leases.coordination.k8s.io":  {handsOver, "it does not lead"},
 	"create leases.coordination.k8s.io": {putsItsLeaseBack, "the Lease is not put back"},
 }
-
-// readByAll is what every ServiceAccount may read with the default roles: the public
-// keys of ServiceAccount tokens.
-var readByAll = []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}
 
 // With the rights of deploy/ everything works, each right is used, and no request
 // needs another one.
@@ -79,7 +76,7 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 	for _, request := range requests(t, account) {
 		asked, ok := request.needs()
 		if !ok {
-			if !slices.Contains(readByAll, request.RequestURI) {
+			if !slices.Contains(audit.ReadByAll, request.RequestURI) {
 				t.Errorf("it asked for %s", request.RequestURI)
 			} else if request.refused() {
 				t.Errorf("it may not read %s", request.RequestURI)
