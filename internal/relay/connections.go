@@ -43,7 +43,7 @@ type connections struct {
 	transport *http.Transport
 	limit     int // of open connections
 	health    *health
-	room      chan struct{} // has a value when a request or connection has ended
+	slotFreed chan struct{} // has a value when a request or connection has ended
 
 	retired  context.Context // no more connections are made
 	closed   context.Context // all connections are closed
@@ -59,7 +59,7 @@ type connections struct {
 }
 
 func newConnections(server leaderServer, limit int, h *health) *connections {
-	c := &connections{server: server, limit: limit, health: h, room: make(chan struct{}, 1), lifetime: requestsPerTransport}
+	c := &connections{server: server, limit: limit, health: h, slotFreed: make(chan struct{}, 1), lifetime: requestsPerTransport}
 	c.retired, c.stopDial = context.WithCancel(context.Background())
 	c.closed, c.closeAll = context.WithCancel(context.Background())
 	c.transport = &http.Transport{
@@ -93,13 +93,13 @@ func (c *connections) release() {
 	c.inFlight--
 	c.closeUnused()
 	c.mu.Unlock()
-	c.freeRoom()
+	c.notifySlotFreed()
 }
 
-// freeRoom wakes a request that waits for room on a connection.
-func (c *connections) freeRoom() {
+// notifySlotFreed wakes a request that waits for a slot on a connection.
+func (c *connections) notifySlotFreed() {
 	select {
-	case c.room <- struct{}{}:
+	case c.slotFreed <- struct{}{}:
 	default:
 	}
 }
@@ -124,7 +124,7 @@ func (c *connections) closeUnused() {
 func (c *connections) roundTrip(req *http.Request, giveUp time.Time) (*answer, error) {
 	for {
 		a, err := c.try(req, giveUp)
-		if !errors.Is(err, errFull) || !c.awaitRoom(req.Context(), giveUp) {
+		if !errors.Is(err, errFull) || !c.awaitSlot(req.Context(), giveUp) {
 			return a, err
 		}
 		if req.GetBody != nil {
@@ -133,15 +133,15 @@ func (c *connections) roundTrip(req *http.Request, giveUp time.Time) (*answer, e
 	}
 }
 
-// awaitRoom returns true when there may be room on a connection.
-func (c *connections) awaitRoom(ctx context.Context, giveUp time.Time) bool {
+// awaitSlot returns true when there may be a slot on a connection.
+func (c *connections) awaitSlot(ctx context.Context, giveUp time.Time) bool {
 	ctx, cancel := context.WithDeadline(ctx, giveUp)
 	defer cancel()
 	// The transport frees a stream a moment after its answer was read. Others wait too.
 	timer := time.NewTimer(minRepeat)
 	defer timer.Stop()
 	select {
-	case <-c.room:
+	case <-c.slotFreed:
 	case <-timer.C:
 	case <-ctx.Done():
 	}

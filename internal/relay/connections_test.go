@@ -239,7 +239,7 @@ func TestManyRequestsShareFewConnections(t *testing.T) {
 }
 
 // It is not as if the leader could not be reached.
-func TestRequestThatFindsNoRoomOnAConnectionWaitsForIt(t *testing.T) {
+func TestRequestThatFindsNoSlotOnAConnectionWaitsForIt(t *testing.T) {
 	leader := standbyWith(t, kept(), replicaOptions{})
 	other := standbyWith(t, written(), replicaOptions{leaderWait: time.Minute}, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 200 })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

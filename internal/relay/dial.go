@@ -119,7 +119,7 @@ func (c *connections) connect() (net.Conn, error) {
 		c.mu.Lock()
 		c.open--
 		c.mu.Unlock()
-		c.freeRoom()
+		c.notifySlotFreed()
 	})
 	return secured, nil
 }

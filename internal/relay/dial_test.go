@@ -45,15 +45,15 @@ func TestWhenAConnectionIsMade(t *testing.T) {
 	}
 }
 
-func TestHowLongARequestWaitsForRoom(t *testing.T) {
+func TestHowLongARequestWaitsForASlot(t *testing.T) {
 	for name, test := range map[string]struct {
 		deadline, giveUp time.Duration
 		freed            bool
 		want             time.Duration
 		again            bool
 	}{
-		"until there is room":                      {time.Second, time.Second, true, 0, true},
-		"for a moment: there may be room":          {time.Second, time.Second, false, minRepeat, true},
+		"until there is a slot":                    {time.Second, time.Second, true, 0, true},
+		"for a moment: there may be a slot":        {time.Second, time.Second, false, minRepeat, true},
 		"until it gives up":                        {time.Second, minRepeat / 2, false, minRepeat / 2, false},
 		"until its deadline":                       {minRepeat / 2, time.Second, false, minRepeat / 2, false},
 		"not, when it should have given up before": {time.Second, -time.Second, false, 0, false},
@@ -68,7 +68,7 @@ func TestHowLongARequestWaitsForRoom(t *testing.T) {
 				begun := time.Now()
 				ctx, cancel := context.WithDeadline(t.Context(), begun.Add(test.deadline))
 				defer cancel()
-				again := c.awaitRoom(ctx, begun.Add(test.giveUp))
+				again := c.awaitSlot(ctx, begun.Add(test.giveUp))
 				if waited := time.Since(begun); again != test.again || waited != test.want {
 					t.Errorf("waited for %s, again: %t", waited, again)
 				}

@@ -82,7 +82,7 @@ func (s *stations) registrations(sink string) *registrations {
 	return r
 }
 
-// complain logs the first error of registering metrics.
+// logRegistration logs the first error of registering metrics.
 func (s *stations) logRegistration(err error) {
 	if err == nil {
 		return

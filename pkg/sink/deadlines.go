@@ -72,14 +72,14 @@ func (d deadlines) before(t time.Time) (sequence uint64) {
 	return sequence
 }
 
-// forward moves a deadline in the future to now.
+// bringForward moves a deadline in the future to now.
 func (d deadlines) bringForward(now time.Time) {
 	if n := len(d); n > 0 && d[n-1].at.After(now) {
 		d[n-1].at = now
 	}
 }
 
-// from drops the deadlines before a sequence.
+// dropBefore drops the deadlines before a sequence.
 func (d deadlines) dropBefore(sequence uint64) deadlines {
 	return slices.DeleteFunc(d, func(d deadline) bool { return d.upTo < sequence })
 }

@@ -74,7 +74,7 @@ func (c *errorLog) drawn(r *request) {
 		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", errorLogInterval,
 			"namespace", r.Namespace)
 	case r.RandomName == counter.NameOccupied && c.allow(string(counter.NameOccupied), time.Now()):
-		c.logger.Error(nil, "Foreign Events have all names that an Event could have; it gets a random one", "quietFor", errorLogInterval,
+		c.logger.Error(nil, "All names of an Event are taken by foreign Events: using a random name", "quietFor", errorLogInterval,
 			"event", klog.KRef(r.Namespace, r.Name))
 	}
 }

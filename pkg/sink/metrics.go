@@ -56,7 +56,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "eventd_sink_commit_latency_seconds",
-			Help:    "Time from recording to the write, of occurrences written together the longest.",
+			Help:    "Time from recording to the write, of the oldest occurrence in each write.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14),
 		}, []string{"deferred"}),
 	}

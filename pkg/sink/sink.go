@@ -5,11 +5,11 @@
 // the desired state, the stored Event is the observed state, and workers bring one closer
 // to the other. At most one request per series is in flight; occurrences that are added
 // meanwhile are part of the next one. Counts stay exact while answers are lost and several
-// sinks write the same Event (internal/counter, docs/counting.md).
+// sinks write the same Event (pkg/sink/internal/counter, docs/counting.md).
 //
 // How many series are written at once follows the answers of the apiserver. Namespaces are
 // served round-robin and none may use all slots, so one whose requests hang delays no other
-// (internal/scheduler).
+// (pkg/sink/internal/scheduler).
 //
 // A write can be deferred: Add is given a delay, after which the occurrence is written at
 // the latest. Its user may postpone that with a later occurrence of the series, but not the

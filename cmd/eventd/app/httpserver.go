@@ -1,5 +1,8 @@
 package app
 
+//lint:file-ignore SA1019 net/http has the settings of x/net/http2 (http.HTTP2Config), but
+// only one limit of headers for both protocols.
+
 import (
 	"context"
 	"crypto/tls"

@@ -203,5 +203,5 @@ func (c *Counter) Absorbs(sequence, sealed uint64, e Entry, claim Claim) bool {
 	return bytes <= 0
 }
 
-// isStored reports whether the Event is known to be stored.
+// IsStored reports whether the Event is known to be stored.
 func (c *Counter) IsStored() bool { return c.observed != nil }

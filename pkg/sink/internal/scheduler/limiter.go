@@ -32,9 +32,8 @@ const (
 	// growBack is the increase for each answer below overloadedAt, and growOn above.
 	growBack, growOn = 1. / 8, 1. / 4
 	// Near overloadedAt the limit increases by one for each answersClose answers, or in
-	// timeClose; one request may be refused for that. A refusal costs a third of what
-	// the limit allows in the time of an answer, so it takes more answers the higher
-	// the limit is.
+	// timeClose; one request may be refused for that. A refusal costs about a third of
+	// the throughput of one round trip, so a higher limit takes more answers.
 	answersClose        = 512
 	answersClosePerSlot = 16
 	timeClose           = 5 * time.Second
