@@ -2,28 +2,25 @@ package sink
 
 import (
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// errorLogInterval is the least time between two lines about the same kind of loss.
-const errorLogInterval = time.Minute
-
 // errorLog logs occurrences that were not written, rate-limited: for each reason one line
 // per interval, with an example and the total. It is safe for concurrent use.
 type errorLog struct {
 	logger klog.Logger
 	ledger *ledger.Ledger
+	lines  *ratelimitedlog.Limiter // by reason
 
-	mu   sync.Mutex
-	last map[string]time.Time // by reason
+	mu sync.Mutex
 	// missing are the rights that were logged already.
 	missing map[deniedRight]bool
 }
@@ -34,13 +31,13 @@ type deniedRight struct {
 }
 
 func newErrorLog(logger klog.Logger, l *ledger.Ledger) *errorLog {
-	return &errorLog{logger: logger, ledger: l, last: make(map[string]time.Time), missing: make(map[deniedRight]bool)}
+	return &errorLog{logger: logger, ledger: l, lines: ratelimitedlog.New(ratelimitedlog.Interval), missing: make(map[deniedRight]bool)}
 }
 
 // settled logs the outcome of an occurrence of an Event, which the ledger includes already.
 func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
 	reason := logReason(end)
-	if reason == "" || !c.allow(reason, time.Now()) {
+	if reason == "" || !c.lines.Allow(reason) {
 		return
 	}
 	totals := c.ledger.Totals()
@@ -49,32 +46,32 @@ func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
 		soFar = totals.Outcomes[occurrence.Uncertain]
 	}
 	object := &event.InvolvedObject
-	c.logger.Error(end.Err, "Occurrences are not written", "reason", reason, "soFar", soFar, "quietFor", errorLogInterval,
+	c.logger.Error(end.Err, "Occurrences are not written", "reason", reason, "soFar", soFar, "quietFor", ratelimitedlog.Interval,
 		"kind", object.Kind, "object", klog.KRef(object.Namespace, object.Name), "eventReason", event.Reason)
 }
 
 // unreachable logs that the apiserver cannot be reached.
 func (c *errorLog) unreachable(err error) {
-	if c.allow(string(apiclient.ClassUnreachable), time.Now()) {
-		c.logger.Error(err, "Unable to reach the apiserver. Events are kept until a memory limit is reached", "quietFor", errorLogInterval)
+	if c.lines.Allow(string(apiclient.ClassUnreachable)) {
+		c.logger.Error(err, "Unable to reach the apiserver. Events are kept until a memory limit is reached", "quietFor", ratelimitedlog.Interval)
 	}
 }
 
 // abandoned logs that a request ignores its timeout.
 func (c *errorLog) abandoned(err error) {
-	if c.allow("abandoned", time.Now()) {
-		c.logger.Error(err, "A request to the apiserver ignores its timeout and was abandoned. Its goroutine still runs", "quietFor", errorLogInterval)
+	if c.lines.Allow("abandoned") {
+		c.logger.Error(err, "A request to the apiserver ignores its timeout and was abandoned. Its goroutine still runs", "quietFor", ratelimitedlog.Interval)
 	}
 }
 
 // drawn logs that an Event gets a random name.
 func (c *errorLog) drawn(r *request) {
 	switch {
-	case r.RandomName == counter.NameUnmarked && c.allow(string(counter.NameUnmarked), time.Now()):
-		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", errorLogInterval,
+	case r.RandomName == counter.NameUnmarked && c.lines.Allow(string(counter.NameUnmarked)):
+		c.logger.Info("Admission removes eventd's annotations: each process writes Events of its own", "quietFor", ratelimitedlog.Interval,
 			"namespace", r.Namespace)
-	case r.RandomName == counter.NameOccupied && c.allow(string(counter.NameOccupied), time.Now()):
-		c.logger.Error(nil, "All names of an Event are taken by foreign Events: using a random name", "quietFor", errorLogInterval,
+	case r.RandomName == counter.NameOccupied && c.lines.Allow(string(counter.NameOccupied)):
+		c.logger.Error(nil, "All names of an Event are taken by foreign Events: using a random name", "quietFor", ratelimitedlog.Interval,
 			"event", klog.KRef(r.Namespace, r.Name))
 	}
 }
@@ -91,16 +88,6 @@ func (c *errorLog) denied(r *request, a apiclient.Answer) {
 		c.logger.Error(a.Err, "The right to a verb on Events is missing; Events are written in another way", "verb", right.String(),
 			"apiGroup", r.API.GroupVersion().Group, "namespace", r.Namespace)
 	}
-}
-
-func (c *errorLog) allow(reason string, now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last, ok := c.last[reason]; ok && now.Sub(last) < errorLogInterval {
-		return false
-	}
-	c.last[reason] = now
-	return true
 }
 
 // logReason returns the reason under which an outcome is logged, "" if it is not logged:

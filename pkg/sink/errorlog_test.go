@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
@@ -84,7 +85,7 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 			synctest.Wait() // the log comes after it
 		}
 		l.wantLines(t, []string{`"error"="no such thing"`, `"reason"="invalid"`, `"soFar"=1`, `"object"={"name"="pod-0" "namespace"="ns"}`, `"eventReason"="Tested"`})
-		time.Sleep(errorLogInterval)
+		time.Sleep(ratelimitedlog.Interval)
 		b.record(77)
 		b.Flush(t.Context())
 		l.wantLines(t, []string{`"soFar"=51`, `pod-77`})
