@@ -23,7 +23,7 @@ func New(interval time.Duration) *Limiter {
 	return &Limiter{interval: interval, last: make(map[string]time.Time)}
 }
 
-// Allow tells whether to log a line for this reason now, and counts it as logged.
+// Allow reports whether to log a line for this reason now, and counts it as logged.
 func (l *Limiter) Allow(reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@
 //   - A request is forwarded once, and answered as the leader answers, or 503 with
 //     Retry-After. Without a leader it waits for Options.LeaderWait, connecting included.
 //   - It is sent again only if it certainly had no effect. If the answer is lost, it may
-//     have been recorded: the client is told 503, or 504 if its Event has no name.
+//     have been recorded: the client gets 503, or 504 if its Event has no name.
 //   - Nothing is sent to a server with another certificate than the announced one, and
 //     nothing for a new leader over a connection to the former one.
 //   - A connection that is silent for 5 s is closed. There are as many as Options.MaxInFlight

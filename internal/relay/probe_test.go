@@ -91,7 +91,7 @@ func (p *probed) asked() []string {
 	return slices.Clone(p.paths)
 }
 
-// unreachable tells whether the replica says so.
+// unreachable reports whether the replica says so.
 func (p *probed) unreachable() bool {
 	err := p.other.relay.Check()
 	return err != nil && strings.Contains(err.Error(), "does not answer this replica")

@@ -143,7 +143,7 @@ func TestLeaderWithoutAGoodTokenSaysThatItIsItsOwn(t *testing.T) {
 	ended := leader.lead(t)
 	a := leader.do(t, "POST", coreEvents, classic("a", 1), asserting(peerToken, `{"username":"a"}`)...)
 	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if message := a.status(t).Message; !strings.Contains(message, "this replica's own token is not good: the file is empty") {
+	if message := a.status(t).Message; !strings.Contains(message, "this replica's own token is not valid: the file is empty") {
 		t.Error(message)
 	}
 	leader.stopLeading(nil)

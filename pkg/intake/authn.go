@@ -105,7 +105,7 @@ var undecidedTexts = []string{
 	"couldn't get version/kind",          // apimachinery: not an object
 }
 
-// badCredentials tells whether an error is about the credentials of the caller.
+// badCredentials reports whether an error is about the credentials of the caller.
 func badCredentials(err error) bool {
 	var (
 		invalid   x509.CertificateInvalidError

@@ -40,7 +40,7 @@ func newDecodeBudget(total int64) *decodeBudget {
 	return &decodeBudget{small: semaphore.NewWeighted(each), large: semaphore.NewWeighted(each), each: each}
 }
 
-// isLarge tells whether a cost is reserved in the half for large bodies.
+// isLarge reports whether a cost is reserved in the half for large bodies.
 func isLarge(cost int64) bool { return cost > smallCost }
 
 // half returns the half where a cost is reserved, and how much of it is reserved: at

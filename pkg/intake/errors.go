@@ -53,7 +53,7 @@ func notWritten(r *report) error {
 	return &apierrors.StatusError{ErrStatus: asRequested(status, r.occurrence.API, r.key.name)}
 }
 
-// gone tells whether a report was dropped because the stored Event no longer exists. The
+// gone reports whether a report was dropped because the stored Event no longer exists. The
 // client gets 404 and posts the Event again.
 func gone(s occurrence.Settlement) bool {
 	var response apierrors.APIStatus

@@ -32,7 +32,7 @@ type OwnTokenError struct{ Err error }
 
 // Error implements error.
 func (e OwnTokenError) Error() string {
-	return "this replica's own token is not good: " + e.Err.Error()
+	return "this replica's own token is not valid: " + e.Err.Error()
 }
 
 // Unwrap returns why the token is not accepted.

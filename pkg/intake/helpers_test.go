@@ -67,7 +67,7 @@ func accepting(name string) authenticator.Request {
 	return saying(&authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil)
 }
 
-// takesAtOnce tells whether a seat is free.
+// takesAtOnce reports whether a seat is free.
 func takesAtOnce(t *testing.T, s *seat) bool {
 	ctx, cancel := context.WithCancel(t.Context())
 	taken := make(chan bool, 1)

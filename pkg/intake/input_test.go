@@ -79,7 +79,7 @@ var unclearPaths = []string{
 	"/apis/events.k8s.io/v1/watch", "/apis//v1/proxy", "/apis///watch//",
 }
 
-// unclear tells whether a path is one of these: it ends with a verb, without a resource.
+// unclear reports whether a path is one of these: it ends with a verb, without a resource.
 func unclear(path string) bool { return unclearPath.MatchString(strings.Trim(path, "/")) }
 
 var unclearPath = regexp.MustCompile(`^(api/[^/]*|apis/[^/]*/[^/]*)/(watch|proxy)$`)

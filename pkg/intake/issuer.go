@@ -23,22 +23,22 @@ const (
 	openIDConfigPath = "/.well-known/openid-configuration"
 	keySetPath       = "/openid/v1/jwks"
 
-	// maxIssuerBytes is the most that is read of either; a key has about 400 bytes.
+	// maxIssuerBytes limits each response; a key has about 400 bytes.
 	maxIssuerBytes = 256 << 10
 	// issuerTimeout is for reading both.
 	issuerTimeout = 10 * time.Second
-	// issuerRefresh is how old keys become before they are read again. They are read
-	// earlier, but not before issuerPause, when a token names a key that is unknown,
-	// or when they could not be read, after ever longer pauses.
+	// issuerRefresh is the maximum age of the keys. They are read earlier, but not within
+	// issuerPause, if a token names an unknown key. After a failure they are read again
+	// after issuerPause, which doubles with each failure.
 	issuerRefresh = 10 * time.Minute
 	issuerPause   = 10 * time.Second
 )
 
 // Issuer verifies ServiceAccount tokens with the public keys of the cluster that issued
-// them. That authenticates nobody: a token may be revoked, or for another audience. It
-// decides in whose shares a request waits for the TokenReview of a token that this
-// process has not seen yet, so that a replica that has just begun to lead tells the
-// clients of its predecessor from callers with bogus tokens.
+// them. Verification is no authentication: a token may be revoked, or be for another
+// audience. It decides in which share a request waits for the TokenReview of a token that
+// this process has not reviewed yet. So a new leader distinguishes the clients of its
+// predecessor from callers with bogus tokens.
 //
 // Run reads the keys; without them no token verifies. The last keys that could be read
 // stay in use. It is safe for use by many goroutines.

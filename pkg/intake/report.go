@@ -81,19 +81,19 @@ func userOf(ctx context.Context) string {
 	return ""
 }
 
-// repeats tells whether another report of the same name has the same content and the
+// repeats reports whether another report of the same name has the same content and the
 // same user. For another user the name already exists.
 func (r *report) repeats(other *report) bool {
 	return r.sameCaller(other) && apiequality.Semantic.DeepEqual(r.occurrence.Event, other.occurrence.Event)
 }
 
-// sameCaller tells whether two reports are of the same user with the same rights.
+// sameCaller reports whether two reports are of the same user with the same rights.
 func (r *report) sameCaller(other *report) bool {
 	a, b := r.occurrence, other.occurrence
 	return a.User == b.User && a.CreateOnly == b.CreateOnly
 }
 
-// raises tells whether a POST raises the total of the series that another report of
+// raises reports whether a POST raises the total of the series that another report of
 // the same user has begun.
 func (r *report) raises(other *report) bool {
 	return r.sameCaller(other) && r.occurrence.Total > other.occurrence.Total &&

@@ -70,7 +70,7 @@ func (r *router) servePath(w http.ResponseWriter, req *http.Request, info *reque
 	}
 }
 
-// recording tells whether a request would be recorded.
+// recording reports whether a request would be recorded.
 func recording(req *http.Request) bool {
 	info, ok := request.RequestInfoFrom(req.Context())
 	if !ok {

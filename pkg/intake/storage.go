@@ -29,10 +29,10 @@ type storage struct {
 	api      occurrence.API
 	resource schema.GroupResource
 	strategy strategy
-	// mayCreate tells whether the caller may create an Event that its update does not
+	// mayCreate reports whether the caller may create an Event that its update does not
 	// find.
 	mayCreate func(ctx context.Context, namespace, name string) error
-	// createOnly tells whether the caller may create Events, but not change those of
+	// createOnly reports whether the caller may create Events, but not change those of
 	// others.
 	createOnly func(ctx context.Context) (bool, error)
 }

@@ -36,7 +36,7 @@ func (r resolver) NewRequestInfo(req *http.Request) (*request.RequestInfo, error
 	return r.factory.NewRequestInfo(req)
 }
 
-// watches tells whether a GET without a name is a watch, as in metav1.ListOptions.
+// watches reports whether a GET without a name is a watch, as in metav1.ListOptions.
 func watches(req *http.Request) bool {
 	if req.URL.RawQuery == "" {
 		return false

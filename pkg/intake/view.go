@@ -70,7 +70,7 @@ func (v *view) of(stored *corev1.Event) *view {
 	return &out
 }
 
-// former tells whether another leader may have responded for the name between the view
+// former reports whether another leader may have responded for the name between the view
 // and a request.
 func (v *view) former(ctx context.Context) bool { return v.term < callOf(ctx).term.Number }
 

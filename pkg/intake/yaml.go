@@ -32,7 +32,7 @@ func checkYAML(body []byte) error {
 	return nil
 }
 
-// mayIndicate tells whether an indicator may begin an anchor or an alias: a name follows
+// mayIndicate reports whether an indicator may begin an anchor or an alias: a name follows
 // it, and it is not inside of a word.
 func mayIndicate(body []byte, indicator byte) bool {
 	for i, c := range body {

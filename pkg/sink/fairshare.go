@@ -79,7 +79,7 @@ type allocation struct {
 	flow    *flow
 	series  *pendingSeries
 	entries int // that are not reported to the ledger
-	// acknowledged: a client was told that one of the entries will be written.
+	// acknowledged: one of the entries was answered 202.
 	acknowledged bool
 	tried        bool // a write of it may have been tried
 

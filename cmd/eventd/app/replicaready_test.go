@@ -63,7 +63,7 @@ func TestReplicaWithoutAGoodTokenIsNotElectedUntilItHasOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := r.start("", "--peer-token-file="+token)
-	bad.awaitLine(t, "this replica's own token is not good")
+	bad.awaitLine(t, "this replica's own token is not valid")
 	if status, body, err := get(t, bad.config, "/readyz?verbose"); err != nil || status != http.StatusInternalServerError || !strings.Contains(body, "[-]leader failed") {
 		t.Errorf("/readyz with a token of another audience: %d %s %v", status, body, err)
 	}

@@ -32,7 +32,7 @@ func (c *Counter) Succeeded(r *Request, object *corev1.Event) []Settled {
 	return c.settleWrittenOn(o.meta, p.upTo, p.base == nil)
 }
 
-// Lost reports that the answer to a write does not tell whether it took effect.
+// Lost reports that the answer to a write does not show whether it took effect.
 func (c *Counter) Lost(r *Request) { c.inDoubt, c.inDoubtBase = r.plan.upTo, r.plan.base }
 
 // resolve records that nothing is in doubt.
