@@ -5,7 +5,6 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,11 +56,8 @@ func (k *issuerKeys) subject(token string, now time.Time) (string, error) {
 		return "", errNotSigned
 	}
 	key, ok := k.byID[parsed.Headers[0].KeyID]
-	switch {
-	case !ok:
+	if !ok {
 		return "", errUnknownKey
-	case key.Algorithm != parsed.Headers[0].Algorithm:
-		return "", errNotSigned
 	}
 	var claims jwt.Claims
 	if err := parsed.Claims(key.Key, &claims); err != nil {
@@ -97,7 +93,7 @@ func parseIssuerKeys(issuer string, data []byte) (*issuerKeys, error) {
 		if err := json.Unmarshal(published, &key); err != nil {
 			continue
 		}
-		if key.Algorithm = string(algorithmOf(&key)); key.Algorithm != "" {
+		if isUsed(&key) {
 			k.byID[key.KeyID] = key
 		}
 	}
@@ -107,24 +103,17 @@ func parseIssuerKeys(issuer string, data []byte) (*issuerKeys, error) {
 	return k, nil
 }
 
-// algorithmOf returns the one algorithm that a key verifies, or "" if it is not used.
-func algorithmOf(key *jose.JSONWebKey) jose.SignatureAlgorithm {
-	if key.KeyID == "" || key.Use != "" && key.Use != "sig" || !key.IsPublic() {
-		return ""
+// isUsed reports whether a key verifies signatures of one of the algorithms.
+func isUsed(key *jose.JSONWebKey) bool {
+	if key.KeyID == "" || key.Use != "" && key.Use != "sig" {
+		return false
 	}
-	var algorithm jose.SignatureAlgorithm
 	switch public := key.Key.(type) {
 	case *rsa.PublicKey:
-		if bits := public.N.BitLen(); bits >= minRSABits && bits <= maxRSABits && public.E >= 3 {
-			algorithm = jose.RS256
-		}
+		bits := public.N.BitLen()
+		return bits >= minRSABits && bits <= maxRSABits && public.E >= 3
 	case *ecdsa.PublicKey:
-		if public.Params().BitSize == 256 {
-			algorithm = jose.ES256
-		}
+		return public.Params().BitSize == 256
 	}
-	if stated := jose.SignatureAlgorithm(key.Algorithm); stated != "" && stated != algorithm || !slices.Contains(signedWith, algorithm) {
-		return ""
-	}
-	return algorithm
+	return false
 }
