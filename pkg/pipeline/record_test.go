@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -170,7 +171,14 @@ func TestEverythingAtOnce(t *testing.T) {
 		})
 	}
 	all.Go(b.Shutdown)
-	all.Go(func() { drain(t, b) })
+	all.Go(func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var left *UndeliveredError // of stopped sinks: no more than maxDrains drain
+		if err := b.ShutdownWithContext(ctx); err != nil && (!errors.As(err, &left) || left.Cause != nil) {
+			t.Error(err)
+		}
+	})
 	all.Wait()
 	b.Shutdown()
 	for _, totals := range ledgers(b.stations) {
