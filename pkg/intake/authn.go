@@ -23,7 +23,7 @@ func withAuthentication(next http.Handler, authn authenticator.Request, control 
 	unauthorized := filters.Unauthorized(codecs)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		err := callOf(req.Context()).authnErr
-		open := err != nil && undecided(err)
+		open := err != nil && Undecided(err)
 		if err != nil {
 			klog.FromContext(req.Context()).V(4).Info("Did not authenticate the request", "undecided", open, "reason", err)
 		}
@@ -61,19 +61,20 @@ func whyUndecided(err error) string {
 	return "the apiserver cannot be reached to authenticate the caller"
 }
 
-// undecided tells an error of the authentication itself from one about bad credentials.
+// Undecided reports whether an error of an authenticator leaves open who the caller is: an
+// error of the authentication itself, and not one about bad credentials.
 // Authenticators have no types for the two. The error of a TokenReview about a token is
 // plain text, and so is that of a token that no authenticator accepts
 // (authentication/request/bearertoken); a certificate that does not verify has an error
 // of crypto/x509. A failed request to the apiserver has another type, except for a few
 // texts and for a cancelled context.
-func undecided(err error) bool {
+func Undecided(err error) bool {
 	if errors.Is(err, errAssertion) {
 		return false
 	}
 	if aggregate, ok := err.(utilerrors.Aggregate); ok {
 		for _, part := range aggregate.Errors() {
-			if undecided(part) {
+			if Undecided(part) {
 				return true
 			}
 		}

@@ -38,9 +38,6 @@ func (e OwnTokenError) Error() string {
 // Unwrap returns why the token is not accepted.
 func (e OwnTokenError) Unwrap() error { return e.Err }
 
-// Undecided reports whether an error of an authenticator leaves open who the caller is.
-func Undecided(err error) bool { return undecided(err) }
-
 // orPeer returns an authenticator that takes the caller from what a replica asserts,
 // and has another authenticator decide about all other requests.
 func orPeer(forwarder Forwarder, other authenticator.Request) authenticator.Request {

@@ -181,7 +181,7 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 	case r.err == nil && r.ok:
 		c.known.add(presented, tenantOf(req, r.response.User), begun)
 	case errors.Is(r.err, errAssertion):
-	case r.err == nil || !undecided(r.err):
+	case r.err == nil || !Undecided(r.err):
 		c.known.remove(presented)
 		c.rejected.add(presented)
 	}

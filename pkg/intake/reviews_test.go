@@ -45,12 +45,12 @@ var (
 
 func TestErrorsAboutCredentialsAreNotUndecided(t *testing.T) {
 	for name, err := range open {
-		if !undecided(err) {
+		if !Undecided(err) {
 			t.Errorf("%s counts as bad credentials", name)
 		}
 	}
 	for name, err := range decided {
-		if undecided(err) {
+		if Undecided(err) {
 			t.Errorf("%s counts as undecided", name)
 		}
 	}
