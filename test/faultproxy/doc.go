@@ -7,7 +7,6 @@
 //	proxy.SetRules(
 //		faultproxy.Rule{Match: faultproxy.Match{Namespace: "stuck"}, Probability: 1, Fault: faultproxy.BeforeWrite(faultproxy.Hang)},
 //		faultproxy.Rule{Probability: 0.1, Fault: faultproxy.AfterWrite(faultproxy.ResetStream)},
-//		faultproxy.Rule{Probability: 0.1, Fault: faultproxy.BeforeWrite(faultproxy.Status(503).RetryAfter(1))},
 //	)
 //	client := kubernetes.NewForConfigOrDie(proxy.Config())
 //	...
@@ -18,11 +17,6 @@
 //	if err := proxy.Quiet(ctx); err != nil { ... } // late writes have happened
 //	t.Log(proxy.Record().Table())
 //
-// A fault has a time, BeforeWrite, AfterWrite or LateWrite, and an ending of the
-// request for its client: with an Answer (Status),
-// ResetStream, ResetConnection or Hang. Slow adds latency, SetCapacity
-// limits concurrent writes, Pause and Freeze stop everything.
-//
 // The contract: only Event writes (POST, PUT and PATCH of events, in core/v1 and in
 // events.k8s.io/v1) meet faults; everything else passes unchanged, watches included.
 // A write that no rule strikes passes unchanged, and is cancelled when its client
@@ -30,12 +24,10 @@
 // after it took effect. Every write is in the Record, with the fault, the answer of
 // the backend and the answer to the client. The proxy sends nothing twice.
 //
-// To the client it is an HTTPS server with a certificate of its own, for HTTP/2 and
-// HTTP/1.1; a client uses the latter if its configuration has only "http/1.1" in
-// NextProtos. Credentials pass unchanged, except that the client certificate of the
-// backend's configuration is used for every request without an Authorization header.
-// So a client with a token keeps its own rights, and one without has those of the
-// certificate.
+// To the client it is an HTTPS server with a certificate of its own, for HTTP/2.
+// Credentials pass unchanged, except that the client certificate of the backend's
+// configuration is used for every request without an Authorization header. So a client
+// with a token keeps its own rights, and one without has those of the certificate.
 //
 // # Repeating a run
 //
@@ -46,8 +38,7 @@
 // writes an Event depends on what it merges and when it retries, and the order of two
 // concurrent writes of one key is random. Names of Events with a random part, such as
 // a hash of a namespace that was made for one test, are other keys in every run;
-// SetKey can omit that part.
-// A write above the capacity is not counted.
+// SetKey can omit that part. A write above the capacity is not counted.
 //
 // # Ownership and end
 //

@@ -2,12 +2,12 @@ package faultproxy
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +16,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
+)
+
+const (
+	core   = "/api/v1/namespaces/ns/events"
+	events = "/apis/events.k8s.io/v1/namespaces/ns/events"
 )
 
 // fake is an apiserver that accepts every write, and records it.
@@ -35,15 +40,18 @@ type write struct {
 	at                 time.Time
 }
 
-func newFake(t testing.TB) *fake {
+func newFake(t *testing.T) *fake {
 	f := &fake{arrived: make(chan struct{}, 1000)}
 	server := httptest.NewUnstartedServer(f)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	f.config = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}, QPS: -1}
+	f.config = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: caOf(server)}, QPS: -1}
 	return f
+}
+
+func caOf(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -73,13 +81,14 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ends.
 func (f *fake) holdWrites(t *testing.T) (release func()) {
 	hold := make(chan struct{})
-	f.mu.Lock()
-	f.hold = hold
-	f.mu.Unlock()
-	release = sync.OnceFunc(func() {
+	set := func(c chan struct{}) {
 		f.mu.Lock()
-		f.hold = nil
-		f.mu.Unlock()
+		defer f.mu.Unlock()
+		f.hold = c
+	}
+	set(hold)
+	release = sync.OnceFunc(func() {
+		set(nil)
 		close(hold)
 	})
 	t.Cleanup(release)
@@ -89,7 +98,7 @@ func (f *fake) holdWrites(t *testing.T) (release func()) {
 func (f *fake) seen() []write {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]write(nil), f.writes...)
+	return slices.Clone(f.writes)
 }
 
 func (f *fake) wantWrites(t *testing.T, n int) {
@@ -103,16 +112,9 @@ func (f *fake) wantWrites(t *testing.T, n int) {
 func (f *fake) waitArrived(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		select {
-		case <-f.arrived:
-		case <-time.After(30 * time.Second):
-			t.Fatal("no write reached the backend")
-		}
+		receive(t, f.arrived)
 	}
 }
-
-// The two protocols that a client may speak.
-var protocols = map[string][]string{"HTTP/2.0": nil, "HTTP/1.1": {"http/1.1"}}
 
 // setUp returns a fake apiserver, a proxy with rules in front of it, and a client of
 // the proxy.
@@ -124,26 +126,28 @@ func setUp(t *testing.T, rules ...Rule) (*fake, *Proxy, *client) {
 	return backend, p, clientOf(t, p)
 }
 
-// client speaks to a proxy.
+// always strikes every write, or only those of Events whose names begin with a prefix.
+func always(f Fault, prefix ...string) Rule {
+	return Rule{Match: Match{NamePrefix: strings.Join(prefix, "")}, Probability: 1, Fault: f}
+}
+
+// client is a client of a proxy.
 type client struct {
 	http *http.Client
 	host string
 }
 
-func clientOf(t *testing.T, p *Proxy, nextProtos ...string) *client {
-	config := p.Config()
-	config.NextProtos = nextProtos
-	h, err := rest.HTTPClientFor(config)
+func clientOf(t *testing.T, p *Proxy) *client {
+	h, err := rest.HTTPClientFor(p.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &client{h, config.Host}
+	return &client{h, p.Config().Host}
 }
 
 // got is what a client got.
 type got struct {
 	code   int
-	proto  string
 	header http.Header
 	body   string
 	err    error
@@ -163,60 +167,40 @@ func (c *client) do(ctx context.Context, method, path, body string, header ...st
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	return got{response.StatusCode, response.Proto, response.Header, string(answer), err}
+	return got{response.StatusCode, response.Header, string(answer), err}
 }
 
 // create posts an Event of core/v1.
-func (c *client) create(ctx context.Context, namespace, name string) got {
-	return c.do(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/events", eventNamed(name))
+func (c *client) create(ctx context.Context, name string) got {
+	return c.do(ctx, http.MethodPost, core, eventNamed(name))
 }
 
 // start creates in the background.
-func (c *client) start(ctx context.Context, namespace, name string) <-chan got {
+func (c *client) start(ctx context.Context, name string) <-chan got {
 	answer := make(chan got, 1)
-	go func() { answer <- c.create(ctx, namespace, name) }()
+	go func() { answer <- c.create(ctx, name) }()
 	return answer
 }
 
 func eventNamed(name string) string {
-	body, err := json.Marshal(map[string]any{"kind": "Event", "apiVersion": "v1", "metadata": map[string]string{"name": name}})
-	if err != nil {
-		panic(err)
-	}
-	return string(body)
+	return fmt.Sprintf(`{"kind":"Event","apiVersion":"v1","metadata":{"name":%q}}`, name)
 }
 
-// dial makes a connection that speaks HTTP/1.1.
-func dial(t *testing.T, p *Proxy) *tls.Conn {
-	t.Helper()
-	config, err := rest.TLSConfigFor(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := tls.Dial("tcp", p.front.address.String(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(30 * time.Second))
-	return c
-}
-
-func receive(t *testing.T, from <-chan got) got {
+func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
-	case g := <-from:
-		return g
-	case <-time.After(30 * time.Second):
-		t.Fatal("the client has no answer")
-		return got{}
+	case v = <-from:
+	case <-time.After(await.Timeout):
+		t.Fatalf("no %T in time", v)
 	}
+	return v
 }
 
-func wantCreated(t *testing.T, g got) {
+// want checks the code of an answer; 0 is none.
+func (g got) want(t *testing.T, code int) {
 	t.Helper()
-	if g.err != nil || g.code != http.StatusCreated {
-		t.Errorf("the client got %d, %v; want the backend's 201", g.code, g.err)
+	if g.code != code || (g.err != nil) != (code == 0) {
+		t.Errorf("the client got %d, %v; want %d", g.code, g.err, code)
 	}
 }
 
@@ -240,5 +224,10 @@ func waitQuiet(t *testing.T, p *Proxy) {
 	}
 }
 
-// always strikes every write.
-func always(f Fault) Rule { return Rule{Probability: 1, Fault: f} }
+// waitStruck waits until n writes have met a fault.
+func waitStruck(t *testing.T, p *Proxy, n int) {
+	t.Helper()
+	await.Until(t, fmt.Sprint(n, " writes to be struck"), func() bool {
+		return p.Record().Count(func(e Entry) bool { return e.Fault != "" }) == n
+	})
+}

@@ -1,16 +1,12 @@
 package faultproxy
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 	"sync"
 )
 
@@ -20,105 +16,117 @@ const streamsPerConnection = 100
 // period is the time from New or Resume to Pause or Close. It owns the listener, the
 // connections, the requests and the late writes of that time.
 type period struct {
-	ctx      context.Context // ends with the period
-	cancel   context.CancelFunc
-	listener *net.TCPListener
-	gate     *gate
-	server   *http.Server
-	serving  sync.WaitGroup
-	work     sync.WaitGroup // requests and late writes
+	ctx     context.Context // ends with the period
+	cancel  context.CancelFunc
+	proxy   *Proxy
+	server  *http.Server
+	serving sync.WaitGroup
 
-	mu    sync.Mutex
-	over  bool
-	conns map[*conn]struct{}
+	mu   sync.Mutex
+	over bool
+	work sync.WaitGroup // requests and late writes
 }
 
-// newPeriod begins to serve. handle is given requests that the period waits for.
-func newPeriod(l *net.TCPListener, certificate tls.Certificate, g *gate, handle func(*period, http.ResponseWriter, *http.Request)) *period {
-	p := &period{listener: l, gate: g, conns: map[*conn]struct{}{}}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.server = &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !p.begin() {
-				panic(http.ErrAbortHandler)
-			}
-			defer p.work.Done()
-			handle(p, w, r)
-		}),
-		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+func newPeriod(p *Proxy, l net.Listener) *period {
+	n := &period{proxy: p}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.server = &http.Server{
+		Handler:     n,
+		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{p.certificate}, MinVersion: tls.VersionTLS12},
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
-		BaseContext: func(net.Listener) context.Context { return p.ctx },
-		ConnContext: withConn,
-		ErrorLog:    log.New(panicsOnly{os.Stderr}, "faultproxy: ", 0),
+		BaseContext: func(net.Listener) context.Context { return n.ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c.(*tls.Conn).NetConn())
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // the faults cause errors of connections
 	}
 	// It returns an error when the listener is closed.
-	p.serving.Go(func() { _ = p.server.ServeTLS(acceptor{p}, "", "") })
-	return p
+	n.serving.Go(func() { _ = n.server.ServeTLS(acceptor{l, n}, "", "") })
+	return n
 }
 
-// begin adds a request, unless the period is over.
-func (p *period) begin() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		return false
+// ServeHTTP handles a request, unless the period is over.
+func (n *period) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n.mu.Lock()
+	over := n.over
+	if !over {
+		n.work.Add(1)
 	}
-	p.work.Add(1)
-	return true
+	n.mu.Unlock()
+	if over {
+		panic(http.ErrAbortHandler)
+	}
+	defer n.work.Done()
+	n.proxy.serve(n, w, r)
 }
 
 // end resets all connections, ends all requests, cancels late writes that still wait,
 // and waits for the backend.
-func (p *period) end() {
-	p.listener.Close()
-	p.mu.Lock()
-	p.over = true
-	conns := slices.Collect(maps.Keys(p.conns))
-	p.mu.Unlock()
-	for _, c := range conns {
-		c.reset()
-	}
-	p.cancel()
-	p.server.Close()
-	p.serving.Wait()
-	p.work.Wait()
+func (n *period) end() {
+	n.mu.Lock()
+	n.over = true
+	n.mu.Unlock()
+	n.cancel()
+	n.server.Close()
+	n.serving.Wait()
+	n.work.Wait()
 }
 
-// acceptor is a period's net.Listener. Its connections are the period's.
-type acceptor struct{ *period }
+// pass waits while the proxy is frozen.
+func (n *period) pass() {
+	n.proxy.mu.Lock()
+	thawed := n.proxy.thawed
+	n.proxy.mu.Unlock()
+	if thawed == nil {
+		return
+	}
+	select {
+	case <-thawed:
+	case <-n.ctx.Done():
+	}
+}
+
+// acceptor accepts connections of a period.
+type acceptor struct {
+	net.Listener
+	period *period
+}
 
 func (a acceptor) Accept() (net.Conn, error) {
-	tcp, err := a.listener.AcceptTCP()
+	c, err := a.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: tcp, gate: a.gate, gone: a.forget, closed: make(chan struct{})}
-	a.mu.Lock()
-	a.conns[c] = struct{}{}
-	over := a.over
-	a.mu.Unlock()
-	if over {
-		c.reset()
-	}
-	return c, nil
+	return &conn{c, a.period}, nil
 }
 
-func (a acceptor) Close() error   { return a.listener.Close() }
-func (a acceptor) Addr() net.Addr { return a.listener.Addr() }
-
-func (p *period) forget(c *conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
+// conn is a client's connection. It can be held still, and it closes with a TCP RST.
+type conn struct {
+	net.Conn
+	period *period
 }
 
-// panicsOnly passes what a server logs of panics, such as those of a key function, and
-// drops the errors of connections, which the faults cause.
-type panicsOnly struct{ w io.Writer }
+type connKey struct{}
 
-func (p panicsOnly) Write(line []byte) (int, error) {
-	if !bytes.Contains(line, []byte("panic serving")) {
-		return len(line), nil
+// connOf returns the connection that a request came on.
+func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.period.pass() // what came in the meantime is held too
+	return n, err
+}
+
+// Write sends nothing after the end of the period, not even that TLS ends.
+func (c *conn) Write(b []byte) (int, error) {
+	c.period.pass()
+	if c.period.ctx.Err() != nil {
+		return 0, net.ErrClosed
 	}
-	return p.w.Write(line)
+	return c.Conn.Write(b)
+}
+
+func (c *conn) Close() error {
+	c.Conn.(*net.TCPConn).SetLinger(0)
+	return c.Conn.Close()
 }

@@ -2,7 +2,13 @@ package faultproxy
 
 import (
 	"context"
-	"sync/atomic"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -10,15 +16,26 @@ import (
 
 // Proxy is a reverse proxy with faults. See the package's documentation.
 type Proxy struct {
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	config  *rest.Config // the backend's
-	backend *backend
-	front   *front
-	rules   atomic.Pointer[[]Rule]
-	dice    *dice
-	limiter limiter
-	journal journal
+	ctx         context.Context // ends with Close
+	cancel      context.CancelFunc
+	config      *rest.Config // the backend's
+	backend     *httputil.ReverseProxy
+	certificate tls.Certificate
+	address     *net.TCPAddr
+	anchor      []net.Conn
+	seed        uint64
+
+	mu     sync.Mutex
+	key    func(Request) string
+	rules  []Rule
+	writes map[string]uint64 // by key
+	limit  int               // of concurrent writes; 0 is none
+	used   int
+	thawed chan struct{} // nil, or closed when a freeze ends
+	record []*Entry
+
+	changing sync.Mutex // serializes Pause, Resume and Close
+	current  *period    // nil while paused
 }
 
 // New starts a proxy in front of a backend, without any faults yet, and closes it
@@ -41,27 +58,102 @@ func New(t testing.TB, backend *rest.Config, seed uint64) *Proxy {
 
 // Start is New for programs that are not tests. The caller closes the proxy.
 func Start(backend *rest.Config, seed uint64) (*Proxy, error) {
-	p := &Proxy{config: rest.CopyConfig(backend), dice: newDice(seed)}
+	p := &Proxy{config: rest.CopyConfig(backend), seed: seed, key: verbAndName, writes: map[string]uint64{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.SetRules()
+	// The certificate of package httptest is valid at the loopback address.
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	p.certificate = server.TLS.Certificates[0]
 	var err error
 	if p.backend, err = newBackend(p.config); err != nil {
 		return nil, err
 	}
-	if p.front, err = newFront(p.serve); err != nil {
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
 		return nil, err
 	}
+	p.address = listener.Addr().(*net.TCPAddr)
+	if err := p.dropAnchor(listener); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	p.current = newPeriod(p, listener)
 	return p, nil
+}
+
+// dropAnchor reserves the port while the proxy does not listen: as long as there is a
+// connection at it, no other process can get it, and the proxy may listen on it again.
+func (p *Proxy) dropAnchor(l *net.TCPListener) error {
+	near, err := net.DialTCP("tcp", nil, p.address)
+	if err != nil {
+		return err
+	}
+	far, err := l.Accept()
+	p.anchor = []net.Conn{near, far}
+	return err
 }
 
 // Config returns a copy of the backend's configuration for the address of the proxy. It
 // has no client certificate, since the proxy uses that itself.
 func (p *Proxy) Config() *rest.Config {
 	c := rest.CopyConfig(p.config)
-	c.Host = "https://" + p.front.address.String()
-	c.TLSClientConfig = rest.TLSClientConfig{CAData: p.front.ca}
+	c.Host = "https://" + p.address.String()
+	c.TLSClientConfig = rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate.Certificate[0]}),
+	}
 	c.Dial, c.Proxy = nil, nil
 	return c
+}
+
+// Pause makes the proxy behave as a stopped apiserver: connections are reset, new ones
+// are refused, and late writes that still wait are lost. When it returns, each request
+// to the backend has been answered or, if no fault had struck, cancelled; a cancelled
+// write may still take effect in the backend. A second Pause does nothing.
+func (p *Proxy) Pause() {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	if p.current != nil {
+		p.current.end()
+		p.current = nil
+	}
+}
+
+// Freeze makes the proxy behave as a host behind a network that drops everything: its
+// connections stay, and new ones can be made, but no byte passes in either direction.
+// The proxy still forwards what it has received.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thawed == nil {
+		p.thawed = make(chan struct{})
+	}
+}
+
+// Resume ends Pause and Freeze, under the same address. What was held by Freeze
+// passes now. It fails only if the address cannot be listened on, or after Close.
+func (p *Proxy) Resume() error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	p.thaw()
+	if p.ctx.Err() != nil {
+		return errors.New("faultproxy: closed")
+	}
+	if p.current != nil {
+		return nil
+	}
+	listener, err := net.ListenTCP("tcp", p.address)
+	if err == nil {
+		p.current = newPeriod(p, listener)
+	}
+	return err
+}
+
+func (p *Proxy) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thawed != nil {
+		close(p.thawed)
+		p.thawed = nil
+	}
 }
 
 // Close resets all connections, cancels the requests to the backend and the late
@@ -69,6 +161,9 @@ func (p *Proxy) Config() *rest.Config {
 // Record stays.
 func (p *Proxy) Close() {
 	p.cancel()
-	p.front.close()
-	p.backend.close()
+	p.Pause()
+	for _, c := range p.anchor {
+		c.Close()
+	}
+	closeIdle(p.backend)
 }

@@ -5,23 +5,69 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/eventd/eventd/test/await"
 )
+
+// Request is one Event write as the proxy sees it.
+type Request struct {
+	Verb      string // create, update or patch
+	Group     string // "" or events.k8s.io
+	Namespace string
+	// Name is the Event's. Of a create it is read from the body, and "" if the body is
+	// no Event.
+	Name string
+}
+
+var (
+	requestInfo = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	writes      = sets.New("create", "update", "patch")
+	groups      = sets.New("", "events.k8s.io")
+)
+
+// writeTarget parses method and path of a request, and reports whether it is an Event
+// write.
+func writeTarget(r *http.Request) (Request, bool) {
+	i, err := requestInfo.NewRequestInfo(r)
+	if err != nil || i.Resource != "events" || i.Subresource != "" || i.Namespace == "" || !writes.Has(i.Verb) || !groups.Has(i.APIGroup) {
+		return Request{}, false
+	}
+	return Request{Verb: i.Verb, Group: i.APIGroup, Namespace: i.Namespace, Name: i.Name}, (i.Name == "") == (i.Verb == "create")
+}
+
+// nameIn returns the name of the object in body, which is JSON or protobuf.
+func nameIn(body []byte) string {
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return ""
+	}
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return ""
+	}
+	return accessor.GetName()
+}
 
 // Entry is one Event write.
 type Entry struct {
 	Request
-	// Fault is the kind of the fault that struck it (Fault.String), OverCapacity,
+	// Fault is the kind of the fault that struck it (Fault.String), "over capacity",
 	// or "".
 	Fault string
 	// Forwarded: it was sent to the backend.
 	Forwarded bool
-	// Status is the code of the backend's answer; 0 if it gave none.
+	// Status is the code of the backend's answer; 0 if it gave none. If the client
+	// cancelled a write that no fault had struck, its effect is unknown.
 	Status int
-	// Err is why the backend gave no answer. If the client cancelled a write that no
-	// fault had struck, its effect is unknown.
-	Err error
 	// Answer is the code that the client was sent; 0 if none, because of the
 	// fault, or because the client gave up, or the proxy was paused.
 	Answer int
@@ -29,17 +75,29 @@ type Entry struct {
 	Ended bool
 }
 
-// Succeeded reports whether the backend answered that the write succeeded.
-func (e Entry) Succeeded() bool { return e.Status >= 200 && e.Status < 300 }
-
 // Record has all Event writes in the order in which they came.
 type Record []Entry
 
 // Record returns a copy of all entries. An entry takes about 200 bytes and its name.
-func (p *Proxy) Record() Record { return p.journal.snapshot() }
+func (p *Proxy) Record() Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var r Record
+	for _, e := range p.record {
+		r = append(r, *e)
+	}
+	return r
+}
 
 // Quiet waits until no Event write is in flight, late ones included.
-func (p *Proxy) Quiet(ctx context.Context) error { return p.journal.quiet(ctx) }
+func (p *Proxy) Quiet(ctx context.Context) error {
+	for p.Record().Count(func(e Entry) bool { return !e.Ended }) > 0 {
+		if err := await.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Count returns how many entries are as wanted.
 func (r Record) Count(wanted func(Entry) bool) int {
@@ -52,49 +110,25 @@ func (r Record) Count(wanted func(Entry) bool) int {
 	return n
 }
 
-// Tally is how often one kind of fault struck, and what became of those writes.
-type Tally struct {
-	Requests  int
-	Empty     int // patches with the body {}
-	Forwarded int
-	Succeeded int
-	NoAnswer  int // to the client
-}
-
-// Tallies adds up the entries by their Fault.
-func (r Record) Tallies() map[string]Tally {
-	tallies := map[string]Tally{}
-	for _, e := range r {
-		t := tallies[e.Fault]
-		t.Requests++
-		t.Empty += one(e.Empty)
-		t.Forwarded += one(e.Forwarded)
-		t.Succeeded += one(e.Succeeded())
-		t.NoAnswer += one(e.Ended && e.Answer == 0)
-		tallies[e.Fault] = t
-	}
-	return tallies
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// Table shows the tallies to people.
+// Table shows to people how often each kind of fault struck, and what became of those
+// writes.
 func (r Record) Table() string {
+	byFault := map[string]Record{}
+	for _, e := range r {
+		byFault[e.Fault] = append(byFault[e.Fault], e)
+	}
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "fault\twrites\tempty\tforwarded\tsucceeded\tunanswered")
-	tallies := r.Tallies()
-	for _, fault := range slices.Sorted(maps.Keys(tallies)) {
-		t := tallies[fault]
+	fmt.Fprintln(w, "fault\twrites\tforwarded\tsucceeded\tunanswered")
+	for _, fault := range slices.Sorted(maps.Keys(byFault)) {
+		entries := byFault[fault]
 		if fault == "" {
 			fault = "none"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", fault, t.Requests, t.Empty, t.Forwarded, t.Succeeded, t.NoAnswer)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", fault, len(entries),
+			entries.Count(func(e Entry) bool { return e.Forwarded }),
+			entries.Count(func(e Entry) bool { return e.Status/100 == 2 }),
+			entries.Count(func(e Entry) bool { return e.Ended && e.Answer == 0 }))
 	}
 	w.Flush()
 	return table.String()

@@ -1,11 +1,11 @@
 package faultproxy
 
 import (
-	"fmt"
+	"crypto/sha256"
+	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Rule strikes a share of the writes that it matches. Rules are tried in order,
@@ -42,46 +42,67 @@ func Spread(share float64, faults ...Fault) []Rule {
 }
 
 // SetRules replaces all rules; none means no faults. It does not affect writes for
-// which a rule was chosen before. An invalid rule is an error of the test: SetRules
-// panics.
+// which a rule was chosen before.
 func (p *Proxy) SetRules(rules ...Rule) {
-	for i, r := range rules {
-		if !(r.Probability >= 0 && r.Probability <= 1) {
-			panic(fmt.Sprintf("faultproxy: rule %d has the probability %v", i, r.Probability))
-		}
-		if err := r.Fault.check(); err != nil {
-			panic(fmt.Sprintf("faultproxy: rule %d has %v", i, err))
-		}
-	}
-	rules = slices.Clone(rules)
-	p.rules.Store(&rules)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = slices.Clone(rules)
 }
 
-// choose returns the fault of the first rule that strikes. Every rule that
-// matches takes one number from rng, until one strikes.
-func choose(rules []Rule, r Request, rng *rand.Rand) Fault {
-	for _, rule := range rules {
+// SetCapacity limits concurrent Event writes; 0 is no limit. A write holds its slot
+// until its request has ended, hangs and delays included. Those above the limit are
+// refused; those that have a slot keep it.
+func (p *Proxy) SetCapacity(atOnce int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = atOnce
+}
+
+// SetKey replaces the verb and the name as that by which requests are numbered
+// and decided on. It is to be called before the first request.
+func (p *Proxy) SetKey(key func(Request) string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.key = key
+}
+
+func verbAndName(r Request) string { return r.Verb + " " + r.Name }
+
+// admit adds a write to the record, acquires a slot for it, and decides on its fault.
+func (p *Proxy) admit(x *exchange) (Fault, *rand.Rand) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.record = append(p.record, x.entry)
+	if p.limit != 0 && p.used >= p.limit {
+		x.entry.Fault = overCapacity.name
+		return overCapacity, nil
+	}
+	p.used++
+	x.acquired = true
+	fault, rng := p.decide(x.request)
+	x.entry.Fault = fault.name
+	return fault, rng
+}
+
+// decide returns the fault of the next request of a key: that of the first rule that
+// strikes. A generator is made for each request, so that no request depends on what
+// happens to those of other keys. Every rule that matches takes one number from it,
+// until one strikes.
+func (p *Proxy) decide(r Request) (Fault, *rand.Rand) {
+	key := p.key(r)
+	p.writes[key]++
+	rng := generator(p.seed, key, p.writes[key])
+	for _, rule := range p.rules {
 		if rule.Match.matches(r) && rng.Float64() < rule.Probability {
-			return rule.Fault
+			return rule.Fault, rng
 		}
 	}
-	return Fault{}
+	return Fault{}, rng
 }
 
-// decision is a fault with its delays drawn.
-type decision struct {
-	Fault
-	number                uint64
-	before, after, lateBy time.Duration
-}
-
-// decide decides on the next request of a key.
-func (p *Proxy) decide(r Request) decision {
-	var rng *rand.Rand
-	r.Number, rng = p.dice.throw(r)
-	f := choose(*p.rules.Load(), r, rng)
-	return decision{
-		Fault: f, number: r.Number,
-		before: f.before.draw(rng), after: f.after.draw(rng), lateBy: f.lateBy.draw(rng),
-	}
+// generator hashes, so that neighbouring seeds and numbers have nothing in common.
+func generator(seed uint64, key string, number uint64) *rand.Rand {
+	input := binary.BigEndian.AppendUint64(nil, seed)
+	input = binary.BigEndian.AppendUint64(input, number)
+	return rand.New(rand.NewChaCha8(sha256.Sum256(append(input, key...))))
 }

@@ -2,122 +2,82 @@ package faultproxy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
 
-func TestMatchNeedsAllOfItsFields(t *testing.T) {
-	r := Request{Verb: Patch, API: EventsV1, Namespace: "ns", Name: "pod-1.abc", Empty: true, Number: 2}
-	for name, test := range map[string]struct {
-		match Match
-		want  bool
-	}{
-		"empty":             {Match{}, true},
-		"all":               {Match{"ns", "pod-1."}, true},
-		"another namespace": {Match{Namespace: "n"}, false},
-		"another name":      {Match{NamePrefix: "pod-2"}, false},
-		"all but one":       {Match{"ns", "node"}, false},
-	} {
-		if got := test.match.matches(r); got != test.want {
-			t.Errorf("%s: matches is %v", name, got)
-		}
-	}
-}
-
-func TestFirstRuleThatStrikesIsTheOnlyOne(t *testing.T) {
-	backend := newFake(t)
-	p := New(t, backend.config, 1)
+func TestFirstRuleThatMatchesAndStrikesIsTheOnlyOne(t *testing.T) {
+	p := &Proxy{key: verbAndName, writes: map[string]uint64{}}
+	refuse, reset := BeforeWrite(Status(503)), BeforeWrite(ResetStream)
 	p.SetRules(
 		Rule{Match: Match{NamePrefix: "spared"}, Probability: 1}, // protects
-		Rule{Match: Match{NamePrefix: "never"}, Probability: 0, Fault: BeforeWrite(Status(429))},
-		Rule{Match: Match{Namespace: "ns"}, Probability: 1, Fault: BeforeWrite(Status(503))},
-		Rule{Probability: 1, Fault: BeforeWrite(Status(500))},
+		Rule{Match: Match{NamePrefix: "never"}, Probability: 0, Fault: BeforeWrite(Hang)},
+		Rule{Match: Match{Namespace: "ns", NamePrefix: "pod"}, Probability: 1, Fault: refuse},
+		Rule{Probability: 1, Fault: reset},
 	)
-	c := clientOf(t, p)
-	for _, test := range []struct {
-		namespace, name string
-		code            int
-	}{{"ns", "spared", 201}, {"ns", "never", 503}, {"ns", "a", 503}, {"other", "a", 500}} {
-		if g := c.create(t.Context(), test.namespace, test.name); g.code != test.code {
-			t.Errorf("%s/%s: %d, want %d", test.namespace, test.name, g.code, test.code)
+	for want, requests := range map[string][]Request{
+		"":              {{Namespace: "ns", Name: "spared"}},
+		refuse.String(): {{Namespace: "ns", Name: "pod"}, {Namespace: "ns", Name: "pod-1"}},
+		reset.String():  {{Namespace: "n", Name: "pod"}, {Namespace: "ns", Name: "po"}, {Namespace: "ns", Name: "never"}},
+	} {
+		for _, r := range requests {
+			if fault, _ := p.decide(r); fault.String() != want {
+				t.Errorf("%+v is struck by %q, want %q", r, fault, want)
+			}
 		}
 	}
 }
 
-func TestRulesCanBeSwappedWhileWritesAreUnderWay(t *testing.T) {
-	backend, p, c := setUp(t)
-	release := backend.holdWrites(t)
-	passing := c.start(t.Context(), "ns", "a")
-	backend.waitArrived(t, 1)
-	p.SetRules(always(BeforeWrite(Status(500))))
-	if g := c.create(t.Context(), "ns", "a"); g.code != 500 {
-		t.Errorf("after the swap the client got %+v", g)
-	}
-	p.SetRules()
-	release()
-	wantCreated(t, receive(t, passing))
-	wantCreated(t, c.create(t.Context(), "ns", "a"))
-}
-
-func TestRulesThatMakeNoSensePanic(t *testing.T) {
-	p := New(t, newFake(t).config, 1)
-	for name, set := range map[string]func(){
-		"rule 0 has the probability 1.1":                            func() { p.SetRules(Rule{Probability: 1.1}) },
-		"rule 1 has the probability NaN":                            func() { p.SetRules(Rule{}, Rule{Probability: math.NaN()}) },
-		"rule 0 has an answer with the code 200, which is no error": func() { p.SetRules(always(AfterWrite(Status(200)))) },
-		"rule 0 has a fault without an ending":                      func() { p.SetRules(always(BeforeWrite(nil))) },
-	} {
-		func() {
-			defer func() {
-				if said := fmt.Sprint(recover()); !strings.Contains(said, name) {
-					t.Errorf("the panic says %q, want %q", said, name)
-				}
-			}()
-			set()
-		}()
-	}
-}
-
-// fates are the faults of many requests per key, in a shuffled order.
-func fates(seed uint64, order *rand.Rand) map[string][]string {
-	p := &Proxy{dice: newDice(seed)}
+// fates are the faults of many requests per key, in a random order.
+func fates(seed, order uint64) map[string][]string {
+	p := &Proxy{seed: seed, key: verbAndName, writes: map[string]uint64{}}
 	p.SetRules(
 		Rule{Match: Match{NamePrefix: "1"}, Probability: 0.3, Fault: BeforeWrite(Status(500))},
-		Rule{Probability: 0.3, Fault: Slow(Uniform(0, time.Second), Exponential(time.Second, time.Minute))},
+		Rule{Probability: 0.3, Fault: Slow(nil, nil)},
 	)
-	var asked []Request
+	var requests []Request
 	for i := range 20 {
 		for range 50 {
-			asked = append(asked, Request{Verb: Create, Name: fmt.Sprint(i)}, Request{Verb: Patch, Name: fmt.Sprint(i)})
+			requests = append(requests, Request{Verb: "create", Name: fmt.Sprint(i)}, Request{Verb: "patch", Name: fmt.Sprint(i)})
 		}
 	}
-	order.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+	rng := rand.New(rand.NewPCG(order, order))
+	rng.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
 	all := map[string][]string{}
-	for _, r := range asked {
-		d := p.decide(r)
-		all[verbAndName(r)] = append(all[verbAndName(r)], fmt.Sprint(d.number, d.Fault, d.before, d.after))
+	for _, r := range requests {
+		fault, rng := p.decide(r)
+		all[verbAndName(r)] = append(all[verbAndName(r)], fmt.Sprint(fault, rng.Uint64()))
 	}
 	return all
 }
 
 func TestFateDependsOnSeedKeyAndNumberOnly(t *testing.T) {
-	first, again, other := fates(7, rand.New(rand.NewPCG(1, 1))), fates(7, rand.New(rand.NewPCG(2, 2))), fates(8, rand.New(rand.NewPCG(1, 1)))
-	same := 0
-	for key, want := range first {
-		if !slices.Equal(again[key], want) {
-			t.Errorf("%s: %v, and in another order %v", key, want, again[key])
+	first := fates(7, 1)
+	if !maps.EqualFunc(first, fates(7, 2), slices.Equal) {
+		t.Error("the order of other keys makes a difference")
+	}
+	other := fates(8, 1)
+	for _, key := range []string{"create 1", "create 2", "patch 2"} {
+		if slices.Equal(first[key], other[key]) {
+			t.Errorf("the seed makes no difference to %s", key)
 		}
-		same += one(slices.Equal(other[key], want))
 	}
-	if same == len(first) {
-		t.Error("the seed makes no difference")
+	if slices.Equal(first["create 1"], first["create 2"]) || slices.Equal(first["create 1"], first["patch 1"]) {
+		t.Error("the key makes no difference")
 	}
-	if slices.Equal(first["create 1"], first["create 2"]) || slices.Equal(first["patch 1"], first["patch 2"]) {
-		t.Error("the name makes no difference")
+}
+
+func TestSetKeyDecidesWhatCountsAsTheSame(t *testing.T) {
+	p := &Proxy{writes: map[string]uint64{}}
+	p.SetKey(func(r Request) string { return r.Verb })
+	p.decide(Request{Verb: "create", Name: "a"})
+	p.decide(Request{Verb: "create", Name: "b"})
+	if p.writes["create"] != 2 {
+		t.Errorf("counted are %v", p.writes)
 	}
 }
 
@@ -137,13 +97,12 @@ func TestShareThatIsStruckIsTheProbability(t *testing.T) {
 		"spread, never":  {Spread(0, hang, reset), map[string]float64{"": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &Proxy{dice: newDice(1)}
+			p := &Proxy{seed: 1, key: verbAndName, writes: map[string]uint64{}}
 			p.SetRules(test.rules...)
 			struck := map[string]float64{}
-			for i := range keys {
-				for range perKey {
-					struck[p.decide(Request{Verb: Create, Name: fmt.Sprint(i)}).String()] += 1.0 / keys / perKey
-				}
+			for i := range keys * perKey {
+				fault, _ := p.decide(Request{Verb: "create", Name: fmt.Sprint(i % keys)})
+				struck[fault.String()] += 1.0 / keys / perKey
 			}
 			for kind, want := range test.want {
 				// Four standard deviations; the seed is fixed, so it holds or does not.
@@ -159,51 +118,29 @@ func TestShareThatIsStruckIsTheProbability(t *testing.T) {
 	}
 }
 
-func TestSetKeyDecidesWhatCountsAsTheSame(t *testing.T) {
-	withoutDigest := func(r Request) string {
-		object, _, _ := strings.Cut(r.Name, ".")
-		return string(r.Verb) + " " + object
-	}
-	run := func(digest string) (kinds []string) {
-		p := New(t, newFake(t).config, 3)
-		p.SetKey(withoutDigest)
-		p.SetRules(Rule{Probability: 0.5, Fault: BeforeWrite(Status(500))})
-		c := clientOf(t, p)
-		for range 20 {
-			c.create(t.Context(), "ns", "pod."+digest)
-		}
-		for _, e := range p.Record() {
-			kinds = append(kinds, e.Fault)
-		}
-		return kinds
-	}
-	a, b := run("1234"), run("5678")
-	if !slices.Equal(a, b) || len(a) != 20 || !slices.Contains(a, "") || !slices.Contains(a, "500 before the write") {
-		t.Errorf("first %q, then %q", a, b)
-	}
-}
-
 func TestDelaysStayWithinTheirBounds(t *testing.T) {
 	rng := generator(1, "", 1)
-	var sum time.Duration
-	const n = 10000
-	for range n {
-		if d := Uniform(time.Second, 2*time.Second).draw(rng); d < time.Second || d > 2*time.Second {
-			t.Fatalf("uniform: %v", d)
+	for name, test := range map[string]struct {
+		delay             Delay
+		least, mean, most time.Duration
+	}{
+		"none":        {nil, 0, 0, 0},
+		"fixed":       {Fixed(time.Second), time.Second, time.Second, time.Second},
+		"uniform":     {Uniform(time.Second, 3*time.Second), time.Second, 2 * time.Second, 3 * time.Second},
+		"exponential": {Exponential(time.Second, time.Minute), 0, time.Second, time.Minute},
+		"cut off":     {Exponential(time.Hour, time.Nanosecond), time.Nanosecond, time.Nanosecond, time.Nanosecond},
+	} {
+		const n = 10000
+		var sum time.Duration
+		for range n {
+			d := test.delay.draw(rng)
+			if d < test.least || d > test.most {
+				t.Fatalf("%s: %v", name, d)
+			}
+			sum += d
 		}
-		if d := Fixed(time.Second).draw(rng); d != time.Second {
-			t.Fatalf("fixed: %v", d)
+		if off := (sum/n - test.mean).Abs(); off > test.mean/20 {
+			t.Errorf("%s: %v on average, want about %v", name, sum/n, test.mean)
 		}
-		d := Exponential(time.Second, time.Minute).draw(rng)
-		if d < 0 || d > time.Minute {
-			t.Fatalf("exponential: %v", d)
-		}
-		sum += d
-	}
-	if mean := sum / n; mean < 950*time.Millisecond || mean > 1050*time.Millisecond {
-		t.Errorf("exponential: %v on average", mean)
-	}
-	if d := Exponential(time.Hour, time.Nanosecond).draw(rng); d != time.Nanosecond {
-		t.Errorf("exponential, cut off: %v", d)
 	}
 }

@@ -1,0 +1,164 @@
+package faultproxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/eventd/eventd/test/stored"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+func TestEventWritesAreRecognized(t *testing.T) {
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	var protobuf bytes.Buffer
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	if err := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersion{Version: "v1"}).Encode(event, &protobuf); err != nil {
+		t.Fatal(err)
+	}
+	const group = "events.k8s.io"
+	_, p, c := setUp(t)
+	var want Record
+	for _, test := range []struct {
+		method, path, body string
+		want               Request
+	}{
+		{"POST", core, eventNamed("a"), Request{"create", "", "ns", "a"}},
+		{"POST", events, eventNamed("a"), Request{"create", group, "ns", "a"}},
+		{"POST", core + "?timeout=5s", protobuf.String(), Request{"create", "", "ns", "a"}},
+		{"POST", core, "?", Request{"create", "", "ns", ""}},
+		{"PUT", core + "/a.b", eventNamed("a"), Request{"update", "", "ns", "a.b"}},
+		{"PATCH", events + "/a.b", `{"series":{}}`, Request{"patch", group, "ns", "a.b"}},
+	} {
+		c.do(t.Context(), test.method, test.path, test.body).want(t, 201)
+		want = append(want, Entry{Request: test.want, Forwarded: true, Status: 201, Answer: 201, Ended: true})
+	}
+	if got := p.Record(); !slices.Equal(got, want) {
+		t.Errorf("recorded is %+v, want %+v", got, want)
+	}
+}
+
+func TestEverythingElsePassesWithoutAFault(t *testing.T) {
+	backend, p, c := setUp(t, always(BeforeWrite(Status(500))))
+	for _, test := range [][2]string{
+		{"GET", core + "/a"}, {"GET", core}, {"DELETE", core + "/a"}, {"DELETE", core}, {"POST", core + "/a"}, {"PATCH", core}, {"PUT", core + "/a/status"},
+		{"POST", "/api/v1/namespaces"}, {"POST", "/api/v1/namespaces/ns/pods"}, {"GET", "/apis/events.k8s.io/v1/events"},
+		{"POST", "/apis/apps/v1/namespaces/ns/events"}, {"GET", "/readyz?verbose"},
+	} {
+		c.do(t.Context(), test[0], test[1], "").want(t, 201)
+		seen := backend.seen()
+		if last := seen[len(seen)-1]; last.method != test[0] || last.path != test[1] {
+			t.Errorf("%v: the backend got %+v", test, last)
+		}
+	}
+	if r := p.Record(); len(r) != 0 {
+		t.Errorf("recorded is %+v", r)
+	}
+}
+
+func TestPassingWriteIsForwardedAsItCame(t *testing.T) {
+	backend := newFake(t)
+	backend.config.Host += "/prefix"
+	header := []string{"Content-Type", "application/strategic-merge-patch+json", "Accept", "application/json", "User-Agent", "test", "Authorization", "Bearer token"}
+	g := clientOf(t, New(t, backend.config, 1)).do(t.Context(), http.MethodPatch, core+"/a%2Cb?dryRun=All", `{"count":2}`, header...)
+	if g.want(t, 201); g.header.Get("Audit-Id") != "of the backend" || g.body != `{"kind":"Event","apiVersion":"v1"}` {
+		t.Errorf("the client got %+v", g)
+	}
+	w := backend.seen()[0]
+	if w.method != http.MethodPatch || w.path != "/prefix"+core+"/a%2Cb?dryRun=All" || w.body != `{"count":2}` {
+		t.Errorf("the backend got %+v", w)
+	}
+	for i := 0; i < len(header); i += 2 {
+		if got := w.header.Get(header[i]); got != header[i+1] {
+			t.Errorf("%s is %q", header[i], got)
+		}
+	}
+}
+
+func TestTableAddsUpByFault(t *testing.T) {
+	_, p, c := setUp(t, always(AfterWrite(ResetStream), "lost"), always(BeforeWrite(Status(503).RetryAfter(1)), "refused"))
+	for _, name := range []string{"a", "lost", "refused", "lost", "b"} {
+		c.create(t.Context(), name)
+	}
+	waitQuiet(t, p)
+	const table = `fault                                    writes  forwarded  succeeded  unanswered
+none                                     2       2          2          0
+503 with Retry-After 1 before the write  1       0          0          0
+stream reset after the write             2       2          2          2
+`
+	if got := p.Record().Table(); got != table {
+		t.Errorf("the table is\n%s", got)
+	}
+}
+
+func TestQuietEndsWithItsContext(t *testing.T) {
+	_, p, c := setUp(t, always(BeforeWrite(Hang)))
+	c.start(t.Context(), "a")
+	waitStruck(t, p, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p.Quiet(ctx) == nil {
+		t.Error("the proxy is quiet while a write hangs")
+	}
+}
+
+// The Events in the real apiserver agree with the record, and the answers to the
+// clients with the faults.
+func TestRecordIsTrueOfARealAPIServer(t *testing.T) {
+	const writers, each = 8, 15
+	cluster := testenv.Shared(t)
+	namespace := cluster.Namespace(t)
+	p := New(t, cluster.Config(), 1)
+	p.SetRules(Spread(0.7, BeforeWrite(Status(500)), BeforeWrite(ResetStream), AfterWrite(ResetStream), AfterWrite(Status(503)),
+		LateWrite(Uniform(0, 50*time.Millisecond), Status(504)), Slow(Exponential(time.Millisecond, 20*time.Millisecond), nil))...)
+	results := make([]error, writers*each) // by the number of the Event
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for n := w * each; n < (w+1)*each; n++ {
+				results[n] = createWith(t, p.Config(), namespace, fmt.Sprintf("event-%03d", n))
+			}
+		})
+	}
+	wg.Wait()
+	waitQuiet(t, p)
+
+	var want, got []string
+	kinds := map[string]bool{}
+	for _, e := range p.Record() {
+		kinds[e.Fault] = true
+		if e.Status == 201 {
+			want = append(want, e.Name)
+		}
+		var n int
+		if _, err := fmt.Sscanf(e.Name, "event-%d", &n); err != nil {
+			t.Fatal(err)
+		}
+		if err := results[n]; (err == nil) != (e.Answer == 201) || (e.Answer == 500) != apierrors.IsInternalError(err) {
+			t.Errorf("the client of %+v got %v", e, err)
+		}
+	}
+	if len(kinds) != 7 {
+		t.Errorf("struck by %v, want 6 kinds of fault and none", kinds)
+	}
+	for _, e := range stored.List(t, cluster, namespace) {
+		got = append(got, e.Name)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("stored are %d Events, and %d writes succeeded: %v, %v", len(got), len(want), got, want)
+	}
+}
