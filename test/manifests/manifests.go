@@ -2,6 +2,7 @@
 package manifests
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -52,11 +52,9 @@ func New(config *rest.Config, fieldManager string) (*Applier, error) {
 	return &Applier{client: client, mapper: mapper, manager: fieldManager}, nil
 }
 
-// Apply does a server-side apply of the manifests in a file, or in the .yaml,
-// .yml and .json files directly in a directory. Files go in the order of their
-// names and documents in that of their file, except that Namespaces and
-// CustomResourceDefinitions go first. A namespaced object without a namespace goes
-// to "default".
+// Apply does a server-side apply of the manifests in a file, or in the .yaml files
+// directly in a directory. Files go in the order of their names and documents in that
+// of their file. A namespaced object without a namespace goes to "default".
 func (a *Applier) Apply(ctx context.Context, path string) error {
 	objects, err := read(path)
 	if err != nil {
@@ -105,83 +103,32 @@ func (a *Applier) Remove(ctx context.Context) error {
 }
 
 // read returns the objects of path in the order in which they are applied.
-func read(path string) ([]*unstructured.Unstructured, error) {
-	files, err := list(path)
-	if err != nil {
-		return nil, err
+func read(path string) (objects []*unstructured.Unstructured, err error) {
+	files := []string{path}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		files, _ = filepath.Glob(filepath.Join(path, "*.yaml")) // sorted by name
 	}
-	var objects []*unstructured.Unstructured
 	for _, file := range files {
-		found, err := readFile(file)
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		content, err := os.ReadFile(file)
 		if err != nil {
+			return nil, err
+		}
+		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+		for err == nil {
+			object := &unstructured.Unstructured{}
+			if err = decoder.Decode(&object.Object); len(object.Object) > 0 { // not only comments
+				objects = append(objects, object)
+			}
+		}
+		if !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		objects = append(objects, found...)
 	}
 	if len(objects) == 0 {
 		return nil, fmt.Errorf("%s: no manifests", path)
 	}
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 	return objects, nil
-}
-
-// rank orders objects after those that they need.
-func rank(object *unstructured.Unstructured) int {
-	switch object.GetKind() {
-	case "Namespace":
-		return 0
-	case "CustomResourceDefinition":
-		return 1
-	default:
-		return 2
-	}
-}
-
-func list(path string) (files []string, err error) {
-	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() {
-		return []string{path}, err
-	}
-	entries, err := os.ReadDir(path) // sorted by name
-	for _, entry := range entries {
-		switch filepath.Ext(entry.Name()) {
-		case ".yaml", ".yml", ".json":
-			if !entry.IsDir() && entry.Name() != "kustomization.yaml" {
-				files = append(files, filepath.Join(path, entry.Name()))
-			}
-		}
-	}
-	return files, err
-}
-
-// readFile returns the objects of all documents of a file, and the items of Lists.
-func readFile(file string) ([]*unstructured.Unstructured, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	decoder := utilyaml.NewYAMLOrJSONDecoder(f, 4096)
-	var objects []*unstructured.Unstructured
-	for {
-		document := &unstructured.Unstructured{}
-		if err := decoder.Decode(&document.Object); errors.Is(err, io.EOF) {
-			return objects, nil
-		} else if err != nil {
-			return nil, err
-		}
-		switch {
-		case len(document.Object) == 0: // only comments
-		case !document.IsList():
-			objects = append(objects, document)
-		default:
-			err := document.EachListItem(func(item runtime.Object) error {
-				objects = append(objects, item.(*unstructured.Unstructured))
-				return nil
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
 }
