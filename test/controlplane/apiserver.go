@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -12,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 )
 
 // errNoReason stands in for the error of a server that ended without one.
@@ -29,14 +28,13 @@ type apiServer struct {
 
 // startAPIServer starts the kube-apiserver on listener, which it takes over. It
 // returns at once; waitReady tells when it serves.
-func startAPIServer(ctx context.Context, listener net.Listener, etcdURL string, id identity, opts serverOptions) (*apiServer, error) {
-	s := options.NewServerRunOptions()
+func startAPIServer(ctx context.Context, listener net.Listener, etcdURL string, id identity, further []string) (*apiServer, error) {
+	s := apiserver.NewServerRunOptions()
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	for _, set := range s.Flags().FlagSets {
 		fs.AddFlagSet(set)
 	}
-	args := append(apiServerArgs(etcdURL, id, opts), opts.extraAPIServerArgs...)
-	if err := fs.Parse(args); err != nil {
+	if err := fs.Parse(append(apiServerArgs(etcdURL, id), further...)); err != nil {
 		return nil, err
 	}
 	address := listener.Addr().(*net.TCPAddr)
@@ -63,30 +61,30 @@ func startAPIServer(ctx context.Context, listener net.Listener, etcdURL string, 
 // complete does what the command of the kube-apiserver does between parsing and
 // running (k8s.io/kubernetes/cmd/kube-apiserver/app, NewAPIServerCommand). The
 // command itself cannot be used: it takes over the signals of the process.
-func complete(ctx context.Context, s *options.ServerRunOptions) (options.CompletedOptions, error) {
+func complete(ctx context.Context, s *apiserver.ServerRunOptions) (apiserver.CompletedOptions, error) {
 	registry := s.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := registry.Set(); err != nil {
-		return options.CompletedOptions{}, err
+		return apiserver.CompletedOptions{}, err
 	}
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	gate := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
 	if err := setUpLogging(s.Logs, gate); err != nil {
-		return options.CompletedOptions{}, err
+		return apiserver.CompletedOptions{}, err
 	}
 	completed, err := s.Complete(ctx)
 	if err != nil {
-		return options.CompletedOptions{}, err
+		return apiserver.CompletedOptions{}, err
 	}
 	if errs := completed.Validate(); len(errs) > 0 {
-		return options.CompletedOptions{}, utilerrors.NewAggregate(errs)
+		return apiserver.CompletedOptions{}, utilerrors.NewAggregate(errs)
 	}
 	utilfeature.DefaultMutableFeatureGate.AddMetrics()
 	registry.AddMetrics()
 	return completed, nil
 }
 
-// apiServerArgs are the flags of the kube-apiserver, in the words of its manual.
-func apiServerArgs(etcdURL string, id identity, opts serverOptions) []string {
+// apiServerArgs are the flags of the kube-apiserver.
+func apiServerArgs(etcdURL string, id identity) []string {
 	const issuer = "https://kubernetes.default.svc.cluster.local"
 	return []string{
 		"--authorization-mode=RBAC",
@@ -124,9 +122,6 @@ func apiServerArgs(etcdURL string, id identity, opts serverOptions) []string {
 		// without a network has none. Endpoints may not hold a loopback address.
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none",
-
-		"--event-ttl=" + opts.eventTTL.String(),
-		"--v=" + strconv.Itoa(opts.verbosity),
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"os"
 
@@ -27,7 +26,7 @@ type etcdServer struct {
 // startEtcd starts etcd in dir and returns once it serves. Clients need a
 // certificate: whoever can write to etcd is above RBAC, and 127.0.0.1 is shared
 // by all users of a machine.
-func startEtcd(ctx context.Context, dir string, id identity, opts serverOptions) (*etcdServer, error) {
+func startEtcd(ctx context.Context, dir string, id identity) (*etcdServer, error) {
 	wal.SegmentSizeBytes = walSegmentSize
 	s := &etcdServer{logLevel: zap.NewAtomicLevelAt(zapcore.ErrorLevel)}
 	config := embed.NewConfig()
@@ -36,7 +35,7 @@ func startEtcd(ctx context.Context, dir string, id identity, opts serverOptions)
 	// What fsync guards against is a crash of the machine, and nobody's data
 	// is at stake here. Without it a start is faster, and a busy disk (a CI
 	// machine's) does not make requests fail with timeouts.
-	config.UnsafeNoFsync = opts.etcdNoFsync
+	config.UnsafeNoFsync = true
 	// The JSON gateway has no user here, and would dial the advertised address.
 	config.EnableGRPCGateway = false
 
@@ -47,12 +46,11 @@ func startEtcd(ctx context.Context, dir string, id identity, opts serverOptions)
 		ClientCertAuth: true,
 	}
 	config.ClientTLSInfo, config.PeerTLSInfo = tls, tls
-	client := []url.URL{{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", opts.etcdPort)}}
-	config.ListenClientUrls, config.AdvertiseClientUrls = client, client
 	// A single member never dials its own peer address, so a free port will
 	// do, and the address that is recorded in the data may say port 0 for good.
-	peer := []url.URL{{Scheme: "https", Host: "127.0.0.1:0"}}
-	config.ListenPeerUrls, config.AdvertisePeerUrls = peer, peer
+	free := []url.URL{{Scheme: "https", Host: "127.0.0.1:0"}}
+	config.ListenClientUrls, config.AdvertiseClientUrls = free, free
+	config.ListenPeerUrls, config.AdvertisePeerUrls = free, free
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 
 	var err error

@@ -2,25 +2,18 @@ package main
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 )
-
-// validity is long enough for no kept data directory to outlive it.
-const validity = 10 * 365 * 24 * time.Hour
 
 // identity is the folder of the keys and certificates that make a restarted
 // control plane the same one to its clients. File names are kubeadm's where
@@ -68,121 +61,56 @@ func ensureIdentity(dir string) (identity, error) {
 }
 
 func (id identity) makeAll() error {
-	for ca, leaves := range map[string][]leaf{
+	client, server := x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
+	for ca, leaves := range map[string]map[string]cert.Config{
 		clusterCA: {
-			{name: apiserverCert, commonName: "kube-apiserver", server: true},
-			{name: adminCert, commonName: "kubernetes-admin", organization: "system:masters", client: true},
+			apiserverCert: {CommonName: "kube-apiserver", Usages: []x509.ExtKeyUsage{server}},
+			adminCert:     {CommonName: "kubernetes-admin", Organization: []string{"system:masters"}, Usages: []x509.ExtKeyUsage{client}},
 		},
 		frontProxyCA: {
-			{name: frontProxyClientCert, commonName: "front-proxy-client", client: true},
+			frontProxyClientCert: {CommonName: "front-proxy-client", Usages: []x509.ExtKeyUsage{client}},
 		},
 		etcdCA: {
 			// etcd is a client of itself: its gateway and its peers.
-			{name: etcdServerCert, commonName: "etcd", server: true, client: true},
-			{name: etcdClientCert, commonName: "kube-apiserver", client: true},
+			etcdServerCert: {CommonName: "etcd", Usages: []x509.ExtKeyUsage{server, client}},
+			etcdClientCert: {CommonName: "kube-apiserver", Usages: []x509.ExtKeyUsage{client}},
 		},
 	} {
-		signer, err := id.makeCA(ca)
+		signer, key, err := pkiutil.NewCertificateAuthority(ecdsaCert(cert.Config{CommonName: "controlplane-" + ca}))
+		if err == nil {
+			err = pkiutil.WriteCertAndKey(id.dir, ca, signer, key)
+		}
+		for name, leaf := range leaves {
+			if err != nil {
+				break
+			}
+			err = id.makeLeaf(name, leaf, signer, key)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", ca, err)
 		}
-		for _, l := range leaves {
-			if err := id.makeLeaf(signer, l); err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
-			}
-		}
 	}
-	_, err := id.makeKey(serviceAccountKey)
-	return err
-}
-
-// leaf is one certificate to be signed.
-type leaf struct {
-	name, commonName, organization string
-	server, client                 bool
-}
-
-// authority is a CA that can sign.
-type authority struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-}
-
-func (id identity) makeCA(name string) (authority, error) {
-	key, err := id.makeKey(name)
-	if err != nil {
-		return authority{}, err
-	}
-	tmpl := template("controlplane-"+name, "")
-	tmpl.IsCA = true
-	tmpl.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	cert, err := id.sign(name, tmpl, authority{tmpl, key}, key.Public())
-	return authority{cert, key}, err
-}
-
-func (id identity) makeLeaf(ca authority, l leaf) error {
-	key, err := id.makeKey(l.name)
+	key, err := pkiutil.GeneratePrivateKey(kubeadm.EncryptionAlgorithmECDSAP256)
 	if err != nil {
 		return err
 	}
-	tmpl := template(l.commonName, l.organization)
-	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
-	if l.client {
-		tmpl.ExtKeyUsage = append(tmpl.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
-	}
-	if l.server {
-		tmpl.ExtKeyUsage = append(tmpl.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-		tmpl.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-		tmpl.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	}
-	_, err = id.sign(l.name, tmpl, ca, key.Public())
-	return err
+	return pkiutil.WriteKey(id.dir, serviceAccountKey, key)
 }
 
-func template(commonName, organization string) *x509.Certificate {
-	subject := pkix.Name{CommonName: commonName}
-	if organization != "" {
-		subject.Organization = []string{organization}
+func (id identity) makeLeaf(name string, c cert.Config, ca *x509.Certificate, caKey crypto.Signer) error {
+	c.AltNames = cert.AltNames{
+		IPs:      []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 	}
-	now := time.Now()
-	return &x509.Certificate{
-		Subject:               subject,
-		NotBefore:             now.Add(-time.Hour), // clocks of containers and their hosts differ
-		NotAfter:              now.Add(validity),
-		BasicConstraintsValid: true,
+	leaf, key, err := pkiutil.NewCertAndKey(ca, caKey, ecdsaCert(c))
+	if err != nil {
+		return err
 	}
+	return pkiutil.WriteCertAndKey(id.dir, name, leaf, key)
 }
 
-func (id identity) sign(name string, tmpl *x509.Certificate, ca authority, public crypto.PublicKey) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, err
-	}
-	tmpl.SerialNumber = serial
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, public, ca.key)
-	if err != nil {
-		return nil, err
-	}
-	if err := writePEM(id.cert(name), "CERTIFICATE", der); err != nil {
-		return nil, err
-	}
-	return x509.ParseCertificate(der)
-}
-
-func (id identity) makeKey(name string) (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return key, writePEM(id.key(name), "EC PRIVATE KEY", der)
-}
-
-func writePEM(file, kind string, der []byte) error {
-	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+func ecdsaCert(c cert.Config) *pkiutil.CertConfig {
+	return &pkiutil.CertConfig{Config: c, EncryptionAlgorithm: kubeadm.EncryptionAlgorithmECDSAP256}
 }
 
 // adminConfig is the configuration of a client that may do everything.

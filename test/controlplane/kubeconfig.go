@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -10,10 +9,8 @@ import (
 )
 
 // writeKubeconfig writes config as a kubeconfig with everything embedded, so
-// that it may be copied elsewhere. It holds credentials, so it is the owner's
-// alone; and it appears at once and whole, so that its existence may be waited
-// for.
-func writeKubeconfig(file string, config *rest.Config, namespace string) error {
+// that it may be copied elsewhere. Only the owner can read it.
+func writeKubeconfig(file string, config *rest.Config) error {
 	const name = "controlplane"
 	content, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{name: {
@@ -23,28 +20,12 @@ func writeKubeconfig(file string, config *rest.Config, namespace string) error {
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {
 			ClientCertificateData: config.CertData,
 			ClientKeyData:         config.KeyData,
-			Token:                 config.BearerToken,
 		}},
-		Contexts: map[string]*clientcmdapi.Context{name: {
-			Cluster: name, AuthInfo: name, Namespace: namespace,
-		}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
 	})
 	if err != nil {
 		return err
 	}
-	// CreateTemp makes files of mode 0600.
-	temp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name()) // fails after the rename, as it should
-	_, err = temp.Write(content)
-	if closeErr := temp.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), file)
+	return os.WriteFile(file, content, 0o600)
 }

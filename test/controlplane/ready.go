@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
@@ -63,18 +62,14 @@ func ready(ctx context.Context, client kubernetes.Interface) error {
 
 // announce writes the kubeconfig and then the ready line, in this order: who
 // has read the line can read the file.
-func announce(dir *dataDir, admin *rest.Config, kubeconfig string, stdout io.Writer) error {
-	if kubeconfig == "" {
-		kubeconfig = dir.path("admin.kubeconfig")
-	}
-	kubeconfig, err := filepath.Abs(kubeconfig)
+func announce(dir string, admin *rest.Config) error {
+	kubeconfig, err := filepath.Abs(filepath.Join(dir, "admin.kubeconfig"))
 	if err != nil {
 		return err
 	}
-	if err := writeKubeconfig(kubeconfig, admin, metav1.NamespaceDefault); err != nil {
+	if err := writeKubeconfig(kubeconfig, admin); err != nil {
 		return err
 	}
-	dir.alsoRemove = append(dir.alsoRemove, kubeconfig)
-	_, err = fmt.Fprintf(stdout, "ready %s %s\n", admin.Host, kubeconfig)
+	_, err = fmt.Printf("ready %s %s\n", admin.Host, kubeconfig)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -26,24 +27,25 @@ var errStdinClosed = errors.New("stdin was closed")
 
 // serve runs the control plane until ctx is cancelled, stdin is closed (if that
 // was asked for) or one of the two servers fails. Only a failure is an error.
-func serve(ctx context.Context, opts serverOptions, stdin io.Reader, stdout io.Writer) (err error) {
+func serve(ctx context.Context, opts options) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if opts.exitOnStdinEOF {
 		// Not waited for at the end: a read of a terminal or a pipe that stays
 		// open cannot be interrupted, and the process is about to exit.
 		go func() {
-			_, _ = io.Copy(io.Discard, stdin)
+			_, _ = io.Copy(io.Discard, os.Stdin)
 			cancel(errStdinClosed)
 		}()
 	}
-
-	dir, err := openDataDir(opts.dataDir)
-	if err != nil {
+	if err := lockDataDir(opts.dataDir); err != nil {
 		return err
 	}
 	closeDir := func() error {
-		return dir.close(opts.removeDirOnEOF && errors.Is(context.Cause(ctx), errStdinClosed))
+		if !errors.Is(context.Cause(ctx), errStdinClosed) {
+			return nil
+		}
+		return removeDataDir(opts.dataDir)
 	}
 	defer func() { err = errors.Join(err, closeDir()) }()
 	// klog.Fatal in the kube-apiserver ends the process where it stands.
@@ -52,19 +54,19 @@ func serve(ctx context.Context, opts serverOptions, stdin io.Reader, stdout io.W
 		os.Exit(code)
 	}
 
-	err = serveIn(ctx, dir, opts, stdout)
+	err = serveIn(ctx, opts)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil // asked to end during the start
 	}
 	return err
 }
 
-// serveIn runs the two servers on dir. It stops them only if they were ready: a
+// serveIn runs the two servers. It stops them only if they were ready: a
 // kube-apiserver that is stopped while it starts takes that for a fatal error,
 // with some hundred lines of log, and there is nothing to stop that the end of
 // the process would not stop as well.
-func serveIn(ctx context.Context, dir *dataDir, opts serverOptions, stdout io.Writer) error {
-	id, err := ensureIdentity(dir.path("pki"))
+func serveIn(ctx context.Context, opts options) error {
+	id, err := ensureIdentity(filepath.Join(opts.dataDir, "pki"))
 	if err != nil {
 		return fmt.Errorf("making certificates: %w", err)
 	}
@@ -76,11 +78,11 @@ func serveIn(ctx context.Context, dir *dataDir, opts serverOptions, stdout io.Wr
 	}
 	defer listener.Close()
 
-	etcd, err := startEtcd(ctx, dir.path("etcd"), id, opts)
+	etcd, err := startEtcd(ctx, filepath.Join(opts.dataDir, "etcd"), id)
 	if err != nil {
 		return fmt.Errorf("starting etcd: %w", err)
 	}
-	server, err := startAPIServer(ctx, listener, etcd.clientURL, id, opts)
+	server, err := startAPIServer(ctx, listener, etcd.clientURL, id, opts.apiServerArgs)
 	if err != nil {
 		return fmt.Errorf("starting kube-apiserver: %w", err)
 	}
@@ -106,7 +108,7 @@ func serveIn(ctx context.Context, dir *dataDir, opts serverOptions, stdout io.Wr
 	}
 	defer etcd.stop()
 	defer server.stop()
-	if err := announce(dir, admin, opts.kubeconfig, stdout); err != nil {
+	if err := announce(opts.dataDir, admin); err != nil {
 		return err
 	}
 

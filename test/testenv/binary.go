@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 )
@@ -26,11 +25,12 @@ func Binary(ctx context.Context) (string, error) {
 		}
 		return path, nil
 	}
-	source, err := controlPlaneSource()
+	// A module that tests itself with this package has the repository elsewhere.
+	repository, err := exec.CommandContext(ctx, "go", "list", "-m", "-f={{.Dir}}", "github.com/eventd/eventd").Output()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("finding the control plane: %w; set %s", err, BinaryEnv)
 	}
-	build := exec.CommandContext(ctx, filepath.Join(source, "build.sh"))
+	build := exec.CommandContext(ctx, filepath.Join(strings.TrimSpace(string(repository)), "test", "controlplane", "build.sh"))
 	// Not SIGKILL: the script stops a compiler and releases a lock.
 	build.Cancel = func() error { return build.Process.Signal(syscall.SIGTERM) }
 	var stdout bytes.Buffer
@@ -42,47 +42,14 @@ func Binary(ctx context.Context) (string, error) {
 	return lines[len(lines)-1], nil
 }
 
-// Kubectl returns the path of a kubectl of the control plane's version, which
-// is built beside it.
-func Kubectl(ctx context.Context) (string, error) {
-	binary, err := Binary(ctx)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(filepath.Dir(binary), "kubectl"), nil
-}
-
-// controlPlaneSource finds test/controlplane above the working directory, which
-// is the package's folder in a test, or else above this source file.
-func controlPlaneSource() (string, error) {
-	var starts []string
-	if wd, err := os.Getwd(); err == nil {
-		starts = append(starts, wd)
-	}
-	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
-		starts = append(starts, filepath.Dir(file))
-	}
-	for _, start := range starts {
-		for dir := start; ; dir = filepath.Dir(dir) {
-			source := filepath.Join(dir, "test", "controlplane")
-			if _, err := os.Stat(filepath.Join(source, "go.mod")); err == nil {
-				return source, nil
-			}
-			if dir == filepath.Dir(dir) {
-				break
-			}
-		}
-	}
-	return "", errors.New("no test/controlplane/go.mod above " + strings.Join(starts, " or ") + "; set " + BinaryEnv)
-}
-
-// RunKubectl runs kubectl and returns its stdout. An error has all of its output.
+// RunKubectl runs the kubectl of the control plane's version, which is built beside it,
+// and returns its stdout. An error has all of its output.
 func RunKubectl(ctx context.Context, args ...string) (stdout []byte, err error) {
-	path, err := Kubectl(ctx)
+	binary, err := Binary(ctx)
 	if err != nil {
 		return nil, err
 	}
-	stdout, err = exec.CommandContext(ctx, path, args...).Output()
+	stdout, err = exec.CommandContext(ctx, filepath.Join(filepath.Dir(binary), "kubectl"), args...).Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("kubectl %q: %w\n%s%s", args, err, stdout, exit.Stderr)
 	}

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -21,34 +20,9 @@ import (
 
 // Options of a control plane. The zero value is what Main uses.
 type Options struct {
-	// EventTTL is how long the apiserver keeps an Event after its last write:
-	// at least a second, or 0 for the apiserver's default of an hour. etcd looks
-	// for what has expired twice a second, and grants no less than two seconds.
-	EventTTL time.Duration
 	// APIServerArgs are further flags of the kube-apiserver, such as
 	// "--audit-log-path=FILE".
 	APIServerArgs []string
-	// DataDir is kept when the control plane stops. When empty, a temporary
-	// directory is made, and removed by Stop.
-	DataDir string
-}
-
-func (o Options) args(dataDir string, ownsDir bool, port int) []string {
-	args := []string{
-		"--exit-on-stdin-eof",
-		"--data-dir=" + dataDir,
-		"--port=" + strconv.Itoa(port),
-	}
-	if ownsDir {
-		args = append(args, "--remove-data-dir-on-stdin-eof")
-	}
-	if o.EventTTL != 0 {
-		args = append(args, "--event-ttl="+o.EventTTL.String())
-	}
-	for _, arg := range o.APIServerArgs {
-		args = append(args, "--apiserver-arg="+arg)
-	}
-	return args
 }
 
 // ControlPlane is a control plane that belongs to this process. Its address,
@@ -58,7 +32,6 @@ type ControlPlane struct {
 	opts    Options
 	binary  string
 	dataDir string
-	ownsDir bool
 
 	kubeconfig string
 	config     *rest.Config
@@ -76,15 +49,13 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &ControlPlane{opts: opts, binary: binary, dataDir: opts.DataDir}
-	if c.dataDir == "" {
-		// Made here rather than by the control plane, so that it survives a
-		// Restart, and is removed even if the control plane is killed.
-		if c.dataDir, err = os.MkdirTemp("", "testenv-"); err != nil {
-			return nil, err
-		}
-		c.ownsDir = true
+	// Made here rather than by the control plane, so that it is removed even if the
+	// control plane is killed.
+	dataDir, err := os.MkdirTemp("", "testenv-")
+	if err != nil {
+		return nil, err
 	}
+	c := &ControlPlane{opts: opts, binary: binary, dataDir: dataDir}
 	if err := c.Up(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -115,7 +86,11 @@ func (c *ControlPlane) Up(ctx context.Context) error {
 	if c.run != nil && !c.run.Ended() {
 		return nil
 	}
-	r, err := startRun(c.binary, c.opts.args(c.dataDir, c.ownsDir, c.port))
+	args := []string{"--exit-on-stdin-eof", "--data-dir=" + c.dataDir, "--port=" + strconv.Itoa(c.port)}
+	for _, arg := range c.opts.APIServerArgs {
+		args = append(args, "--apiserver-arg="+arg)
+	}
+	r, err := startRun(c.binary, args)
 	if err != nil {
 		return err
 	}
@@ -162,25 +137,12 @@ func (c *ControlPlane) Down() error {
 	return c.end((*run).terminate)
 }
 
-// Restart is Down and Up.
-func (c *ControlPlane) Restart(ctx context.Context) error {
-	if err := c.Down(); err != nil {
-		return err
-	}
-	return c.Up(ctx)
-}
-
-// Stop ends the control plane for good, and removes its data directory unless
-// that was named in Options. It may be called again. It takes about a second,
-// and is bounded.
+// Stop ends the control plane for good, and removes its data directory. It may be
+// called again. It takes about a second, and is bounded.
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.end((*run).abandon)
-	if c.ownsDir {
-		err = errors.Join(err, os.RemoveAll(c.dataDir))
-	}
-	return err
+	return errors.Join(c.end((*run).abandon), os.RemoveAll(c.dataDir))
 }
 
 // end ends the process, if one runs.
@@ -197,9 +159,8 @@ func (c *ControlPlane) end(how func(*run) error) error {
 	return how(r)
 }
 
-// Signal sends a signal to the control plane's process: SIGSTOP and SIGCONT make
-// an apiserver that accepts connections and does not answer, SIGKILL one that has
-// gone by the time that Signal returns.
+// Signal sends a signal to the control plane's process. After SIGKILL it has ended by
+// the time that Signal returns.
 func (c *ControlPlane) Signal(signal syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,9 +201,6 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 // Kubeconfig returns the path of the administrator's kubeconfig. It exists from
 // Start to Stop.
 func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }
-
-// DataDir returns the directory of the control plane's state.
-func (c *ControlPlane) DataDir() string { return c.dataDir }
 
 // client returns an administrator's client.
 func (c *ControlPlane) client() (kubernetes.Interface, error) {

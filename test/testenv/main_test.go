@@ -12,7 +12,7 @@ import (
 )
 
 // parentEnv makes this test binary a program that starts a control plane, prints its
-// directory, and waits until it is killed.
+// kubeconfig, and waits until it is killed.
 const parentEnv = "TESTENV_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -32,6 +32,6 @@ func beParent() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println(c.DataDir())
+	fmt.Println(c.Kubeconfig())
 	select {}
 }

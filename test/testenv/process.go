@@ -65,7 +65,7 @@ func (r *run) waitReady(ctx context.Context) (url, kubeconfig string, err error)
 func (r *run) terminate() error { return r.end(r.Stop) }
 
 // abandon ends the process in the way in which the end of this one would: it
-// removes a data directory that belongs to this process.
+// removes its data directory.
 func (r *run) abandon() error { return errors.Join(r.stdin.Close(), r.end(r.End)) }
 
 func (r *run) end(how func(context.Context) error) error {
