@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/request"
 )
 
 const (
@@ -146,28 +147,10 @@ func clientOf(t *testing.T, p *Proxy) *client {
 }
 
 // got is what a client got.
-type got struct {
-	code   int
-	header http.Header
-	body   string
-	err    error
-}
+type got struct{ request.Answer }
 
 func (c *client) do(ctx context.Context, method, path, body string, header ...string) got {
-	r, err := http.NewRequestWithContext(ctx, method, c.host+path, strings.NewReader(body))
-	if err != nil {
-		return got{err: err}
-	}
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	response, err := c.http.Do(r)
-	if err != nil {
-		return got{err: err}
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	return got{response.StatusCode, response.Header, string(answer), err}
+	return got{request.Do(ctx, c.http, method, c.host+path, body, header...)}
 }
 
 // create posts an Event of core/v1.
@@ -199,8 +182,8 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 // want checks the code of an answer; 0 is none.
 func (g got) want(t *testing.T, code int) {
 	t.Helper()
-	if g.code != code || (g.err != nil) != (code == 0) {
-		t.Errorf("the client got %d, %v; want %d", g.code, g.err, code)
+	if g.Code != code || (g.Err != nil) != (code == 0) {
+		t.Errorf("the client got %d, %v; want %d", g.Code, g.Err, code)
 	}
 }
 

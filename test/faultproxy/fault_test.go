@@ -83,8 +83,8 @@ func TestAnswersAreThoseOfAnAPIServer(t *testing.T) {
 	} {
 		t.Run(test.answer.String(), func(t *testing.T) {
 			_, p, c := setUp(t, always(BeforeWrite(test.answer)))
-			if g := c.create(t.Context(), "a"); !strings.HasPrefix(g.body, test.json) {
-				t.Errorf("in JSON the body is %q", g.body)
+			if g := c.create(t.Context(), "a"); !strings.HasPrefix(g.Body, test.json) {
+				t.Errorf("in JSON the body is %q", g.Body)
 			}
 			for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 				config := p.Config()
@@ -110,7 +110,7 @@ func TestHangLastsUntilTheClientGivesUp(t *testing.T) {
 				t.Error("the request has ended though its client waits")
 			}
 			giveUp()
-			if g := receive(t, answer); !errors.Is(g.err, context.Canceled) {
+			if g := receive(t, answer); !errors.Is(g.Err, context.Canceled) {
 				t.Errorf("the client got %+v", g)
 			}
 			if e := onlyEntry(t, p); e.Status != writes*http.StatusCreated || e.Answer != 0 {

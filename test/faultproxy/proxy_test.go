@@ -49,7 +49,7 @@ func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 		}
 	}
 	await.Until(t, "a client that has noticed is refused", func() bool {
-		return errors.Is(c.create(t.Context(), "refused").err, syscall.ECONNREFUSED)
+		return errors.Is(c.create(t.Context(), "refused").Err, syscall.ECONNREFUSED)
 	})
 	backend.wantWrites(t, 1)
 }
@@ -58,7 +58,7 @@ func TestResumeGoesOnUnderTheSameAddress(t *testing.T) {
 	backend, p, c := setUp(t)
 	for range 20 {
 		// The client may find out only now that its old connection is gone.
-		await.Until(t, "the client gets an answer", func() bool { return c.create(t.Context(), "a").code == http.StatusCreated })
+		await.Until(t, "the client gets an answer", func() bool { return c.create(t.Context(), "a").Code == http.StatusCreated })
 		p.Pause()
 		for range 2 { // the second does nothing
 			if err := p.Resume(); err != nil {
@@ -107,8 +107,8 @@ func TestFreezeHoldsEverythingUntilResume(t *testing.T) {
 			waitQuiet(t, p)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if g := c.create(ctx, "impatient"); !errors.Is(g.err, context.DeadlineExceeded) {
-				t.Errorf("the client got %d, %v", g.code, g.err)
+			if g := c.create(ctx, "impatient"); !errors.Is(g.Err, context.DeadlineExceeded) {
+				t.Errorf("the client got %d, %v", g.Code, g.Err)
 			}
 			held := c.start(t.Context(), "held")
 			backend.wantWrites(t, 1)
@@ -159,7 +159,7 @@ func TestWritesAboveTheCapacityAreRefused(t *testing.T) {
 	stuck := c.start(ctx, "stuck")
 	waitStruck(t, p, 1)
 	g := c.create(t.Context(), "b")
-	if g.want(t, 429); g.header.Get("Retry-After") != "1" || p.Record()[2].Fault != "over capacity" {
+	if g.want(t, 429); g.Header.Get("Retry-After") != "1" || p.Record()[2].Fault != "over capacity" {
 		t.Errorf("the third got %+v, and is recorded as %+v", g, p.Record()[2])
 	}
 	p.SetCapacity(1) // less than there are
@@ -200,8 +200,8 @@ func TestCredentialsAreThoseOfTheClientOrElseTheCertificateOfTheBackendsConfig(t
 	} {
 		p := New(t, test.backend, 1)
 		for _, method := range []string{http.MethodGet, http.MethodPost} { // not an Event write, and one
-			if g := clientOf(t, p).do(t.Context(), method, core, eventNamed("a"), test.header...); g.body != test.want {
-				t.Errorf("%s, %s: the backend got %s, %v; want %s", name, method, g.body, g.err, test.want)
+			if g := clientOf(t, p).do(t.Context(), method, core, eventNamed("a"), test.header...); g.Body != test.want {
+				t.Errorf("%s, %s: the backend got %s, %v; want %s", name, method, g.Body, g.Err, test.want)
 			}
 		}
 	}

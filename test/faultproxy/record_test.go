@@ -73,7 +73,7 @@ func TestPassingWriteIsForwardedAsItCame(t *testing.T) {
 	backend.config.Host += "/prefix"
 	header := []string{"Content-Type", "application/strategic-merge-patch+json", "Accept", "application/json", "User-Agent", "test", "Authorization", "Bearer token"}
 	g := clientOf(t, New(t, backend.config, 1)).do(t.Context(), http.MethodPatch, core+"/a%2Cb?dryRun=All", `{"count":2}`, header...)
-	if g.want(t, 201); g.header.Get("Audit-Id") != "of the backend" || g.body != `{"kind":"Event","apiVersion":"v1"}` {
+	if g.want(t, 201); g.Header.Get("Audit-Id") != "of the backend" || g.Body != `{"kind":"Event","apiVersion":"v1"}` {
 		t.Errorf("the client got %+v", g)
 	}
 	w := backend.seen()[0]

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,3 +159,39 @@ func (r *Replica) Config(credentials *rest.Config) *rest.Config {
 func (r *Replica) Metrics(ctx context.Context, credentials *rest.Config) (metrics.Metrics, error) {
 	return metrics.Read(ctx, r.Config(credentials))
 }
+
+// WantMetrics reads /metrics as the administrator.
+func (r *Replica) WantMetrics(t testing.TB, c *testenv.ControlPlane) metrics.Metrics {
+	t.Helper()
+	ctx, cancel := await.Context(t)
+	defer cancel()
+	m, err := r.Metrics(ctx, c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Terminate ends the process as a kubelet does. It must end in order.
+func (r *Replica) Terminate(t testing.TB) {
+	t.Helper()
+	ctx, cancel := await.Context(t)
+	defer cancel()
+	if err := r.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// Client is that of a test, with the given credentials.
+func (r *Replica) Client(t testing.TB, credentials *rest.Config) *http.Client {
+	t.Helper()
+	client, err := rest.HTTPClientFor(r.Config(credentials))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// URL is a path of this process.
+func (r *Replica) URL(path string) string { return r.endpoint.Host + path }
