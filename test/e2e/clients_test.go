@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,9 +94,9 @@ func (p *paced) wait(t *testing.T, n int) {
 
 func TestUnmodifiedClassicRecorder(t *testing.T) {
 	const repeats, distinct, ahead = 1000, 200, 500
-	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	recorder, sink := classicRecorder(t, e.Config(replica.Reporter(t, testenv.Shared(t), namespace)))
+	config, namespace := e.newReporter()
+	recorder, sink := classicRecorder(t, config)
 	recorded := 0
 	say := func(object string) {
 		if recorded >= ahead {
@@ -106,7 +105,7 @@ func TestUnmodifiedClassicRecorder(t *testing.T) {
 		recorder.Eventf(pod(namespace, object), "Normal", "Tested", "%s was tested", object)
 		recorded++
 	}
-	want := map[string]int{"repeated": repeats}
+	want := stored.Counts[string]{"repeated": repeats}
 	for i := range distinct {
 		say(fmt.Sprint("distinct-", i))
 		want[fmt.Sprint("distinct-", i)] = 1
@@ -119,15 +118,14 @@ func TestUnmodifiedClassicRecorder(t *testing.T) {
 		t.Errorf("%d of %d requests succeeded", got, repeats+distinct)
 	}
 	e.wantWritten(repeats + distinct)
-	wantStored(t, testenv.Shared(t), namespace, want)
-	e.terminate()
+	e.wantStored(namespace, want)
+	e.Terminate(t)
 }
 
 func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 	const distinct = 200
-	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
+	config, namespace := e.newReporter()
 	config.QPS = -1
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
 	defer broadcaster.Shutdown()
@@ -137,7 +135,7 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 		t.Fatal(err)
 	}
 	recorder := broadcaster.NewRecorder(scheme.Scheme, "e2e")
-	want := map[string]int{}
+	want := stored.Counts[string]{}
 	for range 2 {
 		for i := range distinct {
 			object := fmt.Sprint("pod-", i)
@@ -146,15 +144,14 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 		}
 	}
 	e.wantWritten(2 * distinct)
-	wantStored(t, testenv.Shared(t), namespace, want)
-	e.terminate()
+	e.wantStored(namespace, want)
+	e.Terminate(t)
 }
 
 func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 	const clients, each = 20, 50
-	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
+	config, namespace := e.newReporter()
 	group(clients, func(i int) {
 		c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
 		for n := range each {
@@ -170,8 +167,8 @@ func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 		}
 	})
 	e.wantWritten(clients * each)
-	wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": clients * each})
-	e.terminate()
+	e.wantStored(namespace, stored.Counts[string]{"shared": clients * each})
+	e.Terminate(t)
 }
 
 // plain is what a client posts that does not correlate by itself.
@@ -186,8 +183,9 @@ func plain(namespace, name, object string) *corev1.Event {
 }
 
 func TestCountContinuesAfterACrash(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	credentials := replica.Reporter(t, testenv.Shared(t), namespace)
+	cluster := testenv.Shared(t)
+	namespace := cluster.Namespace(t)
+	credentials := replica.Reporter(t, cluster, namespace)
 	const rounds, each = 3, 10
 	var uid string
 	for round := range rounds {
@@ -210,9 +208,9 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 		if c := e.wantConserved(each + retried); c.written() != each {
 			t.Errorf("%v written, want %d", c.written(), each)
 		}
-		e.signal(syscall.SIGKILL)
-		wantStored(t, testenv.Shared(t), namespace, map[string]int{"shared": (round + 1) * each})
-		now := string(stored.ByObject(t, testenv.Shared(t), namespace)["shared"][0].UID)
+		e.Kill()
+		e.wantStored(namespace, stored.Counts[string]{"shared": int64(round+1) * each})
+		now := string(stored.ByObject(t, cluster, namespace)["shared"][0].UID)
 		if uid == "" {
 			uid = now
 		}
@@ -225,13 +223,13 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 // client-go's recorder continues to patch the name that it posted. The next eventd does
 // not have that name, and gets the whole count again.
 func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
 	const before, after = 7, 5
 	// The client keeps its address, so the next eventd must have the same one, and the
 	// same certificate.
 	again := []string{"--cert-dir=" + t.TempDir(), "--secure-port=" + freePort(t)}
 	e := startEventd(t, again...)
-	recorder, sink := classicRecorder(t, e.Config(replica.Reporter(t, testenv.Shared(t), namespace)))
+	config, namespace := e.newReporter()
+	recorder, sink := classicRecorder(t, config)
 	target := int64(0)
 	record := func(n int) {
 		for range n {
@@ -242,7 +240,7 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 		}
 	}
 	record(before)
-	e.signal(syscall.SIGKILL)
+	e.Kill()
 	e = startEventd(t, again...)
 	record(after)
 	// The first eventd has written some occurrences, and has lost the deferred ones: the
@@ -251,8 +249,8 @@ func TestSelfCountingClientContinuesAfterACrash(t *testing.T) {
 	if replayed := c.settled("replayed"); replayed < 1 || replayed+c.written() != before+after {
 		t.Errorf("%v replayed and %v written of %d", replayed, c.written(), before+after)
 	}
-	wantStored(t, testenv.Shared(t), namespace, map[string]int{"repeated": before + after})
-	e.terminate()
+	e.wantStored(namespace, stored.Counts[string]{"repeated": before + after})
+	e.Terminate(t)
 }
 
 func freePort(t *testing.T) string {
@@ -270,9 +268,8 @@ func freePort(t *testing.T) string {
 }
 
 func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
 	e := startEventd(t)
-	config := e.Config(replica.Reporter(t, testenv.Shared(t), namespace))
+	config, namespace := e.newReporter()
 	const clients = 16
 	var accepted [clients]int64
 	var total atomic.Int64
@@ -292,14 +289,17 @@ func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 		})
 	}()
 	await.Until(t, "load", func() bool { return total.Load() > 200 })
-	e.terminate()
+	e.Terminate(t)
 	<-ended
-	accounts := e.finalAccounts()
+	accounts, err := e.FinalAccounts()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if accounts["pending"] != 0 || accounts["recorded"] < total.Load() ||
 		accounts["recorded"] != accounts["created"]+accounts["merged"] {
 		t.Errorf("%d requests were accepted, the final accounts are %v", total.Load(), accounts)
 	}
-	got := stored.ByObject(t, testenv.Shared(t), namespace)
+	got := stored.ByObject(t, e.cluster, namespace)
 	for i, n := range accepted {
 		events := got[fmt.Sprint("pod-", i)]
 		// The one request that ended a client may have been written, too.

@@ -2,10 +2,11 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"sync"
-	"syscall"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/metrics"
@@ -35,37 +36,17 @@ func startEventdFor(t *testing.T, c *testenv.ControlPlane, flags ...string) *eve
 	return &eventd{replica.Run(t, c, replica.Options{Flags: flags}), t, c}
 }
 
-// signal sends a signal to the process and waits for its end.
-func (e *eventd) signal(s os.Signal) (exitCode int) {
+// newReporter returns a client of eventd with the rights of a recorder in a new namespace.
+func (e *eventd) newReporter() (config *rest.Config, namespace string) {
 	e.t.Helper()
-	ctx, cancel := await.Context(e.t)
-	defer cancel()
-	code, err := e.Signal(ctx, s)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return code
-}
-
-// terminate ends eventd in order, and it must have written everything.
-func (e *eventd) terminate() {
-	e.t.Helper()
-	if code := e.signal(syscall.SIGTERM); code != 0 {
-		e.t.Errorf("eventd ended with %d:\n%s", code, e.Log(20))
-	}
+	namespace = e.cluster.Namespace(e.t)
+	return e.Config(replica.Reporter(e.t, e.cluster, namespace)), namespace
 }
 
 // counters are the metrics of eventd.
 type counters struct{ metrics.Metrics }
 
-func (e *eventd) counters() counters {
-	e.t.Helper()
-	m, err := e.Metrics(e.t.Context(), e.cluster.Config())
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return counters{m}
-}
+func (e *eventd) counters() counters { return counters{e.WantMetrics(e.t, e.cluster)} }
 
 func (c counters) recorded() float64 { return c.Sum("eventd_occurrences_recorded_total") }
 func (c counters) pending() float64  { return c.Sum("eventd_occurrences_pending") }
@@ -107,33 +88,11 @@ func (e *eventd) wantWritten(reported int) {
 	}
 }
 
-// finalAccounts is the ledger that eventd logs at its end.
-func (e *eventd) finalAccounts() replica.Accounts {
+// wantStored checks that each object has one Event with its count, and that there are
+// no others.
+func (e *eventd) wantStored(namespace string, counts stored.Counts[string]) {
 	e.t.Helper()
-	accounts, err := e.FinalAccounts()
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return accounts
-}
-
-// wantStored checks that each object has one Event with its count.
-func wantStored(t *testing.T, c *testenv.ControlPlane, namespace string, counts map[string]int) {
-	t.Helper()
-	got := stored.ByObject(t, c, namespace)
-	for object, want := range counts {
-		events := got[object]
-		if len(events) != 1 {
-			t.Errorf("%s has %d Events, want 1", object, len(events))
-			continue
-		}
-		if n := stored.Count(&events[0]); n != int64(want) {
-			t.Errorf("%s has a count of %d, want %d", object, n, want)
-		}
-	}
-	if len(got) != len(counts) {
-		t.Errorf("%d objects have Events, want %d", len(got), len(counts))
-	}
+	stored.Want(e.t, counts, stored.List(e.t, e.cluster, namespace), func(e *corev1.Event) string { return e.InvolvedObject.Name })
 }
 
 // group runs functions at once and waits for them.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,10 +8,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/request"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -35,9 +35,9 @@ func TestTwoEventdsCountTheSameSeries(t *testing.T) {
 	for _, e := range both {
 		e.wantWritten(clients * each)
 	}
-	wantStored(t, shared, namespace, map[string]int{"shared": len(both) * clients * each})
+	both[0].wantStored(namespace, stored.Counts[string]{"shared": int64(len(both)) * clients * each})
 	for _, e := range both {
-		e.terminate()
+		e.Terminate(t)
 	}
 }
 
@@ -57,9 +57,13 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	answer := post(t, e.Config(stranger), namespace, "stranger")
-	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("a caller that cannot be looked up is answered %s, Retry-After %q", answer.Status, answer.Header.Get("Retry-After"))
+	body, err := json.Marshal(plain(namespace, "stranger", "shared"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := request.Do(t.Context(), e.Client(t, stranger), http.MethodPost, e.URL("/api/v1/namespaces/"+namespace+"/events"), string(body))
+	if answer.Code != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("a caller that cannot be looked up is answered %v, Retry-After %q", answer, answer.Header.Get("Retry-After"))
 	}
 	// This one's token and rights have just been looked up.
 	accepted := make(chan error, 1)
@@ -90,36 +94,9 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 	case <-time.After(await.Timeout):
 		t.Fatal("what was accepted meanwhile is not written")
 	}
-	wantStored(t, c, namespace, map[string]int{"shared": 2})
-	e.terminate()
-	if accounts := e.finalAccounts(); accounts["recorded"] != 2 || accounts["created"] != 1 || accounts["merged"] != 1 {
-		t.Errorf("final accounts %v", accounts)
+	e.wantStored(namespace, stored.Counts[string]{"shared": 2})
+	e.Terminate(t)
+	if accounts, err := e.FinalAccounts(); err != nil || accounts["recorded"] != 2 || accounts["created"] != 1 || accounts["merged"] != 1 {
+		t.Errorf("final accounts %v (%v)", accounts, err)
 	}
-}
-
-// post makes one request that is not retried, and returns its answer.
-func post(t *testing.T, config *rest.Config, namespace, name string) *http.Response {
-	t.Helper()
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := json.Marshal(plain(namespace, name, "shared"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := await.Context(t)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		config.Host+"/api/v1/namespaces/"+namespace+"/events", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-	return answer
 }

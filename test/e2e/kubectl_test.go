@@ -23,8 +23,9 @@ import (
 func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
 	shared := testenv.Shared(t)
 	e := startEventd(t)
-	through, direct := shared.Namespace(t), shared.Namespace(t)
-	report(t, e.Config(replica.Reporter(t, shared, through)), through)
+	config, through := e.newReporter()
+	report(t, config, through)
+	direct := shared.Namespace(t)
 	report(t, replica.Reporter(t, shared, direct), direct)
 	isStored := func(namespace string) bool {
 		events := stored.ByObject(t, shared, namespace)["web-0"]
@@ -49,7 +50,7 @@ func TestKubectlShowsTheseEventsLikeAnyOther(t *testing.T) {
 		}
 	}
 	e.wantWritten(3 + 1 + 2)
-	e.terminate()
+	e.Terminate(t)
 }
 
 // report lets unmodified recorders of both kinds report on a Pod.
