@@ -60,18 +60,18 @@ func (t *Table) Add(cells ...any) {
 }
 
 // write prints the title and the rows, if there are any.
-func (t *Table) write(w io.Writer) error {
+func (t *Table) write(w io.Writer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.rows) == 0 {
-		return nil
+		return
 	}
 	fmt.Fprintf(w, "\n%s\n", t.title)
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.columns}, t.rows...) {
 		fmt.Fprintf(out, "  %s\n", strings.Join(row, "\t"))
 	}
-	return out.Flush()
+	out.Flush()
 }
 
 // TestRunner runs the tests of a package, as testing.M does.
@@ -84,25 +84,14 @@ type runner struct{ m TestRunner }
 
 func (r runner) Run() int {
 	code := r.m.Run()
-	if err := writeAll(os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "figures:", err)
-		return max(code, 1)
+	if slices.ContainsFunc(tables, func(t *Table) bool { return len(t.rows) > 0 }) {
+		fmt.Printf("%s, %s/%s, %d CPUs\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
+		for _, t := range tables {
+			t.write(os.Stdout)
+		}
+		fmt.Println()
 	}
 	return code
-}
-
-func writeAll(w io.Writer) error {
-	if !slices.ContainsFunc(tables, func(t *Table) bool { return len(t.rows) > 0 }) {
-		return nil
-	}
-	fmt.Fprintf(w, "%s, %s/%s, %d CPUs\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))
-	for _, t := range tables {
-		if err := t.write(w); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintln(w)
-	return err
 }
 
 // Spread is the median of some values, and between which the others lie. It is

@@ -1,13 +1,9 @@
 package metrics
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
 )
 
 func TestSumHasTheSeriesWithAllLabels(t *testing.T) {
@@ -37,25 +33,5 @@ func TestSumHasTheSeriesWithAllLabels(t *testing.T) {
 		if got, found := m.Lookup(test.name, test.labels...); got != test.want || found != test.found || m.Sum(test.name, test.labels...) != got {
 			t.Errorf("%s %q: %v, %t; want %v, %t", test.name, test.labels, got, found, test.want, test.found)
 		}
-	}
-}
-
-func TestReadIsOfTheServersMetrics(t *testing.T) {
-	allowed := true
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !allowed || r.URL.Path != "/metrics" {
-			http.Error(w, "no", http.StatusForbidden)
-			return
-		}
-		_, _ = w.Write([]byte("# TYPE leading gauge\nleading 1\n"))
-	}))
-	defer server.Close()
-	m, err := Read(t.Context(), &rest.Config{Host: server.URL})
-	if err != nil || m.Sum("leading") != 1 {
-		t.Errorf("read %v (%v)", m, err)
-	}
-	allowed = false
-	if _, err := Read(t.Context(), &rest.Config{Host: server.URL}); err == nil || !strings.Contains(err.Error(), "no") {
-		t.Errorf("without the right: %v", err)
 	}
 }

@@ -27,23 +27,32 @@ func start(t *testing.T, log, script string) *Process {
 
 func TestStopReturnsHowTheProcessEnded(t *testing.T) {
 	const trapped = "; echo trapped >&2; while :; do sleep 0.05; done"
+	none := func(*Process, context.CancelFunc) {}
 	for name, test := range map[string]struct {
-		script  string
-		stopped bool     // by SIGSTOP
-		want    []string // in the error; none for success
+		script string
+		before func(*Process, context.CancelFunc)
+		want   []string // in the error; none for success
+		code   int
 	}{
-		"in order":             {`trap 'exit 0' TERM` + trapped, false, nil},
-		"in order, if stopped": {`trap 'exit 0' TERM` + trapped, true, nil},
-		"with an exit code":    {`trap 'exit 3' TERM` + trapped, false, []string{"child failed (exit status 3)", "trapped"}},
-		"by itself":            {`echo why >&2; exit 3`, false, []string{"ended by itself (exit status 3)", "why"}},
+		"in order":             {`trap 'exit 0' TERM` + trapped, none, nil, 0},
+		"in order, if stopped": {`trap 'exit 0' TERM` + trapped, func(p *Process, _ context.CancelFunc) { _ = p.Send(syscall.SIGSTOP) }, nil, 0},
+		"with an exit code":    {`trap 'exit 3' TERM` + trapped, none, []string{"child failed (exit status 3)", "trapped"}, 3},
+		"by itself":            {`echo why >&2; exit 3`, none, []string{"ended by itself (exit status 3)", "why"}, 3},
+		"killed, not in time":  {`trap '' TERM` + trapped, func(_ *Process, cancel context.CancelFunc) { cancel() }, []string{"still runs"}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, "", test.script)
 			await.Until(t, "the trap", func() bool { return p.Ended() || strings.Contains(p.Log(9), "trapped") })
-			if test.stopped {
-				_ = p.Send(syscall.SIGSTOP)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			test.before(p, cancel)
+			err := p.Stop(ctx)
+			if code, err := p.Wait(t.Context()); code != test.code || err != nil {
+				t.Errorf("it ended with %d (%v), want %d", code, err, test.code)
 			}
-			err := p.Stop(t.Context())
+			if err := p.Send(syscall.SIGTERM); err != nil {
+				t.Errorf("a signal to a process that has ended: %v", err)
+			}
 			if (err != nil) != (test.want != nil) {
 				t.Fatalf("got %v, want %q", err, test.want)
 			}
@@ -53,22 +62,6 @@ func TestStopReturnsHowTheProcessEnded(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestStopKillsWhenItsContextEnds(t *testing.T) {
-	p := start(t, "", `trap '' TERM; echo trapped >&2; while :; do sleep 0.05; done`)
-	await.Until(t, "the trap", func() bool { return strings.Contains(p.Log(9), "trapped") })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.Stop(ctx); err == nil || !strings.Contains(err.Error(), "still runs") {
-		t.Errorf("got %v", err)
-	}
-	if code, err := p.Wait(t.Context()); code != -1 || err != nil {
-		t.Errorf("it ended with %d (%v), want -1 of a signal", code, err)
-	}
-	if err := p.Send(syscall.SIGTERM); err != nil {
-		t.Errorf("a signal to a process that has ended: %v", err)
 	}
 }
 
