@@ -15,11 +15,9 @@ const casesFile = "testdata/alerts.yaml"
 
 // ruleCase has the fields of one of them that are read here.
 type ruleCase struct {
-	InputSeries []struct {
-		Series string `json:"series"`
-	} `json:"input_series"`
+	InputSeries   []struct{ Series string } `json:"input_series"`
 	AlertRuleTest []struct {
-		Alertname string `json:"alertname"`
+		Alertname string
 		ExpAlerts []struct {
 			ExpLabels map[string]string `json:"exp_labels"`
 		} `json:"exp_alerts"`
@@ -51,7 +49,7 @@ func TestEveryAlertHasAFiringAndASilentCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c struct {
-		Tests []ruleCase `json:"tests"`
+		Tests []ruleCase
 	}
 	if err := utilyaml.Unmarshal(content, &c); err != nil {
 		t.Fatal(err)

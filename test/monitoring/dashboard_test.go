@@ -12,29 +12,24 @@ type query struct{ panel, expr string }
 
 // dashboard is what there is to look at in Grafana's JSON.
 type dashboard struct {
-	Title  string  `json:"title"`
-	Panels []panel `json:"panels"`
-
+	Panels []struct {
+		ID          int
+		Type, Title string
+		GridPos     struct{ X, Y, W, H int }
+		Targets     []struct {
+			Expr       string
+			Datasource json.RawMessage
+		}
+	}
 	Annotations struct {
-		List []struct{ Name, Expr string } `json:"list"`
-	} `json:"annotations"`
+		List []struct{ Name, Expr string }
+	}
 	Templating struct {
 		List []struct {
-			Name  string `json:"name"`
-			Query any    `json:"query"`
-		} `json:"list"`
-	} `json:"templating"`
-}
-
-type panel struct {
-	ID      int    `json:"id"`
-	Type    string `json:"type"`
-	Title   string `json:"title"`
-	GridPos struct{ X, Y, W, H int }
-	Targets []struct {
-		Expr       string          `json:"expr"`
-		Datasource json.RawMessage `json:"datasource"`
-	} `json:"targets"`
+			Name  string
+			Query any
+		}
+	}
 }
 
 // readDashboard reads what the ConfigMap for Grafana's sidecar has.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	built "github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/replica"
 )
 
 // The alerts, the dashboard and the pages are about metrics that there are.
@@ -68,7 +68,7 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 			t.Errorf("they do not say what to do about what is dropped for %s", reason)
 		}
 	}
-	help := run(t, built.Binary(), "--help")
+	help := run(t, replica.Binary(), "--help")
 	for _, flag := range regexp.MustCompile("`(--[a-z-]+)`").FindAllStringSubmatch(runbooks, -1) {
 		if !regexp.MustCompile(`(?m)^\s+(-\w, )?` + flag[1] + `\s`).MatchString(help) {
 			t.Errorf("they speak of %s, which is no flag", flag[1])

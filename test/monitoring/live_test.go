@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -26,7 +28,7 @@ func TestPromtoolFindsNothingWrongWithTheMetrics(t *testing.T) {
 	cluster := testenv.Shared(t)
 	r := startReplica(t, cluster)
 	feed(t, r, cluster)
-	text, err := r.metrics(cluster.Config())
+	text, err := metrics.Text(t.Context(), r.Config(cluster.Config()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +37,7 @@ func TestPromtoolFindsNothingWrongWithTheMetrics(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
-	r.terminate()
+	r.Terminate(t)
 }
 
 // A Prometheus with the rights of deploy/monitoring scrapes two replicas while Events
@@ -44,11 +46,11 @@ func TestPrometheusSeesTwoReplicas(t *testing.T) {
 	program := prometheusTool(t, "prometheus")
 	cluster := testenv.Shared(t)
 	reader, stranger := metricsReader(t, cluster)
-	replicas := []*replica{startReplica(t, cluster), startReplica(t, cluster)}
-	if _, err := replicas[0].metrics(stranger); !apierrors.IsForbidden(err) {
+	replicas := []*replica.Replica{startReplica(t, cluster), startReplica(t, cluster)}
+	if _, err := replicas[0].Metrics(t.Context(), stranger); !apierrors.IsForbidden(err) {
 		t.Errorf("without the right to /metrics: %v", err)
 	}
-	p := startPrometheus(t, program, writeConfig(t, reader.BearerToken, replicas[0].address(), replicas[1].address()))
+	p := startPrometheus(t, program, writeConfig(t, reader.BearerToken, address(replicas[0]), address(replicas[1])))
 	waitFor(t, "both replicas to be scraped, and one to lead", func() error {
 		return p.wants(`sum(up{job="eventd"}) == 2 and sum(eventd_election_leading{job="eventd"}) == 1`)
 	})
@@ -72,19 +74,19 @@ func TestPrometheusSeesTwoReplicas(t *testing.T) {
 	wantRulesAreSilent(t, p)
 
 	leader := replicas[0]
-	if p.wants(fmt.Sprintf(`eventd_election_leading{instance=%q} == 1`, leader.address())) != nil {
+	if p.wants(fmt.Sprintf(`eventd_election_leading{instance=%q} == 1`, address(leader))) != nil {
 		leader = replicas[1]
 	}
-	leader.terminate()
+	leader.Terminate(t)
 	waitFor(t, "the other to be seen as the leader", func() error {
-		return p.wants(fmt.Sprintf(`eventd_election_leading{instance!=%q} == 1`, leader.address()))
+		return p.wants(fmt.Sprintf(`eventd_election_leading{instance!=%q} == 1`, address(leader)))
 	})
 	for _, a := range readDashboard(t).Annotations.List {
 		waitFor(t, a.Name+" to show it", func() error { return p.wantsValue(forJob(a.Expr)) })
 	}
 	for _, r := range replicas {
 		if r != leader {
-			r.terminate()
+			r.Terminate(t)
 		}
 	}
 	waitFor(t, "nobody to be seen", func() error { return p.wants(`ALERTS{alertname="EventdAbsent"} == 1`) })
@@ -115,7 +117,7 @@ func metricsReader(t *testing.T, c *testenv.ControlPlane) (reader, stranger *res
 
 // feed reports occurrences for every path through the pipeline: Events that differ,
 // repeats, and similar ones. It returns their number.
-func feed(t *testing.T, r *replica, c *testenv.ControlPlane) (occurrences int) {
+func feed(t *testing.T, r *replica.Replica, c *testenv.ControlPlane) (occurrences int) {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(r.Config(c.Config()))
 	namespace := c.Namespace(t)

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	built "github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -17,7 +17,7 @@ var (
 	update         = flag.Bool("update", false, "write docs/metrics.md instead of comparing it")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(built.Runner(testenv.Runner(m))) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(replica.Runner(testenv.Runner(m))) }
 
 // prometheusTool is the path of a program of Prometheus. "make test" skips the tests
 // that need one, and "make monitoring" does not.

@@ -20,58 +20,17 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// manifest is an object as it would be applied.
-type manifest struct {
-	Kind     string `json:"kind"`
-	Metadata struct {
-		Name      string            `json:"name"`
-		Namespace string            `json:"namespace"`
-		Labels    map[string]string `json:"labels"`
-	} `json:"metadata"`
-	raw json.RawMessage
-}
-
 // rule is an alert.
 type rule struct {
-	Alert       string            `json:"alert"`
-	Expr        string            `json:"expr"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
+	Alert, Expr         string
+	Labels, Annotations map[string]string
 }
 
 // scrape is how deploy/monitoring has eventd scraped: what of its ServiceMonitor
 // Prometheus itself understands.
 type scrape struct {
-	Port            string `json:"port"`
-	Scheme          string `json:"scheme"`
-	Path            string `json:"path"`
-	BearerTokenFile string `json:"bearerTokenFile"`
-	TLSConfig       struct {
-		InsecureSkipVerify bool `json:"insecureSkipVerify"`
-	} `json:"tlsConfig"`
-}
-
-// rendered returns what an overlay of deploy/ and deploy/monitoring makes.
-func rendered(t *testing.T) []manifest {
-	t.Helper()
-	rendered, err := testenv.RunKubectl(t.Context(), "kustomize", overlay(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096)
-	var out []manifest
-	for {
-		var m manifest
-		if err := decoder.Decode(&m.raw); errors.Is(err, io.EOF) {
-			return out
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(m.raw, &m); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, m)
-	}
+	Port, Scheme, Path string
+	TLSConfig          struct{ InsecureSkipVerify bool }
 }
 
 // overlay writes a kustomization as a user would, with patches.
@@ -92,21 +51,26 @@ func overlay(t *testing.T, patches ...string) (dir string) {
 	return dir
 }
 
-// find decodes the only object of a kind and name.
+// find decodes the only object of a kind and name that an overlay of deploy/ and
+// deploy/monitoring makes.
 func find(t *testing.T, kind, name string, into any) {
 	t.Helper()
+	rendered, err := testenv.RunKubectl(t.Context(), "kustomize", overlay(t))
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(rendered), 4096)
 	found := 0
-	for _, m := range rendered(t) {
-		if m.Kind != kind || m.Metadata.Name != name {
-			continue
+	for err == nil {
+		var raw json.RawMessage
+		var object metav1.PartialObjectMetadata
+		if err = decoder.Decode(&raw); err == nil {
+			err = json.Unmarshal(raw, &object)
 		}
-		found++
-		if err := json.Unmarshal(m.raw, into); err != nil {
-			t.Fatal(err)
+		if err == nil && object.Kind == kind && object.Name == name {
+			found++
+			err = json.Unmarshal(raw, into)
 		}
 	}
-	if found != 1 {
-		t.Fatalf("there are %d of %s %s", found, kind, name)
+	if found != 1 || !errors.Is(err, io.EOF) {
+		t.Fatalf("there are %d of %s %s (%v)", found, kind, name, err)
 	}
 }
 
@@ -115,13 +79,11 @@ func find(t *testing.T, kind, name string, into any) {
 func ruleFile(t *testing.T) (content []byte, rules []rule) {
 	t.Helper()
 	var object struct {
-		Spec json.RawMessage `json:"spec"` // JSON is YAML
+		Spec json.RawMessage // JSON is YAML
 	}
 	find(t, "PrometheusRule", "eventd", &object)
 	var spec struct {
-		Groups []struct {
-			Rules []rule `json:"rules"`
-		} `json:"groups"`
+		Groups []struct{ Rules []rule }
 	}
 	if err := json.Unmarshal(object.Spec, &spec); err != nil {
 		t.Fatal(err)
@@ -136,10 +98,10 @@ func ruleFile(t *testing.T) (content []byte, rules []rule) {
 type serviceMonitor struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		JobLabel  string               `json:"jobLabel"`
-		Selector  metav1.LabelSelector `json:"selector"`
-		Endpoints []scrape             `json:"endpoints"`
-	} `json:"spec"`
+		JobLabel  string
+		Selector  metav1.LabelSelector
+		Endpoints []scrape
+	}
 }
 
 // findServiceMonitor returns that of deploy/monitoring.
@@ -150,12 +112,6 @@ func findServiceMonitor(t *testing.T) (m serviceMonitor) {
 		t.Fatalf("the ServiceMonitor has %d endpoints", n)
 	}
 	return m
-}
-
-// scrapeConfig returns how a replica is scraped.
-func scrapeConfig(t *testing.T) scrape {
-	t.Helper()
-	return findServiceMonitor(t).Spec.Endpoints[0]
 }
 
 // By these fields an operator finds the replicas, and gives them the job that all
@@ -180,7 +136,7 @@ func TestServiceMonitorIsAboutTheService(t *testing.T) {
 // sets the namespace of eventd must leave it alone.
 func TestPrometheusOfTheClusterMayReadMetrics(t *testing.T) {
 	var binding struct {
-		Subjects []struct{ Kind, Name, Namespace string } `json:"subjects"`
+		Subjects []struct{ Kind, Name, Namespace string }
 	}
 	find(t, "ClusterRoleBinding", "eventd-metrics-reader", &binding)
 	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != "prometheus-k8s" || binding.Subjects[0].Namespace != "monitoring" {

@@ -102,11 +102,11 @@ func liveMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	cluster := testenv.Shared(t)
 	r := startReplica(t, cluster)
-	text, err := r.metrics(cluster.Config())
+	text, err := metrics.Text(t.Context(), r.Config(cluster.Config()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.terminate()
+	r.Terminate(t)
 	families, err := metrics.Parse(text)
 	if err != nil {
 		t.Fatal(err)

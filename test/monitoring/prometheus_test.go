@@ -115,7 +115,7 @@ func (p *prometheus) query(expr string) ([]sample, error) {
 func writeConfig(t *testing.T, token string, targets ...string) (configFile string) {
 	t.Helper()
 	dir := t.TempDir()
-	how := scrapeConfig(t)
+	how := findServiceMonitor(t).Spec.Endpoints[0]
 	write := func(name string, content []byte) string {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, content, 0o600); err != nil {
