@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"syscall"
@@ -19,11 +20,6 @@ import (
 
 func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 	backend, p, c := setUp(t, always(BeforeWrite(Hang), "hanging"), always(LateWrite(Fixed(time.Hour), Status(504)), "late"))
-	c.create(t.Context(), "late").want(t, 504)
-	backend.holdWrites(t)
-	passing, hanging := c.start(t.Context(), "passing"), c.start(t.Context(), "hanging")
-	backend.waitArrived(t, 1)
-	waitStruck(t, p, 2)
 	config, err := rest.TLSConfigFor(p.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -33,11 +29,21 @@ func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer idle.Close()
+	idle.SetDeadline(time.Now().Add(await.Timeout))
+	fmt.Fprint(idle, "GET / HTTP/1.1\r\nHost: proxy\r\n\r\n")
+	if _, err := idle.Read(make([]byte, 1)); err != nil { // it has read all that was sent
+		t.Fatal(err)
+	}
+	backend.waitArrived(t, 1)
+	c.create(t.Context(), "late").want(t, 504)
+	backend.holdWrites(t)
+	passing, hanging := c.start(t.Context(), "passing"), c.start(t.Context(), "hanging")
+	backend.waitArrived(t, 1)
+	waitStruck(t, p, 2)
 
 	p.Pause()
 	p.Pause() // does nothing
-	idle.SetDeadline(time.Now().Add(await.Timeout))
-	if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := io.ReadAll(idle); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("an idle connection got %v", err)
 	}
 	for _, answer := range []<-chan got{passing, hanging} {
@@ -51,7 +57,7 @@ func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
 	await.Until(t, "a client that has noticed is refused", func() bool {
 		return errors.Is(c.create(t.Context(), "refused").Err, syscall.ECONNREFUSED)
 	})
-	backend.wantWrites(t, 1)
+	backend.wantWrites(t, 2) // with that of the idle connection
 }
 
 func TestResumeGoesOnUnderTheSameAddress(t *testing.T) {
