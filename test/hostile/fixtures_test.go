@@ -29,16 +29,7 @@ func inflated(shares string) string {
 }
 
 // metrics of eventd, read by the administrator.
-func (g *target) metrics(t *testing.T) metrics.Metrics {
-	t.Helper()
-	ctx, cancel := await.Context(t)
-	defer cancel()
-	m, err := g.eventd.Metrics(ctx, g.cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
+func (g *target) metrics(t *testing.T) metrics.Metrics { return g.eventd.WantMetrics(t, g.cluster) }
 
 // waitPendingSeries waits until the number of pending series satisfies a condition.
 func (g *target) waitPendingSeries(t *testing.T, what string, ok func(pending float64) bool) {

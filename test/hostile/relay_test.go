@@ -12,8 +12,8 @@ import (
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/request"
 	"github.com/eventd/eventd/test/testenv"
-	"syscall"
 )
 
 // replicaTargets starts n replicas, and returns the one that leads and the others.
@@ -27,7 +27,7 @@ func replicaTargets(t *testing.T, n int, flags ...string) (leader *target, stand
 		t.Cleanup(func() {
 			ctx, cancel := await.Context(t)
 			defer cancel()
-			_, _ = r.Signal(ctx, syscall.SIGTERM) // so that the next test finds no leader
+			_ = r.Stop(ctx) // so that the next test finds no leader
 		})
 		replicas = append(replicas, &target{name: "eventd, a replica", cluster: c, config: r.Config, pid: r.PID, eventd: r})
 	}
@@ -55,19 +55,10 @@ func waitLeader(t *testing.T, replicas []*target) (leader *target, standbys []*t
 // role is that of a replica that is ready, "" before.
 func (g *target) role(t *testing.T) string {
 	t.Helper()
-	config := g.config(rest.AnonymousClientConfig(g.cluster.Config()))
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/readyz?verbose", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := send(client, req)
-	_, role, _ := strings.Cut(a.body, "role: ")
-	if a.code != http.StatusOK {
+	anonymous := rest.AnonymousClientConfig(g.cluster.Config())
+	a := request.Do(t.Context(), g.eventd.Client(t, anonymous), http.MethodGet, g.eventd.URL("/readyz?verbose"), "")
+	_, role, _ := strings.Cut(a.Body, "role: ")
+	if a.Code != http.StatusOK {
 		return ""
 	}
 	return strings.TrimSpace(role)
@@ -81,23 +72,12 @@ func TestClientOfAStandbyClosesNobodyElsesConnectionToTheLeader(t *testing.T) {
 	config := rest.CopyConfig(attacker.config)
 	config.DisableCompression = true // its header is not passed on, and others are added
 	config.Dial = (&net.Dialer{}).DialContext
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	large := newAccount(t, config, attacker.namespace)
 	var sent atomic.Int64
 	siege{name: "40 requests a second with headers of about 64 KiB, at a standby", needs: "create in one namespace", allowed: usual, attack: func(ctx context.Context) {
 		crowd(ctx, 4, 40, func() {
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, attacker.events(), strings.NewReader(attacker.event("x", "x", "Normal", 1)))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			req.Header.Set("Content-Type", "application/json")
 			// Some are just below the limit at the standby, and above it at the leader.
-			req.Header.Set("X", strings.Repeat("x", 63_500+int(sent.Add(1)*13%800)))
-			send(client, req)
+			large.postEvent(ctx, large.event("x", "x", "Normal", 1), "X", strings.Repeat("x", 63_500+int(sent.Add(1)*13%800)))
 		})
 	}}.run(t, g)
 	m := g.metrics(t)

@@ -13,9 +13,7 @@ import (
 func TestCopyBombInAPatchCostsNobodyMemory(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
 		attacker := g.account(t, "attacker", "create", "patch")
-		if a := attacker.post(t.Context(), "bomb", "Normal"); a.code != http.StatusCreated {
-			t.Fatalf("posting the Event: %d %s %v", a.code, a.body, a.err)
-		}
+		attacker.mustPost(t, attacker.event("bomb", "bomb", "Normal", 1), http.StatusCreated)
 		patch := []string{`{"op":"add","path":"/metadata/annotations","value":{"a":"` + strings.Repeat("x", 40) + `"}}`}
 		for i := range 25 {
 			patch = append(patch, fmt.Sprintf(`{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/a%d"}`, i))
@@ -23,9 +21,9 @@ func TestCopyBombInAPatchCostsNobodyMemory(t *testing.T) {
 		bomb := "[" + strings.Join(patch, ",") + "]"
 		siege{name: "20 JSON patches a second with 25 copies each", needs: "create and patch in one namespace", allowed: usual, attack: func(ctx context.Context) {
 			crowd(ctx, 4, 20, func() {
-				a := attacker.do(ctx, http.MethodPatch, attacker.events("bomb"), "application/json-patch+json", bomb)
-				if a.err == nil && a.code < 400 {
-					t.Errorf("a patch of %d bytes that copies 2^25 times is answered %d", len(bomb), a.code)
+				a := attacker.do(ctx, http.MethodPatch, attacker.events("bomb"), bomb, "Content-Type", "application/json-patch+json")
+				if a.Err == nil && a.Code < 400 {
+					t.Errorf("a patch of %d bytes that copies 2^25 times is answered %d", len(bomb), a.Code)
 				}
 			})
 		}}.run(t, g)
@@ -43,7 +41,7 @@ func TestBodiesThatGrowWhenDecodedStayWithinTheMemory(t *testing.T) {
 			crowd(ctx, 64, 100, func() {
 				name := fmt.Sprintf("grown-%d", posted.Add(1))
 				body := strings.Replace(strings.Replace(event, "NAME", name, 1), `"namespace":`, owners+`,"namespace":`, 1)
-				attacker.do(ctx, http.MethodPost, attacker.events(), "application/json", body)
+				attacker.postEvent(ctx, body)
 			})
 		}}.run(t, g)
 	})
@@ -54,7 +52,7 @@ func TestFloodWithoutCredentialsIsNoticedByNobody(t *testing.T) {
 		nobody := g.account(t, "attacker").anonymous(t)
 		siege{name: "500 requests a second without credentials", needs: "a connection", allowed: usual, attack: func(ctx context.Context) {
 			crowd(ctx, 32, 500, func() {
-				nobody.do(ctx, http.MethodPost, nobody.events(), "application/json", nobody.event("x", "x", "Normal", 1))
+				nobody.post(ctx, "x", "Normal")
 			})
 		}}.run(t, g)
 	})
@@ -67,7 +65,7 @@ func TestFloodWithBogusTokensIsNoticedByNobody(t *testing.T) {
 		// It lasts longer than the review of the victim's token is cached.
 		siege{name: "1,000 bogus tokens a second, 1,200 at once", needs: "a connection", allowed: usual, lasts: 12 * time.Second, attack: func(ctx context.Context) {
 			crowd(ctx, 1200, 1000, func() {
-				nobody.doAs(ctx, fmt.Sprintf("bogus-%d", tried.Add(1)), nobody.event("x", "x", "Normal", 1))
+				nobody.postAs(ctx, fmt.Sprintf("bogus-%d", tried.Add(1)), nobody.event("x", "x", "Normal", 1))
 			})
 		}}.run(t, g)
 	})

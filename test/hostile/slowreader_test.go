@@ -9,14 +9,11 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-
-	"github.com/eventd/eventd/test/await"
 )
 
 // stalledConns are HTTP/2 connections whose client reads no answer: its flow-control
@@ -149,15 +146,10 @@ func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
 		}
 	}
 	// The answer to another client comes after the server has accepted those.
-	if a := g.account(t, "other", "create").post(t.Context(), "after", "Normal"); a.code != 201 {
-		t.Fatalf("a usual request is answered %d: %v %s", a.code, a.err, a.body)
-	}
-	ctx, cancel := await.Context(t)
-	defer cancel()
+	other := g.account(t, "other", "create")
+	other.mustPost(t, other.event("after", "after", "Normal", 1), 201)
 	begun := time.Now()
-	if code, err := g.eventd.Signal(ctx, syscall.SIGTERM); err != nil || code != 0 {
-		t.Fatalf("eventd ended with %d: %v", code, err)
-	}
+	g.eventd.Terminate(t)
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("eventd took %s to end", took)
 	}

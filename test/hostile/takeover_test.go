@@ -53,7 +53,7 @@ func TestFloodWithBogusTokensIsNoticedByNobodyAfterATakeover(t *testing.T) {
 
 			v := &victim{}
 			for i, g := range targets {
-				v.account = g.as(t, unseen)
+				v.account = unseen.as(t, g)
 				during := v.report(t.Context(), longrun.Either(10*time.Second, 4*time.Second))
 				at := [...]string{"eventd, a new leader", "eventd, a standby"}[i]
 				attacks.Add("400 forged tokens a second from the victim's address, "+name, "a connection", at, len(during.took), len(during.failed),
@@ -89,18 +89,6 @@ func failedOver(t *testing.T) (before *target, takeOver func() []*target) {
 	}
 }
 
-// as is a client of another target with the same credentials.
-func (g *target) as(t *testing.T, a *account) *account {
-	t.Helper()
-	config := g.config(a.config)
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
-	return &account{config: config, client: client, namespace: a.namespace}
-}
-
 // tokenFlood posts Events with tokens that nobody has issued, to one target at a time.
 type tokenFlood struct {
 	forged  func() string
@@ -112,11 +100,11 @@ type tokenFlood struct {
 // at turns the flood to a target, from the address of the account's clients.
 func (f *tokenFlood) at(t *testing.T, g *target, a *account) {
 	t.Helper()
-	f.client.Store(g.as(t, &account{config: rest.AnonymousClientConfig(a.config), namespace: a.namespace}))
+	f.client.Store(newAccount(t, g.config(rest.AnonymousClientConfig(a.config)), a.namespace))
 }
 
 func (f *tokenFlood) try(ctx context.Context) {
-	if a := f.client.Load().doAs(ctx, f.forged(), f.event); a.code == http.StatusTooManyRequests {
+	if a := f.client.Load().postAs(ctx, f.forged(), f.event); a.Code == http.StatusTooManyRequests {
 		f.refused.Add(1)
 	}
 }

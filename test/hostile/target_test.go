@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/request"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -62,7 +64,18 @@ func (g *target) account(t *testing.T, name string, verbs ...string) *account {
 
 func (g *target) accountIn(t *testing.T, namespace, name string, verbs ...string) *account {
 	t.Helper()
-	config := g.config(replica.Account(t, g.cluster, namespace, name, verbs...))
+	return newAccount(t, g.config(replica.Account(t, g.cluster, namespace, name, verbs...)), namespace)
+}
+
+// account is a client with the credentials of one account.
+type account struct {
+	config    *rest.Config
+	client    *http.Client
+	namespace string
+}
+
+func newAccount(t *testing.T, config *rest.Config, namespace string) *account {
+	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -71,11 +84,55 @@ func (g *target) accountIn(t *testing.T, namespace, name string, verbs ...string
 	return &account{config: config, client: client, namespace: namespace}
 }
 
-// account is a client with the credentials of one account.
-type account struct {
-	config    *rest.Config
-	client    *http.Client
-	namespace string
+// as is a client of another target with the same credentials.
+func (a *account) as(t *testing.T, g *target) *account {
+	t.Helper()
+	return newAccount(t, g.config(a.config), a.namespace)
+}
+
+// anonymous is a client of the same target without credentials, from an address that
+// the victim does not use, or from another one.
+func (a *account) anonymous(t *testing.T, from ...string) *account {
+	t.Helper()
+	address := append(from, "127.0.0.66")[0]
+	config := rest.AnonymousClientConfig(a.config)
+	config.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
+	return newAccount(t, config, a.namespace)
+}
+
+// do makes a request and reads the answer.
+func (a *account) do(ctx context.Context, method, url, body string, header ...string) request.Answer {
+	return request.Do(ctx, a.client, method, url, body, header...)
+}
+
+// post posts an Event of a series of its own about an object.
+func (a *account) post(ctx context.Context, object, eventType string) request.Answer {
+	return a.postEvent(ctx, a.event(object, object, eventType, 1))
+}
+
+func (a *account) postEvent(ctx context.Context, event string, header ...string) request.Answer {
+	return a.do(ctx, http.MethodPost, a.events(), event, header...)
+}
+
+// postAs posts an Event with a token.
+func (a *account) postAs(ctx context.Context, token, event string) request.Answer {
+	return a.postEvent(ctx, event, "Authorization", "Bearer "+token)
+}
+
+// mustPost posts an Event, and the answer must be one of some codes.
+func (a *account) mustPost(t *testing.T, event string, codes ...int) {
+	t.Helper()
+	if got := a.postEvent(t.Context(), event); got.Err != nil || !slices.Contains(codes, got.Code) {
+		t.Fatalf("an Event is answered %v, want %v", got, codes)
+	}
+}
+
+// event is an Event with a name about a Pod.
+func (a *account) event(name, pod, eventType string, count int) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":%q},`+
+		`"involvedObject":{"kind":"Pod","namespace":%q,"name":%q},"reason":"Tested","message":"said of %s","type":%q,`+
+		`"source":{"component":"tester"},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":%d}`,
+		name, a.namespace, a.namespace, pod, pod, eventType, count)
 }
 
 // events is the URL of the Events of the namespace in core/v1, or of a named one.
@@ -135,53 +192,4 @@ func resetPeak(t *testing.T, pid int) {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// attempt is the answer to one request.
-type attempt struct {
-	code int
-	body string
-	err  error
-}
-
-// do makes a request and reads the answer.
-func (a *account) do(ctx context.Context, method, url, contentType, body string) attempt {
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return attempt{err: err}
-	}
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
-	}
-	return send(a.client, req)
-}
-
-// anonymous is a client of the same target without credentials, from an address that
-// the victim does not use.
-func (a *account) anonymous(t *testing.T) *account {
-	t.Helper()
-	return a.anonymousFrom(t, "127.0.0.66")
-}
-
-func (a *account) anonymousFrom(t *testing.T, address string) *account {
-	t.Helper()
-	config := rest.AnonymousClientConfig(a.config)
-	config.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
-	return &account{config: config, client: client, namespace: a.namespace}
-}
-
-// doAs posts an Event with a token.
-func (a *account) doAs(ctx context.Context, token, event string) attempt {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.events(), strings.NewReader(event))
-	if err != nil {
-		return attempt{err: err}
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+token)
-	return send(a.client, req)
 }

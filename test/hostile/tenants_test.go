@@ -3,17 +3,18 @@ package hostile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/stored"
-	"syscall"
 )
 
 // sourced is an Event that claims to be of a kubelet.
@@ -29,19 +30,17 @@ func TestForgedSourceSpendsNobodyElsesBudget(t *testing.T) {
 	kubelet := g.account(t, "kubelet", "create", "patch")
 	forger := g.accountIn(t, kubelet.namespace, "forger", "create")
 	for i := range 200 {
-		forger.do(t.Context(), http.MethodPost, forger.events(), "application/json",
-			forger.sourced(fmt.Sprintf("forged-%d", i), "web-0", "node-1", fmt.Sprintf("Forged%d", i)))
+		forger.postEvent(t.Context(), forger.sourced(fmt.Sprintf("forged-%d", i), "web-0", "node-1", fmt.Sprintf("Forged%d", i)))
 	}
 	for i := range 20 {
-		a := kubelet.do(t.Context(), http.MethodPost, kubelet.events(), "application/json",
-			kubelet.sourced(fmt.Sprintf("real-%d", i), "web-0", "node-1", fmt.Sprintf("Real%d", i)))
-		if a.code != http.StatusCreated {
-			t.Errorf("Warning %d of the kubelet, after 200 forged ones, is answered %d, not at once: %v %.200s", i, a.code, a.err, a.body)
+		a := kubelet.postEvent(t.Context(), kubelet.sourced(fmt.Sprintf("real-%d", i), "web-0", "node-1", fmt.Sprintf("Real%d", i)))
+		if a.Code != http.StatusCreated {
+			t.Errorf("Warning %d of the kubelet, after 200 forged ones, is answered %v, not at once", i, a)
 		}
 	}
 	real := 0
 	for _, event := range stored.ByObject(t, g.cluster, kubelet.namespace)["web-0"] {
-		if len(event.Reason) > 4 && event.Reason[:4] == "Real" {
+		if strings.HasPrefix(event.Reason, "Real") {
 			real++
 		}
 	}
@@ -54,18 +53,13 @@ func TestCreateAloneChangesNothingOfAnotherUsersEvent(t *testing.T) {
 	g := eventdTarget(t)
 	owner := g.account(t, "owner", "create", "patch")
 	forger := g.accountIn(t, owner.namespace, "forger", "create")
-	if a := owner.do(t.Context(), http.MethodPost, owner.events(), "application/json", owner.event("own", "web-0", "Warning", 3)); a.code != http.StatusCreated {
-		t.Fatalf("%d %v %s", a.code, a.err, a.body)
-	}
+	owner.mustPost(t, owner.event("own", "web-0", "Warning", 3), http.StatusCreated)
 	before := stored.ByObject(t, g.cluster, owner.namespace)["web-0"][0]
 	forged := fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"forged","namespace":%q,"labels":{"forged":"yes"},"annotations":{"forged":"yes"}},`+
 		`"involvedObject":{"kind":"Pod","namespace":%q,"name":"web-0"},"reason":"Tested","message":"said of web-0","type":"Warning",`+
 		`"source":{"component":"tester"},"firstTimestamp":"2001-01-02T03:04:05Z","lastTimestamp":"2099-01-02T03:04:05Z","count":2000000001}`, owner.namespace, owner.namespace)
-	a := forger.do(t.Context(), http.MethodPost, forger.events(), "application/json", forged)
-	if a.err != nil || a.code >= 300 {
-		t.Fatalf("the forger's report is answered %d: %v %s", a.code, a.err, a.body)
-	}
-	g.settle(t)
+	forger.mustPost(t, forged, http.StatusCreated, http.StatusAccepted)
+	g.eventd.Terminate(t) // it writes all that is pending
 	events := stored.ByObject(t, g.cluster, owner.namespace)["web-0"]
 	if len(events) != 1 {
 		t.Fatalf("%d Events, not 1", len(events))
@@ -79,16 +73,6 @@ func TestCreateAloneChangesNothingOfAnotherUsersEvent(t *testing.T) {
 	}
 	if after.Message != before.Message || !after.FirstTimestamp.Equal(&before.FirstTimestamp) || after.LastTimestamp.Year() == 2099 {
 		t.Errorf("the message or the times are the forger's: %q, %s, %s", after.Message, after.FirstTimestamp, after.LastTimestamp)
-	}
-}
-
-// settle ends eventd, which then writes all that is pending.
-func (g *target) settle(t *testing.T) {
-	t.Helper()
-	ctx, cancel := await.Context(t)
-	defer cancel()
-	if code, err := g.eventd.Signal(ctx, syscall.SIGTERM); err != nil || code != 0 {
-		t.Fatalf("eventd ended with %d: %v", code, err)
 	}
 }
 
@@ -117,9 +101,7 @@ func TestSquattedNamesLoseNothing(t *testing.T) {
 	victim := g.accountIn(t, squatter.namespace, "victim", "create", "patch")
 	// The squatter can compute the name of a series from its identity. Here the first
 	// report shows the name.
-	if a := victim.do(t.Context(), http.MethodPost, victim.events(), "application/json", victim.event("first", "web-0", "Warning", 1)); a.code != http.StatusCreated {
-		t.Fatalf("%d %v %s", a.code, a.err, a.body)
-	}
+	victim.mustPost(t, victim.event("first", "web-0", "Warning", 1), http.StatusCreated)
 	first := stored.ByObject(t, g.cluster, victim.namespace)["web-0"][0]
 	admin := kubernetes.NewForConfigOrDie(g.cluster.Config()).CoreV1().Events(victim.namespace)
 	if err := admin.Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil { // as it does when it expires
@@ -132,29 +114,19 @@ func TestSquattedNamesLoseNothing(t *testing.T) {
 	}
 	for _, name := range names {
 		squat := first.DeepCopy()
-		squat.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: victim.namespace, Annotations: map[string]string{}}
-		for key, value := range first.Annotations {
-			squat.Annotations[key] = value
-		}
+		squat.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: victim.namespace, Annotations: maps.Clone(first.Annotations)}
 		squat.Annotations["eventd.io/shares"] = inflated(first.Annotations["eventd.io/shares"])
 		if _, err := direct.Create(t.Context(), squat, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range 3 {
-		a := victim.do(t.Context(), http.MethodPost, victim.events(), "application/json", victim.event(fmt.Sprintf("later-%d", i), "web-0", "Warning", 1))
-		if a.err != nil || a.code >= 300 {
-			t.Fatalf("report %d is answered %d: %v %s", i, a.code, a.err, a.body)
-		}
+		victim.mustPost(t, victim.event(fmt.Sprintf("later-%d", i), "web-0", "Warning", 1), http.StatusCreated, http.StatusAccepted)
 	}
-	g.settle(t)
-	squatted := map[string]bool{}
-	for _, name := range names {
-		squatted[name] = true
-	}
+	g.eventd.Terminate(t) // it writes all that is pending
 	counted := int32(0)
 	for _, event := range stored.ByObject(t, g.cluster, victim.namespace)["web-0"] {
-		if !squatted[event.Name] {
+		if !slices.Contains(names, event.Name) {
 			counted += event.Count
 		} else if event.Count != first.Count {
 			counted += event.Count - first.Count

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -56,8 +54,8 @@ func (v *victim) report(ctx context.Context, during time.Duration) experience {
 			mu.Lock()
 			defer mu.Unlock()
 			out.took = append(out.took, took)
-			if a.err != nil || a.code >= 300 {
-				out.failed = append(out.failed, fmt.Sprintf("%d %v %.200s", a.code, a.err, a.body))
+			if a.Err != nil || a.Code >= 300 {
+				out.failed = append(out.failed, a.String())
 			}
 		})
 	}
@@ -77,30 +75,6 @@ func (e experience) percentile(p int) time.Duration {
 func (e experience) String() string {
 	ms := func(p int) float64 { return e.percentile(p).Seconds() * 1000 }
 	return fmt.Sprintf("%.1f, %.1f", ms(50), ms(99))
-}
-
-// post posts an Event of a series of its own about an object.
-func (a *account) post(ctx context.Context, object, eventType string) attempt {
-	return a.do(ctx, http.MethodPost, a.events(), "application/json", a.event(object, object, eventType, 1))
-}
-
-// event is an Event with a name about a Pod.
-func (a *account) event(name, pod, eventType string, count int) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":%q},`+
-		`"involvedObject":{"kind":"Pod","namespace":%q,"name":%q},"reason":"Tested","message":"said of %s","type":%q,`+
-		`"source":{"component":"tester"},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":%d}`,
-		name, a.namespace, a.namespace, pod, pod, eventType, count)
-}
-
-// send makes a request and reads the answer.
-func send(client *http.Client, req *http.Request) attempt {
-	response, err := client.Do(req)
-	if err != nil {
-		return attempt{err: err}
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return attempt{code: response.StatusCode, body: string(body), err: err}
 }
 
 // limits bound the effect of an attack on a victim.
