@@ -1,11 +1,10 @@
 package deploy
 
 import (
-	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"reflect"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/request"
 	"github.com/eventd/eventd/test/stored"
 )
 
@@ -107,8 +107,6 @@ func counts(object string, event func(namespace, object string) any) check {
 	}
 }
 
-// answersItsProbes makes requests as a kubelet does: without credentials, and
-// without verifying the server.
 func answersItsProbes(t *testing.T, s *scene) error {
 	c := container(t)
 	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
@@ -119,9 +117,8 @@ func answersItsProbes(t *testing.T, s *scene) error {
 			if err := ready(t, r); err != nil {
 				return err
 			}
-			a, err := request(t, anonymous(t), http.MethodGet, url(r, probe.HTTPGet.Path), nil)
-			if err != nil || a.code != http.StatusOK {
-				return fmt.Errorf("%s is answered %d %s (%v)", probe.HTTPGet.Path, a.code, a.body, err)
+			if a := get(t, r, probe.HTTPGet.Path); a.Code != http.StatusOK {
+				return fmt.Errorf("%s is answered %v", probe.HTTPGet.Path, a)
 			}
 		}
 	}
@@ -207,23 +204,28 @@ func handsOver(t *testing.T, s *scene) error {
 	if err := ready(t, s.standby); err != nil {
 		return err
 	}
-	if err := terminate(t, s.leader); err != nil {
-		return err
-	}
+	s.leader.Terminate(t)
 	return s.leads(t, s.standby)
 }
 
 // ready waits until r is ready, which it is when it knows the leader.
 func ready(t *testing.T, r *replica.Replica) error {
 	t.Helper()
-	client := anonymous(t)
 	return await.Success(t.Context(), await.Timeout, func() error {
-		a, err := request(t, client, http.MethodGet, url(r, "/readyz"), nil)
-		if err == nil && a.code != http.StatusOK {
-			err = fmt.Errorf("it is not ready: %s", a.body)
+		if a := get(t, r, "/readyz"); a.Code != http.StatusOK {
+			return fmt.Errorf("it is not ready: %v", a)
 		}
-		return err
+		return nil
 	})
+}
+
+// get makes a request as a kubelet does: without credentials, and without verifying the
+// server.
+func get(t *testing.T, r *replica.Replica, path string) request.Answer {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	return request.Do(t.Context(), &http.Client{Transport: transport}, http.MethodGet, r.URL(path), "")
 }
 
 func (s *scene) leads(t *testing.T, r *replica.Replica) error {
@@ -247,12 +249,13 @@ func (s *scene) takes(t *testing.T, r *replica.Replica, event any) error {
 	if _, ok := event.(*eventsv1.Event); ok {
 		path = "/apis/events.k8s.io/v1/namespaces/"
 	}
-	a, err := request(t, as(t, r, s.reporter), http.MethodPost, url(r, path+s.namespace+"/events"), event)
+	body, err := json.Marshal(event)
 	if err != nil {
 		return err
 	}
-	if a.code != http.StatusCreated && a.code != http.StatusAccepted {
-		return fmt.Errorf("an Event is answered %d: %s", a.code, a.body)
+	a := request.Do(t.Context(), r.Client(t, s.reporter), http.MethodPost, r.URL(path+s.namespace+"/events"), string(body))
+	if a.Err != nil || a.Code != http.StatusCreated && a.Code != http.StatusAccepted {
+		return fmt.Errorf("an Event is answered %v", a)
 	}
 	return nil
 }
@@ -277,33 +280,6 @@ func (s *scene) counted(t *testing.T, object string, want int64) error {
 		return fmt.Errorf("the count of %s is %d, not %d", object, got, want)
 	}
 	return nil
-}
-
-// answer is that to one request.
-type answer struct {
-	code   int
-	header http.Header
-	body   string
-}
-
-// request makes one request.
-func request(t *testing.T, client *http.Client, method, url string, body any) (answer, error) {
-	content, err := json.Marshal(body)
-	if err != nil {
-		return answer{}, err
-	}
-	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(content))
-	if err != nil {
-		return answer{}, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(r)
-	if err != nil {
-		return answer{}, err
-	}
-	defer response.Body.Close()
-	read, err := io.ReadAll(response.Body)
-	return answer{response.StatusCode, response.Header, string(read)}, err
 }
 
 func classic(namespace, object string) any {

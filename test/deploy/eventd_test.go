@@ -1,15 +1,12 @@
 package deploy
 
 import (
-	"crypto/tls"
-	"net/http"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
@@ -79,32 +76,3 @@ func localFlags(account string) []string {
 
 // serves waits until r serves.
 func serves(t *testing.T, r *replica.Replica) error { return r.WaitServing(t.Context(), await.Timeout) }
-
-// terminate ends r as a kubelet does.
-func terminate(t *testing.T, r *replica.Replica) error {
-	ctx, cancel := await.Context(t)
-	defer cancel()
-	return r.Stop(ctx)
-}
-
-// as is a client of r with the given credentials. It does not retry.
-func as(t *testing.T, r *replica.Replica, credentials *rest.Config) *http.Client {
-	t.Helper()
-	client, err := rest.HTTPClientFor(r.Config(credentials))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
-	return client
-}
-
-// anonymous is a client without credentials that does not verify the server.
-func anonymous(t *testing.T) *http.Client {
-	t.Helper()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
-}
-
-// url is a path of r.
-func url(r *replica.Replica, path string) string { return r.Config(&rest.Config{}).Host + path }

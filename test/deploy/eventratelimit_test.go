@@ -55,9 +55,7 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 		}
 	}
 	reporters.Wait()
-	if err := terminate(t, s.leader); err != nil {
-		t.Error(err)
-	}
+	s.leader.Terminate(t)
 	if n := len(stored.List(t, cluster, s.namespace)); n != 2*reports {
 		t.Errorf("%d of %d Events are stored", n, 2*reports)
 	}

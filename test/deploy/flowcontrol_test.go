@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/request"
 )
 
 // With the option, the Events that eventd writes have a share of the apiserver of
@@ -25,24 +25,20 @@ func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
-	writing := func() string {
-		return flowSchemaOf(t, client, http.MethodPost, config.Host+"/api/v1/namespaces/default/events?dryRun=All", classic("default", "flow"))
+	// of returns the UID of the FlowSchema that the apiserver has applied to a request.
+	of := func(method, path, body string) string {
+		return request.Do(t.Context(), client, method, config.Host+path, body).Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 	}
-	if err := await.Success(t.Context(), await.Timeout, func() error {
-		if got := writing(); got != string(schema.UID) {
-			return fmt.Errorf("an Event is written by the FlowSchema %q", got)
+	await.Until(t, "the FlowSchema to apply to an Event", func() bool {
+		return of(http.MethodPost, "/api/v1/namespaces/default/events?dryRun=All", "{}") == string(schema.UID)
+	})
+	for what, got := range map[string]string{
+		"the Lease is read":    of(http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/eventd", ""),
+		"a caller is reviewed": of(http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", "{}"),
+	} {
+		if got == string(schema.UID) || got == "" {
+			t.Errorf("%s by the FlowSchema %q", what, got)
 		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	lease := config.Host + "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/eventd"
-	if got := flowSchemaOf(t, client, http.MethodGet, lease, nil); got == string(schema.UID) || got == "" {
-		t.Errorf("the Lease is read by the FlowSchema %q", got)
-	}
-	review := config.Host + "/apis/authentication.k8s.io/v1/tokenreviews"
-	if got := flowSchemaOf(t, client, http.MethodPost, review, nil); got == string(schema.UID) || got == "" {
-		t.Errorf("a caller is reviewed by the FlowSchema %q", got)
 	}
 }
 
@@ -76,15 +72,4 @@ func makeFlowSchema(t *testing.T) (schema *flowcontrolv1.FlowSchema) {
 		t.Fatal("there is no FlowSchema")
 	}
 	return schema
-}
-
-// flowSchemaOf is the UID of the FlowSchema that the apiserver has applied to a
-// request.
-func flowSchemaOf(t *testing.T, client *http.Client, method, url string, body any) string {
-	t.Helper()
-	answer, err := request(t, client, method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 }
