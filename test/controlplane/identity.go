@@ -115,16 +115,8 @@ func ecdsaCert(c cert.Config) *pkiutil.CertConfig {
 
 // adminConfig is the configuration of a client that may do everything.
 func (id identity) adminConfig(server string) (*rest.Config, error) {
-	config := &rest.Config{Host: server, QPS: -1}
-	for file, data := range map[string]*[]byte{
-		id.cert(clusterCA): &config.CAData,
-		id.cert(adminCert): &config.CertData,
-		id.key(adminCert):  &config.KeyData,
-	} {
-		var err error
-		if *data, err = os.ReadFile(file); err != nil {
-			return nil, err
-		}
-	}
-	return config, nil
+	config := &rest.Config{Host: server, QPS: -1, TLSClientConfig: rest.TLSClientConfig{
+		CAFile: id.cert(clusterCA), CertFile: id.cert(adminCert), KeyFile: id.key(adminCert),
+	}}
+	return config, rest.LoadTLSFiles(config)
 }

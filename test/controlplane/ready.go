@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	kubeconfigutil "k8s.io/kubernetes/cmd/kubeadm/app/util/kubeconfig"
 )
 
 // readyInterval is how often a start is asked whether it is done. There is
@@ -23,19 +26,15 @@ func waitReady(ctx context.Context, admin *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	ticker := time.NewTicker(readyInterval)
-	defer ticker.Stop()
-	for {
-		err := ready(ctx, client)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w; last: %w", context.Cause(ctx), err)
-		case <-ticker.C:
-		}
+	err = errors.New("not tried")
+	waited := wait.PollUntilContextCancel(ctx, readyInterval, true, func(ctx context.Context) (bool, error) {
+		err = ready(ctx, client)
+		return err == nil, nil
+	})
+	if waited != nil {
+		return fmt.Errorf("%w; last: %w", context.Cause(ctx), err)
 	}
+	return nil
 }
 
 func ready(ctx context.Context, client kubernetes.Interface) error {
@@ -67,7 +66,9 @@ func announce(dir string, admin *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := writeKubeconfig(kubeconfig, admin); err != nil {
+	// Everything is embedded, so that it may be copied elsewhere.
+	config := kubeconfigutil.CreateWithCerts(admin.Host, "controlplane", "admin", admin.CAData, admin.KeyData, admin.CertData)
+	if err := kubeconfigutil.WriteToDisk(kubeconfig, config); err != nil {
 		return err
 	}
 	_, err = fmt.Printf("ready %s %s\n", admin.Host, kubeconfig)
