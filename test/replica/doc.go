@@ -9,7 +9,7 @@
 //		r := replica.Run(t, cluster, replica.Options{Flags: []string{"--leader-elect=false"}})
 //		client := kubernetes.NewForConfigOrDie(r.Config(replica.Reporter(t, cluster, namespace)))
 //		...
-//		code, err := r.Signal(ctx, syscall.SIGTERM)
+//		r.Terminate(t)
 //	}
 //
 // Whoever starts a process ends it, except for those of Run, which end with the test.

@@ -138,14 +138,6 @@ func (r *Replica) KillAfter(t testing.TB) {
 	})
 }
 
-// Signal sends a signal and waits for the end of the process.
-func (r *Replica) Signal(ctx context.Context, s os.Signal) (exitCode int, err error) {
-	if err := r.Send(s); err != nil {
-		return 0, err
-	}
-	return r.Wait(ctx)
-}
-
 // Config is that of a client of this process with the given credentials.
 func (r *Replica) Config(credentials *rest.Config) *rest.Config {
 	config := rest.CopyConfig(credentials)
