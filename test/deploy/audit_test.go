@@ -5,20 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/eventd/eventd/test/audit"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // audited is a request that is in the audit log.
-type audited struct{ audit.Request }
+type audited struct{ testenv.AuditedRequest }
 
 // requests returns the requests of a ServiceAccount in kube-system, in order.
 func requests(t *testing.T, account string) (found []audited) {
 	t.Helper()
-	read, err := auditLog.Of(account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, request := range read {
+	for _, request := range cluster.Audited(t, account) {
 		found = append(found, audited{request})
 	}
 	return found

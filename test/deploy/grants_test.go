@@ -18,7 +18,6 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/eventd/eventd/test/audit"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -145,7 +144,7 @@ func waitAllowed(t *testing.T, account string, rights []right) {
 	var reviews []authorizationv1.SubjectAccessReviewSpec
 	for _, r := range rights {
 		reviews = append(reviews, authorizationv1.SubjectAccessReviewSpec{
-			User: audit.User(account),
+			User: testenv.User(metav1.NamespaceSystem, account),
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: r.verb, Group: r.group, Resource: r.resource, Namespace: r.namespace, Name: r.name,
 			},

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/eventd/eventd/test/audit"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -27,8 +26,6 @@ var (
 	// cluster is a control plane with an audit log and with deploy/ applied as in the
 	// documentation.
 	cluster *testenv.ControlPlane
-	// auditLog is what it keeps.
-	auditLog *audit.Log
 )
 
 func TestMain(m *testing.M) {
@@ -64,12 +61,9 @@ func prepare(dir string) error {
 		return err
 	}
 	var err error
-	if auditLog, err = audit.In(dir); err != nil {
-		return err
-	}
-	cluster, err = testenv.Start(context.Background(), testenv.Options{APIServerArgs: append(auditLog.APIServerArgs(),
-		"--enable-admission-plugins=EventRateLimit", "--admission-control-config-file="+admission,
-	)})
+	cluster, err = testenv.Start(context.Background(), testenv.Options{Audit: true, APIServerArgs: []string{
+		"--enable-admission-plugins=EventRateLimit", "--admission-control-config-file=" + admission,
+	}})
 	if err != nil {
 		return err
 	}

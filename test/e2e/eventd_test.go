@@ -26,7 +26,7 @@ type eventd struct {
 // it serves.
 func startEventd(t *testing.T, flags ...string) *eventd {
 	t.Helper()
-	started.Store(true)
+	t.Cleanup(func() { wantGranted(t) })
 	return startEventdFor(t, testenv.Shared(t), flags...)
 }
 

@@ -20,8 +20,9 @@ import (
 
 // Options of a control plane. The zero value is what Main uses.
 type Options struct {
-	// APIServerArgs are further flags of the kube-apiserver, such as
-	// "--audit-log-path=FILE".
+	// Audit keeps a log of requests, for Audited.
+	Audit bool
+	// APIServerArgs are further flags of the kube-apiserver, such as "--v=2".
 	APIServerArgs []string
 }
 
@@ -56,6 +57,13 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 		return nil, err
 	}
 	c := &ControlPlane{opts: opts, binary: binary, dataDir: dataDir}
+	if opts.Audit {
+		args, err := c.auditArgs()
+		if err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+		c.opts.APIServerArgs = append(args, opts.APIServerArgs...)
+	}
 	if err := c.Up(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
