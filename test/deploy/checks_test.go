@@ -64,12 +64,12 @@ func leads(t *testing.T, s *scene) error {
 // followsTheClientCA is for a CA that changes after the start.
 func followsTheClientCA(t *testing.T, s *scene) error {
 	return await.Success(t.Context(), s.patience, func() error {
-		for _, request := range requests(t, s.account) {
-			need, _ := request.needs()
+		for _, request := range cluster.Audited(t, s.account) {
+			need, _ := needed(&request)
 			if need.verb != "watch" || need.resource != "configmaps" {
 				continue
 			}
-			if request.refused() {
+			if request.Refused() {
 				return await.Permanent(errors.New("it may not watch configmaps"))
 			}
 			return nil

@@ -60,8 +60,8 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 		t.Errorf("%d of %d Events are stored", n, 2*reports)
 	}
 	created, limited := map[string]int{}, map[string]int{} // by API group
-	for _, request := range requests(t, account) {
-		if need, _ := request.needs(); need.resource == "events" && need.namespace == s.namespace {
+	for _, request := range cluster.Audited(t, account) {
+		if need, _ := needed(&request); need.resource == "events" && need.namespace == s.namespace {
 			switch request.ResponseStatus.Code {
 			case http.StatusCreated:
 				created[need.group]++

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -32,6 +34,30 @@ func (r right) String() string {
 		s += "." + r.group
 	}
 	return s
+}
+
+// needed returns the right that a request needs; ok is false for one without an object,
+// such as one for a discovery document.
+func needed(a *testenv.AuditedRequest) (_ right, ok bool) {
+	if a.ObjectRef == nil {
+		return right{}, false
+	}
+	o := a.ObjectRef
+	resource := o.Resource
+	if o.Subresource != "" {
+		resource += "/" + o.Subresource
+	}
+	return right{verb: neededVerb(a), group: o.APIGroup, resource: resource, namespace: o.Namespace, name: o.Name}, true
+}
+
+// neededVerb is the verb of that right. The update of an object that does not exist is
+// authorized as an update, and then as a create.
+func neededVerb(a *testenv.AuditedRequest) string {
+	creates := a.ResponseStatus.Code == http.StatusCreated || a.Refused() && strings.Contains(a.ResponseStatus.Message, "cannot create")
+	if a.Verb == "update" && creates {
+		return "create"
+	}
+	return a.Verb
 }
 
 // covers reports whether r includes other.

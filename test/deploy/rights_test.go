@@ -70,17 +70,17 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 	s.standby.Terminate(t)
 
 	unused := slices.Clone(rights)
-	for _, request := range requests(t, account) {
-		asked, ok := request.needs()
+	for _, request := range cluster.Audited(t, account) {
+		asked, ok := needed(&request)
 		if !ok {
 			if !request.ReadByAll() {
 				t.Errorf("it asked for %s", request.RequestURI)
-			} else if request.refused() {
+			} else if request.Refused() {
 				t.Errorf("it may not read %s", request.RequestURI)
 			}
 			continue
 		}
-		if request.refused() || !slices.ContainsFunc(rights, func(r right) bool { return r.covers(asked) }) {
+		if request.Refused() || !slices.ContainsFunc(rights, func(r right) bool { return r.covers(asked) }) {
 			t.Errorf("it may not %v, and did ask for it: %d", asked, request.ResponseStatus.Code)
 		}
 		unused = slices.DeleteFunc(unused, func(r right) bool { return r.covers(asked) })
@@ -137,8 +137,8 @@ func without(rights []right, index int, account string) (left []right) {
 // refused returns nil if the audit log has a request of the account that was refused
 // for lack of a right.
 func refused(t *testing.T, account string, removed right) error {
-	for _, request := range requests(t, account) {
-		if asked, ok := request.needs(); ok && request.refused() && removed.covers(asked) {
+	for _, request := range cluster.Audited(t, account) {
+		if asked, ok := needed(&request); ok && request.Refused() && removed.covers(asked) {
 			return nil
 		}
 	}

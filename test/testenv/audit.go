@@ -3,6 +3,7 @@ package testenv
 import (
 	"bufio"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,9 @@ type AuditedRequest struct {
 	}
 	Annotations map[string]string
 }
+
+// Refused reports whether the ServiceAccount lacks a right.
+func (r *AuditedRequest) Refused() bool { return r.ResponseStatus.Code == http.StatusForbidden }
 
 // ReadByAll reports whether every ServiceAccount may make the request with the default
 // roles: it reads the public keys of ServiceAccount tokens.

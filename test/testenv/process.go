@@ -1,7 +1,7 @@
 package testenv
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -33,14 +33,24 @@ type run struct {
 func startRun(binary string, args []string) (*run, error) {
 	cmd := exec.Command(binary, args...)
 	r := &run{ready: make(chan string, 1)}
-	cmd.Stdout = &firstLine{to: r.ready}
 	process.Group(cmd) // it ends with its stdin
 	var err error
 	if r.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	r.Process, err = process.Start("control plane", "", cmd)
-	return r, err
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if r.Process, err = process.Start("control plane", "", cmd); err != nil {
+		return nil, err
+	}
+	go func() { // until the line is there, or the process has ended
+		if line, err := bufio.NewReader(stdout).ReadString('\n'); err == nil {
+			r.ready <- strings.TrimSuffix(line, "\n")
+		}
+	}()
+	return r, nil
 }
 
 // waitReady returns the server's URL and the path of its kubeconfig.
@@ -80,22 +90,4 @@ func (r *run) end(how func(context.Context) error) error {
 func (r *run) discard() {
 	r.Kill()
 	_ = r.stdin.Close()
-}
-
-// firstLine sends the first line that is written to it, and drops the rest.
-type firstLine struct {
-	to   chan<- string
-	buf  bytes.Buffer
-	sent bool
-}
-
-func (w *firstLine) Write(data []byte) (int, error) {
-	if !w.sent {
-		w.buf.Write(data)
-		if line, _, complete := strings.Cut(w.buf.String(), "\n"); complete {
-			w.to <- line
-			w.sent = true
-		}
-	}
-	return len(data), nil
 }
