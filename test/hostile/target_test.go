@@ -13,9 +13,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/request"
 	"github.com/eventd/eventd/test/testenv"
@@ -50,9 +53,28 @@ func apiserverTarget(t *testing.T) *target {
 	t.Helper()
 	c := testenv.Shared(t)
 	g := &target{name: "kube-apiserver", cluster: c, pid: c.PID}
-	g.config = func(credentials *rest.Config) *rest.Config { return direct(g, credentials) }
+	g.config = g.direct
 	return g
 }
+
+// direct is a client of the kube-apiserver with somebody's credentials.
+func (g *target) direct(credentials *rest.Config) *rest.Config {
+	config := rest.CopyConfig(credentials)
+	config.Host = g.cluster.Config().Host
+	return config
+}
+
+// metrics of eventd, read by the administrator.
+func (g *target) metrics(t *testing.T) metrics.Metrics { return g.eventd.WantMetrics(t, g.cluster) }
+
+// waitPendingSeries waits until the number of pending series satisfies a condition.
+func (g *target) waitPendingSeries(t *testing.T, what string, ok func(pending float64) bool) {
+	t.Helper()
+	await.Until(t, what, func() bool { return ok(g.metrics(t).Sum("eventd_sink_pending_series")) })
+}
+
+// requestPatience is the timeout of an attacker's request.
+const requestPatience = time.Second
 
 // account returns a client of the target: a new account with the given rights on the
 // Events of a new namespace.
