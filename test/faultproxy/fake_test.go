@@ -13,16 +13,20 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/request"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 const (
 	core   = "/api/v1/namespaces/ns/events"
 	events = "/apis/events.k8s.io/v1/namespaces/ns/events"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
 
 // fake is an apiserver that accepts every write, and records it.
 type fake struct {
