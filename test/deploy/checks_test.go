@@ -283,14 +283,9 @@ func (s *scene) counted(t *testing.T, object string, want int64) error {
 }
 
 func classic(namespace, object string) any {
-	now := metav1.Now()
-	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: object + ".", Namespace: namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: object},
-		Source:         corev1.EventSource{Component: "deploy"},
-		Type:           corev1.EventTypeNormal, Reason: "Tested", Message: "It was tested.",
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}
+	event := replica.Event(namespace, "", object)
+	event.GenerateName = object + "."
+	return event
 }
 
 func newStyle(namespace, object string) any {

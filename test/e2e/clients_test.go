@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -156,7 +157,7 @@ func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 		c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
 		for n := range each {
 			name := fmt.Sprintf("posted.%d.%d", i, n)
-			answer, err := c.Create(t.Context(), plain(namespace, name, "shared"), metav1.CreateOptions{})
+			answer, err := post(t.Context(), c, namespace, name, "shared")
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
@@ -171,15 +172,9 @@ func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 	e.Terminate(t)
 }
 
-// plain is what a client posts that does not correlate by itself.
-func plain(namespace, name, object string) *corev1.Event {
-	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: object},
-		Reason:         "Tested", Message: "it was tested", Type: "Normal", Count: 1,
-		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-		Source: corev1.EventSource{Component: "e2e"},
-	}
+// post posts an Event of a client that does not correlate by itself.
+func post(ctx context.Context, c typedcorev1.EventInterface, namespace, name, object string) (*corev1.Event, error) {
+	return c.Create(ctx, replica.Event(namespace, name, object), metav1.CreateOptions{})
 }
 
 func TestCountContinuesAfterACrash(t *testing.T) {
@@ -192,14 +187,14 @@ func TestCountContinuesAfterACrash(t *testing.T) {
 		e := startEventd(t)
 		c := clientset(t, e.Config(credentials)).CoreV1().Events(namespace)
 		for n := range each {
-			if _, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round, n), "shared"), metav1.CreateOptions{}); err != nil {
+			if _, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", round, n), "shared"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// A retry of what the previous process has written does not count. That is found
 		// when it is written, later.
 		if round > 0 {
-			_, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", round-1, each-1), "shared"), metav1.CreateOptions{})
+			_, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", round-1, each-1), "shared")
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Errorf("a retried POST is answered with %v", err)
 			}
@@ -279,7 +274,7 @@ func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
 		group(clients, func(i int) {
 			c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
 			for n := 0; ; n++ {
-				_, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", i, n), fmt.Sprint("pod-", i)), metav1.CreateOptions{})
+				_, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", i, n), fmt.Sprint("pod-", i))
 				if err != nil {
 					return // it is shutting down
 				}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/request"
@@ -26,7 +24,7 @@ func TestTwoEventdsCountTheSameSeries(t *testing.T) {
 	group(clients*len(both), func(i int) {
 		c := clientset(t, both[i%len(both)].Config(credentials)).CoreV1().Events(namespace)
 		for n := range each {
-			if _, err := c.Create(t.Context(), plain(namespace, fmt.Sprintf("posted.%d.%d", i, n), "shared"), metav1.CreateOptions{}); err != nil {
+			if _, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", i, n), "shared"); err != nil {
 				t.Errorf("client %d: %v", i, err)
 				return
 			}
@@ -50,14 +48,14 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 	stranger := c.ServiceAccount(t, namespace, "stranger")
 	e := startEventdFor(t, c)
 	events := clientset(t, e.Config(credentials)).CoreV1().Events(namespace)
-	if _, err := events.Create(t.Context(), plain(namespace, "before", "shared"), metav1.CreateOptions{}); err != nil {
+	if _, err := post(t.Context(), events, namespace, "before", "shared"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Down(); err != nil {
 		t.Fatal(err)
 	}
 
-	body, err := json.Marshal(plain(namespace, "stranger", "shared"))
+	body, err := json.Marshal(replica.Event(namespace, "stranger", "shared"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +68,7 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 	go func() {
 		ctx, cancel := await.Context(t)
 		defer cancel()
-		_, err := events.Create(ctx, plain(namespace, "meanwhile", "shared"), metav1.CreateOptions{})
+		_, err := post(ctx, events, namespace, "meanwhile", "shared")
 		accepted <- err
 	}()
 	await.Until(t, "a failed write", func() bool {

@@ -124,14 +124,9 @@ func feed(t *testing.T, r *replica.Replica, c *testenv.ControlPlane) (occurrence
 	post := func(object, message string) {
 		t.Helper()
 		occurrences++
-		now := metav1.Now()
-		_, err := client.CoreV1().Events(namespace).Create(t.Context(), &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%d", object, occurrences)},
-			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: object},
-			Reason:         "Tested", Message: message, Type: corev1.EventTypeNormal, Count: 1,
-			FirstTimestamp: now, LastTimestamp: now,
-			Source: corev1.EventSource{Component: "monitoring"},
-		}, metav1.CreateOptions{})
+		event := replica.Event(namespace, fmt.Sprintf("%s.%d", object, occurrences), object)
+		event.Message = message
+		_, err := client.CoreV1().Events(namespace).Create(t.Context(), event, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
