@@ -65,7 +65,9 @@ func (id identity) makeAll() error {
 	for ca, leaves := range map[string]map[string]cert.Config{
 		clusterCA: {
 			apiserverCert: {CommonName: "kube-apiserver", Usages: []x509.ExtKeyUsage{server}},
-			adminCert:     {CommonName: "kubernetes-admin", Organization: []string{"system:masters"}, Usages: []x509.ExtKeyUsage{client}},
+			adminCert: {
+				CommonName: "kubernetes-admin", Organization: []string{"system:masters"}, Usages: []x509.ExtKeyUsage{client},
+			},
 		},
 		frontProxyCA: {
 			frontProxyClientCert: {CommonName: "front-proxy-client", Usages: []x509.ExtKeyUsage{client}},

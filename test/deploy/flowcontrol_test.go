@@ -27,7 +27,8 @@ func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
 	t.Cleanup(client.CloseIdleConnections)
 	// of returns the UID of the FlowSchema that the apiserver has applied to a request.
 	of := func(method, path, body string) string {
-		return request.Do(t.Context(), client, method, config.Host+path, body).Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+		a := request.Do(t.Context(), client, method, config.Host+path, body)
+		return a.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 	}
 	await.Until(t, "the FlowSchema to apply to an Event", func() bool {
 		return of(http.MethodPost, "/api/v1/namespaces/default/events?dryRun=All", "{}") == string(schema.UID)

@@ -35,8 +35,8 @@ func TestBinaryOfTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
 	t.Parallel()
 	elsewhere := filepath.Join(t.TempDir(), "somewhere", "else")
 	for _, part := range copiedIntoTheImage(t) {
-		to := filepath.Join(elsewhere, part)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), exec.Command("cp", "-R", filepath.Join(repository, part), to).Run()); err != nil {
+		from, to := filepath.Join(repository, part), filepath.Join(elsewhere, part)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), exec.Command("cp", "-R", from, to).Run()); err != nil {
 			t.Fatal(err)
 		}
 	}

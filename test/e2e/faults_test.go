@@ -59,7 +59,8 @@ func TestApiserverIsAwayForAWhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := request.Do(t.Context(), e.Client(t, stranger), http.MethodPost, e.URL("/api/v1/namespaces/"+namespace+"/events"), string(body))
+	url := e.URL("/api/v1/namespaces/" + namespace + "/events")
+	answer := request.Do(t.Context(), e.Client(t, stranger), http.MethodPost, url, string(body))
 	if answer.Code != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("a caller that cannot be looked up is answered %v, Retry-After %q", answer, answer.Header.Get("Retry-After"))
 	}

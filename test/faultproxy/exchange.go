@@ -98,7 +98,10 @@ func (p *Proxy) serve(current *period, w http.ResponseWriter, r *http.Request) {
 	if request.Verb == "create" {
 		request.Name = nameIn(body)
 	}
-	x := &exchange{proxy: p, period: current, w: w, r: r, request: request, body: body, entry: &Entry{Request: request}, open: 1}
+	x := &exchange{
+		proxy: p, period: current, w: w, r: r, request: request, body: body,
+		entry: &Entry{Request: request}, open: 1,
+	}
 	defer x.finish(0)
 	fault, rng := p.admit(x)
 	fault.strike(x, rng)

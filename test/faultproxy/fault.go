@@ -179,6 +179,7 @@ func (a Answer) end(x *exchange) {
 		return
 	}
 	events := schema.GroupResource{Group: x.request.Group, Resource: "events"}
-	err := apierrors.NewGenericServerResponse(a.code, x.r.Method, events, x.request.Name, "a fault of faultproxy", a.retryAfter, false)
+	const message = "a fault of faultproxy"
+	err := apierrors.NewGenericServerResponse(a.code, x.r.Method, events, x.request.Name, message, a.retryAfter, false)
 	responsewriters.ErrorNegotiated(err, scheme.Codecs, schema.GroupVersion{Version: "v1"}, x.w, x.r)
 }

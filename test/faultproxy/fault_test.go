@@ -90,8 +90,9 @@ func TestAnswersAreThoseOfAnAPIServer(t *testing.T) {
 				config := p.Config()
 				config.ContentType, config.AcceptContentTypes = contentType, contentType
 				err := createWith(t, config, "ns", "a")
-				if after, _ := apierrors.SuggestsClientDelay(err); apierrors.ReasonForError(err) != test.reason || after != test.after {
-					t.Errorf("%s: the client got %v, to be tried again after %d s; want %s, %d", contentType, err, after, test.reason, test.after)
+				after, _ := apierrors.SuggestsClientDelay(err)
+				if apierrors.ReasonForError(err) != test.reason || after != test.after {
+					t.Errorf("%s: the client got %v, a retry after %d s; want %s, %d", contentType, err, after, test.reason, test.after)
 				}
 			}
 		})

@@ -194,7 +194,8 @@ func TestCredentialsAreThoseOfTheClientOrElseTheCertificateOfTheBackendsConfig(t
 		t.Fatal(err)
 	}
 	token := rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: caOf(server)}, BearerToken: "t"}
-	both := rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: caOf(server), CertData: certificate, KeyData: key}}
+	both := rest.Config{Host: server.URL, TLSClientConfig: token.TLSClientConfig}
+	both.CertData, both.KeyData = certificate, key
 	for name, test := range map[string]struct {
 		backend *rest.Config
 		header  []string

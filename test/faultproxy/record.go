@@ -29,19 +29,23 @@ type Request struct {
 }
 
 var (
-	requestInfo = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
-	writes      = sets.New("create", "update", "patch")
-	groups      = sets.New("", "events.k8s.io")
+	requestInfo = request.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}
+	writes = sets.New("create", "update", "patch")
+	groups = sets.New("", "events.k8s.io")
 )
 
 // writeTarget parses method and path of a request, and reports whether it is an Event
 // write.
 func writeTarget(r *http.Request) (Request, bool) {
 	i, err := requestInfo.NewRequestInfo(r)
-	if err != nil || i.Resource != "events" || i.Subresource != "" || i.Namespace == "" || !writes.Has(i.Verb) || !groups.Has(i.APIGroup) {
+	if err != nil || i.Resource != "events" || i.Subresource != "" || !groups.Has(i.APIGroup) {
 		return Request{}, false
 	}
-	return Request{Verb: i.Verb, Group: i.APIGroup, Namespace: i.Namespace, Name: i.Name}, (i.Name == "") == (i.Verb == "create")
+	named := i.Namespace != "" && (i.Name == "") == (i.Verb == "create")
+	return Request{i.Verb, i.APIGroup, i.Namespace, i.Name}, named && writes.Has(i.Verb)
 }
 
 // nameIn returns the name of the object in body, which is JSON or protobuf.

@@ -25,7 +25,8 @@ func TestEventWritesAreRecognized(t *testing.T) {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	var protobuf bytes.Buffer
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	if err := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersion{Version: "v1"}).Encode(event, &protobuf); err != nil {
+	encoder := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersion{Version: "v1"})
+	if err := encoder.Encode(event, &protobuf); err != nil {
 		t.Fatal(err)
 	}
 	const group = "events.k8s.io"
@@ -53,7 +54,8 @@ func TestEventWritesAreRecognized(t *testing.T) {
 func TestEverythingElsePassesWithoutAFault(t *testing.T) {
 	backend, p, c := setUp(t, always(BeforeWrite(Status(500))))
 	for _, test := range [][2]string{
-		{"GET", core + "/a"}, {"GET", core}, {"DELETE", core + "/a"}, {"DELETE", core}, {"POST", core + "/a"}, {"PATCH", core}, {"PUT", core + "/a/status"},
+		{"GET", core + "/a"}, {"GET", core}, {"DELETE", core + "/a"}, {"DELETE", core},
+		{"POST", core + "/a"}, {"PATCH", core}, {"PUT", core + "/a/status"},
 		{"POST", "/api/v1/namespaces"}, {"POST", "/api/v1/namespaces/ns/pods"}, {"GET", "/apis/events.k8s.io/v1/events"},
 		{"POST", "/apis/apps/v1/namespaces/ns/events"}, {"GET", "/readyz?verbose"},
 	} {
@@ -71,8 +73,12 @@ func TestEverythingElsePassesWithoutAFault(t *testing.T) {
 func TestPassingWriteIsForwardedAsItCame(t *testing.T) {
 	backend := newFake(t)
 	backend.config.Host += "/prefix"
-	header := []string{"Content-Type", "application/strategic-merge-patch+json", "Accept", "application/json", "User-Agent", "test", "Authorization", "Bearer token"}
-	g := clientOf(t, New(t, backend.config, 1)).do(t.Context(), http.MethodPatch, core+"/a%2Cb?dryRun=All", `{"count":2}`, header...)
+	header := []string{
+		"Content-Type", "application/strategic-merge-patch+json", "Accept", "application/json",
+		"User-Agent", "test", "Authorization", "Bearer token",
+	}
+	c := clientOf(t, New(t, backend.config, 1))
+	g := c.do(t.Context(), http.MethodPatch, core+"/a%2Cb?dryRun=All", `{"count":2}`, header...)
 	if g.want(t, 201); g.Header.Get("Audit-Id") != "of the backend" || g.Body != `{"kind":"Event","apiVersion":"v1"}` {
 		t.Errorf("the client got %+v", g)
 	}
@@ -121,8 +127,10 @@ func TestRecordIsTrueOfARealAPIServer(t *testing.T) {
 	cluster := testenv.Shared(t)
 	namespace := cluster.Namespace(t)
 	p := New(t, cluster.Config(), 1)
-	p.SetRules(Spread(0.7, BeforeWrite(Status(500)), BeforeWrite(ResetStream), AfterWrite(ResetStream), AfterWrite(Status(503)),
-		LateWrite(Uniform(0, 50*time.Millisecond), Status(504)), Slow(Exponential(time.Millisecond, 20*time.Millisecond), nil))...)
+	p.SetRules(Spread(0.7,
+		BeforeWrite(Status(500)), BeforeWrite(ResetStream), AfterWrite(ResetStream), AfterWrite(Status(503)),
+		LateWrite(Uniform(0, 50*time.Millisecond), Status(504)),
+		Slow(Exponential(time.Millisecond, 20*time.Millisecond), nil))...)
 	results := make([]error, writers*each) // by the number of the Event
 	var wg sync.WaitGroup
 	for w := range writers {

@@ -111,7 +111,8 @@ func TestSquattedNamesLoseNothing(t *testing.T) {
 	if err := admin.Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil { // as it does when it expires
 		t.Fatal(err)
 	}
-	direct := kubernetes.NewForConfigOrDie(g.direct(replica.Account(t, g.cluster, squatter.namespace, "squatter-2", "create"))).CoreV1().Events(victim.namespace)
+	credentials := replica.Account(t, g.cluster, squatter.namespace, "squatter-2", "create")
+	direct := kubernetes.NewForConfigOrDie(g.direct(credentials)).CoreV1().Events(victim.namespace)
 	names := []string{first.Name}
 	for i := range 7 {
 		names = append(names, fmt.Sprintf("%s-%d", first.Name, i+1))

@@ -28,6 +28,8 @@ func start(t *testing.T, log, script string) *Process {
 func TestStopReturnsHowTheProcessEnded(t *testing.T) {
 	const trapped = "; echo trapped >&2; while :; do sleep 0.05; done"
 	none := func(*Process, context.CancelFunc) {}
+	stop := func(p *Process, _ context.CancelFunc) { _ = p.Send(syscall.SIGSTOP) }
+	timeout := func(_ *Process, cancel context.CancelFunc) { cancel() }
 	for name, test := range map[string]struct {
 		script string
 		before func(*Process, context.CancelFunc)
@@ -35,10 +37,10 @@ func TestStopReturnsHowTheProcessEnded(t *testing.T) {
 		code   int
 	}{
 		"in order":             {`trap 'exit 0' TERM` + trapped, none, nil, 0},
-		"in order, if stopped": {`trap 'exit 0' TERM` + trapped, func(p *Process, _ context.CancelFunc) { _ = p.Send(syscall.SIGSTOP) }, nil, 0},
+		"in order, if stopped": {`trap 'exit 0' TERM` + trapped, stop, nil, 0},
 		"with an exit code":    {`trap 'exit 3' TERM` + trapped, none, []string{"child failed (exit status 3)", "trapped"}, 3},
 		"by itself":            {`echo why >&2; exit 3`, none, []string{"ended by itself (exit status 3)", "why"}, 3},
-		"killed, not in time":  {`trap '' TERM` + trapped, func(_ *Process, cancel context.CancelFunc) { cancel() }, []string{"still runs"}, -1},
+		"killed, not in time":  {`trap '' TERM` + trapped, timeout, []string{"still runs"}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, "", test.script)

@@ -110,7 +110,8 @@ func TestServiceAccountMayDoWhatItIsGrantedAndNoMore(t *testing.T) {
 	if err := list(namespace); !apierrors.IsForbidden(err) {
 		t.Fatalf("without a RoleBinding: %v, want 403", err)
 	}
-	cluster.Grant(t, namespace, account, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}})
+	right := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}}
+	cluster.Grant(t, namespace, account, right)
 	if err := list(namespace); err != nil {
 		t.Errorf("with a RoleBinding: %v", err)
 	}
