@@ -2,6 +2,7 @@ package counter
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,83 +51,93 @@ func (p poster) claimed(newStyle bool) *corev1.Event {
 // farAway is the time that everybody claims.
 var farAway = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// posts has a user raise the total of a name, by all of it or by a part.
-func (w *writer) posts(p poster, client string, total, weight int64) (end *occurrence.Settlement) {
-	end = &occurrence.Settlement{}
-	w.add(&occurrence.Occurrence{
+// post is a report by which a user raises the total of a name, by all of it or by a part.
+func (p poster) post(client string, total, weight int64) occurrence.Occurrence {
+	return occurrence.Occurrence{
 		Weight: weight, Client: client, Total: total, User: p.name, CreateOnly: p.createOnly,
-		Settled: func(s occurrence.Settlement) { *end = s },
-	}, p.claimed(false))
-	return end
+	}
 }
 
-// posted is one step of a test: what somebody posts, or what happens to the process or
-// to the Event before that.
-type posted struct {
-	poster
-	client        string
-	total, weight int64
-	together      bool // with the one before, in one write
-	restarted     bool
-	expired       bool
+func posts(p poster, client string, total, weight int64) step {
+	return func(w *world) { w.add(p.post(client, total, weight), p.claimed(false)) }
+}
+
+// restarts has another process go on.
+func restarts(w *world) {
+	w.writers = append(w.writers, newWriter(w.t, w.digest))
+	w.ours = w.writers[len(w.writers)-1]
+}
+
+// forgets has the process forget the series.
+func forgets(w *world) {
+	w.ours.counter = &Counter{instance: w.ours.instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
+}
+
+// drops gives up the first of what is pending.
+func drops(w *world) {
+	w.ours.take(w.ours.counter.Drop(w.ours.counter.pending[0].Sequence, occurrence.RetriesExhausted, nil))
 }
 
 func TestWhoMayOnlyCreateChangesNoEventOfOthers(t *testing.T) {
 	for _, test := range []struct {
 		name      string
-		posts     []posted
+		steps     []step
 		count     int64
 		begun, by string // whose content it was created with, and who changed it last
 		forbidden int64
 	}{
-		{"after another", []posted{{poster: owner, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: much, weight: much}},
+		{"after another", []step{posts(owner, "a", 5, 5), settles, posts(attacker, "b", much, much)},
 			6, "owner", "owner", much - 1},
-		{"with another", []posted{{poster: owner, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: much, weight: much, together: true}},
+		{"with another", []step{posts(owner, "a", 5, 5), posts(attacker, "b", much, much)},
 			6, "owner", "owner", much - 1},
-		{"with another and first", []posted{{poster: attacker, client: "b", total: 7, weight: 7}, {poster: owner, client: "a", total: 5, weight: 5, together: true}},
+		{"with another and first", []step{posts(attacker, "b", 7, 7), posts(owner, "a", 5, 5)},
 			12, "attacker", "owner", 0},
-		{"first, and another who may only create", []posted{{poster: another, client: "b", total: 7, weight: 7}, {poster: attacker, client: "a", total: 5, weight: 5, together: true}},
+		{"first, and another who may only create", []step{posts(another, "b", 7, 7), posts(attacker, "a", 5, 5)},
 			8, "another", "another", 4},
-		{"in turns with another", []posted{
-			{poster: owner, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: 9, weight: 9, together: true},
-			{poster: owner, client: "a", total: 6, weight: 1, together: true}, {poster: attacker, client: "c", total: 9, weight: 9, together: true},
-		}, 8, "owner", "owner", 16},
-		{"under several names", []posted{
-			{poster: owner, client: "a", total: 1, weight: 1}, {poster: attacker, client: "b", total: 9, weight: 9}, {poster: attacker, client: "c", total: 9, weight: 9},
-		}, 3, "owner", "owner", 16},
-		{"what it began itself it may change", []posted{{poster: attacker, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: 4, weight: 4}},
+		{"in turns with another", []step{posts(owner, "a", 5, 5), posts(attacker, "b", 9, 9),
+			posts(owner, "a", 6, 1), posts(attacker, "c", 9, 9)},
+			8, "owner", "owner", 16},
+		{"under several names", []step{posts(owner, "a", 1, 1), settles, posts(attacker, "b", 9, 9), settles,
+			posts(attacker, "c", 9, 9)},
+			3, "owner", "owner", 16},
+		{"what it began itself it may change", []step{posts(attacker, "a", 5, 5), settles, posts(attacker, "b", 4, 4)},
 			9, "attacker", "attacker", 0},
-		{"what it began before a restart it may not", []posted{{poster: attacker, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: 4, weight: 4, restarted: true}},
+		{"what it began before a restart it may not", []step{posts(attacker, "a", 5, 5), settles, restarts,
+			posts(attacker, "b", 4, 4)},
 			6, "attacker", "attacker", 3},
-		{"what has expired it begins anew", []posted{{poster: owner, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: 4, weight: 4, expired: true}},
+		{"what has expired it begins anew", []step{posts(owner, "a", 5, 5), settles, expires, posts(attacker, "b", 4, 4)},
 			4, "attacker", "attacker", 0},
-		{"who may patch changes what others began", []posted{{poster: attacker, client: "a", total: 5, weight: 5}, {poster: editor, client: "b", total: 4, weight: 4}},
+		{"who may patch changes what others began", []step{posts(attacker, "a", 5, 5), settles, posts(editor, "b", 4, 4)},
 			9, "attacker", "editor", 0},
-		{"an editor does not make it the Event of who began it", []posted{
-			{poster: owner, client: "a", total: 5, weight: 5}, {poster: editor, client: "b", total: 4, weight: 4}, {poster: attacker, client: "c", total: 3, weight: 3},
-		}, 10, "owner", "editor", 2},
-		{"a total that is raised", []posted{
-			{poster: owner, client: "a", total: 5, weight: 5}, {poster: attacker, client: "b", total: 5, weight: 5}, {poster: attacker, client: "b", total: much, weight: much - 5},
-		}, 6, "owner", "owner", 4 + much - 5},
-		{"the name of another", []posted{{poster: owner, client: "a", total: 5, weight: 5}, {poster: attacker, client: "a", total: 9, weight: 9, restarted: true}},
+		{"an editor does not make it the Event of who began it", []step{posts(owner, "a", 5, 5), settles,
+			posts(editor, "b", 4, 4), settles, posts(attacker, "c", 3, 3)},
+			10, "owner", "editor", 2},
+		{"a total that is raised", []step{posts(owner, "a", 5, 5), settles, posts(attacker, "b", 5, 5), settles,
+			posts(attacker, "b", much, much-5)},
+			6, "owner", "owner", 4 + much - 5},
+		{"the name of another", []step{posts(owner, "a", 5, 5), settles, restarts, posts(attacker, "a", 9, 9)},
 			5, "owner", "owner", 4},
+		{"the answer to its create was lost after the effect", []step{posts(attacker, "a", 5, 5), losesAnswer, settles,
+			posts(attacker, "b", 4, 4)},
+			9, "attacker", "attacker", 0},
+		{"the answer to its create was lost before the effect", []step{posts(attacker, "a", 5, 5), losesRequest, settles,
+			posts(attacker, "b", 4, 4)},
+			9, "attacker", "attacker", 0},
+		{"its create was lost, and another process was sooner", []step{posts(attacker, "a", 5, 5), losesRequest, restarts,
+			posts(owner, "c", 2, 2), sends, settles, by(0, posts(attacker, "b", 4, 4))},
+			2 + 1 + 1, "owner", "owner", 4 + 3},
+		// From the answer to the next create it is not known whose content the first had.
+		{"its create was lost with that of another, who is given up", []step{posts(owner, "a", 5, 5),
+			posts(attacker, "b", much, much), losesAnswer, drops, settles, posts(attacker, "c", much, much)},
+			5 + 1 + 1, "owner", "owner", 2 * (much - 1)},
+		// After a create without effect there are another one, which finds the Event, a read and a patch.
+		{"what this process wrote before it forgot the series", []step{posts(owner, "a", 5, 5), settles, forgets,
+			posts(attacker, "b", much, much), losesRequest, sends, sends, losesAnswer, settles,
+			posts(attacker, "c", much, much)},
+			5 + 1 + 1, "owner", "owner", 2 * (much - 1)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := faultless(t, 1)
-			for _, p := range test.posts {
-				if !p.together {
-					w.settleDown()
-				}
-				if p.expired {
-					w.expire()
-				}
-				if p.restarted {
-					w.writers = append(w.writers, newWriter(w.digest))
-				}
-				w.writers[len(w.writers)-1].posts(p.poster, p.client, p.total, p.weight)
-			}
-			w.settleDown()
-			w.check()
+			w := scenario{steps: append(test.steps, settles)}.play(t)
 			stored := w.server.Objects[identity.Name("web-0", w.digest, 0)]
 			if got := countOf(stored); got != test.count {
 				t.Errorf("the count is %d, want %d", got, test.count)
@@ -134,8 +145,9 @@ func TestWhoMayOnlyCreateChangesNoEventOfOthers(t *testing.T) {
 			if who := stored.OwnerReferences[0].Name; who != test.begun || stored.Finalizers[0] != "example.com/"+test.begun {
 				t.Errorf("owner and finalizer are %q and %q, want those of %q", who, stored.Finalizers[0], test.begun)
 			}
-			if stored.Labels["by"] != test.by || stored.Annotations["by"] != test.by || stored.Message != identity.CombinedPrefix+test.by {
-				t.Errorf("changed last by %q, %q, %q, want %q", stored.Labels["by"], stored.Annotations["by"], stored.Message, test.by)
+			said := []string{stored.Labels["by"], stored.Annotations["by"], stored.Message}
+			if want := []string{test.by, test.by, identity.CombinedPrefix + test.by}; !slices.Equal(said, want) {
+				t.Errorf("label, annotation and message are %q, want %q", said, want)
 			}
 			if got := w.forbidden(); got != test.forbidden {
 				t.Errorf("%d were forbidden, want %d", got, test.forbidden)
@@ -153,154 +165,66 @@ func (w *world) forbidden() (sum int64) {
 
 // The last-seen time moves by our clock, forward only.
 func TestWhoMayOnlyCreateMovesTheLastSeenTimeByOurClock(t *testing.T) {
-	recorded := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for i := range 4 {
-		newStyle, together := i%2 == 1, i/2 == 1
-		for name, stored := range map[string]time.Time{"from before": recorded.Add(-time.Hour), "to what is later already": recorded.Add(time.Hour)} {
-			t.Run(fmt.Sprint(name, ", new style ", newStyle, ", in one write ", together), func(t *testing.T) {
-				w := quiet(t, newStyle)
-				reports := func(p poster, at time.Time) {
-					event := p.claimed(newStyle)
-					if p == owner {
-						event.LastTimestamp = metav1.NewTime(stored)
-						if newStyle {
-							event.LastTimestamp, event.Series.LastObservedTime = metav1.Time{}, metav1.NewMicroTime(stored)
-						}
-					}
-					writer := w.writers[0]
-					o := &occurrence.Occurrence{Weight: 2, Client: p.name, Total: 2, User: p.name, CreateOnly: p.createOnly, Event: event, Recorded: at}
-					e, c := NewEntry(o, &occurrence.Target{Digest: w.digest, Event: event, Name: "web-0"})
-					writer.sequence++
-					writer.recorded += o.Weight
-					writer.counter.Add(writer.sequence, 0, &e, c)
-				}
-				reports(owner, recorded)
-				if !together {
-					w.settleDown()
-				}
-				reports(attacker, recorded)
-				w.settleDown()
-				after := w.server.Objects[identity.Name("web-0", w.digest, 0)]
-				got, first := after.LastTimestamp.Time, owner.claimed(newStyle).FirstTimestamp
-				if newStyle {
-					got = after.Series.LastObservedTime.Time
-				}
-				want := stored
-				if recorded.After(stored) {
-					want = recorded
-				}
-				if !got.Equal(want) || !after.FirstTimestamp.Equal(&first) {
-					t.Errorf("first and last seen at %v and %v, want %v and %v", after.FirstTimestamp, got, first, want)
-				}
-			})
-		}
-	}
-}
-
-// A report that changes nothing that it may is refused, and its client is told so.
-func TestWhoMayOnlyCreateIsToldWhatItMayNotChange(t *testing.T) {
-	w := faultless(t, 1)
-	writer := w.writers[0]
-	writer.posts(owner, "a", 5, 5)
-	w.settleDown()
-	posted := writer.posts(attacker, "b", 5, 5)
-	w.settleDown()
-	if posted.Outcome != occurrence.Merged {
-		t.Errorf("a post ends as %+v", posted)
-	}
-	before := w.server.Version
-	for name, weight := range map[string]int64{"a raised total": 4, "a changed label": 0} {
-		end := writer.posts(attacker, "b", 5+weight, weight)
-		w.settleDown()
-		if end.Reason != occurrence.PatchForbidden || end.Outcome != occurrence.Dropped || !apierrors.IsForbidden(end.Err) {
-			t.Errorf("%s ends as %+v", name, end)
-		}
-	}
-	if end := writer.posts(attacker, "b", 5, 5); true {
-		w.settleDown()
-		if end.Outcome != occurrence.Replayed {
-			t.Errorf("a post that is repeated ends as %+v", end)
-		}
-	}
-	if w.server.Version != before {
-		t.Error("there was a write for what changes nothing")
-	}
-	w.check()
-}
-
-// Who began an Event is known, too, if the answer to its create was lost.
-func TestWhoBeganAnEventIsKnownThoughAnAnswerWasLost(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		effect  bool    // of the create that is lost
-		between *poster // who creates the Event through another process then
-		count   int64
-	}{
-		{"after the effect", true, nil, 5 + 4},
-		{"before the effect", false, nil, 5 + 4},
-		{"and another was sooner", false, &owner, 2 + 1 + 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := faultless(t, 2)
-			w.writers[0].posts(attacker, "a", 5, 5)
-			w.step(w.writers[0], test.effect, false)
-			if test.between != nil {
-				w.writers[1].posts(*test.between, "c", 2, 2)
-				w.step(w.writers[1], true, true)
+	for i := range 8 {
+		newStyle, together, later := i&1 != 0, i&2 != 0, i&4 != 0
+		t.Run(fmt.Sprintf("new style %t, in one write %t, to what is later already %t", newStyle, together, later), func(t *testing.T) {
+			recorded := time.Now()
+			stored := recorded.Add(-time.Hour).Truncate(time.Second)
+			if later {
+				stored = stored.Add(2 * time.Hour)
 			}
-			w.settleDown()
-			w.writers[0].posts(attacker, "b", 4, 4)
-			w.settleDown()
-			w.check()
-			if got := w.server.Counted(); got != test.count {
-				t.Errorf("the count is %d, want %d", got, test.count)
+			w := scenario{newStyle: newStyle}.play(t)
+			event := owner.claimed(newStyle)
+			first := event.FirstTimestamp
+			if newStyle {
+				event.Series.LastObservedTime = metav1.NewMicroTime(stored)
+			} else {
+				event.LastTimestamp = metav1.NewTime(stored)
+			}
+			w.add(owner.post("a", 2, 2), event)
+			if !together {
+				settles(w)
+			}
+			w.add(attacker.post("b", 2, 2), attacker.claimed(newStyle))
+			settles(w)
+			after := w.server.Objects[identity.Name("web-0", w.digest, 0)]
+			got := after.LastTimestamp.Time
+			if newStyle {
+				got = after.Series.LastObservedTime.Time
+			}
+			inTime := got.Equal(stored)
+			if !later {
+				inTime = !got.Before(recorded.Truncate(time.Second)) && !got.After(time.Now())
+			}
+			if !inTime || !after.FirstTimestamp.Equal(&first) {
+				t.Errorf("first and last seen at %v and %v, recorded at %v", after.FirstTimestamp, got, recorded)
 			}
 		})
 	}
 }
 
-// The create that took effect carried two users, of whom the first was given up since:
-// whose content it had is not known from the answer to the next create.
-func TestWhoBeganAnEventIsNotGuessed(t *testing.T) {
-	w := faultless(t, 1)
-	writer := w.writers[0]
-	writer.posts(owner, "a", 5, 5)
-	first := writer.sequence
-	writer.posts(attacker, "b", much, much)
-	w.step(writer, true, false)
-	writer.take(writer.counter.Drop(first, occurrence.RetriesExhausted, nil))
-	w.settleDown()
-	writer.posts(attacker, "c", much, much)
-	w.settleDown()
-	w.check()
-	if got, want := w.server.Counted(), int64(5+1+1); got != want {
-		t.Errorf("the count is %d, want %d", got, want)
-	}
-	if got, want := writer.written(), int64(1+1); got != want {
-		t.Errorf("%d have settled as written, want %d", got, want)
-	}
-}
-
-// What this process wrote before it forgot the series does not tell who began it.
-func TestWhoBeganAnEventIsForgottenWithTheSeries(t *testing.T) {
-	w := faultless(t, 1)
-	writer := w.writers[0]
-	writer.posts(owner, "a", 5, 5)
-	w.settleDown()
-	instance := writer.instance
-	writer.counter = &Counter{instance: instance, digest: w.digest, Namespace: "ns", Object: "web-0"}
-	writer.posts(attacker, "b", much, much)
-	w.step(writer, false, false) // its create, which has no effect
-	w.step(writer, true, true)   // another one, and there is the Event
-	w.step(writer, true, true)   // which is read
-	w.step(writer, true, false)  // and patched
-	w.settleDown()
-	writer.posts(attacker, "c", much, much)
-	w.settleDown()
-	w.check()
-	if got := w.server.Counted(); got != 7 {
-		t.Errorf("the count is %d, want 7", got)
-	}
+// A report that changes nothing that it may is refused, and its client is told so.
+func TestWhoMayOnlyCreateIsToldWhatItMayNotChange(t *testing.T) {
+	var version int
+	check(t, scenario{
+		steps: []step{
+			posts(owner, "a", 5, 5), settles, posts(attacker, "b", 5, 5), settles,
+			func(w *world) { version = w.server.Version },
+			posts(attacker, "b", 9, 4), settles, // a raised total
+			posts(attacker, "b", 5, 0), settles, // a changed label
+			posts(attacker, "b", 5, 5), settles, // repeated
+		},
+		ends:    []string{"created", "merged", "dropped patch_forbidden", "dropped patch_forbidden", "replayed"},
+		counted: 6, events: 1,
+		then: func(t *testing.T, w *world) {
+			if w.server.Version != version {
+				t.Error("there was a write for what changes nothing")
+			}
+			if err := w.ends[2].Err; !apierrors.IsForbidden(err) {
+				t.Errorf("the error is %v", err)
+			}
+		},
+	})
 }
 
 // Only what may be combined without a difference shares an entry.
@@ -309,9 +233,10 @@ func TestEntriesOfWhoMayOnlyCreateAreTheirOwn(t *testing.T) {
 		a, b poster
 		want int
 	}{{owner, editor, 1}, {attacker, attacker, 1}, {attacker, another, 2}, {owner, attacker, 2}, {attacker, owner, 2}} {
-		writer := newWriter(occurrence.Digest{})
+		writer := newWriter(t, occurrence.Digest{})
 		for _, p := range []poster{test.a, test.b} {
-			writer.add(&occurrence.Occurrence{Weight: 1, Client: p.name, Total: 1, User: p.name, CreateOnly: p.createOnly}, p.claimed(false))
+			o := p.post(p.name, 1, 1)
+			writer.add(&o, p.claimed(false))
 		}
 		if got := len(writer.counter.pending); got != test.want {
 			t.Errorf("%s and %s: %d entries, want %d", test.a.name, test.b.name, got, test.want)

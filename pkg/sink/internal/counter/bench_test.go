@@ -12,7 +12,7 @@ import (
 func BenchmarkPlan(b *testing.B) {
 	for _, awaited := range []bool{false, true} {
 		b.Run(fmt.Sprint("awaited=", awaited), func(b *testing.B) {
-			w := newWriter(occurrence.Digest{})
+			w := newWriter(b, occurrence.Digest{})
 			event := sinktest.Event(false)
 			for i := range MaxBatch {
 				o := &occurrence.Occurrence{Weight: 1, Total: 1, Client: fmt.Sprint("client-", i)}
@@ -33,7 +33,7 @@ func BenchmarkPlan(b *testing.B) {
 
 // BenchmarkSettle is the time to settle it, with the mutex of the sink held.
 func BenchmarkSettle(b *testing.B) {
-	w := newWriter(occurrence.Digest{})
+	w := newWriter(b, occurrence.Digest{})
 	event := sinktest.Event(false)
 	for range MaxBatch {
 		w.add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, event)

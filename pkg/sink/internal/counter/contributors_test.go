@@ -6,7 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 const (
@@ -58,7 +62,7 @@ func TestListsOfOthersAreCut(t *testing.T) {
 }
 
 func TestUnknownPartsSurvive(t *testing.T) {
-	w := faultless(t, 1)
+	w := scenario{}.play(t)
 	w.record()
 	w.settleDown()
 	for _, e := range w.server.Objects {
@@ -93,6 +97,33 @@ func FuzzShares(f *testing.F) {
 	})
 }
 
+// FuzzObserve reads anything from a stored Event: what is not of this series is
+// not marked as its Event, and what is read is written again as it was.
+func FuzzObserve(f *testing.F) {
+	own := occurrence.Digest(identity.Of(sinktest.Event(false))).String()
+	f.Add(own, "v1;s="+sinkA+":1;n="+sinkB+":2", int32(3), true)
+	f.Add(own, "v1;s="+sinkA+":18446744073709551615", int32(-1), false)
+	f.Add("", "", int32(0), false)
+	f.Add("of another", "v1;s="+sinkA+":1", int32(1), false)
+	f.Fuzz(func(t *testing.T, digest, annotation string, count int32, series bool) {
+		event := sinktest.Event(false)
+		a := &Counter{digest: identity.Of(event)}
+		event.Count = count
+		if series {
+			event.Series = &corev1.EventSeries{Count: count}
+		}
+		event.Annotations = map[string]string{identity.Annotation: digest, Annotation: annotation}
+		o, marked := a.observe(event)
+		parsed, err := parseContributors(annotation)
+		if marked != (digest == own && err == nil) {
+			t.Errorf("marked is %t: %q, %v", marked, digest, err)
+		}
+		if marked && o.contributors.String() != parsed.String() {
+			t.Errorf("%q is read as %q", annotation, o.contributors)
+		}
+	})
+}
+
 func TestListsAreBoundedAndKeepTheLastChanged(t *testing.T) {
 	var list []contribution
 	for i := range 20 {
@@ -122,14 +153,14 @@ func TestAnnotationStaysSmall(t *testing.T) {
 }
 
 func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
-	w := quiet(t, false)
-	a := w.writers[0].counter
+	w := scenario{}.play(t)
+	a := w.ours.counter
 	record := func(i int, settled func(occurrence.Settlement)) {
 		o := &occurrence.Occurrence{Weight: 1, Settled: settled}
 		if i%2 == 0 {
 			o.Client, o.Total = fmt.Sprint("client-", i), 1
 		}
-		w.writers[0].add(o, w.event)
+		w.ours.add(o, w.event)
 	}
 	want := func(entries int) {
 		t.Helper()
@@ -141,7 +172,7 @@ func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
 		record(i, nil)
 	}
 	want(1)
-	w.start(w.writers[0])
+	begins(w)
 	record(1000, nil) // while a write carries the others
 	record(1001, nil)
 	want(2)

@@ -24,7 +24,7 @@ func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
 		for range rng.IntN(maxClients) {
 			base.contributors.clients = set(base.contributors.clients, clientKey(client()), uint64(rng.IntN(20)), maxClients)
 		}
-		together, apart := newWriter(occurrence.Digest{}), newWriter(occurrence.Digest{})
+		together, apart := newWriter(t, occurrence.Digest{}), newWriter(t, occurrence.Digest{})
 		apart.instance = together.instance
 		for _, w := range []*writer{together, apart} {
 			w.counter.observed, w.counter.instance = base, together.instance
@@ -84,7 +84,7 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 }
 
 func TestUsualEventIsCountedAsOneToTwoKilobytes(t *testing.T) {
-	w := quiet(t, false)
+	w := scenario{}.play(t)
 	w.record()
 	if got := w.writers[0].counter.pending[0].Bytes; got < 1024 || got > 2048 {
 		t.Errorf("%d bytes", got)

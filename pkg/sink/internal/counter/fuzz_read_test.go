@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,25 +18,22 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-// reading is one account with a server whose objects anybody changes.
+// reading is a writer with a server whose objects anybody changes.
 type reading struct {
 	*testing.T
-	server  *sinktest.Server
-	counter *Counter
-	event   *corev1.Event
-	may     Access
-	script  []byte
+	*writer
+	server *sinktest.Server
+	event  *corev1.Event
+	may    Access
+	script []byte
 
 	// What the input puts into objects.
 	digest, shares, message string
 	uid, version            string
 	count                   int32
 
-	sequence       uint64
-	carried        uint64 // by any write
-	added, settled int64
-	ended          map[uint64]bool
-	seen           map[string]int64 // counts of what was read, by resourceVersion
+	carried uint64           // by any write
+	seen    map[string]int64 // counts of what was read, by resourceVersion
 }
 
 // next is the next byte of the script, 0 at its end.
@@ -62,8 +58,8 @@ func (f *reading) target(kind byte) *occurrence.Target {
 	return t
 }
 
-func (f *reading) add(kind byte) {
-	o := &occurrence.Occurrence{Event: f.event, Recorded: time.Unix(1000, 0), Weight: int64(kind & 3)}
+func (f *reading) occurs(kind byte) {
+	o := &occurrence.Occurrence{Weight: int64(kind & 3)}
 	if kind&4 != 0 {
 		o.Settled = func(occurrence.Settlement) {}
 	}
@@ -74,31 +70,7 @@ func (f *reading) add(kind byte) {
 		o.Weight = math.MaxInt32 - 1
 	}
 	o.CreateOnly, o.User = kind&32 != 0, string('u'+rune(kind>>6))
-	f.sequence += 1 + uint64(kind)
-	f.added += o.Weight
-	e, c := NewEntry(o, &occurrence.Target{Event: f.event})
-	f.counter.Add(f.sequence, 0, &e, c)
-}
-
-// take checks what has settled.
-func (f *reading) take(out []Settled) {
-	for i := range out {
-		e := &out[i]
-		if f.ended[e.Sequence] {
-			f.Fatalf("the entry %d has ended twice", e.Sequence)
-		}
-		f.ended[e.Sequence] = true
-		f.settled += e.Weight
-		if !e.End.Counted() {
-			continue
-		}
-		if sum := e.Created + e.Written + e.Replayed + e.Forbidden; sum != e.Weight || min(e.Created, e.Written, e.Replayed, e.Forbidden) < 0 {
-			f.Fatalf("of a weight of %d are counted %d, %d, %d and %d", e.Weight, e.Created, e.Written, e.Replayed, e.Forbidden)
-		}
-	}
-	if sum := f.settled + f.counter.weight(); sum != f.added {
-		f.Fatalf("%d were added, %d have settled or are pending", f.added, sum)
-	}
+	f.addAt(f.sequence+1+uint64(kind), o, f.event)
 }
 
 // foreignTo is what somebody makes of the object under a name, nil if there is none.
@@ -272,43 +244,43 @@ func FuzzRead(f *testing.F) {
 		if len(script) > 200 {
 			return
 		}
-		w := &reading{
-			T: t, server: sinktest.NewServer(), may: Access{Change: true}, script: script,
+		f := &reading{
+			T: t, writer: newWriter(t, occurrence.Digest{}), server: sinktest.NewServer(), may: all, script: script,
 			digest: digest, shares: shares, message: message, uid: uid, version: version, count: count,
-			ended: make(map[uint64]bool), seen: make(map[string]int64),
+			seen: make(map[string]int64),
 		}
-		a := New(Contributor([]byte(sinkA)), w.target(w.next()))
-		a.identify()
-		w.counter = a
-		for len(w.script) > 0 {
-			switch w.next() % ops {
+		f.instance = Contributor([]byte(sinkA))
+		f.counter = New(f.instance, f.target(f.next()))
+		f.counter.identify()
+		for len(f.script) > 0 {
+			switch f.next() % ops {
 			case add:
-				w.add(w.next())
+				f.occurs(f.next())
 			case tamper:
-				name := a.name()
-				if e := w.foreignTo(name, w.next(), w.server.Objects[name]); e.ResourceVersion != "" && e.UID != "" {
-					w.server.Objects[name] = e
+				name := f.counter.name()
+				if e := f.foreignTo(name, f.next(), f.server.Objects[name]); e.ResourceVersion != "" && e.UID != "" {
+					f.server.Objects[name] = e
 				}
 			case expire:
-				w.server.Expire()
+				f.server.Expire()
 			case giveUp:
-				w.take(a.Drop(w.sequence-uint64(w.next()), occurrence.RetriesExhausted, nil))
+				f.take(f.counter.Drop(f.sequence-uint64(f.next()), occurrence.RetriesExhausted, nil))
 			case rights:
-				b := w.next()
-				w.may = Access{Change: b%3 != 2, Unmarked: b&4 != 0}
-				w.server.Strips = b&8 != 0
+				b := f.next()
+				f.may = Access{Change: b%3 != 2, Unmarked: b&4 != 0}
+				f.server.Strips = b&8 != 0
 			default: // step, which makes most of the difference
-				w.step(w.next())
+				f.step(f.next())
 			}
 		}
 		// When nothing happens any more, all ends.
-		w.may = Access{Change: true}
-		for i := 0; len(a.pending) > 0; i++ {
+		f.may = all
+		for i := 0; len(f.counter.pending) > 0; i++ {
 			if i > 100 {
-				t.Fatalf("%d entries do not end", len(a.pending))
+				t.Fatalf("%d entries do not end", len(f.counter.pending))
 			}
-			w.step(0)
+			f.step(0)
 		}
-		w.take(nil)
+		f.take(nil)
 	})
 }

@@ -1,14 +1,14 @@
 package counter
 
 import (
+	"encoding/json"
 	"maps"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -16,185 +16,131 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func TestTimesOnlyMoveOn(t *testing.T) {
-	w := quiet(t, false)
-	at := func(d time.Duration) func(*corev1.Event) {
-		return func(e *corev1.Event) { e.LastTimestamp = metav1.NewTime(noon.Add(d)) }
+// says adds an occurrence at noon whose Event is changed first. Nobody waits for it.
+func says(changes ...func(*corev1.Event)) step {
+	return func(w *world) {
+		event := w.event.DeepCopy()
+		at(0)(event)
+		for _, change := range changes {
+			change(event)
+		}
+		w.ours.add(&occurrence.Occurrence{Weight: 1}, event)
 	}
-	w.reportEvent(at(0))
-	w.settleDown()
-	w.reportEvent(at(-time.Hour))
-	if p := w.nextPatch(); p.LastTimestamp != nil || p.Count != 2 {
-		t.Errorf("an older occurrence is written as %+v", p)
-	}
-	w.reportEvent(at(time.Hour))
-	if p := w.nextPatch(); p.LastTimestamp == nil || !p.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
-		t.Errorf("a newer occurrence is written as %+v", p)
-	}
+}
 
-	w = quiet(t, true)
-	observed := func(d time.Duration) func(*corev1.Event) {
-		return func(e *corev1.Event) {
+// at sets the time, from noon on.
+func at(d time.Duration) func(*corev1.Event) {
+	return func(e *corev1.Event) {
+		if e.EventTime.IsZero() {
+			e.LastTimestamp = metav1.NewTime(noon.Add(d))
+		} else {
 			e.Series = &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(noon.Add(d))}
 		}
 	}
-	w.reportEvent(observed(0))
-	w.reportEvent(observed(0))
-	w.settleDown()
-	w.reportEvent(observed(-time.Hour))
-	if p := w.nextPatch(); p.Series == nil || p.Series.Count != 3 || !p.Series.LastObservedTime.Time.Equal(noon) {
-		t.Errorf("an older occurrence is written as %+v", p.Series)
+}
+
+func labels(l map[string]string) func(*corev1.Event) {
+	return func(e *corev1.Event) { e.Labels = maps.Clone(l) }
+}
+
+func annotations(a map[string]string) func(*corev1.Event) {
+	return func(e *corev1.Event) { e.Annotations = maps.Clone(a) }
+}
+
+func message(m string) func(*corev1.Event) { return func(e *corev1.Event) { e.Message = m } }
+
+// nextPatch returns what the next request changes, without the annotations of the counter.
+func (w *world) nextPatch() eventPatch {
+	w.t.Helper()
+	f := w.request()
+	var p eventPatch
+	if err := json.Unmarshal(f.r.Patch, &p); err != nil || f.r.Kind != Change {
+		w.t.Fatalf("the next request is %+v: %v", f.r, err)
 	}
+	a := p.Metadata.Annotations
+	if s, err := parseContributors(a[Annotation]); err != nil || len(s.sinks) != 1 || a[identity.Annotation] != w.digest.String() {
+		w.t.Errorf("the annotations are %v", a)
+	}
+	delete(a, Annotation)
+	delete(a, identity.Annotation)
+	p.Metadata.ResourceVersion = ""
+	return p
 }
 
 func TestPatchSaysWhatHasChanged(t *testing.T) {
-	w := quiet(t, false)
-	w.reportEvent(func(*corev1.Event) {})
-	w.settleDown()
-	w.reportAwaited(func(e *corev1.Event) {
-		e.Labels = map[string]string{"a": "1", "b": "1"}
-		e.Annotations = map[string]string{"c": "1", identity.Annotation: "forged", Annotation: "forged"}
-	})
-	w.reportEvent(func(e *corev1.Event) {
-		e.Message = "(combined from similar events): another"
-		e.Labels = map[string]string{"b": "2"}
-	})
-	p := w.nextPatch()
-	if p.Message != "(combined from similar events): another" {
-		t.Errorf("message %q", p.Message)
-	}
-	if l := p.Metadata.Labels; l["a"] != "1" || l["b"] != "2" {
-		t.Errorf("labels %v", l)
-	}
-	a := p.Metadata.Annotations
-	if s, err := parseContributors(a[Annotation]); a["c"] != "1" || a[identity.Annotation] != w.digest.String() || err != nil || len(s.sinks) != 1 {
-		t.Errorf("annotations %v", a)
-	}
-	w.settleDown()
-	w.reportEvent(func(*corev1.Event) {})
-	if p := w.nextPatch(); p.Metadata.Labels != nil || len(p.Metadata.Annotations) != 2 {
-		t.Errorf("what has not changed is written: %+v", p.Metadata)
-	}
-}
-
-// What nobody may report is not written, with whatever verb.
-func TestAnnotationsAndLabelsThatNobodyMayReportAreLeftOut(t *testing.T) {
-	reserved := map[string]string{"good": "1", identity.AnnotationPrefix + "other": "forged", "$patch": "replace", "$retainKeys": "x"}
-	want := func(t *testing.T, labels, annotations map[string]string) {
-		t.Helper()
-		if len(labels) != 1 || labels["good"] != "1" || len(annotations) != 3 || annotations["good"] != "1" {
-			t.Errorf("labels %v, annotations %v", labels, annotations)
-		}
-	}
-	say := func(e *corev1.Event) {
-		e.Labels, e.Annotations = maps.Clone(reserved), maps.Clone(reserved)
-		delete(e.Labels, identity.AnnotationPrefix+"other") // it is no annotation
-	}
-	w := quiet(t, false)
-	w.reportEvent(say)
-	f := w.ask(w.writers[0], Create)
-	want(t, f.r.Event.Labels, f.r.Event.Annotations)
-	object, err := do(w.server, f.r)
-	w.answer(f, object, err)
-	w.reportEvent(say)
-	p := w.nextPatch()
-	want(t, p.Metadata.Labels, p.Metadata.Annotations)
-}
-
-// What its reporter may not change, and what the apiserver has refused, is left out of
-// what is written.
-func TestLabelsAndAnnotationsAreLeftOutWhereTheyMust(t *testing.T) {
-	say := func(e *corev1.Event) {
-		e.Labels, e.Annotations = map[string]string{"said": "1"}, map[string]string{"said": "1"}
-	}
+	later := metav1.NewTime(noon.Add(time.Hour))
+	is := func(value string) map[string]string { return map[string]string{"l": value} }
+	nobodyMay := map[string]string{"$patch": "replace", "$retainKeys": "x"}
+	reserved := map[string]string{Annotation: "forged", identity.Annotation: "forged", identity.AnnotationPrefix + "other": "forged"}
+	maps.Copy(reserved, nobodyMay)
+	maps.Copy(nobodyMay, is("m"))
+	maps.Copy(reserved, is("m"))
 	for name, test := range map[string]struct {
-		before     func(*Counter)
-		createOnly bool
-		said       string
+		newStyle bool
+		steps    []step // after which there is a patch
+		want     eventPatch
 	}{
-		"as usual":                    {func(*Counter) {}, false, "1"},
-		"refused before":              {func(a *Counter) { a.bare = true }, false, ""},
-		"of somebody who may not":     {func(*Counter) {}, true, ""},
-		"refused, of one who may not": {func(a *Counter) { a.bare = true }, true, ""},
+		"the count":         {false, []step{says(), settles, says()}, eventPatch{Count: 2}},
+		"not an older time": {false, []step{says(), settles, says(at(-time.Hour))}, eventPatch{Count: 2}},
+		"a newer time":      {false, []step{says(), settles, says(at(time.Hour))}, eventPatch{Count: 2, LastTimestamp: &later}},
+		"not an older time, new style": {true, []step{says(), says(), settles, says(at(-time.Hour))},
+			eventPatch{Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(noon)}}},
+		"the last message, and all labels and annotations": {false, []step{says(), settles,
+			says(labels(map[string]string{"a": "1", "b": "1"}), annotations(is("m"))), adds, says(labels(map[string]string{"b": "2"}), message("m"))},
+			eventPatch{Count: 4, Message: "m", Metadata: patchMetadata{Labels: map[string]string{"a": "1", "b": "2"}, Annotations: is("m")}}},
+		"no labels of an earlier one": {false, []step{says(labels(is("m"))), settles, says()}, eventPatch{Count: 2}},
+		"nothing that nobody may report": {false, []step{says(), settles, says(labels(nobodyMay), annotations(reserved))},
+			eventPatch{Count: 2, Metadata: patchMetadata{Labels: is("m"), Annotations: is("m")}}},
+		"no labels and annotations that were refused": {false, []step{says(), settles, says(labels(is("m")), annotations(is("m"))),
+			isRefused(Change, errInvalid)}, eventPatch{Count: 2}},
+		"labels again after a write without them": {false, []step{says(), settles, says(labels(is("m"))),
+			isRefused(Change, errInvalid), settles, says(labels(is("m")))},
+			eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := quiet(t, false)
-			w.reportEvent(func(*corev1.Event) {})
-			w.settleDown()
-			event := w.event.DeepCopy()
-			say(event)
-			w.writers[0].add(&occurrence.Occurrence{Weight: 1, Client: "c", Total: 1, User: "u", CreateOnly: test.createOnly}, event)
-			test.before(w.writers[0].counter)
-			p := w.nextPatch()
-			if p.Metadata.Labels["said"] != test.said || p.Metadata.Annotations["said"] != test.said || p.Metadata.Annotations[identity.Annotation] != w.digest.String() {
-				t.Errorf("written with %+v", p.Metadata)
+			w := newWorld(t, 1, 1, test.newStyle)
+			w.play(test.steps)
+			got := w.nextPatch()
+			if test.want.Metadata.Annotations == nil {
+				test.want.Metadata.Annotations = map[string]string{}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
 }
 
-// An Event that cannot be changed may have had no room for labels; the next one is
-// another.
-func TestNextEventHasTheLabelsThatWereRefused(t *testing.T) {
-	w := quiet(t, false)
-	squat := w.squat(0, "v1", nil)
-	w.reportEvent(func(e *corev1.Event) { e.Labels = map[string]string{"l": "m"} })
-	w.step(w.writers[0], true, true) // it exists
-	w.step(w.writers[0], true, true) // a read
-	for range 2 {                    // with labels and without
-		w.answer(w.ask(w.writers[0], Change), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
-	}
-	if f := w.ask(w.writers[0], Create); f.r.Event.Labels["l"] != "m" || f.r.Name == squat.Name {
-		t.Errorf("%s is created with labels %v", f.r.Name, f.r.Event.Labels)
-	}
-}
-
-// Labels that were refused are left out of that write alone.
-func TestLabelsAreWrittenAgainAfterAWriteWithoutThem(t *testing.T) {
-	w := quiet(t, false)
-	labels := func(e *corev1.Event) { e.Labels = map[string]string{"l": "m"} }
-	w.reportEvent(func(*corev1.Event) {})
-	w.settleDown()
-	w.reportEvent(labels)
-	w.answer(w.ask(w.writers[0], Change), nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
-	w.settleDown() // without them
-	w.reportEvent(labels)
-	if p := w.nextPatch(); p.Metadata.Labels["l"] != "m" || p.Count != 3 {
-		t.Errorf("written as %+v", p)
-	}
-}
-
 func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
-	w := quiet(t, false)
-	w.reportEvent(func(e *corev1.Event) {
-		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
+	w := scenario{}.play(t)
+	says(func(e *corev1.Event) {
+		e.FirstTimestamp = metav1.NewTime(noon)
+		e.Labels, e.Annotations = map[string]string{"l": "m", "$patch": "x"}, map[string]string{identity.AnnotationPrefix + "other": "forged"}
 		e.Finalizers = []string{"example.com/f"}
 		e.Series = &corev1.EventSeries{Count: 99}
 		e.Name, e.GenerateName, e.UID, e.ResourceVersion = "posted", "p-", "u", "7"
-	})
-	w.reportEvent(func(e *corev1.Event) {
-		e.FirstTimestamp, e.LastTimestamp = metav1.NewTime(noon.Add(time.Hour)), metav1.NewTime(noon.Add(time.Hour))
-	})
-	r, _ := nextRequest(w.writers[0].counter, w.may, func() {})
+	})(w)
+	says(at(time.Hour), func(e *corev1.Event) { e.FirstTimestamp = e.LastTimestamp })(w)
+	r := w.request().r
 	e := r.Event
 	if r.Kind != Create || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("%s: count %d, from %v to %v", r.Kind, e.Count, e.FirstTimestamp, e.LastTimestamp)
 	}
 	if e.Name != identity.Name("web-0", w.digest, 0) || e.GenerateName != "" || e.UID != "" || e.ResourceVersion != "" ||
-		len(e.Finalizers) != 1 || e.Series != nil {
+		len(e.Finalizers) != 1 || e.Series != nil || len(e.Labels) != 1 || len(e.Annotations) != 2 {
 		t.Errorf("metadata %+v, series %v", e.ObjectMeta, e.Series)
 	}
-	if s, err := parseContributors(e.Annotations[Annotation]); err != nil || s.creator != w.writers[0].instance {
+	if s, err := parseContributors(e.Annotations[Annotation]); err != nil || s.creator != w.ours.instance {
 		t.Errorf("shares %q", e.Annotations[Annotation])
 	}
 }
 
 func TestBatchIsBounded(t *testing.T) {
-	w := quiet(t, false)
+	w := scenario{}.play(t)
 	for range 3 * MaxBatch {
-		w.writers[0].add(&occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, w.event)
+		adds(w)
 	}
-	w.start(w.writers[0])
+	begins(w)
 	if got := w.flights[0].r.plan.count; got != MaxBatch {
 		t.Errorf("the first write holds %d", got)
 	}

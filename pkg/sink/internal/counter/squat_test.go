@@ -7,9 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -19,115 +17,123 @@ import (
 // be reported, the name that it will have, and the instance that writes it, and
 // makes the Event first.
 
-// squat makes an Event of the series under one of its names, with shares.
-func (w *world) squat(suffix int, shares string, change func(*corev1.Event)) *corev1.Event {
-	event := w.event.DeepCopy()
-	event.Name = identity.Name(event.InvolvedObject.Name, w.digest, suffix)
-	event.UID = "squatted"
-	event.Annotations = map[string]string{identity.Annotation: w.digest.String(), Annotation: shares}
-	if change != nil {
-		change(event)
-	}
-	return w.server.Store(event)
+// claims squats with our contribution, up to a sequence.
+func claims(sequence uint64) step {
+	return func(w *world) { squats(0, fmt.Sprintf("v1;s=%s:%d", w.ours.instance, sequence), nil)(w) }
 }
 
-// gained is by how much all counts are higher than those of the squatter's Events.
-func (w *world) gained(squats ...*corev1.Event) int64 {
-	sum := w.server.Counted()
-	for _, e := range squats {
-		sum -= countOf(e)
+// addsAt adds an occurrence with a sequence.
+func addsAt(sequence uint64) step {
+	return func(w *world) {
+		w.ours.sequence = sequence - 3
+		adds(w)
+		w.ours.counter.Newest().Sequence = sequence
 	}
-	return sum
 }
 
 func TestSquatterTakesNothingFromTheCount(t *testing.T) {
-	other := numbered(7)
+	like := func(change func(*corev1.Event)) step { return squats(0, "v1", change) }
+	const leftAlone, shared = 2, 1 // Events
 	for name, test := range map[string]struct {
-		shares  func(w *writer) string
-		change  func(*corev1.Event)
-		foreign bool // it is left alone
+		squats step
+		events int
 	}{
-		"that claims all there will ever be": {
-			func(w *writer) string { return fmt.Sprintf("v1;s=%s:%d", w.instance, uint64(math.MaxUint64)) }, nil, true},
-		"that claims some of what is pending": {
-			func(w *writer) string { return fmt.Sprintf("v1;s=%s:%d", w.instance, 1500) }, nil, true},
-		"that claims what comes later": {
-			func(w *writer) string { return fmt.Sprintf("v1;s=%s:%d", w.instance, 4000) }, nil, true},
-		"that claims what was before": {
-			func(w *writer) string { return fmt.Sprintf("v1;s=%s:%d", w.instance, 999) }, nil, false},
+		"that claims all there will ever be":  {claims(math.MaxUint64), leftAlone},
+		"that claims some of what is pending": {claims(1500), leftAlone},
+		"that claims what comes later":        {claims(4000), leftAlone},
+		"that claims what was before":         {claims(999), shared},
 		"that says we made it, with others since": {
-			func(w *writer) string { return fullList(w.instance) }, nil, false},
+			func(w *world) { squats(0, fullList(w.ours.instance), nil)(w) }, shared},
 		"that claims everything for another instance": {
-			func(*writer) string { return fmt.Sprintf("v1;s=%s:%d", other, uint64(math.MaxUint64)) }, nil, false},
-		"that names as many clients as there can be": {
-			func(*writer) string { return manyClients(maxClients) }, nil, false},
-		"that names more clients than there can be": {
-			func(*writer) string { return manyClients(maxClients + 100) }, nil, false},
-		"with much of what nobody knows": {
-			func(*writer) string { return "v1;x=" + strings.Repeat("x", maxUnknown) }, nil, true},
-		"with a very long list": {
-			func(*writer) string { return manyClients(10_000) }, nil, true},
-		"that counts as much as can be": {
-			func(*writer) string { return "v1" }, func(e *corev1.Event) { e.Count = math.MaxInt32 }, true},
-		"about another object": {
-			func(*writer) string { return "v1" }, func(e *corev1.Event) { e.InvolvedObject.Name = "harmless" }, true},
-		"for another reason": {
-			func(*writer) string { return "v1" }, func(e *corev1.Event) { e.Reason = "Harmless" }, true},
-		"of another type": {
-			func(*writer) string { return "v1" }, func(e *corev1.Event) { e.Type = "Other" }, true},
-		"of the other style": {
-			func(*writer) string { return "v1" }, func(e *corev1.Event) { e.EventTime = metav1.NowMicro() }, true},
+			squats(0, fmt.Sprintf("v1;s=%s:%d", numbered(7), uint64(math.MaxUint64)), nil), shared},
+		"that names as many clients as there can be": {squats(0, manyClients(maxClients), nil), shared},
+		"that names more clients than there can be":  {squats(0, manyClients(maxClients+100), nil), shared},
+		"with much of what nobody knows":             {squats(0, "v1;x="+strings.Repeat("x", maxUnknown), nil), leftAlone},
+		"with a very long list":                      {squats(0, manyClients(10_000), nil), leftAlone},
+		"that counts as much as can be":              {like(func(e *corev1.Event) { e.Count = math.MaxInt32 }), leftAlone},
+		"about another object":                       {like(otherObject), leftAlone},
+		"for another reason":                         {like(otherReason), leftAlone},
+		"of another type":                            {like(func(e *corev1.Event) { e.Type = "Other" }), leftAlone},
+		"of the other style":                         {like(func(e *corev1.Event) { e.EventTime = metav1.NowMicro() }), leftAlone},
 		"that shows the count of a series": {
-			func(*writer) string { return "v1" }, func(e *corev1.Event) { e.Series = &corev1.EventSeries{Count: 7} }, true},
+			like(func(e *corev1.Event) { e.Series = &corev1.EventSeries{Count: 7} }), leftAlone},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := quiet(t, false)
-			writer := w.writers[0]
-			squat := w.squat(0, test.shares(writer), test.change)
-			const reported = 3
-			for i := range reported {
-				writer.addAt(uint64(1000*(i+1)), &occurrence.Occurrence{Weight: 1, Settled: func(occurrence.Settlement) {}}, w.event)
-			}
-			w.settleDown()
-			if written, uncertain := w.check(); written != reported || uncertain != 0 {
-				t.Errorf("written %d, uncertain %d", written, uncertain)
-			}
-			if gained := w.gained(squat); gained != reported {
-				t.Errorf("counted %d, reported %d", gained, reported)
-			}
-			if now := w.server.Objects[squat.Name]; test.foreign != (now.ResourceVersion == squat.ResourceVersion) {
-				t.Errorf("its Event is left alone: %v, want %v", !test.foreign, test.foreign)
-			}
+		ends := []string{"merged", "merged", "merged"}
+		if test.events == leftAlone {
+			ends[0] = "created"
+		}
+		check(t, scenario{
+			name:  name,
+			steps: []step{test.squats, addsAt(1000), addsAt(2000), addsAt(3000), settles},
+			ends:  ends, counted: 3, events: test.events,
 		})
 	}
 }
 
 // What no write has carried is in no count, though its sequence is known.
 func TestSquatterDoesNotClaimWhatIsYetToBeWritten(t *testing.T) {
-	w := quiet(t, false)
-	writer := w.writers[0]
-	writer.addAt(1000, &occurrence.Occurrence{Weight: 1}, w.event)
-	w.start(writer)
-	writer.addAt(2000, &occurrence.Occurrence{Weight: 1}, w.event)
-	squat := w.squat(0, fmt.Sprintf("v1;s=%s:%d", writer.instance, 2000), nil)
-	w.settleDown()
-	if written, _ := w.check(); written != 2 || w.gained(squat) != 2 {
-		t.Errorf("written %d, counted %d", written, w.gained(squat))
-	}
+	check(t, scenario{
+		name:  "in a new Event",
+		steps: []step{addsAt(1000), begins, addsAt(2000), claims(2000), settles},
+		ends:  []string{"created", "merged"}, counted: 2, events: 2,
+	}, scenario{
+		name: "in an Event of ours",
+		steps: []step{adds, writes, adds, begins, adds, changes(func(e *corev1.Event) {
+			instance, _, _ := strings.Cut(strings.TrimPrefix(e.Annotations[Annotation], "v1;c="), ";")
+			e.Annotations[Annotation] = fmt.Sprintf("v1;s=%s:%d", instance, uint64(math.MaxUint64))
+		}), settles},
+		ends: []string{"created", "created", "merged"}, counted: 3, events: 2,
+	})
 }
 
-// Who makes an Event in place of one that has gone is found out as well.
-func TestSquatterInPlaceOfAnEventThatHasGoneIsLeftAlone(t *testing.T) {
-	w := quiet(t, false)
-	w.record()
-	w.settleDown()
-	w.server.Expire()
-	squat := w.squat(0, "v1", func(e *corev1.Event) { e.InvolvedObject.Name = "harmless" })
-	w.record()
-	w.settleDown()
-	w.check()
-	if now := w.server.Objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.Objects) != 2 {
-		t.Errorf("%d objects, the squatter's says %+v", len(w.server.Objects), now)
+func TestSquattersEvent(t *testing.T) {
+	check(t, scenario{
+		name:  "is left alone in place of one that has gone",
+		steps: []step{adds, settles, expires, squats(0, "v1", otherObject), adds, settles},
+		ends:  []string{"created", "created"}, counted: 2, events: 2,
+	}, scenario{
+		// The note of a new-style Event cannot be changed later, so it has to be right.
+		name: "is left alone if it says something else, new style", newStyle: true,
+		steps: []step{squats(0, "v1", func(e *corev1.Event) { e.Message = "all is well" }), adds, settles},
+		ends:  []string{"created"}, counted: 1, events: 2,
+	}, scenario{
+		name:  "gets the message that was last reported",
+		steps: []step{squats(0, "v1", func(e *corev1.Event) { e.Message = "all is well" }), adds, settles},
+		ends:  []string{"merged"}, counted: 1, events: 1,
+		then: func(t *testing.T, w *world) {
+			for _, e := range w.server.Objects {
+				if e.Message != w.event.Message {
+					t.Errorf("the message is %q", e.Message)
+				}
+			}
+		},
+	}, scenario{
+		name:  "is left alone if it is too full for a patch",
+		steps: []step{squats(0, "v1", nil), adds, sends, sends, isRefused(Change, errInvalid), settles},
+		ends:  []string{"created"}, counted: 1, events: 2,
+	}, scenario{
+		// With labels and without: it may have had no room for them. The next one has.
+		name: "is left alone if it is too full for a patch without labels",
+		steps: []step{squats(0, "v1", nil), labelled, sends, sends,
+			isRefused(Change, errInvalid), isRefused(Change, errInvalid), settles},
+		ends: []string{"created"}, counted: 1, events: 2,
+		then: hasLabel(1),
+	})
+}
+
+func labelled(w *world) {
+	event := w.event.DeepCopy()
+	event.Labels = map[string]string{"l": "m"}
+	w.add(occurrence.Occurrence{Weight: 1}, event)
+}
+
+// hasLabel checks the Event under a name.
+func hasLabel(suffix int) func(*testing.T, *world) {
+	return func(t *testing.T, w *world) {
+		t.Helper()
+		if e := w.server.Objects[identity.Name("web-0", w.digest, suffix)]; e == nil || e.Labels["l"] != "m" {
+			t.Errorf("without its label: %v", e)
+		}
 	}
 }
 
@@ -145,70 +151,4 @@ func manyClients(n int) string {
 		s.clients = append(s.clients, contribution{numbered(i), 1})
 	}
 	return s.String()
-}
-
-// The note of a new-style Event cannot be changed later, so it has to be right.
-func TestSquatterSaysNothingElseInANewStyleEvent(t *testing.T) {
-	w := quiet(t, true)
-	squat := w.squat(0, "v1", func(e *corev1.Event) { e.Message = "all is well" })
-	w.record()
-	w.settleDown()
-	w.check()
-	if now := w.server.Objects[squat.Name]; now.ResourceVersion != squat.ResourceVersion || len(w.server.Objects) != 2 {
-		t.Errorf("%d objects, the squatter's says %+v", len(w.server.Objects), now)
-	}
-}
-
-// Whatever is said of a classic Event, what is stored is what was last reported.
-func TestMessageOfASquattedEventIsReplaced(t *testing.T) {
-	w := quiet(t, false)
-	squat := w.squat(0, "v1", func(e *corev1.Event) { e.Message = "all is well" })
-	w.record()
-	w.start(w.writers[0])
-	w.finish(false)
-	w.start(w.writers[0])
-	w.finish(false)
-	if p := w.nextPatch(); p.Message != w.event.Message {
-		t.Errorf("the message of %s is patched to %q", squat.Name, p.Message)
-	}
-}
-
-// An Event that its maker has filled up refuses what is to be added.
-func TestEventThatTakesNoPatchIsLeftAlone(t *testing.T) {
-	w := quiet(t, false)
-	squat := w.squat(0, "v1", nil)
-	w.record()
-	for range 10 {
-		if !w.start(w.writers[0]) {
-			break
-		}
-		f := w.flights[0]
-		w.flights = nil
-		if f.r.Kind == Change {
-			w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, squat.Name, nil))
-			continue
-		}
-		object, err := do(w.server, f.r)
-		w.answer(f, object, err)
-	}
-	if written, _ := w.check(); written != 1 || w.gained(squat) != 1 {
-		t.Errorf("written %d, counted %d", written, w.gained(squat))
-	}
-}
-
-// A share can be forged by somebody who may patch; from then on the Event is theirs.
-func TestForgedShareInAnEventOfOursCostsNothing(t *testing.T) {
-	w := quiet(t, false)
-	w.record()
-	w.settleDown()
-	name := identity.Name("web-0", w.digest, 0)
-	w.server.Objects[name].Annotations[Annotation] = fmt.Sprintf("v1;s=%s:%d", w.writers[0].instance, uint64(math.MaxUint64))
-	forged := w.server.Store(w.server.Objects[name])
-	before := countOf(forged)
-	w.record()
-	w.settleDown()
-	written, _ := w.check()
-	if got := w.gained(forged) + before; got != written {
-		t.Errorf("counted %d, written %d", got, written)
-	}
 }

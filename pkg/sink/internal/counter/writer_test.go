@@ -2,6 +2,7 @@ package counter
 
 import (
 	"math/rand/v2"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,34 +12,44 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-// writer is one sink instance that owes to one series.
+// writer is one sink instance that writes one series.
 type writer struct {
+	t        testing.TB
 	counter  *Counter
 	instance Contributor
 	sequence uint64
 	views    map[string]int64 // what the intake in front of it knows of clients
 	busy     bool
 
+	ended    map[uint64]bool
 	settled  map[occurrence.Outcome]int64
 	recorded int64
 	// forbidden is what was more than its user may add.
 	forbidden int64
 }
 
-func newWriter(digest occurrence.Digest) *writer {
+func newWriter(t testing.TB, digest occurrence.Digest) *writer {
 	instance := NewInstance()
 	return &writer{
-		instance: instance,
-		counter:  &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
-		views:    map[string]int64{},
-		settled:  map[occurrence.Outcome]int64{},
+		t: t, instance: instance,
+		counter: &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
+		views:   map[string]int64{}, ended: map[uint64]bool{}, settled: map[occurrence.Outcome]int64{},
 	}
 }
 
+// take settles entries: each ends once, with all of its weight.
 func (w *writer) take(out []Settled) {
+	w.t.Helper()
 	for i := range out {
 		e := &out[i]
+		if w.ended[e.Sequence] {
+			w.t.Fatalf("the entry %d has ended twice", e.Sequence)
+		}
+		w.ended[e.Sequence] = true
 		if e.End.Counted() {
+			if min(e.Created, e.Written, e.Replayed, e.Forbidden) < 0 {
+				w.t.Fatalf("of %d are counted %d, %d, %d and %d", e.Weight, e.Created, e.Written, e.Replayed, e.Forbidden)
+			}
 			w.settled[occurrence.Created] += e.Created
 			w.settled[occurrence.Merged] += e.Written
 			w.settled[occurrence.Replayed] += e.Replayed
@@ -52,6 +63,13 @@ func (w *writer) take(out []Settled) {
 		if e.Notify != nil {
 			e.Notify(e.End)
 		}
+	}
+	sum := w.counter.weight()
+	for _, n := range w.settled {
+		sum += n
+	}
+	if sum != w.recorded {
+		w.t.Fatalf("%d were added, %d have settled or are pending", w.recorded, sum)
 	}
 }
 

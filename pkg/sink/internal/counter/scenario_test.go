@@ -1,0 +1,197 @@
+package counter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+// scenario is a world without faults but those of its steps.
+type scenario struct {
+	name     string
+	writers  int // 1 if it is 0
+	newStyle bool
+	strips   bool // admission removes annotations
+	steps    []step
+
+	ends    []string // of what the steps add
+	counted int64    // beside what squatters claim
+	events  int      // that exist
+	then    func(*testing.T, *world)
+}
+
+// play makes the steps. In the end, nothing may be pending.
+func (s scenario) play(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, 1, max(1, s.writers), s.newStyle)
+	w.server.Strips = s.strips
+	w.play(s.steps)
+	w.check()
+	return w
+}
+
+// play makes steps without faults.
+func (w *world) play(steps []step) {
+	w.faults, w.ours = 0, w.writers[0]
+	for _, do := range steps {
+		do(w)
+	}
+}
+
+// check plays scenarios and compares how they end.
+func check(t *testing.T, scenarios ...scenario) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			w := s.play(t)
+			var ends []string
+			for _, end := range w.ends {
+				ends = append(ends, strings.TrimSpace(fmt.Sprint(end.Outcome, " ", end.Reason)))
+			}
+			counted, events := w.server.Counted()-w.squatted, len(w.server.Objects)
+			if !slices.Equal(ends, s.ends) || counted != s.counted || events != s.events {
+				t.Errorf("ends %q, %d counted, %d Events; want %q, %d, %d", ends, counted, events, s.ends, s.counted, s.events)
+			}
+			if s.then != nil {
+				s.then(t, w)
+			}
+		})
+	}
+}
+
+// step is a step of a scenario. Unless it says otherwise, it is one of the first writer.
+type step func(*world)
+
+// by has another writer make steps.
+func by(i int, steps ...step) step {
+	return func(w *world) {
+		before := w.ours
+		w.ours = w.writers[i]
+		for _, do := range steps {
+			do(w)
+		}
+		w.ours = before
+	}
+}
+
+// add adds an occurrence for whose end somebody waits.
+func (w *world) add(o occurrence.Occurrence, event *corev1.Event) {
+	end := &occurrence.Settlement{}
+	w.ends = append(w.ends, end)
+	o.Settled = func(s occurrence.Settlement) { *end = s }
+	w.ours.add(&o, event)
+}
+
+func adds(w *world) { w.add(occurrence.Occurrence{Weight: 1}, w.event) }
+
+func addsMany(n int64) step {
+	return func(w *world) { w.add(occurrence.Occurrence{Weight: n}, w.event) }
+}
+
+// reports adds what a client has counted, as its first report.
+func reports(client string, total int64) step {
+	return func(w *world) {
+		w.add(occurrence.Occurrence{Weight: total, Client: client, Total: total}, w.event)
+	}
+}
+
+// request returns the next request, whose answer is to follow.
+func (w *world) request() flight {
+	w.t.Helper()
+	if !w.start(w.ours) || len(w.flights) == 0 {
+		w.t.Fatal("there is no request")
+	}
+	f := w.flights[0]
+	w.flights = nil
+	return f
+}
+
+// begins makes the next request, which is answered with those that follow.
+func begins(w *world) { w.flights = append(w.flights, w.request()) }
+
+// sends makes the next request, which is answered.
+func sends(w *world) {
+	f := w.request()
+	object, err := do(w.server, f.r)
+	w.answer(f, object, err)
+}
+
+func losesRequest(w *world) { w.answer(w.request(), nil, errLost) }
+
+func losesAnswer(w *world) {
+	f := w.request()
+	do(w.server, f.r)
+	w.answer(f, nil, errLost)
+}
+
+// isLate makes the next request, which takes effect once everything settles.
+func isLate(w *world) {
+	f := w.request()
+	w.late = append(w.late, f)
+	w.answer(f, nil, errLost)
+}
+
+// isSentTwice makes the next request. Only the second of two answers arrives.
+func isSentTwice(w *world) {
+	f := w.request()
+	do(w.server, f.r)
+	object, err := do(w.server, f.r)
+	w.answer(f, object, err)
+}
+
+// isRefused makes the next request, which must be of a kind.
+func isRefused(kind Kind, err error) step {
+	return func(w *world) {
+		f := w.request()
+		if f.r.Kind != kind {
+			w.t.Fatalf("the next request is a %s, not a %s", f.r.Kind, kind)
+		}
+		w.answer(f, nil, err)
+	}
+}
+
+// writes makes all requests of one writer.
+func writes(w *world) {
+	for len(w.ours.counter.pending) > 0 {
+		sends(w)
+	}
+}
+
+func settles(w *world) { w.settleDown() }
+
+func expires(w *world) { w.server.Expire() }
+
+func may(a Access) step { return func(w *world) { w.may = a } }
+
+// strips has admission remove annotations, or not.
+func strips(is bool) step { return func(w *world) { w.server.Strips = is } }
+
+// changes stores the Events as somebody else has changed them.
+func changes(change func(*corev1.Event)) step {
+	return func(w *world) {
+		for _, e := range w.server.Objects {
+			changed := e.DeepCopy()
+			change(changed)
+			w.server.Store(changed)
+		}
+	}
+}
+
+// squats makes an Event of the series under one of its names, with an annotation.
+func squats(suffix int, shares string, change func(*corev1.Event)) step {
+	return func(w *world) {
+		event := w.event.DeepCopy()
+		event.Name = identity.Name(event.InvolvedObject.Name, w.digest, suffix)
+		event.UID = "squatted"
+		event.Annotations = map[string]string{identity.Annotation: w.digest.String(), Annotation: shares}
+		if change != nil {
+			change(event)
+		}
+		w.squatted += countOf(w.server.Store(event))
+	}
+}
