@@ -6,36 +6,55 @@ import (
 	"testing"
 )
 
-// fill acquires for a flow until nothing is available.
-func fill(s *Shares, f Flow) (n int64) {
-	for s.Acquire(f, 1) {
-		n++
-	}
-	return n
-}
-
-func TestAPartRemainsFreeForAnother(t *testing.T) {
-	for name, c := range map[string]struct {
-		before []Flow
-		want   int64 // of the last one
+// One tenant has a half, two have a third each, and so on; one namespace of a tenant has half
+// of what is free.
+func TestSharesLeaveAPartFree(t *testing.T) {
+	const capacity = 62 // of which exactly a half is free when one flow has 20
+	namespace := func(tenant, namespace int) Flow { return Flow{fmt.Sprint("t", tenant), fmt.Sprint("n", namespace)} }
+	ten := []Flow{{"1", ""}, {"2", ""}, {"3", ""}, {"4", ""}, {"5", ""}, {"6", ""}, {"7", ""}, {"8", ""}, {"9", ""}, {"10", ""}}
+	for name, test := range map[string]struct {
+		flows []Flow
+		each  int64 // amount of one Acquire
+		want  []int64
 	}{
-		"one, in one namespace":       {nil, 300},
-		"one that has a half":         {[]Flow{{"a", "1"}, {"a", "2"}}, 0},
-		"two":                         {[]Flow{{"b", "1"}}, 210},
-		"ten":                         {[]Flow{{"1", ""}, {"2", ""}, {"3", ""}, {"4", ""}, {"5", ""}, {"6", ""}, {"7", ""}, {"8", ""}, {"9", ""}}, 8},
-		"one that has all namespaces": {[]Flow{{"b", "1"}, {"b", "2"}, {"b", "3"}, {"b", "4"}, {"b", "5"}}, 150},
+		"ten tenants":                     {ten, 1, []int64{6, 5, 5, 5, 5, 5, 5, 5, 5, 5}},
+		"one namespace":                   {[]Flow{namespace(1, 1)}, 1, []int64{21}},
+		"one tenant, two namespaces":      {[]Flow{namespace(1, 1), namespace(1, 2)}, 1, []int64{16, 15}},
+		"one tenant, four namespaces":     {[]Flow{namespace(1, 1), namespace(1, 2), namespace(1, 3), namespace(1, 4)}, 1, []int64{8, 8, 8, 7}},
+		"two tenants, one namespace each": {[]Flow{namespace(1, 1), namespace(2, 1)}, 1, []int64{16, 15}},
+		"in large pieces":                 {[]Flow{namespace(1, 1)}, 7, []int64{21}},
+		"one large piece":                 {[]Flow{namespace(1, 1)}, 62, []int64{62}},
+		"too large a piece":               {[]Flow{namespace(1, 1)}, 63, []int64{0}},
 	} {
-		s := New(900)
-		for _, f := range c.before {
-			fill(s, f)
-		}
-		got := fill(s, Flow{"a", "last"})
-		if got < c.want*9/10 || got > c.want*11/10+1 {
-			t.Errorf("%s: %d, want about %d", name, got, c.want)
-		}
-		if s.InUse() > 900 {
-			t.Errorf("%s: %d are in use", name, s.InUse())
-		}
+		t.Run(name, func(t *testing.T) {
+			s := New(capacity)
+			got := make([]int64, len(test.flows))
+			for acquired := true; acquired; {
+				acquired = false
+				for i, f := range test.flows {
+					if s.Acquire(f, test.each) {
+						got[i] += test.each
+						acquired = true
+					}
+				}
+			}
+			sum := int64(0)
+			for i, n := range got {
+				sum += n
+				if n != test.want[i] {
+					t.Errorf("%v have %d", test.flows[i], n)
+				}
+			}
+			if used := s.InUse(); used != sum {
+				t.Errorf("%d are in use, %d were acquired", used, sum)
+			}
+			for i, f := range test.flows {
+				s.Release(f, got[i])
+			}
+			if s.InUse() != 0 || len(s.flows)+len(s.tenants) != 0 {
+				t.Errorf("%d are in use after the release, %d flows, %d tenants", s.InUse(), len(s.flows), len(s.tenants))
+			}
+		})
 	}
 }
 
