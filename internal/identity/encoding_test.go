@@ -15,37 +15,6 @@ func encoded(event *corev1.Event) *Encoding {
 	return e
 }
 
-func TestSubjectsAndGroupsArePartsOfIdentities(t *testing.T) {
-	for name, c := range map[string]struct {
-		change                 func(*corev1.Event)
-		sameSubject, sameGroup bool
-	}{
-		"nothing":              {func(*corev1.Event) {}, true, true},
-		"message":              {func(e *corev1.Event) { e.Message = "x" }, true, true},
-		"reason":               {func(e *corev1.Event) { e.Reason = "x" }, true, false},
-		"fieldPath":            {func(e *corev1.Event) { e.InvolvedObject.FieldPath = "x" }, true, false},
-		"action":               {func(e *corev1.Event) { e.Action = "x" }, true, false},
-		"related object":       {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{FieldPath: "x"} }, true, false},
-		"style":                {func(e *corev1.Event) { *e = *classic() }, true, false},
-		"type":                 {func(e *corev1.Event) { e.Type = "x" }, false, false},
-		"source":               {func(e *corev1.Event) { e.Source.Host = "x" }, false, false},
-		"reporting controller": {func(e *corev1.Event) { e.ReportingController = "x" }, false, false},
-		"object":               {func(e *corev1.Event) { e.InvolvedObject.Name = "x" }, false, false},
-		"namespace":            {func(e *corev1.Event) { e.Namespace = "x" }, false, false},
-	} {
-		event := newStyle()
-		a := encoded(event)
-		c.change(event)
-		b := encoded(event)
-		if same := bytes.Equal(a.Subject(), b.Subject()); same != c.sameSubject {
-			t.Errorf("%s: same subject is %v", name, same)
-		}
-		if same := bytes.Equal(a.Bytes()[:a.group], b.Bytes()[:b.group]); same != c.sameGroup {
-			t.Errorf("%s: same group is %v", name, same)
-		}
-	}
-}
-
 func TestCombinedEventHasTheIdentityOfItsGroup(t *testing.T) {
 	plain, combined := classic(), classic()
 	combined.Message = CombinedPrefix + "whatever"
@@ -61,21 +30,19 @@ func TestCombinedEventHasTheIdentityOfItsGroup(t *testing.T) {
 	}
 }
 
+// Their namespace and key are not joined, and they are no series.
 func TestCustomGroupsAreDistinct(t *testing.T) {
-	seen := map[Digest]bool{}
-	in := func(namespace string, style func() *corev1.Event) *corev1.Event {
-		e := style()
+	in := func(namespace string) *corev1.Event {
+		e := classic()
 		e.Namespace = namespace
 		return e
 	}
-	for _, d := range []Digest{
-		OfGroup(in("a", classic), "b"), OfGroup(in("a", newStyle), "b"), OfGroup(in("ab", classic), ""),
-		OfGroup(in("", classic), "ab"), Of(classic()),
-	} {
+	seen := map[Digest]bool{}
+	for _, d := range []Digest{OfGroup(in("a"), "b"), OfGroup(in("ab"), ""), OfGroup(in(""), "ab"), Of(classic())} {
 		seen[d] = true
 	}
-	if len(seen) != 5 {
-		t.Errorf("%d digests of 5", len(seen))
+	if len(seen) != 4 {
+		t.Errorf("%d digests of 4", len(seen))
 	}
 }
 
@@ -94,15 +61,6 @@ func TestCutLeavesNoPartOfACharacter(t *testing.T) {
 	long := strings.Repeat("é", 600)
 	if got := Cut(long, MaxNote); len(got) != MaxNote {
 		t.Errorf("cut to %d bytes", len(got))
-	}
-}
-
-func BenchmarkEncoding(b *testing.B) {
-	event := classic()
-	var e Encoding
-	b.ReportAllocs()
-	for b.Loop() {
-		e.Set(event)
 	}
 }
 

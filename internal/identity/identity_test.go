@@ -32,58 +32,78 @@ func newStyle() *corev1.Event {
 	return e
 }
 
+// part is a part of the identity.
+type part uint8
+
+const (
+	inClassic  part = 1 << iota // the identity of a classic Event
+	inNewStyle                  // that of a new-style Event
+	inGroup                     // the group of either
+	inSubject                   // the subject of either
+	inKey                       // the group of a key function
+	inBoth     = inClassic | inNewStyle
+	everywhere = inBoth | inGroup | inSubject | inKey
+)
+
 func TestIdentityFields(t *testing.T) {
-	changes := map[string]struct {
-		change                func(*corev1.Event)
-		inClassic, inNewStyle bool
+	for name, c := range map[string]struct {
+		change func(*corev1.Event)
+		want   part
 	}{
-		"namespace":            {func(e *corev1.Event) { e.Namespace = "x" }, true, true},
-		"source component":     {func(e *corev1.Event) { e.Source.Component = "x" }, true, true},
-		"source host":          {func(e *corev1.Event) { e.Source.Host = "x" }, true, true},
-		"reporting controller": {func(e *corev1.Event) { e.ReportingController = "x" }, true, true},
-		"reporting instance":   {func(e *corev1.Event) { e.ReportingInstance = "x" }, true, true},
-		"object kind":          {func(e *corev1.Event) { e.InvolvedObject.Kind = "x" }, true, true},
-		"object namespace":     {func(e *corev1.Event) { e.InvolvedObject.Namespace = "x" }, true, true},
-		"object name":          {func(e *corev1.Event) { e.InvolvedObject.Name = "x" }, true, true},
-		"object uid":           {func(e *corev1.Event) { e.InvolvedObject.UID = "x" }, true, true},
-		"object apiVersion":    {func(e *corev1.Event) { e.InvolvedObject.APIVersion = "x" }, true, true},
-		"object fieldPath":     {func(e *corev1.Event) { e.InvolvedObject.FieldPath = "x" }, true, true},
-		"type":                 {func(e *corev1.Event) { e.Type = "x" }, true, true},
-		"reason":               {func(e *corev1.Event) { e.Reason = "x" }, true, true},
-		"message":              {func(e *corev1.Event) { e.Message = "x" }, true, true},
-		"action":               {func(e *corev1.Event) { e.Action = "x" }, false, true},
-		"related object":       {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "x"} }, false, true},
-		"related Kind":         {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", Kind: "x"} }, false, true},
-		"related Namespace":    {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", Namespace: "x"} }, false, true},
-		"related UID":          {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", UID: "x"} }, false, true},
-		"related APIVersion":   {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", APIVersion: "x"} }, false, true},
-		"related FieldPath":    {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", FieldPath: "x"} }, false, true},
-		"related version":      {func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: "other", ResourceVersion: "x"} }, false, false},
-		"object version":       {func(e *corev1.Event) { e.InvolvedObject.ResourceVersion = "x" }, false, false},
-		"event name":           {func(e *corev1.Event) { e.Name = "x" }, false, false},
-		"count":                {func(e *corev1.Event) { e.Count = 99 }, false, false},
-		"times":                {func(e *corev1.Event) { e.LastTimestamp = metav1.Now() }, false, false},
-		"annotations":          {func(e *corev1.Event) { e.Annotations = map[string]string{"a": "b"} }, false, false},
-	}
-	for name, c := range changes {
-		for style, base := range map[string]func() *corev1.Event{"classic": classic, "new style": newStyle} {
-			want := c.inClassic
-			if style == "new style" {
-				want = c.inNewStyle
-			}
-			event, changed := base(), base()
-			changed.EventTime = event.EventTime
+		"namespace":            {func(e *corev1.Event) { e.Namespace = "x" }, everywhere},
+		"source component":     {func(e *corev1.Event) { e.Source.Component = "x" }, everywhere},
+		"source host":          {func(e *corev1.Event) { e.Source.Host = "x" }, everywhere},
+		"reporting controller": {func(e *corev1.Event) { e.ReportingController = "x" }, everywhere},
+		"reporting instance":   {func(e *corev1.Event) { e.ReportingInstance = "x" }, everywhere},
+		"object kind":          {func(e *corev1.Event) { e.InvolvedObject.Kind = "x" }, inBoth | inGroup | inSubject},
+		"object namespace":     {func(e *corev1.Event) { e.InvolvedObject.Namespace = "x" }, inBoth | inGroup | inSubject},
+		"object name":          {func(e *corev1.Event) { e.InvolvedObject.Name = "x" }, inBoth | inGroup | inSubject},
+		"object uid":           {func(e *corev1.Event) { e.InvolvedObject.UID = "x" }, inBoth | inGroup | inSubject},
+		"object apiVersion":    {func(e *corev1.Event) { e.InvolvedObject.APIVersion = "x" }, inBoth | inGroup | inSubject},
+		"object fieldPath":     {func(e *corev1.Event) { e.InvolvedObject.FieldPath = "x" }, inBoth | inGroup},
+		"type":                 {func(e *corev1.Event) { e.Type = "x" }, inBoth | inGroup | inSubject},
+		"reason":               {func(e *corev1.Event) { e.Reason = "x" }, inBoth | inGroup},
+		"message":              {func(e *corev1.Event) { e.Message = "x" }, inBoth},
+		"action":               {func(e *corev1.Event) { e.Action = "x" }, inNewStyle},
+		"related name":         {func(e *corev1.Event) { e.Related.Name = "x" }, inNewStyle},
+		"related kind":         {func(e *corev1.Event) { e.Related.Kind = "x" }, inNewStyle},
+		"related namespace":    {func(e *corev1.Event) { e.Related.Namespace = "x" }, inNewStyle},
+		"related uid":          {func(e *corev1.Event) { e.Related.UID = "x" }, inNewStyle},
+		"related apiVersion":   {func(e *corev1.Event) { e.Related.APIVersion = "x" }, inNewStyle},
+		"related fieldPath":    {func(e *corev1.Event) { e.Related.FieldPath = "x" }, inNewStyle},
+		"related version":      {func(e *corev1.Event) { e.Related.ResourceVersion = "x" }, 0},
+		"object version":       {func(e *corev1.Event) { e.InvolvedObject.ResourceVersion = "x" }, 0},
+		"event name":           {func(e *corev1.Event) { e.Name = "x" }, 0},
+		"count":                {func(e *corev1.Event) { e.Count = 99 }, 0},
+		"times":                {func(e *corev1.Event) { e.LastTimestamp = metav1.Now() }, 0},
+		"annotations":          {func(e *corev1.Event) { e.Annotations = map[string]string{"a": "b"} }, 0},
+	} {
+		for in, event := range map[part]*corev1.Event{inClassic: classic(), inNewStyle: newStyle()} {
+			changed := event.DeepCopy()
 			c.change(changed)
-			if got := Of(event) != Of(changed); got != want {
-				t.Errorf("%s, %s: another identity: %v, want %v", style, name, got, want)
+			a, b := encoded(event), encoded(changed)
+			inGroupOf := c.want&inGroup != 0 || in == inNewStyle && c.want == inNewStyle
+			for what, differs := range map[string][2]bool{
+				"identity":             {Of(event) != Of(changed), c.want&in != 0},
+				"group":                {!bytes.Equal(a.Bytes()[:a.group], b.Bytes()[:b.group]), inGroupOf},
+				"subject":              {!bytes.Equal(a.Subject(), b.Subject()), c.want&inSubject != 0},
+				"key function's group": {OfGroup(event, "key") != OfGroup(changed, "key"), c.want&inKey != 0},
+			} {
+				if differs[0] != differs[1] {
+					t.Errorf("with another %s, new style %t: another %s is %t", name, in == inNewStyle, what, differs[0])
+				}
 			}
 		}
 	}
 }
 
 func TestClassicAndNewStyleAreDifferentSeries(t *testing.T) {
-	if Of(classic()) == Of(newStyle()) {
+	old, newer := classic(), newStyle()
+	if Of(old) == Of(newer) || OfGroup(old, "key") == OfGroup(newer, "key") {
 		t.Error("same digest")
+	}
+	if a, b := encoded(old), encoded(newer); !bytes.Equal(a.Subject(), b.Subject()) || bytes.Equal(a.Bytes()[:a.group], b.Bytes()[:b.group]) {
+		t.Error("another subject, or the same group")
 	}
 }
 
@@ -123,30 +143,6 @@ func TestDigestIsStable(t *testing.T) {
 	} {
 		if got := hex.EncodeToString(test.digest[:]); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
-		}
-	}
-}
-
-func TestGroupsOfAKeyAreOfOneNamespaceStyleAndReporter(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*corev1.Event)
-		other  bool
-	}{
-		"namespace":            {func(e *corev1.Event) { e.Namespace = "x" }, true},
-		"style":                {func(e *corev1.Event) { e.EventTime = metav1.NowMicro() }, true},
-		"source component":     {func(e *corev1.Event) { e.Source.Component = "x" }, true},
-		"source host":          {func(e *corev1.Event) { e.Source.Host = "x" }, true},
-		"reporting controller": {func(e *corev1.Event) { e.ReportingController = "x" }, true},
-		"reporting instance":   {func(e *corev1.Event) { e.ReportingInstance = "x" }, true},
-		"object":               {func(e *corev1.Event) { e.InvolvedObject.Name = "x" }, false},
-		"type":                 {func(e *corev1.Event) { e.Type = "x" }, false},
-		"reason":               {func(e *corev1.Event) { e.Reason = "x" }, false},
-		"message":              {func(e *corev1.Event) { e.Message = "x" }, false},
-	} {
-		changed := classic()
-		test.change(changed)
-		if other := OfGroup(changed, "key") != OfGroup(classic(), "key"); other != test.other {
-			t.Errorf("another %s is another group: %v, want %v", name, other, test.other)
 		}
 	}
 }
