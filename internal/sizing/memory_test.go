@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,14 +28,9 @@ func deployed(requests int) *app.Options {
 	return o
 }
 
-// serve returns the handler of an intake with the options.
-func serve(t *testing.T, o *app.Options, record func(*occurrence.Occurrence)) http.Handler {
-	t.Helper()
-	return serveAfter(t, o, func() {}, record)
-}
-
-// serveAfter is serve with a function that runs during the review of a caller.
-func serveAfter(t *testing.T, o *app.Options, reviewed func(), record func(*occurrence.Occurrence)) http.Handler {
+// serve returns the handler of an intake with the options. reviewed is called during the
+// review of a caller, and record with what is reported.
+func serve(t *testing.T, o *app.Options, reviewed func(), record func(*occurrence.Occurrence)) http.Handler {
 	t.Helper()
 	options := o.Intake
 	options.Record = record
@@ -57,6 +51,12 @@ func serveAfter(t *testing.T, o *app.Options, reviewed func(), record func(*occu
 		t.Fatal(err)
 	}
 	return handler
+}
+
+func nothing() {}
+
+func refuse(o *occurrence.Occurrence) {
+	o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
 }
 
 func send(t *testing.T, handler http.Handler, contentType, body string) int {
@@ -80,21 +80,30 @@ func liveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// measured are the requests of which the memory is measured.
+const measured = 100
+
+// wants fails unless requests take no more than a limit, and at least a part of it.
+func wants(t *testing.T, took, limit, part int64) {
+	t.Helper()
+	t.Logf("%d KiB for each request", took/measured>>10)
+	if took > limit || took < limit/part {
+		t.Errorf("%d requests take %d KiB, the limit is %d", measured, took>>10, limit>>10)
+	}
+}
+
 // The memory of a request that waits for its write is bounded by its body.
 func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
-	const requests = 100
-	o := deployed(requests)
-	limit := part(o, "requests being answered").Most
-	recorded := make(chan *occurrence.Occurrence, requests)
-	handler := serve(t, o, func(o *occurrence.Occurrence) { recorded <- o })
+	o := deployed(measured)
+	recorded, answers := make(chan *occurrence.Occurrence, measured), make(chan int, measured)
+	handler := serve(t, o, nothing, func(o *occurrence.Occurrence) { recorded <- o })
 	before := liveBytes()
-	answers := make(chan int, requests)
-	for i := range requests {
+	for i := range measured {
 		go func() {
 			answers <- send(t, handler, "application/json", event(i, "message", strings.Repeat("x", 127*kib)))
 		}()
 	}
-	waiting := make([]*occurrence.Occurrence, requests)
+	waiting := make([]*occurrence.Occurrence, measured)
 	for i := range waiting {
 		select {
 		case waiting[i] = <-recorded:
@@ -102,18 +111,11 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 			t.Fatalf("a request is answered %d", code)
 		}
 	}
-	took := liveBytes() - before
-	t.Logf("%d KiB for each request", took/requests>>10)
-	if took > limit {
-		t.Errorf("%d requests that wait take %d MiB, more than %d", requests, took>>20, limit>>20)
-	}
-	if took < limit/8 {
-		t.Errorf("%d requests that wait take only %d MiB of %d", requests, took>>20, limit>>20)
-	}
+	wants(t, liveBytes()-before, part(o, "requests being answered").Most, 8)
 	for _, o := range waiting {
-		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
+		refuse(o)
 	}
-	for range requests {
+	for range measured {
 		<-answers
 	}
 }
@@ -121,16 +123,13 @@ func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
 // The memory of a request during the review of its caller is bounded by its headers. The
 // buffer for its body is a constant of the server (cmd/eventd/app).
 func TestRequestsOfUnknownCallersTakeNoMoreThanIsSaid(t *testing.T) {
-	const requests = 100
-	o := deployed(requests)
-	limit := part(o, "requests of unknown callers").Most - requests*intake.UploadBufferBytes
+	o := deployed(measured)
+	limit := part(o, "requests of unknown callers").Most - measured*intake.UploadBufferBytes
 	answer := make(chan struct{})
-	handler := serveAfter(t, o, func() { <-answer }, func(o *occurrence.Occurrence) {
-		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
-	})
+	handler := serve(t, o, func() { <-answer }, refuse)
 	before := liveBytes()
 	var sending sync.WaitGroup
-	for i := range requests {
+	for i := range measured {
 		sending.Go(func() { send(t, handler, "application/json", event(i, "message", "x")) })
 	}
 	// They all wait for one review, which cannot be observed.
@@ -138,13 +137,7 @@ func TestRequestsOfUnknownCallersTakeNoMoreThanIsSaid(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); took < limit/4 && time.Now().Before(deadline); {
 		took = liveBytes() - before
 	}
-	t.Logf("%d KiB for each request", took/requests>>10)
-	if took > limit {
-		t.Errorf("%d requests of unknown callers take %d MiB, more than %d", requests, took>>20, limit>>20)
-	}
-	if took < limit/4 {
-		t.Errorf("%d requests of unknown callers take only %d MiB of %d", requests, took>>20, limit>>20)
-	}
+	wants(t, took, limit, 4)
 	close(answer)
 	sending.Wait()
 }
@@ -152,22 +145,17 @@ func TestRequestsOfUnknownCallersTakeNoMoreThanIsSaid(t *testing.T) {
 func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 	const requests = 64
 	o := deployed(requests)
-	handler := serve(t, o, func(o *occurrence.Occurrence) {
-		o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
-	})
+	handler := serve(t, o, nothing, refuse)
 	advice := Advise([]Part{part(o, "the process itself"), part(o, "requests being answered"), part(o, "bodies being decoded")})
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(advice.GoMemLimit))
+	const protobuf = "application/vnd.kubernetes.protobuf"
 	proto := emptyOwners(127 * kib)
 	bodies := []struct{ contentType, body string }{
-		{"application/vnd.kubernetes.protobuf", proto}, {"application/vnd.kubernetes.protobuf", proto},
-		{"application/vnd.kubernetes.protobuf", proto}, {"application/vnd.kubernetes.protobuf", proto},
+		{protobuf, proto}, {protobuf, proto}, {protobuf, proto}, {protobuf, proto},
 		{"application/json", `{"metadata":{"ownerReferences":[` + strings.Repeat("{},", 40*kib) + `{}]}}`},
 		{"application/yaml", "metadata:\n  ownerReferences:\n" + strings.Repeat("  -\n", 7*kib)},
 		{"application/json", event(0, "message", strings.Repeat("<", 127*kib))},
 	}
-	var most atomic.Int64
-	watching, stop := sampled(&most), make(chan struct{})
-	go watching(stop)
 	var sending sync.WaitGroup
 	for i := range requests {
 		sending.Go(func() {
@@ -177,28 +165,28 @@ func TestDecodingWorstBodiesAtOnceStaysWithinTheAdvice(t *testing.T) {
 			}
 		})
 	}
-	sending.Wait()
-	stop <- struct{}{}
-	t.Logf("at most %d MiB, and GOMEMLIMIT is %d", most.Load()>>20, advice.GoMemLimit>>20)
-	if most.Load() > advice.GoMemLimit {
-		t.Errorf("%d MiB are more than GOMEMLIMIT, %d", most.Load()>>20, advice.GoMemLimit>>20)
+	sent := make(chan struct{})
+	go func() {
+		sending.Wait()
+		close(sent)
+	}()
+	if most := largestHeap(sent); most > advice.GoMemLimit {
+		t.Errorf("%d MiB are more than GOMEMLIMIT, %d", most>>20, advice.GoMemLimit>>20)
 	}
 }
 
-// sampled returns a function that samples the largest heap, garbage included.
-func sampled(most *atomic.Int64) func(stop <-chan struct{}) {
-	return func(stop <-chan struct{}) {
-		ticks := time.NewTicker(time.Millisecond)
-		defer ticks.Stop()
-		for {
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			most.Store(max(most.Load(), int64(m.HeapAlloc)))
-			select {
-			case <-ticks.C:
-			case <-stop:
-				return
-			}
+// largestHeap samples the largest heap, garbage included, until a channel is closed.
+func largestHeap(done <-chan struct{}) (most int64) {
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	for {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		most = max(most, int64(m.HeapAlloc))
+		select {
+		case <-ticks.C:
+		case <-done:
+			return most
 		}
 	}
 }

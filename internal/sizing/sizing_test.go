@@ -42,16 +42,13 @@ func double(t *testing.T, o *app.Options, name string) {
 	t.Fatalf("there is no flag --%s", name)
 }
 
-func TestMostIsNoLessThanUsual(t *testing.T) {
-	for _, part := range Memory(app.NewOptions()) {
+func TestAdviceHoldsEverything(t *testing.T) {
+	parts := Memory(app.NewOptions())
+	for _, part := range parts {
 		if part.Usual <= 0 || part.Most < part.Usual {
 			t.Errorf("%s: usual %d, most %d", part.What, part.Usual, part.Most)
 		}
 	}
-}
-
-func TestAdviceHoldsEverything(t *testing.T) {
-	parts := Memory(app.NewOptions())
 	_, most := Sum(parts)
 	if a := Advise(parts); a.GoMemLimit <= most || a.ContainerLimit <= a.GoMemLimit {
 		t.Errorf("%d bytes have a soft limit of %d and a hard one of %d", most, a.GoMemLimit, a.ContainerLimit)
