@@ -2,6 +2,7 @@ package broadcaster
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,12 +11,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// subscribed is a broadcaster with a subscriber and its ledger.
+func subscribed(t *testing.T, o SubscribeOptions) (*Broadcaster, *Subscriber, *ledger.Ledger) {
+	t.Helper()
+	b := New(ledger.New())
+	o.Ledger = ledger.New()
+	return b, subscribe(t, b, o), o.Ledger
+}
 
 func subscribe(t *testing.T, b *Broadcaster, o SubscribeOptions) *Subscriber {
 	t.Helper()
@@ -26,94 +36,69 @@ func subscribe(t *testing.T, b *Broadcaster, o SubscribeOptions) *Subscriber {
 	return s
 }
 
-func drain(s *Subscriber) (out []*occurrence.Occurrence) {
-	for {
-		o, ok := s.Receive()
-		if !ok {
-			return out
-		}
-		out = append(out, o)
+func ofType(eventtype string, number int64) *occurrence.Occurrence {
+	return &occurrence.Occurrence{Weight: 1, Total: number, Event: &corev1.Event{Type: eventtype}}
+}
+
+// publish publishes Normal occurrences with the numbers from 0 on.
+func publish(b *Broadcaster, n int64) {
+	for number := range n {
+		b.Publish(ofType("Normal", number))
 	}
 }
 
-func one() *occurrence.Occurrence { return &occurrence.Occurrence{Weight: 1} }
+// drain receives until the end, and returns the numbers.
+func drain(s *Subscriber) (numbers []int64) {
+	for {
+		o, ok := s.Receive()
+		if !ok {
+			return numbers
+		}
+		numbers = append(numbers, o.Total)
+	}
+}
+
+// wantTotals fails unless a ledger has what was recorded, what is pending, and drops for
+// one reason.
+func wantTotals(t *testing.T, l *ledger.Ledger, recorded, pending int64, reason occurrence.Reason, dropped int64) {
+	t.Helper()
+	if got := l.Totals(); got.Recorded != recorded || got.Pending() != pending || got.Dropped[reason] != dropped {
+		t.Errorf("the ledger has %+v, want %d recorded, %d pending, %d %s", got, recorded, pending, dropped, reason)
+	}
+}
 
 func TestEverySubscriberGetsEverythingInOrder(t *testing.T) {
 	b := New(ledger.New())
 	const n = 1000
-	var all []*occurrence.Occurrence
 	var subscribers []*Subscriber
 	for range 3 {
 		subscribers = append(subscribers, subscribe(t, b, SubscribeOptions{Capacity: n}))
 	}
-	for range n {
-		o := one()
-		all = append(all, o)
-		b.Publish(o)
-	}
+	publish(b, n)
 	b.Shutdown()
+	var want []int64
+	for number := range int64(n) {
+		want = append(want, number)
+	}
 	for _, s := range subscribers {
-		got := drain(s)
-		if len(got) != n {
-			t.Fatalf("received %d", len(got))
+		if got := drain(s); !slices.Equal(got, want) {
+			t.Errorf("received %v", got)
 		}
-		for i := range got {
-			if got[i] != all[i] {
-				t.Fatalf("occurrence %d is out of order", i)
-			}
-		}
-	}
-}
-
-func TestQueueKeepsOrderWhenItGrows(t *testing.T) {
-	b := New(ledger.New())
-	s := subscribe(t, b, SubscribeOptions{Capacity: 200})
-	var sent, received int64
-	publish := func(n int) {
-		for range n {
-			sent++
-			b.Publish(&occurrence.Occurrence{Weight: 1, Total: sent})
-		}
-	}
-	receive := func(n int) {
-		for range n {
-			o, ok := s.Receive()
-			if received++; !ok || o.Total != received {
-				t.Fatalf("got %+v, want %d", o, received)
-			}
-		}
-	}
-	publish(60)
-	receive(50)
-	publish(150) // grows while the head is in the middle
-	receive(100)
-	publish(130)
-	receive(190)
-	if length, weight := s.queue.len(); length != 0 || weight != 0 {
-		t.Errorf("%d left with a weight of %d", length, weight)
 	}
 }
 
 func TestFullQueueHarmsOnlyItsOwner(t *testing.T) {
-	b := New(ledger.New())
-	l := ledger.New()
-	slow := subscribe(t, b, SubscribeOptions{Capacity: 10, Ledger: l})
+	b, slow, l := subscribed(t, SubscribeOptions{Capacity: 10})
 	quick := subscribe(t, b, SubscribeOptions{Capacity: 1000})
 	var ends []occurrence.Settlement
 	for range 100 {
 		b.Publish(&occurrence.Occurrence{Weight: 2, Settled: func(s occurrence.Settlement) { ends = append(ends, s) }})
 	}
 	b.Shutdown()
-	if n := len(drain(quick)); n != 100 {
-		t.Errorf("the quick subscriber received %d", n)
+	if quick, slow := len(drain(quick)), len(drain(slow)); quick != 100 || slow != 10 {
+		t.Errorf("the quick subscriber received %d, the slow one %d", quick, slow)
 	}
-	if n := len(drain(slow)); n != 10 {
-		t.Errorf("the slow subscriber received %d", n)
-	}
-	totals := l.Totals()
-	if totals.Recorded != 200 || totals.Dropped[occurrence.QueueFull] != 180 || totals.Pending() != 20 {
-		t.Errorf("ledger %+v", totals)
-	}
+	wantTotals(t, l, 200, 20, occurrence.QueueFull, 180)
 	if len(ends) != 90 || ends[0].Reason != occurrence.QueueFull {
 		t.Errorf("%d callbacks with %+v", len(ends), ends)
 	}
@@ -123,36 +108,27 @@ func TestOccurrencesWithoutASinkAreCounted(t *testing.T) {
 	l := ledger.New()
 	b := New(l)
 	subscribe(t, b, SubscribeOptions{Capacity: 1}) // watches only
-	b.Publish(one())
+	publish(b, 1)
 	b.Refuse(occurrence.Malformed)
 	b.Shutdown()
-	b.Publish(one())
-	totals := l.Totals()
+	publish(b, 1)
 	for _, reason := range []occurrence.Reason{occurrence.NoSink, occurrence.Malformed, occurrence.Shutdown} {
-		if totals.Dropped[reason] != 1 {
-			t.Errorf("%s: %d", reason, totals.Dropped[reason])
-		}
-	}
-	if totals.Recorded != 3 || totals.Pending() != 0 {
-		t.Errorf("ledger %+v", totals)
+		wantTotals(t, l, 3, 0, reason, 1)
 	}
 }
 
 func TestAfterShutdownPublishingIsACountedNoOp(t *testing.T) {
-	b := New(ledger.New())
-	l := ledger.New()
-	s := subscribe(t, b, SubscribeOptions{Capacity: 10, Ledger: l})
-	b.Publish(one())
+	b, s, l := subscribed(t, SubscribeOptions{Capacity: 10})
+	publish(b, 1)
 	b.Shutdown()
 	b.Shutdown()
-	b.Publish(one())
+	publish(b, 1)
 	b.Refuse(occurrence.Malformed)
 	if n := len(drain(s)); n != 1 {
 		t.Errorf("received %d", n)
 	}
-	if totals := l.Totals(); totals.Recorded != 3 || totals.Dropped[occurrence.Shutdown] != 1 || totals.Dropped[occurrence.Malformed] != 1 {
-		t.Errorf("ledger %+v", totals)
-	}
+	wantTotals(t, l, 3, 1, occurrence.Shutdown, 1)
+	wantTotals(t, l, 3, 1, occurrence.Malformed, 1)
 	if _, err := b.Subscribe(SubscribeOptions{Capacity: 1}); !errors.Is(err, ErrShutdown) {
 		t.Errorf("subscribed: %v", err)
 	}
@@ -160,23 +136,17 @@ func TestAfterShutdownPublishingIsACountedNoOp(t *testing.T) {
 
 func TestReceiveWaitsAndStopEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(ledger.New())
-		s := subscribe(t, b, SubscribeOptions{Capacity: 10})
+		b, s, _ := subscribed(t, SubscribeOptions{Capacity: 10})
 		other := subscribe(t, b, SubscribeOptions{Capacity: 10})
-		received := 0
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			received = len(drain(s))
-		}()
+		received := make(chan int)
+		go func() { received <- len(drain(s)) }()
 		synctest.Wait()
-		b.Publish(one())
+		publish(b, 1)
 		synctest.Wait()
 		s.Stop()
-		b.Publish(one())
-		<-done
-		if received != 1 {
-			t.Errorf("received %d", received)
+		publish(b, 1)
+		if n := <-received; n != 1 {
+			t.Errorf("received %d", n)
 		}
 		b.Shutdown()
 		if n := len(drain(other)); n != 2 {
@@ -186,17 +156,11 @@ func TestReceiveWaitsAndStopEndsIt(t *testing.T) {
 }
 
 func TestSubscribersComeAndGoWhileOccurrencesFlow(t *testing.T) {
-	b := New(ledger.New())
-	l := ledger.New()
-	steady := subscribe(t, b, SubscribeOptions{Capacity: 100_000, Ledger: l})
+	b, steady, l := subscribed(t, SubscribeOptions{Capacity: 100_000})
 	const publishers, each = 4, 2000
-	var publishing, others sync.WaitGroup
+	var others sync.WaitGroup
 	for range publishers {
-		publishing.Go(func() {
-			for range each {
-				b.Publish(one())
-			}
-		})
+		others.Go(func() { publish(b, each) })
 		others.Go(func() {
 			for range 50 {
 				s, err := b.Subscribe(SubscribeOptions{Capacity: 5})
@@ -209,21 +173,17 @@ func TestSubscribersComeAndGoWhileOccurrencesFlow(t *testing.T) {
 			}
 		})
 	}
-	publishing.Wait()
 	others.Wait()
 	b.Shutdown()
 	if n := len(drain(steady)); n != publishers*each {
 		t.Errorf("the steady subscriber received %d", n)
 	}
-	if totals := l.Totals(); totals.Recorded != publishers*each {
-		t.Errorf("recorded %d", totals.Recorded)
-	}
+	wantTotals(t, l, publishers*each, publishers*each, occurrence.QueueFull, 0)
 }
 
 func TestMetrics(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
-	b := New(ledger.New())
-	s := subscribe(t, b, SubscribeOptions{Name: "sink", Capacity: 2, Ledger: ledger.New(), Registerer: r})
+	b, s, _ := subscribed(t, SubscribeOptions{Name: "sink", Capacity: 2, Registerer: r})
 	for range 5 {
 		b.Publish(&occurrence.Occurrence{Weight: 3})
 	}

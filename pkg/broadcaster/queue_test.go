@@ -7,30 +7,23 @@ import (
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
-	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-func ofType(eventtype string, number int64) *occurrence.Occurrence {
-	return &occurrence.Occurrence{Weight: 1, Total: number, Event: &corev1.Event{Type: eventtype}}
-}
-
-func numbers(occurrences []*occurrence.Occurrence) (out []int64) {
-	for _, o := range occurrences {
-		out = append(out, o.Total)
-	}
-	return out
-}
-
 func TestWarningDisplacesTheNewestNormal(t *testing.T) {
-	b, l := New(ledger.New()), ledger.New()
-	s := subscribe(t, b, SubscribeOptions{Capacity: 4, Ledger: l})
+	b, s, l := subscribed(t, SubscribeOptions{Capacity: 4})
 	var dropped []int64
-	publish := func(eventtype string, number int64) {
+	for i, eventtype := range []string{
+		"Normal", "Warning", "Normal", "Warning",
+		"Normal",  // Normal displaces nothing
+		"Warning", // instead of 3
+		"Warning", // instead of 1
+		"Warning", // Warnings do not displace each other
+	} {
+		number := int64(i + 1)
 		o := ofType(eventtype, number)
 		o.Settled = func(s occurrence.Settlement) {
 			if s.Reason != occurrence.QueueFull {
@@ -40,24 +33,14 @@ func TestWarningDisplacesTheNewestNormal(t *testing.T) {
 		}
 		b.Publish(o)
 	}
-	publish("Normal", 1)
-	publish("Warning", 2)
-	publish("Normal", 3)
-	publish("Warning", 4)
-	publish("Normal", 5)  // Normal displaces nothing
-	publish("Warning", 6) // instead of 3
-	publish("Warning", 7) // instead of 1
-	publish("Warning", 8) // Warnings do not displace each other
 	b.Shutdown()
-	if got, want := numbers(drain(s)), []int64{2, 4, 6, 7}; !slices.Equal(got, want) {
-		t.Errorf("received %v, want %v", got, want)
+	if got := drain(s); !slices.Equal(got, []int64{2, 4, 6, 7}) {
+		t.Errorf("received %v", got)
 	}
-	if want := []int64{5, 3, 1, 8}; !slices.Equal(dropped, want) {
-		t.Errorf("dropped %v, want %v", dropped, want)
+	if !slices.Equal(dropped, []int64{5, 3, 1, 8}) {
+		t.Errorf("dropped %v", dropped)
 	}
-	if totals := l.Totals(); totals.Recorded != 8 || totals.Dropped[occurrence.QueueFull] != 4 || totals.Pending() != 4 {
-		t.Errorf("ledger %+v", totals)
-	}
+	wantTotals(t, l, 8, 4, occurrence.QueueFull, 4)
 }
 
 // The linked slots behave as a plain slice does.
@@ -119,15 +102,12 @@ func lastNormal(model []*occurrence.Occurrence) int {
 
 func TestPublishWaitsForASubscriberWithWaitWhenFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, l := New(ledger.New()), ledger.New()
-		waited := subscribe(t, b, SubscribeOptions{Capacity: 1, Ledger: l, WhenFull: WaitWhenFull})
+		b, waited, l := subscribed(t, SubscribeOptions{Capacity: 1, WhenFull: WaitWhenFull})
 		other := subscribe(t, b, SubscribeOptions{Capacity: 10})
 		published := make(chan struct{})
 		go func() {
 			defer close(published)
-			for number := range int64(3) {
-				b.Publish(ofType("Warning", number))
-			}
+			publish(b, 3)
 		}()
 		synctest.Wait()
 		// The second is waited for, and the other subscriber has it already.
@@ -140,9 +120,7 @@ func TestPublishWaitsForASubscriberWithWaitWhenFull(t *testing.T) {
 			}
 		}
 		<-published
-		if totals := l.Totals(); totals.Pending() != 3 || totals.Recorded != 3 {
-			t.Errorf("ledger %+v", totals)
-		}
+		wantTotals(t, l, 3, 3, occurrence.QueueFull, 0)
 		b.Shutdown()
 	})
 }
@@ -154,11 +132,10 @@ func TestStopAndShutdownEndTheWaitOfPublishers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, l := New(ledger.New()), ledger.New()
-				s := subscribe(t, b, SubscribeOptions{Capacity: 1, Ledger: l, WhenFull: WaitWhenFull})
+				b, s, l := subscribed(t, SubscribeOptions{Capacity: 1, WhenFull: WaitWhenFull})
 				const waiting = 5
 				for range 1 + waiting {
-					go b.Publish(ofType("Normal", 1))
+					go publish(b, 1)
 				}
 				synctest.Wait()
 				end(b, s)
@@ -166,9 +143,7 @@ func TestStopAndShutdownEndTheWaitOfPublishers(t *testing.T) {
 				if n := len(drain(s)); n != 1 {
 					t.Errorf("received %d", n)
 				}
-				if totals := l.Totals(); totals.Recorded != 1+waiting || totals.Dropped[occurrence.Shutdown] != waiting {
-					t.Errorf("ledger %+v", totals)
-				}
+				wantTotals(t, l, 1+waiting, 1, occurrence.Shutdown, waiting)
 			})
 		})
 	}
@@ -180,11 +155,8 @@ func (panicsWhenFormatted) Error() string { panic(panicsWhenFormatted{}) }
 
 func TestPanicsOfAHandlerAreRecoveredAndCounted(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	b := New(ledger.New())
-	s := subscribe(t, b, SubscribeOptions{Name: "watcher", Capacity: 10})
-	for number := range int64(4) {
-		b.Publish(ofType("Normal", number))
-	}
+	b, s, _ := subscribed(t, SubscribeOptions{Capacity: 10})
+	publish(b, 4)
 	b.Shutdown()
 	var handled []int64
 	s.Handle(logger, func(o *occurrence.Occurrence) {
@@ -209,9 +181,8 @@ func TestPanicsOfAHandlerAreRecoveredAndCounted(t *testing.T) {
 
 // The first panic is logged, so its value is formatted.
 func TestPanicWhoseValueCannotBeFormattedIsRecovered(t *testing.T) {
-	b := New(ledger.New())
-	s := subscribe(t, b, SubscribeOptions{Capacity: 1})
-	b.Publish(ofType("Normal", 0))
+	b, s, _ := subscribed(t, SubscribeOptions{Capacity: 1})
+	publish(b, 1)
 	b.Shutdown()
 	s.Handle(klog.Background(), func(*occurrence.Occurrence) { panic(panicsWhenFormatted{}) })
 }
