@@ -53,10 +53,12 @@ func TestMessagesAreWhatSprintfMakes(t *testing.T) {
 	}
 }
 
-// Subscribers share an occurrence.
+// Subscribers share an occurrence. A caller may change its annotations while it is queued.
 func TestEachSubscriberBuildsItsOwnEvent(t *testing.T) {
 	var q queue
-	New(&q, scheme.Scheme, source).AnnotatedEventf(pod, map[string]string{"a": "b"}, "Warning", "R", "%s", "message")
+	annotations := map[string]string{"a": "b"}
+	New(&q, scheme.Scheme, source).AnnotatedEventf(pod, annotations, "Warning", "R", "%s", "message")
+	annotations["a"] = "another"
 	NewEvents(&q, occurrence.EventsV1, scheme.Scheme, "controller").Eventf(pod, node, "Normal", "R", "A", "%s", "message")
 	for i, eventtype := range []string{"Warning", "Normal"} {
 		o := q[i]

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,32 +42,34 @@ var (
 	node   = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 )
 
-func TestEvent(t *testing.T) {
-	var k kept
-	r := New(&k, scheme.Scheme, source)
-	before := time.Now()
-	annotations := map[string]string{"a": "b"}
-	r.AnnotatedEventf(pod, annotations, "Warning", "BackOff", "back-off %d", 5)
-	annotations["a"] = "changed by the caller"
-	o := k.published[0]
-	e := o.Event
-	if e.Namespace != "ns" || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID != "u1" || e.Type != "Warning" ||
-		e.Reason != "BackOff" || e.Message != "back-off 5" || e.Source != source || e.ReportingController != "controller" ||
-		e.ReportingInstance != "node-1" || e.Count != 1 || e.FirstTimestamp.IsZero() || e.LastTimestamp.IsZero() ||
-		e.Annotations["a"] != "b" {
-		t.Errorf("recorded %+v", e)
+var podReference = corev1.ObjectReference{
+	Kind: "Pod", APIVersion: "v1", Namespace: "ns", Name: "web-0", UID: "u1", ResourceVersion: "3",
+}
+
+// wantOccurrence fails unless an occurrence is as wanted, and was recorded now.
+func wantOccurrence(t *testing.T, got *occurrence.Occurrence, began time.Time, want *occurrence.Occurrence) {
+	t.Helper()
+	if got.Recorded.Before(began) || got.Recorded.After(time.Now()) || got.Series() != identity.Of(got.Event) {
+		t.Errorf("recorded at %v, in the series %v", got.Recorded, got.Series())
 	}
-	if o.Weight != 1 || o.API != occurrence.CoreV1 || o.Series() != identity.Of(e) || o.Recorded.Before(before) {
-		t.Errorf("occurrence %+v", o)
+	want.Recorded = got.Recorded
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
-func TestEventsOfClusterScopedObjectsAreInDefault(t *testing.T) {
+func TestEvent(t *testing.T) {
 	var k kept
-	New(&k, scheme.Scheme, source).Event(node, "Normal", "Ready", "it is")
-	if got := k.published[0].Event.Namespace; got != "default" {
-		t.Errorf("namespace %q", got)
-	}
+	before := time.Now()
+	New(&k, scheme.Scheme, source).AnnotatedEventf(pod, map[string]string{"a": "b"}, "Warning", "BackOff", "back-off %d", 5)
+	o := k.published[0]
+	recorded := metav1.NewTime(o.Recorded)
+	wantOccurrence(t, o, before, &occurrence.Occurrence{Weight: 1, API: occurrence.CoreV1, Event: &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "ns", Annotations: map[string]string{"a": "b"}},
+		InvolvedObject: podReference, Source: source, Count: 1, FirstTimestamp: recorded, LastTimestamp: recorded,
+		Type: "Warning", Reason: "BackOff", Message: "back-off 5",
+		ReportingController: "controller", ReportingInstance: "node-1",
+	}})
 }
 
 type panics struct{}
@@ -75,20 +79,22 @@ func (panics) String() string { panic("no") }
 // Callers pass a typed nil pointer by accident.
 func TestRecordingNeverPanics(t *testing.T) {
 	var k kept
-	r := New(&k, scheme.Scheme, source).WithLogger(klog.Background())
-	var nilPod *corev1.Pod
-	for _, object := range []runtime.Object{nil, nilPod, &runtime.Unknown{}, (*corev1.ObjectReference)(nil)} {
-		r.Event(object, "Normal", "Reason", "message")
+	classic := New(&k, scheme.Scheme, source).WithLogger(klog.Background())
+	newStyle := NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "controller")
+	for _, object := range []runtime.Object{nil, (*corev1.Pod)(nil), &runtime.Unknown{}, (*corev1.ObjectReference)(nil)} {
+		classic.Event(object, "Normal", "R", "")
+		newStyle.Eventf(object, object, "Normal", "R", "A", "%s", panics{})
 	}
-	r.Event(pod, "Unusual", "Reason", "message")
-	if len(k.refused)+len(k.published) != 5 || len(k.refused) < 4 {
+	classic.Event(pod, "Unusual", "R", "")
+	newStyle.Eventf(pod, nil, "Unusual", "R", "A", "")
+	NewEvents(&k, occurrence.EventsV1, nil, "controller").Eventf(&corev1.Pod{}, nil, "Normal", "R", "A", "") // no scheme
+	if len(k.refused) != 11 || len(k.published) != 0 {
 		t.Errorf("refused %v, published %d", k.refused, len(k.published))
 	}
-	r.Eventf(pod, "Normal", "Reason", "%s", panics{})
-	r.Event(pod, "Normal", "Reason\xff", "message\xff")
-	last := k.published[len(k.published)-1].Event
-	if last.Reason != "Reason\uFFFD" || last.Message != "message\uFFFD" {
-		t.Errorf("invalid UTF-8 is recorded as %q, %q", last.Reason, last.Message)
+	classic.Eventf(pod, "Normal", "R", "%s", panics{})
+	newStyle.Eventf(pod, nil, "Normal", "R", "A", "%v %d", panicsAgain{})
+	if len(k.published) != 2 {
+		t.Errorf("published %d", len(k.published))
 	}
 }
 
@@ -108,23 +114,14 @@ func TestRecordersAreSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				r.WithLogger(klog.Background()).Eventf(pod, "Normal", "Reason", "message")
+				for _, object := range []runtime.Object{pod, node, &appsv1.Deployment{}} {
+					r.WithLogger(klog.Background()).Eventf(object, "Normal", "Reason", "message")
+				}
 			}
 		})
 	}
 	wg.Wait()
-	if len(k.published) != 800 {
+	if len(k.published) != 3*800 {
 		t.Errorf("published %d", len(k.published))
-	}
-}
-
-// A caller may change its annotations while the occurrence is queued.
-func TestAnnotationsAreThoseOfTheCall(t *testing.T) {
-	var q queue
-	annotations := map[string]string{"a": "b"}
-	New(&q, scheme.Scheme, source).AnnotatedEventf(pod, annotations, "Warning", "BackOff", "")
-	annotations["a"] = "changed by the caller"
-	if got := q[0].WithEvent().Event.Annotations["a"]; got != "b" {
-		t.Errorf("the annotation is %q", got)
 	}
 }

@@ -2,7 +2,6 @@ package recorder
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -190,21 +189,4 @@ func TestKindsOfObjectsAreNotCached(t *testing.T) {
 		t.Errorf("%v is cached as %v", typ, kind)
 		return true
 	})
-}
-
-func TestReferencesAreSafeForConcurrentUse(t *testing.T) {
-	k := &kinds{scheme: scheme.Scheme}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 100 {
-				for object, kind := range map[runtime.Object]string{&corev1.Pod{}: "Pod", &corev1.Node{}: "Node", &appsv1.Deployment{}: "Deployment"} {
-					if ref, err := k.to(object); err != nil || ref.Kind != kind {
-						t.Errorf("%T: %+v, %v", object, ref, err)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
 }

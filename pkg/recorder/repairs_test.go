@@ -1,8 +1,11 @@
 package recorder
 
 import (
+	"cmp"
+	"os"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,66 +25,61 @@ func TestNewStyleEvent(t *testing.T) {
 	var k kept
 	r := NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "example.com/controller").WithLogger(klog.Background())
 	ref := &corev1.ObjectReference{Kind: "Node", Name: "node-1"}
+	before := time.Now()
 	r.Eventf(pod, ref, "Warning", "Evicted", "Evicting", "from %s", "node-1")
-	ref.Name = "changed by the caller"
-	e := k.published[0].Event
-	if e.Namespace != "ns" || e.InvolvedObject.Name != "web-0" || e.Related.Name != "node-1" || e.Type != "Warning" ||
-		e.Reason != "Evicted" || e.Action != "Evicting" || e.Message != "from node-1" || e.EventTime.IsZero() ||
-		e.ReportingController != "example.com/controller" || !strings.HasPrefix(e.ReportingInstance, "example.com/controller-") ||
-		e.Count != 0 || !e.FirstTimestamp.IsZero() || !e.LastTimestamp.IsZero() || e.Source != (corev1.EventSource{}) {
-		t.Errorf("recorded %+v", e)
-	}
-	if o := k.published[0]; o.API != occurrence.EventsV1 || o.Weight != 1 || o.Series() != identity.Of(e) {
-		t.Errorf("occurrence %+v", o)
+	o := k.published[0]
+	host, _ := os.Hostname()
+	wantOccurrence(t, o, before, &occurrence.Occurrence{Weight: 1, API: occurrence.EventsV1, Event: &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "ns"},
+		InvolvedObject: podReference, Related: ref, EventTime: metav1.NewMicroTime(o.Recorded),
+		Type: "Warning", Reason: "Evicted", Action: "Evicting", Message: "from node-1",
+		ReportingController: "example.com/controller", ReportingInstance: "example.com/controller-" + host,
+	}})
+}
+
+// call is a call of a recorder.
+type call struct {
+	classic              bool
+	object, related      runtime.Object // a pod, and none
+	reason, action, note string
+	args                 []any
+}
+
+func (c call) of(classic *Recorder, newStyle *EventsRecorder) {
+	switch object := cmp.Or[runtime.Object](c.object, pod); {
+	case c.classic:
+		classic.Eventf(object, "Normal", c.reason, c.note, c.args...)
+	default:
+		newStyle.Eventf(object, c.related, "Normal", c.reason, c.action, c.note, c.args...)
 	}
 }
 
 func TestRepairs(t *testing.T) {
 	euros := strings.Repeat("€", 400) // of three bytes, so that 1024 is inside of one
-	var typedNil *corev1.Pod
+	long := strings.Repeat("x", maxClassicMessage)
+	message := func(e *corev1.Event) any { return e.Message }
+	reason := func(e *corev1.Event) any { return e.Reason }
+	action := func(e *corev1.Event) any { return e.Action }
+	namespace := func(e *corev1.Event) any { return e.Namespace }
+	related := func(e *corev1.Event) any { return e.Related }
 	for _, test := range []struct {
 		repair repair
-		record func(*EventsRecorder, *Recorder)
-		ok     func(*corev1.Event) bool
+		call   call
+		field  func(*corev1.Event) any
+		want   any
 	}{
-		{repairMessageCut,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, nil, "Normal", "R", "A", "%s", euros) },
-			func(e *corev1.Event) bool { return e.Message == euros[:1023] }},
-		{repairMessageCut,
-			func(_ *EventsRecorder, r *Recorder) {
-				r.Event(pod, "Normal", "R", strings.Repeat("x", maxClassicMessage+1))
-			},
-			func(e *corev1.Event) bool { return len(e.Message) == maxClassicMessage }},
-		{repairUTF8,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, nil, "Normal", "R", "A", "a\xffb") },
-			func(e *corev1.Event) bool { return e.Message == "a\uFFFDb" }},
-		{repairUTF8,
-			func(_ *EventsRecorder, r *Recorder) { r.Event(pod, "Normal", "R\xff", "") },
-			func(e *corev1.Event) bool { return e.Reason == "R\uFFFD" }},
-		{repairReasonCut,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, nil, "Normal", euros, "A", "") },
-			func(e *corev1.Event) bool { return e.Reason == euros[:126] }},
-		{repairReasonEmpty,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, nil, "Normal", "", "A", "") },
-			func(e *corev1.Event) bool { return e.Reason == "Unknown" }},
-		{repairActionCut,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, nil, "Normal", "R", euros, "") },
-			func(e *corev1.Event) bool { return e.Action == euros[:126] }},
-		{repairActionEmpty,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, nil, "Normal", "R", "", "") },
-			func(e *corev1.Event) bool { return e.Action == "R" }},
-		{repairRelatedLeftOut,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(pod, typedNil, "Normal", "R", "A", "") },
-			func(e *corev1.Event) bool { return e.Related == nil }},
-		{repairClusterScoped,
-			func(r *EventsRecorder, _ *Recorder) { r.Eventf(node, nil, "Normal", "R", "A", "") },
-			func(e *corev1.Event) bool { return e.Namespace == "default" }},
-		{repairClusterScoped,
-			func(_ *EventsRecorder, r *Recorder) { r.Event(node, "Normal", "R", "") },
-			func(e *corev1.Event) bool { return e.Namespace == "default" }},
-		{repairUnformattable,
-			func(_ *EventsRecorder, r *Recorder) { r.Eventf(pod, "Normal", "R", "%v", panicsAgain{}) },
-			func(e *corev1.Event) bool { return e.Message == "%v" }},
+		{repairMessageCut, call{reason: "R", action: "A", note: "%s", args: []any{euros}}, message, euros[:1023]},
+		{repairMessageCut, call{classic: true, reason: "R", note: long + "x"}, message, long},
+		{repairUTF8, call{reason: "R", action: "A", note: "a\xffb"}, message, "a\uFFFDb"},
+		{repairUTF8, call{classic: true, reason: "R\xff"}, reason, "R\uFFFD"},
+		{repairReasonCut, call{reason: euros, action: "A"}, reason, euros[:126]},
+		{repairReasonEmpty, call{action: "A"}, reason, "Unknown"},
+		{repairActionCut, call{reason: "R", action: euros}, action, euros[:126]},
+		{repairActionEmpty, call{reason: "R"}, action, "R"},
+		{repairRelatedLeftOut, call{related: (*corev1.Pod)(nil), reason: "R", action: "A"}, related, (*corev1.ObjectReference)(nil)},
+		{repairClusterScoped, call{object: node, reason: "R", action: "A"}, namespace, "default"},
+		{repairClusterScoped, call{classic: true, object: node, reason: "R"}, namespace, "default"},
+		{repairUnformattable, call{classic: true, reason: "R", note: "%v", args: []any{panicsAgain{}}}, message, "%v"},
 	} {
 		t.Run(string(test.repair), func(t *testing.T) {
 			registry := prometheus.NewPedanticRegistry()
@@ -90,9 +88,9 @@ func TestRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			var k kept
-			newStyle := NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "controller").WithRepairs(repairs)
-			test.record(newStyle, New(&k, scheme.Scheme, source).WithRepairs(repairs))
-			if len(k.published) != 1 || !test.ok(k.published[0].Event) {
+			classic, newStyle := New(&k, scheme.Scheme, source), NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "controller")
+			test.call.of(classic.WithRepairs(repairs), newStyle.WithRepairs(repairs))
+			if len(k.published) != 1 || test.field(k.published[0].Event) != test.want {
 				t.Errorf("recorded %+v, refused %v", k.published, k.refused)
 			}
 			for _, done := range allRepairs {
@@ -158,19 +156,4 @@ func FuzzQualifiedName(f *testing.F) {
 			t.Errorf("%q became the instance %q", name, got)
 		}
 	})
-}
-
-func TestNewStyleRecordingNeverPanics(t *testing.T) {
-	var k kept
-	r := NewEvents(&k, occurrence.EventsV1, nil, "controller")
-	var nilPod *corev1.Pod
-	for _, object := range []runtime.Object{nil, nilPod, &runtime.Unknown{}, (*corev1.ObjectReference)(nil), &corev1.Pod{}} {
-		r.Eventf(object, object, "Normal", "R", "A", "%s", panics{})
-	}
-	withKind := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
-	r.Eventf(withKind, nil, "Unusual", "R", "A", "")
-	r.Eventf(withKind, nil, "Normal", "R", "A", "%v %d", panicsAgain{})
-	if len(k.published)+len(k.refused) != 7 || len(k.published) == 0 {
-		t.Errorf("published %d, refused %v", len(k.published), k.refused)
-	}
 }
