@@ -24,56 +24,37 @@ func about(object, reason, message string) *corev1.Event {
 	return e
 }
 
-func benchmark(b *testing.B, events []*corev1.Event, users ...string) {
-	c, err := New(DefaultOptions())
-	if err != nil {
-		b.Fatal(err)
+// BenchmarkCorrelate has streams that repeat a number of Events. The largest number is that of
+// the subjects in a full cache; one more has each new subject evict another.
+func BenchmarkCorrelate(b *testing.B) {
+	const message = "Back-off restarting failed container app in pod"
+	nobody := func(int) string { return "" }
+	node := func(i int) string { return fmt.Sprint("system:node:node-", i) }
+	one := func(i int) *corev1.Event { return about(fmt.Sprint("web-", i), "BackOff", message) }
+	for _, c := range []struct {
+		name   string
+		events int
+		event  func(i int) *corev1.Event
+		user   func(i int) string
+	}{
+		{"repeat", 1, one, nobody},
+		{"repeats of users", DefaultOptions().CacheSize, one, node},
+		{"new series", DefaultOptions().CacheSize + 1, one, nobody},
+		{"new series of users", DefaultOptions().CacheSize + 1, one, node},
+		{"similar", 100 * 50, func(i int) *corev1.Event {
+			return about(fmt.Sprint("web-", i/50), "BackOff", fmt.Sprint("attempt ", i%50))
+		}, nobody},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			occurrences := make([]occurrence.Occurrence, c.events)
+			for i := range occurrences {
+				occurrences[i] = occurrence.Occurrence{Weight: 1, Event: c.event(i), User: c.user(i)}
+			}
+			correlator, now := newStream(b, nil).Correlator, time.Now()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				correlator.Correlate(&occurrences[i%c.events], now.Add(time.Duration(i)*time.Microsecond))
+			}
+		})
 	}
-	o := occurrence.Occurrence{Weight: 1}
-	now := time.Now()
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		o.Event = events[i%len(events)]
-		if len(users) > 0 {
-			o.User = users[i%len(users)]
-		}
-		c.Correlate(&o, now.Add(time.Duration(i)*time.Microsecond))
-	}
-}
-
-func BenchmarkRepeat(b *testing.B) {
-	benchmark(b, []*corev1.Event{about("web-0", "BackOff", "Back-off restarting failed container app in pod")})
-}
-
-func BenchmarkNewSeries(b *testing.B) {
-	events := make([]*corev1.Event, 5000)
-	for i := range events {
-		events[i] = about(fmt.Sprint("web-", i), "BackOff", "Back-off restarting failed container app in pod")
-	}
-	benchmark(b, events)
-}
-
-// BenchmarkRepeatOfUsers has a full cache in which each subject has another tenant.
-func BenchmarkRepeatOfUsers(b *testing.B) { benchmarkUsers(b, DefaultOptions().CacheSize) }
-
-// BenchmarkNewSeriesOfUsers has each new subject evict another.
-func BenchmarkNewSeriesOfUsers(b *testing.B) { benchmarkUsers(b, 5000) }
-
-func benchmarkUsers(b *testing.B, n int) {
-	events, users := make([]*corev1.Event, n), make([]string, n)
-	for i := range n {
-		events[i] = about(fmt.Sprint("web-", i), "BackOff", "Back-off restarting failed container app in pod")
-		users[i] = fmt.Sprint("system:node:node-", i)
-	}
-	benchmark(b, events, users...)
-}
-
-func BenchmarkSimilar(b *testing.B) {
-	var events []*corev1.Event
-	for object := range 100 {
-		for message := range 50 {
-			events = append(events, about(fmt.Sprint("web-", object), "BackOff", fmt.Sprint("attempt ", message)))
-		}
-	}
-	benchmark(b, events)
 }

@@ -85,8 +85,8 @@ func (c *clientGo) write(result *record.EventCorrelateResult, p place) (*corev1.
 	return event.DeepCopy(), nil
 }
 
-// upstream returns client-go's outcome of a stream.
-func upstream(s stream) (*outcome, error) {
+// upstream runs a stream through client-go's correlator.
+func upstream(s stream) (*clientGo, error) {
 	c := newClientGo(s.setup)
 	var failed error
 	s.each(func(n int, event *corev1.Event, now time.Time) {
@@ -94,5 +94,5 @@ func upstream(s stream) (*outcome, error) {
 			failed = fmt.Errorf("item %d: %w", n, err)
 		}
 	})
-	return c.outcome, failed
+	return c, failed
 }

@@ -85,44 +85,6 @@ func TestKeyFunctions(t *testing.T) {
 	}
 }
 
-// A library of controllers may set one key function for all.
-func TestReportersHaveCombinedEventsOfTheirOwnWhateverTheKeyFunction(t *testing.T) {
-	s := newStream(t, func(o *Options) {
-		o.MaxMessages = 2
-		o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.Message }
-	})
-	combined := func(controller string) occurrence.Target {
-		for i := range 2 {
-			event := about("a", "r", fmt.Sprint("m", i))
-			event.Source, event.ReportingController = corev1.EventSource{Component: controller}, controller
-			if d := s.occurs(0, event); i == 1 {
-				return d.Target
-			}
-		}
-		panic("unreachable")
-	}
-	one, other := combined("one"), combined("other")
-	if !one.Combined || !other.Combined || one.Key == other.Key || one.Series() == other.Series() {
-		t.Errorf("two controllers have one combined Event: %+v, %+v", one, other)
-	}
-}
-
-// A custom subject may have many objects. The messages of one do not count for another.
-func TestGroupsAreOfOneObjectWhateverTheSubject(t *testing.T) {
-	s := newStream(t, func(o *Options) {
-		o.MaxMessages = 2
-		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
-	})
-	for i := range 5 {
-		if d := s.occurs(0, about(fmt.Sprint("pod-", i), "r", "m")); d.Target.Combined {
-			t.Errorf("the first message about object %d is combined", i)
-		}
-	}
-	if d := s.occurs(0, about("pod-0", "r", "another")); !d.Target.Combined {
-		t.Error("the second message about an object is not combined")
-	}
-}
-
 func TestKeyFunctionsMayPanic(t *testing.T) {
 	s := newStream(t, func(o *Options) {
 		o.MaxMessages = 2

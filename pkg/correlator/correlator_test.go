@@ -16,11 +16,11 @@ import (
 // stream is a correlator with a clock.
 type stream struct {
 	*Correlator
-	t   *testing.T
+	t   testing.TB
 	now time.Time
 }
 
-func newStream(t *testing.T, change func(*Options)) *stream {
+func newStream(t testing.TB, change func(*Options)) *stream {
 	t.Helper()
 	o := DefaultOptions()
 	if change != nil {
@@ -63,16 +63,6 @@ func TestDecisionsCarryTheirReason(t *testing.T) {
 	}
 }
 
-func TestSourceMaySetTheSeries(t *testing.T) {
-	s := newStream(t, nil)
-	origin, now := about("a", "r", "as it began"), about("a", "r", "as it is now")
-	first := s.Correlate(&occurrence.Occurrence{Event: origin}, s.now)
-	second := s.Correlate(&occurrence.Occurrence{Event: now, Begun: origin}, s.now)
-	if first.Target.Key != second.Target.Key || second.Target.Series() != identity.Of(origin) || second.Reason != Repeat {
-		t.Errorf("decided %+v and %+v", first, second)
-	}
-}
-
 // With two keys, the sink would have two counters for one Event.
 func TestOneEventHasOneKeyWhoeverReportsIt(t *testing.T) {
 	s := newStream(t, func(o *Options) { o.MaxMessages = 2 })
@@ -96,15 +86,14 @@ func TestRepeatsAreSpacedFartherAndFarther(t *testing.T) {
 	s := newStream(t, func(o *Options) { o.Burst = 100 }) // tokens for all of them
 	event := about("a", "r", "m")
 	s.want(s.occurs(0, event), NewSeries, NotDeferred, 0)
-	s.want(s.occurs(300*time.Millisecond, event), Repeat, Spaced, 700*time.Millisecond)
-	s.want(s.occurs(300*time.Millisecond, event), Repeat, Spaced, 400*time.Millisecond)
-	s.want(s.occurs(500*time.Millisecond, event), Repeat, Spaced, 900*time.Millisecond) // at 1.1 s, due at 2 s
-	s.want(s.occurs(time.Second, event), Repeat, Spaced, 1900*time.Millisecond)         // at 2.1 s, due at 4 s
-	s.want(s.occurs(2*time.Second, event), Repeat, Spaced, 3900*time.Millisecond)       // at 4.1 s, due at 8 s
-	s.want(s.occurs(4*time.Second, event), Repeat, Spaced, 7900*time.Millisecond)       // at 8.1 s, due at 16 s
-	s.want(s.occurs(8*time.Second, event), Repeat, Spaced, 15900*time.Millisecond)      // at 16.1 s, due at 32 s
-	s.want(s.occurs(16*time.Second, event), Repeat, Spaced, 24900*time.Millisecond)     // at 32.1 s, due at 57 s
-	s.want(s.occurs(25*time.Second, event), Repeat, Spaced, s.options.Heartbeat-100*time.Millisecond)
+	now := time.Duration(0)
+	for _, step := range []struct{ at, due time.Duration }{ // in milliseconds
+		{300, 1000}, {600, 1000}, {1100, 2000}, {2100, 4000}, {4100, 8000}, {8100, 16_000}, {16_100, 32_000}, {32_100, 57_000},
+		{57_100, 57_000 + s.options.Heartbeat/time.Millisecond},
+	} {
+		s.want(s.occurs((step.at-now)*time.Millisecond, event), Repeat, Spaced, (step.due-step.at)*time.Millisecond)
+		now = step.at
+	}
 	s.want(s.occurs(5*time.Minute, event), Repeat, NotDeferred, 0)
 }
 
@@ -189,17 +178,6 @@ func TestRepeatDoesNotBringForwardWhatWaitsForTheReserve(t *testing.T) {
 	s.want(s.occurs(80*time.Second, reason(5)), NewSeries, NotDeferred, 0) // not the reserved one
 	s.want(s.occurs(time.Second, reason(6)), NewSeries, Budget, 19*time.Second)
 	s.want(s.occurs(time.Second, reason(6)), Repeat, Budget, 18*time.Second)
-}
-
-// k/k#103918, k/k#75106: in client-go one noisy reason spends the budget of all.
-func TestNoisyReasonDoesNotSilenceAnother(t *testing.T) {
-	s := newStream(t, nil)
-	for i := range 100_000 {
-		s.occurs(time.Millisecond, about("a", "Noisy", fmt.Sprint("message ", i)))
-	}
-	for i := range 4 {
-		s.want(s.occurs(0, about("a", fmt.Sprint("Rare", i), "m")), NewSeries, NotDeferred, 0)
-	}
 }
 
 func TestUnlimitedBudget(t *testing.T) {

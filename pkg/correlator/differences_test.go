@@ -16,141 +16,178 @@ import (
 
 // The tests in this file show the deliberate differences from client-go, on both sides.
 
-// pair has both correlators, at the same time.
-type pair struct {
-	t      *testing.T
-	ours   *downstream
-	theirs *clientGo
-	now    time.Time
-	items  int
-}
-
-func newPair(t *testing.T, s setup) *pair {
+func newCorrelator(t *testing.T, o correlator.Options) *correlator.Correlator {
 	t.Helper()
-	ours, err := newDownstream(s)
+	c, err := correlator.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &pair{t: t, ours: ours, theirs: newClientGo(s), now: beginning}
+	return c
 }
 
-// happen correlates the same item with both, several times.
-func (p *pair) happen(times int, i item) {
-	p.t.Helper()
-	for range times {
-		p.now = p.now.Add(i.gap)
-		event := i.event(p.items, p.now, false)
-		p.items++
-		if err := p.ours.record(event, p.now); err != nil {
-			p.t.Fatal(err)
-		}
-		if err := p.theirs.record(event, p.now); err != nil {
-			p.t.Fatal(err)
-		}
-	}
+// difference is a stream with the results of both correlators.
+type difference struct {
+	name         string
+	setup        func(*setup) // changes the default
+	items        []item
+	theirs, ours result
+	then         func(*testing.T, *downstream, *clientGo)
 }
 
-// finish makes all pending writes.
-func (p *pair) finish() {
-	p.t.Helper()
-	p.ours.sink.finish()
-	if err := p.ours.tally(); err != nil {
-		p.t.Fatal(err)
-	}
+// result is what is stored in the end. Of a number that is 0, nothing is wanted.
+type result struct {
+	events int
+	count  int64
+	writes int
 }
 
-// sum sums over all Events.
-func sum(o *outcome) (events int, count int64, writes int) {
-	for p, n := range o.counts {
-		events++
-		count += n
-		writes += o.writes[p]
-	}
-	return events, count, writes
-}
-
-// wantSum fails unless the numbers of Events and of occurrences are as wanted.
-func wantSum(t *testing.T, who string, o *outcome, wantEvents int, wantCount int64) {
+func (got result) want(t *testing.T, who string, want result) {
 	t.Helper()
-	if events, count, writes := sum(o); events != wantEvents || count != wantCount {
-		t.Errorf("%s: %d Events with %d occurrences in %d writes, want %d with %d", who, events, count, writes, wantEvents, wantCount)
+	if want.events != 0 && got.events != want.events || want.count != got.count || want.writes != 0 && got.writes != want.writes {
+		t.Errorf("%s has %+v, want %+v", who, got, want)
 	}
 }
 
-// Difference 1, with a storm.
-func TestSpentBudgetLosesNoCount(t *testing.T) {
-	p := newPair(t, defaultSetup())
-	p.happen(1000, item{gap: 5 * time.Millisecond})
-	last := p.now
-	p.finish()
-	wantSum(t, "client-go", p.theirs.outcome, 1, 25)
-	wantSum(t, "eventd", p.ours.outcome, 1, 1000)
-	for digest := range p.ours.added {
-		if got := p.ours.sink.storedAt(digest, last.Add(soon)); got != 1000 {
-			t.Errorf("%d are stored %v later", got, soon)
-		}
+func (o *outcome) result(events int) result {
+	r := result{events: events}
+	for p, n := range o.counts {
+		r.count += n
+		r.writes += o.writes[p]
 	}
-	if _, _, writes := sum(p.ours.outcome); writes > 25 {
-		t.Errorf("%d writes", writes)
+	return r
+}
+
+func (d difference) show(t *testing.T) {
+	t.Helper()
+	s := stream{setup: defaultSetup(), items: d.items}
+	if d.setup != nil {
+		d.setup(&s.setup)
+	}
+	ours, err := run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := upstream(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.result(len(theirs.objects)).want(t, "client-go", d.theirs)
+	ours.result(len(ours.added)).want(t, "eventd", d.ours)
+	if d.then != nil {
+		d.then(t, ours, theirs)
 	}
 }
 
-// Difference 2, with a reason that uses every token for repeats.
-func TestNoisyReasonLeavesTokensForTheFirstOfOthers(t *testing.T) {
-	p := newPair(t, defaultSetup())
-	p.happen(200, item{gap: 30 * time.Second})
-	rare := item{gap: time.Second, reason: 1}
-	for reason := 1; reason <= 5; reason++ {
-		rare.reason = reason
-		p.happen(1, rare)
-		group, _ := p.ours.setup.keys.clientGoGroup(rare.event(0, p.now, false))
-		if p.theirs.refused[group] != 1 {
-			t.Errorf("reason %d: client-go has refused %d", reason, p.theirs.refused[group])
+func unlimitedBudget(s *setup) { s.burst = unlimited }
+
+// repeated returns n items, of which each may be changed.
+func repeated(n int, gap time.Duration, change func(n int, i *item)) (items []item) {
+	for n := range n {
+		i := item{gap: gap}
+		if change != nil {
+			change(n, &i)
 		}
+		items = append(items, i)
 	}
-	for _, w := range p.ours.sink.writes[len(p.ours.sink.writes)-5:] {
-		if w.Reason != correlator.NewSeries || w.Delay != 0 {
-			t.Errorf("a rare reason waits: %+v", w.Decision)
-		}
-	}
+	return items
 }
 
-// Difference 3, with tokens for everything.
+// Difference 3.
 func TestRepeatsTakeFewerWrites(t *testing.T) {
-	s := defaultSetup()
-	s.burst = unlimited
-	p := newPair(t, s)
-	p.happen(1000, item{gap: time.Millisecond})
-	p.finish()
-	wantSum(t, "client-go", p.theirs.outcome, 1, 1000)
-	wantSum(t, "eventd", p.ours.outcome, 1, 1000)
-	if _, _, writes := sum(p.theirs.outcome); writes != 1000 {
-		t.Errorf("client-go makes %d writes", writes)
-	}
-	if _, _, writes := sum(p.ours.outcome); writes != 2 {
-		t.Errorf("eventd makes %d writes", writes)
-	}
+	difference{
+		setup:  unlimitedBudget,
+		items:  repeated(1000, time.Millisecond, nil),
+		theirs: result{events: 1, count: 1000, writes: 1000},
+		ours:   result{events: 1, count: 1000, writes: 2},
+	}.show(t)
 }
 
-// Difference 4: client-go evicts the first messages one after the other.
-func TestFirstMessagesKeepTheirEvents(t *testing.T) {
-	s := defaultSetup()
-	s.burst = unlimited
-	p := newPair(t, s)
-	for range 20 {
-		for message := range 40 {
-			p.happen(1, item{gap: time.Second, message: message})
-		}
-	}
-	p.finish()
-	wantSum(t, "eventd", p.ours.outcome, 10, 800)
-	if events, count, _ := sum(p.theirs.outcome); events <= 10 || count != 800 {
-		t.Errorf("client-go: %d Events with %d occurrences", events, count)
-	}
-	for p, n := range p.ours.counts {
-		if want := map[bool]int64{false: 20, true: 31 * 20}[p.combined()]; n != want {
-			t.Errorf("%d are counted on %v, want %d", n, p, want)
-		}
+func TestDifferences(t *testing.T) {
+	for _, d := range []difference{{
+		name:   "1: a spent budget loses no count",
+		items:  repeated(1000, 5*time.Millisecond, nil),
+		theirs: result{events: 1, count: 25, writes: 25},
+		ours:   result{events: 1, count: 1000, writes: 5},
+		then: func(t *testing.T, ours *downstream, _ *clientGo) {
+			for digest, last := range ours.last {
+				if got := ours.sink.storedAt(digest, last.Add(soon)); got != 1000 {
+					t.Errorf("%d are stored %v later", got, soon)
+				}
+			}
+		},
+	}, {
+		name: "2: a noisy reason leaves tokens for the first of others",
+		items: repeated(205, 30*time.Second, func(n int, i *item) {
+			if n >= 200 {
+				i.gap, i.reason = time.Second, n
+			}
+		}),
+		theirs: result{events: 1, count: 191},
+		ours:   result{events: 6, count: 205},
+		then: func(t *testing.T, ours *downstream, theirs *clientGo) {
+			if n := len(theirs.refused); n != 6 {
+				t.Errorf("client-go has refused occurrences of %d reasons", n)
+			}
+			for _, w := range ours.sink.writes {
+				if w.Reason == correlator.NewSeries && w.Delay != 0 {
+					t.Errorf("a rare reason waits: %+v", w.Decision)
+				}
+			}
+		},
+	}, {
+		// client-go evicts the first messages one after the other, at random.
+		name:   "4: the first messages keep their Events",
+		setup:  unlimitedBudget,
+		items:  repeated(800, time.Second, func(n int, i *item) { i.message = n % 40 }),
+		theirs: result{count: 800},
+		ours:   result{events: 10, count: 800},
+		then: func(t *testing.T, ours *downstream, theirs *clientGo) {
+			if n := len(theirs.objects); n <= 10 {
+				t.Errorf("client-go: %d Events", n)
+			}
+			for p, n := range ours.counts {
+				if want := map[bool]int64{false: 20, true: 31 * 20}[p.combined()]; n != want {
+					t.Errorf("%d are counted on %v, want %d", n, p, want)
+				}
+			}
+		},
+	}, {
+		name:   "6: reporters have Events and budgets of their own",
+		setup:  func(s *setup) { s.burst = 1 },
+		items:  []item{{gap: 1, reporter: 1}, {gap: 1, reporter: 2}},
+		theirs: result{events: 1, count: 1},
+		ours:   result{events: 2, count: 2},
+		then: func(t *testing.T, ours *downstream, _ *clientGo) {
+			for _, w := range ours.sink.writes {
+				if w.Delay != 0 {
+					t.Errorf("one reporter waits for the other's budget: %+v", w.Decision)
+				}
+			}
+		},
+	}, {
+		name:   "7: the messages of one container do not count for another of the pod",
+		setup:  unlimitedBudget,
+		items:  repeated(12, time.Second, func(n int, i *item) { i.field, i.message = 1+n%2, n }),
+		theirs: result{count: 12},
+		ours:   result{events: 12, count: 12},
+		then: func(t *testing.T, _ *downstream, theirs *clientGo) {
+			for p := range theirs.counts {
+				if p.combined() {
+					return
+				}
+			}
+			t.Error("client-go combines none")
+		},
+	}, {
+		name: "8: an evicted series continues its Event",
+		setup: func(s *setup) {
+			s.cacheSize, s.burst = 1, unlimited
+		},
+		items:  repeated(20, time.Second, func(n int, i *item) { i.object = n % 2 }),
+		theirs: result{events: 20, count: 20},
+		ours:   result{events: 2, count: 20},
+	}} {
+		t.Run(d.name, d.show)
 	}
 }
 
@@ -172,37 +209,14 @@ func TestCombinedEventKeepsWhatClientGoLoses(t *testing.T) {
 	if e := result.Event; len(e.Annotations) > 0 || len(e.Labels) > 0 || e.Action != "" || e.Related != nil || e.ReportingController != "" {
 		t.Errorf("client-go keeps %+v", e)
 	}
-	ours, err := correlator.New(s.ours())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := ours.Correlate(&occurrence.Occurrence{Event: event, Weight: 1}, beginning).Target.Event
+	ours := newCorrelator(t, s.ours())
+	got := ours.Correlate(&occurrence.Occurrence{Event: event, Weight: 1}, beginning).Target.Event.DeepCopy()
 	if got.Message != result.Event.Message {
 		t.Errorf("message %q, client-go's is %q", got.Message, result.Event.Message)
 	}
-	got = got.DeepCopy()
 	got.Message = event.Message
 	if got.String() != event.String() {
 		t.Errorf("of\n%v\nis kept\n%v", event, got)
-	}
-}
-
-// Difference 6, for reporters.
-func TestReportersHaveEventsAndBudgetsOfTheirOwn(t *testing.T) {
-	s := defaultSetup()
-	s.burst = 1
-	p := newPair(t, s)
-	p.happen(1, item{gap: 1, reporter: 1})
-	p.happen(1, item{gap: 1, reporter: 2})
-	p.finish()
-	wantSum(t, "client-go", p.theirs.outcome, 1, 1)
-	if n := len(p.ours.added); n != 2 {
-		t.Errorf("%d Events", n)
-	}
-	for _, w := range p.ours.sink.writes {
-		if w.Delay != 0 {
-			t.Errorf("one reporter waits for the other's budget: %+v", w.Decision)
-		}
 	}
 }
 
@@ -222,47 +236,21 @@ func TestFieldsAreNotJoined(t *testing.T) {
 			b.Source.Component, b.InvolvedObject.Kind = "kube", "letPod"
 		},
 	} {
-		p := newPair(t, defaultSetup())
-		a, b := item{}.event(0, p.now, false), item{}.event(1, p.now, false)
+		ours, theirs := newDownstream(t, defaultSetup()), newClientGo(defaultSetup())
+		a, b := item{}.event(0, beginning, false), item{}.event(1, beginning, false)
 		change(a, b)
-		if err := p.theirs.record(a, p.now); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.theirs.record(b, p.now); err == nil {
-			t.Errorf("%s: client-go tells them apart", name)
-		}
 		for _, event := range []*corev1.Event{a, b} {
-			if err := p.ours.record(event, p.now); err != nil {
+			if err := ours.record(event, beginning); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+			if err := theirs.record(event, beginning); (err != nil) != (event == b) {
+				t.Errorf("%s: client-go tells them apart, %v", name, err)
+			}
 		}
-		if n := len(p.ours.added); n != 2 {
+		if n := len(ours.added); n != 2 {
 			t.Errorf("%s: %d Events", name, n)
 		}
 	}
-}
-
-// Difference 7: the messages of one container do not count for another of the pod.
-func TestGroupsAreOfOneFieldPath(t *testing.T) {
-	s := defaultSetup()
-	s.burst = unlimited
-	p := newPair(t, s)
-	for message := range 12 {
-		p.happen(1, item{gap: time.Second, field: 1 + message%2, message: message})
-	}
-	p.finish()
-	if wantSum(t, "eventd", p.ours.outcome, 12, 12); p.theirs.counts[p.anyGroup()] == 0 {
-		t.Error("client-go combines none")
-	}
-}
-
-// anyGroup returns the combined Event of the only group.
-func (p *pair) anyGroup() place {
-	for at := range p.ours.counts {
-		return place{group: at.group}
-	}
-	p.t.Fatal("nothing is counted")
-	return place{}
 }
 
 // Difference 7, for new-style Events, which client-go's tools/events does not group.
@@ -271,10 +259,7 @@ func TestGroupsAreOfOneActionAndRelatedObject(t *testing.T) {
 		"action":  func(e *corev1.Event, odd int) { e.Action = fmt.Sprint("Acting", odd) },
 		"related": func(e *corev1.Event, odd int) { e.Related = &corev1.ObjectReference{Name: fmt.Sprint("node-", odd)} },
 	} {
-		c, err := correlator.New(correlator.DefaultOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newCorrelator(t, correlator.DefaultOptions())
 		combined := 0
 		for message := range 20 {
 			event := item{message: message}.event(message, beginning, true)
@@ -290,44 +275,20 @@ func TestGroupsAreOfOneActionAndRelatedObject(t *testing.T) {
 	}
 }
 
-// Difference 8: an evicted series continues its Event.
-func TestCountsGoOnAfterEvictions(t *testing.T) {
-	s := defaultSetup()
-	s.cacheSize, s.burst = 1, unlimited
-	p := newPair(t, s)
-	for range 10 {
-		p.happen(1, item{gap: time.Second})
-		p.happen(1, item{gap: time.Second, object: 1})
-	}
-	p.finish()
-	if n := len(p.theirs.objects); n != 20 {
-		t.Errorf("client-go makes %d Events", n)
-	}
-	if n := len(p.ours.added); n != 2 {
-		t.Errorf("eventd makes %d Events", n)
-	}
-	wantSum(t, "eventd", p.ours.outcome, 2, 20)
-}
-
 // Difference 9: drops are reported, and everything else is stored.
 func TestSubjectOwesNoMoreThanItMay(t *testing.T) {
+	const maxSeries, happened = 3, 200
 	s := defaultSetup()
 	s.burst = 2
 	o := s.ours()
-	const maxSeries = 3
 	o.MaxSeries = maxSeries
-	c, err := correlator.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newCorrelator(t, o)
 	sink := newSimulation(0)
 	now, dropped := beginning, int64(0)
-	const happened = 200
 	for n := range happened {
 		now = now.Add(time.Second)
 		sink.advance(now)
-		event := item{reason: n % 7}.event(n, now, false)
-		o := &occurrence.Occurrence{Event: event, Weight: 1}
+		o := &occurrence.Occurrence{Event: item{reason: n % 7}.event(n, now, false), Weight: 1}
 		d := c.Correlate(o, now)
 		if (d.Drop == occurrence.BudgetSpent) != (d.Reason == correlator.BudgetSpent) {
 			t.Errorf("item %d: %+v", n, d)

@@ -2,7 +2,9 @@ package correlator_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -10,8 +12,8 @@ import (
 
 // check returns an error if the result of a stream is wrong, alone or compared with
 // client-go.
-func check(s stream) error {
-	ours, err := run(s)
+func check(t *testing.T, s stream) error {
+	ours, err := run(t, s)
 	if err != nil {
 		return err
 	}
@@ -28,24 +30,19 @@ func check(s stream) error {
 	if err != nil {
 		return err
 	}
-	for group, places := range union(ours.outcome, theirs).groups() {
-		c := comparison{s.setup, ours, theirs, group, places}
+	groups := map[string][]place{}
+	all := maps.Clone(ours.counts)
+	maps.Copy(all, theirs.counts)
+	for p := range all {
+		groups[p.group] = append(groups[p.group], p)
+	}
+	for group, places := range groups {
+		c := comparison{ours, theirs.outcome, group, places}
 		if err := c.check(); err != nil {
 			return fmt.Errorf("group %s: %w", group, err)
 		}
 	}
-	return checkSubjects(ours, theirs)
-}
-
-// union returns the places of both sides.
-func union(a, b *outcome) *outcome {
-	out := newOutcome()
-	for _, o := range []*outcome{a, b} {
-		for p := range o.counts {
-			out.counts[p] += 0
-		}
-	}
-	return out
+	return checkSubjects(ours, theirs.outcome)
 }
 
 // checkBudget checks that no subject made more writes than its bucket had tokens.
@@ -85,7 +82,6 @@ func checkSpacing(d *downstream) error {
 
 // comparison compares one group of client-go's.
 type comparison struct {
-	setup  setup
 	ours   *downstream
 	theirs *outcome
 	group  string
@@ -96,7 +92,7 @@ type comparison struct {
 // budget refuses, unless a later occurrence carries the count; we defer it (difference 1).
 // So client-go's count is a lower bound, and exact if its budget refused nothing.
 func (c comparison) check() error {
-	if c.aggregated() {
+	if slices.ContainsFunc(c.places, place.combined) {
 		return c.checkAggregated()
 	}
 	for _, p := range c.places {
@@ -122,24 +118,23 @@ func (c comparison) compare(what string, places []place) error {
 	return nil
 }
 
-func (c comparison) aggregated() bool { return slices.ContainsFunc(c.places, place.combined) }
-
 // checkAggregated compares groups that had too many messages.
 func (c comparison) checkAggregated() error {
 	if err := c.compare("all together", c.places); err != nil {
 		return err
 	}
-	if c.groupsDiffer() {
+	if c.ours.setup.evicts() || len(c.ours.groupsIn[c.group]) > 1 {
+		// The two may combine different occurrences: groups are evicted (difference 8),
+		// or a group of client-go's is several of ours (differences 6 and 7).
 		return nil
 	}
 	combined := place{group: c.group}
-	if c.theirs.counts[combined] > 0 && c.ours.counts[combined] == 0 {
+	switch ours, theirs := c.ours.counts[combined], c.theirs.counts[combined]; {
+	case theirs > 0 && ours == 0:
 		return fmt.Errorf("client-go has a combined Event, we have none")
-	}
-	if c.theirs.refused[c.group] > 0 {
+	case c.theirs.refused[c.group] > 0:
 		return nil
-	}
-	if c.ours.counts[combined] > 0 && c.theirs.counts[combined] == 0 {
+	case ours > 0 && theirs == 0:
 		return fmt.Errorf("we have a combined Event, client-go has none")
 	}
 	return c.checkOwn()
@@ -161,13 +156,6 @@ func (c comparison) checkOwn() error {
 		}
 	}
 	return nil
-}
-
-// groupsDiffer reports whether the two may combine different occurrences: a group of
-// client-go's is several of ours (differences 6 and 7), or groups are evicted
-// (difference 8).
-func (c comparison) groupsDiffer() bool {
-	return c.setup.evicts() || len(c.ours.groupsIn[c.group]) > 1
 }
 
 // checkSubjects compares the numbers of writes of a subject. client-go uses every token at

@@ -2,7 +2,7 @@ package correlator_test
 
 import (
 	"fmt"
-	"strings"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,26 +44,23 @@ func (s sets[K]) insert(set K, member string) {
 	s[set][member] = true
 }
 
-func newDownstream(s setup) (*downstream, error) {
-	c, err := correlator.New(s.ours())
-	if err != nil {
-		return nil, err
-	}
+func newDownstream(t *testing.T, s setup) *downstream {
+	t.Helper()
 	return &downstream{
-		setup: s, correlator: c, sink: newSimulation(s.latency), outcome: newOutcome(),
+		setup: s, correlator: newCorrelator(t, s.ours()), sink: newSimulation(s.latency), outcome: newOutcome(),
 		groups:  groups{setup: s, active: map[string]*activity{}},
-		digests: map[identity.Digest]string{}, names: map[string]named{},
-		places: map[identity.Digest]place{}, members: map[place]string{}, began: map[string]time.Time{}, added: map[identity.Digest]int64{}, last: map[identity.Digest]time.Time{},
+		digests: map[identity.Digest]string{}, names: map[string]named{}, places: map[identity.Digest]place{},
+		members: map[place]string{}, began: map[string]time.Time{},
+		added: map[identity.Digest]int64{}, last: map[identity.Digest]time.Time{},
 		groupsIn: sets[string]{}, subjectsIn: sets[string]{}, subjectsOf: sets[identity.Digest]{},
-	}, nil
+	}
 }
 
 // run correlates a stream, and returns the first error.
-func run(s stream) (*downstream, error) {
-	d, err := newDownstream(s.setup)
-	if err != nil {
-		return nil, err
-	}
+func run(t *testing.T, s stream) (*downstream, error) {
+	t.Helper()
+	d := newDownstream(t, s.setup)
+	var err error
 	s.each(func(n int, event *corev1.Event, now time.Time) {
 		if err == nil {
 			if err = d.record(event, now); err != nil {
@@ -109,44 +106,32 @@ func (d *downstream) record(event *corev1.Event, now time.Time) error {
 
 // checkDecision checks one decision on its own.
 func (d *downstream) checkDecision(event *corev1.Event, got correlator.Decision, now time.Time) error {
-	if got.Drop != occurrence.NoReason {
-		return fmt.Errorf("dropped for %s, though no subject has too many series", got.Drop)
-	}
-	if got.Delay < 0 || (got.Delay > 0) != (got.Deferred != correlator.NotDeferred) {
-		return fmt.Errorf("delay %v is called %v", got.Delay, got.Deferred)
-	}
 	combined := got.Reason == correlator.Combined
-	if combined != got.Target.Combined {
+	message := event.Message
+	if combined {
+		message = d.setup.keys.combinedMessage(event)
+	}
+	switch want := d.groups.combined(event, now); {
+	case got.Drop != occurrence.NoReason:
+		return fmt.Errorf("dropped for %s, though no subject has too many series", got.Drop)
+	case got.Delay < 0 || (got.Delay > 0) != (got.Deferred != correlator.NotDeferred):
+		return fmt.Errorf("delay %v is called %v", got.Delay, got.Deferred)
+	case combined != got.Target.Combined:
 		return fmt.Errorf("%s goes to an Event of which combined is %v", got.Reason, got.Target.Combined)
-	}
-	if want := d.groups.combined(event, now); !d.setup.evicts() && combined != want {
+	case !d.setup.evicts() && combined != want:
 		return fmt.Errorf("combined is %v, want %v", combined, want)
-	}
-	if want := d.message(event, combined); got.Target.Event.Message != want {
-		return fmt.Errorf("message is %q, want %q", got.Target.Event.Message, want)
+	case got.Target.Event.Message != message:
+		return fmt.Errorf("message is %q, want %q", got.Target.Event.Message, message)
 	}
 	return d.checkIdentity(event, got.Target, combined)
 }
 
-func (d *downstream) message(event *corev1.Event, combined bool) string {
-	switch {
-	case !combined:
-		return event.Message
-	case d.setup.keys.message != nil:
-		return d.setup.keys.message(event)
-	default:
-		return identity.CombinedPrefix + event.Message
-	}
-}
-
 // checkIdentity checks that digests, keys and names of series are one to one.
 func (d *downstream) checkIdentity(event *corev1.Event, target occurrence.Target, combined bool) error {
-	var name string
+	name := join("own", event.Namespace, event.ReportingController, event.ReportingInstance, d.setup.keys.clientGoSeries(event))
 	if combined {
 		group, _ := d.setup.keys.ourGroup(event)
 		name = join("combined", group)
-	} else {
-		name = join("own", event.Namespace, event.ReportingController, event.ReportingInstance, d.setup.keys.clientGoSeries(event))
 	}
 	got := named{target.Series(), target.Key}
 	if was, ok := d.digests[got.digest]; ok && was != name {
@@ -207,9 +192,6 @@ type activity struct {
 }
 
 func (g groups) combined(event *corev1.Event, now time.Time) bool {
-	if strings.HasPrefix(event.Message, identity.CombinedPrefix) {
-		return true
-	}
 	key, member := g.setup.keys.ourGroup(event)
 	a := g.active[key]
 	if a == nil || now.Sub(a.last) > g.setup.interval {

@@ -1,8 +1,6 @@
 package correlator_test
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // place identifies an Event by client-go's keys, so that it is comparable on both sides.
 type place struct {
@@ -48,15 +46,6 @@ func newOutcome() *outcome {
 		counts: map[place]int64{}, writes: map[place]int{},
 		refused: map[string]int{}, subjectWrites: map[string]int{},
 	}
-}
-
-// groups returns the places of every group.
-func (o *outcome) groups() map[string][]place {
-	out := map[string][]place{}
-	for p := range o.counts {
-		out[p.group] = append(out[p.group], p)
-	}
-	return out
 }
 
 // in sums over some places.

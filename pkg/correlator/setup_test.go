@@ -1,7 +1,6 @@
 package correlator_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/correlator"
 )
 
@@ -26,12 +26,6 @@ type setup struct {
 	keys        keys
 	newStyle    bool          // then there is no comparison with client-go
 	latency     time.Duration // of our sink's writes
-}
-
-// String returns the setup as Go.
-func (s setup) String() string {
-	return fmt.Sprintf("setup{burst: %d, qps: %v, maxMessages: %d, interval: %d, cacheSize: %d, latency: %d, newStyle: %v, keys: %q}",
-		s.burst, s.qps, s.maxMessages, s.interval, s.cacheSize, s.latency, s.newStyle, s.keys.name)
 }
 
 func defaultSetup() setup {
@@ -161,4 +155,11 @@ func (k keys) ourSubject(e *corev1.Event) string {
 		return k.subject(e)
 	}
 	return join(k.clientGoSubject(e), e.ReportingController, e.ReportingInstance, e.Namespace)
+}
+
+func (k keys) combinedMessage(e *corev1.Event) string {
+	if k.message != nil {
+		return k.message(e)
+	}
+	return identity.CombinedPrefix + e.Message
 }

@@ -1,12 +1,9 @@
 package correlator_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +14,7 @@ import (
 // beginning is the time at which every stream begins.
 var beginning = time.Unix(1_700_000_000, 0)
 
-// item is one occurrence, a gap after the one before. Numbers stand for names, so that a
-// stream prints short and can be shrunk.
+// item is one occurrence, a gap after the one before. Numbers stand for names.
 type item struct {
 	gap      time.Duration
 	object   int
@@ -28,22 +24,6 @@ type item struct {
 	warning  bool
 	reason   int
 	message  int
-}
-
-// String returns the item as Go, without fields that are zero.
-func (i item) String() string {
-	var fields []string
-	v := reflect.ValueOf(i)
-	for n := range v.NumField() {
-		if f := v.Field(n); !f.IsZero() {
-			text := fmt.Sprint(f)
-			if n == 0 {
-				text = strconv.FormatInt(int64(i.gap), 10) + " /* " + i.gap.String() + " */"
-			}
-			fields = append(fields, v.Type().Field(n).Name+": "+text)
-		}
-	}
-	return "{" + strings.Join(fields, ", ") + "}"
 }
 
 // event returns the Event that a recorder builds of the n-th item of a stream.
@@ -83,17 +63,6 @@ type stream struct {
 	seed  uint64
 	setup setup
 	items []item
-}
-
-// String returns the stream as Go.
-func (s stream) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\n%v\n[]item{\n", s.seed, s.setup)
-	for _, i := range s.items {
-		fmt.Fprintf(&b, "\t%v,\n", i)
-	}
-	b.WriteString("}")
-	return b.String()
 }
 
 // each calls f with every item's Event and time, in order.

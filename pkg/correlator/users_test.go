@@ -23,15 +23,20 @@ func (s *stream) reports(after time.Duration, user string, event *corev1.Event) 
 
 // Both claim to be the kubelet of node-1.
 func TestUserSpendsTheBudgetOfNoOther(t *testing.T) {
-	for name, who := range map[string]struct{ noisy, other string }{
-		"a ServiceAccount with the kubelet's source": {robot, kubelet},
-		"the kubelet": {kubelet, robot},
-		"another ServiceAccount of the same namespace":     {"system:serviceaccount:shop:other", robot},
-		"a ServiceAccount, and a recorder in this process": {robot, ""},
-		"a recorder in this process":                       {"", kubelet},
+	bySource := func(o *Options) { o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component } }
+	for name, who := range map[string]struct {
+		noisy, other string
+		change       func(*Options)
+	}{
+		"a ServiceAccount with the kubelet's source": {robot, kubelet, nil},
+		"the kubelet": {kubelet, robot, nil},
+		"another ServiceAccount of the same namespace":     {"system:serviceaccount:shop:other", robot, nil},
+		"a ServiceAccount, and a recorder in this process": {robot, "", nil},
+		"a recorder in this process":                       {"", kubelet, nil},
+		"a ServiceAccount, by a key function":              {robot, kubelet, bySource},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStream(t, nil)
+			s := newStream(t, who.change)
 			var last Decision
 			for i := range 90 {
 				last = s.reports(time.Millisecond, who.noisy, about("web-0", fmt.Sprint("Forged", i), "m"))
@@ -44,14 +49,6 @@ func TestUserSpendsTheBudgetOfNoOther(t *testing.T) {
 			s.want(s.reports(time.Minute, who.other, event), Repeat, NotDeferred, 0)
 		})
 	}
-}
-
-func TestObjectsThatOneUserReportsAboutHaveBudgetsOfTheirOwn(t *testing.T) {
-	s := newStream(t, nil)
-	for i := range 90 {
-		s.reports(0, kubelet, about("web-0", fmt.Sprint("r", i), "m"))
-	}
-	s.want(s.reports(0, kubelet, about("web-1", "BackOff", "m")), NewSeries, NotDeferred, 0)
 }
 
 func TestUserCombinesTheMessagesOfNoOther(t *testing.T) {
@@ -90,60 +87,45 @@ func TestUsersShareTheEventOfASeries(t *testing.T) {
 	}
 }
 
-func TestUsersHaveBudgetsOfTheirOwnWhateverTheKeyFunction(t *testing.T) {
-	s := newStream(t, func(o *Options) {
-		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
-		o.MaxSeries, o.Burst = 5, 5
-	})
-	for i := range 20 {
-		s.reports(0, robot, about(fmt.Sprint("web-", i), "Forged", "m"))
-	}
-	s.want(s.reports(0, kubelet, about("web-0", "BackOff", "m")), NewSeries, NotDeferred, 0)
-	for i := range 20 {
-		s.reports(0, kubelet, about(fmt.Sprint("web-", i), "BackOff", "m"))
-	}
-	if d := s.reports(0, kubelet, about("db-0", "BackOff", "m")); d.Drop != occurrence.BudgetSpent {
-		t.Errorf("one user's Events of one source share no budget: %+v", d)
-	}
-}
-
-// flood reports a new series about a new object as a new ServiceAccount, many times.
-func (s *stream) flood(occurrences int) {
-	for i := range occurrences {
-		s.reports(0, fmt.Sprint("system:serviceaccount:shop:robot-", i), about(fmt.Sprint("web-", i), fmt.Sprint("r", i), "m"))
-	}
-}
-
 func TestTenantMakesNoOtherForgotten(t *testing.T) {
 	const size, own = 100, 20
-	t.Run("subjects", func(t *testing.T) {
-		s := newStream(t, func(o *Options) { o.CacheSize = size })
-		for i := range own {
-			s.reports(0, kubelet, about(fmt.Sprint("db-", i), "BackOff", "m"))
-		}
-		s.flood(100 * size)
-		for i := range own {
-			if d := s.reports(0, kubelet, about(fmt.Sprint("db-", i), "BackOff", "m")); d.Reason != Repeat {
-				t.Errorf("object %d was evicted: %s", i, d.Reason)
+	for name, test := range map[string]struct {
+		change func(*Options)
+		// again is the reason for the second occurrence of a kubelet's.
+		again Reason
+	}{
+		"subjects": {func(*Options) {}, Repeat},
+		"groups of a key function": {func(o *Options) {
+			o.MaxMessages = 2
+			o.GroupKey = func(e *corev1.Event) (string, string) { return e.InvolvedObject.Name, e.Message }
+		}, Combined},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, func(o *Options) {
+				o.CacheSize = size
+				test.change(o)
+			})
+			report := func(i int, message string) Decision {
+				return s.reports(0, kubelet, about(fmt.Sprint("db-", i), "BackOff", message))
 			}
-		}
-		if s.subjects.Len() > size {
-			t.Errorf("%d subjects are in the cache", s.subjects.Len())
-		}
-	})
-	t.Run("groups of a key function", func(t *testing.T) {
-		s := newStream(t, func(o *Options) {
-			o.CacheSize, o.MaxMessages = size, 2
-			o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.Message }
+			for i := range own {
+				report(i, "m")
+			}
+			for i := range 100 * size { // each a new series of a new ServiceAccount
+				s.reports(0, fmt.Sprint("system:serviceaccount:shop:robot-", i), about(fmt.Sprint("web-", i), "r", "m"))
+			}
+			for i := range own {
+				message := "m"
+				if test.again == Combined {
+					message = "another"
+				}
+				if d := report(i, message); d.Reason != test.again {
+					t.Errorf("the occurrence about object %d is %s: that was evicted", i, d.Reason)
+				}
+			}
+			if s.subjects.Len() > size || s.groups.Len() > size {
+				t.Errorf("%d subjects and %d groups are in the caches", s.subjects.Len(), s.groups.Len())
+			}
 		})
-		for i := range own {
-			s.reports(0, kubelet, about("db-0", fmt.Sprint("BackOff", i), "m"))
-		}
-		s.flood(100 * size)
-		for i := range own {
-			if d := s.reports(0, kubelet, about("db-0", fmt.Sprint("BackOff", i), "another")); d.Reason != Combined {
-				t.Errorf("group %d was evicted: %s", i, d.Reason)
-			}
-		}
-	})
+	}
 }
