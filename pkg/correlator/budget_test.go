@@ -5,8 +5,6 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"github.com/eventd/eventd/internal/identity"
 )
 
 func TestTokensThatDoNotFitGoToTheOtherPart(t *testing.T) {
@@ -180,18 +178,5 @@ func TestQuietestIsReplaced(t *testing.T) {
 				t.Errorf("%s: %d series and %d groups", name, len(sub.series), len(sub.groups))
 			}
 		}
-	}
-}
-
-func TestEventThatItsClientCombinedIsUnchanged(t *testing.T) {
-	s := newStream(t, func(o *Options) { o.MaxMessages = 2 })
-	for range 3 {
-		clients := about("a", "r", identity.CombinedPrefix+"x")
-		if d := s.occurs(time.Minute, clients); d.Target.Event != clients || d.Reason == Combined {
-			t.Errorf("decided %+v", d)
-		}
-	}
-	if d := s.occurs(0, about("a", "r", "m")); d.Target.Combined {
-		t.Error("it counts as a message with its own Event")
 	}
 }

@@ -31,8 +31,12 @@ func TestTenthMessageOfAGroupIsCombined(t *testing.T) {
 		}
 		keys = append(keys, d.Target.Key)
 		clients := about("a", "r", identity.CombinedPrefix+"x")
-		if theirs := s.occurs(0, clients); theirs.Target.Key != d.Target.Key || d.Target.Series() != identity.Of(clients) || !theirs.Target.Combined {
+		theirs := s.occurs(0, clients)
+		if theirs.Target.Key != d.Target.Key || d.Target.Series() != identity.Of(clients) || !theirs.Target.Combined {
 			t.Errorf("an Event that its client combined has another key: %+v", theirs)
+		}
+		if theirs.Target.Event != clients || theirs.Reason == Combined {
+			t.Errorf("an Event that its client combined is changed: %+v", theirs)
 		}
 	}
 	if keys[0] != keys[1] || keys[1] != keys[2] {

@@ -166,20 +166,6 @@ func TestRepeatsAreSpacedThoughTokensComeFast(t *testing.T) {
 	s.want(s.occurs(60*time.Millisecond, about("b", "r2", "m")), Repeat, Spaced, time.Second-10*time.Millisecond)
 }
 
-// A first write waits for its reserved token, though no general token is claimed.
-func TestRepeatDoesNotBringForwardWhatWaitsForTheReserve(t *testing.T) {
-	s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 1./50 }) // one of each kind in 100 s
-	reason := func(i int) *corev1.Event { return about("a", fmt.Sprint("r", i), "m") }
-	s.want(s.occurs(0, reason(0)), NewSeries, NotDeferred, 0)
-	s.want(s.occurs(0, reason(1)), NewSeries, NotDeferred, 0)
-	s.want(s.occurs(10*time.Second, reason(2)), NewSeries, NotDeferred, 0) // the reserved one
-	s.want(s.occurs(0, reason(3)), NewSeries, NotDeferred, 0)
-	s.want(s.occurs(0, reason(4)), NewSeries, NotDeferred, 0)
-	s.want(s.occurs(80*time.Second, reason(5)), NewSeries, NotDeferred, 0) // not the reserved one
-	s.want(s.occurs(time.Second, reason(6)), NewSeries, Budget, 19*time.Second)
-	s.want(s.occurs(time.Second, reason(6)), Repeat, Budget, 18*time.Second)
-}
-
 func TestUnlimitedBudget(t *testing.T) {
 	s := newStream(t, func(o *Options) { o.QPS, o.Burst = math.Inf(1), 1 })
 	for i := range 1000 {
@@ -191,6 +177,7 @@ func TestUnlimitedBudget(t *testing.T) {
 	}
 }
 
+// Difference 9 from client-go: what is dropped is reported.
 func TestSubjectHasABoundedNumberOfPendingSeries(t *testing.T) {
 	s := newStream(t, func(o *Options) { o.Burst, o.MaxSeries = 1, 3 })
 	event := func(i int) *corev1.Event { return about("a", fmt.Sprint("r", i), "m") }

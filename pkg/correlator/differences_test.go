@@ -275,37 +275,4 @@ func TestGroupsAreOfOneActionAndRelatedObject(t *testing.T) {
 	}
 }
 
-// Difference 9: drops are reported, and everything else is stored.
-func TestSubjectOwesNoMoreThanItMay(t *testing.T) {
-	const maxSeries, happened = 3, 200
-	s := defaultSetup()
-	s.burst = 2
-	o := s.ours()
-	o.MaxSeries = maxSeries
-	c := newCorrelator(t, o)
-	sink := newSimulation(0)
-	now, dropped := beginning, int64(0)
-	for n := range happened {
-		now = now.Add(time.Second)
-		sink.advance(now)
-		o := &occurrence.Occurrence{Event: item{reason: n % 7}.event(n, now, false), Weight: 1}
-		d := c.Correlate(o, now)
-		if (d.Drop == occurrence.BudgetSpent) != (d.Reason == correlator.BudgetSpent) {
-			t.Errorf("item %d: %+v", n, d)
-		}
-		if d.Drop != occurrence.NoReason {
-			dropped++
-		}
-		if sink.add(o, latest{Decision: d}); len(sink.series) > maxSeries {
-			t.Errorf("item %d: %d series are pending", n, len(sink.series))
-		}
-	}
-	sink.finish()
-	var stored int64
-	for _, n := range sink.stored {
-		stored += n
-	}
-	if stored+dropped != happened || dropped == 0 {
-		t.Errorf("%d stored, %d dropped of %d", stored, dropped, happened)
-	}
-}
+// Difference 9 is shown by TestSubjectHasABoundedNumberOfPendingSeries.

@@ -1,7 +1,9 @@
 package correlator_test
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 type downstream struct {
 	setup      setup
 	correlator *correlator.Correlator
+	shards     [3]*correlator.Correlator // have the same occurrences, by subject
 	sink       *simulation
 	groups     groups
 	*outcome
@@ -46,14 +49,19 @@ func (s sets[K]) insert(set K, member string) {
 
 func newDownstream(t *testing.T, s setup) *downstream {
 	t.Helper()
-	return &downstream{
-		setup: s, correlator: newCorrelator(t, s.ours()), sink: newSimulation(s.latency), outcome: newOutcome(),
+	d := &downstream{
+		setup: s, correlator: newCorrelator(t, s.ours()), outcome: newOutcome(),
+		sink:    &simulation{latency: s.latency, now: beginning, series: map[identity.Digest]*pending{}},
 		groups:  groups{setup: s, active: map[string]*activity{}},
 		digests: map[identity.Digest]string{}, names: map[string]named{}, places: map[identity.Digest]place{},
 		members: map[place]string{}, began: map[string]time.Time{},
 		added: map[identity.Digest]int64{}, last: map[identity.Digest]time.Time{},
 		groupsIn: sets[string]{}, subjectsIn: sets[string]{}, subjectsOf: sets[identity.Digest]{},
 	}
+	for i := range d.shards {
+		d.shards[i] = newCorrelator(t, s.ours())
+	}
+	return d
 }
 
 // run correlates a stream, and returns the first error.
@@ -83,7 +91,7 @@ func (d *downstream) record(event *corev1.Event, now time.Time) error {
 	if _, ok := d.began[subject]; !ok {
 		d.began[subject] = now
 	}
-	if err := d.checkDecision(event, decision, now); err != nil {
+	if err := cmp.Or(d.checkDecision(event, decision, now), d.checkShard(o, decision)); err != nil {
 		return err
 	}
 	digest := decision.Target.Series()
@@ -100,7 +108,7 @@ func (d *downstream) record(event *corev1.Event, now time.Time) error {
 	fresh := d.added[digest] == 0 || now.Sub(d.last[digest]) > d.setup.interval
 	d.added[digest]++
 	d.last[digest] = now
-	d.sink.add(o, latest{decision, subject, fresh})
+	d.sink.add(latest{decision, subject, fresh})
 	return nil
 }
 
@@ -124,6 +132,24 @@ func (d *downstream) checkDecision(event *corev1.Event, got correlator.Decision,
 		return fmt.Errorf("message is %q, want %q", got.Target.Event.Message, message)
 	}
 	return d.checkIdentity(event, got.Target, combined)
+}
+
+// checkShard checks that a decision depends on the subject alone, except for evictions and
+// the groups of a key function. Keys differ between correlators, digests do not.
+func (d *downstream) checkShard(o *occurrence.Occurrence, want correlator.Decision) error {
+	if d.setup.evicts() || d.setup.keys.group != nil {
+		return nil
+	}
+	h := fnv.New32a()
+	h.Write([]byte(d.setup.keys.ourSubject(o.Event)))
+	got := d.shards[h.Sum32()%uint32(len(d.shards))].Correlate(o, o.Recorded)
+	text := func(d correlator.Decision) string {
+		return fmt.Sprint(d.Reason, d.Drop, d.Deferred, d.Delay, d.Target.Series(), d.Target.Combined, d.Target.Event.Message)
+	}
+	if text(got) != text(want) {
+		return fmt.Errorf("a correlator with fewer subjects decides %+v, not %+v", got, want)
+	}
+	return nil
 }
 
 // checkIdentity checks that digests, keys and names of series are one to one.
@@ -155,26 +181,28 @@ type named struct {
 func (d *downstream) checkJoin(got correlator.Decision, now time.Time) error {
 	digest := got.Target.Series()
 	of := d.sink.series[digest]
-	if of == nil || of.pending == 0 || d.setup.evicts() || len(d.subjectsOf[digest]) > 1 {
+	if of == nil || of.count == 0 || d.setup.evicts() || len(d.subjectsOf[digest]) > 1 {
 		return nil
 	}
-	if due := now.Add(got.Delay); due.After(of.due) && of.due.After(now) && of.latest.Deferred != correlator.Settling {
-		return fmt.Errorf("a write that is due in %v (%v) is deferred to %v (%v)", of.due.Sub(now), of.latest.Deferred, got.Delay, got.Deferred)
+	if due := now.Add(got.Delay); due.After(of.due) && of.due.After(now) && of.Deferred != correlator.Settling {
+		return fmt.Errorf("a write that is due in %v (%v) is deferred to %v (%v)", of.due.Sub(now), of.Deferred, got.Delay, got.Deferred)
 	}
 	return nil
 }
 
 // tally checks and sums the stored counts.
 func (d *downstream) tally() error {
+	stored := map[identity.Digest]int64{}
+	for _, w := range d.sink.writes {
+		stored[w.digest] += w.count
+		d.writes[d.places[w.digest]]++
+		d.subjectWrites[w.subject]++
+	}
 	for digest, want := range d.added {
-		if got := d.sink.stored[digest]; got != want {
+		if got := stored[digest]; got != want {
 			return fmt.Errorf("%d of %q are stored, %d happened", got, d.digests[digest], want)
 		}
 		d.counts[d.places[digest]] += want
-	}
-	for _, w := range d.sink.writes {
-		d.writes[d.places[w.digest]]++
-		d.subjectWrites[w.subject]++
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/correlator"
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // simulation is a sink and a store behind a correlator, in simulated time. Its rules for
@@ -15,23 +14,18 @@ import (
 //   - when it is due, all pending occurrences are written at once;
 //   - what is added during a write belongs to the next one.
 type simulation struct {
-	// latency is the duration of a write.
-	latency time.Duration
-
-	now    time.Time
-	series map[identity.Digest]*unwritten
-	stored map[identity.Digest]int64
-	writes []write
+	latency time.Duration // of a write
+	now     time.Time
+	series  map[identity.Digest]*pending
+	writes  []write
 }
 
-// unwritten has the occurrences of a series that are not stored yet.
-type unwritten struct {
-	pending int64 // in no write yet
-	due     time.Time
-	latest  latest
-
-	writing int64 // in the write under way
-	lands   time.Time
+// pending has the occurrences of a series that are in no write yet.
+type pending struct {
+	latest
+	count int64
+	due   time.Time
+	free  time.Time // the end of the last write
 }
 
 // latest is the last decision on a series.
@@ -49,92 +43,61 @@ type write struct {
 	count     int64
 }
 
-func newSimulation(latency time.Duration) *simulation {
-	return &simulation{
-		latency: latency, now: beginning,
-		series: map[identity.Digest]*unwritten{}, stored: map[identity.Digest]int64{},
-	}
-}
-
 // add applies a decision that is made now.
-func (s *simulation) add(o *occurrence.Occurrence, d latest) {
-	if d.Drop != occurrence.NoReason {
-		return
-	}
+func (s *simulation) add(d latest) {
 	digest := d.Target.Series()
-	of := s.series[digest]
-	if of == nil {
-		of = &unwritten{}
-		s.series[digest] = of
+	p := s.series[digest]
+	if p == nil {
+		p = &pending{}
+		s.series[digest] = p
 	}
-	of.pending += o.Weight
-	of.due, of.latest = s.now.Add(d.Delay), d
+	p.count++
+	p.due, p.latest = s.now.Add(d.Delay), d
 	s.advance(s.now)
 }
 
 // advance makes the writes that are due until then, in order.
 func (s *simulation) advance(until time.Time) {
-	for {
-		at, digest, ok := s.next()
-		if !ok || at.After(until) {
-			s.now = until
-			return
-		}
-		s.now = at
-		s.step(digest, s.series[digest])
+	for s.write(until) {
 	}
+	s.now = until
 }
 
 // finish makes all pending writes.
 func (s *simulation) finish() {
-	for len(s.series) > 0 {
-		at, _, _ := s.next()
-		s.advance(at)
+	for s.write(s.now.Add(correlator.MaxHeartbeat * 1000)) {
 	}
 }
 
+// write makes the next write, if there is one until then.
+func (s *simulation) write(until time.Time) bool {
+	var next identity.Digest
+	at := until.Add(1)
+	for digest, p := range s.series {
+		begins := p.due
+		if p.free.After(begins) {
+			begins = p.free
+		}
+		if p.count > 0 && begins.Before(at) {
+			at, next = begins, digest
+		}
+	}
+	if at.After(until) {
+		return false
+	}
+	p := s.series[next]
+	s.now, p.free = at, at.Add(s.latency)
+	s.writes = append(s.writes, write{latest: p.latest, digest: next, at: at, lands: p.free, count: p.count})
+	p.count = 0
+	return true
+}
+
 // storedAt returns the count in the store at a time in the past.
-func (s *simulation) storedAt(digest identity.Digest, at time.Time) int64 {
-	var sum int64
+func (s *simulation) storedAt(digest identity.Digest, at time.Time) (sum int64) {
 	for _, w := range s.writes {
 		if w.digest == digest && !w.lands.After(at) {
 			sum += w.count
 		}
 	}
 	return sum
-}
-
-// next returns when the next write begins or ends, and its series.
-func (s *simulation) next() (at time.Time, digest identity.Digest, ok bool) {
-	for d, of := range s.series {
-		if when := of.next(); !ok || when.Before(at) {
-			at, digest, ok = when, d, true
-		}
-	}
-	return at, digest, ok
-}
-
-func (of *unwritten) next() time.Time {
-	if of.writing > 0 {
-		return of.lands
-	}
-	return of.due
-}
-
-// step ends the current write of a series, or begins one.
-func (s *simulation) step(digest identity.Digest, of *unwritten) {
-	if of.writing > 0 {
-		s.stored[digest] += of.writing
-		of.writing = 0
-		if of.pending == 0 {
-			delete(s.series, digest)
-		} else if of.due.Before(s.now) {
-			of.due = s.now
-		}
-		return
-	}
-	of.writing, of.pending, of.lands = of.pending, 0, s.now.Add(s.latency)
-	s.writes = append(s.writes, write{
-		latest: of.latest, digest: digest, at: s.now, lands: of.lands, count: of.writing,
-	})
 }
