@@ -18,17 +18,17 @@ var (
 // is stored, once.
 func TestAccountsAgreeWithFewerRightsAndWithoutAnnotations(t *testing.T) {
 	agree(t, []random{
-		{name: "all rights", may: all, giveUps: true},
+		{name: "all rights", may: all, drop: giveUp},
 		{name: "create only", may: createOnly},
-		{name: "create only, and some are given up", may: createOnly, giveUps: true},
-		{name: "stripped, not known yet", may: all, strips: true, giveUps: true, inDoubt: true},
+		{name: "create only, and some are given up", may: createOnly, drop: giveUp},
+		{name: "stripped, not known yet", may: all, strips: true, drop: giveUp, inDoubt: true},
 		{name: "stripped", may: unmarked, strips: true},
-		{name: "stripped, and some are given up", may: unmarked, strips: true, giveUps: true},
+		{name: "stripped, and some are given up", may: unmarked, strips: true, drop: giveUp},
 		{name: "stripped, and they expire", may: unmarked, strips: true, expiry: true},
-		{name: "stripped, create only", may: Access{Unmarked: true}, strips: true, giveUps: true},
+		{name: "stripped, create only", may: Access{Unmarked: true}, strips: true, drop: giveUp},
 		{name: "forbidden to change anything after a while", may: all, then: &createOnly, inDoubt: true},
 		{name: "found to be stripped after a while", may: all, strips: true, then: &unmarked, inDoubt: true},
-		{name: "no more stripped", may: unmarked, giveUps: true},
+		{name: "no more stripped", may: unmarked, drop: giveUp},
 	})
 }
 

@@ -3,6 +3,7 @@ package counter
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,35 +17,33 @@ const million = 1_000_000 // more than an owner ever counts
 // Whatever is lost, expires, is given up or restarted: an Event that was begun by who
 // may patch is changed by nobody who may only create, and everything is accounted for.
 func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) {
+	r := random{may: all, refusals: true, expiry: true}
+	r.report = func(w *world) {
+		p, total := []poster{owner, attacker, another}[w.rng.IntN(3)], int64(2)
+		if p.createOnly {
+			total = million
+		}
+		o := p.post(fmt.Sprint(p.name, w.rng.IntN(20)), total, total)
+		o.Settled = w.awaited()
+		w.writers[w.rng.IntN(len(w.writers))].add(&o, p.claimed(false))
+	}
+	r.drop = func(w *world, writer *writer) {
+		w.ours = writer
+		if pending := writer.counter.pending; len(pending) > 0 {
+			writer.take(writer.counter.Drop(pending[w.rng.IntN(len(pending))].Sequence, occurrence.RetriesExhausted, nil))
+		} else {
+			forgets(w)
+		}
+	}
+	r.after = func(w *world) {
+		for _, e := range slices.Concat(w.server.Expired, slices.Collect(maps.Values(w.server.Objects))) {
+			w.untouched(e)
+		}
+	}
 	limited := 0
 	for seed := range uint64(100) {
-		w := newWorld(t, seed, 3, false)
-		changed := func() {
-			for _, e := range w.server.Expired {
-				w.untouched(e)
-			}
-			for e := range maps.Values(w.server.Objects) {
-				w.untouched(e)
-			}
-		}
-		dropOrForget := func(writer *writer) {
-			w.ours = writer
-			if pending := writer.counter.pending; len(pending) > 0 {
-				writer.take(writer.counter.Drop(pending[w.rng.IntN(len(pending))].Sequence, occurrence.RetriesExhausted, nil))
-			} else {
-				forgets(w)
-			}
-		}
-		w.interleave(run{refusals: true, expire: w.expire, after: changed, drop: dropOrForget, report: func() {
-			p, total := []poster{owner, attacker, another}[w.rng.IntN(3)], int64(2)
-			if p.createOnly {
-				total = million
-			}
-			o := p.post(fmt.Sprint(p.name, w.rng.IntN(20)), total, total)
-			o.Settled = w.awaited()
-			w.writers[w.rng.IntN(len(w.writers))].add(&o, p.claimed(false))
-		}})
-		changed()
+		w := r.run(t, seed, false)
+		r.after(w)
 		if w.forbidden() > 0 {
 			limited++
 		}

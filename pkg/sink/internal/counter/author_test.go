@@ -130,6 +130,10 @@ func TestWhoMayOnlyCreateChangesNoEventOfOthers(t *testing.T) {
 		{"its create was lost with that of another, who is given up", []step{posts(owner, "a", 5, 5),
 			posts(attacker, "b", much, much), losesAnswer, drops, settles, posts(attacker, "c", much, much)},
 			5 + 1 + 1, "owner", "owner", 2 * (much - 1)},
+		// The next create is that of another, and takes effect.
+		{"its create was lost, and it was given up", []step{posts(attacker, "a", 5, 5), losesRequest, drops,
+			posts(owner, "b", 2, 2), losesAnswer, settles, posts(attacker, "c", 9, 9)},
+			2 + 1, "owner", "owner", 8},
 		// After a create without effect there are another one, which finds the Event, a read and a patch.
 		{"what this process wrote before it forgot the series", []step{posts(owner, "a", 5, 5), settles, forgets,
 			posts(attacker, "b", much, much), losesRequest, sends, sends, losesAnswer, settles,

@@ -62,24 +62,18 @@ func TestListsOfOthersAreCut(t *testing.T) {
 }
 
 func TestUnknownPartsSurvive(t *testing.T) {
-	w := scenario{}.play(t)
-	w.record()
-	w.settleDown()
-	for _, e := range w.server.Objects {
-		e.Annotations[Annotation] += ";later=something:else,and more"
-		w.server.Store(e)
-	}
-	w.record()
-	w.settleDown()
-	for _, e := range w.server.Objects {
-		if got := e.Annotations[Annotation]; !strings.HasSuffix(got, ";later=something:else,and more") {
-			t.Errorf("got %q", got)
-		}
-	}
-	written, _ := w.check()
-	if counted := w.server.Counted(); counted != written {
-		t.Errorf("counted %d, written %d", counted, written)
-	}
+	const unknown = ";later=something:else,and more"
+	check(t, scenario{
+		steps: []step{adds, settles, changes(func(e *corev1.Event) { e.Annotations[Annotation] += unknown }), adds, settles},
+		ends:  []string{"created", "merged"}, counted: 2, events: 1,
+		then: func(t *testing.T, w *world) {
+			for _, e := range w.server.Objects {
+				if got := e.Annotations[Annotation]; !strings.HasSuffix(got, unknown) {
+					t.Errorf("got %q", got)
+				}
+			}
+		},
+	})
 }
 
 func FuzzShares(f *testing.F) {
@@ -124,23 +118,6 @@ func FuzzObserve(f *testing.F) {
 	})
 }
 
-func TestListsAreBoundedAndKeepTheLastChanged(t *testing.T) {
-	var list []contribution
-	for i := range 20 {
-		list = set(list, numbered(i), uint64(i), 8)
-	}
-	list = set(list, numbered(12), 99, 8)
-	if len(list) != 8 {
-		t.Fatalf("%d entries", len(list))
-	}
-	if got := list[7]; got.value != 99 {
-		t.Errorf("the last changed is %+v", got)
-	}
-	if got := list[0]; got.value != 13 {
-		t.Errorf("the oldest is %+v", got)
-	}
-}
-
 func TestAnnotationStaysSmall(t *testing.T) {
 	var s contributors
 	for i := range 100 {
@@ -149,38 +126,5 @@ func TestAnnotationStaysSmall(t *testing.T) {
 	}
 	if n := len(s.String()); n > 2800 {
 		t.Errorf("%d bytes", n)
-	}
-}
-
-func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
-	w := scenario{}.play(t)
-	a := w.ours.counter
-	record := func(i int, settled func(occurrence.Settlement)) {
-		o := &occurrence.Occurrence{Weight: 1, Settled: settled}
-		if i%2 == 0 {
-			o.Client, o.Total = fmt.Sprint("client-", i), 1
-		}
-		w.ours.add(o, w.event)
-	}
-	want := func(entries int) {
-		t.Helper()
-		if n := len(a.pending); n != entries {
-			t.Errorf("%d entries, want %d", n, entries)
-		}
-	}
-	for i := range 1000 {
-		record(i, nil)
-	}
-	want(1)
-	begins(w)
-	record(1000, nil) // while a write carries the others
-	record(1001, nil)
-	want(2)
-	record(1002, func(occurrence.Settlement) {})
-	record(1003, nil)
-	want(4)
-	w.settleDown()
-	if written, _ := w.check(); written != 1004 || w.server.Counted() != 1004 {
-		t.Errorf("written %d, counted %d", written, w.server.Counted())
 	}
 }

@@ -9,60 +9,27 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// random is what happens at random in a world, beside faults.
-type random struct {
-	name                              string
-	writers, clients                  int
-	refusals, expiry, giveUps, strips bool
-	inDoubt                           bool // some may be uncertain though nobody gives up
-	may                               Access
-	then                              *Access // from the middle on, if it is set
-}
-
 // agree runs worlds with many seeds, in both styles.
-func agree(t *testing.T, all []random) {
-	for _, test := range all {
+func agree(t *testing.T, tests []random) {
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(300) {
-				if test.run(t, seed); t.Failed() {
+				w := test.run(t, seed, seed%2 == 0)
+				for _, writer := range w.writers {
+					if n := writer.settled[occurrence.Replayed]; n != 0 && test.clients == 0 {
+						t.Errorf("%d settled as replayed, though no client has reported anything", n)
+					}
+				}
+				shared := test.may == all && !test.strips && test.then == nil
+				if n := len(w.server.Objects); n > 1 && shared && !test.refusals { // else one may have been left
+					t.Errorf("%d objects", n)
+				}
+				if t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}
 			}
 		})
-	}
-}
-
-func (r random) run(t *testing.T, seed uint64) {
-	w := newWorld(t, seed, max(3, r.writers), seed%2 == 0)
-	w.may, w.server.Strips, w.addsWhilePlanned = r.may, r.strips, 50
-	happens := run{refusals: r.refusals, report: func() {
-		if r.clients > 0 && w.rng.IntN(2) == 0 {
-			w.report(r.clients)
-		} else {
-			w.record()
-		}
-	}}
-	if r.then != nil {
-		happens.then = func() { w.may = *r.then }
-	}
-	if r.expiry {
-		happens.expire = w.expire
-	}
-	if r.giveUps {
-		happens.drop = giveUp
-	}
-	if n := w.interleave(happens); n != 0 && !r.giveUps && !r.refusals && !r.inDoubt {
-		t.Errorf("%d uncertain, though nobody gave up", n)
-	}
-	for _, writer := range w.writers {
-		if n := writer.settled[occurrence.Replayed]; n != 0 && r.clients == 0 {
-			t.Errorf("%d settled as replayed, though no client has reported anything", n)
-		}
-	}
-	shared := r.may == all && !r.strips && r.then == nil
-	if n := len(w.server.Objects); n > 1 && shared && !r.refusals { // else one may have been left
-		t.Errorf("%d objects", n)
 	}
 }
 
@@ -71,21 +38,21 @@ func TestAccountsAgreeUnderAnyInterleaving(t *testing.T) {
 		{name: "anonymous", writers: 4, may: all},
 		{name: "clients", writers: 4, clients: 5, may: all},
 		{name: "refusals", writers: 4, clients: 5, may: all, refusals: true},
-		{name: "give-ups", writers: 4, clients: 5, may: all, giveUps: true},
+		{name: "give-ups", writers: 4, clients: 5, may: all, drop: giveUp},
 		{name: "expiry", writers: 4, clients: 5, may: all, expiry: true},
 		{name: "more writers and clients than are remembered",
-			writers: 2 * maxSinks, clients: 2 * maxClients, may: all, giveUps: true},
+			writers: 2 * maxSinks, clients: 2 * maxClients, may: all, drop: giveUp},
 		{name: "everything",
-			writers: maxSinks, clients: maxClients, may: all, refusals: true, expiry: true, giveUps: true},
+			writers: maxSinks, clients: maxClients, may: all, refusals: true, expiry: true, drop: giveUp},
 	})
 }
 
 // Clients alone: whatever they repeat and through whomever, what is stored is
 // exactly the sum of their totals.
 func TestClientsAreCountedOnce(t *testing.T) {
+	r := random{writers: 4, may: all, report: func(w *world) { w.report(maxClients) }}
 	for seed := range uint64(300) {
-		w := newWorld(t, seed, 4, seed%2 == 0)
-		w.interleave(run{report: func() { w.report(maxClients) }})
+		w := r.run(t, seed, seed%2 == 0)
 		var totals int64
 		for _, total := range w.clients {
 			totals += total

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,8 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 	a, b := map[string]string{"said": "first"}, map[string]string{"said": "last"}
 	e := said(0, a, a, true)
 	oldest := e.Oldest
-	for _, next := range []Entry{said(2, b, nil, true), said(1, nil, b, false), said(1, nil, nil, false)} {
+	for i, next := range []Entry{said(2, b, nil, true), said(1, nil, b, false), said(1, nil, nil, false)} {
+		next.Acknowledged = i == 0
 		e.merge(&next)
 	}
 	if e.labels["said"] != "last" || e.annotations["said"] != "last" {
@@ -78,8 +80,35 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 	if e.merge(ptr.To(said(0, nil, huge, false))); !maps.Equal(e.annotations, huge) {
 		t.Errorf("%d annotations that no Event could have", len(e.annotations))
 	}
-	if e.Weight != 4 || e.anonymous != 4 || !e.changes || e.Merged != occurrence.Merged || e.Oldest != oldest || e.Newest == oldest {
+	if e.Weight != 4 || e.anonymous != 4 || !e.changes || !e.Acknowledged || e.Merged != occurrence.Merged || e.Oldest != oldest || e.Newest == oldest {
 		t.Errorf("entry %+v", e)
+	}
+}
+
+func TestOccurrencesNobodyWaitsForAreOneEntry(t *testing.T) {
+	w := scenario{}.play(t)
+	// report adds n occurrences, of which half are those of clients, and returns the number of entries.
+	report := func(n int) int {
+		for i := range n {
+			o := &occurrence.Occurrence{Weight: 1}
+			if i%2 == 0 {
+				o.Client, o.Total = fmt.Sprint("client-", w.ours.sequence), 1
+			}
+			w.ours.add(o, w.event)
+		}
+		return len(w.ours.counter.pending)
+	}
+	entries := []int{report(1000)}
+	begins(w)
+	entries = append(entries, report(2)) // while a write carries the others
+	adds(w)                              // awaited
+	entries = append(entries, report(1))
+	if !slices.Equal(entries, []int{1, 2, 4}) {
+		t.Errorf("there are %v entries", entries)
+	}
+	settles(w)
+	if written, _ := w.check(); written != 1004 || w.server.Counted() != 1004 {
+		t.Errorf("written %d, counted %d", written, w.server.Counted())
 	}
 }
 

@@ -223,46 +223,62 @@ func (w *world) check() (written, uncertain int64) {
 	return written, uncertain
 }
 
-// run is what happens at random, beside requests whose answers are lost or late.
-type run struct {
-	report   func()        // is called most often
-	refusals bool          // the apiserver refuses some writes
-	expire   func()        // may be nil
-	drop     func(*writer) // is called for idle writers, may be nil
-	then     func()        // is called in the middle of the run, may be nil
-	after    func()        // is called after each thing, may be nil
+// random is what happens at random, beside requests whose answers are lost or late.
+type random struct {
+	name             string
+	writers, clients int // at least 3 writers
+	may              Access
+	then             *Access // from the middle on, if it is set
+	refusals         bool    // the apiserver refuses some writes
+	expiry, strips   bool
+	inDoubt          bool                  // some may be uncertain though nobody gives up
+	report           func(*world)          // called most often; nil for record and report
+	drop             func(*world, *writer) // called for idle writers, may be nil
+	after            func(*world)          // called after each thing, may be nil
 }
 
-// interleave lets 200 things happen and then everything settle. No occurrence may be lost, or
+// run lets 200 things happen and then everything settle. No occurrence may be lost, or
 // be counted twice but for those that are on two objects or uncertain.
-func (w *world) interleave(r run) (uncertain int64) {
+func (r *random) run(t *testing.T, seed uint64, newStyle bool) *world {
+	w := newWorld(t, seed, max(3, r.writers), newStyle)
+	w.may, w.server.Strips = r.may, r.strips
+	if r.report == nil {
+		w.addsWhilePlanned = 50
+	}
 	for i := range 200 {
 		if i == 100 && r.then != nil {
-			r.then()
+			w.may = *r.then
 		}
 		writer := w.writers[w.rng.IntN(len(w.writers))]
 		switch n := w.rng.IntN(100); {
+		case n < 25 && r.report != nil:
+			r.report(w)
+		case n < 25 && w.rng.IntN(2) == 0 && r.clients > 0:
+			w.report(r.clients)
 		case n < 25:
-			r.report()
+			w.record()
 		case n < 55:
 			w.start(writer)
 		case n < 90:
 			w.finish(r.refusals)
 		case n < 95:
 			w.arrive()
-		case n < 97 && r.expire != nil:
-			r.expire()
+		case n < 97 && r.expiry:
+			w.expire()
 		case n < 99 && r.drop != nil && !writer.busy:
-			r.drop(writer)
+			r.drop(w, writer)
 		}
 		if r.after != nil {
-			r.after()
+			r.after(w)
 		}
 	}
 	w.settleDown()
 	written, uncertain := w.check()
 	if counted := w.server.Counted(); counted < written || counted > written+uncertain+w.slack {
-		w.t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
+		t.Errorf("counted %d, written %d, uncertain %d, possibly on two objects %d", counted, written, uncertain, w.slack)
 	}
-	return uncertain
+	if uncertain != 0 && r.drop == nil && !r.refusals && !r.inDoubt {
+		t.Errorf("%d uncertain, though nobody gave up", uncertain)
+	}
+	return w
 }

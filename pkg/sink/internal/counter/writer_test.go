@@ -135,4 +135,6 @@ func answer(a *Counter, r *Request, object *corev1.Event, err error) []Settled {
 }
 
 // giveUp drops everything that is pending.
-func giveUp(w *writer) { w.take(w.counter.Drop(w.sequence, occurrence.RetriesExhausted, nil)) }
+func giveUp(_ *world, w *writer) {
+	w.take(w.counter.Drop(w.sequence, occurrence.RetriesExhausted, nil))
+}
