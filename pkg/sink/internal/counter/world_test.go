@@ -114,13 +114,24 @@ func (w *world) start(writer *writer) bool {
 	if r.Kind != Create && !w.may.Change {
 		w.t.Errorf("a %s, which is forbidden", r.Kind)
 	}
+	if r.Kind != Read {
+		writer.wants(r)
+	}
 	writer.busy = true
 	w.flights = append(w.flights, flight{writer, r})
 	return true
 }
 
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	f.writer.take(answer(f.writer.counter, f.r, object, err))
+	private := f.writer.counter.isExclusive()
+	out := answer(f.writer.counter, f.r, object, err)
+	if object != nil {
+		f.writer.seen[object.ResourceVersion] = countOf(object)
+		if f.r.Kind == Read && !private {
+			f.writer.wantsOnlyWhatIsSaid(out, object)
+		}
+	}
+	f.writer.take(out)
 	f.writer.busy = false
 }
 

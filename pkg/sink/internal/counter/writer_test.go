@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
@@ -20,6 +22,8 @@ type writer struct {
 	sequence uint64
 	views    map[string]int64 // what the intake in front of it knows of clients
 	busy     bool
+	carried  uint64           // by any write
+	seen     map[string]int64 // counts of what was answered, by resourceVersion
 
 	ended    map[uint64]bool
 	settled  map[occurrence.Outcome]int64
@@ -33,7 +37,7 @@ func newWriter(t testing.TB, digest occurrence.Digest) *writer {
 	return &writer{
 		t: t, instance: instance,
 		counter: &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
-		views:   map[string]int64{}, ended: map[uint64]bool{}, settled: map[occurrence.Outcome]int64{},
+		views:   map[string]int64{}, seen: map[string]int64{}, ended: map[uint64]bool{}, settled: map[occurrence.Outcome]int64{},
 	}
 }
 
@@ -70,6 +74,51 @@ func (w *writer) take(out []Settled) {
 	}
 	if sum != w.recorded {
 		w.t.Fatalf("%d were added, %d have settled or are pending", w.recorded, sum)
+	}
+}
+
+// wants checks a write before it is answered.
+func (w *writer) wants(r *Request) {
+	w.t.Helper()
+	w.carried = max(w.carried, r.plan.upTo)
+	if r.Kind == Create {
+		if n := countOf(r.Event); n < 1 {
+			w.t.Fatalf("an Event is created with a count of %d", n)
+		}
+		return
+	}
+	var p eventPatch
+	if err := json.Unmarshal(r.Patch, &p); err != nil {
+		w.t.Fatal(err)
+	}
+	before, ok := w.seen[p.Metadata.ResourceVersion]
+	if !ok {
+		w.t.Fatalf("a patch of %q, which was never read", p.Metadata.ResourceVersion)
+	}
+	count := max(1, int64(p.Count))
+	if p.Series != nil {
+		count = int64(p.Series.Count)
+	}
+	if count < before {
+		w.t.Fatalf("a count of %d is patched to %d", before, count)
+	}
+}
+
+// wantsOnlyWhatIsSaid checks what settles with an object that was read: nothing is
+// counted on it but what it says that it has of us, and that only if we can have
+// written it.
+func (w *writer) wantsOnlyWhatIsSaid(out []Settled, object *corev1.Event) {
+	w.t.Helper()
+	s, err := parseContributors(object.Annotations[Annotation])
+	mine, _ := find(s.sinks, w.instance)
+	for i := range out {
+		switch n := out[i].Sequence; {
+		case !out[i].End.Counted():
+		case err != nil || object.Annotations[identity.Annotation] != w.counter.digest.String():
+			w.t.Fatalf("%d is counted on an object without our annotations", n)
+		case mine > w.carried || n > mine:
+			w.t.Fatalf("%d is counted on an object that has us up to %d, and writes have carried what came up to %d", n, mine, w.carried)
+		}
 	}
 }
 
