@@ -35,8 +35,13 @@ func newStream(t testing.TB, change func(*Options)) *stream {
 
 // occurs correlates an Event, a time after the one before.
 func (s *stream) occurs(after time.Duration, event *corev1.Event) Decision {
+	return s.reports(after, "", event)
+}
+
+// reports correlates an Event that a user reports.
+func (s *stream) reports(after time.Duration, user string, event *corev1.Event) Decision {
 	s.now = s.now.Add(after)
-	return s.Correlate(&occurrence.Occurrence{Event: event, Weight: 1}, s.now)
+	return s.Correlate(&occurrence.Occurrence{Event: event, Weight: 1, User: user}, s.now)
 }
 
 // want fails unless a decision has a reason, a deferral, and a delay.

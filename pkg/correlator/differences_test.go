@@ -1,12 +1,10 @@
 package correlator_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -253,26 +251,5 @@ func TestFieldsAreNotJoined(t *testing.T) {
 	}
 }
 
-// Difference 7, for new-style Events, which client-go's tools/events does not group.
-func TestGroupsAreOfOneActionAndRelatedObject(t *testing.T) {
-	for name, change := range map[string]func(e *corev1.Event, odd int){
-		"action":  func(e *corev1.Event, odd int) { e.Action = fmt.Sprint("Acting", odd) },
-		"related": func(e *corev1.Event, odd int) { e.Related = &corev1.ObjectReference{Name: fmt.Sprint("node-", odd)} },
-	} {
-		c := newCorrelator(t, correlator.DefaultOptions())
-		combined := 0
-		for message := range 20 {
-			event := item{message: message}.event(message, beginning, true)
-			event.EventTime = metav1.NewMicroTime(beginning)
-			change(event, message%2)
-			if c.Correlate(&occurrence.Occurrence{Event: event, Weight: 1}, beginning).Reason == correlator.Combined {
-				combined++
-			}
-		}
-		if combined != 2 { // the tenth of each
-			t.Errorf("%s: %d are combined", name, combined)
-		}
-	}
-}
-
-// Difference 9 is shown by TestSubjectHasABoundedNumberOfPendingSeries.
+// Difference 7 for new-style Events is shown by TestIdentityFields (internal/identity), and
+// difference 9 by TestSubjectHasABoundedNumberOfPendingSeries.

@@ -78,7 +78,7 @@ func run(t *testing.T, s stream) (*downstream, error) {
 	})
 	if err == nil {
 		d.sink.finish()
-		err = d.tally()
+		err = cmp.Or(d.tally(), checkWrites(d))
 	}
 	return d, err
 }

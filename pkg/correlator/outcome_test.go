@@ -10,25 +10,16 @@ type place struct {
 
 func (p place) combined() bool { return p.series == "" }
 
-// placeOf returns the place where an occurrence is counted.
+// placeOf returns the place where an occurrence is counted. client-go ignores the reporter
+// when it counts, though not when it groups (difference 6).
 func placeOf(k keys, e *corev1.Event, combined bool) place {
-	e = withoutReporter(e)
-	group, _ := k.clientGoGroup(e)
+	anybodys := *e
+	anybodys.ReportingController, anybodys.ReportingInstance = "", ""
+	group, _ := k.clientGoGroup(&anybodys)
 	if combined {
 		return place{group: group}
 	}
-	return place{group: group, series: k.clientGoSeries(e)}
-}
-
-// withoutReporter removes the reporting controller and instance. client-go ignores them
-// when it counts, though not when it groups (difference 6).
-func withoutReporter(e *corev1.Event) *corev1.Event {
-	if e.ReportingController == "" && e.ReportingInstance == "" {
-		return e
-	}
-	c := *e
-	c.ReportingController, c.ReportingInstance = "", ""
-	return &c
+	return place{group: group, series: k.clientGoSeries(&anybodys)}
 }
 
 // outcome has the stored counts and the writes of one side.

@@ -61,9 +61,6 @@ func TestTrueCountsAreStoredSoonAfterAnyStorm(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*streams)/5; seed++ {
 		s := storm(seed)
 		d, err := run(t, s)
-		if err == nil {
-			err = checkBudget(d)
-		}
 		for digest, count := range d.added {
 			if got := d.sink.storedAt(digest, d.last[digest].Add(soon)); got != count && err == nil {
 				err = fmt.Errorf("%d of %q are stored %v after the last of %d", got, d.digests[digest], soon, count)
@@ -86,9 +83,6 @@ func TestSeriesThatGoOnAreWrittenInTurn(t *testing.T) {
 			s.items = append(s.items, item{gap: every / time.Duration(series), reason: n % series})
 		}
 		d, err := run(t, s)
-		if err == nil {
-			err = checkBudget(d)
-		}
 		if err != nil {
 			t.Fatalf("%d series: %v", series, err)
 		}

@@ -15,12 +15,6 @@ const (
 	robot   = "system:serviceaccount:shop:robot"
 )
 
-// reports correlates an Event that a user reports, a time after the one before.
-func (s *stream) reports(after time.Duration, user string, event *corev1.Event) Decision {
-	s.now = s.now.Add(after)
-	return s.Correlate(&occurrence.Occurrence{Event: event, Weight: 1, User: user}, s.now)
-}
-
 // Both claim to be the kubelet of node-1.
 func TestUserSpendsTheBudgetOfNoOther(t *testing.T) {
 	bySource := func(o *Options) { o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component } }
