@@ -115,9 +115,9 @@ func (f *reading) step(how byte) {
 	var err error
 	switch how % 8 {
 	case 0, 1, 2:
-		object, err = do(f.server, flight.r)
+		object, err = f.do(flight)
 	case 3: // it takes effect, and the answer is lost
-		do(f.server, flight.r)
+		f.do(flight)
 		err = errLost
 	case 4:
 		err = errLost

@@ -2,24 +2,13 @@ package counter
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
-)
-
-var (
-	errInvalid   = apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil)
-	errForbidden = apierrors.NewForbidden(sinktest.EventsResource, "", nil)
-	errConflict  = apierrors.NewConflict(sinktest.EventsResource, "", nil)
-	errExists    = apierrors.NewAlreadyExists(sinktest.EventsResource, "")
-	errNotFound  = apierrors.NewNotFound(sinktest.EventsResource, "")
 )
 
 func noAnnotations(e *corev1.Event) { e.Annotations = nil }
@@ -133,24 +122,4 @@ func TestEventThatIsKnownIsCountedOnWhateverItSays(t *testing.T) {
 		steps: []step{may(Access{Change: true, Unmarked: true}), adds, losesAnswer, changes(otherReason), settles},
 		ends:  []string{"created"}, counted: 1, events: 1,
 	})
-}
-
-// What a later release may have added to the annotation is kept up to a limit.
-func TestStateIsNotKeptWithALargeAnnotation(t *testing.T) {
-	for bytes, kept := range map[int]int{maxUnknown / 2: maxUnknown/2 + len("x="), 2 * maxUnknown: 0} {
-		check(t, scenario{
-			steps: []step{adds, func(w *world) {
-				f := w.request()
-				object, err := do(w.server, f.r)
-				object.Annotations[Annotation] += ";x=" + strings.Repeat("a", bytes)
-				w.answer(f, object, err)
-			}},
-			ends: []string{"created"}, counted: 1, events: 1,
-			then: func(t *testing.T, w *world) {
-				if got := len(strings.Join(w.ours.counter.observed.contributors.unknown, "")); got != kept {
-					t.Errorf("remembered with %d of %d bytes, want %d", got, bytes, kept)
-				}
-			},
-		})
-	}
 }

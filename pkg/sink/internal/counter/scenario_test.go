@@ -115,17 +115,13 @@ func (w *world) request() flight {
 func begins(w *world) { w.flights = append(w.flights, w.request()) }
 
 // sends makes the next request, which is answered.
-func sends(w *world) {
-	f := w.request()
-	object, err := do(w.server, f.r)
-	w.answer(f, object, err)
-}
+func sends(w *world) { w.land(w.request()) }
 
 func losesRequest(w *world) { w.answer(w.request(), nil, errLost) }
 
 func losesAnswer(w *world) {
 	f := w.request()
-	do(w.server, f.r)
+	w.do(f)
 	w.answer(f, nil, errLost)
 }
 
@@ -139,9 +135,8 @@ func isLate(w *world) {
 // isSentTwice makes the next request. Only the second of two answers arrives.
 func isSentTwice(w *world) {
 	f := w.request()
-	do(w.server, f.r)
-	object, err := do(w.server, f.r)
-	w.answer(f, object, err)
+	w.do(f)
+	w.land(f)
 }
 
 // isRefused makes the next request, which must be of a kind.

@@ -15,7 +15,15 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-var errLost = apierrors.NewInternalError(errors.New("lost"))
+var (
+	errTooMany   = apierrors.NewTooManyRequests("later", 0)
+	errLost      = apierrors.NewInternalError(errors.New("lost"))
+	errInvalid   = apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil)
+	errForbidden = apierrors.NewForbidden(sinktest.EventsResource, "", nil)
+	errConflict  = apierrors.NewConflict(sinktest.EventsResource, "", nil)
+	errExists    = apierrors.NewAlreadyExists(sinktest.EventsResource, "")
+	errNotFound  = apierrors.NewNotFound(sinktest.EventsResource, "")
+)
 
 // flight is a request under way.
 type flight struct {
@@ -96,40 +104,80 @@ func (w *world) reportTo(writer *writer, client string) {
 	writer.add(&occurrence.Occurrence{Weight: weight, Client: client, Total: total, Settled: w.awaited()}, w.event)
 }
 
-// start lets an idle writer make its next request.
+// start lets an idle writer make its next request. It reports whether anything happened.
 func (w *world) start(writer *writer) bool {
-	if writer.busy {
-		return false
-	}
-	r, out := nextRequest(writer.counter, w.may, func() {
-		if w.addsWhilePlanned > 0 && w.rng.IntN(4) == 0 {
-			w.addsWhilePlanned--
-			writer.add(&occurrence.Occurrence{Weight: 1, Settled: w.awaited()}, w.event)
+	c := writer.counter
+	for !writer.busy && len(c.pending) > 0 {
+		d, out := c.Begin(w.may)
+		var r *Request
+		if d != nil {
+			w.addMeanwhile(writer)
+			d.Plan()
+			w.addMeanwhile(writer)
+			r, out = c.Commit(d)
 		}
-	})
-	writer.take(out)
-	if r == nil {
-		return len(out) > 0
+		if writer.take(out); r != nil {
+			if r.Kind != Create && !w.may.Change {
+				w.t.Errorf("a %s, which is forbidden", r.Kind)
+			}
+			if r.Kind != Read {
+				writer.wants(r)
+			}
+			writer.busy = true
+			w.flights = append(w.flights, flight{writer, r})
+		}
+		if r != nil || len(out) > 0 {
+			return true
+		}
 	}
-	if r.Kind != Create && !w.may.Change {
-		w.t.Errorf("a %s, which is forbidden", r.Kind)
-	}
-	if r.Kind != Read {
-		writer.wants(r)
-	}
-	writer.busy = true
-	w.flights = append(w.flights, flight{writer, r})
-	return true
+	return false
 }
 
+func (w *world) addMeanwhile(writer *writer) {
+	if w.addsWhilePlanned > 0 && w.rng.IntN(4) == 0 {
+		w.addsWhilePlanned--
+		writer.add(&occurrence.Occurrence{Weight: 1, Settled: w.awaited()}, w.event)
+	}
+}
+
+// do has the server execute a request.
+func (w *world) do(f flight) (*corev1.Event, error) {
+	if f.r.Kind == Create {
+		return w.server.Create(f.r.Name, f.r.Event)
+	}
+	return w.server.Patch(f.r.Name, f.r.Patch)
+}
+
+// land has the server execute a request, whose answer arrives.
+func (w *world) land(f flight) {
+	object, err := w.do(f)
+	w.answer(f, object, err)
+}
+
+// answer reports an answer to the counter, as the sink does.
 func (w *world) answer(f flight, object *corev1.Event, err error) {
-	private := f.writer.counter.isExclusive()
-	out := answer(f.writer.counter, f.r, object, err)
+	c, isRead, private := f.writer.counter, f.r.Kind == Read, f.writer.counter.isExclusive()
 	if object != nil {
 		f.writer.seen[object.ResourceVersion] = countOf(object)
-		if f.r.Kind == Read && !private {
+	}
+	var out []Settled
+	switch {
+	case err == nil && isRead:
+		if out = c.Read(object); !private {
 			f.writer.wantsOnlyWhatIsSaid(out, object)
 		}
+	case err == nil:
+		out = c.Succeeded(f.r, object)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		c.Stale()
+	case apierrors.IsNotFound(err):
+		out = c.Gone(err)
+	case apierrors.IsInvalid(err):
+		out = c.Refused(f.r, isRead, occurrence.Invalid, err)
+	case apierrors.IsForbidden(err):
+		out = c.Refused(f.r, isRead, occurrence.Forbidden, err)
+	case !isRead && !apierrors.IsTooManyRequests(err):
+		c.Lost(f.r)
 	}
 	f.writer.take(out)
 	f.writer.busy = false
@@ -147,18 +195,17 @@ func (w *world) finish(refusals bool) {
 	case p < w.faults/4: // lost on the way there
 		w.answer(f, nil, errLost)
 	case p < w.faults/2: // takes effect, and the answer is lost
-		do(w.server, f.r)
+		w.do(f)
 		w.answer(f, nil, errLost)
 	case p < w.faults*3/4: // lost to the writer, but takes effect some time later
 		w.late = append(w.late, f)
 		w.answer(f, nil, errLost)
 	case p < w.faults:
-		w.answer(f, nil, apierrors.NewTooManyRequests("later", 0))
+		w.answer(f, nil, errTooMany)
 	case refusals && p < w.faults+0.03:
-		w.answer(f, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, "", nil))
+		w.answer(f, nil, errInvalid)
 	default:
-		object, err := do(w.server, f.r)
-		w.answer(f, object, err)
+		w.land(f)
 	}
 }
 
@@ -166,7 +213,7 @@ func (w *world) finish(refusals bool) {
 func (w *world) arrive() {
 	if len(w.late) > 0 {
 		i := w.rng.IntN(len(w.late))
-		do(w.server, w.late[i].r)
+		w.do(w.late[i])
 		w.late = append(w.late[:i], w.late[i+1:]...)
 	}
 }

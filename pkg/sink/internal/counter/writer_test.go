@@ -7,11 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // writer is one sink instance that writes one series.
@@ -134,53 +132,6 @@ func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.
 	o.Event, o.Recorded = event, time.Now()
 	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
 	w.counter.Add(w.sequence, 0, &e, c)
-}
-
-// nextRequest returns the next request of a counter, nil if there is none. meanwhile is
-// called before and after a request is planned.
-func nextRequest(a *Counter, may Access, meanwhile func()) (*Request, []Settled) {
-	for len(a.pending) > 0 {
-		d, out := a.Begin(may)
-		if d == nil {
-			return nil, out
-		}
-		meanwhile()
-		d.Plan()
-		meanwhile()
-		if r, out := a.Commit(d); r != nil || len(out) > 0 {
-			return r, out
-		}
-	}
-	return nil, nil
-}
-
-// do has the server execute a request.
-func do(s *sinktest.Server, r *Request) (*corev1.Event, error) {
-	if r.Kind == Create {
-		return s.Create(r.Name, r.Event)
-	}
-	return s.Patch(r.Name, r.Patch)
-}
-
-// answer reports the answer to the counter, as the sink does.
-func answer(a *Counter, r *Request, object *corev1.Event, err error) []Settled {
-	switch isRead := r.Kind == Read; {
-	case err == nil && isRead:
-		return a.Read(object)
-	case err == nil:
-		return a.Succeeded(r, object)
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		a.Stale()
-	case apierrors.IsNotFound(err):
-		return a.Gone(err)
-	case apierrors.IsInvalid(err):
-		return a.Refused(r, isRead, occurrence.Invalid, err)
-	case apierrors.IsForbidden(err):
-		return a.Refused(r, isRead, occurrence.Forbidden, err)
-	case !isRead && !apierrors.IsTooManyRequests(err):
-		a.Lost(r)
-	}
-	return nil
 }
 
 // giveUp drops everything that is pending.
