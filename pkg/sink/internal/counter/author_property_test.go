@@ -25,7 +25,7 @@ func TestNobodyWhoMayOnlyCreateChangesAnEventUnderAnyInterleaving(t *testing.T) 
 		}
 		o := p.post(fmt.Sprint(p.name, w.rng.IntN(20)), total, total)
 		o.Settled = w.awaited()
-		w.writers[w.rng.IntN(len(w.writers))].add(&o, p.claimed(false))
+		w.writers[w.rng.IntN(len(w.writers))].add(&o, p.claimed(w.event))
 	}
 	r.drop = func(w *world, writer *writer) {
 		w.ours = writer

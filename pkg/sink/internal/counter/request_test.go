@@ -70,32 +70,56 @@ func (w *world) nextPatch() eventPatch {
 func TestPatchSaysWhatHasChanged(t *testing.T) {
 	later := metav1.NewTime(noon.Add(time.Hour))
 	is := func(value string) map[string]string { return map[string]string{"l": value} }
-	nobodyMay := map[string]string{"$patch": "replace", "$retainKeys": "x"}
-	reserved := map[string]string{Annotation: "forged", identity.Annotation: "forged", identity.AnnotationPrefix + "other": "forged"}
-	maps.Copy(reserved, nobodyMay)
-	maps.Copy(nobodyMay, is("m"))
-	maps.Copy(reserved, is("m"))
+	nobodyMay := map[string]string{"l": "m", "$patch": "replace", "$retainKeys": "x"}
+	reserved := maps.Clone(nobodyMay)
+	for _, name := range []string{Annotation, identity.Annotation, identity.AnnotationPrefix + "other"} {
+		reserved[name] = "forged"
+	}
 	for name, test := range map[string]struct {
 		newStyle bool
 		steps    []step // after which there is a patch
 		want     eventPatch
 	}{
-		"the count":         {false, []step{says(), settles, says()}, eventPatch{Count: 2}},
-		"not an older time": {false, []step{says(), settles, says(at(-time.Hour))}, eventPatch{Count: 2}},
-		"a newer time":      {false, []step{says(), settles, says(at(time.Hour))}, eventPatch{Count: 2, LastTimestamp: &later}},
-		"not an older time, new style": {true, []step{says(), says(), settles, says(at(-time.Hour))},
-			eventPatch{Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(noon)}}},
-		"the last message, and all labels and annotations": {false, []step{says(), settles,
-			says(labels(map[string]string{"a": "1", "b": "1"}), annotations(is("m"))), adds, says(labels(map[string]string{"b": "2"}), message("m"))},
-			eventPatch{Count: 4, Message: "m", Metadata: patchMetadata{Labels: map[string]string{"a": "1", "b": "2"}, Annotations: is("m")}}},
-		"no labels of an earlier one": {false, []step{says(labels(is("m"))), settles, says()}, eventPatch{Count: 2}},
-		"nothing that nobody may report": {false, []step{says(), settles, says(labels(nobodyMay), annotations(reserved))},
-			eventPatch{Count: 2, Metadata: patchMetadata{Labels: is("m"), Annotations: is("m")}}},
-		"no labels and annotations that were refused": {false, []step{says(), settles, says(labels(is("m")), annotations(is("m"))),
-			isRefused(Change, errInvalid)}, eventPatch{Count: 2}},
-		"labels again after a write without them": {false, []step{says(), settles, says(labels(is("m"))),
-			isRefused(Change, errInvalid), settles, says(labels(is("m")))},
-			eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}}},
+		"the count": {
+			steps: []step{says(), settles, says()},
+			want:  eventPatch{Count: 2},
+		},
+		"not an older time": {
+			steps: []step{says(), settles, says(at(-time.Hour))},
+			want:  eventPatch{Count: 2},
+		},
+		"a newer time": {
+			steps: []step{says(), settles, says(at(time.Hour))},
+			want:  eventPatch{Count: 2, LastTimestamp: &later},
+		},
+		"not an older time, new style": {
+			newStyle: true,
+			steps:    []step{says(), says(), settles, says(at(-time.Hour))},
+			want:     eventPatch{Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(noon)}},
+		},
+		"the last message, and all labels and annotations": {
+			steps: []step{says(), settles, says(labels(map[string]string{"a": "1", "b": "1"}), annotations(is("m"))),
+				adds, says(labels(map[string]string{"b": "2"}), message("m"))},
+			want: eventPatch{Count: 4, Message: "m", Metadata: patchMetadata{
+				Labels: map[string]string{"a": "1", "b": "2"}, Annotations: is("m"),
+			}},
+		},
+		"no labels of an earlier one": {
+			steps: []step{says(labels(is("m"))), settles, says()},
+			want:  eventPatch{Count: 2},
+		},
+		"nothing that nobody may report": {
+			steps: []step{says(), settles, says(labels(nobodyMay), annotations(reserved))},
+			want:  eventPatch{Count: 2, Metadata: patchMetadata{Labels: is("m"), Annotations: is("m")}},
+		},
+		"no labels and annotations that were refused": {
+			steps: []step{says(), settles, says(labels(is("m")), annotations(is("m"))), isRefused(Change, errInvalid)},
+			want:  eventPatch{Count: 2},
+		},
+		"labels again after a write without them": {
+			steps: []step{says(), settles, says(labels(is("m"))), isRefused(Change, errInvalid), settles, says(labels(is("m")))},
+			want:  eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1, 1, test.newStyle)

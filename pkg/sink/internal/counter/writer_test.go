@@ -129,7 +129,10 @@ func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
 func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
 	w.sequence = sequence
 	w.recorded += o.Weight
-	o.Event, o.Recorded = event, time.Now()
+	o.Event = event
+	if o.Recorded.IsZero() {
+		o.Recorded = time.Now()
+	}
 	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
 	w.counter.Add(w.sequence, 0, &e, c)
 }
