@@ -3,8 +3,6 @@ package recorder
 import (
 	"testing"
 
-	"k8s.io/client-go/kubernetes/scheme"
-
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -15,7 +13,7 @@ func (nowhere) Publish(*occurrence.Occurrence) {}
 func (nowhere) Refuse(occurrence.Reason)       {}
 
 func BenchmarkEventf(b *testing.B) {
-	classic, newStyle := New(nowhere{}, scheme.Scheme, source), NewEvents(nowhere{}, occurrence.EventsV1, scheme.Scheme, "controller")
+	classic, newStyle := recorders(nowhere{})
 	c := call{reason: "BackOff", action: "Restarting", note: "back-off restarting container %s", args: []any{"app"}}
 	for name, isClassic := range map[string]bool{"classic": true, "new style": false} {
 		c.classic = isClassic

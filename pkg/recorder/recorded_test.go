@@ -2,11 +2,11 @@ package recorder
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -20,35 +20,29 @@ type queue []*occurrence.Occurrence
 func (q *queue) Publish(o *occurrence.Occurrence) { *q = append(*q, o) }
 func (q *queue) Refuse(occurrence.Reason)         {}
 
+// recorders returns a recorder of each kind.
+func recorders(p Publisher) (*Recorder, *EventsRecorder) {
+	return New(p, scheme.Scheme, source), NewEvents(p, occurrence.EventsV1, scheme.Scheme, "controller")
+}
+
+// Short messages are kept in another place than long ones.
 func TestMessagesAreWhatSprintfMakes(t *testing.T) {
 	var k kept
-	classic, newStyle := New(&k, scheme.Scheme, source), NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "controller")
-	var wants []string
+	classic, newStyle := recorders(&k)
 	for _, length := range []int{0, 1, 52, 53, 54, 55, 56, 128, 500} {
 		text := strings.Repeat("x", length)
-		for _, test := range []struct {
-			format string
-			args   []any
-		}{
-			{"%s", []any{text}},
-			{text + "%d", []any{length}},
-			{text, nil},
-			{text + "%", nil},
-			{text, []any{"extra"}},
-			{"%s€", []any{text}},
-			{"%v %+v %q", []any{pod.ObjectMeta.Name, struct{ A int }{3}, text}},
-		} {
-			classic.Eventf(pod, "Normal", "R", test.format, test.args...)
-			newStyle.Eventf(pod, nil, "Normal", "R", "A", test.format, test.args...)
-			want := fmt.Sprintf(test.format, test.args...)
-			wants = append(wants, want, want)
-		}
+		wants := []string{text + "100%"}
+		k.published = nil
 		classic.Event(pod, "Normal", "R", text+"100%")
-		wants = append(wants, text+"100%")
-	}
-	for i, want := range wants {
-		if got := k.published[i].Event.Message; got != want {
-			t.Errorf("message %q, want %q", got, want)
+		for format, args := range map[string][]any{"%s": {text}, text: nil, text + "%": nil, "%s€ %+v": {text, struct{ A int }{3}}} {
+			call{classic: true, reason: "R", note: format, args: args}.of(classic, newStyle)
+			call{reason: "R", note: format, args: args}.of(classic, newStyle)
+			wants = append(wants, fmt.Sprintf(format, args...), fmt.Sprintf(format, args...))
+		}
+		for i, want := range wants {
+			if got := k.published[i].Event.Message; got != want {
+				t.Errorf("message %q, want %q", got, want)
+			}
 		}
 	}
 }
@@ -56,40 +50,37 @@ func TestMessagesAreWhatSprintfMakes(t *testing.T) {
 // Subscribers share an occurrence. A caller may change its annotations while it is queued.
 func TestEachSubscriberBuildsItsOwnEvent(t *testing.T) {
 	var q queue
+	classic, newStyle := recorders(&q)
 	annotations := map[string]string{"a": "b"}
-	New(&q, scheme.Scheme, source).AnnotatedEventf(pod, annotations, "Warning", "R", "%s", "message")
+	classic.AnnotatedEventf(pod, annotations, "Warning", "R", "%s", "message")
 	annotations["a"] = "another"
-	NewEvents(&q, occurrence.EventsV1, scheme.Scheme, "controller").Eventf(pod, node, "Normal", "R", "A", "%s", "message")
+	newStyle.Eventf(pod, node, "Normal", "R", "A", "%s", "message")
 	for i, eventtype := range []string{"Warning", "Normal"} {
 		o := q[i]
 		if o.Event != nil || o.Type() != eventtype {
 			t.Errorf("queued %+v", o)
 		}
 		first, second := o.WithEvent(), o.WithEvent()
-		name := o.Origin.Name(first.Event)
-		if want := identity.Name(first.Event.InvolvedObject.Name, first.Series(), 0); name != want || o.Origin.Name(second.Event) != want {
+		if first.WithEvent() != first || o.Event != nil || first.Type() != eventtype || first.Recorded != o.Recorded {
+			t.Errorf("built %+v of %+v", first, o)
+		}
+		want := identity.Name(first.Event.InvolvedObject.Name, first.Series(), 0)
+		if name := o.Origin.Name(first.Event); name != want || o.Origin.Name(second.Event) != want {
 			t.Errorf("named %q, want %q", name, want)
 		}
-		if first == second || first.Event == second.Event || o.Event != nil || first.WithEvent() != first || first.Type() != eventtype {
-			t.Errorf("built %p and %p", first, second)
+		before := second.Event.DeepCopy()
+		if diff := cmp.Diff(first, second); diff != "" || before.Message != "message" || before.Annotations["a"] == "another" {
+			t.Errorf("built %+v and %+v", first.Event, before)
 		}
 		changed := first.Event
 		changed.Message = "another"
-		if changed.Annotations != nil {
+		if changed.Related == nil {
 			changed.Annotations["a"] = "another"
-		}
-		if changed.Related != nil {
+		} else {
 			changed.Related.Name = "another"
 		}
-		e := second.Event
-		if e.Message != "message" || e.Annotations["a"] == "another" || e.Related != nil && e.Related.Name != "node-1" {
-			t.Errorf("%+v changed with the other", e)
-		}
-		if first.Series() == second.Series() {
-			t.Error("the series does not depend on the Event")
-		}
-		if first.Recorded != second.Recorded || second.Weight != 1 || second.API != o.API {
-			t.Errorf("built %+v of %+v", second, o)
+		if diff := cmp.Diff(before, second.Event); diff != "" {
+			t.Errorf("changed with the other: %s", diff)
 		}
 	}
 }
@@ -105,23 +96,24 @@ func TestQueuedOccurrenceIsSmall(t *testing.T) {
 }
 
 func TestRecordingAllocatesOncePerOccurrenceAndTwiceForALongMessage(t *testing.T) {
-	classic, newStyle := New(nowhere{}, scheme.Scheme, source), NewEvents(nowhere{}, occurrence.EventsV1, scheme.Scheme, "controller")
+	classic, newStyle := recorders(nowhere{})
 	args, long := []any{"app", 5}, strings.Repeat("long ", 20)+"%s %d"
 	for name, test := range map[string]struct {
 		most   float64
 		record func()
 	}{
-		"Event": {1, func() { classic.Event(pod, "Warning", "BackOff", long) }},
-		"Eventf": {1, func() {
-			classic.Eventf(pod, "Warning", "BackOff", "restarting container %s for the %dth time", args...)
-		}},
-		"long Eventf":           {2, func() { classic.Eventf(pod, "Warning", "BackOff", long, args...) }},
-		"new-style Eventf":      {1, func() { newStyle.Eventf(pod, nil, "Warning", "BackOff", "Restarting", "%s after %v", args...) }},
-		"long new-style Eventf": {2, func() { newStyle.Eventf(pod, nil, "Warning", "BackOff", "Restarting", long, args...) }},
+		"Event":                 {1, func() { classic.Event(pod, "Warning", "R", long) }},
+		"Eventf":                {1, func() { classic.Eventf(pod, "Warning", "R", "restarting %s for the %dth time", args...) }},
+		"long Eventf":           {2, func() { classic.Eventf(pod, "Warning", "R", long, args...) }},
+		"new-style Eventf":      {1, func() { newStyle.Eventf(pod, nil, "Warning", "R", "A", "%s after %v", args...) }},
+		"long new-style Eventf": {2, func() { newStyle.Eventf(pod, nil, "Warning", "R", "A", long, args...) }},
 	} {
 		// The least of three: the runtime and the race detector allocate, too.
-		runs := []float64{testing.AllocsPerRun(100, test.record), testing.AllocsPerRun(100, test.record), testing.AllocsPerRun(100, test.record)}
-		if n := slices.Min(runs); n > test.most {
+		n := testing.AllocsPerRun(100, test.record)
+		for range 2 {
+			n = min(n, testing.AllocsPerRun(100, test.record))
+		}
+		if n > test.most {
 			t.Errorf("%s allocates %v times", name, n)
 		}
 	}

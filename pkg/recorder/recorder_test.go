@@ -79,8 +79,7 @@ func (panics) String() string { panic("no") }
 // Callers pass a typed nil pointer by accident.
 func TestRecordingNeverPanics(t *testing.T) {
 	var k kept
-	classic := New(&k, scheme.Scheme, source).WithLogger(klog.Background())
-	newStyle := NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "controller")
+	classic, newStyle := recorders(&k)
 	for _, object := range []runtime.Object{nil, (*corev1.Pod)(nil), &runtime.Unknown{}, (*corev1.ObjectReference)(nil)} {
 		classic.Event(object, "Normal", "R", "")
 		newStyle.Eventf(object, object, "Normal", "R", "A", "%s", panics{})

@@ -88,7 +88,7 @@ func TestRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			var k kept
-			classic, newStyle := New(&k, scheme.Scheme, source), NewEvents(&k, occurrence.EventsV1, scheme.Scheme, "controller")
+			classic, newStyle := recorders(&k)
 			test.call.of(classic.WithRepairs(repairs), newStyle.WithRepairs(repairs))
 			if len(k.published) != 1 || test.field(k.published[0].Event) != test.want {
 				t.Errorf("recorded %+v, refused %v", k.published, k.refused)
