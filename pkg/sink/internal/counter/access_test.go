@@ -34,13 +34,13 @@ func TestAccountsAgreeWithFewerRightsAndWithoutAnnotations(t *testing.T) {
 
 func TestWhereAdmissionRemovesAnnotations(t *testing.T) {
 	check(t, scenario{
-		name: "a client is counted once", strips: true,
-		steps: []step{reports("client", 5), settles, reports("client", 5), settles},
+		name:  "a client is counted once",
+		steps: []step{strips(true), reports("client", 5), settles, reports("client", 5), settles},
 		ends:  []string{"created", "replayed"}, counted: 5, events: 1,
 	}, scenario{
 		// A write that adds nothing to the count is not known by it.
-		name: "a lost change is made again", strips: true,
-		steps: []step{adds, writes, func(w *world) {
+		name: "a lost change is made again",
+		steps: []step{strips(true), adds, writes, func(w *world) {
 			event := w.event.DeepCopy()
 			event.Labels = map[string]string{"l": "m"}
 			w.add(occurrence.Occurrence{}, event)
@@ -49,8 +49,8 @@ func TestWhereAdmissionRemovesAnnotations(t *testing.T) {
 		then: hasLabel(0),
 	}, scenario{
 		// The patch puts the annotations there. What they say is true for everybody.
-		name: "until it does no more", writers: 2, strips: true,
-		steps: []step{adds, writes, strips(false), adds, losesAnswer,
+		name: "until it does no more", writers: 2,
+		steps: []step{strips(true), adds, writes, strips(false), adds, losesAnswer,
 			by(1, reports("client", 5)), settles, reports("client", 5), settles},
 		ends: []string{"created", "merged", "merged", "replayed"}, counted: 2 + 5, events: 1,
 	})

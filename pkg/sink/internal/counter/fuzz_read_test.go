@@ -165,7 +165,6 @@ func FuzzRead(f *testing.F) {
 			},
 			Message: message, Count: count,
 		}}
-		f.ours = f.writers[0]
 		f.ours.instance = Contributor([]byte(sinkA))
 		a := New(f.ours.instance, f.target(f.next()))
 		a.identify()

@@ -118,8 +118,8 @@ func TestEventThatIsKnownIsCountedOnWhateverItSays(t *testing.T) {
 		steps: []step{adds, writes, changes(otherReason), adds, settles},
 		ends:  []string{"created", "merged"}, counted: 2, events: 1,
 	}, scenario{
-		name: "under a random name, as admission makes it", strips: true,
-		steps: []step{may(Access{Change: true, Unmarked: true}), adds, losesAnswer, changes(otherReason), settles},
+		name:  "under a random name, as admission makes it",
+		steps: []step{strips(true), may(Access{Change: true, Unmarked: true}), adds, losesAnswer, changes(otherReason), settles},
 		ends:  []string{"created"}, counted: 1, events: 1,
 	})
 }

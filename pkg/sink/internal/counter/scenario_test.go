@@ -17,10 +17,9 @@ type scenario struct {
 	name     string
 	writers  int // 1 if it is 0
 	newStyle bool
-	strips   bool // admission removes annotations
 	steps    []step
 
-	ends    []string // of what the steps add
+	ends    []string // of the occurrences, in the order in which they are added
 	counted int64    // beside what squatters claim
 	events  int      // that exist
 	then    func(*testing.T, *world)
@@ -30,18 +29,15 @@ type scenario struct {
 func (s scenario) play(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, 1, max(1, s.writers), s.newStyle)
-	w.server.Strips = s.strips
 	w.play(s.steps)
 	w.check()
 	return w
 }
 
-// play makes steps without faults.
+// play makes steps of the first writer, without faults.
 func (w *world) play(steps []step) {
-	w.faults, w.ours = 0, w.writers[0]
-	for _, do := range steps {
-		do(w)
-	}
+	w.faults = 0
+	by(0, steps...)(w)
 }
 
 // check plays scenarios and compares how they end.
@@ -163,7 +159,7 @@ func expires(w *world) { w.server.Expire() }
 
 func may(a Access) step { return func(w *world) { w.may = a } }
 
-// strips has admission remove annotations, or not.
+// strips has admission remove all annotations, or not.
 func strips(is bool) step { return func(w *world) { w.server.Strips = is } }
 
 // changes stores the Events as somebody else has changed them.

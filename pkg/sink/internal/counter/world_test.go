@@ -64,6 +64,7 @@ func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
 	for range writers {
 		w.writers = append(w.writers, newWriter(t, w.digest))
 	}
+	w.ours = w.writers[0]
 	return w
 }
 
