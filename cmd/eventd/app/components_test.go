@@ -1,9 +1,9 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,27 +14,23 @@ import (
 	"github.com/eventd/eventd/pkg/lifecycle"
 )
 
-// trial is a fake server, gate and pipeline. It records their steps.
+// trial is a fake server, gate, relay, election and pipeline. It records their steps.
 type trial struct {
-	mu    sync.Mutex
-	start time.Time
-	steps []string
+	alone         bool          // it is not elected
+	grace, delay  time.Duration // the grace period is 30 s by default
+	drainFor      time.Duration // duration of a drain
+	answerFor     time.Duration // duration of a request that the gate has accepted
+	idleAfter     time.Duration // time from the beginning until no request is in flight
+	acquiredAfter time.Duration // time from the release until another replica leads
+	losesLease    bool          // after a second; the apiserver does not answer the release
 
-	idle chan struct{}
-	// drainFor is the duration of a drain, answerFor that of an accepted request.
-	drainFor, answerFor time.Duration
-	gated               chan struct{}
-	followed            time.Duration // when following the Lease ended
-	// acquiredAfter is the time from the release until another replica leads.
-	acquiredAfter time.Duration
-	acquired      chan struct{}
-}
-
-func newTrial() *trial {
-	return &trial{
-		start: time.Now(), idle: make(chan struct{}), gated: make(chan struct{}), acquired: make(chan struct{}),
-		acquiredAfter: 100 * time.Millisecond,
-	}
+	mu       sync.Mutex
+	start    time.Time
+	steps    []string
+	idle     chan struct{}
+	gated    chan struct{}
+	acquired chan struct{}
+	followed time.Duration // when following the Lease ended
 }
 
 func (s *trial) note(step string) {
@@ -50,6 +46,8 @@ func (s *trial) startServing(context.Context) (func() <-chan struct{}, error) {
 	}, nil
 }
 
+var errUndelivered = errors.New("3 occurrences were not written")
+
 func (s *trial) drain(ctx context.Context) error {
 	s.note("drain")
 	select {
@@ -58,7 +56,7 @@ func (s *trial) drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		s.note("aborted")
-		return errors.New("3 occurrences were not written")
+		return errUndelivered
 	}
 }
 
@@ -95,229 +93,152 @@ func (f forwards) AwaitLeader(ctx context.Context) error {
 	}
 }
 
-// releasing is an election that this process wins once.
-type releasing struct{ *trial }
+// won is an election that this process wins once.
+type won struct{ *trial }
 
-func (r releasing) Run(ctx context.Context, lead func(context.Context) error) error {
+func (w won) Run(ctx context.Context, lead func(context.Context) error) error {
+	if w.losesLease {
+		term, lose := context.WithCancelCause(ctx)
+		time.AfterFunc(time.Second, func() { lose(election.ErrLeaseLost) })
+		err := lead(term)
+		time.Sleep(1500 * time.Millisecond)
+		return errors.Join(err, election.ErrLeaseLost)
+	}
 	err := lead(ctx)
-	r.note("release")
-	time.AfterFunc(r.acquiredAfter, func() { close(r.acquired) })
+	w.note("release")
+	time.AfterFunc(w.acquiredAfter, func() { close(w.acquired) })
 	return err
 }
 
-func (r releasing) Follow(ctx context.Context) error {
+func (w won) Follow(ctx context.Context) error {
 	<-ctx.Done()
-	r.followed = time.Since(r.start)
+	w.followed = time.Since(w.start)
 	return nil
 }
 
-// losing is an election that this process wins and loses after a second. The apiserver
-// does not answer the release.
-type losing struct{ releasing }
-
-func (l losing) Run(ctx context.Context, lead func(context.Context) error) error {
-	term, lose := context.WithCancelCause(ctx)
-	time.AfterFunc(time.Second, func() { lose(election.ErrLeaseLost) })
-	err := lead(term)
-	time.Sleep(1500 * time.Millisecond)
-	return errors.Join(err, election.ErrLeaseLost)
-}
-
-// end runs the components and stops them at once.
-func (s *trial) end(t *testing.T, elected bool, grace, delay time.Duration, drain func(context.Context) error) error {
+// run runs the components, stops them at once unless they end by themselves, and compares
+// the steps.
+func (s *trial) run(t *testing.T, want string) {
 	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	parts := &stream{shutdown: newShutdown(ctx, grace, delay), startServing: s.startServing, drain: drain}
-	options := lifecycle.DefaultOptions()
-	options.StopGracePeriod = grace
-	if elected {
-		parts.gate, parts.relay, options.Elector = s, forwards{s}, releasing{s}
-	}
-	options.Components = parts.components()
-	manager, err := lifecycle.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	result := make(chan error, 1)
-	go func() { result <- manager.Run(ctx) }()
-	synctest.Wait()
-	cancel(errors.New("terminated"))
-	err = <-result
-	parts.finish(ctx)
-	return err
-}
-
-func (s *trial) want(t *testing.T, want ...string) {
-	t.Helper()
-	s.note("end")
-	if !slices.Equal(s.steps, want) {
-		t.Errorf("got  %s\nwant %s", strings.Join(s.steps, ", "), strings.Join(want, ", "))
-	}
-}
-
-func TestProcessAloneFinishesRequestsBeforeItDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		s.drainFor = 2 * time.Second
-		time.AfterFunc(3*time.Second, func() { close(s.idle) })
-		if err := s.end(t, false, 30*time.Second, 0, s.drain); err != nil {
-			t.Error(err)
+		s.start, s.idle = time.Now(), make(chan struct{})
+		s.gated, s.acquired = make(chan struct{}), make(chan struct{})
+		time.AfterFunc(s.idleAfter, func() { close(s.idle) })
+		options := lifecycle.DefaultOptions()
+		options.StopGracePeriod = cmp.Or(s.grace, 30*time.Second)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		parts := &stream{
+			shutdown:     newShutdown(ctx, options.StopGracePeriod, s.delay),
+			startServing: s.startServing, drain: s.drain,
 		}
-		s.want(t, "0s stop serving", "3s drain", "5s drained", "5s end")
+		if !s.alone {
+			parts.gate, parts.relay, options.Elector = s, forwards{s}, won{s}
+		}
+		options.Components = parts.components()
+		manager, err := lifecycle.New(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() { result <- manager.Run(ctx) }()
+		synctest.Wait()
+		if !s.losesLease {
+			cancel(errors.New("terminated"))
+		}
+		err = <-result
+		parts.finish(ctx)
+		s.note("end")
+		if got := strings.Join(s.steps, ", "); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		aborted := strings.Contains(want, "aborted")
+		if (err != nil) != aborted || errors.Is(err, errUndelivered) != aborted || errors.Is(err, election.ErrLeaseLost) != s.losesLease {
+			t.Errorf("the error is %v", err)
+		}
+		cancel(nil)
 	})
 }
 
-func TestProcessAloneDrainsAfterHalfTheTimeEvenIfARequestHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		s.drainFor = time.Second
-		if err := s.end(t, false, 30*time.Second, 0, s.drain); err != nil {
-			t.Error(err)
-		}
-		s.want(t, "0s stop serving", "15s drain", "16s drained", "30s end")
-	})
-}
-
-func TestProcessAloneServesDuringTheDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		close(s.idle)
-		if err := s.end(t, false, 30*time.Second, 5*time.Second, s.drain); err != nil {
-			t.Error(err)
-		}
-		s.want(t, "5s stop serving", "5s drain", "5s drained", "5s end")
-	})
-}
-
-func TestTimeIsLeftToAnswerAfterAnAbortedDrain(t *testing.T) {
-	for elected, want := range map[bool][]string{
-		false: {"0s stop serving", "15s drain", "29s aborted", "29.1s end"},
-		true:  {"0s close the gate", "0s release", "600ms drain", "29s aborted", "29s stop serving", "29.1s end"},
+func TestProcessAloneFinishesRequestsAndDrains(t *testing.T) {
+	for name, test := range map[string]struct {
+		*trial
+		want string
+	}{
+		"requests first": {
+			&trial{idleAfter: 3 * time.Second, drainFor: 2 * time.Second},
+			"0s stop serving, 3s drain, 5s drained, 5s end",
+		},
+		"after half the time, though a request hangs": {
+			&trial{idleAfter: time.Hour, drainFor: time.Second},
+			"0s stop serving, 15s drain, 16s drained, 30s end",
+		},
+		"after the delay": {
+			&trial{delay: 5 * time.Second},
+			"5s stop serving, 5s drain, 5s drained, 5s end",
+		},
+		"with a short grace period": {
+			&trial{grace: time.Second, idleAfter: time.Hour, drainFor: 300 * time.Millisecond},
+			"0s stop serving, 500ms drain, 800ms drained, 1s end",
+		},
+		"and has time to answer after an aborted drain": {
+			&trial{idleAfter: 29100 * time.Millisecond, drainFor: time.Hour},
+			"0s stop serving, 15s drain, 29s aborted, 29.1s end",
+		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newTrial()
-			s.drainFor = time.Hour
-			// A request is answered when the drain is aborted.
-			drain := func(ctx context.Context) error {
-				err := s.drain(ctx)
-				time.AfterFunc(100*time.Millisecond, func() { close(s.idle) })
-				return err
-			}
-			err := s.end(t, elected, 30*time.Second, 0, drain)
-			if err == nil || !strings.Contains(err.Error(), "3 occurrences were not written") {
-				t.Errorf("got %v, want the error of the drain", err)
-			}
-			s.want(t, want...)
+		t.Run(name, func(t *testing.T) {
+			test.alone = true
+			test.run(t, test.want)
 		})
 	}
 }
 
-func TestShortGracePeriodStillDrains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		s.drainFor = 300 * time.Millisecond
-		if err := s.end(t, false, time.Second, 0, s.drain); err != nil {
-			t.Error(err)
-		}
-		s.want(t, "0s stop serving", "500ms drain", "800ms drained", "1s end")
-	})
+func TestLeaderHasTimeToAnswerAfterAnAbortedDrain(t *testing.T) {
+	s := trial{idleAfter: 29100 * time.Millisecond, drainFor: time.Hour}
+	s.run(t, "0s close the gate, 0s release, 500ms drain, 29s aborted, 29s stop serving, 29.1s end")
 }
 
 func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
-	for name, test := range map[string]struct {
-		drainFor time.Duration
-		want     []string
-	}{
-		"longer than the drain":  {2 * time.Second, []string{"0s close the gate", "50ms release", "650ms drain", "2.65s drained", "5s stop serving", "5s end"}},
-		"shorter than the drain": {8 * time.Second, []string{"0s close the gate", "50ms release", "650ms drain", "8.65s drained", "8.65s stop serving", "8.65s end"}},
+	for drainFor, want := range map[time.Duration]string{
+		2 * time.Second: "0s close the gate, 50ms release, 550ms drain, 2.55s drained, 5s stop serving, 5s end",
+		8 * time.Second: "0s close the gate, 50ms release, 550ms drain, 8.55s drained, 8.55s stop serving, 8.55s end",
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newTrial()
-				s.answerFor, s.drainFor = 50*time.Millisecond, test.drainFor
-				close(s.idle)
-				if err := s.end(t, true, 30*time.Second, 5*time.Second, s.drain); err != nil {
-					t.Error(err)
-				}
-				s.want(t, test.want...)
-			})
-		})
+		s := trial{delay: 5 * time.Second, answerFor: 50 * time.Millisecond, drainFor: drainFor}
+		s.run(t, want)
 	}
 }
 
 // Pending writes wait for the start of the successor, for a limited time.
 func TestDrainWaitsForTheSuccessor(t *testing.T) {
 	for name, test := range map[string]struct {
-		acquiredAfter, grace time.Duration
-		want                 []string
+		*trial
+		want string
 	}{
-		"that leads at once":   {0, 30 * time.Second, []string{"0s close the gate", "0s release", "500ms drain", "500ms drained", "500ms stop serving", "500ms end"}},
-		"that takes long":      {800 * time.Millisecond, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
-		"that does not exist":  {time.Hour, 30 * time.Second, []string{"0s close the gate", "0s release", "1s drain", "1s drained", "1s stop serving", "1s end"}},
-		"with a second to end": {0, time.Second, []string{"0s close the gate", "0s release", "100ms drain", "100ms drained", "100ms stop serving", "100ms end"}},
+		"that leads at once":   {&trial{}, "500ms drain, 500ms drained, 500ms stop serving, 500ms end"},
+		"that leads soon":      {&trial{acquiredAfter: 100 * time.Millisecond}, "600ms drain, 600ms drained, 600ms stop serving, 600ms end"},
+		"that takes long":      {&trial{acquiredAfter: 800 * time.Millisecond}, "1s drain, 1s drained, 1s stop serving, 1s end"},
+		"that does not exist":  {&trial{acquiredAfter: time.Hour}, "1s drain, 1s drained, 1s stop serving, 1s end"},
+		"with a second to end": {&trial{grace: time.Second}, "100ms drain, 100ms drained, 100ms stop serving, 100ms end"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newTrial()
-				s.acquiredAfter = test.acquiredAfter
-				close(s.idle)
-				if err := s.end(t, true, test.grace, 0, s.drain); err != nil {
-					t.Error(err)
-				}
-				s.want(t, test.want...)
-			})
-		})
+		t.Run(name, func(t *testing.T) { test.run(t, "0s close the gate, 0s release, "+test.want) })
 	}
 }
 
 // The request is answered while another replica leads.
 func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		s.answerFor = 10 * time.Second
-		time.AfterFunc(s.answerFor, func() { close(s.idle) })
-		if err := s.end(t, true, 30*time.Second, 0, s.drain); err != nil {
-			t.Error(err)
-		}
-		s.want(t, "0s close the gate", "150ms release", "750ms drain", "750ms drained", "750ms stop serving", "10s end")
-	})
+	s := trial{answerFor: 10 * time.Second, idleAfter: 10 * time.Second}
+	s.run(t, "0s close the gate, 150ms release, 650ms drain, 650ms drained, 650ms stop serving, 10s end")
 }
 
 // A request in flight may have to be forwarded to the next leader.
 func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		time.AfterFunc(25*time.Second, func() { close(s.idle) })
-		if err := s.end(t, true, 30*time.Second, 0, s.drain); err != nil {
-			t.Error(err)
-		}
-		s.want(t, "0s close the gate", "0s release", "600ms drain", "600ms drained", "600ms stop serving", "25s end")
-		if s.followed != 25*time.Second {
-			t.Errorf("the Lease was followed for %s", s.followed)
-		}
-	})
+	s := trial{idleAfter: 25 * time.Second}
+	s.run(t, "0s close the gate, 0s release, 500ms drain, 500ms drained, 500ms stop serving, 25s end")
+	if s.followed != 25*time.Second {
+		t.Errorf("the Lease was followed for %s", s.followed)
+	}
 }
 
 func TestGracePeriodOfAProcessThatExitsBeginsWithTheLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTrial()
-		s.drainFor = time.Hour
-		close(s.idle)
-		parts := &stream{
-			shutdown: newShutdown(t.Context(), 10*time.Second, 0), startServing: s.startServing, drain: s.drain,
-			gate: s, relay: forwards{s},
-		}
-		options := lifecycle.DefaultOptions()
-		options.Components, options.Elector = parts.components(), losing{releasing{s}}
-		options.StopGracePeriod = 10 * time.Second
-		manager, err := lifecycle.New(options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := manager.Run(t.Context()); !errors.Is(err, election.ErrLeaseLost) {
-			t.Errorf("the end: %v", err)
-		}
-		parts.finish(t.Context())
-		s.want(t, "1s close the gate", "2.5s drain", "10s aborted", "10s stop serving", "10s end")
-	})
+	s := trial{losesLease: true, grace: 10 * time.Second, drainFor: time.Hour}
+	s.run(t, "1s close the gate, 2.5s drain, 10s aborted, 10s stop serving, 10s end")
 }
