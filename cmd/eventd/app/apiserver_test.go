@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // goodToken authenticates the only user of the apiserver below.
@@ -27,12 +28,12 @@ const goodToken = "good"
 // apiserver is a fake kube-apiserver with the requests of a start and of one write. It
 // can hold writes, which a real one cannot.
 type apiserver struct {
+	server     *httptest.Server
 	kubeconfig string
 	// creating receives each Event before it is created. The request waits until
 	// release is closed.
 	creating chan *corev1.Event
 	release  chan struct{}
-	server   *httptest.Server
 
 	// clientCA is optional: the published CA of client certificates. Listing it waits
 	// until listable is closed.
@@ -48,21 +49,19 @@ func startAPIServer(t *testing.T) *apiserver {
 		release:    make(chan struct{}),
 		listable:   make(chan struct{}),
 	}
-	server := httptest.NewUnstartedServer(a)
-	a.server = server
-	server.EnableHTTP2 = true
-	server.StartTLS()
+	a.server = httptest.NewUnstartedServer(a)
+	a.server.EnableHTTP2 = true
+	a.server.StartTLS()
 	t.Cleanup(a.close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"a": {Server: server.URL, CertificateAuthorityData: ca}},
-		Contexts:       map[string]*clientcmdapi.Context{"a": {Cluster: "a"}},
-		CurrentContext: "a",
-	}, a.kubeconfig)
-	if err != nil {
+	if err := testenv.WriteKubeconfig(a.kubeconfig, a.config()); err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+func (a *apiserver) config() *rest.Config {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
+	return &rest.Config{Host: a.server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
 // close does not wait for requests, which may be held.
@@ -150,38 +149,25 @@ func reply(w http.ResponseWriter, object runtime.Object) {
 	_ = json.NewEncoder(w).Encode(object)
 }
 
-// flags returns the flags of an eventd that writes to this apiserver.
+// flags returns the flags of an eventd that runs alone.
 func (a *apiserver) flags(more ...string) []string {
-	flags := []string{
-		"--kubeconfig=" + a.kubeconfig,
-		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false",
-	}
+	flags := []string{"--kubeconfig=" + a.kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false"}
 	if a.clientCA == nil {
 		flags = append(flags, "--authentication-skip-lookup")
 	}
 	return append(flags, more...)
 }
 
-// options returns the options of these flags and of --endpoint-kubeconfig.
-func (a *apiserver) options(t *testing.T, endpoint string, more ...string) *Options {
-	t.Helper()
+// optionsOf returns the options that flags set.
+func optionsOf(flags ...string) (*Options, error) {
 	o := NewOptions()
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	sets := o.Flags()
-	for _, arg := range append(a.flags(more...), "--endpoint-kubeconfig="+endpoint) {
-		name, value, hasValue := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if !hasValue {
-			value = "true"
-		}
-		for _, fs := range sets.FlagSets {
-			if fs.Lookup(name) != nil {
-				if err := fs.Set(name, value); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+	for _, fs := range sets.FlagSets {
+		all.AddFlagSet(fs)
 	}
-	if err := o.Validate(); err != nil {
-		t.Fatal(err)
+	if err := all.Parse(flags); err != nil {
+		return nil, err
 	}
-	return o
+	return o, o.Validate()
 }

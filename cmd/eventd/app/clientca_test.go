@@ -69,21 +69,12 @@ func TestNothingIsServedBeforeClientCertificatesCanBeVerified(t *testing.T) {
 	r.awaitServing(t)
 	certified := rest.AnonymousClientConfig(r.config)
 	certified.CertData, certified.KeyData = certificate, key
-	if status, body, err := get(t, certified, "/metrics"); err != nil || status != http.StatusOK {
-		t.Errorf("the first request with a client certificate: %d %s %v", status, body, err)
-	}
-	r.signal(errors.New("terminated"))
-	if err := receive(t, "the end", r.result); err != nil {
-		t.Error(err)
-	}
+	wantAnswer(t, certified, "/metrics", http.StatusOK, "") // the first request with a client certificate
+	r.terminate(t)
 }
 
 func TestSignalEndsAStartThatTheClusterDoesNotAnswer(t *testing.T) {
 	a := startAPIServer(t)
 	a.clientCA = []byte("requested")
-	r := beginRunning(t, a)
-	r.signal(errors.New("terminated"))
-	if err := receive(t, "the end", r.result); err != nil {
-		t.Errorf("the end is: %v", err)
-	}
+	beginRunning(t, a).terminate(t)
 }

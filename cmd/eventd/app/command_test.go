@@ -11,34 +11,35 @@ import (
 	"testing"
 )
 
-// eventd runs eventd to its end.
+// eventd runs eventd to its end, outside of a cluster.
 func eventd(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	cmd := eventdCommand(t, args...)
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	binary, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return out.String(), withoutRaceNotice(errs.String()), cmd.ProcessState.ExitCode()
-}
-
-// withoutRaceNotice removes the line that component-base prints in a binary with the
-// race detector.
-func withoutRaceNotice(stderr string) string {
-	if line, rest, _ := strings.Cut(stderr, "\n"); strings.Contains(line, "Data race detection enabled") {
-		return rest
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), asEventd+"=1", "KUBERNETES_SERVICE_HOST=")
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
 	}
-	return stderr
+	stderr = errs.String()
+	// component-base prints a line in a binary with the race detector.
+	if line, rest, _ := strings.Cut(stderr, "\n"); strings.Contains(line, "Data race detection enabled") {
+		stderr = rest
+	}
+	return out.String(), stderr, cmd.ProcessState.ExitCode()
 }
 
-// requireOneLine requires that stderr is one line of eventd with want in it.
-func requireOneLine(t *testing.T, stderr, want string) {
+// wantError runs eventd, and requires exit code 1 and one line on stderr with want in it.
+func wantError(t *testing.T, want string, args ...string) {
 	t.Helper()
-	if line, rest, _ := strings.Cut(stderr, "\n"); rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, want) {
-		t.Errorf("stderr is %q, want one line with %q", stderr, want)
+	stdout, stderr, code := eventd(t, args...)
+	line, rest, _ := strings.Cut(stderr, "\n")
+	if code != 1 || stdout != "" || rest != "" || !strings.HasPrefix(line, "eventd: ") || !strings.Contains(line, want) {
+		t.Errorf("exit code %d, stdout %q, stderr %q, want one line with %q", code, stdout, stderr, want)
 	}
 }
 
@@ -78,16 +79,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--kubeconfig=does-not-exist"}, "kubeconfig does-not-exist: "},
 		{[]string{"--kubeconfig=" + broken}, "kubeconfig " + broken + ": "},
 	} {
-		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			stdout, stderr, code := eventd(t, test.args...)
-			if code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
-			if stdout != "" {
-				t.Errorf("stdout: %s", stdout)
-			}
-			requireOneLine(t, stderr, test.want)
-		})
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) { wantError(t, test.want, test.args...) })
 	}
 }
 
@@ -137,13 +129,7 @@ func TestStartThatFailsOnThisMachineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--cert-dir=" + filepath.Join(file, "certs")}, "creating a serving certificate: "},
 		{[]string{"--tls-cert-file=" + file, "--tls-private-key-file=" + file}, "reading the serving certificate: "},
 	} {
-		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			_, stderr, code := eventd(t, a.flags(test.args...)...)
-			if code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
-			requireOneLine(t, stderr, test.want)
-		})
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) { wantError(t, test.want, a.flags(test.args...)...) })
 	}
 }
 

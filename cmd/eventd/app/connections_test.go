@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/test/await"
 )
 
 // edge is the server, with little behind it.
@@ -97,7 +98,7 @@ func TestAddressThatOpensConnectionsKeepsNoOtherOut(t *testing.T) {
 	for _, conn := range conns[:20] {
 		_ = conn.Close()
 	}
-	eventually(t, "the connections are removed", func() bool { return e.listener.shares.InUse() == 30 })
+	await.Until(t, "the connections are removed", func() bool { return e.listener.shares.InUse() == 30 })
 	if _, err := e.dialTLS(t, "127.0.0.2", "h2"); err != nil {
 		t.Errorf("an address that has closed connections is refused: %v", err)
 	}
@@ -114,7 +115,7 @@ func TestConnectionWithoutAHandshakeEnds(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection without a handshake is open after %s", time.Since(begun))
 	}
-	eventually(t, "the connection is removed", func() bool { return e.listener.shares.InUse() == 0 })
+	await.Until(t, "the connection is removed", func() bool { return e.listener.shares.InUse() == 0 })
 }
 
 func inUse() int64 {

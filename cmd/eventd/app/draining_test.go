@@ -1,28 +1,37 @@
 package app
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"syscall"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
-// caller posts Events, over one connection until the server drains it.
+// caller posts Events, over one connection until the server drains it. It is the
+// transport of its client.
 type caller struct {
 	t         *testing.T
-	config    *rest.Config
 	namespace string
+	protocol  string
+	client    kubernetes.Interface
 	transport *http.Transport
+	answer    answer
+}
+
+// answer is the last answer, or an error.
+type answer struct {
+	code       int
+	protocol   string
+	connection string // the client's address
+	last       bool   // with Connection: close
+	err        error
 }
 
 const http1, http2 = "HTTP/1.1", "HTTP/2.0"
@@ -36,63 +45,39 @@ func newCaller(t *testing.T, config *rest.Config, namespace, protocol string) *c
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(protocol == http1)
 	protocols.SetHTTP2(protocol == http2)
-	transport := &http.Transport{TLSClientConfig: tlsConfig, Protocols: protocols}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &caller{t, config, namespace, transport}
-}
-
-// result is an answer, or an error.
-type result struct {
-	code       int
-	protocol   string
-	connection string // the client's address
-	last       bool   // with Connection: close
-	err        error
-}
-
-func (c *caller) post(name string) result {
-	req, err := c.request(name)
+	c := &caller{t: t, namespace: namespace, protocol: protocol}
+	c.transport = &http.Transport{TLSClientConfig: tlsConfig, Protocols: protocols}
+	t.Cleanup(c.transport.CloseIdleConnections)
+	authenticated, err := rest.HTTPWrappersForConfig(config, c)
 	if err != nil {
-		return result{err: err}
+		t.Fatal(err)
 	}
-	var answer result
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { answer.connection = info.Conn.LocalAddr().String() }}
+	if c.client, err = kubernetes.NewForConfigAndClient(config, &http.Client{Transport: authenticated}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *caller) RoundTrip(req *http.Request) (*http.Response, error) {
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { c.answer.connection = info.Conn.LocalAddr().String() }}
 	response, err := c.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
-	if err != nil {
-		return result{err: err}
+	if err == nil {
+		c.answer.code, c.answer.protocol, c.answer.last = response.StatusCode, response.Proto, response.Close
 	}
-	defer response.Body.Close()
-	_, answer.err = io.Copy(io.Discard, response.Body)
-	answer.code, answer.protocol, answer.last = response.StatusCode, response.Proto, response.Close
-	return answer
+	return response, err
 }
 
-func (c *caller) request(name string) (*http.Request, error) {
-	body, err := runtime.Encode(scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion), &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: c.namespace},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: c.namespace, Name: "web"},
-		Reason:         "Started", Message: "Container started", Type: corev1.EventTypeNormal, Count: 1,
-		Source: corev1.EventSource{Component: "tester"},
-	})
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.config.Host+"/api/v1/namespaces/"+c.namespace+"/events", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", runtime.ContentTypeJSON)
-	if c.config.BearerToken != "" {
-		req.Header.Set("Authorization", "Bearer "+c.config.BearerToken)
-	}
-	return req, nil
+func (c *caller) post(name string) answer {
+	c.answer.err = create(c.t.Context(), c.client, c.namespace, name)
+	return c.answer
 }
 
 // accepted posts an Event and requires that it is accepted.
-func (c *caller) accepted(name, protocol string) result {
+func (c *caller) accepted(name string) answer {
 	c.t.Helper()
 	answer := c.post(name)
-	if answer.err != nil || answer.code >= 300 || answer.protocol != protocol {
+	if answer.err != nil || answer.protocol != c.protocol {
 		c.t.Fatalf("%s: %+v", name, answer)
 	}
 	return answer
@@ -101,13 +86,13 @@ func (c *caller) accepted(name, protocol string) result {
 // A Service keeps established connections until the listener closes.
 func TestClientsOpenNewConnectionsAfterTheShutdownHasBegun(t *testing.T) {
 	a := startAPIServer(t)
-	c := startChild(t, a, "--shutdown-delay-duration=25s")
+	c := a.startChild(t, "--shutdown-delay-duration=25s")
 	one, two := newCaller(t, c.config, "shop", http1), newCaller(t, c.config, "shop", http2)
-	inFlight := make(chan result, 1)
+	inFlight := make(chan answer, 1)
 	go func() { inFlight <- one.post("web.1") }()
 	receive(t, "the write reaches the apiserver", a.creating)
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	c.awaitLine(t, "Shutting down")
+	c.signal(syscall.SIGTERM)
+	c.awaitLog("Shutting down")
 	close(a.release)
 
 	// All requests are accepted, and each answer is the last one on its connection.
@@ -115,24 +100,21 @@ func TestClientsOpenNewConnectionsAfterTheShutdownHasBegun(t *testing.T) {
 		t.Errorf("the request in flight: %+v", answer)
 	}
 	for i := range 10 {
-		if answer := one.accepted(fmt.Sprint("web.1.", i), http1); !answer.last {
+		if answer := one.accepted(fmt.Sprint("web.1.", i)); !answer.last {
 			t.Errorf("over HTTP/1.1: %+v", answer)
 		}
 	}
 	n := 0
 	next := func() string {
 		n++
-		return two.accepted(fmt.Sprint("web.2.", n), http2).connection
+		return two.accepted(fmt.Sprint("web.2.", n)).connection
 	}
 	for range 3 {
 		former := next()
 		// The next request may be sent before GOAWAY arrives.
-		eventually(t, "HTTP/2 uses another connection", func() bool { return next() != former })
+		await.Until(t, "HTTP/2 uses another connection", func() bool { return next() != former })
 	}
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	if stderr, state := c.end(t); state.ExitCode() != 1 {
-		t.Errorf("%s\n%s", state, stderr)
-	}
+	c.terminate(1)
 }
 
 func TestConnectionsAreDrainedFromTheBeginningOfTheShutdown(t *testing.T) {
@@ -146,29 +128,23 @@ func TestConnectionsAreDrainedFromTheBeginningOfTheShutdown(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("answer"))
 	}), begun)
-	connectionHeader := func(method string, header ...string) string {
+	want := func(want, what, method string, header ...string) {
+		t.Helper()
 		req := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
 		for _, name := range header {
 			req.Header.Set(name, "x")
 		}
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, req)
-		return recorder.Result().Header.Get("Connection")
-	}
-	if got := connectionHeader(http.MethodGet); got != "" {
-		t.Errorf("before the shutdown: %q", got)
-	}
-	duringRequest = func() { close(begun) }
-	if got := connectionHeader(http.MethodPost); got != "close" {
-		t.Errorf("a request in flight: %q", got)
-	}
-	duringRequest = func() {}
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		if got := connectionHeader(method); got != "close" {
-			t.Errorf("%s: %q", method, got)
+		if got := recorder.Result().Header.Get("Connection"); got != want {
+			t.Errorf("%s: Connection is %q, want %q", what, got, want)
 		}
 	}
-	if got := connectionHeader(http.MethodPost, "Eventd-Asserted-User"); got != "" {
-		t.Errorf("another replica: %q", got)
-	}
+	want("", "before the shutdown", http.MethodGet)
+	duringRequest = func() { close(begun) }
+	want("close", "a request in flight", http.MethodPost)
+	duringRequest = func() {}
+	want("close", "without a status", http.MethodGet)
+	want("close", "with a status", http.MethodPost)
+	want("", "another replica", http.MethodPost, "Eventd-Asserted-User")
 }

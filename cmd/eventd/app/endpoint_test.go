@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // endpointOf serves with the options and returns the configuration of a client that has
@@ -22,7 +24,7 @@ func endpointOf(t *testing.T, o *Options) *rest.Config {
 	if err := s.listen(o.SecureServing, o.MaxConnections, prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := s.start(http.NotFoundHandler(), patience, func() int { return 0 })
+	stop, err := s.start(http.NotFoundHandler(), await.Timeout, func() int { return 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,13 +40,6 @@ func endpointOf(t *testing.T, o *Options) *rest.Config {
 	return config
 }
 
-func expectReachable(t *testing.T, config *rest.Config) {
-	t.Helper()
-	if status, _, err := get(t, config, "/"); err != nil || status != http.StatusNotFound {
-		t.Errorf("%s: %d %v", config.Host, status, err)
-	}
-}
-
 func TestEndpointOfASelfMadeCertificateIsVerifiable(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "0.0.0.0"} {
 		o := NewOptions()
@@ -54,7 +49,7 @@ func TestEndpointOfASelfMadeCertificateIsVerifiable(t *testing.T) {
 		if !strings.HasPrefix(config.Host, "https://127.0.0.1:") || strings.HasSuffix(config.Host, ":0") {
 			t.Errorf("listening on %s, the endpoint is %s", address, config.Host)
 		}
-		expectReachable(t, config)
+		wantAnswer(t, config, "/", http.StatusNotFound, "")
 	}
 }
 
@@ -77,7 +72,7 @@ func TestEndpointOfACertificateForAnotherNameIsVerifiable(t *testing.T) {
 	if config.ServerName != "eventd.kube-system.svc" {
 		t.Errorf("the name to verify is %q", config.ServerName)
 	}
-	expectReachable(t, config)
+	wantAnswer(t, config, "/", http.StatusNotFound, "")
 }
 
 func TestEndpointHasNoCredentials(t *testing.T) {

@@ -1,9 +1,11 @@
 package app
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -11,13 +13,10 @@ import (
 // an error on either side.
 type link struct {
 	listener net.Listener
+	to       atomic.Value // the address for new connections
+	isCut    atomic.Bool
+	gate     sync.RWMutex // locked while it is cut
 	work     sync.WaitGroup
-
-	mu          sync.Mutex
-	to          string
-	open        chan struct{} // closed while it forwards
-	connections []net.Conn
-	ended       bool
 }
 
 func newLink(t *testing.T, host string) *link {
@@ -26,11 +25,22 @@ func newLink(t *testing.T, host string) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{listener: listener, open: make(chan struct{})}
+	l := &link{listener: listener}
 	l.connect(t, host)
-	close(l.open)
-	l.work.Go(l.accept)
-	t.Cleanup(l.end)
+	l.work.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.work.Go(func() { l.serve(t.Context(), in) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.restore()
+		l.work.Wait()
+	})
 	return l
 }
 
@@ -41,85 +51,50 @@ func (l *link) connect(t *testing.T, host string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.to = to.Host
+	l.to.Store(to.Host)
 }
 
 // host returns the URL of the proxy.
 func (l *link) host() string { return "https://" + l.listener.Addr().String() }
 
 func (l *link) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = make(chan struct{})
+	l.isCut.Store(true)
+	l.gate.Lock()
 }
 
 func (l *link) restore() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.open:
-	default:
-		close(l.open)
+	if l.isCut.Swap(false) {
+		l.gate.Unlock()
 	}
 }
 
-// end ends all connections.
-func (l *link) end() {
-	_ = l.listener.Close()
-	l.restore()
-	l.mu.Lock()
-	l.ended = true
-	for _, c := range l.connections {
-		_ = c.Close()
+// serve forwards a connection until it or the test ends.
+func (l *link) serve(ctx context.Context, in net.Conn) {
+	defer in.Close()
+	out, err := net.Dial("tcp", l.to.Load().(string))
+	if err != nil {
+		return
 	}
-	l.mu.Unlock()
-	l.work.Wait()
-}
-
-func (l *link) accept() {
-	for {
-		in, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		l.work.Go(func() {
-			l.mu.Lock()
-			to := l.to
-			l.mu.Unlock()
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = in.Close()
-				return
-			}
-			l.keep(in, out)
-			l.work.Go(func() { l.forward(in, out) })
-			l.forward(out, in)
-		})
+	end := func() {
+		_ = in.Close()
+		_ = out.Close()
 	}
-}
-
-func (l *link) keep(connections ...net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.connections = append(l.connections, connections...)
-	if l.ended {
-		for _, c := range connections {
-			_ = c.Close()
-		}
-	}
+	defer context.AfterFunc(ctx, end)()
+	l.work.Go(func() {
+		defer end()
+		l.forward(in, out)
+	})
+	defer end()
+	l.forward(out, in)
 }
 
 func (l *link) forward(from, to net.Conn) {
-	defer to.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		l.mu.Lock()
-		open := l.open
-		l.mu.Unlock()
-		<-open
+		l.gate.RLock()
+		//lint:ignore SA2001 it waits while the link is cut
+		l.gate.RUnlock()
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -12,6 +13,9 @@ import (
 // asEventd makes the test binary run as eventd, so that tests check stderr and the exit
 // code.
 const asEventd = "EVENTD_TEST_AS_EVENTD"
+
+// mostVerbose is the maximum verbosity.
+var mostVerbose = fmt.Sprint("--v=", maxVerbosity)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asEventd) != "" {

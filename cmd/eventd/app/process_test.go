@@ -1,159 +1,123 @@
 package app
 
 import (
-	"bufio"
-	"errors"
-	"io"
+	"cmp"
+	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/replica"
 )
 
-// child is an eventd in its own process.
+// child is an eventd in its own process, which ends with the test.
 type child struct {
-	cmd    *exec.Cmd
-	config *rest.Config
-	stderr chan string   // all of stderr, when the process has ended
-	lines  chan string   // each line of stderr
-	ended  chan struct{} // closed at the end of stderr
+	*replica.Replica
+	t      *testing.T
+	config *rest.Config // of a user
 }
 
-func startChild(t *testing.T, a *apiserver, more ...string) *child {
-	t.Helper()
-	c := startEventd(t, a.flags(more...)...)
-	c.config.BearerToken = goodToken
-	return c
-}
-
-// eventdCommand returns a command that runs this binary as eventd, outside of a cluster.
-func eventdCommand(t *testing.T, args ...string) *exec.Cmd {
+// startChild returns when the process serves.
+func startChild(t *testing.T, user *rest.Config, o replica.Options) *child {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, args...)
-	cmd.Env = []string{asEventd + "=1"}
-	return cmd
+	o.Binary, o.Env, o.Dir = binary, []string{asEventd + "=1"}, cmp.Or(o.Dir, t.TempDir())
+	r := replica.Run(t, nil, o)
+	return &child{r, t, r.Config(user)}
 }
 
-// startEventd returns when the process serves.
-func startEventd(t *testing.T, flags ...string) *child {
+// startChild starts an eventd that writes to this apiserver.
+func (a *apiserver) startChild(t *testing.T, more ...string) *child {
 	t.Helper()
-	endpoint := filepath.Join(t.TempDir(), "endpoint")
-	c := &child{
-		cmd:    eventdCommand(t, append(flags, "--endpoint-kubeconfig="+endpoint)...),
-		stderr: make(chan string, 1),
-		lines:  make(chan string, 1000),
-		ended:  make(chan struct{}),
-	}
-	stderr, err := c.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go c.read(stderr)
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill() // if it has not ended
-		<-c.ended
-		_ = c.cmd.Wait()
-	})
-	awaitFile(t, endpoint)
-	if c.config, err = clientcmd.BuildConfigFromFlags("", endpoint); err != nil {
-		t.Fatal(err)
-	}
-	return c
+	flags := append([]string{"--leader-elect=false", "--authentication-skip-lookup"}, more...)
+	return startChild(t, &rest.Config{BearerToken: goodToken, QPS: -1}, replica.Options{Credentials: a.config(), Flags: flags})
 }
 
-func (c *child) read(stderr io.Reader) {
-	var all strings.Builder
-	scanner := bufio.NewScanner(stderr)
-	for scanner.Scan() {
-		all.WriteString(scanner.Text() + "\n")
-		c.lines <- scanner.Text()
-	}
-	c.stderr <- all.String()
-	close(c.ended)
-}
-
-// awaitLine waits until the process has logged a line with want.
-func (c *child) awaitLine(t *testing.T, want string) {
-	t.Helper()
-	for {
-		if line := receive(t, "the process logs "+want, c.lines); strings.Contains(line, want) {
-			return
-		}
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.Send(s); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
-// end waits for the end of the process.
-func (c *child) end(t *testing.T) (stderr string, state *os.ProcessState) {
-	t.Helper()
-	stderr = receive(t, "the end of the process", c.stderr)
-	var exit *exec.ExitError
-	if err := c.cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+// awaitLog waits until the process has logged a text.
+func (c *child) awaitLog(want string) {
+	c.t.Helper()
+	await.Until(c.t, "the process logs "+want, func() bool { return strings.Contains(c.Stderr(), want) })
+}
+
+// requireExit waits for the end of the process, and returns its stderr.
+func (c *child) requireExit(code int) (stderr string) {
+	c.t.Helper()
+	ctx, cancel := await.Context(c.t)
+	defer cancel()
+	if got, err := c.Wait(ctx); err != nil || got != code {
+		c.t.Errorf("exit code %d, want %d (%v)", got, code, err)
 	}
-	return stderr, c.cmd.ProcessState
+	return c.Stderr()
+}
+
+func (c *child) terminate(code int) (stderr string) {
+	c.t.Helper()
+	c.signal(syscall.SIGTERM)
+	return c.requireExit(code)
 }
 
 func TestTerminatedProcessExitsWith0OnceEverythingIsWritten(t *testing.T) {
 	a := startAPIServer(t)
-	c := startChild(t, a)
-	answer := post(t, c.config)
-	receive(t, "the write reaches the apiserver", a.creating)
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	c.awaitLine(t, "Shutting down")
+	c := a.startChild(t)
+	answer := a.post(t, c.config)
+	c.signal(syscall.SIGTERM)
+	c.awaitLog("Shutting down")
 	close(a.release)
 	if err := receive(t, "the answer", answer); err != nil {
 		t.Errorf("the request that was in flight: %v", err)
 	}
-	if stderr, state := c.end(t); state.ExitCode() != 0 {
-		t.Errorf("%s\n%s", state, stderr)
-	}
+	c.requireExit(0)
 }
 
 func TestTerminatedProcessExitsWith1AndOneLineAboutWhatWasNotWritten(t *testing.T) {
 	a := startAPIServer(t)
-	c := startChild(t, a, "--shutdown-grace-period=1s", "--logging-format=json")
-	post(t, c.config)
-	receive(t, "the write reaches the apiserver", a.creating)
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	stderr, state := c.end(t)
-	if state.ExitCode() != 1 {
-		t.Errorf("%s\n%s", state, stderr)
-	}
-	logged := 0
-	for line := range strings.Lines(stderr) {
+	c := a.startChild(t, "--shutdown-grace-period=1s", "--logging-format=json")
+	a.post(t, c.config)
+	var lines []string
+	for line := range strings.Lines(c.terminate(1)) {
 		if strings.Contains(line, "1 occurrences of 1 series were not written") {
-			logged++
-			if !strings.HasPrefix(line, "{") {
-				t.Errorf("not in the format of --logging-format: %s", line)
-			}
+			lines = append(lines, line)
 		}
 	}
-	if logged != 1 {
-		t.Errorf("logged %d times:\n%s", logged, stderr)
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "{") {
+		t.Errorf("logged, in the format of --logging-format: %q, want one line", lines)
 	}
 }
 
 func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	a := startAPIServer(t)
-	c := startChild(t, a, "--shutdown-grace-period=10m")
-	post(t, c.config)
-	receive(t, "the write reaches the apiserver", a.creating)
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	c.awaitLine(t, "Shutting down")
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
-	if stderr, state := c.end(t); state.ExitCode() != 1 || !strings.Contains(stderr, "second signal") {
-		t.Errorf("%s\n%s", state, stderr)
+	c := a.startChild(t, "--shutdown-grace-period=10m")
+	a.post(t, c.config)
+	c.signal(syscall.SIGTERM)
+	c.awaitLog("Shutting down")
+	if stderr := c.terminate(1); !strings.Contains(stderr, "second signal") {
+		t.Errorf("logged:\n%s", stderr)
+	}
+}
+
+// At the maximum verbosity, in both formats, reviews are logged and tokens are not.
+func TestTokensAreNotLogged(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		c := startAPIServer(t).startChild(t, mostVerbose, "--logging-format="+format)
+		c.config.BearerToken = "unmistakable.token"
+		wantAnswer(t, c.config, "/metrics", http.StatusUnauthorized, "")
+		log := c.terminate(0)
+		if !strings.Contains(log, "tokenreviews") || strings.Contains(log, "unmistakable") {
+			t.Errorf("%s: nothing about a review is logged, or the token is:\n%s", format, log)
+		}
 	}
 }

@@ -1,25 +1,21 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -31,30 +27,17 @@ type replicas struct {
 	client    kubernetes.Interface // of an administrator
 	namespace string               // of the Lease and the Events
 	account   *rest.Config
-	token     string // file of the token for other replicas
+	token     string // for other replicas
 }
-
-const eventdUser = "system:serviceaccount:kube-system:eventd"
 
 func newReplicas(t *testing.T) *replicas {
 	t.Helper()
 	cluster := testenv.Shared(t)
-	if err := cluster.Apply(t.Context(), "../../../deploy"); err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Chdir("..") // from there, replica.Deploy finds deploy/
 	r := &replicas{
-		t: t, cluster: cluster, client: client,
+		t: t, cluster: cluster, client: kubernetes.NewForConfigOrDie(cluster.Config()),
 		namespace: cluster.Namespace(t),
-		account:   cluster.ServiceAccount(t, "kube-system", "eventd"),
-		token:     filepath.Join(t.TempDir(), "token"),
-	}
-	peer := cluster.ServiceAccount(t, "kube-system", "eventd", "eventd")
-	if err := os.WriteFile(r.token, []byte(peer.BearerToken), 0o600); err != nil {
-		t.Fatal(err)
+		account:   replica.Deploy(t, cluster), token: replica.PeerToken(t, cluster),
 	}
 	r.copyElection()
 	return r
@@ -64,55 +47,47 @@ func newReplicas(t *testing.T) *replicas {
 // one in kube-system.
 func (r *replicas) copyElection() {
 	r.t.Helper()
-	deployed, err := r.client.RbacV1().Roles("kube-system").Get(r.t.Context(), "eventd-leader-election", metav1.GetOptions{})
+	rbac, meta := r.client.RbacV1(), metav1.ObjectMeta{Name: "eventd"}
+	deployed, err := rbac.Roles(metav1.NamespaceSystem).Get(r.t.Context(), "eventd-leader-election", metav1.GetOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	meta := metav1.ObjectMeta{Name: "eventd"}
-	_, err = r.client.RbacV1().Roles(r.namespace).Create(r.t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: deployed.Rules}, metav1.CreateOptions{})
-	_, bound := r.client.RbacV1().RoleBindings(r.namespace).Create(r.t.Context(), &rbacv1.RoleBinding{
+	_, err = rbac.Roles(r.namespace).Create(r.t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: deployed.Rules}, metav1.CreateOptions{})
+	_, bound := rbac.RoleBindings(r.namespace).Create(r.t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "eventd"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "kube-system", Name: "eventd"}},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: metav1.NamespaceSystem, Name: "eventd"}},
 	}, metav1.CreateOptions{})
 	_, created := r.client.CoordinationV1().Leases(r.namespace).Create(r.t.Context(), &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
-	if err := errors.Join(err, bound, created); err != nil {
+	allowed := testenv.WaitAllowed(r.t.Context(), r.client, authorizationv1.SubjectAccessReviewSpec{
+		User: testenv.User(metav1.NamespaceSystem, "eventd"),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "watch", Group: "coordination.k8s.io", Resource: "leases", Namespace: r.namespace, Name: "eventd",
+		},
+	})
+	if err := errors.Join(err, bound, created, allowed); err != nil {
 		r.t.Fatal(err)
-	}
-	for _, right := range []authorizationv1.ResourceAttributes{
-		{Verb: "watch", Group: "coordination.k8s.io", Resource: "leases", Namespace: r.namespace, Name: "eventd"},
-		{Verb: "create", Resource: "events", Namespace: r.namespace},
-		{Verb: "get", Resource: "configmaps", Namespace: "kube-system", Name: authenticationConfigMap},
-	} {
-		eventually(r.t, "RBAC allows "+right.Verb+" "+right.Resource, func() bool {
-			review, err := r.client.AuthorizationV1().SubjectAccessReviews().Create(r.t.Context(), &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: eventdUser, ResourceAttributes: &right},
-			}, metav1.CreateOptions{})
-			return err == nil && review.Status.Allowed
-		})
 	}
 }
 
-// start starts a replica and returns when it serves. host is the URL of the apiserver,
-// or empty for the default.
-func (r *replicas) start(host string, more ...string) *child {
+// start starts a replica and returns when it serves.
+func (r *replicas) start(flags ...string) *child {
+	r.t.Helper()
+	return r.startWith(replica.Options{Credentials: r.account, PeerToken: r.token}, flags...)
+}
+
+// startThrough starts a replica whose requests to the apiserver pass a link.
+func (r *replicas) startThrough(l *link, flags ...string) *child {
 	r.t.Helper()
 	account := rest.CopyConfig(r.account)
-	if host != "" {
-		account.Host = host
-	}
-	kubeconfig := filepath.Join(r.t.TempDir(), "kubeconfig")
-	if err := testenv.WriteKubeconfig(kubeconfig, account); err != nil {
-		r.t.Fatal(err)
-	}
-	c := startEventd(r.t, append([]string{
-		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0",
-		"--leader-elect-resource-namespace=" + r.namespace, "--peer-token-file=" + r.token,
-	}, more...)...)
-	c.config.BearerToken = ""
-	admin := r.cluster.Config()
-	c.config.CertData, c.config.KeyData, c.config.BearerToken = admin.CertData, admin.KeyData, admin.BearerToken
-	return c
+	account.Host = l.host()
+	return r.startWith(replica.Options{Credentials: account, PeerToken: r.token}, flags...)
+}
+
+func (r *replicas) startWith(o replica.Options, flags ...string) *child {
+	r.t.Helper()
+	o.Flags = append([]string{"--leader-elect-resource-namespace=" + r.namespace}, flags...)
+	return startChild(r.t, r.cluster.Config(), o)
 }
 
 // shortLease makes takeovers fast.
@@ -133,35 +108,21 @@ func (r *replicas) holder() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// report posts an Event to a replica. Like any client, it retries with the same name.
-func (r *replicas) report(to *child, name string) error {
+// post posts an Event to a replica.
+func (r *replicas) post(to *child, name string) {
 	r.t.Helper()
-	client, err := kubernetes.NewForConfig(to.config)
-	if err != nil {
-		r.t.Fatal(err)
+	if err := create(r.t.Context(), kubernetes.NewForConfigOrDie(to.config), r.namespace, name); err != nil {
+		r.t.Errorf("%s: %v", name, err)
 	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	_, err = client.CoreV1().Events(r.namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: r.namespace},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: r.namespace, Name: "web"},
-		Reason:         "Started", Message: "Container started", Type: corev1.EventTypeNormal, Count: 1,
-		Source: corev1.EventSource{Component: "tester"},
-	}, metav1.CreateOptions{})
-	return err
 }
 
-// counted waits until the Events about the Pod count so many occurrences.
-func (r *replicas) counted(want int32) {
+// awaitCount waits until the Events about the Pod count so many occurrences.
+func (r *replicas) awaitCount(want int64) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("%d occurrences are counted", want), func() bool {
-		list, err := r.client.CoreV1().Events(r.namespace).List(r.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod"})
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		sum := int32(0)
-		for _, event := range list.Items {
-			sum += event.Count
+	await.Until(r.t, fmt.Sprintf("%d occurrences are counted", want), func() bool {
+		var sum int64
+		for _, event := range stored.ByObject(r.t, r.cluster, r.namespace)["web"] {
+			sum += stored.Count(&event)
 		}
 		if sum > want {
 			r.t.Fatalf("%d occurrences are counted, of %d", sum, want)
@@ -170,78 +131,38 @@ func (r *replicas) counted(want int32) {
 	})
 }
 
-// waitRole waits until a replica reports a role.
-func (c *child) waitRole(t *testing.T, want string) {
-	t.Helper()
-	last := ""
-	defer func() {
-		if t.Failed() {
-			t.Logf("the last answer: %s", last)
-		}
-	}()
-	eventually(t, "the role is "+want, func() bool {
-		_, body, err := get(t, c.config, "/readyz?verbose")
-		last = fmt.Sprint(body, err)
-		return err == nil && strings.Contains(body, "\nrole: "+want)
-	})
+// awaitAnswer waits for an answer of a replica with a text in it.
+func (c *child) awaitAnswer(path string, status int, text string) {
+	c.t.Helper()
+	awaitAnswer(c.t, c.config, path, status, text)
 }
 
-func (c *child) requireReady(t *testing.T) {
-	t.Helper()
-	for _, path := range []string{"/livez?verbose", "/readyz?verbose"} {
-		if status, body, err := get(t, c.config, path); err != nil || status != http.StatusOK {
-			t.Errorf("%s: %d %s %v", path, status, body, err)
-		}
+// awaitLeader waits until a replica that is ready leads.
+func (c *child) awaitLeader() {
+	c.t.Helper()
+	c.awaitAnswer("/readyz?verbose", http.StatusOK, "\nrole: leader\n")
+}
+
+// awaitStandby waits until a replica that is ready follows the leader.
+func (c *child) awaitStandby(leader string) {
+	c.t.Helper()
+	c.awaitAnswer("/readyz?verbose", http.StatusOK, "\nrole: standby of "+leader+"\n")
+}
+
+func (c *child) requireReady() {
+	c.t.Helper()
+	for _, path := range []string{"/livez", "/readyz"} {
+		wantAnswer(c.t, c.config, path, http.StatusOK, "")
 	}
 }
 
 // metric returns the sum of a metric over all labels.
-func (c *child) metric(t *testing.T, name string) (sum float64) {
-	t.Helper()
-	status, body, err := get(t, c.config, "/metrics")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("/metrics: %d %v", status, err)
-	}
-	found := false
-	for line := range strings.Lines(body) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if base, _, _ := strings.Cut(series, "{"); base != name {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = true
-		sum += n
-	}
-	if !found {
-		t.Fatalf("there is no metric %s", name)
+func (c *child) metric(name string) float64 {
+	c.t.Helper()
+	all, err := c.Metrics(c.t.Context(), c.config)
+	sum, found := all.Lookup(name)
+	if err != nil || !found {
+		c.t.Fatalf("the metric %s: %v, found: %v", name, err, found)
 	}
 	return sum
-}
-
-func (c *child) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (c *child) requireExit(t *testing.T, code int) (stderr string) {
-	t.Helper()
-	stderr, state := c.end(t)
-	if state.ExitCode() != code {
-		t.Errorf("%s, want exit code %d\n%s", state, code, stderr)
-	}
-	return stderr
-}
-
-// awaitUnready waits until a replica is not ready, with why in the reason.
-func (c *child) awaitUnready(t *testing.T, why string) {
-	t.Helper()
-	eventually(t, "a replica is not ready: "+why, func() bool {
-		status, body, err := get(t, c.config, "/readyz/leader")
-		return err == nil && status == http.StatusInternalServerError && strings.Contains(body, why)
-	})
 }

@@ -4,91 +4,77 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
 )
 
 func TestReplicaTakesOverFromALeaderThatIsKilled(t *testing.T) {
 	r := newReplicas(t)
-	leader := r.start("", shortLease...)
-	leader.waitRole(t, "leader\n")
-	standby := r.start("", shortLease...)
-	standby.waitRole(t, "standby of")
-	if err := r.report(leader, "web.1"); err != nil {
+	leader := r.start(shortLease...)
+	leader.awaitLeader()
+	standby := r.start(shortLease...)
+	standby.awaitStandby(r.holder())
+	r.post(leader, "web.1")
+	leader.Kill()
+	standby.awaitLeader()
+	// A client that received no answer for web.1 retries.
+	err := create(t.Context(), kubernetes.NewForConfigOrDie(standby.config), r.namespace, "web.1")
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Error(err)
 	}
-	leader.signal(t, syscall.SIGKILL)
-	standby.waitRole(t, "leader\n")
-	// The client received no answer for web.1, and retries.
-	for _, name := range []string{"web.1", "web.2"} {
-		if err := r.report(standby, name); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	r.counted(2)
+	r.post(standby, "web.2")
+	r.awaitCount(2)
 }
 
 func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *testing.T) {
 	r := newReplicas(t)
 	link := newLink(t, r.account.Host)
-	former := r.start(link.host(), shortLease...)
-	former.waitRole(t, "leader\n")
-	standby := r.start("", shortLease...)
-	standby.waitRole(t, "standby of "+r.holder()+"\n")
+	former := r.startThrough(link, shortLease...)
+	former.awaitLeader()
+	standby := r.start(shortLease...)
+	standby.awaitStandby(r.holder())
 
 	link.cut()
-	former.waitRole(t, "standby, no leader is known\n")
-	standby.waitRole(t, "leader\n")
-	if err := r.report(standby, "web.1"); err != nil {
-		t.Error(err)
-	}
 	// It can neither forward requests nor authenticate clients.
-	eventually(t, "the replica that is cut off is not ready", func() bool {
-		status, body, err := get(t, former.config, "/readyz?verbose")
-		return err == nil && status == http.StatusInternalServerError && strings.Contains(body, "[-]leader failed")
-	})
-	if status, body, err := get(t, former.config, "/livez"); err != nil || status != http.StatusOK {
-		t.Errorf("/livez of a replica that is cut off: %d %s %v", status, body, err)
-	}
+	former.awaitAnswer("/readyz?verbose", http.StatusInternalServerError, "\nrole: standby, no leader is known\n")
+	standby.awaitLeader()
+	r.post(standby, "web.1")
+	former.awaitAnswer("/readyz?verbose", http.StatusInternalServerError, "[-]leader failed")
+	wantAnswer(t, former.config, "/livez", http.StatusOK, "")
 	link.restore()
-	former.waitRole(t, "standby of "+r.holder()+"\n")
-	former.requireReady(t)
+	former.awaitStandby(r.holder())
+	former.requireReady()
 
-	standby.signal(t, syscall.SIGTERM)
-	standby.requireExit(t, 0)
-	former.waitRole(t, "leader\n")
-	if err := r.report(former, "web.2"); err != nil {
-		t.Error(err)
-	}
-	r.counted(2)
-	former.signal(t, syscall.SIGTERM)
-	former.requireExit(t, 0)
+	standby.terminate(0)
+	former.awaitLeader()
+	r.post(former, "web.2")
+	r.awaitCount(2)
+	former.terminate(0)
 }
 
 // Deferred occurrences cannot be merged with later ones any more.
 func TestReplicaThatHasLostItsLeaseWritesDeferredOccurrences(t *testing.T) {
 	r := newReplicas(t)
 	link := newLink(t, r.account.Host)
-	former := r.start(link.host(), append(shortLease, "--series-heartbeat=24h")...)
-	former.waitRole(t, "leader\n")
-	standby := r.start("", shortLease...)
-	standby.waitRole(t, "standby of")
+	former := r.startThrough(link, append(shortLease, "--series-heartbeat=24h")...)
+	former.awaitLeader()
+	standby := r.start(shortLease...)
+	standby.awaitStandby(r.holder())
 	for i := range 3 {
-		if err := r.report(former, fmt.Sprintf("web.%d", i)); err != nil {
-			t.Error(err)
-		}
+		r.post(former, fmt.Sprintf("web.%d", i))
 	}
-	r.counted(1)
-	if n := former.metric(t, "eventd_sink_deferred_series"); n != 1 {
+	r.awaitCount(1)
+	if n := former.metric("eventd_sink_deferred_series"); n != 1 {
 		t.Fatalf("%v series are deferred", n)
 	}
 	link.cut()
-	standby.waitRole(t, "leader\n")
+	standby.awaitLeader()
 	link.restore()
-	r.counted(3)
-	if n := former.metric(t, "eventd_election_leading"); n != 0 {
+	r.awaitCount(3)
+	if n := former.metric("eventd_election_leading"); n != 0 {
 		t.Error("it leads again")
 	}
 }
@@ -96,10 +82,10 @@ func TestReplicaThatHasLostItsLeaseWritesDeferredOccurrences(t *testing.T) {
 func TestReplicaThatExitsOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 	r := newReplicas(t)
 	link := newLink(t, r.account.Host)
-	former := r.start(link.host(), append(shortLease, "--on-lost-lease=exit", "--shutdown-grace-period=4s", "--logging-format=json")...)
-	former.waitRole(t, "leader\n")
+	former := r.startThrough(link, append(shortLease, "--on-lost-lease=exit", "--shutdown-grace-period=4s")...)
+	former.awaitLeader()
 	link.cut()
-	stderr := former.requireExit(t, 1)
+	stderr := former.requireExit(1)
 	link.restore()
 	for _, want := range []string{
 		`"msg":"Lost the lease: leader work stops"`, `"msg":"Shutting down"`, `"msg":"Final accounts"`,
@@ -109,4 +95,43 @@ func TestReplicaThatExitsOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 			t.Errorf("%s is logged %d times:\n%s", want, n, stderr)
 		}
 	}
+}
+
+// Its clients use other replicas meanwhile, and it may become the leader.
+func TestStandbyThatCannotReachTheLeaderIsNotReadyUntilItCan(t *testing.T) {
+	r := newReplicas(t)
+	link := newLink(t, "")
+	const lease = 6 * time.Second
+	timing := []string{"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+	leader := r.start(append(timing, "--advertise-address="+link.listener.Addr().String())...)
+	link.connect(t, leader.config.Host)
+	leader.awaitLeader()
+	standby := r.start(timing...)
+	standby.awaitStandby(r.holder())
+	r.post(standby, "web.1")
+	standby.requireReady()
+	awaitUnready := func() {
+		t.Helper()
+		standby.awaitAnswer("/readyz/leader", http.StatusInternalServerError, "does not answer this replica")
+	}
+
+	link.cut()
+	begun := time.Now()
+	awaitUnready()
+	if took := time.Since(begun); took > lease {
+		t.Errorf("it was ready for %s, longer than a lease", took)
+	}
+	standby.awaitLog("does not answer this replica")
+	leader.requireReady()
+
+	link.restore()
+	standby.awaitAnswer("/readyz", http.StatusOK, "")
+	r.post(standby, "web.2")
+
+	link.cut()
+	awaitUnready()
+	leader.Kill()
+	standby.awaitLeader()
+	standby.requireReady()
+	r.post(standby, "web.3")
 }

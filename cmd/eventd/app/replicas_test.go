@@ -3,45 +3,43 @@ package app
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/test/replica"
 )
 
 func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
 	r := newReplicas(t)
-	leader := r.start("")
-	leader.waitRole(t, "leader\n")
+	leader := r.start()
+	leader.awaitLeader()
 	name := r.holder()
-	standbys := []*child{r.start(""), r.start("")}
+	standbys := []*child{r.start(), r.start()}
 	for _, standby := range standbys {
-		standby.waitRole(t, "standby of "+name+"\n")
+		standby.awaitStandby(name)
 	}
 	for i, replica := range append(standbys, leader) {
-		replica.requireReady(t)
-		if err := r.report(replica, fmt.Sprintf("web.%d", i)); err != nil {
-			t.Errorf("replica %d: %v", i, err)
-		}
+		replica.requireReady()
+		r.post(replica, fmt.Sprintf("web.%d", i))
 	}
-	r.counted(3)
+	r.awaitCount(3)
 
-	standbys[0].signal(t, syscall.SIGTERM)
-	standbys[0].requireExit(t, 0)
+	standbys[0].terminate(0)
 	if now := r.holder(); now != name {
 		t.Errorf("%s leads after the end of a standby, %s before", now, name)
 	}
-	leader.signal(t, syscall.SIGTERM)
-	standbys[1].waitRole(t, "leader\n")
-	leader.requireExit(t, 0)
-	if err := r.report(standbys[1], "web.4"); err != nil {
-		t.Errorf("the new leader: %v", err)
-	}
-	r.counted(4)
-	standbys[1].signal(t, syscall.SIGTERM)
-	standbys[1].requireExit(t, 0)
+	leader.signal(syscall.SIGTERM)
+	standbys[1].awaitLeader()
+	leader.requireExit(0)
+	r.post(standbys[1], "web.4")
+	r.awaitCount(4)
+	standbys[1].terminate(0)
 	if now := r.holder(); now != "" {
 		t.Errorf("the Lease is held by %s, which has ended", now)
 	}
@@ -49,62 +47,54 @@ func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
 
 func TestStandbyForwardsRequests(t *testing.T) {
 	r := newReplicas(t)
-	leader := r.start("")
-	leader.waitRole(t, "leader\n")
-	standby := r.start("")
-	standby.waitRole(t, "standby of")
-	before := leader.metric(t, "eventd_occurrences_recorded_total")
+	leader := r.start()
+	leader.awaitLeader()
+	standby := r.start()
+	standby.awaitStandby(r.holder())
+	const recorded, leading = "eventd_occurrences_recorded_total", "eventd_election_leading"
+	before := leader.metric(recorded)
 	for i := range 5 {
-		if err := r.report(standby, fmt.Sprintf("web.%d", i)); err != nil {
-			t.Error(err)
+		r.post(standby, fmt.Sprintf("web.%d", i))
+	}
+	for what, counted := range map[string][2]float64{
+		"recorded by the leader":  {leader.metric(recorded) - before, 5},
+		"recorded by the standby": {standby.metric(recorded), 0},
+		"leading of the leader":   {leader.metric(leading), 1},
+		"leading of the standby":  {standby.metric(leading), 0},
+	} {
+		if counted[0] != counted[1] {
+			t.Errorf("%s: %v, want %v", what, counted[0], counted[1])
 		}
 	}
-	if n := leader.metric(t, "eventd_occurrences_recorded_total") - before; n != 5 {
-		t.Errorf("the leader has recorded %v of 5 occurrences", n)
-	}
-	if n := standby.metric(t, "eventd_occurrences_recorded_total"); n != 0 {
-		t.Errorf("the standby has recorded %v occurrences itself", n)
-	}
-	for replica, want := range map[*child]float64{leader: 1, standby: 0} {
-		if got := replica.metric(t, "eventd_election_leading"); got != want {
-			t.Errorf("eventd_election_leading is %v, want %v", got, want)
-		}
-	}
-	r.counted(5)
+	r.awaitCount(5)
 }
 
 func TestFormerLeaderForwardsRequestsAfterTheHandover(t *testing.T) {
 	r := newReplicas(t)
-	former := r.start("", "--shutdown-delay-duration=20s")
-	former.waitRole(t, "leader\n")
-	next := r.start("")
-	next.waitRole(t, "standby of")
-	former.signal(t, syscall.SIGTERM)
-	next.waitRole(t, "leader\n")
-	if status, body, err := get(t, former.config, "/readyz?verbose"); err != nil || status != http.StatusInternalServerError || !strings.Contains(body, "[-]shutdown failed") {
-		t.Errorf("/readyz during the shutdown delay: %d %s %v", status, body, err)
-	}
-	if err := r.report(former, "web.1"); err != nil {
-		t.Error(err)
-	}
-	if n := next.metric(t, `eventd_occurrences_recorded_total`); n != 2 { // one is the Event of the Lease
+	former := r.start("--shutdown-delay-duration=20s")
+	former.awaitLeader()
+	next := r.start()
+	next.awaitStandby(r.holder())
+	former.signal(syscall.SIGTERM)
+	next.awaitLeader()
+	wantAnswer(t, former.config, "/readyz?verbose", http.StatusInternalServerError, "[-]shutdown failed")
+	r.post(former, "web.1")
+	if n := next.metric("eventd_occurrences_recorded_total"); n != 2 { // one is the Event of the Lease
 		t.Errorf("the new leader has recorded %v occurrences", n)
 	}
-	r.counted(1)
-	if answer := newCaller(t, former.config, r.namespace, http1).accepted("web.2", http1); !answer.last {
+	r.awaitCount(1)
+	if answer := newCaller(t, former.config, r.namespace, http1).accepted("web.2"); !answer.last {
 		t.Error("the connection is not drained during the shutdown")
 	}
-	former.signal(t, syscall.SIGTERM)
-	former.requireExit(t, 1)
+	former.terminate(1)
 }
 
 func TestEventsOfTheLeaseRecordTheLeader(t *testing.T) {
 	r := newReplicas(t)
-	leader := r.start("")
-	leader.waitRole(t, "leader\n")
+	leader := r.start()
+	leader.awaitLeader()
 	name := r.holder()
-	leader.signal(t, syscall.SIGTERM)
-	leader.requireExit(t, 0)
+	leader.terminate(0)
 	list, err := r.client.CoreV1().Events(r.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Lease"})
 	if err != nil {
 		t.Fatal(err)
@@ -119,5 +109,54 @@ func TestEventsOfTheLeaseRecordTheLeader(t *testing.T) {
 	slices.Sort(messages)
 	if want := []string{name + " became leader", name + " stopped leading"}; !slices.Equal(messages, want) {
 		t.Errorf("messages %q, want %q", messages, want)
+	}
+}
+
+// As the leader it could not authenticate the other replicas.
+func TestReplicaWithoutAGoodTokenIsNotElectedUntilItHasOne(t *testing.T) {
+	r := newReplicas(t)
+	// A token for the audience of the apiserver, not for replicas.
+	o := replica.Options{Credentials: r.account, PeerToken: r.account.BearerToken, Dir: t.TempDir()}
+	bad := r.startWith(o)
+	bad.awaitLog("this replica's own token is not valid")
+	wantAnswer(t, bad.config, "/readyz?verbose", http.StatusInternalServerError, "[-]leader failed")
+	good := r.start()
+	good.awaitLeader()
+	r.post(good, "web.1")
+	if err := os.WriteFile(filepath.Join(o.Dir, "token"), []byte(r.token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad.awaitStandby(r.holder())
+	r.post(bad, "web.2")
+	r.awaitCount(2)
+	good.terminate(0)
+	bad.terminate(0)
+}
+
+// The tokens of replicas are not logged: those for each other and for the apiserver.
+func TestTokensOfReplicasAreNotLogged(t *testing.T) {
+	r := newReplicas(t)
+	leader := r.start(mostVerbose, "--logging-format=text")
+	leader.awaitLeader()
+	standby := r.start(mostVerbose, "--logging-format=json")
+	standby.awaitStandby(r.holder())
+	r.post(standby, "web.1")
+	if standby.metric("eventd_relay_requests_total") == 0 {
+		t.Error("nothing was forwarded")
+	}
+	client := r.cluster.ServiceAccount(t, r.namespace, "client")
+	wantAnswer(t, standby.Config(client), "/metrics", http.StatusForbidden, "")
+	for name, c := range map[string]*child{"standby": standby, "leader": leader} {
+		log := c.terminate(0)
+		if !strings.Contains(log, "tokenreviews") {
+			t.Errorf("the %s logs nothing about a review", name)
+		}
+		for whose, token := range map[string]string{"replicas'": r.token, "eventd's own": r.account.BearerToken, "client's": client.BearerToken} {
+			for _, part := range strings.Split(token, ".")[1:] { // of a JWT; the header is no secret
+				if len(part) < 20 || strings.Contains(log, part[len(part)-20:]) {
+					t.Errorf("the %s has logged the %s token, or it is no token: %q", name, whose, part)
+				}
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,16 +15,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // running is an eventd in this process.
 type running struct {
 	endpoint string
-	config   *rest.Config
+	config   *rest.Config // of the user
 	signal   context.CancelCauseFunc
 	result   chan error
 }
@@ -39,25 +41,24 @@ func startRunning(t *testing.T, a *apiserver, more ...string) *running {
 // beginRunning returns at once.
 func beginRunning(t *testing.T, a *apiserver, more ...string) *running {
 	t.Helper()
-	r := &running{
-		endpoint: filepath.Join(t.TempDir(), "endpoint"),
-		result:   make(chan error, 1),
-	}
-	o := a.options(t, r.endpoint, more...)
-	cluster, err := o.clusterConfig()
+	r := &running{endpoint: filepath.Join(t.TempDir(), "endpoint"), result: make(chan error, 1)}
+	o, err := optionsOf(append(a.flags(more...), "--endpoint-kubeconfig="+r.endpoint)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	r.signal = cancel
-	go func() { r.result <- Run(ctx, o, cluster) }()
+	go func() { r.result <- Run(ctx, o, a.config()) }()
 	t.Cleanup(func() { cancel(errors.New("end of the test")) })
 	return r
 }
 
 func (r *running) awaitServing(t *testing.T) {
 	t.Helper()
-	awaitFile(t, r.endpoint)
+	await.Until(t, "it serves", func() bool {
+		_, err := os.Stat(r.endpoint)
+		return err == nil
+	})
 	var err error
 	if r.config, err = clientcmd.BuildConfigFromFlags("", r.endpoint); err != nil {
 		t.Fatal(err)
@@ -65,45 +66,35 @@ func (r *running) awaitServing(t *testing.T) {
 	r.config.BearerToken = goodToken
 }
 
-// patience is how long tests wait, also on a machine under load.
-const patience = 30 * time.Second
-
-// awaitFile waits for a file that another process or goroutine creates.
-func awaitFile(t *testing.T, file string) {
+// terminate ends the eventd in order.
+func (r *running) terminate(t *testing.T) {
 	t.Helper()
-	eventually(t, file+" appears", func() bool {
-		_, err := os.Stat(file)
-		return err == nil
-	})
-}
-
-// eventually polls for a condition.
-func eventually(t *testing.T, what string, happened func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return happened(), nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
+	r.signal(errors.New("terminated"))
+	if err := receive(t, "the end", r.result); err != nil {
+		t.Errorf("the end is: %v", err)
 	}
 }
 
-// post posts an Event and sends the answer to a channel.
-func post(t *testing.T, config *rest.Config) <-chan error {
+// create posts an Event about a Pod.
+func create(ctx context.Context, client kubernetes.Interface, namespace, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, await.Timeout)
+	defer cancel()
+	_, err := client.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: namespace},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "web"},
+		Reason:         "Started", Message: "Container started", Type: corev1.EventTypeNormal, Count: 1,
+		Source: corev1.EventSource{Component: "tester"},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// post posts an Event, and returns when its write has reached the apiserver. The channel
+// receives the answer.
+func (a *apiserver) post(t *testing.T, config *rest.Config) <-chan error {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer := make(chan error, 1)
-	go func() {
-		_, err := client.CoreV1().Events("shop").Create(t.Context(), &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Name: "web.1", Namespace: "shop"},
-			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web"},
-			Reason:         "Started", Message: "Container started", Type: corev1.EventTypeNormal, Count: 1,
-		}, metav1.CreateOptions{})
-		answer <- err
-	}()
+	client, answer := kubernetes.NewForConfigOrDie(config), make(chan error, 1)
+	go func() { answer <- create(t.Context(), client, "shop", "web.1") }()
+	receive(t, "the write reaches the apiserver", a.creating)
 	return answer
 }
 
@@ -112,20 +103,67 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(patience):
+	case <-time.After(await.Timeout):
 		t.Fatalf("timed out: %s", what)
 		panic("unreachable")
 	}
 }
 
+// get makes one request on a connection of its own.
+func get(t *testing.T, config *rest.Config, path string) (status int, body string, err error) {
+	t.Helper()
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.HTTPWrappersForConfig(config, &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(content), err
+}
+
+// wantAnswer checks the status of an answer, and a text in it.
+func wantAnswer(t *testing.T, config *rest.Config, path string, status int, text string) {
+	t.Helper()
+	if err := answers(t, config, path, status, text); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitAnswer polls until there is an answer that wantAnswer accepts.
+func awaitAnswer(t *testing.T, config *rest.Config, path string, status int, text string) {
+	t.Helper()
+	err := await.Success(t.Context(), await.Timeout, func() error { return answers(t, config, path, status, text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answers(t *testing.T, config *rest.Config, path string, status int, text string) error {
+	got, body, err := get(t, config, path)
+	if err != nil || got != status || !strings.Contains(body, text) {
+		return fmt.Errorf("%s: %d %s (%w), want %d with %q", path, got, body, err, status, text)
+	}
+	return nil
+}
+
 func TestSignalLetsAcceptedRequestsFinish(t *testing.T) {
 	a := startAPIServer(t)
 	r := startRunning(t, a)
-	answer := post(t, r.config)
-	receive(t, "the write reaches the apiserver", a.creating)
-
+	answer := a.post(t, r.config)
 	r.signal(errors.New("terminated"))
-	eventually(t, "the listener is closed", func() bool {
+	await.Until(t, "the listener is closed", func() bool {
 		_, _, err := get(t, r.config, "/readyz")
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
@@ -137,7 +175,6 @@ func TestSignalLetsAcceptedRequestsFinish(t *testing.T) {
 	default:
 	}
 	close(a.release)
-
 	if err := receive(t, "the answer", answer); err != nil {
 		t.Errorf("the request that was in flight: %v", err)
 	}
@@ -149,36 +186,10 @@ func TestSignalLetsAcceptedRequestsFinish(t *testing.T) {
 	}
 }
 
-// get makes one request on a connection of its own.
-func get(t *testing.T, config *rest.Config, path string) (int, string, error) {
-	t.Helper()
-	tlsConfig, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.BearerToken != "" {
-		req.Header.Set("Authorization", "Bearer "+config.BearerToken)
-	}
-	response, err := client.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(body), err
-}
-
 func TestRunReturnsWhatWasNotWritten(t *testing.T) {
 	a := startAPIServer(t)
 	r := startRunning(t, a, "--shutdown-grace-period=2s")
-	answer := post(t, r.config)
-	receive(t, "the write reaches the apiserver", a.creating)
-
+	answer := a.post(t, r.config)
 	began := time.Now()
 	r.signal(errors.New("terminated"))
 	err := receive(t, "the end", r.result)
@@ -194,46 +205,14 @@ func TestRunReturnsWhatWasNotWritten(t *testing.T) {
 }
 
 func TestProbesAreOpenAndMetricsAreNot(t *testing.T) {
-	a := startAPIServer(t)
-	r := startRunning(t, a)
+	r := startRunning(t, startAPIServer(t))
 	nobody := rest.AnonymousClientConfig(r.config)
-	for path, want := range map[string]int{
-		"/livez": http.StatusOK, "/readyz": http.StatusOK, "/healthz": http.StatusOK,
-		"/metrics": http.StatusUnauthorized,
-	} {
-		if got, body, err := get(t, nobody, path); err != nil || got != want {
-			t.Errorf("%s without credentials: %d %s %v, want %d", path, got, body, err, want)
-		}
+	for _, probe := range []string{"/livez", "/readyz", "/healthz"} {
+		wantAnswer(t, nobody, probe, http.StatusOK, "ok")
 	}
-	status, body, err := get(t, r.config, "/metrics")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("/metrics: %d %s %v", status, body, err)
-	}
+	wantAnswer(t, nobody, "/metrics", http.StatusUnauthorized, "")
 	for _, want := range []string{"eventd_build_info{", "go_goroutines ", "eventd_occurrences_recorded_total 0"} {
-		if !strings.Contains(body, want) {
-			t.Errorf("/metrics does not have %s", want)
-		}
+		wantAnswer(t, r.config, "/metrics", http.StatusOK, want)
 	}
-	r.signal(errors.New("terminated"))
-	if err := receive(t, "the end", r.result); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestTakenPortIsAnErrorAtTheStart(t *testing.T) {
-	a := startAPIServer(t)
-	r := startRunning(t, a)
-	_, port, _ := strings.Cut(strings.TrimPrefix(r.config.Host, "https://"), ":")
-	o := a.options(t, filepath.Join(t.TempDir(), "endpoint"), "--secure-port="+port)
-	cluster, err := o.clusterConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Run(t.Context(), o, cluster); err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("started on a port that is taken: %v", err)
-	}
-	r.signal(errors.New("terminated"))
-	if err := receive(t, "the end", r.result); err != nil {
-		t.Error(err)
-	}
+	r.terminate(t)
 }

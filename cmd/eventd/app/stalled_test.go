@@ -3,7 +3,6 @@ package app
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -74,14 +73,10 @@ func TestStopDoesNotWaitForClientsThatStall(t *testing.T) {
 		"HTTP/1.1, nothing": func(t *testing.T, config *rest.Config) { dial(t, config, "http/1.1") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := startAPIServer(t)
-			r := startRunning(t, a)
+			r := startRunning(t, startAPIServer(t))
 			stall(t, r.config)
 			begun := time.Now()
-			r.signal(errors.New("end of the test"))
-			if err := receive(t, "it ends", r.result); err != nil {
-				t.Error(err)
-			}
+			r.terminate(t)
 			if took := time.Since(begun); took > 4*time.Second {
 				t.Errorf("the stop took %s", took)
 			}
