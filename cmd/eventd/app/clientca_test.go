@@ -16,36 +16,36 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // certified returns a CA and a client certificate that it has signed.
 func certified(t *testing.T) (ca, certificate, key []byte) {
 	t.Helper()
-	template := func(name string) *x509.Certificate {
-		return &x509.Certificate{
-			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		}
-	}
 	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sign := func(template, parent *x509.Certificate) []byte {
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, signer.Public(), signer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	}
-	authority, client := template("authority"), template("somebody")
-	authority.IsCA, authority.BasicConstraintsValid = true, true
-	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	der, err := x509.MarshalECPrivateKey(signer)
+	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "authority"}, signer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sign(authority, authority), sign(client, authority), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	client := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "somebody"},
+		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, client, authority, signer.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err = keyutil.MarshalPrivateKeyToPEM(signer); err != nil {
+		t.Fatal(err)
+	}
+	if ca, err = cert.EncodeCertificates(authority); err != nil {
+		t.Fatal(err)
+	}
+	return ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
 func TestNothingIsServedBeforeClientCertificatesCanBeVerified(t *testing.T) {

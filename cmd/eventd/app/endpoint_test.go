@@ -1,9 +1,9 @@
 package app
 
 import (
+	"errors"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,16 +12,20 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/eventd/eventd/test/await"
 )
 
-// endpointOf serves with the options and returns the configuration of a client that has
-// only the endpoint kubeconfig.
-func endpointOf(t *testing.T, o *Options) *rest.Config {
+// endpointOf serves on an address, and returns the configuration of a client that has only
+// the endpoint kubeconfig.
+func endpointOf(t *testing.T, address string, change func(*Options)) *rest.Config {
 	t.Helper()
-	s := &serving{}
-	if err := s.listen(o.SecureServing, o.MaxConnections, prometheus.NewRegistry()); err != nil {
+	o := NewOptions()
+	o.SecureServing.BindPort, o.SecureServing.BindAddress = 0, net.ParseIP(address)
+	change(o)
+	s, err := newServing(o, prometheus.NewRegistry())
+	if err != nil {
 		t.Fatal(err)
 	}
 	stop, err := s.start(http.NotFoundHandler(), await.Timeout, func() int { return 0 })
@@ -37,19 +41,19 @@ func endpointOf(t *testing.T, o *Options) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wantAnswer(t, config, "/", http.StatusNotFound, "")
+	if config.BearerToken != "" || config.CertData != nil || config.KeyData != nil {
+		t.Errorf("the endpoint has credentials: %+v", config)
+	}
 	return config
 }
 
 func TestEndpointOfASelfMadeCertificateIsVerifiable(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "0.0.0.0"} {
-		o := NewOptions()
-		o.SecureServing.BindPort = 0
-		o.SecureServing.BindAddress = net.ParseIP(address)
-		config := endpointOf(t, o)
+		config := endpointOf(t, address, func(*Options) {})
 		if !strings.HasPrefix(config.Host, "https://127.0.0.1:") || strings.HasSuffix(config.Host, ":0") {
 			t.Errorf("listening on %s, the endpoint is %s", address, config.Host)
 		}
-		wantAnswer(t, config, "/", http.StatusNotFound, "")
 	}
 }
 
@@ -58,29 +62,15 @@ func TestEndpointOfACertificateForAnotherNameIsVerifiable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := NewOptions()
-	o.SecureServing.BindPort = 0
-	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
-	pair := &o.SecureServing.ServerCert.CertKey
-	pair.CertFile, pair.KeyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-	for file, content := range map[string][]byte{pair.CertFile: certificate, pair.KeyFile: key} {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
+	config := endpointOf(t, "127.0.0.1", func(o *Options) {
+		pair := &o.SecureServing.ServerCert.CertKey
+		pair.CertFile, pair.KeyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+		if err := errors.Join(cert.WriteCert(pair.CertFile, certificate), keyutil.WriteKey(pair.KeyFile, key)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	config := endpointOf(t, o)
+	})
 	if config.ServerName != "eventd.kube-system.svc" {
 		t.Errorf("the name to verify is %q", config.ServerName)
-	}
-	wantAnswer(t, config, "/", http.StatusNotFound, "")
-}
-
-func TestEndpointHasNoCredentials(t *testing.T) {
-	o := NewOptions()
-	o.SecureServing.BindPort = 0
-	config := endpointOf(t, o)
-	if config.BearerToken != "" || config.CertData != nil || config.KeyData != nil {
-		t.Errorf("%+v", config)
 	}
 }
 
