@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,11 +44,8 @@ func startEdge(t *testing.T, most int) *edge {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { receive(t, "the server ends", stop()) })
-	_, port, err := net.SplitHostPort(s.info.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &edge{address: net.JoinHostPort("127.0.0.1", port), listener: s.listener}
+	port := s.info.Listener.Addr().(*net.TCPAddr).Port
+	return &edge{address: fmt.Sprint("127.0.0.1:", port), listener: s.listener}
 }
 
 // dial connects from an address of this host.
@@ -67,23 +66,42 @@ func (e *edge) dialTLS(t *testing.T, from, protocol string) (*tls.Conn, error) {
 	return conn, conn.HandshakeContext(t.Context())
 }
 
-// fill connects from an address until the server has no room for it.
-func (e *edge) fill(t *testing.T, from string) (conns []net.Conn) {
+// open connects and sends a text.
+func (e *edge) open(t *testing.T, protocol, text string) net.Conn {
 	t.Helper()
-	for {
-		conn, err := e.dialTLS(t, from, "http/1.1")
-		if err != nil {
-			return conns
-		}
-		conns = append(conns, conn)
+	conn, err := e.dialTLS(t, "127.0.0.1", protocol)
+	if err == nil {
+		_, err = io.WriteString(conn, text)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// openHTTP2 connects and sends what every client of HTTP/2 begins with.
+func (e *edge) openHTTP2(t *testing.T, settings ...xhttp2.Setting) *xhttp2.Framer {
+	t.Helper()
+	conn := e.open(t, "h2", xhttp2.ClientPreface)
+	framer := xhttp2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	return framer
 }
 
 // One address has at most a third of the connections. Others can connect, and so can it
 // after it has closed one.
 func TestAddressThatOpensConnectionsKeepsNoOtherOut(t *testing.T) {
 	e := startEdge(t, 120)
-	conns := e.fill(t, "127.0.0.2")
+	var conns []net.Conn
+	for {
+		conn, err := e.dialTLS(t, "127.0.0.2", "http/1.1")
+		if err != nil {
+			break
+		}
+		conns = append(conns, conn)
+	}
 	if len(conns) != 40 {
 		t.Errorf("an address has %d connections of 120, want 40", len(conns))
 	}
@@ -130,36 +148,13 @@ func inUse() int64 {
 // the client, which is in this process too.
 func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 	const each = 50
-	http2 := func(t *testing.T, e *edge) *xhttp2.Framer {
-		conn, err := e.dialTLS(t, "127.0.0.1", "h2")
-		if err == nil {
-			_, err = io.WriteString(conn, xhttp2.ClientPreface)
-		}
-		framer := xhttp2.NewFramer(conn, conn)
-		if err == nil {
-			err = framer.WriteSettings()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return framer
-	}
-	http1 := func(t *testing.T, e *edge, headers string) {
-		conn, err := e.dialTLS(t, "127.0.0.1", "http/1.1")
-		if err == nil {
-			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\n"+headers)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	// unfinished sends the headers of a request that do not end.
 	unfinished := func(t *testing.T, e *edge, block []byte) {
-		const frame = 16_000
-		framer := http2(t, e)
-		err := framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:min(frame, len(block))]})
-		for block = block[min(frame, len(block)):]; err == nil && len(block) > 0; block = block[min(frame, len(block)):] {
-			err = framer.WriteContinuation(1, false, block[:min(frame, len(block))])
+		frames := slices.Collect(slices.Chunk(block, 16_000))
+		framer := e.openHTTP2(t)
+		err := framer.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: frames[0]})
+		for _, frame := range frames[1:] {
+			err = errors.Join(err, framer.WriteContinuation(1, false, frame))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -169,29 +164,34 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 		open func(t *testing.T, e *edge)
 		most int64
 	}{
-		"idle": {func(t *testing.T, e *edge) { http2(t, e) }, ConnectionBytes},
+		"idle": {func(t *testing.T, e *edge) { e.openHTTP2(t) }, ConnectionBytes},
 		"half of a handshake": {func(t *testing.T, e *edge) {
 			conn := e.dial(t, "127.0.0.1")
-			for hello := append([]byte{1, 0, 0xff, 0xf0}, make([]byte, 65_000)...); len(hello) > 0; {
-				n := min(16_000, len(hello))
-				if _, err := conn.Write(append([]byte{22, 3, 1, byte(n >> 8), byte(n)}, hello[:n]...)); err != nil {
+			hello := append([]byte{1, 0, 0xff, 0xf0}, make([]byte, 65_000)...)
+			for record := range slices.Chunk(hello, 16_000) {
+				header := []byte{22, 3, 1, byte(len(record) >> 8), byte(len(record))}
+				if _, err := conn.Write(append(header, record...)); err != nil {
 					t.Fatal(err)
 				}
-				hello = hello[n:]
 			}
 		}, MaxConnectionBytes},
-		"HTTP/1.1, many headers": {func(t *testing.T, e *edge) { http1(t, e, strings.Repeat("a: b\r\n", intake.MaxHeaderBytes/6)) }, MaxConnectionBytes},
-		"HTTP/1.1, a long one":   {func(t *testing.T, e *edge) { http1(t, e, "a: "+strings.Repeat("b", intake.MaxHeaderBytes)) }, MaxConnectionBytes},
+		"HTTP/1.1, many headers": {func(t *testing.T, e *edge) {
+			e.open(t, "http/1.1", "GET / HTTP/1.1\r\n"+strings.Repeat("a: b\r\n", intake.MaxHeaderBytes/6))
+		}, MaxConnectionBytes},
+		"HTTP/1.1, a long one": {func(t *testing.T, e *edge) {
+			e.open(t, "http/1.1", "GET / HTTP/1.1\r\na: "+strings.Repeat("b", intake.MaxHeaderBytes))
+		}, MaxConnectionBytes},
 		"HTTP/2, many headers": {func(t *testing.T, e *edge) {
 			unfinished(t, e, bytes.Repeat([]byte{0x80 | 16}, intake.MaxHeaderBytesHTTP2/60)) // each is accept-encoding
 		}, MaxConnectionBytes},
 		"HTTP/2, a long one": {func(t *testing.T, e *edge) {
 			var block bytes.Buffer
-			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("\x01", intake.MaxHeaderBytesHTTP2), Sensitive: true})
+			long := strings.Repeat("\x01", intake.MaxHeaderBytesHTTP2)
+			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: "x", Value: long, Sensitive: true})
 			unfinished(t, e, block.Bytes()[:block.Len()-10])
 		}, MaxConnectionBytes},
 		"HTTP/2, half of a frame": {func(t *testing.T, e *edge) {
-			if err := http2(t, e).WriteRawFrame(0xfe, 0, 0, make([]byte, frameBytes)); err != nil {
+			if err := e.openHTTP2(t).WriteRawFrame(0xfe, 0, 0, make([]byte, frameBytes)); err != nil {
 				t.Fatal(err)
 			}
 		}, ConnectionBytes + frameBytes},
@@ -211,11 +211,8 @@ func TestConnectionsTakeNoMoreThanIsSaid(t *testing.T) {
 				t.Fatalf("%d of %d connections are open", open, each)
 			}
 			t.Logf("%d KiB each", took>>10)
-			if took > c.most {
-				t.Errorf("each takes %d KiB, more than %d", took>>10, c.most>>10)
-			}
-			if took < c.most/10 {
-				t.Errorf("each takes only %d KiB of %d", took>>10, c.most>>10)
+			if took > c.most || took < c.most/10 {
+				t.Errorf("each takes %d KiB, up to %d are said", took>>10, c.most>>10)
 			}
 		})
 	}
