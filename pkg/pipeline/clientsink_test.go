@@ -1,17 +1,18 @@
 package pipeline
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/eventd/eventd/pkg/sink"
@@ -33,14 +34,10 @@ func TestSinkUsesHalfOfTheClientsRateLimit(t *testing.T) {
 		"a low limit":         {0.5, nil, 0.25, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := &rest.Config{QPS: test.qps, Burst: 100, RateLimiter: test.limiter}
-			clients := kubernetes.NewForConfigOrDie(config)
-			core, err := recordTarget(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, newTraitsCache(), unlimited)
-			if err != nil {
-				t.Fatal(err)
-			}
-			newStyle, err := eventsTarget(&events.EventSinkImpl{Interface: clients.EventsV1()}, newTraitsCache(), unlimited)
-			if err != nil {
+			clients := kubernetes.NewForConfigOrDie(&rest.Config{QPS: test.qps, Burst: 100, RateLimiter: test.limiter})
+			core, err := recordTarget(coreSink(clients), newTraitsCache(), unlimited)
+			newStyle, newErr := eventsTarget(&events.EventSinkImpl{Interface: clients.EventsV1()}, newTraitsCache(), unlimited)
+			if err := errors.Join(err, newErr); err != nil {
 				t.Fatal(err)
 			}
 			for _, got := range []sink.Options{core.options, newStyle.options} {
@@ -51,7 +48,7 @@ func TestSinkUsesHalfOfTheClientsRateLimit(t *testing.T) {
 		})
 	}
 	fakes := fake.NewClientset()
-	core, err := recordTarget(&typedcorev1.EventSinkImpl{Interface: fakes.CoreV1().Events("")}, newTraitsCache(), unlimited)
+	core, err := recordTarget(coreSink(fakes), newTraitsCache(), unlimited)
 	if err != nil || core.options.QPS != unlimited.QPS || core.server != "" {
 		t.Errorf("a fake client became %+v: %v", core, err)
 	}
@@ -61,36 +58,34 @@ func TestSinkUsesHalfOfTheClientsRateLimit(t *testing.T) {
 }
 
 func TestErrorNamesTheInvalidOption(t *testing.T) {
-	sinks := []func(o Options) error{
-		func(o Options) error {
-			p, err := New(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer drain(t, shutdownOf{p})
-			return p.StartSink(newMemoryServer(0, faults{}))
-		},
-		func(o Options) error {
-			b := NewEventsBroadcaster(&memoryEventsSink{}, WithOptions(o))
-			defer b.Shutdown()
-			return b.StartRecordingToSinkWithContext(t.Context())
-		},
+	pipeline := func(o Options) error {
+		p, err := New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer drain(t, drainable{p})
+		return p.StartSink(newMemoryServer(0, faults{}))
 	}
-	watchers := []func(o Options) error{func(o Options) error {
+	broadcaster := func(o Options) error {
+		b := NewEventsBroadcaster(&newStyleSink{}, WithOptions(o))
+		defer b.Shutdown()
+		return b.StartRecordingToSinkWithContext(t.Context())
+	}
+	watcher := func(o Options) error {
 		b := NewEventsBroadcaster(nil, WithOptions(o))
 		defer b.Shutdown()
 		_, err := b.StartEventWatcher(func(runtime.Object) {})
 		return err
-	}}
+	}
 	for _, test := range []struct {
 		field  string
 		spoil  func(*Options)
 		starts []func(Options) error
 	}{
-		{"pipeline options: QueueCapacity", func(o *Options) { o.QueueCapacity = 0 }, sinks},
-		{"pipeline options: WatcherCapacity", func(o *Options) { o.WatcherCapacity = -1 }, watchers},
-		{"correlator options: ", func(o *Options) { o.Correlator.Burst = 0 }, sinks},
-		{"sink options: ", func(o *Options) { o.Sink.Concurrency = 0 }, sinks},
+		{"pipeline options: QueueCapacity", func(o *Options) { o.QueueCapacity = 0 }, []func(Options) error{pipeline, broadcaster}},
+		{"pipeline options: WatcherCapacity", func(o *Options) { o.WatcherCapacity = -1 }, []func(Options) error{watcher}},
+		{"correlator options: ", func(o *Options) { o.Correlator.Burst = 0 }, []func(Options) error{pipeline, broadcaster}},
+		{"sink options: ", func(o *Options) { o.Sink.Concurrency = 0 }, []func(Options) error{pipeline, broadcaster}},
 	} {
 		for _, start := range test.starts {
 			o := DefaultOptions()
@@ -103,15 +98,20 @@ func TestErrorNamesTheInvalidOption(t *testing.T) {
 }
 
 // client-go's interface returns no error.
-func TestSinkWithInvalidOptionsEndsAtOnce(t *testing.T) {
+func TestSinkThatCannotBeStartedEndsAtOnce(t *testing.T) {
 	o := DefaultOptions()
 	o.Sink.Concurrency = 0
-	b := NewRecordBroadcaster(WithOptions(o))
-	clients := kubernetes.NewForConfigOrDie(&rest.Config{})
-	for _, sink := range []record.EventSink{&memorySink{}, &typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}} {
-		if _, open := <-b.StartRecordingToSink(sink).ResultChan(); open {
-			t.Error("a sink with invalid options was started")
+	invalid, b := NewRecordBroadcaster(WithOptions(o)), NewRecordBroadcaster()
+	var nobody *typedcorev1.EventSinkImpl
+	for _, w := range []watch.Interface{
+		invalid.StartRecordingToSink(&memorySink{}),
+		invalid.StartRecordingToSink(coreSink(kubernetes.NewForConfigOrDie(&rest.Config{}))),
+		b.StartRecordingToSink(nil), b.StartRecordingToSink(nobody), b.StartRecordingToSink(&typedcorev1.EventSinkImpl{}),
+	} {
+		if _, open := <-w.ResultChan(); open {
+			t.Error("it was started")
 		}
 	}
+	invalid.Shutdown()
 	b.Shutdown()
 }

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -68,22 +67,16 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 				never := make(chan struct{})
 				o, c := DefaultOptions(), calls{}
 				hang(&o, &c, func() { <-never })
-				p, err := New(t.Context(), o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := p.StartSink(newMemoryServer(0, faults{})); err != nil {
-					t.Fatal(err)
-				}
+				p := startPipeline(t, o, newMemoryServer(0, faults{}))
 				for i := range 100 {
 					r := reported("ns", fmt.Sprint("client-", i), fmt.Sprint("message ", i), 1)
 					r.Settled, r.Deferred = c.settled, c.deferred
 					p.Record(r)
 				}
 				time.Sleep(time.Second)
-				wantShutdownInTime(t, shutdownOf{p}, time.Second)
+				wantShutdownWithin(t, p, time.Second, time.Second+shutdownLimit)
 				before := p.Totals()
-				if before.Recorded != 100 || before.Pending() != 0 {
+				if before.Recorded != 100 {
 					t.Errorf("ledger %+v", before)
 				}
 				close(never)
@@ -94,13 +87,8 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 	}
 }
 
-// wantShutdownInTime checks that a shutdown whose context ends after limit is bounded.
-func wantShutdownInTime(t *testing.T, b drainer, limit time.Duration) {
-	t.Helper()
-	wantShutdownWithin(t, b, limit, limit+shutdownLimit)
-}
-
-// wantShutdownWithin is wantShutdownInTime with another bound.
+// wantShutdownWithin checks how long a shutdown takes whose context ends after limit, and
+// that it settles everything.
 func wantShutdownWithin(t *testing.T, b drainer, limit, most time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -117,48 +105,35 @@ func wantShutdownWithin(t *testing.T, b drainer, limit, most time.Duration) {
 	if took := time.Since(began); took > most {
 		t.Errorf("the shutdown took %v, of %v", took, limit)
 	}
-	var undelivered *UndeliveredError
-	if err != nil && !errors.As(err, &undelivered) {
+	if err != nil && !errors.As(err, new(*UndeliveredError)) {
 		t.Error(err)
 	}
+	settled(t, b)
 }
 
 func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})
-		var mu sync.Mutex
-		lines := 0
+		var lines atomic.Int64
 		logger := funcr.New(func(_, args string) {
-			mu.Lock()
-			defer mu.Unlock()
 			if strings.Contains(args, "key function") {
-				lines++
+				lines.Add(1)
 			}
 		}, funcr.Options{})
 		registry := prometheus.NewPedanticRegistry()
 		o := DefaultOptions()
 		o.Registerer = registry
 		o.Correlator.SubjectKey = func(*corev1.Event) string { <-never; return "" }
-		b := NewRecordBroadcaster(WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
-		b.StartRecordingToSink(&memorySink{})
+		b, r := recordTo(&memorySink{}, WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
 		time.Sleep(time.Hour)
-		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 		time.Sleep(time.Hour)
-		stalled := func(want int) {
-			t.Helper()
-			text := fmt.Sprintf("# HELP eventd_correlator_stalled 1 while a key function has not returned for 10 s or more. Nothing is written meanwhile.\n# TYPE eventd_correlator_stalled gauge\neventd_correlator_stalled{broadcaster=\"record\",sink=\"1\"} %d\n", want)
-			if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "eventd_correlator_stalled"); err != nil {
-				t.Error(err)
-			}
-		}
-		stalled(1)
+		wantSeries(t, registry, "eventd_correlator_stalled", map[string]float64{"broadcaster=record,sink=1": 1})
 		close(never)
 		time.Sleep(time.Minute)
-		stalled(0)
-		mu.Lock()
-		defer mu.Unlock()
-		if lines != 1 {
-			t.Errorf("%d lines are logged", lines)
+		wantSeries(t, registry, "eventd_correlator_stalled", map[string]float64{"broadcaster=record,sink=1": 0})
+		if n := lines.Load(); n != 1 {
+			t.Errorf("%d lines are logged", n)
 		}
 		drain(t, b)
 	})
@@ -177,4 +152,22 @@ func TestSlowKeyFunctionIsNotReported(t *testing.T) {
 		time.Sleep(time.Minute)
 		drain(t, b)
 	})
+}
+
+// A key function that ends its goroutine affects only its Event.
+func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
+	o := DefaultOptions()
+	o.Correlator.SubjectKey = func(e *corev1.Event) string {
+		if e.Reason == "Bad" {
+			runtime.Goexit()
+		}
+		return e.InvolvedObject.Name
+	}
+	b, r := recordTo(&memorySink{}, WithOptions(o))
+	for i := range 10 {
+		r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", []string{"Good", "Bad"}[i%2], "")
+	}
+	if totals := drain(t, b); totals.Written() != 5 || totals.Dropped[occurrence.Malformed] != 5 {
+		t.Errorf("ledger %+v", totals)
+	}
 }

@@ -14,12 +14,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/test/testenv"
 )
+
+// refuseFor returns a function that refuses calls for a time from now on.
+func refuseFor(d time.Duration) func(*corev1.Event) error {
+	begun := time.Now()
+	return func(*corev1.Event) error {
+		if time.Since(begun) < d {
+			return apierrors.NewTooManyRequestsError("later") // without Retry-After
+		}
+		return nil
+	}
+}
 
 // wrappedSink is the usual custom sink, which forwards to client-go's.
 type wrappedSink struct{ record.EventSink }
@@ -30,68 +40,49 @@ func TestCustomSinkInFrontOfAnApiserverKeepsCountsExact(t *testing.T) {
 	var broadcasters sync.WaitGroup
 	for range 3 { // concurrently, so that they conflict
 		broadcasters.Go(func() {
-			b, r := recordTo(&wrappedSink{&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}})
+			b, r := recordTo(&wrappedSink{coreSink(clients)})
 			for i := range 100 {
 				r.Event(podIn(namespace, fmt.Sprint("web-", i%5)), "Normal", "Tested", "")
 			}
-			drain(t, b)
-			if totals := ledgers(b.stations)[0]; totals.Written() != 100 {
+			if totals := drain(t, b); totals.Written() != 100 {
 				t.Errorf("ledger %+v", totals)
 			}
 		})
 	}
 	broadcasters.Wait()
-	events := stored(t, namespace)
-	if len(events) != 5 {
-		t.Errorf("%d Events are stored", len(events))
-	}
+	events := eventsIn(t, namespace)
 	for _, e := range events {
-		if e.Count != 60 {
-			t.Errorf("%s: count %d", e.Name, e.Count)
+		if e.Count != 60 || len(events) != 5 {
+			t.Errorf("%s: count %d, of %d Events", e.Name, e.Count, len(events))
 		}
 	}
-}
-
-// silentSink stores Events, and returns none.
-type silentSink struct{ memorySink }
-
-func (s *silentSink) Create(event *corev1.Event) (*corev1.Event, error) {
-	s.keep(event)
-	return nil, nil
-}
-
-func (s *silentSink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error) {
-	s.keep(event)
-	return nil, nil
 }
 
 func TestCustomSinkGetsWholeEvents(t *testing.T) {
-	var silent silentSink
-	var echo memorySink
-	b := NewRecordBroadcaster()
-	b.StartRecordingToSink(&silent)
-	b.StartRecordingToSink(&echo)
-	classic, newStyle := b.NewRecorder(scheme.Scheme, source), b.NewEventsRecorder(scheme.Scheme, "controller")
-	const repeats = 20
-	for i := range repeats {
-		classic.AnnotatedEventf(podIn("ns", "web-0"), map[string]string{"k": "v"}, "Normal", "Tested", "message")
-		newStyle.Eventf(podIn("ns", "web-0"), podIn("ns", "web-1"), "Warning", "Tested", "Testing", "note")
-		if i == repeats/2 {
-			eventually(t, "something is written", func() bool { n, _ := silent.count(); return n == 2 })
-		}
-	}
-	drain(t, b)
-	for _, sink := range []*memorySink{&silent.memorySink, &echo} {
-		if objects, sum := sink.count(); objects != 2 || sum != 2*repeats {
-			t.Errorf("%d Events with a count of %d", objects, sum)
-		}
-		for _, e := range sink.events {
-			if e.InvolvedObject.Name != "web-0" || e.Reason != "Tested" || e.Message == "" || e.Namespace != "ns" ||
-				(e.Annotations["k"] == "v") != e.EventTime.IsZero() {
-				t.Errorf("stored %+v", e)
+	synctest.Test(t, func(t *testing.T) {
+		silent, echo := &memorySink{silent: true}, &memorySink{}
+		b, classic := recordTo(silent)
+		b.StartRecordingToSink(echo)
+		newStyle := b.NewEventsRecorder(scheme.Scheme, "controller")
+		const repeats = 20
+		for i := range repeats {
+			classic.AnnotatedEventf(podIn("ns", "web-0"), map[string]string{"k": "v"}, "Normal", "Tested", "message")
+			newStyle.Eventf(podIn("ns", "web-0"), podIn("ns", "web-1"), "Warning", "Tested", "Testing", "note")
+			if i == repeats/2 {
+				synctest.Wait() // both are written
 			}
 		}
-	}
+		drain(t, b)
+		for _, sink := range []*memorySink{silent, echo} {
+			sink.want(t, 2, 2*repeats)
+			for _, e := range sink.stored() {
+				if e.InvolvedObject.Name != "web-0" || e.Reason != "Tested" || e.Message == "" || e.Namespace != "ns" ||
+					(e.Annotations["k"] == "v") != e.EventTime.IsZero() {
+					t.Errorf("stored %+v", e)
+				}
+			}
+		}
+	})
 }
 
 // k/k#2508, k/k#140393: a call that never returns delays neither other Events nor the
@@ -120,9 +111,7 @@ func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 		}
 		time.Sleep(o.Correlator.Heartbeat) // the maximum delay of a count
 		synctest.Wait()
-		if objects, sum := m.count(); objects != 50 || sum != 1000 {
-			t.Errorf("%d Events with a count of %d are stored beside the stuck one", objects, sum)
-		}
+		m.want(t, 50, 1000)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		err := b.ShutdownWithContext(ctx)
@@ -130,8 +119,8 @@ func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 		if !errors.As(err, &undelivered) || undelivered.Occurrences != 2000 || undelivered.Series != 3 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
-		totals := ledgers(b.stations)[0]
-		if totals.Pending() != 0 || totals.Written() != 1000 || totals.Outcomes[occurrence.Uncertain]+totals.Dropped[occurrence.Shutdown] != 2000 {
+		totals := settled(t, b)
+		if totals.Written() != 1000 || totals.Outcomes[occurrence.Uncertain]+totals.Dropped[occurrence.Shutdown] != 2000 {
 			t.Errorf("ledger %+v", totals)
 		}
 		close(release)
@@ -142,16 +131,13 @@ func TestCustomSinkThatHangsIsBounded(t *testing.T) {
 // a 500 or a panic.
 func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
+		refuse := refuseFor(10 * time.Second)
 		var calls atomic.Int64
-		m := &memorySink{before: func(*corev1.Event) error {
-			if time.Since(begun) > 10*time.Second {
-				return nil
-			}
-			switch calls.Add(1) % 3 {
-			case 0:
-				return apierrors.NewTooManyRequestsError("no hint")
-			case 1:
+		m := &memorySink{before: func(e *corev1.Event) error {
+			switch err := refuse(e); {
+			case err == nil || calls.Add(1)%3 == 0:
+				return err
+			case calls.Load()%3 == 1:
 				return apierrors.NewInternalError(errors.New("etcd"))
 			default:
 				panic("broken sink")
@@ -162,9 +148,7 @@ func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
 		}
 		drain(t, b)
-		if objects, sum := m.count(); objects != 100 || sum != 100 {
-			t.Errorf("%d Events with a count of %d are stored", objects, sum)
-		}
+		m.want(t, 100, 100)
 	})
 }
 
@@ -187,9 +171,7 @@ func TestCustomSinkThatEndsItsGoroutineIsRetriedSoon(t *testing.T) {
 			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
 		}
 		drain(t, b)
-		if objects, sum := m.count(); objects != series || sum != series {
-			t.Errorf("%d Events with a count of %d are stored", objects, sum)
-		}
+		m.want(t, series, series)
 		if took := time.Since(begun); took >= o.Sink.RequestTimeout {
 			t.Errorf("it took %v", took)
 		}
@@ -198,14 +180,8 @@ func TestCustomSinkThatEndsItsGoroutineIsRetriedSoon(t *testing.T) {
 
 func TestDeliveryEndsWithTheLastShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		m := &memorySink{before: func(*corev1.Event) error {
-			if time.Since(begun) < 20*time.Second {
-				return apierrors.NewTooManyRequestsError("later")
-			}
-			return nil
-		}}
 		ctx, cancel := context.WithCancel(t.Context())
+		m := &memorySink{before: refuseFor(20 * time.Second)}
 		b := NewRecordBroadcaster(WithContext(ctx))
 		w := b.StartRecordingToSink(m)
 		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
@@ -214,8 +190,25 @@ func TestDeliveryEndsWithTheLastShutdown(t *testing.T) {
 		cancel() // within 5 s
 		synctest.Wait()
 		drain(t, b) // within a minute
-		if objects, _ := m.count(); objects != 1 {
-			t.Error("the Event was dropped")
-		}
+		m.want(t, 1, 1)
 	})
+}
+
+func TestEventThatExpiredInACustomSinkIsCreatedAgain(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &memorySink{expires: true, silent: silent}
+			b, r := recordTo(m)
+			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+			synctest.Wait()
+			m.mu.Lock()
+			clear(m.events)
+			m.mu.Unlock()
+			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+			if totals := drain(t, b); totals.Written() != 2 {
+				t.Errorf("ledger %+v", totals)
+			}
+			m.want(t, 1, 1)
+		})
+	}
 }

@@ -2,24 +2,19 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -44,15 +39,9 @@ func TestSeriesAreStoredWithTheirCountsAndNotes(t *testing.T) {
 		r.Eventf(pod, related, "Normal", "Scheduled", "Binding", "to %s", "node-1")
 		r.Eventf(pod, related, "Normal", "Scheduled", "", "to %s", "node-2")
 	}
-	eventually(t, "the counts are stored", func() bool {
-		var sum int64
-		for _, e := range stored(t, namespace) {
-			sum += countOf(&e)
-		}
-		return sum == 10
-	})
+	await.Until(t, "the counts are stored", func() bool { return sumOf(eventsIn(t, namespace)) == 10 })
 	drain(t, b)
-	for _, e := range stored(t, namespace) {
+	for _, e := range eventsIn(t, namespace) {
 		action := "Binding"
 		if e.Message == "to node-2" {
 			action = "Scheduled"
@@ -66,8 +55,7 @@ func TestSeriesAreStoredWithTheirCountsAndNotes(t *testing.T) {
 // k/k#98715, controller-runtime#3511: fields that are too long are cut.
 func TestNewStyleRepairsSatisfyTheApiserver(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
-	b := NewEventsBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
+	b := NewEventsBroadcaster(&events.EventSinkImpl{Interface: adminClients(t).EventsV1()})
 	startEvents(t, b)
 	long := strings.Repeat("€", 1000)
 	controllers := []string{"kubelet", "", "two words", strings.Repeat("x", 200), "example.com/" + long, "a/b/c"}
@@ -76,9 +64,7 @@ func TestNewStyleRepairsSatisfyTheApiserver(t *testing.T) {
 		r.Eventf(podIn(namespace, "web-0"), nil, "Warning", long, long, "%s", long)
 		r.Eventf(podIn(namespace, controller), nil, "Warning", "", "", "\xff\xfe")
 	}
-	drain(t, b)
-	totals := ledgers(b.stations)[0]
-	if totals.Written() != int64(2*len(controllers)) || totals.Pending() != 0 {
+	if totals := drain(t, b); totals.Written() != int64(2*len(controllers)) {
 		t.Errorf("ledger %+v", totals)
 	}
 }
@@ -86,88 +72,33 @@ func TestNewStyleRepairsSatisfyTheApiserver(t *testing.T) {
 // The same calls of client-go's broadcaster and ours store the same Events, except for
 // names, times, and our annotations.
 func TestStoresWhatClientGosNewBroadcasterStores(t *testing.T) {
-	shared := testenv.Shared(t)
-	clients := kubernetes.NewForConfigOrDie(shared.Config())
-	ours, theirs := shared.Namespace(t), shared.Namespace(t)
+	ours, theirs := testenv.Shared(t).Namespace(t), testenv.Shared(t).Namespace(t)
+	sink := &events.EventSinkImpl{Interface: adminClients(t).EventsV1()}
 	call := func(r events.EventRecorderLogger, namespace string) {
 		r.Eventf(podIn(namespace, "web-0"), nil, "Normal", "Pulled", "Pulling", "image %q", "app")
 		r.WithLogger(klog.Background()).Eventf(podIn(namespace, "web-0"), podIn(namespace, "web-1"), "Warning", "Preempted", "Preempting", "by")
 		r.Eventf(podIn(namespace, "web-2"), nil, "Unusual", "NoSuchType", "A", "not recorded")
 	}
-	sink := func() *events.EventSinkImpl { return &events.EventSinkImpl{Interface: clients.EventsV1()} }
-	b := NewEventsBroadcaster(sink())
+	b := NewEventsBroadcaster(sink)
 	startEvents(t, b)
 	call(b.NewRecorder(scheme.Scheme, "example.com/controller"), ours)
 	drain(t, b)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	c := events.NewBroadcaster(sink())
+	c := events.NewBroadcaster(sink)
 	if err := c.StartRecordingToSinkWithContext(ctx); err != nil {
 		t.Fatal(err)
 	}
 	call(c.NewRecorder(scheme.Scheme, "example.com/controller"), theirs)
-	eventually(t, "client-go has written both", func() bool { return len(stored(t, theirs)) == 2 })
+	await.Until(t, "client-go has written both", func() bool { return len(eventsIn(t, theirs)) == 2 })
 	cancel()
 	c.Shutdown()
-
-	modulo := func(in []corev1.Event) []corev1.Event {
-		out := comparable(in)
-		for i := range out {
-			out[i].EventTime = metav1.MicroTime{}
-			if out[i].Related != nil {
-				out[i].Related.Namespace = ""
-			}
-		}
-		slices.SortFunc(out, func(x, y corev1.Event) int { return strings.Compare(x.Reason, y.Reason) })
-		return out
-	}
-	wantEqual(t, "stored Events", modulo(stored(t, theirs)), modulo(stored(t, ours)))
-}
-
-// memoryEventsSink is a custom sink of new-style Events.
-type memoryEventsSink struct {
-	before func(event *eventsv1.Event) error // may refuse a call
-
-	mu     sync.Mutex
-	events map[string]*eventsv1.Event
-}
-
-func (m *memoryEventsSink) stored() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.events)
-}
-
-func (m *memoryEventsSink) keep(event *eventsv1.Event) (*eventsv1.Event, error) {
-	if m.before != nil {
-		if err := m.before(event); err != nil {
-			return nil, err
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.events == nil {
-		m.events = make(map[string]*eventsv1.Event)
-	}
-	m.events[event.Name] = event
-	return nil, nil
-}
-
-func (m *memoryEventsSink) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
-	return m.keep(event)
-}
-
-func (m *memoryEventsSink) Update(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
-	return nil, errors.New("not used")
-}
-
-func (m *memoryEventsSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
-	return m.keep(event)
+	wantEqual(t, "stored Events", comparable(eventsIn(t, theirs)), comparable(eventsIn(t, ours)))
 }
 
 func TestCustomEventsSinkGetsWholeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &memoryEventsSink{}
+		m := &newStyleSink{}
 		b := NewEventsBroadcaster(m)
 		startEvents(t, b)
 		r := b.NewRecorder(scheme.Scheme, "controller")
@@ -176,11 +107,9 @@ func TestCustomEventsSinkGetsWholeEvents(t *testing.T) {
 			synctest.Wait()
 		}
 		drain(t, b)
-		if len(m.events) != 1 {
-			t.Fatalf("stored %v", m.events)
-		}
+		m.want(t, 1, 3)
 		for name, e := range m.events {
-			if e.Series == nil || e.Series.Count != 3 || e.Note != "note" || e.Regarding.Name != "web-0" || e.Name != name {
+			if e.Series == nil || e.Message != "note" || e.InvolvedObject.Name != "web-0" || e.Name != name {
 				t.Errorf("stored %+v", e)
 			}
 		}
@@ -189,7 +118,7 @@ func TestCustomEventsSinkGetsWholeEvents(t *testing.T) {
 
 func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &memoryEventsSink{}
+		m := &newStyleSink{}
 		b := NewEventsBroadcaster(m)
 		r := b.NewRecorder(scheme.Scheme, "controller")
 		record := func(i int) {
@@ -211,11 +140,8 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 		drain(t, b)
 		record(4)
 		b.Shutdown()
-		if len(m.events) != 2 {
-			t.Errorf("stored %v", m.events)
-		}
-		totals := b.stations.noSink.Totals()
-		if totals.Dropped[occurrence.NoSink] != 2 {
+		m.want(t, 2, 2)
+		if totals := b.stations.noSink.Totals(); totals.Dropped[occurrence.NoSink] != 2 {
 			t.Errorf("ledger %+v", totals)
 		}
 		if err := b.StartRecordingToSinkWithContext(t.Context()); err == nil {
@@ -229,7 +155,7 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 
 func TestEventsWatchersAndLogging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &memoryEventsSink{}
+		m := &newStyleSink{}
 		b := NewEventsBroadcaster(m)
 		startEvents(t, b)
 		var seen []string

@@ -2,28 +2,44 @@ package pipeline
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// memorySink is a custom sink that stores Events by name. The function before, if not nil,
-// runs before each call, and may refuse it.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
+
+var source = corev1.EventSource{Component: "pipeline-test", Host: "node-1"}
+
+// memorySink is a custom sink that stores Events by name.
 type memorySink struct {
-	before func(event *corev1.Event) error
+	before  func(event *corev1.Event) error // may refuse a call
+	after   func() error                    // may lose the answer of a call
+	refuses bool                            // to create what exists
+	expires bool                            // refuses to patch what does not exist
+	silent  bool                            // returns no Event
 
 	mu     sync.Mutex
 	events map[string]*corev1.Event
@@ -32,133 +48,179 @@ type memorySink struct {
 
 var _ record.EventSink = &memorySink{}
 
-func (m *memorySink) keep(event *corev1.Event) (*corev1.Event, error) {
+func (m *memorySink) Create(event *corev1.Event) (*corev1.Event, error) { return m.call(event, true) }
+func (m *memorySink) Update(event *corev1.Event) (*corev1.Event, error) { return m.call(event, false) }
+func (m *memorySink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error) {
+	return m.call(event, false)
+}
+
+func (m *memorySink) call(event *corev1.Event, isNew bool) (*corev1.Event, error) {
 	if m.before != nil {
 		if err := m.before(event); err != nil {
 			return nil, err
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.events == nil {
-		m.events = make(map[string]*corev1.Event)
+	if err := m.store(event, isNew); err != nil {
+		return nil, err
 	}
-	m.calls++
-	m.events[event.Name] = event.DeepCopy()
+	if m.after != nil {
+		if err := m.after(); err != nil {
+			return nil, err
+		}
+	}
+	if m.silent {
+		return nil, nil
+	}
 	return event, nil
 }
 
-func (m *memorySink) Create(event *corev1.Event) (*corev1.Event, error) { return m.keep(event) }
-func (m *memorySink) Update(event *corev1.Event) (*corev1.Event, error) { return m.keep(event) }
-func (m *memorySink) Patch(event *corev1.Event, _ []byte) (*corev1.Event, error) {
-	return m.keep(event)
+func (m *memorySink) store(event *corev1.Event, isNew bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls++
+	switch exists := m.events[event.Name] != nil; {
+	case exists && isNew && m.refuses:
+		return apierrors.NewAlreadyExists(eventsResource, event.Name)
+	case !exists && !isNew && m.expires:
+		return apierrors.NewNotFound(eventsResource, event.Name)
+	case m.events == nil:
+		m.events = make(map[string]*corev1.Event)
+	}
+	m.events[event.Name] = event.DeepCopy()
+	return nil
 }
 
-// count returns the number of stored Events, and the sum of their counts.
-func (m *memorySink) count() (objects int, sum int64) {
+// stored returns copies of the stored Events.
+func (m *memorySink) stored() (out []corev1.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.events {
-		sum += countOf(e)
+		out = append(out, *e.DeepCopy())
 	}
-	return len(m.events), sum
+	return out
 }
 
-func countOf(e *corev1.Event) int64 {
-	switch {
-	case e.Series != nil:
-		return int64(e.Series.Count)
-	case e.EventTime.IsZero():
-		return int64(e.Count)
-	default:
-		return 1
+// want checks the number of stored Events, and the sum of their counts.
+func (m *memorySink) want(t *testing.T, objects int, sum int64) {
+	t.Helper()
+	if events := m.stored(); len(events) != objects || sumOf(events) != sum {
+		t.Errorf("%d Events with a count of %d are stored, want %d with %d", len(events), sumOf(events), objects, sum)
 	}
+}
+
+// sumOf returns the sum of the counts.
+func sumOf(events []corev1.Event) (sum int64) {
+	for i := range events {
+		sum += stored.Count(&events[i])
+	}
+	return sum
+}
+
+// newStyleSink is a custom sink of new-style Events, which it stores as classic ones.
+type newStyleSink struct{ memorySink }
+
+func (s *newStyleSink) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	return s.call(event, true)
+}
+
+func (s *newStyleSink) Update(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	return s.call(event, false)
+}
+
+func (s *newStyleSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	return s.call(event, false)
+}
+
+func (s *newStyleSink) call(event *eventsv1.Event, isNew bool) (*eventsv1.Event, error) {
+	_, err := s.memorySink.call(identity.ToCoreV1(event), isNew)
+	return nil, err
+}
+
+func coreSink(clients kubernetes.Interface) *typedcorev1.EventSinkImpl {
+	return &typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}
+}
+
+// adminClients returns clients of the control plane, without a rate limit.
+func adminClients(t *testing.T) *kubernetes.Clientset {
+	return kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
 }
 
 // writerClients returns clients of a ServiceAccount with the rights of most controllers: to
-// create and patch events of the API groups in a namespace.
-func writerClients(t *testing.T, namespace string, groups ...string) *kubernetes.Clientset {
+// create and patch events of an API group in a namespace.
+func writerClients(t *testing.T, namespace, group string) *kubernetes.Clientset {
 	t.Helper()
-	admin := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
 	config := testenv.Shared(t).ServiceAccount(t, namespace, "writer")
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: groups, Resources: []string{"events"}, Verbs: []string{"create", "patch"}}},
-	}
-	if _, err := admin.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
-		RoleRef:    rbacv1.RoleRef{Kind: "Role", Name: "writer"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "writer"}},
-	}
-	if _, err := admin.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	clients := kubernetes.NewForConfigOrDie(config)
-	eventually(t, "the authorizer sees the new binding", func() bool {
-		var err error
-		if groups[0] == "" {
-			_, err = clients.CoreV1().Events(namespace).Patch(t.Context(), "none", types.StrategicMergePatchType, []byte("{}"), metav1.PatchOptions{})
-		} else {
-			_, err = clients.EventsV1().Events(namespace).Patch(t.Context(), "none", types.StrategicMergePatchType, []byte("{}"), metav1.PatchOptions{})
-		}
-		return apierrors.IsNotFound(err)
-	})
-	return clients
+	testenv.Shared(t).Grant(t, namespace, "writer",
+		rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}})
+	return kubernetes.NewForConfigOrDie(config)
 }
 
-// eventually polls a condition that cannot be waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
+// eventsIn returns the Events that the control plane stores in a namespace.
+func eventsIn(t *testing.T, namespace string) []corev1.Event {
 	t.Helper()
-	deadline, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.Done():
-			t.Fatal("not in time: " + what)
-		}
-	}
-}
-
-func stored(t *testing.T, namespace string) []corev1.Event {
-	t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
+	return stored.List(t, testenv.Shared(t), namespace)
 }
 
 func podIn(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid-" + types.UID(name)}}
 }
 
-// drainer is a broadcaster or a shutdownOf.
+// drainer is a broadcaster or a drainable.
 type drainer interface {
 	ShutdownWithContext(context.Context) error
 }
 
-// shutdownOf adapts a Pipeline to drainer.
-type shutdownOf struct{ *Pipeline }
+// drainable adapts a Pipeline to drainer.
+type drainable struct{ *Pipeline }
 
-func (p shutdownOf) ShutdownWithContext(ctx context.Context) error { return p.Shutdown(ctx) }
+func (p drainable) ShutdownWithContext(ctx context.Context) error { return p.Shutdown(ctx) }
 
-func drain(t *testing.T, b drainer) {
+// startPipeline returns a Pipeline that writes to a client.
+func startPipeline(t *testing.T, o Options, client sink.Client) drainable {
+	t.Helper()
+	p, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.StartSink(client); err != nil {
+		t.Fatal(err)
+	}
+	return drainable{p}
+}
+
+// drain shuts down. It returns the totals of a sink; nothing is pending in any.
+func drain(t *testing.T, b drainer) ledger.Totals {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := b.ShutdownWithContext(ctx); err != nil {
 		t.Error(err)
 	}
+	return settled(t, b)
+}
+
+// settled returns the totals of a sink, after a shutdown. Nothing is pending in any.
+func settled(t *testing.T, b drainer) (totals ledger.Totals) {
+	t.Helper()
+	for _, totals = range ledgers(b) {
+		if totals.Pending() != 0 {
+			t.Errorf("after the shutdown, the ledger is %+v", totals)
+		}
+	}
+	return totals
 }
 
 // ledgers returns the totals of all sinks that have not been stopped.
-func ledgers(s *stations) (out []ledger.Totals) {
+func ledgers(b drainer) (out []ledger.Totals) {
+	var s *stations
+	switch b := b.(type) {
+	case *RecordBroadcaster:
+		s = b.stations
+	case *EventsBroadcaster:
+		s = b.stations
+	case drainable:
+		return []ledger.Totals{b.Totals()}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.writers {
@@ -172,6 +234,29 @@ func wantEqual(t *testing.T, what string, want, got any) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// wantSeries checks all series of a metric.
+func wantSeries(t *testing.T, g prometheus.Gatherer, name string, want map[string]float64) {
+	t.Helper()
+	got := map[string]float64{}
+	for series, value := range metrics.Gather(t, g) {
+		if labels, ok := strings.CutPrefix(series, name+"{"); ok {
+			got[strings.TrimSuffix(labels, "}")] = value
+		}
+	}
+	wantEqual(t, name, want, got)
+}
+
+// metricsWith counts the series that have a label.
+func metricsWith(t *testing.T, g prometheus.Gatherer, label string) (n int) {
+	t.Helper()
+	for series := range metrics.Gather(t, g) {
+		if strings.Contains(strings.ReplaceAll(series, "}", ",}"), label+",") {
+			n++
+		}
+	}
+	return n
 }
 
 // recordTo returns a broadcaster that writes to a sink, and a recorder of classic Events.

@@ -13,10 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/eventd/eventd/pkg/ledger"
@@ -26,13 +23,7 @@ import (
 // what was pending before is written.
 func TestRecordingStartsAgainWhileItDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		m := &memoryEventsSink{before: func(*eventsv1.Event) error {
-			if time.Since(begun) < time.Second {
-				return apierrors.NewTooManyRequestsError("later")
-			}
-			return nil
-		}}
+		m := &newStyleSink{memorySink{before: refuseFor(time.Second)}}
 		b := NewEventsBroadcaster(m)
 		r := b.NewRecorder(scheme.Scheme, "controller")
 		for i := range 3 {
@@ -47,41 +38,23 @@ func TestRecordingStartsAgainWhileItDrains(t *testing.T) {
 		r.Eventf(podIn("ns", "web-3"), nil, "Normal", "Tested", "Testing", "note")
 		synctest.Wait()
 		var recorded int64
-		for _, l := range ledgers(b.stations) {
+		for _, l := range ledgers(b) {
 			recorded += l.Recorded
 		}
 		time.Sleep(10 * time.Second)
 		drain(t, b)
-		if recorded != 4 || m.stored() != 4 {
-			t.Errorf("%d recorded, %d Events are stored", recorded, m.stored())
+		m.want(t, 4, 4)
+		if recorded != 4 {
+			t.Errorf("%d recorded", recorded)
 		}
 	})
 }
 
-// Sinks may be stopped and started faster than they drain.
-func TestSinksThatDrainAreBounded(t *testing.T) {
+// Sinks may be stopped and started faster than they drain. Those that were stopped last have
+// the most to write.
+func TestSinksThatDrainAreBoundedAndTheOldestEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &memorySink{before: func(*corev1.Event) error { return apierrors.NewTooManyRequestsError("later") }}
-		b := NewRecordBroadcaster()
-		r := b.NewRecorder(scheme.Scheme, source)
-		for range 20 {
-			w := b.StartRecordingToSink(m)
-			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
-			synctest.Wait()
-			w.Stop()
-			synctest.Wait()
-			if n := len(ledgers(b.stations)); n > maxDrains {
-				t.Fatalf("%d sinks drain", n)
-			}
-		}
-		b.Shutdown()
-	})
-}
-
-// The sinks that were stopped last have the most to write.
-func TestOldestDrainEndsFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &memorySink{before: func(*corev1.Event) error { return apierrors.NewTooManyRequestsError("later") }}
+		m := &memorySink{before: refuseFor(time.Hour)}
 		b := NewRecordBroadcaster()
 		r := b.NewRecorder(scheme.Scheme, source)
 		var want []int
@@ -93,23 +66,16 @@ func TestOldestDrainEndsFirst(t *testing.T) {
 			synctest.Wait()
 			want = append(want, n)
 			want = want[max(0, len(want)-maxDrains):]
-			if got := writersOf(b.stations); !slices.Equal(got, want) {
+			var got []int
+			for w := range b.stations.writers {
+				got = append(got, w.number)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
 				t.Fatalf("sinks %v drain, want %v", got, want)
 			}
 		}
 		b.Shutdown()
 	})
-}
-
-// writersOf returns the numbers of the sinks that have not ended.
-func writersOf(s *stations) (out []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.writers {
-		out = append(out, w.number)
-	}
-	slices.Sort(out)
-	return out
 }
 
 func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
@@ -118,21 +84,39 @@ func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
 		o := DefaultOptions()
 		o.Registerer = registry
 		b := NewRecordBroadcaster(WithOptions(o))
-		before, held := metricsOf(t, registry, "record"), len(b.stations.nameHolder.all)
+		metrics := func() [2]int {
+			return [2]int{metricsWith(t, registry, "broadcaster=record"), len(b.stations.nameHolder.all)}
+		}
+		before := metrics()
 		for range 3 {
 			w := b.StartEventWatcher(func(*corev1.Event) {})
-			if now := metricsOf(t, registry, "record"); now == before {
+			if metrics() == before {
 				t.Fatal("a watcher has no metrics")
 			}
 			w.Stop()
 			<-w.ResultChan()
 			synctest.Wait()
 		}
-		if now := metricsOf(t, registry, "record"); now != before || len(b.stations.nameHolder.all) != held {
-			t.Errorf("%d metrics, %d before any watcher; %d registrations, %d before", now, before, len(b.stations.nameHolder.all), held)
-		}
+		wantEqual(t, "numbers of metrics and registrations", before, metrics())
 		drain(t, b)
 	})
+}
+
+// After the shutdown, nothing is left of a sink that was stopped before.
+func TestShutdownWaitsForSinksThatAreBeingStopped(t *testing.T) {
+	for range 50 {
+		registry := prometheus.NewPedanticRegistry()
+		o := DefaultOptions()
+		o.Registerer = registry
+		b := NewRecordBroadcaster(WithOptions(o))
+		stopped := b.StartRecordingToSink(&memorySink{})
+		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		stopped.Stop()
+		drain(t, b)
+		if metricsWith(t, registry, "sink=1") > 0 {
+			t.Fatal("the sink still has metrics")
+		}
+	}
 }
 
 // With too many broadcasters of one name, only the first have metrics.
@@ -151,14 +135,28 @@ func TestNamesOfBroadcastersAreBounded(t *testing.T) {
 	}
 }
 
-// stubborn is a Registerer that unregisters nothing.
-type stubborn struct{ prometheus.Registerer }
+// registerer is a Registerer of a user, with a part that does something else.
+type registerer struct {
+	prometheus.Registerer
+	register   func() error
+	unregister func()
+}
 
-func (s stubborn) Unregister(prometheus.Collector) bool { return false }
+func (r *registerer) Register(c prometheus.Collector) error {
+	if r.register != nil {
+		return r.register()
+	}
+	return r.Registerer.Register(c)
+}
+
+func (r *registerer) Unregister(prometheus.Collector) bool {
+	r.unregister()
+	return false
+}
 
 // A broadcaster that was shut down releases its name once.
 func TestBroadcasterReleasesItsNameOnce(t *testing.T) {
-	registry := stubborn{prometheus.NewPedanticRegistry()}
+	registry := &registerer{Registerer: prometheus.NewPedanticRegistry(), unregister: func() {}}
 	first, _, err := claimName(registry, "record", ledger.New())
 	if err != nil {
 		t.Fatal(err)
@@ -173,25 +171,6 @@ func TestBroadcasterReleasesItsNameOnce(t *testing.T) {
 	if _, label, err := claimName(registry, "record", ledger.New()); err != nil || label != "record-2" {
 		t.Errorf("the next one is named %s: %v", label, err)
 	}
-}
-
-// metricsOf counts the metrics of a broadcaster's name.
-func metricsOf(t *testing.T, g prometheus.Gatherer, name string) (n int) {
-	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			for _, label := range metric.GetLabel() {
-				if label.GetName() == "broadcaster" && label.GetValue() == name {
-					n++
-				}
-			}
-		}
-	}
-	return n
 }
 
 func TestBroadcastersOfOneNameShareARegisterer(t *testing.T) {
@@ -214,39 +193,17 @@ func TestBroadcastersOfOneNameShareARegisterer(t *testing.T) {
 	drain(t, second)
 	drain(t, fourth)
 	for i := range sinks {
-		if objects, _ := sinks[i].count(); objects != 1 {
-			t.Errorf("broadcaster %d stored %d Events", i, objects)
-		}
+		sinks[i].want(t, 1, 1)
 	}
-	if one, two, three := metricsOf(t, registry, "record"), metricsOf(t, registry, "record-2"), metricsOf(t, registry, "record-3"); one == 0 || one != two || three != 0 {
+	one, two, three := metricsWith(t, registry, "broadcaster=record"), metricsWith(t, registry, "broadcaster=record-2"), metricsWith(t, registry, "broadcaster=record-3")
+	if one == 0 || one != two || three != 0 {
 		t.Errorf("%d, %d and %d metrics", one, two, three)
 	}
-	want := `
-# HELP eventd_occurrences_recorded_total Occurrences recorded.
-# TYPE eventd_occurrences_recorded_total counter
-eventd_occurrences_recorded_total{broadcaster="record",sink=""} 0
-eventd_occurrences_recorded_total{broadcaster="record",sink="1"} 1
-eventd_occurrences_recorded_total{broadcaster="record-2",sink=""} 0
-eventd_occurrences_recorded_total{broadcaster="record-2",sink="1"} 1
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_occurrences_recorded_total"); err != nil {
-		t.Error(err)
-	}
+	wantSeries(t, registry, "eventd_occurrences_recorded_total", map[string]float64{
+		"broadcaster=record,sink=": 0, "broadcaster=record,sink=1": 1,
+		"broadcaster=record-2,sink=": 0, "broadcaster=record-2,sink=1": 1,
+	})
 }
-
-// refusing is a Registerer that registers nothing.
-type refusing struct {
-	panics bool
-}
-
-func (r *refusing) Register(prometheus.Collector) error {
-	if r.panics {
-		panic("broken registerer")
-	}
-	return errors.New("no more metrics")
-}
-func (r *refusing) MustRegister(...prometheus.Collector) { panic("not used") }
-func (r *refusing) Unregister(prometheus.Collector) bool { return false }
 
 func TestMetricsThatCannotBeRegisteredCostNoEvents(t *testing.T) {
 	occupied := prometheus.NewRegistry()
@@ -254,47 +211,38 @@ func TestMetricsThatCannotBeRegisteredCostNoEvents(t *testing.T) {
 	occupied.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "eventd_recorder_repairs_total", Help: "Of another package."}))
 	for name, registerer := range map[string]prometheus.Registerer{
 		"names in use": occupied,
-		"refuses":      &refusing{},
-		"panics":       &refusing{panics: true},
+		"refuses":      &registerer{register: func() error { return errors.New("no more metrics") }},
+		"panics":       &registerer{register: func() error { panic("broken registerer") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := DefaultOptions()
 			o.Registerer = registerer
 			m := &memorySink{}
 			b := NewRecordBroadcaster(WithOptions(o))
+			r := b.NewRecorder(scheme.Scheme, source)
 			stop := b.StartRecordingToSink(m)
-			b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 			stop.Stop()
 			<-stop.ResultChan()
 			b.StartRecordingToSink(m)
-			b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-1"), "Normal", "Tested", "")
+			r.Event(podIn("ns", "web-1"), "Normal", "Tested", "")
 			drain(t, b)
-			if objects, _ := m.count(); objects != 2 {
-				t.Errorf("%d Events are stored", objects)
-			}
+			m.want(t, 2, 2)
 		})
 	}
 }
-
-// blocking is a Registerer whose Unregister does not return.
-type blocking struct {
-	prometheus.Registerer
-	never chan struct{}
-}
-
-func (b *blocking) Unregister(prometheus.Collector) bool { <-b.never; return true }
 
 func TestShutdownDoesNotWaitForARegisterer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})
 		o := DefaultOptions()
-		o.Registerer = &blocking{prometheus.NewRegistry(), never}
+		o.Registerer = &registerer{Registerer: prometheus.NewRegistry(), unregister: func() { <-never }}
 		b := NewRecordBroadcaster(WithOptions(o))
 		stop := b.StartRecordingToSink(&memorySink{})
 		watcher := b.StartEventWatcher(func(*corev1.Event) {})
 		stop.Stop()
 		watcher.Stop()
-		wantShutdownInTime(t, b, 0)
+		wantShutdownWithin(t, b, 0, shutdownLimit)
 		close(never)
 	})
 }
@@ -310,12 +258,14 @@ func TestShutDownBroadcastersTakeLittleMemory(t *testing.T) {
 		o.Name = fmt.Sprint("record-", len(held))
 		o.Registerer = prometheus.NewRegistry()
 		b := NewRecordBroadcaster(WithOptions(o))
-		w := b.StartRecordingToSink(&discarding{})
+		m := &memorySink{}
+		w := b.StartRecordingToSink(m)
 		r := b.NewRecorder(scheme.Scheme, source)
 		for i := range events {
 			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", strings.Repeat("m", 1000))
 		}
 		drain(t, b)
+		m.events = nil
 		held = append(held, b, r, w, o.Registerer)
 	}
 	run() // allocates what the process allocates once
@@ -336,10 +286,3 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
-
-// discarding is a sink that stores nothing.
-type discarding struct{}
-
-func (*discarding) Create(e *corev1.Event) (*corev1.Event, error)          { return e, nil }
-func (*discarding) Update(e *corev1.Event) (*corev1.Event, error)          { return e, nil }
-func (*discarding) Patch(e *corev1.Event, _ []byte) (*corev1.Event, error) { return e, nil }

@@ -21,6 +21,8 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
 )
 
 // memoryServer is an apiserver as a sink needs it, with faults. Faults are drawn for the
@@ -64,27 +66,27 @@ func (m *memoryServer) Create(ctx context.Context, _ occurrence.API, event *core
 		}
 		created := event.DeepCopy()
 		created.UID = types.UID("uid-" + strconv.Itoa(m.version))
-		return m.store(created), countOf(created), nil
+		return m.store(created), stored.Count(created), nil
 	})
 }
 
 // Patch implements sink.Client.
 func (m *memoryServer) Patch(ctx context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
 	return m.call(ctx, name, func() (*corev1.Event, int64, error) {
-		stored := m.events[name]
-		if stored == nil {
+		before := m.events[name]
+		if before == nil {
 			return nil, 0, apierrors.NewNotFound(eventsResource, name)
 		}
-		changed, err := patched(stored, patch)
+		changed, err := patched(before, patch)
 		switch {
 		case err != nil:
 			return nil, 0, apierrors.NewBadRequest(err.Error())
-		case changed.ResourceVersion != stored.ResourceVersion:
+		case changed.ResourceVersion != before.ResourceVersion:
 			return nil, 0, apierrors.NewConflict(eventsResource, name, errors.New("it has been modified"))
 		case string(patch) == "{}":
-			return stored.DeepCopy(), 0, nil
+			return before.DeepCopy(), 0, nil
 		}
-		return m.store(changed), countOf(changed) - countOf(stored), nil
+		return m.store(changed), stored.Count(changed) - stored.Count(before), nil
 	})
 }
 
@@ -124,7 +126,7 @@ type effect func() (answer *corev1.Event, counted int64, err error)
 // call performs a request, or draws a fault.
 func (m *memoryServer) call(ctx context.Context, name string, do effect) (*corev1.Event, error) {
 	rng := m.draws(name)
-	if err := pause(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); err != nil {
+	if err := await.Sleep(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); err != nil {
 		return nil, err // before the request
 	}
 	switch p := rng.Float64(); {
@@ -139,9 +141,13 @@ func (m *memoryServer) call(ctx context.Context, name string, do effect) (*corev
 	case p < m.faults.lost+m.faults.busy+m.faults.refused:
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Event"}, name, nil)
 	}
-	event, counted, err := m.perform(do)
-	if slow := pause(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); slow != nil {
-		m.addInDoubt(counted)
+	m.mu.Lock()
+	event, counted, err := do()
+	m.mu.Unlock()
+	if slow := await.Sleep(ctx, time.Duration(rng.Float64()*float64(m.faults.slow))); slow != nil {
+		m.mu.Lock()
+		m.inDoubt += counted
+		m.mu.Unlock()
 		return nil, slow // after the request
 	}
 	return event, err
@@ -157,33 +163,26 @@ func (m *memoryServer) lose(ctx context.Context, rng *rand.Rand, do effect) (*co
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case 2: // the connection breaks before the response
-		_, counted, _ := m.perform(do)
-		m.addInDoubt(counted)
+		m.performUnanswered(do)
 		return nil, errors.New("unexpected EOF")
 	case 3: // the response is lost
-		_, counted, _ := m.perform(do)
-		m.addInDoubt(counted)
+		m.performUnanswered(do)
 		<-ctx.Done()
 		return nil, ctx.Err()
 	default: // the request takes effect after its error
 		m.late.Go(func() {
 			time.Sleep(after)
-			_, counted, _ := m.perform(do)
-			m.addInDoubt(counted)
+			m.performUnanswered(do)
 		})
 		return nil, apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 	}
 }
 
-func (m *memoryServer) perform(do effect) (*corev1.Event, int64, error) {
+// performUnanswered performs a request whose response is lost.
+func (m *memoryServer) performUnanswered(do effect) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return do()
-}
-
-func (m *memoryServer) addInDoubt(counted int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	_, counted, _ := do()
 	m.inDoubt += counted
 }
 
@@ -201,44 +200,21 @@ func (m *memoryServer) draws(name string) *rand.Rand {
 func (m *memoryServer) expire(rng *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var names []string
-	for name := range m.events {
-		names = append(names, name)
+	if names := slices.Sorted(maps.Keys(m.events)); len(names) > 0 {
+		name := names[rng.IntN(len(names))]
+		m.gone = append(m.gone, m.events[name])
+		delete(m.events, name)
 	}
-	if len(names) == 0 {
-		return
-	}
-	slices.Sort(names)
-	name := names[rng.IntN(len(names))]
-	m.gone = append(m.gone, m.events[name])
-	delete(m.events, name)
 }
 
-// counted returns the sum of the counts under each name, expired Events included, and the
-// number of expired Events.
-func (m *memoryServer) counted() (counts map[string]int64, expired int) {
+// all returns all Events, expired ones included.
+func (m *memoryServer) all() (out []corev1.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	counts = map[string]int64{}
-	for name, event := range m.events {
-		counts[name] += countOf(event)
+	for _, event := range slices.AppendSeq(slices.Clone(m.gone), maps.Values(m.events)) {
+		out = append(out, *event)
 	}
-	for _, event := range m.gone {
-		counts[event.Name] += countOf(event)
-	}
-	return counts, len(m.gone)
-}
-
-// pause sleeps until the context ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return out
 }
 
 // modelEvent draws an Event of a few objects, reasons and messages, so that there are

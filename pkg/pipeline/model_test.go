@@ -16,6 +16,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/stored"
 )
 
 var (
@@ -164,14 +165,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.server = newMemoryServer(seed, m.faults)
 	m.recorded = make([]int64, m.writers)
 	for range m.writers {
-		p, err := New(t.Context(), m.options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.StartSink(m.server); err != nil {
-			t.Fatal(err)
-		}
-		m.pipelines = append(m.pipelines, p)
+		m.pipelines = append(m.pipelines, startPipeline(t, m.options, m.server).Pipeline)
 	}
 	for i := range m.reporters {
 		c := &modelClient{name: fmt.Sprint("web.", i), seen: make([]int64, len(m.pipelines))}
@@ -204,36 +198,27 @@ func (m *model) run() {
 func (m *model) record(pipeline int, o *occurrence.Occurrence) {
 	m.recorded[pipeline] += o.Weight
 	if m.tracked {
-		m.track(o)
-		o.Settled = func(s occurrence.Settlement) { m.settled(o, s) }
+		m.called(o, 0)
+		o.Settled = func(s occurrence.Settlement) {
+			m.called(o, 1)
+			if s.Counted() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.written[s.Object.Name] += o.Weight
+			}
+		}
 	}
 	if m.deferring {
-		o.Deferred = func() { m.deferred(o) }
+		o.Deferred = func() { m.called(o, 1) }
 	}
 	m.pipelines[pipeline].Record(o)
 }
 
-func (m *model) track(o *occurrence.Occurrence) {
+// called counts callbacks of a tracked occurrence.
+func (m *model) called(o *occurrence.Occurrence, times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.reports[o] = 0
-}
-
-// settled is the Settled of a tracked occurrence.
-func (m *model) settled(o *occurrence.Occurrence, s occurrence.Settlement) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reports[o]++
-	if s.Counted() {
-		m.written[s.Object.Name] += o.Weight
-	}
-}
-
-// deferred is the Deferred of a tracked occurrence.
-func (m *model) deferred(o *occurrence.Occurrence) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reports[o]++
+	m.reports[o] += times
 }
 
 // report reports a higher total of a client, or the same one.
@@ -317,28 +302,26 @@ func (m *model) check() {
 // checkStored compares the stored counts with the ledgers. A write whose response was lost,
 // on an Event that then expired, may be counted again on the next one.
 func (m *model) checkStored(written, uncertain int64) {
-	counts, expired := m.server.counted()
-	slack := uncertain
+	counts := stored.Tally(m.server.all(), func(e *corev1.Event) string { return e.Name })
+	slack, expired := uncertain, len(m.server.gone)
 	if expired > 0 {
 		slack += m.server.inDoubt
 	}
-	var stored int64
-	for _, n := range counts {
-		stored += n
-	}
-	if stored < written || stored > written+slack {
-		m.t.Errorf("%d are stored, %d written, %d uncertain, and %d Events have expired", stored, written, uncertain, expired)
+	if sum := counts.Sum(); sum < written || sum > written+slack {
+		m.t.Errorf("%d are stored, %d written, %d uncertain, and %d Events have expired", sum, written, uncertain, expired)
 	}
 	if m.tracked && !m.deferring {
 		m.checkEach(counts, slack)
 	}
-	if m.tracked {
-		m.checkReports()
+	for o, times := range m.reports {
+		if times != 1 {
+			m.t.Errorf("%q had %d callbacks", o.Event.Message, times)
+		}
 	}
 }
 
 // checkEach compares the stored count of each Event with what was reported as written.
-func (m *model) checkEach(counts map[string]int64, slack int64) {
+func (m *model) checkEach(counts stored.Counts[string], slack int64) {
 	for name, n := range counts {
 		if got := m.written[name]; n < got || n > got+slack {
 			m.t.Errorf("%d are stored in %s, %d written, up to %d more may be", n, name, got, slack)
@@ -347,15 +330,6 @@ func (m *model) checkEach(counts map[string]int64, slack int64) {
 	for name, n := range m.written {
 		if _, ok := counts[name]; !ok {
 			m.t.Errorf("%d are written in %s, which does not exist", n, name)
-		}
-	}
-}
-
-// checkReports checks that each occurrence had exactly one callback.
-func (m *model) checkReports() {
-	for o, times := range m.reports {
-		if times != 1 {
-			m.t.Errorf("%q had %d callbacks", o.Event.Message, times)
 		}
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -25,27 +27,23 @@ func TestNextProcessContinuesTheCountWithTheRightsToCreateAndPatch(t *testing.T)
 	namespace := testenv.Shared(t).Namespace(t)
 	clients := writerClients(t, namespace, "")
 	for range 3 {
-		b := NewRecordBroadcaster(WithContext(t.Context()))
-		b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
-		classic := b.NewRecorder(scheme.Scheme, source)
+		b, classic := recordTo(coreSink(clients), WithContext(t.Context()))
 		newStyle := b.NewEventsRecorder(scheme.Scheme, "example.com/controller")
 		for range 5 {
 			classic.Event(podIn(namespace, "web-0"), "Normal", "Tested", "classic")
 			newStyle.Eventf(podIn(namespace, "web-0"), podIn(namespace, "web-1"), "Normal", "Tested", "Testing", "new style")
 		}
-		drain(t, b)
-		for _, totals := range ledgers(b.stations) {
-			if totals.Written() != 10 || totals.Pending() != 0 {
-				t.Errorf("ledger %+v", totals)
-			}
+		if totals := drain(t, b); totals.Written() != 10 {
+			t.Errorf("ledger %+v", totals)
 		}
 	}
-	events := stored(t, namespace)
-	if len(events) != 2 || countOf(&events[0]) != 15 || countOf(&events[1]) != 15 {
+	events := eventsIn(t, namespace)
+	if len(events) != 2 {
 		t.Errorf("stored %+v", events)
 	}
 	for _, e := range events {
-		if newStyle := !e.EventTime.IsZero(); newStyle != (e.Related != nil) || newStyle != (e.Action == "Testing") {
+		newStyle := !e.EventTime.IsZero()
+		if newStyle != (e.Related != nil) || newStyle != (e.Action == "Testing") || stored.Count(&e) != 15 {
 			t.Errorf("stored %+v", e)
 		}
 	}
@@ -54,9 +52,7 @@ func TestNextProcessContinuesTheCountWithTheRightsToCreateAndPatch(t *testing.T)
 // The same calls of client-go's broadcaster and ours store the same Events, except for
 // names, times, and our annotations.
 func TestStoresWhatClientGoStores(t *testing.T) {
-	shared := testenv.Shared(t)
-	clients := kubernetes.NewForConfigOrDie(shared.Config())
-	ours, theirs := shared.Namespace(t), shared.Namespace(t)
+	ours, theirs := testenv.Shared(t).Namespace(t), testenv.Shared(t).Namespace(t)
 	call := func(r record.EventRecorderLogger, namespace string) {
 		for range 3 {
 			r.Event(podIn(namespace, "web-0"), "Normal", "Pulled", "image pulled")
@@ -69,39 +65,17 @@ func TestStoresWhatClientGoStores(t *testing.T) {
 		r.Event(podIn(namespace, "web-3"), "Unusual", "NoSuchType", "not recorded")
 		r.Event(nil, "Normal", "NoObject", "not recorded")
 	}
-	const writes = 6 // client-go makes one for each
-
-	b := NewRecordBroadcaster()
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
-	call(b.NewRecorder(scheme.Scheme, source), ours)
+	const occurrences = 6
+	b, r := recordTo(coreSink(adminClients(t)))
+	call(r, ours)
 	drain(t, b)
 
-	written := make(chan struct{}, writes)
 	c := record.NewBroadcaster()
-	c.StartRecordingToSink(&announcingSink{EventSink: &typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, written: written})
+	c.StartRecordingToSink(coreSink(adminClients(t)))
 	call(c.NewRecorder(scheme.Scheme, source), theirs)
-	for range writes {
-		<-written
-	}
+	await.Until(t, "client-go has written all", func() bool { return sumOf(eventsIn(t, theirs)) == occurrences })
 	c.Shutdown()
-
-	wantEqual(t, "stored Events", comparable(stored(t, theirs)), comparable(stored(t, ours)))
-}
-
-// announcingSink reports every write.
-type announcingSink struct {
-	record.EventSink
-	written chan struct{}
-}
-
-func (a *announcingSink) Create(event *corev1.Event) (*corev1.Event, error) {
-	defer func() { a.written <- struct{}{} }()
-	return a.EventSink.Create(event)
-}
-
-func (a *announcingSink) Patch(event *corev1.Event, patch []byte) (*corev1.Event, error) {
-	defer func() { a.written <- struct{}{} }()
-	return a.EventSink.Patch(event, patch)
+	wantEqual(t, "stored Events", comparable(eventsIn(t, theirs)), comparable(eventsIn(t, ours)))
 }
 
 // comparable removes what may differ.
@@ -116,7 +90,13 @@ func comparable(events []corev1.Event) []corev1.Event {
 		}
 		e.ObjectMeta = metav1.ObjectMeta{Annotations: annotations}
 		e.FirstTimestamp, e.LastTimestamp = metav1.Time{}, metav1.Time{}
+		if !e.EventTime.IsZero() {
+			e.EventTime = metav1.NewMicroTime(time.Unix(1, 0))
+		}
 		e.InvolvedObject.Namespace = ""
+		if e.Related != nil {
+			e.Related.Namespace = ""
+		}
 	}
 	slices.SortFunc(events, func(x, y corev1.Event) int { return strings.Compare(x.Reason, y.Reason) })
 	return events
@@ -125,10 +105,8 @@ func comparable(events []corev1.Event) []corev1.Event {
 // k/k#127594, and client-go#1376 for the Node.
 func TestEventsOfObjectsWithAnyNameAreStored(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
-	b := NewRecordBroadcaster()
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
-	classic, newStyle := b.NewRecorder(scheme.Scheme, source), b.NewEventsRecorder(scheme.Scheme, "not a/qualified/name")
+	b, classic := recordTo(coreSink(adminClients(t)))
+	newStyle := b.NewEventsRecorder(scheme.Scheme, "not a/qualified/name")
 	names := []string{"", "system:node:x", "UPPER_case", strings.Repeat("long", 100), "-.-", "a..b", "ünïcode", "a/b"}
 	for _, name := range names {
 		classic.Event(podIn(namespace, name), "Normal", "Tested", "")
@@ -137,26 +115,20 @@ func TestEventsOfObjectsWithAnyNameAreStored(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + namespace}}
 	classic.Event(node, "Normal", "Tested", "")
 	newStyle.Eventf(node, nil, "Normal", "Tested", "Testing", "")
-	drain(t, b)
-	if n := len(stored(t, namespace)); n != 2*len(names) {
-		t.Errorf("%d Events are stored", n)
+	if totals := drain(t, b); totals.Written() != int64(2*len(names)+2) {
+		t.Errorf("ledger %+v", totals)
 	}
-	for _, totals := range ledgers(b.stations) {
-		if totals.Written() != int64(2*len(names)+2) {
-			t.Errorf("ledger %+v", totals)
-		}
+	if n := len(eventsIn(t, namespace)); n != 2*len(names) {
+		t.Errorf("%d Events are stored", n)
 	}
 }
 
 func TestClientForOneNamespaceRefusesTheOthersAtOnce(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
-	b, r := recordTo(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events(namespace)})
+	b, r := recordTo(&typedcorev1.EventSinkImpl{Interface: adminClients(t).CoreV1().Events(namespace)})
 	r.Event(podIn(namespace, "web-0"), "Normal", "Tested", "")
 	r.Event(podIn("another", "web-0"), "Normal", "Tested", "")
-	drain(t, b)
-	totals := ledgers(b.stations)[0]
-	if totals.Written() != 1 || totals.Dropped[occurrence.Invalid] != 1 {
+	if totals := drain(t, b); totals.Written() != 1 || totals.Dropped[occurrence.Invalid] != 1 {
 		t.Errorf("ledger %+v", totals)
 	}
 }
@@ -165,10 +137,7 @@ func TestClientForOneNamespaceRefusesTheOthersAtOnce(t *testing.T) {
 func TestSecondSinkForTheSameServerJoinsTheFirst(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	b := NewRecordBroadcaster()
-	start := func() watch.Interface {
-		clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
-		return b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
-	}
+	start := func() watch.Interface { return b.StartRecordingToSink(coreSink(adminClients(t))) }
 	first, second := start(), start()
 	r := b.NewRecorder(scheme.Scheme, source)
 	record := func() { r.Event(podIn(namespace, "web-0"), "Normal", "Tested", "") }
@@ -182,8 +151,41 @@ func TestSecondSinkForTheSameServerJoinsTheFirst(t *testing.T) {
 	start()
 	record()
 	drain(t, b)
-	events := stored(t, namespace)
-	if len(events) != 1 || events[0].Count != 3 {
-		t.Errorf("stored %+v", events)
+	wantOne(t, namespace, 3)
+}
+
+// wantOne checks that a namespace has one Event, with a count.
+func wantOne(t *testing.T, namespace string, count int64) {
+	t.Helper()
+	if events := eventsIn(t, namespace); len(events) != 1 || stored.Count(&events[0]) != count {
+		t.Errorf("stored %+v, want one Event with a count of %d", events, count)
 	}
+}
+
+// An annotation that the apiserver refuses is lost, with all others of that write.
+func TestBadAnnotationLosesNoOccurrence(t *testing.T) {
+	namespace := testenv.Shared(t).Namespace(t)
+	b, r := recordTo(coreSink(adminClients(t)))
+	const before, after = 5, 5
+	for range before {
+		r.AnnotatedEventf(podIn(namespace, "web-0"), map[string]string{"good": "x"}, "Normal", "Tested", "the same")
+	}
+	r.AnnotatedEventf(podIn(namespace, "web-0"), map[string]string{"not a key": "x"}, "Normal", "Tested", "the same")
+	for range after {
+		r.Event(podIn(namespace, "web-0"), "Normal", "Tested", "the same")
+	}
+	drain(t, b)
+	wantOne(t, namespace, before+1+after)
+}
+
+// Two sinks for one apiserver count once where their namespaces overlap.
+func TestSinksOfDifferentScopeCountOnce(t *testing.T) {
+	one, other := testenv.Shared(t).Namespace(t), testenv.Shared(t).Namespace(t)
+	b, r := recordTo(&typedcorev1.EventSinkImpl{Interface: adminClients(t).CoreV1().Events(one)})
+	b.StartRecordingToSink(coreSink(adminClients(t)))
+	r.Event(podIn(one, "web-0"), "Normal", "Tested", "")
+	r.Event(podIn(other, "web-0"), "Normal", "Tested", "")
+	drain(t, b)
+	wantOne(t, one, 1)
+	wantOne(t, other, 1)
 }

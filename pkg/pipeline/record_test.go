@@ -17,17 +17,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
 )
 
 // Unit tests of controllers use client-go's fake client.
 func TestFakeClientIsASinkLikeAnyOther(t *testing.T) {
 	clients := fake.NewClientset()
-	b, r := recordTo(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
+	b, r := recordTo(coreSink(clients))
 	for range 3 {
 		r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 	}
@@ -43,14 +43,12 @@ func TestWatchersSeeTheNamesThatAreStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where the clock does not advance
 		m := newMemoryServer(0, faults{})
 		const distinct = 100
-		b := NewRecordBroadcaster(WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 2 * distinct, MaxEvents: 2 * distinct}))
-		b.StartRecordingToSink(&passing{m})
+		b, r := recordTo(&passing{m}, WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 2 * distinct, MaxEvents: 2 * distinct}))
 		seen := make(map[string]string)
 		b.StartEventWatcher(func(e *corev1.Event) {
 			seen[e.Name] = e.Message
 			e.Annotations["k"] = "changed by the handler"
 		})
-		r := b.NewRecorder(scheme.Scheme, source)
 		for i := range distinct {
 			r.AnnotatedEventf(podIn("ns", "web-0"), map[string]string{"k": "v"}, "Normal", "Tested", "message %d", i)
 		}
@@ -89,13 +87,11 @@ func TestEverySinkHasItsOwnLedgerAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	o := DefaultOptions()
 	o.Registerer = registry
-	b := NewRecordBroadcaster(WithOptions(o))
-	other := NewEventsBroadcaster(nil, WithOptions(o))
 	first, second := &memorySink{}, &memorySink{}
-	b.StartRecordingToSink(first)
+	b, r := recordTo(first, WithOptions(o))
+	other := NewEventsBroadcaster(nil, WithOptions(o))
 	stop := b.StartRecordingToSink(second)
 	b.StartEventWatcher(func(*corev1.Event) { panic("handler") })
-	r := b.NewRecorder(scheme.Scheme, source)
 	r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 	r.Event(nil, "Normal", "Tested", "")
 	stop.Stop()
@@ -103,41 +99,15 @@ func TestEverySinkHasItsOwnLedgerAndMetrics(t *testing.T) {
 	r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 	drain(t, b)
 	drain(t, other)
-	for sink, want := range map[*memorySink]int64{first: 2, second: 1} {
-		if objects, sum := sink.count(); objects != 1 || sum != want {
-			t.Errorf("%d Events with a count of %d are stored, want %d", objects, sum, want)
-		}
-	}
-	eventually(t, "the metrics of the stopped sink go", func() bool {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, family := range families {
-			for _, metric := range family.GetMetric() {
-				for _, label := range metric.GetLabel() {
-					if label.GetName() == "sink" && label.GetValue() == "2" {
-						return false
-					}
-				}
-			}
-		}
-		return true
+	first.want(t, 1, 2)
+	second.want(t, 1, 1)
+	await.Until(t, "the metrics of the stopped sink go", func() bool { return metricsWith(t, registry, "sink=2") == 0 })
+	wantSeries(t, registry, "eventd_broadcaster_panics_total", map[string]float64{
+		"broadcaster=record,sink=,subscriber=watcher-1": 2, "broadcaster=record,sink=1,subscriber=sink": 0,
 	})
-	want := `
-# HELP eventd_broadcaster_panics_total Panics of a subscriber's handler.
-# TYPE eventd_broadcaster_panics_total counter
-eventd_broadcaster_panics_total{broadcaster="record",sink="",subscriber="watcher-1"} 2
-eventd_broadcaster_panics_total{broadcaster="record",sink="1",subscriber="sink"} 0
-# HELP eventd_occurrences_recorded_total Occurrences recorded.
-# TYPE eventd_occurrences_recorded_total counter
-eventd_occurrences_recorded_total{broadcaster="events",sink=""} 0
-eventd_occurrences_recorded_total{broadcaster="record",sink=""} 0
-eventd_occurrences_recorded_total{broadcaster="record",sink="1"} 3
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_broadcaster_panics_total", "eventd_occurrences_recorded_total"); err != nil {
-		t.Error(err)
-	}
+	wantSeries(t, registry, "eventd_occurrences_recorded_total", map[string]float64{
+		"broadcaster=events,sink=": 0, "broadcaster=record,sink=": 0, "broadcaster=record,sink=1": 3,
+	})
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("metrics: %v %v", problems, err)
 	}
@@ -181,30 +151,17 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 	all.Wait()
 	b.Shutdown()
-	for _, totals := range ledgers(b.stations) {
-		if totals.Pending() != 0 {
-			t.Errorf("ledger %+v", totals)
-		}
-	}
-	_, sum := m.count()
+	settled(t, b)
+	sum := sumOf(m.stored())
 	if totals := l.Totals(); totals.Recorded != 2000 || totals.Pending() != 0 || totals.Written() != sum {
 		t.Errorf("ledger %+v, a count of %d is stored", totals, sum)
 	}
 }
 
 func TestBeforeTheStartAndAfterTheShutdown(t *testing.T) {
-	b := NewRecordBroadcaster(WithCorrelatorOptions(record.CorrelatorOptions{LRUCacheSize: 10, MaxIntervalInSeconds: 5}))
-	if got := b.stations.options.Correlator; got.CacheSize != 10 || got.Interval != 5*time.Second {
-		t.Errorf("correlator options %+v", got)
-	}
+	b := NewRecordBroadcaster()
 	r := b.NewRecorder(scheme.Scheme, source)
 	r.Event(podIn("ns", "web-0"), "Normal", "Early", "")
-	var nobody *typedcorev1.EventSinkImpl
-	for _, sink := range []record.EventSink{nil, nobody, &typedcorev1.EventSinkImpl{}} {
-		if _, open := <-b.StartRecordingToSink(sink).ResultChan(); open {
-			t.Error("an empty sink was started")
-		}
-	}
 	b.Shutdown()
 	r.Event(podIn("ns", "web-0"), "Normal", "Late", "")
 	for _, w := range []interface{ Stop() }{b.StartRecordingToSink(&memorySink{}), b.StartEventWatcher(nil), b.StartLogging(nil), b.StartStructuredLogging(0)} {
@@ -225,9 +182,7 @@ func TestTheEndOfTheContextShutsDown(t *testing.T) {
 		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 		cancel()
 		<-w.ResultChan()
-		if objects, _ := m.count(); objects != 1 {
-			t.Errorf("%d Events are stored", objects)
-		}
+		m.want(t, 1, 1)
 	})
 }
 
