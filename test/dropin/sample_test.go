@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/test/dropin/sample"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -34,12 +35,12 @@ func TestSampleRecordsWithTheRightsToCreateAndPatch(t *testing.T) {
 		}
 		controller.Stop()
 	}
-	events := stored(t, namespace)
+	events := eventsByReason(t, namespace)
 	if len(events["Reconciled"]) != 2 || len(events["Slow"]) != 1 {
 		t.Fatalf("stored %+v", events)
 	}
 	for _, e := range events["Reconciled"] {
-		if classic := e.EventTime.IsZero(); classic && e.Count != 6 || !classic && (e.Series == nil || e.Series.Count != 6) {
+		if stored.Count(&e) != 6 {
 			t.Errorf("stored %+v", e)
 		}
 	}
