@@ -4,18 +4,12 @@ package outside
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -26,70 +20,28 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// store is a sink.Client that keeps Events in memory.
-type store struct {
-	mu     sync.Mutex
-	events map[types.NamespacedName]*corev1.Event
-	writes int
+// client is a sink.Client of another module. Its apiserver is client-go's fake.
+type client struct{ core typedcorev1.CoreV1Interface }
+
+var _ sink.Client = client{}
+
+func (c client) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	return c.core.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 }
 
-var _ sink.Client = &store{}
-
-func (s *store) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	name := types.NamespacedName{Namespace: event.Namespace, Name: event.Name}
-	if s.events[name] != nil {
-		return nil, apierrors.NewAlreadyExists(corev1.Resource("events"), event.Name)
-	}
-	stored := event.DeepCopy()
-	stored.UID = types.UID(name.String())
-	stored.CreationTimestamp = metav1.Now()
-	return s.write(name, stored), nil
-}
-
-func (s *store) Patch(_ context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	before := s.events[key]
-	if before == nil {
-		return nil, apierrors.NewNotFound(corev1.Resource("events"), name)
-	}
-	original, err := runtime.Encode(scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion), before)
-	if err != nil {
-		return nil, err
-	}
-	patched, err := strategicpatch.StrategicMergePatch(original, patch, corev1.Event{})
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	var after corev1.Event
-	if err := runtime.DecodeInto(scheme.Codecs.UniversalDecoder(corev1.SchemeGroupVersion), patched, &after); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if after.ResourceVersion != before.ResourceVersion {
-		return nil, apierrors.NewConflict(corev1.Resource("events"), name, errors.New("it was changed"))
-	}
-	return s.write(key, &after), nil
-}
-
-func (s *store) write(name types.NamespacedName, event *corev1.Event) *corev1.Event {
-	s.writes++
-	event.ResourceVersion = fmt.Sprint(s.writes)
-	s.events[name] = event
-	return event.DeepCopy()
+func (c client) Patch(ctx context.Context, _ occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
+	return c.core.Events(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 }
 
 // Another module implements sink.Client, records occurrences that it builds, and reads
 // the outcome of each and the totals.
 func TestSourceAndSinkOfAnotherModule(t *testing.T) {
-	written := &store{events: make(map[types.NamespacedName]*corev1.Event)}
+	core := fake.NewClientset().CoreV1()
 	p, err := pipeline.New(t.Context(), pipeline.DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.StartSink(written); err != nil {
+	if err := p.StartSink(client{core}); err != nil {
 		t.Fatal(err)
 	}
 	outcomes := make(chan occurrence.Settlement, 3)
@@ -117,13 +69,9 @@ func TestSourceAndSinkOfAnotherModule(t *testing.T) {
 	if totals.Recorded != 3 || totals.Written() != 3 || totals.Pending() != 0 || totals.Outcomes[occurrence.Created] == 0 {
 		t.Errorf("the totals are %+v", totals)
 	}
-	if len(written.events) != 1 {
-		t.Errorf("%d Events are stored, not one", len(written.events))
-	}
-	for name, event := range written.events {
-		if event.Count != 3 {
-			t.Errorf("%s has count %d", name, event.Count)
-		}
+	stored, err := core.Events("shop").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(stored.Items) != 1 || stored.Items[0].Count != 3 {
+		t.Errorf("stored %+v: %v", stored, err)
 	}
 }
 
