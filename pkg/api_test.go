@@ -31,9 +31,49 @@ func TestPublicAPIMentionsNoInternalType(t *testing.T) {
 		}
 		for _, name := range p.Scope().Names() {
 			if object := p.Scope().Lookup(name); object.Exported() {
-				w := walker{seen: make(map[types.Type]bool), report: func(at, of string) { t.Errorf("%s.%s mentions %s", path, at, of) }}
-				w.object(object)
+				for _, of := range typesOf(object) {
+					wantPublic(t, path+"."+name, of)
+				}
 			}
+		}
+	}
+}
+
+// typesOf returns the types that an exported object makes part of the API. Named types in
+// them are objects of their own.
+func typesOf(object types.Object) (out []types.Type) {
+	name, isType := object.(*types.TypeName)
+	if !isType || name.IsAlias() {
+		return []types.Type{types.Unalias(object.Type())}
+	}
+	methods := types.NewMethodSet(types.NewPointer(object.Type())) // promoted ones included
+	for i := range methods.Len() {
+		if m := methods.At(i).Obj(); m.Exported() {
+			out = append(out, m.Type())
+		}
+	}
+	return append(out, object.Type().Underlying())
+}
+
+// wantPublic checks that a type names none of internal/, except in unexported fields.
+func wantPublic(t *testing.T, at string, of types.Type) {
+	t.Helper()
+	fields, isStruct := of.(*types.Struct)
+	if !isStruct {
+		types.TypeString(of, func(p *types.Package) string {
+			if isInternal(p.Path()) {
+				t.Errorf("%s mentions %s", at, p.Path())
+			}
+			return p.Name()
+		})
+		return
+	}
+	for field := range fields.Fields() {
+		switch {
+		case field.Exported():
+			wantPublic(t, at+"."+field.Name(), field.Type())
+		case field.Embedded(): // its fields are promoted
+			wantPublic(t, at, field.Type().Underlying())
 		}
 	}
 }
@@ -62,74 +102,4 @@ func listPackages(t *testing.T, pattern string) (exports map[string]string, publ
 
 func isInternal(path string) bool {
 	return strings.HasPrefix(path, "github.com/eventd/") && strings.Contains(path+"/", "/internal/")
-}
-
-// walker visits all types that an exported object makes part of the API.
-type walker struct {
-	seen   map[types.Type]bool
-	report func(at, of string)
-}
-
-func (w *walker) object(o types.Object) {
-	name, isType := o.(*types.TypeName)
-	if !isType || name.IsAlias() {
-		w.visit(o.Name(), o.Type())
-		return
-	}
-	w.visit(o.Name(), o.Type().Underlying())
-	methods := types.NewMethodSet(types.NewPointer(o.Type())) // promoted ones included
-	for i := range methods.Len() {
-		if m := methods.At(i).Obj(); m.Exported() {
-			w.visit(o.Name()+"."+m.Name(), m.Type())
-		}
-	}
-}
-
-// visit follows a type down to named types, which are visited as objects of their own.
-func (w *walker) visit(at string, of types.Type) {
-	if w.seen[of] {
-		return
-	}
-	w.seen[of] = true
-	switch of := of.(type) {
-	case *types.Alias:
-		w.named(at, of.Obj(), of.TypeArgs())
-		w.visit(at, of.Rhs())
-	case *types.Named:
-		w.named(at, of.Obj(), of.TypeArgs())
-	case *types.Struct:
-		for field := range of.Fields() {
-			switch {
-			case field.Exported():
-				w.visit(at+"."+field.Name(), field.Type())
-			case field.Embedded(): // its fields are promoted
-				w.visit(at, field.Type().Underlying())
-			}
-		}
-	case *types.Interface:
-		for m := range of.Methods() {
-			w.visit(at+"."+m.Name(), m.Type())
-		}
-	case *types.Signature:
-		w.visit(at, of.Params())
-		w.visit(at, of.Results())
-	case *types.Tuple:
-		for v := range of.Variables() {
-			w.visit(at, v.Type())
-		}
-	case *types.Map:
-		w.visit(at, of.Key())
-		w.visit(at, of.Elem())
-	case interface{ Elem() types.Type }: // pointer, slice, array, channel
-		w.visit(at, of.Elem())
-	}
-}
-
-func (w *walker) named(at string, name *types.TypeName, arguments *types.TypeList) {
-	if p := name.Pkg(); p != nil && isInternal(p.Path()) {
-		w.report(at, p.Path()+"."+name.Name())
-	}
-	for argument := range arguments.Types() {
-		w.visit(at, argument)
-	}
 }
