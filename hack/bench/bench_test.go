@@ -31,17 +31,18 @@ func TestEveryComparisonRunsOnBothSides(t *testing.T) {
 
 func TestGoalIsReachedByTheRatioAndTheAllocations(t *testing.T) {
 	within := comparison{goal: goal{ratio: 1. / 4, allocs: 3}}
-	for want, r := range map[string]row{
-		"":            {ratio: 1},
-		"reached":     {comparison: within, ratio: 0.25, eventd: cost{allocs: 3}},
-		"NOT REACHED": {comparison: within, ratio: 0.2501, eventd: cost{allocs: 3}},
+	for _, test := range []struct {
+		row  row
+		want string
+	}{
+		{row{ratio: 1}, ""},
+		{row{comparison: within, ratio: 0.25, eventd: cost{allocs: 3}}, "reached"},
+		{row{comparison: within, ratio: 0.2501, eventd: cost{allocs: 3}}, "NOT REACHED"},
+		{row{comparison: within, ratio: 0.1, eventd: cost{allocs: 4}}, "NOT REACHED"},
 	} {
-		if got := verdict(r); got != want {
-			t.Errorf("%+v is %q, want %q", r, got, want)
+		if got := verdict(test.row); got != test.want {
+			t.Errorf("%+v is %q, want %q", test.row, got, test.want)
 		}
-	}
-	if r := (row{comparison: within, ratio: 0.1, eventd: cost{allocs: 4}}); r.reached() {
-		t.Error("4 allocations reach a goal of 3")
 	}
 }
 

@@ -23,14 +23,13 @@ import (
 // which it came.
 func agreeable(t *testing.T) *rest.Config {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil || r.Method == http.MethodDelete {
+		if r.Method == http.MethodDelete {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 		w.WriteHeader(http.StatusCreated)
-		w.Write(body)
+		io.Copy(w, r.Body)
 	}))
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -220,37 +219,33 @@ func TestFlowCountsWhatIsWrittenInItsTime(t *testing.T) {
 	})
 }
 
+// flowsThrough returns the flows through a pipeline whose writes take a time.
+func flowsThrough(t *testing.T, takes time.Duration, windows ...time.Duration) ([]*flow, error) {
+	p, err := startPipeline(&keeper{takes: takes}, unlimited())
+	if err != nil {
+		t.Fatal(err)
+	}
+	flows, err := flowThrough(t.Context(), p, []string{"a", "b"}, windows...)
+	if err := p.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return flows, err
+}
+
 func TestFlowOfNothingIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := startPipeline(&keeper{takes: 2 * flowWindow}, unlimited())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := flowThrough(t.Context(), p, []string{"a"}, 0); err == nil {
+		if _, err := flowsThrough(t, 2*flowWindow, 0); err == nil {
 			t.Error("a flow of nothing is no error")
-		}
-		if err := p.Shutdown(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }
 
 func TestFlowGoesThroughAPipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := startPipeline(&keeper{takes: 100 * time.Millisecond}, unlimited())
-		if err != nil {
-			t.Fatal(err)
-		}
 		const later = flowWarmUp + flowWindow + time.Second
-		flows, err := flowThrough(t.Context(), p, []string{"a", "b"}, flowWarmUp, later)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if len(flows) != 2 || flows[1].since.Sub(flows[0].since) != later-flowWarmUp {
-			t.Fatalf("the windows are %+v", flows)
+		flows, err := flowsThrough(t, 100*time.Millisecond, flowWarmUp, later)
+		if err != nil || len(flows) != 2 || flows[1].since.Sub(flows[0].since) != later-flowWarmUp {
+			t.Fatalf("the windows are %+v, %v", flows, err)
 		}
 		for _, f := range flows {
 			if f.took != flowWindow || f.p99() < 0.1 || f.p99() > 0.2 {

@@ -49,11 +49,9 @@ func TestCountersAreSumsOverReplicas(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.written() != 14 {
-		t.Errorf("written: %d", got.written())
-	}
-	if text, want := got.String(), "recorded 24 = created 6 + merged 8 + dropped 6 + pending 4"; text != want {
-		t.Errorf("got %q, want %q", text, want)
+	const text = "recorded 24 = created 6 + merged 8 + dropped 6 + pending 4"
+	if got.written() != 14 || got.String() != text {
+		t.Errorf("%d are written of %q, want 14 of %q", got.written(), got, text)
 	}
 }
 
@@ -66,18 +64,18 @@ func TestMetricsThatAreRefusedAreAnError(t *testing.T) {
 }
 
 func TestQuietIsWhenEverythingHasSettled(t *testing.T) {
-	for _, test := range []struct {
-		name string
+	created := func(n int64) map[string]int64 { return map[string]int64{"created": n} }
+	for name, test := range map[string]struct {
 		c    counters
 		want bool
 	}{
-		{"nothing yet", counters{}, true},
-		{"settled", counters{recorded: 3, settled: map[string]int64{"created": 1, "dropped": 2}}, true},
-		{"pending", counters{recorded: 3, pending: 1, settled: map[string]int64{"created": 2}}, false},
-		{"neither settled nor pending", counters{recorded: 3, settled: map[string]int64{"created": 2}}, false},
+		"nothing yet":                 {counters{}, true},
+		"settled":                     {counters{recorded: 3, settled: map[string]int64{"created": 1, "dropped": 2}}, true},
+		"pending":                     {counters{recorded: 3, pending: 1, settled: created(2)}, false},
+		"neither settled nor pending": {counters{recorded: 3, settled: created(2)}, false},
 	} {
 		if got := test.c.quiet(); got != test.want {
-			t.Errorf("%s: %v", test.name, got)
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
