@@ -90,9 +90,7 @@ func TestNoisySeriesLeavesTokensForItsSibling(t *testing.T) {
 func TestSpentBudgetsDoNotAffectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memorySink{}
-		o := DefaultOptions()
-		o.Sink.MaxPendingSeries = 500
-		b, r := recordTo(m, WithOptions(o))
+		b, r := recordTo(m, with(func(o *Options) { o.Sink.MaxPendingSeries = 500 }))
 		for object := range 20 {
 			for reason := range 89 {
 				r.Event(podIn("noisy", fmt.Sprint("web-", object)), "Normal", fmt.Sprint("Reason", reason), "")

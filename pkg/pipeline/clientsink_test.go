@@ -99,9 +99,7 @@ func TestErrorNamesTheInvalidOption(t *testing.T) {
 
 // client-go's interface returns no error.
 func TestSinkThatCannotBeStartedEndsAtOnce(t *testing.T) {
-	o := DefaultOptions()
-	o.Sink.Concurrency = 0
-	invalid, b := NewRecordBroadcaster(WithOptions(o)), NewRecordBroadcaster()
+	invalid, b := NewRecordBroadcaster(with(func(o *Options) { o.Sink.Concurrency = 0 })), NewRecordBroadcaster()
 	var nobody *typedcorev1.EventSinkImpl
 	for _, w := range []watch.Interface{
 		invalid.StartRecordingToSink(&memorySink{}),

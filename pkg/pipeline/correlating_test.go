@@ -143,9 +143,10 @@ func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {
 func TestSlowKeyFunctionIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := funcr.New(func(_, args string) { t.Error(args) }, funcr.Options{})
-		o := DefaultOptions()
-		o.Correlator.SubjectKey = func(*corev1.Event) string { time.Sleep(6 * time.Second); return "" }
-		b, r := recordTo(&memorySink{}, WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
+		slow := with(func(o *Options) {
+			o.Correlator.SubjectKey = func(*corev1.Event) string { time.Sleep(6 * time.Second); return "" }
+		})
+		b, r := recordTo(&memorySink{}, slow, WithContext(klog.NewContext(t.Context(), logger)))
 		for range 8 {
 			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
 		}

@@ -144,9 +144,7 @@ func TestCustomSinkThatRefusesForAWhileLosesNothing(t *testing.T) {
 			}
 		}}
 		b, r := recordTo(m)
-		for i := range 100 {
-			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
-		}
+		recordPods(r, 100)
 		drain(t, b)
 		m.want(t, 100, 100)
 	})
@@ -167,9 +165,7 @@ func TestCustomSinkThatEndsItsGoroutineIsRetriedSoon(t *testing.T) {
 		o.Sink.Concurrency, o.Sink.MinConcurrency = 2, 2
 		b, r := recordTo(m, WithOptions(o))
 		begun := time.Now()
-		for i := range series {
-			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
-		}
+		recordPods(r, series)
 		drain(t, b)
 		m.want(t, series, series)
 		if took := time.Since(begun); took >= o.Sink.RequestTimeout {

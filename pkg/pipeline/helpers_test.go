@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -257,6 +258,24 @@ func metricsWith(t *testing.T, g prometheus.Gatherer, label string) (n int) {
 		}
 	}
 	return n
+}
+
+// with changes the default options.
+func with(change func(*Options)) BroadcasterOption {
+	o := DefaultOptions()
+	change(&o)
+	return WithOptions(o)
+}
+
+func withMetrics(r prometheus.Registerer) BroadcasterOption {
+	return with(func(o *Options) { o.Registerer = r })
+}
+
+// recordPods records an Event of each of n Pods.
+func recordPods(r record.EventRecorder, n int) {
+	for i := range n {
+		r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
+	}
 }
 
 // recordTo returns a broadcaster that writes to a sink, and a recorder of classic Events.

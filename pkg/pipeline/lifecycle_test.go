@@ -81,9 +81,7 @@ func TestSinksThatDrainAreBoundedAndTheOldestEndsFirst(t *testing.T) {
 func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
-		o := DefaultOptions()
-		o.Registerer = registry
-		b := NewRecordBroadcaster(WithOptions(o))
+		b := NewRecordBroadcaster(withMetrics(registry))
 		metrics := func() [2]int {
 			return [2]int{metricsWith(t, registry, "broadcaster=record"), len(b.stations.nameHolder.all)}
 		}
@@ -106,11 +104,9 @@ func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
 func TestShutdownWaitsForSinksThatAreBeingStopped(t *testing.T) {
 	for range 50 {
 		registry := prometheus.NewPedanticRegistry()
-		o := DefaultOptions()
-		o.Registerer = registry
-		b := NewRecordBroadcaster(WithOptions(o))
+		b := NewRecordBroadcaster(withMetrics(registry))
 		stopped := b.StartRecordingToSink(&memorySink{})
-		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		recordPods(b.NewRecorder(scheme.Scheme, source), 1)
 		stopped.Stop()
 		drain(t, b)
 		if metricsWith(t, registry, "sink=1") > 0 {
@@ -175,13 +171,10 @@ func TestBroadcasterReleasesItsNameOnce(t *testing.T) {
 
 func TestBroadcastersOfOneNameShareARegisterer(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	o := DefaultOptions()
-	o.Registerer = registry
 	start := func(m *memorySink) *RecordBroadcaster {
-		b := NewRecordBroadcaster(WithOptions(o))
-		b.StartRecordingToSink(m)
+		b, r := recordTo(m, withMetrics(registry))
 		b.StartEventWatcher(func(*corev1.Event) {})
-		b.NewRecorder(scheme.Scheme, source).Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		recordPods(r, 1)
 		return b
 	}
 	var sinks [4]memorySink
@@ -215,10 +208,8 @@ func TestMetricsThatCannotBeRegisteredCostNoEvents(t *testing.T) {
 		"panics":       &registerer{register: func() error { panic("broken registerer") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := DefaultOptions()
-			o.Registerer = registerer
 			m := &memorySink{}
-			b := NewRecordBroadcaster(WithOptions(o))
+			b := NewRecordBroadcaster(withMetrics(registerer))
 			r := b.NewRecorder(scheme.Scheme, source)
 			stop := b.StartRecordingToSink(m)
 			r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
@@ -235,9 +226,7 @@ func TestMetricsThatCannotBeRegisteredCostNoEvents(t *testing.T) {
 func TestShutdownDoesNotWaitForARegisterer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})
-		o := DefaultOptions()
-		o.Registerer = &registerer{Registerer: prometheus.NewRegistry(), unregister: func() { <-never }}
-		b := NewRecordBroadcaster(WithOptions(o))
+		b := NewRecordBroadcaster(withMetrics(&registerer{Registerer: prometheus.NewRegistry(), unregister: func() { <-never }}))
 		stop := b.StartRecordingToSink(&memorySink{})
 		watcher := b.StartEventWatcher(func(*corev1.Event) {})
 		stop.Stop()

@@ -2,31 +2,25 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
-	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/testenv"
 )
-
-func clientOf(clients *kubernetes.Clientset) sink.Client {
-	return sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())
-}
 
 // reported returns an occurrence of a client that counts by itself.
 func reported(namespace, client, message string, total int64) *occurrence.Occurrence {
@@ -45,7 +39,8 @@ func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
 	o := DefaultOptions()
 	o.QueueCapacity = 100_000 // so that nothing is dropped
 	o.Registerer = registry
-	p := startPipeline(t, o, clientOf(adminClients(t)))
+	clients := adminClients(t)
+	p := startPipeline(t, o, sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient()))
 	var wg sync.WaitGroup
 	for range recorders {
 		r := p.NewRecorder(scheme.Scheme, source)
@@ -72,37 +67,37 @@ func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
 }
 
 func TestFlushWritesWhatIsDeferredAndThePipelineContinues(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	o := DefaultOptions()
-	o.Correlator.Heartbeat = correlator.MaxHeartbeat
-	p := startPipeline(t, o, clientOf(adminClients(t)))
-	r := p.NewRecorder(scheme.Scheme, source)
-	for round := range int64(3) {
-		r.Event(podIn(namespace, "web-0"), "Normal", "Tested", "once")
-		if round == 0 {
-			await.Until(t, "the first is written", func() bool { return p.Totals().Written() == 1 })
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		o := DefaultOptions()
+		o.Correlator.Heartbeat = correlator.MaxHeartbeat
+		p := startPipeline(t, o, newMemoryServer(0, faults{}))
+		r := p.NewRecorder(scheme.Scheme, source)
+		for round := range int64(3) {
+			recordPods(r, 1)
+			synctest.Wait()
+			if totals := p.Totals(); totals.Written() != max(1, round) || p.writer.sink.Pending().Occurrences != min(1, round) {
+				t.Errorf("before a flush: %+v", totals)
+			}
+			p.Flush(t.Context())
+			if totals := p.Totals(); totals.Written() != round+1 || totals.Pending() != 0 {
+				t.Errorf("after a flush: %+v", totals)
+			}
 		}
-		await.Until(t, "the next is deferred", func() bool { return p.writer.sink.Pending().Occurrences == 1 })
-		p.Flush(t.Context())
-		if totals := p.Totals(); totals.Written() != round+1 || totals.Pending() != 0 {
-			t.Errorf("after a flush: %+v", totals)
-		}
-	}
-	drain(t, p)
+		drain(t, p)
+	})
 }
 
 func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	p := startPipeline(t, DefaultOptions(), clientOf(adminClients(t)))
+	m := newMemoryServer(0, faults{})
+	p := startPipeline(t, DefaultOptions(), m)
 	r := p.NewRecorder(scheme.Scheme, source)
 	for i := range 10 {
-		r.Eventf(podIn(namespace, "web-0"), "Normal", "Tested", identity.CombinedPrefix+"message %d", i)
+		r.Eventf(podIn("ns", "web-0"), "Normal", "Tested", identity.CombinedPrefix+"message %d", i)
 	}
 	if got := drain(t, p).Outcomes; got[occurrence.Created] != 1 || got[occurrence.Aggregated] != 9 {
 		t.Errorf("ledger %v", got)
 	}
-	events := eventsIn(t, namespace)
+	events := m.all()
 	if len(events) != 1 || events[0].Count != 10 || events[0].Message != identity.CombinedPrefix+"message 9" {
 		t.Errorf("stored %+v", events)
 	}
@@ -110,16 +105,16 @@ func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
 
 // Each Event has one counter, though a client combines the group as well.
 func TestClientCombinesTheGroupThatIsCombinedHere(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	p := startPipeline(t, DefaultOptions(), clientOf(adminClients(t)))
+	m := newMemoryServer(0, faults{})
+	p := startPipeline(t, DefaultOptions(), m)
 	const each = 40
 	for i := range each {
-		p.Record(reported(namespace, fmt.Sprint("single-", i), fmt.Sprint("message ", i), 1))
-		p.Record(reported(namespace, "combined", identity.CombinedPrefix+fmt.Sprint("m", i), int64(i+1)))
+		p.Record(reported("ns", fmt.Sprint("single-", i), fmt.Sprint("message ", i), 1))
+		p.Record(reported("ns", "combined", identity.CombinedPrefix+fmt.Sprint("m", i), int64(i+1)))
 		p.writer.sink.Flush(t.Context()) // so that there are many writes
 	}
 	totals := drain(t, p)
-	if sum := sumOf(eventsIn(t, namespace)); totals.Written() != 2*each || sum != 2*each {
+	if sum := sumOf(m.all()); totals.Written() != 2*each || sum != 2*each {
 		t.Errorf("recorded %d, settled as %v, stored %d", totals.Recorded, totals.Outcomes, sum)
 	}
 }
@@ -144,33 +139,31 @@ func TestRecordingBeforeStartAndAfterShutdownIsCounted(t *testing.T) {
 	}
 }
 
-func TestShutdownWithoutAnApiserverIsBoundedAndReportsWhatIsLost(t *testing.T) {
-	const recorded, series = 25, 5
-	registry := prometheus.NewRegistry()
-	o := DefaultOptions()
-	o.Registerer = registry
-	o.Sink.RetryBaseDelay, o.Sink.RetryMaxDelay = time.Minute, time.Minute                                      // so that no request is in flight at the end
-	p := startPipeline(t, o, clientOf(kubernetes.NewForConfigOrDie(&rest.Config{Host: "https://127.0.0.1:1"}))) // nothing listens there
-	if err := p.StartSink(nil); err == nil {
-		t.Error("a second sink was started")
-	}
-	r := p.NewRecorder(scheme.Scheme, source)
-	for i := range recorded {
-		r.Event(podIn("ns", fmt.Sprint("pod-", i%series)), "Normal", "Tested", "")
-	}
-	await.Until(t, "every series failed once", func() bool {
-		return metrics.Gather(t, registry).Sum("eventd_sink_retries_total") == series
+func TestShutdownReportsWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const recorded = 25
+		refuses := &memorySink{before: refuseFor(time.Hour)}
+		client, err := newCustomSink(recordCalls{refuses}, &traits{}, sink.DefaultOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := startPipeline(t, DefaultOptions(), client)
+		if err := p.StartSink(nil); err == nil {
+			t.Error("a second sink was started")
+		}
+		recordPods(p.NewRecorder(scheme.Scheme, source), recorded)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		started := time.Now()
+		var undelivered *UndeliveredError
+		if err := p.Shutdown(ctx); !errors.As(err, &undelivered) || undelivered.Occurrences != recorded || undelivered.Series != recorded {
+			t.Errorf("the shutdown reports %v", err)
+		}
+		if took := time.Since(started); took > shutdownLimit {
+			t.Errorf("the shutdown took %v", took)
+		}
+		if totals := settled(t, p); totals.Dropped[occurrence.Shutdown] != recorded {
+			t.Errorf("ledger %+v", totals)
+		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	started := time.Now()
-	if err := p.Shutdown(ctx); err == nil {
-		t.Error("nothing is reported as undelivered")
-	}
-	if took := time.Since(started); took > 5*time.Second {
-		t.Errorf("the shutdown took %v", took)
-	}
-	if totals := settled(t, p); totals.Dropped[occurrence.Shutdown] != recorded {
-		t.Errorf("ledger %+v", totals)
-	}
 }

@@ -81,17 +81,13 @@ func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := s()
-				o := DefaultOptions()
-				o.Sink.MaxIdleSeries = 4
-				b := NewRecordBroadcaster(WithOptions(o))
+				b := NewRecordBroadcaster(with(func(o *Options) { o.Sink.MaxIdleSeries = 4 }))
 				r := b.NewRecorder(scheme.Scheme, source)
 				all := make(map[*ledger.Ledger]bool)
 				for restart := range 3 {
 					w := b.StartRecordingToSink(s)
 					for round := range 4 {
-						for i := range 20 {
-							r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
-						}
+						recordPods(r, 20)
 						if round != 1 {
 							time.Sleep(time.Hour)
 						}
@@ -144,9 +140,7 @@ func TestCreateThatIsLostBeforeTheFirstAnswerIsUncertain(t *testing.T) {
 					}
 					return nil
 				}}
-				o := DefaultOptions()
-				o.Sink.RetryBaseDelay = retryAfter
-				b, r := recordTo(m, WithOptions(o))
+				b, r := recordTo(m, with(func(o *Options) { o.Sink.RetryBaseDelay = retryAfter }))
 				for i := range 3 {
 					r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
 					synctest.Wait()

@@ -34,13 +34,10 @@ func terminating(event *corev1.Event) error {
 func TestDropsAreCountedAndQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
-		o := DefaultOptions()
-		o.QueueCapacity = 10
-		b, r := recordTo(&memorySink{before: terminating}, WithOptions(o), WithContext(klog.NewContext(t.Context(), logger)))
+		b, r := recordTo(&memorySink{before: terminating}, with(func(o *Options) { o.QueueCapacity = 10 }),
+			WithContext(klog.NewContext(t.Context(), logger)))
 		const recorded = 10_000
-		for i := range recorded {
-			r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", "Tested", "")
-		}
+		recordPods(r, recorded)
 		totals := drain(t, b)
 		full, refused := totals.Dropped[occurrence.QueueFull], totals.Dropped[occurrence.NamespaceTerminating]
 		if refused == 0 || full+refused != recorded {

@@ -13,9 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 
@@ -23,20 +21,6 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/test/await"
 )
-
-// Unit tests of controllers use client-go's fake client.
-func TestFakeClientIsASinkLikeAnyOther(t *testing.T) {
-	clients := fake.NewClientset()
-	b, r := recordTo(coreSink(clients))
-	for range 3 {
-		r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
-	}
-	drain(t, b)
-	list, err := clients.CoreV1().Events("ns").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 1 || list.Items[0].Count != 3 {
-		t.Errorf("stored %+v: %v", list, err)
-	}
-}
 
 // k/k#134993: Events of one object at the same instant have different names.
 func TestWatchersSeeTheNamesThatAreStored(t *testing.T) {
@@ -85,11 +69,9 @@ func TestLogging(t *testing.T) {
 // k/k#68393: drops are counted, for every sink.
 func TestEverySinkHasItsOwnLedgerAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	o := DefaultOptions()
-	o.Registerer = registry
 	first, second := &memorySink{}, &memorySink{}
-	b, r := recordTo(first, WithOptions(o))
-	other := NewEventsBroadcaster(nil, WithOptions(o))
+	b, r := recordTo(first, withMetrics(registry))
+	other := NewEventsBroadcaster(nil, withMetrics(registry))
 	stop := b.StartRecordingToSink(second)
 	b.StartEventWatcher(func(*corev1.Event) { panic("handler") })
 	r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
