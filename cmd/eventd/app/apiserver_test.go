@@ -1,7 +1,6 @@
 package app
 
 import (
-	"encoding/json"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -139,14 +138,9 @@ func (a *apiserver) get(w http.ResponseWriter, req *http.Request) {
 }
 
 func reply(w http.ResponseWriter, object runtime.Object) {
-	kinds, _, err := scheme.Scheme.ObjectKinds(object)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	object.GetObjectKind().SetGroupVersionKind(kinds[0])
+	codec := scheme.Codecs.LegacyCodec(scheme.Scheme.PrioritizedVersionsAllGroups()...)
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-	_ = json.NewEncoder(w).Encode(object)
+	_ = codec.Encode(object, w)
 }
 
 // flags returns the flags of an eventd that runs alone.

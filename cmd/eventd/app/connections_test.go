@@ -24,17 +24,10 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// edge is the server, with little behind it.
-type edge struct {
-	address  string
-	listener *boundedListener
-}
-
-func startEdge(t *testing.T, most int) *edge {
+// serve serves on an address until the test ends, with nothing behind it.
+func serve(t *testing.T, address string, o *Options) *serving {
 	t.Helper()
-	o := NewOptions()
-	o.MaxConnections = most
-	o.SecureServing.BindAddress, o.SecureServing.BindPort = net.IPv4zero, 0
+	o.SecureServing.BindPort, o.SecureServing.BindAddress = 0, net.ParseIP(address)
 	s, err := newServing(o, prometheus.NewPedanticRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +37,20 @@ func startEdge(t *testing.T, most int) *edge {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { receive(t, "the server ends", stop()) })
+	return s
+}
+
+// edge is the server as its clients see it.
+type edge struct {
+	address  string
+	listener *boundedListener
+}
+
+func startEdge(t *testing.T, most int) *edge {
+	t.Helper()
+	o := NewOptions()
+	o.MaxConnections = most
+	s := serve(t, "0.0.0.0", o)
 	port := s.info.Listener.Addr().(*net.TCPAddr).Port
 	return &edge{address: fmt.Sprint("127.0.0.1:", port), listener: s.listener}
 }

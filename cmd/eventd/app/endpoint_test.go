@@ -2,37 +2,22 @@ package app
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
-
-	"github.com/eventd/eventd/test/await"
 )
 
 // endpointOf serves on an address, and returns the configuration of a client that has only
 // the endpoint kubeconfig.
-func endpointOf(t *testing.T, address string, change func(*Options)) *rest.Config {
+func endpointOf(t *testing.T, address string, o *Options) *rest.Config {
 	t.Helper()
-	o := NewOptions()
-	o.SecureServing.BindPort, o.SecureServing.BindAddress = 0, net.ParseIP(address)
-	change(o)
-	s, err := newServing(o, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, err := s.start(http.NotFoundHandler(), await.Timeout, func() int { return 0 })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { receive(t, "the server ends", stop()) })
+	s := serve(t, address, o)
 	file := filepath.Join(t.TempDir(), "endpoint")
 	if err := writeEndpoint(file, s.info); err != nil {
 		t.Fatal(err)
@@ -50,7 +35,7 @@ func endpointOf(t *testing.T, address string, change func(*Options)) *rest.Confi
 
 func TestEndpointOfASelfMadeCertificateIsVerifiable(t *testing.T) {
 	for _, address := range []string{"127.0.0.1", "0.0.0.0"} {
-		config := endpointOf(t, address, func(*Options) {})
+		config := endpointOf(t, address, NewOptions())
 		if !strings.HasPrefix(config.Host, "https://127.0.0.1:") || strings.HasSuffix(config.Host, ":0") {
 			t.Errorf("listening on %s, the endpoint is %s", address, config.Host)
 		}
@@ -62,13 +47,13 @@ func TestEndpointOfACertificateForAnotherNameIsVerifiable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := endpointOf(t, "127.0.0.1", func(o *Options) {
-		pair := &o.SecureServing.ServerCert.CertKey
-		pair.CertFile, pair.KeyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-		if err := errors.Join(cert.WriteCert(pair.CertFile, certificate), keyutil.WriteKey(pair.KeyFile, key)); err != nil {
-			t.Fatal(err)
-		}
-	})
+	o := NewOptions()
+	pair := &o.SecureServing.ServerCert.CertKey
+	pair.CertFile, pair.KeyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	if err := errors.Join(cert.WriteCert(pair.CertFile, certificate), keyutil.WriteKey(pair.KeyFile, key)); err != nil {
+		t.Fatal(err)
+	}
+	config := endpointOf(t, "127.0.0.1", o)
 	if config.ServerName != "eventd.kube-system.svc" {
 		t.Errorf("the name to verify is %q", config.ServerName)
 	}

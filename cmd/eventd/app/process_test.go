@@ -70,19 +70,6 @@ func (c *child) terminate(code int) (stderr string) {
 	return c.requireExit(code)
 }
 
-func TestTerminatedProcessExitsWith0OnceEverythingIsWritten(t *testing.T) {
-	a := startAPIServer(t)
-	c := a.startChild(t)
-	answer := a.post(t, c.config)
-	c.signal(syscall.SIGTERM)
-	c.awaitLog("Shutting down")
-	close(a.release)
-	if err := receive(t, "the answer", answer); err != nil {
-		t.Errorf("the request that was in flight: %v", err)
-	}
-	c.requireExit(0)
-}
-
 func TestTerminatedProcessExitsWith1AndOneLineAboutWhatWasNotWritten(t *testing.T) {
 	a := startAPIServer(t)
 	c := a.startChild(t, "--shutdown-grace-period=1s", "--logging-format=json")
