@@ -25,15 +25,21 @@ func startEvents(t *testing.T, b *EventsBroadcaster) {
 	}
 }
 
+// eventsTo returns a broadcaster that writes to a sink, and a recorder.
+func eventsTo(t *testing.T, to events.EventSink, opts ...BroadcasterOption) (*EventsBroadcaster, events.EventRecorderLogger) {
+	t.Helper()
+	b := NewEventsBroadcaster(to, opts...)
+	startEvents(t, b)
+	return b, b.NewRecorder(scheme.Scheme, "example.com/controller")
+}
+
 // k/k#119376: counts are stored within seconds, not after half an hour. k/k#112365: other
 // notes are not discarded. controller-runtime#3262: the action may be empty. The rights are
 // those of most controllers.
 func TestSeriesAreStoredWithTheirCountsAndNotes(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	clients := writerClients(t, namespace, "events.k8s.io")
-	b := NewEventsBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
-	startEvents(t, b)
-	r := b.NewRecorder(scheme.Scheme, "example.com/controller")
+	b, r := eventsTo(t, &events.EventSinkImpl{Interface: clients.EventsV1()})
 	pod, related := podIn(namespace, "web-0"), podIn(namespace, "web-1")
 	for range 5 {
 		r.Eventf(pod, related, "Normal", "Scheduled", "Binding", "to %s", "node-1")
@@ -55,8 +61,7 @@ func TestSeriesAreStoredWithTheirCountsAndNotes(t *testing.T) {
 // k/k#98715, controller-runtime#3511: fields that are too long are cut.
 func TestNewStyleRepairsSatisfyTheApiserver(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	b := NewEventsBroadcaster(&events.EventSinkImpl{Interface: adminClients(t).EventsV1()})
-	startEvents(t, b)
+	b, _ := eventsTo(t, &events.EventSinkImpl{Interface: adminClients(t).EventsV1()})
 	long := strings.Repeat("€", 1000)
 	controllers := []string{"kubelet", "", "two words", strings.Repeat("x", 200), "example.com/" + long, "a/b/c"}
 	for _, controller := range controllers {
@@ -79,9 +84,8 @@ func TestStoresWhatClientGosNewBroadcasterStores(t *testing.T) {
 		r.WithLogger(klog.Background()).Eventf(podIn(namespace, "web-0"), podIn(namespace, "web-1"), "Warning", "Preempted", "Preempting", "by")
 		r.Eventf(podIn(namespace, "web-2"), nil, "Unusual", "NoSuchType", "A", "not recorded")
 	}
-	b := NewEventsBroadcaster(sink)
-	startEvents(t, b)
-	call(b.NewRecorder(scheme.Scheme, "example.com/controller"), ours)
+	b, r := eventsTo(t, sink)
+	call(r, ours)
 	drain(t, b)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -99,9 +103,7 @@ func TestStoresWhatClientGosNewBroadcasterStores(t *testing.T) {
 func TestCustomEventsSinkGetsWholeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &newStyleSink{}
-		b := NewEventsBroadcaster(m)
-		startEvents(t, b)
-		r := b.NewRecorder(scheme.Scheme, "controller")
+		b, r := eventsTo(t, m)
 		for range 3 {
 			r.Eventf(podIn("ns", "web-0"), nil, "Normal", "Tested", "Testing", "note")
 			synctest.Wait()
@@ -156,15 +158,13 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 func TestEventsWatchersAndLogging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &newStyleSink{}
-		b := NewEventsBroadcaster(m)
-		startEvents(t, b)
+		b, r := eventsTo(t, m)
 		var seen []string
 		stop, err := b.StartEventWatcher(func(object runtime.Object) { seen = append(seen, object.(*eventsv1.Event).Name) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		stopLogging := b.StartStructuredLogging(10)
-		r := b.NewRecorder(scheme.Scheme, "controller")
 		r.Eventf(podIn("ns", "web-0"), nil, "Normal", "Tested", "Testing", "note")
 		stop()
 		stopLogging()

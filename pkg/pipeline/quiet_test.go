@@ -13,7 +13,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -63,11 +62,9 @@ func TestGoroutinesAndMemoryDoNotGrowWithLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := DefaultOptions()
 		o.Sink.Concurrency, o.Sink.MaxPendingSeries = 8, 100
-		b := NewEventsBroadcaster(&hangingEventsSink{}, WithOptions(o))
-		startEvents(t, b)
+		b, r := eventsTo(t, &hangingEventsSink{}, WithOptions(o))
 		synctest.Wait()
 		before := runtime.NumGoroutine()
-		r := b.NewRecorder(scheme.Scheme, "controller")
 		const recorded = 5000
 		for i := range recorded {
 			r.Eventf(podIn("ns", fmt.Sprint("web-", i)), nil, "Normal", "Tested", "Testing", "note %d", i)

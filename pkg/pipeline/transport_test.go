@@ -142,9 +142,7 @@ var assemblies = map[string]func(*testing.T, *rest.Config) (drainer, func(pod *c
 		return b, func(pod *corev1.Pod) { r.Event(pod, "Normal", "Tested", "") }
 	},
 	"EventsBroadcaster": func(t *testing.T, config *rest.Config) (drainer, func(*corev1.Pod)) {
-		b := NewEventsBroadcaster(&events.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(config).EventsV1()})
-		startEvents(t, b)
-		r := b.NewRecorder(scheme.Scheme, "controller")
+		b, r := eventsTo(t, &events.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(config).EventsV1()})
 		return b, func(pod *corev1.Pod) { r.Eventf(pod, nil, "Normal", "Tested", "Testing", "") }
 	},
 }
