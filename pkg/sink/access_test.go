@@ -2,247 +2,177 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-// rules are what an apiserver with RBAC allows.
-type rules struct {
-	mu      sync.Mutex
-	server  *sinktest.Server
-	allowed map[string]bool
-	asked   map[string]int
+// withRights is an apiserver with RBAC. The rights are separated by spaces.
+func withRights(rights string) *fake {
+	f := &fake{updates: true}
+	f.grant(rights)
+	return f
 }
 
-func newRules(allowed ...string) *rules {
-	r := &rules{server: sinktest.NewServer(), asked: map[string]int{}}
-	r.allow(allowed...)
-	return r
-}
-
-func (c *rules) allow(allowed ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.allowed = map[string]bool{}
-	for _, verb := range allowed {
-		c.allowed[verb] = true
+func (f *fake) grant(rights string) {
+	allowed := strings.Fields(rights)
+	f.answer = func(_ context.Context, c *call) error {
+		verb := string(c.verb)
+		if c.verb == apiclient.VerbRead {
+			verb = "patch"
+		}
+		if !slices.Contains(allowed, verb) {
+			return denied(verb)
+		}
+		return nil
 	}
 }
 
-func (c *rules) do(right, name string, request func() (*corev1.Event, error)) (*corev1.Event, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asked[right]++
-	if !c.allowed[right] {
-		return nil, apierrors.NewForbidden(sinktest.EventsResource, name, fmt.Errorf("User \"eventd\" cannot %s resource \"events\" in API group \"\" in the namespace \"ns\"", right))
-	}
-	return request()
-}
+// patches is the number of requests that need the right to patch.
+func (f *fake) patches() int { return f.verbs[apiclient.VerbPatch] + f.verbs[apiclient.VerbRead] }
 
-func (c *rules) times(right string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asked[right]
-}
-
-func (c *rules) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	return c.do("create", event.Name, func() (*corev1.Event, error) { return c.server.Create(event.Name, event) })
-}
-
-func (c *rules) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	return c.do("patch", name, func() (*corev1.Event, error) { return c.server.Patch(name, patch) })
-}
-
-// updating is one whose client can update.
-type updating struct{ *rules }
-
-func (c updating) Get(_ context.Context, _ occurrence.API, _, name string) ([]byte, error) {
-	event, err := c.do("get", name, func() (*corev1.Event, error) { return c.server.Get(name) })
-	if err != nil {
-		return nil, err
-	}
-	out, err := json.Marshal(event)
-	return append(out[:len(out)-1], `,"later":{"x":12345678901234567890}}`...), err
-}
-
-func (c updating) Update(_ context.Context, _ occurrence.API, _, name string, event []byte) (*corev1.Event, error) {
-	if !strings.Contains(string(event), `"later":{"x":12345678901234567890}`) {
-		return nil, apierrors.NewBadRequest("what a later release has is lost")
-	}
-	var e corev1.Event
-	if err := json.Unmarshal(event, &e); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	stored := c.server.Objects[name]
-	c.mu.Unlock()
-	if stored != nil && stored.UID != e.UID {
-		return nil, apierrors.NewConflict(sinktest.EventsResource, name, errors.New("another UID"))
-	}
-	return c.do("update", name, func() (*corev1.Event, error) { return c.server.Patch(name, event) })
-}
-
-func (c *rules) counts() (objects int, sum int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.server.Objects), c.server.Counted()
-}
-
-// writeThrice has three occurrences of a series written one after the other.
+// writeThrice writes three occurrences of a series one after the other.
 func writeThrice(b *bench) {
+	b.t.Helper()
 	for range 3 {
 		b.record(0)
-		b.Flush(b.t.Context())
+		b.flush()
+	}
+}
+
+// wantDenied compares the rights that are known to be denied.
+func (b *bench) wantDenied(want ...right) {
+	b.t.Helper()
+	for right := range rights {
+		n := 0
+		if slices.Contains(want, right) {
+			n = 1
+		}
+		if got := b.deniedNamespaces(right, occurrence.CoreV1); got != n {
+			b.t.Errorf("%s is denied in %d namespaces, want %d", right, got, n)
+		}
 	}
 }
 
 func TestEventsAreWrittenWithTheRightsThatThereAre(t *testing.T) {
-	plain := func(r *rules) Client { return r }
-	updater := func(r *rules) Client { return updating{r} }
 	for name, test := range map[string]struct {
-		allowed []string
-		client  func(*rules) Client
+		rights  string
+		cannot  bool // the client cannot update
 		objects int
 		denied  []right
 	}{
-		"create, patch":                                    {[]string{"create", "patch"}, updater, 1, nil},
-		"create, patch, get, update":                       {[]string{"create", "patch", "get", "update"}, updater, 1, nil},
-		"create, get, update":                              {[]string{"create", "get", "update"}, updater, 1, []right{rightPatch}},
-		"create, get, update, of a client that cannot put": {[]string{"create", "get", "update"}, plain, 3, []right{rightPatch}},
-		"create, get":                                      {[]string{"create", "get"}, updater, 3, []right{rightPatch, rightUpdate}},
-		"create, update":                                   {[]string{"create", "update"}, updater, 3, []right{rightPatch, rightGet}},
-		"create":                                           {[]string{"create"}, updater, 3, []right{rightPatch, rightGet}},
-		"none":                                             {nil, updater, 0, nil},
-		"patch, get, update":                               {[]string{"patch", "get", "update"}, updater, 0, nil},
+		"by patches":                     {"create patch", false, 1, nil},
+		"by patches, with all rights":    {"create patch get update", false, 1, nil},
+		"by updates":                     {"create get update", false, 1, []right{rightPatch}},
+		"by a client that cannot update": {"create get update", true, 3, []right{rightPatch}},
+		"without update":                 {"create get", false, 3, []right{rightPatch, rightUpdate}},
+		"without get":                    {"create update", false, 3, []right{rightPatch, rightGet}},
+		"by creates":                     {"create", false, 3, []right{rightPatch, rightGet}},
+		"without rights":                 {"", false, 0, nil},
+		"without create":                 {"patch get update", false, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRules(test.allowed...)
-			bubble(t, test.client(r), nil, func(t *testing.T, b *bench) {
+			f := withRights(test.rights)
+			f.updates = !test.cannot
+			bubble(t, f, nil, func(t *testing.T, b *bench) {
 				writeThrice(b)
-				want := int64(3)
-				if test.objects == 0 {
-					want = 0
+				if test.objects > 0 {
+					b.wantEnds(ends{written: 3})
+					f.wantStored(t, test.objects, 3)
+				} else {
+					b.wantEnds(ends{occurrence.Forbidden: 3})
+					f.wantStored(t, 0, 0)
 				}
-				got := b.ledger.Totals()
-				if objects, sum := r.counts(); objects != test.objects || sum != want || got.Written() != want || got.Dropped[occurrence.Forbidden] != 3-want {
-					t.Errorf("%d objects with %d in all, settled as %v", objects, sum, got)
-				}
-				for right := range rights {
-					n := 0
-					for _, denied := range test.denied {
-						if denied == right {
-							n = 1
-						}
-					}
-					if got := b.deniedNamespaces(right, occurrence.CoreV1); got != n {
-						t.Errorf("%s is denied in %d namespaces, want %d", right, got, n)
-					}
-				}
+				b.wantDenied(test.denied...)
 			})
 		})
 	}
 }
 
-func TestRightThatComesBackIsUsed(t *testing.T) {
-	r := newRules("create")
-	bubble(t, updating{r}, nil, func(t *testing.T, b *bench) {
+func TestRightThatIsGrantedAgainIsUsed(t *testing.T) {
+	f := withRights("create")
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		writeThrice(b)
-		r.allow("create", "patch")
-		asked := r.times("patch")
+		f.grant("create patch")
+		before := f.patches()
 		b.record(0)
-		b.Flush(t.Context())
-		if n := r.times("patch"); n != asked {
-			t.Errorf("a right that was denied a moment ago is used %d times", n-asked)
+		b.flush()
+		if n := f.patches() - before; n != 0 {
+			t.Errorf("a right that was just denied is used %d times", n)
 		}
 		time.Sleep(deniedFor)
-		before, _ := r.counts()
 		writeThrice(b)
-		if objects, sum := r.counts(); objects != before || sum != 7 || b.deniedNamespaces(rightPatch, occurrence.CoreV1) != 0 {
-			t.Errorf("%d objects after %d, with %d in all", objects, before, sum)
-		}
+		f.wantStored(t, 4, 7)
+		b.wantDenied(rightGet)
 	})
 }
 
-// An update reads the Event first, so that it is allowed shows that both rights are.
-func TestRightsToUpdateThatComeBackAreNotDeniedAnyMore(t *testing.T) {
-	r := newRules("create")
-	bubble(t, updating{r}, nil, func(t *testing.T, b *bench) {
+// An update begins with a get, so its success shows that both rights are granted.
+func TestRightsToUpdateThatAreGrantedAgainAreNotDeniedAnyMore(t *testing.T) {
+	f := withRights("create")
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		writeThrice(b)
-		r.allow("create", "update")
-		time.Sleep(deniedFor)
-		writeThrice(b)
-		r.allow("create", "get", "update")
-		time.Sleep(deniedFor)
-		writeThrice(b)
-		for right, want := range map[right]int{rightPatch: 1, rightGet: 0, rightUpdate: 0} {
-			if n := b.deniedNamespaces(right, occurrence.CoreV1); n != want {
-				t.Errorf("%s is denied in %d namespaces, want %d", right, n, want)
-			}
+		for _, rights := range []string{"create update", "create get update"} {
+			f.grant(rights)
+			time.Sleep(deniedFor)
+			writeThrice(b)
 		}
+		b.wantDenied(rightPatch)
 	})
 }
 
-// It is known already, so nothing waits for it to change once more.
+// It was denied before, so nothing waits for ForbiddenFor again.
 func TestRightThatIsStillMissingDelaysNothing(t *testing.T) {
-	r := newRules("create", "get", "update")
-	bubble(t, updating{r}, nil, func(t *testing.T, b *bench) {
+	f := withRights("create get update")
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		writeThrice(b)
 		time.Sleep(deniedFor)
-		start, asked := time.Now(), r.times("patch")
+		began, before := time.Now(), f.patches()
 		writeThrice(b)
-		if took := time.Since(start); took != 0 || r.times("patch") != asked+1 {
-			t.Errorf("took %v, with %d patches", took, r.times("patch")-asked)
+		if took, n := time.Since(began), f.patches()-before; took != 0 || n != 1 {
+			t.Errorf("took %v, with %d patches", took, n)
 		}
 	})
 }
 
-func TestAdmissionThatRemovesAnnotationsIsLivedWith(t *testing.T) {
-	r := newRules("create", "patch")
-	r.server.Strips = true
-	bubble(t, r, nil, func(t *testing.T, b *bench) {
+func TestCountsAreRightWhereAdmissionRemovesAnnotations(t *testing.T) {
+	f := &fake{}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
+		f.server.Strips = true
 		writeThrice(b)
-		if objects, sum := r.counts(); objects != 1 || sum != 3 {
-			t.Errorf("%d objects with %d in all", objects, sum)
-		}
-		b.record(1) // whose name is drawn, since the namespace is known
-		b.Flush(t.Context())
+		f.wantStored(t, 1, 3)
+		b.record(1) // gets a random name, since the namespace is known
+		b.flush()
 		if n := testutil.ToFloat64(b.metrics.unique.WithLabelValues(string(counter.NameUnmarked))); n != 1 {
-			t.Errorf("%v names were drawn", n)
+			t.Errorf("%v random names", n)
 		}
-		// Somebody else changes the Event, which is noticed, and counted on.
-		r.mu.Lock()
-		for _, e := range r.server.Objects {
-			r.server.Store(e.DeepCopy())
+		// Another client changes the Event. The sink reads that, and counts on.
+		f.mu.Lock()
+		for _, e := range f.server.Objects {
+			f.server.Store(e.DeepCopy())
 		}
-		r.server.Strips = false
-		r.mu.Unlock()
+		f.server.Strips = false
+		f.mu.Unlock()
 		writeThrice(b)
-		if objects, sum := r.counts(); objects != 2 || sum != 7 {
-			t.Errorf("%d objects with %d in all", objects, sum)
+		f.wantStored(t, 2, 7)
+		// A later series has a derived name again.
+		for _, series := range []int{2, 3} {
+			b.record(series)
+			b.flush()
 		}
-		// What is begun after that has its own name again.
-		b.record(2)
-		b.Flush(t.Context())
-		b.record(3)
-		b.Flush(t.Context())
 		event := sinktest.Event(false)
 		event.InvolvedObject.Name, event.Reason, event.Message = "pod-3", "Tested", "it was"
-		if r.server.Objects[identity.Name("pod-3", identity.Of(event), 0)] == nil {
-			t.Error("the namespace is still taken for one without annotations")
+		if f.server.Objects[identity.Name("pod-3", identity.Of(event), 0)] == nil {
+			t.Error("the namespace still counts as one without annotations")
 		}
 	})
 }

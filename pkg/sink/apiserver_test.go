@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -15,44 +16,40 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
 func TestCountsAddUpThoughAnswersAreLost(t *testing.T) {
-	for name, change := range map[string][]func(*occurrence.Occurrence){"core/v1": nil, "events.k8s.io/v1": {newStyle}} {
-		t.Run(name, func(t *testing.T) {
-			const sinks, recorders, rounds, series = 3, 4, 50, 10
-			namespace := testenv.Shared(t).Namespace(t)
-			var benches []*bench
-			for range sinks {
-				c := &faultyClient{clientFor(t, testenv.Shared(t).Config()), 20}
-				benches = append(benches, newBench(t, namespace, c, unlimited()))
+	inBothAPIs(t, func(t *testing.T, api change) {
+		const sinks, recorders, rounds, series = 3, 4, 50, 10
+		namespace := testenv.Shared(t).Namespace(t)
+		var benches []*bench
+		for range sinks {
+			benches = append(benches, newBench(t, namespace, faultyClient{clientFor(t, testenv.Shared(t).Config())}, unlimited()))
+		}
+		var wg sync.WaitGroup
+		for _, b := range benches {
+			for range recorders {
+				wg.Go(func() {
+					for range rounds {
+						b.recordEach(series, api)
+					}
+				})
 			}
-			var wg sync.WaitGroup
-			for _, b := range benches {
-				for range recorders {
-					wg.Go(func() {
-						for i := range rounds * series {
-							b.record(i%series, change...)
-						}
-					})
-				}
-			}
-			wg.Wait()
-			var created int64
-			for _, b := range benches {
-				totals := b.close()
-				created += totals.Outcomes[occurrence.Created]
-				if totals.Written() != totals.Recorded {
-					t.Errorf("recorded %d, settled as %v", totals.Recorded, totals.Outcomes)
-				}
-			}
-			if created != series {
-				t.Errorf("%d Events were created for %d series", created, series)
-			}
-			wantStored(t, namespace, series, sinks*recorders*rounds*series)
-		})
-	}
+		}
+		wg.Wait()
+		var created int64
+		for _, b := range benches {
+			created += b.drain().Outcomes[occurrence.Created]
+			b.wantEnds(ends{written: recorders * rounds * series})
+		}
+		if created != series {
+			t.Errorf("%d Events were created for %d series", created, series)
+		}
+		wantStored(t, namespace, series, sinks*recorders*rounds*series)
+	})
 }
 
 func TestNextInstanceContinuesTheCount(t *testing.T) {
@@ -62,52 +59,48 @@ func TestNextInstanceContinuesTheCount(t *testing.T) {
 		for range 5 {
 			b.record(0)
 		}
-		b.close()
+		b.drain()
 	}
 	wantStored(t, namespace, 1, 15)
 }
 
-func TestExpiredEventIsCreatedAgainWithWhatIsOwed(t *testing.T) {
+func TestExpiredEventIsCreatedAgainWithWhatIsPending(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), unlimited())
 	b.record(0)
 	b.record(0)
-	if left := b.Flush(t.Context()); left.Series != 0 {
-		t.Fatal(left)
-	}
+	b.flush()
 	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
 	if err := clients.CoreV1().Events(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b.record(0)
-	b.record(0)
-	b.record(0)
-	totals := b.close()
+	for range 3 {
+		b.record(0)
+	}
+	totals := b.drain()
 	wantStored(t, namespace, 1, 3)
-	if got := totals.Outcomes[occurrence.Created]; got != 2 || totals.Written() != 5 {
-		t.Errorf("created %d, written %d", got, totals.Written())
+	if created := totals.Outcomes[occurrence.Created]; created != 2 || totals.Written() != 5 {
+		t.Errorf("created %d, written %d", created, totals.Written())
 	}
 }
 
 func TestRefusalsSettleWithTheirReason(t *testing.T) {
-	t.Parallel() // it waits for 15 s until a 403 is believed
+	t.Parallel() // a 403 is retried for 15 s
 	admin := testenv.Shared(t).Config()
-	clients := kubernetes.NewForConfigOrDie(admin)
-	namespace := testenv.Shared(t).Namespace(t)
-	nobody := testenv.Shared(t).ServiceAccount(t, namespace, "nobody")
-	terminating := testenv.Shared(t).Namespace(t)
-	if err := clients.CoreV1().Namespaces().Delete(t.Context(), terminating, metav1.DeleteOptions{}); err != nil {
+	namespace, terminating := testenv.Shared(t).Namespace(t), testenv.Shared(t).Namespace(t)
+	namespaces := kubernetes.NewForConfigOrDie(admin).CoreV1().Namespaces()
+	if err := namespaces.Delete(t.Context(), terminating, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
 		reason    occurrence.Reason
 		namespace string
 		config    *rest.Config
-		change    func(*occurrence.Occurrence)
+		change    change
 	}{
 		{occurrence.NamespaceNotFound, "no-such-namespace", admin, func(*occurrence.Occurrence) {}},
 		{occurrence.NamespaceTerminating, terminating, admin, func(*occurrence.Occurrence) {}},
-		{occurrence.Forbidden, namespace, nobody, func(*occurrence.Occurrence) {}},
+		{occurrence.Forbidden, namespace, testenv.Shared(t).ServiceAccount(t, namespace, "nobody"), func(*occurrence.Occurrence) {}},
 		{occurrence.Invalid, namespace, admin, func(o *occurrence.Occurrence) { o.Event.InvolvedObject.Namespace = "another" }},
 		{occurrence.Invalid, namespace, admin, func(o *occurrence.Occurrence) {
 			newStyle(o)
@@ -116,14 +109,14 @@ func TestRefusalsSettleWithTheirReason(t *testing.T) {
 	} {
 		t.Run(string(test.reason), func(t *testing.T) {
 			b := newBench(t, test.namespace, clientFor(t, test.config), unlimited())
-			end := make(chan occurrence.Settlement, 1)
-			b.record(0, test.change, func(o *occurrence.Occurrence) { o.Settled = func(s occurrence.Settlement) { end <- s } })
+			settled := make(chan occurrence.Settlement, 1)
+			b.record(0, test.change, onSettled(func(s occurrence.Settlement) { settled <- s }))
 			select {
-			case s := <-end:
+			case s := <-settled:
 				if s.Outcome != occurrence.Dropped || s.Reason != test.reason || !isStatus(s.Err) {
 					t.Errorf("settled as %+v", s)
 				}
-			case <-time.After(30 * time.Second):
+			case <-time.After(await.Timeout):
 				t.Fatal("not settled")
 			}
 		})
@@ -135,7 +128,7 @@ func isStatus(err error) bool {
 	return errors.As(err, &status)
 }
 
-// Most controllers hold no other rights.
+// Most controllers have no other rights.
 func TestRightsToCreateAndPatchAreEnough(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
 	config := serviceAccount(t, namespace, "create", "patch")
@@ -146,10 +139,8 @@ func TestRightsToCreateAndPatchAreEnough(t *testing.T) {
 			b.record(0)
 			b.record(0, newStyle)
 		}
-		totals := b.close()
-		if totals.Written() != 4 {
-			t.Errorf("settled as %v, %v", totals.Outcomes, totals.Dropped)
-		}
+		b.drain()
+		b.wantEnds(ends{written: 4})
 	}
 	wantStored(t, namespace, 2, 8)
 }
@@ -168,26 +159,25 @@ func TestStoredEvent(t *testing.T) {
 	b.record(8, newStyle)
 	b.record(9, newStyle, annotate)
 	b.record(9, newStyle)
-	b.close()
-	for _, e := range stored(t, namespace) {
-		switch e.InvolvedObject.Name {
-		case "pod-7":
-			if e.Count != 2 || e.FirstTimestamp.IsZero() || e.LastTimestamp.IsZero() || e.Series != nil {
-				t.Errorf("classic Event: %+v", e)
-			}
-		case "pod-8":
-			if e.Series != nil || e.Count != 0 {
-				t.Errorf("single new-style Event: %+v", e)
-			}
-		case "pod-9":
-			if e.Series == nil || e.Series.Count != 2 || e.Series.LastObservedTime.IsZero() || e.Count != 0 {
-				t.Errorf("new-style Event: %+v", e)
-			}
+	b.drain()
+	checks := map[string]func(e *corev1.Event) bool{
+		"pod-7": func(e *corev1.Event) bool {
+			return e.Count == 2 && !e.FirstTimestamp.IsZero() && !e.LastTimestamp.IsZero() && e.Series == nil
+		},
+		"pod-8": func(e *corev1.Event) bool { return e.Series == nil && e.Count == 0 },
+		"pod-9": func(e *corev1.Event) bool {
+			return e.Series != nil && e.Series.Count == 2 && !e.Series.LastObservedTime.IsZero() && e.Count == 0
+		},
+	}
+	for _, e := range stored.List(t, testenv.Shared(t), namespace) {
+		object := e.InvolvedObject.Name
+		if !checks[object](&e) {
+			t.Errorf("counts or times: %+v", e)
 		}
-		if e.InvolvedObject.Name != "pod-8" && (e.Annotations["example.com/a"] != "b" || e.Labels["l"] != "m") {
+		if object != "pod-8" && (e.Annotations["example.com/a"] != "b" || e.Labels["l"] != "m") {
 			t.Errorf("annotations or labels lost: %+v", e.ObjectMeta)
 		}
-		if !strings.HasPrefix(e.Name, e.InvolvedObject.Name+".") || e.Annotations[identity.Annotation] == "forged" {
+		if !strings.HasPrefix(e.Name, object+".") || e.Annotations[identity.Annotation] == "forged" {
 			t.Errorf("metadata: %+v", e.ObjectMeta)
 		}
 	}
@@ -195,24 +185,22 @@ func TestStoredEvent(t *testing.T) {
 }
 
 // A strategic merge patch reads keys that begin with a dollar sign as directives.
-// What a reporter says must not be one: the apiserver would refuse the same key
+// The annotations of a reporter must not be any: the apiserver would refuse the same key
 // in a create.
 func TestAnnotationsAreNoDirectivesOfAPatch(t *testing.T) {
-	for name, directive := range map[string]string{"that takes ours away": "delete", "that replaces ours": "replace", "of no meaning": "nonsense"} {
-		t.Run(name, func(t *testing.T) {
+	for _, directive := range []string{"delete", "replace", "nonsense"} {
+		t.Run(directive, func(t *testing.T) {
 			namespace := testenv.Shared(t).Namespace(t)
 			o := unlimited()
 			o.RetryFor = time.Second
 			b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), o)
 			for range 4 {
 				b.record(0, func(o *occurrence.Occurrence) { o.Event.Annotations = map[string]string{"$patch": directive} })
-				b.Flush(t.Context())
+				b.flush()
 			}
-			if got := b.close(); got.Written() != 4 {
-				t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
-			}
+			b.wantEnds(ends{written: 4})
 			wantStored(t, namespace, 1, 4)
-			for _, e := range stored(t, namespace) {
+			for _, e := range stored.List(t, testenv.Shared(t), namespace) {
 				if e.Annotations[identity.Annotation] == "" || e.Annotations[counter.Annotation] == "" {
 					t.Errorf("%s has lost our annotations: %v", e.Name, e.Annotations)
 				}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -20,92 +18,76 @@ import (
 )
 
 // An apiserver that has been away and has just started answers 503, 429 or, until
-// it has read its rules and namespaces, 403. However long it was away, that is no
-// reason to give anything up.
+// it has read its rules and namespaces, 403. Nothing is dropped for that, however long it
+// was away.
 func TestFirstAnswersOfAnApiserverThatIsBackCostNothing(t *testing.T) {
+	const long = 11 * time.Minute
 	for name, test := range map[string]struct {
 		away  time.Duration
 		first error
 	}{
-		"it has not read its rules": {time.Minute, apierrors.NewForbidden(sinktest.EventsResource, "e",
-			errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))},
-		"it has not read its namespaces": {11 * time.Minute, apierrors.NewForbidden(sinktest.EventsResource, "e",
-			errors.New("not yet ready to handle request"))},
-		"it is not ready":        {11 * time.Minute, apierrors.NewServiceUnavailable("starting")},
-		"it has too much to do":  {11 * time.Minute, apierrors.NewTooManyRequestsError("later")},
-		"it cannot reach etcd":   {11 * time.Minute, apierrors.NewInternalError(errors.New("etcdserver: no leader"))},
-		"it knows no tokens yet": {11 * time.Minute, apierrors.NewUnauthorized("later")},
+		"without its rules":      {time.Minute, errForbidden},
+		"without its namespaces": {long, apierrors.NewForbidden(sinktest.EventsResource, "e", errors.New("not yet ready to handle request"))},
+		"not ready":              {long, apierrors.NewServiceUnavailable("starting")},
+		"overloaded":             {long, errTooMany},
+		"without etcd":           {long, apierrors.NewInternalError(errors.New("etcdserver: no leader"))},
+		"without tokens":         {long, apierrors.NewUnauthorized("later")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var start time.Time
-			c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
-				switch since := time.Since(start); {
-				case since < test.away:
-					return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-				case since < test.away+2*time.Second:
-					return nil, test.first
-				default:
-					return nil, nil
+			away := func(ctx context.Context, c *call) error {
+				if c.since < test.away {
+					return errUnreachable
 				}
-			})
-			bubble(t, c, nil, func(t *testing.T, b *bench) {
-				start = time.Now()
+				return failUntil(test.away+2*time.Second, test.first)(ctx, c)
+			}
+			bubble(t, &fake{answer: away}, nil, func(t *testing.T, b *bench) {
 				b.record(0)
-				b.Flush(t.Context())
-				if got := b.ledger.Totals(); got.Written() != 1 {
-					t.Errorf("settled as %v, dropped %v", got.Outcomes, got.Dropped)
-				}
+				b.flush()
+				b.wantEnds(ends{written: 1})
 			})
 		})
 	}
 }
 
-// outage answers as an apiserver that is away or back.
+// outage is an apiserver that is away or back. In namespaces that begin with stuck,
+// requests hang.
 type outage struct{ away atomic.Bool }
 
-func (o *outage) answer(then func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if o.away.Load() {
-			return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-		}
-		return then(ctx)
+func (o *outage) answer(ctx context.Context, c *call) error {
+	switch {
+	case o.away.Load():
+		return errUnreachable
+	case strings.HasPrefix(c.namespace, "stuck"):
+		return hang(ctx, c)
+	default:
+		return nil
 	}
 }
 
-func hangs(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-
-func answers(context.Context) error { return nil }
-
-// What was never sent says neither that the apiserver is away nor that it is there.
+// A request that was not sent gives no result about the apiserver.
 func TestRequestThatWasNotSentSaysNothingOfTheApiserver(t *testing.T) {
-	o := &outage{}
-	var asked atomic.Int64
-	c := byNamespace{
-		"a/b": func(context.Context) error {
+	var o outage
+	f := &fake{answer: func(ctx context.Context, c *call) error {
+		if c.namespace == "a/b" {
 			return &apiclient.UnsentError{Err: errLost, Class: apiclient.ClassRefused}
-		},
-		"ns": func(ctx context.Context) error {
-			asked.Add(1)
-			return o.answer(answers)(ctx)
-		},
-	}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		}
+		return o.answer(ctx, c)
+	}}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		b.record(0, inNamespace("a/b"))
 		b.record(0)
 		synctest.Wait()
-		if got := b.ledger.Totals(); got.Written() != 1 || got.Dropped[occurrence.Invalid] != 1 {
-			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
-		}
+		b.wantEnds(ends{written: 1, occurrence.Invalid: 1})
 		o.away.Store(true)
 		b.record(1)
 		synctest.Wait()
-		before := asked.Load()
+		before := f.load("ns").sent
 		for range 600 {
 			b.record(1, inNamespace("a/b"))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := asked.Load() - before; n > 150 {
-			t.Errorf("%d requests were sent in a minute to an apiserver that is unreachable", n)
+		if n := f.load("ns").sent - before; n > 150 {
+			t.Errorf("%d requests were sent in a minute to an unreachable apiserver", n)
 		}
 		o.away.Store(false)
 		b.wantWrittenWithin(2*time.Second, 2)
@@ -115,95 +97,63 @@ func TestRequestThatWasNotSentSaysNothingOfTheApiserver(t *testing.T) {
 // wantWrittenWithin waits until as many are written as there should be.
 func (b *bench) wantWrittenWithin(limit time.Duration, want int64) {
 	b.t.Helper()
-	start := time.Now()
+	began := time.Now()
 	for b.ledger.Totals().Written() < want {
-		time.Sleep(10 * time.Millisecond)
-		if time.Since(start) > 10*time.Minute {
-			b.t.Fatalf("%d of %d are never written", b.ledger.Totals().Written(), want)
+		if pass(10 * time.Millisecond); time.Since(began) > limit {
+			b.t.Fatalf("%d of %d are written after %v", b.ledger.Totals().Written(), want, limit)
 		}
-	}
-	if took := time.Since(start); took > limit {
-		b.t.Errorf("it took %v until they were written, more than %v", took, limit)
 	}
 }
 
-// What hangs since before the apiserver went away must not keep others from
-// finding out that it is back.
+// A request that hangs since before the outage must not hide from others that the
+// apiserver is back.
 func TestRequestThatHangsDoesNotHideThatTheApiserverIsBack(t *testing.T) {
 	var o outage
-	c := byNamespace{"stuck": hangs, "other": o.answer(answers)}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+	bubble(t, &fake{answer: o.answer}, nil, func(t *testing.T, b *bench) {
 		b.record(0, inNamespace("stuck"))
 		synctest.Wait()
 		o.away.Store(true)
-		b.record(0, inNamespace("other"))
+		b.record(0)
 		synctest.Wait()
 		o.away.Store(false)
 		b.wantWrittenWithin(2*time.Second, 1)
-		closeSoon(t, b)
 	})
 }
 
-// A request that got as far as the apiserver shows that it is there, also if the
-// request then hangs.
-func TestApiserverIsBackThoughTheRequestThatFindsOutHangs(t *testing.T) {
+// A request that reached the apiserver shows that it is back, also if the request then hangs.
+func TestApiserverIsBackThoughTheProbeHangs(t *testing.T) {
 	var o outage
 	o.away.Store(true)
-	c := byNamespace{"other": o.answer(answers)}
-	for i := range 5 {
-		c[fmt.Sprint("stuck-", i)] = o.answer(hangs)
-	}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+	bubble(t, &fake{answer: o.answer}, nil, func(t *testing.T, b *bench) {
 		for i := range 5 {
 			b.record(0, inNamespace(fmt.Sprint("stuck-", i)))
 		}
-		b.record(0, inNamespace("other"))
+		b.record(0)
 		time.Sleep(time.Minute)
 		o.away.Store(false)
-		b.wantWrittenWithin(DefaultOptions().RequestTimeout+2*time.Second, 1) // one may hang, not one after the other
-		closeSoon(t, b)
+		b.wantWrittenWithin(b.options.RequestTimeout+2*time.Second, 1) // one may hang, not one after the other
 	})
 }
 
-// An apiserver that is away is asked for now and then, not for each Event, and
-// what it missed is written as soon as it is back.
+// An apiserver that is away gets a request now and then, not one for each Event. What is
+// pending is written as soon as it is back.
 func TestApiserverThatCannotBeReachedIsTriedByOne(t *testing.T) {
-	var mu sync.Mutex
-	away, asked := true, 0
-	c := byNamespace{}
-	for _, name := range []string{"a", "b"} {
-		c[name] = func(context.Context) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if asked++; away {
-				return &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-			}
-			return nil
-		}
-	}
-	bubble(t, c, func(o *Options) { o.RetryFor = 10 * time.Second }, func(t *testing.T, b *bench) {
-		const series = 1000
-		for i := range series {
-			b.record(i, inNamespace("a"))
-		}
+	const series = 1000
+	var o outage
+	o.away.Store(true)
+	f := &fake{answer: o.answer}
+	bubble(t, f, func(o *Options) { o.RetryFor = 10 * time.Second }, func(t *testing.T, b *bench) {
+		b.recordEach(series, inNamespace("a"))
 		time.Sleep(time.Minute)
-		mu.Lock()
-		if asked > 150 {
-			t.Errorf("it was asked for %d times in a minute", asked)
+		if n := f.sent(); n > 150 {
+			t.Errorf("%d requests in a minute", n)
 		}
-		mu.Unlock()
-		for i := range series {
-			b.record(i, inNamespace("b"))
-		}
-		mu.Lock()
-		away = false
-		mu.Unlock()
+		b.recordEach(series, inNamespace("b"))
+		o.away.Store(false)
 		pass(time.Second)
-		if got := b.ledger.Totals(); got.Written() != 2*series {
-			t.Errorf("settled %v, dropped %v", got.Outcomes, got.Dropped)
-		}
-		if limit := b.concurrencyLimit(); limit < DefaultOptions().Concurrency/2 {
-			t.Errorf("%d places afterwards", limit)
+		b.wantEnds(ends{written: 2 * series})
+		if limit := b.concurrencyLimit(); limit < b.options.Concurrency/2 {
+			t.Errorf("the concurrency limit is %d afterwards", limit)
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ratelimitedlog"
@@ -21,6 +20,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // logged is what a sink has logged, a line each.
@@ -38,7 +38,7 @@ func (l *logged) context(ctx context.Context) context.Context {
 }
 
 // wantLines checks what has been logged since the last time: one line for each of
-// these, with all of its parts. The log comes after the ledger, which a Flush waits
+// these, with all of its parts. The log comes after the ledger, which a flush waits
 // for.
 func (l *logged) wantLines(t *testing.T, want ...[]string) {
 	t.Helper()
@@ -58,99 +58,72 @@ func (l *logged) wantLines(t *testing.T, want ...[]string) {
 	l.lines = nil
 }
 
-// logging runs a sink whose creates are all answered with an error.
-func logging(t *testing.T, err error, test func(t *testing.T, b *bench, l *logged)) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &logged{}
-		o := unlimited()
-		o.MaxPendingSeries = 100
-		o.NamespaceRefusedFor = 0
-		o.RetryFor = time.Second
-		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
-		c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) { return nil, err })
-		var failed error
-		if b.Sink, failed = New(l.context(t.Context()), c, b.ledger, o); failed != nil {
-			t.Fatal(failed)
-		}
-		defer b.Close(t.Context()) // also if the test fails: the bubble has to end
-		test(t, b, l)
-	})
+// logging is a bubble with a log.
+func logging(t *testing.T, f *fake, test func(t *testing.T, b *bench, l *logged)) {
+	t.Helper()
+	l := &logged{}
+	limits := func(o *Options) { o.MaxPendingSeries, o.NamespaceRefusedFor, o.RetryFor = 100, 0, time.Minute }
+	bubbleIn(t, f, limits, l.context, func(t *testing.T, b *bench) { test(t, b, l) })
 }
 
 func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
-	logging(t, apierrors.NewBadRequest("no such thing"), func(t *testing.T, b *bench, l *logged) {
+	f := &fake{answer: fail(apierrors.NewBadRequest("no such thing"))}
+	logging(t, f, func(t *testing.T, b *bench, l *logged) {
 		for i := range 50 {
 			b.record(i)
-			b.Flush(t.Context())
+			b.flush()
 			synctest.Wait() // the log comes after it
 		}
 		l.wantLines(t, []string{`"error"="no such thing"`, `"reason"="invalid"`, `"soFar"=1`, `"object"={"name"="pod-0" "namespace"="ns"}`, `"eventReason"="Tested"`})
 		time.Sleep(ratelimitedlog.Interval)
 		b.record(77)
-		b.Flush(t.Context())
+		b.flush()
 		l.wantLines(t, []string{`"soFar"=51`, `pod-77`})
 	})
 }
 
 func TestEachReasonIsLogged(t *testing.T) {
-	logging(t, apierrors.NewTooManyRequestsError("later"), func(t *testing.T, b *bench, l *logged) {
-		for i := range 101 {
-			b.record(i, func(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning })
-		}
+	logging(t, &fake{answer: fail(errTooMany)}, func(t *testing.T, b *bench, l *logged) {
+		b.recordEach(101, warning)
 		l.wantLines(t, []string{`"reason"="pending_full"`, `"error"=null`})
-		b.Flush(t.Context())
+		b.flush()
 		l.wantLines(t, []string{`"reason"="retries_exhausted"`, `later`})
 	})
 }
 
-func TestWhatMayHaveBeenWrittenIsLogged(t *testing.T) {
-	logging(t, errLost, func(t *testing.T, b *bench, l *logged) {
+func TestUncertainOutcomesAreLogged(t *testing.T) {
+	logging(t, &fake{answer: fail(errLost)}, func(t *testing.T, b *bench, l *logged) {
 		b.record(0)
-		b.Flush(t.Context())
+		b.flush()
 		l.wantLines(t, []string{`"reason"="uncertain"`, `"soFar"=1`})
 	})
 }
 
 func TestNamespacesThatAreGoneAreNotLogged(t *testing.T) {
-	terminating := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "e", errLost)
+	terminating := apierrors.NewForbidden(sinktest.EventsResource, "e", errLost)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	for _, err := range []error{missing("ns"), terminating} {
-		logging(t, err, func(t *testing.T, b *bench, l *logged) {
+	for reason, err := range map[occurrence.Reason]error{notFound: missing("ns"), occurrence.NamespaceTerminating: terminating} {
+		logging(t, &fake{answer: fail(err)}, func(t *testing.T, b *bench, l *logged) {
 			b.record(0)
-			b.Flush(t.Context())
-			if b.ledger.Totals().Dropped["namespace_not_found"]+b.ledger.Totals().Dropped["namespace_terminating"] != 1 {
-				t.Errorf("%v: dropped %v", err, b.ledger.Totals().Dropped)
-			}
+			b.flush()
+			b.wantEnds(ends{reason: 1})
 			l.wantLines(t)
 		})
 	}
 }
 
-// What a shutdown leaves behind is returned by Close, also what was in flight.
+// Close returns what a shutdown drops, also what was in flight.
 func TestShutdownLogsNoLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &logged{}
-		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
-		var err error
-		if b.Sink, err = New(l.context(t.Context()), scripted(hang), b.ledger, unlimited()); err != nil {
-			t.Fatal(err)
-		}
+	logging(t, &fake{answer: hang}, func(t *testing.T, b *bench, l *logged) {
 		b.record(0)
-		closeSoon(t, b)
+		b.closeWithin(time.Second / 2)
 		l.wantLines(t)
 	})
 }
 
-// A right that is missing is asked for again now and then, and logged once.
+// A right that is missing is used again now and then, and logged once.
 func TestMissingRightIsLoggedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &logged{}
-		b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
-		var err error
-		if b.Sink, err = New(l.context(t.Context()), updating{newRules("create")}, b.ledger, unlimited()); err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close(t.Context())
+	logging(t, withRights("create"), func(t *testing.T, b *bench, l *logged) {
 		writeThrice(b)
 		time.Sleep(deniedFor)
 		writeThrice(b)

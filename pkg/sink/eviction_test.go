@@ -6,14 +6,32 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 )
 
-func warning(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning }
+// objects are those that something is pending about.
+func (b *bench) objects(namespace string) map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[string]bool)
+	for _, p := range b.pending {
+		if p.counter.Namespace == namespace {
+			out[p.counter.Object] = true
+		}
+	}
+	return out
+}
+
+// wantFull compares the number of occurrences that are dropped since the sink is full.
+func (b *bench) wantFull(n int64) {
+	b.t.Helper()
+	if got := b.ledger.Totals().Dropped[occurrence.PendingFull]; got != n {
+		b.t.Errorf("%d dropped, want %d", got, n)
+	}
+}
 
 // In a namespace that has its share, the counts of Normal Events that are stored
 // already make room for others, and nothing makes room for them.
@@ -23,10 +41,8 @@ func TestNormalRepeatsMakeRoom(t *testing.T) {
 		"bytes":  func(o *Options) { o.MaxPendingBytes = 4500 }, // each takes about 1.3 KiB
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, byNamespace{}, limit, func(t *testing.T, b *bench) {
-				for i := range 2 {
-					b.record(i)
-				}
+			bubble(t, &fake{}, limit, func(t *testing.T, b *bench) {
+				b.recordEach(2)
 				b.record(2, warning)
 				synctest.Wait()
 				for i := range 2 {
@@ -34,22 +50,16 @@ func TestNormalRepeatsMakeRoom(t *testing.T) {
 				}
 				b.recordLater(2, time.Hour, warning)
 				b.recordLater(3, time.Hour)
-				wantDropped := func(n int64) {
-					t.Helper()
-					if got := b.ledger.Totals().Dropped[occurrence.PendingFull]; got != n {
-						t.Errorf("%d dropped, want %d", got, n)
-					}
-				}
-				wantDropped(0)
+				b.wantFull(0)
 				b.recordLater(4, time.Hour) // takes the place of 1
-				wantDropped(1)
+				b.wantFull(1)
 				b.recordLater(1, time.Hour) // a repeat, for which nothing makes room
-				wantDropped(2)
+				b.wantFull(2)
 				b.recordLater(5, time.Hour, warning) // takes the place of 0
-				wantDropped(3)
+				b.wantFull(3)
 				b.recordLater(6, time.Hour, warning) // nothing is left that makes room
-				wantDropped(4)
-				if p := b.Pending(); p.Series != 4 || p.Occurrences != 4 {
+				b.wantFull(4)
+				if p := b.Pending(); p != (Pending{Series: 4, Occurrences: 4}) {
 					t.Errorf("pending %+v", p)
 				}
 			})
@@ -57,15 +67,15 @@ func TestNormalRepeatsMakeRoom(t *testing.T) {
 	}
 }
 
-// slowPatches takes a while for each patch.
-type slowPatches struct{ byNamespace }
-
-func (c slowPatches) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	time.Sleep(time.Second)
-	return c.byNamespace.Patch(ctx, api, namespace, name, patch)
+// slowPatch takes a second for each patch.
+func slowPatch(_ context.Context, c *call) error {
+	if c.verb == apiclient.VerbPatch {
+		time.Sleep(time.Second)
+	}
+	return nil
 }
 
-// fill lets the sink hold no more than it does.
+// fill sets the limit of memory to what is pending.
 func (b *bench) fill() totals {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,160 +83,165 @@ func (b *bench) fill() totals {
 	return b.total
 }
 
-// Where there is no memory left, what takes none is counted all the same, and
-// nothing is given up for it.
+// Where there is no memory left, an occurrence that needs none is counted all the same, and
+// nothing is evicted for it.
 func TestRepeatThatTakesNothingIsCountedWhenFull(t *testing.T) {
-	type change = func(*occurrence.Occurrence)
 	plain := func(*occurrence.Occurrence) {}
-	said := func(what string) change {
-		return func(o *occurrence.Occurrence) { o.Event.Labels = map[string]string{"said": what} }
-	}
-	by := func(client string, total int64) change {
-		return func(o *occurrence.Occurrence) { o.Client, o.Total = client, total }
-	}
-	awaited := func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) {} }
-	awaitedUntilDeferred := func(o *occurrence.Occurrence) {
-		awaited(o)
-		o.Deferred = func() {}
-	}
+	two := []change{plain, plain}
+	ofClient := []change{byClient("c", 2), byClient("c", 3)}
 	for name, test := range map[string]struct {
-		stored change
-		p      []change
-		repeat change
-		delay  time.Duration
-		taken  bool
+		stored  change
+		pending []change
+		repeat  change
+		delay   time.Duration
+		fits    bool
 	}{
-		"the same again":               {plain, []change{plain, plain}, plain, time.Hour, true},
+		"the same again":               {plain, two, plain, time.Hour, true},
 		"the same again, of a Warning": {warning, []change{warning, warning}, warning, time.Hour, true},
-		"the same again, sooner":       {plain, []change{plain, plain}, plain, time.Minute, true},
-		"the same again, at once":      {plain, []change{plain, plain}, plain, 0, true},
-		"something shorter":            {plain, []change{plain, said("this")}, said("it"), time.Hour, true},
-		"the next of a client":         {by("c", 1), []change{by("c", 2), by("c", 3)}, by("c", 4), time.Hour, true},
-		"awaited until it is deferred": {plain, []change{plain, plain}, awaitedUntilDeferred, time.Hour, true},
-		"awaited":                      {plain, []change{plain, plain}, awaited, time.Hour, false},
+		"the same again, sooner":       {plain, two, plain, time.Minute, true},
+		"the same again, at once":      {plain, two, plain, 0, true},
+		"something shorter":            {plain, []change{plain, labelled("this")}, labelled("it"), time.Hour, true},
+		"the next of a client":         {byClient("c", 1), ofClient, byClient("c", 4), time.Hour, true},
+		"awaited until it is deferred": {plain, two, acknowledge, time.Hour, true},
+		"awaited":                      {plain, two, awaited, time.Hour, false},
 		"the second one":               {plain, []change{plain}, plain, time.Hour, false},
-		"something longer":             {plain, []change{plain, said("it")}, said("this"), time.Hour, false},
-		"something more":               {plain, []change{plain, plain}, said("it"), time.Hour, false},
-		"of a client after a gap":      {by("c", 1), []change{by("c", 2), by("c", 3)}, by("c", 5), time.Hour, false},
-		"of another client":            {by("c", 1), []change{by("c", 2), by("c", 3)}, by("d", 4), time.Hour, false},
-		"the first of a client":        {plain, []change{plain, plain}, by("c", 1), time.Hour, false},
+		"something longer":             {plain, []change{plain, labelled("it")}, labelled("this"), time.Hour, false},
+		"something more":               {plain, two, labelled("it"), time.Hour, false},
+		"of a client after a gap":      {byClient("c", 1), ofClient, byClient("c", 5), time.Hour, false},
+		"of another client":            {byClient("c", 1), ofClient, byClient("d", 4), time.Hour, false},
+		"the first of a client":        {plain, two, byClient("c", 1), time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, slowPatches{}, nil, func(t *testing.T, b *bench) {
+			bubble(t, &fake{answer: slowPatch}, nil, func(t *testing.T, b *bench) {
 				b.record(0, test.stored)
 				b.record(1)
 				synctest.Wait()
 				b.recordLater(1, time.Hour) // a Warning could have its place
-				for _, o := range test.p {
+				for _, o := range test.pending {
 					b.recordLater(0, time.Hour, o)
 				}
 				before := b.fill()
 				b.recordLater(0, test.delay, test.repeat)
 				after, dropped := b.holds(), b.ledger.Totals().Dropped[occurrence.PendingFull]
-				if taken := after.occurrences == before.occurrences+1 && dropped == 0; taken != test.taken || after.bytes > before.bytes {
-					t.Errorf("%d dropped, held %+v, and %+v before", dropped, after, before)
+				if fits := after.occurrences == before.occurrences+1 && dropped == 0; fits != test.fits || after.bytes > before.bytes {
+					t.Errorf("%d dropped, pending %+v, and %+v before", dropped, after, before)
 				}
 			})
 		})
 	}
 }
 
-// A write that is on its way takes nothing further, so what comes after it takes
+// A request in flight includes nothing further, so what comes after it takes
 // memory of its own.
 func TestRepeatOfWhatIsBeingWrittenTakesMemory(t *testing.T) {
-	c := byNamespace{"ns": func(context.Context) error { time.Sleep(time.Second); return nil }}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+	bubble(t, &fake{takes: time.Second}, nil, func(t *testing.T, b *bench) {
 		b.recordLater(0, time.Minute)
 		b.recordLater(0, time.Minute)
 		pass(time.Minute)
 		b.fill()
 		b.record(0)
-		if got := b.ledger.Totals().Dropped[occurrence.PendingFull]; got != 1 {
-			t.Errorf("%d dropped", got)
-		}
+		b.wantFull(1)
 	})
 }
 
 func TestWhatIsInWorkMakesNoRoom(t *testing.T) {
-	bubble(t, slowPatches{}, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
+	bubble(t, &fake{answer: slowPatch}, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
 		b.record(0)
 		synctest.Wait()
 		b.record(0)
 		synctest.Wait() // its patch takes a second
 		b.record(1, warning)
-		if got := b.ledger.Totals(); got.Dropped[occurrence.PendingFull] != 1 || !b.objects("ns")["pod-0"] {
-			t.Errorf("dropped %v, pending about %v", got.Dropped, b.objects("ns"))
+		b.wantFull(1)
+		if got := b.objects("ns"); !got["pod-0"] {
+			t.Errorf("pending about %v", got)
 		}
 	})
 }
 
-// A series becomes a repeat when its Event is stored, also if it owes more by then.
+// A series becomes a repeat when its Event is stored, also if more of it is pending by then.
 func TestNormalRepeatThatWasAddedMeanwhileMakesRoom(t *testing.T) {
-	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
-		time.Sleep(time.Second)
-		if v == apiclient.VerbPatch {
-			return nil, apierrors.NewTooManyRequests("later", 60)
+	f := &fake{takes: time.Second, answer: func(_ context.Context, c *call) error {
+		if c.verb == apiclient.VerbPatch {
+			return apierrors.NewTooManyRequests("later", 60)
 		}
-		return nil, nil
-	})
-	bubble(t, c, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
+		return nil
+	}}
+	bubble(t, f, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
 		b.record(0)
 		pass(time.Second / 2)
 		b.record(0)
 		pass(2 * time.Second) // it is created, and the patch waits
 		b.record(1, warning)
-		b.Flush(t.Context())
-		if got := b.ledger.Totals(); got.Outcomes[occurrence.Created] != 2 {
-			t.Errorf("the Warning is dropped: settled %v", got.Outcomes)
-		}
+		b.flush()
+		b.wantEnds(ends{written: 2, occurrence.PendingFull: 1})
+		f.wantStored(t, 2, 2)
 	})
 }
 
-// An occurrence evicts of its own flow what costs less to lose than itself, so a
-// repeat evicts nothing, and a series that is to wait none that waits.
+// An occurrence evicts of its own flow what costs less to lose than itself. So a
+// repeat evicts nothing, and a deferred series no deferred one.
 func TestWhatANormalEvictsOfItsOwnFlow(t *testing.T) {
-	said := func(o *occurrence.Occurrence) { o.Event.Labels = map[string]string{"said": "it"} }
 	for name, test := range map[string]struct {
-		stored bool // what waits and what comes are repeats
-		comes  int
+		stored bool // the pending series and the new occurrence are repeats
+		series int  // of the new occurrence
 		delay  time.Duration
 		evicts bool
 	}{
-		"a new one that is due":   {false, 1, 0, true},
-		"a new one that can wait": {false, 1, time.Hour, false},
-		"a repeat that is due":    {true, 1, 0, false},
+		"a new one that is due":      {false, 1, 0, true},
+		"a new one that is deferred": {false, 1, time.Hour, false},
+		"a repeat that is due":       {true, 1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, byNamespace{}, nil, func(t *testing.T, b *bench) {
+			bubble(t, &fake{}, nil, func(t *testing.T, b *bench) {
 				if test.stored {
-					b.record(0)
-					b.record(1)
+					b.recordEach(2)
 					synctest.Wait()
 					b.recordLater(1, time.Hour)
 				}
 				b.recordLater(0, time.Hour)
 				b.fill()
-				b.recordLater(test.comes, test.delay, said)
-				if dropped := b.ledger.Totals().Dropped[occurrence.PendingFull]; dropped != 1 || b.objects("ns")["pod-0"] == test.evicts {
-					t.Errorf("%d dropped, pending about %v", dropped, b.objects("ns"))
+				b.recordLater(test.series, test.delay, labelled("it"))
+				b.wantFull(1)
+				if got := b.objects("ns"); got["pod-0"] == test.evicts {
+					t.Errorf("pending about %v", got)
 				}
 			})
 		})
 	}
 }
 
-// What was tried may have been written, so nobody is told that it was dropped.
+// patient are options with which a retry waits for an hour.
+func patient(o *Options) {
+	o.MaxPendingSeries, o.RetryBaseDelay, o.RetryMaxDelay = 3, time.Hour, time.Hour
+}
+
+// A write that was tried may have taken effect.
 func TestWhatWasTriedIsUncertainWhenItIsEvicted(t *testing.T) {
-	c := byNamespace{"ns": func(context.Context) error { return apierrors.NewInternalError(context.DeadlineExceeded) }}
-	bubble(t, c, func(o *Options) { o.MaxPendingSeries, o.RetryBaseDelay, o.RetryMaxDelay = 3, time.Hour, time.Hour }, func(t *testing.T, b *bench) {
-		for i := range 3 {
-			b.record(i)
-		}
+	bubble(t, &fake{answer: in("ns", fail(errNoAnswer))}, patient, func(t *testing.T, b *bench) {
+		b.recordEach(3)
 		synctest.Wait()
 		b.record(0, inNamespace("other"))
-		if got := b.ledger.Totals(); got.Outcomes[occurrence.Uncertain] != 1 || got.Outcomes[occurrence.Dropped] != 0 {
-			t.Errorf("settled %v", got.Outcomes)
+		synctest.Wait()
+		b.wantEnds(ends{occurrence.Uncertain: 1, written: 1})
+	})
+}
+
+// So it is evicted after the others.
+func TestWhatWasTriedIsEvictedLast(t *testing.T) {
+	f := &fake{answer: func(_ context.Context, c *call) error {
+		if c.object == "pod-0" {
+			return errNoAnswer
 		}
-		b.stopAtOnce()
+		return nil
+	}}
+	bubble(t, f, patient, func(t *testing.T, b *bench) {
+		b.recordLater(0, time.Second, warning)
+		b.recordLater(1, time.Hour, warning)
+		b.recordLater(2, time.Hour, warning)
+		pass(2 * time.Second)
+		b.recordLater(0, time.Hour, inNamespace("other"))
+		if got := b.objects("ns"); !got["pod-0"] || !got["pod-1"] || got["pod-2"] {
+			t.Errorf("%v are left", got)
+		}
 	})
 }

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -16,39 +17,39 @@ import (
 
 // census is what is pending, counted anew from the entries.
 type census struct {
-	limits *Options
-	flows  map[flowKey]usage
-	held   map[heldBy]bool
+	limits  *Options
+	flows   map[flowKey]usage
+	pending map[seriesOfFlow]bool
 }
 
-type heldBy struct {
+type seriesOfFlow struct {
 	flow   flowKey
 	series occurrence.Key
 }
 
-// census fails the test if what is accounted for differs from what is there, or is
-// not evictable as it should be. Nothing may be settling.
+// census fails the test if the usage or the ages differ from what is pending, or if an
+// allocation is not evictable as it should be. Nothing may be settling.
 func (b *bench) census() census {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := census{&b.options, make(map[flowKey]usage), make(map[heldBy]bool)}
+	c := census{&b.options, make(map[flowKey]usage), make(map[seriesOfFlow]bool)}
 	var deadline, recorded time.Time // the earliest ones
 	for key, p := range b.pending {
+		entries := p.counter.Pending()
 		if at := p.deadlines.first(); deadline.IsZero() || at.Before(deadline) {
 			deadline = at
 		}
-		if at := p.counter.Pending()[0].Oldest.Recorded; recorded.IsZero() || at.Before(recorded) {
+		if at := entries[0].Oldest.Recorded; recorded.IsZero() || at.Before(recorded) {
 			recorded = at
 		}
-		for i := range p.counter.Pending() {
-			e := &p.counter.Pending()[i]
-			by := heldBy{e.Owner.(*allocation).flow.key, key}
-			u := usage{bytes: e.Bytes}
-			if !c.held[by] {
-				c.held[by], u.series = true, 1
+		for i := range entries {
+			of := seriesOfFlow{entries[i].Owner.(*allocation).flow.key, key}
+			u := usage{bytes: entries[i].Bytes}
+			if !c.pending[of] {
+				c.pending[of], u.series = true, 1
 			}
-			c.flows[by.flow] = c.flows[by.flow].plus(u)
+			c.flows[of.flow] = c.flows[of.flow].plus(u)
 		}
 		for _, h := range p.allocations {
 			if at, ok := h.priorityNow(); h.listed != ok || ok && h.priority != at {
@@ -56,34 +57,37 @@ func (b *bench) census() census {
 			}
 		}
 	}
-	for _, of := range []struct {
-		ages ages
-		want time.Time
-	}{{b.byDeadline, deadline}, {b.byRecorded, recorded}} {
-		if n := len(b.pending); len(of.ages) != n || n > 0 && !of.ages[0].since.Equal(of.want) {
-			b.t.Errorf("the earliest of %d is %+v, want %v of %d", len(of.ages), of.ages, of.want, n)
-		}
-	}
+	b.wantEarliest(b.byDeadline, deadline)
+	b.wantEarliest(b.byRecorded, recorded)
+	got := make(map[flowKey]usage)
 	for key, f := range b.fair.flows {
-		if c.flows[key] != f.usage {
-			b.t.Errorf("%+v is accounted for %+v, want %+v", f.usage, key, c.flows[key])
-		}
+		got[key] = f.usage
 	}
-	if len(c.flows) != len(b.fair.flows) || len(c.namespaces()) != len(b.fair.namespaces.byName) || len(c.tenants()) != len(b.fair.tenants.byName) {
-		b.t.Errorf("%d flows, %d namespaces and %d tenants are active, want %v", len(b.fair.flows), len(b.fair.namespaces.byName), len(b.fair.tenants.byName), c.flows)
+	if !maps.Equal(got, c.flows) {
+		b.t.Errorf("usage %+v, want %+v", got, c.flows)
+	}
+	n, m := len(b.fair.namespaces.byName), len(b.fair.tenants.byName)
+	if len(c.by(namespaceOf)) != n || len(c.by(tenantOf)) != m {
+		b.t.Errorf("%d namespaces and %d tenants are active, want those of %v", n, m, c.flows)
 	}
 	return c
 }
 
-func (c census) namespaces() map[string]usage {
-	return c.by(func(k flowKey) string { return k.namespace })
+func (b *bench) wantEarliest(a ages, want time.Time) {
+	b.t.Helper()
+	if n := len(b.pending); len(a) != n || n > 0 && !a[0].since.Equal(want) {
+		b.t.Errorf("the earliest of %d is %+v, want %v of %d", len(a), a, want, n)
+	}
 }
-func (c census) tenants() map[string]usage { return c.by(func(k flowKey) string { return k.tenant }) }
 
-func (c census) by(name func(flowKey) string) map[string]usage {
+func namespaceOf(f flowKey) string { return f.namespace }
+func tenantOf(f flowKey) string    { return f.tenant }
+
+// by sums up the usage of namespaces or tenants.
+func (c census) by(party func(flowKey) string) map[string]usage {
 	out := make(map[string]usage)
 	for key, u := range c.flows {
-		out[name(key)] = out[name(key)].plus(u)
+		out[party(key)] = out[party(key)].plus(u)
 	}
 	return out
 }
@@ -91,9 +95,9 @@ func (c census) by(name func(flowKey) string) map[string]usage {
 // levels are those of a flow's namespace and tenant, and what their share is.
 type levels struct{ namespace, tenant, share float64 }
 
-// of returns the levels of a flow if it took more than it does.
+// of returns the levels of a flow if it used more than it does.
 func (c census) of(f flowKey, more usage) levels {
-	namespaces, tenants := c.namespaces(), c.tenants()
+	namespaces, tenants := c.by(namespaceOf), c.by(tenantOf)
 	namespaces[f.namespace] = namespaces[f.namespace].plus(more)
 	tenants[f.tenant] = tenants[f.tenant].plus(more)
 	return levels{
@@ -102,51 +106,59 @@ func (c census) of(f flowKey, more usage) levels {
 	}
 }
 
-// part is an equal part of what a namespace or a tenant takes for each of its flows.
-func (c census) part(of func(flowKey) string, f flowKey) float64 {
+// part is an equal part, for each of its flows, of what a flow's namespace or tenant uses.
+func (c census) part(party func(flowKey) string, f flowKey) float64 {
 	flows := map[flowKey]bool{f: true}
 	for key := range c.flows {
-		if of(key) == of(f) {
+		if party(key) == party(f) {
 			flows[key] = true
 		}
 	}
-	return c.by(of)[of(f)].level(c.limits) / float64(len(flows))
+	return c.by(party)[party(f)].level(c.limits) / float64(len(flows))
 }
 
-// check compares what one occurrence has done with what it may do.
-func (c census) check(t *testing.T, f flowKey, more usage, refused bool, after census) {
+// check compares what one occurrence of a flow has done with what it may do.
+func (c census) check(t testing.TB, f flowKey, more usage, refused bool, after census) {
 	t.Helper()
-	namespace, tenant := func(k flowKey) string { return k.namespace }, func(k flowKey) string { return k.tenant }
 	before, then := c.of(f, usage{}), c.of(f, more)
 	own, ofFlow := c.flows[f].level(c.limits), c.flows[f].plus(more).level(c.limits)
-	if refused && then.namespace <= then.share && then.tenant <= then.share {
+	inNamespace, ofTenant := c.part(namespaceOf, f), c.part(tenantOf, f)
+	switch {
+	case !refused:
+	case then.namespace <= then.share && then.tenant <= then.share:
 		t.Errorf("%v is refused below its share: %+v", f, before)
-	}
-	if refused && then.tenant <= then.share && ofFlow <= c.part(namespace, f) ||
-		refused && then.namespace <= then.share && ofFlow <= c.part(tenant, f) {
+	case then.tenant <= then.share && ofFlow <= inNamespace, then.namespace <= then.share && ofFlow <= ofTenant:
 		t.Errorf("%v is refused below its part: %+v", f, before)
 	}
-	for by := range c.held {
-		if after.held[by] || by.flow == f {
+	for of := range c.pending {
+		if after.pending[of] || of.flow == f {
 			continue
 		}
-		loser, its := c.of(by.flow, usage{}), c.flows[by.flow].level(c.limits)
-		inNamespace, ofTenant := by.flow.namespace == f.namespace, by.flow.tenant == f.tenant
+		loser, its := c.of(of.flow, usage{}), c.flows[of.flow].level(c.limits)
+		sameNamespace, sameTenant := of.flow.namespace == f.namespace, of.flow.tenant == f.tenant
 		switch {
-		case loser.namespace <= then.share && loser.tenant <= then.share && !inNamespace && !ofTenant:
-			t.Errorf("%v loses to %v, and is below its share: %+v", by.flow, f, loser)
-		case before.namespace >= then.share && !inNamespace, before.tenant >= then.share && !ofTenant:
-			t.Errorf("%v loses to %v, which has its share: %+v", by.flow, f, before)
-		case before.namespace >= then.share && own >= c.part(namespace, f), before.tenant >= then.share && own >= c.part(tenant, f):
-			t.Errorf("%v loses to %v, which has its part: %+v", by.flow, f, before)
-		case before.namespace >= then.share && its <= c.part(namespace, f), before.tenant >= then.share && its <= c.part(tenant, f):
-			t.Errorf("%v loses to %v, and is below its part", by.flow, f)
+		case loser.namespace <= then.share && loser.tenant <= then.share && !sameNamespace && !sameTenant:
+			t.Errorf("%v loses to %v, and is below its share: %+v", of.flow, f, loser)
+		case before.namespace >= then.share && !sameNamespace, before.tenant >= then.share && !sameTenant:
+			t.Errorf("%v loses to %v, which has its share: %+v", of.flow, f, before)
+		case before.namespace >= then.share && own >= inNamespace, before.tenant >= then.share && own >= ofTenant:
+			t.Errorf("%v loses to %v, which has its part: %+v", of.flow, f, before)
+		case before.namespace >= then.share && its <= inNamespace, before.tenant >= then.share && its <= ofTenant:
+			t.Errorf("%v loses to %v, and is below its part", of.flow, f)
 		}
 	}
 }
 
-// Whatever is reported where, by whom and how: everything is accounted for, the
-// limits hold, and nobody who is below its share loses anything to one above.
+// maybe returns a change, or half of the time one that changes nothing.
+func maybe(r *rand.Rand, c change) change {
+	if r.IntN(2) == 0 {
+		return c
+	}
+	return func(*occurrence.Occurrence) {}
+}
+
+// Whatever is reported where, by whom and how: the usage is right, the limits hold, and
+// nobody below its share loses anything to one above.
 func TestNobodyBelowItsShareLosesToOneAbove(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -158,7 +170,7 @@ func TestNobodyBelowItsShareLosesToOneAbove(t *testing.T) {
 					o.MaxPendingBytes = int64(1+r.IntN(30)) * 1500
 				}
 			}
-			bubble(t, byNamespace{}, limit, func(t *testing.T, b *bench) {
+			bubble(t, &fake{}, limit, func(t *testing.T, b *bench) {
 				for range 200 {
 					f := flowKey{fmt.Sprint("namespace-", r.IntN(namespaces)), fmt.Sprint("user-", r.IntN(users))}
 					if r.IntN(3) == 0 {
@@ -171,72 +183,60 @@ func TestNobodyBelowItsShareLosesToOneAbove(t *testing.T) {
 	}
 }
 
-// recordChecked adds an occurrence whose write waits, and checks what it has done.
+// recordChecked adds an occurrence whose write is deferred, and checks what it has done.
 func (b *bench) recordChecked(r *rand.Rand, f flowKey, object int) {
 	b.t.Helper()
 	refused, bytes := false, int64(0)
-	of := []func(*occurrence.Occurrence){inNamespace(f.namespace), by(f.tenant), component(fmt.Sprint(r.IntN(2)))}
-	if r.IntN(2) == 0 {
-		of = append(of, warning)
-	}
-	size, awaited, acknowledged := r.IntN(1000), r.IntN(3) > 0, r.IntN(2) == 0
-	before := b.census()
-	b.recordLater(object, time.Hour, append(of, func(o *occurrence.Occurrence) {
+	size, mayAcknowledge := r.IntN(1000), maybe(r, func(o *occurrence.Occurrence) { o.Deferred = func() {} })
+	reported := func(o *occurrence.Occurrence) {
 		o.Event.Message = strings.Repeat("a", size)
 		e, _ := counter.NewEntry(o, &occurrence.Target{Event: o.Event})
 		bytes = e.Estimate()
-		if awaited {
-			o.Settled = func(occurrence.Settlement) { refused = true }
-		}
-		if awaited && acknowledged {
-			o.Deferred = func() {}
-		}
-	})...)
+	}
+	changes := []change{inNamespace(f.namespace), by(f.tenant), component(fmt.Sprint(r.IntN(2))), maybe(r, warning), reported}
+	if r.IntN(3) > 0 {
+		changes = append(changes, onSettled(func(occurrence.Settlement) { refused = true }), mayAcknowledge)
+	}
+	before := b.census()
+	b.recordLater(object, time.Hour, changes...)
 	after := b.census()
 	before.check(b.t, f, usage{series: 1, bytes: bytes}, refused, after)
 	var sum usage
 	for _, u := range after.flows {
 		sum = sum.plus(u)
 	}
-	if o, held := &b.options, b.holds(); sum.series > o.MaxPendingSeries || sum.bytes >= o.MaxPendingBytes+2*bytes+2000 || sum.bytes != held.bytes {
-		b.t.Errorf("%+v is pending, and held %+v", sum, held)
+	if o, total := &b.options, b.holds(); sum.series > o.MaxPendingSeries || sum.bytes >= o.MaxPendingBytes+2*bytes+2000 || sum.bytes != total.bytes {
+		b.t.Errorf("%+v is pending, and the total is %+v", sum, total)
 	}
 }
 
-// The accounts are right and the limits hold, too, while writes are made, fail, hang,
-// and are given up.
+// The usage is right and the limits hold, too, while writes are made, fail, hang,
+// and are dropped.
 func TestLimitsHoldWhileWritesAreMade(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			answers := []func(context.Context) error{
-				answers, hangs,
-				func(context.Context) error { return apierrors.NewInternalError(context.DeadlineExceeded) },
-				func(context.Context) error { return apierrors.NewTooManyRequests("later", 1) },
-				func(context.Context) error { time.Sleep(time.Second); return nil },
+			kinds := []answer{
+				fail(nil), hang, fail(errNoAnswer), fail(apierrors.NewTooManyRequests("later", 1)),
+				func(context.Context, *call) error { time.Sleep(time.Second); return nil },
 			}
-			c := make(byNamespace)
+			answers := make(map[string]answer) // by namespace
 			for i := range 5 {
-				c[fmt.Sprint("namespace-", i)] = answers[r.IntN(len(answers))]
+				answers[fmt.Sprint("namespace-", i)] = kinds[r.IntN(len(kinds))]
 			}
+			f := &fake{answer: func(ctx context.Context, c *call) error { return answers[c.namespace](ctx, c) }}
 			limit := func(o *Options) {
 				o.MaxPendingSeries, o.Concurrency, o.MinConcurrency = 1+r.IntN(20), 1+r.IntN(4), 1
 				o.RetryFor, o.RequestTimeout = time.Minute, 5*time.Second
 			}
-			bubble(t, c, limit, func(t *testing.T, b *bench) {
+			bubble(t, f, limit, func(t *testing.T, b *bench) {
 				for range 300 {
-					f := flowKey{fmt.Sprint("namespace-", r.IntN(5)), fmt.Sprint("user-", r.IntN(3))}
-					of := []func(*occurrence.Occurrence){inNamespace(f.namespace), by(f.tenant)}
-					if r.IntN(2) == 0 {
-						of = append(of, warning)
-					}
-					if r.IntN(2) == 0 {
-						of = append(of, acknowledge)
-					}
-					b.recordLater(r.IntN(8), time.Duration(r.IntN(3))*time.Second, of...)
+					namespace, user := fmt.Sprint("namespace-", r.IntN(5)), fmt.Sprint("user-", r.IntN(3))
+					b.recordLater(r.IntN(8), time.Duration(r.IntN(3))*time.Second,
+						inNamespace(namespace), by(user), maybe(r, warning), maybe(r, acknowledge))
 					pass(time.Duration(r.IntN(1000)) * time.Millisecond)
-					if got := b.census(); len(got.held) > b.options.MaxPendingSeries {
-						t.Errorf("%d series are pending", len(got.held))
+					if n := len(b.census().pending); n > b.options.MaxPendingSeries {
+						t.Errorf("%d series are pending", n)
 					}
 				}
 			})

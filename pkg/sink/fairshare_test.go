@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -9,22 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-func by(user string) func(*occurrence.Occurrence) {
-	return func(o *occurrence.Occurrence) { o.User = user }
-}
-
-// acknowledge has a client that is told when its occurrence will be written later.
-func acknowledge(o *occurrence.Occurrence) {
-	o.Settled, o.Deferred = func(occurrence.Settlement) {}, func() {}
-}
-
-// holdings is how many series each flow has pending.
-func (b *bench) holdings() map[flowKey]int {
+// seriesOfFlows returns how many series each flow has pending.
+func (b *bench) seriesOfFlows() map[flowKey]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := make(map[flowKey]int)
@@ -34,35 +22,39 @@ func (b *bench) holdings() map[flowKey]int {
 	return out
 }
 
+// outcomes counts occurrences that were written, and others.
+type outcomes struct{ written, lost int }
+
+func (c *outcomes) count(o *occurrence.Occurrence) {
+	o.Settled = func(s occurrence.Settlement) {
+		if s.Counted() {
+			c.written++
+		} else {
+			c.lost++
+		}
+	}
+}
+
 // A hanging webhook in one namespace, with new series all the time, costs no other
 // namespace a Warning.
 func TestNamespaceThatHangsTakesNoPlaceOfOthers(t *testing.T) {
 	for name, limit := range map[string]func(*Options){
-		"series": func(o *Options) { o.MaxPendingSeries = 200 },
-		"bytes":  func(o *Options) { o.MaxPendingBytes = 200 * 1400 }, // each takes about 1.3 KiB
+		"series": func(o *Options) { o.MaxPendingSeries, o.Concurrency = 200, 20 },
+		"bytes":  func(o *Options) { o.MaxPendingBytes, o.Concurrency = 200*1400, 20 }, // each takes about 1.3 KiB
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, byNamespace{"stuck": hangs}, func(o *Options) { limit(o); o.Concurrency = 20 }, func(t *testing.T, b *bench) {
-				lost := make(map[string]int)
-				count := func(o *occurrence.Occurrence) {
-					namespace := o.Event.Namespace
-					o.Settled = func(s occurrence.Settlement) {
-						if !s.Counted() {
-							lost[namespace]++
-						}
-					}
-				}
+			bubble(t, &fake{answer: in("stuck", hang)}, limit, func(t *testing.T, b *bench) {
+				var got outcomes
 				for i := range 1000 { // 100 a second
 					b.record(i, inNamespace("stuck"), warning)
 					if i >= 300 && i%5 == 0 {
-						b.record(i, inNamespace(fmt.Sprint("other-", i%3)), warning, count)
+						b.record(i, inNamespace(fmt.Sprint("other-", i%3)), warning, got.count)
 					}
-					time.Sleep(10 * time.Millisecond)
+					pass(10 * time.Millisecond)
 				}
-				if len(lost) > 0 {
-					t.Errorf("lost %v of others", lost)
+				if want := (outcomes{written: 140}); got != want {
+					t.Errorf("occurrences of others: %+v, want %+v", got, want)
 				}
-				b.stopAtOnce()
 			})
 		})
 	}
@@ -70,32 +62,23 @@ func TestNamespaceThatHangsTakesNoPlaceOfOthers(t *testing.T) {
 
 // A tenant that reports more Warnings than may be written costs no other a Warning.
 func TestTenantThatFloodsTakesNoPlaceOfOthers(t *testing.T) {
-	bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries, o.QPS, o.Burst = 100, 20, 20 }, func(t *testing.T, b *bench) {
-		lost, written := 0, 0
-		count := func(o *occurrence.Occurrence) {
-			o.Settled = func(s occurrence.Settlement) {
-				if s.Counted() {
-					written++
-				} else {
-					lost++
-				}
-			}
-		}
+	bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries, o.QPS, o.Burst = 100, 20, 20 }, func(t *testing.T, b *bench) {
+		var got outcomes
 		for i := range 2000 { // 200 a second
 			b.record(i, inNamespace("noisy"), by("system:serviceaccount:noisy:a"), warning)
 			if i%40 == 0 {
-				b.record(i, inNamespace("quiet"), by("system:serviceaccount:quiet:a"), warning, count)
+				b.record(i, inNamespace("quiet"), by("system:serviceaccount:quiet:a"), warning, got.count)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
 		pass(time.Second)
-		if lost > 0 || written != 50 {
-			t.Errorf("%d of the quiet one's lost, and %d written", lost, written)
+		if want := (outcomes{written: 50}); got != want {
+			t.Errorf("occurrences of the quiet tenant: %+v, want %+v", got, want)
 		}
 	})
 }
 
-// Who is above its share makes room for who is below, and nobody else does.
+// A namespace or tenant above its share makes room for those below, and nobody else does.
 func TestSharesOfNamespacesAndTenants(t *testing.T) {
 	type reports struct {
 		namespace, user string
@@ -115,6 +98,10 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 		}
 		return out
 	}
+	var many []string
+	for i := range limit {
+		many = append(many, fmt.Sprint("namespace-", i))
+	}
 	key := func(namespace, user string) flowKey { return flowKey{namespace, occurrence.TenantOf(user)} }
 	for name, test := range map[string]struct {
 		before, then []reports
@@ -128,7 +115,7 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 			before: []reports{{"a", "", 200}}, then: []reports{{"b", "", 200}},
 			want: map[flowKey]int{key("a", ""): 60, key("b", ""): 60},
 		},
-		"whoever is below its share loses nothing": {
+		"a namespace below its share loses nothing": {
 			before: inEach("", 20, "a", "b", "c"), then: []reports{{"flood", "", 500}},
 			want: map[flowKey]int{key("a", ""): 20, key("b", ""): 20, key("c", ""): 20, key("flood", ""): 60},
 		},
@@ -141,7 +128,7 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 			want: map[flowKey]int{key("other", other): 60},
 		},
 		"a tenant has one share in as many namespaces as there can be": {
-			before: inEach(own, 1, names(limit)...), then: []reports{{"other", other, 60}},
+			before: inEach(own, 1, many...), then: []reports{{"other", other, 60}},
 			want: map[flowKey]int{key("other", other): 60},
 		},
 		"a ServiceAccount more is no tenant more": {
@@ -162,13 +149,13 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries = limit }, func(t *testing.T, b *bench) {
+			bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = limit }, func(t *testing.T, b *bench) {
 				for _, r := range append(test.before, test.then...) {
 					for i := range r.series {
 						b.recordLater(i, time.Hour, warning, inNamespace(r.namespace), by(r.user), component(r.user))
 					}
 				}
-				got, sum := b.holdings(), 0
+				got, sum := b.seriesOfFlows(), 0
 				for _, n := range got {
 					sum += n
 				}
@@ -185,16 +172,9 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 	}
 }
 
-// component has the series of different users differ, as usual.
-func component(name string) func(*occurrence.Occurrence) {
+// component makes the series of different users different, as usual.
+func component(name string) change {
 	return func(o *occurrence.Occurrence) { o.Event.Source.Component = name }
-}
-
-func names(n int) (out []string) {
-	for i := range n {
-		out = append(out, fmt.Sprint("namespace-", i))
-	}
-	return out
 }
 
 // The Warnings of a storm of Events about Nodes outlive its Normals, whoever else
@@ -203,12 +183,7 @@ func TestWarningsOfANodeStormSurvive(t *testing.T) {
 	const nodes, warningsOfEach, normalsOfEach = 100, 2, 6
 	for name, others := range map[string]int{"alone": 0, "beside other namespaces": 3, "beside one that floods": 1000} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries = 400 }, func(t *testing.T, b *bench) {
-				lost := 0
-				count := func(o *occurrence.Occurrence) {
-					o.Settled = func(occurrence.Settlement) { lost++ }
-					o.Deferred = func() { o.Settled = nil }
-				}
+			bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = 400 }, func(t *testing.T, b *bench) {
 				for i := range others {
 					namespace := "other"
 					if others < 10 {
@@ -216,42 +191,40 @@ func TestWarningsOfANodeStormSurvive(t *testing.T) {
 					}
 					b.recordLater(i, time.Hour, inNamespace(namespace), by("system:serviceaccount:"+namespace+":a"), warning)
 				}
+				refused := 0
+				count := func(o *occurrence.Occurrence) {
+					o.Settled = func(occurrence.Settlement) { refused++ }
+					o.Deferred = func() { o.Settled = nil }
+				}
 				for n := range nodes {
-					of := []func(*occurrence.Occurrence){inNamespace("default"), by(fmt.Sprint("system:node:", n)), component(fmt.Sprint("node-", n))}
+					node := []change{inNamespace("default"), by(fmt.Sprint("system:node:", n)), component(fmt.Sprint("node-", n))}
 					for i := range normalsOfEach {
-						b.recordLater(i, time.Hour, of...)
+						b.recordLater(i, time.Hour, node...)
 					}
 					for i := range warningsOfEach {
-						b.recordLater(normalsOfEach+i, time.Hour, append(of, warning, count)...)
+						b.recordLater(normalsOfEach+i, time.Hour, append(node, warning, count)...)
 					}
 				}
-				kept := b.warningsIn("default")
-				if kept != nodes*warningsOfEach || lost > 0 {
-					t.Errorf("%d of %d Warnings are pending, %d refused", kept, nodes*warningsOfEach, lost)
+				pending := 0
+				for _, p := range b.pending {
+					if p.counter.Namespace == "default" && p.counter.EventType == "Warning" {
+						pending++
+					}
+				}
+				if pending != nodes*warningsOfEach || refused > 0 {
+					t.Errorf("%d of %d Warnings are pending, %d refused", pending, nodes*warningsOfEach, refused)
 				}
 			})
 		})
 	}
 }
 
-func (b *bench) warningsIn(namespace string) (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.pending {
-		if a := p.counter; a.Namespace == namespace && a.EventType == "Warning" {
-			n++
-		}
-	}
-	return n
-}
-
-// What costs least goes first: repeats, Normals that wait, Warnings; and what a client
-// was told will be written goes after all of them, and is counted apart.
+// Repeats are evicted first, then deferred Normals, then Warnings. Acknowledged occurrences
+// are evicted after all of them, and have a reason of their own.
 func TestEvictionGoesByWhatItCosts(t *testing.T) {
-	bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries = 6 }, func(t *testing.T, b *bench) {
-		for _, i := range []int{2, 5} {
-			b.record(i)
-		}
+	bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = 6 }, func(t *testing.T, b *bench) {
+		b.record(2)
+		b.record(5)
 		synctest.Wait()
 		b.recordLater(0, time.Hour, warning)
 		b.recordLater(1, time.Hour)
@@ -259,47 +232,23 @@ func TestEvictionGoesByWhatItCosts(t *testing.T) {
 		b.recordLater(3, time.Hour, warning, acknowledge)
 		b.recordLater(4, time.Hour, acknowledge)
 		b.recordLater(5, time.Hour, acknowledge) // a repeat
-		for i, want := range []string{"pod-2", "pod-1", "pod-0", "pod-5", "pod-4"} {
-			before := b.objects("ns")
+		for i, next := range []string{"pod-2", "pod-1", "pod-0", "pod-5", "pod-4"} {
+			want := b.objects("ns")
+			delete(want, next)
 			b.recordLater(i, time.Hour, inNamespace(fmt.Sprint("other-", i)))
-			after := b.objects("ns")
-			if len(before) != len(after)+1 || after[want] || !before[want] {
-				t.Errorf("%v are left of %v, want all but %s", after, before, want)
+			if got := b.objects("ns"); len(got) != 5-i || !maps.Equal(got, want) {
+				t.Errorf("%v are left, want %v", got, want)
 			}
 		}
-		wantDropped := map[occurrence.Reason]int64{occurrence.PendingFull: 3, occurrence.AcknowledgedEvicted: 2}
-		if got := b.ledger.Totals().Dropped; !maps.Equal(got, wantDropped) {
-			t.Errorf("dropped %v, want %v", got, wantDropped)
-		}
+		b.wantEnds(ends{written: 2, occurrence.PendingFull: 3, occurrence.AcknowledgedEvicted: 2})
 	})
 }
 
-// objects are those that something is pending about.
-func (b *bench) objects(namespace string) map[string]bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := make(map[string]bool)
-	for _, p := range b.pending {
-		if p.counter.Namespace == namespace {
-			out[p.counter.Object] = true
-		}
-	}
-	return out
-}
-
-// stopAtOnce closes the sink, and gives up what is pending.
-func (b *bench) stopAtOnce() {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Second)
-	defer cancel()
-	b.Close(ctx)
-}
-
-// Whoever adds to a series that somebody else has begun is charged for that, and what
-// is evicted of the one leaves the other's alone.
+// What is added to the series of another is charged to the user who reports it, and its
+// eviction leaves the other's occurrences alone.
 func TestEachIsChargedForWhatItReports(t *testing.T) {
 	const kib = 1 << 10
-	bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingBytes = 64 * kib }, func(t *testing.T, b *bench) {
+	bubble(t, &fake{}, func(o *Options) { o.MaxPendingBytes = 64 * kib }, func(t *testing.T, b *bench) {
 		b.recordLater(0, time.Hour, warning, by("victim"))
 		var end occurrence.Settlement
 		for range 40 { // of the same series
@@ -314,41 +263,23 @@ func TestEachIsChargedForWhatItReports(t *testing.T) {
 		for i := range 10 {
 			b.recordLater(1+i, time.Hour, warning, by("victim"))
 		}
-		if got := b.holdings(); got[flowKey{"ns", "victim"}] != 11 || got[flowKey{"ns", "attacker"}] != 0 {
+		if got := b.seriesOfFlows(); got[flowKey{"ns", "victim"}] != 11 || got[flowKey{"ns", "attacker"}] != 0 {
 			t.Errorf("pending %v", got)
 		}
 	})
 }
 
-// Who waits for what is evicted is told, and may come again.
-func TestWhoeverWaitsIsToldOfAnEviction(t *testing.T) {
-	bubble(t, byNamespace{}, func(o *Options) { o.MaxPendingSeries = 2 }, func(t *testing.T, b *bench) {
-		var ends []occurrence.Settlement
+// A caller that waits for the outcome gets it, and may try again.
+func TestCallbackIsCalledForAnEviction(t *testing.T) {
+	bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = 2 }, func(t *testing.T, b *bench) {
+		var got []occurrence.Settlement
 		for i := range 2 {
-			b.recordLater(i, time.Hour, func(o *occurrence.Occurrence) {
-				o.Settled = func(s occurrence.Settlement) { ends = append(ends, s) }
-			})
+			b.recordLater(i, time.Hour, onSettled(func(s occurrence.Settlement) { got = append(got, s) }))
 		}
 		b.recordLater(0, time.Hour, inNamespace("other"))
 		want := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull}
-		if len(ends) != 1 || ends[0] != want {
-			t.Errorf("told %+v, want %+v", ends, want)
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
-	})
-}
-
-// What was tried is evicted after what was not: it may have been written.
-func TestWhatWasTriedIsEvictedLast(t *testing.T) {
-	c := byObject{"pod-0": func(context.Context) error { return apierrors.NewInternalError(context.DeadlineExceeded) }}
-	bubble(t, c, func(o *Options) { o.MaxPendingSeries, o.RetryBaseDelay, o.RetryMaxDelay = 3, time.Hour, time.Hour }, func(t *testing.T, b *bench) {
-		b.recordLater(0, time.Second, warning)
-		b.recordLater(1, time.Hour, warning)
-		b.recordLater(2, time.Hour, warning)
-		pass(2 * time.Second)
-		b.recordLater(0, time.Hour, inNamespace("other"))
-		if got := b.objects("ns"); !got["pod-0"] || !got["pod-1"] || got["pod-2"] {
-			t.Errorf("%v are left", got)
-		}
-		b.stopAtOnce()
 	})
 }

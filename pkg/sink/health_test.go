@@ -3,216 +3,114 @@ package sink
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // A namespace in which every request hangs, because a webhook does not answer,
 // delays no other.
 func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
-	var mu sync.Mutex
-	stuck, inFlight, most := true, 0, 0
-	c := byNamespace{"stuck": func(ctx context.Context) error {
-		mu.Lock()
-		hangs := stuck
-		inFlight++
-		most = max(most, inFlight)
-		mu.Unlock()
-		if hangs {
-			<-ctx.Done()
+	const series = 500
+	var recovered atomic.Bool
+	f := &fake{answer: in("stuck", func(ctx context.Context, c *call) error {
+		if recovered.Load() {
+			return nil
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		inFlight--
-		return ctx.Err()
-	}}
-	bubble(t, c, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
-		const series = 500
-		for i := range series {
-			b.record(i, inNamespace("stuck"))
-		}
+		return hang(ctx, c)
+	})}
+	bubble(t, f, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
+		b.recordEach(series, inNamespace("stuck"))
 		synctest.Wait()
 		for round := range 10 {
-			start := time.Now()
+			began := time.Now()
 			for i := range series {
-				b.record(series*round+i, inNamespace("other"))
+				b.record(series*round + i)
 			}
 			synctest.Wait()
-			if p := b.Pending(); p.Series != series || time.Since(start) != 0 {
+			if p := b.Pending(); p.Series != series || time.Since(began) != 0 {
 				t.Errorf("round %d: %d series are pending", round, p.Series)
 			}
 			pass(10 * time.Second)
-			if round == 3 {
-				mu.Lock()
-				if inFlight != 1 {
-					t.Errorf("%d requests hang after 4 time-outs", inFlight)
-				}
-				mu.Unlock()
+			if n := f.load("stuck").inFlight; round == 3 && n != 1 {
+				t.Errorf("%d requests hang after 4 timeouts", n)
 			}
 		}
-		mu.Lock()
-		stuck = false
-		mu.Unlock()
-		start := time.Now()
-		if left := b.Flush(t.Context()); left.Series != 0 {
-			t.Errorf("left %+v", left)
+		recovered.Store(true)
+		began := time.Now()
+		b.flush()
+		if took := time.Since(began); took > b.options.RequestTimeout+b.options.RetryMaxDelay+time.Second {
+			t.Errorf("it took %v after the namespace had recovered", took)
 		}
-		if took := time.Since(start); took > DefaultOptions().RequestTimeout+DefaultOptions().RetryMaxDelay+time.Second {
-			t.Errorf("it took %v when the namespace was well again", took)
-		}
-		if most > 15 {
-			t.Errorf("%d of 20 places were in one namespace", most)
+		if most := f.load("stuck").most; most > 15 {
+			t.Errorf("%d of 20 slots were in one namespace", most)
 		}
 	})
 }
 
-// byObject answers creates by the name of the object that the Event is about, and
-// takes everything else.
-type byObject map[string]func(ctx context.Context) error
-
-func (c byObject) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	answers := byNamespace{event.Namespace: c[event.InvolvedObject.Name]}
-	return answers.Create(ctx, occurrence.CoreV1, event)
-}
-
-func (c byObject) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
-	return byNamespace{}.Patch(ctx, api, namespace, name, patch)
-}
-
 // Series whose requests hang do not delay the others of their namespace, but for
-// their first time-out if there are as many as it may have places.
+// their first timeout if there are as many as it may have slots.
 func TestSeriesThatHangDelayNoOtherOfTheirNamespace(t *testing.T) {
 	for _, hanging := range []int{1, 14, 20} {
 		t.Run(fmt.Sprint(hanging), func(t *testing.T) {
-			c := byObject{}
-			for i := range hanging {
-				c[fmt.Sprint("pod-", i)] = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-			}
-			bubble(t, c, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
-				for i := range hanging {
-					b.record(i)
+			f := &fake{answer: func(ctx context.Context, c *call) error {
+				var i int
+				if _, err := fmt.Sscanf(c.object, "pod-%d", &i); err == nil && i < hanging {
+					return hang(ctx, c)
 				}
+				return nil
+			}}
+			bubble(t, f, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
+				b.recordEach(hanging)
 				synctest.Wait()
 				for round := range 40 {
-					start := time.Now()
+					var limit time.Duration
+					if round == 0 && hanging > 15 {
+						limit = b.options.RequestTimeout
+					}
 					for i := range 100 {
 						b.record(1000 + 100*round + i)
 					}
 					synctest.Wait()
-					for b.ledger.Totals().Written() < int64(100*(round+1)) {
-						pass(100 * time.Millisecond)
-					}
-					var most time.Duration
-					if round == 0 && hanging > 15 {
-						most = DefaultOptions().RequestTimeout
-					}
-					if took := time.Since(start); took > most {
-						t.Errorf("round %d took %v", round, took)
-					}
+					b.wantWrittenWithin(limit, int64(100*(round+1)))
 					pass(3 * time.Second)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				b.Close(ctx)
 			})
 		})
 	}
 }
 
-// One webhook that does not answer may be asked for a good many namespaces, in
+// One webhook that does not answer may be called for a good many namespaces, in
 // which things begin to happen one after the other.
 func TestManyNamespacesThatHangDelayNoOther(t *testing.T) {
-	const stuck = 40
-	c := byNamespace{}
-	for i := range stuck {
-		c[fmt.Sprint("stuck-", i)] = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	}
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
-		for n := range stuck {
-			for i := range 100 {
-				b.record(i, inNamespace(fmt.Sprint("stuck-", n)))
-			}
+	bubble(t, &fake{answer: in("stuck-", hang)}, nil, func(t *testing.T, b *bench) {
+		for n := range 40 {
+			b.recordEach(100, inNamespace(fmt.Sprint("stuck-", n)))
 			time.Sleep(3 * time.Second)
 		}
 		time.Sleep(time.Minute)
-		var worst time.Duration
-		for i := range 20 {
-			start := time.Now()
-			settled := make(chan struct{})
-			b.record(i, inNamespace("other"), func(o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) { close(settled) } })
-			<-settled
-			worst = max(worst, time.Since(start))
+		for i := range int64(20) {
+			b.record(int(i))
+			b.wantWrittenWithin(time.Second, 1+i)
 			time.Sleep(time.Second)
 		}
-		if worst > time.Second {
-			t.Errorf("another namespace waits for up to %v, with %d places in all", worst, b.concurrencyLimit())
-		}
-		closeSoon(t, b)
 	})
 }
 
-// One webhook that does not answer may be asked for several namespaces.
-func TestNamespacesThatHangLeaveRoomForOthers(t *testing.T) {
-	for _, n := range []int{2, 3} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			c := byNamespace{}
-			for i := range n {
-				c[fmt.Sprint("stuck-", i)] = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-			}
-			bubble(t, c, nil, func(t *testing.T, b *bench) {
-				for i := range 500 {
-					for k := range n {
-						b.record(i, inNamespace(fmt.Sprint("stuck-", k)))
-					}
-				}
-				synctest.Wait()
-				b.record(0, inNamespace("other"))
-				time.Sleep(time.Second)
-				if got := b.ledger.Totals().Written(); got != 1 {
-					t.Error("another namespace waits for those that hang")
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				b.Close(ctx)
-			})
-		})
-	}
-}
-
 // The admission plugin EventRateLimit answers 429 for one namespace, which says
-// nothing of the others.
+// nothing about the others.
 func TestNamespaceWithARateLimitSlowsNoOther(t *testing.T) {
-	c := byNamespace{
-		"limited": func(context.Context) error {
-			return apierrors.NewTooManyRequestsError("limit reached on type Namespace")
-		},
-		"other": func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil },
-	}
 	took := map[int]time.Duration{}
 	for _, limited := range []int{0, 500} {
-		bubble(t, c, nil, func(t *testing.T, b *bench) {
-			for i := range limited {
-				b.record(i, inNamespace("limited"))
-			}
+		f := &fake{takes: 100 * time.Millisecond, answer: in("limited", fail(errTooMany))}
+		bubble(t, f, nil, func(t *testing.T, b *bench) {
+			b.recordEach(limited, inNamespace("limited"))
 			time.Sleep(10 * time.Second)
-			start := time.Now()
-			for i := range 5000 {
-				b.record(i, inNamespace("other"))
-			}
-			for b.ledger.Totals().Written() < 5000 {
-				time.Sleep(100 * time.Millisecond)
-			}
-			took[limited] = time.Since(start)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			b.Close(ctx)
+			began := time.Now()
+			b.recordEach(5000)
+			b.wantWrittenWithin(time.Minute, 5000)
+			took[limited] = time.Since(began)
 		})
 	}
 	if took[500] > 2*took[0] {
@@ -220,34 +118,18 @@ func TestNamespaceWithARateLimitSlowsNoOther(t *testing.T) {
 	}
 }
 
-// No answer is held against a namespace, however soon it is no longer waited for.
-func TestTimeOutsAreHeldAgainstTheirNamespace(t *testing.T) {
-	var mu sync.Mutex
-	inFlight := 0
-	c := byNamespace{"stuck": func(ctx context.Context) error {
-		mu.Lock()
-		inFlight++
-		mu.Unlock()
-		<-ctx.Done()
-		mu.Lock()
-		inFlight--
-		mu.Unlock()
-		return ctx.Err()
-	}}
+// A missing answer counts against its namespace, however short the timeout of requests is.
+func TestTimeoutsCountAgainstTheirNamespace(t *testing.T) {
+	f := &fake{answer: hang}
 	short := func(o *Options) {
-		o.Concurrency, o.RequestTimeout = 20, DefaultOptions().SlowAnswer-100*time.Millisecond
+		o.Concurrency, o.RequestTimeout = 20, o.SlowAnswer-100*time.Millisecond
 	}
-	bubble(t, c, short, func(t *testing.T, b *bench) {
-		for i := range 500 {
-			b.record(i, inNamespace("stuck"))
-		}
+	bubble(t, f, short, func(t *testing.T, b *bench) {
+		b.recordEach(500)
 		pass(20 * time.Second)
-		mu.Lock()
 		// Nobody else has work, so the apiserver may be what is slow.
-		if want := DefaultOptions().MinConcurrency / 2; inFlight != want {
-			t.Errorf("%d requests hang after 20 time-outs, want %d", inFlight, want)
+		if n, want := f.load("").inFlight, b.options.MinConcurrency/2; n != want {
+			t.Errorf("%d requests hang after 20 timeouts, want %d", n, want)
 		}
-		mu.Unlock()
-		closeSoon(t, b)
 	})
 }

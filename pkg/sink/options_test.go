@@ -33,12 +33,11 @@ func TestOptionsAreValidated(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	o := DefaultOptions()
-	if err := o.Validate(); err != nil {
-		t.Errorf("defaults: %v", err)
-	}
-	o.Concurrency, o.NamespaceRefusedFor, o.ForbiddenFor = MaxConcurrency, 0, 0
-	if err := o.Validate(); err != nil {
-		t.Errorf("extremes: %v", err)
+	extreme := DefaultOptions()
+	extreme.Concurrency, extreme.NamespaceRefusedFor, extreme.ForbiddenFor = MaxConcurrency, 0, 0
+	for name, o := range map[string]Options{"defaults": DefaultOptions(), "extremes": extreme} {
+		if err := o.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

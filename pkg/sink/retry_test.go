@@ -20,82 +20,78 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-// overtaken finds its Event written by others whenever it wants to write. They count
-// what a client has reported with the last of some reads.
-type overtaken struct {
-	t              *testing.T
-	reads, patches int
-	last           int
-	stored         *corev1.Event // as the sink would have written it
-}
-
-func (o *overtaken) Create(_ context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	o.stored = event.DeepCopy()
-	o.stored.UID = "uid"
-	return nil, apierrors.NewAlreadyExists(sinktest.EventsResource, event.Name)
-}
-
-func (o *overtaken) Patch(_ context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	if string(patch) != "{}" {
-		o.patches++
-		return nil, apierrors.NewConflict(sinktest.EventsResource, name, errors.New("it has been modified"))
-	}
-	o.reads++
-	// The annotation as another sink would have left it, which does not list this one.
-	var kept []string
-	for _, part := range strings.Split(o.stored.Annotations[counter.Annotation], ";") {
-		if part == "v1" || strings.HasPrefix(part, "n=") && o.reads >= o.last {
-			kept = append(kept, part)
+// overtaken is an apiserver whose Events others have written whenever the sink wants to.
+// They have counted what a client reported with the last of some reads.
+func overtaken(last int) *fake {
+	f := &fake{}
+	var own []string // the parts of the annotation that the sink would have written
+	f.answer = func(_ context.Context, c *call) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		switch c.verb {
+		case apiclient.VerbCreate:
+			own = strings.Split(c.event.Annotations[counter.Annotation], ";")
+			f.server.Create(c.name, c.event)
+			return apierrors.NewAlreadyExists(sinktest.EventsResource, c.name)
+		case apiclient.VerbPatch:
+			return apierrors.NewConflict(sinktest.EventsResource, c.name, errors.New("it has been modified"))
 		}
+		// The annotation as another sink would have left it, which does not list this one.
+		var kept []string
+		for _, part := range own {
+			if part == "v1" || strings.HasPrefix(part, "n=") && f.verbs[apiclient.VerbRead] >= last {
+				kept = append(kept, part)
+			}
+		}
+		event := f.server.Objects[c.name]
+		event.ResourceVersion, event.Annotations[counter.Annotation] = fmt.Sprint(c.number), strings.Join(kept, ";")
+		return nil
 	}
-	found := o.stored.DeepCopy()
-	found.ResourceVersion, found.Annotations[counter.Annotation] = fmt.Sprint(o.reads), strings.Join(kept, ";")
-	return found, nil
+	return f
 }
 
-// Whatever comes out with the last request of a turn: it is not lost.
+// Whichever request of a run shows that a report is counted, it settles.
 func TestWhatOthersHaveCountedMeanwhileIsSettled(t *testing.T) {
 	for last := 1; last <= maxSteps; last++ {
-		c := &overtaken{t: t, last: last}
-		bubble(t, c, nil, func(t *testing.T, b *bench) {
-			b.record(0, func(o *occurrence.Occurrence) { o.Client, o.Total = "client", 1 })
-			b.Flush(t.Context())
-			if n := b.ledger.Totals().Outcomes[occurrence.Replayed]; n != 1 || c.reads != last || c.patches != last-1 {
-				t.Errorf("%d replayed, after %d reads and %d patches, want 1, %d and %d", n, c.reads, c.patches, last, last-1)
+		f := overtaken(last)
+		bubble(t, f, nil, func(t *testing.T, b *bench) {
+			b.record(0, byClient("client", 1))
+			b.flush()
+			b.wantEnds(ends{occurrence.Replayed: 1})
+			if reads, patches := f.verbs[apiclient.VerbRead], f.verbs[apiclient.VerbPatch]; reads != last || patches != last-1 {
+				t.Errorf("%d reads and %d patches, want %d and %d", reads, patches, last, last-1)
 			}
 		})
 	}
 }
 
 func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
-	var taking atomic.Bool
-	c := scripted(func(context.Context, apiclient.Verb) (*corev1.Event, error) {
-		if !taking.Load() {
-			return nil, apierrors.NewTooManyRequestsError("later")
+	var accepts atomic.Bool
+	f := &fake{answer: func(context.Context, *call) error {
+		if !accepts.Load() {
+			return errTooMany
 		}
-		return nil, nil
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		return nil
+	}}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		b.record(0)
 		time.Sleep(b.options.RetryFor - time.Minute)
 		b.record(0)
 		time.Sleep(2 * time.Minute)
-		taking.Store(true)
-		b.Flush(t.Context())
-		if got := b.ledger.Totals(); got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 {
-			t.Errorf("settled as %v", got)
-		}
+		accepts.Store(true)
+		b.flush()
+		b.wantEnds(ends{occurrence.RetriesExhausted: 1, written: 1})
 	})
 }
 
 func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
-	c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
-		if v == apiclient.VerbCreate {
-			return nil, apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
+	f := &fake{answer: func(_ context.Context, c *call) error {
+		if c.verb == apiclient.VerbCreate {
+			return apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
 		}
-		return nil, apierrors.NewTooManyRequestsError("later")
-	})
-	bubble(t, c, nil, func(t *testing.T, b *bench) {
+		return errTooMany
+	}}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		for range 3600 {
 			b.record(0)
 			time.Sleep(time.Second)
@@ -104,7 +100,6 @@ func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
 		if got := b.Pending().Occurrences; got > limit {
 			t.Errorf("%d pending, want at most %d", got, limit)
 		}
-		closeSoon(t, b)
 	})
 }
 
@@ -127,19 +122,15 @@ func TestWaitAfterManyFailuresStaysWithinItsBounds(t *testing.T) {
 // A series that is reported all the time is written all the time, which is no
 // failure.
 func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
-	for name, retryFor := range map[string]time.Duration{"long": time.Hour, "short": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			c := newClocked()
-			c.takes = 2 * time.Second
-			timed(t, c, func(o *Options) { o.RetryFor = retryFor }, func(t *testing.T, b *bench) {
+	for _, retryFor := range []time.Duration{time.Hour, time.Second} {
+		t.Run(retryFor.String(), func(t *testing.T) {
+			bubble(t, &fake{takes: 2 * time.Second}, func(o *Options) { o.RetryFor = retryFor }, func(t *testing.T, b *bench) {
 				for range 400 {
 					b.record(0)
 					time.Sleep(500 * time.Millisecond)
 				}
-				b.Flush(t.Context())
-				if got := b.ledger.Totals(); got.Written() != got.Recorded {
-					t.Errorf("dropped %v, though all was taken", got.Dropped)
-				}
+				b.flush()
+				b.wantEnds(ends{written: 400})
 				for _, class := range []apiclient.Class{apiclient.ClassExists, apiclient.ClassRetry, apiclient.ClassLost} {
 					if n := testutil.ToFloat64(b.metrics.retries.WithLabelValues(string(class))); n != 0 {
 						t.Errorf("%v waits after an answer of class %q", n, class)
@@ -150,120 +141,83 @@ func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
 	}
 }
 
-// throttled refuses for a while, and asks to wait.
-func throttled(until time.Duration, seconds int) func(time.Duration) error {
-	return func(since time.Duration) error {
-		if since < until {
-			return apierrors.NewTooManyRequests("later", seconds)
+// A wait after a failure ends neither for a new occurrence nor for a flush.
+func TestBackOffIsKept(t *testing.T) {
+	tenTimes := func(delay time.Duration) func(*bench) {
+		return func(b *bench) {
+			for range 10 {
+				pass(time.Second)
+				b.recordLater(0, delay)
+			}
 		}
-		return nil
 	}
-}
-
-func TestNewOccurrenceDoesNotShortenABackOff(t *testing.T) {
-	for name, delay := range map[string]time.Duration{"now": 0, "within it": 5 * time.Second} {
+	for name, then := range map[string]func(*bench){
+		"new occurrences":                tenTimes(0),
+		"new occurrences, due within it": tenTimes(5 * time.Second),
+		"a flush": func(b *bench) {
+			tenTimes(time.Hour)(b)
+			b.flush()
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
-			c := newClocked()
-			c.refuse = throttled(time.Second, 30)
-			timed(t, c, nil, func(t *testing.T, b *bench) {
+			f := &fake{answer: failUntil(time.Second, apierrors.NewTooManyRequests("later", 30))}
+			bubble(t, f, nil, func(t *testing.T, b *bench) {
 				b.record(0)
-				for range 10 {
-					pass(time.Second)
-					b.recordLater(0, delay)
-				}
-				c.wantWrites(t, 11, 0, 30*time.Second)
+				then(b)
+				f.wantWrites(t, 11, 0, 30*time.Second)
 			})
 		})
 	}
 }
 
 func TestRefusalDoesNotHurryWhatIsDeferred(t *testing.T) {
-	c := newClocked()
-	c.takes = time.Second
-	c.refuse = func(since time.Duration) error {
-		if since == 0 {
-			return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Event").GroupKind(), "", nil)
-		}
-		return nil
-	}
-	timed(t, c, nil, func(t *testing.T, b *bench) {
+	invalid := apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Event").GroupKind(), "", nil)
+	f := &fake{takes: time.Second, answer: failUntil(1, invalid)}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		b.record(0)
 		synctest.Wait()
 		b.recordLater(0, time.Hour)
-		c.wantWrites(t, 1, 0, time.Hour)
+		f.wantWrites(t, 1, 0, time.Hour)
 	})
 }
 
-func TestFlushKeepsToBackOffs(t *testing.T) {
-	c := newClocked()
-	c.refuse = throttled(time.Second, 30)
-	timed(t, c, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		pass(time.Second)
-		b.recordLater(0, time.Hour)
-		b.Flush(t.Context())
-		c.wantWrites(t, 2, 0, 30*time.Second)
-	})
-}
-
+// The retries of a deferred write are limited from its deadline on.
 func TestRetriesCountFromTheDueTime(t *testing.T) {
-	c := newClocked()
-	c.refuse = throttled(time.Hour+9*time.Minute, 0)
-	timed(t, c, nil, func(t *testing.T, b *bench) {
-		b.recordLater(0, time.Hour)
-		pass(2 * time.Hour)
-		if got := b.ledger.Totals(); got.Written() != 1 {
-			t.Errorf("settled as %v", got)
-		}
-	})
-	c = newClocked()
-	c.refuse = throttled(24*time.Hour, 0)
-	timed(t, c, nil, func(t *testing.T, b *bench) {
-		b.recordLater(0, time.Hour)
-		pass(time.Hour + b.options.RetryFor - time.Second)
-		if got := b.Pending().Occurrences; got != 1 {
-			t.Errorf("given up early: %v", b.ledger.Totals())
-		}
-		pass(b.options.RetryMaxDelay + 2*time.Second)
-		if got := b.ledger.Totals().Dropped[occurrence.RetriesExhausted]; got != 1 {
-			t.Errorf("settled as %v", b.ledger.Totals())
-		}
-	})
+	for name, test := range map[string]struct {
+		failsFor time.Duration
+		err      error
+		want     ends
+	}{
+		"throttled for nine minutes": {9 * time.Minute, errTooMany, ends{written: 1}},
+		"throttled for a day":        {24 * time.Hour, errTooMany, ends{occurrence.RetriesExhausted: 1}},
+		"forbidden for five seconds": {5 * time.Second, errForbidden, ends{written: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, &fake{answer: failUntil(time.Hour+test.failsFor, test.err)}, nil, func(t *testing.T, b *bench) {
+				b.recordLater(0, time.Hour)
+				pass(time.Hour + b.options.RetryFor - time.Second)
+				if test.failsFor > b.options.RetryFor && b.Pending().Occurrences != 1 {
+					t.Error("the retries end early")
+				}
+				pass(b.options.RetryMaxDelay + 2*time.Second)
+				b.wantEnds(test.want)
+			})
+		})
+	}
 }
 
-// What is deferred while an earlier write is not taken is not given up with it.
+// An occurrence that is deferred while an earlier write is retried is not dropped with it.
 func TestWhatIsNotDueIsNotGivenUp(t *testing.T) {
-	c := newClocked()
-	c.refuse = throttled(time.Hour, 0)
-	timed(t, c, nil, func(t *testing.T, b *bench) {
+	f := &fake{answer: failUntil(time.Hour, errTooMany)}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		b.record(0)
 		pass(time.Second)
 		b.recordLater(0, 2*time.Hour)
 		pass(3 * time.Hour)
-		got := b.ledger.Totals()
-		if got.Dropped[occurrence.RetriesExhausted] != 1 || got.Written() != 1 || c.server.Counted() != 1 {
-			t.Errorf("settled as %v", got)
-		}
-		if last := c.writes[len(c.writes)-1]; last != 2*time.Hour+time.Second {
+		b.wantEnds(ends{occurrence.RetriesExhausted: 1, written: 1})
+		f.wantStored(t, 1, 1)
+		if last := f.writes[len(f.writes)-1]; last != 2*time.Hour+time.Second {
 			t.Errorf("written after %v", last)
-		}
-	})
-}
-
-func TestForbiddenIsNotBelievedAtOnceAfterADelay(t *testing.T) {
-	c := newClocked()
-	c.refuse = func(since time.Duration) error {
-		if since < time.Hour+5*time.Second {
-			return apierrors.NewForbidden(sinktest.EventsResource, "e",
-				errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
-		}
-		return nil
-	}
-	timed(t, c, nil, func(t *testing.T, b *bench) {
-		b.recordLater(0, time.Hour)
-		pass(2 * time.Hour)
-		if got := b.ledger.Totals(); got.Written() != 1 {
-			t.Errorf("settled as %v", got)
 		}
 	})
 }
@@ -272,60 +226,40 @@ func TestForbiddenIsNotBelievedAtOnceAfterADelay(t *testing.T) {
 func TestSeriesThatIsNeverTakenIsGivenUp(t *testing.T) {
 	const most = 140 // doubling from 50 ms to 10 s takes 8 attempts, and then one follows every 5 to 10 s
 	o := DefaultOptions()
-	until := func(end time.Duration, err error) func(time.Duration, apiclient.Verb) error {
-		return func(since time.Duration, _ apiclient.Verb) error {
-			if since < end {
-				return err
-			}
-			return nil
+	dropped := func(reason occurrence.Reason) ends { return ends{reason: 1} }
+	contradicting := func(_ context.Context, c *call) error {
+		if c.verb == apiclient.VerbCreate {
+			return apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
 		}
+		return apierrors.NewNotFound(sinktest.EventsResource, "e")
 	}
-	always := func(err error) func(time.Duration, apiclient.Verb) error { return until(time.Hour, err) }
-	forbidden := apierrors.NewForbidden(sinktest.EventsResource, "e",
-		errors.New(`User "eventd" cannot create resource "events" in API group "" in the namespace "ns"`))
 	for name, test := range map[string]struct {
-		answer        func(since time.Duration, v apiclient.Verb) error
-		outcome       occurrence.Outcome
-		reason        occurrence.Reason
+		answer        answer
+		want          ends
 		from, to      time.Duration // when it settles
 		least, atMost int           // requests
 	}{
-		"throttled": {always(apierrors.NewTooManyRequestsError("later")), occurrence.Dropped, occurrence.RetriesExhausted,
-			o.RetryFor, o.RetryFor + o.RetryMaxDelay, 60, most},
-		"lost": {always(apierrors.NewInternalError(context.DeadlineExceeded)), occurrence.Uncertain, "",
-			o.RetryFor, o.RetryFor + o.RetryMaxDelay, 60, most},
+		"throttled": {fail(errTooMany), dropped(occurrence.RetriesExhausted), o.RetryFor, o.RetryFor + o.RetryMaxDelay, 60, most},
+		"lost":      {fail(errNoAnswer), ends{occurrence.Uncertain: 1}, o.RetryFor, o.RetryFor + o.RetryMaxDelay, 60, most},
 		// An apiserver that contradicts itself gets no more requests than one that does not answer.
-		"contradicting": {func(_ time.Duration, v apiclient.Verb) error {
-			if v == apiclient.VerbCreate {
-				return apierrors.NewAlreadyExists(sinktest.EventsResource, "e")
-			}
-			return apierrors.NewNotFound(sinktest.EventsResource, "e")
-		}, occurrence.Dropped, occurrence.RetriesExhausted, o.RetryFor, o.RetryFor + o.RetryMaxDelay, 1, most * maxSteps},
-		"throttled with a Retry-After": {until(1, apierrors.NewTooManyRequests("later", 7)), occurrence.Created, "",
+		"contradicting": {contradicting, dropped(occurrence.RetriesExhausted), o.RetryFor, o.RetryFor + o.RetryMaxDelay, 1, most * maxSteps},
+		"throttled with a Retry-After": {failUntil(1, apierrors.NewTooManyRequests("later", 7)), ends{written: 1},
 			7 * time.Second, 7 * time.Second, 2, 2},
-		"throttled with a Retry-After of a day": {always(apierrors.NewTooManyRequests("tomorrow", 86400)), occurrence.Dropped, occurrence.RetriesExhausted,
+		"throttled with a Retry-After of a day": {fail(apierrors.NewTooManyRequests("tomorrow", 86400)), dropped(occurrence.RetriesExhausted),
 			0, 2 * o.RetryFor, 1, most},
-		"forbidden for a moment": {until(5*time.Second, forbidden), occurrence.Created, "", 0, o.ForbiddenFor + o.RetryMaxDelay, 2, most},
-		"forbidden for good":     {always(forbidden), occurrence.Dropped, occurrence.Forbidden, 0, o.ForbiddenFor + o.RetryMaxDelay, 2, most},
-		"a create that is not found": {always(apierrors.NewGenericServerResponse(404, "post", sinktest.EventsResource, "", "404 page not found", 0, true)),
-			occurrence.Dropped, occurrence.Refused, 0, 0, 1, 1},
+		"forbidden for a moment": {failUntil(5*time.Second, errForbidden), ends{written: 1}, 0, o.ForbiddenFor + o.RetryMaxDelay, 2, most},
+		"forbidden for good":     {fail(errForbidden), dropped(occurrence.Forbidden), 0, o.ForbiddenFor + o.RetryMaxDelay, 2, most},
+		"a create that is not found": {fail(apierrors.NewGenericServerResponse(404, "post", sinktest.EventsResource, "", "404 page not found", 0, true)),
+			dropped(occurrence.Refused), 0, 0, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var start time.Time
-			requests := 0
-			c := scripted(func(_ context.Context, v apiclient.Verb) (*corev1.Event, error) {
-				requests++
-				return nil, test.answer(time.Since(start), v)
-			})
-			bubble(t, c, nil, func(t *testing.T, b *bench) {
-				start = time.Now()
+			f := &fake{answer: test.answer}
+			bubble(t, f, nil, func(t *testing.T, b *bench) {
 				b.record(0)
-				b.Flush(t.Context())
-				if took := time.Since(start); took < test.from || took > test.to || requests < test.least || requests > test.atMost {
-					t.Errorf("settled after %v and %d requests", took, requests)
-				}
-				if got := b.ledger.Totals(); got.Outcomes[test.outcome] != 1 || test.reason != "" && got.Dropped[test.reason] != 1 {
-					t.Errorf("settled as %v", got)
+				b.flush()
+				b.wantEnds(test.want)
+				if took, n := time.Since(f.began), f.sent(); took < test.from || took > test.to || n < test.least || n > test.atMost {
+					t.Errorf("settled after %v and %d requests", took, n)
 				}
 			})
 		})

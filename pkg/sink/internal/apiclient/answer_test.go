@@ -57,12 +57,12 @@ func TestClasses(t *testing.T) {
 		"504":                        {status(504), VerbPatch, ClassLost, ""},
 		"too large for etcd":         {apierrors.NewInternalError(errors.New("etcdserver: request is too large")), VerbCreate, ClassRefused, occurrence.Invalid},
 		"wrapped":                    {fmt.Errorf("writing: %w", status(429)), VerbCreate, ClassRetry, ""},
-		"not connected":              {transport(&net.OpError{Op: "dial", Err: errors.New("refused")}), VerbCreate, ClassUnreachable, ""},
+		"not connected":              {transport(errRefused), VerbCreate, ClassUnreachable, ""},
 		"connection broken":          {transport(&net.OpError{Op: "read", Err: errors.New("reset")}), VerbCreate, ClassLost, ""},
 		"not sent":                   {&UnsentError{errLost, ClassUnreachable}, VerbCreate, ClassUnreachable, ""},
 		"not sent, others are":       {&UnsentError{errLost, ClassRetry}, VerbCreate, ClassRetry, ""},
 		"not to be sent":             {&UnsentError{errLost, ClassRefused}, VerbCreate, ClassRefused, occurrence.Invalid},
-		"sent, and not connected":    {&sentError{transport(&net.OpError{Op: "dial", Err: errors.New("refused")})}, VerbCreate, ClassLost, ""},
+		"sent, and not connected":    {&sentError{transport(errRefused)}, VerbCreate, ClassLost, ""},
 		"sent, and refused":          {&sentError{status(422)}, VerbCreate, ClassRefused, occurrence.Invalid},
 		"out of time":                {transport(context.DeadlineExceeded), VerbCreate, ClassLost, ""},
 	} {
@@ -73,7 +73,7 @@ func TestClasses(t *testing.T) {
 	if got := Classify(VerbPatch, nil, apierrors.NewTooManyRequests("", 7)); got.RetryAfter != 7*time.Second || got.Code != http.StatusTooManyRequests {
 		t.Errorf("a suggested delay is read as %+v", got)
 	}
-	if got := Classify(VerbCreate, nil, apierrors.NewForbidden(eventsResource, "e", errors.New("a webhook says so"))); got.Denied {
-		t.Error("what an admission plugin forbids is taken for RBAC")
+	if got := Classify(VerbCreate, nil, apierrors.NewForbidden(eventsResource, "e", errors.New("denied by a webhook"))); got.Denied {
+		t.Error("a denial by an admission plugin counts as one by RBAC")
 	}
 }

@@ -2,16 +2,19 @@ package apiclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/flowcontrol"
@@ -20,8 +23,60 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
-// Where no connection was made nothing was written, whatever was in the way.
-func TestRequestsWithoutAConnectionAreNotLost(t *testing.T) {
+var (
+	eventsResource = schema.GroupResource{Resource: "events"}
+	errLost        = errors.New("connection lost")
+	errRefused     = &net.OpError{Op: "dial", Err: errors.New("refused")}
+)
+
+// connect returns a client with connections of its own.
+func connect(t *testing.T, config *rest.Config) *Client {
+	t.Helper()
+	client, err := NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// clientFor returns a client over client-go's connections.
+func clientFor(t *testing.T, config *rest.Config) *Client {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())
+}
+
+// create creates an Event with a name that the apiserver chooses.
+func create(ctx context.Context, client *Client, api occurrence.API, namespace string) (*corev1.Event, error) {
+	return client.Create(ctx, api, sinktest.Unnamed(namespace, api == occurrence.EventsV1))
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// serve starts a server for one test.
+func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(handle)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// transparent has a wrapped round tripper, and sends requests in its own way.
+type transparent struct {
+	roundTripper
+	wrapped http.RoundTripper
+}
+
+func (t transparent) WrappedRoundTripper() http.RoundTripper { return t.wrapped }
+
+// A request that had no connection did not take effect, whatever was in the way. If a
+// request had one, or if that is unknown, it may have.
+func TestClassOfRequestsWithoutAnAnswer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -35,150 +90,101 @@ func TestRequestsWithoutAConnectionAreNotLost(t *testing.T) {
 		}
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.Cause(ctx)}
 	}
-	for name, config := range map[string]*rest.Config{
-		"the apiserver refuses":    {Host: "https://" + nobody.Host},
-		"the proxy refuses":        {Host: "https://example.com", Proxy: http.ProxyURL(nobody)},
-		"the host does not answer": {Host: "https://" + nobody.Host, Dial: unanswered},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
-			_, err := clientFor(t, config).Create(ctx, occurrence.CoreV1, sinktest.Event(false))
-			if a := Classify(VerbCreate, nil, err); a.Class != ClassUnreachable {
-				t.Errorf("%s: %v", a.Class, err)
-			}
-		})
-	}
-}
-
-// Nor was anything written by a request that did not even get as far as to need a
-// connection.
-func TestRequestsThatNeverLeftAreNotLost(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
-	defer s.Close()
+	unused := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
 	spent := flowcontrol.NewTokenBucketRateLimiter(0.001, 1)
 	spent.Accept()
 	noCredentials := &api.ExecConfig{
 		Command: filepath.Join(t.TempDir(), "none"), APIVersion: "client.authentication.k8s.io/v1",
 		InteractiveMode: api.NeverExecInteractiveMode,
 	}
-	for name, client := range map[string]*Client{
-		"the client's rate limit is used up": clientFor(t, &rest.Config{Host: s.URL, RateLimiter: spent}),
-		"there are no credentials":           connect(t, &rest.Config{Host: s.URL, ExecProvider: noCredentials}),
-	} {
-		for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, err := client.Create(ctx, a, sinktest.Event(true))
-			if got := Classify(VerbCreate, nil, err); got.Class != ClassUnreachable {
-				t.Errorf("%s: %s: %v", name, got.Class, err)
-			}
-			_, err = client.Patch(ctx, a, "ns", "e", []byte("{}"))
-			if got := Classify(VerbPatch, nil, err); got.Class != ClassUnreachable {
-				t.Errorf("%s, to a patch: %s: %v", name, got.Class, err)
-			}
-		}
-	}
-}
-
-// An Event whose namespace cannot stand in a URL is nobody's fault but its own.
-func TestEventOfWhichNoRequestCanBeMadeIsInvalid(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
-	defer s.Close()
-	for name, client := range map[string]*Client{
-		"over client-go's connections": clientFor(t, &rest.Config{Host: s.URL}),
-		"over the sink's own":          connect(t, &rest.Config{Host: s.URL}),
-	} {
-		event := sinktest.Event(false)
-		event.Namespace = "a/b"
-		_, err := client.Create(t.Context(), occurrence.CoreV1, event)
-		if a := Classify(VerbCreate, nil, err); a.Class != ClassRefused || a.Reason != occurrence.Invalid || !a.Unsent {
-			t.Errorf("%s: %+v", name, a)
-		}
-		_, err = client.Patch(t.Context(), occurrence.CoreV1, "ns", "50%", []byte("{}"))
-		if a := Classify(VerbPatch, nil, err); a.Class != ClassRefused || a.Reason != occurrence.Invalid || !a.Unsent {
-			t.Errorf("%s, a patch: %+v", name, a)
-		}
-	}
-}
-
-// Where something makes a request again that had a connection before, the first may
-// have been a write, whatever becomes of the second.
-func TestRequestThatHadAConnectionOnceMayHaveBeenSent(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	defer s.Close()
+	aborting := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	again := func(rt http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if _, err := rt.RoundTrip(r); err == nil {
 				t.Error("there is an answer")
 			}
-			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			return nil, errRefused
 		})
 	}
-	for name, client := range map[string]*Client{
-		"over client-go's connections": clientFor(t, &rest.Config{Host: s.URL, WrapTransport: again}),
-		"over the sink's own":          connect(t, &rest.Config{Host: s.URL, WrapTransport: again}),
-	} {
-		_, err := client.Create(t.Context(), occurrence.CoreV1, sinktest.Event(false))
-		if a := Classify(VerbCreate, nil, err); a.Class != ClassLost {
-			t.Errorf("%s: %s: %v", name, a.Class, err)
-		}
-	}
-}
-
-// transparent shows what it is around, and does what it likes.
-type transparent struct {
-	roundTripper
-	around http.RoundTripper
-}
-
-func (t transparent) WrappedRoundTripper() http.RoundTripper { return t.around }
-
-// What is in the place of the transport, or around it, may have sent a request in
-// any way.
-func TestRequestsOfWhichNothingIsToldMayHaveBeenSent(t *testing.T) {
 	fails := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errLost })
-	for name, config := range map[string]*rest.Config{
-		"in its place": {Transport: fails},
-		"around it":    {WrapTransport: func(http.RoundTripper) http.RoundTripper { return fails }},
-		"around it, as client-go's own wrappers are": {
-			WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return transparent{fails, rt} },
-		},
+	type newClient = func(*testing.T, *rest.Config) *Client
+	both := []newClient{clientFor, connect}
+	for name, test := range map[string]struct {
+		config  *rest.Config
+		clients []newClient
+		want    Class
+	}{
+		"the apiserver refuses":            {&rest.Config{Host: "https://" + nobody.Host}, both, ClassUnreachable},
+		"the proxy refuses":                {&rest.Config{Host: "https://example.com", Proxy: http.ProxyURL(nobody)}, both, ClassUnreachable},
+		"the host does not answer":         {&rest.Config{Host: "https://" + nobody.Host, Dial: unanswered}, both, ClassUnreachable},
+		"the rate limit is used up":        {&rest.Config{Host: unused.URL, RateLimiter: spent}, both[:1], ClassUnreachable},
+		"there are no credentials":         {&rest.Config{Host: unused.URL, ExecProvider: noCredentials}, both[1:], ClassUnreachable},
+		"a wrapper that sends again":       {&rest.Config{Host: aborting.URL, WrapTransport: again}, both, ClassLost},
+		"a transport of the caller's":      {&rest.Config{Transport: fails}, both[1:], ClassLost},
+		"a wrapper that shows no wrapped":  {&rest.Config{WrapTransport: func(http.RoundTripper) http.RoundTripper { return fails }}, both[1:], ClassLost},
+		"a wrapper that shows its wrapped": {&rest.Config{WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return transparent{fails, rt} }}, both[1:], ClassLost},
 	} {
-		_, err := connect(t, config).Create(t.Context(), occurrence.CoreV1, sinktest.Event(false))
-		if a := Classify(VerbCreate, nil, err); a.Class != ClassLost {
-			t.Errorf("%s: %s: %v", name, a.Class, err)
+		t.Run(name, func(t *testing.T) {
+			for _, client := range test.clients {
+				for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+					timeout := time.Minute
+					if test.config.Dial != nil {
+						timeout = 200 * time.Millisecond
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					c := client(t, test.config)
+					_, err := create(ctx, c, api, "ns")
+					if got := Classify(VerbCreate, nil, err); got.Class != test.want {
+						t.Errorf("a create: %s, want %s: %v", got.Class, test.want, err)
+					}
+					_, err = c.Patch(ctx, api, "ns", "e", []byte("{}"))
+					if got := Classify(VerbPatch, nil, err); got.Class != test.want {
+						t.Errorf("a patch: %s, want %s: %v", got.Class, test.want, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Only the Event itself is refused if its namespace or name cannot be part of a URL.
+func TestEventOfWhichNoRequestCanBeMadeIsInvalid(t *testing.T) {
+	unused := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
+	config := &rest.Config{Host: unused.URL}
+	for name, client := range map[string]*Client{"over client-go's connections": clientFor(t, config), "over its own": connect(t, config)} {
+		_, createErr := create(t.Context(), client, occurrence.CoreV1, "a/b")
+		_, patchErr := client.Patch(t.Context(), occurrence.CoreV1, "ns", "50%", []byte("{}"))
+		for _, a := range []Answer{Classify(VerbCreate, nil, createErr), Classify(VerbPatch, nil, patchErr)} {
+			if a.Class != ClassRefused || a.Reason != occurrence.Invalid || !a.Unsent {
+				t.Errorf("%s: %s: %+v", name, a.Verb, a)
+			}
 		}
 	}
 }
 
-// Priority and fairness says Retry-After in the header alone, under plain text; the
-// apiserver, in a Status as well; what stands in front of it may say it in the header
+// Priority and fairness sends Retry-After in the header alone, under plain text. The
+// apiserver sends it in a Status as well. A proxy may send it in the header
 // alone, whatever the body is.
 func TestRetryAfterIsReadFromTheHeader(t *testing.T) {
 	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"later","code":%d%s}`
-	for name, test := range map[string]struct{ contentType, body, details string }{
-		"text":                         {"text/plain", "later", ""},
-		"a Status":                     {"application/json", status, ""},
-		"a Status with other details":  {"application/json", status, `,"details":{"kind":"events"}`},
-		"a Status that says it itself": {"application/json", status, `,"details":{"retryAfterSeconds":7}`},
+	for name, test := range map[string]struct{ contentType, format, details string }{
+		"text":                           {"text/plain", "later (%d%s)", ""},
+		"a Status":                       {"application/json", status, ""},
+		"a Status with other details":    {"application/json", status, `,"details":{"kind":"events"}`},
+		"a Status that has it in itself": {"application/json", status, `,"details":{"retryAfterSeconds":7}`},
 	} {
-		for _, code := range []int{429, 503} {
+		for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 			t.Run(fmt.Sprint(name, " ", code), func(t *testing.T) {
-				s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Content-Type", test.contentType)
 					w.Header().Set("Retry-After", "7")
 					w.WriteHeader(code)
-					if test.body == status {
-						fmt.Fprintf(w, status, code, test.details)
-					} else {
-						fmt.Fprint(w, test.body)
-					}
-				}))
-				defer s.Close()
-				_, err := clientFor(t, &rest.Config{Host: s.URL}).Create(t.Context(), occurrence.CoreV1, sinktest.Event(false))
+					fmt.Fprintf(w, test.format, code, test.details)
+				})
+				_, err := create(t.Context(), clientFor(t, &rest.Config{Host: s.URL}), occurrence.CoreV1, "ns")
 				if a := Classify(VerbCreate, nil, err); a.RetryAfter != 7*time.Second || a.Code != code {
-					t.Errorf("%v: ask again after %v", err, a.RetryAfter)
+					t.Errorf("%v: retry after %v", err, a.RetryAfter)
 				}
 			})
 		}

@@ -7,83 +7,62 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// Certificate files are looked at this often, and not every five minutes. It is
+// Certificate files are read this often, and not every five minutes. It is
 // much longer than a handshake takes: client-go v0.36 reads the certificate that
 // it has without its lock, which is a race if the first handshake has not ended
 // by the second look.
 func init() { transport.CertCallbackRefreshDuration = 2 * time.Second }
 
-func connect(t *testing.T, config *rest.Config) *Client {
-	t.Helper()
-	client, err := NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-// create creates an Event with a name that the apiserver chooses.
-func create(ctx context.Context, client *Client, api occurrence.API, namespace string) (*corev1.Event, error) {
-	event := sinktest.Event(api == occurrence.EventsV1)
-	event.Namespace, event.InvolvedObject.Namespace, event.GenerateName = namespace, namespace, "e-"
-	event.ReportingController, event.ReportingInstance, event.Action = "example.com/test", "test-0", "Testing"
-	return client.Create(ctx, api, event)
-}
-
-// clientFor returns a client over client-go's connections.
-func clientFor(t *testing.T, config *rest.Config) *Client {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return New(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient())
-}
-
-var (
-	eventsResource = schema.GroupResource{Resource: "events"}
-	errLost        = errors.New("connection lost")
-)
-
 func TestConnectionsAreSharedWithNobody(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	network, config := sinktest.Forward(t, testenv.Shared(t).Config())
-	shared := func(t *testing.T) *Client { // as close to ours as client-go's can be
-		config := rest.CopyConfig(config)
-		config.DisableCompression = true
-		return clientFor(t, config)
+	var made atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		apiVersion := "v1"
+		if strings.HasPrefix(r.URL.Path, "/apis/") {
+			apiVersion = "events.k8s.io/v1"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"Event","apiVersion":%q}`, apiVersion)
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			made.Add(1)
+		}
 	}
-	own := func(t *testing.T) *Client { return connect(t, config) }
-	ownSet := func(t *testing.T) *Client { return clientFor(t, ConfigFor(config)) }
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	similar := rest.CopyConfig(config) // as close to ours as client-go's can be
+	similar.DisableCompression = true
+	shared := func() *Client { return clientFor(t, similar) }
+	own := func() *Client { return connect(t, config) }
+	ownSet := func() *Client { return clientFor(t, ConfigFor(config)) }
 	var clients []*Client // client-go shares a transport while somebody has it
 	for _, step := range []struct {
 		name        string
-		client      func(*testing.T) *Client
+		client      func() *Client
 		connections int64
 	}{
 		{"client-go's", shared, 1},
@@ -94,22 +73,22 @@ func TestConnectionsAreSharedWithNobody(t *testing.T) {
 		{"a set of clients, again", ownSet, 7},
 		{"client-go's, at last", shared, 7},
 	} {
-		client := step.client(t)
+		client := step.client()
 		clients = append(clients, client)
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1, occurrence.CoreV1} {
-			if _, err := create(t.Context(), client, api, namespace); err != nil {
+			if _, err := create(t.Context(), client, api, "ns"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := network.Accepted.Load(); got != step.connections {
+		if got := made.Load(); got != step.connections {
 			t.Errorf("%s: %d connections in all, want %d", step.name, got, step.connections)
 		}
 	}
 	runtime.KeepAlive(clients)
 }
 
-// If one connection can be made, what was to go over the other has its answer over
-// that, and the sink hears of no failure, after which everything would pause.
+// If one connection can be made, requests that were to use the other use that, and the
+// caller gets no error, after which all series would wait.
 func TestRequestWhoseConnectionIsRefusedGoesOverTheOther(t *testing.T) {
 	for name, wrap := range map[string]transport.WrapperFunc{
 		"by itself": nil,
@@ -117,9 +96,13 @@ func TestRequestWhoseConnectionIsRefusedGoesOverTheOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config, dials := sinktest.DialOnce(testenv.Shared(t).Config(), func() error {
-				return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-			})
+			network := &sinktest.Network{Fail: func(dial int64) error {
+				if dial > 1 {
+					return errRefused
+				}
+				return nil
+			}}
+			config := network.Over(testenv.Shared(t).Config())
 			config.Wrap(wrap)
 			client, namespace := connect(t, config), testenv.Shared(t).Namespace(t)
 			for i := range 4 {
@@ -127,80 +110,57 @@ func TestRequestWhoseConnectionIsRefusedGoesOverTheOther(t *testing.T) {
 					t.Errorf("request %d: %v", i+1, err)
 				}
 			}
-			if n := dials.Load(); n < 2 {
-				t.Errorf("%d connections were tried, want one that was refused", n)
+			if n := network.Dials.Load(); n < 2 {
+				t.Errorf("%d dials, want one that was refused", n)
 			}
 		})
 	}
 }
 
-// exchange is what a server saw of a request and of its answer.
-type exchange struct{ contentType, accept, acceptEncoding, answered string }
+// exchange is the content types of a request and of its answer.
+type exchange struct{ contentType, accept, answered string }
 
-// observe puts a server before the apiserver, which changes requests and says
-// what it saw.
-func observe(t *testing.T, config *rest.Config, change func(*http.Request)) (*rest.Config, <-chan exchange) {
+// observe returns a client that changes its requests, and the last exchange.
+func observe(t *testing.T, config *rest.Config, change func(http.Header)) (*Client, *exchange) {
 	t.Helper()
-	backend, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rt, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := make(chan exchange, 10)
-	server := httptest.NewUnstartedServer(&httputil.ReverseProxy{
-		Transport: rt,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(backend)
-			change(r.Out)
-		},
-		ModifyResponse: func(r *http.Response) error {
-			// The request as it came in, but for what is changed here.
-			h := r.Request.Header
-			seen <- exchange{h.Get("Content-Type"), h.Get("Accept"), h.Get("Accept-Encoding"), r.Header.Get("Content-Type")}
-			return nil
-		},
+	last := new(exchange)
+	config = rest.CopyConfig(config)
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			change(r.Header)
+			response, err := rt.RoundTrip(r)
+			if err == nil {
+				*last = exchange{r.Header.Get("Content-Type"), r.Header.Get("Accept"), response.Header.Get("Content-Type")}
+			}
+			return response, err
+		})
 	})
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, seen
+	return connect(t, config), last
 }
 
 func TestBodiesAreProtobufAndPatchesJSON(t *testing.T) {
 	const protobuf, patch = "application/vnd.kubernetes.protobuf", "application/strategic-merge-patch+json"
 	const either = protobuf + ",application/json"
 	namespace := testenv.Shared(t).Namespace(t)
-	config, seen := observe(t, testenv.Shared(t).Config(), func(*http.Request) {})
-	client := connect(t, config)
+	client, last := observe(t, testenv.Shared(t).Config(), func(http.Header) {})
 	for _, apiGroup := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 		event, err := create(t.Context(), client, apiGroup, namespace)
-		if err != nil {
-			t.Fatal(err)
+		if want := (exchange{protobuf, either, protobuf}); err != nil || *last != want {
+			t.Fatalf("a create is %+v, %v, want %+v", *last, err, want)
 		}
-		if got, want := <-seen, (exchange{protobuf, either, "", protobuf}); got != want {
-			t.Errorf("a create is %+v, want %+v", got, want)
-		}
-		if _, err := client.Patch(t.Context(), apiGroup, namespace, event.Name, []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := <-seen, (exchange{patch, either, "", protobuf}); got != want {
-			t.Errorf("a patch is %+v, want %+v", got, want)
+		_, err = client.Patch(t.Context(), apiGroup, namespace, event.Name, []byte("{}"))
+		if want := (exchange{patch, either, protobuf}); err != nil || *last != want {
+			t.Errorf("a patch is %+v, %v, want %+v", *last, err, want)
 		}
 	}
 }
 
 func TestAnswersInJSONAreUnderstood(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	config, seen := observe(t, testenv.Shared(t).Config(), func(r *http.Request) { r.Header.Set("Accept", "application/json") })
-	event, err := create(t.Context(), connect(t, config), occurrence.CoreV1, namespace)
-	if err != nil || event.Reason != "Pulled" {
-		t.Errorf("%+v, %v", event, err)
-	}
-	if got := <-seen; got.answered != "application/json" {
-		t.Errorf("the answer was %s", got.answered)
+	const json = "application/json"
+	client, last := observe(t, testenv.Shared(t).Config(), func(h http.Header) { h.Set("Accept", json) })
+	event, err := create(t.Context(), client, occurrence.CoreV1, testenv.Shared(t).Namespace(t))
+	if err != nil || event.Reason != "Pulled" || last.answered != json {
+		t.Errorf("%+v, %v, answered in %s", event, err, last.answered)
 	}
 }
 
@@ -209,10 +169,10 @@ func TestTokenFileThatChangesIsFollowedWithinAMinute(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		writeFile(t, file, []byte("first"))
 		config := &rest.Config{Host: "https://127.0.0.1", BearerTokenFile: file}
-		var shown string
+		var sent string
 		config.Wrap(func(http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				shown = r.Header.Get("Authorization")
+				sent = r.Header.Get("Authorization")
 				return nil, errLost
 			})
 		})
@@ -220,23 +180,20 @@ func TestTokenFileThatChangesIsFollowedWithinAMinute(t *testing.T) {
 		for _, token := range []string{"first", "second"} {
 			writeFile(t, file, []byte(token))
 			time.Sleep(time.Minute)
-			if _, err := create(t.Context(), client, occurrence.CoreV1, "ns"); !errors.Is(err, errLost) || shown != "Bearer "+token {
-				t.Errorf("%v, with %q, want %s", err, shown, token)
+			if _, err := create(t.Context(), client, occurrence.CoreV1, "ns"); !errors.Is(err, errLost) || sent != "Bearer "+token {
+				t.Errorf("%v, with %q, want %s", err, sent, token)
 			}
 		}
 	})
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// The apiserver asks for a certificate once in a connection, so this needs a new
+// The apiserver requests a certificate once in a connection, so this needs a new
 // one. What follows the files ends with the client.
 func TestClientCertificateFileThatChangesIsFollowed(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
-	network, admin := sinktest.Forward(t, testenv.Shared(t).Config())
-	config := rest.AnonymousClientConfig(admin)
+	var network sinktest.Network
+	admin := testenv.Shared(t).Config()
+	config := network.Over(rest.AnonymousClientConfig(admin))
 	dir := t.TempDir()
 	config.CertFile, config.KeyFile = filepath.Join(dir, "crt"), filepath.Join(dir, "key")
 	unknown, key, err := cert.GenerateSelfSignedCertKey("unknown", nil, nil)
@@ -252,32 +209,28 @@ func TestClientCertificateFileThatChangesIsFollowed(t *testing.T) {
 	}
 	writeFile(t, config.CertFile, admin.CertData)
 	writeFile(t, config.KeyFile, admin.KeyData)
-	sinktest.Eventually(t, func() error {
+	await.Until(t, "the client to use the new certificate", func() bool {
 		_, err := create(t.Context(), client, occurrence.CoreV1, namespace)
-		return err
+		return err == nil
 	})
-	if got := network.Accepted.Load(); got < 2 {
-		t.Errorf("%d connections were made", got)
+	if n := network.Dials.Load(); n < 2 {
+		t.Errorf("%d connections were made", n)
 	}
-	if !rotationRuns(t) {
+	rotationRuns := func() bool {
+		var stacks strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 1); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(stacks.String(), "transport.(*dynamicClientCert)")
+	}
+	if !rotationRuns() {
 		t.Fatal("nothing follows the files")
 	}
 	client = nil
-	sinktest.Eventually(t, func() error {
+	await.Until(t, "the end of what follows the files", func() bool {
 		runtime.GC()
-		if rotationRuns(t) {
-			return errors.New("the files are still followed")
-		}
-		return nil
+		return !rotationRuns()
 	})
-}
-
-func rotationRuns(t *testing.T) bool {
-	var stacks strings.Builder
-	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 1); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Contains(stacks.String(), "transport.(*dynamicClientCert)")
 }
 
 func writeFile(t *testing.T, path string, data []byte) {
@@ -288,7 +241,37 @@ func writeFile(t *testing.T, path string, data []byte) {
 	}
 }
 
-// An apiserver takes 100 requests at once on one HTTP/2 connection. None waits
+// crowd holds reviews until there are as many of them at once as it expects.
+type crowd struct {
+	mu       sync.Mutex
+	missing  int
+	complete chan struct{}
+}
+
+func (c *crowd) expect(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.missing, c.complete = n, make(chan struct{})
+}
+
+func (c *crowd) enter() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.missing--; c.missing == 0 {
+		close(c.complete)
+	}
+	return c.complete
+}
+
+func (c *crowd) review(ctx context.Context) []byte {
+	select {
+	case <-c.enter():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// An apiserver executes 100 requests at once on one HTTP/2 connection. None waits
 // for the others to be answered, and the connections are there the next time.
 func TestMoreRequestsAreInFlightThanOneConnectionTakes(t *testing.T) {
 	const requests = 128
@@ -302,50 +285,42 @@ func TestMoreRequestsAreInFlightThanOneConnectionTakes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(test.protocols), func(t *testing.T) {
 			namespace := testenv.Shared(t).Namespace(t)
-			crowd := gather(t, namespace, requests)
-			network, config := sinktest.Forward(t, testenv.Shared(t).Config())
+			var c crowd
+			sinktest.Webhook(t, namespace, c.review)
+			var network sinktest.Network
+			config := network.Over(testenv.Shared(t).Config())
 			config.NextProtos = test.protocols
 			client := connect(t, config)
-			ask := func(ctx context.Context) error {
-				_, err := create(ctx, client, occurrence.CoreV1, namespace)
-				return err
+			createAtOnce := func() {
+				c.expect(requests)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				var wg sync.WaitGroup
+				for range requests {
+					wg.Go(func() {
+						if _, err := create(ctx, client, occurrence.CoreV1, namespace); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				wg.Wait()
 			}
 
-			crowd.expect()
-			atOnce(t, requests, ask)
+			createAtOnce()
 			// net/http makes a connection for each request that finds the first one
 			// full, and closes what turns out not to be needed.
-			sinktest.Eventually(t, func() error {
-				if got := network.Open.Load(); got != test.connections {
-					return fmt.Errorf("%d connections are open, want %d", got, test.connections)
-				}
-				return nil
+			await.Until(t, fmt.Sprint(test.connections, " connections to stay open"), func() bool {
+				return network.Open.Load() == test.connections
 			})
-			made := network.Accepted.Load()
+			made := network.Dials.Load()
 			if made > test.made {
 				t.Errorf("%d connections were made, want at most %d", made, test.made)
 			}
 			t.Logf("%d connections were made", made)
-			crowd.expect()
-			atOnce(t, requests, ask)
-			if got := network.Accepted.Load(); got != made {
+			createAtOnce()
+			if got := network.Dials.Load(); got != made {
 				t.Errorf("%d more connections were made for as many requests again", got-made)
 			}
 		})
 	}
-}
-
-func atOnce(t *testing.T, n int, do func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			if err := do(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -13,11 +13,14 @@ import (
 	"time"
 )
 
-// connecting is a transport whose connections are made when the test says so,
-// and which then answers when the test says so.
-type connecting struct {
+// gated is a dial gate whose transport makes connections when the test decides so, and
+// which then answers when the test decides so.
+type gated struct {
+	*dialGate
+	t *testing.T
+
 	mu      sync.Mutex
-	waiting []*attempt
+	arrived []*attempt
 }
 
 type attempt struct {
@@ -25,11 +28,21 @@ type attempt struct {
 	connected, ended chan error
 }
 
-func (c *connecting) RoundTrip(r *http.Request) (*http.Response, error) {
+// atGate runs a test with a new gate in a bubble.
+func atGate(t *testing.T, test func(t *testing.T, g *gated)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gated{t: t}
+		g.dialGate = newDialGate(roundTripper(g.attempt))
+		test(t, g)
+	})
+}
+
+func (g *gated) attempt(r *http.Request) (*http.Response, error) {
 	a := &attempt{r, make(chan error), make(chan error)}
-	c.mu.Lock()
-	c.waiting = append(c.waiting, a)
-	c.mu.Unlock()
+	g.mu.Lock()
+	g.arrived = append(g.arrived, a)
+	g.mu.Unlock()
 	if err := <-a.connected; err != nil {
 		return nil, err
 	}
@@ -42,32 +55,25 @@ func (c *connecting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{Body: http.NoBody}, nil
 }
 
-// arrived waits until nothing moves, and returns the requests that have arrived
+// next waits until nothing moves, and returns the requests that have passed the gate
 // since the last call.
-func (c *connecting) arrived(t *testing.T, want int) []*attempt {
-	t.Helper()
+func (g *gated) next(want int) []*attempt {
+	g.t.Helper()
 	synctest.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	got := c.waiting
-	c.waiting = nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	got := g.arrived
+	g.arrived = nil
 	if len(got) != want {
-		t.Fatalf("%d requests have gone on, want %d", len(got), want)
+		g.t.Fatalf("%d requests have passed, want %d", len(got), want)
 	}
 	return got
 }
 
-// sendAll sends n requests at once, and returns what gets their errors.
-func sendAll(ctx context.Context, h *dialGate, n int) <-chan error {
-	errs := make(chan error, n)
-	for range n {
-		go func() {
-			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://127.0.0.1", strings.NewReader("body"))
-			_, err := h.RoundTrip(r)
-			errs <- err
-		}()
-	}
-	return errs
+// finish ends the requests that have passed since the last call.
+func (g *gated) finish(want int, err error) {
+	g.t.Helper()
+	finish(g.next(want), err)
 }
 
 func finish(attempts []*attempt, err error) {
@@ -75,112 +81,110 @@ func finish(attempts []*attempt, err error) {
 		a.connected <- nil
 		a.ended <- err
 	}
+	synctest.Wait()
+}
+
+// send sends n requests at once, and returns what gets their errors.
+func (g *gated) send(ctx context.Context, n int) <-chan error {
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://127.0.0.1", strings.NewReader("body"))
+			_, err := g.RoundTrip(r)
+			errs <- err
+		}()
+	}
+	return errs
 }
 
 func TestRequestsWaitForTheFirstOnesConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &connecting{}
-		h := newDialGate(c)
-		errs := sendAll(t.Context(), h, 10)
-		first := c.arrived(t, 1)[0]
+	atGate(t, func(t *testing.T, g *gated) {
+		errs := g.send(t.Context(), 10)
+		first := g.next(1)[0]
 		first.connected <- nil
-		// Not for its answer.
-		finish(c.arrived(t, 9), nil)
+		g.finish(9, nil) // before the answer to the first
 		first.ended <- nil
 		for range 10 {
 			if err := <-errs; err != nil {
 				t.Error(err)
 			}
 		}
-		sendAll(t.Context(), h, 10)
-		finish(c.arrived(t, 10), nil)
-		synctest.Wait()
-		// The connection may have been closed since.
-		time.Sleep(connectedFor)
-		sendAll(t.Context(), h, 10)
-		finish(c.arrived(t, 1), nil)
-		finish(c.arrived(t, 9), errLost)
-		synctest.Wait()
-		// The connection is lost.
-		sendAll(t.Context(), h, 10)
-		first = c.arrived(t, 1)[0]
-		first.connected <- errLost
-		finish(c.arrived(t, 1), nil)
-		finish(c.arrived(t, 8), nil)
+		g.send(t.Context(), 10)
+		g.finish(10, nil)
+		time.Sleep(connectedFor) // the connection may have been closed since
+		g.send(t.Context(), 10)
+		g.finish(1, nil)
+		g.finish(9, errLost) // the connection is lost
+		g.send(t.Context(), 10)
+		g.next(1)[0].connected <- errLost
+		g.finish(1, nil)
+		g.finish(8, nil)
 	})
 }
 
 func TestOneMoreGoesAheadWhenTheFirstGetsNoConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &connecting{}
-		h := newDialGate(c)
-		sendAll(t.Context(), h, 10)
-		unlucky := c.arrived(t, 1)
+	atGate(t, func(t *testing.T, g *gated) {
+		g.send(t.Context(), 10)
+		hanging := g.next(1)
 		time.Sleep(dialGateTimeout)
-		finish(c.arrived(t, 1), nil)
-		finish(c.arrived(t, 8), nil)
-		finish(unlucky, nil)
-		// Only one turn was given back for each.
-		sendAll(t.Context(), h, 1)
-		finish(c.arrived(t, 1), errLost)
-		synctest.Wait()
-		sendAll(t.Context(), h, 10)
-		finish(c.arrived(t, 1), nil)
-		finish(c.arrived(t, 9), nil)
+		g.finish(1, nil)
+		g.finish(8, nil)
+		finish(hanging, nil)
+		// Each returned its token once.
+		g.send(t.Context(), 1)
+		g.finish(1, errLost)
+		g.send(t.Context(), 10)
+		g.finish(1, nil)
+		g.finish(9, nil)
 	})
 }
 
-// A request's own time says nothing of its connection, unless it had none. One that
-// has to make another connection shows that there is none for those to come.
+// The timeout of a request says nothing of its connection, unless it had none. A request
+// that has to make another connection shows that there is none for later ones.
 func TestConnectionIsForgottenForAReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &connecting{}
-		h := newDialGate(c)
-		sendAll(t.Context(), h, 1)
-		finish(c.arrived(t, 1), nil)
-		synctest.Wait()
+	atGate(t, func(t *testing.T, g *gated) {
+		g.send(t.Context(), 1)
+		g.finish(1, nil)
 
 		ctx, cancel := context.WithTimeout(t.Context(), dialGateTimeout/2)
 		defer cancel()
-		sendAll(ctx, h, 1)
-		hanging := c.arrived(t, 1)[0]
+		g.send(ctx, 1)
+		hanging := g.next(1)[0]
 		hanging.connected <- nil
 		<-ctx.Done()
 		hanging.ended <- ctx.Err()
 		synctest.Wait()
-		if !h.connected() {
-			t.Error("a request that hung costs the connection")
+		if !g.connected() {
+			t.Error("the connection is forgotten after a request that hung")
 		}
 
 		ctx, cancel = context.WithTimeout(t.Context(), dialGateTimeout/2)
 		defer cancel()
-		sendAll(ctx, h, 1)
-		dialing := c.arrived(t, 1)[0]
+		g.send(ctx, 1)
+		dialing := g.next(1)[0]
 		httptrace.ContextClientTrace(dialing.request.Context()).ConnectStart("tcp", "127.0.0.1:443")
-		sendAll(t.Context(), h, 10)
-		ahead := c.arrived(t, 1)
+		g.send(t.Context(), 10)
+		ahead := g.next(1)
 		<-ctx.Done()
 		dialing.connected <- ctx.Err()
 		synctest.Wait()
-		if h.connected() {
+		if g.connected() {
 			t.Error("a connection that was not made counts")
 		}
 		finish(ahead, nil)
-		finish(c.arrived(t, 9), nil)
+		g.finish(9, nil)
 	})
 }
 
 func TestRequestThatWaitedInVainWasNotMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &connecting{}
-		h := newDialGate(c)
-		sendAll(t.Context(), h, 1)
-		ahead := c.arrived(t, 1)
+	atGate(t, func(t *testing.T, g *gated) {
+		g.send(t.Context(), 1)
+		ahead := g.next(1)
 		ctx, cancel := context.WithTimeout(t.Context(), dialGateTimeout/2)
 		defer cancel()
 		body := &closable{Reader: strings.NewReader("body")}
 		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://127.0.0.1", body)
-		_, err := h.RoundTrip(r)
+		_, err := g.RoundTrip(r)
 		if got := classifyTransport(err); got != ClassUnreachable || !errors.Is(err, context.DeadlineExceeded) || !body.closed {
 			t.Errorf("%v is %s, body closed: %v", err, got, body.closed)
 		}

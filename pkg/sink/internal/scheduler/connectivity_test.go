@@ -9,23 +9,25 @@ import (
 // pause, and closes with a request begun since. Requests that were not sent and requests
 // begun before change nothing.
 func TestUnreachableApiserverIsProbedUntilItAnswers(t *testing.T) {
-	d := newDesk(t, 10)
-	for range 3 {
-		d.in("a", 0)
+	d := newDriver(t, 10)
+	wantOverdue := func(now time.Time, long time.Duration, want time.Time) {
+		t.Helper()
+		if got := d.OverdueBefore(now, long); !got.Equal(want) {
+			t.Errorf("deadlines before %v are overdue, want %v", got, want)
+		}
 	}
+	d.enqueue(3, "a")
 	running := d.Dequeue(d.now)
 	before := d.now
-	d.now = d.now.Add(time.Second)
+	d.pass(time.Second)
 	d.Report(running, Result{Began: d.now, Unreachable: true}, d.now)
 	d.wantNext(nil)
 	d.Report(running, Result{Began: d.now, Unsent: true}, d.now)
 	d.Report(running, Result{Began: before, Answered: true}, d.now)
 	d.wantNext(nil)
-	if got := d.OverdueBefore(d.now, 0); !got.IsZero() {
-		t.Errorf("deadlines before %v are overdue while the apiserver is unreachable", got)
-	}
+	wantOverdue(d.now, 0, time.Time{})
 
-	d.now = d.now.Add(minPause)
+	d.pass(minPause)
 	probe := d.Dequeue(d.now)
 	if probe == nil {
 		t.Fatal("there is no probe after the pause")
@@ -36,10 +38,6 @@ func TestUnreachableApiserverIsProbedUntilItAnswers(t *testing.T) {
 	if d.Dequeue(d.now) == nil {
 		t.Error("jobs still wait, though a probe was answered")
 	}
-	if got := d.OverdueBefore(d.now, time.Minute); !got.IsZero() {
-		t.Errorf("deadlines before %v are overdue as soon as the apiserver is reachable", got)
-	}
-	if got, want := d.OverdueBefore(d.now.Add(time.Hour), time.Minute), d.now.Add(59*time.Minute); !got.Equal(want) {
-		t.Errorf("deadlines before %v are overdue, want %v", got, want)
-	}
+	wantOverdue(d.now, time.Minute, time.Time{})
+	wantOverdue(d.now.Add(time.Hour), time.Minute, d.now.Add(59*time.Minute))
 }

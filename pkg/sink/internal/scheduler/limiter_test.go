@@ -6,180 +6,151 @@ import (
 	"time"
 )
 
-// answers feeds a limiter with the answers in one namespace, by a clock of its own.
+// answers are those of an apiserver in one namespace, with a clock of their own.
 type answers struct {
 	*namespaceHealth
-	ns  health
-	now time.Time
+	t         *testing.T
+	ns, other health
+	now       time.Time
 }
 
-func newAnswers(floor, ceiling int) *answers {
-	r := newNamespaceHealth(newLimiter(floor, ceiling, time.Second))
-	return &answers{namespaceHealth: r, ns: r.load("ns"), now: time.Unix(1000, 0)}
+func newAnswers(t *testing.T, floor, ceiling int) *answers {
+	n := newNamespaceHealth(newLimiter(floor, ceiling, time.Second))
+	return &answers{n, t, n.load("ns"), n.load("other"), time.Unix(1000, 0)}
 }
 
-// refuse answers so many requests, which were all in flight at once, that it is too
-// much.
-func (w *answers) refuse(requests int) {
-	began := w.now
-	w.now = w.now.Add(100 * time.Millisecond)
+// refuse answers requests, which were all in flight at once, with a 429.
+func (a *answers) refuse(requests int) {
+	began := a.now
+	a.now = a.now.Add(100 * time.Millisecond)
 	for range requests {
-		w.overloaded("ns", &w.ns, began, w.now)
+		a.overloaded("ns", &a.ns, began, a.now)
 	}
 }
 
-func (w *answers) prompt(requests int) {
-	for range requests {
-		w.now = w.now.Add(time.Millisecond)
-		w.answered("ns", &w.ns, true, w.now.Add(-time.Millisecond), w.now)
+// takes answers a request that took a time, a while after the last answer.
+func (a *answers) takes(each, after time.Duration) {
+	a.now = a.now.Add(after)
+	a.answered("ns", &a.ns, true, a.now.Add(-each), a.now)
+}
+
+// otherIsPrompt answers a request in another namespace in good time.
+func (a *answers) otherIsPrompt() {
+	a.answered("other", &a.other, true, a.now.Add(-time.Millisecond), a.now)
+}
+
+func (a *answers) wantSize(want int) {
+	a.t.Helper()
+	if got := a.limiter.size(); got != want {
+		a.t.Errorf("%d slots, want %d", got, want)
 	}
 }
 
 func TestLimitFollowsTheApiserver(t *testing.T) {
-	w := newAnswers(4, 100)
-	if w.refuse(5); w.limiter.size() != 80 {
-		t.Errorf("%d slots after a refusal of 100", w.limiter.size())
-	}
-	if w.refuse(1); w.limiter.size() != 64 {
-		t.Errorf("%d slots after another one", w.limiter.size())
-	}
+	a := newAnswers(t, 4, 100)
+	a.refuse(5)
+	a.wantSize(80)
+	a.refuse(1)
+	a.wantSize(64)
 	for range 100 {
-		w.refuse(1)
+		a.refuse(1)
 	}
-	if w.limiter.size() != 4 {
-		t.Errorf("%d slots at the least", w.limiter.size())
+	a.wantSize(4)
+	for range 100_000 {
+		a.takes(time.Millisecond, time.Millisecond)
 	}
-	if w.prompt(100_000); w.limiter.size() != 100 {
-		t.Errorf("%d slots at the most", w.limiter.size())
-	}
-}
-
-// Near where there was too much, there is more by little.
-func TestLimitStaysWhereItIsRight(t *testing.T) {
-	const takes = 40
-	w := newAnswers(4, 100)
-	refusals, least, most := 0, 100, 0
-	for range 20 { // to where it is right
-		if w.limiter.size() > takes {
-			w.refuse(1)
-		} else {
-			w.prompt(w.limiter.size())
-		}
-	}
-	const answers = 20_000
-	for answered := 0; answered < answers; answered += w.limiter.size() {
-		if w.limiter.size() > takes {
-			w.refuse(1)
-			refusals++
-		} else {
-			w.prompt(w.limiter.size())
-		}
-		least, most = min(least, w.limiter.size()), max(most, w.limiter.size())
-	}
-	if least < takes*8/10 || most > takes+1 || refusals*1000 > 5*answers {
-		t.Errorf("between %d and %d slots where %d are right, %d refusals for %d answers", least, most, takes, refusals, answers)
-	}
+	a.wantSize(100)
 }
 
 // What is not used because a refusal decreases the limit is a small part,
 // however high the limit is.
 func TestNearlyAllIsUsedHoweverMuchTheApiserverTakes(t *testing.T) {
-	for _, takes := range []int{8, 32, 64, 128, 512} {
-		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+	for _, capacity := range []int{8, 32, 64, 128, 512} {
+		t.Run(fmt.Sprint(capacity), func(t *testing.T) {
 			const (
 				each  = 100 // milliseconds, on average
 				begin = 10 * each
 				end   = begin + 200*each
 			)
-			r := newNamespaceHealth(newLimiter(4, 4*takes, time.Second))
-			s := r.load("ns")
+			a := newAnswers(t, 4, 4*capacity)
 			type request struct {
 				began   time.Time
 				refused bool
 			}
-			ends := make(map[int][]request)
-			var inFlight, slots, asked, refused, answered int
-			start := time.Now()
+			ends := make(map[int][]request) // by millisecond
+			var inFlight, slots, sent, refused, answered int
 			for ms := range end {
 				if ms == begin {
-					asked, refused, answered = 0, 0, 0
+					sent, refused, answered = 0, 0, 0
 				}
-				now := start.Add(time.Duration(ms) * time.Millisecond)
+				now := a.now.Add(time.Duration(ms) * time.Millisecond)
 				for _, q := range ends[ms] {
 					slots--
 					if q.refused {
-						r.overloaded("ns", &s, q.began, now)
+						a.overloaded("ns", &a.ns, q.began, now)
 						continue
 					}
 					inFlight--
 					answered++
-					r.answered("ns", &s, true, q.began, now)
+					a.answered("ns", &a.ns, true, q.began, now)
 				}
 				delete(ends, ms)
-				for slots < r.limiter.size() {
-					slots++
-					asked++
-					if inFlight >= takes {
+				for ; slots < a.limiter.size(); slots++ {
+					sent++
+					after, full := ms+each/2+sent*61%101, inFlight >= capacity
+					if full {
+						after = ms + 1
 						refused++
-						ends[ms+1] = append(ends[ms+1], request{now, true})
-						continue
+					} else {
+						inFlight++
 					}
-					inFlight++
-					after := ms + each/2 + asked*61%101
-					ends[after] = append(ends[after], request{now, false})
+					ends[after] = append(ends[after], request{now, full})
 				}
 			}
-			best := takes * (end - begin) / each
-			if answered*100 < best*97 || refused*100 > asked {
-				t.Errorf("%d of %d were answered, %d of %d were refused", answered, best, refused, asked)
+			best := capacity * (end - begin) / each
+			if answered*100 < best*97 || refused*100 > sent {
+				t.Errorf("%d of %d were answered, %d of %d were refused", answered, best, refused, sent)
 			}
 		})
 	}
 }
 
-// takes answers a request that took so long, a while after the last answer.
-func (w *answers) takes(each, after time.Duration) {
-	w.now = w.now.Add(after)
-	w.answered("ns", &w.ns, true, w.now.Add(-each), w.now)
-}
-
-// Some answers are slow wherever a machine is shared, and more slots would not
-// make others of them slow.
+// Some answers are slow wherever a machine is shared, and fewer slots would not make
+// them quick.
 func TestFewSlowAnswersDecreaseNoLimit(t *testing.T) {
 	for _, beside := range []bool{false, true} {
-		t.Run(fmt.Sprintf("beside another namespace %v", beside), func(t *testing.T) {
-			w := newAnswers(4, 100)
-			other := w.load("other")
+		t.Run(fmt.Sprint("beside another namespace: ", beside), func(t *testing.T) {
+			a := newAnswers(t, 4, 100)
 			for i := range 20_000 {
 				if beside {
-					w.answered("other", &other, true, w.now.Add(-100*time.Millisecond), w.now)
+					a.otherIsPrompt()
 				}
+				took := 300 * time.Millisecond
 				if i%50 == 0 {
-					w.takes(3*time.Second, time.Millisecond)
-				} else {
-					w.takes(300*time.Millisecond, time.Millisecond)
+					took = 3 * time.Second
 				}
-				if w.limiter.size() != 100 || w.share(&w.ns, 0) != 75 {
-					t.Fatalf("%d slots, %d for the namespace, after answer %d", w.limiter.size(), w.share(&w.ns, 0), i)
+				a.takes(took, time.Millisecond)
+				if a.limiter.size() != 100 || a.share(&a.ns, 0) != 75 {
+					t.Fatalf("%d slots, %d for the namespace, after answer %d", a.limiter.size(), a.share(&a.ns, 0), i)
 				}
 			}
 		})
 	}
 }
 
-// Where each further place makes all wait for longer, there are as many as are
+// Where each further slot makes all wait for longer, there are as many as are
 // answered in good time on average.
 func TestLimitFollowsTheLatency(t *testing.T) {
 	const perSecond = 40
-	w := newAnswers(4, 100)
+	a := newAnswers(t, 4, 100)
 	least, most := 100, 0
 	for round := range 1000 {
-		size := w.limiter.size()
+		size := a.limiter.size()
 		for i := range size { // from a half to one and a half
-			w.takes(time.Duration(size)*(500+time.Duration(i*61%1001))*time.Millisecond/perSecond, time.Second/perSecond)
+			a.takes(time.Duration(size)*(500+time.Duration(i*61%1001))*time.Millisecond/perSecond, time.Second/perSecond)
 		}
 		if round >= 100 {
-			least, most = min(least, w.limiter.size()), max(most, w.limiter.size())
+			least, most = min(least, a.limiter.size()), max(most, a.limiter.size())
 		}
 	}
 	if least < perSecond*7/10 || most > perSecond*12/10 {
@@ -187,29 +158,25 @@ func TestLimitFollowsTheLatency(t *testing.T) {
 	}
 }
 
-// Slow answers to requests from before the limit was decreased say nothing of how it
-// is now.
+// Slow answers to requests from before a decrease of the limit say nothing of it.
 func TestSlowAnswersFromBeforeSayNothing(t *testing.T) {
-	w := newAnswers(4, 100)
-	other := w.load("other")
-	began := w.now
-	w.refuse(1)
+	a := newAnswers(t, 4, 100)
+	began := a.now
+	a.refuse(1)
 	for range 50 {
-		w.now = w.now.Add(time.Second)
-		w.answered("other", &other, true, began, w.now)
+		a.now = a.now.Add(time.Second)
+		a.answered("other", &a.other, true, began, a.now)
 	}
-	w.takes(time.Second, time.Second)
-	if w.limiter.size() != 80 {
-		t.Errorf("%d slots, want 80", w.limiter.size())
-	}
+	a.takes(time.Second, time.Second)
+	a.wantSize(80)
 }
 
 // An answer that takes as long as is slow is slow.
 func TestAnswerIsSlowFromItsLimitOn(t *testing.T) {
 	for took, slow := range map[time.Duration]bool{time.Second - 1: false, time.Second: true} {
-		w := newAnswers(1, 1) // one place, so that each answer is the average
-		w.takes(took, took)
-		if got := w.limiter.decreased.Equal(w.now); got != slow {
+		a := newAnswers(t, 1, 1) // one slot, so that each answer is the average
+		a.takes(took, took)
+		if got := a.limiter.decreased.Equal(a.now); got != slow {
 			t.Errorf("an answer that takes %v is slow: %v, want %v", took, got, slow)
 		}
 	}

@@ -4,84 +4,95 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
 
-// desk drives a schedule with a clock of its own.
-type desk struct {
+// driver drives a Scheduler with a clock of its own.
+type driver struct {
 	*Scheduler
 	t   *testing.T
 	now time.Time
 }
 
-func newDesk(t *testing.T, ceiling int) *desk {
-	return &desk{Scheduler: New(Options{MinConcurrency: 1, Concurrency: ceiling, SlowAnswer: time.Second, QPS: math.Inf(1), Burst: 1}), t: t, now: time.Unix(1000, 0)}
+func newDriver(t *testing.T, ceiling int) *driver {
+	s := New(Options{MinConcurrency: 1, Concurrency: ceiling, SlowAnswer: time.Second, QPS: math.Inf(1), Burst: 1})
+	return &driver{s, t, time.Unix(1000, 0)}
 }
 
-func (d *desk) nextAt() time.Time {
-	_, at := d.Next(d.now)
-	return at
-}
+func (d *driver) pass(by time.Duration) { d.now = d.now.Add(by) }
 
-func (d *desk) in(namespace string, after time.Duration) *Job {
+// in enqueues a job that is ready after a time.
+func (d *driver) in(namespace string, after time.Duration) *Job {
 	j := &Job{}
 	d.Enqueue(j, namespace, d.now.Add(after), d.now)
 	return j
 }
 
-func (d *desk) of(tenant string) *Job {
-	j := &Job{Tenant: tenant}
-	d.Enqueue(j, "a", d.now, d.now)
-	return j
+// enqueue enqueues jobs that are ready.
+func (d *driver) enqueue(n int, namespace string) (jobs []*Job) {
+	for range n {
+		jobs = append(jobs, d.in(namespace, 0))
+	}
+	return jobs
 }
 
-func (d *desk) wantNext(want *Job) {
+// wantNext dequeues these jobs in turn, where nil is none.
+func (d *driver) wantNext(want ...*Job) {
 	d.t.Helper()
-	if got := d.Dequeue(d.now); got != want {
-		d.t.Errorf("took %p, want %p", got, want)
+	for i, j := range want {
+		if got := d.Dequeue(d.now); got != j {
+			d.t.Errorf("dequeue %d: %p, want %p", i, got, j)
+		}
 	}
 }
 
-func TestJobsWaitForTheirTimeWhateverWasSaidBefore(t *testing.T) {
-	d := newDesk(t, 10)
+func (d *driver) wantNextIn(want time.Duration) {
+	d.t.Helper()
+	if _, at := d.Next(d.now); at.Sub(d.now) != want {
+		d.t.Errorf("next in %v, want %v", at.Sub(d.now), want)
+	}
+}
+
+// dequeueAll dequeues what has a free slot.
+func (d *driver) dequeueAll() (jobs []*Job) {
+	for j := d.Dequeue(d.now); j != nil; j = d.Dequeue(d.now) {
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+func TestJobsWaitForTheirLatestTime(t *testing.T) {
+	d := newDriver(t, 10)
 	late, soon, moved := d.in("a", 5*time.Second), d.in("a", time.Second), d.in("a", 2*time.Second)
 	d.wantNext(nil)
 	d.Enqueue(moved, "a", d.now.Add(9*time.Second), d.now)
 	d.Enqueue(late, "a", d.now.Add(4*time.Second), d.now)
-	if got := d.nextAt().Sub(d.now); got != time.Second {
-		t.Errorf("next in %v", got)
-	}
-	d.now = d.now.Add(4 * time.Second)
-	d.wantNext(soon)
-	d.wantNext(late)
-	d.wantNext(nil)
+	d.wantNextIn(time.Second)
+	d.pass(4 * time.Second)
+	d.wantNext(soon, late, nil)
 	d.Enqueue(moved, "a", d.now, d.now)
 	d.wantNext(moved)
 }
 
-// Of many that wait, the one that is brought forward is the next.
 func TestJobThatIsBroughtForwardIsNext(t *testing.T) {
-	d := newDesk(t, 10)
+	d := newDriver(t, 10)
 	var jobs []*Job
 	for i := range 10 {
 		jobs = append(jobs, d.in("a", time.Duration(10+i)*time.Second))
 	}
 	for n, j := range []*Job{jobs[9], jobs[5], jobs[7]} {
-		at := d.now.Add(time.Duration(9-n) * time.Second)
-		d.Enqueue(j, "a", at, d.now)
-		if got := d.nextAt(); !got.Equal(at) {
-			t.Errorf("next in %v, want %v", got.Sub(d.now), at.Sub(d.now))
-		}
+		after := time.Duration(9-n) * time.Second
+		d.Enqueue(j, "a", d.now.Add(after), d.now)
+		d.wantNextIn(after)
 	}
-	d.now = d.now.Add(8 * time.Second)
-	d.wantNext(jobs[7])
-	d.wantNext(jobs[5])
-	d.wantNext(nil)
+	d.pass(8 * time.Second)
+	d.wantNext(jobs[7], jobs[5], nil)
 }
 
 func TestJobIsInOneWorkerAtATime(t *testing.T) {
-	d := newDesk(t, 10)
+	d := newDriver(t, 10)
 	j := d.in("a", 0)
 	d.wantNext(j)
 	d.Enqueue(j, "a", d.now, d.now)
@@ -96,40 +107,38 @@ func TestJobIsInOneWorkerAtATime(t *testing.T) {
 }
 
 func TestNamespacesTakeTurns(t *testing.T) {
-	d := newDesk(t, 100)
-	var many []*Job
-	for range 10 {
-		many = append(many, d.in("many", 0))
-	}
-	few := d.in("few", 0)
-	d.wantNext(many[0])
-	d.wantNext(few)
-	d.wantNext(many[1])
+	d := newDriver(t, 100)
+	many, few := d.enqueue(10, "many"), d.in("few", 0)
+	d.wantNext(many[0], few, many[1])
 }
 
-// takeAll takes what has a free slot.
-func (d *desk) takeAll() (taken []*Job) {
-	for j := d.Dequeue(d.now); j != nil; j = d.Dequeue(d.now) {
-		taken = append(taken, j)
+// In a namespace no tenant waits behind another, and a job that is removed has no turn.
+func TestTenantsOfANamespaceTakeTurns(t *testing.T) {
+	d := newDriver(t, 100)
+	of := func(tenant string) *Job {
+		j := &Job{Tenant: tenant}
+		d.Enqueue(j, "a", d.now, d.now)
+		return j
 	}
-	return taken
+	x1, x2, x3, x4 := of("x"), of("x"), of("x"), of("x")
+	y1 := of("y")
+	d.wantNext(x1, y1)
+	z1, y2 := of("z"), of("y")
+	d.wantNext(x2)
+	d.Remove(z1, d.now)
+	d.wantNext(y2, x3, x4, nil)
 }
 
-func TestNoNamespaceHasAllTheRoom(t *testing.T) {
-	d := newDesk(t, 16)
-	var more []*Job
-	for range 20 {
-		d.in("stuck", 0)
-	}
-	jobs := d.takeAll()
+func TestNoNamespaceHasAllSlots(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(20, "stuck")
+	jobs := d.dequeueAll()
 	if len(jobs) != 12 {
 		t.Errorf("%d of 16 are in one namespace", len(jobs))
 	}
-	for range 20 {
-		more = append(more, d.in("stuck, too", 0))
-	}
-	if more := d.takeAll(); len(more) != 3 {
-		t.Errorf("%d of the 4 that are left are in the next namespace", len(more))
+	next := d.enqueue(20, "stuck, too")
+	if n := len(d.dequeueAll()); n != 3 {
+		t.Errorf("%d of the 4 that are left are in the next namespace", n)
 	}
 	other := d.in("other", 0)
 	d.wantNext(other)
@@ -137,71 +146,56 @@ func TestNoNamespaceHasAllTheRoom(t *testing.T) {
 	d.Done(jobs[0], time.Time{}, d.now)
 	d.wantNext(nil)
 	d.Done(jobs[1], time.Time{}, d.now)
-	d.wantNext(more[3])
+	d.wantNext(next[3])
 }
 
-// Series that were not answered may have half of their namespace's slots, and
+// Series that were not answered may use half of their namespace's slots, and
 // take turns with the others.
-func TestSeriesThatWereNotAnsweredLeaveRoomForOthers(t *testing.T) {
-	d := newDesk(t, 16)
-	for range 12 {
-		d.in("a", 0)
-	}
-	stuck := d.takeAll()
+func TestSeriesThatWereNotAnsweredLeaveSlotsForOthers(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(12, "a")
+	stuck := d.dequeueAll()
 	for _, j := range stuck {
 		j.unanswered = true
 		d.Done(j, d.now, d.now)
 	}
 	other := d.in("a", 0)
-	d.wantNext(stuck[0])
-	d.wantNext(other)
-	if again := d.takeAll(); len(again) != 5 {
-		t.Errorf("%d of 16 slots are taken again", 1+len(again))
+	d.wantNext(stuck[0], other)
+	if again := d.dequeueAll(); len(again) != 5 {
+		t.Errorf("%d of 16 slots are used again", 1+len(again))
 	}
 	d.Done(other, d.now, d.now)
-	d.wantNext(other)
-	d.wantNext(nil)
+	d.wantNext(other, nil)
 
 	stuck[0].unanswered = false
 	d.Done(stuck[0], d.now, d.now)
-	d.wantNext(stuck[6])
-	d.wantNext(stuck[0])
-	d.wantNext(nil)
+	d.wantNext(stuck[6], stuck[0], nil)
 }
 
-// Whatever happens: as many run as may, none twice, and all are served.
+// Whatever happens: no more run than may, none twice, and all are served.
 func TestScheduleServesAll(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		d := newDesk(t, 1+rng.IntN(6))
-		pending := make(map[*Job]int)
-		namespaceOf := make(map[*Job]string)
-		again := make(map[*Job]bool) // put while it ran
-		var jobs, running []*Job
-		for i := range 30 {
-			j := &Job{}
-			jobs = append(jobs, j)
-			namespaceOf[j] = fmt.Sprint(i % 4)
-		}
+		d := newDriver(t, 1+rng.IntN(6))
+		pending, again := make(map[*Job]bool), make(map[*Job]bool) // again: enqueued while it ran
+		jobs := make([]Job, 30)
+		var running []*Job
 		for step := 0; step < 2000 || len(pending) > 0; step++ {
 			if step > 100_000 {
 				t.Fatalf("seed %d: %d are never served", seed, len(pending))
 			}
-			d.now = d.now.Add(time.Duration(rng.IntN(20)) * time.Millisecond)
+			d.pass(time.Duration(rng.IntN(20)) * time.Millisecond)
 			switch rng.IntN(3) {
 			case 0:
 				if step < 2000 {
-					j := jobs[rng.IntN(len(jobs))]
-					pending[j]++
-					again[j] = true
-					d.Enqueue(j, namespaceOf[j], d.now.Add(time.Duration(rng.IntN(50)-10)*time.Millisecond), d.now)
+					i := rng.IntN(len(jobs))
+					pending[&jobs[i]], again[&jobs[i]] = true, true
+					d.Enqueue(&jobs[i], fmt.Sprint(i%4), d.now.Add(time.Duration(rng.IntN(50)-10)*time.Millisecond), d.now)
 				}
 			case 1:
 				if j := d.Dequeue(d.now); j != nil {
-					for _, other := range running {
-						if other == j {
-							t.Fatalf("seed %d: a job runs twice", seed)
-						}
+					if slices.Contains(running, j) {
+						t.Fatalf("seed %d: a job runs twice", seed)
 					}
 					running = append(running, j)
 					delete(pending, j)
@@ -210,13 +204,14 @@ func TestScheduleServesAll(t *testing.T) {
 			case 2:
 				if len(running) > 0 {
 					i := rng.IntN(len(running))
-					running[i].unanswered = rng.IntN(2) == 0
+					j := running[i]
+					j.unanswered = rng.IntN(2) == 0
 					var at time.Time
-					if again[running[i]] {
+					if again[j] {
 						at = d.now
 					}
-					d.Done(running[i], at, d.now)
-					running = append(running[:i], running[i+1:]...)
+					d.Done(j, at, d.now)
+					running = slices.Delete(running, i, i+1)
 				}
 			}
 			if len(running) > d.limiter.size() {
@@ -224,20 +219,4 @@ func TestScheduleServesAll(t *testing.T) {
 			}
 		}
 	}
-}
-
-// In a namespace none waits behind another tenant's; what is dropped is nobody's turn.
-func TestTenantsOfANamespaceTakeTurns(t *testing.T) {
-	d := newDesk(t, 100)
-	x1, x2, x3, x4 := d.of("x"), d.of("x"), d.of("x"), d.of("x")
-	y1 := d.of("y")
-	d.wantNext(x1)
-	d.wantNext(y1)
-	z1, y2 := d.of("z"), d.of("y")
-	d.wantNext(x2)
-	d.Remove(z1, d.now)
-	d.wantNext(y2)
-	d.wantNext(x3)
-	d.wantNext(x4)
-	d.wantNext(nil)
 }

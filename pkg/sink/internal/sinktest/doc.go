@@ -1,9 +1,8 @@
-// Package sinktest has what tests of the sink share: a fake apiserver, a network that
-// fails, and Events.
+// Package sinktest has what tests of the sink share: Events, a fake apiserver, a network
+// that fails, and admission webhooks.
 package sinktest
 
 import (
-	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,22 +22,11 @@ func Event(newStyle bool) *corev1.Event {
 	return event
 }
 
-// Eventually repeats try until it succeeds. After 30 seconds the test fails with the last
-// error.
-func Eventually(t *testing.T, try func() error) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
+// Unnamed returns an Event of a namespace with a name that the apiserver chooses, which
+// both APIs accept.
+func Unnamed(namespace string, newStyle bool) *corev1.Event {
+	event := Event(newStyle)
+	event.Namespace, event.InvolvedObject.Namespace, event.GenerateName = namespace, namespace, "e-"
+	event.ReportingController, event.ReportingInstance, event.Action = "example.com/test", "test-0", "Testing"
+	return event
 }

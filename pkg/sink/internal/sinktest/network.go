@@ -2,148 +2,97 @@ package sinktest
 
 import (
 	"context"
-	"io"
 	"net"
-	"net/url"
 	"sync"
 	"sync/atomic"
-	"testing"
 
 	"k8s.io/client-go/rest"
 )
 
-// Network forwards bytes between clients and an apiserver, and counts connections. It can
-// lose them without an error, as if the other end had crashed.
+// Network makes the connections of clients, and counts them. It can lose them without an
+// error, as if the other end had crashed.
 type Network struct {
-	listener net.Listener
-	backend  string
-	Accepted atomic.Int64
-	Open     atomic.Int64
-	Lost     atomic.Int64 // bytes
+	Dials atomic.Int64
+	Open  atomic.Int64
+	Lost  atomic.Int64 // bytes
+	// Fail returns the error of a dial, from 1 on, or nil. A nil Fail never does.
+	Fail func(dial int64) error
 
-	mu     sync.Mutex
-	links  []*link
-	closed bool
-	copies sync.WaitGroup
+	mu    sync.Mutex
+	conns []*conn
 }
 
-// link is one connection, in two halves.
-type link struct {
-	client, server net.Conn
-	// up and down are whether bytes vanish, in either direction.
-	up, down atomic.Bool
-}
-
-// Forward starts a Network and returns the configuration that leads to it.
-func Forward(t *testing.T, config *rest.Config) (*Network, *rest.Config) {
-	t.Helper()
-	backend, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &Network{listener: listener, backend: backend.Host}
-	f.copies.Go(f.accept)
-	t.Cleanup(f.close)
+// Over returns a copy of config whose connections are those of the network.
+func (n *Network) Over(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Host = "https://" + listener.Addr().String()
-	return f, config
+	config.Dial = n.dial
+	return config
 }
 
-func (f *Network) accept() {
+func (n *Network) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if dial := n.Dials.Add(1); n.Fail != nil {
+		if err := n.Fail(dial); err != nil {
+			return nil, err
+		}
+	}
+	dialed, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: dialed, network: n, closed: make(chan struct{})}
+	n.Open.Add(1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns = append(n.conns, c)
+	return c, nil
+}
+
+// Lose makes the first connections dead without an error, of those made until now: nothing
+// arrives from the apiserver any more and, if up is set, nothing arrives there.
+func (n *Network) Lose(first int, up bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns[:min(first, len(n.conns))] {
+		c.down.Store(true)
+		c.up.Store(up)
+	}
+}
+
+// conn is one connection. up and down are whether bytes vanish, in either direction.
+type conn struct {
+	net.Conn
+	network  *Network
+	up, down atomic.Bool
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func (c *conn) Read(p []byte) (int, error) {
 	for {
-		client, err := f.listener.Accept()
-		if err != nil {
-			return
+		n, err := c.Conn.Read(p)
+		if !c.down.Load() {
+			return n, err
 		}
-		server, err := net.Dial("tcp", f.backend)
-		if err != nil {
-			client.Close()
-			continue
+		c.network.Lost.Add(int64(n))
+		if err != nil { // its end vanishes, too
+			<-c.closed
+			return 0, net.ErrClosed
 		}
-		f.Accepted.Add(1)
-		f.add(&link{client: client, server: server})
 	}
 }
 
-func (f *Network) add(l *link) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		l.close()
-		return
+func (c *conn) Write(p []byte) (int, error) {
+	if c.up.Load() {
+		c.network.Lost.Add(int64(len(p)))
+		return len(p), nil
 	}
-	f.links = append(f.links, l)
-	f.Open.Add(1)
-	f.copies.Go(func() {
-		f.copy(l.server, l.client, &l.up)
-		l.close() // the client has gone
-		f.Open.Add(-1)
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.network.Open.Add(-1)
+		close(c.closed)
 	})
-	f.copies.Go(func() {
-		f.copy(l.client, l.server, &l.down)
-		if !l.down.Load() {
-			l.close()
-		}
-	})
-}
-
-// copy copies from src to dst until src ends, and discards the bytes once vanishes is
-// set.
-func (f *Network) copy(dst io.Writer, src io.Reader, vanishes *atomic.Bool) {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := src.Read(buffer)
-		if vanishes.Load() {
-			f.Lost.Add(int64(n))
-		} else if _, failed := dst.Write(buffer[:n]); failed != nil {
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// Lose makes the existing connections dead without an error: nothing arrives from the
-// apiserver any more and, if up is set, nothing arrives there.
-func (f *Network) Lose(up bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, l := range f.links {
-		l.down.Store(true)
-		l.up.Store(up)
-	}
-}
-
-func (f *Network) close() {
-	f.listener.Close()
-	f.mu.Lock()
-	f.closed = true
-	for _, l := range f.links {
-		l.close()
-	}
-	f.mu.Unlock()
-	f.copies.Wait()
-}
-
-func (l *link) close() {
-	l.client.Close()
-	l.server.Close()
-}
-
-// DialOnce returns a copy of config whose first dial succeeds and whose others end with an
-// error, and the number of dials.
-func DialOnce(config *rest.Config, others func() error) (*rest.Config, *atomic.Int64) {
-	config, dials := rest.CopyConfig(config), new(atomic.Int64)
-	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if dials.Add(1) > 1 {
-			return nil, others()
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
-	return config, dials
+	return c.Conn.Close()
 }
