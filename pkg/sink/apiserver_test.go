@@ -52,16 +52,21 @@ func TestCountsAddUpThoughAnswersAreLost(t *testing.T) {
 	})
 }
 
+// The next instance finds the Events and has to read them. Most controllers have no other
+// rights than these.
 func TestNextInstanceContinuesTheCount(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
+	config := serviceAccount(t, namespace, "create", "patch")
 	for range 3 {
-		b := newBench(t, namespace, clientFor(t, testenv.Shared(t).Config()), unlimited())
+		b := newBench(t, namespace, clientFor(t, config), unlimited())
 		for range 5 {
 			b.record(0)
+			b.record(0, newStyle)
 		}
 		b.drain()
+		b.wantEnds(ends{written: 10})
 	}
-	wantStored(t, namespace, 1, 15)
+	wantStored(t, namespace, 2, 30)
 }
 
 func TestExpiredEventIsCreatedAgainWithWhatIsPending(t *testing.T) {
@@ -126,23 +131,6 @@ func TestRefusalsSettleWithTheirReason(t *testing.T) {
 func isStatus(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
-}
-
-// Most controllers have no other rights.
-func TestRightsToCreateAndPatchAreEnough(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	config := serviceAccount(t, namespace, "create", "patch")
-	// The second instance finds the Events and has to read them.
-	for range 2 {
-		b := newBench(t, namespace, clientFor(t, config), unlimited())
-		for range 2 {
-			b.record(0)
-			b.record(0, newStyle)
-		}
-		b.drain()
-		b.wantEnds(ends{written: 4})
-	}
-	wantStored(t, namespace, 2, 8)
 }
 
 // What the apiserver stores is what its readers expect.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
@@ -36,17 +35,6 @@ func BenchmarkAddDeferredRepeat(b *testing.B) {
 			for b.Loop() {
 				o.Total++
 				s.Add(o, target, time.Hour)
-			}
-		})
-	}
-}
-
-func BenchmarkEventSize(b *testing.B) {
-	event := sinktest.Event(false)
-	for name, size := range map[string]func(){"size": func() { eventsize.Of(event) }, "Size": func() { event.Size() }} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				size()
 			}
 		})
 	}

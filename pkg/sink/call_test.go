@@ -9,9 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
@@ -170,31 +168,21 @@ func TestOccurrenceWhoseRequestNeverReturnsIsUncertain(t *testing.T) {
 }
 
 func TestCloseDoesNotWaitForCallbacksAndLoggersThatNeverReturn(t *testing.T) {
-	const callback, log = true, false
-	unreachable := fail(errUnreachable)
+	never := func(f *fake) change { return onSettled(func(occurrence.Settlement) { <-f.released }) }
+	without := func(*fake) change { return func(*occurrence.Occurrence) {} }
+	logs := &fake{answer: fail(errUnreachable)}
+	logs.log = func(string) { <-logs.released }
 	for name, test := range map[string]struct {
-		f     *fake
-		hangs bool
+		f        *fake
+		callback func(*fake) change
 	}{
-		"callback of what is written": {&fake{}, callback},
-		"callback of what is dropped": {&fake{answer: unreachable}, callback},
-		"logger":                      {&fake{answer: unreachable}, log},
+		"callback of what is written": {&fake{}, never},
+		"callback of what is dropped": {&fake{answer: fail(errUnreachable)}, never},
+		"logger":                      {logs, without},
 	} {
 		t.Run(name, func(t *testing.T) {
-			never := func(occurrence.Settlement) { <-test.f.released }
-			withLogger := func(ctx context.Context) context.Context {
-				return klog.NewContext(ctx, funcr.New(func(string, string) {
-					if test.hangs == log {
-						never(occurrence.Settlement{})
-					}
-				}, funcr.Options{}))
-			}
-			bubbleIn(t, test.f, nil, withLogger, func(t *testing.T, b *bench) {
-				b.recordEach(3, func(o *occurrence.Occurrence) {
-					if test.hangs == callback {
-						o.Settled = never
-					}
-				})
+			bubble(t, test.f, nil, func(t *testing.T, b *bench) {
+				b.recordEach(3, test.callback(test.f))
 				synctest.Wait()
 				b.closeWithin(500 * time.Millisecond)
 			})

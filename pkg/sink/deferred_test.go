@@ -80,29 +80,6 @@ func TestUserPutsOffTheWriteOfNoOther(t *testing.T) {
 	}
 }
 
-// Occurrences that postpone a write a hundred times a second do not each wake the series.
-func TestSeriesThatWaitsSleeps(t *testing.T) {
-	f := &fake{}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		var wakes int
-		var last time.Time
-		for i := range 10_000 {
-			// Postponed a little.
-			b.recordLater(0, 200*time.Second-time.Since(f.began)+time.Duration(i)*time.Microsecond)
-			b.mu.Lock()
-			if _, next := b.scheduler.Next(time.Now()); next != last {
-				wakes, last = wakes+1, next
-			}
-			b.mu.Unlock()
-			time.Sleep(10 * time.Millisecond)
-		}
-		if wakes != 1 {
-			t.Errorf("%d wake-ups were arranged", wakes)
-		}
-		f.wantWrites(t, 10_000, 200*time.Second+9999*time.Microsecond)
-	})
-}
-
 func TestDeferredIsCalledInPlaceOfSettled(t *testing.T) {
 	type calls struct {
 		deferred, settled int
@@ -208,61 +185,6 @@ func TestWhatIsLeftOfALargeBatchIsDueAtOnce(t *testing.T) {
 			b.recordLater(0, time.Minute, byClient(fmt.Sprint("client-", i), 1))
 		}
 		f.wantWrites(t, named, time.Minute, time.Minute, time.Minute)
-	})
-}
-
-// report is one of a client, with the total that it has seen and the weight of what is new.
-func report(client string, total, weight int64) change {
-	return func(o *occurrence.Occurrence) { o.Client, o.Total, o.Weight = client, total, weight }
-}
-
-// A client that posts again what is pending is counted once, however its reports
-// are put together.
-func TestReportsThatShareAnEntryAreCountedOnce(t *testing.T) {
-	for name, test := range map[string]struct {
-		reports           []change
-		counted, replayed int64
-	}{
-		"a retry":                      {[]change{report("a", 1, 1), report("a", 1, 1)}, 1, 1},
-		"a retry behind another":       {[]change{report("a", 3, 3), report("b", 1, 1), report("a", 3, 3)}, 4, 3},
-		"raised one by one":            {[]change{report("a", 1, 1), report("a", 2, 1), report("a", 3, 1)}, 3, 0},
-		"raised with a retry between":  {[]change{report("a", 1, 1), report("a", 1, 1), report("a", 2, 1)}, 2, 1},
-		"a retry of more":              {[]change{report("a", 1, 1), report("a", 2, 1), report("a", 2, 2)}, 2, 2},
-		"a part of it is new":          {[]change{report("a", 2, 2), report("a", 5, 5)}, 5, 2},
-		"a difference, the whole lost": {[]change{report("a", 7, 2), report("b", 1, 1), report("a", 9, 2)}, 5, 0},
-		"with anonymous ones":          {[]change{report("", 0, 4), report("a", 1, 1), report("", 0, 1), report("a", 1, 1)}, 6, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := &fake{}
-			bubble(t, f, nil, func(t *testing.T, b *bench) {
-				for _, r := range test.reports {
-					b.recordLater(0, time.Minute, r)
-				}
-				if got := b.entries(); got != 1 {
-					t.Errorf("%d entries", got)
-				}
-				f.wantWrites(t, test.counted, time.Minute)
-				totals := b.ledger.Totals()
-				if n := totals.Outcomes[occurrence.Replayed]; totals.Written() != test.counted || n != test.replayed {
-					t.Errorf("%d written and %d replayed, want %d and %d", totals.Written(), n, test.counted, test.replayed)
-				}
-			})
-		})
-	}
-}
-
-// A client may change its Event without raising the count. That is written also
-// if everything else in its entry was counted before.
-func TestChangeAmongReplaysIsWritten(t *testing.T) {
-	f := &fake{}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.recordLater(0, 0, report("a", 3, 3))
-		synctest.Wait()
-		b.recordLater(0, time.Minute, report("a", 3, 3))
-		pass(2 * time.Minute) // a replay alone needs no write
-		b.recordLater(0, time.Minute, report("a", 3, 3))
-		b.recordLater(0, time.Minute, report("a", 3, 0))
-		f.wantWrites(t, 3, 0, 3*time.Minute)
 	})
 }
 

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/ledger"
@@ -29,12 +27,10 @@ type logged struct {
 	lines []string
 }
 
-func (l *logged) context(ctx context.Context) context.Context {
-	return klog.NewContext(ctx, funcr.New(func(_, args string) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.lines = append(l.lines, args)
-	}, funcr.Options{}))
+func (l *logged) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
 }
 
 // wantLines checks what has been logged since the last time: one line for each of
@@ -62,8 +58,9 @@ func (l *logged) wantLines(t *testing.T, want ...[]string) {
 func logging(t *testing.T, f *fake, test func(t *testing.T, b *bench, l *logged)) {
 	t.Helper()
 	l := &logged{}
+	f.log = l.add
 	limits := func(o *Options) { o.MaxPendingSeries, o.NamespaceRefusedFor, o.RetryFor = 100, 0, time.Minute }
-	bubbleIn(t, f, limits, l.context, func(t *testing.T, b *bench) { test(t, b, l) })
+	bubble(t, f, limits, func(t *testing.T, b *bench) { test(t, b, l) })
 }
 
 func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
@@ -82,34 +79,31 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	})
 }
 
+// Namespaces that are gone are not: they are deleted with their Events.
 func TestEachReasonIsLogged(t *testing.T) {
-	logging(t, &fake{answer: fail(errTooMany)}, func(t *testing.T, b *bench, l *logged) {
-		b.recordEach(101, warning)
-		l.wantLines(t, []string{`"reason"="pending_full"`, `"error"=null`})
-		b.flush()
-		l.wantLines(t, []string{`"reason"="retries_exhausted"`, `later`})
-	})
-}
-
-func TestUncertainOutcomesAreLogged(t *testing.T) {
-	logging(t, &fake{answer: fail(errLost)}, func(t *testing.T, b *bench, l *logged) {
-		b.record(0)
-		b.flush()
-		l.wantLines(t, []string{`"reason"="uncertain"`, `"soFar"=1`})
-	})
-}
-
-func TestNamespacesThatAreGoneAreNotLogged(t *testing.T) {
 	terminating := apierrors.NewForbidden(sinktest.EventsResource, "e", errLost)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	for reason, err := range map[occurrence.Reason]error{notFound: missing("ns"), occurrence.NamespaceTerminating: terminating} {
-		logging(t, &fake{answer: fail(err)}, func(t *testing.T, b *bench, l *logged) {
+	for _, test := range []struct {
+		err  error
+		end  any
+		want [][]string
+	}{
+		{errTooMany, occurrence.RetriesExhausted, [][]string{{`"reason"="retries_exhausted"`, `later`}}},
+		{errLost, occurrence.Uncertain, [][]string{{`"reason"="uncertain"`, `"soFar"=1`}}},
+		{missing("ns"), notFound, nil},
+		{terminating, occurrence.NamespaceTerminating, nil},
+	} {
+		logging(t, &fake{answer: fail(test.err)}, func(t *testing.T, b *bench, l *logged) {
 			b.record(0)
 			b.flush()
-			b.wantEnds(ends{reason: 1})
-			l.wantLines(t)
+			b.wantEnds(ends{test.end: 1})
+			l.wantLines(t, test.want...)
 		})
 	}
+	logging(t, &fake{answer: hang}, func(t *testing.T, b *bench, l *logged) {
+		b.recordEach(101)
+		l.wantLines(t, []string{`"reason"="pending_full"`, `"error"=null`})
+	})
 }
 
 // Close returns what a shutdown drops, also what was in flight.
@@ -134,7 +128,7 @@ func TestMissingRightIsLoggedOnce(t *testing.T) {
 // A role may allow a verb in one API group and not in the other.
 func TestMissingRightIsLoggedForEachAPIGroup(t *testing.T) {
 	l := &logged{}
-	c := newErrorLog(klog.FromContext(l.context(t.Context())), ledger.New())
+	c := newErrorLog(funcr.New(func(_, line string) { l.add(line) }, funcr.Options{}), ledger.New())
 	for range 2 {
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 			for _, v := range []apiclient.Verb{apiclient.VerbPatch, apiclient.VerbGet, apiclient.VerbRead} { // to read is an empty patch

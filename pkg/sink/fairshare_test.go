@@ -80,15 +80,14 @@ func TestTenantThatFloodsTakesNoPlaceOfOthers(t *testing.T) {
 
 // A namespace or tenant above its share makes room for those below, and nobody else does.
 func TestSharesOfNamespacesAndTenants(t *testing.T) {
+	const limit, own, other = 120, "system:serviceaccount:own:a", "system:serviceaccount:other:a"
 	type reports struct {
 		namespace, user string
 		series          int
 	}
-	const limit = 120
-	own, other := "system:serviceaccount:own:a", "system:serviceaccount:other:a"
-	inEach := func(user string, series int, namespaces ...string) (out []reports) {
-		for _, n := range namespaces {
-			out = append(out, reports{n, user, series})
+	inNamespaces := func(prefix string, n int, user string, series int) (out []reports) {
+		for i := range n {
+			out = append(out, reports{fmt.Sprint(prefix, i), user, series})
 		}
 		return out
 	}
@@ -98,69 +97,54 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 		}
 		return out
 	}
-	var many []string
-	for i := range limit {
-		many = append(many, fmt.Sprint("namespace-", i))
-	}
-	key := func(namespace, user string) flowKey { return flowKey{namespace, occurrence.TenantOf(user)} }
+	then := func(first []reports, later ...reports) []reports { return append(first, later...) }
+	type least = map[flowKey]int
+	owner, others := occurrence.TenantOf(own), occurrence.TenantOf(other)
 	for name, test := range map[string]struct {
-		before, then []reports
-		want         map[flowKey]int // not less
+		reports []reports // in order
+		want    least
 	}{
-		"one namespace may have all": {
-			then: []reports{{"a", "", 200}},
-			want: map[flowKey]int{key("a", ""): limit},
-		},
-		"two namespaces have a half each": {
-			before: []reports{{"a", "", 200}}, then: []reports{{"b", "", 200}},
-			want: map[flowKey]int{key("a", ""): 60, key("b", ""): 60},
-		},
+		"one namespace may have all":      {[]reports{{"a", "", 200}}, least{{"a", ""}: limit}},
+		"two namespaces have a half each": {[]reports{{"a", "", 200}, {"b", "", 200}}, least{{"a", ""}: 60, {"b", ""}: 60}},
 		"a namespace below its share loses nothing": {
-			before: inEach("", 20, "a", "b", "c"), then: []reports{{"flood", "", 500}},
-			want: map[flowKey]int{key("a", ""): 20, key("b", ""): 20, key("c", ""): 20, key("flood", ""): 60},
+			then(inNamespaces("a", 3, "", 20), reports{"flood", "", 500}),
+			least{{"a0", ""}: 20, {"a1", ""}: 20, {"a2", ""}: 20, {"flood", ""}: 60},
 		},
 		"tenants in namespaces of their own": {
-			before: []reports{{"own", own, 200}}, then: []reports{{"other", other, 200}},
-			want: map[flowKey]int{key("own", own): 60, key("other", other): 60},
+			[]reports{{"own", own, 200}, {"other", other, 200}}, least{{"own", owner}: 60, {"other", others}: 60},
 		},
 		"a tenant has one share in many namespaces": {
-			before: inEach(own, 30, "a", "b", "c", "d", "e"), then: []reports{{"other", other, 60}},
-			want: map[flowKey]int{key("other", other): 60},
+			then(inNamespaces("a", 5, own, 30), reports{"other", other, 60}), least{{"other", others}: 60},
 		},
 		"a tenant has one share in as many namespaces as there can be": {
-			before: inEach(own, 1, many...), then: []reports{{"other", other, 60}},
-			want: map[flowKey]int{key("other", other): 60},
+			then(inNamespaces("a", limit, own, 1), reports{"other", other, 60}), least{{"other", others}: 60},
 		},
 		"a ServiceAccount more is no tenant more": {
-			before: []reports{{"own", own, 200}, {"own", own + "b", 200}, {"own", own + "c", 200}}, then: []reports{{"other", other, 60}},
-			want: map[flowKey]int{key("other", other): 60},
+			[]reports{{"own", own, 200}, {"own", own + "b", 200}, {"own", own + "c", 200}, {"other", other, 60}},
+			least{{"other", others}: 60},
 		},
 		"tenants of one namespace share its share": {
-			before: []reports{{"default", own, 500}}, then: nodes(30, 3),
-			want: map[flowKey]int{key("default", own): 30, key("default", "system:node:0"): 3, key("default", "system:node:29"): 3},
+			then([]reports{{"default", own, 500}}, nodes(30, 3)...),
+			least{{"default", owner}: 30, {"default", "system:node:0"}: 3, {"default", "system:node:29"}: 3},
 		},
 		"tenants of one namespace push out no other namespace": {
-			before: nodes(100, 3), then: []reports{{"other", other, 60}},
-			want: map[flowKey]int{key("other", other): 60},
+			then(nodes(100, 3), reports{"other", other, 60}), least{{"other", others}: 60},
 		},
 		"namespaces of one tenant share its share": {
-			before: []reports{{"stuck", own, 500}, {"other", other, 60}}, then: []reports{{"a", own, 20}},
-			want: map[flowKey]int{key("a", own): 20, key("stuck", own): 40, key("other", other): 60},
+			[]reports{{"stuck", own, 500}, {"other", other, 60}, {"a", own, 20}},
+			least{{"a", owner}: 20, {"stuck", owner}: 40, {"other", others}: 60},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = limit }, func(t *testing.T, b *bench) {
-				for _, r := range append(test.before, test.then...) {
+				for _, r := range test.reports {
 					for i := range r.series {
 						b.recordLater(i, time.Hour, warning, inNamespace(r.namespace), by(r.user), component(r.user))
 					}
 				}
-				got, sum := b.seriesOfFlows(), 0
-				for _, n := range got {
-					sum += n
-				}
-				if sum > limit {
-					t.Errorf("%d series are pending", sum)
+				got := b.seriesOfFlows()
+				if p := b.Pending().Series; p > limit || b.fair.series > limit {
+					t.Errorf("%d series are pending, %d of flows", p, b.fair.series)
 				}
 				for key, n := range test.want {
 					if got[key] < n {

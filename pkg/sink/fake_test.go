@@ -22,10 +22,10 @@ import (
 
 // fake is an apiserver in this process, for the sink of one bubble.
 type fake struct {
-	answer answer        // decides about each request, nil accepts all
-	takes  time.Duration // of each request, before its answer
-	// updates: its client is an Updater.
-	updates bool
+	answer  answer        // decides about each request, nil accepts all
+	takes   time.Duration // of each request, before its answer
+	updates bool          // its client is an Updater
+	log     func(line string)
 	// released is closed at the end of the bubble, or by release.
 	released chan struct{}
 	release  func()
@@ -61,6 +61,13 @@ func (f *fake) start() {
 	f.began, f.server, f.released = time.Now(), sinktest.NewServer(), make(chan struct{})
 	f.release = sync.OnceFunc(func() { close(f.released) })
 	f.writes, f.verbs, f.loads, f.open = nil, map[apiclient.Verb]int{}, map[string]*load{"": {}}, map[string]int{}
+}
+
+func (f *fake) client() Client {
+	if f.updates {
+		return updater{f}
+	}
+	return f
 }
 
 func (f *fake) do(ctx context.Context, c *call, execute func() (*corev1.Event, error)) (*corev1.Event, error) {

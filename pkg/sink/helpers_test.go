@@ -11,11 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/internal/identity"
@@ -54,44 +56,41 @@ func start(ctx context.Context, t testing.TB, c Client, o Options) *bench {
 // nothing must be pending, and what returns later must change nothing.
 func bubble(t *testing.T, f *fake, change func(*Options), test func(t *testing.T, b *bench)) {
 	t.Helper()
-	bubbleIn(t, f, change, func(ctx context.Context) context.Context { return ctx }, test)
-}
-
-// bubbleIn is bubble with another context.
-func bubbleIn(t *testing.T, f *fake, change func(*Options), in func(context.Context) context.Context, test func(t *testing.T, b *bench)) {
-	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f.start()
 		o := unlimited()
 		if change != nil {
 			change(&o)
 		}
-		var c Client = f
-		if f.updates {
-			c = updater{f}
+		ctx := t.Context()
+		if f.log != nil {
+			ctx = klog.NewContext(ctx, funcr.New(func(_, line string) { f.log(line) }, funcr.Options{}))
 		}
-		b := start(in(t.Context()), t, c, o)
-		defer func() { // also after Fatal: the bubble has to end
-			b.closeWithin(time.Second)
-			before := b.ledger.Totals()
-			f.release()
-			pass(time.Hour)
-			if after := b.ledger.Totals(); !maps.Equal(before.Outcomes, after.Outcomes) {
-				t.Errorf("settled %v, and %v after all requests have returned", before.Outcomes, after.Outcomes)
-			}
-			if n := b.abandonedCount(); n != 0 || len(b.requests.abandonedIn)+len(b.requests.inFlight) != 0 {
-				t.Errorf("%d requests are abandoned after they have returned", n)
-			}
-			if len(f.twice) > 0 {
-				t.Errorf("two requests were in flight for each of %v", f.twice)
-			}
-			if s := b.fair; s.series != 0 || len(s.flows)+len(s.namespaces.byName)+len(s.tenants.byName)+
-				len(s.namespaces.ranking)+len(s.tenants.ranking) != 0 {
-				t.Errorf("usage %+v, though nothing is pending", s)
-			}
-		}()
+		b := start(ctx, t, f.client(), o)
+		defer b.end(f) // also after Fatal: the bubble has to end
 		test(t, b)
 	})
+}
+
+// end closes the sink of a bubble and releases the requests.
+func (b *bench) end(f *fake) {
+	b.closeWithin(time.Second)
+	before := b.ledger.Totals().Outcomes
+	f.release()
+	pass(time.Hour)
+	if after := b.ledger.Totals().Outcomes; !maps.Equal(before, after) {
+		b.t.Errorf("settled %v, and %v after all requests have returned", before, after)
+	}
+	if n := len(b.requests.abandoned) + len(b.requests.abandonedIn) + len(b.requests.inFlight); n != 0 {
+		b.t.Errorf("requests %+v, though all have returned", b.requests)
+	}
+	if len(f.twice) > 0 {
+		b.t.Errorf("two requests were in flight for each of %v", f.twice)
+	}
+	if s := b.fair; s.series != 0 || len(s.flows)+len(s.namespaces.byName)+len(s.tenants.byName)+
+		len(s.namespaces.ranking)+len(s.tenants.ranking) != 0 {
+		b.t.Errorf("usage %+v, though nothing is pending", s)
+	}
 }
 
 // closeWithin closes the sink, and checks that it takes no longer and that everything is

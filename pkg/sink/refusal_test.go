@@ -2,14 +2,10 @@ package sink
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
@@ -235,28 +231,5 @@ func TestEventsOfATerminatingNamespaceAreCountedOn(t *testing.T) {
 			pass(b.options.NamespaceRefusedFor / 10)
 		}
 		b.wantEnds(ends{notFound: 1, written: 2 + 2*patches})
-	})
-}
-
-// Labels that are refused with one occurrence are not removed from others.
-func TestOnlyWhatWasRefusedIsWrittenWithoutLabels(t *testing.T) {
-	var patches []string
-	f := &fake{answer: func(_ context.Context, c *call) error {
-		if c.verb != apiclient.VerbPatch {
-			return nil
-		}
-		if patches = append(patches, c.patch); len(patches) <= 2 {
-			return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Event").GroupKind(), "e", nil)
-		}
-		return nil
-	}}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		for range 3 {
-			b.record(0, labelled("m"))
-			b.flush()
-		}
-		if n := len(patches); n != 3 || !strings.Contains(patches[n-1], `"labels":{"l":"m"}`) {
-			t.Errorf("patched with %q", patches)
-		}
 	})
 }

@@ -76,6 +76,21 @@ func TestJobsWaitForTheirLatestTime(t *testing.T) {
 	d.wantNext(moved)
 }
 
+// The owner is not woken for each postponement, only at the first time and the last.
+func TestJobThatIsPostponedAgainAndAgainSleeps(t *testing.T) {
+	d := newDriver(t, 10)
+	j := d.in("a", time.Minute)
+	for i := range 1000 {
+		d.Enqueue(j, "a", d.now.Add(time.Minute+time.Duration(i)*time.Second), d.now)
+		d.wantNextIn(time.Minute)
+	}
+	d.pass(time.Minute)
+	d.wantNext(nil)
+	d.wantNextIn(999 * time.Second)
+	d.pass(999 * time.Second)
+	d.wantNext(j)
+}
+
 func TestJobThatIsBroughtForwardIsNext(t *testing.T) {
 	d := newDriver(t, 10)
 	var jobs []*Job
