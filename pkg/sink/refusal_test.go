@@ -29,47 +29,36 @@ func (n *namespace) answer(_ context.Context, c *call) error {
 
 const notFound = occurrence.NamespaceNotFound
 
-// The refusal of a namespace through one API ends when an Event is created through the other.
-func TestRefusalEndsForBothAPIs(t *testing.T) {
+// A refusal ends when an Event is created through the other API, and when another writer
+// has created one.
+func TestRefusalEndsWithTheFirstEvent(t *testing.T) {
 	const series = 100
-	var ns namespace
-	f := &fake{answer: ns.answer, takes: 100 * time.Millisecond}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		pass(f.takes)
-		b.recordLater(1, time.Hour) // so that the namespace has something to do
-		ns.exists.Store(true)
-		b.recordEach(series, newStyle)
-		pass(time.Minute)
-		b.wantEnds(ends{notFound: 1, written: series})
-		if f.load("").most == 1 {
-			t.Error("one request at a time is sent to a namespace that exists")
-		}
-	})
-}
-
-// An Event that another writer has created shows that the namespace exists.
-func TestRefusalEndsThoughAnotherWriterCreates(t *testing.T) {
-	const series = 100
-	var ns namespace
-	f := &fake{answer: ns.answer, takes: 100 * time.Millisecond}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		pass(f.takes)
-		ns.exists.Store(true)
-		other := start(t.Context(), t, f, unlimited())
-		other.recordEach(series)
-		other.closeWithin(time.Minute)
-		pass(time.Minute)
-		f.loads[""].most = 0
-		b.recordLater(series, time.Hour) // so that the namespace has something to do
-		b.recordEach(series)
-		pass(time.Minute)
-		b.wantEnds(ends{notFound: 1, written: series})
-		if f.load("").most == 1 {
-			t.Error("one request at a time is sent to a namespace that exists")
-		}
-	})
+	for name, anotherWriter := range map[string]bool{"through the other API": false, "by another writer": true} {
+		t.Run(name, func(t *testing.T) {
+			var ns namespace
+			f := &fake{answer: ns.answer, takes: 100 * time.Millisecond}
+			bubble(t, f, nil, func(t *testing.T, b *bench) {
+				api := newStyle
+				b.record(0)
+				pass(f.takes)
+				if ns.exists.Store(true); anotherWriter {
+					api = func(*occurrence.Occurrence) {}
+					other := start(t.Context(), t, f, unlimited())
+					other.recordEach(series)
+					other.closeWithin(time.Minute)
+					pass(time.Minute)
+					f.loads[""].most = 0
+				}
+				b.recordLater(series, time.Hour) // so that the namespace has something to do
+				b.recordEach(series, api)
+				pass(time.Minute)
+				b.wantEnds(ends{notFound: 1, written: series})
+				if f.load("").most == 1 {
+					t.Error("one request at a time is sent to a namespace that exists")
+				}
+			})
+		})
+	}
 }
 
 // A refusal does not apply to what was recorded while its request was in flight: the

@@ -2,10 +2,16 @@ package sink
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +20,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -120,11 +127,59 @@ func TestUpdateOfAnEventThatHasExpiredBeginsAnew(t *testing.T) {
 	})
 }
 
-// removeAnnotations has admission remove the annotations of all Events of a namespace.
+// removeAnnotations has admission remove the annotations of all Events of a namespace. It
+// returns when it does.
 func removeAnnotations(t *testing.T, namespace string) {
 	t.Helper()
-	sinktest.Webhook(t, namespace, func(context.Context) []byte {
-		return []byte(`[{"op":"add","path":"/metadata/annotations","value":{}}]`)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		kind := admissionv1.PatchTypeJSONPatch
+		review.Response = &admissionv1.AdmissionResponse{
+			UID: review.Request.UID, Allowed: true, PatchType: &kind,
+			Patch: []byte(`[{"op":"add","path":"/metadata/annotations","value":{}}]`),
+		}
+		review.Request = nil
+		json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
+	webhooks := clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	none := admissionregistrationv1.SideEffectClassNone
+	_, err := webhooks.Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "test.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL:      &server.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"", "events.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"events"}},
+			}},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+			SideEffects:             &none,
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := webhooks.Delete(context.WithoutCancel(t.Context()), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	await.Until(t, "the apiserver to call the webhook", func() bool {
+		event := sinktest.Unnamed(namespace, false)
+		event.Annotations = map[string]string{"a": "b"}
+		dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+		created, err := clients.CoreV1().Events(namespace).Create(t.Context(), event, dryRun)
+		return err == nil && len(created.Annotations) == 0
 	})
 }
 

@@ -1,7 +1,6 @@
 package apiclient
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -35,9 +34,14 @@ import (
 // by the second look.
 func init() { transport.CertCallbackRefreshDuration = 2 * time.Second }
 
-func TestConnectionsAreSharedWithNobody(t *testing.T) {
-	var made atomic.Int64
+// serveEvents starts a server that answers each request with an Event, after hold. It
+// executes 100 requests at once on one HTTP/2 connection, as an apiserver does. It counts
+// the connections made.
+func serveEvents(t *testing.T, hold func()) (config *rest.Config, made *atomic.Int64) {
+	t.Helper()
+	made = new(atomic.Int64)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hold()
 		apiVersion := "v1"
 		if strings.HasPrefix(r.URL.Path, "/apis/") {
 			apiVersion = "events.k8s.io/v1"
@@ -50,10 +54,14 @@ func TestConnectionsAreSharedWithNobody(t *testing.T) {
 			made.Add(1)
 		}
 	}
-	server.EnableHTTP2 = true
+	server.EnableHTTP2, server.Config.HTTP2 = true, &http.HTTP2Config{MaxConcurrentStreams: 100}
 	server.StartTLS()
-	defer server.Close()
-	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, made
+}
+
+func TestConnectionsAreSharedWithNobody(t *testing.T) {
+	config, made := serveEvents(t, func() {})
 	similar := rest.CopyConfig(config) // as close to ours as client-go's can be
 	similar.DisableCompression = true
 	shared := func() *Client { return clientFor(t, similar) }
@@ -241,7 +249,7 @@ func writeFile(t *testing.T, path string, data []byte) {
 	}
 }
 
-// crowd holds reviews until there are as many of them at once as it expects.
+// crowd holds requests until there are as many of them at once as it expects.
 type crowd struct {
 	mu       sync.Mutex
 	missing  int
@@ -254,25 +262,17 @@ func (c *crowd) expect(n int) {
 	c.missing, c.complete = n, make(chan struct{})
 }
 
-func (c *crowd) enter() <-chan struct{} {
+func (c *crowd) hold() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.missing--; c.missing == 0 {
 		close(c.complete)
 	}
-	return c.complete
+	complete := c.complete
+	c.mu.Unlock()
+	<-complete
 }
 
-func (c *crowd) review(ctx context.Context) []byte {
-	select {
-	case <-c.enter():
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// An apiserver executes 100 requests at once on one HTTP/2 connection. None waits
-// for the others to be answered, and the connections are there the next time.
+// None waits for the others to be answered, and the connections are there the next time.
 func TestMoreRequestsAreInFlightThanOneConnectionTakes(t *testing.T) {
 	const requests = 128
 	for _, test := range []struct {
@@ -284,21 +284,18 @@ func TestMoreRequestsAreInFlightThanOneConnectionTakes(t *testing.T) {
 		{[]string{"http/1.1"}, requests, requests},
 	} {
 		t.Run(fmt.Sprint(test.protocols), func(t *testing.T) {
-			namespace := testenv.Shared(t).Namespace(t)
 			var c crowd
-			sinktest.Webhook(t, namespace, c.review)
+			config, _ := serveEvents(t, c.hold)
 			var network sinktest.Network
-			config := network.Over(testenv.Shared(t).Config())
+			config = network.Over(config)
 			config.NextProtos = test.protocols
 			client := connect(t, config)
 			createAtOnce := func() {
 				c.expect(requests)
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				defer cancel()
 				var wg sync.WaitGroup
 				for range requests {
 					wg.Go(func() {
-						if _, err := create(ctx, client, occurrence.CoreV1, namespace); err != nil {
+						if _, err := create(t.Context(), client, occurrence.CoreV1, "ns"); err != nil {
 							t.Error(err)
 						}
 					})

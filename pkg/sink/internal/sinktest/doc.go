@@ -1,5 +1,5 @@
-// Package sinktest has what tests of the sink share: Events, a fake apiserver, a network
-// that fails, and admission webhooks.
+// Package sinktest has what tests of the sink share: Events, a fake apiserver, and a network
+// that fails.
 package sinktest
 
 import (
