@@ -2,18 +2,31 @@ package sink
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // withRights is an apiserver with RBAC. The rights are separated by spaces.
@@ -175,4 +188,184 @@ func TestCountsAreRightWhereAdmissionRemovesAnnotations(t *testing.T) {
 			t.Error("the namespace still counts as one without annotations")
 		}
 	})
+}
+
+// serviceAccount makes one that may use the verbs on the Events of a namespace.
+func serviceAccount(t *testing.T, namespace string, verbs ...string) *rest.Config {
+	t.Helper()
+	config := testenv.Shared(t).ServiceAccount(t, namespace, "writer")
+	if len(verbs) > 0 {
+		testenv.Shared(t).Grant(t, namespace, "writer", rbacv1.PolicyRule{
+			APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: verbs,
+		})
+	}
+	return config
+}
+
+// soonForbidden are options with which a 403 is retried for a moment only.
+func soonForbidden() Options {
+	o := unlimited()
+	o.ForbiddenFor = time.Millisecond
+	return o
+}
+
+// inBothAPIs runs a test with occurrences of each.
+func inBothAPIs(t *testing.T, test func(t *testing.T, api change)) {
+	t.Run("core/v1", func(t *testing.T) { test(t, func(*occurrence.Occurrence) {}) })
+	t.Run("events.k8s.io/v1", func(t *testing.T) { test(t, newStyle) })
+}
+
+// Every combination of rights that can work does, and each of the others says why not.
+func TestRightsOfServiceAccounts(t *testing.T) {
+	for verbs, objects := range map[string]int{
+		"create patch":            1,
+		"create patch get update": 1,
+		"create get update":       1,
+		"create patch update":     1,
+		"create get":              3,
+		"create update":           3,
+		"create":                  3,
+		"patch":                   0,
+		"get update patch":        0,
+		"":                        0,
+	} {
+		t.Run(verbs, func(t *testing.T) {
+			t.Parallel()
+			namespace := testenv.Shared(t).Namespace(t)
+			config := serviceAccount(t, namespace, strings.Fields(verbs)...)
+			for name, client := range map[string]Client{"client-go's": clientFor(t, config), "own": connect(t, config)} {
+				b := newBench(t, namespace, client, soonForbidden())
+				settled := make(chan occurrence.Settlement, 100)
+				report := onSettled(func(s occurrence.Settlement) { settled <- s })
+				for range 3 {
+					b.record(len(name), report) // a series of its own
+					b.record(len(name), report, newStyle)
+					b.flush()
+				}
+				b.drain()
+				close(settled)
+				for end := range settled {
+					if want := objects > 0; end.Counted() != want || !want && (end.Reason != occurrence.Forbidden || !isStatus(end.Err)) {
+						t.Errorf("settled as %+v", end)
+					}
+				}
+			}
+			wantStored(t, namespace, 4*objects, int64(12*min(objects, 1)))
+		})
+	}
+}
+
+// overtakenUpdate deletes an Event between the read and the write.
+type overtakenUpdate struct {
+	Updater
+	delete func(name string) error
+}
+
+func (c overtakenUpdate) Update(ctx context.Context, api occurrence.API, namespace, name string, event []byte) (*corev1.Event, error) {
+	if err := c.delete(name); err != nil {
+		return nil, err
+	}
+	return c.Updater.Update(ctx, api, namespace, name, event)
+}
+
+// An update creates what is not there; it must not create an expired Event with its old count.
+func TestUpdateOfAnEventThatHasExpiredBeginsAnew(t *testing.T) {
+	inBothAPIs(t, func(t *testing.T, api change) {
+		namespace := testenv.Shared(t).Namespace(t)
+		events := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config()).CoreV1().Events(namespace)
+		deletions := 0
+		c := overtakenUpdate{clientFor(t, serviceAccount(t, namespace, "create", "get", "update")), func(name string) error {
+			deletions++
+			return events.Delete(t.Context(), name, metav1.DeleteOptions{})
+		}}
+		b := newBench(t, namespace, c, soonForbidden())
+		for range 3 {
+			b.recordLater(0, time.Hour, api) // one write has them all
+		}
+		b.flush()
+		b.record(0, api)
+		b.flush()
+		if totals := b.drain(); totals.Written() != 4 || deletions != 1 {
+			t.Errorf("settled as %v, after %d deletions", totals.Outcomes, deletions)
+		}
+		wantStored(t, namespace, 1, 1)
+	})
+}
+
+// removeAnnotations has admission remove the annotations of all Events of a namespace. It
+// returns when it does.
+func removeAnnotations(t *testing.T, namespace string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		kind := admissionv1.PatchTypeJSONPatch
+		review.Response = &admissionv1.AdmissionResponse{
+			UID: review.Request.UID, Allowed: true, PatchType: &kind,
+			Patch: []byte(`[{"op":"add","path":"/metadata/annotations","value":{}}]`),
+		}
+		review.Request = nil
+		json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
+	webhooks := clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	none := admissionregistrationv1.SideEffectClassNone
+	_, err := webhooks.Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "test.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL:      &server.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"", "events.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"events"}},
+			}},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+			SideEffects:             &none,
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := webhooks.Delete(context.WithoutCancel(t.Context()), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	await.Until(t, "the apiserver to call the webhook", func() bool {
+		event := sinktest.Unnamed(namespace, false)
+		event.Annotations = map[string]string{"a": "b"}
+		dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+		created, err := clients.CoreV1().Events(namespace).Create(t.Context(), event, dryRun)
+		return err == nil && len(created.Annotations) == 0
+	})
+}
+
+func TestCountsAddUpWhereAdmissionRemovesAnnotations(t *testing.T) {
+	for name, verbs := range map[string][]string{"by patches": {"create", "patch"}, "by updates": {"create", "get", "update"}} {
+		t.Run(name, func(t *testing.T) {
+			const sinks, rounds, series = 2, 10, 3
+			namespace := testenv.Shared(t).Namespace(t)
+			removeAnnotations(t, namespace)
+			config := serviceAccount(t, namespace, verbs...)
+			for range sinks { // one after the other: the next one cannot recognize the first's Events
+				b := newBench(t, namespace, clientFor(t, config), soonForbidden())
+				for range rounds {
+					b.recordEach(series)
+					b.recordEach(series, newStyle)
+					b.flush()
+				}
+				b.drain()
+				b.wantEnds(ends{written: 2 * series * rounds})
+			}
+			wantStored(t, namespace, sinks*2*series, sinks*2*series*rounds)
+		})
+	}
 }

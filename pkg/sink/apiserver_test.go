@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
@@ -148,26 +151,32 @@ func TestStoredEvent(t *testing.T) {
 	b.record(9, newStyle, annotate)
 	b.record(9, newStyle)
 	b.drain()
-	checks := map[string]func(e *corev1.Event) bool{
-		"pod-7": func(e *corev1.Event) bool {
-			return e.Count == 2 && !e.FirstTimestamp.IsZero() && !e.LastTimestamp.IsZero() && e.Series == nil
-		},
-		"pod-8": func(e *corev1.Event) bool { return e.Series == nil && e.Count == 0 },
-		"pod-9": func(e *corev1.Event) bool {
-			return e.Series != nil && e.Series.Count == 2 && !e.Series.LastObservedTime.IsZero() && e.Count == 0
-		},
+	type fields struct {
+		count, series              int32
+		first, last, observed      bool // timestamps
+		annotation, label          string
+		generatedName, hasIdentity bool
 	}
+	got := map[string]fields{}
 	for _, e := range stored.List(t, testenv.Shared(t), namespace) {
-		object := e.InvolvedObject.Name
-		if !checks[object](&e) {
-			t.Errorf("counts or times: %+v", e)
+		object, identified := e.InvolvedObject.Name, e.Annotations[identity.Annotation]
+		f := fields{
+			count: e.Count, first: !e.FirstTimestamp.IsZero(), last: !e.LastTimestamp.IsZero(),
+			annotation: e.Annotations["example.com/a"], label: e.Labels["l"],
+			generatedName: strings.HasPrefix(e.Name, object+"."), hasIdentity: identified != "" && identified != "forged",
 		}
-		if object != "pod-8" && (e.Annotations["example.com/a"] != "b" || e.Labels["l"] != "m") {
-			t.Errorf("annotations or labels lost: %+v", e.ObjectMeta)
+		if e.Series != nil {
+			f.series, f.observed = e.Series.Count, !e.Series.LastObservedTime.IsZero()
 		}
-		if !strings.HasPrefix(e.Name, object+".") || e.Annotations[identity.Annotation] == "forged" {
-			t.Errorf("metadata: %+v", e.ObjectMeta)
-		}
+		got[object] = f
+	}
+	want := map[string]fields{
+		"pod-7": {count: 2, first: true, last: true, annotation: "b", label: "m", generatedName: true, hasIdentity: true},
+		"pod-8": {generatedName: true, hasIdentity: true},
+		"pod-9": {series: 2, observed: true, annotation: "b", label: "m", generatedName: true, hasIdentity: true},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(fields{})); diff != "" {
+		t.Errorf("stored Events (-want +got):\n%s", diff)
 	}
 	wantStored(t, namespace, 3, 5)
 }
@@ -194,5 +203,99 @@ func TestAnnotationsAreNoDirectivesOfAPatch(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// No request would end by itself within a minute. client-go's pings would detect the
+// death after 45 s.
+func TestDeadConnectionIsNoticedInSecondsAndCostsNothing(t *testing.T) {
+	t.Parallel()
+	for name, up := range map[string]bool{"packets vanish both ways": true, "answers vanish": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const bound, series = 15 * time.Second, 200
+			namespace := testenv.Shared(t).Namespace(t)
+			var network sinktest.Network
+			o := unlimited()
+			o.RequestTimeout = time.Minute
+			b := newBench(t, namespace, connect(t, network.Over(testenv.Shared(t).Config())), o)
+			b.recordEach(series)
+			b.flush()
+
+			before := network.Dials.Load()
+			b.recordEach(series) // some of these are in flight
+			network.Lose(int(before), up)
+			b.recordEach(series)
+			died := time.Now()
+			b.flush()
+			if took := time.Since(died); took > bound {
+				t.Errorf("the last write after the death took %v, want at most %v", took, bound)
+			}
+			b.drain()
+			b.wantEnds(ends{written: 3 * series})
+			wantStored(t, namespace, series, 3*series)
+			if lost, dials := network.Lost.Load(), network.Dials.Load()-before; lost == 0 || dials == 0 {
+				t.Errorf("%d bytes were lost and %d new connections made: no connection has died", lost, dials)
+			}
+		})
+	}
+}
+
+// If one of the connections cannot be made, because the way to one of several
+// apiservers drops all packets, requests use the other. A request whose timeout ended during
+// the dial is retried, and nothing else waits for that.
+func TestConnectionThatCannotBeMadeHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	network := &sinktest.Network{Fail: func(dial int64) error {
+		if dial == 1 {
+			return nil
+		}
+		<-t.Context().Done()
+		return t.Context().Err()
+	}}
+	o := unlimited()
+	o.Concurrency, o.MinConcurrency = 4, 4
+	o.RequestTimeout = 2 * time.Second // less than a dial may take
+	b := newBench(t, testenv.Shared(t).Namespace(t), connect(t, network.Over(testenv.Shared(t).Config())), o)
+	const series = 500
+	b.recordEach(series)
+	b.drain()
+	b.wantEnds(ends{written: series})
+	if n := network.Dials.Load(); n < 2 {
+		t.Errorf("%d dials", n)
+	}
+	failed := func(c apiclient.Class) float64 {
+		return testutil.ToFloat64(b.metrics.failed.WithLabelValues(string(c)))
+	}
+	if n := failed(apiclient.ClassUnreachable); n != 0 {
+		t.Errorf("the apiserver counted as unreachable %v times", n)
+	}
+	if failed(apiclient.ClassRetry) == 0 {
+		t.Error("no request timed out during the dial")
+	}
+}
+
+// A connection that is dead, and not known to be, gets its part of the requests. The rest
+// use the other one.
+func TestDeadConnectionTakesNoMoreThanItsPart(t *testing.T) {
+	t.Parallel()
+	var network sinktest.Network
+	client, namespace := connect(t, network.Over(testenv.Shared(t).Config())), testenv.Shared(t).Namespace(t)
+	for range apiclient.Connections { // one over each
+		if _, err := client.Create(t.Context(), occurrence.CoreV1, sinktest.Unnamed(namespace, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := unlimited()
+	const inFlight, series = 8, 50 // several times what is in flight
+	o.Concurrency, o.MinConcurrency = inFlight, inFlight
+	b := newBench(t, namespace, client, o)
+	network.Lose(1, true)
+	b.recordEach(series)
+	await.Until(t, "the writes over the other connection", func() bool {
+		return b.ledger.Totals().Written() >= series-inFlight
+	})
+	if n := network.Dials.Load(); n != apiclient.Connections {
+		t.Errorf("it was written when the connection was known to be dead, after %d dials", n)
 	}
 }

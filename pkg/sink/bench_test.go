@@ -11,9 +11,9 @@ import (
 )
 
 // startForBenchmark starts a sink with an Event to add, and closes it in the end.
-func startForBenchmark(b *testing.B, change func(*Options)) (*Sink, occurrence.Target) {
+func startForBenchmark(b *testing.B) (*Sink, occurrence.Target) {
 	o := unlimited()
-	change(&o)
+	o.MaxPendingSeries, o.MaxPendingBytes = 1<<40, 1<<50
 	s := start(b.Context(), b, &fake{}, o)
 	b.Cleanup(func() { s.Close(b.Context()) })
 	event := sinktest.Event(false)
@@ -27,7 +27,7 @@ func startForBenchmark(b *testing.B, change func(*Options)) (*Sink, occurrence.T
 func BenchmarkAddDeferredRepeat(b *testing.B) {
 	for name, client := range map[string]string{"anonymous": "", "named": "web-0-5d8f9c7b4-abcde.17a2b3c4d5e6f708"} {
 		b.Run(name, func(b *testing.B) {
-			s, target := startForBenchmark(b, defaults)
+			s, target := startForBenchmark(b)
 			o := &occurrence.Occurrence{
 				Event: target.Event, Weight: 1, Recorded: time.Now(), Client: client,
 				Deferred: func() {}, Settled: func(occurrence.Settlement) {},
@@ -45,7 +45,7 @@ func BenchmarkAddDeferredRepeat(b *testing.B) {
 func BenchmarkAddNewSeries(b *testing.B) {
 	for _, tenants := range []int{1, 1000} {
 		b.Run(fmt.Sprint("tenants=", tenants), func(b *testing.B) {
-			s, target := startForBenchmark(b, func(o *Options) { o.MaxPendingSeries, o.MaxPendingBytes = 1<<40, 1<<50 })
+			s, target := startForBenchmark(b)
 			users := make([]string, tenants)
 			for i := range users {
 				users[i] = fmt.Sprint("system:node:", i)
@@ -54,25 +54,6 @@ func BenchmarkAddNewSeries(b *testing.B) {
 				target.Key.A++
 				user := users[target.Key.A%uint64(tenants)]
 				s.Add(&occurrence.Occurrence{Event: target.Event, Weight: 1, User: user, Recorded: time.Now()}, target, time.Hour)
-			}
-		})
-	}
-}
-
-// BenchmarkOldestPending is what a scrape of the oldest pending occurrence costs, which
-// does not depend on how many series are pending.
-func BenchmarkOldestPending(b *testing.B) {
-	for _, series := range []int{100, 40_000} {
-		b.Run(fmt.Sprint("series=", series), func(b *testing.B) {
-			s, target := startForBenchmark(b, defaults)
-			for range series {
-				target.Key.A++
-				s.Add(&occurrence.Occurrence{Event: target.Event, Weight: 1, Recorded: time.Now()}, target, time.Hour)
-			}
-			now := time.Now()
-			for b.Loop() {
-				s.oldest(now)
-				s.overdue(now)
 			}
 		})
 	}

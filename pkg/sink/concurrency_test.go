@@ -3,7 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -11,44 +11,33 @@ import (
 // capacity is an apiserver that executes so many requests at once, each for a while on
 // average. It refuses those above that, in a hundredth of that while.
 type capacity struct {
-	slots int
-	each  time.Duration
-
-	mu                      sync.Mutex
-	inFlight, sent, refused int
+	*fake
+	each           time.Duration
+	slots, refused atomic.Int64
 }
 
-func (c *capacity) answer(context.Context, *call) error {
-	number, ok := c.enter()
-	if !ok {
-		time.Sleep(c.each / 100)
-		return errTooMany
+func newCapacity(slots int64, each time.Duration) *capacity {
+	c := &capacity{fake: &fake{}, each: each}
+	c.slots.Store(slots)
+	c.fake.answer = func(_ context.Context, r *call) error {
+		if int64(c.load("").inFlight) > c.slots.Load() {
+			c.refused.Add(1)
+			time.Sleep(c.each / 100)
+			return errTooMany
+		}
+		// From a half to one and a half, so that they do not all end at once.
+		time.Sleep(c.each/2 + c.each/100*time.Duration(r.number*61%101))
+		return nil
 	}
-	// From a half to one and a half, so that they do not all end at once.
-	time.Sleep(c.each/2 + c.each/100*time.Duration(number*61%101))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.inFlight--
-	return nil
+	return c
 }
 
-func (c *capacity) enter() (number int, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sent++
-	if c.inFlight >= c.slots {
-		c.refused++
-		return 0, false
+// wantRefused checks that at most one of n requests was refused, after the first ones.
+func (c *capacity) wantRefused(t *testing.T, n int64, sentBefore int, refusedBefore int64) {
+	t.Helper()
+	if sent, refused := int64(c.sent()-sentBefore), c.refused.Load()-refusedBefore; refused*n > sent {
+		t.Errorf("%d of %d requests were refused", refused, sent)
 	}
-	c.inFlight++
-	return c.sent, true
-}
-
-func (c *capacity) halve() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.slots /= 2
-	c.sent, c.refused = 0, 0
 }
 
 // recordAcross records one occurrence of each series, in several namespaces.
@@ -62,8 +51,8 @@ func (b *bench) recordAcross(namespaces, series int) {
 // everything is written.
 func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
 	const slots, series = 16, 10_000
-	c := &capacity{slots: slots, each: 20 * time.Millisecond}
-	bubble(t, &fake{answer: c.answer}, nil, func(t *testing.T, b *bench) {
+	c := newCapacity(slots, 20*time.Millisecond)
+	bubble(t, c.fake, nil, func(t *testing.T, b *bench) {
 		began := time.Now()
 		b.recordAcross(4, series)
 		b.flush()
@@ -73,9 +62,7 @@ func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
 		if took := time.Since(began); took > ideal*11/10 {
 			t.Errorf("it took %v, at least %v are needed", took, ideal)
 		}
-		if c.refused > c.sent/20 {
-			t.Errorf("%d of %d requests were refused", c.refused, c.sent)
-		}
+		c.wantRefused(t, 20, 0, 0)
 	})
 }
 
@@ -84,11 +71,12 @@ func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
 func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
 	for _, slots := range []int{16, 32, 64, 128} {
 		t.Run(fmt.Sprint(slots), func(t *testing.T) {
-			c := &capacity{slots: slots, each: 100 * time.Millisecond}
-			bubble(t, &fake{answer: c.answer}, func(o *Options) { o.Concurrency = 128 }, func(t *testing.T, b *bench) {
+			c := newCapacity(int64(slots), 100*time.Millisecond)
+			bubble(t, c.fake, func(o *Options) { o.Concurrency = 128 }, func(t *testing.T, b *bench) {
 				b.recordAcross(4, 100*slots)
 				time.Sleep(3 * time.Second)
-				c.halve()
+				c.slots.Store(int64(slots / 2))
+				sent, refused := c.sent(), c.refused.Load()
 				time.Sleep(5 * time.Second)
 				before := b.ledger.Totals().Written()
 				time.Sleep(5 * time.Second)
@@ -96,14 +84,10 @@ func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
 				// The limit is right but for a slot: where uneven shares of the
 				// namespaces once had one too many, that many are not tried again for
 				// a while. A slot is 6 % of 16.
-				if least := 50 * (c.slots - 1); n < int64(least)*97/100 {
+				if least := 50 * (slots/2 - 1); n < int64(least)*97/100 {
 					t.Errorf("%d were written, the best limit but one writes %d", n, least)
 				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if c.refused*100 > c.sent {
-					t.Errorf("%d of %d requests were refused since", c.refused, c.sent)
-				}
+				c.wantRefused(t, 100, sent, refused)
 			})
 		})
 	}

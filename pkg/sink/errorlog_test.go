@@ -1,23 +1,18 @@
 package sink
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/ratelimitedlog"
-	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink/internal/apiclient"
-	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
@@ -115,37 +110,21 @@ func TestShutdownLogsNoLoss(t *testing.T) {
 	})
 }
 
-// A right that is missing is used again now and then, and logged once.
-func TestMissingRightIsLoggedOnce(t *testing.T) {
+// A right that is missing is used again now and then, and logged once. A role may allow a
+// verb in one API group and not in the other.
+func TestMissingRightIsLoggedOnceForEachAPIGroup(t *testing.T) {
 	logging(t, withRights("create"), func(t *testing.T, b *bench, l *logged) {
-		writeThrice(b)
-		time.Sleep(deniedFor)
-		writeThrice(b)
-		l.wantLines(t, []string{`"verb"="patch"`}, []string{`"verb"="get"`})
-	})
-}
-
-// A role may allow a verb in one API group and not in the other.
-func TestMissingRightIsLoggedForEachAPIGroup(t *testing.T) {
-	l := &logged{}
-	c := newErrorLog(funcr.New(func(_, line string) { l.add(line) }, funcr.Options{}), ledger.New())
-	for range 2 {
-		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			for _, v := range []apiclient.Verb{apiclient.VerbPatch, apiclient.VerbGet, apiclient.VerbRead} { // to read is an empty patch
-				c.denied(&request{Request: &counter.Request{Namespace: "ns", API: api}}, apiclient.Answer{Verb: v})
+		for range 2 {
+			for range 3 {
+				b.record(0)
+				b.flush()
+				b.record(0, newStyle)
+				b.flush()
 			}
+			time.Sleep(deniedFor)
 		}
-	}
-	var got []string
-	for _, line := range l.lines {
-		_, of, _ := strings.Cut(line, `"verb"=`)
-		got = append(got, of)
-	}
-	want := []string{
-		`"patch" "apiGroup"="" "namespace"="ns"`, `"get" "apiGroup"="" "namespace"="ns"`,
-		`"patch" "apiGroup"="events.k8s.io" "namespace"="ns"`, `"get" "apiGroup"="events.k8s.io" "namespace"="ns"`,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("logged %q, want %q", got, want)
-	}
+		l.wantLines(t,
+			[]string{`"verb"="patch" "apiGroup"="" "namespace"="ns"`}, []string{`"verb"="get" "apiGroup"="" "namespace"="ns"`},
+			[]string{`"verb"="patch" "apiGroup"="events.k8s.io"`}, []string{`"verb"="get" "apiGroup"="events.k8s.io"`})
+	})
 }

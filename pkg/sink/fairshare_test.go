@@ -204,13 +204,15 @@ func TestWarningsOfANodeStormSurvive(t *testing.T) {
 }
 
 // Repeats are evicted first, then deferred Normals, then Warnings. Acknowledged occurrences
-// are evicted after all of them, and have a reason of their own.
+// are evicted after all of them, and have a reason of their own. A caller that waits for the
+// outcome gets it.
 func TestEvictionGoesByWhatItCosts(t *testing.T) {
 	bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = 6 }, func(t *testing.T, b *bench) {
 		b.record(2)
 		b.record(5)
 		synctest.Wait()
-		b.recordLater(0, time.Hour, warning)
+		var got []occurrence.Settlement
+		b.recordLater(0, time.Hour, warning, onSettled(func(s occurrence.Settlement) { got = append(got, s) }))
 		b.recordLater(1, time.Hour)
 		b.recordLater(2, time.Hour) // a repeat
 		b.recordLater(3, time.Hour, warning, acknowledge)
@@ -225,6 +227,10 @@ func TestEvictionGoesByWhatItCosts(t *testing.T) {
 			}
 		}
 		b.wantEnds(ends{written: 2, occurrence.PendingFull: 3, occurrence.AcknowledgedEvicted: 2})
+		want := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull}
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("the callback got %+v, want %+v", got, want)
+		}
 	})
 }
 
@@ -249,21 +255,6 @@ func TestEachIsChargedForWhatItReports(t *testing.T) {
 		}
 		if got := b.seriesOfFlows(); got[flowKey{"ns", "victim"}] != 11 || got[flowKey{"ns", "attacker"}] != 0 {
 			t.Errorf("pending %v", got)
-		}
-	})
-}
-
-// A caller that waits for the outcome gets it, and may try again.
-func TestCallbackIsCalledForAnEviction(t *testing.T) {
-	bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = 2 }, func(t *testing.T, b *bench) {
-		var got []occurrence.Settlement
-		for i := range 2 {
-			b.recordLater(i, time.Hour, onSettled(func(s occurrence.Settlement) { got = append(got, s) }))
-		}
-		b.recordLater(0, time.Hour, inNamespace("other"))
-		want := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull}
-		if len(got) != 1 || got[0] != want {
-			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -312,3 +313,5 @@ func (c faultyClient) Create(ctx context.Context, api occurrence.API, event *cor
 func (c faultyClient) Patch(ctx context.Context, api occurrence.API, namespace, name string, patch []byte) (*corev1.Event, error) {
 	return lose(func() (*corev1.Event, error) { return c.Client.Patch(ctx, api, namespace, name, patch) })
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }

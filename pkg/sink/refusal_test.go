@@ -29,20 +29,24 @@ func (n *namespace) answer(_ context.Context, c *call) error {
 
 const notFound = occurrence.NamespaceNotFound
 
-// A refusal ends when an Event is created through the other API, and when another writer
-// has created one.
-func TestRefusalEndsWithTheFirstEvent(t *testing.T) {
+// An occurrence after a refusal may be one after the creation of the namespace. The refusal
+// ends with the first Event, through either API and by any writer: then the namespace has
+// more than one slot.
+func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
 	const series = 100
-	for name, anotherWriter := range map[string]bool{"through the other API": false, "by another writer": true} {
+	for name, test := range map[string]struct{ otherAPI, otherWriter bool }{
+		"created by the sink":           {false, false},
+		"created through the other API": {true, false},
+		"created by another writer":     {false, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var ns namespace
 			f := &fake{answer: ns.answer, takes: 100 * time.Millisecond}
 			bubble(t, f, nil, func(t *testing.T, b *bench) {
-				api := newStyle
 				b.record(0)
 				pass(f.takes)
-				if ns.exists.Store(true); anotherWriter {
-					api = func(*occurrence.Occurrence) {}
+				ns.exists.Store(true)
+				if test.otherWriter {
 					other := start(t.Context(), t, f, unlimited())
 					other.recordEach(series)
 					other.closeWithin(time.Minute)
@@ -50,7 +54,11 @@ func TestRefusalEndsWithTheFirstEvent(t *testing.T) {
 					f.loads[""].most = 0
 				}
 				b.recordLater(series, time.Hour) // so that the namespace has something to do
-				b.recordEach(series, api)
+				b.recordEach(series, func(o *occurrence.Occurrence) {
+					if test.otherAPI {
+						newStyle(o)
+					}
+				})
 				pass(time.Minute)
 				b.wantEnds(ends{notFound: 1, written: series})
 				if f.load("").most == 1 {
@@ -133,20 +141,6 @@ func TestNamespaceThatIsGoneIsLeftAlone(t *testing.T) {
 		if n := f.load("gone").sent - before; n != 1 {
 			t.Errorf("%d requests after a while", n)
 		}
-	})
-}
-
-// An occurrence after a refusal may be one after the creation of the namespace.
-func TestNamespaceThatIsMadeLosesNothingFromThenOn(t *testing.T) {
-	const series = 500
-	var ns namespace
-	bubble(t, &fake{answer: ns.answer}, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		synctest.Wait()
-		ns.exists.Store(true)
-		b.recordEach(series)
-		b.flush()
-		b.wantEnds(ends{notFound: 1, written: series})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,23 +64,29 @@ func TestWhatOthersHaveCountedMeanwhileIsSettled(t *testing.T) {
 	}
 }
 
+// The retries of one occurrence end without those of a later one of its series, and without
+// a write that is deferred.
 func TestYoungOccurrencesOutliveTheOldOfTheirSeries(t *testing.T) {
-	var accepts atomic.Bool
-	f := &fake{answer: func(context.Context, *call) error {
-		if !accepts.Load() {
-			return errTooMany
-		}
-		return nil
-	}}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		time.Sleep(b.options.RetryFor - time.Minute)
-		b.record(0)
-		time.Sleep(2 * time.Minute)
-		accepts.Store(true)
-		b.flush()
-		b.wantEnds(ends{occurrence.RetriesExhausted: 1, written: 1})
-	})
+	const m, h = time.Minute, time.Hour
+	for name, test := range map[string]struct{ after, delay, failsFor, want time.Duration }{
+		"recorded later": {9 * m, 0, 11 * m, 11 * m},
+		"deferred":       {m, 2 * h, h, 2*h + m},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{answer: failUntil(test.failsFor, errTooMany)}
+			bubble(t, f, nil, func(t *testing.T, b *bench) {
+				b.record(0)
+				pass(test.after)
+				b.recordLater(0, test.delay)
+				pass(3 * time.Hour)
+				b.wantEnds(ends{occurrence.RetriesExhausted: 1, written: 1})
+				f.wantStored(t, 1, 1)
+				if last := f.writes[len(f.writes)-1]; last < test.want || last > test.want+b.options.RetryMaxDelay {
+					t.Errorf("written after %v, want %v", last, test.want)
+				}
+			})
+		})
+	}
 }
 
 func TestOldOccurrencesAreGivenUpWhileNewOnesArrive(t *testing.T) {
@@ -143,27 +148,25 @@ func TestSeriesThatIsAlwaysDueHasNotFailed(t *testing.T) {
 
 // A wait after a failure ends neither for a new occurrence nor for a flush.
 func TestBackOffIsKept(t *testing.T) {
-	tenTimes := func(delay time.Duration) func(*bench) {
-		return func(b *bench) {
-			for range 10 {
-				pass(time.Second)
-				b.recordLater(0, delay)
-			}
-		}
-	}
-	for name, then := range map[string]func(*bench){
-		"new occurrences":                tenTimes(0),
-		"new occurrences, due within it": tenTimes(5 * time.Second),
-		"a flush": func(b *bench) {
-			tenTimes(time.Hour)(b)
-			b.flush()
-		},
+	for name, test := range map[string]struct {
+		delay time.Duration
+		flush bool
+	}{
+		"new occurrences":                {0, false},
+		"new occurrences, due within it": {5 * time.Second, false},
+		"a flush":                        {time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{answer: failUntil(time.Second, apierrors.NewTooManyRequests("later", 30))}
 			bubble(t, f, nil, func(t *testing.T, b *bench) {
 				b.record(0)
-				then(b)
+				for range 10 {
+					pass(time.Second)
+					b.recordLater(0, test.delay)
+				}
+				if test.flush {
+					b.flush()
+				}
 				f.wantWrites(t, 11, 0, 30*time.Second)
 			})
 		})
@@ -204,22 +207,6 @@ func TestRetriesCountFromTheDueTime(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An occurrence that is deferred while an earlier write is retried is not dropped with it.
-func TestWhatIsNotDueIsNotGivenUp(t *testing.T) {
-	f := &fake{answer: failUntil(time.Hour, errTooMany)}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		pass(time.Second)
-		b.recordLater(0, 2*time.Hour)
-		pass(3 * time.Hour)
-		b.wantEnds(ends{occurrence.RetriesExhausted: 1, written: 1})
-		f.wantStored(t, 1, 1)
-		if last := f.writes[len(f.writes)-1]; last != 2*time.Hour+time.Second {
-			t.Errorf("written after %v", last)
-		}
-	})
 }
 
 // A write is retried until it takes effect, the answer is permanent, or RetryFor has passed.
