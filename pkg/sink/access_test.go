@@ -76,39 +76,45 @@ func (b *bench) wantDenied(want ...right) {
 	}
 }
 
+// rightsTests are combinations of rights, how many Events three occurrences of a series
+// become with them, and which rights turn out to be denied.
+var rightsTests = map[string]struct {
+	objects int
+	denied  []right
+}{
+	"create patch":            {1, nil},
+	"create patch get update": {1, nil},
+	"create patch update":     {1, nil},
+	"create get update":       {1, []right{rightPatch}},
+	"create get":              {3, []right{rightPatch, rightUpdate}},
+	"create update":           {3, []right{rightPatch, rightGet}},
+	"create":                  {3, []right{rightPatch, rightGet}},
+	"patch":                   {0, nil},
+	"patch get update":        {0, nil},
+	"":                        {0, nil},
+}
+
 func TestEventsAreWrittenWithTheRightsThatThereAre(t *testing.T) {
-	for name, test := range map[string]struct {
-		rights  string
-		cannot  bool // the client cannot update
-		objects int
-		denied  []right
-	}{
-		"by patches":                     {"create patch", false, 1, nil},
-		"by patches, with all rights":    {"create patch get update", false, 1, nil},
-		"by updates":                     {"create get update", false, 1, []right{rightPatch}},
-		"by a client that cannot update": {"create get update", true, 3, []right{rightPatch}},
-		"without update":                 {"create get", false, 3, []right{rightPatch, rightUpdate}},
-		"without get":                    {"create update", false, 3, []right{rightPatch, rightGet}},
-		"by creates":                     {"create", false, 3, []right{rightPatch, rightGet}},
-		"without rights":                 {"", false, 0, nil},
-		"without create":                 {"patch get update", false, 0, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := withRights(test.rights)
-			f.updates = !test.cannot
-			bubble(t, f, nil, func(t *testing.T, b *bench) {
-				writeThrice(b)
-				if test.objects > 0 {
-					b.wantEnds(ends{written: 3})
-					f.wantStored(t, test.objects, 3)
-				} else {
-					b.wantEnds(ends{occurrence.Forbidden: 3})
-					f.wantStored(t, 0, 0)
-				}
-				b.wantDenied(test.denied...)
-			})
+	write := func(t *testing.T, f *fake, objects int, denied ...right) {
+		bubble(t, f, nil, func(t *testing.T, b *bench) {
+			writeThrice(b)
+			if objects > 0 {
+				b.wantEnds(ends{written: 3})
+			} else {
+				b.wantEnds(ends{occurrence.Forbidden: 3})
+			}
+			f.wantStored(t, objects, int64(3*min(objects, 1)))
+			b.wantDenied(denied...)
 		})
 	}
+	for rights, test := range rightsTests {
+		t.Run(rights, func(t *testing.T) { write(t, withRights(rights), test.objects, test.denied...) })
+	}
+	t.Run("of a client that cannot update", func(t *testing.T) {
+		f := withRights("create get update")
+		f.updates = false
+		write(t, f, 3, rightPatch)
+	})
 }
 
 func TestRightThatIsGrantedAgainIsUsed(t *testing.T) {
@@ -211,24 +217,13 @@ func soonForbidden() Options {
 
 // inBothAPIs runs a test with occurrences of each.
 func inBothAPIs(t *testing.T, test func(t *testing.T, api change)) {
-	t.Run("core/v1", func(t *testing.T) { test(t, func(*occurrence.Occurrence) {}) })
+	t.Run("core/v1", func(t *testing.T) { test(t, normal) })
 	t.Run("events.k8s.io/v1", func(t *testing.T) { test(t, newStyle) })
 }
 
 // Every combination of rights that can work does, and each of the others says why not.
 func TestRightsOfServiceAccounts(t *testing.T) {
-	for verbs, objects := range map[string]int{
-		"create patch":            1,
-		"create patch get update": 1,
-		"create get update":       1,
-		"create patch update":     1,
-		"create get":              3,
-		"create update":           3,
-		"create":                  3,
-		"patch":                   0,
-		"get update patch":        0,
-		"":                        0,
-	} {
+	for verbs, test := range rightsTests {
 		t.Run(verbs, func(t *testing.T) {
 			t.Parallel()
 			namespace := testenv.Shared(t).Namespace(t)
@@ -245,12 +240,12 @@ func TestRightsOfServiceAccounts(t *testing.T) {
 				b.drain()
 				close(settled)
 				for end := range settled {
-					if want := objects > 0; end.Counted() != want || !want && (end.Reason != occurrence.Forbidden || !isStatus(end.Err)) {
+					if want := test.objects > 0; end.Counted() != want || !want && (end.Reason != occurrence.Forbidden || !isStatus(end.Err)) {
 						t.Errorf("settled as %+v", end)
 					}
 				}
 			}
-			wantStored(t, namespace, 4*objects, int64(12*min(objects, 1)))
+			wantStored(t, namespace, 4*test.objects, int64(12*min(test.objects, 1)))
 		})
 	}
 }

@@ -106,9 +106,9 @@ func TestRefusalsSettleWithTheirReason(t *testing.T) {
 		config    *rest.Config
 		change    change
 	}{
-		{occurrence.NamespaceNotFound, "no-such-namespace", admin, func(*occurrence.Occurrence) {}},
-		{occurrence.NamespaceTerminating, terminating, admin, func(*occurrence.Occurrence) {}},
-		{occurrence.Forbidden, namespace, testenv.Shared(t).ServiceAccount(t, namespace, "nobody"), func(*occurrence.Occurrence) {}},
+		{occurrence.NamespaceNotFound, "no-such-namespace", admin, normal},
+		{occurrence.NamespaceTerminating, terminating, admin, normal},
+		{occurrence.Forbidden, namespace, testenv.Shared(t).ServiceAccount(t, namespace, "nobody"), normal},
 		{occurrence.Invalid, namespace, admin, func(o *occurrence.Occurrence) { o.Event.InvolvedObject.Namespace = "another" }},
 		{occurrence.Invalid, namespace, admin, func(o *occurrence.Occurrence) {
 			newStyle(o)

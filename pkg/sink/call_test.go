@@ -169,7 +169,7 @@ func TestOccurrenceWhoseRequestNeverReturnsIsUncertain(t *testing.T) {
 
 func TestCloseDoesNotWaitForCallbacksAndLoggersThatNeverReturn(t *testing.T) {
 	never := func(f *fake) change { return onSettled(func(occurrence.Settlement) { <-f.released }) }
-	without := func(*fake) change { return func(*occurrence.Occurrence) {} }
+	without := func(*fake) change { return normal }
 	logs := &fake{answer: fail(errUnreachable)}
 	logs.log = func(string) { <-logs.released }
 	for name, test := range map[string]struct {

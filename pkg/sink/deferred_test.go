@@ -148,7 +148,7 @@ func TestStormOnOneSeriesMakesTwoWrites(t *testing.T) {
 				}
 				delay := time.Duration(0)
 				for i := range storm {
-					client := func(*occurrence.Occurrence) {}
+					client := normal
 					if named {
 						client = byClient(fmt.Sprint("client-", i), 1)
 					}

@@ -51,14 +51,18 @@ func TestNormalRepeatsMakeRoom(t *testing.T) {
 				b.recordLater(2, time.Hour, warning)
 				b.recordLater(3, time.Hour)
 				b.wantFull(0)
-				b.recordLater(4, time.Hour) // takes the place of 1
-				b.wantFull(1)
-				b.recordLater(1, time.Hour) // a repeat, for which nothing makes room
-				b.wantFull(2)
-				b.recordLater(5, time.Hour, warning) // takes the place of 0
-				b.wantFull(3)
-				b.recordLater(6, time.Hour, warning) // nothing is left that makes room
-				b.wantFull(4)
+				for i, comes := range []struct {
+					series int
+					change change
+				}{
+					{4, normal},  // takes the place of 1
+					{1, normal},  // a repeat, for which nothing makes room
+					{5, warning}, // takes the place of 0
+					{6, warning}, // nothing is left that makes room
+				} {
+					b.recordLater(comes.series, time.Hour, comes.change)
+					b.wantFull(int64(1 + i))
+				}
 				if p := b.Pending(); p != (Pending{Series: 4, Occurrences: 4}) {
 					t.Errorf("pending %+v", p)
 				}
@@ -86,8 +90,7 @@ func (b *bench) fill() totals {
 // Where there is no memory left, an occurrence that needs none is counted all the same, and
 // nothing is evicted for it.
 func TestRepeatThatTakesNothingIsCountedWhenFull(t *testing.T) {
-	plain := func(*occurrence.Occurrence) {}
-	two := []change{plain, plain}
+	two := []change{normal, normal}
 	ofClient := []change{byClient("c", 2), byClient("c", 3)}
 	for name, test := range map[string]struct {
 		stored  change
@@ -96,20 +99,20 @@ func TestRepeatThatTakesNothingIsCountedWhenFull(t *testing.T) {
 		delay   time.Duration
 		fits    bool
 	}{
-		"the same again":               {plain, two, plain, time.Hour, true},
+		"the same again":               {normal, two, normal, time.Hour, true},
 		"the same again, of a Warning": {warning, []change{warning, warning}, warning, time.Hour, true},
-		"the same again, sooner":       {plain, two, plain, time.Minute, true},
-		"the same again, at once":      {plain, two, plain, 0, true},
-		"something shorter":            {plain, []change{plain, labelled("this")}, labelled("it"), time.Hour, true},
+		"the same again, sooner":       {normal, two, normal, time.Minute, true},
+		"the same again, at once":      {normal, two, normal, 0, true},
+		"something shorter":            {normal, []change{normal, labelled("this")}, labelled("it"), time.Hour, true},
 		"the next of a client":         {byClient("c", 1), ofClient, byClient("c", 4), time.Hour, true},
-		"awaited until it is deferred": {plain, two, acknowledge, time.Hour, true},
-		"awaited":                      {plain, two, awaited, time.Hour, false},
-		"the second one":               {plain, []change{plain}, plain, time.Hour, false},
-		"something longer":             {plain, []change{plain, labelled("it")}, labelled("this"), time.Hour, false},
-		"something more":               {plain, two, labelled("it"), time.Hour, false},
+		"awaited until it is deferred": {normal, two, acknowledge, time.Hour, true},
+		"awaited":                      {normal, two, awaited, time.Hour, false},
+		"the second one":               {normal, []change{normal}, normal, time.Hour, false},
+		"something longer":             {normal, []change{normal, labelled("it")}, labelled("this"), time.Hour, false},
+		"something more":               {normal, two, labelled("it"), time.Hour, false},
 		"of a client after a gap":      {byClient("c", 1), ofClient, byClient("c", 5), time.Hour, false},
 		"of another client":            {byClient("c", 1), ofClient, byClient("d", 4), time.Hour, false},
-		"the first of a client":        {plain, two, byClient("c", 1), time.Hour, false},
+		"the first of a client":        {normal, two, byClient("c", 1), time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, &fake{answer: slowPatch}, nil, func(t *testing.T, b *bench) {

@@ -154,7 +154,7 @@ func maybe(r *rand.Rand, c change) change {
 	if r.IntN(2) == 0 {
 		return c
 	}
-	return func(*occurrence.Occurrence) {}
+	return normal
 }
 
 // Whatever is reported where, by whom and how: the usage is right, the limits hold, and

@@ -166,6 +166,8 @@ func newStyle(o *occurrence.Occurrence) {
 	o.Event.ReportingController, o.Event.ReportingInstance, o.Event.Action = "example.com/test", "test-0", "Testing"
 }
 
+func normal(*occurrence.Occurrence) {}
+
 func warning(o *occurrence.Occurrence) { o.Event.Type = corev1.EventTypeWarning }
 
 func inNamespace(name string) change {

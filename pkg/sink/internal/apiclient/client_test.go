@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -21,7 +22,10 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/testenv"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
 
 var (
 	eventsResource = schema.GroupResource{Resource: "events"}
