@@ -121,17 +121,17 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 			if test.cert != nil {
 				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{test.cert}}
 			}
-			a := s.send(req)
+			a := s.Send(req)
 			switch test.code {
 			case unavailable:
-				a.want(t, unavailable, metav1.StatusReasonServiceUnavailable)
-				if got := a.header.Get("Retry-After"); got != "1" {
+				a.Want(t, unavailable, metav1.StatusReasonServiceUnavailable)
+				if got := a.Header.Get("Retry-After"); got != "1" {
 					t.Errorf("Retry-After %q", got)
 				}
 			case unauthorized:
-				a.want(t, unauthorized, metav1.StatusReasonUnauthorized)
+				a.Want(t, unauthorized, metav1.StatusReasonUnauthorized)
 			default:
-				a.want(t, test.code, "")
+				a.Want(t, test.code, "")
 			}
 		})
 	}
@@ -151,14 +151,14 @@ func TestCachedAnswersHoldWhileTheAPIServerIsAway(t *testing.T) {
 		user = a.GetUser().GetName()
 		return authorizer.DecisionAllow, "", nil
 	}))
-	s.do(t, http.MethodPost, coreEvents, classic("a", 1), "Authorization", "Bearer t").want(t, 201, "")
+	s.Do(t, http.MethodPost, coreEvents, classic("a", 1), "Authorization", "Bearer t").Want(t, 201, "")
 	apiserver.Close()
-	s.do(t, http.MethodPost, coreEvents, classic("b", 1), "Authorization", "Bearer t").want(t, 201, "")
+	s.Do(t, http.MethodPost, coreEvents, classic("b", 1), "Authorization", "Bearer t").Want(t, 201, "")
 	if user != "reviewed" {
 		t.Errorf("the caller is %q", user)
 	}
-	s.do(t, http.MethodPost, coreEvents, classic("c", 1), "Authorization", "Bearer other").
-		want(t, 503, metav1.StatusReasonServiceUnavailable)
+	s.Do(t, http.MethodPost, coreEvents, classic("c", 1), "Authorization", "Bearer other").
+		Want(t, 503, metav1.StatusReasonServiceUnavailable)
 }
 
 // delegatingAuthenticator returns an authenticator with all parts of the daemon's.

@@ -28,20 +28,20 @@ func rights(list ...string) setting {
 }
 
 func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
-	post := func(t *testing.T, s *server) { s.post(t, classic("a", 1)).want(t, 201, "") }
+	post := func(t *testing.T, s *server) { s.Post(t, classic("a", 1)).Want(t, 201, "") }
 	posted := func(t *testing.T, s *server) {
-		s.do(t, http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "a")).want(t, 201, "")
+		s.Do(t, http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "a")).Want(t, 201, "")
 	}
 	put := func(t *testing.T, s *server) {
-		s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).want(t, 201, "")
+		s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).Want(t, 201, "")
 	}
 	patch := func(t *testing.T, s *server) {
 		post(t, s)
-		s.patch(t, "a", `{"count":2}`).want(t, 200, "")
+		s.Patch(t, "a", `{"count":2}`).Want(t, 200, "")
 	}
 	replace := func(t *testing.T, s *server) {
 		post(t, s)
-		s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).want(t, 200, "")
+		s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).Want(t, 200, "")
 	}
 	for _, test := range []struct {
 		name   string
@@ -63,7 +63,7 @@ func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
 			s := serve(t, written(), rights(test.rights...))
 			test.do(t, s)
 			var got []bool
-			for _, o := range s.pipeline.occurrences() {
+			for _, o := range s.Pipeline.Occurrences() {
 				got = append(got, o.CreateOnly)
 			}
 			if fmt.Sprint(got) != fmt.Sprint(test.want) {
@@ -81,13 +81,13 @@ func TestRightToPatchThatCannotBeAskedForIsAnswered503(t *testing.T) {
 		}
 		return authorizer.DecisionAllow, "", nil
 	}))
-	a := s.post(t, classic("a", 1))
-	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if a.header.Get("Retry-After") != "1" {
-		t.Errorf("Retry-After %q", a.header.Get("Retry-After"))
+	a := s.Post(t, classic("a", 1))
+	a.Want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if a.Header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
 	}
-	s.do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).want(t, 201, "")
-	s.pipeline.wantRecorded(t, 0)
+	s.Do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).Want(t, 201, "")
+	s.Pipeline.WantRecorded(t, 0)
 }
 
 // For another user the same Event of the same name is not a repeated POST.
@@ -104,13 +104,13 @@ func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 				go func() { answers[i] = s.postAs(t, who, classic("a", 1)) }()
 				synctest.Wait()
 			}
-			(<-p.recorded).Settled(stored(occurrence.Created, 7))
+			(<-p.Recorded).Settled(stored(occurrence.Created, 7))
 			synctest.Wait()
-			answers[0].want(t, 201, "")
-			if got := answers[1].code; got != test.code {
+			answers[0].Want(t, 201, "")
+			if got := answers[1].Code; got != test.code {
 				t.Errorf("the same from %s is answered %d, want %d", test.second, got, test.code)
 			}
-			p.wantRecorded(t, 1)
+			p.WantRecorded(t, 1)
 		})
 	}
 }

@@ -14,20 +14,20 @@ func BenchmarkPost(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		if a := s.post(b, classic(fmt.Sprintf("n%d", n), 1)); a.code != http.StatusCreated {
-			b.Fatalf("%d: %s", a.code, a.body)
+		if a := s.Post(b, classic(fmt.Sprintf("n%d", n), 1)); a.Code != http.StatusCreated {
+			b.Fatalf("%d: %s", a.Code, a.Body)
 		}
 	}
 }
 
 func BenchmarkPatch(b *testing.B) {
 	s := serve(b, written())
-	s.post(b, classic("a", 1)).want(b, http.StatusCreated, "")
+	s.Post(b, classic("a", 1)).Want(b, http.StatusCreated, "")
 	n := 1
 	for b.Loop() {
 		n++
-		if a := s.patch(b, "a", `{"count":%d}`, n); a.code != http.StatusOK {
-			b.Fatalf("%d: %s", a.code, a.body)
+		if a := s.Patch(b, "a", `{"count":%d}`, n); a.Code != http.StatusOK {
+			b.Fatalf("%d: %s", a.Code, a.Body)
 		}
 	}
 }

@@ -39,12 +39,12 @@ func TestDecisionsOfTheAuthorizer(t *testing.T) {
 			s := serve(t, written(), authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
 				return test.decision, test.reason, test.err
 			}))
-			a := s.post(t, classic("a", 1))
-			a.want(t, test.code, test.status)
-			if test.message != "" && a.status(t).Message != test.message {
-				t.Errorf("message %q, want %q", a.status(t).Message, test.message)
+			a := s.Post(t, classic("a", 1))
+			a.Want(t, test.code, test.status)
+			if test.message != "" && a.Status(t).Message != test.message {
+				t.Errorf("message %q, want %q", a.Status(t).Message, test.message)
 			}
-			if got := a.header.Get("Retry-After"); (got == "1") != (test.code == 503) {
+			if got := a.Header.Get("Retry-After"); (got == "1") != (test.code == 503) {
 				t.Errorf("Retry-After %q", got)
 			}
 		})
@@ -66,11 +66,11 @@ func TestWhatIsAuthorized(t *testing.T) {
 		}
 		return authorizer.DecisionAllow, "", nil
 	}))
-	s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).want(t, 201, "")
-	s.do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
-	s.do(t, http.MethodPut, coreEvents+"/c", classic("c", 1)).want(t, 403, metav1.StatusReasonForbidden)
-	s.do(t, http.MethodPut, coreEvents+"/c?dryRun=All", classic("c", 1)).want(t, 403, metav1.StatusReasonForbidden)
-	s.do(t, http.MethodPatch, newEvents+"/a", `{}`).want(t, 200, "")
+	s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).Want(t, 201, "")
+	s.Do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).Want(t, 503, metav1.StatusReasonServiceUnavailable)
+	s.Do(t, http.MethodPut, coreEvents+"/c", classic("c", 1)).Want(t, 403, metav1.StatusReasonForbidden)
+	s.Do(t, http.MethodPut, coreEvents+"/c?dryRun=All", classic("c", 1)).Want(t, 403, metav1.StatusReasonForbidden)
+	s.Do(t, http.MethodPatch, newEvents+"/a", `{}`).Want(t, 200, "")
 	want := []string{
 		"update ", "update ", "create ", "create a",
 		"update ", "update ", "create ", "create b",
@@ -87,7 +87,7 @@ func TestWhatIsAuthorized(t *testing.T) {
 			t.Errorf("asked for %+v, want %s", a, want[i])
 		}
 	}
-	s.pipeline.wantRecorded(t, 1)
+	s.Pipeline.WantRecorded(t, 1)
 }
 
 // The right to all Events of a client is reviewed once, not for each Event.
@@ -102,7 +102,7 @@ func TestRightToAnyEventIsOneReview(t *testing.T) {
 			return decision, "", nil
 		}))
 		for i := range 100 {
-			s.do(t, http.MethodPatch, coreEvents+"/"+strconv.Itoa(i), `{}`).want(t, 404, metav1.StatusReasonNotFound)
+			s.Do(t, http.MethodPatch, coreEvents+"/"+strconv.Itoa(i), `{}`).Want(t, 404, metav1.StatusReasonNotFound)
 		}
 		if len(questions) != want {
 			t.Errorf("%d reviews for 100 Events if the first decision is %v, want %d", len(questions), decision, want)
@@ -117,7 +117,7 @@ func TestReviewThatFailsIsNotRepeatedForTheName(t *testing.T) {
 		asked++
 		return authorizer.DecisionNoOpinion, "", errors.New("no connection")
 	}))
-	s.do(t, http.MethodPatch, coreEvents+"/a", `{}`).want(t, 503, metav1.StatusReasonServiceUnavailable)
+	s.Do(t, http.MethodPatch, coreEvents+"/a", `{}`).Want(t, 503, metav1.StatusReasonServiceUnavailable)
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
@@ -125,7 +125,7 @@ func TestReviewThatFailsIsNotRepeatedForTheName(t *testing.T) {
 
 func TestWhatIsNotServed(t *testing.T) {
 	s := serve(t, written())
-	s.post(t, classic("a", 1)).want(t, 201, "")
+	s.Post(t, classic("a", 1)).Want(t, 201, "")
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -154,16 +154,16 @@ func TestWhatIsNotServed(t *testing.T) {
 		{http.MethodPost, "/api", 405, "GET"},
 		{http.MethodPost, "/version", 405, "GET"},
 	} {
-		a := s.do(t, test.method, test.path, nil)
+		a := s.Do(t, test.method, test.path, nil)
 		reason := metav1.StatusReasonNotFound
 		if test.code == 405 {
 			reason = metav1.StatusReasonMethodNotAllowed
 		}
-		if got := a.header.Get("Allow"); a.code != test.code || got != test.allow || a.status(t).Reason != reason {
-			t.Errorf("%s %s: %d, Allow %q, want %d and %q: %s", test.method, test.path, a.code, got, test.code, test.allow, a.body)
+		if got := a.Header.Get("Allow"); a.Code != test.code || got != test.allow || a.Status(t).Reason != reason {
+			t.Errorf("%s %s: %d, Allow %q, want %d and %q: %s", test.method, test.path, a.Code, got, test.code, test.allow, a.Body)
 		}
 	}
-	s.pipeline.wantRecorded(t, 1)
+	s.Pipeline.WantRecorded(t, 1)
 }
 
 func TestProbesNeedNoAuthentication(t *testing.T) {
@@ -183,13 +183,13 @@ func TestProbesNeedNoAuthentication(t *testing.T) {
 		"/healthz": 200, "/livez": 200, "/livez/alive": 200, "/healthz/alive": 200, "/readyz": 500, "/readyz/sink": 500,
 		"/livezz": 503, "/metrics": 503, "/version": 503, "/api": 503,
 	} {
-		if a := s.do(t, http.MethodGet, path, nil, "Authorization", "Bearer nonsense"); a.code != code {
-			t.Errorf("%s: %d, want %d: %s", path, a.code, code, a.body)
+		if a := s.Do(t, http.MethodGet, path, nil, "Authorization", "Bearer nonsense"); a.Code != code {
+			t.Errorf("%s: %d, want %d: %s", path, a.Code, code, a.Body)
 		}
 	}
 	ready = nil
-	if a := s.do(t, http.MethodGet, "/readyz?verbose", nil); a.code != 200 || !strings.Contains(string(a.body), "[+]sink ok") {
-		t.Errorf("%d: %s", a.code, a.body)
+	if a := s.Do(t, http.MethodGet, "/readyz?verbose", nil); a.Code != 200 || !strings.Contains(string(a.Body), "[+]sink ok") {
+		t.Errorf("%d: %s", a.Code, a.Body)
 	}
 }
 
@@ -201,8 +201,8 @@ func TestMetricsAreAuthorizedAsAPath(t *testing.T) {
 		asked = a
 		return authorizer.DecisionAllow, "", nil
 	}))
-	if a := s.do(t, http.MethodGet, "/metrics", nil); a.code != 200 {
-		t.Fatalf("%d: %s", a.code, a.body)
+	if a := s.Do(t, http.MethodGet, "/metrics", nil); a.Code != 200 {
+		t.Fatalf("%d: %s", a.Code, a.Body)
 	}
 	if asked == nil || asked.IsResourceRequest() || asked.GetPath() != "/metrics" || asked.GetVerb() != "get" {
 		t.Errorf("asked for %+v", asked)
@@ -216,8 +216,8 @@ func TestPanicIsAnswered(t *testing.T) {
 		}
 		return authorizer.DecisionAllow, "", nil
 	}))
-	s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).want(t, 500, metav1.StatusReasonInternalError)
-	s.post(t, classic("a", 1)).want(t, 201, "")
+	s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).Want(t, 500, metav1.StatusReasonInternalError)
+	s.Post(t, classic("a", 1)).Want(t, 201, "")
 }
 
 func TestAnswerThatCannotBeEndedIsAborted(t *testing.T) {
@@ -229,6 +229,6 @@ func TestAnswerThatCannotBeEndedIsAborted(t *testing.T) {
 			t.Errorf("net/http is told %v", p)
 		}
 	}()
-	a := s.post(t, classic("a", 1))
-	t.Errorf("answered %d", a.code)
+	a := s.Post(t, classic("a", 1))
+	t.Errorf("answered %d", a.Code)
 }

@@ -72,7 +72,7 @@ func collect(t *testing.T, p *fakePipeline, settle func(*occurrence.Occurrence),
 	var sum int64
 	for sum < want {
 		select {
-		case o := <-p.recorded:
+		case o := <-p.Recorded:
 			settle(o)
 			weights[o.Client] += o.Weight
 			sum += o.Weight
@@ -113,7 +113,7 @@ func testRecorder(t *testing.T, settle func(*occurrence.Occurrence)) {
 			for i := range distinct {
 				recorder.Event(pod(i+1), corev1.EventTypeWarning, "Distinct", "once")
 			}
-			if weights := collect(t, s.pipeline, settle, repeats+distinct); len(weights) != 1+distinct {
+			if weights := collect(t, s.Pipeline, settle, repeats+distinct); len(weights) != 1+distinct {
 				t.Errorf("%d names, want %d: %v", len(weights), 1+distinct, weights)
 			}
 		})
@@ -134,12 +134,12 @@ func testNewStyleRecorder(t *testing.T, settle func(*occurrence.Occurrence)) {
 		for i := range distinct {
 			recorder.Eventf(pod(i), nil, corev1.EventTypeNormal, "Scheduled", "Binding", "bound")
 		}
-		names = append(names, collect(t, s.pipeline, settle, distinct))
+		names = append(names, collect(t, s.Pipeline, settle, distinct))
 	}
 	if len(names[0]) != distinct || !maps.Equal(names[0], names[1]) {
 		t.Errorf("names %v", names)
 	}
-	for i, o := range s.pipeline.occurrences() {
+	for i, o := range s.Pipeline.Occurrences() {
 		if o.API != occurrence.EventsV1 || o.Total != int64(1+i/distinct) {
 			t.Errorf("occurrence %d is recorded through %v, with the total %d", i, o.API, o.Total)
 		}

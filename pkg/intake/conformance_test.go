@@ -16,23 +16,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/intaketest"
 	"github.com/eventd/eventd/test/testenv"
 )
 
 // TestInputsAreAnsweredAsByTheAPIServer sends every input to a kube-apiserver
 // and to an intake in front of it, with a whole pipeline in between.
 func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
-	cluster := startControlPlane(t)
+	cluster := testenv.StartForTest(t, testenv.Options{})
 	namespace := cluster.Namespace(t)
 	terminate(t, cluster.Config(), namespace+"-ends")
 	tokens := callers(t, cluster, namespace)
@@ -60,23 +57,6 @@ func TestInputsAreAnsweredAsByTheAPIServer(t *testing.T) {
 			compare(t, i, got, want)
 		})
 	}
-}
-
-// startControlPlane starts one for the two tests that need it. A shared one would
-// be started for every worker of a fuzz test, too.
-func startControlPlane(t *testing.T) *testenv.ControlPlane {
-	t.Helper()
-	testenv.SkipIfShort(t)
-	cluster, err := testenv.Start(t.Context(), testenv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return cluster
 }
 
 // outcome is what is compared of an answer.
@@ -125,21 +105,21 @@ func (s target) answer(t *testing.T, i input, tokens map[caller]string, namespac
 	fill := strings.NewReplacer("NS", namespace, "TERMINATING", namespace+"-ends", "NAME", name)
 	for _, before := range i.before {
 		before.as = writer
-		if a := s.send(t, before, tokens, fill); a.code >= 300 {
-			t.Fatalf("%s: what comes before is answered %d: %s", s.url, a.code, a.body)
+		if a := s.send(t, before, tokens, fill); a.Code >= 300 {
+			t.Fatalf("%s: what comes before is answered %d: %s", s.url, a.Code, a.Body)
 		}
 	}
 	a := s.send(t, i, tokens, fill)
 	// The two servers are told different names.
 	same := strings.NewReplacer("-eventd", "", "-apisrv", "")
-	o := outcome{Result: result{code: a.code}, Warnings: a.header.Values("Warning")}
-	if a.code < 300 {
-		o.Event = clientsPart(t, same.Replace(string(a.body)))
+	o := outcome{Result: result{code: a.Code}, Warnings: a.Header.Values("Warning")}
+	if a.Code < 300 {
+		o.Event = clientsPart(t, same.Replace(string(a.Body)))
 		return o
 	}
 	var status metav1.Status
-	if err := json.Unmarshal(a.body, &status); err != nil || status.Kind != "Status" {
-		o.Text = string(a.body)
+	if err := json.Unmarshal(a.Body, &status); err != nil || status.Kind != "Status" {
+		o.Text = string(a.Body)
 		return o
 	}
 	o.Result.reason, o.Message = status.Reason, same.Replace(status.Message)
@@ -195,7 +175,7 @@ func send(t testing.TB, client *http.Client, req *http.Request) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{resp.StatusCode, resp.Header, data}
+	return answer{Code: resp.StatusCode, Header: resp.Header, Body: data}
 }
 
 // terminate makes a namespace whose deletion does not end.
@@ -301,7 +281,8 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := intake.NewHandler(delegating(t, i, client))
+	authn, authz := intaketest.Delegating(t, client)
+	handler, err := intake.NewHandler(intake.ServerOptions{Intake: i, Authenticator: authn, Authorizer: authz})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,31 +291,4 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return target{url: server.URL, client: server.Client()}
-}
-
-// delegating returns options with delegated authentication and authorization, as the
-// daemon has.
-func delegating(t *testing.T, i *intake.Intake, client kubernetes.Interface) intake.ServerOptions {
-	t.Helper()
-	backoff := &wait.Backoff{Duration: time.Millisecond, Factor: 1.5, Steps: 2}
-	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous:                &apiserverapi.AnonymousAuthConfig{Enabled: true},
-		TokenAccessReviewClient:  client.AuthenticationV1(),
-		TokenAccessReviewTimeout: 10 * time.Second,
-		WebhookRetryBackoff:      backoff,
-		CacheTTL:                 10 * time.Second,
-	}.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(),
-		AllowCacheTTL:             10 * time.Second,
-		DenyCacheTTL:              10 * time.Second,
-		WebhookRetryBackoff:       backoff,
-	}.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return intake.ServerOptions{Intake: i, Authenticator: authn, Authorizer: authz}
 }

@@ -169,16 +169,16 @@ func TestDecodingAllocatesNoMoreThanItReserves(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := serve(t, written(), func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = maxBody })
 			if method == http.MethodPatch {
-				s.post(t, classic("p", 1)).want(t, 201, "")
+				s.Post(t, classic("p", 1)).Want(t, 201, "")
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			begun := time.Now()
-			a := s.do(t, method, path, test.body, "Content-Type", test.contentType)
+			a := s.Do(t, method, path, test.body, "Content-Type", test.contentType)
 			took := time.Since(begun)
 			runtime.ReadMemStats(&after)
-			if a.code != test.code {
-				t.Errorf("answered %d, want %d: %.300s", a.code, test.code, a.body)
+			if a.Code != test.code {
+				t.Errorf("answered %d, want %d: %.300s", a.Code, test.code, a.Body)
 			}
 			reserved := intake.CostOf(test.contentType, int64(len(test.body)), maxBody) + int64(view)*intake.JSONFactor
 			allocated := int64(after.TotalAlloc - before.TotalAlloc)
@@ -189,8 +189,8 @@ func TestDecodingAllocatesNoMoreThanItReserves(t *testing.T) {
 			if limit := 5 * time.Second; took > limit {
 				t.Errorf("took %s", took)
 			}
-			if len(a.body) > 8*maxBody {
-				t.Errorf("answered with %d bytes", len(a.body))
+			if len(a.Body) > 8*maxBody {
+				t.Errorf("answered with %d bytes", len(a.Body))
 			}
 		})
 	}
@@ -207,7 +207,7 @@ func TestDecodingAllocatesNoMoreThanItReserves(t *testing.T) {
 func TestFirstErrorsOfMetadataAreAnswered(t *testing.T) {
 	labels := func(n int) string { return filled(len(`"!00":"",`)*n-len(",")+2, "{", numbered(`"!%02d":""`), "}") }
 	s := serve(t, written())
-	s.post(t, classic("known", 1)).want(t, 201, "")
+	s.Post(t, classic("known", 1)).Want(t, 201, "")
 	for n, want := range map[int]int{9: 9, 16: 16, 17: 16, 40: 16} {
 		event := strings.Replace(string(mustJSON(t, classic("NAME", 1))), `"namespace":"ns"`, `"namespace":"ns","labels":`+labels(n), 1)
 		of := func(name string) string { return strings.Replace(event, "NAME", name, 1) }
@@ -216,21 +216,21 @@ func TestFirstErrorsOfMetadataAreAnswered(t *testing.T) {
 			answer
 			updates bool // an Event that is there: each error is found twice then, as in the apiserver
 		}{
-			"POST":                 {s.do(t, http.MethodPost, coreEvents, of("new")), false},
-			"POST of a known name": {s.do(t, http.MethodPost, coreEvents, of("known")), false},
-			"POST, in a dry run":   {s.do(t, http.MethodPost, coreEvents+"?dryRun=All", of("new")), false},
-			"PUT of a new name":    {s.do(t, http.MethodPut, coreEvents+"/new", of("new")), false},
-			"PUT of a known name":  {s.do(t, http.MethodPut, coreEvents+"/known", of("known")), true},
-			"PUT, in a dry run":    {s.do(t, http.MethodPut, coreEvents+"/known?dryRun=All", of("known")), true},
-			"PATCH":                {s.patch(t, "known", "%s", patch), true},
-			"PATCH, in a dry run":  {s.do(t, http.MethodPatch, coreEvents+"/known?dryRun=All", patch), true},
+			"POST":                 {s.Do(t, http.MethodPost, coreEvents, of("new")), false},
+			"POST of a known name": {s.Do(t, http.MethodPost, coreEvents, of("known")), false},
+			"POST, in a dry run":   {s.Do(t, http.MethodPost, coreEvents+"?dryRun=All", of("new")), false},
+			"PUT of a new name":    {s.Do(t, http.MethodPut, coreEvents+"/new", of("new")), false},
+			"PUT of a known name":  {s.Do(t, http.MethodPut, coreEvents+"/known", of("known")), true},
+			"PUT, in a dry run":    {s.Do(t, http.MethodPut, coreEvents+"/known?dryRun=All", of("known")), true},
+			"PATCH":                {s.Patch(t, "known", "%s", patch), true},
+			"PATCH, in a dry run":  {s.Do(t, http.MethodPatch, coreEvents+"/known?dryRun=All", patch), true},
 		} {
-			test.want(t, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+			test.Want(t, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 			want := want
 			if test.updates && n <= 16 {
 				want *= 2
 			}
-			if causes := test.status(t).Details.Causes; len(causes) != want {
+			if causes := test.Status(t).Details.Causes; len(causes) != want {
 				t.Errorf("%s with %d errors: %d are answered, want %d", what, n, len(causes), want)
 			}
 		}

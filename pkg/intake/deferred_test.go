@@ -21,7 +21,7 @@ import (
 // later is a pipeline that writes everything later.
 func later() *fakePipeline {
 	p := written()
-	p.deferring = true
+	p.Deferring = true
 	return p
 }
 
@@ -30,9 +30,9 @@ func later() *fakePipeline {
 func serveMixed(t *testing.T) (s *server, writeLater func(bool)) {
 	p := later()
 	return serve(t, p), func(later bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.deferring = later
+		p.Mu.Lock()
+		defer p.Mu.Unlock()
+		p.Deferring = later
 	}
 }
 
@@ -60,13 +60,13 @@ func TestEveryVerbIsAnsweredAcceptedWhenItsWriteIsDeferred(t *testing.T) {
 		{http.MethodPatch, newEvents + "/n", `{"series":{"count":3,"lastObservedTime":"2026-01-02T03:04:06.000007Z"}}`, nil, "n", 0},
 		{http.MethodPut, newEvents + "/m", fmt.Sprintf(newStyleJSON, "m"), nil, "m", 0},
 	} {
-		a := s.do(t, step.method, step.path, step.body, step.header...)
-		a.want(t, http.StatusAccepted, "")
-		if got := a.event(t); got.Name != step.name || got.Count != step.count || got.ResourceVersion == "" || got.UID == "" || got.CreationTimestamp.IsZero() {
-			t.Errorf("%s %s: answered %s", step.method, step.path, a.body)
+		a := s.Do(t, step.method, step.path, step.body, step.header...)
+		a.Want(t, http.StatusAccepted, "")
+		if got := a.Event(t); got.Name != step.name || got.Count != step.count || got.ResourceVersion == "" || got.UID == "" || got.CreationTimestamp.IsZero() {
+			t.Errorf("%s %s: answered %s", step.method, step.path, a.Body)
 		}
 	}
-	s.pipeline.wantWeights(t, 1, 1, 2, 2, 3, 5, 1, 2, 1)
+	s.Pipeline.WantWeights(t, 1, 1, 2, 2, 3, 5, 1, 2, 1)
 	for labels, want := range map[string]int{
 		`api="core/v1",code="202",verb="create"`: 1, `api="core/v1",code="202",verb="patch"`: 3, `api="core/v1",code="202",verb="update"`: 2,
 		`api="events.k8s.io/v1",code="202",verb="create"`: 1, `api="events.k8s.io/v1",code="202",verb="patch"`: 1, `api="events.k8s.io/v1",code="202",verb="update"`: 1,
@@ -81,46 +81,46 @@ func TestEveryVerbIsAnsweredAcceptedWhenItsWriteIsDeferred(t *testing.T) {
 // scrape is what Prometheus reads.
 func (s *server) scrape(t *testing.T) string {
 	recorder := httptest.NewRecorder()
-	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
 	return recorder.Body.String()
 }
 
 func TestSettledFirstIsAnsweredAsEver(t *testing.T) {
 	s := serve(t, kept())
-	answered := background(func() answer { return s.post(t, classic("a", 1)) })
-	o := <-s.pipeline.recorded
+	answered := background(func() answer { return s.Post(t, classic("a", 1)) })
+	o := <-s.Pipeline.Recorded
 	o.Settled(stored(occurrence.Created, 7))
 	o.Deferred() // comes too late to mean anything
 	a := <-answered
-	a.want(t, http.StatusCreated, "")
-	if got := a.event(t); got.ResourceVersion != "7" {
+	a.Want(t, http.StatusCreated, "")
+	if got := a.Event(t); got.ResourceVersion != "7" {
 		t.Errorf("answered %+v", got)
 	}
 
-	answered = background(func() answer { return s.post(t, classic("b", 1)) })
-	o = <-s.pipeline.recorded
+	answered = background(func() answer { return s.Post(t, classic("b", 1)) })
+	o = <-s.Pipeline.Recorded
 	o.Deferred()
 	o.Settled(occurrence.Settlement{Outcome: occurrence.Uncertain})
-	(<-answered).want(t, http.StatusAccepted, "")
+	(<-answered).Want(t, http.StatusAccepted, "")
 }
 
 func TestClientGoesOnAfterItsReportIsDeferred(t *testing.T) {
 	s, writeLater := serveMixed(t)
-	first := s.post(t, classic("a", 2))
-	first.want(t, http.StatusAccepted, "")
-	s.post(t, classic("a", 2)).want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
-	s.patch(t, "a", `{"count":5}`).want(t, http.StatusAccepted, "")
-	s.patch(t, "a", `{"count":5}`).want(t, http.StatusOK, "") // says nothing new
+	first := s.Post(t, classic("a", 2))
+	first.Want(t, http.StatusAccepted, "")
+	s.Post(t, classic("a", 2)).Want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+	s.Patch(t, "a", `{"count":5}`).Want(t, http.StatusAccepted, "")
+	s.Patch(t, "a", `{"count":5}`).Want(t, http.StatusOK, "") // says nothing new
 
 	writeLater(false)
-	a := s.patch(t, "a", `{"count":6}`)
-	a.want(t, http.StatusOK, "")
-	if got := a.event(t); got.UID != "stored-uid" || got.ResourceVersion != "103" {
+	a := s.Patch(t, "a", `{"count":6}`)
+	a.Want(t, http.StatusOK, "")
+	if got := a.Event(t); got.UID != "stored-uid" || got.ResourceVersion != "103" {
 		t.Errorf("what is stored is not told: %+v", got.ObjectMeta)
 	}
-	s.pipeline.wantWeights(t, 2, 3, 1)
+	s.Pipeline.WantWeights(t, 2, 3, 1)
 	for i, want := range []int64{2, 5, 6} {
-		if got := s.pipeline.occurrences()[i]; got.Total != want || got.Client != "a" {
+		if got := s.Pipeline.Occurrences()[i]; got.Total != want || got.Client != "a" {
 			t.Errorf("occurrence %d is of %q, which has reached %d", i, got.Client, got.Total)
 		}
 	}
@@ -130,39 +130,39 @@ func TestClientGoesOnAfterItsReportIsDeferred(t *testing.T) {
 // though nothing has a resourceVersion of the apiserver's yet.
 func TestDeferredChangesConflict(t *testing.T) {
 	s, writeLater := serveMixed(t)
-	event := s.post(t, classic("a", 1)).event(t)
+	event := s.Post(t, classic("a", 1)).Event(t)
 	for _, deferred := range []bool{true, false, true} {
 		writeLater(deferred)
 		one, other := event.DeepCopy(), event.DeepCopy()
 		one.Count, other.Count = event.Count+1, event.Count+2
-		a := s.do(t, http.MethodPut, coreEvents+"/a", one)
-		if a.code >= 300 {
-			t.Fatalf("answered %d: %s", a.code, a.body)
+		a := s.Do(t, http.MethodPut, coreEvents+"/a", one)
+		if a.Code >= 300 {
+			t.Fatalf("answered %d: %s", a.Code, a.Body)
 		}
-		s.do(t, http.MethodPut, coreEvents+"/a", other).want(t, http.StatusConflict, metav1.StatusReasonConflict)
-		event = a.event(t)
+		s.Do(t, http.MethodPut, coreEvents+"/a", other).Want(t, http.StatusConflict, metav1.StatusReasonConflict)
+		event = a.Event(t)
 	}
 }
 
 func TestDryRunIsNeverDeferred(t *testing.T) {
 	s := serve(t, later())
-	s.do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).want(t, http.StatusCreated, "")
-	s.post(t, classic("a", 1)).want(t, http.StatusAccepted, "")
-	s.do(t, http.MethodPatch, coreEvents+"/a?dryRun=All", `{"count":2}`).want(t, http.StatusOK, "")
-	s.do(t, http.MethodPut, coreEvents+"/a?dryRun=All", classic("a", 3)).want(t, http.StatusOK, "")
-	s.do(t, http.MethodPut, coreEvents+"/b?dryRun=All", classic("b", 3)).want(t, http.StatusCreated, "")
-	s.pipeline.wantRecorded(t, 1)
+	s.Do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).Want(t, http.StatusCreated, "")
+	s.Post(t, classic("a", 1)).Want(t, http.StatusAccepted, "")
+	s.Do(t, http.MethodPatch, coreEvents+"/a?dryRun=All", `{"count":2}`).Want(t, http.StatusOK, "")
+	s.Do(t, http.MethodPut, coreEvents+"/a?dryRun=All", classic("a", 3)).Want(t, http.StatusOK, "")
+	s.Do(t, http.MethodPut, coreEvents+"/b?dryRun=All", classic("b", 3)).Want(t, http.StatusCreated, "")
+	s.Pipeline.WantRecorded(t, 1)
 }
 
 func TestReportThatIsDeferredAfterItsClientHasGoneIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, kept())
-		a := background(func() answer { return s.post(t, classic("a", 2)) })
-		o := <-s.pipeline.recorded
+		a := background(func() answer { return s.Post(t, classic("a", 2)) })
+		o := <-s.Pipeline.Recorded
 		time.Sleep(2 * time.Minute)
-		(<-a).want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+		(<-a).Want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 		o.Deferred()
-		s.post(t, classic("a", 2)).want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		s.Post(t, classic("a", 2)).Want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
 	})
 }
 
@@ -171,27 +171,27 @@ func TestReportThatIsDeferredAfterItsClientHasGoneIsRemembered(t *testing.T) {
 func TestEveryRaiseIsReportedOnceThoughSomeAreDeferred(t *testing.T) {
 	s, _ := serveMixed(t)
 	n := 0
-	s.pipeline.mu.Lock()
-	ok := s.pipeline.settle
-	s.pipeline.settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
+	s.Pipeline.Mu.Lock()
+	ok := s.Pipeline.Settle
+	s.Pipeline.Settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
 		n++
-		s.pipeline.deferring = n%2 == 0
+		s.Pipeline.Deferring = n%2 == 0
 		return ok(o)
 	}
-	s.pipeline.mu.Unlock()
-	s.post(t, classic("a", 1))
+	s.Pipeline.Mu.Unlock()
+	s.Post(t, classic("a", 1))
 	var clients sync.WaitGroup
 	for i := range 200 {
 		clients.Go(func() {
-			a := s.patch(t, "a", `{"count":%d}`, i+2)
-			if a.code != http.StatusOK && a.code != http.StatusAccepted {
-				t.Errorf("answered %d: %s", a.code, a.body)
+			a := s.Patch(t, "a", `{"count":%d}`, i+2)
+			if a.Code != http.StatusOK && a.Code != http.StatusAccepted {
+				t.Errorf("answered %d: %s", a.Code, a.Body)
 			}
 		})
 	}
 	clients.Wait()
 	var sum int64
-	for _, weight := range s.pipeline.weights() {
+	for _, weight := range s.Pipeline.Weights() {
 		sum += weight
 	}
 	if sum != 201 {

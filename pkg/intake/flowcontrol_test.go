@@ -47,12 +47,12 @@ func (s *server) as(t *testing.T, name, address, event string) answer {
 	t.Helper()
 	req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(event, 1), "Authorization", "Bearer "+name)
 	req.RemoteAddr = address + ":1234"
-	return s.send(req)
+	return s.Send(req)
 }
 
 func (s *server) refused(t *testing.T, reason string) float64 {
 	t.Helper()
-	return s.metric(t, "eventd_intake_refused_total", reason)
+	return s.Metric(t, "eventd_intake_refused_total", reason)
 }
 
 func TestRequestWithoutCredentialsIsNotReviewed(t *testing.T) {
@@ -68,11 +68,11 @@ func TestRequestWithoutCredentialsIsNotReviewed(t *testing.T) {
 		{withoutToken, "true", "X-Remote-User", "admin"},
 	} {
 		for _, path := range []string{"/api", "/metrics", "/version", "/nonsense", coreEvents} {
-			s.do(t, http.MethodGet, path, nil, header...).want(t, 401, metav1.StatusReasonUnauthorized)
+			s.Do(t, http.MethodGet, path, nil, header...).Want(t, 401, metav1.StatusReasonUnauthorized)
 		}
-		s.do(t, http.MethodPost, coreEvents, classic("a", 1), header...).want(t, 401, metav1.StatusReasonUnauthorized)
-		if a := s.do(t, http.MethodGet, "/livez", nil, header...); a.code != 200 {
-			t.Errorf("a probe is answered %d", a.code)
+		s.Do(t, http.MethodPost, coreEvents, classic("a", 1), header...).Want(t, 401, metav1.StatusReasonUnauthorized)
+		if a := s.Do(t, http.MethodGet, "/livez", nil, header...); a.Code != 200 {
+			t.Errorf("a probe is answered %d", a.Code)
 		}
 	}
 	if got := who.asked.Load(); got != 0 {
@@ -88,13 +88,13 @@ func TestRejectedTokenIsNotReviewedAgainForAWhile(t *testing.T) {
 		who := &bearers{}
 		s := serve(t, written(), who.set)
 		for range 100 {
-			s.as(t, "bogus", "10.0.0.1", "a").want(t, 401, metav1.StatusReasonUnauthorized)
+			s.as(t, "bogus", "10.0.0.1", "a").Want(t, 401, metav1.StatusReasonUnauthorized)
 		}
 		if got := who.asked.Load(); got != 1 {
 			t.Errorf("asked %d times about one token", got)
 		}
 		time.Sleep(11 * time.Second)
-		s.as(t, "bogus", "10.0.0.1", "a").want(t, 401, metav1.StatusReasonUnauthorized)
+		s.as(t, "bogus", "10.0.0.1", "a").Want(t, 401, metav1.StatusReasonUnauthorized)
 		if got := who.asked.Load(); got != 2 {
 			t.Errorf("asked %d times, and once of them later", got)
 		}
@@ -107,7 +107,7 @@ func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{takes: 10 * time.Millisecond}
 		s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 })
-		s.as(t, "known", "10.0.0.1", "first").want(t, 201, "")
+		s.as(t, "known", "10.0.0.1", "first").Want(t, 201, "")
 		time.Sleep(11 * time.Second) // its review is kept no more
 
 		stop := make(chan struct{})
@@ -128,7 +128,7 @@ func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
 		for round, name := range []string{"known", "new"} {
 			address := []string{"10.0.0.1", "10.0.0.2"}[round] // the first is the flood's own
 			begun := time.Now()
-			s.as(t, name, address, "of-"+name).want(t, 201, "")
+			s.as(t, name, address, "of-"+name).Want(t, 201, "")
 			if took := time.Since(begun); took > 200*time.Millisecond {
 				t.Errorf("%s waited for %s", name, took)
 			}
@@ -161,7 +161,7 @@ func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				who := &bearers{}
 				p := kept()
-				p.recorded = make(chan *occurrence.Occurrence, 1000)
+				p.Recorded = make(chan *occurrence.Occurrence, 1000)
 				s := serve(t, p, who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 })
 				codes := make(chan int, 200)
 				var all sync.WaitGroup
@@ -173,7 +173,7 @@ func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
 						event.InvolvedObject.Namespace = strings.Split(path, "/")[4]
 						req := newRequest(t.Context(), t, http.MethodPost, path, event, "Authorization", "Bearer "+user)
 						req.RemoteAddr = fmt.Sprintf("10.0.%d.1:1234", i)
-						codes <- s.send(req).code
+						codes <- s.Send(req).Code
 					})
 					synctest.Wait()
 				}
@@ -183,11 +183,11 @@ func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
 				}
 				var other sync.WaitGroup
 				for i := range 5 {
-					other.Go(func() { s.as(t, "quiet", "10.0.0.2", fmt.Sprint("b", i)).want(t, 201, "") })
+					other.Go(func() { s.as(t, "quiet", "10.0.0.2", fmt.Sprint("b", i)).Want(t, 201, "") })
 				}
 				synctest.Wait()
 				for range inside + 5 {
-					(<-p.recorded).Settled(stored(occurrence.Created, 1))
+					(<-p.Recorded).Settled(stored(occurrence.Created, 1))
 				}
 				other.Wait()
 				all.Wait()
@@ -209,7 +209,7 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 		for i := range 100 {
 			_ = background(func() answer { return s.as(t, "waits", "10.0.0.1", fmt.Sprint("a", i)) })
 			select {
-			case o := <-s.pipeline.recorded:
+			case o := <-s.Pipeline.Recorded:
 				writes = append(writes, o)
 			case <-time.After(time.Second):
 				t.Fatalf("with %d writes under way there is no seat for another request", i)
@@ -219,22 +219,22 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 			o.Settled(stored(occurrence.Created, 1))
 		}
 		first := background(func() answer { return s.as(t, "waits", "10.0.0.1", "same") })
-		o := <-s.pipeline.recorded
+		o := <-s.Pipeline.Recorded
 		var waiting []<-chan answer
 		for range 100 {
 			waiting = append(waiting, background(func() answer {
-				return s.do(t, http.MethodPatch, coreEvents+"/same", `{"count":2}`, "Authorization", "Bearer waits")
+				return s.Do(t, http.MethodPatch, coreEvents+"/same", `{"count":2}`, "Authorization", "Bearer waits")
 			}))
 		}
 		synctest.Wait()
-		if a := s.do(t, http.MethodPatch, coreEvents+"/unknown", `{"count":2}`, "Authorization", "Bearer other"); a.code != 404 {
-			t.Errorf("another is answered %d", a.code)
+		if a := s.Do(t, http.MethodPatch, coreEvents+"/unknown", `{"count":2}`, "Authorization", "Bearer other"); a.Code != 404 {
+			t.Errorf("another is answered %d", a.Code)
 		}
 		o.Settled(stored(occurrence.Created, 1))
-		(<-first).want(t, 201, "")
-		(<-s.pipeline.recorded).Settled(stored(occurrence.Merged, 2)) // the others report nothing new
+		(<-first).Want(t, 201, "")
+		(<-s.Pipeline.Recorded).Settled(stored(occurrence.Merged, 2)) // the others report nothing new
 		for _, a := range waiting {
-			(<-a).want(t, 200, "")
+			(<-a).Want(t, 200, "")
 		}
 	})
 }
@@ -260,13 +260,13 @@ func TestReviewsOfRightsAreLimitedForEachTenant(t *testing.T) {
 					case <-time.After(20 * time.Millisecond):
 					}
 					path := fmt.Sprintf("/api/v1/namespaces/n-%d-%d/events", i, n)
-					s.do(t, []string{http.MethodGet, http.MethodPatch}[n%2], path, nil, "Authorization", "Bearer noisy")
+					s.Do(t, []string{http.MethodGet, http.MethodPatch}[n%2], path, nil, "Authorization", "Bearer noisy")
 				}
 			})
 		}
 		time.Sleep(4 * time.Second) // all that may come in a burst is used up
 		begun, before := time.Now(), asked.Load()
-		s.as(t, "quiet", "10.0.0.2", "a").want(t, 403, metav1.StatusReasonForbidden)
+		s.as(t, "quiet", "10.0.0.2", "a").Want(t, 403, metav1.StatusReasonForbidden)
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("another waited for %s", took)
 		}
@@ -286,7 +286,7 @@ func TestCachedDecisionsAreNoReviews(t *testing.T) {
 		s := serve(t, written(), who.set)
 		begun := time.Now()
 		for i := range 2000 {
-			s.as(t, "busy", "10.0.0.1", fmt.Sprint("a", i)).want(t, 201, "")
+			s.as(t, "busy", "10.0.0.1", fmt.Sprint("a", i)).Want(t, 201, "")
 		}
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("waited for %s", took)
@@ -308,7 +308,7 @@ func TestResponseThatIsTooLargeIsNotBuffered(t *testing.T) {
 		if p := recover(); p != http.ErrAbortHandler {
 			t.Errorf("net/http is told %v", p)
 		}
-		if got := s.metric(t, "eventd_intake_aborted_answers_total", "too_large"); got != 1 {
+		if got := s.Metric(t, "eventd_intake_aborted_answers_total", "too_large"); got != 1 {
 			t.Errorf("%v were counted", got)
 		}
 	}()
@@ -329,7 +329,7 @@ func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
 		post := func(name, event string) answer {
 			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(event, 1), withoutToken, "true", "X-Remote-User", name)
 			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("proxy"), Subject: pkix.Name{CommonName: "front-proxy-client"}}}}
-			return s.send(req)
+			return s.Send(req)
 		}
 		var all sync.WaitGroup
 		for i := range 30 {
@@ -359,13 +359,13 @@ func TestLargeHeadersCountAsSeveralRequests(t *testing.T) {
 			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(fmt.Sprint("a", i), 1),
 				"Authorization", fmt.Sprint("Bearer large", i), "Padding", strings.Repeat("x", 60<<10))
 			req.RemoteAddr = "10.0.0.1:1234"
-			answers = append(answers, background(func() answer { return s.send(req) }))
+			answers = append(answers, background(func() answer { return s.Send(req) }))
 		}
 		synctest.Wait()
-		s.as(t, "small", "10.0.0.2", "small").want(t, 201, "")
+		s.as(t, "small", "10.0.0.2", "small").Want(t, 201, "")
 		codes := map[int]int{}
 		for _, a := range answers {
-			codes[(<-a).code]++
+			codes[(<-a).Code]++
 		}
 		// An address has a third of the limit, and each of these counts as four requests.
 		if codes[201] != 3 || codes[429] != 5 {

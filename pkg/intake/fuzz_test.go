@@ -42,11 +42,11 @@ func FuzzCreate(f *testing.F) {
 	f.Add(byte(2), []byte(shortest(100)))
 	s := serve(f, written())
 	f.Fuzz(func(t *testing.T, contentType byte, body []byte) {
-		s.pipeline.taken()
+		s.Pipeline.Taken()
 		mediaType := fuzzedTypes[contentType%3]
 		a := s.atItsCost(t, http.MethodPost, coreEvents+"?dryRun=All", mediaType, body, 0)
-		if a.code == 201 {
-			s.taken(t, a.event(t))
+		if a.Code == 201 {
+			s.taken(t, a.Event(t))
 		}
 	})
 }
@@ -65,17 +65,17 @@ func FuzzPatch(f *testing.F) {
 	f.Add(byte(2), []byte(`{"metadata":{"$setElementOrder/finalizers":["a/b"],"$deleteFromPrimitiveList/finalizers":["a/b"]},"$retainKeys":["count"]}`))
 	s, n := serve(f, written()), 0
 	f.Fuzz(func(t *testing.T, patchType byte, body []byte) {
-		s.pipeline.taken()
+		s.Pipeline.Taken()
 		n++
 		name := fmt.Sprint("a", n)
 		view := classic(name, 1)
 		view.Finalizers, view.Labels = []string{"a/b", "a/c"}, map[string]string{"a": "b"}
-		s.post(t, view).want(t, 201, "")
+		s.Post(t, view).Want(t, 201, "")
 		a := s.atItsCost(t, http.MethodPatch, coreEvents+"/"+name, fuzzedTypes[3+patchType%3], body, view.Size())
-		if a.code == 200 {
-			s.taken(t, a.event(t))
+		if a.Code == 200 {
+			s.taken(t, a.Event(t))
 		}
-		s.patch(t, name, `{}`).want(t, 200, "") // the view is still good for the next one
+		s.Patch(t, name, `{}`).Want(t, 200, "") // the view is still good for the next one
 	})
 }
 
@@ -113,32 +113,32 @@ func FuzzUnnamed(f *testing.F) {
 	}
 	p := written()
 	s := serve(f, p)
-	lost := settled(occurrence.Settlement{Outcome: occurrence.Uncertain, Err: context.DeadlineExceeded}).settle
-	full := settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}).settle
-	replayed := settled(stored(occurrence.Replayed, 1)).settle
-	outcomes := []func(*occurrence.Occurrence) (occurrence.Settlement, bool){p.settle, lost, full, replayed}
+	lost := settled(occurrence.Settlement{Outcome: occurrence.Uncertain, Err: context.DeadlineExceeded}).Settle
+	full := settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}).Settle
+	replayed := settled(stored(occurrence.Replayed, 1)).Settle
+	outcomes := []func(*occurrence.Occurrence) (occurrence.Settlement, bool){p.Settle, lost, full, replayed}
 	f.Fuzz(func(t *testing.T, outcome, contentType byte, newAPI bool, body []byte) {
 		path, api := coreEvents, occurrence.CoreV1
 		if newAPI {
 			path, api = newEvents, occurrence.EventsV1
 		}
 		post := func(outcome byte) (answer, []*occurrence.Occurrence) {
-			p.mu.Lock()
-			p.settle = outcomes[outcome]
-			p.mu.Unlock()
-			a := s.do(t, http.MethodPost, path, body, "Content-Type", fuzzedTypes[contentType%3])
-			return a, p.taken()
+			p.Mu.Lock()
+			p.Settle = outcomes[outcome]
+			p.Mu.Unlock()
+			a := s.Do(t, http.MethodPost, path, body, "Content-Type", fuzzedTypes[contentType%3])
+			return a, p.Taken()
 		}
 		outcome %= byte(len(outcomes))
 		a, recorded := post(outcome)
-		if !answerable[a.code] && a.code != 429 && a.code != 503 && a.code != 504 {
-			t.Errorf("answered %d: %s", a.code, a.body)
+		if !answerable[a.Code] && a.Code != 429 && a.Code != 503 && a.Code != 504 {
+			t.Errorf("answered %d: %s", a.Code, a.Body)
 		}
 		if len(recorded) == 0 {
 			return
 		}
 		unnamed := intake.Unnamed(api, fuzzedTypes[contentType%3], body)
-		times, code, again := 1, []int{201, 503, 429, 409}[outcome], a.header.Get("Retry-After") != ""
+		times, code, again := 1, []int{201, 503, 429, 409}[outcome], a.Header.Get("Retry-After") != ""
 		if unnamed && outcome == 1 {
 			code = 504
 		}
@@ -149,8 +149,8 @@ func FuzzUnnamed(f *testing.F) {
 			times = len(recorded) // a name that was posted before is not recorded
 		}
 		// That no name could be generated is to be tried again, as in the apiserver.
-		if a.code != code || len(recorded) != times || code != 409 && again != (code == 503 || code == 429) {
-			t.Errorf("recorded %d times, answered %d, to be sent again %t: %s", len(recorded), a.code, again, a.body)
+		if a.Code != code || len(recorded) != times || code != 409 && again != (code == 503 || code == 429) {
+			t.Errorf("recorded %d times, answered %d, to be sent again %t: %s", len(recorded), a.Code, again, a.Body)
 		}
 		names := map[string]bool{}
 		for _, o := range recorded {
@@ -165,26 +165,17 @@ func FuzzUnnamed(f *testing.F) {
 		if outcome != 0 {
 			return
 		}
-		first := a.event(t)
+		first := a.Event(t)
 		if first.Name != recorded[0].Client || unnamed && !strings.HasPrefix(first.Name, first.GenerateName[:min(len(first.GenerateName), 50)]) {
 			t.Errorf("recorded as %s, answered as %s, of %q", recorded[0].Client, first.Name, first.GenerateName)
 		}
 		switch a, recorded := post(outcome); {
-		case unnamed && (a.code != 201 || len(recorded) != 1 || recorded[0].Client == first.Name):
-			t.Errorf("sent again, it is recorded %d times and answered %d: %s", len(recorded), a.code, a.body)
-		case !unnamed && (a.code != 409 || len(recorded) != 0):
-			t.Errorf("with a name, it is recorded again, or answered %d: %s", a.code, a.body)
+		case unnamed && (a.Code != 201 || len(recorded) != 1 || recorded[0].Client == first.Name):
+			t.Errorf("sent again, it is recorded %d times and answered %d: %s", len(recorded), a.Code, a.Body)
+		case !unnamed && (a.Code != 409 || len(recorded) != 0):
+			t.Errorf("with a name, it is recorded again, or answered %d: %s", a.Code, a.Body)
 		}
 	})
-}
-
-// taken returns the occurrences since it was called last.
-func (p *fakePipeline) taken() []*occurrence.Occurrence {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	taken := p.got
-	p.got = nil
-	return taken
 }
 
 func (s *server) atItsCost(t *testing.T, method, path, mediaType string, body []byte, view int) answer {
@@ -192,14 +183,14 @@ func (s *server) atItsCost(t *testing.T, method, path, mediaType string, body []
 	const slack = 1 << 20 // what the process does beside
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	a := s.do(t, method, path, body, "Content-Type", mediaType)
+	a := s.Do(t, method, path, body, "Content-Type", mediaType)
 	runtime.ReadMemStats(&after)
 	reserved := intake.CostOf(mediaType, int64(len(body)), intake.DefaultOptions().MaxBodyBytes) + int64(view)*intake.JSONFactor
 	if allocated := int64(after.TotalAlloc - before.TotalAlloc); allocated > measuredFactor*reserved+slack {
 		t.Errorf("%d KiB allocated for %d bytes, and %d reserved", allocated>>10, len(body), reserved>>10)
 	}
-	if !answerable[a.code] {
-		t.Errorf("answered %d: %s", a.code, a.body)
+	if !answerable[a.Code] {
+		t.Errorf("answered %d: %s", a.Code, a.Body)
 	}
 	return a
 }
@@ -208,8 +199,8 @@ func (s *server) atItsCost(t *testing.T, method, path, mediaType string, body []
 func (s *server) taken(t *testing.T, event *corev1.Event) {
 	t.Helper()
 	event.Name, event.ResourceVersion, event.UID = "another", "", ""
-	if a := s.do(t, http.MethodPost, coreEvents+"?dryRun=All", event); a.code != 201 {
-		t.Errorf("%+v was answered, and is refused: %s", event, a.body)
+	if a := s.Do(t, http.MethodPost, coreEvents+"?dryRun=All", event); a.Code != 201 {
+		t.Errorf("%+v was answered, and is refused: %s", event, a.Body)
 	}
 }
 
@@ -239,17 +230,17 @@ func FuzzTarget(f *testing.F) {
 		if method == http.MethodPatch {
 			req.Header.Set("Content-Type", mergeType)
 		}
-		a := s.send(req)
-		for _, o := range s.pipeline.taken() {
-			if a.code/100 != 2 || o.Event.Namespace != "ns" || o.Client != "a" {
-				t.Errorf("%s %s recorded %s/%s, and was answered %d", method, target, o.Event.Namespace, o.Client, a.code)
+		a := s.Send(req)
+		for _, o := range s.Pipeline.Taken() {
+			if a.Code/100 != 2 || o.Event.Namespace != "ns" || o.Client != "a" {
+				t.Errorf("%s %s recorded %s/%s, and was answered %d", method, target, o.Event.Namespace, o.Client, a.Code)
 			}
 		}
 		// As by the apiserver, which TestInputsAreAnsweredAsByTheAPIServer shows. Whoever
 		// gives it too little time is told so.
-		unclear, late := unclear(parsed.Path), a.code == 504 && parsed.Query().Has("timeout")
-		if unclear != (a.code == 500) || a.code > 500 && !late {
-			t.Errorf("%s %s: %d %s", method, target, a.code, a.body)
+		unclear, late := unclear(parsed.Path), a.Code == 504 && parsed.Query().Has("timeout")
+		if unclear != (a.Code == 500) || a.Code > 500 && !late {
+			t.Errorf("%s %s: %d %s", method, target, a.Code, a.Body)
 		}
 	})
 }

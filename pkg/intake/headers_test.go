@@ -41,21 +41,21 @@ func TestHeadersAndURLsAreLimited(t *testing.T) {
 			s := serve(t, written(), who.set)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			a := s.do(t, http.MethodPost, test.path, classic("a", 1), test.header...)
+			a := s.Do(t, http.MethodPost, test.path, classic("a", 1), test.header...)
 			runtime.ReadMemStats(&after)
 			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 16<<20 {
 				t.Errorf("%d KiB allocated", allocated>>10)
 			}
-			if a.code != test.code {
-				t.Errorf("answered %d, want %d: %.300s", a.code, test.code, a.body)
+			if a.Code != test.code {
+				t.Errorf("answered %d, want %d: %.300s", a.Code, test.code, a.Body)
 			}
 			if test.code != 431 {
 				return
 			}
-			a.want(t, 431, metav1.StatusReasonUnknown)
+			a.Want(t, 431, metav1.StatusReasonUnknown)
 			// The connection of another replica is shared by its clients.
-			if forwarded := name == "a large assertion"; forwarded == (a.header.Get("Connection") == "close") {
-				t.Errorf("forwarded: %t, Connection: %q", forwarded, a.header.Get("Connection"))
+			if forwarded := name == "a large assertion"; forwarded == (a.Header.Get("Connection") == "close") {
+				t.Errorf("forwarded: %t, Connection: %q", forwarded, a.Header.Get("Connection"))
 			}
 			if got := who.asked.Load(); got != 0 {
 				t.Errorf("reviewed %d times", got)

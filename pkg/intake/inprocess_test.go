@@ -22,7 +22,7 @@ import (
 // TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes.
 func TestInputsAreAnsweredAsListed(t *testing.T) {
 	p := written()
-	p.settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
+	p.Settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
 		if o.Event.Namespace == "no-such-namespace" {
 			err := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, o.Event.Namespace)
 			return occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.NamespaceNotFound, Err: err}, true
@@ -31,7 +31,7 @@ func TestInputsAreAnsweredAsListed(t *testing.T) {
 			err := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "derived", errors.New("terminating"))
 			return occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.NamespaceTerminating, Err: err}, true
 		}
-		return stored(occurrence.Created, len(p.got)+100), true
+		return stored(occurrence.Created, len(p.Got)+100), true
 	}
 	tokens := map[caller]string{writer: "create,update,patch", creator: "create", updater: "update,patch", limited: "limited", stranger: "none", forger: "forged"}
 	s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
@@ -62,12 +62,12 @@ func TestInputsAreAnsweredAsListed(t *testing.T) {
 				if i.as == nobody {
 					req.Header.Set(withoutToken, "true")
 				}
-				return s.send(req)
+				return s.Send(req)
 			}
 			for _, before := range in.before {
 				before.as = writer
-				if a := ask(before); a.code >= 300 {
-					t.Fatalf("what comes before is answered %d: %s", a.code, a.body)
+				if a := ask(before); a.Code >= 300 {
+					t.Fatalf("what comes before is answered %d: %s", a.Code, a.Body)
 				}
 			}
 			a := ask(in)
@@ -75,9 +75,9 @@ func TestInputsAreAnsweredAsListed(t *testing.T) {
 			if in.differs != "" {
 				want = in.other
 			}
-			a.want(t, want.code, want.reason)
-			if strings.Contains(string(a.body), "eventd.io/") && a.code < 300 {
-				t.Errorf("eventd's annotations are told: %s", a.body)
+			a.Want(t, want.code, want.reason)
+			if strings.Contains(string(a.Body), "eventd.io/") && a.Code < 300 {
+				t.Errorf("eventd's annotations are told: %s", a.Body)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func FuzzRequests(f *testing.F) {
 		}
 	}
 	s := serve(f, written())
-	s.post(f, classic("known", 1)).want(f, 201, "")
+	s.Post(f, classic("known", 1)).Want(f, 201, "")
 	f.Fuzz(func(t *testing.T, method, contentType string, body []byte) {
 		for _, path := range []string{coreEvents, newEvents, coreEvents + "/known", newEvents + "/known", coreEvents + "/unknown"} {
 			if method != http.MethodPost && method != http.MethodPut {
@@ -102,12 +102,12 @@ func FuzzRequests(f *testing.F) {
 			}
 			req := newRequest(t.Context(), t, method, path, body)
 			req.Header.Set("Content-Type", contentType)
-			a := s.send(req)
-			if a.code >= 500 && !strings.Contains(string(a.body), "resourceVersion") && !strings.Contains(string(a.body), "strconv.ParseUint") {
-				t.Errorf("%s %s as %q: %d %s", method, path, contentType, a.code, a.body)
+			a := s.Send(req)
+			if a.Code >= 500 && !strings.Contains(string(a.Body), "resourceVersion") && !strings.Contains(string(a.Body), "strconv.ParseUint") {
+				t.Errorf("%s %s as %q: %d %s", method, path, contentType, a.Code, a.Body)
 			}
-			if a.code >= 400 && a.status(t).Status != metav1.StatusFailure {
-				t.Errorf("no Status: %s", a.body)
+			if a.Code >= 400 && a.Status(t).Status != metav1.StatusFailure {
+				t.Errorf("no Status: %s", a.Body)
 			}
 		}
 	})

@@ -54,27 +54,27 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 			label := strings.Fields(row)
 			text += fmt.Sprintf("eventd_intake_requests_total{api=%q,code=%q,verb=%q} %d\n", label[0], label[1], label[2], n)
 		}
-		if err := testutil.GatherAndCompare(s.registry, strings.NewReader(text), "eventd_intake_requests_total"); err != nil {
+		if err := testutil.GatherAndCompare(s.Registry, strings.NewReader(text), "eventd_intake_requests_total"); err != nil {
 			t.Error(err)
 		}
 	}
 	want(nil)
-	s.post(t, classic("a", 1))
-	s.post(t, classic("a", 1))
-	s.patch(t, "a", `{"count":2}`)
-	s.patch(t, "unknown", `{"count":2}`)
-	s.do(t, http.MethodPut, newEvents+"/a", "{}")
+	s.Post(t, classic("a", 1))
+	s.Post(t, classic("a", 1))
+	s.Patch(t, "a", `{"count":2}`)
+	s.Patch(t, "unknown", `{"count":2}`)
+	s.Do(t, http.MethodPut, newEvents+"/a", "{}")
 	for _, who := range []string{"bad", "undecided", "panic", "denied"} {
-		s.do(t, http.MethodPost, coreEvents, classic("b", 1), "Authorization", "Bearer "+who)
+		s.Do(t, http.MethodPost, coreEvents, classic("b", 1), "Authorization", "Bearer "+who)
 	}
-	s.do(t, http.MethodPost, coreEvents, classic("b", 1), "Content-Type", "text/plain")
-	s.do(t, http.MethodPost, coreEvents, strings.Repeat("x", 20_000))
-	s.do(t, http.MethodGet, coreEvents, nil)
-	s.do(t, "NONSENSE", coreEvents, nil)
-	s.do(t, http.MethodGet, "/healthz", nil)                      // not about events
-	s.do(t, http.MethodGet, "/api", nil)                          // not about events
-	s.do(t, http.MethodPost, "/api/v1/namespaces/ns/pods", nil)   // not about events
-	s.do(t, http.MethodGet, "/apis/events.k8s.io/v2/events", nil) // not these APIs
+	s.Do(t, http.MethodPost, coreEvents, classic("b", 1), "Content-Type", "text/plain")
+	s.Do(t, http.MethodPost, coreEvents, strings.Repeat("x", 20_000))
+	s.Do(t, http.MethodGet, coreEvents, nil)
+	s.Do(t, "NONSENSE", coreEvents, nil)
+	s.Do(t, http.MethodGet, "/healthz", nil)                      // not about events
+	s.Do(t, http.MethodGet, "/api", nil)                          // not about events
+	s.Do(t, http.MethodPost, "/api/v1/namespaces/ns/pods", nil)   // not about events
+	s.Do(t, http.MethodGet, "/apis/events.k8s.io/v2/events", nil) // not these APIs
 	want(map[string]int{
 		"core/v1 200 patch": 1, "core/v1 201 create": 1, "core/v1 401 create": 1,
 		"core/v1 403 create": 1, "core/v1 404 patch": 1, "core/v1 405 list": 1,
@@ -95,11 +95,11 @@ eventd_intake_names 1
 # TYPE eventd_intake_names_capacity gauge
 eventd_intake_names_capacity 7
 `
-	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(rest),
+	if err := testutil.GatherAndCompare(s.Registry, strings.NewReader(rest),
 		"eventd_intake_in_flight", "eventd_intake_in_flight_capacity", "eventd_intake_names", "eventd_intake_names_capacity"); err != nil {
 		t.Error(err)
 	}
-	if problems, err := testutil.GatherAndLint(s.registry); err != nil || len(problems) > 0 {
+	if problems, err := testutil.GatherAndLint(s.Registry); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
 }
@@ -107,7 +107,7 @@ eventd_intake_names_capacity 7
 func TestMetricsThatAreTakenAreAnError(t *testing.T) {
 	s := serve(t, written())
 	o := intake.DefaultOptions()
-	o.Record, o.Registerer = s.pipeline.record, s.registry
+	o.Record, o.Registerer = s.Pipeline.Record, s.Registry
 	if _, err := intake.New(o); err == nil {
 		t.Error("registered twice")
 	}

@@ -54,30 +54,30 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 			s := serve(t, refused)
 			check := func(a answer) {
 				t.Helper()
-				a.want(t, test.code, test.reason)
-				if got := a.header.Get("Retry-After"); got != test.retryAfter {
+				a.Want(t, test.code, test.reason)
+				if got := a.Header.Get("Retry-After"); got != test.retryAfter {
 					t.Errorf("Retry-After %q, want %q", got, test.retryAfter)
 				}
-				status := a.status(t)
+				status := a.Status(t)
 				if got := status.Details; test.details != "" && (got == nil || got.Name != test.details) {
 					t.Errorf("details %+v, want the name %q", got, test.details)
 				}
-				if strings.Contains(string(a.body), "0123") {
-					t.Errorf("the stored Event's name is in the response: %s", a.body)
+				if strings.Contains(string(a.Body), "0123") {
+					t.Errorf("the stored Event's name is in the response: %s", a.Body)
 				}
 			}
-			check(s.post(t, classic("a", 1)))
-			check(s.post(t, classic("a", 1))) // it can be tried again
-			refused.wantRecorded(t, 2)
-			s.patch(t, "a", `{"count":2}`).want(t, 404, metav1.StatusReasonNotFound) // nothing is remembered
+			check(s.Post(t, classic("a", 1)))
+			check(s.Post(t, classic("a", 1))) // it can be tried again
+			refused.WantRecorded(t, 2)
+			s.Patch(t, "a", `{"count":2}`).Want(t, 404, metav1.StatusReasonNotFound) // nothing is remembered
 
 			known := written()
 			s = serve(t, known)
-			s.post(t, classic("a", 1)).want(t, 201, "")
-			known.mu.Lock()
-			known.settle = refused.settle
-			known.mu.Unlock()
-			check(s.patch(t, "a", `{"count":2}`))
+			s.Post(t, classic("a", 1)).Want(t, 201, "")
+			known.Mu.Lock()
+			known.Settle = refused.Settle
+			known.Mu.Unlock()
+			check(s.Patch(t, "a", `{"count":2}`))
 
 			// If an Event without a name may be written, the client must not send it again:
 			// it would have another name, and be counted twice.
@@ -90,9 +90,9 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 			s = serve(t, refused)
 			unnamed := classic("", 1)
 			unnamed.GenerateName = "a-"
-			check(s.post(t, unnamed))
-			check(s.do(t, http.MethodPost, newEvents, strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)))
-			refused.wantRecorded(t, 4)
+			check(s.Post(t, unnamed))
+			check(s.Do(t, http.MethodPost, newEvents, strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)))
+			refused.WantRecorded(t, 4)
 		})
 	}
 }
@@ -100,37 +100,37 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 func TestViewStaysWhatItWasWhenAReportIsNotWritten(t *testing.T) {
 	p := written()
 	s := serve(t, p)
-	s.post(t, classic("a", 1)).want(t, 201, "")
-	ok := p.settle
-	p.settle = settled(occurrence.Settlement{Outcome: occurrence.Uncertain}).settle
-	s.patch(t, "a", `{"count":5}`).want(t, 503, metav1.StatusReasonServiceUnavailable)
-	p.settle = ok
-	s.patch(t, "a", `{"count":5}`).want(t, 200, "")
-	p.wantWeights(t, 1, 4, 4)
+	s.Post(t, classic("a", 1)).Want(t, 201, "")
+	ok := p.Settle
+	p.Settle = settled(occurrence.Settlement{Outcome: occurrence.Uncertain}).Settle
+	s.Patch(t, "a", `{"count":5}`).Want(t, 503, metav1.StatusReasonServiceUnavailable)
+	p.Settle = ok
+	s.Patch(t, "a", `{"count":5}`).Want(t, 200, "")
+	p.WantWeights(t, 1, 4, 4)
 }
 
 func TestEventThatExpiredCanBePostedAgain(t *testing.T) {
 	p := written()
 	s := serve(t, p)
-	s.post(t, classic("a", 1)).want(t, 201, "")
-	ok := p.settle
-	p.settle = settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Refused,
-		Err: apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, "web-0.0123")}).settle
-	s.patch(t, "a", `{"message":"other"}`).want(t, 404, metav1.StatusReasonNotFound)
-	p.settle = ok
-	s.post(t, classic("a", 2)).want(t, 201, "")
+	s.Post(t, classic("a", 1)).Want(t, 201, "")
+	ok := p.Settle
+	p.Settle = settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Refused,
+		Err: apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, "web-0.0123")}).Settle
+	s.Patch(t, "a", `{"message":"other"}`).Want(t, 404, metav1.StatusReasonNotFound)
+	p.Settle = ok
+	s.Post(t, classic("a", 2)).Want(t, 201, "")
 }
 
 func TestReplayedPostIsRefusedAndRemembered(t *testing.T) {
 	p := settled(stored(occurrence.Replayed, 5))
 	s := serve(t, p)
-	s.post(t, classic("a", 4)).want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
-	a := s.patch(t, "a", `{"count":6}`) // replayed as well, but that counts as written
-	a.want(t, http.StatusOK, "")
-	if got := a.event(t); got.Count != 6 {
+	s.Post(t, classic("a", 4)).Want(t, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+	a := s.Patch(t, "a", `{"count":6}`) // replayed as well, but that counts as written
+	a.Want(t, http.StatusOK, "")
+	if got := a.Event(t); got.Count != 6 {
 		t.Errorf("answered with count %d", got.Count)
 	}
-	p.wantWeights(t, 4, 2)
+	p.WantWeights(t, 4, 2)
 }
 
 func TestOccurrenceOutlivesItsClient(t *testing.T) {
@@ -138,29 +138,29 @@ func TestOccurrenceOutlivesItsClient(t *testing.T) {
 		s := serve(t, kept())
 		request := func(method, path string, body any) (giveUp func()) {
 			ctx, cancel := context.WithCancel(t.Context())
-			answered := background(func() answer { return s.doUntil(ctx, t, method, path, body) })
+			answered := background(func() answer { return s.DoUntil(ctx, t, method, path, body) })
 			return func() { cancel(); <-answered }
 		}
 		giveUp := request(http.MethodPost, coreEvents, classic("a", 1))
-		post := <-s.pipeline.recorded
+		post := <-s.Pipeline.Recorded
 		giveUp()
 		giveUp = request(http.MethodPatch, coreEvents+"/a", `{"count":2}`)
-		raise := <-s.pipeline.recorded
+		raise := <-s.Pipeline.Recorded
 		giveUp()
 		post.Settled(stored(occurrence.Created, 1))
 		raise.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull})
 
 		giveUp = request(http.MethodPatch, coreEvents+"/a", `{"count":3}`)
-		patch := <-s.pipeline.recorded
+		patch := <-s.Pipeline.Recorded
 		giveUp()
 		patch.Settled(stored(occurrence.Merged, 2))
 
-		a := s.patch(t, "a", `{"count":3}`) // the client's retry
-		a.want(t, 200, "")
-		if got := a.event(t); got.ResourceVersion != "2" {
+		a := s.Patch(t, "a", `{"count":3}`) // the client's retry
+		a.Want(t, 200, "")
+		if got := a.Event(t); got.ResourceVersion != "2" {
 			t.Errorf("answered %+v", got)
 		}
-		s.pipeline.wantWeights(t, 1, 2, 2)
+		s.Pipeline.WantWeights(t, 1, 2, 2)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestRequestEndsAtItsTimeout(t *testing.T) {
 		timesOut := func(after time.Duration, method, path string, body any) {
 			t.Helper()
 			begun := time.Now()
-			s.do(t, method, path, body).want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+			s.Do(t, method, path, body).Want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 			if took := time.Since(begun); took != after-100*time.Millisecond {
 				t.Errorf("answered after %v, not just before %v", took, after)
 			}
@@ -178,8 +178,8 @@ func TestRequestEndsAtItsTimeout(t *testing.T) {
 		timesOut(5*time.Second, http.MethodPost, coreEvents+"?timeout=5s", classic("a", 1))
 		timesOut(34*time.Second, http.MethodPost, coreEvents, classic("a", 1))
 		timesOut(34*time.Second, http.MethodPatch, coreEvents+"/a", `{}`)
-		(<-s.pipeline.recorded).Settled(stored(occurrence.Created, 1))
-		s.patch(t, "a", `{}`).want(t, 200, "")
+		(<-s.Pipeline.Recorded).Settled(stored(occurrence.Created, 1))
+		s.Patch(t, "a", `{}`).Want(t, 200, "")
 	})
 }
 
@@ -201,46 +201,46 @@ func TestBodyThatDoesNotComeIsAbandoned(t *testing.T) {
 
 func TestPanicWhileRecordingIsAnswered(t *testing.T) {
 	p := written()
-	ok := p.settle
-	p.settle = func(*occurrence.Occurrence) (occurrence.Settlement, bool) { panic("recording") }
+	ok := p.Settle
+	p.Settle = func(*occurrence.Occurrence) (occurrence.Settlement, bool) { panic("recording") }
 	s := serve(t, p, func(o *intake.Options, _ *intake.ServerOptions) {
 		record := o.Record
 		o.Record = func(occurred *occurrence.Occurrence) {
 			defer func() {
 				if r := recover(); r != nil {
-					p.mu.Unlock() // the fake's own
+					p.Mu.Unlock() // the fake's own
 					panic(r)
 				}
 			}()
 			record(occurred)
 		}
 	})
-	s.post(t, classic("a", 1)).want(t, 500, metav1.StatusReasonInternalError)
-	p.settle = ok
-	s.post(t, classic("a", 1)).want(t, 201, "") // the name is free again
-	s.post(t, classic("b", 1)).want(t, 201, "")
+	s.Post(t, classic("a", 1)).Want(t, 500, metav1.StatusReasonInternalError)
+	p.Settle = ok
+	s.Post(t, classic("a", 1)).Want(t, 201, "") // the name is free again
+	s.Post(t, classic("b", 1)).Want(t, 201, "")
 }
 
 func TestStoredObjectMayBeMissing(t *testing.T) {
 	s := serve(t, settled(occurrence.Settlement{Outcome: occurrence.Aggregated}))
-	a := s.post(t, classic("a", 1))
-	a.want(t, 201, "")
-	if got := a.event(t); got.UID == "" || got.ResourceVersion == "" || got.CreationTimestamp.IsZero() {
+	a := s.Post(t, classic("a", 1))
+	a.Want(t, 201, "")
+	if got := a.Event(t); got.UID == "" || got.ResourceVersion == "" || got.CreationTimestamp.IsZero() {
 		t.Errorf("answered %+v", got.ObjectMeta)
 	}
-	s.patch(t, "a", `{"count":2}`).want(t, 200, "")
+	s.Patch(t, "a", `{"count":2}`).Want(t, 200, "")
 }
 
 func TestOnlyTheFirstSettlementCounts(t *testing.T) {
 	s := serve(t, kept())
-	answered := background(func() answer { return s.post(t, classic("a", 1)) })
-	o := <-s.pipeline.recorded
+	answered := background(func() answer { return s.Post(t, classic("a", 1)) })
+	o := <-s.Pipeline.Recorded
 	o.Settled(stored(occurrence.Created, 1))
 	o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Shutdown}) // another sink's
 	o.Settled(stored(occurrence.Merged, 2))
 	a := <-answered
-	a.want(t, 201, "")
-	if got := s.patch(t, "a", `{}`).event(t).ResourceVersion; got != "1" {
+	a.Want(t, 201, "")
+	if got := s.Patch(t, "a", `{}`).Event(t).ResourceVersion; got != "1" {
 		t.Errorf("resourceVersion %s", got)
 	}
 }
@@ -254,7 +254,7 @@ func TestEveryRaiseIsReportedOnce(t *testing.T) {
 	var sum int64
 	p := written()
 	n := 0
-	p.settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
+	p.Settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
 		n++
 		switch n % 5 {
 		case 0:
@@ -285,11 +285,11 @@ func TestEveryRaiseIsReportedOnce(t *testing.T) {
 				event := classic(fmt.Sprintf("n%d", name), count)
 				for {
 					// As client-go: patch, and post if there is nothing to patch.
-					a := s.patch(t, event.Name, `{"count":%d}`, count)
-					if a.code == 404 {
-						a = s.post(t, event)
+					a := s.Patch(t, event.Name, `{"count":%d}`, count)
+					if a.Code == 404 {
+						a = s.Post(t, event)
 					}
-					if a.code == 200 || a.code == 201 {
+					if a.Code == 200 || a.Code == 201 {
 						break
 					}
 				}

@@ -22,25 +22,25 @@ func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
 		do   func(*server) answer
 		code int
 	}{
-		"patch": {func(s *server) answer { return s.patch(t, "a", `{"count":3}`) }, 200},
-		"put":   {func(s *server) answer { return s.do(t, http.MethodPut, coreEvents+"/a", classic("a", 3)) }, 200},
-		"post":  {func(s *server) answer { return s.post(t, classic("a", 3)) }, 201},
+		"patch": {func(s *server) answer { return s.Patch(t, "a", `{"count":3}`) }, 200},
+		"put":   {func(s *server) answer { return s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 3)) }, 200},
+		"post":  {func(s *server) answer { return s.Post(t, classic("a", 3)) }, 201},
 	} {
 		t.Run(method, func(t *testing.T) {
 			s := serve(t, kept())
-			posted := background(func() answer { return s.post(t, classic("a", 1)) })
-			post := <-s.pipeline.recorded
+			posted := background(func() answer { return s.Post(t, classic("a", 1)) })
+			post := <-s.Pipeline.Recorded
 			raised := background(func() answer { return raise.do(s) })
-			o := <-s.pipeline.recorded
+			o := <-s.Pipeline.Recorded
 			if o.Client != "a" || o.Weight != 3 || o.Total != 3 || identity.Of(o.Identified()) != identity.Of(post.Event) {
 				t.Errorf("reported %d up to %d of %q", o.Weight, o.Total, o.Client)
 			}
 			post.Settled(refusedFor)
-			(<-posted).want(t, 503, metav1.StatusReasonServiceUnavailable)
+			(<-posted).Want(t, 503, metav1.StatusReasonServiceUnavailable)
 			o.Settled(stored(occurrence.Created, 7))
 			a := <-raised
-			a.want(t, raise.code, "")
-			if got := a.event(t); got.Count != 3 || got.ResourceVersion != "7" || got.UID != "stored-uid" {
+			a.Want(t, raise.code, "")
+			if got := a.Event(t); got.Count != 3 || got.ResourceVersion != "7" || got.UID != "stored-uid" {
 				t.Errorf("answered %+v", got)
 			}
 		})
@@ -82,11 +82,11 @@ func endReports(t *testing.T, s *server, name string, how []string, order []int,
 	recorded := make([]*occurrence.Occurrence, len(totals))
 	for i, total := range totals {
 		if i == 0 {
-			answers[i] = background(func() answer { return s.post(t, classic(name, total)) })
+			answers[i] = background(func() answer { return s.Post(t, classic(name, total)) })
 		} else {
-			answers[i] = background(func() answer { return s.patch(t, name, `{"count":%d}`, total) })
+			answers[i] = background(func() answer { return s.Patch(t, name, `{"count":%d}`, total) })
 		}
-		recorded[i] = <-s.pipeline.recorded
+		recorded[i] = <-s.Pipeline.Recorded
 	}
 	for _, i := range order {
 		if how[i] == "written" || how[i] == "deferred" {
@@ -100,13 +100,13 @@ func endReports(t *testing.T, s *server, name string, how []string, order []int,
 		t.Errorf("%v in the order %v: %d are counted, of %d", how, order, sum, want)
 	}
 	next := background(func() answer {
-		a := s.patch(t, name, `{"count":6}`)
-		if a.code == 404 {
-			a = s.post(t, classic(name, 6))
+		a := s.Patch(t, name, `{"count":6}`)
+		if a.Code == 404 {
+			a = s.Post(t, classic(name, 6))
 		}
 		return a
 	})
-	o := <-s.pipeline.recorded
+	o := <-s.Pipeline.Recorded
 	if o.Weight != 6-want {
 		t.Errorf("%v in the order %v: the next report is of %d, after %d", how, order, o.Weight, want)
 	}
@@ -123,28 +123,28 @@ func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := serve(t, kept(), func(o *intake.Options, _ *intake.ServerOptions) { o.MaxViewBytes = c.bytes })
-				answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 1)) })}
+				answers := []<-chan answer{background(func() answer { return s.Post(t, classic("a", 1)) })}
 				synctest.Wait()
 				for i := range 20 {
-					answers = append(answers, background(func() answer { return s.patch(t, "a", `{"count":%d}`, i+2) }))
+					answers = append(answers, background(func() answer { return s.Patch(t, "a", `{"count":%d}`, i+2) }))
 					synctest.Wait()
 				}
-				s.pipeline.wantRecorded(t, c.most)
+				s.Pipeline.WantRecorded(t, c.most)
 				// Another name is not held up.
-				other := background(func() answer { return s.post(t, classic("b", 1)) })
+				other := background(func() answer { return s.Post(t, classic("b", 1)) })
 				synctest.Wait()
-				s.pipeline.wantRecorded(t, c.most+1)
+				s.Pipeline.WantRecorded(t, c.most+1)
 				for range 22 {
 					synctest.Wait()
 					select {
-					case o := <-s.pipeline.recorded:
+					case o := <-s.Pipeline.Recorded:
 						o.Settled(stored(occurrence.Merged, 1))
 					default:
 					}
 				}
 				for _, answered := range append(answers, other) {
-					if a := <-answered; a.code >= 300 {
-						t.Errorf("answered %d", a.code)
+					if a := <-answered; a.Code >= 300 {
+						t.Errorf("answered %d", a.Code)
 					}
 				}
 			})
@@ -163,7 +163,7 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 			return event
 		}
 		p := kept()
-		p.recorded = make(chan *occurrence.Occurrence, 1000)
+		p.Recorded = make(chan *occurrence.Occurrence, 1000)
 		s := serve(t, p, authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { o.MaxViewBytes = 100 * 2 * size })
 		var answers []<-chan answer
 		// fill raises names of a user until one of them has to wait, and returns how
@@ -171,14 +171,14 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 		fill := func(who string, names int) (recorded []int) {
 			for i := range names {
 				name := fmt.Sprint(who, i)
-				before := len(p.occurrences())
+				before := len(p.Occurrences())
 				answers = append(answers, background(func() answer { return s.postAs(t, who, large(name)) }))
 				synctest.Wait()
 				for count := range 20 {
 					answers = append(answers, background(func() answer { return s.patchAs(t, who, name, fmt.Sprintf(`{"count":%d}`, count+2)) }))
 					synctest.Wait()
 				}
-				recorded = append(recorded, len(p.occurrences())-before)
+				recorded = append(recorded, len(p.Occurrences())-before)
 			}
 			return recorded
 		}
@@ -190,13 +190,13 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 		}
 		for range len(answers) + 1 {
 			synctest.Wait()
-			for len(p.recorded) > 0 {
-				(<-p.recorded).Settled(stored(occurrence.Merged, 1))
+			for len(p.Recorded) > 0 {
+				(<-p.Recorded).Settled(stored(occurrence.Merged, 1))
 			}
 		}
 		for _, answered := range answers {
-			if a := <-answered; a.code >= 300 {
-				t.Fatalf("answered %d: %s", a.code, a.body)
+			if a := <-answered; a.Code >= 300 {
+				t.Fatalf("answered %d: %s", a.Code, a.Body)
 			}
 		}
 		// Everything is released.
@@ -206,8 +206,8 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 		synctest.Wait()
 		for range 40 {
 			synctest.Wait()
-			for len(p.recorded) > 0 {
-				(<-p.recorded).Settled(stored(occurrence.Merged, 1))
+			for len(p.Recorded) > 0 {
+				(<-p.Recorded).Settled(stored(occurrence.Merged, 1))
 			}
 		}
 	})
@@ -216,56 +216,56 @@ func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, kept())
-		answers := []<-chan answer{background(func() answer { return s.post(t, classic("a", 1)) })}
-		post := <-s.pipeline.recorded
+		answers := []<-chan answer{background(func() answer { return s.Post(t, classic("a", 1)) })}
+		post := <-s.Pipeline.Recorded
 		for range 2 {
-			answers = append(answers, background(func() answer { return s.patch(t, "a", `{"count":3}`) }))
+			answers = append(answers, background(func() answer { return s.Patch(t, "a", `{"count":3}`) }))
 			synctest.Wait()
 		}
-		raise := <-s.pipeline.recorded
+		raise := <-s.Pipeline.Recorded
 		post.Settled(stored(occurrence.Created, 1))
 		raise.Settled(refusedFor)
-		(<-answers[0]).want(t, 201, "")
+		(<-answers[0]).Want(t, 201, "")
 		for _, answered := range answers[1:] {
-			(<-answered).want(t, 503, metav1.StatusReasonServiceUnavailable)
+			(<-answered).Want(t, 503, metav1.StatusReasonServiceUnavailable)
 		}
-		s.pipeline.wantWeights(t, 1, 3)
+		s.Pipeline.WantWeights(t, 1, 3)
 	})
 }
 
 // A change that raises nothing has weight 0, or the sink would count it.
 func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
 	s := serve(t, kept())
-	posted := background(func() answer { return s.post(t, classic("a", 2)) })
-	post := <-s.pipeline.recorded
-	changed := background(func() answer { return s.patch(t, "a", `{"message":"other"}`) })
-	o := <-s.pipeline.recorded
+	posted := background(func() answer { return s.Post(t, classic("a", 2)) })
+	post := <-s.Pipeline.Recorded
+	changed := background(func() answer { return s.Patch(t, "a", `{"message":"other"}`) })
+	o := <-s.Pipeline.Recorded
 	if o.Weight != 0 || o.Total != 2 || o.Event.Message != "other" {
 		t.Errorf("reported %d up to %d: %s", o.Weight, o.Total, o.Event.Message)
 	}
 	post.Settled(stored(occurrence.Created, 1))
 	o.Settled(stored(occurrence.Merged, 2))
-	(<-posted).want(t, 201, "")
-	(<-changed).want(t, 200, "")
+	(<-posted).Want(t, 201, "")
+	(<-changed).Want(t, 200, "")
 }
 
 // Preconditions are checked against the last response of the client, although a raise
 // that it has sent since is pending.
 func TestUIDOfAPostThatIsStoredHoldsWhileARaiseWaits(t *testing.T) {
 	s := serve(t, kept())
-	posted := background(func() answer { return s.post(t, classic("a", 1)) })
-	post := <-s.pipeline.recorded
-	raised := background(func() answer { return s.patch(t, "a", `{"count":2}`) })
-	raise := <-s.pipeline.recorded
+	posted := background(func() answer { return s.Post(t, classic("a", 1)) })
+	post := <-s.Pipeline.Recorded
+	raised := background(func() answer { return s.Patch(t, "a", `{"count":2}`) })
+	raise := <-s.Pipeline.Recorded
 	post.Settled(stored(occurrence.Created, 1))
-	event := (<-posted).event(t)
+	event := (<-posted).Event(t)
 	event.ResourceVersion, event.Count = "", 3
-	put := background(func() answer { return s.do(t, http.MethodPut, coreEvents+"/a", event) })
-	until(t, "it is recorded, or refused", func() bool { return len(s.pipeline.occurrences()) == 3 || len(put) > 0 })
+	put := background(func() answer { return s.Do(t, http.MethodPut, coreEvents+"/a", event) })
+	until(t, "it is recorded, or refused", func() bool { return len(s.Pipeline.Occurrences()) == 3 || len(put) > 0 })
 	raise.Settled(stored(occurrence.Merged, 2))
-	(<-raised).want(t, 200, "")
+	(<-raised).Want(t, 200, "")
 	if len(put) == 0 {
-		(<-s.pipeline.recorded).Settled(stored(occurrence.Merged, 3))
+		(<-s.Pipeline.Recorded).Settled(stored(occurrence.Merged, 3))
 	}
-	(<-put).want(t, 200, "")
+	(<-put).Want(t, 200, "")
 }

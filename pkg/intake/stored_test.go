@@ -100,15 +100,15 @@ func TestRaiseOfAWaitingPostIsStoredOnce(t *testing.T) {
 			}
 			defer func() { _ = p.Shutdown(t.Context()) }() // if it fails
 			s := serve(t, written(), func(o *intake.Options, _ *intake.ServerOptions) { o.Record = p.Record })
-			posted := background(func() answer { return s.post(t, classic("a", 1)) })
+			posted := background(func() answer { return s.Post(t, classic("a", 1)) })
 			way := <-server.first
 			before := p.Totals().Recorded
-			raised := background(func() answer { return s.patch(t, "a", `{"count":3}`) })
+			raised := background(func() answer { return s.Patch(t, "a", `{"count":3}`) })
 			until(t, "the raise is recorded", func() bool { return p.Totals().Recorded > before })
 			way <- func() error { return end(server) }
 			<-posted
-			if a := <-raised; a.code >= 300 {
-				t.Errorf("answered %d: %s", a.code, a.body)
+			if a := <-raised; a.Code >= 300 {
+				t.Errorf("answered %d: %s", a.Code, a.Body)
 			}
 			if err := p.Shutdown(t.Context()); err != nil { // writes what was to wait
 				t.Error(err)

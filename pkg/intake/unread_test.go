@@ -79,7 +79,7 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set, withLargePages, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 30 })
 	where := listenTLS(t, s)
-	metric := func(name string, label ...string) float64 { return s.metric(t, name, label...) }
+	metric := func(name string, label ...string) float64 { return s.Metric(t, name, label...) }
 	client := stall(t, where)
 	const mib = 1 << 20
 	for range 30 {
@@ -95,9 +95,9 @@ func TestUnreadAnswersHoldNothingButTheirShare(t *testing.T) {
 	if got := metric("eventd_intake_aborted_answers_total", "share"); got == 0 {
 		t.Error("nothing was refused to who does not read")
 	}
-	s.as(t, "stalled", "127.0.0.1", "its-own").want(t, 201, "") // it has none in flight
+	s.as(t, "stalled", "127.0.0.1", "its-own").Want(t, 201, "") // it has none in flight
 	for i := range 50 {
-		s.as(t, "reads", "10.0.0.2", fmt.Sprint("a", i)).want(t, 201, "")
+		s.as(t, "reads", "10.0.0.2", fmt.Sprint("a", i)).Want(t, 201, "")
 	}
 	begun := time.Now()
 	until(t, "the streams end", func() bool { return metric("eventd_intake_unwritten_bytes") == 0 })
@@ -113,7 +113,7 @@ func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
 	who := &bearers{}
 	s := serve(t, written(), who.set)
 	where := listenTLS(t, s)
-	taken := func() float64 { return s.metric(t, "eventd_intake_unwritten_bytes") }
+	taken := func() float64 { return s.Metric(t, "eventd_intake_unwritten_bytes") }
 	client := stall(t, where)
 	for range answers / 2 {
 		client.get(t, "/version", "stalled")
@@ -136,11 +136,11 @@ func TestUnreadAnswersIncludeTheHeadersOfTheirRequests(t *testing.T) {
 	const large = 50 << 10
 	var taken []float64
 	for _, token := range []string{"small", strings.Repeat("x", large)} {
-		before := s.metric(t, "eventd_intake_unwritten_bytes")
+		before := s.Metric(t, "eventd_intake_unwritten_bytes")
 		stall(t, where).get(t, "/metrics", token)
 		var now float64
 		until(t, "it has its answer", func() bool {
-			now = s.metric(t, "eventd_intake_unwritten_bytes")
+			now = s.Metric(t, "eventd_intake_unwritten_bytes")
 			return now > before
 		})
 		taken = append(taken, now-before)

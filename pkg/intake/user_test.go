@@ -33,20 +33,20 @@ func authenticatedByHeader(_ *intake.Options, o *intake.ServerOptions) {
 // postAs and patchAs are post and patch as a user.
 func (s *server) postAs(t testing.TB, who string, event *corev1.Event) answer {
 	t.Helper()
-	return s.do(t, http.MethodPost, coreEvents, event, "As", who)
+	return s.Do(t, http.MethodPost, coreEvents, event, "As", who)
 }
 
 func (s *server) patchAs(t testing.TB, who, name, patch string) answer {
 	t.Helper()
-	return s.do(t, http.MethodPatch, coreEvents+"/"+name, patch, "As", who)
+	return s.Do(t, http.MethodPatch, coreEvents+"/"+name, patch, "As", who)
 }
 
 func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T) {
 	p := written()
 	s := serve(t, p)
-	s.post(t, classic("web-0.1", 1)).want(t, 201, "")
-	s.patch(t, "web-0.1", `{"count":2}`).want(t, 200, "")
-	occurrences := p.occurrences()
+	s.Post(t, classic("web-0.1", 1)).Want(t, 201, "")
+	s.Patch(t, "web-0.1", `{"count":2}`).Want(t, 200, "")
+	occurrences := p.Occurrences()
 	for i, o := range occurrences {
 		if o.User != "tester" {
 			t.Errorf("occurrence %d is of the user %q, not of the one who was authenticated", i, o.User)
@@ -99,18 +99,18 @@ func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 			return event
 		}
 		for i := range 25 + 64 {
-			if a := s.postAs(t, robot, warning(fmt.Sprint("forged.", i), fmt.Sprint("Forged", i))); a.code >= 300 {
-				t.Fatalf("forged Event %d is answered %d: %s", i, a.code, a.body)
+			if a := s.postAs(t, robot, warning(fmt.Sprint("forged.", i), fmt.Sprint("Forged", i))); a.Code >= 300 {
+				t.Fatalf("forged Event %d is answered %d: %s", i, a.Code, a.Body)
 			}
 		}
 		refused := s.postAs(t, robot, warning("forged.last", "Forged"))
-		refused.want(t, 429, metav1.StatusReasonTooManyRequests)
-		if after := refused.header.Get("Retry-After"); after != "" {
+		refused.Want(t, 429, metav1.StatusReasonTooManyRequests)
+		if after := refused.Header.Get("Retry-After"); after != "" {
 			t.Errorf("Retry-After is %q: the recorder would delay all its other Events", after)
 		}
-		s.postAs(t, kubelet, warning("web-0.1", "BackOff")).want(t, 201, "")
+		s.postAs(t, kubelet, warning("web-0.1", "BackOff")).Want(t, 201, "")
 		time.Sleep(time.Second)
-		s.postAs(t, kubelet, warning("web-0.2", "Unhealthy")).want(t, 201, "")
+		s.postAs(t, kubelet, warning("web-0.2", "Unhealthy")).Want(t, 201, "")
 	})
 }
 
@@ -129,15 +129,15 @@ func TestTenantMakesNoOthersViewsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, written(), authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { test.limit(o) })
 			for i := range test.own {
-				s.postAs(t, kubelet, classic(fmt.Sprint("own.", i), 1)).want(t, 201, "")
+				s.postAs(t, kubelet, classic(fmt.Sprint("own.", i), 1)).Want(t, 201, "")
 			}
 			for i := range 200 { // each by another ServiceAccount
 				event := classic(fmt.Sprint("flood.", i), 1)
 				event.Message = test.message
-				s.postAs(t, fmt.Sprint(robot, i), event).want(t, 201, "")
+				s.postAs(t, fmt.Sprint(robot, i), event).Want(t, 201, "")
 			}
 			for i := range test.own {
-				s.patchAs(t, kubelet, fmt.Sprint("own.", i), `{"count":2}`).want(t, 200, "")
+				s.patchAs(t, kubelet, fmt.Sprint("own.", i), `{"count":2}`).Want(t, 200, "")
 			}
 		})
 	}
