@@ -9,13 +9,13 @@ import (
 
 // What it costs to forward a request to a leader that answers at once.
 func BenchmarkForward(b *testing.B) {
-	_, other, _ := pair(b)
+	_, other, _ := pair(b, options{}, options{})
 	var n atomic.Int64
 	b.SetParallelism(32)
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			if a := other.post(b, classic(fmt.Sprint("a", n.Add(1)), 1)); a.code != http.StatusCreated {
-				b.Errorf("%d: %s", a.code, a.body)
+			if a := other.Post(b, classic(fmt.Sprint("a", n.Add(1)), 1)); a.Code != http.StatusCreated {
+				b.Errorf("%d: %s", a.Code, a.Body)
 			}
 		}
 	})

@@ -2,278 +2,305 @@ package relay_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/intaketest"
 )
 
 func TestGateWaitsUntilAdmittedRequestsAreAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, kept(), nil)
-		ended := r.lead(t)
-		answered := background(func() answer { return r.post(t, classic("a", 1)) })
-		o := <-r.pipeline.recorded
-
-		r.stopLeading(errors.New("planned stop"))
-		synctest.Wait()
+		r := alone(t, options{pipeline: kept()})
+		r.lead(t)
+		answered := background(func() answer { return r.Post(t, classic("a", 1)) })
+		o := <-r.Pipeline.Recorded
+		r.stopLeading()
+		wantUnavailable(t, r.Post(t, classic("b", 1)))
 		select {
-		case <-ended:
+		case <-r.ended:
 			t.Fatal("the gate did not wait")
 		default:
 		}
-		late := background(func() answer { return r.post(t, classic("b", 1)) })
-		time.Sleep(relay.DefaultLeaderWait)
-		(<-late).want(t, 503, metav1.StatusReasonServiceUnavailable)
-
 		o.Settled(stored(occurrence.Created, 1))
-		(<-answered).want(t, 201, "")
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		(<-answered).Want(t, 201, "")
+		<-r.ended
 	})
 }
 
-// A former term is over when its own requests are, whatever comes in later ones.
+// Requests of later terms do not matter.
 func TestGateOfAFormerTermEndsWithItsOwnRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, kept(), nil)
-		first := r.lead(t)
-		a := background(func() answer { return r.post(t, classic("a", 1)) })
-		ofFirst := <-r.pipeline.recorded
-		r.stopLeading(nil)
-		synctest.Wait()
-		second := r.lead(t)
-		b := background(func() answer { return r.post(t, classic("b", 1)) })
-		ofSecond := <-r.pipeline.recorded
-
-		begun := time.Now()
-		ofFirst.Settled(stored(occurrence.Created, 1))
-		(<-a).want(t, 201, "")
-		<-first
-		if waited := time.Since(begun); waited != 0 {
-			t.Errorf("the first term's gate ended after %s", waited)
+		r := alone(t, options{pipeline: kept()})
+		post := func(name string) (<-chan answer, *occurrence.Occurrence) {
+			r.lead(t)
+			return background(func() answer { return r.Post(t, classic(name, 1)) }), <-r.Pipeline.Recorded
 		}
-		r.stopLeading(nil)
+		a, ofFirst := post("a")
+		first := r.ended
+		r.stopLeading()
+		synctest.Wait()
+		b, ofSecond := post("b")
+
+		took := stopwatch(t)
+		ofFirst.Settled(stored(occurrence.Created, 1))
+		(<-a).Want(t, 201, "")
+		<-first
+		took(0)
 		ofSecond.Settled(stored(occurrence.Created, 2))
-		(<-b).want(t, 201, "")
-		<-second
+		(<-b).Want(t, 201, "")
+		r.resign()
 	})
 }
 
 func TestGateWaitsNoLongerThanTheGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReplica(t, kept(), replicaOptions{reviewer: reviewer(t, "http://127.0.0.1:1"), token: tokenFile(t, "unused"), gracePeriod: 150 * time.Millisecond})
-		ended := r.lead(t)
-		hangs := background(func() answer { return r.post(t, classic("a", 1)) })
-		o := <-r.pipeline.recorded
-		begun := time.Now()
-		r.stopLeading(nil)
-		<-ended
-		if waited := time.Since(begun); waited != 150*time.Millisecond {
-			t.Errorf("it ended after %s", waited)
-		}
+		r := alone(t, options{pipeline: kept(), gracePeriod: 150 * time.Millisecond})
+		r.lead(t)
+		hangs := background(func() answer { return r.Post(t, classic("a", 1)) })
+		o := <-r.Pipeline.Recorded
+		took := stopwatch(t)
+		r.resign()
+		took(150 * time.Millisecond)
 		o.Settled(stored(occurrence.Created, 1))
-		(<-hangs).want(t, 201, "")
+		(<-hangs).Want(t, 201, "")
 	})
 }
 
-func TestGateIsOpenedAtEveryElection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
-		for _, name := range []string{"a", "b", "c"} {
-			ended := r.lead(t)
-			r.post(t, classic(name, 1)).want(t, 201, "")
-			r.stopLeading(nil)
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			r.post(t, classic(name+"-late", 1)).want(t, 503, metav1.StatusReasonServiceUnavailable)
-		}
-	})
-}
-
-// It has the view of the name from its earlier term, and what the client was told
-// since is from another leader.
+// It has the view of the name from its earlier term, and another leader has answered the
+// client since.
 func TestLeaderThatIsElectedAgainTakesWhatAnotherOneHasAnswered(t *testing.T) {
-	inTerm := func(r *replica, do func() answer) answer {
-		ended := r.lead(t)
+	inTerm := func(r *replica, do func() answer) *corev1.Event {
+		r.lead(t)
+		defer r.resign()
 		a := do()
-		r.stopLeading(nil)
-		if err := <-ended; err != nil {
-			t.Error(err)
+		if a.Code >= 300 {
+			t.Fatalf("answered %d: %s", a.Code, a.Body)
 		}
-		return a
+		return a.Event(t)
 	}
-	const changes = `{"metadata":{"resourceVersion":%q,"uid":%q},"count":3}`
+	put := func(r *replica, event *corev1.Event) answer { return r.Do(t, http.MethodPut, coreEvents+"/a", event) }
 	for name, change := range map[string]func(*replica, *corev1.Event) answer{
-		"put": func(r *replica, event *corev1.Event) answer {
-			return r.do(t, http.MethodPut, coreEvents+"/a", event)
-		},
+		"put": put,
 		"put without uid": func(r *replica, event *corev1.Event) answer {
 			event.UID = ""
-			return r.do(t, http.MethodPut, coreEvents+"/a", event)
+			return put(r, event)
 		},
 		"patch": func(r *replica, event *corev1.Event) answer {
-			return r.patch(t, "a", changes, event.ResourceVersion, event.UID)
+			return r.Patch(t, "a", `{"metadata":{"resourceVersion":%q,"uid":%q},"count":3}`, event.ResourceVersion, event.UID)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, there := alone(t, written(), nil), alone(t, settled(occurrence.Settlement{Outcome: occurrence.Merged}), nil)
-			before := inTerm(here, func() answer { return here.post(t, classic("a", 1)) }).event(t)
-			told := inTerm(there, func() answer { return there.do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)) }).event(t)
+			here := alone(t, options{})
+			there := alone(t, options{pipeline: intaketest.Settled(occurrence.Settlement{Outcome: occurrence.Merged})})
+			before := inTerm(here, func() answer { return here.Post(t, classic("a", 1)) })
+			told := inTerm(there, func() answer { return put(there, classic("a", 2)) })
 			if told.ResourceVersion == before.ResourceVersion || told.UID == before.UID || told.CreationTimestamp == before.CreationTimestamp {
 				t.Fatalf("both have answered %+v", told.ObjectMeta)
 			}
 			told.Count = 3
 			inTerm(here, func() answer {
-				here.do(t, http.MethodPut, coreEvents+"/a?dryRun=All", told).want(t, 200, "")
-				here.post(t, classic("a", 1)).want(t, 409, metav1.StatusReasonAlreadyExists) // the name is known
+				here.Do(t, http.MethodPut, coreEvents+"/a?dryRun=All", told).Want(t, 200, "")
+				here.Post(t, classic("a", 1)).Want(t, 409, metav1.StatusReasonAlreadyExists) // the name is known
 				a := change(here, told.DeepCopy())
-				a.want(t, 200, "")
-				event := a.event(t)
+				a.Want(t, 200, "")
+				event := a.Event(t)
 				if event.Count != 3 || event.ResourceVersion == before.ResourceVersion {
 					t.Errorf("answered %+v", event)
 				}
 				// From here on it has been answered by this one.
-				told.Count = 4
-				here.do(t, http.MethodPut, coreEvents+"/a", told).want(t, 409, metav1.StatusReasonConflict)
-				event.Count = 4
-				a = here.do(t, http.MethodPut, coreEvents+"/a", event)
-				a.want(t, 200, "")
-				return a
+				told.Count, event.Count = 4, 4
+				put(here, told).Want(t, 409, metav1.StatusReasonConflict)
+				return put(here, event)
 			})
-			if diff := cmp.Diff([]int64{1, 2, 1}, here.pipeline.weights()); diff != "" {
-				t.Errorf("weights (-want +got):\n%s", diff)
-			}
+			here.Pipeline.WantWeights(t, 1, 2, 1)
 		})
 	}
 }
 
-// By the time that it is answered another one may have led.
+// By the time that it is answered another replica may have led.
 func TestWhatIsAnsweredInALaterTermIsOfTheTermItWasReportedIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := kept()
-		r := alone(t, p, nil)
-		first := r.lead(t)
-		posted := background(func() answer { return r.post(t, classic("a", 1)) })
-		o := <-p.recorded
-		r.stopLeading(nil)
+		r := alone(t, options{pipeline: kept()})
+		r.lead(t)
+		posted := background(func() answer { return r.Post(t, classic("a", 1)) })
+		o := <-r.Pipeline.Recorded
+		r.stopLeading()
 		synctest.Wait()
-		second := r.lead(t)
+		r.lead(t)
 		o.Settled(stored(occurrence.Created, 7))
-		(<-posted).want(t, 201, "")
-		<-first
-		p.settle = settled(stored(occurrence.Merged, 10)).settle
+		(<-posted).Want(t, 201, "")
+		r.Pipeline.Settle = intaketest.Settled(stored(occurrence.Merged, 10)).Settle
 		elsewhere := classic("a", 3)
 		elsewhere.ResourceVersion, elsewhere.UID = "9", "stored-uid"
-		r.do(t, http.MethodPut, coreEvents+"/a", elsewhere).want(t, 200, "")
-		r.stopLeading(nil)
-		<-second
+		r.Do(t, http.MethodPut, coreEvents+"/a", elsewhere).Want(t, 200, "")
 	})
 }
 
 func TestGateIsOpenedOnce(t *testing.T) {
-	r := alone(t, written(), nil)
-	ended := r.lead(t)
+	r := alone(t, options{})
+	r.lead(t)
 	if err := r.gate.Run(t.Context()); err == nil {
 		t.Error("opened twice")
 	}
-	r.post(t, classic("a", 1)).want(t, 201, "")
-	r.stopLeading(nil)
-	<-ended
+	r.Post(t, classic("a", 1)).Want(t, 201, "")
 }
 
-func TestGateIsReadyWhenItIsOpen(t *testing.T) {
+func TestGateIsNotReadyBeforeItIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := relay.NewGate(always, time.Hour)
-		gone := errors.New("gone")
+		gate, gone := relay.NewGate(always, time.Hour), errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		ready := make(chan error, 1)
-		go func() { ready <- gate.Ready(ctx) }()
-		synctest.Wait()
-		select {
-		case err := <-ready:
-			t.Fatalf("ready before it is open: %v", err)
-		default:
-		}
-		cancel(gone)
-		if err := <-ready; !errors.Is(err, gone) {
+		time.AfterFunc(time.Minute, func() { cancel(gone) })
+		took := stopwatch(t)
+		if err := gate.Ready(ctx); !errors.Is(err, gone) {
 			t.Errorf("error %v, want %v", err, gone)
 		}
+		took(time.Minute)
 	})
 }
 
-// The lease may have run out without anybody having noticed.
+// The Lease may have expired before anything has noticed it.
 func TestOpenGateAdmitsNothingOnceItsProcessDoesNotLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leading atomic.Bool
-		r := alone(t, written(), leading.Load)
+		r := alone(t, options{leading: leading.Load})
 		leading.Store(true)
 		r.lead(t)
-		r.post(t, classic("a", 1)).want(t, 201, "")
+		r.Post(t, classic("a", 1)).Want(t, 201, "")
 		leading.Store(false)
-		begun := time.Now()
-		a := r.post(t, classic("b", 1))
-		a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-		if waited := time.Since(begun); waited != relay.DefaultLeaderWait {
-			t.Errorf("answered after %s", waited)
-		}
-		if got := len(r.pipeline.occurrences()); got != 1 {
-			t.Errorf("recorded %d times", got)
-		}
-		r.stopLeading(nil)
+		took := stopwatch(t)
+		wantUnavailable(t, r.Post(t, classic("b", 1)))
+		took(relay.DefaultLeaderWait)
+		r.Pipeline.WantRecorded(t, 1)
 	})
+}
+
+// The whole process may be stopped after the gate has admitted a request.
+func TestTermThatEndsBetweenTheGateAndTheRecord(t *testing.T) {
+	var asked atomic.Int32
+	r := newReplica(t, options{leading: func() bool { return asked.Add(1) == 1 }, leaderWait: 10 * time.Millisecond})
+	r.lead(t)
+	wantNotLeading(t, r.Do(t, http.MethodPost, coreEvents, classic("a", 1), asserting(peerToken, `{"username":"a"}`)...))
+	r.Pipeline.WantRecorded(t, 0)
 }
 
 // What records nothing needs no leader.
 func TestStandbyAnswersEverythingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) {
+		r := alone(t, options{set: func(_ *intake.Options, o *intake.ServerOptions) {
 			o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-		})
-		begun := time.Now()
+		}})
+		took := stopwatch(t)
 		for path, code := range map[string]int{
 			"/readyz": 200, "/livez": 200, "/metrics": 200, "/version": 200, "/api": 200, "/apis/events.k8s.io/v1": 200,
 			coreEvents: 405, coreEvents + "/a": 405, "/api/v1/namespaces/ns/pods": 404,
 		} {
-			if a := r.do(t, http.MethodGet, path, nil); a.code != code {
-				t.Errorf("%s: %d, want %d", path, a.code, code)
+			if a := r.Do(t, http.MethodGet, path, nil); a.Code != code {
+				t.Errorf("%s: %d, want %d", path, a.Code, code)
 			}
 		}
-		if waited := time.Since(begun); waited != 0 {
-			t.Errorf("it took %s", waited)
-		}
+		took(0)
 	})
 }
 
-func TestBodyOfARequestForTheLeaderIsLimited(t *testing.T) {
-	small := func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = 2000 }
-	large := classic("a", 1)
-	large.Message = string(make([]byte, 3000))
-	want := serve(t, written(), small).post(t, large)
-	want.want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
-	r := alone(t, written(), nil, small)
-	r.relay.SetLeader("127.0.0.1:1", "of a leader that is gone")
-	got := r.post(t, large)
-	got.want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
-	if got.status(t).Message != want.status(t).Message {
-		t.Errorf("%q, but the leader says %q", got.status(t).Message, want.status(t).Message)
+// former returns a replica that leads until lose is called, and then forwards to the next
+// leader. As after the loss of its Lease, its gate is still open.
+func former(t *testing.T, o options) (replica, next *replica, lose func()) {
+	t.Helper()
+	var lost atomic.Bool
+	o.leading = func() bool { return !lost.Load() }
+	replica, next = newReplica(t, o), newReplica(t, options{})
+	where := listen(t, next)
+	replica.lead(t)
+	next.lead(t)
+	return replica, next, func() {
+		lost.Store(true)
+		where.leads(replica)
 	}
 }
 
-// alone returns a replica that knows no other one, and no apiserver either.
-func alone(t *testing.T, p *fakePipeline, leading func() bool, settings ...setting) *replica {
+func TestBodyThatArrivesAfterTheTermIsNotRecordedHere(t *testing.T) {
+	replica, next, lose := former(t, options{})
+	data, err := json.Marshal(classic("a", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, rest := slowly(t)
+	answered := background(func() answer { return replica.Send(req) })
+	if _, err := rest.Write(data[:20]); err != nil { // it is being read
+		t.Fatal(err)
+	}
+	lose()
+	if _, err := rest.Write(data[20:]); err != nil {
+		t.Fatal(err)
+	}
+	_ = rest.Close()
+	(<-answered).Want(t, 201, "")
+	replica.Pipeline.WantRecorded(t, 0)
+	next.Pipeline.WantRecorded(t, 1)
+}
+
+// A gate is closed as fast as requests are answered, and the time that a client takes to
+// send a body is not a wait for the leader.
+func TestSlowBodyKeepsNeitherTheGateOpenNorIsItWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := alone(t, options{})
+		r.lead(t)
+		req, rest := slowly(t)
+		took := stopwatch(t)
+		answered := background(func() answer { return r.Send(req) })
+		synctest.Wait()
+		r.resign()
+		took(0)
+		const slow = 2 * time.Second
+		time.Sleep(slow)
+		_ = rest.Close()
+		wantUnavailable(t, <-answered)
+		took(slow + relay.DefaultLeaderWait)
+	})
+}
+
+// slowly returns a create whose body the test writes.
+func slowly(t *testing.T) (*http.Request, *io.PipeWriter) {
 	t.Helper()
-	return newReplica(t, p, replicaOptions{leading: leading, reviewer: reviewer(t, "http://127.0.0.1:1"), token: tokenFile(t, "unused")}, settings...)
+	body, rest := io.Pipe()
+	req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic("a", 1))
+	req.Body = body
+	return req, rest
+}
+
+func TestRequestThatWaitedForItsTurnBeyondTheTermGoesToTheNextLeader(t *testing.T) {
+	another := classic("a", 2) // not what is pending, and no raise of it
+	another.Reason = "Stopped"
+	for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+		t.Run(accept, func(t *testing.T) {
+			replica, next, lose := former(t, options{pipeline: kept()})
+			first := background(func() answer { return replica.Post(t, classic("a", 1)) })
+			o := <-replica.Pipeline.Recorded
+			second := background(func() answer { return replica.Do(t, http.MethodPost, coreEvents, another, "Accept", accept) })
+			await.Until(t, "it waits for its turn", func() bool { return replica.Metric(t, "eventd_intake_in_flight") == 2 })
+			lose()
+			o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull})
+			if a := <-first; a.Code != 429 {
+				t.Errorf("what was recorded in time is answered %d", a.Code)
+			}
+			if a := <-second; a.Code != 201 || a.Header.Get("Retry-After") != "" {
+				t.Errorf("answered %d with %v", a.Code, a.Header)
+			}
+			replica.Pipeline.WantRecorded(t, 1)
+			next.Pipeline.WantRecorded(t, 1)
+		})
+	}
 }

@@ -1,286 +1,270 @@
 package relay_test
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
-	"strings"
-	"sync"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/intake"
-	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/intaketest"
 )
 
-// fakePipeline stands for the pipeline behind an intake: it settles every
-// occurrence as its function says, or keeps it for the test to settle.
-type fakePipeline struct {
-	mu     sync.Mutex
-	settle func(*occurrence.Occurrence) (occurrence.Settlement, bool)
-	// deferring: what would be settled at once is deferred.
-	deferring bool
-	got       []*occurrence.Occurrence
-	recorded  chan *occurrence.Occurrence // of those that are kept
+type (
+	answer  = intaketest.Answer
+	setting = intaketest.Setting
+)
+
+const (
+	coreEvents   = intaketest.CoreEvents
+	newEvents    = intaketest.NewEvents
+	newStyleJSON = intaketest.NewStyleJSON
+)
+
+var (
+	written    = intaketest.Written
+	kept       = intaketest.Kept
+	stored     = intaketest.Stored
+	authorized = intaketest.Authorized
+	classic    = intaketest.Classic
+	newRequest = intaketest.NewRequest
+	background = intaketest.Background[answer]
+)
+
+const (
+	peerAudience = "eventd"
+	peerUser     = "system:serviceaccount:kube-system:eventd"
+	peerToken    = "peer-token"
+	// nowhere is the URL of an apiserver that is down.
+	nowhere = "http://127.0.0.1:1"
+)
+
+// replica is a server that has others beside it.
+type replica struct {
+	*intaketest.Server
+	gate        *relay.Gate
+	relay       *relay.Relay
+	stopLeading context.CancelFunc
+	ended       chan struct{} // closed when the gate's Run has returned
 }
 
-// written settles everything at once, each with a newer resourceVersion.
-func written() *fakePipeline {
-	version := 100
-	return &fakePipeline{
-		recorded: make(chan *occurrence.Occurrence, 100),
-		settle: func(*occurrence.Occurrence) (occurrence.Settlement, bool) {
-			version++
-			return stored(occurrence.Created, version), true
-		},
-	}
+type options struct {
+	pipeline    *intaketest.Pipeline // Written, if nil
+	set         setting
+	leading     func() bool
+	apiserver   string                                           // URL; one that accepts peerToken, if empty
+	reviewer    authenticationv1client.AuthenticationV1Interface // instead of the apiserver
+	token       string                                           // its file; one with peerToken, if empty
+	leaderWait  time.Duration
+	gracePeriod time.Duration // of the gate
+	// unreachableAfter and renewed are those of relay.Options.
+	unreachableAfter time.Duration
+	renewed          func() time.Time
 }
 
-// kept settles nothing.
-func kept() *fakePipeline {
-	p := written()
-	p.settle = func(*occurrence.Occurrence) (occurrence.Settlement, bool) { return occurrence.Settlement{}, false }
-	return p
-}
+func always() bool { return true }
 
-// settled settles everything in the same way.
-func settled(s occurrence.Settlement) *fakePipeline {
-	p := written()
-	p.settle = func(*occurrence.Occurrence) (occurrence.Settlement, bool) { return s, true }
-	return p
-}
-
-func stored(outcome occurrence.Outcome, version int) occurrence.Settlement {
-	return occurrence.Settlement{Outcome: outcome, Object: &corev1.Event{ObjectMeta: metav1.ObjectMeta{
-		Name: "derived.0123456789abcdef", UID: "stored-uid", ResourceVersion: strconv.Itoa(version),
-		CreationTimestamp: metav1.Unix(1_700_000_000, 0),
-	}}}
-}
-
-func (p *fakePipeline) record(o *occurrence.Occurrence) {
-	p.mu.Lock()
-	p.got = append(p.got, o)
-	s, now := p.settle(o)
-	later := p.deferring
-	p.mu.Unlock()
-	switch {
-	case now && later:
-		o.Deferred()
-	case now:
-		o.Settled(s)
-	default:
-		p.recorded <- o
-	}
-}
-
-func (p *fakePipeline) occurrences() []*occurrence.Occurrence {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]*occurrence.Occurrence(nil), p.got...)
-}
-
-// weights are those of all occurrences, in order.
-func (p *fakePipeline) weights() []int64 {
-	var weights []int64
-	for _, o := range p.occurrences() {
-		weights = append(weights, o.Weight)
-	}
-	return weights
-}
-
-// server is an intake's handler. It is called without a network in between, so
-// that a test in a synctest bubble sees when every request waits.
-type server struct {
-	http.Handler
-	intake   *intake.Intake
-	pipeline *fakePipeline
-	registry *prometheus.Registry
-}
-
-type setting func(*intake.Options, *intake.ServerOptions)
-
-// serve starts a server that lets everybody do everything, unless a setting
-// says otherwise.
-func serve(t testing.TB, p *fakePipeline, settings ...setting) *server {
+func newReplica(t testing.TB, o options) *replica {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	options := intake.DefaultOptions()
-	options.Record = p.record
-	options.Registerer = registry
-	serverOptions := intake.ServerOptions{
-		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
-			return &authenticator.Response{User: &user.DefaultInfo{Name: "tester"}}, true, nil
-		}),
-		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(),
+	if o.leading == nil {
+		o.leading = always
 	}
-	for _, set := range settings {
-		set(&options, &serverOptions)
+	if o.pipeline == nil {
+		o.pipeline = written()
 	}
-	i, err := intake.New(options)
-	if err != nil {
-		t.Fatal(err)
+	if o.reviewer == nil {
+		if o.apiserver == "" {
+			o.apiserver = newReviews(t).URL
+		}
+		o.reviewer = reviewer(t, o.apiserver)
 	}
-	serverOptions.Intake = i
-	handler, err := intake.NewHandler(serverOptions)
-	if err != nil {
-		t.Fatal(err)
+	if o.token == "" {
+		o.token = tokenFile(t, peerToken)
 	}
-	return &server{Handler: presenting(handler), intake: i, pipeline: p, registry: registry}
+	r := &replica{gate: relay.NewGate(o.leading, cmp.Or(o.gracePeriod, time.Minute))}
+	r.Server = intaketest.Serve(t, o.pipeline, func(in *intake.Options, s *intake.ServerOptions) {
+		if o.set != nil {
+			o.set(in, s)
+		}
+		with := relay.DefaultOptions()
+		with.Gate, with.Reviewer, with.TokenFile, with.Audience = r.gate, o.reviewer, o.token, peerAudience
+		with.Registerer, with.LeaderRenewed = in.Registerer, o.renewed
+		with.MaxInFlight = cmp.Or(s.MaxInFlight, with.MaxInFlight)
+		with.LeaderWait = cmp.Or(o.leaderWait, with.LeaderWait)
+		with.UnreachableAfter = cmp.Or(o.unreachableAfter, with.UnreachableAfter)
+		var err error
+		if r.relay, err = relay.New(with); err != nil {
+			t.Fatal(err)
+		}
+		s.Forwarder = r.relay
+	})
+	t.Cleanup(r.relay.Close)
+	return r
 }
 
-// withoutToken is a header of a request that is to have no token.
-const withoutToken = "Test-No-Token"
+// alone returns a replica that reaches no other one and no apiserver.
+func alone(t testing.TB, o options) *replica {
+	t.Helper()
+	o.apiserver = nowhere
+	return newReplica(t, o)
+}
 
-// presenting gives a token to requests that have none: without one nothing is
-// answered.
-func presenting(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Header.Get(withoutToken) == "" && req.Header.Get("Authorization") == "" {
-			req.Header.Set("Authorization", "Bearer of-the-tester")
+// pair returns a leader that listens, and a standby to which it is named.
+func pair(t testing.TB, leads, forwards options) (leader, other *replica, where *listening) {
+	t.Helper()
+	leader, other = newReplica(t, leads), newReplica(t, forwards)
+	where = listen(t, leader)
+	leader.lead(t)
+	where.leads(other)
+	return leader, other, where
+}
+
+// lead opens the gate, until the test ends at the latest.
+func (r *replica) lead(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := r.gate.Run(ctx); err != nil {
+			t.Error(err)
 		}
-		next.ServeHTTP(w, req)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	if err := r.gate.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.stopLeading, r.ended = cancel, ended
+}
+
+// resign closes the gate, and returns when all that it admitted is answered.
+func (r *replica) resign() {
+	r.stopLeading()
+	<-r.ended
+}
+
+// wantRefused checks a response that the replica gives instead of the leader: 503, once
+// for a reason.
+func (r *replica) wantRefused(t testing.TB, a answer, reason string) {
+	t.Helper()
+	wantUnavailable(t, a)
+	r.WantMetric(t, 1, "eventd_relay_refused_total", reason)
+}
+
+// wantUnavailable checks a response after which clients send the request again.
+func wantUnavailable(t testing.TB, a answer) {
+	t.Helper()
+	a.Want(t, 503, metav1.StatusReasonServiceUnavailable)
+	if _, marked := a.Header["Eventd-Not-Leading"]; marked || a.Header.Get("Retry-After") != "1" {
+		t.Errorf("header %v", a.Header)
+	}
+}
+
+// stopwatch returns a function that compares the time since with what it should be, in a
+// bubble.
+func stopwatch(t testing.TB) func(want time.Duration) {
+	begun := time.Now()
+	return func(want time.Duration) {
+		t.Helper()
+		if got := time.Since(begun); got != want {
+			t.Errorf("it took %s, want %s", got, want)
+		}
+	}
+}
+
+func tokenFile(t testing.TB, token string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// rotate puts another token in a file's place, as the kubelet does.
+func rotate(t testing.TB, path, token string) {
+	t.Helper()
+	if err := os.Rename(tokenFile(t, token), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reviews is an apiserver that answers TokenReviews.
+type reviews struct {
+	*httptest.Server
+	asked atomic.Int32
+}
+
+// newReviews accepts one token.
+func newReviews(t testing.TB) *reviews {
+	t.Helper()
+	return reviewing(t, func(r *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
+		return asPeer(r.Spec.Token == peerToken && slices.Contains(r.Spec.Audiences, peerAudience))
 	})
 }
 
-func authorized(allow func(authorizer.Attributes) (authorizer.Decision, string, error)) setting {
-	return func(_ *intake.Options, s *intake.ServerOptions) { s.Authorizer = decision(allow) }
-}
-
-type decision func(authorizer.Attributes) (authorizer.Decision, string, error)
-
-// answer is a response that was read.
-type answer struct {
-	code   int
-	header http.Header
-	body   []byte
-}
-
-// status is the Status of an answer that refuses.
-func (a answer) status(t testing.TB) metav1.Status {
-	t.Helper()
-	var status metav1.Status
-	if err := json.Unmarshal(a.body, &status); err != nil || status.Status != metav1.StatusFailure {
-		t.Fatalf("no Status but %d: %s", a.code, a.body)
+// asPeer is the review of a token that is a replica's, or is not valid.
+func asPeer(is bool) authenticationv1.TokenReviewStatus {
+	if !is {
+		return authenticationv1.TokenReviewStatus{}
 	}
-	return status
+	return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
+		User: authenticationv1.UserInfo{Username: peerUser}}
 }
 
-// event is the core/v1 Event of an answer that accepts.
-func (a answer) event(t testing.TB) *corev1.Event {
+func reviewing(t testing.TB, review func(*authenticationv1.TokenReview) authenticationv1.TokenReviewStatus) *reviews {
 	t.Helper()
-	event := &corev1.Event{}
-	if err := json.Unmarshal(a.body, event); err != nil || event.Kind != "Event" {
-		t.Fatalf("no Event but %d: %s", a.code, a.body)
-	}
-	return event
-}
-
-func (a answer) want(t testing.TB, code int, reason metav1.StatusReason) {
-	t.Helper()
-	if a.code != code {
-		t.Fatalf("answered %d, want %d: %s", a.code, code, a.body)
-	}
-	if code >= 400 {
-		if got := a.status(t).Reason; got != reason {
-			t.Fatalf("reason %q, want %q: %s", got, reason, a.body)
+	r := &reviews{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.asked.Add(1)
+		var body authenticationv1.TokenReview
+		if err := json.NewDecoder(req.Body).Decode(&body); err != nil {
+			t.Error(err)
 		}
-	}
+		body.Status = review(&body)
+		body.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(body)
+	}))
+	t.Cleanup(r.Close)
+	return r
 }
 
-const coreEvents, newEvents = "/api/v1/namespaces/ns/events", "/apis/events.k8s.io/v1/namespaces/ns/events"
-
-// do sends a request and reads the answer.
-func (s *server) do(t testing.TB, method, path string, body any, header ...string) answer {
+// reviewer is a client of an apiserver with connections of its own.
+func reviewer(t testing.TB, apiserver string) authenticationv1client.AuthenticationV1Interface {
 	t.Helper()
-	return s.doUntil(t.Context(), t, method, path, body, header...)
-}
-
-// doUntil is do for a client that goes away when ctx ends.
-func (s *server) doUntil(ctx context.Context, t testing.TB, method, path string, body any, header ...string) answer {
-	t.Helper()
-	defer func() {
-		// As net/http does it: there is nobody to answer.
-		if p := recover(); p != nil && (p != http.ErrAbortHandler || ctx.Err() == nil) {
-			panic(p)
-		}
-	}()
-	return s.send(newRequest(ctx, t, method, path, body, header...))
-}
-
-func (s *server) send(req *http.Request) answer {
-	recorder := httptest.NewRecorder()
-	s.ServeHTTP(recorder, req)
-	return answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
-}
-
-func newRequest(ctx context.Context, t testing.TB, method, url string, body any, header ...string) *http.Request {
-	t.Helper()
-	var reader io.Reader
-	switch body := body.(type) {
-	case nil:
-	case string:
-		reader = strings.NewReader(body)
-	case []byte:
-		reader = bytes.NewReader(body)
-	default:
-		data, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reader = bytes.NewReader(data)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	config := &rest.Config{Host: apiserver, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: transport})
+	if err != nil {
+		t.Fatal(err)
 	}
-	req := httptest.NewRequestWithContext(ctx, method, url, reader)
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", string(types.StrategicMergePatchType))
-	} else if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	return req
+	return client.AuthenticationV1()
 }
 
-func (s *server) post(t testing.TB, event *corev1.Event) answer {
-	t.Helper()
-	return s.do(t, http.MethodPost, coreEvents, event)
-}
-
-func (s *server) patch(t testing.TB, name, format string, args ...any) answer {
-	t.Helper()
-	return s.do(t, http.MethodPatch, coreEvents+"/"+name, fmt.Sprintf(format, args...))
-}
-
-// classic returns a valid core/v1 Event without eventTime.
-func classic(name string, count int32) *corev1.Event {
-	return &corev1.Event{
-		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: "ns"},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "web-0", UID: "pod-uid"},
-		Reason:         "Started", Message: "container started", Type: corev1.EventTypeNormal,
-		Source:         corev1.EventSource{Component: "kubelet", Host: "node-1"},
-		FirstTimestamp: metav1.Unix(1_700_000_000, 0), LastTimestamp: metav1.Unix(1_700_000_000, 0),
-		Count: count,
-	}
-}
-
-const newStyleJSON = `{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{"name":%q},` +
-	`"eventTime":"2026-01-02T03:04:05.000006Z","reportingController":"example.com/controller","reportingInstance":"c-1",` +
-	`"action":"Binding","reason":"Scheduled","regarding":{"kind":"Pod","namespace":"ns","name":"web-0"},"note":"bound","type":"Normal"}`
-
-func (d decision) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	return d(a)
+// leaving posts an Event for a client that goes away when leave is called.
+func leaving(t testing.TB, r *replica) (gone <-chan answer, leave func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	return background(func() answer {
+		return r.DoUntil(ctx, t, http.MethodPost, coreEvents, classic("gone", 1))
+	}), cancel
 }

@@ -1,55 +1,51 @@
 package relay_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/eventd/eventd/internal/relay"
+	"github.com/eventd/eventd/test/metrics"
 )
 
 func TestMetricsOfTheRelayAreThereFromTheStart(t *testing.T) {
-	other := standby(t)
-	want := `# HELP eventd_relay_parked Requests waiting for a leader.
-# TYPE eventd_relay_parked gauge
-eventd_relay_parked 0
-# HELP eventd_relay_refused_total Requests that this replica answered 503, or 504 (timeout), instead of the leader, by reason.
-# TYPE eventd_relay_refused_total counter
-eventd_relay_refused_total{reason="lost"} 0
-eventd_relay_refused_total{reason="no_leader"} 0
-eventd_relay_refused_total{reason="no_token"} 0
-eventd_relay_refused_total{reason="not_leading"} 0
-eventd_relay_refused_total{reason="timeout"} 0
-eventd_relay_refused_total{reason="unauthorized"} 0
-eventd_relay_refused_total{reason="unreachable"} 0
-# HELP eventd_relay_requests_total Forwarded requests that the leader answered, by HTTP status code.
-# TYPE eventd_relay_requests_total counter
-eventd_relay_requests_total{code="200"} 0
-eventd_relay_requests_total{code="201"} 0
-eventd_relay_requests_total{code="202"} 0
-# HELP eventd_relay_retries_total Forwarding attempts without effect, by reason. The request waits for a leader.
-# TYPE eventd_relay_retries_total counter
-eventd_relay_retries_total{reason="not_leading"} 0
-eventd_relay_retries_total{reason="unreachable"} 0
-`
-	if err := testutil.GatherAndCompare(other.registry, strings.NewReader(want),
-		"eventd_relay_parked", "eventd_relay_refused_total", "eventd_relay_requests_total", "eventd_relay_retries_total"); err != nil {
-		t.Error(err)
+	other := newReplica(t, options{})
+	got := metrics.Gather(t, other.Registry)
+	maps.DeleteFunc(got, func(series string, _ float64) bool { return !strings.HasPrefix(series, "eventd_relay_") })
+	want := metrics.Metrics{
+		"eventd_relay_parked{}":                           0,
+		"eventd_relay_parked_duration_seconds{}":          0,
+		"eventd_relay_refused_total{reason=lost}":         0,
+		"eventd_relay_refused_total{reason=no_leader}":    0,
+		"eventd_relay_refused_total{reason=no_token}":     0,
+		"eventd_relay_refused_total{reason=not_leading}":  0,
+		"eventd_relay_refused_total{reason=timeout}":      0,
+		"eventd_relay_refused_total{reason=unauthorized}": 0,
+		"eventd_relay_refused_total{reason=unreachable}":  0,
+		"eventd_relay_requests_total{code=200}":           0,
+		"eventd_relay_requests_total{code=201}":           0,
+		"eventd_relay_requests_total{code=202}":           0,
+		"eventd_relay_retries_total{reason=not_leading}":  0,
+		"eventd_relay_retries_total{reason=unreachable}":  0,
 	}
-	if problems, err := testutil.GatherAndLint(other.registry); err != nil || len(problems) > 0 {
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+	if problems, err := testutil.GatherAndLint(other.Registry); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
 }
 
 func TestRelayOptionsAreChecked(t *testing.T) {
 	valid := relay.DefaultOptions()
-	valid.Gate, valid.TokenFile, valid.Audience, valid.Reviewer = relay.NewGate(always, time.Hour), "token", peerAudience, reviewer(t, "http://127.0.0.1:1")
-	if r, err := relay.New(valid); err != nil {
+	valid.Gate, valid.TokenFile, valid.Audience, valid.Reviewer = relay.NewGate(always, time.Hour), "token", peerAudience, reviewer(t, nowhere)
+	if _, err := relay.New(valid); err != nil {
 		t.Fatal(err)
-	} else {
-		r.Close()
 	}
 	for want, spoil := range map[string]func(*relay.Options){
 		"Gate is required":         func(o *relay.Options) { o.Gate = nil },
@@ -66,8 +62,7 @@ func TestRelayOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v", want, err)
 		}
 	}
-	registered := standby(t)
-	valid.Registerer = registered.registry
+	valid.Registerer = newReplica(t, options{}).Registry
 	if _, err := relay.New(valid); err == nil {
 		t.Error("registered twice")
 	}

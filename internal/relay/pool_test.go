@@ -2,50 +2,41 @@ package relay_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 
-	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
 )
-
-// oneConnection is a setting of a replica that has one connection to the leader.
-func oneConnection(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 }
 
 // One has ids for 2^30 requests.
 func TestConnectionThatHasTakenAllItsRequestsIsReplacedAndClosed(t *testing.T) {
-	leader := standbyWith(t, kept(), replicaOptions{})
-	other := standbyWith(t, written(), replicaOptions{leaderWait: time.Minute}, oneConnection)
-	where := listenTLS(t, leader)
-	where.leads(other)
+	leader, other, where := pair(t, options{pipeline: kept()}, options{leaderWait: time.Minute, set: oneConnection})
 	other.relay.ReplaceConnectionsAfter(2)
-	ended := leader.lead(t)
 	requests := make([]<-chan answer, 3)
 	recorded := make([]*occurrence.Occurrence, len(requests))
 	for i := range requests {
-		requests[i] = background(func() answer { return other.post(t, classic(fmt.Sprint("a", i), 1)) })
-		recorded[i] = <-leader.pipeline.recorded
+		requests[i] = background(func() answer { return other.Post(t, classic(fmt.Sprint("a", i), 1)) })
+		recorded[i] = <-leader.Pipeline.Recorded
 	}
 	if made, open := where.connections.Load(), where.open.Load(); made != 2 || open != 2 {
 		t.Errorf("%d connections were made, and %d are open, while all three requests are in flight", made, open)
 	}
 	for i, request := range requests {
 		recorded[i].Settled(stored(occurrence.Created, i))
-		(<-request).want(t, 201, "")
+		wantCreated(t, request)
 	}
-	until(t, "the first connection is closed", func() bool { return where.open.Load() == 1 })
-	leader.stopLeading(nil)
-	<-ended
+	await.Until(t, "the first connection is closed", func() bool { return where.open.Load() == 1 })
 }
 
 // scripted has the first connections of a listener served by a script. What it refuses
@@ -54,7 +45,16 @@ type scripted struct {
 	net.Listener
 	left   atomic.Int32
 	config *tls.Config
-	script func(*http2.Framer, net.Conn)
+	script func(*http2.Framer)
+}
+
+// serve has a server's first connections served by the script.
+func (l *scripted) serve(first int32) func(*httptest.Server) {
+	l.left.Store(first)
+	return func(s *httptest.Server) {
+		l.Listener, l.config = s.Listener, &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2"}}
+		s.Listener = l
+	}
 }
 
 func (l *scripted) Accept() (net.Conn, error) {
@@ -63,11 +63,11 @@ func (l *scripted) Accept() (net.Conn, error) {
 		if err != nil || l.left.Add(-1) < 0 {
 			return conn, err
 		}
-		go l.serve(conn)
+		go l.run(conn)
 	}
 }
 
-func (l *scripted) serve(plain net.Conn) {
+func (l *scripted) run(plain net.Conn) {
 	conn := tls.Server(plain, l.config)
 	defer func() { _ = conn.Close() }()
 	preface := make([]byte, len(http2.ClientPreface))
@@ -76,7 +76,7 @@ func (l *scripted) serve(plain net.Conn) {
 	}
 	framer := http2.NewFramer(conn, conn)
 	_ = framer.WriteSettings()
-	l.script(framer, conn)
+	l.script(framer)
 	_ = conn.CloseWrite()            // as net/http does a second later
 	_, _ = io.Copy(io.Discard, conn) // or the client might read nothing of it
 }
@@ -85,8 +85,7 @@ func (l *scripted) serve(plain net.Conn) {
 func firstStream(f *http2.Framer) (id uint32) {
 	for {
 		frame, err := f.ReadFrame()
-		var streamError http2.StreamError
-		if err != nil && !errors.As(err, &streamError) {
+		if err != nil && !errors.As(err, new(http2.StreamError)) {
 			return 0
 		}
 		if headers, ok := frame.(*http2.HeadersFrame); ok {
@@ -95,68 +94,49 @@ func firstStream(f *http2.Framer) (id uint32) {
 	}
 }
 
+func shutDown(f *http2.Framer) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) }
+
 func TestRequestThatIsCertainlyNotServedIsSentAgain(t *testing.T) {
-	for name, script := range map[string]func(*http2.Framer, net.Conn){
-		"the connection is shut down before": func(f *http2.Framer, _ net.Conn) {
-			_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
-		},
-		"the connection is shut down without it": func(f *http2.Framer, _ net.Conn) {
+	for name, script := range map[string]func(*http2.Framer){
+		"the connection is shut down before": shutDown,
+		"the connection is shut down without it": func(f *http2.Framer) {
 			firstStream(f)
-			_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
+			shutDown(f)
 		},
-		"the stream is refused, and the connection shut down": func(f *http2.Framer, _ net.Conn) {
+		"the stream is refused, and the connection shut down": func(f *http2.Framer) {
 			id := firstStream(f)
 			_ = f.WriteGoAway(id, http2.ErrCodeNo, nil)
 			_ = f.WriteRSTStream(id, http2.ErrCodeRefusedStream)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			leader := standby(t)
-			other := standbyWith(t, written(), replicaOptions{leaderWait: time.Minute}, oneConnection)
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			certificate := servingCertificate(t)
-			first := &scripted{Listener: listener, script: script,
-				config: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}}}
-			first.left.Store(1)
-			where := listenOn(t, first, certificate, leader)
+			leader := newReplica(t, options{})
+			other := newReplica(t, options{leaderWait: time.Minute, set: oneConnection})
+			where := listen(t, leader, (&scripted{script: script}).serve(1))
 			where.leads(other)
-			ended := leader.lead(t)
+			leader.lead(t)
 			unnamed := classic("", 1) // which is not sent again if it may have been recorded
 			unnamed.GenerateName = "a-"
-			other.do(t, http.MethodPost, coreEvents, unnamed).want(t, 201, "")
+			other.Post(t, unnamed).Want(t, 201, "")
 			if got := where.connections.Load(); got != 1 {
 				t.Errorf("%d connections after the first", got)
 			}
-			leader.stopLeading(nil)
-			<-ended
 		})
 	}
 }
 
 // A leader that refuses all requests is not sent one handshake after the other.
 func TestConnectionsAreMadeOneAfterAPause(t *testing.T) {
-	other := standbyWith(t, written(), replicaOptions{leaderWait: time.Minute}, oneConnection)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := servingCertificate(t)
-	const many, each = 10, 20 * time.Millisecond
-	all := &scripted{Listener: listener,
-		script: func(f *http2.Framer, _ net.Conn) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) },
-		config: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}}}
-	all.left.Store(1 << 20)
-	ctx, cancel := context.WithCancel(t.Context())
+	other := newReplica(t, options{leaderWait: time.Minute, set: oneConnection})
+	const all, many, each = 1 << 20, 10, 20 * time.Millisecond
+	server := &scripted{script: shutDown}
 	begun := time.Now()
-	listenOn(t, all, certificate, http.NotFoundHandler()).leads(other)
-	gone := background(func() answer { return other.doUntil(ctx, t, http.MethodPost, coreEvents, classic("a", 1)) })
-	until(t, "many connections were made", func() bool { return all.left.Load() <= 1<<20-many })
+	listen(t, http.NotFoundHandler(), server.serve(all)).leads(other)
+	gone, leave := leaving(t, other)
+	await.Until(t, "many connections were made", func() bool { return server.left.Load() <= all-many })
 	if took := time.Since(begun); took < (many-1)*each {
 		t.Errorf("%d connections were made within %s", many, took)
 	}
-	cancel()
+	leave()
 	<-gone
 }

@@ -2,10 +2,8 @@ package relay_test
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,14 +12,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/test/await"
 )
 
 // reviewTimeout is how long an apiserver may take that reviews nothing.
 const reviewTimeout = 10 * time.Second
-
-// soon is how long a leader may be silent in these tests.
-const soon = 300 * time.Millisecond
 
 // probed is a leader that can be broken, and a replica that probes it.
 type probed struct {
@@ -37,19 +32,11 @@ type probed struct {
 	inFlight, most int
 }
 
-func newProbed(t *testing.T, o replicaOptions, settings ...setting) *probed {
+func newProbed(t *testing.T, leads, probes options) *probed {
 	t.Helper()
-	p := &probed{leader: standby(t, settings...), silent: make(chan struct{}), token: tokenFile(t, peerToken), reviewsHang: make(chan struct{})}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := p.leader.lead(t)
-	t.Cleanup(func() {
-		p.leader.stopLeading(nil)
-		<-ended
-	})
-	p.where = listenOn(t, muting{listener, p.silent}, servingCertificate(t), http.HandlerFunc(p.serve))
+	p := &probed{leader: newReplica(t, leads), silent: make(chan struct{}), token: tokenFile(t, peerToken), reviewsHang: make(chan struct{})}
+	p.leader.lead(t)
+	p.where = listen(t, http.HandlerFunc(p.serve), mutedAt(p.silent))
 	over := t.Context().Done()
 	reviews := reviewing(t, func(*authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
 		select {
@@ -57,13 +44,12 @@ func newProbed(t *testing.T, o replicaOptions, settings ...setting) *probed {
 			<-over
 		default:
 		}
-		return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
-			User: authenticationv1.UserInfo{Username: peerUser}}
+		return asPeer(true)
 	})
-	o.token, o.reviewer, o.unreachableAfter = p.token, reviewer(t, reviews.URL), soon
-	p.other = watched(t, o)
+	probes.token, probes.apiserver, probes.unreachableAfter = p.token, reviews.URL, 300*time.Millisecond
+	p.other = watched(t, probes)
 	p.where.leads(p.other)
-	until(t, "the leader has answered twice", func() bool { return len(p.asked()) > 1 })
+	await.Until(t, "the leader has answered twice", func() bool { return len(p.asked()) > 1 })
 	return p
 }
 
@@ -91,10 +77,11 @@ func (p *probed) asked() []string {
 	return slices.Clone(p.paths)
 }
 
-// unreachable reports whether the replica says so.
-func (p *probed) unreachable() bool {
-	err := p.other.relay.Check()
-	return err != nil && strings.Contains(err.Error(), "does not answer this replica")
+func (p *probed) awaitUnreachable(t *testing.T) {
+	t.Helper()
+	await.Until(t, "it says that the leader does not answer", func() bool {
+		return p.other.isNotReady("does not answer this replica")
+	})
 }
 
 // refuse has the leader's address refuse connections.
@@ -104,64 +91,64 @@ func (p *probed) refuse() {
 }
 
 func TestReplicaThatCannotReachALeaderThatRenewsIsNotReadyUntilItCan(t *testing.T) {
-	for name, breaks := range map[string]func(*testing.T, *probed) (mend func()){
-		"packets are dropped": func(_ *testing.T, p *probed) func() {
-			close(p.silent)
-			return p.refuse
+	for name, test := range map[string]struct {
+		breaks func(*testing.T, *probed)
+		mends  func(*probed) // before the leader listens again
+	}{
+		"packets are dropped": {
+			func(_ *testing.T, p *probed) { close(p.silent) },
+			(*probed).refuse,
 		},
-		"requests are not answered": func(_ *testing.T, p *probed) func() {
-			p.hangs.Store(true)
-			return func() {
+		"requests are not answered": {
+			func(_ *testing.T, p *probed) { p.hangs.Store(true) },
+			func(p *probed) {
 				p.hangs.Store(false)
 				p.refuse()
-			}
+			},
 		},
-		"connections are refused": func(_ *testing.T, p *probed) func() {
-			p.refuse()
-			return func() {}
-		},
-		"connections are refused, and the apiserver hangs": func(t *testing.T, p *probed) func() {
+		"connections are refused": {breaks: func(_ *testing.T, p *probed) { p.refuse() }},
+		"connections are refused, and the apiserver hangs": {breaks: func(t *testing.T, p *probed) {
 			close(p.reviewsHang)
 			rotate(t, p.token, "another one")
 			p.refuse()
-			return func() {}
-		},
-		"handshakes are not answered": func(t *testing.T, p *probed) func() {
-			p.refuse()
-			listener, err := net.Listen("tcp", p.where.address())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func() { _ = listener.Close() }
+		}},
+		"handshakes are not answered": {
+			func(t *testing.T, p *probed) {
+				p.refuse()
+				p.where.Listener = listenTCP(t, p.where.address())
+			},
+			(*probed).refuse,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProbed(t, replicaOptions{})
-			until(t, "it is ready", func() bool { return p.other.relay.Check() == nil })
-			mend := breaks(t, p)
+			p := newProbed(t, options{}, options{})
+			await.Until(t, "it is ready", func() bool { return p.other.relay.Check() == nil })
+			test.breaks(t, p)
 			begun := time.Now()
-			until(t, "it says that the leader does not answer", p.unreachable)
+			p.awaitUnreachable(t)
 			if took := time.Since(begun); took > reviewTimeout {
 				t.Errorf("it took %s", took)
 			}
 			over, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			if err := p.other.relay.Ready(over); err != nil {
-				t.Errorf("it would not stand for election: %v", err)
+				t.Errorf("it would not be elected: %v", err)
 			}
 			p.mu.Lock()
 			if p.most > 1 {
 				t.Errorf("%d probes at once", p.most)
 			}
 			p.mu.Unlock()
-			mend()
-			listenAt(t, p.where.address(), p.where.TLS.Certificates[0], p.leader)
-			until(t, "it is ready again", func() bool { return p.other.relay.Check() == nil })
+			if test.mends != nil {
+				test.mends(p)
+			}
+			listen(t, p.leader, p.where.again(t))
+			await.Until(t, "it is ready again", func() bool { return p.other.relay.Check() == nil })
 		})
 	}
 }
 
-// Who leads next is decided by the Lease, so it is none of a standby's faults.
+// The Lease decides who leads next, so a standby is not at fault.
 func TestReplicaStaysReadyWhileTheLeaderDoesNotRenew(t *testing.T) {
 	var renewed atomic.Pointer[time.Time]
 	renew := func() {
@@ -169,33 +156,29 @@ func TestReplicaStaysReadyWhileTheLeaderDoesNotRenew(t *testing.T) {
 		renewed.Store(&now)
 	}
 	renew()
-	p := newProbed(t, replicaOptions{renewed: func() time.Time { return *renewed.Load() }})
+	p := newProbed(t, options{}, options{renewed: func() time.Time { return *renewed.Load() }})
 	p.hangs.Store(true)
 	before := len(p.asked())
-	until(t, "many probes had no answer", func() bool {
-		if err := p.other.relay.Check(); err != nil {
-			t.Fatal(err)
-		}
+	await.Until(t, "many probes had no answer", func() bool {
+		p.other.wantReady(t)
 		return len(p.asked()) > before+10
 	})
 	renew()
-	until(t, "it says that the leader does not answer", p.unreachable)
+	p.awaitUnreachable(t)
 }
 
 func TestProbesCostTheLeaderNoReviews(t *testing.T) {
-	var authorized atomic.Int32
-	p := newProbed(t, replicaOptions{}, func(_ *intake.Options, o *intake.ServerOptions) {
-		o.Authorizer = decision(func(authorizer.Attributes) (authorizer.Decision, string, error) {
-			authorized.Add(1)
-			return authorizer.DecisionAllow, "", nil
-		})
-	})
-	until(t, "there were many probes", func() bool { return len(p.asked()) > 20 })
+	var reviews atomic.Int32
+	p := newProbed(t, options{set: authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+		reviews.Add(1)
+		return authorizer.DecisionAllow, "", nil
+	})}, options{})
+	await.Until(t, "there were many probes", func() bool { return len(p.asked()) > 20 })
 	paths := p.asked()
 	if paths[0] != "/version" || slices.ContainsFunc(paths[1:], func(path string) bool { return path != "/livez" }) {
 		t.Errorf("asked for %v", paths)
 	}
-	if got := authorized.Load(); got != 1 {
+	if got := reviews.Load(); got != 1 {
 		t.Errorf("authorized %d times", got)
 	}
 }

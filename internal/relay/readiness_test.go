@@ -2,31 +2,43 @@ package relay_test
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // watched returns a replica that finds out whether it can forward.
-func watched(t *testing.T, o replicaOptions) *replica {
+func watched(t *testing.T, o options) *replica {
 	t.Helper()
-	r := standbyWith(t, written(), o)
+	r := newReplica(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := background(func() answer {
-		if err := r.relay.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		return answer{}
-	})
+	ended := make(chan error, 1)
+	go func() { ended <- r.relay.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 	return r
+}
+
+// isNotReady reports whether the replica is not ready, for the given reason.
+func (r *replica) isNotReady(reason string) bool { return isError(r.relay.Check(), reason) }
+
+func isError(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+func (r *replica) wantReady(t *testing.T) {
+	t.Helper()
+	if err := r.relay.Check(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestReplicaIsNotReadyUntilItsOwnTokenIsGood(t *testing.T) {
@@ -36,159 +48,115 @@ func TestReplicaIsNotReadyUntilItsOwnTokenIsGood(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			path := tokenFile(t, token)
-			r := watched(t, replicaOptions{token: path})
-			until(t, "it says so", func() bool { err := r.relay.Check(); return err != nil && strings.Contains(err.Error(), want) })
-			if err := r.relay.ReviewToken(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			r := watched(t, options{token: path})
+			await.Until(t, "it says so", func() bool { return r.isNotReady(want) })
+			if err := r.relay.ReviewToken(t.Context()); !isError(err, want) {
 				t.Errorf("error %v", err)
 			}
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
-			if err := r.relay.Ready(over); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("it would stand for election: %v", err)
+			if err := r.relay.Ready(over); !isError(err, want) {
+				t.Errorf("it would be elected: %v", err)
+			}
+			r.lead(t)
+			a := r.Do(t, http.MethodPost, coreEvents, classic("a", 1), asserting(peerToken, `{"username":"a"}`)...)
+			wantUnavailable(t, a)
+			if message := a.Status(t).Message; !strings.Contains(message, "this replica's own token is not valid: ") || !strings.Contains(message, want) {
+				t.Error(message)
 			}
 			rotate(t, path, peerToken)
 			if err := r.relay.Ready(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := r.relay.Check(); err != nil {
-				t.Error(err)
-			}
+			r.wantReady(t)
 		})
 	}
 }
 
-// An apiserver that is away is no reason to take a replica out of service.
-func TestReplicaStaysReadyWhileNobodyCanBeAskedAboutItsToken(t *testing.T) {
-	reviews := newReviews(t)
-	path := tokenFile(t, peerToken)
-	r := standbyWith(t, written(), replicaOptions{reviewer: reviewer(t, reviews.URL), token: path})
-	if err := r.relay.ReviewToken(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	reviews.Close()
-	rotate(t, path, "another one")
-	if err := r.relay.ReviewToken(t.Context()); err == nil {
-		t.Error("nobody was asked")
-	}
-	if err := r.relay.Check(); err != nil {
-		t.Error(err)
-	}
-}
-
-// Nor is a client that has gone while the apiserver was asked because of it.
-func TestReplicaStaysReadyWhenAReviewOfItsTokenIsNotWaitedFor(t *testing.T) {
-	asked, answer := make(chan struct{}), make(chan struct{})
-	reviews := reviewing(t, func(review *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
-		if review.Spec.Token != peerToken {
-			close(asked)
-			<-answer
-		}
-		return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
-			User: authenticationv1.UserInfo{Username: peerUser}}
-	})
-	defer close(answer)
-	path := tokenFile(t, peerToken)
-	r := standbyWith(t, written(), replicaOptions{reviewer: reviewer(t, reviews.URL), token: path})
-	if err := r.relay.ReviewToken(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	rotate(t, path, "another one")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	gone := make(chan error, 1)
-	go func() { gone <- r.relay.ReviewToken(ctx) }()
-	<-asked
-	cancel()
-	if err := <-gone; err == nil {
-		t.Error("nobody has answered")
-	}
-	if err := r.relay.Check(); err != nil {
-		t.Error(err)
+// Neither an apiserver that does not answer nor a client that has gone meanwhile is a
+// reason to take a replica out of service.
+func TestReplicaStaysReadyWhileItsNewTokenIsNotReviewed(t *testing.T) {
+	for name, hangs := range map[string]bool{"the apiserver is down": false, "the client has gone": true} {
+		t.Run(name, func(t *testing.T) {
+			asked, answer := make(chan struct{}), make(chan struct{})
+			reviews := reviewing(t, func(review *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
+				if review.Spec.Token != peerToken {
+					close(asked)
+					<-answer
+				}
+				return asPeer(true)
+			})
+			defer close(answer)
+			path := tokenFile(t, peerToken)
+			r := newReplica(t, options{apiserver: reviews.URL, token: path})
+			if err := r.relay.ReviewToken(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			rotate(t, path, "another one")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if hangs {
+				go func() {
+					<-asked
+					cancel()
+				}()
+			} else {
+				reviews.Close()
+			}
+			if err := r.relay.ReviewToken(ctx); err == nil {
+				t.Error("the token was reviewed")
+			}
+			r.wantReady(t)
+		})
 	}
 }
 
-// The kubelet may fail to rotate a token: a leader's name does not change by that.
+// The kubelet may fail to rotate a token. The name of its account stays.
 func TestLeaderWhoseTokenHasExpiredKnowsItsPeers(t *testing.T) {
 	var expired atomic.Bool
 	reviews := reviewing(t, func(review *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
 		if review.Spec.Token != peerToken && expired.Load() || !slices.Contains(review.Spec.Audiences, peerAudience) {
 			return authenticationv1.TokenReviewStatus{Error: "token has expired"}
 		}
-		return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
-			User: authenticationv1.UserInfo{Username: peerUser}}
+		return asPeer(true)
 	})
 	path := tokenFile(t, "the leader's")
-	leader := standbyWith(t, written(), replicaOptions{reviewer: reviewer(t, reviews.URL), token: path})
+	leader, other, _ := pair(t, options{apiserver: reviews.URL, token: path}, options{})
 	if err := leader.relay.ReviewToken(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	other := standby(t)
-	listenTLS(t, leader).leads(other)
-	ended := leader.lead(t)
-	defer func() {
-		leader.stopLeading(nil)
-		<-ended
-	}()
 	expired.Store(true)
-	other.post(t, classic("a", 1)).want(t, 201, "")
-	rotate(t, path, "expired, too") // of which nothing was said before
-	other.post(t, classic("b", 1)).want(t, 201, "")
-	if err := leader.relay.Check(); err == nil || !strings.Contains(err.Error(), "does not accept it") {
+	other.Post(t, classic("a", 1)).Want(t, 201, "")
+	rotate(t, path, "expired, too") // which was not reviewed before
+	other.Post(t, classic("b", 1)).Want(t, 201, "")
+	if err := leader.relay.Check(); !isError(err, "does not accept it") {
 		t.Errorf("its token is good: %v", err)
 	}
 }
 
-func TestLeaderWithoutAGoodTokenSaysThatItIsItsOwn(t *testing.T) {
-	leader := standbyWith(t, written(), replicaOptions{token: tokenFile(t, "")})
-	ended := leader.lead(t)
-	a := leader.do(t, "POST", coreEvents, classic("a", 1), asserting(peerToken, `{"username":"a"}`)...)
-	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if message := a.status(t).Message; !strings.Contains(message, "this replica's own token is not valid: the file is empty") {
-		t.Error(message)
-	}
-	leader.stopLeading(nil)
-	<-ended
-}
-
-func TestReplicaThatTheLeaderRefusesIsNotReadyUntilItIsTaken(t *testing.T) {
-	path := tokenFile(t, peerToken)
-	var accepted atomic.Bool
-	reviews := reviewing(t, func(review *authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
-		return authenticationv1.TokenReviewStatus{Authenticated: review.Spec.Token == peerToken || accepted.Load(),
-			Audiences: []string{peerAudience}, User: authenticationv1.UserInfo{Username: peerUser}}
-	})
-	leader := standbyWith(t, written(), replicaOptions{reviewer: reviewer(t, reviews.URL)})
-	ended := leader.lead(t)
-	defer func() {
-		leader.stopLeading(nil)
-		<-ended
-	}()
-	everybody := reviewing(t, func(*authenticationv1.TokenReview) authenticationv1.TokenReviewStatus {
-		return authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{peerAudience},
-			User: authenticationv1.UserInfo{Username: peerUser}}
-	})
-	rotate(t, path, "of somebody else")
-	other := watched(t, replicaOptions{reviewer: reviewer(t, everybody.URL), token: path})
-	where := listenTLS(t, leader)
+func TestReplicaThatTheLeaderRefusesIsNotReadyUntilItIsAccepted(t *testing.T) {
+	everybody := reviewing(t, func(*authenticationv1.TokenReview) authenticationv1.TokenReviewStatus { return asPeer(true) })
+	path := tokenFile(t, "of somebody else")
+	leader := newReplica(t, options{})
+	leader.lead(t)
+	other := watched(t, options{apiserver: everybody.URL, token: path})
+	where := listen(t, leader)
 	where.leads(other)
-	until(t, "it says that it is not known", func() bool {
-		err := other.relay.Check()
-		return err != nil && strings.Contains(err.Error(), "does not accept this replica's token")
+	await.Until(t, "it says that it is not known", func() bool {
+		return other.isNotReady("does not accept this replica's token")
 	})
 	rotate(t, path, peerToken)
-	until(t, "it is known, without a request", func() bool { return other.relay.Check() == nil })
+	await.Until(t, "it is known, without a request", func() bool { return other.relay.Check() == nil })
 
+	const another = "certificate is not the one that is announced"
 	other.relay.SetLeader(where.address(), strings.Repeat("0", 64))
-	until(t, "it says that the certificate is another one", func() bool {
-		err := other.relay.Check()
-		return err != nil && strings.Contains(err.Error(), "certificate is not the one that is announced")
-	})
-	a := other.post(t, classic("a", 1))
-	a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if message := a.status(t).Message; !strings.Contains(message, "certificate is not the one that is announced") {
+	await.Until(t, "it says that the certificate is another one", func() bool { return other.isNotReady(another) })
+	a := other.Post(t, classic("a", 1))
+	wantUnavailable(t, a)
+	if message := a.Status(t).Message; !strings.Contains(message, another) {
 		t.Error(message)
 	}
 	where.leads(other)
-	until(t, "it is the leader again", func() bool { return other.relay.Check() == nil })
-	other.post(t, classic("b", 1)).want(t, 201, "")
+	await.Until(t, "it is the leader again", func() bool { return other.relay.Check() == nil })
+	other.Post(t, classic("b", 1)).Want(t, 201, "")
 }

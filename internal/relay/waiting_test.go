@@ -3,7 +3,6 @@ package relay_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,228 +16,192 @@ import (
 
 	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/test/await"
 )
 
 func TestRequestsWaitUntilTheGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
-		begun := time.Now()
+		r := alone(t, options{})
+		took := stopwatch(t)
 		requests := map[string]<-chan answer{}
-		for _, name := range []string{"a", "b"} {
-			requests[name] = background(func() answer { return r.post(t, classic(name, 1)) })
+		for name, method := range map[string]string{"a": http.MethodPost, "b": http.MethodPost, "put": http.MethodPut} {
+			path := coreEvents
+			if method == http.MethodPut {
+				path += "/" + name
+			}
+			requests[name] = background(func() answer { return r.Do(t, method, path, classic(name, 1)) })
 		}
-		requests["put"] = background(func() answer { return r.do(t, http.MethodPut, coreEvents+"/put", classic("put", 1)) })
 		time.Sleep(300 * time.Millisecond)
-		if got := r.metric(t, "eventd_relay_parked"); got != 3 {
-			t.Errorf("%v are waiting", got)
-		}
+		r.WantMetric(t, 3, "eventd_relay_parked")
 		r.lead(t)
 		for name, request := range requests {
 			a := <-request
-			a.want(t, 201, "")
-			if event := a.event(t); event.Name != name || event.Message != classic(name, 1).Message {
+			a.Want(t, 201, "")
+			if event := a.Event(t); event.Name != name || event.Message != classic(name, 1).Message {
 				t.Errorf("%s is answered %+v", name, event)
 			}
 		}
-		if waited := time.Since(begun); waited != 300*time.Millisecond {
-			t.Errorf("answered after %s", waited)
-		}
-		if got := r.metric(t, "eventd_relay_parked"); got != 0 {
-			t.Errorf("%v are waiting", got)
-		}
-		if got := r.metric(t, "eventd_relay_parked_duration_seconds"); got != 3 {
-			t.Errorf("%v have waited", got)
-		}
-		r.stopLeading(nil)
+		took(300 * time.Millisecond)
+		r.WantMetric(t, 0, "eventd_relay_parked")
+		r.WantMetric(t, 3, "eventd_relay_parked_duration_seconds")
 	})
 }
 
-// However long it takes to find out who the caller is.
+// Authentication runs in that time, and the leader may be gone when it ends.
 func TestWithoutALeaderARequestIsRefusedWithinASecond(t *testing.T) {
-	for name, after := range map[string]time.Duration{"at once": 0, "a while": 800 * time.Millisecond, "never": time.Hour} {
+	for name, test := range map[string]struct {
+		after time.Duration
+		leads bool // when the request arrives
+	}{
+		"authenticated at once":                      {0, false},
+		"authenticated after a while":                {800 * time.Millisecond, false},
+		"never authenticated":                        {time.Hour, false},
+		"authenticated when the leader is not there": {700 * time.Millisecond, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) {
+				r := alone(t, options{set: func(_ *intake.Options, o *intake.ServerOptions) {
 					everybody := o.Authenticator
 					o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 						select {
-						case <-time.After(after):
+						case <-time.After(test.after):
 							return everybody.AuthenticateRequest(req)
 						case <-req.Context().Done():
 							return nil, false, req.Context().Err()
 						}
 					})
-				})
-				begun := time.Now()
-				a := r.post(t, classic("a", 1))
-				a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-				if got := a.header.Get("Retry-After"); got != "1" {
-					t.Errorf("Retry-After %q", got)
+				}})
+				if test.leads {
+					r.lead(t)
 				}
+				begun := time.Now()
+				answered := background(func() answer { return r.Post(t, classic("a", 1)) })
+				if test.leads {
+					synctest.Wait()
+					r.resign()
+				}
+				r.wantRefused(t, <-answered, "no_leader")
 				if waited := time.Since(begun); waited > time.Second || waited < relay.DefaultLeaderWait {
 					t.Errorf("answered after %s", waited)
 				}
-				if got := r.metric(t, "eventd_relay_refused_total", "no_leader"); got != 1 {
-					t.Errorf("%v refused", got)
-				}
-				if got := r.metric(t, "eventd_relay_parked_duration_seconds"); got != 1 {
-					t.Errorf("%v have waited", got)
-				}
+				r.WantMetric(t, 1, "eventd_relay_parked_duration_seconds")
 			})
 		})
 	}
 }
 
-// The leader may be gone by the time that the caller is known.
-func TestAuthenticationCountsAsWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) {
-			everybody := o.Authenticator
-			o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-				time.Sleep(700 * time.Millisecond)
-				return everybody.AuthenticateRequest(req)
-			})
-		})
-		ended := r.lead(t)
-		begun := time.Now()
-		answered := background(func() answer { return r.post(t, classic("a", 1)) })
-		synctest.Wait()
-		r.stopLeading(nil)
-		<-ended
-		(<-answered).want(t, 503, metav1.StatusReasonServiceUnavailable)
-		if waited := time.Since(begun); waited != relay.DefaultLeaderWait {
-			t.Errorf("answered after %s", waited)
-		}
-	})
-}
-
 func TestWaitingRequestEndsWithItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
+		r := alone(t, options{})
 		begun := time.Now()
-		a := r.do(t, http.MethodPost, coreEvents+"?timeout=500ms", classic("a", 1))
-		a.want(t, 504, metav1.StatusReasonTimeout)
+		r.Do(t, http.MethodPost, coreEvents+"?timeout=500ms", classic("a", 1)).Want(t, 504, metav1.StatusReasonTimeout)
 		if waited := time.Since(begun); waited > 500*time.Millisecond {
 			t.Errorf("answered after %s", waited)
 		}
-		if got := r.metric(t, "eventd_relay_refused_total", "timeout"); got != 1 {
-			t.Errorf("%v refused", got)
-		}
+		r.WantMetric(t, 1, "eventd_relay_refused_total", "timeout")
 	})
 }
 
 func TestWaitingRequestEndsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := background(func() answer { return r.doUntil(ctx, t, http.MethodPost, coreEvents, classic("a", 1)) })
+		r := alone(t, options{})
+		gone, leave := leaving(t, r)
 		synctest.Wait()
-		begun := time.Now()
-		cancel()
+		took := stopwatch(t)
+		leave()
 		<-gone
 		synctest.Wait()
-		if waited := time.Since(begun); waited != 0 {
-			t.Errorf("it waited for another %s", waited)
-		}
-		if got := r.metric(t, "eventd_relay_parked"); got != 0 {
-			t.Errorf("%v are waiting", got)
-		}
+		took(0)
+		r.WantMetric(t, 0, "eventd_relay_parked")
 		r.lead(t)
-		r.post(t, classic("b", 1)).want(t, 201, "")
-		if got := len(r.pipeline.occurrences()); got != 1 {
-			t.Errorf("recorded %d times", got)
-		}
-		r.stopLeading(nil)
+		r.Post(t, classic("b", 1)).Want(t, 201, "")
+		r.Pipeline.WantRecorded(t, 1)
 	})
 }
 
 func TestWaitingRequestsAreInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 6 })
-		ended := r.lead(t)
-		r.post(t, classic("known", 1)).want(t, 201, "")
-		r.stopLeading(nil)
-		<-ended
-		first := background(func() answer { return r.post(t, classic("a", 1)) }) // of two that one caller may have in flight
-		second := background(func() answer { return r.post(t, classic("b", 1)) })
+		r := alone(t, options{set: func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 6 }})
+		r.lead(t)
+		r.Post(t, classic("known", 1)).Want(t, 201, "")
+		r.resign()
+		first := background(func() answer { return r.Post(t, classic("a", 1)) }) // of two that one caller may have in flight
+		second := background(func() answer { return r.Post(t, classic("b", 1)) })
 		synctest.Wait()
-		if a := r.post(t, classic("c", 1)); a.code != http.StatusTooManyRequests {
-			t.Errorf("answered %d", a.code)
+		if a := r.Post(t, classic("c", 1)); a.Code != http.StatusTooManyRequests {
+			t.Errorf("answered %d", a.Code)
 		}
 		r.lead(t)
-		(<-first).want(t, 201, "")
-		(<-second).want(t, 201, "")
-		r.stopLeading(nil)
+		(<-first).Want(t, 201, "")
+		(<-second).Want(t, 201, "")
 	})
-}
-
-func TestRequestWaitsForALeaderThatDoesNotAcceptYet(t *testing.T) {
-	leader := standby(t)
-	other := standbyWith(t, written(), replicaOptions{leaderWait: time.Minute})
-	listenTLS(t, leader).leads(other)
-	large := classic("a", 1)
-	large.Message = strings.Repeat("x", 500_000) // it is refused while the body is still on its way
-	request := background(func() answer { return other.post(t, large) })
-	until(t, "it was refused", func() bool { return other.metric(t, "eventd_relay_retries_total", "not_leading") > 0 })
-	leader.lead(t)
-	(<-request).want(t, 201, "")
-	if got := leader.pipeline.occurrences(); len(got) != 1 || got[0].Event.Message != large.Message {
-		t.Errorf("recorded %d times", len(got))
-	}
-	leader.stopLeading(nil)
 }
 
 func TestWaitingRequestGoesToTheNextLeader(t *testing.T) {
-	former, next := standby(t), standby(t)
-	formerAt, nextAt := listenTLS(t, former), listenTLS(t, next)
-	other := standbyWith(t, written(), replicaOptions{leaderWait: time.Minute})
-	next.lead(t)
-	defer func() { next.stopLeading(nil) }()
-	waiting := func(name string, prepare func()) <-chan answer {
-		prepare()
-		name = strings.ReplaceAll(name, " ", "-")
-		request := background(func() answer { return other.post(t, classic(name, 1)) })
-		until(t, "it is waiting", func() bool { return other.metric(t, "eventd_relay_parked") == 1 })
-		return request
-	}
-	for name, prepare := range map[string]func(){
-		"nobody leads":               func() { other.relay.SetLeader("", "") },
-		"the former one has stopped": func() { formerAt.leads(other) },
-		"the former one is gone":     func() { other.relay.SetLeader("127.0.0.1:1", formerAt.fingerprint()) },
-		"announced without a certificate": func() {
-			other.relay.SetLeader(nextAt.address(), "")
+	large := classic("a", 1)
+	large.Message = strings.Repeat("x", 500_000) // a refusal arrives before the whole body is sent
+	for name, test := range map[string]struct {
+		before func(other *replica, former, next *listening)
+		// elects names the leader, and returns it; the next one, if nil.
+		elects func(t *testing.T, former, other *replica) *replica
+	}{
+		"nobody leads":                  {before: func(other *replica, _, _ *listening) { other.relay.SetLeader("", "") }},
+		"the former leader has stopped": {before: func(other *replica, former, _ *listening) { former.leads(other) }},
+		"the former leader is gone": {before: func(other *replica, former, _ *listening) {
+			other.relay.SetLeader("127.0.0.1:1", former.fingerprint())
+		}},
+		"the next leader is announced without a certificate": {before: func(other *replica, _, next *listening) {
+			other.relay.SetLeader(next.address(), "")
+		}},
+		"the leader does not accept yet": {
+			func(other *replica, former, _ *listening) { former.leads(other) },
+			func(t *testing.T, former, other *replica) *replica {
+				await.Until(t, "it was refused", func() bool {
+					return other.Metric(t, "eventd_relay_retries_total", "not_leading") > 0
+				})
+				former.lead(t)
+				return former
+			},
+		},
+		"the replica itself is the next leader": {
+			func(other *replica, former, _ *listening) { former.leads(other) },
+			func(t *testing.T, _, other *replica) *replica {
+				other.relay.SetLeader("", "")
+				other.lead(t)
+				return other
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := len(next.pipeline.occurrences())
-			request := waiting(name, prepare)
-			nextAt.leads(other)
-			(<-request).want(t, 201, "")
-			if got := len(next.pipeline.occurrences()); got != before+1 {
-				t.Errorf("recorded %d times", got-before)
+			other := newReplica(t, options{leaderWait: time.Minute})
+			former, next := newReplica(t, options{}), newReplica(t, options{})
+			formerAt, nextAt := listen(t, former), listen(t, next)
+			next.lead(t)
+			test.before(other, formerAt, nextAt)
+			request := background(func() answer { return other.Post(t, large) })
+			await.Until(t, "it is waiting", func() bool { return other.Metric(t, "eventd_relay_parked") == 1 })
+			leader := next
+			if test.elects != nil {
+				leader = test.elects(t, former, other)
+			} else {
+				nextAt.leads(other)
+			}
+			(<-request).Want(t, 201, "")
+			if got := leader.Pipeline.Occurrences(); len(got) != 1 || got[0].Event.Message != large.Message {
+				t.Errorf("recorded %d times", len(got))
 			}
 		})
 	}
-	t.Run("this one leads", func(t *testing.T) {
-		request := waiting("here", func() { formerAt.leads(other) })
-		other.relay.SetLeader("", "")
-		other.lead(t)
-		(<-request).want(t, 201, "")
-		if got := len(other.pipeline.occurrences()); got != 1 {
-			t.Errorf("recorded %d times", got)
-		}
-		other.stopLeading(nil)
-	})
 }
 
-// As client-go's rest client, which does not ask for an eleventh time.
+// client-go's rest client sends a request eleven times.
 func TestClientsWaitForLongerTheLongerNobodyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
-		ask := func() (seconds int) {
-			a := r.post(t, classic("a", 1))
-			a.want(t, 503, metav1.StatusReasonServiceUnavailable)
-			seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+		r := alone(t, options{})
+		retryAfter := func() int {
+			a := r.Post(t, classic("a", 1))
+			a.Want(t, 503, metav1.StatusReasonServiceUnavailable)
+			seconds, err := strconv.Atoi(a.Header.Get("Retry-After"))
 			if err != nil {
 				t.Error(err)
 			}
@@ -247,17 +210,17 @@ func TestClientsWaitForLongerTheLongerNobodyLeads(t *testing.T) {
 		begun := time.Now()
 		var waits []int
 		for range 11 {
-			waits = append(waits, ask())
-			time.Sleep(time.Duration(waits[len(waits)-1]) * time.Second)
+			seconds := retryAfter()
+			waits = append(waits, seconds)
+			time.Sleep(time.Duration(seconds) * time.Second)
 		}
 		if !slices.IsSorted(waits) || waits[0] != 1 || waits[10] != 10 || time.Since(begun) < time.Minute {
 			t.Errorf("asked to wait for %v s, %s in all", waits, time.Since(begun))
 		}
-		ended := r.lead(t)
-		r.post(t, classic("a", 1)).want(t, 201, "")
-		r.stopLeading(nil)
-		<-ended
-		if got := ask(); got != 1 {
+		r.lead(t)
+		r.Post(t, classic("a", 1)).Want(t, 201, "")
+		r.resign()
+		if got := retryAfter(); got != 1 {
 			t.Errorf("asked to wait for %d s by one that has just led", got)
 		}
 	})
@@ -265,7 +228,7 @@ func TestClientsWaitForLongerTheLongerNobodyLeads(t *testing.T) {
 
 func TestLeaderIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
+		r := alone(t, options{})
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r.relay.SetLeader("127.0.0.1:1", "") // nothing can be forwarded to it
@@ -277,28 +240,6 @@ func TestLeaderIsAwaited(t *testing.T) {
 			if err := r.relay.AwaitLeader(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}
-	})
-}
-
-func TestTimeThatAClientTakesToSendTheBodyIsNotWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := alone(t, written(), nil)
-		ended := r.lead(t)
-		body, rest := io.Pipe()
-		req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic("a", 1))
-		req.Body = body
-		begun := time.Now()
-		answered := background(func() answer { return r.send(req) })
-		synctest.Wait()
-		r.stopLeading(nil)
-		<-ended
-		const slow = 2 * time.Second
-		time.Sleep(slow)
-		_ = rest.Close()
-		(<-answered).want(t, 503, metav1.StatusReasonServiceUnavailable)
-		if waited := time.Since(begun); waited != slow+relay.DefaultLeaderWait {
-			t.Errorf("answered after %s", waited)
 		}
 	})
 }

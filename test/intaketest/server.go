@@ -144,3 +144,11 @@ func (s *Server) Metric(t testing.TB, name string, label ...string) float64 {
 	t.Fatalf("no metric %s %v", name, label)
 	return 0
 }
+
+// WantMetric compares the value of a metric.
+func (s *Server) WantMetric(t testing.TB, want float64, name string, label ...string) {
+	t.Helper()
+	if got := s.Metric(t, name, label...); got != want {
+		t.Errorf("%s %v is %v, want %v", name, label, got, want)
+	}
+}

@@ -1,0 +1,189 @@
+package relay_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/internal/relay"
+)
+
+// listening is a replica, or what stands for one, that others can reach.
+type listening struct {
+	*httptest.Server
+	connections atomic.Int32 // that were made
+	open        atomic.Int32
+}
+
+// listen serves with TLS as eventd's own server does, unless it is changed.
+func listen(t testing.TB, handler http.Handler, changes ...func(*httptest.Server)) *listening {
+	t.Helper()
+	l := &listening{Server: httptest.NewUnstartedServer(handler)}
+	l.EnableHTTP2 = true
+	l.TLS = &tls.Config{Certificates: []tls.Certificate{servingCertificate(t)}}
+	l.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
+	l.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			l.connections.Add(1)
+			l.open.Add(1)
+		case http.StateClosed:
+			l.open.Add(-1)
+		}
+	}
+	for _, change := range changes {
+		change(l.Server)
+	}
+	l.StartTLS()
+	t.Cleanup(func() {
+		l.CloseClientConnections()
+		l.Close()
+	})
+	return l
+}
+
+// at has a server listen at an address.
+func at(t testing.TB, address string) func(*httptest.Server) {
+	return func(s *httptest.Server) {
+		_ = s.Listener.Close()
+		s.Listener = listenTCP(t, address)
+	}
+}
+
+// again has a server listen as another one did, whose listener is closed.
+func (l *listening) again(t testing.TB) func(*httptest.Server) {
+	return func(s *httptest.Server) {
+		at(t, l.address())(s)
+		s.TLS.Certificates = l.TLS.Certificates
+	}
+}
+
+func listenTCP(t testing.TB, address string) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+func (l *listening) address() string { return l.Listener.Addr().String() }
+
+func (l *listening) fingerprint() string { return relay.Fingerprint(l.Certificate()) }
+
+// leads names the leader to replicas.
+func (l *listening) leads(replicas ...*replica) {
+	for _, r := range replicas {
+		r.relay.SetLeader(l.address(), l.fingerprint())
+	}
+}
+
+func servingCertificate(t testing.TB) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eventd"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// capture stands for a leader: it keeps what it is sent, and answers 201 or as it is set.
+type capture struct {
+	*listening
+	answer http.HandlerFunc
+	mu     sync.Mutex
+	got    []sent
+}
+
+// sent is a request that has arrived.
+type sent struct {
+	*http.Request
+	body string
+}
+
+func newCapture(t *testing.T, changes ...func(*httptest.Server)) *capture {
+	t.Helper()
+	c := &capture{answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }}
+	c.listening = listen(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		c.mu.Lock()
+		c.got = append(c.got, sent{req, string(body)})
+		c.mu.Unlock()
+		c.answer(w, req)
+	}), changes...)
+	return c
+}
+
+func (c *capture) requests() []sent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.got)
+}
+
+// forwards returns a replica to which this leader is named.
+func (c *capture) forwards(t testing.TB, o options) *replica {
+	t.Helper()
+	r := newReplica(t, o)
+	c.leads(r)
+	return r
+}
+
+func (c *capture) wantSent(t testing.TB, want int) {
+	t.Helper()
+	if got := len(c.requests()); got != want {
+		t.Errorf("sent %d times, want %d", got, want)
+	}
+}
+
+// mutedAt has a server write nothing any more once a channel is closed, as a process that
+// is stopped.
+func mutedAt(stopped <-chan struct{}) func(*httptest.Server) {
+	return func(s *httptest.Server) { s.Listener = muting{s.Listener, stopped} }
+}
+
+type muting struct {
+	net.Listener
+	stopped <-chan struct{}
+}
+
+func (l muting) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return muted{conn, l.stopped}, err
+}
+
+type muted struct {
+	net.Conn
+	stopped <-chan struct{}
+}
+
+func (c muted) Write(b []byte) (int, error) {
+	select {
+	case <-c.stopped:
+		return len(b), nil
+	default:
+		return c.Conn.Write(b)
+	}
+}

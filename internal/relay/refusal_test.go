@@ -1,0 +1,231 @@
+package relay_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/eventd/eventd/internal/relay"
+	"github.com/eventd/eventd/test/await"
+)
+
+func TestRequestThatNoLeaderHasAnsweredIsRefused(t *testing.T) {
+	const soon = 100 * time.Millisecond
+	// lost is a leader that may have recorded a request, which is sent to it once.
+	lost := func(lose func(*capture, http.ResponseWriter, *http.Request)) func(*testing.T) *replica {
+		return func(t *testing.T) *replica {
+			c := newCapture(t)
+			c.answer = func(w http.ResponseWriter, req *http.Request) { lose(c, w, req) }
+			t.Cleanup(func() { c.wantSent(t, 1) })
+			return c.forwards(t, options{})
+		}
+	}
+	for name, test := range map[string]struct {
+		reason string
+		set    func(*testing.T) *replica
+	}{
+		"there is no token": {"no_token", func(t *testing.T) *replica {
+			c := newCapture(t)
+			t.Cleanup(func() { c.wantSent(t, 0) })
+			return c.forwards(t, options{token: "/nonexistent/token"})
+		}},
+		// 401 would concern the credentials of the client.
+		"the leader does not accept the replica": {"unauthorized", func(t *testing.T) *replica {
+			_, other, _ := pair(t, options{}, options{token: tokenFile(t, "of somebody else")})
+			return other
+		}},
+		"the leader refuses connections": {"unreachable", func(t *testing.T) *replica {
+			c := newCapture(t)
+			_ = c.Listener.Close()
+			return c.forwards(t, options{leaderWait: soon})
+		}},
+		"the leader does not shake hands": {"unreachable", func(t *testing.T) *replica {
+			other := newReplica(t, options{leaderWait: soon})
+			other.relay.SetLeader(listenTCP(t, "127.0.0.1:0").Addr().String(), "that of the leader")
+			return other
+		}},
+		"the leader does not lead": {"not_leading", func(t *testing.T) *replica {
+			other := newReplica(t, options{leaderWait: soon})
+			listen(t, newReplica(t, options{})).leads(other)
+			await.Until(t, "they are connected", func() bool {
+				wantUnavailable(t, other.Post(t, classic("a", 1)))
+				return other.Metric(t, "eventd_relay_retries_total", "not_leading") > 0
+			})
+			return other
+		}},
+		"the stream is reset": {"lost", lost(func(*capture, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })},
+		"the connection is cut": {"lost", lost(func(c *capture, _ http.ResponseWriter, req *http.Request) {
+			c.CloseClientConnections()
+			<-req.Context().Done()
+		})},
+		"the answer is broken off": {"lost", lost(func(_ *capture, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte("{"))
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := test.set(t)
+			before, begun := other.Metric(t, "eventd_relay_refused_total", test.reason), time.Now()
+			wantUnavailable(t, other.Post(t, classic("a", 1)))
+			if took := time.Since(begun); took > 2*time.Second {
+				t.Errorf("refused after %s", took)
+			}
+			other.WantMetric(t, before+1, "eventd_relay_refused_total", test.reason)
+			other.WantMetric(t, 0, "eventd_relay_requests_total", "201")
+		})
+	}
+}
+
+// A server that has taken a leader's address gets no request, and so no token.
+func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
+	own := servingCertificate(t)
+	leaf, err := x509.ParseCertificate(own.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]*tls.Config{
+		"another certificate": {Certificates: []tls.Certificate{servingCertificate(t)}, NextProtos: []string{"h2"}},
+		"no HTTP/2":           {Certificates: []tls.Certificate{own}},
+		"HTTP/1.1":            {Certificates: []tls.Certificate{own}, NextProtos: []string{"http/1.1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener := tls.NewListener(listenTCP(t, "127.0.0.1:0"), config)
+			received, served := make(chan int, 100), make(chan struct{})
+			go func() {
+				defer close(served)
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					n, _ := conn.Read(make([]byte, 1000)) // what comes after the handshake
+					received <- n
+					_ = conn.Close()
+				}
+			}()
+			other := newReplica(t, options{leaderWait: 200 * time.Millisecond})
+			other.relay.SetLeader(listener.Addr().String(), relay.Fingerprint(leaf))
+			other.wantRefused(t, other.Post(t, classic("a", 1)), "unreachable")
+			if n := <-received; n > 0 {
+				t.Errorf("%d bytes were sent", n)
+			}
+			_ = listener.Close()
+			<-served
+		})
+	}
+}
+
+// Under another name it would be counted again.
+func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
+	c := newCapture(t)
+	c.answer = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	other := c.forwards(t, options{})
+	unnamed := classic("", 1)
+	unnamed.GenerateName = "a-"
+	encoder := clientscheme.Codecs.EncoderForVersion(protobuf.NewSerializer(clientscheme.Scheme, clientscheme.Scheme), corev1.SchemeGroupVersion)
+	encoded, err := runtime.Encode(encoder, unnamed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newStyle := strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)
+	withoutKind := unnamed.DeepCopy()
+	withoutKind.TypeMeta = metav1.TypeMeta{}
+	newStyleWithoutKind := strings.Replace(newStyle, `"apiVersion":"events.k8s.io/v1","kind":"Event",`, "", 1)
+	const withoutKindYAML = "metadata: {generateName: a-}\ninvolvedObject: {kind: Pod, namespace: ns, name: web-0}\nreason: Started\n"
+	const json, yaml = "application/json", "application/yaml"
+	for name, test := range map[string]struct {
+		path, contentType string
+		body              any
+	}{
+		"core":     {coreEvents, json, unnamed},
+		"protobuf": {coreEvents, "application/vnd.kubernetes.protobuf", encoded},
+		"events":   {newEvents, json, newStyle},
+		// As kopf does.
+		"core without kind":   {coreEvents, json, withoutKind},
+		"events without kind": {newEvents, json, newStyleWithoutKind},
+		"yaml without kind":   {coreEvents, yaml, withoutKindYAML},
+		"yaml like JSON":      {coreEvents, yaml, `{metadata: {generateName: a-}, involvedObject: {namespace: ns}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := other.Do(t, http.MethodPost, test.path, test.body, "Content-Type", test.contentType)
+			a.Want(t, 504, metav1.StatusReasonTimeout)
+			if got := a.Header.Get("Retry-After"); got != "" {
+				t.Errorf("Retry-After %q", got)
+			}
+		})
+	}
+	other.WantMetric(t, 7, "eventd_relay_refused_total", "lost")
+}
+
+// A process that is stopped keeps its connections, on which it writes nothing.
+func TestLeaderThatFallsSilentIsGivenUp(t *testing.T) {
+	stopped := make(chan struct{})
+	c := newCapture(t, mutedAt(stopped))
+	other := c.forwards(t, options{leaderWait: time.Minute})
+	if a := other.Post(t, classic("a", 1)); a.Code != 201 {
+		t.Fatalf("answered %d: %s", a.Code, a.Body)
+	}
+	close(stopped)
+	begun := time.Now()
+	other.wantRefused(t, other.Post(t, classic("b", 1)), "lost")
+	if waited := time.Since(begun); waited < 4*time.Second || waited > 8*time.Second { // of a deadline of 60 s
+		t.Errorf("answered after %s", waited)
+	}
+}
+
+// Other requests do not wait for it.
+func TestLeaderThatDoesNotAnswerCostsARequestItsDeadline(t *testing.T) {
+	c := newCapture(t)
+	c.answer = func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Query().Get("fieldManager") == "slow" {
+			<-req.Context().Done()
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+	other := c.forwards(t, options{})
+	slow := background(func() answer {
+		return other.Do(t, http.MethodPost, coreEvents+"?fieldManager=slow&timeout=1s", classic("a", 1))
+	})
+	await.Until(t, "the slow request is sent", func() bool { return len(c.requests()) == 1 })
+	for range 10 {
+		if a := other.Post(t, classic("b", 1)); a.Code != 201 {
+			t.Errorf("answered %d: %s", a.Code, a.Body)
+		}
+	}
+	if len(slow) > 0 {
+		t.Error("the slow one was answered first")
+	}
+	(<-slow).Want(t, 504, metav1.StatusReasonTimeout)
+	if got := c.connections.Load(); got != 1 {
+		t.Errorf("%d connections", got)
+	}
+}
+
+func TestRequestOfAClientThatGoesAwayEndsAtTheLeader(t *testing.T) {
+	c := newCapture(t)
+	ended := make(chan struct{})
+	c.answer = func(_ http.ResponseWriter, req *http.Request) {
+		<-req.Context().Done()
+		close(ended)
+	}
+	other := c.forwards(t, options{})
+	gone, leave := leaving(t, other)
+	await.Until(t, "it is sent", func() bool { return len(c.requests()) == 1 })
+	leave()
+	<-gone
+	<-ended
+}
