@@ -45,7 +45,7 @@ func TestLeaderThatCannotBeReachedIsTriedAgain(t *testing.T) {
 	request := posting(t, other, 1)
 	await.Until(t, "it was tried twice", func() bool { return other.Metric(t, "eventd_relay_retries_total", "unreachable") >= 2 })
 	leader.lead(t)
-	listen(t, leader, where.again(t))
+	listen(t, leader, at(t, where.address()))
 	wantCreated(t, request...)
 }
 
@@ -73,7 +73,7 @@ func TestConnectionsOfAFormerLeaderAreNotUsedForItsSuccessor(t *testing.T) {
 	_ = formerAt.Listener.Close() // its connections stay
 	next := newReplica(t, options{})
 	next.lead(t)
-	listen(t, next, at(t, formerAt.address())).leads(other)
+	listen(t, next, at(t, formerAt.address()), withAnotherCertificate(t)).leads(other)
 	other.Post(t, classic("b", 1)).Want(t, 201, "")
 	former.Pipeline.WantRecorded(t, 1)
 	next.Pipeline.WantRecorded(t, 1)
@@ -209,10 +209,10 @@ func TestLeaderIsReachedByNameWithoutServerName(t *testing.T) {
 	names := make(chan string, 10)
 	leader, other := newReplica(t, options{}), newReplica(t, options{leaderWait: time.Minute})
 	where := listen(t, leader, func(s *httptest.Server) {
-		s.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		s.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			names <- hello.ServerName
 			return nil, nil
-		}
+		}}
 	})
 	_, port, err := net.SplitHostPort(where.address())
 	if err != nil {

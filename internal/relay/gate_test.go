@@ -28,6 +28,7 @@ func TestGateWaitsUntilAdmittedRequestsAreAnswered(t *testing.T) {
 		answered := background(func() answer { return r.Post(t, classic("a", 1)) })
 		o := <-r.Pipeline.Recorded
 		r.stopLeading()
+		synctest.Wait()
 		wantUnavailable(t, r.Post(t, classic("b", 1)))
 		select {
 		case <-r.ended:

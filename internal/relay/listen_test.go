@@ -1,14 +1,8 @@
 package relay_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/eventd/eventd/internal/relay"
 )
@@ -28,12 +23,12 @@ type listening struct {
 	open        atomic.Int32
 }
 
-// listen serves with TLS as eventd's own server does, unless it is changed.
+// listen serves with TLS as eventd's own server does, unless it is changed. All have the
+// certificate of httptest.
 func listen(t testing.TB, handler http.Handler, changes ...func(*httptest.Server)) *listening {
 	t.Helper()
 	l := &listening{Server: httptest.NewUnstartedServer(handler)}
 	l.EnableHTTP2 = true
-	l.TLS = &tls.Config{Certificates: []tls.Certificate{servingCertificate(t)}}
 	l.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100}
 	l.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
@@ -63,12 +58,17 @@ func at(t testing.TB, address string) func(*httptest.Server) {
 	}
 }
 
-// again has a server listen as another one did, whose listener is closed.
-func (l *listening) again(t testing.TB) func(*httptest.Server) {
-	return func(s *httptest.Server) {
-		at(t, l.address())(s)
-		s.TLS.Certificates = l.TLS.Certificates
+// withAnotherCertificate has a server prove to be another one.
+func withAnotherCertificate(t testing.TB) func(*httptest.Server) {
+	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(s *httptest.Server) { s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}} }
 }
 
 func listenTCP(t testing.TB, address string) net.Listener {
@@ -90,24 +90,6 @@ func (l *listening) leads(replicas ...*replica) {
 	for _, r := range replicas {
 		r.relay.SetLeader(l.address(), l.fingerprint())
 	}
-}
-
-func servingCertificate(t testing.TB) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eventd"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // capture stands for a leader: it keeps what it is sent, and answers 201 or as it is set.

@@ -43,8 +43,8 @@ func TestConnectionThatHasTakenAllItsRequestsIsReplacedAndClosed(t *testing.T) {
 // has certainly had no effect: net/http or the relay sends it again.
 type scripted struct {
 	net.Listener
+	server *httptest.Server
 	left   atomic.Int32
-	config *tls.Config
 	script func(*http2.Framer)
 }
 
@@ -52,7 +52,7 @@ type scripted struct {
 func (l *scripted) serve(first int32) func(*httptest.Server) {
 	l.left.Store(first)
 	return func(s *httptest.Server) {
-		l.Listener, l.config = s.Listener, &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2"}}
+		l.server, l.Listener = s, s.Listener
 		s.Listener = l
 	}
 }
@@ -68,7 +68,7 @@ func (l *scripted) Accept() (net.Conn, error) {
 }
 
 func (l *scripted) run(plain net.Conn) {
-	conn := tls.Server(plain, l.config)
+	conn := tls.Server(plain, l.server.TLS)
 	defer func() { _ = conn.Close() }()
 	preface := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(conn, preface); err != nil || !bytes.Equal(preface, []byte(http2.ClientPreface)) {

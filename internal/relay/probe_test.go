@@ -142,7 +142,7 @@ func TestReplicaThatCannotReachALeaderThatRenewsIsNotReadyUntilItCan(t *testing.
 			if test.mends != nil {
 				test.mends(p)
 			}
-			listen(t, p.leader, p.where.again(t))
+			listen(t, p.leader, at(t, p.where.address()))
 			await.Until(t, "it is ready again", func() bool { return p.other.relay.Check() == nil })
 		})
 	}

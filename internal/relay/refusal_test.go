@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/test/await"
 )
 
@@ -91,15 +89,12 @@ func TestRequestThatNoLeaderHasAnsweredIsRefused(t *testing.T) {
 
 // A server that has taken a leader's address gets no request, and so no token.
 func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
-	own := servingCertificate(t)
-	leaf, err := x509.ParseCertificate(own.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	leader := listen(t, http.NotFoundHandler())
+	own, another := leader.TLS.Certificates, listen(t, http.NotFoundHandler(), withAnotherCertificate(t)).TLS.Certificates
 	for name, config := range map[string]*tls.Config{
-		"another certificate": {Certificates: []tls.Certificate{servingCertificate(t)}, NextProtos: []string{"h2"}},
-		"no HTTP/2":           {Certificates: []tls.Certificate{own}},
-		"HTTP/1.1":            {Certificates: []tls.Certificate{own}, NextProtos: []string{"http/1.1"}},
+		"another certificate": {Certificates: another, NextProtos: []string{"h2"}},
+		"no HTTP/2":           {Certificates: own},
+		"HTTP/1.1":            {Certificates: own, NextProtos: []string{"http/1.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			listener := tls.NewListener(listenTCP(t, "127.0.0.1:0"), config)
@@ -117,7 +112,7 @@ func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
 				}
 			}()
 			other := newReplica(t, options{leaderWait: 200 * time.Millisecond})
-			other.relay.SetLeader(listener.Addr().String(), relay.Fingerprint(leaf))
+			other.relay.SetLeader(listener.Addr().String(), leader.fingerprint())
 			other.wantRefused(t, other.Post(t, classic("a", 1)), "unreachable")
 			if n := <-received; n > 0 {
 				t.Errorf("%d bytes were sent", n)

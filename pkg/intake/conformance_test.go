@@ -1,16 +1,14 @@
 package intake_test
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +20,7 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/intaketest"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -161,6 +160,9 @@ func (s target) send(t *testing.T, i input, tokens map[caller]string, fill *stri
 		t.Fatal(err)
 	}
 	i.setHeader(req, tokens)
+	if i.as == nobody {
+		req.Header.Set(withoutToken, "true")
+	}
 	return send(t, s.client, req)
 }
 
@@ -181,16 +183,10 @@ func send(t testing.TB, client *http.Client, req *http.Request) answer {
 // terminate makes a namespace whose deletion does not end.
 func terminate(t *testing.T, config *rest.Config, name string) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespaces := client.CoreV1().Namespaces()
-	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	namespaces := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces()
+	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	// Nothing in this control plane empties it and lets it go.
-	if err := namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+	if err := errors.Join(err, namespaces.Delete(t.Context(), name, metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -198,10 +194,7 @@ func terminate(t *testing.T, config *rest.Config, name string) {
 // callers gives each kind of caller a token, and its rights.
 func callers(t *testing.T, cluster *testenv.ControlPlane, namespace string) map[caller]string {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rbac := kubernetes.NewForConfigOrDie(cluster.Config()).RbacV1()
 	tokens := map[caller]string{forger: "forged"}
 	for who, as := range map[caller]struct {
 		name  string
@@ -219,20 +212,16 @@ func callers(t *testing.T, cluster *testenv.ControlPlane, namespace string) map[
 			continue
 		}
 		// In all namespaces, so that one that is not there is not forbidden.
-		name := namespace + "-" + as.name
-		_, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, ResourceNames: as.only, Verbs: as.verbs}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		meta := metav1.ObjectMeta{Name: namespace + "-" + as.name}
+		_, err := rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, ResourceNames: as.only, Verbs: as.verbs,
+		}}}, metav1.CreateOptions{})
+		_, bindErr := rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: meta,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: as.name}},
 		}, metav1.CreateOptions{})
-		if err != nil {
+		if err := errors.Join(err, bindErr); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,10 +242,7 @@ func anonymousClient(t *testing.T, config *rest.Config) *http.Client {
 // reviews tokens and rights.
 func inFrontOf(t *testing.T, config *rest.Config) target {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kubernetes.NewForConfigOrDie(config)
 	o := pipeline.DefaultOptions()
 	// So that nothing waits: a kube-apiserver never answers 202.
 	o.Correlator.QPS, o.Correlator.Heartbeat = math.Inf(1), 1
@@ -268,27 +254,16 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+		ctx, cancel := await.Context(t)
 		defer cancel()
 		if err := p.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-
-	options := intake.DefaultOptions()
-	options.Record = p.Record
-	i, err := intake.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authn, authz := intaketest.Delegating(t, client)
-	handler, err := intake.NewHandler(intake.ServerOptions{Intake: i, Authenticator: authn, Authorizer: authz})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(handler)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	s := serve(t, written(), func(o *intake.Options, s *intake.ServerOptions) {
+		o.Record = p.Record
+		s.Authenticator, s.Authorizer = intaketest.Delegating(t, client)
+	})
+	server := serveTLS(t, s)
 	return target{url: server.URL, client: server.Client()}
 }

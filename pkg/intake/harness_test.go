@@ -43,8 +43,8 @@ func serve(t testing.TB, p *fakePipeline, settings ...setting) *server {
 	return &server{intaketest.Serve(t, p, settings...)}
 }
 
-// listenTLS serves HTTPS, with HTTP/2, and returns the address.
-func listenTLS(t *testing.T, handler http.Handler) string {
+// serveTLS serves HTTPS, with HTTP/2.
+func serveTLS(t *testing.T, handler http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -53,5 +53,11 @@ func listenTLS(t *testing.T, handler http.Handler) string {
 		s.CloseClientConnections()
 		s.Close()
 	})
-	return s.Listener.Addr().String()
+	return s
+}
+
+// listenTLS returns the address of such a server.
+func listenTLS(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	return serveTLS(t, handler).Listener.Addr().String()
 }
