@@ -34,7 +34,7 @@ type probed struct {
 
 func newProbed(t *testing.T, leads, probes options) *probed {
 	t.Helper()
-	p := &probed{leader: newReplica(t, leads), silent: make(chan struct{}), token: tokenFile(t, peerToken), reviewsHang: make(chan struct{})}
+	p := &probed{leader: newReplica(t, leads), token: tokenFile(t, peerToken), silent: make(chan struct{}), reviewsHang: make(chan struct{})}
 	p.leader.lead(t)
 	p.where = listen(t, http.HandlerFunc(p.serve), mutedAt(p.silent))
 	over := t.Context().Done()
@@ -91,39 +91,23 @@ func (p *probed) refuse() {
 }
 
 func TestReplicaThatCannotReachALeaderThatRenewsIsNotReadyUntilItCan(t *testing.T) {
-	for name, test := range map[string]struct {
-		breaks func(*testing.T, *probed)
-		mends  func(*probed) // before the leader listens again
-	}{
-		"packets are dropped": {
-			func(_ *testing.T, p *probed) { close(p.silent) },
-			(*probed).refuse,
-		},
-		"requests are not answered": {
-			func(_ *testing.T, p *probed) { p.hangs.Store(true) },
-			func(p *probed) {
-				p.hangs.Store(false)
-				p.refuse()
-			},
-		},
-		"connections are refused": {breaks: func(_ *testing.T, p *probed) { p.refuse() }},
-		"connections are refused, and the apiserver hangs": {breaks: func(t *testing.T, p *probed) {
+	for name, breaks := range map[string]func(*testing.T, *probed){
+		"packets are dropped":       func(_ *testing.T, p *probed) { close(p.silent) },
+		"requests are not answered": func(_ *testing.T, p *probed) { p.hangs.Store(true) },
+		"connections are refused, and the apiserver hangs": func(t *testing.T, p *probed) {
 			close(p.reviewsHang)
 			rotate(t, p.token, "another one")
 			p.refuse()
-		}},
-		"handshakes are not answered": {
-			func(t *testing.T, p *probed) {
-				p.refuse()
-				p.where.Listener = listenTCP(t, p.where.address())
-			},
-			(*probed).refuse,
+		},
+		"handshakes are not answered": func(t *testing.T, p *probed) {
+			p.refuse()
+			p.where.Listener = listenTCP(t, p.where.address())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProbed(t, options{}, options{})
 			await.Until(t, "it is ready", func() bool { return p.other.relay.Check() == nil })
-			test.breaks(t, p)
+			breaks(t, p)
 			begun := time.Now()
 			p.awaitUnreachable(t)
 			if took := time.Since(begun); took > reviewTimeout {
@@ -139,9 +123,7 @@ func TestReplicaThatCannotReachALeaderThatRenewsIsNotReadyUntilItCan(t *testing.
 				t.Errorf("%d probes at once", p.most)
 			}
 			p.mu.Unlock()
-			if test.mends != nil {
-				test.mends(p)
-			}
+			p.refuse()
 			listen(t, p.leader, at(t, p.where.address()))
 			await.Until(t, "it is ready again", func() bool { return p.other.relay.Check() == nil })
 		})

@@ -37,7 +37,7 @@ func isError(err error, text string) bool { return err != nil && strings.Contain
 func (r *replica) wantReady(t *testing.T) {
 	t.Helper()
 	if err := r.relay.Check(); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 }
 

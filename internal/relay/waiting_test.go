@@ -138,56 +138,42 @@ func TestWaitingRequestsAreInFlight(t *testing.T) {
 }
 
 func TestWaitingRequestGoesToTheNextLeader(t *testing.T) {
-	large := classic("a", 1)
-	large.Message = strings.Repeat("x", 500_000) // a refusal arrives before the whole body is sent
+	former, next := newReplica(t, options{}), newReplica(t, options{})
+	formerAt, nextAt := listen(t, former), listen(t, next)
+	next.lead(t)
+	toNext := func(_ *testing.T, other *replica) *replica {
+		nextAt.leads(other)
+		return next
+	}
 	for name, test := range map[string]struct {
-		before func(other *replica, former, next *listening)
-		// elects names the leader, and returns it; the next one, if nil.
-		elects func(t *testing.T, former, other *replica) *replica
+		address, certificate string // that are announced when the request arrives
+		elect                func(t *testing.T, other *replica) *replica
 	}{
-		"nobody leads":                  {before: func(other *replica, _, _ *listening) { other.relay.SetLeader("", "") }},
-		"the former leader has stopped": {before: func(other *replica, former, _ *listening) { former.leads(other) }},
-		"the former leader is gone": {before: func(other *replica, former, _ *listening) {
-			other.relay.SetLeader("127.0.0.1:1", former.fingerprint())
+		"nobody leads":                  {"", "", toNext},
+		"the former leader has stopped": {formerAt.address(), formerAt.fingerprint(), toNext},
+		"the former leader is gone":     {"127.0.0.1:1", formerAt.fingerprint(), toNext},
+		"there is no certificate":       {nextAt.address(), "", toNext},
+		"the leader does not accept yet": {formerAt.address(), formerAt.fingerprint(), func(t *testing.T, other *replica) *replica {
+			await.Until(t, "it was refused", func() bool { return other.Metric(t, "eventd_relay_retries_total", "not_leading") > 0 })
+			former.lead(t)
+			return former
 		}},
-		"the next leader is announced without a certificate": {before: func(other *replica, _, next *listening) {
-			other.relay.SetLeader(next.address(), "")
+		"the replica itself is next": {formerAt.address(), formerAt.fingerprint(), func(t *testing.T, other *replica) *replica {
+			other.relay.SetLeader("", "")
+			other.lead(t)
+			return other
 		}},
-		"the leader does not accept yet": {
-			func(other *replica, former, _ *listening) { former.leads(other) },
-			func(t *testing.T, former, other *replica) *replica {
-				await.Until(t, "it was refused", func() bool {
-					return other.Metric(t, "eventd_relay_retries_total", "not_leading") > 0
-				})
-				former.lead(t)
-				return former
-			},
-		},
-		"the replica itself is the next leader": {
-			func(other *replica, former, _ *listening) { former.leads(other) },
-			func(t *testing.T, _, other *replica) *replica {
-				other.relay.SetLeader("", "")
-				other.lead(t)
-				return other
-			},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := newReplica(t, options{leaderWait: time.Minute})
-			former, next := newReplica(t, options{}), newReplica(t, options{})
-			formerAt, nextAt := listen(t, former), listen(t, next)
-			next.lead(t)
-			test.before(other, formerAt, nextAt)
+			other.relay.SetLeader(test.address, test.certificate)
+			large := classic(strings.ReplaceAll(name, " ", "-"), 1)
+			large.Message = strings.Repeat("x", 500_000) // a refusal arrives before the whole body is sent
 			request := background(func() answer { return other.Post(t, large) })
 			await.Until(t, "it is waiting", func() bool { return other.Metric(t, "eventd_relay_parked") == 1 })
-			leader := next
-			if test.elects != nil {
-				leader = test.elects(t, former, other)
-			} else {
-				nextAt.leads(other)
-			}
+			leader := test.elect(t, other)
 			(<-request).Want(t, 201, "")
-			if got := leader.Pipeline.Occurrences(); len(got) != 1 || got[0].Event.Message != large.Message {
+			if got := leader.Pipeline.Taken(); len(got) != 1 || got[0].Client != large.Name || got[0].Event.Message != large.Message {
 				t.Errorf("recorded %d times", len(got))
 			}
 		})

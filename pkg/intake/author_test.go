@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -15,12 +16,8 @@ import (
 
 // rights allow what is listed, as "verb name", and have no opinion about anything else.
 func rights(list ...string) setting {
-	allowed := map[string]bool{}
-	for _, right := range list {
-		allowed[right] = true
-	}
 	return authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if allowed[a.GetVerb()+" "+a.GetName()] {
+		if slices.Contains(list, a.GetVerb()+" "+a.GetName()) {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil
@@ -28,45 +25,41 @@ func rights(list ...string) setting {
 }
 
 func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
-	post := func(t *testing.T, s *server) { s.Post(t, classic("a", 1)).Want(t, 201, "") }
-	posted := func(t *testing.T, s *server) {
-		s.Do(t, http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "a")).Want(t, 201, "")
+	post := func(t *testing.T, s *server) answer { return s.Post(t, classic("a", 1)) }
+	postNew := func(t *testing.T, s *server) answer {
+		return s.Do(t, http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "a"))
 	}
-	put := func(t *testing.T, s *server) {
-		s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).Want(t, 201, "")
-	}
-	patch := func(t *testing.T, s *server) {
-		post(t, s)
-		s.Patch(t, "a", `{"count":2}`).Want(t, 200, "")
-	}
-	replace := func(t *testing.T, s *server) {
-		post(t, s)
-		s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)).Want(t, 200, "")
-	}
+	put := func(t *testing.T, s *server) answer { return s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 2)) }
+	patch := func(t *testing.T, s *server) answer { return s.Patch(t, "a", `{"count":2}`) }
+	type requests = []func(*testing.T, *server) answer
 	for _, test := range []struct {
 		name   string
 		rights []string
-		do     func(*testing.T, *server)
+		do     requests
 		want   []bool // of each occurrence
 	}{
-		{"a create without more", []string{"create "}, post, []bool{true}},
-		{"a create, and the right to patch", []string{"create ", "patch "}, post, []bool{false}},
-		{"a create through the other API", []string{"create "}, posted, []bool{true}},
-		{"a create, and the right to patch that name", []string{"create ", "patch a"}, post, []bool{true}},
-		{"an update that creates", []string{"create ", "update "}, put, []bool{false}},
-		{"an update that creates, and the right to update that name", []string{"create ", "update a", "patch "}, put, []bool{true}},
-		{"a patch", []string{"create ", "patch "}, patch, []bool{false, false}},
-		{"a patch, and the right to patch that name", []string{"create ", "patch a"}, patch, []bool{true, true}},
-		{"an update", []string{"create ", "update "}, replace, []bool{true, false}},
+		{"a create without more", []string{"create "}, requests{post}, []bool{true}},
+		{"a create, and the right to patch", []string{"create ", "patch "}, requests{post}, []bool{false}},
+		{"a create through the other API", []string{"create "}, requests{postNew}, []bool{true}},
+		{"a create, and the right to patch that name", []string{"create ", "patch a"}, requests{post}, []bool{true}},
+		{"an update that creates", []string{"create ", "update "}, requests{put}, []bool{false}},
+		{"an update that creates, and the right to update that name", []string{"create ", "update a", "patch "}, requests{put}, []bool{true}},
+		{"a patch", []string{"create ", "patch "}, requests{post, patch}, []bool{false, false}},
+		{"a patch, and the right to patch that name", []string{"create ", "patch a"}, requests{post, patch}, []bool{true, true}},
+		{"an update", []string{"create ", "update "}, requests{post, put}, []bool{true, false}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := serve(t, written(), rights(test.rights...))
-			test.do(t, s)
+			for _, do := range test.do {
+				if a := do(t, s); a.Code >= 300 {
+					t.Fatalf("answered %d: %s", a.Code, a.Body)
+				}
+			}
 			var got []bool
 			for _, o := range s.Pipeline.Occurrences() {
 				got = append(got, o.CreateOnly)
 			}
-			if fmt.Sprint(got) != fmt.Sprint(test.want) {
+			if !slices.Equal(got, test.want) {
 				t.Errorf("create only: %v, want %v", got, test.want)
 			}
 		})

@@ -90,36 +90,34 @@ func TestWhatIsAuthorized(t *testing.T) {
 	s.Pipeline.WantRecorded(t, 1)
 }
 
-// The right to all Events of a client is reviewed once, not for each Event.
+// The right to all Events of a client is reviewed once, not for each Event. If that review
+// fails, the right to the name is not reviewed.
 func TestRightToAnyEventIsOneReview(t *testing.T) {
-	for decision, want := range map[authorizer.Decision]int{authorizer.DecisionAllow: 1, authorizer.DecisionNoOpinion: 101} {
+	for name, test := range map[string]struct {
+		decision authorizer.Decision
+		err      error
+		reviews  int
+		code     int
+		reason   metav1.StatusReason
+	}{
+		"allowed":    {authorizer.DecisionAllow, nil, 1, 404, metav1.StatusReasonNotFound},
+		"no opinion": {authorizer.DecisionNoOpinion, nil, 101, 404, metav1.StatusReasonNotFound},
+		"failed":     {authorizer.DecisionNoOpinion, errors.New("no connection"), 1, 503, metav1.StatusReasonServiceUnavailable},
+	} {
 		questions := map[string]bool{}
 		s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 			questions[strings.Join([]string{a.GetVerb(), a.GetNamespace(), a.GetName(), a.GetPath()}, " ")] = true
 			if a.GetName() != "" {
 				return authorizer.DecisionAllow, "", nil
 			}
-			return decision, "", nil
+			return test.decision, "", test.err
 		}))
 		for i := range 100 {
-			s.Do(t, http.MethodPatch, coreEvents+"/"+strconv.Itoa(i), `{}`).Want(t, 404, metav1.StatusReasonNotFound)
+			s.Patch(t, strconv.Itoa(i), `{}`).Want(t, test.code, test.reason)
 		}
-		if len(questions) != want {
-			t.Errorf("%d reviews for 100 Events if the first decision is %v, want %d", len(questions), decision, want)
+		if len(questions) != test.reviews {
+			t.Errorf("%s: %d reviews for 100 Events, want %d", name, len(questions), test.reviews)
 		}
-	}
-}
-
-// If the review of the right to all names fails, that to the name is not made.
-func TestReviewThatFailsIsNotRepeatedForTheName(t *testing.T) {
-	asked := 0
-	s := serve(t, written(), authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
-		asked++
-		return authorizer.DecisionNoOpinion, "", errors.New("no connection")
-	}))
-	s.Do(t, http.MethodPatch, coreEvents+"/a", `{}`).Want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
 	}
 }
 
