@@ -24,6 +24,8 @@ import (
 	"github.com/eventd/eventd/test/intaketest"
 )
 
+func TestMain(m *testing.M) { intaketest.Main(m) }
+
 type (
 	answer  = intaketest.Answer
 	setting = intaketest.Setting

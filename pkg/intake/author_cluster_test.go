@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/eventd/eventd/internal/identity"
+	storedevents "github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -34,11 +34,11 @@ func said(namespace, name, who string, at time.Time, count int32) *corev1.Event 
 // storedEvent is the only one of a namespace.
 func storedEvent(t *testing.T, cluster *testenv.ControlPlane, namespace string) *corev1.Event {
 	t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 1 {
-		t.Fatalf("%d Events, want one: %v", len(list.Items), err)
+	events := storedevents.List(t, cluster, namespace)
+	if len(events) != 1 {
+		t.Fatalf("%d Events, want one", len(events))
 	}
-	return &list.Items[0]
+	return &events[0]
 }
 
 // comparable returns the part of a stored Event that only its author may change.

@@ -9,6 +9,8 @@ import (
 	"github.com/eventd/eventd/test/intaketest"
 )
 
+func TestMain(m *testing.M) { intaketest.Main(m) }
+
 // server is an intake's handler with the methods of this package's tests.
 type server struct{ *intaketest.Server }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -22,6 +24,14 @@ import (
 
 	"github.com/eventd/eventd/pkg/intake"
 )
+
+// Main runs the tests of a package, and fails if goroutines are left.
+func Main(m *testing.M) {
+	// The second handler sleeps by a clock that is shared between the bubbles of
+	// synctest, which begin in another year than the rest of the world.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	goleak.VerifyTestMain(m)
+}
 
 // Server is an intake's handler. It is called without a network in between, so that a
 // test in a synctest bubble sees when every request waits.
