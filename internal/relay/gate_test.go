@@ -143,7 +143,7 @@ func TestWhatIsAnsweredInALaterTermIsOfTheTermItWasReportedIn(t *testing.T) {
 		r.lead(t)
 		o.Settled(stored(occurrence.Created, 7))
 		(<-posted).Want(t, 201, "")
-		r.Pipeline.Settle = intaketest.Settled(stored(occurrence.Merged, 10)).Settle
+		r.Pipeline.Becomes(intaketest.Settled(stored(occurrence.Merged, 10)))
 		elsewhere := classic("a", 3)
 		elsewhere.ResourceVersion, elsewhere.UID = "9", "stored-uid"
 		r.Do(t, http.MethodPut, coreEvents+"/a", elsewhere).Want(t, 200, "")

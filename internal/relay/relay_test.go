@@ -32,7 +32,7 @@ func TestStandbyHasTheLeaderRecord(t *testing.T) {
 	other.Do(t, http.MethodPost, newEvents, fmt.Sprintf(newStyleJSON, "c")).Want(t, 201, "")
 	leader.Pipeline.WantWeights(t, 1, 2, 1, 1)
 	other.Pipeline.WantRecorded(t, 0)
-	leader.Pipeline.Deferring = true
+	leader.Pipeline.WriteLater(true)
 	other.Post(t, classic("d", 1)).Want(t, 202, "")
 	for code, n := range map[string]float64{"200": 1, "201": 3, "202": 1} {
 		other.WantMetric(t, n, "eventd_relay_requests_total", code)

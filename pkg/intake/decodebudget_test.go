@@ -17,119 +17,85 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// largeMessage is that of an Event whose decoding costs more than a small one may.
-var largeMessage = strings.Repeat("x", 100<<10)
+// largeBytes is the length of a message whose decoding costs more than a small Event may.
+const largeBytes = 100 << 10
 
-// While others decode all that may be decoded of large bodies, a large one waits for a
-// second and is answered 429; small ones are not kept waiting by it.
+// reserveAll reserves all that may be decoded of large bodies.
+func (s *server) reserveAll(t *testing.T) (release func()) {
+	t.Helper()
+	release, err := s.Intake.ReserveDecoding(t.Context(), 1<<40)
+	if err != nil {
+		t.Fatalf("something is reserved: %v", err)
+	}
+	return release
+}
+
+// While others decode all that may be decoded of large bodies, large ones wait for a
+// second and are answered 429. However many wait, small ones find a seat at once.
 func TestLargeBodiesWaitForEachOtherAndSmallOnesForNeither(t *testing.T) {
-	large := classic("large", 1)
-	large.Message = largeMessage
+	large := withMessage("large", largeBytes)
 	for name, send := range map[string]func(*testing.T, *server) answer{
 		"create": func(t *testing.T, s *server) answer { return s.Post(t, large) },
 		"update": func(t *testing.T, s *server) answer { return s.Do(t, http.MethodPut, coreEvents+"/large", large) },
-		"patch":  func(t *testing.T, s *server) answer { return s.Patch(t, "small", `{"message":%q}`, largeMessage) },
+		"patch":  func(t *testing.T, s *server) answer { return s.Patch(t, "small", `{"message":%q}`, large.Message) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := serve(t, written())
-				s.Post(t, classic("small", 1)).Want(t, 201, "")
-				release, err := s.Intake.ReserveDecoding(t.Context(), 1<<40) // all there is
-				if err != nil {
-					t.Fatal(err)
-				}
-				begun := time.Now()
-				waiting := background(func() answer { return send(t, s) })
-				synctest.Wait()
-				s.Post(t, classic("other", 1)).Want(t, 201, "")
-				s.Patch(t, "other", `{"count":2}`).Want(t, 200, "")
-				if took := time.Since(begun); took != 0 {
-					t.Errorf("small ones took %s", took)
-				}
-				a := <-waiting
-				a.Want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
-				if took := time.Since(begun); took != time.Second || a.Header.Get("Retry-After") != "1" {
-					t.Errorf("answered after %s, Retry-After %q", took, a.Header.Get("Retry-After"))
-				}
-				waiting = background(func() answer { return send(t, s) })
-				synctest.Wait()
-				release()
-				if a := <-waiting; a.Code/100 != 2 {
-					t.Errorf("answered %d when there was room: %s", a.Code, a.Body)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			s := serve(t, written())
+			s.Post(t, classic("small", 1)).Want(t, 201, "")
+			release := s.reserveAll(t)
+			begun := time.Now()
+			large := func() answer { return send(t, s) }
+			first := background(large)
+			synctest.Wait()
+			var others []<-chan answer
+			for range 100 {
+				others = append(others, background(large))
+			}
+			synctest.Wait()
+			s.Post(t, classic("other", 1)).Want(t, 201, "")
+			s.Patch(t, "other", `{"count":2}`).Want(t, 200, "")
+			equal(t, "small ones took", time.Since(begun), 0)
+			a := <-first
+			a.Want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+			equal(t, "the first large one waits", time.Since(begun), time.Second)
+			equal(t, "Retry-After", a.Header.Get("Retry-After"), "1")
+			release()
+			codes := map[int]int{}
+			for _, a := range others {
+				codes[(<-a).Code]++
+			}
+			if codes[200]+codes[201] == 0 || codes[503]+codes[504] > 0 {
+				t.Errorf("when there was room, large ones are answered %v", codes)
+			}
 		})
 	}
 }
 
-// However many large bodies wait, small ones find a seat.
-func TestLargeBodiesThatWaitTakeNoSeatsOfSmallOnes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, written())
-		release, err := s.Intake.ReserveDecoding(t.Context(), 1<<40)
-		if err != nil {
-			t.Fatal(err)
-		}
-		large := classic("large", 1)
-		large.Message = largeMessage
-		var waiting []<-chan answer
-		for range 100 {
-			waiting = append(waiting, background(func() answer { return s.Post(t, large) }))
-		}
-		synctest.Wait()
-		begun := time.Now()
-		s.Post(t, classic("small", 1)).Want(t, 201, "")
-		s.Patch(t, "small", `{"count":2}`).Want(t, 200, "")
-		if took := time.Since(begun); took != 0 {
-			t.Errorf("small ones took %s", took)
-		}
-		release()
-		for _, a := range waiting {
-			if a := <-a; a.Code != 201 && a.Code != 409 {
-				t.Errorf("a large one is answered %d: %s", a.Code, a.Body)
-			}
-		}
-	})
-}
-
-// What costs much because of the Event that it changes, and not by its own length,
-// does not wait: its seat is one of the small ones.
-func TestSmallPatchOfALargeEventDoesNotWaitForLargeBodies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, written())
-		large := classic("large", 1)
-		large.Message = largeMessage
-		s.Post(t, large).Want(t, 201, "")
-		release, err := s.Intake.ReserveDecoding(t.Context(), 1<<40)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer release()
-		begun := time.Now()
-		s.Patch(t, "large", `{"count":2}`).Want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
-		if took := time.Since(begun); took != 0 {
-			t.Errorf("answered after %s", took)
-		}
-	})
-}
-
-// The handler of patches cuts off parameters and does not parse them.
-func TestMalformedParameterOfATypeDoesNotMakeAPatchCheap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, written())
-		s.Post(t, classic("small", 1)).Want(t, 201, "")
-		release, err := s.Intake.ReserveDecoding(t.Context(), 1<<40)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer release()
-		for _, contentType := range []string{jsonPatchType, jsonPatchType + ";x", jsonPatchType + "; charset=utf-8"} {
-			a := s.Do(t, http.MethodPatch, coreEvents+"/small", `[{"op":"add","path":"/count","value":2}]`, "Content-Type", contentType)
-			if a.Code != http.StatusTooManyRequests {
-				t.Errorf("%s: answered %d without a reservation of what copies may take", contentType, a.Code)
-			}
-		}
-	})
+// What costs much because of the Event that it changes, and not by its own length, does not
+// wait: its seat is one of the small ones. Copies are reserved for even if a parameter of the
+// type is malformed, since the handler of patches cuts off parameters and does not parse them.
+func TestSmallPatchThatCostsMuchIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		messageBytes int // of what is patched
+		contentType  string
+		patch        string
+		waits        time.Duration
+	}{
+		"of a large Event":             {largeBytes, strategicType, `{"count":2}`, 0},
+		"with copies":                  {1, jsonPatchType, `[{"op":"add","path":"/count","value":2}]`, time.Second},
+		"with copies, malformed type":  {1, jsonPatchType + ";x", `[{"op":"add","path":"/count","value":2}]`, time.Second},
+		"with copies, and a parameter": {1, jsonPatchType + "; charset=utf-8", `[{"op":"add","path":"/count","value":2}]`, time.Second},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			s := serve(t, written())
+			s.Post(t, withMessage("a", test.messageBytes)).Want(t, 201, "")
+			defer s.reserveAll(t)()
+			begun := time.Now()
+			s.Do(t, http.MethodPatch, coreEvents+"/a", test.patch, "Content-Type", test.contentType).
+				Want(t, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+			equal(t, "waited", time.Since(begun), test.waits)
+		})
+	}
 }
 
 // Nothing is reserved while a body arrives, while another request has the name, nor
@@ -137,39 +103,25 @@ func TestMalformedParameterOfATypeDoesNotMakeAPatchCheap(t *testing.T) {
 func TestNothingIsReservedWhileARequestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, kept())
-		large := func(name string) string {
-			return strings.Replace(nested("", `,"message":"`+largeMessage+`"`), `"name":"x"`, fmt.Sprintf(`"name":%q`, name), 1)
-		}
-		waiting := background(func() answer { return s.Do(t, http.MethodPost, coreEvents, large("a")) })
-		o := <-s.Pipeline.Recorded
-		second := background(func() answer { return s.Do(t, http.MethodPut, coreEvents+"/a", large("a")) })
-		third := background(func() answer { return s.Patch(t, "a", `{"message":%q}`, largeMessage) })
+		large := withMessage("a", largeBytes)
+		written, o := s.pending(func() answer { return s.Post(t, large) })
 		slow, sender := io.Pipe()
-		fourth := background(func() answer {
+		others := []<-chan answer{
+			background(func() answer { return s.Do(t, http.MethodPut, coreEvents+"/a", large) }),
+			background(func() answer { return s.Patch(t, "a", `{"message":"%sx"}`, large.Message) }),
+		}
+		arriving := background(func() answer {
 			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, nil)
 			req.Body = slow
 			return s.Send(req)
 		})
 		synctest.Wait()
-		release, err := s.Intake.ReserveDecoding(t.Context(), 1<<40)
-		if err != nil {
-			t.Fatalf("something is reserved: %v", err)
-		}
-		release()
-		o.Settled(stored(occurrence.Created, 1))
-		(<-waiting).Want(t, 201, "")
+		s.reserveAll(t)()
 		_ = sender.CloseWithError(io.ErrUnexpectedEOF)
-		<-fourth
-		for range 2 {
-			synctest.Wait()
-			select {
-			case o := <-s.Pipeline.Recorded:
-				o.Settled(stored(occurrence.Merged, 2))
-			default: // it changes nothing
-			}
-		}
-		<-second
-		<-third
+		<-arriving
+		o.Settled(stored(occurrence.Created, 1))
+		(<-written).Want(t, 201, "")
+		s.settleAll(t, others)
 	})
 }
 
@@ -184,18 +136,16 @@ func TestReservationEndsWithTheRequest(t *testing.T) {
 			s.Patch(t, "x", "%s", body)
 		}
 	}
-	for _, cost := range []int64{1 << 40, intake.SmallCost} {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		for range 16 { // of small ones: nearly all there is
-			if _, err := s.Intake.ReserveDecoding(t.Context(), cost); err != nil {
-				t.Fatalf("something is still reserved: %v", err)
-			}
-			if cost > intake.SmallCost {
-				break
-			}
+	s.reserveAll(t)
+	for range 16 { // nearly all there is of small ones
+		if _, err := s.Intake.ReserveDecoding(t.Context(), intake.SmallCost); err != nil {
+			t.Fatalf("something is still reserved: %v", err)
 		}
-		if _, err := s.Intake.ReserveDecoding(ctx, cost); err == nil {
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, cost := range []int64{1 << 40, intake.SmallCost} {
+		if _, err := s.Intake.ReserveDecoding(ended, cost); err == nil {
 			t.Error("there is more than there should be")
 		}
 	}
@@ -203,28 +153,25 @@ func TestReservationEndsWithTheRequest(t *testing.T) {
 
 // A patch makes nothing that could not have been posted, however many there are.
 func TestPatchesDoNotMakeAnEventLargerThanOneThatIsPosted(t *testing.T) {
-	s := serve(t, written(), func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = 8 << 10 })
-	for name, patch := range map[string]func(i int) string{
-		"large": func(i int) string {
-			return fmt.Sprintf(`{"metadata":{"annotations":{"%d":%q}}}`, i, strings.Repeat("x", 1000))
-		},
-		"many":      func(i int) string { return fmt.Sprintf(`{"metadata":{"labels":{"a%d":""}}}`, i) },
-		"finalized": func(i int) string { return fmt.Sprintf(`{"metadata":{"finalizers":["example.com/%d"]}}`, i) },
+	s := serve(t, written(), withOptions(func(o *intake.Options) { o.MaxBodyBytes = 8 << 10 }))
+	for name, test := range map[string]struct {
+		patch string
+		most  int // patches that are taken
+	}{
+		"large":     {`{"metadata":{"annotations":{"%d":"` + strings.Repeat("x", 1000) + `"}}}`, 8},
+		"many":      {`{"metadata":{"labels":{"a%d":""}}}`, 99},
+		"finalized": {`{"metadata":{"finalizers":["example.com/%d"]}}`, 99},
 	} {
 		s.Post(t, classic(name, 1)).Want(t, 201, "")
-		refused := false
-		last := 0
-		for i := range 100 {
-			last = i
-			a := s.Patch(t, name, "%s", patch(i))
-			if refused = a.Code != 200; refused {
-				a.Want(t, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge)
-				break
-			}
+		taken := 0
+		a := s.Patch(t, name, test.patch, taken)
+		for ; a.Code == 200 && taken < 100; taken++ {
+			a = s.Patch(t, name, test.patch, taken+1)
 		}
-		if !refused || name == "large" && last > 8 {
-			t.Errorf("%s: %d patches were taken", name, last)
+		if taken > test.most {
+			t.Errorf("%s: %d patches were taken", name, taken)
 		}
+		a.Want(t, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge)
 		s.Patch(t, name, `{"count":2}`).Want(t, 200, "")
 	}
 }
@@ -234,8 +181,8 @@ func TestViewsAreCountedByWhatTheyTake(t *testing.T) {
 	s := serve(t, written())
 	event := classic("a", 1)
 	for i := range 60 {
-		event.OwnerReferences = append(event.OwnerReferences, metav1.OwnerReference{APIVersion: "v", Kind: "k", Name: "n", UID: "u"})
-		event.OwnerReferences[i].Name += fmt.Sprint(i)
+		owner := metav1.OwnerReference{APIVersion: "v", Kind: "k", Name: fmt.Sprint("n", i), UID: "u"}
+		event.OwnerReferences = append(event.OwnerReferences, owner)
 	}
 	s.Post(t, event).Want(t, 201, "")
 	if got, want := s.Intake.ViewBytes("ns", "a"), eventsize.Of(event)+eventsize.Of(event)*9/10; got < want || want < 20_000 {

@@ -70,11 +70,7 @@ func hostileCreates() []hostileBody {
 		e := classic("x", 1)
 		meta.Name, meta.Namespace = e.Name, e.Namespace
 		e.ObjectMeta = meta
-		data, err := runtimeEncode(e)
-		if err != nil {
-			panic(err)
-		}
-		return data
+		return must(runtimeEncode(e))
 	}
 	return []hostileBody{
 		{"empty owners", jsonType, list(largeBody, "ownerReferences", same("{}")), 413},
@@ -164,42 +160,49 @@ func runtimeEncode(e *corev1.Event) (string, error) {
 // What any body can make decoding allocate is what is reserved for it, and none keeps
 // a processor busy. The seconds are many times what it takes.
 func TestDecodingAllocatesNoMoreThanItReserves(t *testing.T) {
-	const maxBody = largeBody + 4<<10
-	run := func(test hostileBody, method, path string, view int) {
-		t.Run(test.name, func(t *testing.T) {
-			s := serve(t, written(), func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = maxBody })
-			if method == http.MethodPatch {
-				s.Post(t, classic("p", 1)).Want(t, 201, "")
-			}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			begun := time.Now()
-			a := s.Do(t, method, path, test.body, "Content-Type", test.contentType)
-			took := time.Since(begun)
-			runtime.ReadMemStats(&after)
-			if a.Code != test.code {
-				t.Errorf("answered %d, want %d: %.300s", a.Code, test.code, a.Body)
-			}
-			reserved := intake.CostOf(test.contentType, int64(len(test.body)), maxBody) + int64(view)*intake.JSONFactor
-			allocated := int64(after.TotalAlloc - before.TotalAlloc)
-			t.Logf("%d KiB of %d KiB reserved for %d bytes, in %s", allocated>>10, reserved>>10, len(test.body), took)
-			if allocated > measuredFactor*reserved {
-				t.Errorf("%d KiB allocated for %d bytes, and only %d reserved", allocated>>10, len(test.body), reserved>>10)
-			}
-			if limit := 5 * time.Second; took > limit {
-				t.Errorf("took %s", took)
-			}
-			if len(a.Body) > 8*maxBody {
-				t.Errorf("answered with %d bytes", len(a.Body))
-			}
-		})
-	}
 	for _, test := range hostileCreates() {
-		run(test, http.MethodPost, coreEvents, 0)
+		decodesAtItsCost(t, test, http.MethodPost, coreEvents, 0)
 	}
 	for _, test := range hostilePatches() {
-		run(test, http.MethodPatch, coreEvents+"/p", classic("p", 1).Size())
+		decodesAtItsCost(t, test, http.MethodPatch, coreEvents+"/p", classic("p", 1).Size())
 	}
+}
+
+func decodesAtItsCost(t *testing.T, test hostileBody, method, path string, view int) {
+	const maxBody = largeBody + 4<<10
+	t.Run(test.name, func(t *testing.T) {
+		s := serve(t, written(), withOptions(func(o *intake.Options) { o.MaxBodyBytes = maxBody }))
+		if method == http.MethodPatch {
+			s.Post(t, classic("p", 1)).Want(t, 201, "")
+		}
+		begun := time.Now()
+		a, allocated := s.allocating(t, method, path, test.body, "Content-Type", test.contentType)
+		took := time.Since(begun)
+		if a.Code != test.code {
+			t.Errorf("answered %d, want %d: %.300s", a.Code, test.code, a.Body)
+		}
+		reserved := intake.CostOf(test.contentType, int64(len(test.body)), maxBody) + int64(view)*intake.JSONFactor
+		t.Logf("%d KiB of %d KiB reserved for %d bytes, in %s", allocated>>10, reserved>>10, len(test.body), took)
+		if allocated > measuredFactor*reserved {
+			t.Errorf("%d KiB allocated for %d bytes, and only %d reserved", allocated>>10, len(test.body), reserved>>10)
+		}
+		if took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+		if len(a.Body) > 8*maxBody {
+			t.Errorf("answered with %d bytes", len(a.Body))
+		}
+	})
+}
+
+// allocating returns the response to a request, and how many bytes were allocated for it.
+func (s *server) allocating(t *testing.T, method, path string, body any, header ...string) (answer, int64) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	a := s.Do(t, method, path, body, header...)
+	runtime.ReadMemStats(&after)
+	return a, int64(after.TotalAlloc - before.TotalAlloc)
 }
 
 // The apiserver answers all errors there are in the metadata of an Event, which takes
@@ -209,39 +212,33 @@ func TestFirstErrorsOfMetadataAreAnswered(t *testing.T) {
 	s := serve(t, written())
 	s.Post(t, classic("known", 1)).Want(t, 201, "")
 	for n, want := range map[int]int{9: 9, 16: 16, 17: 16, 40: 16} {
-		event := strings.Replace(string(mustJSON(t, classic("NAME", 1))), `"namespace":"ns"`, `"namespace":"ns","labels":`+labels(n), 1)
-		of := func(name string) string { return strings.Replace(event, "NAME", name, 1) }
+		event := strings.Replace(string(must(json.Marshal(classic("NAME", 1)))), `"namespace":"ns"`, `"namespace":"ns","labels":`+labels(n), 1)
 		patch := `{"metadata":{"labels":` + labels(n) + `}}`
-		for what, test := range map[string]struct {
-			answer
-			updates bool // an Event that is there: each error is found twice then, as in the apiserver
+		for _, test := range []struct {
+			method, name, path string
+			updates            bool // an Event that is there: each error is found twice then, as in the apiserver
 		}{
-			"POST":                 {s.Do(t, http.MethodPost, coreEvents, of("new")), false},
-			"POST of a known name": {s.Do(t, http.MethodPost, coreEvents, of("known")), false},
-			"POST, in a dry run":   {s.Do(t, http.MethodPost, coreEvents+"?dryRun=All", of("new")), false},
-			"PUT of a new name":    {s.Do(t, http.MethodPut, coreEvents+"/new", of("new")), false},
-			"PUT of a known name":  {s.Do(t, http.MethodPut, coreEvents+"/known", of("known")), true},
-			"PUT, in a dry run":    {s.Do(t, http.MethodPut, coreEvents+"/known?dryRun=All", of("known")), true},
-			"PATCH":                {s.Patch(t, "known", "%s", patch), true},
-			"PATCH, in a dry run":  {s.Do(t, http.MethodPatch, coreEvents+"/known?dryRun=All", patch), true},
+			{http.MethodPost, "new", "", false},
+			{http.MethodPost, "known", "", false},
+			{http.MethodPut, "new", "/new", false},
+			{http.MethodPut, "known", "/known", true},
+			{http.MethodPatch, "known", "/known", true},
 		} {
-			test.Want(t, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
-			want := want
-			if test.updates && n <= 16 {
-				want *= 2
-			}
-			if causes := test.Status(t).Details.Causes; len(causes) != want {
-				t.Errorf("%s with %d errors: %d are answered, want %d", what, n, len(causes), want)
+			for _, query := range []string{"", "?dryRun=All"} {
+				body := strings.Replace(event, "NAME", test.name, 1)
+				if test.method == http.MethodPatch {
+					body = patch
+				}
+				a := s.Do(t, test.method, coreEvents+test.path+query, body)
+				a.Want(t, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+				want := want
+				if test.updates && n <= 16 {
+					want *= 2
+				}
+				equal(t, fmt.Sprintf("%v with %d errors: answered", test, n), len(a.Status(t).Details.Causes), want)
 			}
 		}
 	}
 }
 
-func mustJSON(t *testing.T, v any) []byte {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
+func mustJSON(_ *testing.T, v any) []byte { return must(json.Marshal(v)) }

@@ -1,12 +1,12 @@
 package intake_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,8 +23,10 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// bearers is an authenticator for which a token is the name of its caller. It rejects
-// tokens that begin with bogus.
+const forWebSocket = "base64url.bearer.authorization.k8s.io.dA"
+
+// bearers is an authenticator for which a token, or the header of a front proxy, is the
+// name of its caller. It rejects tokens that begin with bogus, and those for a WebSocket.
 type bearers struct {
 	asked atomic.Int64
 	takes time.Duration
@@ -34,12 +36,17 @@ func (b *bearers) set(_ *intake.Options, o *intake.ServerOptions) {
 	o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		b.asked.Add(1)
 		time.Sleep(b.takes)
-		name := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
-		if strings.HasPrefix(name, "bogus") {
+		token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		if strings.HasPrefix(token, "bogus") || req.Header.Get("Sec-WebSocket-Protocol") != "" {
 			return nil, false, nil
 		}
+		name := cmp.Or(req.Header.Get("X-Remote-User"), token)
 		return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil
 	})
+}
+
+func inFlight(n int) setting {
+	return withServer(func(o *intake.ServerOptions) { o.MaxInFlight = n })
 }
 
 // as posts an Event as a caller, from an address.
@@ -55,32 +62,51 @@ func (s *server) refused(t *testing.T, reason string) float64 {
 	return s.Metric(t, "eventd_intake_refused_total", reason)
 }
 
+// flood has 40 clients send a request after each pause, until stop is called.
+func flood(pause time.Duration, send func(client, n int)) (stop func()) {
+	stopped := make(chan struct{})
+	var clients sync.WaitGroup
+	for client := range 40 {
+		clients.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stopped:
+					return
+				case <-time.After(pause):
+				}
+				send(client, n)
+			}
+		})
+	}
+	return func() {
+		close(stopped)
+		clients.Wait()
+	}
+}
+
 func TestRequestWithoutCredentialsIsNotReviewed(t *testing.T) {
 	who := &bearers{}
-	s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) {
+	s := serve(t, written(), who.set, withServer(func(o *intake.ServerOptions) {
 		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("metrics were given") })
-	})
+	}))
 	for _, header := range [][]string{
 		{withoutToken, "true"},
 		{"Authorization", "Basic dGVzdGVyOg=="},
 		{"Authorization", "Bearer "},
-		{withoutToken, "true", "Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.dA", "Upgrade", "websocket", "Connection", "Upgrade"},
+		{withoutToken, "true", "Sec-WebSocket-Protocol", forWebSocket, "Upgrade", "websocket", "Connection", "Upgrade"},
 		{withoutToken, "true", "X-Remote-User", "admin"},
+		{withoutToken, "true", intake.AssertedUserHeader, "bm9ib2R5"},
 	} {
 		for _, path := range []string{"/api", "/metrics", "/version", "/nonsense", coreEvents} {
 			s.Do(t, http.MethodGet, path, nil, header...).Want(t, 401, metav1.StatusReasonUnauthorized)
 		}
 		s.Do(t, http.MethodPost, coreEvents, classic("a", 1), header...).Want(t, 401, metav1.StatusReasonUnauthorized)
-		if a := s.Do(t, http.MethodGet, "/livez", nil, header...); a.Code != 200 {
-			t.Errorf("a probe is answered %d", a.Code)
-		}
+		equal(t, "code of a probe", s.Do(t, http.MethodGet, "/livez", nil, header...).Code, 200)
 	}
-	if got := who.asked.Load(); got != 0 {
-		t.Errorf("%d requests without credentials are reviewed", got)
-	}
-	if got := s.refused(t, "no_credentials"); got != 30 {
-		t.Errorf("%v were counted, want 30", got)
-	}
+	equal(t, "reviews without credentials", who.asked.Load(), 0)
+	equal(t, "counted", s.refused(t, "no_credentials"), 36)
+	// A token for a WebSocket beside the one that is reviewed is removed.
+	s.Do(t, http.MethodPost, coreEvents, classic("a", 1), "Sec-WebSocket-Protocol", forWebSocket).Want(t, 201, "")
 }
 
 func TestRejectedTokenIsNotReviewedAgainForAWhile(t *testing.T) {
@@ -90,14 +116,11 @@ func TestRejectedTokenIsNotReviewedAgainForAWhile(t *testing.T) {
 		for range 100 {
 			s.as(t, "bogus", "10.0.0.1", "a").Want(t, 401, metav1.StatusReasonUnauthorized)
 		}
-		if got := who.asked.Load(); got != 1 {
-			t.Errorf("asked %d times about one token", got)
-		}
+		equal(t, "reviews of one token", who.asked.Load(), 1)
+		equal(t, "counted", s.refused(t, "rejected_credentials"), 99)
 		time.Sleep(11 * time.Second)
 		s.as(t, "bogus", "10.0.0.1", "a").Want(t, 401, metav1.StatusReasonUnauthorized)
-		if got := who.asked.Load(); got != 2 {
-			t.Errorf("asked %d times, and once of them later", got)
-		}
+		equal(t, "reviews, with one later", who.asked.Load(), 2)
 	})
 }
 
@@ -106,41 +129,25 @@ func TestRejectedTokenIsNotReviewedAgainForAWhile(t *testing.T) {
 func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{takes: 10 * time.Millisecond}
-		s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 })
+		s := serve(t, written(), who.set, inFlight(100))
 		s.as(t, "known", "10.0.0.1", "first").Want(t, 201, "")
 		time.Sleep(11 * time.Second) // its review is kept no more
-
-		stop := make(chan struct{})
-		var flood sync.WaitGroup
-		for i := range 40 {
-			flood.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					case <-time.After(50 * time.Millisecond):
-					}
-					s.as(t, fmt.Sprintf("bogus-%d-%d", i, n), "10.0.0.1", "a")
-				}
-			})
-		}
+		defer flood(50*time.Millisecond, func(client, n int) {
+			s.as(t, fmt.Sprintf("bogus-%d-%d", client, n), "10.0.0.1", "a")
+		})()
 		time.Sleep(4 * time.Second) // all that may come in a burst is used up
-		for round, name := range []string{"known", "new"} {
-			address := []string{"10.0.0.1", "10.0.0.2"}[round] // the first is the flood's own
+		for name, address := range map[string]string{"known": "10.0.0.1", "new": "10.0.0.2"} {
 			begun := time.Now()
 			s.as(t, name, address, "of-"+name).Want(t, 201, "")
 			if took := time.Since(begun); took > 200*time.Millisecond {
 				t.Errorf("%s waited for %s", name, took)
 			}
 		}
-		begun := time.Now()
-		asked := who.asked.Load()
+		begun, asked := time.Now(), who.asked.Load()
 		time.Sleep(2 * time.Second)
 		if rate := float64(who.asked.Load()-asked) / time.Since(begun).Seconds(); rate > 110 {
 			t.Errorf("the apiserver is asked %v times a second", rate)
 		}
-		close(stop)
-		flood.Wait()
 		if s.refused(t, "strangers_share") == 0 {
 			t.Error("the flood was not refused anything")
 		}
@@ -148,53 +155,59 @@ func TestBogusTokensCostKnownCallersAndOtherAddressesNothing(t *testing.T) {
 }
 
 // One caller cannot fill the requests in flight, whatever namespaces and ServiceAccounts
-// it uses.
+// it uses. Users behind one front proxy have shares of their own.
 func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
-	for name, flood := range map[string]func(i int) (user, path string){
-		"one namespace":   func(int) (string, string) { return "noisy", coreEvents },
-		"many namespaces": func(i int) (string, string) { return "noisy", fmt.Sprintf("/api/v1/namespaces/ns-%d/events", i) },
-		"many ServiceAccounts of one namespace": func(i int) (string, string) {
-			return fmt.Sprintf("system:serviceaccount:noisy:a%d", i), coreEvents
+	type caller struct{ token, proxied, namespace string }
+	proxy := &x509.Certificate{Raw: []byte("proxy"), Subject: pkix.Name{CommonName: "front-proxy-client"}}
+	for name, noisy := range map[string]func(i int) caller{
+		"one namespace":   func(int) caller { return caller{token: "noisy", namespace: "ns"} },
+		"many namespaces": func(i int) caller { return caller{token: "noisy", namespace: fmt.Sprint("ns-", i)} },
+		"many ServiceAccounts of one namespace": func(i int) caller {
+			return caller{token: fmt.Sprint("system:serviceaccount:noisy:a", i), namespace: "ns"}
 		},
+		"one user of a front proxy": func(int) caller { return caller{proxied: "noisy", namespace: "ns"} },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				who := &bearers{}
-				p := kept()
-				p.Recorded = make(chan *occurrence.Occurrence, 1000)
-				s := serve(t, p, who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 100 })
-				codes := make(chan int, 200)
-				var all sync.WaitGroup
-				for i := range 200 {
-					all.Go(func() {
-						user, path := flood(i)
-						event := classic(fmt.Sprint("a", i), 1)
-						event.Namespace = ""
-						event.InvolvedObject.Namespace = strings.Split(path, "/")[4]
-						req := newRequest(t.Context(), t, http.MethodPost, path, event, "Authorization", "Bearer "+user)
-						req.RemoteAddr = fmt.Sprintf("10.0.%d.1:1234", i)
-						codes <- s.Send(req).Code
-					})
-					synctest.Wait()
+		bubble(t, name, func(t *testing.T) {
+			p := kept()
+			p.Recorded = make(chan *occurrence.Occurrence, 1000)
+			s := serve(t, p, (&bearers{}).set, inFlight(100))
+			send := func(by caller, address, name string) answer {
+				event := classic(name, 1)
+				event.Namespace, event.InvolvedObject.Namespace = "", by.namespace
+				path := "/api/v1/namespaces/" + by.namespace + "/events"
+				req := newRequest(t.Context(), t, http.MethodPost, path, event, "Authorization", "Bearer "+by.token)
+				if by.proxied != "" {
+					req.Header = http.Header{withoutToken: {"true"}, "X-Remote-User": {by.proxied}, "Content-Type": {jsonType}}
+					req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{proxy}}
 				}
-				inside := 200 - len(codes)
-				if inside > 50 || inside < 30 {
-					t.Errorf("%d requests of one caller are in flight, of 100 that may be", inside)
-				}
-				var other sync.WaitGroup
-				for i := range 5 {
-					other.Go(func() { s.as(t, "quiet", "10.0.0.2", fmt.Sprint("b", i)).Want(t, 201, "") })
-				}
+				req.RemoteAddr = address + ":1234"
+				return s.Send(req)
+			}
+			codes := make(chan int, 200)
+			for i := range 200 {
+				go func() { codes <- send(noisy(i), fmt.Sprintf("10.0.%d.1", i), fmt.Sprint("a", i)).Code }()
 				synctest.Wait()
-				for range inside + 5 {
-					(<-p.Recorded).Settled(stored(occurrence.Created, 1))
-				}
-				other.Wait()
-				all.Wait()
-				for range inside {
-					<-codes
-				}
-			})
+			}
+			inside := 200 - len(codes)
+			if inside > 50 || inside < 30 {
+				t.Errorf("%d requests of one caller are in flight, of 100 that may be", inside)
+			}
+			quiet := caller{token: "quiet", namespace: "ns"}
+			if noisy(0).proxied != "" {
+				quiet = caller{proxied: "quiet", namespace: "ns"}
+			}
+			var others sync.WaitGroup
+			for i := range 5 {
+				others.Go(func() { send(quiet, "10.0.0.2", fmt.Sprint("b", i)).Want(t, 201, "") })
+			}
+			synctest.Wait()
+			for range inside + 5 {
+				(<-p.Recorded).Settled(stored(occurrence.Created, 1))
+			}
+			others.Wait()
+			for range 200 {
+				<-codes
+			}
 		})
 	}
 }
@@ -203,11 +216,13 @@ func TestCallerThatWaitsForManyWritesLeavesOthersTheirShare(t *testing.T) {
 // wait while others are handled.
 func TestNothingWaitsWithASeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		who := &bearers{}
-		s := serve(t, kept(), who.set)
+		s := serve(t, kept(), (&bearers{}).set)
+		as := func(name string) func() answer {
+			return func() answer { return s.as(t, "waits", "10.0.0.1", name) }
+		}
 		var writes []*occurrence.Occurrence
 		for i := range 100 {
-			_ = background(func() answer { return s.as(t, "waits", "10.0.0.1", fmt.Sprint("a", i)) })
+			_ = background(as(fmt.Sprint("a", i)))
 			select {
 			case o := <-s.Pipeline.Recorded:
 				writes = append(writes, o)
@@ -218,18 +233,16 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 		for _, o := range writes {
 			o.Settled(stored(occurrence.Created, 1))
 		}
-		first := background(func() answer { return s.as(t, "waits", "10.0.0.1", "same") })
-		o := <-s.Pipeline.Recorded
+		patch := func(who, name string) answer {
+			return s.Do(t, http.MethodPatch, coreEvents+"/"+name, `{"count":2}`, "Authorization", "Bearer "+who)
+		}
+		first, o := s.pending(as("same"))
 		var waiting []<-chan answer
 		for range 100 {
-			waiting = append(waiting, background(func() answer {
-				return s.Do(t, http.MethodPatch, coreEvents+"/same", `{"count":2}`, "Authorization", "Bearer waits")
-			}))
+			waiting = append(waiting, background(func() answer { return patch("waits", "same") }))
 		}
 		synctest.Wait()
-		if a := s.Do(t, http.MethodPatch, coreEvents+"/unknown", `{"count":2}`, "Authorization", "Bearer other"); a.Code != 404 {
-			t.Errorf("another is answered %d", a.Code)
-		}
+		equal(t, "code for another", patch("other", "unknown").Code, 404)
 		o.Settled(stored(occurrence.Created, 1))
 		(<-first).Want(t, 201, "")
 		(<-s.Pipeline.Recorded).Settled(stored(occurrence.Merged, 2)) // the others report nothing new
@@ -243,27 +256,15 @@ func TestNothingWaitsWithASeat(t *testing.T) {
 // delay those of others.
 func TestReviewsOfRightsAreLimitedForEachTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		who := &bearers{}
 		var asked atomic.Int64
-		s := serve(t, written(), who.set, authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+		s := serve(t, written(), (&bearers{}).set, authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
 			asked.Add(1)
 			return authorizer.DecisionNoOpinion, "", nil
 		}))
-		stop := make(chan struct{})
-		var flood sync.WaitGroup
-		for i := range 40 {
-			flood.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					case <-time.After(20 * time.Millisecond):
-					}
-					path := fmt.Sprintf("/api/v1/namespaces/n-%d-%d/events", i, n)
-					s.Do(t, []string{http.MethodGet, http.MethodPatch}[n%2], path, nil, "Authorization", "Bearer noisy")
-				}
-			})
-		}
+		defer flood(20*time.Millisecond, func(client, n int) {
+			path := fmt.Sprintf("/api/v1/namespaces/n-%d-%d/events", client, n)
+			s.Do(t, []string{http.MethodGet, http.MethodPatch}[n%2], path, nil, "Authorization", "Bearer noisy")
+		})()
 		time.Sleep(4 * time.Second) // all that may come in a burst is used up
 		begun, before := time.Now(), asked.Load()
 		s.as(t, "quiet", "10.0.0.2", "a").Want(t, 403, metav1.StatusReasonForbidden)
@@ -274,86 +275,25 @@ func TestReviewsOfRightsAreLimitedForEachTenant(t *testing.T) {
 		if rate := float64(asked.Load()-before) / time.Since(begun).Seconds(); rate > 210 {
 			t.Errorf("asked %v times a second", rate)
 		}
-		close(stop)
-		flood.Wait()
 	})
 }
 
 // Cached decisions are not limited.
 func TestCachedDecisionsAreNoReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		who := &bearers{}
-		s := serve(t, written(), who.set)
+		s := serve(t, written(), (&bearers{}).set)
 		begun := time.Now()
 		for i := range 2000 {
 			s.as(t, "busy", "10.0.0.1", fmt.Sprint("a", i)).Want(t, 201, "")
 		}
-		if took := time.Since(begun); took != 0 {
-			t.Errorf("waited for %s", took)
-		}
-	})
-}
-
-func TestResponseThatIsTooLargeIsNotBuffered(t *testing.T) {
-	s := serve(t, written(), func(_ *intake.Options, o *intake.ServerOptions) {
-		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for range 64 {
-				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-					return
-				}
-			}
-		})
-	})
-	defer func() {
-		if p := recover(); p != http.ErrAbortHandler {
-			t.Errorf("net/http is told %v", p)
-		}
-		if got := s.Metric(t, "eventd_intake_aborted_answers_total", "too_large"); got != 1 {
-			t.Errorf("%v were counted", got)
-		}
-	}()
-	s.ServeHTTP(httptest.NewRecorder(), newRequest(t.Context(), t, http.MethodGet, "/metrics", nil))
-}
-
-// One certificate of a front proxy has the requests of many users. Each user has its own
-// share.
-func TestUsersBehindAFrontProxyHaveSharesOfTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := kept()
-		s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
-			o.MaxInFlight = 30
-			o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-				return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-Remote-User")}}, true, nil
-			})
-		})
-		post := func(name, event string) answer {
-			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(event, 1), withoutToken, "true", "X-Remote-User", name)
-			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("proxy"), Subject: pkix.Name{CommonName: "front-proxy-client"}}}}
-			return s.Send(req)
-		}
-		var all sync.WaitGroup
-		for i := range 30 {
-			all.Go(func() { post("noisy", fmt.Sprint("noisy-", i)) })
-			synctest.Wait()
-		}
-		refused := s.refused(t, "share")
-		if refused == 0 {
-			t.Error("the noisy user fills the limit")
-		}
-		all.Go(func() { post("quiet", "quiet") })
-		synctest.Wait()
-		if got := s.refused(t, "share"); got != refused {
-			t.Error("another user of the same proxy is refused")
-		}
-		time.Sleep(2 * time.Minute)
-		all.Wait()
+		equal(t, "waited", time.Since(begun), 0)
 	})
 }
 
 func TestLargeHeadersCountAsSeveralRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		who := &bearers{takes: time.Second}
-		s := serve(t, written(), who.set, func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = 40 })
+		s := serve(t, written(), who.set, inFlight(40))
 		var answers []<-chan answer
 		for i := range 8 {
 			req := newRequest(t.Context(), t, http.MethodPost, coreEvents, classic(fmt.Sprint("a", i), 1),
@@ -368,8 +308,6 @@ func TestLargeHeadersCountAsSeveralRequests(t *testing.T) {
 			codes[(<-a).Code]++
 		}
 		// An address has a third of the limit, and each of these counts as four requests.
-		if codes[201] != 3 || codes[429] != 5 {
-			t.Errorf("answered %v", codes)
-		}
+		equal(t, "codes", codes, map[int]int{201: 3, 429: 5})
 	})
 }

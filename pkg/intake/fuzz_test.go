@@ -1,14 +1,13 @@
 package intake_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"reflect"
-	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,11 +33,7 @@ func FuzzCreate(f *testing.F) {
 			f.Add(byte(1), []byte(test.body))
 		}
 	}
-	body, err := runtimeEncode(classic("a", 1))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(byte(2), []byte(body))
+	f.Add(byte(2), []byte(must(runtimeEncode(classic("a", 1)))))
 	f.Add(byte(2), []byte(shortest(100)))
 	s := serve(f, written())
 	f.Fuzz(func(t *testing.T, contentType byte, body []byte) {
@@ -90,18 +85,11 @@ func FuzzUnnamed(f *testing.F) {
 	both := generated.DeepCopy()
 	both.Name = "a"
 	for _, event := range []*corev1.Event{named, generated, both, classic("", 1)} {
-		inJSON, err := json.Marshal(event)
-		if err != nil {
-			f.Fatal(err)
-		}
-		inProtobuf, err := runtimeEncode(event)
-		if err != nil {
-			f.Fatal(err)
-		}
+		inJSON := must(json.Marshal(event))
 		for outcome := range byte(4) {
 			f.Add(outcome, byte(0), false, inJSON)
 			f.Add(outcome, byte(1), false, inJSON)
-			f.Add(outcome, byte(2), false, []byte(inProtobuf))
+			f.Add(outcome, byte(2), false, []byte(must(runtimeEncode(event))))
 		}
 	}
 	for outcome := range byte(4) {
@@ -113,19 +101,16 @@ func FuzzUnnamed(f *testing.F) {
 	}
 	p := written()
 	s := serve(f, p)
-	lost := settled(occurrence.Settlement{Outcome: occurrence.Uncertain, Err: context.DeadlineExceeded}).Settle
-	full := settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.QueueFull}).Settle
-	replayed := settled(stored(occurrence.Replayed, 1)).Settle
-	outcomes := []func(*occurrence.Occurrence) (occurrence.Settlement, bool){p.Settle, lost, full, replayed}
+	outcomes := []*fakePipeline{
+		written(), settled(uncertain), settled(dropped(occurrence.QueueFull, nil)), settled(stored(occurrence.Replayed, 1)),
+	}
 	f.Fuzz(func(t *testing.T, outcome, contentType byte, newAPI bool, body []byte) {
 		path, api := coreEvents, occurrence.CoreV1
 		if newAPI {
 			path, api = newEvents, occurrence.EventsV1
 		}
 		post := func(outcome byte) (answer, []*occurrence.Occurrence) {
-			p.Mu.Lock()
-			p.Settle = outcomes[outcome]
-			p.Mu.Unlock()
+			p.Becomes(outcomes[outcome])
 			a := s.Do(t, http.MethodPost, path, body, "Content-Type", fuzzedTypes[contentType%3])
 			return a, p.Taken()
 		}
@@ -159,9 +144,7 @@ func FuzzUnnamed(f *testing.F) {
 				t.Errorf("recorded as %s/%s", o.Event.Namespace, o.Client)
 			}
 		}
-		if len(names) != times {
-			t.Errorf("recorded %d times under %d names", times, len(names))
-		}
+		equal(t, "names that are recorded", len(names), times)
 		if outcome != 0 {
 			return
 		}
@@ -181,12 +164,9 @@ func FuzzUnnamed(f *testing.F) {
 func (s *server) atItsCost(t *testing.T, method, path, mediaType string, body []byte, view int) answer {
 	t.Helper()
 	const slack = 1 << 20 // what the process does beside
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	a := s.Do(t, method, path, body, "Content-Type", mediaType)
-	runtime.ReadMemStats(&after)
+	a, allocated := s.allocating(t, method, path, body, "Content-Type", mediaType)
 	reserved := intake.CostOf(mediaType, int64(len(body)), intake.DefaultOptions().MaxBodyBytes) + int64(view)*intake.JSONFactor
-	if allocated := int64(after.TotalAlloc - before.TotalAlloc); allocated > measuredFactor*reserved+slack {
+	if allocated > measuredFactor*reserved+slack {
 		t.Errorf("%d KiB allocated for %d bytes, and %d reserved", allocated>>10, len(body), reserved>>10)
 	}
 	if !answerable[a.Code] {
@@ -248,10 +228,7 @@ func FuzzTarget(f *testing.F) {
 // FuzzAssertedUser: an asserted user that can be decoded has a name, and is the same
 // after it is encoded again.
 func FuzzAssertedUser(f *testing.F) {
-	encoded, err := intake.EncodeUser(&user.DefaultInfo{Name: "n", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	encoded := must(intake.EncodeUser(&user.DefaultInfo{Name: "n", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}))
 	for _, seed := range []string{encoded, "", "e30=", "bnVsbA==", "eyJ1c2VybmFtZSI6ImEifQ==", "!"} {
 		f.Add(seed)
 	}
@@ -263,13 +240,8 @@ func FuzzAssertedUser(f *testing.F) {
 		if u.GetName() == "" {
 			t.Errorf("%q asserts a user without a name", header)
 		}
-		again, err := intake.EncodeUser(u)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if same, err := intake.DecodeUser([]string{again}); err != nil || fmt.Sprintf("%+v", u) != fmt.Sprintf("%+v", same) {
-			t.Errorf("%q is read as %+v, and written and read again as %+v: %v", header, u, same, err)
-		}
+		same := must(intake.DecodeUser([]string{must(intake.EncodeUser(u))}))
+		equal(t, header+", written and read again", fmt.Sprintf("%+v", same), fmt.Sprintf("%+v", u))
 	})
 }
 
@@ -285,7 +257,7 @@ func FuzzShape(f *testing.F) {
 		if json.Unmarshal(body, &value) != nil {
 			return
 		}
-		values, depth := shapeOf(reflect.ValueOf(value))
+		values, depth := shapeOf(value)
 		if err == nil && (values > intake.MaxValues || depth > intake.MaxDepth) {
 			t.Errorf("%d values in %d levels are accepted", values, depth)
 		}
@@ -296,20 +268,13 @@ func FuzzShape(f *testing.F) {
 }
 
 // shapeOf counts items and members, and levels.
-func shapeOf(v reflect.Value) (values, depth int) {
-	if v.Kind() == reflect.Interface {
-		v = v.Elem()
-	}
-	var children []reflect.Value
-	switch v.Kind() {
-	case reflect.Map:
-		for _, key := range v.MapKeys() {
-			children = append(children, v.MapIndex(key))
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			children = append(children, v.Index(i))
-		}
+func shapeOf(value any) (values, depth int) {
+	var children []any
+	switch value := value.(type) {
+	case map[string]any:
+		children = slices.Collect(maps.Values(value))
+	case []any:
+		children = value
 	default:
 		return 0, 0
 	}

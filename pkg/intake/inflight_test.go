@@ -2,153 +2,109 @@ package intake
 
 import (
 	"context"
+	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
+// assertion is that of a user by another replica.
+func assertion(t *testing.T, name string) string {
+	t.Helper()
+	header, err := EncodeUser(&user.DefaultInfo{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return header
+}
+
+// refusedAs is how many requests were refused for a reason.
+func (c *flowControl) refusedAs(reason string) float64 {
+	return testutil.ToFloat64(c.metrics.refused.WithLabelValues(reason))
+}
+
 // A request counts as in flight once: first in the flow of its address or its known
 // credentials, and after authentication in that of its user.
 func TestRequestCountsAsInFlightOnce(t *testing.T) {
 	jane, joe := occurrence.TenantOf("jane"), occurrence.TenantOf("joe")
-	asserted, err := EncodeUser(&user.DefaultInfo{Name: "jane"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	of := func(tenant string) flow { return flow{Tenant: tenant, Namespace: "ns"} }
 	for name, test := range map[string]struct {
 		known    string // tenant of the credentials, "" if they are unknown
 		asserted string
-		full     flow  // has its whole share, if not zero
-		left     int64 // of that share
-		first    *flow // of the request before authentication; nil for an unknown caller
+		full     string // tenant that has its whole share, "" for none
+		left     int64  // of that share
+		first    string // tenant before authentication, "" for an unknown caller
 		code     int
 	}{
 		"of an unknown caller":                  {code: 200},
-		"of a known caller":                     {known: jane, first: &flow{Tenant: jane, Namespace: "ns"}, code: 200},
-		"of one who was another":                {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, code: 200},
-		"of a replica":                          {known: replicas, asserted: asserted, first: &flow{Tenant: jane, Namespace: "ns"}, code: 200},
+		"of a known caller":                     {known: jane, first: jane, code: 200},
+		"of one who was another":                {known: joe, first: joe, code: 200},
+		"of a replica":                          {known: replicas, asserted: assertion(t, "jane"), first: jane, code: 200},
 		"of a replica that asserts nobody":      {known: replicas, asserted: "!", code: 200},
-		"of an unknown caller, with too many":   {full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
-		"of a known caller who has too many":    {known: jane, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
-		"of a known caller who has one left":    {known: jane, first: &flow{Tenant: jane, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, left: 1, code: 200},
-		"of one who was another, with too many": {known: joe, first: &flow{Tenant: joe, Namespace: "ns"}, full: flow{Tenant: jane, Namespace: "ns"}, code: 429},
+		"of an unknown caller, with too many":   {full: jane, code: 429},
+		"of a known caller who has too many":    {known: jane, full: jane, code: 429},
+		"of a known caller who has one left":    {known: jane, first: jane, full: jane, left: 1, code: 200},
+		"of one who was another, with too many": {known: joe, first: joe, full: jane, code: 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := testFlowControl(t)
-			filled := int64(0)
-			for test.full.Tenant != "" && c.inFlight.Acquire(test.full, 1) {
+			filled := -test.left
+			for test.full != "" && c.inFlight.Acquire(of(test.full), 1) {
 				filled++
 			}
 			if test.left > 0 {
-				c.inFlight.Release(test.full, test.left)
-				filled -= test.left
+				c.inFlight.Release(of(test.full), test.left)
 			}
-			others := c.inFlight.UsedBy(flow{Tenant: jane, Namespace: "ns"})
-			own := credential{1}
+			others := c.inFlight.UsedBy(of(jane))
+			inUse := func(when string, unknown, known int64) {
+				t.Helper()
+				equal(t, "of unknown callers "+when, c.unknown.InUse(), unknown)
+				equal(t, "of known callers "+when, c.inFlight.InUse(), known)
+			}
+			call := &call{credential: credential{1}}
 			if test.known != "" {
-				c.callers.known.add(own, test.known, time.Now())
+				c.callers.known.add(call.credential, test.known, time.Now())
 			}
-			served := false
-			call := &call{credential: own}
-			ctx := withCall(request.WithRequestInfo(t.Context(), &request.RequestInfo{Namespace: "ns"}), call)
-			req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
+			req := requestWith("", "")
+			req = req.WithContext(withCall(req.Context(), call))
 			if test.asserted != "" {
 				req.Header.Set(AssertedUserHeader, test.asserted)
 			}
+			handled := false
+			authenticated := c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				handled = true
+				equal(t, "flow of the response", call.flow(nil), flow{Tenant: jane})
+				inUse("while it is handled", 0, filled+1)
+				equal(t, "of its user", c.inFlight.UsedBy(of(jane)), others+1)
+			}))
 			w := httptest.NewRecorder()
 			c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				unknown, known := int64(1), filled
-				if test.first != nil {
-					unknown, known = 0, filled+1
-					if *test.first != test.full && c.inFlight.UsedBy(*test.first) != 1 {
-						t.Errorf("it does not begin among those of %v", *test.first)
-					}
+				if test.first == "" {
+					inUse("before authentication", 1, filled)
+				} else {
+					inUse("before authentication", 0, filled+1)
 				}
-				if c.unknown.InUse() != unknown || c.inFlight.InUse() != known {
-					t.Errorf("%d of unknown and %d others are in flight", c.unknown.InUse(), c.inFlight.InUse())
+				if test.first != "" && test.first != test.full {
+					equal(t, "of "+test.first, c.inFlight.UsedBy(of(test.first)), 1)
 				}
-				c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-					served = true
-					if of := call.flow(nil); of != (flow{Tenant: jane}) {
-						t.Errorf("its answer is of %v", of)
-					}
-					if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled+1 || c.inFlight.UsedBy(flow{Tenant: jane, Namespace: "ns"}) != others+1 {
-						t.Errorf("%d of unknown and %d others are in flight while it is handled", c.unknown.InUse(), c.inFlight.InUse())
-					}
-				})).ServeHTTP(w, req.WithContext(request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})))
+				user := request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})
+				authenticated.ServeHTTP(w, req.WithContext(user))
 			})).ServeHTTP(w, req)
-			if w.Code != test.code || served != (test.code == 200) {
-				t.Errorf("answered %d, handled %t: %s", w.Code, served, w.Body)
-			}
-			if c.unknown.InUse() != 0 || c.inFlight.InUse() != filled {
-				t.Errorf("%d of unknown and %d others are in flight when it has been answered", c.unknown.InUse(), c.inFlight.InUse())
-			}
-			if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedShare)); (got == 1) != (test.code == 429) {
-				t.Errorf("%v were counted as refused", got)
-			}
-		})
-	}
-}
-
-// Requests without credentials, and with recently rejected ones, are refused. The user
-// that a replica asserts is decoded after authentication.
-func TestWhichCredentialsAreReviewed(t *testing.T) {
-	asserted, err := EncodeUser(&user.DefaultInfo{Name: "jane"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		header   http.Header
-		rejected bool
-		reason   string // "" if it goes on
-	}{
-		"a token":                            {http.Header{"Authorization": {"Bearer a"}}, false, ""},
-		"a token that was rejected":          {http.Header{"Authorization": {"Bearer a"}}, true, refusedRejected},
-		"nothing":                            {http.Header{}, false, refusedNoCredentials},
-		"a token for a WebSocket":            {http.Header{"Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, refusedNoCredentials},
-		"a token, and one for a WebSocket":   {http.Header{"Authorization": {"Bearer a"}, "Sec-Websocket-Protocol": {"base64url.bearer.authorization.k8s.io.dA"}}, false, ""},
-		"a replica's":                        {http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {asserted}}, false, ""},
-		"a replica's that asserts nobody":    {http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {"!"}}, false, ""},
-		"a replica's that was rejected":      {http.Header{"Authorization": {"Bearer a"}, AssertedUserHeader: {asserted}}, true, refusedRejected},
-		"a replica's without a token at all": {http.Header{AssertedUserHeader: {asserted}}, false, refusedNoCredentials},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := testFlowControl(t)
-			req := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil)
-			req.Header = test.header
-			own, _ := c.callers.hasher.of(req)
-			if test.rejected {
-				c.callers.rejected.add(own)
-			}
-			served := false
-			w := httptest.NewRecorder()
-			call := &call{}
-			c.withCredentials(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-				served = true
-				if call.credential != own || req.Header.Get("Sec-Websocket-Protocol") != "" {
-					t.Errorf("the credentials that go on are others, or two: %v", req.Header)
-				}
-			})).ServeHTTP(w, req.WithContext(withCall(req.Context(), call)))
-			if served != (test.reason == "") || !served && w.Code != http.StatusUnauthorized {
-				t.Errorf("goes on %t, answered %d", served, w.Code)
-			}
-			for _, reason := range []string{refusedRejected, refusedNoCredentials} {
-				if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(reason)); (got == 1) != (reason == test.reason) {
-					t.Errorf("%v were counted as %s", got, reason)
-				}
-			}
-			if c.callers.rejected.contains(own) != test.rejected {
-				t.Error("the token is rejected from now on")
-			}
+			equal(t, "code", w.Code, test.code)
+			equal(t, "handled", handled, test.code == 200)
+			inUse("after the response", 0, filled)
+			equal(t, "counted as refused", c.refusedAs(refusedShare) == 1, test.code == 429)
 		})
 	}
 }
@@ -156,17 +112,16 @@ func TestWhichCredentialsAreReviewed(t *testing.T) {
 // A filter that is missing in the chain is an internal error.
 func TestRequestWithoutUserIsNotHandled(t *testing.T) {
 	c := testFlowControl(t)
-	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{})
+	req := requestWith("", "")
 	for name, ctx := range map[string]context.Context{
-		"not in flight": request.WithUser(ctx, &user.DefaultInfo{Name: "jane"}),
-		"no user":       withCall(ctx, &call{inFlight: &inFlight{shares: c.unknown, flow: flow{}, size: 1}}),
+		"not in flight": request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"}),
+		"no user":       withCall(req.Context(), &call{inFlight: &inFlight{shares: c.unknown, size: 1}}),
 	} {
 		w := httptest.NewRecorder()
-		c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) })).
-			ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
-		if w.Code != http.StatusInternalServerError {
-			t.Errorf("%s: answered %d", name, w.Code)
-		}
+		c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			t.Errorf("%s: handled", name)
+		})).ServeHTTP(w, req.WithContext(ctx))
+		equal(t, name, w.Code, http.StatusInternalServerError)
 	}
 }
 
@@ -175,45 +130,142 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 	for name, test := range map[string]struct {
 		before int // requests that wait
 		code   int
-		waits  bool
-		reason string
 	}{
-		"in time":              {0, http.StatusGatewayTimeout, true, ""},
-		"behind too many more": {handSize, http.StatusTooManyRequests, false, refusedSeats},
+		"in time":              {0, http.StatusGatewayTimeout},
+		"behind too many more": {handSize, http.StatusTooManyRequests},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := testFlowControl(t)
-				c.seats = testSeats(t, 1, 1)
-				own := flow{Tenant: "jane"}
-				taken := &seat{seats: c.seats, flow: own}
-				if !taken.acquire(t.Context()) {
-					t.Fatal("no seat is free")
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				var waiting sync.WaitGroup
-				for range test.before {
-					waiting.Go(func() {
-						s := &seat{seats: c.seats, flow: own}
-						s.acquire(ctx)
-					})
-				}
-				synctest.Wait()
-				begun := time.Now()
-				req := httptest.NewRequestWithContext(withCall(request.WithRequestInfo(ctx, &request.RequestInfo{}), &call{inFlight: &inFlight{shares: c.inFlight, flow: own, size: 1}}), http.MethodPost, "/", nil)
-				w := httptest.NewRecorder()
-				c.withSeat(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req)
-				if w.Code != test.code || (time.Since(begun) > 0) != test.waits || time.Since(begun) >= time.Second {
-					t.Errorf("answered %d after %s", w.Code, time.Since(begun))
-				}
-				if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedSeats)); (got == 1) != (test.reason == refusedSeats) {
-					t.Errorf("%v were counted as refused", got)
-				}
-				cancel()
-				waiting.Wait()
-				taken.end()
-			})
+		bubble(t, name, func(t *testing.T) {
+			c := testFlowControl(t)
+			c.seats = testSeats(t, 1, 1)
+			own := flow{Tenant: "jane"}
+			taken := &seat{seats: c.seats, flow: own}
+			equal(t, "the first seat", taken.acquire(t.Context()), true)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var waiting sync.WaitGroup
+			for range test.before {
+				waiting.Go(func() { (&seat{seats: c.seats, flow: own}).acquire(ctx) })
+			}
+			synctest.Wait()
+			begun := time.Now()
+			req := requestWith("", "")
+			counted := &call{inFlight: &inFlight{shares: c.inFlight, flow: own, size: 1}}
+			w := httptest.NewRecorder()
+			c.withSeat(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req.WithContext(withCall(ctx, counted)))
+			equal(t, "code", w.Code, test.code)
+			took, refused := time.Since(begun), test.code == http.StatusTooManyRequests
+			if (took == 0) != refused || took >= time.Second {
+				t.Errorf("answered after %s", took)
+			}
+			equal(t, "counted as refused", c.refusedAs(refusedSeats) == 1, refused)
+			cancel()
+			waiting.Wait()
+			taken.end()
 		})
 	}
+}
+
+// Requests of an unknown caller whose credentials verify locally count against the share
+// of its tenant, all others against that of their address. The token is still reviewed.
+func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
+	const own, ofA = "system:serviceaccount:kube-system:eventd", "system:serviceaccount:a"
+	key := testKeys()["ES256"]
+	valid, ofReplica := key.token("a", "x"), key.token("kube-system", "eventd")
+	forged := newTestKey(key.id, "ES256").token("a", "x")
+	jane := assertion(t, "jane")
+	never := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+		t.Error("a token was reviewed before its request was in flight")
+		return nil, false, nil
+	})
+	for name, test := range map[string]struct {
+		token, asserted, certificate string
+		authn                        authenticator.Request
+		alone                        bool   // it has no other replicas
+		known                        string // tenant of the credentials, "" if they are unknown
+		want                         string // tenant, "" for an unknown caller
+	}{
+		"a token that verifies":                        {token: valid, want: ofA},
+		"a token that does not":                        {token: forged},
+		"no such token":                                {token: "bogus"},
+		"a token that is known":                        {token: valid, known: "b", want: "b"},
+		"a replica's token":                            {token: ofReplica, asserted: jane, want: "jane"},
+		"a replica's token, asserting nobody":          {token: ofReplica, asserted: "!"},
+		"a replica's token, and nothing asserted":      {token: ofReplica, want: "system:serviceaccount:kube-system"},
+		"a replica's token, to one that is alone":      {token: ofReplica, asserted: jane, alone: true, want: "system:serviceaccount:kube-system"},
+		"a client's token that asserts somebody":       {token: valid, asserted: jane, want: ofA},
+		"a certificate":                                {certificate: "jane", authn: accepting("jane"), want: "jane"},
+		"a certificate of a front proxy":               {certificate: "proxy", authn: accepting("jane"), want: frontProxy},
+		"a certificate that does not verify":           {certificate: "jane", authn: saying(nil, false, x509.UnknownAuthorityError{})},
+		"a certificate of nobody":                      {certificate: "jane", authn: accepting(user.Anonymous)},
+		"a certificate that asserts somebody":          {certificate: "jane", asserted: jane, authn: accepting("joe")},
+		"a certificate, and a token that verifies":     {certificate: "jane", token: valid, want: ofA},
+		"a certificate, and a token that verifies not": {certificate: "jane", token: "bogus"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := testFlowControl(t)
+			c.callers.authn = never
+			if test.authn != nil {
+				c.callers.authn = test.authn
+			}
+			c.callers.issuer = &Issuer{wanted: make(chan struct{}, 1)}
+			c.callers.issuer.keys.Store(parsedTestKeys(t))
+			if !test.alone {
+				c.callers.ownName = func() string { return own }
+			}
+			req := requestWith(test.token, test.certificate)
+			if test.asserted != "" {
+				req.Header.Set(AssertedUserHeader, test.asserted)
+			}
+			presented, _ := c.callers.hasher.of(req)
+			if test.known != "" {
+				c.callers.known.add(presented, test.known, time.Now())
+			}
+			served, known, unknown := false, int64(0), int64(1)
+			if test.want != "" {
+				known, unknown = 1, 0
+			}
+			handler := c.withCredentials(c.withInFlightLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				served = true
+				equal(t, "of unknown callers", c.unknown.InUse(), unknown)
+				equal(t, "of known callers", c.inFlight.InUse(), known)
+				equal(t, "of "+test.want, c.inFlight.UsedBy(flow{Tenant: test.want, Namespace: "ns"}), known)
+			})))
+			handler.ServeHTTP(httptest.NewRecorder(), req.WithContext(withCall(req.Context(), &call{})))
+			equal(t, "served", served, true)
+			_, _, accepted := c.callers.known.get(presented)
+			equal(t, "accepted without a review", accepted, test.known != "")
+			equal(t, "rejected without a review", c.callers.rejected.contains(presented), false)
+		})
+	}
+}
+
+// test/hostile measures the delay that a flood causes, with separate processes. In this
+// test no time passes.
+func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 200
+		s := testSeats(t, 1, flood+1)
+		noisy, quiet := flow{Tenant: "noisy", Namespace: "ns"}, flow{Tenant: "quiet", Namespace: "ns"}
+		leave, ok := s.acquire(t.Context(), noisy)
+		equal(t, "a seat is free", ok, true)
+		order := make(chan flow, flood+1)
+		sit := func(f flow) {
+			equal(t, "seated", s.run(t.Context(), f, func() { order <- f }), true)
+		}
+		for range flood {
+			go sit(noisy)
+		}
+		synctest.Wait()
+		go sit(quiet)
+		synctest.Wait()
+		leave()
+		var seated []flow
+		for range flood + 1 {
+			seated = append(seated, <-order)
+		}
+		// The flood waits in handSize queues, and each may have one request before.
+		if at := slices.Index(seated, quiet); at < 0 || at > handSize {
+			t.Errorf("the caller that came late was seated after %d requests of the flood", at)
+		}
+	})
 }

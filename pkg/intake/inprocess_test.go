@@ -21,20 +21,20 @@ import (
 // TestInputsAreAnsweredAsListed does without a control plane what
 // TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes.
 func TestInputsAreAnsweredAsListed(t *testing.T) {
-	p := written()
+	p, ok := written(), written().Settle
 	p.Settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
-		if o.Event.Namespace == "no-such-namespace" {
+		switch o.Event.Namespace {
+		case "no-such-namespace":
 			err := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, o.Event.Namespace)
-			return occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.NamespaceNotFound, Err: err}, true
-		}
-		if o.Event.Namespace == "terminating" {
+			return dropped(occurrence.NamespaceNotFound, err), true
+		case "terminating":
 			err := apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "derived", errors.New("terminating"))
-			return occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.NamespaceTerminating, Err: err}, true
+			return dropped(occurrence.NamespaceTerminating, err), true
 		}
-		return stored(occurrence.Created, len(p.Got)+100), true
+		return ok(o)
 	}
 	tokens := map[caller]string{writer: "create,update,patch", creator: "create", updater: "update,patch", limited: "limited", stranger: "none", forger: "forged"}
-	s := serve(t, p, func(_ *intake.Options, o *intake.ServerOptions) {
+	s := serve(t, p, withServer(func(o *intake.ServerOptions) {
 		o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 			token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
 			if token == tokens[forger] {
@@ -42,7 +42,7 @@ func TestInputsAreAnsweredAsListed(t *testing.T) {
 			}
 			return &authenticator.Response{User: &user.DefaultInfo{Name: token}}, true, nil
 		})
-	}, authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+	}), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 		who, does := a.GetUser().GetName(), a.GetVerb()
 		if who == tokens[limited] && a.GetName() == "the-one" {
 			who = "patch"

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -89,36 +91,21 @@ type fields map[string]any
 // a returns base, a JSON object, with some fields replaced, or removed by nil.
 // A field is named by its path, with dots.
 func a(base fields, changes fields) string {
-	var object fields
-	data, err := json.Marshal(base)
-	if err == nil {
-		err = json.Unmarshal(data, &object)
+	object := must(json.Marshal(base))
+	for path, value := range changes {
+		for _, field := range slices.Backward(strings.Split(path, ".")) {
+			value = fields{field: value}
+		}
+		object = must(jsonpatch.MergePatch(object, must(json.Marshal(value))))
 	}
+	return string(object)
+}
+
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	for path, value := range changes {
-		at := map[string]any(object)
-		parts := strings.Split(path, ".")
-		for _, part := range parts[:len(parts)-1] {
-			next, ok := at[part].(map[string]any)
-			if !ok {
-				next = map[string]any{}
-				at[part] = next
-			}
-			at = next
-		}
-		last := parts[len(parts)-1]
-		if value == nil {
-			delete(at, last)
-		} else {
-			at[last] = value
-		}
-	}
-	if data, err = json.Marshal(object); err != nil {
-		panic(err)
-	}
-	return string(data)
+	return value
 }
 
 var (
@@ -162,41 +149,31 @@ func put(path, body string) input {
 }
 
 func patched(path, contentType, body string) input {
-	return input{method: http.MethodPatch, path: path + "/NAME", body: body, result: accepted,
-		header: map[string]string{"Content-Type": contentType}}
+	return input{method: http.MethodPatch, path: path + "/NAME", body: body, result: accepted}.typed(contentType)
 }
 
-func (i input) named(name string) input { i.name = name; return i }
-func (i input) with(query string) input { i.path += "?" + query; return i }
-func (i input) after(before ...input) input {
-	i.before = before
+func (i input) named(name string) input            { i.name = name; return i }
+func (i input) with(query string) input            { i.path += "?" + query; return i }
+func (i input) after(before ...input) input        { i.before = before; return i }
+func (i input) by(as caller) input                 { i.as = as; return i }
+func (i input) answered(want result) input         { i.result = want; return i }
+func (i input) at(path string) input               { i.path = path; return i }
+func (i input) via(verb string) input              { i.method = verb; return i }
+func (i input) otherWords(why string) input        { i.words = why; return i }
+func (i input) typed(contentType string) input     { return i.headed("Content-Type", contentType) }
+func (i input) accepting(contentType string) input { return i.headed("Accept", contentType) }
+
+// headed adds a header to JSON.
+func (i input) headed(name, value string) input {
+	i.header = map[string]string{"Content-Type": jsonType}
+	i.header[name] = value
 	return i
 }
-func (i input) by(as caller) input { i.as = as; return i }
-func (i input) answered(want result) input {
-	i.result = want
-	return i
-}
-func (i input) typed(contentType string) input {
-	i.header = map[string]string{"Content-Type": contentType}
-	return i
-}
-func (i input) accepting(contentType string) input {
-	i.header = map[string]string{"Content-Type": jsonType, "Accept": contentType}
-	return i
-}
-func (i input) impersonating(user string) input {
-	i.header = map[string]string{"Content-Type": jsonType, "Impersonate-User": user}
-	i.words = noImpersonation
-	return i
-}
-func (i input) at(path string) input  { i.path = path; return i }
-func (i input) via(verb string) input { i.method = verb; return i }
+
 func (i input) unlike(why string, want result) input {
 	i.differs, i.other = why, want
 	return i
 }
-func (i input) otherWords(why string) input { i.words = why; return i }
 
 // result is a status code, with the reason of an error.
 type result struct {

@@ -30,6 +30,10 @@ func inputs() []input {
 // apiInputs are the same for both APIs.
 func apiInputs(path string, base fields, message, about string) []input {
 	ok := posted(path, a(base, nil))
+	elsewhere := func(namespace string) (at, body string) {
+		changed := a(base, fields{"metadata.namespace": namespace, about + ".namespace": namespace})
+		return strings.Replace(path, "NS", namespace, 1), changed
+	}
 	kindOf := func(kind string) input { return posted(path, a(base, fields{"kind": kind})) }
 	return []input{
 		ok.named("valid"),
@@ -82,13 +86,9 @@ func apiInputs(path string, base fields, message, about string) []input {
 		posted(path, a(base, fields{"metadata.resourceVersion": "abc"})).named("a malformed resourceVersion on create"),
 		posted(path, a(base, fields{"metadata.uid": "mine", "metadata.creationTimestamp": "2020-01-01T00:00:00Z"})).named("system fields on create"),
 		posted(path, a(base, fields{"metadata.managedFields": []fields{{"manager": "x"}}})).named("malformed managedFields"),
-		posted(strings.Replace(path, "NS", "no-such-namespace", 1), a(base, fields{"metadata.namespace": "no-such-namespace", about + ".namespace": "no-such-namespace"})).
-			answered(notFound).named("a namespace that is not there"),
-
-		posted(strings.Replace(path, "NS", "TERMINATING", 1), a(base, fields{"metadata.namespace": "TERMINATING", about + ".namespace": "TERMINATING"})).
-			answered(forbidden).named("a namespace that is terminating"),
-		put(strings.Replace(path, "NS", "TERMINATING", 1), a(base, fields{"metadata.namespace": "TERMINATING", about + ".namespace": "TERMINATING"})).
-			answered(forbidden).named("PUT of a new name, a namespace that is terminating"),
+		posted(elsewhere("no-such-namespace")).answered(notFound).named("a namespace that is not there"),
+		posted(elsewhere("TERMINATING")).answered(forbidden).named("a namespace that is terminating"),
+		put(elsewhere("TERMINATING")).answered(forbidden).named("PUT of a new name, a namespace that is terminating"),
 
 		// options
 		ok.with("dryRun=All").named("dry run"),
@@ -112,7 +112,7 @@ func apiInputs(path string, base fields, message, about string) []input {
 		// callers
 		ok.by(nobody).answered(forbidden).
 			unlike("anonymous requests are not allowed", noToken).named("no token"),
-		ok.impersonating("system:admin").answered(forbidden).named("no right to impersonate"),
+		ok.headed("Impersonate-User", "system:admin").answered(forbidden).otherWords(noImpersonation).named("no right to impersonate"),
 		ok.by(forger).answered(noToken).named("bad token"),
 		ok.by(stranger).answered(forbidden).named("no right to create"),
 		put(path, a(base, nil)).by(stranger).answered(forbidden).named("no right to update"),

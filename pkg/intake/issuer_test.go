@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -18,7 +19,6 @@ import (
 // published is a transport to an apiserver that publishes an issuer.
 type published struct {
 	mu      sync.Mutex
-	issuer  string
 	keys    []byte
 	fails   func(*http.Request) (*http.Response, error) // nil if it answers
 	fetched []time.Duration                             // when the keys were, since the beginning
@@ -46,23 +46,29 @@ func (p *published) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := p.keys
 	if req.URL.Path == "/prefix"+openIDConfigPath {
 		p.fetched = append(p.fetched, time.Since(p.begun))
-		body = []byte(`{"issuer":"` + p.issuer + `","jwks_uri":"https://elsewhere"}`)
+		body = []byte(`{"issuer":"` + testIssuer + `","jwks_uri":"https://elsewhere"}`)
 	}
 	p.mu.Unlock()
 	if fails != nil {
 		return fails(req)
 	}
-	return answering(http.StatusOK, strings.NewReader(string(body))), nil
+	return response(http.StatusOK, bytes.NewReader(body)), nil
 }
 
-func answering(code int, body io.Reader) *http.Response {
-	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Location": {"https://elsewhere"}}, Body: io.NopCloser(body)}
+func response(code int, body io.Reader) *http.Response {
+	header := http.Header{"Location": {"https://elsewhere"}}
+	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: header, Body: io.NopCloser(body)}
+}
+
+// answering has one response to all requests.
+func answering(code int, body string) func(*http.Request) (*http.Response, error) {
+	return func(*http.Request) (*http.Response, error) { return response(code, strings.NewReader(body)), nil }
 }
 
 // publishing returns an issuer of these keys, and what publishes them.
 func publishing(t *testing.T, keys ...testKey) (*Issuer, *published) {
 	t.Helper()
-	p := &published{issuer: testIssuer, begun: time.Now()}
+	p := &published{begun: time.Now()}
 	p.publish(keys...)
 	i, err := NewIssuer(&rest.Config{Host: "https://apiserver/prefix", Transport: p})
 	if err != nil {
@@ -82,19 +88,15 @@ func (p *published) publish(keys ...testKey) {
 // running runs an issuer in a bubble until stop is called.
 func running(t *testing.T, i *Issuer) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
+	var done atomic.Bool
 	go func() {
-		defer close(done)
 		i.Run(ctx)
+		done.Store(true)
 	}()
 	return func() {
 		cancel()
 		synctest.Wait()
-		select {
-		case <-done:
-		default:
-			t.Error("it runs on")
-		}
+		equal(t, "it has stopped", done.Load(), true)
 	}
 }
 
@@ -103,42 +105,26 @@ func verifies(i *Issuer, token string) bool {
 	return ok
 }
 
-func TestTokenVerifiesOnceTheKeysAreRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		key := testKeys()["ES256"]
-		i, _ := publishing(t, key)
-		if verifies(nil, key.token("ns", "a")) || verifies(i, key.token("ns", "a")) {
-			t.Error("verifies without keys")
-		}
-		defer running(t, i)()
-		<-i.Tried()
-		if !verifies(i, key.token("ns", "a")) {
-			t.Error("does not verify")
-		}
-	})
-}
-
 // A new key is read because a token names it. Tokens that name keys which do not exist
 // have the keys read once in issuerPause, and otherwise they are read once in
 // issuerRefresh.
 func TestKeysAreReadAgainWhenTheyRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := testKeys()["ES256"], newTestKey("second", "ES256")
+		token, ofSecond := first.token("ns", "a"), second.token("ns", "a")
 		i, p := publishing(t, first)
+		equal(t, "verifies without an issuer", verifies(nil, token), false)
+		equal(t, "verifies before the keys are read", verifies(i, token), false)
 		defer running(t, i)()
 		<-i.Tried()
+		equal(t, "verifies", verifies(i, token), true)
 		time.Sleep(time.Minute)
-		if got := len(p.times()); got != 1 {
-			t.Fatalf("read %d times within a minute", got)
-		}
+		equal(t, "reads within a minute", len(p.times()), 1)
 		p.publish(second)
-		if verifies(i, second.token("ns", "a")) {
-			t.Error("verifies with a key that was not read")
-		}
+		equal(t, "verifies with a key that was not read", verifies(i, ofSecond), false)
 		synctest.Wait()
-		if !verifies(i, second.token("ns", "a")) || verifies(i, first.token("ns", "a")) {
-			t.Error("the keys were not read again for a token with another one")
-		}
+		equal(t, "verifies with the other key", verifies(i, ofSecond), true)
+		equal(t, "verifies with the former key", verifies(i, token), false)
 		unknown := newTestKey("unknown", "ES256").token("ns", "a")
 		for range 1000 {
 			verifies(i, unknown)
@@ -150,9 +136,7 @@ func TestKeysAreReadAgainWhenTheyRotate(t *testing.T) {
 		time.Sleep(issuerPause * 3 / 2)
 		before := len(p.times())
 		time.Sleep(issuerRefresh)
-		if got := len(p.times()) - before; got != 1 {
-			t.Errorf("read %d times in %s", got, issuerRefresh)
-		}
+		equal(t, "reads in the time of a refresh", len(p.times())-before, 1)
 	})
 }
 
@@ -170,15 +154,13 @@ func (e *endless) Read(b []byte) (int, error) {
 func TestEndpointThatDoesNotAnswerCostsNoKeys(t *testing.T) {
 	large := &endless{}
 	for name, fails := range map[string]func(*http.Request) (*http.Response, error){
-		"forbidden":    func(*http.Request) (*http.Response, error) { return answering(403, strings.NewReader("no")), nil },
-		"not there":    func(*http.Request) (*http.Response, error) { return answering(404, strings.NewReader("no")), nil },
-		"elsewhere":    func(*http.Request) (*http.Response, error) { return answering(302, strings.NewReader("{}")), nil },
+		"forbidden":    answering(403, "no"),
+		"not there":    answering(404, "no"),
+		"elsewhere":    answering(302, "{}"),
+		"garbage":      answering(200, "<html>"),
+		"no keys":      answering(200, `{"issuer":"a","keys":[]}`),
 		"no apiserver": func(*http.Request) (*http.Response, error) { return nil, errors.New("no connection") },
-		"garbage":      func(*http.Request) (*http.Response, error) { return answering(200, strings.NewReader("<html>")), nil },
-		"no keys": func(*http.Request) (*http.Response, error) {
-			return answering(200, strings.NewReader(`{"issuer":"a","keys":[]}`)), nil
-		},
-		"1 GiB": func(*http.Request) (*http.Response, error) { return answering(200, large), nil },
+		"1 GiB":        func(*http.Request) (*http.Response, error) { return response(200, large), nil },
 		"no answer": func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
@@ -186,39 +168,31 @@ func TestEndpointThatDoesNotAnswerCostsNoKeys(t *testing.T) {
 		"an answer without end": func(req *http.Request) (*http.Response, error) {
 			body, w := io.Pipe()
 			context.AfterFunc(req.Context(), func() { w.CloseWithError(req.Context().Err()) })
-			return answering(200, body), nil
+			return response(200, body), nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				key := testKeys()["ES256"]
-				i, p := publishing(t, key)
-				p.set(func() { p.fails = fails })
-				stop := running(t, i)
-				<-i.Tried()
-				if took := time.Since(p.begun); took > issuerTimeout {
-					t.Errorf("the first attempt took %s", took)
-				}
-				if verifies(i, key.token("ns", "a")) {
-					t.Error("verifies without keys")
-				}
-				p.set(func() { p.fails = nil })
-				time.Sleep(issuerPause)
-				synctest.Wait()
-				if !verifies(i, key.token("ns", "a")) {
-					t.Error("the keys were not read when the endpoint answered")
-				}
-				p.set(func() { p.fails, p.fetched = fails, nil })
-				time.Sleep(12 * time.Hour)
-				token := key.token("ns", "a")
-				if !verifies(i, token) {
-					t.Error("the last keys are not in use any more")
-				}
-				if got := len(p.times()); got < 60 || got > 90 {
-					t.Errorf("tried %d times in 12 hours", got)
-				}
-				stop()
-			})
+		bubble(t, name, func(t *testing.T) {
+			key := testKeys()["ES256"]
+			i, p := publishing(t, key)
+			token := key.token("ns", "a")
+			p.set(func() { p.fails = fails })
+			stop := running(t, i)
+			<-i.Tried()
+			if took := time.Since(p.begun); took > issuerTimeout {
+				t.Errorf("the first attempt took %s", took)
+			}
+			equal(t, "verifies without keys", verifies(i, token), false)
+			p.set(func() { p.fails = nil })
+			time.Sleep(issuerPause)
+			synctest.Wait()
+			equal(t, "verifies when the endpoint has answered", verifies(i, token), true)
+			p.set(func() { p.fails, p.fetched = fails, nil })
+			time.Sleep(12 * time.Hour)
+			equal(t, "verifies with the last keys", verifies(i, key.token("ns", "a")), true)
+			if got := len(p.times()); got < 60 || got > 90 {
+				t.Errorf("tried %d times in 12 hours", got)
+			}
+			stop()
 		})
 	}
 	if read := large.read.Load(); read > 100*(maxIssuerBytes+1<<20) {
@@ -243,12 +217,8 @@ func TestTransportThatNeverReturnsIsAbandoned(t *testing.T) {
 		stop := running(t, i)
 		<-i.Tried()
 		time.Sleep(time.Hour)
-		if verifies(i, testKeys()["ES256"].token("ns", "a")) {
-			t.Error("verifies without keys")
-		}
-		if got := calls.Load(); got != 1 {
-			t.Errorf("%d calls are under way", got)
-		}
+		equal(t, "verifies without keys", verifies(i, testKeys()["ES256"].token("ns", "a")), false)
+		equal(t, "calls under way", calls.Load(), 1)
 		stop()
 		close(never)
 	})

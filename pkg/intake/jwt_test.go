@@ -11,11 +11,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
 const testIssuer = "https://kubernetes.default.svc"
@@ -56,32 +59,19 @@ var testKeys = sync.OnceValue(func() map[string]testKey {
 
 func base64URL(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
 
-// jsonWebKey is a public key as a JWK set has it (RFC 7517 and RFC 7518, 6).
-type jsonWebKey struct {
-	Type  string `json:"kty"`
-	Use   string `json:"use"`
-	ID    string `json:"kid"`
-	N     string `json:"n"`
-	E     string `json:"e"`
-	Curve string `json:"crv"`
-	X     string `json:"x"`
-	Y     string `json:"y"`
-}
+// jsonWebKey is a public key as a JWK set has it (RFC 7517).
+type jsonWebKey map[string]any
 
 // jwk is the public part of a key.
-func (k testKey) jwk() jsonWebKey {
-	switch public := k.signer.Public().(type) {
-	case *rsa.PublicKey:
-		return jsonWebKey{Type: "RSA", Use: "sig", ID: k.id, N: base64URL(public.N.Bytes()), E: base64URL(big.NewInt(int64(public.E)).Bytes())}
-	case *ecdsa.PublicKey:
-		point, err := public.Bytes()
-		if err != nil {
-			panic(err)
-		}
-		half := len(point) / 2
-		return jsonWebKey{Type: "EC", Use: "sig", ID: k.id, Curve: public.Params().Name, X: base64URL(point[1 : 1+half]), Y: base64URL(point[1+half:])}
+func (k testKey) jwk() (public jsonWebKey) {
+	data, err := json.Marshal(jose.JSONWebKey{Key: k.signer.Public(), KeyID: k.id, Use: "sig"})
+	if err == nil {
+		err = json.Unmarshal(data, &public)
 	}
-	panic("no such key")
+	if err != nil {
+		panic(err)
+	}
+	return public
 }
 
 func keySet(keys ...jsonWebKey) []byte {
@@ -135,9 +125,7 @@ func parsedTestKeys(t testing.TB) *issuerKeys {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(keys.byID) != len(testKeys()) {
-		t.Fatalf("%d of %d keys can be used", len(keys.byID), len(testKeys()))
-	}
+	equal(t, "keys that can be used", len(keys.byID), len(testKeys()))
 	return keys
 }
 
@@ -210,32 +198,27 @@ func TestTokenThatTheIssuerHasNotSignedDoesNotVerify(t *testing.T) {
 
 // What is no key for signatures, or would make each check of one dear, is left out.
 func TestKeysThatCannotBeUsedAreLeftOut(t *testing.T) {
-	good := testKeys()["RS256"].jwk()
-	r := func(change func(*jsonWebKey)) jsonWebKey {
-		key := good
-		key.ID = "other"
-		change(&key)
-		return key
-	}
-	ec := func(change func(*jsonWebKey)) jsonWebKey {
-		key := testKeys()["ES256"].jwk()
-		change(&key)
-		return key
+	good, elliptic := testKeys()["RS256"].jwk(), testKeys()["ES256"].jwk()
+	with := func(key jsonWebKey, field string, value any) jsonWebKey {
+		changed := maps.Clone(key)
+		changed["kid"] = "other"
+		changed[field] = value
+		return changed
 	}
 	for name, key := range map[string]jsonWebKey{
-		"no id":              r(func(k *jsonWebKey) { k.ID = "" }),
-		"for encryption":     r(func(k *jsonWebKey) { k.Use = "enc" }),
-		"a shared secret":    r(func(k *jsonWebKey) { k.Type = "oct" }),
-		"a short modulus":    r(func(k *jsonWebKey) { k.N = base64URL(make([]byte, 128)) }),
-		"a long modulus":     r(func(k *jsonWebKey) { k.N = base64URL(append([]byte{1}, make([]byte, maxRSABits/8)...)) }),
-		"a bad modulus":      r(func(k *jsonWebKey) { k.N = "!" + k.N }),
-		"a bad exponent":     r(func(k *jsonWebKey) { k.E = "!" }),
-		"no exponent":        r(func(k *jsonWebKey) { k.E = "" }),
-		"an exponent of one": r(func(k *jsonWebKey) { k.E = base64URL([]byte{1}) }),
+		"no id":              with(good, "kid", ""),
+		"for encryption":     with(good, "use", "enc"),
+		"a shared secret":    with(good, "kty", "oct"),
+		"a short modulus":    with(good, "n", base64URL(make([]byte, 128))),
+		"a long modulus":     with(good, "n", base64URL(append([]byte{1}, make([]byte, maxRSABits/8)...))),
+		"a bad modulus":      with(good, "n", "!"+good["n"].(string)),
+		"a bad exponent":     with(good, "e", "!"),
+		"no exponent":        with(good, "e", ""),
+		"an exponent of one": with(good, "e", base64URL([]byte{1})),
 		"a slow curve":       newTestKey("slow", "ES384").jwk(),
-		"another curve":      ec(func(k *jsonWebKey) { k.Curve = "P-384" }),
-		"no point":           ec(func(k *jsonWebKey) { k.X, k.Y = "", "" }),
-		"a point elsewhere":  ec(func(k *jsonWebKey) { k.X = k.Y }),
+		"another curve":      with(elliptic, "crv", "P-384"),
+		"no point":           with(with(elliptic, "x", ""), "y", ""),
+		"a point elsewhere":  with(elliptic, "x", elliptic["y"]),
 	} {
 		if _, err := parseIssuerKeys(testIssuer, keySet(key)); err == nil {
 			t.Errorf("%s: can be used", name)

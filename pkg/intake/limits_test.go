@@ -1,18 +1,216 @@
 package intake
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eventd/eventd/pkg/occurrence"
 )
+
+// wire is the writer of a response, and records what happens to it. Like those of the
+// server it implements http.CloseNotifier, and what http.ResponseController calls.
+type wire struct {
+	*httptest.ResponseRecorder
+	unwritten        *unreadResponses
+	inUse            int64 // while the answer was written
+	flushed          bool
+	deadline         time.Time
+	failing, flushes error
+	closed           chan bool // of the stream
+}
+
+func (w *wire) CloseNotify() <-chan bool { return w.closed }
+
+func (w *wire) Write(b []byte) (int, error) {
+	w.inUse = w.unwritten.shares.InUse()
+	if w.failing != nil {
+		return 0, w.failing
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+func (w *wire) FlushError() error {
+	w.flushed = true
+	return w.flushes
+}
+
+func (w *wire) SetWriteDeadline(at time.Time) error {
+	w.deadline = at
+	return nil
+}
+
+func abortedAs(i *Intake, reason string) float64 {
+	return testutil.ToFloat64(i.metrics.aborted.WithLabelValues(reason))
+}
+
+// The memory of a response is counted until it has been written: until its handler
+// returns, or with HTTP/2 until its stream ends.
+func TestResponsesAreCountedUntilTheyAreWritten(t *testing.T) {
+	broken := errors.New("broken pipe")
+	for name, test := range map[string]struct {
+		method           string
+		version          int // of HTTP; 0 is none, in process
+		failing, flushes error
+		aborted          float64
+	}{
+		"in process":                             {http.MethodPost, 0, nil, broken, 0},
+		"HTTP/1.1":                               {http.MethodPost, 1, nil, nil, 0},
+		"HTTP/1.1, not written":                  {http.MethodPost, 1, broken, nil, 1},
+		"HTTP/1.1, not flushed":                  {http.MethodPost, 1, nil, broken, 1},
+		"HTTP/1.1, HEAD, of which nothing is":    {http.MethodHead, 1, http.ErrBodyNotAllowed, nil, 0},
+		"HTTP/2":                                 {http.MethodPost, 2, nil, broken, 0},
+		"HTTP/2, not written":                    {http.MethodPost, 2, broken, nil, 1},
+		"HTTP/2, HEAD, of which nothing is sent": {http.MethodHead, 2, http.ErrBodyNotAllowed, nil, 0},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			i := newIntake(t)
+			u := newUnreadResponses(i)
+			ctx := t.Context()
+			if test.version > 0 {
+				ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
+			}
+			req := httptest.NewRequestWithContext(ctx, test.method, "/", nil)
+			req.ProtoMajor = test.version
+			w := &wire{ResponseRecorder: httptest.NewRecorder(), unwritten: u, failing: test.failing, flushes: test.flushes, closed: make(chan bool)}
+			u.buffered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				equal(t, "bytes before there is an answer", u.shares.InUse(), 0)
+				w.WriteHeader(http.StatusCreated)
+				_, _ = w.Write([]byte("answer"))
+			})).ServeHTTP(w, req)
+
+			if w.inUse < unreadOverhead+int64(len("answer")) {
+				t.Errorf("%d bytes are counted while it is written", w.inUse)
+			}
+			equal(t, "counted when its handler has returned", u.shares.InUse() > 0, test.version == 2)
+			equal(t, "flushed", w.flushed, test.version == 1 && test.failing == nil)
+			equal(t, "deadline", w.deadline, time.Now().Add(writeTimeout))
+			equal(t, "responses that were not written", abortedAs(i, abortedWrite), test.aborted)
+			if test.failing == nil {
+				equal(t, "code", w.Code, http.StatusCreated)
+				equal(t, "body", w.Body.String(), "answer")
+			}
+			close(w.closed)
+			synctest.Wait()
+			equal(t, "bytes when all is over", u.shares.InUse(), 0)
+		})
+	}
+}
+
+// A response above its limit, or above the share of its caller, is aborted before the
+// first byte.
+func TestLargeResponsesAreAborted(t *testing.T) {
+	for name, test := range map[string]struct {
+		tenant string // "" if it is unknown
+		used   int64  // of its share
+		size   int
+		reason string
+	}{
+		"of a known caller, above its share":    {"jane", maxUnreadBytes / 2, 1, abortedShare},
+		"of an unknown caller, above its share": {"", maxUnreadBytes / 2, 1, abortedShare},
+		"above the limit of one":                {"jane", 0, 2 * minResponseLimit, abortedTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newIntake(t)
+			u := newUnreadResponses(i)
+			req, w := requestWith("", ""), httptest.NewRecorder()
+			of := flowOfAddress(req)
+			if test.tenant != "" {
+				of = flow{Tenant: test.tenant}
+			}
+			equal(t, "the share is free", u.shares.Acquire(of, test.used), true)
+			defer func() {
+				equal[any](t, "panic", recover(), http.ErrAbortHandler)
+				equal(t, "counted", abortedAs(i, test.reason), 1)
+				equal(t, "bytes written", w.Body.Len(), 0)
+				equal(t, "bytes in use", u.shares.InUse(), test.used)
+			}()
+			u.buffered(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if test.tenant != "" {
+					callOf(req.Context()).tenant.Store(&test.tenant)
+				}
+				_, _ = w.Write(make([]byte, test.size))
+			})).ServeHTTP(w, req)
+		})
+	}
+}
+
+// A response has its first status code, and its length. Above the limit, Write fails.
+func TestResponsesAreBufferedUpToTheirLimit(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps  []any // a code or a part of the body
+		code   int
+		body   string
+		length string
+		large  bool
+	}{
+		"nothing":             {nil, 200, "", "", false},
+		"a code":              {[]any{404}, 404, "", "", false},
+		"two codes":           {[]any{404, 500}, 404, "", "", false},
+		"an early one":        {[]any{103, 201}, 201, "", "", false},
+		"a body":              {[]any{"ten bytes."}, 200, "ten bytes.", "10", false},
+		"a body, then 500":    {[]any{"a", 500}, 200, "a", "1", false},
+		"in parts":            {[]any{"ten ", "bytes."}, 200, "ten bytes.", "10", false},
+		"too long":            {[]any{"ten bytes.."}, 200, "", "", true},
+		"too long in parts":   {[]any{"ten ", "bytes.."}, 200, "ten ", "4", true},
+		"a length of its own": {[]any{http.Header{"Content-Length": {"7"}}, "ten bytes."}, 200, "ten bytes.", "7", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			r := &bufferedResponse{w: w, limit: 10}
+			var failed error
+			for _, step := range test.steps {
+				switch step := step.(type) {
+				case http.Header:
+					r.Header().Set("Content-Length", step.Get("Content-Length"))
+				case int:
+					r.WriteHeader(step)
+				case string:
+					_, failed = r.Write([]byte(step))
+				}
+			}
+			equal(t, "fails", failed == errResponseTooLarge, test.large)
+			equal(t, "too large", r.tooLarge, test.large)
+			equal(t, "error", r.writeTo(w), nil)
+			equal(t, "code", w.Code, test.code)
+			equal(t, "body", w.Body.String(), test.body)
+			equal(t, "length", w.Header().Get("Content-Length"), test.length)
+		})
+	}
+}
+
+// The refusal of a terminating namespace is cached for a second, and may be that of a
+// write in the other API.
+func TestRefusalHasTheAPIOfTheRequest(t *testing.T) {
+	terminating := errors.New("unable to create new content")
+	of := func(api occurrence.API, name string) metav1.Status {
+		resource := schema.GroupResource{Group: api.GroupVersion().Group, Resource: "events"}
+		return apierrors.NewForbidden(resource, name, terminating).ErrStatus
+	}
+	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		for _, written := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			err := notWritten(&report{key: key{"ns", "a"}, occurrence: &occurrence.Occurrence{API: api}, settlement: occurrence.Settlement{
+				Outcome: occurrence.Dropped, Reason: occurrence.NamespaceTerminating,
+				Err: &apierrors.StatusError{ErrStatus: of(written, "stored")},
+			}})
+			equal[error](t, "error", err, &apierrors.StatusError{ErrStatus: of(api, "a")})
+		}
+	}
+}
 
 // codeOf is the code that an error is answered with; 200 for none.
 func codeOf(err error) int {
@@ -25,26 +223,27 @@ func codeOf(err error) int {
 	return http.StatusInternalServerError
 }
 
+const inJSONType, inYAML, inProtobuf = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+
 func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 	const ok, bad, large = 200, 400, 413
-	const inJSON, inYAML, inProtobuf = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]" }
 	for name, test := range map[string]struct {
 		mediaType, body string
 		code            int
 	}{
-		"as many values as may be":        {inJSON, list(maxValues), ok},
-		"one more":                        {inJSON, list(maxValues + 1), large},
-		"as many objects":                 {inJSON, strings.Repeat("{}", maxValues), ok},
-		"one object more":                 {inJSON, strings.Repeat("{}", maxValues+1), large},
-		"as deep as may be":               {inJSON, strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), ok},
-		"one level more":                  {inJSON, strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), bad},
-		"one level more of objects":       {inJSON, strings.Repeat(`{"a":`, maxDepth+1), bad},
-		"commas in a string":              {inJSON, `"` + strings.Repeat(",[", maxValues) + `"`, ok},
-		"a quotation mark in a string":    {inJSON, `"\"` + strings.Repeat(",", maxValues+1) + `"`, ok},
-		"a backslash before the end":      {inJSON, `"\\"` + strings.Repeat(",", maxValues+1), large},
-		"a string that does not end":      {inJSON, `"` + strings.Repeat(",", maxValues+1), ok},
-		"a string that ends with nothing": {inJSON, `"\`, ok},
+		"as many values as may be":        {inJSONType, list(maxValues), ok},
+		"one more":                        {inJSONType, list(maxValues + 1), large},
+		"as many objects":                 {inJSONType, strings.Repeat("{}", maxValues), ok},
+		"one object more":                 {inJSONType, strings.Repeat("{}", maxValues+1), large},
+		"as deep as may be":               {inJSONType, strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), ok},
+		"one level more":                  {inJSONType, strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), bad},
+		"one level more of objects":       {inJSONType, strings.Repeat(`{"a":`, maxDepth+1), bad},
+		"commas in a string":              {inJSONType, `"` + strings.Repeat(",[", maxValues) + `"`, ok},
+		"a quotation mark in a string":    {inJSONType, `"\"` + strings.Repeat(",", maxValues+1) + `"`, ok},
+		"a backslash before the end":      {inJSONType, `"\\"` + strings.Repeat(",", maxValues+1), large},
+		"a string that does not end":      {inJSONType, `"` + strings.Repeat(",", maxValues+1), ok},
+		"a string that ends with nothing": {inJSONType, `"\`, ok},
 		"what the handlers refuse":        {"text/plain", list(maxValues + 1), large},
 		"protobuf":                        {inProtobuf, list(maxValues + 1), ok},
 
@@ -62,9 +261,7 @@ func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 		"YAML, which is none":        {inYAML, "a: [*x, &", ok},
 		"YAML, texts that look so":   {inYAML, "a: '&x *y'", bad},
 	} {
-		if got := codeOf(checkBody(test.mediaType, []byte(test.body))); got != test.code {
-			t.Errorf("%s: %d, want %d", name, got, test.code)
-		}
+		equal(t, name, codeOf(checkBody(test.mediaType, []byte(test.body))), test.code)
 	}
 }
 
@@ -84,21 +281,20 @@ func TestItemsOfAnEventAreLimited(t *testing.T) {
 			"annotations": {Annotations: of(maxItems + more)},
 			"both":        {Labels: of(maxItems / 2), Annotations: of(maxItems/2 + more)},
 		} {
-			if got := codeOf(checkEvent(&corev1.Event{ObjectMeta: meta})); got != want {
-				t.Errorf("%s, %d more than may be: %d", name, more, got)
-			}
+			equal(t, name, codeOf(checkEvent(&corev1.Event{ObjectMeta: meta})), want)
 		}
 	}
 }
 
 func TestBodyOfNoTypeIsJSON(t *testing.T) {
 	for header, want := range map[string]string{
-		"": "application/json", "nonsense;;": "nonsense", ";x": "application/json", "application/YAML; charset=utf-8": "application/yaml",
-		"text/plain": "text/plain",
+		"":                                inJSONType,
+		"nonsense;;":                      "nonsense",
+		";x":                              inJSONType,
+		"application/YAML; charset=utf-8": inYAML,
+		"text/plain":                      "text/plain",
 	} {
-		if got := mediaTypeOf(&http.Request{Header: http.Header{"Content-Type": {header}}}); got != want {
-			t.Errorf("%q is %s", header, got)
-		}
+		equal(t, header, mediaTypeOf(&http.Request{Header: http.Header{"Content-Type": {header}}}), want)
 	}
 }
 
@@ -109,29 +305,21 @@ func TestWhatDecodingReserves(t *testing.T) {
 		mediaType  string
 		size, cost int64
 	}{
-		"nothing":             {"application/json", 0, 0},
-		"a small body":        {"application/json", kib, (600 + 64) * kib},
-		"a large one":         {"application/json", 100 * kib, (4*600 + 100*64) * kib},
-		"in protobuf":         {"application/vnd.kubernetes.protobuf", 100 * kib, (4*600 + 100*400) * kib},
-		"in YAML":             {"application/yaml", 10 * kib, (4*600 + 10*900) * kib},
+		"nothing":             {inJSONType, 0, 0},
+		"a small body":        {inJSONType, kib, (600 + 64) * kib},
+		"a large one":         {inJSONType, 100 * kib, (4*600 + 100*64) * kib},
+		"in protobuf":         {inProtobuf, 100 * kib, (4*600 + 100*400) * kib},
+		"in YAML":             {inYAML, 10 * kib, (4*600 + 10*900) * kib},
 		"a merge patch":       {"application/merge-patch+json", 10 * kib, (4*600 + 10*64) * kib},
 		"a JSON patch":        {"application/json-patch+json", 10 * kib, (4*600 + 10*64 + 32*512) * kib},
 		"what is not decoded": {"text/plain", 10 * kib, (4*600 + 10*64) * kib},
 	} {
-		if got := costOf(test.mediaType, test.size, 512*kib); got != test.cost {
-			t.Errorf("%s: %d, want %d", name, got, test.cost)
-		}
+		equal(t, name, costOf(test.mediaType, test.size, 512*kib), test.cost)
 	}
 	// YAML costs the most, while it may be as large as other bodies, and else protobuf.
-	for maxBody, want := range map[int64]int64{
-		8 * kib:    (4*600 + 8*900) * kib,
-		32 * kib:   (4*600 + 32*900) * kib,
-		1024 * kib: (4*600 + 1024*400) * kib,
-	} {
-		if got := MaxDecodeBytesOf(maxBody); got != want {
-			t.Errorf("bodies of %d KiB reserve up to %d KiB, want %d", maxBody/kib, got/kib, want/kib)
-		}
-	}
+	equal(t, "bodies of 8 KiB", MaxDecodeBytesOf(8*kib), (4*600+8*900)*kib)
+	equal(t, "bodies of 32 KiB", MaxDecodeBytesOf(32*kib), (4*600+32*900)*kib)
+	equal(t, "bodies of 1 MiB", MaxDecodeBytesOf(1024*kib), (4*600+1024*400)*kib)
 }
 
 // The limit is that of the process, so a lower one that is set already stays.
@@ -157,8 +345,7 @@ func TestLimitOfCopiesIsTheLowest(t *testing.T) {
 func TestHeadersAreLimitedToTheByte(t *testing.T) {
 	i := newIntake(t)
 	long := func(n int) string { return strings.Repeat("x", n) }
-	const uri, host = "/", "example.com"
-	own := maxHeaderBytes - len(uri) - len(host) - 2*headerFieldBytes - len("A")
+	own := maxHeaderBytes - len("/") - len("example.com") - 2*headerFieldBytes - len("A")
 	asserted := maxAssertedBytes - 2*headerFieldBytes - len(AssertedUserHeader)
 	for name, test := range map[string]struct {
 		header http.Header
@@ -174,55 +361,9 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 		"formats of one byte more":      {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes + 1)}}, 431},
 		"the largest, and the asserted": {http.Header{"A": {long(own)}, AssertedUserHeader: {long(asserted)}}, 200},
 	} {
-		req := httptest.NewRequest(http.MethodGet, uri, nil)
+		req, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
 		req.Header = test.header
-		w := httptest.NewRecorder()
 		withHeaderLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.metrics).ServeHTTP(w, req)
-		if w.Code != test.code {
-			t.Errorf("%s: answered %d", name, w.Code)
-		}
-	}
-}
-
-// A response has its first status code, and its length. Above the limit, Write fails.
-func TestResponsesAreBufferedUpToTheirLimit(t *testing.T) {
-	for name, test := range map[string]struct {
-		write  func(http.ResponseWriter) error // of its last part
-		code   int
-		body   string
-		length string
-		large  bool
-	}{
-		"nothing":          {func(http.ResponseWriter) error { return nil }, 200, "", "", false},
-		"a code":           {func(w http.ResponseWriter) error { w.WriteHeader(404); return nil }, 404, "", "", false},
-		"two codes":        {func(w http.ResponseWriter) error { w.WriteHeader(404); w.WriteHeader(500); return nil }, 404, "", "", false},
-		"an early one":     {func(w http.ResponseWriter) error { w.WriteHeader(103); w.WriteHeader(201); return nil }, 201, "", "", false},
-		"a body":           {func(w http.ResponseWriter) error { _, err := w.Write([]byte("ten bytes.")); return err }, 200, "ten bytes.", "10", false},
-		"a body, then 500": {func(w http.ResponseWriter) error { _, err := w.Write([]byte("a")); w.WriteHeader(500); return err }, 200, "a", "1", false},
-		"in parts": {func(w http.ResponseWriter) error {
-			_, _ = w.Write([]byte("ten "))
-			_, err := w.Write([]byte("bytes."))
-			return err
-		}, 200, "ten bytes.", "10", false},
-		"too long": {func(w http.ResponseWriter) error { _, err := w.Write([]byte("ten bytes..")); return err }, 200, "", "", true},
-		"too long in parts": {func(w http.ResponseWriter) error {
-			_, _ = w.Write([]byte("ten "))
-			_, err := w.Write([]byte("bytes.."))
-			return err
-		}, 200, "ten ", "4", true},
-		"a length of its own": {func(w http.ResponseWriter) error {
-			w.Header().Set("Content-Length", "7")
-			_, err := w.Write([]byte("ten bytes."))
-			return err
-		}, 200, "ten bytes.", "7", false},
-	} {
-		w := httptest.NewRecorder()
-		a := &bufferedResponse{w: w, limit: 10}
-		if err := test.write(a); (err == errResponseTooLarge) != test.large || a.tooLarge != test.large {
-			t.Errorf("%s: too large %t, told %v", name, a.tooLarge, err)
-		}
-		if err := a.writeTo(w); err != nil || w.Code != test.code || w.Body.String() != test.body || w.Header().Get("Content-Length") != test.length {
-			t.Errorf("%s: answered %d %q of length %q: %v", name, w.Code, w.Body, w.Header().Get("Content-Length"), err)
-		}
+		equal(t, name, w.Code, test.code)
 	}
 }

@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
@@ -39,24 +41,17 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 	}))
 	// want compares the counter. The keys are API, code and verb; a row that exists from
 	// the start is 0 unless it is given.
-	want := func(rows map[string]int) {
+	want := func(rows map[string]float64) {
 		t.Helper()
-		all := map[string]int{}
-		for verb, code := range map[string]string{"create": "201", "patch": "200", "update": "200"} {
-			for _, code := range []string{code, "429", "503"} {
-				all["core/v1 "+code+" "+verb], all["events.k8s.io/v1 "+code+" "+verb] = 0, 0
+		all := map[string]float64{}
+		for _, api := range []string{"core/v1 ", "events.k8s.io/v1 "} {
+			for _, row := range []string{"201 create", "200 patch", "200 update"} {
+				_, verb, _ := strings.Cut(row, " ")
+				all[api+row], all[api+"429 "+verb], all[api+"503 "+verb] = 0, 0, 0
 			}
 		}
 		maps.Copy(all, rows)
-		text := "# HELP eventd_intake_requests_total Requests about Events by API, verb and HTTP status code.\n" +
-			"# TYPE eventd_intake_requests_total counter\n"
-		for row, n := range all {
-			label := strings.Fields(row)
-			text += fmt.Sprintf("eventd_intake_requests_total{api=%q,code=%q,verb=%q} %d\n", label[0], label[1], label[2], n)
-		}
-		if err := testutil.GatherAndCompare(s.Registry, strings.NewReader(text), "eventd_intake_requests_total"); err != nil {
-			t.Error(err)
-		}
+		equal(t, "requests", s.requests(t), all)
 	}
 	want(nil)
 	s.Post(t, classic("a", 1))
@@ -75,33 +70,33 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 	s.Do(t, http.MethodGet, "/api", nil)                          // not about events
 	s.Do(t, http.MethodPost, "/api/v1/namespaces/ns/pods", nil)   // not about events
 	s.Do(t, http.MethodGet, "/apis/events.k8s.io/v2/events", nil) // not these APIs
-	want(map[string]int{
+	want(map[string]float64{
 		"core/v1 200 patch": 1, "core/v1 201 create": 1, "core/v1 401 create": 1,
 		"core/v1 403 create": 1, "core/v1 404 patch": 1, "core/v1 405 list": 1,
 		"core/v1 405 other": 1, "core/v1 409 create": 1, "core/v1 413 create": 1,
 		"core/v1 415 create": 1, "core/v1 500 create": 1, "core/v1 503 create": 1,
 		"events.k8s.io/v1 400 update": 1,
 	})
-	rest := `# HELP eventd_intake_in_flight Requests about Events in flight.
-# TYPE eventd_intake_in_flight gauge
-eventd_intake_in_flight 0
-# HELP eventd_intake_in_flight_capacity Maximum number of requests in flight. Above it, or above its share, a caller gets 429.
-# TYPE eventd_intake_in_flight_capacity gauge
-eventd_intake_in_flight_capacity 11
-# HELP eventd_intake_names Posted names in the cache.
-# TYPE eventd_intake_names gauge
-eventd_intake_names 1
-# HELP eventd_intake_names_capacity Capacity of the cache of posted names.
-# TYPE eventd_intake_names_capacity gauge
-eventd_intake_names_capacity 7
-`
-	if err := testutil.GatherAndCompare(s.Registry, strings.NewReader(rest),
-		"eventd_intake_in_flight", "eventd_intake_in_flight_capacity", "eventd_intake_names", "eventd_intake_names_capacity"); err != nil {
-		t.Error(err)
+	for name, want := range map[string]float64{"in_flight": 0, "in_flight_capacity": 11, "names": 1, "names_capacity": 7} {
+		equal(t, name, s.Metric(t, "eventd_intake_"+name), want)
 	}
 	if problems, err := testutil.GatherAndLint(s.Registry); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
+}
+
+// requests returns the counter of requests by API, code and verb.
+func (s *server) requests(t *testing.T) map[string]float64 {
+	t.Helper()
+	rows := map[string]float64{}
+	for _, family := range must(s.Registry.Gather()) {
+		for _, m := range family.GetMetric() {
+			if l := m.GetLabel(); family.GetName() == "eventd_intake_requests_total" {
+				rows[l[0].GetValue()+" "+l[1].GetValue()+" "+l[2].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return rows
 }
 
 func TestMetricsThatAreTakenAreAnError(t *testing.T) {
@@ -110,5 +105,78 @@ func TestMetricsThatAreTakenAreAnError(t *testing.T) {
 	o.Record, o.Registerer = s.Pipeline.Record, s.Registry
 	if _, err := intake.New(o); err == nil {
 		t.Error("registered twice")
+	}
+}
+
+// Headers and URLs cost no more than a body. If they are too long, the response is 431,
+// before anything else.
+func TestHeadersAndURLsAreLimited(t *testing.T) {
+	var small []string
+	for i := range 2000 {
+		small = append(small, fmt.Sprint("X-", i), "")
+	}
+	for name, test := range map[string]struct {
+		target string
+		header []string
+		code   int
+	}{
+		"a usual token":         {coreEvents, []string{"X-Token", long(16 << 10)}, 201},
+		"almost too long":       {coreEvents, []string{"User-Agent", long(60 << 10)}, 201},
+		"one large value":       {coreEvents, []string{"X-Large", long(65 << 10)}, 431},
+		"many small fields":     {coreEvents, small, 431},
+		"of a probe, no token":  {"/readyz", append([]string{withoutToken, "true"}, small...), 431},
+		"a large assertion":     {coreEvents, []string{intake.AssertedUserHeader, long(65 << 10)}, 431},
+		"a large URI":           {coreEvents + "?a=" + long(65<<10), nil, 431},
+		"many parameters":       {coreEvents + "?" + strings.Repeat("a=&", 20_000), nil, 201},
+		"a large Accept":        {coreEvents, []string{"Accept", strings.Repeat("a/b,", 20_000)}, 431},
+		"a usual Accept":        {coreEvents, []string{"Accept", strings.Repeat("a/b,", 900) + "application/json"}, 201},
+		"a large field manager": {coreEvents + "?fieldManager=" + long(1000), nil, 422},
+		"a large timeout":       {coreEvents + "?timeout=" + long(1000), nil, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			who := &bearers{}
+			s := serve(t, written(), who.set)
+			a, allocated := s.allocating(t, http.MethodPost, test.target, classic("a", 1), test.header...)
+			if allocated > 16<<20 {
+				t.Errorf("%d KiB allocated", allocated>>10)
+			}
+			if test.code != 431 {
+				equal(t, "code", a.Code, test.code)
+				return
+			}
+			a.Want(t, 431, metav1.StatusReasonUnknown)
+			// The connection of another replica is shared by its clients.
+			equal(t, "closes the connection", a.Header.Get("Connection") == "close", name != "a large assertion")
+			equal(t, "reviews", who.asked.Load(), 0)
+			equal(t, "counted", s.refused(t, "headers"), 1)
+		})
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for want, spoil := range map[string]setting{
+		"":                       func(*intake.Options, *intake.ServerOptions) {},
+		"Record is required":     withOptions(func(o *intake.Options) { o.Record = nil }),
+		"MaxBodyBytes must be":   withOptions(func(o *intake.Options) { o.MaxBodyBytes = 0 }),
+		"MaxDecodeBytes must be": withOptions(func(o *intake.Options) { o.MaxDecodeBytes = 0 }),
+		"MaxNames must be":       withOptions(func(o *intake.Options) { o.MaxNames = -1 }),
+		"MaxViewBytes must be":   withOptions(func(o *intake.Options) { o.MaxViewBytes = 0 }),
+		"Intake is required":     withServer(func(o *intake.ServerOptions) { o.Intake = nil }),
+		"Authenticator is":       withServer(func(o *intake.ServerOptions) { o.Authenticator = nil }),
+		"Authorizer is required": withServer(func(o *intake.ServerOptions) { o.Authorizer = nil }),
+		"MaxInFlight must not":   withServer(func(o *intake.ServerOptions) { o.MaxInFlight = -1 }),
+	} {
+		options, server := intake.DefaultOptions(), intake.ServerOptions{Authorizer: decision(nil)}
+		options.Record = func(*occurrence.Occurrence) {}
+		authenticatedByHeader(nil, &server)
+		server.Intake = must(intake.New(options))
+		spoil(&options, &server)
+		_, err := intake.New(options)
+		if err == nil {
+			_, err = intake.NewHandler(server)
+		}
+		if want == "" && err != nil || want != "" && (err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "intake: "+want)) {
+			t.Errorf("%q: error %v", want, err)
+		}
 	}
 }

@@ -14,12 +14,34 @@ import (
 
 var someName = key{"ns", "a"}
 
-// beginReport adds a pending report with a total.
-func beginReport(n *names, total int64) *report {
-	event := &corev1.Event{Count: int32(total)}
-	r := &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: total}, done: make(chan struct{})}
-	n.begin(r)
-	return r
+// posted returns the report of a POST. Those of different totals are of different series.
+func posted(total int64) *report {
+	event := &corev1.Event{Count: int32(total), Reason: strconv.FormatInt(total, 10)}
+	return &report{
+		key: someName, event: event, origin: event, post: true,
+		occurrence: &occurrence.Occurrence{Event: event, Total: total},
+		done:       make(chan struct{}),
+	}
+}
+
+// begun returns names with pending reports of one name.
+func begun(reports int) (n *names, pending []*report) {
+	n = newNames(10, 1<<20)
+	for i := range reports {
+		pending = append(pending, posted(int64(i+1)))
+		n.begin(pending[i])
+	}
+	return n, pending
+}
+
+// isEmpty checks that nothing is kept once the pending reports have ended.
+func (n *names) isEmpty(t *testing.T, pending ...*report) {
+	t.Helper()
+	for _, r := range pending {
+		n.dropped(r, false)
+	}
+	equal(t, "names that are kept", len(n.locks), 0)
+	equal(t, "pending bytes", n.pending.InUse(), 0)
 }
 
 func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
@@ -28,28 +50,21 @@ func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
 		"deferred": func(n *names, r *report) { n.deferred(r) },
 		"dropped":  func(n *names, r *report) { n.dropped(r, true) },
 	} {
-		for ends := range 3 {
-			n := newNames(10, 1<<20)
-			var all, left []*report
-			for i := range 3 {
-				all = append(all, beginReport(n, int64(i+1)))
-			}
+		for ends, last := range []int{2, 2, 1} {
+			n, all := begun(3)
 			size := n.pending.InUse() / 3
 			end(n, all[ends])
+			now := n.known(someName)
+			if now.last != all[last] || now.view != all[last].begun || n.pending.InUse() != 2*size {
+				t.Errorf("report %d is %s: the last one is %v, %d bytes", ends, how, now.last, n.pending.InUse())
+			}
 			for i, r := range all {
 				if i != ends {
-					left = append(left, r)
+					end(n, r)
 				}
 			}
-			if now := n.known(someName); now.last != left[1] || now.view != left[1].begun || n.pending.InUse() != 2*size {
-				t.Errorf("report %d is %s: the last one is %v, the bytes of %d are counted", ends, how, now.last, n.pending.InUse()/size)
-			}
-			for _, r := range left {
-				end(n, r)
-			}
-			if now := n.known(someName); now.last != nil || n.pending.InUse() != 0 || len(n.locks) != 0 {
-				t.Errorf("all are %s: the last one is %v, %d bytes, %d names", how, now.last, n.pending.InUse(), len(n.locks))
-			}
+			equal(t, "the last one that is pending", n.known(someName).last, nil)
+			n.isEmpty(t)
 		}
 	}
 }
@@ -58,16 +73,10 @@ func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
 // one before it continues.
 func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNames(10, 1<<20)
-		var open []*report
-		for i := range maxPending {
-			open = append(open, beginReport(n, int64(i+1)))
-		}
+		n, open := begun(maxPending)
 		s := testSeats(t, 1, 10)
 		own := &seat{seats: s, flow: flow{Tenant: "one"}}
-		if !own.acquire(t.Context()) {
-			t.Fatal("no seat is free")
-		}
+		equal(t, "a seat is free", own.acquire(t.Context()), true)
 		taken := make(chan error, 1)
 		go func() { taken <- n.lock(withCall(t.Context(), &call{seat: own}), someName) }()
 		synctest.Wait()
@@ -78,82 +87,49 @@ func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 		n.dropped(open[0], false)
 		close(open[0].done)
 		synctest.Wait()
-		if len(taken) != 0 {
-			t.Error("it continues without a seat")
-		}
+		equal(t, "it continues without a seat", len(taken), 0)
 		other.end()
-		if err := <-taken; err != nil {
-			t.Error(err)
-		}
-		if takesAtOnce(t, &seat{seats: s, flow: flow{Tenant: "another"}}) {
-			t.Error("it continues without its seat")
-		}
+		equal(t, "error", <-taken, nil)
+		equal(t, "its seat is free", takesAtOnce(t, &seat{seats: s, flow: flow{Tenant: "another"}}), false)
 		own.end()
 		n.unlock(someName)
-		for _, r := range open[1:] {
-			n.dropped(r, false)
-		}
-		if len(n.locks) != 0 {
-			t.Errorf("%d names are kept", len(n.locks))
-		}
+		n.isEmpty(t, open[1:]...)
 	})
 }
 
 // A request that times out while it waits for a name leaves no state.
 func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
-	post := func(total int64) *report {
-		event := &corev1.Event{Count: int32(total), Reason: strconv.FormatInt(total, 10)} // of another series each
-		return &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: total}, post: true, done: make(chan struct{})}
-	}
 	for name, test := range map[string]struct {
-		open  int  // pending reports
-		taken bool // the name is locked
-		wait  func(ctx context.Context, n *names) error
+		open        int // pending reports
+		taken, post bool
 	}{
-		"for the lock":       {0, true, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
-		"for the oldest one": {maxPending, false, func(ctx context.Context, n *names) error { return n.lock(ctx, someName) }},
-		"to post": {1, false, func(ctx context.Context, n *names) error {
-			_, err := n.lockForPost(ctx, someName, post(100))
-			return err
-		}},
-		"to post, for the lock": {1, true, func(ctx context.Context, n *names) error {
-			_, err := n.lockForPost(ctx, someName, post(100))
-			return err
-		}},
+		"for the lock":          {0, true, false},
+		"for the oldest one":    {maxPending, false, false},
+		"to post":               {1, false, true},
+		"to post, for the lock": {1, true, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newNames(10, 1<<20)
-				var open []*report
-				for i := range test.open {
-					r := post(int64(i + 1))
-					n.begin(r)
-					open = append(open, r)
-				}
-				if test.taken {
-					if err := n.lock(t.Context(), someName); err != nil {
-						t.Fatal(err)
-					}
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				begun := time.Now()
-				if err := test.wait(ctx, n); err != context.DeadlineExceeded || time.Since(begun) != time.Second {
-					t.Errorf("%v after %s", err, time.Since(begun))
-				}
-				for _, r := range open {
-					n.dropped(r, false)
-				}
-				if !test.taken {
-					if err := n.lock(t.Context(), someName); err != nil {
-						t.Error(err)
-					}
-				}
+		bubble(t, name, func(t *testing.T) {
+			n, open := begun(test.open)
+			if test.taken {
+				equal(t, "error of the lock", n.lock(t.Context(), someName), nil)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begun := time.Now()
+			var err error
+			if test.post {
+				_, err = n.lockForPost(ctx, someName, posted(100))
+			} else {
+				err = n.lock(ctx, someName)
+			}
+			equal[error](t, "error", err, context.DeadlineExceeded)
+			equal(t, "waited", time.Since(begun), time.Second)
+			if test.taken {
 				n.unlock(someName)
-				if len(n.locks) != 0 || n.pending.InUse() != 0 {
-					t.Errorf("%d names are kept, and %d bytes", len(n.locks), n.pending.InUse())
-				}
-			})
+			}
+			n.isEmpty(t, open...)
+			equal(t, "error of a later lock", n.lock(t.Context(), someName), nil)
+			n.unlock(someName)
 		})
 	}
 }
@@ -161,32 +137,21 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 // A POST that finds the same one pending when it has the lock joins it and unlocks.
 func TestPostThatJoinsAnotherUnlocksItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNames(10, 1<<20)
-		if err := n.lock(t.Context(), someName); err != nil {
-			t.Fatal(err)
-		}
-		event := &corev1.Event{Count: 1}
-		same := func() *report {
-			return &report{key: someName, event: event, origin: event, occurrence: &occurrence.Occurrence{Event: event, Total: 1}, post: true, done: make(chan struct{})}
-		}
+		n, _ := begun(0)
+		equal(t, "error of the lock", n.lock(t.Context(), someName), nil)
 		joined := make(chan *report, 1)
 		go func() {
-			r, err := n.lockForPost(t.Context(), someName, same())
-			if err != nil {
-				t.Error(err)
-			}
+			r, err := n.lockForPost(t.Context(), someName, posted(1))
+			equal(t, "error", err, nil)
 			joined <- r
 		}()
 		synctest.Wait()
-		first := same()
+		first := posted(1)
 		n.begin(first)
 		n.unlock(someName)
 		if got := <-joined; got != first {
 			t.Errorf("joined %v", got)
 		}
-		n.dropped(first, false)
-		if len(n.locks) != 0 {
-			t.Error("the name stays locked")
-		}
+		n.isEmpty(t, first)
 	})
 }

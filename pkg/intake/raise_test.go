@@ -1,21 +1,29 @@
 package intake_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/pipeline"
 )
 
-var refusedFor = occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.RetriesExhausted}
+var refusedFor = dropped(occurrence.RetriesExhausted, nil)
 
 func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
 	for method, raise := range map[string]struct {
@@ -28,10 +36,8 @@ func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
 	} {
 		t.Run(method, func(t *testing.T) {
 			s := serve(t, kept())
-			posted := background(func() answer { return s.Post(t, classic("a", 1)) })
-			post := <-s.Pipeline.Recorded
-			raised := background(func() answer { return raise.do(s) })
-			o := <-s.Pipeline.Recorded
+			posted, post := s.posting(t, "a", 1)
+			raised, o := s.pending(func() answer { return raise.do(s) })
 			if o.Client != "a" || o.Weight != 3 || o.Total != 3 || identity.Of(o.Identified()) != identity.Of(post.Event) {
 				t.Errorf("reported %d up to %d of %q", o.Weight, o.Total, o.Client)
 			}
@@ -54,16 +60,16 @@ func TestNothingIsLostOrCountedTwiceHoweverReportsOfANameEnd(t *testing.T) {
 		"written":   func(o *occurrence.Occurrence) { o.Settled(stored(occurrence.Merged, 1)) },
 		"deferred":  func(o *occurrence.Occurrence) { o.Deferred() },
 		"dropped":   func(o *occurrence.Occurrence) { o.Settled(refusedFor) },
-		"uncertain": func(o *occurrence.Occurrence) { o.Settled(occurrence.Settlement{Outcome: occurrence.Uncertain}) },
+		"uncertain": func(o *occurrence.Occurrence) { o.Settled(uncertain) },
 	}
 	s := serve(t, kept())
-	cases := 0
+	names := 0
 	for first := range ends {
 		for second := range ends {
 			for third := range ends {
 				for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-					cases++
-					endReports(t, s, fmt.Sprint("n", cases), []string{first, second, third}, order, ends)
+					names++
+					endReports(t, s, fmt.Sprint("n", names), []string{first, second, third}, order, ends)
 				}
 			}
 		}
@@ -72,46 +78,62 @@ func TestNothingIsLostOrCountedTwiceHoweverReportsOfANameEnd(t *testing.T) {
 
 func endReports(t *testing.T, s *server, name string, how []string, order []int, ends map[string]func(*occurrence.Occurrence)) {
 	t.Helper()
-	var covered, sum, want int64
-	write := func(o *occurrence.Occurrence) { // as the sink does (docs/counting.md, rule 2)
-		sum += max(0, min(o.Weight, o.Total-covered))
-		covered = max(covered, o.Total)
-	}
 	totals := []int32{1, 3, 5}
-	answers := make([]<-chan answer, len(totals))
-	recorded := make([]*occurrence.Occurrence, len(totals))
-	for i, total := range totals {
-		if i == 0 {
-			answers[i] = background(func() answer { return s.Post(t, classic(name, total)) })
-		} else {
-			answers[i] = background(func() answer { return s.Patch(t, name, `{"count":%d}`, total) })
-		}
-		recorded[i] = <-s.Pipeline.Recorded
-	}
+	answers, recorded := make([]<-chan answer, 3), make([]*occurrence.Occurrence, 3)
+	answers[0], recorded[0] = s.posting(t, name, totals[0])
+	answers[1], recorded[1] = s.patching(t, name, totals[1])
+	answers[2], recorded[2] = s.patching(t, name, totals[2])
+	var covered, sum, want int64
 	for _, i := range order {
-		if how[i] == "written" || how[i] == "deferred" {
-			write(recorded[i])
+		if o := recorded[i]; how[i] == "written" || how[i] == "deferred" {
+			sum += max(0, min(o.Weight, o.Total-covered)) // as the sink does (docs/counting.md, rule 2)
+			covered = max(covered, o.Total)
 			want = max(want, int64(totals[i]))
 		}
 		ends[how[i]](recorded[i])
 		<-answers[i]
 	}
-	if sum != want {
-		t.Errorf("%v in the order %v: %d are counted, of %d", how, order, sum, want)
-	}
-	next := background(func() answer {
+	what := fmt.Sprintf("%v in the order %v", how, order)
+	equal(t, what+": counted", sum, want)
+	next, o := s.pending(func() answer {
 		a := s.Patch(t, name, `{"count":6}`)
 		if a.Code == 404 {
 			a = s.Post(t, classic(name, 6))
 		}
 		return a
 	})
-	o := <-s.Pipeline.Recorded
-	if o.Weight != 6-want {
-		t.Errorf("%v in the order %v: the next report is of %d, after %d", how, order, o.Weight, want)
-	}
+	equal(t, what+": weight of the next report", o.Weight, 6-want)
 	o.Settled(stored(occurrence.Merged, 9))
 	<-next
+}
+
+// raises sends an Event, and PATCHes of its count, each as a user. They are not waited for.
+func (s *server) raises(t *testing.T, who, name string, messageBytes, patches int) (answers []<-chan answer) {
+	t.Helper()
+	answers = append(answers, background(func() answer { return s.postAs(t, who, withMessage(name, messageBytes)) }))
+	synctest.Wait()
+	for count := range patches {
+		answers = append(answers, background(func() answer {
+			return s.patchAs(t, who, name, fmt.Sprintf(`{"count":%d}`, count+2))
+		}))
+		synctest.Wait()
+	}
+	return answers
+}
+
+// settleAll settles what is recorded until all requests have their answers.
+func (s *server) settleAll(t *testing.T, answers []<-chan answer) {
+	t.Helper()
+	for _, answered := range answers {
+		synctest.Wait()
+		for len(answered) == 0 {
+			(<-s.Pipeline.Recorded).Settled(stored(occurrence.Merged, 1))
+			synctest.Wait()
+		}
+		if a := <-answered; a.Code >= 300 {
+			t.Errorf("answered %d: %s", a.Code, a.Body)
+		}
+	}
 }
 
 // The memory of pending reports is limited. Above the limit a request waits.
@@ -120,34 +142,13 @@ func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 		bytes int64
 		most  int
 	}{"their number": {1 << 30, 16}, "their bytes": {1, 1}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := serve(t, kept(), func(o *intake.Options, _ *intake.ServerOptions) { o.MaxViewBytes = c.bytes })
-				answers := []<-chan answer{background(func() answer { return s.Post(t, classic("a", 1)) })}
-				synctest.Wait()
-				for i := range 20 {
-					answers = append(answers, background(func() answer { return s.Patch(t, "a", `{"count":%d}`, i+2) }))
-					synctest.Wait()
-				}
-				s.Pipeline.WantRecorded(t, c.most)
-				// Another name is not held up.
-				other := background(func() answer { return s.Post(t, classic("b", 1)) })
-				synctest.Wait()
-				s.Pipeline.WantRecorded(t, c.most+1)
-				for range 22 {
-					synctest.Wait()
-					select {
-					case o := <-s.Pipeline.Recorded:
-						o.Settled(stored(occurrence.Merged, 1))
-					default:
-					}
-				}
-				for _, answered := range append(answers, other) {
-					if a := <-answered; a.Code >= 300 {
-						t.Errorf("answered %d", a.Code)
-					}
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			s := serve(t, kept(), authenticatedByHeader, withOptions(func(o *intake.Options) { o.MaxViewBytes = c.bytes }))
+			answers := s.raises(t, "jane", "a", 1, 20)
+			s.Pipeline.WantRecorded(t, c.most)
+			answers = append(answers, s.raises(t, "jane", "b", 1, 0)...) // another name is not held up
+			s.Pipeline.WantRecorded(t, c.most+1)
+			s.settleAll(t, answers)
 		})
 	}
 }
@@ -157,78 +158,42 @@ func TestReportsOfANameThatWaitAreBounded(t *testing.T) {
 func TestReportsOfATenantThatWaitTakeNoPlaceOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 4 << 10 // of a message; a view has it twice
-		large := func(name string) *corev1.Event {
-			event := classic(name, 1)
-			event.Message = strings.Repeat("x", size)
-			return event
-		}
 		p := kept()
 		p.Recorded = make(chan *occurrence.Occurrence, 1000)
-		s := serve(t, p, authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { o.MaxViewBytes = 100 * 2 * size })
+		s := serve(t, p, authenticatedByHeader, withOptions(func(o *intake.Options) { o.MaxViewBytes = 100 * 2 * size }))
 		var answers []<-chan answer
-		// fill raises names of a user until one of them has to wait, and returns how
-		// many reports of each were recorded.
-		fill := func(who string, names int) (recorded []int) {
-			for i := range names {
-				name := fmt.Sprint(who, i)
-				before := len(p.Occurrences())
-				answers = append(answers, background(func() answer { return s.postAs(t, who, large(name)) }))
-				synctest.Wait()
-				for count := range 20 {
-					answers = append(answers, background(func() answer { return s.patchAs(t, who, name, fmt.Sprintf(`{"count":%d}`, count+2)) }))
-					synctest.Wait()
-				}
-				recorded = append(recorded, len(p.Occurrences())-before)
-			}
-			return recorded
+		// fill raises a name of a user until a request has to wait, and returns how many
+		// reports were recorded.
+		fill := func(who string, name int) int {
+			before := len(p.Occurrences())
+			answers = append(answers, s.raises(t, who, fmt.Sprint(who, name), size, 20)...)
+			return len(p.Occurrences()) - before
 		}
-		if got := fill("floods", 10); got[0] != 16 || got[9] != 1 {
-			t.Fatalf("of each name of the one that floods %d are recorded, want 16 of the first, and 1 of the last", got)
+		equal(t, "reports of the flood's first name", fill("floods", 0), 16)
+		for name := 1; name < 9; name++ {
+			fill("floods", name)
 		}
-		if got := fill("quiet", 1); got[0] != 16 {
-			t.Errorf("of another tenant's name %d are recorded, want 16", got[0])
-		}
-		for range len(answers) + 1 {
-			synctest.Wait()
-			for len(p.Recorded) > 0 {
-				(<-p.Recorded).Settled(stored(occurrence.Merged, 1))
-			}
-		}
-		for _, answered := range answers {
-			if a := <-answered; a.Code >= 300 {
-				t.Fatalf("answered %d: %s", a.Code, a.Body)
-			}
-		}
-		// Everything is released.
-		if got := fill("floods-again", 1); got[0] != 16 {
-			t.Errorf("when all has ended %d are recorded, want 16", got[0])
-		}
-		synctest.Wait()
-		for range 40 {
-			synctest.Wait()
-			for len(p.Recorded) > 0 {
-				(<-p.Recorded).Settled(stored(occurrence.Merged, 1))
-			}
-		}
+		equal(t, "reports of the flood's last name", fill("floods", 9), 1)
+		equal(t, "reports of another tenant", fill("quiet", 0), 16)
+		s.settleAll(t, answers)
+		answers = nil
+		equal(t, "reports when all has ended", fill("floods-again", 0), 16)
+		s.settleAll(t, answers)
 	})
 }
 
 func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, kept())
-		answers := []<-chan answer{background(func() answer { return s.Post(t, classic("a", 1)) })}
-		post := <-s.Pipeline.Recorded
-		for range 2 {
-			answers = append(answers, background(func() answer { return s.Patch(t, "a", `{"count":3}`) }))
-			synctest.Wait()
-		}
-		raise := <-s.Pipeline.Recorded
+		posted, post := s.posting(t, "a", 1)
+		raised, raise := s.patching(t, "a", 3)
+		repeated := background(func() answer { return s.Patch(t, "a", `{"count":3}`) })
+		synctest.Wait()
 		post.Settled(stored(occurrence.Created, 1))
 		raise.Settled(refusedFor)
-		(<-answers[0]).Want(t, 201, "")
-		for _, answered := range answers[1:] {
-			(<-answered).Want(t, 503, metav1.StatusReasonServiceUnavailable)
-		}
+		(<-posted).Want(t, 201, "")
+		(<-raised).Want(t, 503, metav1.StatusReasonServiceUnavailable)
+		(<-repeated).Want(t, 503, metav1.StatusReasonServiceUnavailable)
 		s.Pipeline.WantWeights(t, 1, 3)
 	})
 }
@@ -236,10 +201,8 @@ func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
 // A change that raises nothing has weight 0, or the sink would count it.
 func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
 	s := serve(t, kept())
-	posted := background(func() answer { return s.Post(t, classic("a", 2)) })
-	post := <-s.Pipeline.Recorded
-	changed := background(func() answer { return s.Patch(t, "a", `{"message":"other"}`) })
-	o := <-s.Pipeline.Recorded
+	posted, post := s.posting(t, "a", 2)
+	changed, o := s.pending(func() answer { return s.Patch(t, "a", `{"message":"other"}`) })
 	if o.Weight != 0 || o.Total != 2 || o.Event.Message != "other" {
 		t.Errorf("reported %d up to %d: %s", o.Weight, o.Total, o.Event.Message)
 	}
@@ -252,20 +215,72 @@ func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
 // Preconditions are checked against the last response of the client, although a raise
 // that it has sent since is pending.
 func TestUIDOfAPostThatIsStoredHoldsWhileARaiseWaits(t *testing.T) {
-	s := serve(t, kept())
-	posted := background(func() answer { return s.Post(t, classic("a", 1)) })
-	post := <-s.Pipeline.Recorded
-	raised := background(func() answer { return s.Patch(t, "a", `{"count":2}`) })
-	raise := <-s.Pipeline.Recorded
-	post.Settled(stored(occurrence.Created, 1))
-	event := (<-posted).Event(t)
-	event.ResourceVersion, event.Count = "", 3
-	put := background(func() answer { return s.Do(t, http.MethodPut, coreEvents+"/a", event) })
-	until(t, "it is recorded, or refused", func() bool { return len(s.Pipeline.Occurrences()) == 3 || len(put) > 0 })
-	raise.Settled(stored(occurrence.Merged, 2))
-	(<-raised).Want(t, 200, "")
-	if len(put) == 0 {
-		(<-s.Pipeline.Recorded).Settled(stored(occurrence.Merged, 3))
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, kept())
+		posted, post := s.posting(t, "a", 1)
+		raised, raise := s.patching(t, "a", 2)
+		post.Settled(stored(occurrence.Created, 1))
+		event := (<-posted).Event(t)
+		event.ResourceVersion, event.Count = "", 3
+		put := background(func() answer { return s.Do(t, http.MethodPut, coreEvents+"/a", event) })
+		synctest.Wait()
+		raise.Settled(stored(occurrence.Merged, 2))
+		(<-raised).Want(t, 200, "")
+		s.settleAll(t, []<-chan answer{put})
+	})
+}
+
+// overtaken is an apiserver whose first create is answered by the test.
+type overtaken struct {
+	events  typedcorev1.EventInterface
+	creates atomic.Int64
+	first   chan error // nil from the first create, then its answer
+}
+
+func (o *overtaken) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
+	if o.creates.Add(1) == 1 {
+		o.first <- nil
+		if err := <-o.first; err != nil {
+			return nil, err
+		}
 	}
-	(<-put).Want(t, 200, "")
+	return o.events.Create(ctx, event, metav1.CreateOptions{})
+}
+
+func (o *overtaken) Patch(ctx context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
+	return o.events.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}
+
+// The whole pipeline stores what the client has reached, whatever becomes of the
+// POST that its raise overtakes.
+func TestRaiseOfAWaitingPostIsStoredOnce(t *testing.T) {
+	for name, err := range map[string]error{
+		"written":        nil,
+		"lost":           apierrors.NewInternalError(errors.New("lost")),
+		"refused for it": apierrors.NewBadRequest("refused"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			apiserver := &overtaken{events: fake.NewClientset().CoreV1().Events("ns"), first: make(chan error)}
+			o := pipeline.DefaultOptions()
+			o.Sink.RetryBaseDelay = time.Nanosecond
+			p, recorded := throughPipeline(t, o, apiserver)
+			defer func() { _ = p.Shutdown(t.Context()) }() // if it fails
+			s := serve(t, written(), recorded)
+			posted := background(func() answer { return s.Post(t, classic("a", 1)) })
+			<-apiserver.first
+			before := p.Totals().Recorded
+			raised := background(func() answer { return s.Patch(t, "a", `{"count":3}`) })
+			until(t, "the raise is recorded", func() bool { return p.Totals().Recorded > before })
+			apiserver.first <- err
+			<-posted
+			if a := <-raised; a.Code >= 300 {
+				t.Errorf("answered %d: %s", a.Code, a.Body)
+			}
+			equal(t, "error of the shutdown", p.Shutdown(t.Context()), nil) // writes what was to wait
+			stored, err := apiserver.events.List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(stored.Items) != 1 || stored.Items[0].Count != 3 {
+				t.Errorf("stored %+v, %v", stored, err)
+			}
+		})
+	}
 }

@@ -2,64 +2,89 @@ package intake
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Errors of the authentication itself, and errors about credentials.
-var (
-	open = map[string]error{
-		"a request that failed": &url.Error{Op: "Post", URL: "https://apiserver", Err: errors.New("no connection")},
-		"not waited for":        context.Canceled,
-		"of a type of its own":  fmt.Errorf("wrapped: %w", context.DeadlineExceeded),
+func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
+	h := newHasher()
+	_, presented := h.of(requestWith("", ""))
+	equal(t, "nothing is presented", presented, false)
+	seen := map[credential]bool{}
+	for _, c := range [][2]string{{"a", ""}, {"b", ""}, {"", "a"}, {"", "b"}, {"a", "a"}, {"a", "b"}, {"b", "a"}} {
+		one, presented := h.of(requestWith(c[0], c[1]))
+		if again, _ := h.of(requestWith(c[0], c[1])); !presented || seen[one] || again != one {
+			t.Errorf("token %q, certificate %q: presented %t, like others %t, the same again %t",
+				c[0], c[1], presented, seen[one], again == one)
+		}
+		seen[one] = true
 	}
-	decided = map[string]error{
-		"a plain text":              errors.New("invalid bearer token"),
-		"an invalid certificate":    x509.CertificateInvalidError{Reason: x509.Expired},
-		"another CA":                fmt.Errorf("verifying: %w", x509.UnknownAuthorityError{}),
-		"another host":              x509.HostnameError{Certificate: &x509.Certificate{}},
-		"a critical extension":      x509.UnhandledCriticalExtension{},
-		"a weak algorithm":          x509.InsecureAlgorithmError(x509.MD5WithRSA),
-		"a header that is no token": fmt.Errorf("decoding: %w", base64.CorruptInputError(3)),
+	// The token of a replica is reviewed for another audience.
+	req := requestWith("a", "")
+	req.Header.Set(AssertedUserHeader, "somebody")
+	if one, presented := h.of(req); !presented || seen[one] {
+		t.Errorf("a replica's token: presented %t, like a client's %t", presented, seen[one])
 	}
-)
+}
 
-func TestErrorsAboutCredentialsAreNotUndecided(t *testing.T) {
-	for name, err := range open {
-		if !Undecided(err) {
-			t.Errorf("%s counts as bad credentials", name)
-		}
+// A tenant with many credentials evicts its own least recently used one.
+func TestManyCredentialsOfOneTenantEvictNoOthers(t *testing.T) {
+	k := newKnownCredentials(4)
+	k.add(credential{1}, "quiet", time.Now())
+	for n := byte(2); n <= 4; n++ {
+		k.add(credential{n}, "many", time.Now())
 	}
-	for name, err := range decided {
-		if Undecided(err) {
-			t.Errorf("%s counts as undecided", name)
-		}
+	k.get(credential{2})
+	k.add(credential{5}, "many", time.Now())
+	k.add(credential{6}, "another", time.Now())
+	known := map[byte]bool{}
+	for n := byte(1); n <= 6; n++ {
+		_, _, known[n] = k.get(credential{n})
 	}
+	equal(t, "known", known, map[byte]bool{1: true, 2: true, 3: false, 4: false, 5: true, 6: true})
+	equal(t, "held", k.cache.Len(), 4)
+}
+
+func TestCredentialsAreHeldOnceUntilTheyAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKnownCredentials(2)
+		want := func(want bool, held int) {
+			t.Helper()
+			_, _, known := k.get(credential{})
+			equal(t, "known", known, want)
+			equal(t, "held", k.cache.Len(), held)
+		}
+		k.add(credential{}, "tenant", time.Now())
+		k.add(credential{}, "tenant", time.Now())
+		time.Sleep(knownFor)
+		want(true, 1)
+		time.Sleep(time.Nanosecond)
+		want(false, 0)
+		k.add(credential{}, "tenant", time.Now())
+		k.remove(credential{})
+		want(false, 0)
+	})
 }
 
 // Accepted credentials are known after a review, rejected ones are not reviewed again
 // for a while, and an undecided review changes nothing.
 func TestResultOfAReviewIsKept(t *testing.T) {
 	jane := &authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}
+	noConnection := &url.Error{Op: "Post", URL: "https://apiserver", Err: errors.New("no connection")}
 	type result struct {
 		authn           authenticator.Request
 		known, rejected bool // of credentials that were known before
@@ -67,65 +92,99 @@ func TestResultOfAReviewIsKept(t *testing.T) {
 	results := map[string]result{
 		"accepted":                {saying(jane, true, nil), true, false},
 		"rejected":                {saying(nil, false, nil), false, true},
-		"accepted, with an error": {saying(jane, true, &url.Error{Err: errors.New("no connection")}), true, false},
+		"accepted, with an error": {saying(jane, true, noConnection), true, false},
 	}
-	for name, err := range open {
+	// Errors of the authentication itself.
+	for name, err := range map[string]error{
+		"a request that failed": noConnection,
+		"not waited for":        context.Canceled,
+		"of a type of its own":  fmt.Errorf("wrapped: %w", context.DeadlineExceeded),
+	} {
 		results[name] = result{saying(nil, false, err), true, false}
 	}
-	for name, err := range decided {
+	// Errors about credentials.
+	for name, err := range map[string]error{
+		"a plain text":              errors.New("invalid bearer token"),
+		"an invalid certificate":    x509.CertificateInvalidError{Reason: x509.Expired},
+		"another CA":                fmt.Errorf("verifying: %w", x509.UnknownAuthorityError{}),
+		"another host":              x509.HostnameError{Certificate: &x509.Certificate{}},
+		"a critical extension":      x509.UnhandledCriticalExtension{},
+		"a weak algorithm":          x509.InsecureAlgorithmError(x509.MD5WithRSA),
+		"a header that is no token": fmt.Errorf("decoding: %w", base64.CorruptInputError(3)),
+	} {
 		results[name] = result{saying(nil, false, err), false, true}
 	}
 	for name, test := range results {
 		for _, ttl := range []time.Duration{-1, time.Second} {
 			for _, before := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, keeping reviews for %s, known before: %t", name, ttl, before), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						c := testCallers(t, ttl)
-						req, own := presented(t.Context(), c, "a")
-						if before {
-							c.known.add(own, "jane", time.Now())
-							time.Sleep(time.Minute) // its review is kept no more
-						}
-						_, _, _ = c.limit(test.authn).AuthenticateRequest(req)
-						_, _, known := c.known.get(own)
-						if want := test.known && (before || name == "accepted"); known != want {
-							t.Errorf("known %t, want %t", known, want)
-						}
-						if rejected := c.rejected.contains(own); rejected != test.rejected {
-							t.Errorf("rejected %t", rejected)
-						}
-					})
+				bubble(t, fmt.Sprintf("%s, keeping reviews for %s, known before: %t", name, ttl, before), func(t *testing.T) {
+					c := testCallers(t, ttl)
+					req, own := presented(t.Context(), c, "a")
+					if before {
+						c.known.add(own, "jane", time.Now())
+						time.Sleep(time.Minute) // its review is kept no more
+					}
+					_, _, _ = c.limit(test.authn).AuthenticateRequest(req)
+					_, _, known := c.known.get(own)
+					equal(t, "known", known, test.known && (before || name == "accepted"))
+					equal(t, "rejected", c.rejected.contains(own), test.rejected)
 				})
 			}
 		}
 	}
 }
 
-// Known callers have reviews of their own when unknown callers have used up theirs.
-func TestReviewsOfKnownCallersAreNotThoseOfUnknownOnes(t *testing.T) {
+// Known callers, and those whose token verifies, have reviews of their own when unknown
+// callers have used up theirs. While a review is cached, its token costs none. A request
+// whose review cannot be made in time is not rejected.
+func TestWhichReviewsATokenCosts(t *testing.T) {
+	const moment = time.Nanosecond // known since just now
+	revoked := errors.New("revoked")
 	for name, test := range map[string]struct {
-		known bool
-		waits bool
-	}{"known": {true, false}, "unknown": {false, true}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := testCallers(t, time.Second)
-				req, own := presented(t.Context(), c, "a")
-				if test.known {
-					c.known.add(own, "jane", time.Now())
-					time.Sleep(time.Minute)
-				}
-				if !c.ofUnknown.rate.AllowN(time.Now(), tokenReviewBurst) {
-					t.Fatal("there are fewer reviews than there should be")
-				}
-				begun := time.Now()
-				if _, ok, err := c.limit(accepting("jane")).AuthenticateRequest(req); !ok || err != nil {
-					t.Errorf("answered %t, %v", ok, err)
-				}
-				if waited := time.Since(begun); (waited > 0) != test.waits {
-					t.Errorf("waited for %s", waited)
-				}
-			})
+		known    time.Duration // since when its review began, 0 if it is unknown
+		verified string        // tenant that it verifies as
+		bursts   int           // of reviews of unknown callers at the same address before
+		ok       bool
+		err      error
+		waits    time.Duration
+		late     bool    // no review is made
+		ofKnown  float64 // reviews of known callers that it costs
+	}{
+		"just reviewed":      {known: moment, bursts: 40, ok: true},
+		"reviewed recently":  {known: time.Second - 1, bursts: 40, ok: true},
+		"reviewed before":    {known: time.Second, bursts: 40, ok: true, ofKnown: 1},
+		"known":              {known: time.Minute, bursts: 40, ok: true, ofKnown: 1},
+		"verified":           {verified: "a", bursts: 40, ok: true, ofKnown: 1},
+		"verified, rejected": {verified: "a", bursts: 40, ofKnown: 1},
+		"verified, revoked":  {verified: "a", bursts: 40, err: revoked, ofKnown: 1},
+		"unknown":            {ok: true},
+		"unknown, in time":   {bursts: 1, ok: true, waits: time.Second / tokenReviewRate},
+		"unknown, too late":  {bursts: 40, ok: true, err: errReviews, late: true},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			c := testCallers(t, time.Second)
+			req, own := presented(t.Context(), c, "a")
+			callOf(req.Context()).verified = test.verified
+			if test.known > 0 {
+				c.known.add(own, "jane", time.Now())
+				time.Sleep(test.known)
+			}
+			for range test.bursts {
+				c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
+			}
+			made, begun := false, time.Now()
+			_, ok, err := c.limit(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+				made = true
+				return &authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, test.ok, test.err
+			})).AuthenticateRequest(req)
+			equal(t, "made", made, !test.late)
+			equal(t, "waited", time.Since(begun), test.waits)
+			equal(t, "accepted", ok, test.ok && made)
+			equal(t, "error", err, test.err)
+			equal(t, "reviews of known callers", tokenReviewBurst-c.ofKnown.rate.Tokens(), test.ofKnown)
+			_, _, known := c.known.get(own)
+			equal(t, "known", known, ok)
+			equal(t, "rejected", c.rejected.contains(own), !ok && made)
 		})
 	}
 }
@@ -154,7 +213,8 @@ func (a *askedBy) AuthenticateRequest(req *http.Request) (*authenticator.Respons
 // There is one review at a time for all requests with one token. They share whether it
 // is accepted, and not the user.
 func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
-	rejected := errors.New("invalid bearer token")
+	rejected, broken := errors.New("invalid bearer token"), errors.New("panic")
+	once := []time.Duration{0}
 	for name, test := range map[string]struct {
 		ttl   time.Duration
 		ok    bool
@@ -162,41 +222,32 @@ func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
 		calls []time.Duration
 	}{
 		"accepted":                      {time.Second, true, nil, []time.Duration{0, time.Second, time.Second}},
-		"rejected":                      {time.Second, false, nil, []time.Duration{0}},
-		"rejected for a reason":         {time.Second, false, rejected, []time.Duration{0}},
-		"accepted, with an error":       {time.Second, true, rejected, []time.Duration{0}},
-		"a panic":                       {time.Second, false, errors.New("panic"), []time.Duration{0}},
+		"rejected":                      {time.Second, false, nil, once},
+		"rejected for a reason":         {time.Second, false, rejected, once},
+		"accepted, with an error":       {time.Second, true, rejected, once},
+		"a panic":                       {time.Second, false, broken, once},
 		"accepted, and nothing is kept": {-1, true, nil, []time.Duration{0, 0, 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := testCallers(t, test.ttl)
-				authn := &askedBy{begun: time.Now(), ok: test.ok, err: test.err}
-				around := c.limit(authn)
-				var all sync.WaitGroup
-				for i := range 3 {
-					all.Go(func() {
-						defer func() {
-							if p := recover(); (p != nil) != (name == "a panic") {
-								t.Errorf("panicked: %v", p)
-							}
-						}()
-						req, _ := presented(t.Context(), c, "a")
-						req.Header.Set("X-User", fmt.Sprint("user-", i))
-						response, ok, err := around.AuthenticateRequest(req)
-						if ok != test.ok || err != test.err {
-							t.Errorf("answered %t, %v", ok, err)
-						}
-						if ok && err == nil && response.User.GetName() != fmt.Sprint("user-", i) {
-							t.Errorf("user-%d is taken for %s", i, response.User.GetName())
-						}
-					})
-				}
-				all.Wait()
-				if !slices.Equal(authn.calls, test.calls) {
-					t.Errorf("asked after %v, want %v", authn.calls, test.calls)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			c := testCallers(t, test.ttl)
+			authn := &askedBy{begun: time.Now(), ok: test.ok, err: test.err}
+			around := c.limit(authn)
+			var all sync.WaitGroup
+			for i := range 3 {
+				all.Go(func() {
+					defer func() { equal(t, "a panic", recover() != nil, test.err == broken) }()
+					req, _ := presented(t.Context(), c, "a")
+					req.Header.Set("X-User", fmt.Sprint("user-", i))
+					response, ok, err := around.AuthenticateRequest(req)
+					equal(t, "accepted", ok, test.ok)
+					equal(t, "error", err, test.err)
+					if ok && err == nil {
+						equal(t, "user", response.User.GetName(), fmt.Sprint("user-", i))
+					}
+				})
+			}
+			all.Wait()
+			equal(t, "calls", authn.calls, test.calls)
 		})
 	}
 }
@@ -210,51 +261,16 @@ func TestReviewOfACancelledRequestIsKept(t *testing.T) {
 		req, own := presented(ctx, c, "a")
 		time.AfterFunc(time.Millisecond, func() { leave(gone) })
 		begun := time.Now()
-		if _, ok, err := c.limit(&askedBy{ok: true}).AuthenticateRequest(req); ok || err != gone || time.Since(begun) != time.Millisecond {
-			t.Errorf("answered %t, %v after %s", ok, err, time.Since(begun))
-		}
+		_, ok, err := c.limit(&askedBy{ok: true}).AuthenticateRequest(req)
+		equal(t, "accepted", ok, false)
+		equal(t, "error", err, gone)
+		equal(t, "waited", time.Since(begun), time.Millisecond)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if _, accepted, known := c.known.get(own); !known || accepted != begun {
-			t.Errorf("known %t, accepted at %s, asked at %s", known, accepted, begun)
-		}
+		_, accepted, known := c.known.get(own)
+		equal(t, "known", known, true)
+		equal(t, "accepted at", accepted, begun)
 	})
-}
-
-// A request whose review cannot be made in time is not rejected.
-func TestReviewThatCannotBeMadeInTimeIsNotMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := testCallers(t, time.Second)
-		for range 40 {
-			c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
-		}
-		authn := &askedBy{ok: true}
-		req, own := presented(t.Context(), c, "a")
-		if _, ok, err := c.limit(authn).AuthenticateRequest(req); ok || err != errReviews || len(authn.calls) > 0 {
-			t.Errorf("answered %t, %v, asked %d times", ok, err, len(authn.calls))
-		}
-		if _, _, known := c.known.get(own); known || c.rejected.contains(own) {
-			t.Errorf("known %t, rejected %t", known, c.rejected.contains(own))
-		}
-	})
-}
-
-// While its review is cached, a token costs none.
-func TestReviewThatIsKeptIsNotMadeAgain(t *testing.T) {
-	for age, want := range map[time.Duration]float64{0: 0, time.Second - 1: 0, time.Second: 1, time.Minute: 1} {
-		synctest.Test(t, func(t *testing.T) {
-			c := testCallers(t, time.Second)
-			req, own := presented(t.Context(), c, "a")
-			c.known.add(own, "jane", time.Now())
-			time.Sleep(age)
-			if _, ok, err := c.limit(accepting("jane")).AuthenticateRequest(req); !ok || err != nil {
-				t.Errorf("answered %t, %v", ok, err)
-			}
-			if got := tokenReviewBurst - c.ofKnown.rate.Tokens(); got != want {
-				t.Errorf("a token that was reviewed %s ago costs %v reviews", age, got)
-			}
-		})
-	}
 }
 
 // A certificate is verified each time. It is known afterwards, so that its requests
@@ -272,24 +288,22 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 		"not verified":     {"jane", false, x509.UnknownAuthorityError{}, ""},
 		"with an error":    {"jane", true, errors.New("no connection"), ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := testCallers(t, time.Second)
-				req := &http.Request{Header: http.Header{}, RemoteAddr: "10.0.0.1:1",
-					TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte("raw"), Subject: pkix.Name{CommonName: "jane"}}}}}
-				own, _ := c.hasher.of(req)
-				req = req.WithContext(withCall(t.Context(), &call{credential: own}))
-				_, ok, err := c.limit(saying(&authenticator.Response{User: &user.DefaultInfo{Name: test.user}}, test.ok, test.err)).AuthenticateRequest(req)
-				if ok != test.ok || err != test.err {
-					t.Errorf("answered %t, %v", ok, err)
-				}
-				if tenant, _, known := c.known.get(own); tenant != test.tenant || known != (test.tenant != "") {
-					t.Errorf("known %t, of %q", known, tenant)
-				}
-				if c.rejected.contains(own) || c.ofKnown.rate.Tokens() != tokenReviewBurst || c.ofUnknown.rate.Tokens() != tokenReviewBurst {
-					t.Error("it was reviewed, or is rejected from now on")
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			c := testCallers(t, time.Second)
+			req := requestWith("", "jane")
+			own, _ := c.hasher.of(req)
+			req = req.WithContext(withCall(t.Context(), &call{credential: own}))
+			response := &authenticator.Response{User: &user.DefaultInfo{Name: test.user}}
+			_, ok, err := c.limit(saying(response, test.ok, test.err)).AuthenticateRequest(req)
+			equal(t, "accepted", ok, test.ok)
+			equal(t, "error", err, test.err)
+			tenant, _, known := c.known.get(own)
+			equal(t, "known", known, test.tenant != "")
+			equal(t, "tenant", tenant, test.tenant)
+			equal(t, "rejected from now on", c.rejected.contains(own), false)
+			for _, reviews := range []*reviews{c.ofKnown, c.ofUnknown} {
+				equal(t, "reviews that are left", reviews.rate.Tokens(), tokenReviewBurst)
+			}
 		})
 	}
 }
@@ -307,12 +321,13 @@ func TestResponseToARequestThatIsNotAuthenticated(t *testing.T) {
 		"not answered":          {&url.Error{Op: "Post", Err: errors.New("no connection")}, http.StatusServiceUnavailable, 0},
 	} {
 		c := testFlowControl(t)
-		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: handled", name) }), saying(nil, false, test.err), c)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequestWithContext(withCall(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), &call{}), http.MethodGet, "/", nil))
-		if got := testutil.ToFloat64(c.metrics.refused.WithLabelValues(refusedReviews)); w.Code != test.code || got != test.counts {
-			t.Errorf("%s: answered %d, %v were counted", name, w.Code, got)
-		}
+		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			t.Errorf("%s: handled", name)
+		}), saying(nil, false, test.err), c)
+		w, req := httptest.NewRecorder(), requestWith("", "")
+		handler.ServeHTTP(w, req.WithContext(withCall(req.Context(), &call{})))
+		equal(t, name+": code", w.Code, test.code)
+		equal(t, name+": counted as refused", c.refusedAs(refusedReviews), test.counts)
 	}
 }
 
@@ -327,9 +342,9 @@ func TestAnonymousUserIsRejected(t *testing.T) {
 		"not authenticated": {user.DefaultInfo{Name: "jane", Groups: []string{user.AllUnauthenticated}}, nil, false},
 		"anonymous, error":  {user.DefaultInfo{Name: user.Anonymous}, errors.New("no connection"), true},
 	} {
-		_, ok, err := notAnonymous(saying(&authenticator.Response{User: &test.u}, true, test.err)).AuthenticateRequest(&http.Request{})
-		if ok != test.want || err != test.err {
-			t.Errorf("%s: %t, %v", name, ok, err)
-		}
+		authn := notAnonymous(saying(&authenticator.Response{User: &test.u}, true, test.err))
+		_, ok, err := authn.AuthenticateRequest(&http.Request{})
+		equal(t, name+": accepted", ok, test.want)
+		equal(t, name+": error", err, test.err)
 	}
 }

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,22 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
-
-// slowAuthorizer decides after a second, and counts its calls.
-type slowAuthorizer struct {
-	asked  atomic.Int64
-	answer func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error)
-}
-
-func (s *slowAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	s.asked.Add(1)
-	select {
-	case <-time.After(time.Second):
-		return s.answer(ctx, a)
-	case <-ctx.Done():
-		return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
-	}
-}
 
 // allowed allows requests for one namespace.
 func allowed(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -46,55 +29,59 @@ func creating(name string) authorizer.AttributesRecord {
 	}
 }
 
-// asking starts one call, and returns a function that waits for its result.
-func asking(t *testing.T, shared authorizer.Authorizer, ctx context.Context, a authorizer.Attributes) (answer func() (authorizer.Decision, string, error)) {
-	t.Helper()
-	var d authorizer.Decision
-	var reason string
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d, reason, err = shared.Authorize(ctx, a)
-	}()
-	return func() (authorizer.Decision, string, error) {
-		<-done
-		return d, reason, err
-	}
+type result struct {
+	decision authorizer.Decision
+	reason   string
+	err      error
 }
 
-// sharing returns a shared authorizer for one without a cache.
-func sharing(t *testing.T, authz authorizer.Authorizer, most int) *sharedAuthorizer {
+// asking starts one call.
+func asking(shared authorizer.Authorizer, ctx context.Context, a authorizer.Attributes) <-chan result {
+	out := make(chan result, 1)
+	go func() {
+		d, reason, err := shared.Authorize(ctx, a)
+		out <- result{d, reason, err}
+	}()
+	return out
+}
+
+// sharing returns a shared authorizer for one that answers after a second and has no
+// cache, and counts its calls.
+func sharing(t *testing.T, most int, answer authorizer.AuthorizerFunc) (shared *sharedAuthorizer, asked *atomic.Int64) {
 	t.Helper()
-	shared, err := newSharedAuthorizer(authz, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))
+	asked = new(atomic.Int64)
+	slow := authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		asked.Add(1)
+		select {
+		case <-time.After(time.Second):
+			return answer(ctx, a)
+		case <-ctx.Done():
+			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
+		}
+	})
+	shared, err := newSharedAuthorizer(slow, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shared
+	return shared, asked
 }
 
 func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowAuthorizer{answer: allowed}
-		shared := sharing(t, slow, 10)
+		shared, asked := sharing(t, 10, allowed)
 		elsewhere := creating("a")
 		elsewhere.Namespace = "elsewhere"
-		for round := range 2 {
+		for range 2 {
+			var same []<-chan result
 			for range 100 {
-				answer := asking(t, shared, t.Context(), creating("a"))
-				defer func() {
-					if d, _, err := answer(); d != authorizer.DecisionAllow || err != nil {
-						t.Errorf("round %d: %v, %v", round, d, err)
-					}
-				}()
+				same = append(same, asking(shared, t.Context(), creating("a")))
 			}
-			if d, reason, err := asking(t, shared, t.Context(), elsewhere)(); d != authorizer.DecisionDeny || reason != "not there" || err != nil {
-				t.Errorf("another one: %v, %q, %v", d, reason, err)
+			other := <-asking(shared, t.Context(), elsewhere)
+			equal(t, "another one", other, result{authorizer.DecisionDeny, "not there", nil})
+			for _, one := range same {
+				equal(t, "the same one", <-one, result{authorizer.DecisionAllow, "", nil})
 			}
-			synctest.Wait()
-			if n := slow.asked.Swap(0); n != 2 {
-				t.Errorf("round %d: asked %d times, want 2", round, n)
-			}
+			equal(t, "reviews", asked.Swap(0), 2)
 		}
 	})
 }
@@ -102,23 +89,18 @@ func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 // A review does not end with its request, since other requests share it.
 func TestReviewOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowAuthorizer{answer: allowed}
-		shared := sharing(t, slow, 10)
+		shared, asked := sharing(t, 10, allowed)
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		began := time.Now()
-		first := asking(t, shared, hasty, creating("a"))
+		first := asking(shared, hasty, creating("a"))
 		synctest.Wait()
-		second := asking(t, shared, t.Context(), creating("a"))
-		if _, _, err := first(); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Millisecond {
-			t.Errorf("the first one has gone after %s: %v", time.Since(began), err)
-		}
-		if d, _, err := second(); d != authorizer.DecisionAllow || err != nil || time.Since(began) != time.Second {
-			t.Errorf("the second one after %s: %v, %v", time.Since(began), d, err)
-		}
-		if n := slow.asked.Load(); n != 1 {
-			t.Errorf("asked %d times", n)
-		}
+		second := asking(shared, t.Context(), creating("a"))
+		equal(t, "the first one", <-first, result{authorizer.DecisionNoOpinion, "", context.DeadlineExceeded})
+		equal(t, "it waited", time.Since(began), time.Millisecond)
+		equal(t, "the second one", <-second, result{authorizer.DecisionAllow, "", nil})
+		equal(t, "it waited", time.Since(began), time.Second)
+		equal(t, "reviews", asked.Load(), 1)
 	})
 }
 
@@ -126,15 +108,14 @@ func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 5
 		var answered atomic.Int64
-		slow := &slowAuthorizer{answer: func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		shared, _ := sharing(t, most, func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			answered.Add(1)
 			return allowed(ctx, a)
-		}}
-		shared := sharing(t, slow, most)
+		})
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		for i := range 100 {
-			asking(t, shared, hasty, creating(fmt.Sprint(i)))
+			asking(shared, hasty, creating(fmt.Sprint(i)))
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
@@ -145,40 +126,34 @@ func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := shared.running.Load(); n != 0 || answered.Load() != left {
-			t.Errorf("%d reviews are running, and %d have ended", n, answered.Load())
-		}
+		equal(t, "reviews that are running", shared.running.Load(), 0)
+		equal(t, "reviews that have ended", answered.Load(), left)
 	})
 }
 
 func TestReviewEndsSomeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never := &slowAuthorizer{answer: func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
+		never, _ := sharing(t, 10, func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
 			<-ctx.Done()
 			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
-		}}
+		})
 		began := time.Now()
-		d, _, err := sharing(t, never, 10).Authorize(t.Context(), creating("a"))
-		if d != authorizer.DecisionNoOpinion || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != sharedReviewTimeout {
-			t.Errorf("after %s: %v, %v", time.Since(began), d, err)
-		}
+		got := <-asking(never, t.Context(), creating("a"))
+		equal(t, "result", got, result{authorizer.DecisionNoOpinion, "", context.DeadlineExceeded})
+		equal(t, "it waited", time.Since(began), sharedReviewTimeout)
 	})
 }
 
 func TestPanicOfAReviewIsThatOfAllWhoShareIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := sharing(t, &slowAuthorizer{answer: func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		shared, _ := sharing(t, 10, func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			panic("broken")
-		}}, 10)
+		})
 		var all sync.WaitGroup
 		defer all.Wait()
 		for range 3 {
 			all.Go(func() {
-				defer func() {
-					if p := recover(); p != "broken" {
-						t.Errorf("panicked with %v", p)
-					}
-				}()
+				defer func() { equal[any](t, "panic", recover(), "broken") }()
 				d, _, err := shared.Authorize(t.Context(), creating("a"))
 				t.Errorf("%v, %v", d, err)
 			})
@@ -187,41 +162,46 @@ func TestPanicOfAReviewIsThatOfAllWhoShareIt(t *testing.T) {
 }
 
 func TestAttributesHaveKeysOfTheirOwn(t *testing.T) {
-	is := func(change func(*authorizer.AttributesRecord, *user.DefaultInfo)) authorizer.AttributesRecord {
-		a, u := creating("a"), &user.DefaultInfo{Name: "jane", UID: "1", Groups: []string{"a", "b"}, Extra: map[string][]string{"x": {"y", "z"}, "w": {"v"}}}
-		a.User = u
-		change(&a, u)
-		return a
+	type attributes struct {
+		authorizer.AttributesRecord
+		user.DefaultInfo
 	}
-	none := func(*authorizer.AttributesRecord, *user.DefaultInfo) {}
-	seen := map[string]string{attributesKey(is(none)): "none"}
-	if _, same := seen[attributesKey(is(none))]; !same {
-		t.Error("the same attributes have two keys")
+	keyOf := func(change func(*attributes)) string {
+		a := attributes{creating("a"), user.DefaultInfo{
+			Name: "jane", UID: "1", Groups: []string{"a", "b"},
+			Extra: map[string][]string{"x": {"y", "z"}, "w": {"v"}},
+		}}
+		change(&a)
+		if a.User != nil {
+			a.User = &a.DefaultInfo
+		}
+		return attributesKey(a.AttributesRecord)
 	}
-	for what, change := range map[string]func(*authorizer.AttributesRecord, *user.DefaultInfo){
-		"user":            func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Name = "joe" },
-		"uid":             func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.UID = "2" },
-		"groups":          func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Groups = []string{"a,b"} },
-		"groups and name": func(a *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Groups = []string{"a"} },
-		"extra":           func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) { u.Extra["x"] = []string{"y"} },
-		"name of extra": func(_ *authorizer.AttributesRecord, u *user.DefaultInfo) {
-			u.Extra = map[string][]string{"x": {"y", "z"}, "q": {"v"}}
-		},
-		"nobody":      func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.User = nil },
-		"verb":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Verb = "patch" },
-		"group":       func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIGroup = "events.k8s.io" },
-		"version":     func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.APIVersion = "v2" },
-		"resource":    func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Resource = "pods" },
-		"subresource": func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Subresource = "status" },
-		"namespace":   func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Namespace = "n" },
-		"object":      func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "b" },
-		"no object":   func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Name = "" },
-		"path":        func(a *authorizer.AttributesRecord, _ *user.DefaultInfo) { a.Path = "/metrics" },
+	seen := map[string]string{}
+	for what, change := range map[string]func(*attributes){
+		"unchanged":       func(*attributes) {},
+		"user":            func(a *attributes) { a.DefaultInfo.Name = "joe" },
+		"uid":             func(a *attributes) { a.UID = "2" },
+		"groups":          func(a *attributes) { a.Groups = []string{"a,b"} },
+		"groups and name": func(a *attributes) { a.Groups = []string{"a"} },
+		"extra":           func(a *attributes) { a.Extra["x"] = []string{"y"} },
+		"name of extra":   func(a *attributes) { a.Extra = map[string][]string{"x": {"y", "z"}, "q": {"v"}} },
+		"nobody":          func(a *attributes) { a.User = nil },
+		"verb":            func(a *attributes) { a.Verb = "patch" },
+		"group":           func(a *attributes) { a.APIGroup = "events.k8s.io" },
+		"version":         func(a *attributes) { a.APIVersion = "v2" },
+		"resource":        func(a *attributes) { a.Resource = "pods" },
+		"subresource":     func(a *attributes) { a.Subresource = "status" },
+		"namespace":       func(a *attributes) { a.Namespace = "n" },
+		"object":          func(a *attributes) { a.AttributesRecord.Name = "b" },
+		"no object":       func(a *attributes) { a.AttributesRecord.Name = "" },
+		"path":            func(a *attributes) { a.Path = "/metrics" },
 	} {
-		q := attributesKey(is(change))
-		if other, known := seen[q]; known {
+		key := keyOf(change)
+		equal(t, what+": the key again", keyOf(change), key)
+		if other, known := seen[key]; known {
 			t.Errorf("%s has the same key as %s", what, other)
 		}
-		seen[q] = what
+		seen[key] = what
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 const kubelet, robot = "system:node:node-1", "system:serviceaccount:ns:robot"
@@ -41,26 +41,31 @@ func (s *server) patchAs(t testing.TB, who, name, patch string) answer {
 	return s.Do(t, http.MethodPatch, coreEvents+"/"+name, patch, "As", who)
 }
 
+// The user is for limits, and not part of the series.
 func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T) {
-	p := written()
-	s := serve(t, p)
+	s := serve(t, written())
 	s.Post(t, classic("web-0.1", 1)).Want(t, 201, "")
 	s.Patch(t, "web-0.1", `{"count":2}`).Want(t, 200, "")
-	occurrences := p.Occurrences()
-	for i, o := range occurrences {
-		if o.User != "tester" {
-			t.Errorf("occurrence %d is of the user %q, not of the one who was authenticated", i, o.User)
-		}
+	s.Pipeline.WantRecorded(t, 2)
+	for _, o := range s.Pipeline.Occurrences() {
+		equal(t, "user", o.User, "tester")
+		other := *o
+		other.User = "another"
+		equal(t, "series", other.Series(), identity.Of(o.Event))
 	}
-	if len(occurrences) != 2 {
-		t.Fatalf("%d occurrences, not 2", len(occurrences))
+}
+
+// throughPipeline records into a pipeline, which writes to an apiserver.
+func throughPipeline(t *testing.T, o pipeline.Options, apiserver sink.Client) (*pipeline.Pipeline, setting) {
+	t.Helper()
+	p, err := pipeline.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	// The user is for limits, and not part of the series.
-	other := *occurrences[0]
-	other.User = "another"
-	if other.Series() != identity.Of(occurrences[0].Event) {
-		t.Error("the user is part of the identity")
+	if err := p.StartSink(apiserver); err != nil {
+		t.Fatal(err)
 	}
+	return p, withOptions(func(o *intake.Options) { o.Record = p.Record })
 }
 
 // creates is an apiserver that accepts every create.
@@ -80,63 +85,51 @@ func (creates) Patch(_ context.Context, _ occurrence.API, _, name string, _ []by
 // until its own budget is spent.
 func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := pipeline.New(t.Context(), pipeline.DefaultOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.StartSink(creates{}); err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := p.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}()
-		s := serve(t, written(), authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { o.Record = p.Record })
-		warning := func(name, reason string) *corev1.Event {
+		p, recorded := throughPipeline(t, pipeline.DefaultOptions(), creates{})
+		defer func() { equal(t, "error of the shutdown", p.Shutdown(t.Context()), nil) }()
+		s := serve(t, written(), authenticatedByHeader, recorded)
+		warn := func(who, name, reason string) answer {
 			event := classic(name, 1)
 			event.Type, event.Reason = corev1.EventTypeWarning, reason
-			return event
+			return s.postAs(t, who, event)
 		}
 		for i := range 25 + 64 {
-			if a := s.postAs(t, robot, warning(fmt.Sprint("forged.", i), fmt.Sprint("Forged", i))); a.Code >= 300 {
+			if a := warn(robot, fmt.Sprint("forged.", i), fmt.Sprint("Forged", i)); a.Code >= 300 {
 				t.Fatalf("forged Event %d is answered %d: %s", i, a.Code, a.Body)
 			}
 		}
-		refused := s.postAs(t, robot, warning("forged.last", "Forged"))
+		refused := warn(robot, "forged.last", "Forged")
 		refused.Want(t, 429, metav1.StatusReasonTooManyRequests)
-		if after := refused.Header.Get("Retry-After"); after != "" {
-			t.Errorf("Retry-After is %q: the recorder would delay all its other Events", after)
-		}
-		s.postAs(t, kubelet, warning("web-0.1", "BackOff")).Want(t, 201, "")
+		equal(t, "Retry-After, which would delay all Events of the recorder", refused.Header.Get("Retry-After"), "")
+		warn(kubelet, "web-0.1", "BackOff").Want(t, 201, "")
 		time.Sleep(time.Second)
-		s.postAs(t, kubelet, warning("web-0.2", "Unhealthy")).Want(t, 201, "")
+		warn(kubelet, "web-0.2", "Unhealthy").Want(t, 201, "")
 	})
 }
 
 func TestTenantMakesNoOthersViewsForgotten(t *testing.T) {
-	large := strings.Repeat("x", 8<<10)
+	const own, large = 10, 8 << 10
 	for name, test := range map[string]struct {
-		limit   func(*intake.Options)
-		own     int    // views of the kubelet
-		message string // of what floods
+		maxNames     int
+		maxViewBytes int64
+		message      int // length of what floods
 	}{
-		"in number":                      {func(o *intake.Options) { o.MaxNames = 20 }, 10, "m"},
-		"in size":                        {func(o *intake.Options) { o.MaxViewBytes = 64 << 10 }, 10, large},
-		"in size, with few and large":    {func(o *intake.Options) { o.MaxNames, o.MaxViewBytes = 1000, 64<<10 }, 10, large},
-		"in number, beside large others": {func(o *intake.Options) { o.MaxNames, o.MaxViewBytes = 20, 1<<20 }, 10, large},
+		"in number":                      {20, 64 << 20, 1},
+		"in size":                        {16_384, 64 << 10, large},
+		"in size, with few and large":    {1000, 64 << 10, large},
+		"in number, beside large others": {20, 1 << 20, large},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serve(t, written(), authenticatedByHeader, func(o *intake.Options, _ *intake.ServerOptions) { test.limit(o) })
-			for i := range test.own {
+			s := serve(t, written(), authenticatedByHeader, withOptions(func(o *intake.Options) {
+				o.MaxNames, o.MaxViewBytes = test.maxNames, test.maxViewBytes
+			}))
+			for i := range own {
 				s.postAs(t, kubelet, classic(fmt.Sprint("own.", i), 1)).Want(t, 201, "")
 			}
 			for i := range 200 { // each by another ServiceAccount
-				event := classic(fmt.Sprint("flood.", i), 1)
-				event.Message = test.message
-				s.postAs(t, fmt.Sprint(robot, i), event).Want(t, 201, "")
+				s.postAs(t, fmt.Sprint(robot, i), withMessage(fmt.Sprint("flood.", i), test.message)).Want(t, 201, "")
 			}
-			for i := range test.own {
+			for i := range own {
 				s.patchAs(t, kubelet, fmt.Sprint("own.", i), `{"count":2}`).Want(t, 200, "")
 			}
 		})

@@ -57,6 +57,20 @@ func Stored(outcome occurrence.Outcome, version int) occurrence.Settlement {
 	}}}
 }
 
+// Becomes has the pipeline settle as another one does from now on.
+func (p *Pipeline) Becomes(other *Pipeline) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.Settle = other.Settle
+}
+
+// WriteLater sets whether occurrences are written later from now on.
+func (p *Pipeline) WriteLater(later bool) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.Deferring = later
+}
+
 // Record is the Record of the intake's options.
 func (p *Pipeline) Record(o *occurrence.Occurrence) {
 	p.Mu.Lock()
