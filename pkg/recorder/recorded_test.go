@@ -34,7 +34,9 @@ func TestMessagesAreWhatSprintfMakes(t *testing.T) {
 		wants := []string{text + "100%"}
 		k.published = nil
 		classic.Event(pod, "Normal", "R", text+"100%")
-		for format, args := range map[string][]any{"%s": {text}, text: nil, text + "%": nil, "%s€ %+v": {text, struct{ A int }{3}}} {
+		for format, args := range map[string][]any{
+			"%s": {text}, text: nil, text + "%": nil, "y" + text: {"extra"}, "%s€ %+v": {text, struct{ A int }{3}},
+		} {
 			call{classic: true, reason: "R", note: format, args: args}.of(classic, newStyle)
 			call{reason: "R", note: format, args: args}.of(classic, newStyle)
 			wants = append(wants, fmt.Sprintf(format, args...), fmt.Sprintf(format, args...))
