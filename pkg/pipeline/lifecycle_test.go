@@ -188,8 +188,8 @@ func TestBroadcastersOfOneNameShareARegisterer(t *testing.T) {
 	for i := range sinks {
 		sinks[i].want(t, 1, 1)
 	}
-	one, two, three := metricsWith(t, registry, "broadcaster=record"), metricsWith(t, registry, "broadcaster=record-2"), metricsWith(t, registry, "broadcaster=record-3")
-	if one == 0 || one != two || three != 0 {
+	of := func(name string) int { return metricsWith(t, registry, "broadcaster="+name) }
+	if one, two, three := of("record"), of("record-2"), of("record-3"); one == 0 || one != two || three != 0 {
 		t.Errorf("%d, %d and %d metrics", one, two, three)
 	}
 	wantSeries(t, registry, "eventd_occurrences_recorded_total", map[string]float64{

@@ -152,7 +152,8 @@ func (s *trial) run(t *testing.T, want string) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		aborted := strings.Contains(want, "aborted")
-		if (err != nil) != aborted || errors.Is(err, errUndelivered) != aborted || errors.Is(err, election.ErrLeaseLost) != s.losesLease {
+		if (err != nil) != aborted || errors.Is(err, errUndelivered) != aborted ||
+			errors.Is(err, election.ErrLeaseLost) != s.losesLease {
 			t.Errorf("the error is %v", err)
 		}
 		cancel(nil)
@@ -211,15 +212,18 @@ func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
 func TestDrainWaitsForTheSuccessor(t *testing.T) {
 	for name, test := range map[string]struct {
 		*trial
-		want string
+		drainsAt string
 	}{
-		"that leads at once":   {&trial{}, "500ms drain, 500ms drained, 500ms stop serving, 500ms end"},
-		"that leads soon":      {&trial{acquiredAfter: 100 * time.Millisecond}, "600ms drain, 600ms drained, 600ms stop serving, 600ms end"},
-		"that takes long":      {&trial{acquiredAfter: 800 * time.Millisecond}, "1s drain, 1s drained, 1s stop serving, 1s end"},
-		"that does not exist":  {&trial{acquiredAfter: time.Hour}, "1s drain, 1s drained, 1s stop serving, 1s end"},
-		"with a second to end": {&trial{grace: time.Second}, "100ms drain, 100ms drained, 100ms stop serving, 100ms end"},
+		"that leads at once":   {&trial{}, "500ms"},
+		"that leads soon":      {&trial{acquiredAfter: 100 * time.Millisecond}, "600ms"},
+		"that takes long":      {&trial{acquiredAfter: 800 * time.Millisecond}, "1s"},
+		"that does not exist":  {&trial{acquiredAfter: time.Hour}, "1s"},
+		"with a second to end": {&trial{grace: time.Second}, "100ms"},
 	} {
-		t.Run(name, func(t *testing.T) { test.run(t, "0s close the gate, 0s release, "+test.want) })
+		t.Run(name, func(t *testing.T) {
+			const steps = "0s close the gate, 0s release, T drain, T drained, T stop serving, T end"
+			test.run(t, strings.ReplaceAll(steps, "T", test.drainsAt))
+		})
 	}
 }
 

@@ -19,7 +19,8 @@ func requestWithoutRoom(t *testing.T, e *edge) {
 	for id := uint32(1); id < 40; id += 2 {
 		block.Reset()
 		for _, field := range [][2]string{
-			{":method", "GET"}, {":scheme", "https"}, {":authority", "eventd"}, {":path", "/version"}, {"authorization", "Bearer " + goodToken},
+			{":method", "GET"}, {":scheme", "https"}, {":authority", "eventd"}, {":path", "/version"},
+			{"authorization", "Bearer " + goodToken},
 		} {
 			_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 		}
