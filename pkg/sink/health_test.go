@@ -103,8 +103,14 @@ func TestManyNamespacesThatHangDelayNoOther(t *testing.T) {
 func TestNamespaceWithARateLimitSlowsNoOther(t *testing.T) {
 	took := map[int]time.Duration{}
 	for _, limited := range []int{0, 500} {
-		f := &fake{takes: 100 * time.Millisecond, answer: in("limited", fail(errTooMany))}
-		bubble(t, f, nil, func(t *testing.T, b *bench) {
+		limit := func(_ context.Context, c *call) error {
+			if c.namespace == "limited" {
+				return errTooMany
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		bubble(t, &fake{answer: limit}, nil, func(t *testing.T, b *bench) {
 			b.recordEach(limited, inNamespace("limited"))
 			time.Sleep(10 * time.Second)
 			began := time.Now()
