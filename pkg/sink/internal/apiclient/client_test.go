@@ -111,6 +111,8 @@ func TestClassOfRequestsWithoutAnAnswer(t *testing.T) {
 		})
 	}
 	fails := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errLost })
+	opaqueWrapper := func(http.RoundTripper) http.RoundTripper { return fails }
+	transparentWrapper := func(rt http.RoundTripper) http.RoundTripper { return transparent{fails, rt} }
 	type newClient = func(*testing.T, *rest.Config) *Client
 	both := []newClient{clientFor, connect}
 	for name, test := range map[string]struct {
@@ -125,8 +127,8 @@ func TestClassOfRequestsWithoutAnAnswer(t *testing.T) {
 		"there are no credentials":         {&rest.Config{Host: unused.URL, ExecProvider: noCredentials}, both[1:], ClassUnreachable},
 		"a wrapper that sends again":       {&rest.Config{Host: aborting.URL, WrapTransport: again}, both, ClassLost},
 		"a transport of the caller's":      {&rest.Config{Transport: fails}, both[1:], ClassLost},
-		"a wrapper that shows no wrapped":  {&rest.Config{WrapTransport: func(http.RoundTripper) http.RoundTripper { return fails }}, both[1:], ClassLost},
-		"a wrapper that shows its wrapped": {&rest.Config{WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return transparent{fails, rt} }}, both[1:], ClassLost},
+		"a wrapper that shows no wrapped":  {&rest.Config{WrapTransport: opaqueWrapper}, both[1:], ClassLost},
+		"a wrapper that shows its wrapped": {&rest.Config{WrapTransport: transparentWrapper}, both[1:], ClassLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, client := range test.clients {
