@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -38,6 +39,7 @@ func (c *ControlPlane) Grant(t testing.TB, namespace, account string, rules ...r
 					User: User(namespace, account),
 					ResourceAttributes: &authorizationv1.ResourceAttributes{
 						Verb: verb, Group: group, Resource: rule.Resources[0], Namespace: namespace,
+						Name: strings.Join(rule.ResourceNames, ""), // of one, if any
 					},
 				})
 			}
