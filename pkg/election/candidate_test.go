@@ -5,7 +5,13 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/eventd/eventd/test/testenv"
 )
 
 const leaseName = "eventd"
@@ -18,62 +24,108 @@ func shortLease(o *Options) {
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod, o.RequestTimeout = 3*time.Second, 2*time.Second, 500*time.Millisecond, time.Second
 }
 
-// candidate is an elector against a real apiserver.
-type candidate struct {
-	*Elector
-	t       *testing.T
-	began   chan time.Time // of terms
-	leaders chan Leader    // arguments of OnNewLeader
-	stop    context.CancelFunc
-	ended   chan error
+// contest is an election in a namespace of a real apiserver.
+type contest struct {
+	t         *testing.T
+	cluster   *testenv.ControlPlane
+	config    *rest.Config // of its candidates
+	namespace string
+	leases    coordinationv1client.LeaseInterface // for the administrator
 }
 
-func leaseClient(t *testing.T, config *rest.Config) rest.Interface {
+func newContest(t *testing.T) contest {
 	t.Helper()
-	client, err := NewLeaseClient(config, time.Second)
+	cluster := testenv.Shared(t)
+	namespace := cluster.Namespace(t)
+	return contest{t, cluster, cluster.Config(), namespace, kubernetes.NewForConfigOrDie(cluster.Config()).CoordinationV1().Leases(namespace)}
+}
+
+func (c contest) client() rest.Interface {
+	c.t.Helper()
+	client, err := NewLeaseClient(c.config, time.Second)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	return client
+}
+
+func (c contest) lock(identity string) *LeaseLock {
+	return newLeaseLock(c.client(), c.namespace, identity)
+}
+
+// foreignLock is a lock of client-go for a Lease.
+func (c contest) foreignLock(name, identity string) *resourcelock.LeaseLock {
+	return &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}, LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		Client: kubernetes.NewForConfigOrDie(c.cluster.Config()).CoordinationV1(),
+	}
 }
 
 func newLeaseLock(client rest.Interface, namespace, identity string) *LeaseLock {
 	return &LeaseLock{
 		Namespace: namespace, Name: leaseName, Holder: identity, Client: client,
-		Announce: func() Announcement { return Announcement{Address: identity + ":443", CertificateSHA256: "5a5a"} },
+		Announce: func() Announcement { return announcementOf(identity) },
 	}
 }
 
-func startCandidate(t *testing.T, config *rest.Config, namespace, identity string, change ...func(*Options)) *candidate {
-	t.Helper()
-	client := leaseClient(t, config)
-	o := options(newLeaseLock(client, namespace, identity))
-	o.Watch = (&LeaseWatch{Namespace: namespace, Name: leaseName, Client: client}).Watch
-	c := &candidate{t: t, began: make(chan time.Time, 10), leaders: make(chan Leader, 100), ended: make(chan error, 1)}
-	o.OnNewLeader = func(l Leader) { c.leaders <- l }
+// candidate is an elector in a contest.
+type candidate struct {
+	*Elector
+	t       *testing.T
+	began   chan time.Time // of terms
+	leaders chan Leader    // arguments of OnNewLeader
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+// start starts a candidate, which ends with the test.
+func (c contest) start(identity string, change ...func(*Options)) *candidate {
+	c.t.Helper()
+	lock := c.lock(identity)
+	o := options(lock)
+	o.Watch = (&LeaseWatch{Namespace: c.namespace, Name: leaseName, Client: lock.Client}).Watch
+	started := &candidate{t: c.t, began: make(chan time.Time, 10), leaders: make(chan Leader, 100), ended: make(chan error, 1)}
+	o.OnNewLeader = func(l Leader) { started.leaders <- l }
 	for _, change := range change {
 		change(&o)
 	}
 	var err error
-	if c.Elector, err = New(o); err != nil {
-		t.Fatal(err)
+	if started.Elector, err = New(o); err != nil {
+		c.t.Fatal(err)
 	}
 	var ctx context.Context
-	ctx, c.stop = context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, started.cancel = context.WithCancel(context.WithoutCancel(c.t.Context()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.ended <- c.Run(ctx, func(ctx context.Context) error {
-			c.began <- time.Now()
+		started.ended <- started.Run(ctx, func(ctx context.Context) error {
+			started.began <- time.Now()
 			<-ctx.Done()
 			return nil
 		})
 	}()
-	t.Cleanup(func() {
-		c.stop()
+	c.t.Cleanup(func() {
+		started.cancel()
 		<-done
 	})
-	return c
+	return started
+}
+
+// lead starts a candidate, and returns when it leads.
+func (c contest) lead(identity string, change ...func(*Options)) *candidate {
+	c.t.Helper()
+	started := c.start(identity, change...)
+	started.awaitTerm()
+	return started
+}
+
+// stop ends the candidate. Run must return no error.
+func (c *candidate) stop() {
+	c.t.Helper()
+	c.cancel()
+	if err := <-c.ended; err != nil {
+		c.t.Error(err)
+	}
 }
 
 // awaitTerm returns when the candidate has begun to lead.

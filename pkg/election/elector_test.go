@@ -4,73 +4,70 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/eventd/eventd/test/fakelock"
+	testmetrics "github.com/eventd/eventd/test/metrics"
 )
 
-// What Run returns, and whether it releases the Lease, depends on the work.
 func TestWorkDecidesWhatRunReturnsAndWhetherTheLeaseIsReleased(t *testing.T) {
 	failure := errors.New("out of paper")
 	type work = func(ctx context.Context, lock fakeLock, stop func()) error
-	lose := func(ctx context.Context, lock fakeLock) {
-		lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
-		<-ctx.Done()
+	returns := func(err error) work {
+		return func(context.Context, fakeLock, func()) error { return err }
 	}
-	for name, test := range map[string]struct {
+	returnsAfterALoss := func(err error) work {
+		return func(ctx context.Context, lock fakeLock, _ func()) error {
+			lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
+			<-ctx.Done()
+			return err
+		}
+	}
+	type test struct {
 		work     work
 		onLost   OnLost
 		want     error
 		released bool
 		lost     float64
-	}{
-		"returns": {func(context.Context, fakeLock, func()) error { return nil }, StandBy, nil, true, 0},
-		"fails":   {func(context.Context, fakeLock, func()) error { return failure }, StandBy, failure, true, 0},
-		"fails after a loss": {func(ctx context.Context, lock fakeLock, _ func()) error {
-			lose(ctx, lock)
-			return failure
-		}, StandBy, failure, false, 1},
-		"returns after a loss, with Exit": {func(ctx context.Context, lock fakeLock, _ func()) error {
-			lose(ctx, lock)
-			return nil
-		}, Exit, ErrLeaseLost, false, 1},
+	}
+	each(t, map[string]test{
+		"returns":                         {returns(nil), StandBy, nil, true, 0},
+		"fails":                           {returns(failure), StandBy, failure, true, 0},
+		"fails after a loss":              {returnsAfterALoss(failure), StandBy, failure, false, 1},
+		"returns after a loss, with Exit": {returnsAfterALoss(nil), Exit, ErrLeaseLost, false, 1},
 		"loses the Lease during a stop, with Exit": {func(ctx context.Context, lock fakeLock, stop func()) error {
 			stop()
-			lose(ctx, lock)
+			lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 			elapse(time.Minute)
 			return ctx.Err()
 		}, Exit, nil, false, 1},
-		"has not stopped": {func(context.Context, fakeLock, func()) error { return ErrNotStopped }, StandBy, ErrNotStopped, false, 0},
+		"has not stopped": {returns(ErrNotStopped), StandBy, ErrNotStopped, false, 0},
 		"has not stopped when cancelled": {func(ctx context.Context, _ fakeLock, stop func()) error {
 			stop()
 			<-ctx.Done()
 			return fmt.Errorf("%w: %w", ErrNotStopped, ctx.Err())
 		}, StandBy, ErrNotStopped, false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newReplica(t, newLock(fakelock.NewStore(), "lease", "a"), func(o *Options) { o.OnLost = test.onLost })
-				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
-				defer stop()
-				err := r.Run(ctx, func(ctx context.Context) error { return test.work(ctx, r.lock, stop) })
-				if !errors.Is(err, test.want) {
-					t.Errorf("Run returned %v, want %v", err, test.want)
-				}
-				if released := r.lock.Holder() == ""; released != test.released {
-					t.Errorf("released %t", released)
-				}
-				if lost := testutil.ToFloat64(r.metrics.transitions.WithLabelValues("lost")); lost != test.lost {
-					t.Errorf("%v losses are counted", lost)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, test test) {
+		r := newReplica(t, newLock(fakelock.NewStore(), "lease", "a"), func(o *Options) { o.OnLost = test.onLost })
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		err := r.Run(ctx, func(ctx context.Context) error { return test.work(ctx, r.lock, stop) })
+		if !errors.Is(err, test.want) {
+			t.Errorf("Run returned %v, want %v", err, test.want)
+		}
+		if released := r.lock.Holder() == ""; released != test.released {
+			t.Errorf("released %t", released)
+		}
+		if lost := testutil.ToFloat64(r.metrics.transitions.WithLabelValues("lost")); lost != test.lost {
+			t.Errorf("%v losses are counted", lost)
+		}
+	})
 }
 
 func TestErrorThatReportsTheCancellationIsIgnored(t *testing.T) {
@@ -87,18 +84,25 @@ func TestErrorThatReportsTheCancellationIsIgnored(t *testing.T) {
 	}
 }
 
-func TestRunTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {
+func TestRunAndFollowTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newReplica(t, newLock(fakelock.NewStore(), "lease", "a")).start()
-		synctest.Wait()
-		if err := a.Run(t.Context(), a.lead); err == nil {
+		_, a := oneReplica(t)
+		run := func() error { return a.Run(t.Context(), a.lead) }
+		follow := func() error { return a.Follow(t.Context()) }
+		if run() == nil || follow() == nil {
 			t.Error("runs twice")
 		}
 		a.end()
+		for range 2 {
+			stop := a.beginFollow()
+			synctest.Wait()
+			if run() == nil || follow() == nil {
+				t.Error("runs while it follows")
+			}
+			stop()
+		}
 		a.start()
-		synctest.Wait()
 		requireLeader(t, a)
-		a.end()
 	})
 }
 
@@ -133,31 +137,21 @@ func TestErrorsOfOptionsNameTheField(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
-		s := fakelock.NewStore()
-		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) { o.Registerer = registry }).start()
+		_, a := oneReplica(t, func(o *Options) { o.Registerer = registry })
 		elapse(5 * time.Second)
-		want := `# HELP eventd_election_deadline_seconds Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.
-# TYPE eventd_election_deadline_seconds gauge
-eventd_election_deadline_seconds 9
-# HELP eventd_election_leading 1 while this process leads, otherwise 0.
-# TYPE eventd_election_leading gauge
-eventd_election_leading 1
-# HELP eventd_election_renewals_failed_total Lease renewals that were not acknowledged.
-# TYPE eventd_election_renewals_failed_total counter
-eventd_election_renewals_failed_total 0
-# HELP eventd_election_transitions_total Changes of role: became leader, lost or released the lease.
-# TYPE eventd_election_transitions_total counter
-eventd_election_transitions_total{transition="became"} 1
-eventd_election_transitions_total{transition="lost"} 0
-eventd_election_transitions_total{transition="released"} 0
-# HELP eventd_election_watch_restarts_total Restarts of the watch of the lease.
-# TYPE eventd_election_watch_restarts_total counter
-eventd_election_watch_restarts_total 0
-`
-		err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_election_deadline_seconds", "eventd_election_leading",
-			"eventd_election_renewals_failed_total", "eventd_election_transitions_total", "eventd_election_watch_restarts_total")
-		if err != nil {
-			t.Error(err)
+		want := testmetrics.Metrics{
+			"eventd_election_handover_duration_seconds{}":            0, // as every histogram
+			"eventd_election_renewal_duration_seconds{}":             0,
+			"eventd_election_deadline_seconds{}":                     9,
+			"eventd_election_leading{}":                              1,
+			"eventd_election_renewals_failed_total{}":                0,
+			"eventd_election_transitions_total{transition=became}":   1,
+			"eventd_election_transitions_total{transition=lost}":     0,
+			"eventd_election_transitions_total{transition=released}": 0,
+			"eventd_election_watch_restarts_total{}":                 0,
+		}
+		if diff := cmp.Diff(want, testmetrics.Gather(t, registry)); diff != "" {
+			t.Error(diff)
 		}
 		if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 			t.Errorf("%v %v", problems, err)
@@ -165,13 +159,8 @@ eventd_election_watch_restarts_total 0
 		a.finish = time.Minute
 		a.lock.Intercept(fakelock.Fail)
 		elapse(12 * time.Second)
-		want = `# HELP eventd_election_deadline_seconds Time until leadership ends without a renewal; negative while leader work continues past it; NaN on a standby.
-# TYPE eventd_election_deadline_seconds gauge
-eventd_election_deadline_seconds -3
-`
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "eventd_election_deadline_seconds"); err != nil {
-			t.Error(err)
+		if left := testmetrics.Gather(t, registry).Sum("eventd_election_deadline_seconds"); left != -3 {
+			t.Errorf("%v s are left of the deadline, want -3", left)
 		}
-		a.end()
 	})
 }

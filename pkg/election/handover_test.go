@@ -4,33 +4,24 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-
-	"github.com/eventd/eventd/test/testenv"
 )
 
 func TestReleaseHandsOverWithinAnInstant(t *testing.T) {
-	cluster := testenv.Shared(t)
-	namespace := cluster.Namespace(t)
-	leader := startCandidate(t, cluster.Config(), namespace, "replica-0")
-	leader.awaitTerm()
+	c := newContest(t)
+	leader := c.lead("replica-0")
 	var took []time.Duration
 	for n := range 20 {
-		standby := startCandidate(t, cluster.Config(), namespace, fmt.Sprint("replica-", n+1))
+		standby := c.start(fmt.Sprint("replica-", n+1))
 		standby.awaitLeader(leader.Identity())
-		told := time.Now()
+		stopped := time.Now()
+		leader.cancel()
+		took = append(took, standby.awaitTerm().Sub(stopped))
 		leader.stop()
-		took = append(took, standby.awaitTerm().Sub(told))
-		if err := <-leader.ended; err != nil {
-			t.Error(err)
-		}
 		leader = standby
 	}
 	slices.Sort(took)
@@ -61,30 +52,25 @@ func (c cut) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// cutConfig returns the configuration of a client that can be cut off.
-func cutConfig(config *rest.Config) (*rest.Config, func()) {
-	cutOff := make(chan struct{})
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return cut{next, cutOff} })
-	return config, sync.OnceFunc(func() { close(cutOff) })
-}
-
 func TestLeaseOfALeaderThatIsCutOffIsAcquiredWhenItHasExpired(t *testing.T) {
-	cluster := testenv.Shared(t)
-	namespace := cluster.Namespace(t)
-	config, cutOff := cutConfig(cluster.Config())
-	leader := startCandidate(t, config, namespace, "cut off", shortLease)
-	leader.awaitTerm()
-	standby := startCandidate(t, cluster.Config(), namespace, "standby", shortLease)
-	standby.awaitLeader("cut off")
+	c := newContest(t)
+	connected, cutOff := c, make(chan struct{})
+	c.config = rest.CopyConfig(c.config)
+	c.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return cut{next, cutOff} })
+	leader := c.lead("leader", shortLease)
+	standby := connected.start("standby", shortLease)
+	want := Leader{"leader", announcementOf("leader")}
+	if read := standby.awaitLeader("leader"); read != want || leader.Leader() != want {
+		t.Errorf("the standby reads %+v, the leader %+v, want %+v", read, leader.Leader(), want)
+	}
 	at := time.Now()
-	cutOff()
+	close(cutOff)
 	began := standby.awaitTerm()
 	if leader.Leading() {
 		t.Error("two leaders")
 	}
-	if standby.Leader() != (Leader{"standby", Announcement{"standby:443", "5a5a"}}) {
-		t.Errorf("the leader is %+v", standby.Leader())
+	if l := standby.Leader(); l != (Leader{"standby", announcementOf("standby")}) {
+		t.Errorf("the leader is %+v", l)
 	}
 	// The last renewal was made up to a retry period before.
 	took := began.Sub(at)
@@ -94,42 +80,18 @@ func TestLeaseOfALeaderThatIsCutOffIsAcquiredWhenItHasExpired(t *testing.T) {
 	}
 }
 
-func TestStandbyReadsWhatTheLeaderAnnouncesTogetherWithItsName(t *testing.T) {
-	cluster := testenv.Shared(t)
-	namespace := cluster.Namespace(t)
-	leader := startCandidate(t, cluster.Config(), namespace, "leader")
-	leader.awaitTerm()
-	standby := startCandidate(t, cluster.Config(), namespace, "standby")
-	want := Leader{"leader", Announcement{"leader:443", "5a5a"}}
-	if l := standby.awaitLeader("leader"); l != want {
-		t.Errorf("the standby reads %+v", l)
-	}
-	if l := leader.Leader(); l != want {
-		t.Errorf("the leader reads %+v", l)
-	}
-}
-
 func TestElectorWorksWithTheLocksOfClientGo(t *testing.T) {
-	cluster := testenv.Shared(t)
-	for name, multi := range map[string]bool{"LeaseLock": false, "MultiLock": true} {
+	for name, lockOf := range map[string]func(c contest, identity string) resourcelock.Interface{
+		"LeaseLock": func(c contest, identity string) resourcelock.Interface { return c.foreignLock(leaseName, identity) },
+		"MultiLock": func(c contest, identity string) resourcelock.Interface {
+			return &resourcelock.MultiLock{Primary: c.foreignLock("old", identity), Secondary: c.foreignLock(leaseName, identity)}
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
-			namespace := cluster.Namespace(t)
-			lockOf := func(identity string) resourcelock.Interface {
-				one := func(name string) resourcelock.Interface {
-					return &resourcelock.LeaseLock{
-						LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-						Client: kubernetes.NewForConfigOrDie(cluster.Config()).CoordinationV1(),
-					}
-				}
-				if multi {
-					return &resourcelock.MultiLock{Primary: one("old"), Secondary: one(leaseName)}
-				}
-				return one(leaseName)
-			}
-			with := func(identity string) func(*Options) { return func(o *Options) { o.Lock = lockOf(identity) } }
-			a := startCandidate(t, cluster.Config(), namespace, "a", with("a"))
-			a.awaitTerm()
-			b := startCandidate(t, cluster.Config(), namespace, "b", with("b"))
+			c := newContest(t)
+			with := func(identity string) func(*Options) { return func(o *Options) { o.Lock = lockOf(c, identity) } }
+			a := c.lead("a", with("a"))
+			b := c.start("b", with("b"))
 			b.awaitLeader("a")
 			a.stop()
 			b.awaitTerm()

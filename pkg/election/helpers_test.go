@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,21 @@ import (
 
 	"github.com/eventd/eventd/test/fakelock"
 )
+
+// each runs a test for every entry of a table, in a bubble of its own.
+func each[V any](t *testing.T, table map[string]V, test func(t *testing.T, v V)) {
+	for name, v := range table {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, v) })
+		})
+	}
+}
+
+// elapse lets time pass, and everything that happens in it.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
 
 // fakeLock is a fake lock that is an Announcer.
 type fakeLock struct{ *fakelock.Lock }
@@ -34,11 +50,27 @@ func options(l resourcelock.Interface) Options {
 	return o
 }
 
+// watching makes an elector watch its lock.
+func watching(o *Options) { o.Watch = o.Lock.(fakeLock).Watch }
+
+func forceHolder(s *fakelock.Store, holder string) {
+	o, _ := s.Get("lease")
+	o.Record.HolderIdentity, o.Record.LeaseDurationSeconds = holder, 15
+	s.Set("lease", o.Record)
+}
+
+// touch writes the Lease without a change of the record, as a new label does.
+func touch(s *fakelock.Store) {
+	o, _ := s.Get("lease")
+	s.Set("lease", o.Record)
+}
+
 // replica is an elector with work that ends after its context.
 type replica struct {
 	*Elector
 	t      *testing.T
 	lock   fakeLock
+	logged log
 	stop   context.CancelFunc
 	result chan error
 
@@ -61,21 +93,20 @@ func newReplica(t *testing.T, l fakeLock, change ...func(*Options)) *replica {
 	return &replica{Elector: e, t: t, lock: l}
 }
 
-func (r *replica) start() *replica { return r.startIn(r.t.Context()) }
-
-// startIn starts it with the values of a context.
-func (r *replica) startIn(ctx context.Context) *replica {
-	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+// start returns after what the replica does at once. It ends with the test.
+func (r *replica) start() *replica {
+	ctx, stop := context.WithCancel(r.logged.context(context.WithoutCancel(r.t.Context())))
 	result, ended := make(chan error, 1), make(chan struct{})
-	r.result = result
+	r.stop, r.result = stop, result
 	go func() {
 		defer close(ended)
 		result <- r.Run(ctx, r.lead)
 	}()
-	r.t.Cleanup(func() { // for a test that has failed
-		r.stop()
+	r.t.Cleanup(func() {
+		stop()
 		<-ended
 	})
+	synctest.Wait()
 	return r
 }
 
@@ -101,10 +132,86 @@ func (r *replica) lastTerm() context.Context {
 	return r.terms[len(r.terms)-1]
 }
 
-// end stops the replica and returns the result of Run.
-func (r *replica) end() error {
+// end stops the replica and returns how long that took. Run must return no error.
+func (r *replica) end() time.Duration {
+	r.t.Helper()
+	began := time.Now()
 	r.stop()
-	return <-r.result
+	if err := <-r.result; err != nil {
+		r.t.Errorf("%s: Run returned %v", r.Identity(), err)
+	}
+	return time.Since(began)
+}
+
+// beginFollow calls Follow until stop is called.
+func (r *replica) beginFollow() (stop func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Follow(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Errorf("%s: Follow returned %v", r.Identity(), err)
+		}
+	}
+}
+
+// oneReplica starts replica a, which leads.
+func oneReplica(t *testing.T, change ...func(*Options)) (*fakelock.Store, *replica) {
+	s := fakelock.NewStore()
+	a := newReplica(t, newLock(s, "lease", "a"), change...).start()
+	requireLeader(t, a)
+	return s, a
+}
+
+// twoReplicas starts replicas a and b, of which a leads.
+func twoReplicas(t *testing.T, change ...func(*Options)) (s *fakelock.Store, a, b *replica) {
+	s, a = oneReplica(t, change...)
+	b = newReplica(t, newLock(s, "lease", "b"), change...).start()
+	requireStandby(t, b)
+	return s, a, b
+}
+
+func requireLeader(t *testing.T, r *replica) {
+	t.Helper()
+	if l := r.Leader(); !r.Leading() || l.Identity != r.Identity() {
+		t.Fatalf("%s leads: %t, and its leader is %q", r.Identity(), r.Leading(), l.Identity)
+	}
+}
+
+func requireStandby(t *testing.T, replicas ...*replica) {
+	t.Helper()
+	for _, r := range replicas {
+		if r.Leading() {
+			t.Fatalf("%s leads", r.Identity())
+		}
+	}
+}
+
+// requireSteady requires one leader for some time.
+func requireSteady(t *testing.T, d time.Duration, leader *replica, standbys ...*replica) {
+	t.Helper()
+	const step = 100 * time.Millisecond
+	for range d / step {
+		elapse(step)
+		requireLeader(t, leader)
+		requireStandby(t, standbys...)
+	}
+}
+
+// requireLost requires that a term has ended with the loss of the Lease.
+func requireLost(t *testing.T, term context.Context) {
+	t.Helper()
+	if cause := context.Cause(term); !errors.Is(cause, ErrLeaseLost) {
+		t.Errorf("the cause is %v, want %v", cause, ErrLeaseLost)
+	}
+}
+
+func requireHolder(t *testing.T, s *fakelock.Store, want string) {
+	t.Helper()
+	if holder := s.Holder("lease"); holder != want {
+		t.Fatalf("the Lease is held by %q, want %q", holder, want)
+	}
 }
 
 // log collects the lines of the default verbosity, except "Became the leader".
@@ -138,61 +245,4 @@ func (l *log) require(t *testing.T, parts ...string) {
 		}
 	}
 	l.lines = nil
-}
-
-// twoReplicas starts replicas a and b, of which a leads.
-func twoReplicas(t *testing.T, change ...func(*Options)) (s *fakelock.Store, a, b *replica) {
-	s = fakelock.NewStore()
-	a = newReplica(t, newLock(s, "lease", "a"), change...).start()
-	synctest.Wait()
-	requireLeader(t, a)
-	b = newReplica(t, newLock(s, "lease", "b"), change...).start()
-	synctest.Wait()
-	requireStandby(t, b)
-	return s, a, b
-}
-
-func requireLeader(t *testing.T, r *replica) {
-	t.Helper()
-	if !r.Leading() {
-		t.Fatalf("%s does not lead", r.Identity())
-	}
-	if l := r.Leader(); l.Identity != r.Identity() {
-		t.Fatalf("%s leads, and its leader is %q", r.Identity(), l.Identity)
-	}
-}
-
-func requireStandby(t *testing.T, r *replica) {
-	t.Helper()
-	if r.Leading() {
-		t.Fatalf("%s leads", r.Identity())
-	}
-}
-
-// elapse lets time pass, and everything that happens in it.
-func elapse(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
-func withWatch(s *fakelock.Store) func(*Options) {
-	return func(o *Options) { o.Watch = s.Watch }
-}
-
-// setHolder overwrites the holder of the Lease by force.
-func setHolder(t *testing.T, s *fakelock.Store, holder string) {
-	t.Helper()
-	o, _ := s.Get("lease")
-	o.Record.HolderIdentity, o.Record.LeaseDurationSeconds = holder, 15
-	if _, err := s.Put("lease", o); err != nil {
-		t.Error(err)
-	}
-}
-
-// touch writes the Lease without a change of the record, as a new label does.
-func touch(s *fakelock.Store) {
-	o, _ := s.Get("lease")
-	if _, err := s.Put("lease", o); err != nil {
-		panic(err)
-	}
 }

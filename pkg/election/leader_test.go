@@ -1,9 +1,7 @@
 package election
 
 import (
-	"context"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,42 +9,29 @@ import (
 	"github.com/eventd/eventd/test/fakelock"
 )
 
-func TestFollowCanBeCalledAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, err := New(options(newLock(fakelock.NewStore(), "lease", "a")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := e.Follow(ctx); err != nil {
-				t.Error(err)
-			}
-			cancel()
-		}
-	})
+func announcementOf(identity string) Announcement {
+	return Announcement{Address: identity + ":443", CertificateSHA256: "5a"}
+}
+
+// reported collects the arguments of OnNewLeader. Its reader waits until the elector
+// has nothing to do.
+type reported []Leader
+
+func (r *reported) collect(o *Options) {
+	o.OnNewLeader = func(l Leader) { *r = append(*r, l) }
 }
 
 func TestFollowReportsTheSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := twoReplicas(t)
-		announced := Announcement{Address: "b:443", CertificateSHA256: "5a"}
-		b.lock.Announces = announced
-		if err := a.end(); err != nil {
-			t.Fatal(err)
-		}
+		b.lock.Announces = announcementOf("b")
+		a.end()
 		before := a.lock.Requests()
-		following, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- a.Follow(following) }()
-
+		stop := a.beginFollow()
 		elapse(5 * time.Second)
 		requireLeader(t, b)
-		if l := a.Leader(); l != (Leader{"b", announced}) {
+		if l := a.Leader(); l != (Leader{"b", announcementOf("b")}) {
 			t.Errorf("the leader is %+v", l)
-		}
-		if err := a.Run(t.Context(), a.lead); err == nil {
-			t.Error("takes part while it follows")
 		}
 		b.lock.Intercept(fakelock.Fail)
 		elapse(20 * time.Second)
@@ -57,37 +42,23 @@ func TestFollowReportsTheSuccessor(t *testing.T) {
 			t.Errorf("takes part: %v requests before, %v after", before, after)
 		}
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		b.end()
 	})
 }
 
 func TestFollowReportsThatTheLeaderHasReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fakelock.NewStore()
-		a := newReplica(t, newLock(s, "lease", "a"), withWatch(s)).start()
-		synctest.Wait()
-		var reported []Leader
-		b := newReplica(t, newLock(s, "lease", "b"), withWatch(s), func(o *Options) {
-			o.OnNewLeader = func(l Leader) { reported = append(reported, l) }
-		}).start()
-		synctest.Wait()
+		s, a := oneReplica(t, watching)
+		var seen reported
+		b := newReplica(t, newLock(s, "lease", "b"), watching, seen.collect).start()
 		b.end()
-		following, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- b.Follow(following) }()
+		stop := b.beginFollow()
 		elapse(time.Second)
 		a.end()
 		synctest.Wait()
-		if want := []Leader{{Identity: "a"}, {}}; !slices.Equal(reported, want) {
-			t.Errorf("reported %+v", reported)
+		if want := (reported{{Identity: "a"}, {}}); !slices.Equal(seen, want) {
+			t.Errorf("reported %+v, want %+v", seen, want)
 		}
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -102,56 +73,40 @@ func TestLeaderIsKnownWhileTheWorkOfALostTermEnds(t *testing.T) {
 		if l := a.Leader(); l.Identity != "b" {
 			t.Errorf("the leader is %+v", l)
 		}
-		a.end()
-		b.end()
 	})
 }
 
 func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
-		var mu sync.Mutex
-		var reported []Leader
-		watcher := newReplica(t, newLock(s, "lease", "watcher"), withWatch(s), func(o *Options) {
-			o.OnNewLeader = func(l Leader) {
-				mu.Lock()
-				defer mu.Unlock()
-				reported = append(reported, l)
-			}
-		})
-		lockOf := func(identity string) fakeLock {
+		start := func(identity string, change ...func(*Options)) *replica {
 			l := newLock(s, "lease", identity)
-			l.Announces = Announcement{Address: identity + ":443", CertificateSHA256: "5a"}
-			return l
+			l.Announces = announcementOf(identity)
+			return newReplica(t, l, change...).start()
 		}
-		a := newReplica(t, lockOf("a"), withWatch(s)).start()
-		synctest.Wait()
-		watcher.start()
+		a := start("a", watching)
+		var seen reported
+		watcher := start("watcher", watching, seen.collect)
 		elapse(time.Minute) // 30 renewals
 		watcher.lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 		a.end()
 		elapse(time.Minute)
-		b := newReplica(t, lockOf("b")).start()
+		b := start("b")
 		elapse(time.Minute)
 		b.lock.Intercept(fakelock.Fail)
 		elapse(time.Minute)
 		watcher.end()
-		mu.Lock()
-		defer mu.Unlock()
-		want := []Leader{{"a", Announcement{"a:443", "5a"}}, {}, {"b", Announcement{"b:443", "5a"}}, {}}
-		if !slices.Equal(reported, want) {
-			t.Errorf("reported %+v", reported)
+		want := reported{{"a", announcementOf("a")}, {}, {"b", announcementOf("b")}, {}}
+		if !slices.Equal(seen, want) {
+			t.Errorf("reported %+v, want %+v", seen, want)
 		}
-		b.end()
 	})
 }
 
 func TestRenewedReturnsTheLastRenewalOfTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fakelock.NewStore()
-		a := newReplica(t, newLock(s, "lease", "a")).start()
-		synctest.Wait()
-		b := newReplica(t, newLock(s, "lease", "b"), withWatch(s))
+		s, a := oneReplica(t)
+		b := newReplica(t, newLock(s, "lease", "b"), watching)
 		if at := b.Renewed(); !at.IsZero() {
 			t.Errorf("renewed at %s, before the first read", at)
 		}
@@ -165,7 +120,5 @@ func TestRenewedReturnsTheLastRenewalOfTheLeader(t *testing.T) {
 		if ago := time.Since(b.Renewed()); ago < 8*time.Second {
 			t.Errorf("renewed %s ago", ago)
 		}
-		a.end()
-		b.end()
 	})
 }

@@ -11,9 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/test/fakelock"
 )
@@ -34,41 +32,33 @@ type model struct {
 
 // lockSets are elections that there are: with one Lease, and the two mixtures
 // while an election moves from one Lease to another.
-var lockSets = map[string]func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock){
-	"one lease": func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
-		l := newLock(s, "lease", fmt.Sprint(n))
+var lockSets = map[string]locksOf{
+	"one lease":          mixture("lease", false),
+	"old lease and both": mixture("old", true),
+	"both and new lease": mixture("new", true),
+}
+
+// locksOf returns the lock of a replica, and the fake locks in it.
+type locksOf func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock)
+
+// mixture returns one Lease for every replica, or both Leases for every second one.
+func mixture(name string, both bool) locksOf {
+	return func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
+		if both && n%2 != 0 {
+			multi, before, after := moving(s, fmt.Sprint(n))
+			return multi, []fakeLock{before, after}
+		}
+		l := newLock(s, name, fmt.Sprint(n))
 		return l, []fakeLock{l}
-	},
-	"old lease and both": func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
-		both, before, after := moving(s, fmt.Sprint(n))
-		if n%2 == 0 {
-			return before, []fakeLock{before}
-		}
-		return both, []fakeLock{before, after}
-	},
-	"both and new lease": func(s *fakelock.Store, n int) (resourcelock.Interface, []fakeLock) {
-		both, before, after := moving(s, fmt.Sprint(n))
-		if n%2 == 0 {
-			return after, []fakeLock{after}
-		}
-		return both, []fakeLock{before, after}
-	},
+	}
 }
 
 func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
-	klog.SetLogger(logr.Discard())
-	defer klog.ClearLogger()
 	for name, locks := range lockSets {
 		t.Run(name, func(t *testing.T) {
 			terms := 0
 			for seed := range uint64(seeds) {
-				synctest.Test(t, func(t *testing.T) {
-					m := newModel(t, seed, locks)
-					m.run()
-					for _, r := range m.replicas {
-						terms += r.led()
-					}
-				})
+				synctest.Test(t, func(t *testing.T) { terms += newModel(t, seed, locks).run() })
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}
@@ -81,7 +71,7 @@ func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
 	}
 }
 
-func newModel(t *testing.T, seed uint64, locks func(*fakelock.Store, int) (resourcelock.Interface, []fakeLock)) *model {
+func newModel(t *testing.T, seed uint64, locks locksOf) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), store: fakelock.NewStore(), reported: make([]atomic.Pointer[Leader], 4), calm: make(chan struct{})}
 	for n := range m.reported {
 		m.reported[n].Store(&Leader{})
@@ -128,6 +118,12 @@ func (m *model) intercept(random *rand.Rand) fakelock.Interceptor {
 
 func (m *model) fail(ctx context.Context, op fakelock.Operation, send func() error, random *rand.Rand) error {
 	late := time.After(time.Duration(random.Int64N(int64(20 * time.Second))))
+	waitLate := func() {
+		select {
+		case <-late:
+		case <-m.calm:
+		}
+	}
 	switch random.IntN(7) {
 	case 0:
 		return fakelock.ErrBroken
@@ -144,30 +140,18 @@ func (m *model) fail(ctx context.Context, op fakelock.Operation, send func() err
 			return ctx.Err()
 		}
 	case 4: // arrives late, and ignores its context
-		select {
-		case <-late:
-		case <-m.calm:
-		}
-		return send()
+		return fakelock.Before(waitLate)(ctx, op, send)
 	case 5: // arrives late, after the caller has returned
-		return fakelock.Detach(ctx, func() error {
-			select {
-			case <-late:
-			case <-m.calm:
-			}
-			return send()
-		})
+		return fakelock.Late(waitLate)(ctx, op, send)
 	default: // arrives late, and is not answered
-		select {
-		case <-late:
-		case <-m.calm:
-		}
+		waitLate()
 		_ = send()
 		return io.ErrUnexpectedEOF
 	}
 }
 
-func (m *model) run() {
+// run returns the number of terms.
+func (m *model) run() (terms int) {
 	for _, r := range m.replicas {
 		time.Sleep(m.upTo(3 * time.Second))
 		r.start()
@@ -183,7 +167,9 @@ func (m *model) run() {
 	m.recover()
 	for _, r := range m.replicas {
 		r.end()
+		terms += r.led()
 	}
+	return terms
 }
 
 // restart stops a replica in order, and starts it again.

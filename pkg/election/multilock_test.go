@@ -1,7 +1,6 @@
 package election
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,21 +17,13 @@ func moving(s *fakelock.Store, identity string) (*resourcelock.MultiLock, fakeLo
 }
 
 func startWith(t *testing.T, lock resourcelock.Interface) *replica {
-	r := newReplica(t, newLock(nil, "", "unused"), func(o *Options) { o.Lock = lock })
-	return r.start()
+	return newReplica(t, newLock(nil, "", "unused"), func(o *Options) { o.Lock = lock }).start()
 }
 
-func requireOneLeader(t *testing.T, replicas ...*replica) {
-	t.Helper()
-	var leaders []string
-	for _, r := range replicas {
-		if r.Leading() {
-			leaders = append(leaders, r.Identity())
-		}
-	}
-	if len(leaders) > 1 {
-		t.Fatalf("leaders: %v", leaders)
-	}
+// startBoth starts a replica with both Leases.
+func startBoth(t *testing.T, s *fakelock.Store, identity string) *replica {
+	both, _, _ := moving(s, identity)
+	return startWith(t, both)
 }
 
 func requireHolders(t *testing.T, s *fakelock.Store, before, after string) {
@@ -46,40 +37,37 @@ func requireHolders(t *testing.T, s *fakelock.Store, before, after string) {
 func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
-		var running []*replica
+		running := []*replica{startWith(t, newLock(s, "old", "a1")), startWith(t, newLock(s, "old", "b1"))}
+		leaders := 0
 		watch := func(d time.Duration) {
 			for range d / (100 * time.Millisecond) {
 				elapse(100 * time.Millisecond)
-				requireOneLeader(t, running...)
-			}
-		}
-		for _, identity := range []string{"a1", "b1"} {
-			running = append(running, startWith(t, newLock(s, "old", identity)))
-		}
-		watch(5 * time.Second)
-		for phase, lockOf := range []func(string) resourcelock.Interface{
-			func(identity string) resourcelock.Interface { l, _, _ := moving(s, identity); return l },
-			func(identity string) resourcelock.Interface { return newLock(s, "new", identity) },
-		} {
-			for _, name := range []string{"a", "b"} {
-				running = append(running, startWith(t, lockOf(name+string(rune('2'+phase)))))
-				watch(20 * time.Second)
-				running[0].end()
-				running = running[1:]
-				watch(40 * time.Second)
-				leaders := 0
+				leaders = 0
 				for _, r := range running {
 					if r.Leading() {
 						leaders++
 					}
 				}
-				if leaders != 1 {
-					t.Fatalf("%d leaders after a replica was replaced", leaders)
+				if leaders > 1 {
+					t.Fatalf("%d leaders", leaders)
 				}
 			}
 		}
-		for _, r := range running {
-			r.end()
+		watch(5 * time.Second)
+		for _, next := range []func() *replica{
+			func() *replica { return startBoth(t, s, "a2") },
+			func() *replica { return startBoth(t, s, "b2") },
+			func() *replica { return startWith(t, newLock(s, "new", "a3")) },
+			func() *replica { return startWith(t, newLock(s, "new", "b3")) },
+		} {
+			running = append(running, next())
+			watch(20 * time.Second)
+			running[0].end()
+			running = running[1:]
+			watch(40 * time.Second)
+			if leaders != 1 {
+				t.Fatalf("%d leaders after a replica was replaced", leaders)
+			}
 		}
 	})
 }
@@ -87,34 +75,17 @@ func TestElectionMovesFromOneLeaseToAnotherWithOneLeader(t *testing.T) {
 // client-go's MultiLock reads its second Lease again just before it writes it.
 func TestMultiLockDoesNotOverwriteWhoHasJustAcquiredTheSecondLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fakelock.NewStore()
+		s, arrive := fakelock.NewStore(), make(chan struct{})
+		s.Set("old", record{})
+		s.Set("new", record{})
 		both, before, _ := moving(s, "both")
-		for _, name := range []string{"old", "new"} {
-			if _, err := s.Put(name, fakelock.Object{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		acquiring, arrive := make(chan struct{}), make(chan struct{})
-		before.Intercept(fakelock.Only(fakelock.Update, func(_ context.Context, _ fakelock.Operation, send func() error) error {
-			err := send()
-			close(acquiring)
-			<-arrive
-			return err
-		}))
+		before.Intercept(fakelock.Only(fakelock.Update, fakelock.Once(fakelock.After(func() { <-arrive }))))
 		a := startWith(t, both)
-		<-acquiring
-		before.Intercept(nil)
+		requireHolders(t, s, "both", "")
 		b := startWith(t, newLock(s, "new", "b"))
-		synctest.Wait()
 		requireLeader(t, b)
 		close(arrive)
-		for range 600 {
-			elapse(100 * time.Millisecond)
-			requireLeader(t, b)
-			requireStandby(t, a)
-		}
-		b.end()
-		a.end()
+		requireSteady(t, time.Minute, b, a)
 	})
 }
 
@@ -122,23 +93,14 @@ func TestMultiLockDoesNotOverwriteWhoHasJustAcquiredTheSecondLease(t *testing.T)
 func TestMultiLockRespectsTheHolderOfOneLeaseForItsOwnDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
-		_, err := s.Put("old", fakelock.Object{Record: resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.Set("old", record{LeaseDurationSeconds: 1})
 		b := startWith(t, newLock(s, "new", "b"))
-		synctest.Wait()
-		both, _, _ := moving(s, "both")
-		a := startWith(t, both)
-		for range 600 {
-			elapse(100 * time.Millisecond)
-			requireLeader(t, b)
-			requireStandby(t, a)
-		}
+		requireLeader(t, b)
+		a := startBoth(t, s, "both")
+		requireSteady(t, time.Minute, b, a)
 		b.end()
 		elapse(20 * time.Second)
 		requireLeader(t, a)
-		a.end()
 	})
 }
 
@@ -146,8 +108,7 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 	for _, missing := range []string{"old", "new"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := fakelock.NewStore()
-			both, _, _ := moving(s, "both")
-			a := startWith(t, both)
+			a := startBoth(t, s, "both")
 			elapse(3 * time.Second)
 			s.Delete(missing)
 			elapse(10 * time.Second)
@@ -161,17 +122,16 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 
 // movingBoth starts a, which leads, and b, a standby, both with a MultiLock. Updates of
 // the second Lease by a fail.
-func movingBoth(t *testing.T, logged *log) (s *fakelock.Store, a, b *replica, after fakeLock) {
+func movingBoth(t *testing.T) (s *fakelock.Store, a, b *replica, after fakeLock) {
 	s = fakelock.NewStore()
 	both, _, after := moving(s, "a")
 	a = newReplica(t, newLock(nil, "", "unused"), func(o *Options) {
 		o.Lock = both
 		o.ReleaseTimeout = 5*time.Second - releaseRetry/2 // ends between two attempts
-	}).startIn(logged.context(t.Context()))
+	}).start()
 	elapse(3 * time.Second)
 	requireLeader(t, a)
-	both, _, _ = moving(s, "b")
-	b = startWith(t, both)
+	b = startBoth(t, s, "b")
 	elapse(time.Second)
 	requireStandby(t, b)
 	after.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
@@ -183,81 +143,58 @@ func movingBoth(t *testing.T, logged *log) (s *fakelock.Store, a, b *replica, af
 // free.
 func TestReleaseThatHalfSucceedsIsRetriedUntilBothLeasesAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, a, b, after := movingBoth(t, &log{})
+		s, a, b, after := movingBoth(t)
 		c := startWith(t, newLock(s, "new", "c"))
 		a.stop()
 		for range 30 {
 			elapse(100 * time.Millisecond)
-			requireStandby(t, a)
-			requireStandby(t, b)
-			requireStandby(t, c)
+			requireStandby(t, a, b, c)
 			requireHolders(t, s, "", "a")
 		}
 		c.end()
 		after.Intercept(nil)
-		if err := <-a.result; err != nil {
-			t.Error(err)
-		}
+		a.end()
 		if s.Holder("old") == "a" || s.Holder("new") == "a" {
 			t.Errorf("after the release held by %q and %q", s.Holder("old"), s.Holder("new"))
 		}
 		elapse(2400 * time.Millisecond)
 		requireLeader(t, b)
-		b.end()
 	})
 }
 
 func TestReleaseLeavesAloneWhoHasTakenTheOtherLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, a, b, after := movingBoth(t, &log{})
+		s, a, b, after := movingBoth(t)
 		c := startWith(t, newLock(s, "old", "c"))
-		synctest.Wait()
 		requireStandby(t, c)
 		a.stop()
 		elapse(3 * time.Second)
 		requireLeader(t, c)
 		after.Intercept(nil)
-		<-a.result
+		a.end()
 		requireHolders(t, s, "c", "")
-		for range 600 {
-			elapse(100 * time.Millisecond)
-			requireLeader(t, c)
-			requireStandby(t, b)
-		}
-		b.end()
-		c.end()
+		requireSteady(t, time.Minute, c, b)
 	})
 }
 
 func TestReleaseThatOnlyHalfSucceedsIsBoundedInTimeAndLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logged := &log{}
-		s, a, b, _ := movingBoth(t, logged)
-		began := time.Now()
-		a.end()
-		if took := time.Since(began); took > a.options.ReleaseTimeout {
-			t.Errorf("it took %s", took)
-		}
-		logged.require(t, "The lease is not released", "broken")
-		if s.Holder("new") != "a" {
-			t.Fatal("released")
-		}
+		s, a, b, _ := movingBoth(t)
+		requireWithin(t, a.options.ReleaseTimeout, a.end())
+		a.logged.require(t, "The lease is not released", "broken")
+		requireHolders(t, s, "", "a")
 		elapse(15*time.Second - time.Millisecond)
 		requireStandby(t, b)
 		elapse(2400*time.Millisecond + time.Millisecond)
 		requireLeader(t, b)
-		b.end()
 	})
 }
 
 func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
-		for _, name := range []string{"old", "new"} {
-			if _, err := s.Put(name, fakelock.Object{}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.Set("old", record{})
+		s.Set("new", record{})
 		both, _, after := moving(s, "a")
 		after.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 		a := startWith(t, both)
@@ -272,20 +209,12 @@ func TestAcquisitionThatHalfSucceedsIsReleased(t *testing.T) {
 // The former holder has ended, so its Lease expires.
 func TestAcquisitionOfBothThatWasGivenUpDoesNotTakeEffectAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fakelock.NewStore()
-		for _, name := range []string{"old", "new"} {
-			if _, err := s.Put(name, fakelock.Object{Record: resourcelock.LeaderElectionRecord{HolderIdentity: "gone", LeaseDurationSeconds: 15}}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s, letGo := fakelock.NewStore(), make(chan struct{})
+		gone := record{HolderIdentity: "gone", LeaseDurationSeconds: 15}
+		s.Set("old", gone)
+		s.Set("new", gone)
 		both, before, _ := moving(s, "a")
-		letGo := make(chan struct{})
-		before.Intercept(fakelock.Only(fakelock.Update, func(ctx context.Context, _ fakelock.Operation, send func() error) error {
-			return fakelock.Detach(ctx, func() error {
-				<-letGo
-				return send()
-			})
-		}))
+		before.Intercept(fakelock.Only(fakelock.Update, fakelock.Late(func() { <-letGo })))
 		a := startWith(t, both)
 		elapse(15*time.Second + 3*time.Second)
 		if before.Requests()[fakelock.Update] == 0 {

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // stallEnv makes the test binary a candidate: kubeconfig and namespace.
@@ -53,10 +51,9 @@ func candidateProcess(in io.Reader, out io.Writer, kubeconfig, namespace string)
 }
 
 func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
-	cluster := testenv.Shared(t)
-	namespace := cluster.Namespace(t)
+	c := newContest(t)
 	process := exec.CommandContext(t.Context(), os.Args[0])
-	process.Env = append(os.Environ(), stallEnv+"="+cluster.Kubeconfig()+"\n"+namespace)
+	process.Env = append(os.Environ(), stallEnv+"="+c.cluster.Kubeconfig()+"\n"+c.namespace)
 	process.Stderr = os.Stderr
 	input, err := process.StdinPipe()
 	if err != nil {
@@ -80,7 +77,7 @@ func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
 	fmt.Fprintln(input)
 	requireAnswer("true")
 
-	standby := startCandidate(t, cluster.Config(), namespace, "standby", shortLease)
+	standby := c.start("standby", shortLease)
 	standby.awaitLeader("stalled")
 	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

@@ -7,167 +7,117 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/eventd/eventd/test/fakelock"
 )
 
 func TestStandbyThatStopsSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, a, b := twoReplicas(t)
+		_, _, b := twoReplicas(t)
 		before := b.lock.Requests()
 		b.end()
 		if after := b.lock.Requests(); after[fakelock.Get] != before[fakelock.Get] || after[fakelock.Update] != 0 {
 			t.Errorf("requests %v, before %v", after, before)
 		}
-		a.end()
 	})
+}
+
+// requireNothingDone requires that the work was not begun, and that the Lease is free.
+func requireNothingDone(t *testing.T, s *fakelock.Store, r *replica) {
+	t.Helper()
+	requireHolder(t, s, "")
+	if r.led() != 0 {
+		t.Error("the work was begun")
+	}
 }
 
 func TestWorkIsNotBegunDuringAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fakelock.NewStore()
+		s, arrive := fakelock.NewStore(), make(chan struct{})
 		l := newLock(s, "lease", "a")
-		acquiring, arrive := make(chan struct{}), make(chan struct{})
-		l.Intercept(fakelock.Only(fakelock.Create, func(_ context.Context, _ fakelock.Operation, send func() error) error {
-			close(acquiring)
-			<-arrive
-			return send()
-		}))
+		l.Intercept(fakelock.Only(fakelock.Create, fakelock.Block(arrive)))
 		a := newReplica(t, l).start()
-		<-acquiring
 		a.stop()
 		synctest.Wait()
 		close(arrive)
-		if err := <-a.result; err != nil {
-			t.Error(err)
-		}
-		if a.led() != 0 {
-			t.Error("the work was begun")
-		}
-		if holder := s.Holder("lease"); holder != "" {
-			t.Errorf("held by %q", holder)
+		a.end()
+		requireNothingDone(t, s, a)
+		if l.Requests()[fakelock.Create] != 1 {
+			t.Error("no acquisition was in flight")
 		}
 	})
 }
 
 // A cancelled HTTP request returns although the server may have received it.
 func TestAcquisitionThatIsOnItsWayAtAStopIsWaitedForAndReleased(t *testing.T) {
-	for op, before := range map[fakelock.Operation]*fakelock.Object{fakelock.Create: nil, fakelock.Update: {}} {
+	for op, held := range map[fakelock.Operation]*record{fakelock.Create: nil, fakelock.Update: {}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := fakelock.NewStore()
-			if before != nil {
-				if _, err := s.Put("lease", *before); err != nil {
-					t.Fatal(err)
-				}
+			if held != nil {
+				s.Set("lease", *held)
 			}
 			l := newLock(s, "lease", "a")
-			l.Intercept(fakelock.Only(op, func(ctx context.Context, _ fakelock.Operation, send func() error) error {
-				l.Intercept(nil)
-				return fakelock.Detach(ctx, func() error {
-					time.Sleep(20 * time.Millisecond)
-					return send()
-				})
-			}))
+			l.Intercept(fakelock.Only(op, fakelock.Once(fakelock.Late(func() { time.Sleep(20 * time.Millisecond) }))))
 			a := newReplica(t, l).start()
-			synctest.Wait()
-			if err := a.end(); err != nil {
-				t.Error(err)
-			}
+			a.end()
 			elapse(time.Second)
-			if holder := s.Holder("lease"); holder != "" {
-				t.Errorf("%s: held by %q", op, holder)
-			}
-			if a.led() != 0 {
-				t.Errorf("%s: the work was begun", op)
-			}
+			requireNothingDone(t, s, a)
 		})
 	}
 }
 
 // The apiserver hangs from the acquisition on.
 func TestStopOfAStandbyTakesNoLongerThanARelease(t *testing.T) {
-	for name, hangs := range map[string]func(<-chan struct{}) fakelock.Interceptor{
+	each(t, map[string]func(<-chan struct{}) fakelock.Interceptor{
 		"until its context is over": func(<-chan struct{}) fakelock.Interceptor { return fakelock.Hang },
 		"for ever":                  fakelock.Block,
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLock(fakelock.NewStore(), "lease", "a")
-				end := make(chan struct{})
-				defer close(end)
-				l.Intercept(fakelock.Only(fakelock.Create, func(ctx context.Context, op fakelock.Operation, send func() error) error {
-					l.Intercept(hangs(end))
-					return hangs(end)(ctx, op, send)
-				}))
-				a := newReplica(t, l).start()
-				synctest.Wait()
-				began := time.Now()
-				a.end()
-				if took := time.Since(began); took > a.options.ReleaseTimeout {
-					t.Errorf("it took %s", took)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, hangs func(<-chan struct{}) fakelock.Interceptor) {
+		l := newLock(fakelock.NewStore(), "lease", "a")
+		end := make(chan struct{})
+		defer close(end)
+		l.Intercept(fakelock.Only(fakelock.Create, func(ctx context.Context, op fakelock.Operation, send func() error) error {
+			l.Intercept(hangs(end))
+			return hangs(end)(ctx, op, send)
+		}))
+		a := newReplica(t, l).start()
+		requireWithin(t, a.options.ReleaseTimeout, a.end())
+	})
 }
 
 // The write arrives after the process has ended.
 func TestAcquisitionInDoubtDoesNotTakeEffectAfterAStop(t *testing.T) {
-	for name, held := range map[string]*resourcelock.LeaderElectionRecord{
-		"released": {LeaseDurationSeconds: 1},
-		"expired":  {HolderIdentity: "gone", LeaseDurationSeconds: 15},
-		"missing":  nil,
-	} {
-		// The stop comes while it waits to read again, and while it reads.
-		for _, reading := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s, op := fakelock.NewStore(), fakelock.Create
-					if held != nil {
-						op = fakelock.Update
-						if _, err := s.Put("lease", fakelock.Object{Record: *held}); err != nil {
-							t.Fatal(err)
-						}
-					}
-					l := newLock(s, "lease", "a")
-					given, arrive := 0, make(chan struct{})
-					l.Intercept(fakelock.Only(op, func(ctx context.Context, _ fakelock.Operation, send func() error) error {
-						given++
-						return fakelock.Detach(ctx, func() error {
-							<-arrive
-							return send()
-						})
-					}))
-					a := newReplica(t, l).start()
-					elapse(15*time.Second + 5*time.Second + time.Millisecond) // two time-outs, of which the first has it read again at once
-					if given < 2 {
-						t.Fatalf("tried %d times", given)
-					}
-					l.Intercept(nil)
-					if reading {
-						l.Intercept(fakelock.Only(fakelock.Get, func(_ context.Context, _ fakelock.Operation, send func() error) error {
-							l.Intercept(nil)
-							err := send()
-							a.stop()
-							return err
-						}))
-						<-a.result
-					} else {
-						a.end()
-					}
-					close(arrive)
-					synctest.Wait()
-					if holder := s.Holder("lease"); holder != "" {
-						t.Errorf("held by %q", holder)
-					}
-					if a.led() != 0 {
-						t.Error("the work was begun")
-					}
-				})
-			})
-		}
+	type test struct {
+		held *record
+		op   fakelock.Operation
+	}
+	for _, reading := range []bool{false, true} { // the stop comes while it waits to read again, or while it reads
+		each(t, map[string]test{
+			"missing":  {nil, fakelock.Create},
+			"released": {&record{LeaseDurationSeconds: 1}, fakelock.Update},
+			"expired":  {&record{HolderIdentity: "gone", LeaseDurationSeconds: 15}, fakelock.Update},
+		}, func(t *testing.T, test test) {
+			s, arrive := fakelock.NewStore(), make(chan struct{})
+			if test.held != nil {
+				s.Set("lease", *test.held)
+			}
+			l := newLock(s, "lease", "a")
+			l.Intercept(fakelock.Only(test.op, fakelock.Late(func() { <-arrive })))
+			a := newReplica(t, l).start()
+			elapse(15*time.Second + 5*time.Second + time.Millisecond) // two time-outs, of which the first has it read again at once
+			if tried := l.Requests()[test.op]; tried < 2 {
+				t.Fatalf("tried %d times", tried)
+			}
+			l.Intercept(nil)
+			if reading {
+				l.Intercept(fakelock.Only(fakelock.Get, fakelock.Once(fakelock.After(a.stop))))
+				<-a.result
+			} else {
+				a.end()
+			}
+			close(arrive)
+			synctest.Wait()
+			requireNothingDone(t, s, a)
+		})
 	}
 }
 
@@ -175,19 +125,17 @@ func TestAcquisitionInDoubtDoesNotTakeEffectAfterAStop(t *testing.T) {
 func TestStopAfterARejectedAcquisitionWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fakelock.NewStore()
-		if _, err := s.Put("lease", fakelock.Object{}); err != nil {
-			t.Fatal(err)
-		}
+		s.Set("lease", record{})
 		l := newLock(s, "lease", "a")
 		l.Intercept(fakelock.Only(fakelock.Update, func(context.Context, fakelock.Operation, func() error) error {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "lease", fakelock.ErrBroken)
+			return apierrors.NewForbidden(leases, "lease", fakelock.ErrBroken)
 		}))
 		a := newReplica(t, l).start()
 		elapse(time.Minute)
-		before, began := l.Requests(), time.Now()
-		a.end()
-		if after := l.Requests(); after[fakelock.Update] != before[fakelock.Update] || time.Since(began) != 0 {
-			t.Errorf("requests %v, before %v, for %s", after, before, time.Since(began))
+		before := l.Requests()
+		requireWithin(t, 0, a.end())
+		if after := l.Requests(); after[fakelock.Update] != before[fakelock.Update] {
+			t.Errorf("requests %v, before %v", after, before)
 		}
 	})
 }

@@ -10,52 +10,59 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/eventd/eventd/test/fakelock"
 )
 
-func TestWatchThatIsSilentOrEndsOrHintsWithoutEndChangesNothing(t *testing.T) {
-	for name, watch := range map[string]func(context.Context, func()) error{
-		"silent":       func(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() },
-		"ends at once": func(context.Context, func()) error { return fakelock.ErrBroken },
-		"always hints": func(ctx context.Context, changed func()) error {
-			for ctx.Err() == nil {
-				changed()
-				time.Sleep(50 * time.Millisecond)
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, a, b := twoReplicas(t, func(o *Options) { o.Watch = watch })
-				elapse(time.Minute)
-				requireLeader(t, a)
-				requireStandby(t, b)
-				a.lock.Intercept(fakelock.Fail)
-				elapse(10 * time.Second)
-				requireStandby(t, a)
-				elapse(8 * time.Second)
-				requireLeader(t, b)
-				b.end()
-				a.stop()
-				<-a.result
-			})
-		})
+type watch = func(ctx context.Context, changed func()) error
+
+func silent(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func failing(err error) watch {
+	return func(context.Context, func()) error { return err }
+}
+
+// hinting hints without end.
+func hinting(every time.Duration) watch {
+	return func(ctx context.Context, changed func()) error {
+		for ctx.Err() == nil {
+			changed()
+			time.Sleep(every)
+		}
+		return nil
 	}
+}
+
+func TestWatchThatIsSilentOrEndsOrHintsWithoutEndChangesNothing(t *testing.T) {
+	each(t, map[string]watch{
+		"silent":       silent,
+		"ends at once": failing(fakelock.ErrBroken),
+		"always hints": hinting(50 * time.Millisecond),
+	}, func(t *testing.T, w watch) {
+		_, a, b := twoReplicas(t, func(o *Options) { o.Watch = w })
+		elapse(time.Minute)
+		requireLeader(t, a)
+		requireStandby(t, b)
+		a.lock.Intercept(fakelock.Fail)
+		elapse(10 * time.Second)
+		requireStandby(t, a)
+		elapse(8 * time.Second)
+		requireLeader(t, b)
+	})
 }
 
 func TestWatchThatEndsIsRestartedWithGrowingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun []time.Time
-		s := fakelock.NewStore()
-		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) {
+		_, a := oneReplica(t, func(o *Options) {
 			o.Watch = func(context.Context, func()) error {
 				begun = append(begun, time.Now())
 				return fakelock.ErrBroken
 			}
-		}).start()
+		})
 		elapse(time.Minute)
 		a.end()
 		if first := begun[1].Sub(begun[0]); first > minWatchWait {
@@ -73,57 +80,44 @@ func TestWatchThatEndsIsRestartedWithGrowingWaits(t *testing.T) {
 // Otherwise nobody notices that a Role lacks the right to watch.
 func TestWatchThatDoesNotWorkIsLoggedOnceForEachReasonUntilOneWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logged := &log{}
-		type watch = func(ctx context.Context, changed func()) error
 		var now atomic.Value // the watch as it is from now on
-		a := newReplica(t, newLock(fakelock.NewStore(), "lease", "a"), func(o *Options) {
+		forbidden := failing(apierrors.NewForbidden(leases, "lease", errors.New("no right to watch")))
+		now.Store(forbidden)
+		_, a := oneReplica(t, func(o *Options) {
 			o.Watch = func(ctx context.Context, changed func()) error { return now.Load().(watch)(ctx, changed) }
 		})
-		failing := func(err error) watch {
-			return func(context.Context, func()) error { return err }
+		for _, phase := range []struct {
+			watch watch
+			lasts time.Duration
+			want  []string // in the line that is logged
+		}{
+			{forbidden, time.Minute, []string{"Cannot watch the lease", "no right to watch", "by reads only"}},
+			{forbidden, 10 * time.Minute, nil},
+			{failing(fakelock.ErrBroken), time.Minute, []string{"Cannot watch the lease", "broken"}},
+			{failing(nil), time.Minute, []string{"Cannot watch the lease", "before the first event"}},
+			{silent, time.Minute, []string{"Cannot watch the lease", "no watch event"}},
+			{func(_ context.Context, changed func()) error { // works, for a moment
+				changed()
+				return fakelock.ErrBroken
+			}, time.Minute, nil},
+			{failing(fakelock.ErrBroken), time.Minute, []string{"Cannot watch the lease", "broken"}},
+		} {
+			now.Store(phase.watch)
+			elapse(phase.lasts)
+			a.logged.require(t, phase.want...)
 		}
-		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "lease", errors.New("no right to watch"))
-		now.Store(failing(forbidden))
-		a.startIn(logged.context(t.Context()))
-		elapse(time.Minute)
-		logged.require(t, "Cannot watch the lease", "no right to watch", "by reads only")
-		elapse(10 * time.Minute)
-		logged.require(t)
-
-		now.Store(failing(fakelock.ErrBroken))
-		elapse(time.Minute)
-		logged.require(t, "Cannot watch the lease", "broken")
-		now.Store(failing(nil))
-		elapse(time.Minute)
-		logged.require(t, "Cannot watch the lease", "before the first event")
-		now.Store(func(ctx context.Context, _ func()) error { <-ctx.Done(); return ctx.Err() })
-		elapse(time.Minute)
-		logged.require(t, "Cannot watch the lease", "no watch event")
-
-		now.Store(func(_ context.Context, changed func()) error { // works, for a moment
-			changed()
-			return fakelock.ErrBroken
-		})
-		elapse(time.Minute)
-		logged.require(t)
-		now.Store(failing(fakelock.ErrBroken))
-		elapse(time.Minute)
-		logged.require(t, "Cannot watch the lease", "broken")
-		a.end()
 	})
 }
 
 func TestSilentWatchIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int32
-		s := fakelock.NewStore()
-		a := newReplica(t, newLock(s, "lease", "a"), func(o *Options) {
-			o.Watch = func(ctx context.Context, _ func()) error {
+		oneReplica(t, func(o *Options) {
+			o.Watch = func(ctx context.Context, changed func()) error {
 				begun.Add(1)
-				<-ctx.Done()
-				return nil
+				return silent(ctx, changed)
 			}
-		}).start()
+		})
 		elapse(15*time.Second - 1)
 		if begun.Load() != 1 {
 			t.Errorf("begun %d times within a lease", begun.Load())
@@ -132,6 +126,5 @@ func TestSilentWatchIsReplaced(t *testing.T) {
 		if begun.Load() != 2 {
 			t.Errorf("begun %d times after a silent lease", begun.Load())
 		}
-		a.end()
 	})
 }

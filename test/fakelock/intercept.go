@@ -3,7 +3,6 @@ package fakelock
 import (
 	"context"
 	"errors"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -53,33 +52,40 @@ func Hang(ctx context.Context, _ Operation, _ func() error) error {
 	return ctx.Err()
 }
 
-// Delay delays the request and its answer.
-func Delay(d time.Duration) Interceptor {
+// Before sends the request when do has returned, and ignores the context.
+func Before(do func()) Interceptor {
 	return func(_ context.Context, _ Operation, send func() error) error {
-		time.Sleep(d)
-		err := send()
-		time.Sleep(d)
-		return err
-	}
-}
-
-// Block ignores the context and sends the request when release is closed.
-func Block(release <-chan struct{}) Interceptor {
-	return func(_ context.Context, _ Operation, send func() error) error {
-		<-release
+		do()
 		return send()
 	}
 }
 
-// Detach returns when the context ends, while send continues, as a server continues
-// with an HTTP request that was cancelled.
-func Detach(ctx context.Context, send func() error) error {
-	answered := make(chan error, 1)
-	go func() { answered <- send() }()
-	select {
-	case err := <-answered:
+// After sends the request, and answers it when do has returned.
+func After(do func()) Interceptor {
+	return func(_ context.Context, _ Operation, send func() error) error {
+		err := send()
+		do()
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	}
+}
+
+// Block sends the request when release is closed.
+func Block(release <-chan struct{}) Interceptor { return Before(func() { <-release }) }
+
+// Late returns when the context ends, while the request is sent when do has returned,
+// as a server continues with an HTTP request that was cancelled.
+func Late(do func()) Interceptor {
+	return func(ctx context.Context, _ Operation, send func() error) error {
+		answered := make(chan error, 1)
+		go func() {
+			do()
+			answered <- send()
+		}()
+		select {
+		case err := <-answered:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

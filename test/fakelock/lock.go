@@ -82,6 +82,9 @@ func (l *Lock) Events() []string {
 // Holder returns the holder in the stored record.
 func (l *Lock) Holder() string { return l.store.Holder(l.name) }
 
+// Watch watches the Store.
+func (l *Lock) Watch(ctx context.Context, changed func()) error { return l.store.Watch(ctx, changed) }
+
 // Get implements resourcelock.Interface.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var got Object

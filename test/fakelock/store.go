@@ -59,11 +59,27 @@ func (s *Store) Put(name string, o Object) (Object, error) {
 	case now != nil && now.version != o.version:
 		return Object{}, apierrors.NewConflict(resource, name, fmt.Errorf("version %d is not %d", o.version, now.version))
 	}
+	return s.store(name, o), nil
+}
+
+// Set stores a record by force, and leaves what its holder announces.
+func (s *Store) Set(name string, r resourcelock.LeaderElectionRecord) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var o Object
+	if now := s.objects[name]; now != nil {
+		o = *now
+	}
+	o.Record = r
+	s.store(name, o)
+}
+
+func (s *Store) store(name string, o Object) Object {
 	s.version++
 	o.version = s.version
 	s.objects[name] = &o
 	s.notify()
-	return o, nil
+	return o
 }
 
 // Delete deletes an object.
