@@ -9,52 +9,90 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/test/fakelock"
 )
 
-// journal is what happened, in order.
-type journal struct {
+// each runs a test for every entry of a table, in a bubble of its own.
+func each[V any](t *testing.T, table map[string]V, test func(t *testing.T, v V)) {
+	for name, v := range table {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, v) })
+		})
+	}
+}
+
+// byLeadership are the two kinds of components.
+var byLeadership = map[string]bool{"everywhere": false, "needs leadership": true}
+
+// elapse lets time pass, and everything that happens in it.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// untilCancelled is a Run or a Ready.
+func untilCancelled(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// process is a Manager that runs, its Lease, and a journal of what happened.
+type process struct {
+	t      *testing.T
+	lock   *fakelock.Lock
+	stop   context.CancelFunc
+	result chan error
+
 	mu      sync.Mutex
 	entries []string
 }
 
-func (j *journal) note(entry ...string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.entries = append(j.entries, strings.Join(entry, " "))
+func newProcess(t *testing.T) *process {
+	p := &process{t: t, lock: fakelock.New(fakelock.NewStore(), "lease", "a"), result: make(chan error, 1)}
+	p.lock.Intercept(p.noteRelease)
+	return p
+}
+
+// bubble runs a test of one process in a bubble.
+func bubble(t *testing.T, test func(t *testing.T, p *process)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newProcess(t)) })
+}
+
+func (p *process) note(entry ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entries = append(p.entries, strings.Join(entry, " "))
 }
 
 // next returns the entries since its last call.
-func (j *journal) next() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	entries := j.entries
-	j.entries = nil
+func (p *process) next() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entries := p.entries
+	p.entries = nil
 	return entries
 }
 
-func (j *journal) require(t *testing.T, want ...string) {
-	t.Helper()
-	if got := j.next(); !slices.Equal(got, want) {
-		t.Errorf("happened: %q\nwant: %q", got, want)
+func (p *process) require(want ...string) {
+	p.t.Helper()
+	if got := p.next(); !slices.Equal(got, want) {
+		p.t.Errorf("happened: %q\nwant: %q", got, want)
 	}
 }
 
 // everywhere returns a component that works until it is cancelled.
-func (j *journal) everywhere(name string) Component {
+func (p *process) everywhere(name string) Component {
 	begun := make(chan struct{}, 1)
 	return Component{
 		Name: name,
 		Run: func(ctx context.Context) error {
-			j.note(name, "runs")
+			p.note(name, "runs")
 			begun <- struct{}{}
 			<-ctx.Done()
-			j.note(name, "is cancelled")
+			p.note(name, "is cancelled")
 			time.Sleep(time.Millisecond)
-			j.note(name, "ends")
+			p.note(name, "ends")
 			return ctx.Err()
 		},
 		Ready: func(ctx context.Context) error {
@@ -69,18 +107,30 @@ func (j *journal) everywhere(name string) Component {
 }
 
 // leading returns one that needs leadership, and drains.
-func (j *journal) leading(name string) Component {
-	c := j.everywhere(name)
+func (p *process) leading(name string) Component {
+	c := p.everywhere(name)
 	c.NeedsLeadership = true
 	c.Drain = func(context.Context) error {
-		j.note(name, "drains")
+		p.note(name, "drains")
+		return nil
+	}
+	return c
+}
+
+// stubborn returns one whose Drain ignores its context.
+func (p *process) stubborn(release <-chan struct{}) Component {
+	c := p.leading("stubborn")
+	c.Drain = func(context.Context) error {
+		p.note("stubborn drains")
+		<-release
+		p.note("stubborn has drained")
 		return nil
 	}
 	return c
 }
 
 // ready makes a component ready after a while.
-func (j *journal) ready(c Component, after time.Duration) Component {
+func (p *process) ready(c Component, after time.Duration) Component {
 	begun := c.Ready
 	c.Ready = func(ctx context.Context) error {
 		if err := begun(ctx); err != nil {
@@ -88,7 +138,7 @@ func (j *journal) ready(c Component, after time.Duration) Component {
 		}
 		select {
 		case <-time.After(after):
-			j.note(c.Name, "is ready")
+			p.note(c.Name, "is ready")
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -97,65 +147,70 @@ func (j *journal) ready(c Component, after time.Duration) Component {
 	return c
 }
 
-// managed is a Manager that runs.
-type managed struct {
-	t      *testing.T
-	stop   context.CancelFunc
-	result chan error
-}
-
-func manage(t *testing.T, o Options) *managed {
-	t.Helper()
-	m, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &managed{t: t, result: make(chan error, 1)}
-	var ctx context.Context
-	ctx, r.stop = context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.result <- m.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		r.stop()
-		<-done
-	})
-	return r
-}
-
-func (r *managed) end() error {
-	r.stop()
-	return <-r.result
-}
-
 func options(components ...Component) Options {
 	o := DefaultOptions()
 	o.Components = components
 	return o
 }
 
-// with adds an elector, and notes when its Lease is released.
-func with(t *testing.T, j *journal, o Options) (Options, *fakelock.Lock) {
-	lock := fakelock.New(fakelock.NewStore(), "lease", "a")
-	lock.Intercept(noteRelease(j, lock))
-	o.Elector = newElector(t, lock, election.StandBy)
-	return o, lock
+// elected adds an elector.
+func (p *process) elected(o Options) Options {
+	o.Elector = newElector(p.t, p.lock, election.StandBy)
+	return o
 }
 
-// noteRelease notes when the Lease is released.
-func noteRelease(j *journal, lock *fakelock.Lock) fakelock.Interceptor {
-	return func(_ context.Context, op fakelock.Operation, send func() error) error {
-		err := send()
-		if op == fakelock.Update && err == nil && lock.Holder() == "" {
-			j.note("released")
-		}
-		return err
+// run runs a Manager, and returns after what it does at once.
+func (p *process) run(o Options) {
+	p.t.Helper()
+	manager, err := New(o)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(p.t.Context()))
+	p.stop = stop
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.result <- manager.Run(ctx)
+	}()
+	p.t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	synctest.Wait()
+}
+
+// end stops the Manager, which must return no error.
+func (p *process) end() {
+	p.t.Helper()
+	p.stop()
+	if err := <-p.result; err != nil {
+		p.t.Errorf("the end is %v", err)
 	}
 }
 
-func newElector(t *testing.T, lock resourcelock.Interface, onLost election.OnLost) *election.Elector {
+// noteRelease notes when the Lease is released.
+func (p *process) noteRelease(_ context.Context, op fakelock.Operation, send func() error) error {
+	err := send()
+	if op == fakelock.Update && err == nil && p.lock.Holder() == "" {
+		p.note("released")
+	}
+	return err
+}
+
+// lose makes all requests about the Lease fail for some time.
+func (p *process) lose(d time.Duration) {
+	p.lock.Intercept(fakelock.Fail)
+	elapse(d)
+}
+
+// recover ends lose, and returns when the Lease is held again.
+func (p *process) recover() {
+	p.lock.Intercept(p.noteRelease)
+	elapse(3 * time.Second)
+}
+
+func newElector(t *testing.T, lock *fakelock.Lock, onLost election.OnLost) *election.Elector {
 	t.Helper()
 	o := election.DefaultOptions()
 	o.Lock, o.OnLost = lock, onLost
@@ -164,10 +219,4 @@ func newElector(t *testing.T, lock resourcelock.Interface, onLost election.OnLos
 		t.Fatal(err)
 	}
 	return e
-}
-
-// elapse lets time pass, and everything that happens in it.
-func elapse(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }

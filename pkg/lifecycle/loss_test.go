@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/eventd/eventd/pkg/election"
@@ -13,112 +12,92 @@ import (
 )
 
 func TestLeaderComponentsStartAtEachElectionAndStopAtEachLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		o, lock := with(t, &j, options(j.everywhere("serving"), j.leading("sink"), j.leading("source")))
-		m := manage(t, o)
-
-		synctest.Wait()
-		j.require(t, "serving runs", "sink runs", "source runs")
+	bubble(t, func(t *testing.T, p *process) {
+		p.run(p.elected(options(p.everywhere("serving"), p.leading("sink"), p.leading("source"))))
+		p.require("serving runs", "sink runs", "source runs")
 		for range 5 {
-			lock.Intercept(fakelock.Fail)
-			elapse(30 * time.Second)
-			got := j.next()
+			p.lose(30 * time.Second)
+			got := p.next()
 			// All are cancelled together, and drain when all have ended.
-			if len(got) != 6 || !slices.Equal(slices.Sorted(slices.Values(got[:2])), []string{"sink is cancelled", "source is cancelled"}) ||
-				!slices.Equal(slices.Sorted(slices.Values(got[2:4])), []string{"sink ends", "source ends"}) ||
-				!slices.Equal(got[4:], []string{"source drains", "sink drains"}) {
-				t.Fatalf("at the loss: %q", got)
+			if len(got) == 6 {
+				slices.Sort(got[:2])
+				slices.Sort(got[2:4])
 			}
-			lock.Intercept(noteRelease(&j, lock))
-			elapse(3 * time.Second)
-			j.require(t, "sink runs", "source runs")
+			if want := []string{
+				"sink is cancelled", "source is cancelled", "sink ends", "source ends", "source drains", "sink drains",
+			}; !slices.Equal(got, want) {
+				t.Fatalf("at the loss: %q, want %q", got, want)
+			}
+			p.recover()
+			p.require("sink runs", "source runs")
 		}
-		if err := m.end(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 	})
 }
 
 // What is cancelled in turn would go on for as long as the one before takes.
 func TestLeaseThatIsLostDuringAStopCancelsAllAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		slow := j.leading("slow")
-		slow.Ready = nil
-		slow.Run = func(ctx context.Context) error {
+	bubble(t, func(t *testing.T, p *process) {
+		slow := Component{Name: "slow", NeedsLeadership: true, Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Minute)
 			return ctx.Err()
-		}
-		o, lock := with(t, &j, options(j.leading("sink"), slow))
+		}}
+		o := options(p.leading("sink"), slow)
 		o.StopGracePeriod = time.Hour
-		m := manage(t, o)
-		synctest.Wait()
-		j.require(t, "sink runs")
-		lock.Intercept(fakelock.Fail)
-		m.stop()
-		elapse(10*time.Second - 1)
-		j.require(t)
+		p.run(p.elected(o))
+		p.require("sink runs")
+		p.stop()
+		p.lose(10*time.Second - 1)
+		p.require()
 		elapse(time.Second)
-		j.require(t, "sink is cancelled", "sink ends")
-		if err := <-m.result; err != nil {
-			t.Error(err)
-		}
+		p.require("sink is cancelled", "sink ends")
+		elapse(time.Minute)
+		p.require("sink drains")
+		p.end()
 	})
 }
 
 func TestLostLeaseStopsTheProcessIfTheElectorEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		lock := fakelock.New(fakelock.NewStore(), "lease", "a")
-		o := options(j.everywhere("serving"), j.leading("source"))
-		o.Elector = newElector(t, lock, election.Exit)
-		m := manage(t, o)
-		synctest.Wait()
-		lock.Intercept(fakelock.Fail)
-		if err := <-m.result; !errors.Is(err, election.ErrLeaseLost) {
+	bubble(t, func(t *testing.T, p *process) {
+		o := options(p.everywhere("serving"), p.leading("source"))
+		o.Elector = newElector(t, p.lock, election.Exit)
+		p.run(o)
+		p.lock.Intercept(fakelock.Fail)
+		if err := <-p.result; !errors.Is(err, election.ErrLeaseLost) {
 			t.Errorf("the end is %v", err)
 		}
-		got := j.next()
-		if want := []string{"serving runs", "source runs", "source is cancelled", "source ends", "source drains"}; !slices.Equal(got[:5], want) {
-			t.Errorf("happened: %q", got)
-		}
-		if want := []string{"serving is cancelled", "serving ends"}; !slices.Equal(got[len(got)-2:], want) {
-			t.Errorf("happened at the end: %q", got)
-		}
+		// It drains after the loss, and again at the stop.
+		p.require("serving runs", "source runs", "source is cancelled", "source ends", "source drains", "source drains",
+			"serving is cancelled", "serving ends")
 	})
 }
 
 func TestLeaseIsFollowedUntilAllHasStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		var elector *election.Elector
+	bubble(t, func(t *testing.T, p *process) {
+		elector := newElector(t, p.lock, election.StandBy)
 		serving := Component{Name: "serving", Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(10 * time.Second) // forwards requests
-			j.note("the leader is", elector.Leader().Identity)
+			p.note("the leader is", elector.Leader().Identity)
 			return nil
 		}}
-		o, lock := with(t, &j, options(serving, j.leading("source")))
-		elector = o.Elector.(*election.Elector)
-		o.StopGracePeriod = time.Minute
-		m := manage(t, o)
-		elapse(time.Second)
-		b := newElector(t, lock.For("b"), election.StandBy)
+		o := options(serving, p.leading("source"))
+		o.Elector, o.StopGracePeriod = elector, time.Minute
+		p.run(o)
+		b := newElector(t, p.lock.For("b"), election.StandBy)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go func() { _ = b.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
-		if err := m.end(); err != nil {
-			t.Error(err)
-		}
-		j.require(t, "source runs", "source is cancelled", "source ends", "released", "source drains", "the leader is b")
+		go func() { _ = b.Run(ctx, untilCancelled) }()
+		p.end()
+		p.require("source runs", "source is cancelled", "source ends", "released", "source drains", "the leader is b")
 	})
 }
 
-// loser leads one term that is lost at once, and follows until it is cancelled not to.
+// loser leads one term that is lost after a second, and follows for some time after
+// its context has ended.
 type loser struct {
-	follows time.Duration // after its context has ended
+	follows time.Duration
 	ended   bool
 }
 
@@ -140,16 +119,13 @@ func (l *loser) Follow(ctx context.Context) error {
 }
 
 func TestManagerWaitsForTheEndOfFollowing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
+	bubble(t, func(t *testing.T, p *process) {
 		l := &loser{follows: time.Second}
-		o := options(j.leading("source"))
+		o := options(p.leading("source"))
 		o.Elector = l
-		m := manage(t, o)
+		p.run(o)
 		elapse(3 * time.Second)
-		if err := m.end(); err != nil {
-			t.Error(err)
-		}
+		p.end()
 		if !l.ended {
 			t.Error("the Lease is still followed after Run has returned")
 		}

@@ -3,12 +3,10 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/eventd/eventd/pkg/election"
@@ -16,198 +14,160 @@ import (
 )
 
 func TestComponentsStartInOrderAndStopInReverseAndTheLeaseIsReleasedBetween(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
+	bubble(t, func(t *testing.T, p *process) {
 		// The order of the two kinds among each other does not matter.
-		o, _ := with(t, &j, options(
-			j.ready(j.leading("sink"), time.Second), j.ready(j.everywhere("metrics"), time.Second), j.leading("source"), j.everywhere("serving"),
-		))
-		m := manage(t, o)
+		p.run(p.elected(options(
+			p.ready(p.leading("sink"), time.Second), p.ready(p.everywhere("metrics"), time.Second), p.leading("source"), p.everywhere("serving"),
+		)))
 		elapse(3 * time.Second)
-		j.require(t, "metrics runs", "metrics is ready", "serving runs", "sink runs", "sink is ready", "source runs")
-		if err := m.end(); err != nil {
-			t.Error(err)
-		}
-		j.require(t,
+		p.require("metrics runs", "metrics is ready", "serving runs", "sink runs", "sink is ready", "source runs")
+		p.end()
+		p.require(
 			"source is cancelled", "source ends", "sink is cancelled", "sink ends", "released", "source drains", "sink drains",
 			"serving is cancelled", "serving ends", "metrics is cancelled", "metrics ends")
 	})
 }
 
 func TestProcessThatRunsAloneLeadsFromStartToStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		m := manage(t, options(j.everywhere("serving"), j.leading("source")))
-		synctest.Wait()
-		j.require(t, "serving runs", "source runs")
-		if err := m.end(); err != nil {
-			t.Error(err)
-		}
-		j.require(t, "source is cancelled", "source ends", "source drains", "serving is cancelled", "serving ends")
+	bubble(t, func(t *testing.T, p *process) {
+		p.run(options(p.everywhere("serving"), p.leading("source")))
+		p.require("serving runs", "source runs")
+		p.end()
+		p.require("source is cancelled", "source ends", "source drains", "serving is cancelled", "serving ends")
 	})
 }
 
 func TestErrorOfOneComponentStopsAllInOrder(t *testing.T) {
 	failure := errors.New("out of paper")
-	for _, leader := range []bool{false, true} {
-		t.Run(fmt.Sprint("needs leadership ", leader), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var j journal
-				broken := Component{Name: "printer", NeedsLeadership: leader, Run: func(context.Context) error {
-					time.Sleep(time.Second)
-					return failure
-				}}
-				o, _ := with(t, &j, options(j.everywhere("serving"), broken, j.leading("source")))
-				m := manage(t, o)
-				synctest.Wait()
-				j.require(t, "serving runs", "source runs")
-				if err := <-m.result; !errors.Is(err, failure) || err.Error() != `component "printer": out of paper` {
-					t.Errorf("the end is %v", err)
-				}
-				j.require(t, "source is cancelled", "source ends", "released", "source drains", "serving is cancelled", "serving ends")
-			})
-		})
-	}
+	each(t, byLeadership, func(t *testing.T, leader bool) {
+		p := newProcess(t)
+		broken := Component{Name: "printer", NeedsLeadership: leader, Run: func(context.Context) error {
+			time.Sleep(time.Second)
+			return failure
+		}}
+		p.run(p.elected(options(p.everywhere("serving"), broken, p.leading("source"))))
+		p.require("serving runs", "source runs")
+		if err := <-p.result; !errors.Is(err, failure) || err.Error() != `component "printer": out of paper` {
+			t.Errorf("the end is %v", err)
+		}
+		p.require("source is cancelled", "source ends", "released", "source drains", "serving is cancelled", "serving ends")
+	})
 }
 
 func TestErrorsOfAllComponentsAreReturned(t *testing.T) {
 	first, last := errors.New("out of paper"), errors.New("out of ink")
-	synctest.Test(t, func(t *testing.T) {
-		m := manage(t, options(
+	bubble(t, func(t *testing.T, p *process) {
+		p.run(options(
 			Component{Name: "plotter", Run: func(ctx context.Context) error { <-ctx.Done(); return last }},
 			Component{Name: "printer", Run: func(context.Context) error { time.Sleep(time.Second); return first }}))
-		if err := <-m.result; !errors.Is(err, first) || !errors.Is(err, last) || strings.Count(err.Error(), first.Error()) != 1 {
+		if err := <-p.result; !errors.Is(err, first) || !errors.Is(err, last) || strings.Count(err.Error(), first.Error()) != 1 {
 			t.Errorf("the end is %v", err)
 		}
 	})
 }
 
 func TestComponentThatEndsItsGoroutineStopsTheProcess(t *testing.T) {
-	for _, needsLeadership := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			options := DefaultOptions()
-			options.Components = []Component{{Name: "gone", NeedsLeadership: needsLeadership, Run: func(context.Context) error {
-				runtime.Goexit()
-				return nil
-			}}}
-			m, err := New(options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			if err := m.Run(ctx); !errors.Is(err, errGoroutineEnded) {
-				t.Errorf("needs leadership %t: %v", needsLeadership, err)
-			}
-		})
-	}
+	each(t, byLeadership, func(t *testing.T, leader bool) {
+		p := newProcess(t)
+		p.run(options(Component{Name: "gone", NeedsLeadership: leader, Run: func(context.Context) error {
+			runtime.Goexit()
+			return nil
+		}}))
+		time.AfterFunc(time.Hour, p.stop)
+		if err := <-p.result; !errors.Is(err, errGoroutineEnded) {
+			t.Errorf("the end is %v", err)
+		}
+	})
 }
 
 func TestComponentThatIsNotReadyStopsTheStart(t *testing.T) {
 	failure := errors.New("no port")
-	for name, test := range map[string]struct {
+	returns := func(err error) func(context.Context) error {
+		return func(context.Context) error { return err }
+	}
+	type test struct {
 		broken Component
 		want   string
-	}{
-		"Ready fails": {Component{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }, Ready: func(context.Context) error { return failure }},
-			`component "broken" is not ready: no port`},
-		"fails": {Component{Run: func(context.Context) error { return failure }, Ready: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
-			`component "broken": no port`},
-		"ends": {Component{Run: func(context.Context) error { return nil }, Ready: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
-			`component "broken" has ended before it was ready`},
-	} {
-		for _, leader := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var j journal
-					test.broken.Name, test.broken.NeedsLeadership = "broken", leader
-					m := manage(t, options(j.everywhere("first"), test.broken, j.everywhere("second"), j.leading("not led")))
-					if err := <-m.result; err == nil || err.Error() != test.want {
-						t.Errorf("the end is %v", err)
-					}
-					want := []string{"first runs", "first is cancelled", "first ends"}
-					if leader { // those that run everywhere have been started before
-						want = []string{"first runs", "second runs", "second is cancelled", "second ends", "first is cancelled", "first ends"}
-					}
-					j.require(t, want...)
-				})
-			})
-		}
 	}
-}
-
-func TestStopIsBoundedAndNamesWhatHasNotEnded(t *testing.T) {
 	for _, leader := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			var j journal
-			release := make(chan struct{})
-			stubborn := Component{Name: "stubborn", NeedsLeadership: leader, Run: func(context.Context) error { <-release; return nil }}
-			if leader {
-				stubborn.Drain = func(context.Context) error { j.note("stubborn drains while it runs"); return nil }
-			}
-			first := j.leading("first")
-			o, lock := with(t, &j, options(first, stubborn, j.everywhere("serving")))
-			m := manage(t, o)
-			synctest.Wait()
-			j.next()
-			began := time.Now()
-			err := m.end()
-			if !errors.Is(err, election.ErrNotStopped) || err.Error() != `component "stubborn" has not stopped in time` {
+		each(t, map[string]test{
+			"Ready fails": {Component{Run: untilCancelled, Ready: returns(failure)}, `component "broken" is not ready: no port`},
+			"fails":       {Component{Run: returns(failure), Ready: untilCancelled}, `component "broken": no port`},
+			"ends":        {Component{Run: returns(nil), Ready: untilCancelled}, `component "broken" has ended before it was ready`},
+		}, func(t *testing.T, test test) {
+			p := newProcess(t)
+			test.broken.Name, test.broken.NeedsLeadership = "broken", leader
+			p.run(options(p.everywhere("first"), test.broken, p.everywhere("second"), p.leading("not led")))
+			if err := <-p.result; err == nil || err.Error() != test.want {
 				t.Errorf("the end is %v", err)
 			}
-			if took := time.Since(began); took > o.StopGracePeriod+lateStopTimeout+time.Second {
-				t.Errorf("it took %s", took)
+			want := []string{"first runs", "first is cancelled", "first ends"}
+			if leader { // those that run everywhere have been started before
+				want = []string{"first runs", "second runs", "second is cancelled", "second ends", "first is cancelled", "first ends"}
 			}
-			want := []string{"first is cancelled", "first ends", "released", "first drains", "serving is cancelled", "serving ends"}
-			if leader {
-				want = slices.DeleteFunc(want, func(entry string) bool { return entry == "released" })
-			}
-			j.require(t, want...)
-			if held := lock.Holder() == "a"; held != leader {
-				t.Errorf("the lease is held: %t, while leader work runs: %t", held, leader)
-			}
-			close(release)
+			p.require(want...)
 		})
 	}
 }
 
-func TestLeaderComponentsDoNotStartDuringAStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		o, lock := with(t, &j, options(j.everywhere("serving"), j.leading("source")))
-		acquiring, arrive := make(chan struct{}), make(chan struct{})
-		lock.Intercept(fakelock.Only(fakelock.Create, func(_ context.Context, _ fakelock.Operation, send func() error) error {
-			close(acquiring)
-			<-arrive
-			return send()
-		}))
-		m := manage(t, o)
-		<-acquiring
-		m.stop()
-		close(arrive)
-		if err := <-m.result; err != nil {
-			t.Error(err)
+func TestStopIsBoundedAndNamesWhatHasNotEnded(t *testing.T) {
+	each(t, byLeadership, func(t *testing.T, leader bool) {
+		p, release := newProcess(t), make(chan struct{})
+		defer close(release)
+		stubborn := Component{Name: "stubborn", NeedsLeadership: leader, Run: func(context.Context) error { <-release; return nil }}
+		if leader {
+			stubborn.Drain = func(context.Context) error { p.note("stubborn drains while it runs"); return nil }
 		}
-		j.require(t, "serving runs", "serving is cancelled", "serving ends")
+		o := options(p.leading("first"), stubborn, p.everywhere("serving"))
+		p.run(p.elected(o))
+		p.next()
+		began := time.Now()
+		p.stop()
+		err := <-p.result
+		if !errors.Is(err, election.ErrNotStopped) || err.Error() != `component "stubborn" has not stopped in time` {
+			t.Errorf("the end is %v", err)
+		}
+		if took := time.Since(began); took > o.StopGracePeriod+lateStopTimeout+time.Second {
+			t.Errorf("it took %s", took)
+		}
+		want := []string{"first is cancelled", "first ends", "released", "first drains", "serving is cancelled", "serving ends"}
+		if leader {
+			want = slices.DeleteFunc(want, func(entry string) bool { return entry == "released" })
+		}
+		p.require(want...)
+		if held := p.lock.Holder() == "a"; held != leader {
+			t.Errorf("the lease is held: %t, while leader work runs: %t", held, leader)
+		}
+	})
+}
+
+func TestLeaderComponentsDoNotStartDuringAStop(t *testing.T) {
+	bubble(t, func(t *testing.T, p *process) {
+		arrive := make(chan struct{})
+		p.lock.Intercept(fakelock.Only(fakelock.Create, fakelock.Block(arrive)))
+		p.run(p.elected(options(p.everywhere("serving"), p.leading("source"))))
+		p.stop()
+		close(arrive)
+		p.end()
+		p.require("serving runs", "serving is cancelled", "serving ends")
+		if p.lock.Requests()[fakelock.Create] != 1 {
+			t.Error("no acquisition was in flight")
+		}
 	})
 }
 
 // The stop comes before the first leader component is ready.
 func TestStopDuringTheStartOfLeaderComponentsStartsNoMoreOfThem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var j journal
-		o, _ := with(t, &j, options(j.ready(j.leading("sink"), time.Hour), j.leading("source")))
-		m := manage(t, o)
+	bubble(t, func(t *testing.T, p *process) {
+		p.run(p.elected(options(p.ready(p.leading("sink"), time.Hour), p.leading("source"))))
 		elapse(time.Minute)
-		if err := m.end(); err != nil {
-			t.Error(err)
-		}
-		j.require(t, "sink runs", "sink is cancelled", "sink ends", "released", "sink drains")
+		p.end()
+		p.require("sink runs", "sink is cancelled", "sink ends", "released", "sink drains")
 	})
 }
 
 func TestErrorsOfOptionsNameTheField(t *testing.T) {
-	var j journal
+	p := newProcess(t)
 	for want, spoil := range map[string]func(*Options){
 		"Components[0].Name must not be empty":                                    func(o *Options) { o.Components[0].Name = "" },
 		`Components[1].Name must be unique, got "source" again`:                   func(o *Options) { o.Components[0].Name = "source" },
@@ -216,7 +176,7 @@ func TestErrorsOfOptionsNameTheField(t *testing.T) {
 		"StopGracePeriod must be greater than 0, got 0s":                          func(o *Options) { o.StopGracePeriod = 0 },
 		"DrainGracePeriod must be greater than 0, got -1ns":                       func(o *Options) { o.DrainGracePeriod = -1 },
 	} {
-		o := options(j.everywhere("serving"), j.leading("source"))
+		o := options(p.everywhere("serving"), p.leading("source"))
 		spoil(&o)
 		if _, err := New(o); err == nil || err.Error() != "lifecycle options: "+want {
 			t.Errorf("want %q, got %v", want, err)
