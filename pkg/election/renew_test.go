@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,8 @@ func TestLeaderRenewsForAsLongAsItLives(t *testing.T) {
 		}
 		if n := b.lock.Requests(); n[fakelock.Get] < 250 || n[fakelock.Get] > 301 || n[fakelock.Update] != 0 {
 			t.Errorf("requests of the standby in 10 minutes: %v", n)
+		} else if b.end(); !maps.Equal(b.lock.Requests(), n) {
+			t.Errorf("requests of the standby after its stop: %v, before %v", b.lock.Requests(), n)
 		}
 		o, _ := s.Get("lease")
 		if o.Record.LeaderTransitions != 0 || time.Since(o.Record.AcquireTime.Time) < 10*time.Minute {

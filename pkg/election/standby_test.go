@@ -80,41 +80,6 @@ func TestReleasedLeaseIsAcquiredAtOnceAfterAHint(t *testing.T) {
 	})
 }
 
-func TestReleasedLeaseIsAcquiredWithoutAWatchAtTheNextRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, a, b := twoReplicas(t)
-		elapse(time.Minute)
-		a.end()
-		elapse(2400 * time.Millisecond)
-		requireLeader(t, b)
-	})
-}
-
-// With a watch, a standby reads each renewal when it is made.
-func TestExpiredLeaseIsAcquiredAtItsExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, a := oneReplica(t)
-		b := newReplica(t, newLock(s, "lease", "b"), watching).start()
-		elapse(time.Minute) // renewed just now
-		a.lock.Intercept(fakelock.Hang)
-		elapse(15*time.Second - 1)
-		requireStandby(t, b)
-		elapse(1)
-		requireLeader(t, b)
-	})
-}
-
-func TestAcquisitionWhoseAnswerIsLostIsNoticedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLock(fakelock.NewStore(), "lease", "a")
-		l.Intercept(fakelock.Only(fakelock.Create, fakelock.Once(fakelock.LoseAnswer)))
-		requireLeader(t, newReplica(t, l).start())
-		if n := l.Requests(); n[fakelock.Create] != 1 || n[fakelock.Update] != 1 {
-			t.Errorf("requests %v", n)
-		}
-	})
-}
-
 // A lost race has no influence on the next acquisition.
 func TestAcquisitionThatFailsOnceIsTriedAtOnceAlthoughAnotherOneWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -134,18 +99,6 @@ func TestAcquisitionThatFailsOnceIsTriedAtOnceAlthoughAnotherOneWasLost(t *testi
 		requireLeader(t, b)
 		if tried := l.Requests()[fakelock.Update] - before[fakelock.Update]; tried != 2 {
 			t.Errorf("tried %d times", tried)
-		}
-	})
-}
-
-func TestRefusedAcquisitionIsTriedAtTheRetryPeriod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLock(fakelock.NewStore(), "lease", "a")
-		l.Intercept(fakelock.Only(fakelock.Create, fakelock.Fail))
-		newReplica(t, l).start()
-		elapse(time.Minute)
-		if n := l.Requests()[fakelock.Create]; n < 25 || n > 32 {
-			t.Errorf("tried %d times in a minute", n)
 		}
 	})
 }
