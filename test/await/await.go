@@ -80,6 +80,29 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Every calls do at once and then every d, in a goroutine of its own. end ends the
+// context of do and waits for its return.
+func Every(d time.Duration, do func(ctx context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			do(ctx)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 // Context ends after Timeout. It may be used in a cleanup, when the test's own
 // context has ended.
 func Context(t testing.TB) (context.Context, context.CancelFunc) {

@@ -71,6 +71,23 @@ func TestUntilFailsTheTestAfterTheTimeout(t *testing.T) {
 	})
 }
 
+func TestEveryCallsUntilItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		end := Every(time.Second, func(ctx context.Context) {
+			if calls++; calls == 3 {
+				<-ctx.Done()
+			}
+		})
+		time.Sleep(time.Minute)
+		end()
+		end()
+		if calls != 3 {
+			t.Errorf("called %d times", calls)
+		}
+	})
+}
+
 func TestSleepEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("cause")
