@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/metrics"
 )
 
@@ -37,23 +38,7 @@ const readEvery = 50 * time.Millisecond
 func readGauges(t *testing.T, registry prometheus.Gatherer) (g *gauges, end func()) {
 	runtime.GC()
 	g = &gauges{registry: registry, baseline: liveHeap()}
-	ctx, cancel := context.WithCancel(t.Context())
-	var working sync.WaitGroup
-	working.Go(func() {
-		tick := time.NewTicker(readEvery)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			g.read(t)
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-		}
-	})
-	return g, func() {
-		cancel()
-		working.Wait()
-	}
+	return g, await.Every(readEvery, func(context.Context) { g.read(t) })
 }
 
 func (g *gauges) read(t *testing.T) {

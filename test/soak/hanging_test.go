@@ -3,7 +3,7 @@ package soak
 import (
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,37 +39,22 @@ type others struct {
 const othersInARound = 200
 
 // round records an occurrence of each of some series, which are new in every second
-// round, and waits until all are written.
-func (o *others) round(t *testing.T) {
+// round, and waits until all are written. Then only the series that hang are pending.
+func (o *others) round(t *testing.T, hanging int) {
 	t.Helper()
-	var written sync.WaitGroup
+	var written atomic.Int64
 	began := time.Now()
 	for i := range othersInARound {
-		written.Add(1)
 		o.w.record(o.namespaces[i%len(o.namespaces)], fmt.Sprintf("other-%d-%d", o.rounds/2, i), occurrence.CoreV1, 0, func(s occurrence.Settlement) {
 			if !s.Counted() {
 				t.Errorf("settled as %+v", s)
 			}
-			written.Done()
+			written.Add(1)
 		})
 	}
-	done := make(chan struct{})
-	go func() {
-		written.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(deadline()):
-		t.Fatalf("not written while something else hangs: %+v", o.w.Pending())
-	}
+	await.Within(t, deadline(), "all are written while something else hangs", func() bool { return written.Load() == othersInARound })
 	o.rounds++
 	o.took = append(o.took, time.Since(began).Seconds())
-}
-
-// wantOnly checks that only the series that hang are pending.
-func (o *others) wantOnly(t *testing.T, hanging int) {
-	t.Helper()
 	if p := o.w.Pending(); p.Series != hanging {
 		t.Errorf("after round %d %d series are pending, of which %d hang", o.rounds, p.Series, hanging)
 	}
@@ -104,14 +89,12 @@ func requestsHang(t *testing.T, fault faultproxy.Fault, hanging int) {
 	atOnce := min(hanging, mostInOneNamespace(sink.DefaultOptions()))
 	await.Within(t, deadline(), "as many requests hang as may be made", func() bool { _, open := stuck(proxy); return open == atOnce })
 
-	o.round(t)
-	o.wantOnly(t, hanging)
+	o.round(t, hanging)
 	if begun, open := stuck(proxy); !*longrun.Full && (begun != hanging || open != hanging) {
 		t.Errorf("of %d requests that hang for longer than the test takes %d are under way", begun, open)
 	}
 	for begun := 0; *longrun.Full && begun < 4*hanging; begun, _ = stuck(proxy) { // until each has timed out several times
-		o.round(t)
-		o.wantOnly(t, hanging)
+		o.round(t, hanging)
 	}
 
 	proxy.SetRules()
@@ -154,14 +137,12 @@ func TestNamespaceThatHangsDelaysNoOther(t *testing.T) {
 	share := mostInOneNamespace(options)
 	await.Within(t, deadline(), "the namespace has reached its concurrency limit", func() bool { return hook.Open() == share })
 
-	o.round(t)
-	o.wantOnly(t, series)
+	o.round(t, series)
 	if begun, ended := hook.Calls(); !*longrun.Full && (begun != share || ended != 0) {
 		t.Errorf("%d calls of the webhook have begun and %d ended, though they take longer than the test; want %d", begun, ended, share)
 	}
 	for *longrun.Full && hook.Open() > 1 { // each timeout halves the limit of the namespace
-		o.round(t)
-		o.wantOnly(t, series)
+		o.round(t, series)
 	}
 
 	hook.Release()

@@ -9,38 +9,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/test/await"
 )
 
-// load records occurrences, of new series and of old ones, and counts them. It is
-// safe for use by many goroutines.
+// load records occurrences, of new series and of old ones, and counts them. It is for
+// one goroutine at a time, except total.
 type load struct {
 	recorder  record.EventRecorder
 	namespace string
+	series    int // but the hot ones
 
 	mu       sync.Mutex
 	recorded counts
-	series   int // but the hot ones
 }
 
 const hotSeries = 10
 
-func newLoad(r record.EventRecorder, namespace string) *load {
-	return &load{recorder: r, namespace: namespace, recorded: counts{}}
-}
-
 // newSeries records the first occurrence of one.
 func (l *load) newSeries() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.record(fmt.Sprint("pod-", l.series))
 	l.series++
-}
-
-// again records another occurrence of the n-th series.
-func (l *load) again(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.record(fmt.Sprint("pod-", n))
 }
 
 // everything records as a controller does: new series, if allowed, and old ones.
@@ -48,8 +37,6 @@ func (l *load) everything(newToo bool) {
 	if newToo {
 		l.newSeries()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.record(fmt.Sprint("hot-", l.series%hotSeries))
 	if newToo && l.series%4 == 0 {
 		l.record(fmt.Sprint("pod-", l.series/2))
@@ -59,34 +46,21 @@ func (l *load) everything(newToo bool) {
 func (l *load) record(name string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: name}}
 	l.recorder.Event(pod, corev1.EventTypeNormal, "Tested", "it was tested by somebody who says so at some length")
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.recorded[object{l.namespace, name}]++
 }
 
 // goOn calls everything at a rate until end is called. It records new series only
 // while mayAdd is true.
 func (l *load) goOn(perSecond float64, mayAdd func() bool) (end func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var working sync.WaitGroup
-	working.Go(func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		began := time.Now()
-		for n := 0.0; ; {
-			newToo := mayAdd()
-			for ; n < perSecond*time.Since(began).Seconds(); n++ {
-				l.everything(newToo)
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
+	began, n := time.Now(), 0.0
+	return await.Every(10*time.Millisecond, func(context.Context) {
+		newToo := mayAdd()
+		for ; n < perSecond*time.Since(began).Seconds(); n++ {
+			l.everything(newToo)
 		}
 	})
-	return func() {
-		cancel()
-		working.Wait()
-	}
 }
 
 // total is the number of recorded occurrences.

@@ -71,7 +71,10 @@ func newTrial(t *testing.T, seed uint64, proxies ...*faultproxy.Proxy) *trial {
 // in every run and is part of the hash in each Event's name.
 func newProxy(t *testing.T, seed uint64) *faultproxy.Proxy {
 	p := faultproxy.New(t, testenv.Shared(t).Config(), seed)
-	p.SetKey(func(r faultproxy.Request) string { return string(r.Verb) + " " + nameOf(r) })
+	p.SetKey(func(r faultproxy.Request) string {
+		object, _, _ := strings.Cut(r.Name, ".") // of the Event
+		return string(r.Verb) + " " + object
+	})
 	return p
 }
 
@@ -96,7 +99,7 @@ func (trial *trial) load(t *testing.T, shape shape) {
 // finish drains the sinks, waits for the last late write, and compares what is stored
 // with what was recorded.
 func (trial *trial) finish(t *testing.T) outcome {
-	out := outcome{trials: 1}
+	var out outcome
 	want := counts{}
 	for _, w := range trial.writers {
 		totals := w.finish()
@@ -106,21 +109,19 @@ func (trial *trial) finish(t *testing.T) outcome {
 			want[o] += n
 		}
 	}
+	ctx, cancel := bounded(t)
+	defer cancel()
 	for _, p := range trial.proxies {
-		waitQuiet(t, p)
-		out.count(p.Record())
+		if err := p.Quiet(ctx); err != nil {
+			t.Fatalf("writes are still in flight: %v", err)
+		}
+		r := p.Record()
+		out.requests += len(r)
+		out.struck += r.Count(func(e faultproxy.Entry) bool { return e.Fault != "" })
+		out.conflicted += r.Count(func(e faultproxy.Entry) bool { return e.Status == http.StatusConflict })
 	}
 	out.Difference = wantStored(t, testenv.Shared(t), want)
 	return out
-}
-
-func waitQuiet(t *testing.T, p *faultproxy.Proxy) {
-	t.Helper()
-	ctx, cancel := bounded(t)
-	defer cancel()
-	if err := p.Quiet(ctx); err != nil {
-		t.Fatalf("writes are still under way: %v", err)
-	}
 }
 
 // outcome is that of some trials.
@@ -132,32 +133,16 @@ type outcome struct {
 	stored.Difference
 }
 
-func (o *outcome) count(r faultproxy.Record) {
-	o.requests += len(r)
-	o.struck += r.Count(func(e faultproxy.Entry) bool { return e.Fault != "" })
-	o.conflicted += r.Count(func(e faultproxy.Entry) bool { return e.Status == http.StatusConflict })
-}
-
-func (o *outcome) add(other outcome) {
-	o.trials += other.trials
-	o.recorded += other.recorded
-	o.uncertain += other.uncertain
-	o.requests += other.requests
-	o.struck += other.struck
-	o.conflicted += other.conflicted
-	o.pauses += other.pauses
-	o.Difference.Add(other.Difference)
-}
-
 // kind is a kind of trial.
 type kind struct {
 	name  string
 	trial func(t *testing.T, seed uint64) outcome
+	// figure adds the sums of all trials to a table, unless -run has left them out.
+	figure func(sums outcome)
 }
 
-// makeTrials runs a trial of every kind with every seed, several at once, and returns
-// the outcomes by kind.
-func makeTrials(t *testing.T, kinds []kind) []outcome {
+// makeTrials runs a trial of every kind with every seed, several at once.
+func makeTrials(t *testing.T, kinds []kind) {
 	var mu sync.Mutex
 	sums := make([]outcome, len(kinds))
 	progress := longrun.NewProgress(t, len(kinds)**seeds)
@@ -176,16 +161,29 @@ func makeTrials(t *testing.T, kinds []kind) []outcome {
 			}
 		}
 	})
-	return sums
+	for i, k := range kinds {
+		if sums[i].trials == 0 {
+			continue
+		}
+		if sums[i].requests >= 200 && sums[i].struck == 0 {
+			t.Errorf("%s: none of %d requests was struck by a fault", k.name, sums[i].requests)
+		}
+		k.figure(sums[i])
+	}
+}
+
+func (o *outcome) add(other outcome) {
+	o.trials++
+	o.recorded += other.recorded
+	o.uncertain += other.uncertain
+	o.requests += other.requests
+	o.struck += other.struck
+	o.conflicted += other.conflicted
+	o.pauses += other.pauses
+	o.Difference.Add(other.Difference)
 }
 
 // seedRange is which seeds trials were made with.
 func seedRange() string {
 	return fmt.Sprintf("%d–%d", *firstSeed, *firstSeed+uint64(*seeds)-1)
-}
-
-// nameOf is the name of the object in that of its Event.
-func nameOf(r faultproxy.Request) string {
-	object, _, _ := strings.Cut(r.Name, ".")
-	return object
 }
