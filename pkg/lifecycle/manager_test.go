@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/election"
-	"github.com/eventd/eventd/test/fakelock"
 )
 
 func TestComponentsStartInOrderAndStopInReverseAndTheLeaseIsReleasedBetween(t *testing.T) {
@@ -137,21 +136,6 @@ func TestStopIsBoundedAndNamesWhatHasNotEnded(t *testing.T) {
 		p.require(want...)
 		if held := p.lock.Holder() == "a"; held != leader {
 			t.Errorf("the lease is held: %t, while leader work runs: %t", held, leader)
-		}
-	})
-}
-
-func TestLeaderComponentsDoNotStartDuringAStop(t *testing.T) {
-	bubble(t, func(t *testing.T, p *process) {
-		arrive := make(chan struct{})
-		p.lock.Intercept(fakelock.Only(fakelock.Create, fakelock.Block(arrive)))
-		p.run(p.elected(options(p.everywhere("serving"), p.leading("source"))))
-		p.stop()
-		close(arrive)
-		p.end()
-		p.require("serving runs", "serving is cancelled", "serving ends")
-		if p.lock.Requests()[fakelock.Create] != 1 {
-			t.Error("no acquisition was in flight")
 		}
 	})
 }
