@@ -2,6 +2,7 @@ package ha
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -23,48 +24,39 @@ const (
 	inTime = defaultRenewDeadline - defaultRetryPeriod - 500*time.Millisecond
 )
 
-// inParallel is for tests with a control plane of their own, which mostly wait. A full
-// run uses the machine alone.
-func inParallel(t *testing.T) {
-	if !*longrun.Full {
-		t.Parallel()
-	}
-}
-
 // The apiserver is killed and started again. If it is back in time, the leader keeps
 // its lease; else there is a new term. Nothing is lost.
 func TestApiserverThatIsRestartedCostsNothing(t *testing.T) {
-	inParallel(t)
-	cluster := testenv.StartForTest(t, testenv.Options{})
-	f := startFleet(t, cluster, settling)
-	l, r := f.startLoad(), f.watchRoles()
-	outages := &outages{}
-	outages.times = repeat(t, repetitions(5, 2), func(int) { outages.make(l, 0) })
-	if *longrun.Full && outages.inTime == 0 {
-		t.Errorf("the apiserver was never back within %s: %v s", inTime, outages.away)
+	o := makeOutages(t, "restarted", 0, repetitions(5, 2))
+	if *longrun.Full && slices.Min(o.away) >= inTime.Seconds() {
+		t.Errorf("the apiserver was never back within %s: %v s", inTime, o.away)
 	}
-	outages.finish(t, "restarted", l, r)
 }
 
 // The apiserver is away for longer than the renew deadline: nobody leads meanwhile,
 // and nothing that was accepted is lost.
 func TestApiserverThatIsAwayForLongCostsNothing(t *testing.T) {
-	inParallel(t)
 	length := longrun.Either(time.Minute, defaultRenewDeadline+defaultRetryPeriod)
-	cluster := testenv.StartForTest(t, testenv.Options{})
-	f := startFleet(t, cluster, settling)
-	l, r := f.startLoad(), f.watchRoles()
-	outages := &outages{}
-	outages.times = repeat(t, repetitions(3, 2), func(int) { outages.make(l, length) })
-	outages.finish(t, fmt.Sprint("away for ", length), l, r)
+	makeOutages(t, fmt.Sprint("away for ", length), length, repetitions(3, 2))
 }
 
 // outages are repeated.
 type outages struct {
-	times      progress
 	away, back []float64
 	kept       int
-	inTime     int // so short that the leader must keep its lease
+}
+
+func makeOutages(t *testing.T, what string, length time.Duration, n int) *outages {
+	t.Helper()
+	if !*longrun.Full { // which uses the machine alone
+		t.Parallel() // it mostly waits for a control plane of its own
+	}
+	l := startLoad(t, testenv.StartForTest(t, testenv.Options{}))
+	o := &outages{}
+	times := repeat(t, n, func(int) { o.make(l, length) })
+	all, d := l.finish(t, true)
+	outageFigures.Add(append([]any{what, times, figures.Spread(o.away...), o.kept, figures.Spread(o.back...)}, all.cells(d)...)...)
+	return o
 }
 
 // make kills the apiserver, and starts it again after some time.
@@ -79,7 +71,7 @@ func (o *outages) make(l *load, length time.Duration) {
 	_ = await.Sleep(t.Context(), length)
 	if length > defaultRenewDeadline {
 		for _, m := range l.members {
-			if role := m.role(); role == leading {
+			if m.leads() {
 				t.Errorf("%s leads, and cannot have renewed its lease for %s", m.name, time.Since(began))
 			}
 		}
@@ -93,17 +85,13 @@ func (o *outages) make(l *load, length time.Duration) {
 	}
 	back := time.Now()
 	away := back.Sub(began)
-	first := l.waitPosted(back)
 	o.away = append(o.away, away.Seconds())
-	o.back = append(o.back, first.at.Sub(back).Seconds())
+	o.back = append(o.back, l.waitPosted(back).at.Sub(back).Seconds())
 	_, now := l.leader()
 	// A leader that has lost the Lease, and is still its holder, continues the same term.
 	kept := now == b.term && b.leader.losses() == losses
 	if kept {
 		o.kept++
-	}
-	if away < inTime {
-		o.inTime++
 	}
 	switch {
 	case away < inTime && !kept:
@@ -116,11 +104,5 @@ func (o *outages) make(l *load, length time.Duration) {
 // losses is how often a replica's process has lost the Lease.
 func (m *member) losses() float64 {
 	m.t.Helper()
-	return m.metrics().Sum("eventd_election_transitions_total", "transition=lost")
-}
-
-func (o *outages) finish(t *testing.T, what string, l *load, r *roles) {
-	t.Helper()
-	cells := l.finish(t, true, r)
-	outageFigures.Add(append([]any{what, o.times, figures.Spread(o.away...), o.kept, figures.Spread(o.back...)}, cells...)...)
+	return m.read("eventd_election_transitions_total", "transition=lost")
 }

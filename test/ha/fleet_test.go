@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/metrics"
+	"github.com/eventd/eventd/test/link"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -34,6 +35,9 @@ type fleet struct {
 	members []*member
 	service *service
 	lease   *lease
+
+	mu       sync.Mutex
+	accounts replica.Accounts // sums of the processes that ended in order
 }
 
 // member is one of the replicas, over any number of processes.
@@ -42,32 +46,30 @@ type member struct {
 	name    string
 	dir     string
 	options replica.Options
-	api     *link // from it to the apiserver
-	peers   *link // from the others to it
+	api     *link.Link // from it to the apiserver
+	peers   *link.Link // from the others to it
 	lives   int
-	ended   []replica.Accounts // of processes that ended in order
 
 	mu      sync.Mutex
 	running *replica.Replica
 }
 
+// settling is how long a replica serves after SIGTERM: longer than the Service needs
+// to notice.
+const settling = "--shutdown-delay-duration=2s"
+
 // startFleet starts three replicas with the rights of deploy/, and waits until one of
 // them leads. Those that still run at the end of the test are killed.
 func startFleet(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, cluster: cluster, service: newService(t)}
-	options := replica.Options{Credentials: replica.Deploy(t, cluster), PeerToken: replica.PeerToken(t, cluster), Flags: flags}
+	f := &fleet{t: t, cluster: cluster, service: newService(t), accounts: replica.Accounts{}}
+	options := replica.Options{Credentials: replica.Deploy(t, cluster), PeerToken: replica.PeerToken(t, cluster), Flags: append(flags, settling)}
 	f.lease = followLease(t, cluster.Config())
 	for i := range replicas {
 		f.members = append(f.members, f.newMember(fmt.Sprint("replica-", i), options))
 	}
-	t.Cleanup(func() {
-		for _, m := range f.members {
-			m.kill()
-		}
-	})
 	atOnce(f.members, (*member).start)
-	f.lease.wait(t, "a leader", func(term) bool { return true })
+	f.leader()
 	return f
 }
 
@@ -83,11 +85,11 @@ func (f *fleet) newMember(name string, options replica.Options) *member {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	m.api, m.peers = newLink(f.t, apiserver.Host), newLink(f.t, "")
+	m.api, m.peers = link.New(f.t, apiserver.Host), link.New(f.t, "")
 	m.options.Credentials = rest.CopyConfig(options.Credentials)
-	m.options.Credentials.Host = "https://" + m.api.address()
+	m.options.Credentials.Host = "https://" + m.api.Address()
 	m.options.Flags = append([]string{
-		"--leader-elect", "--advertise-address=" + m.peers.address(), "--peer-audience=eventd",
+		"--leader-elect", "--advertise-address=" + m.peers.Address(), "--peer-audience=eventd",
 		"--shutdown-grace-period=2m",
 	}, options.Flags...)
 	return m
@@ -115,19 +117,17 @@ func (m *member) start() {
 		m.t.Errorf("%s: %v", m.name, err)
 		return
 	}
+	process.KillAfter(m.t)
 	m.mu.Lock()
 	m.running = process
 	m.mu.Unlock()
-	address, err := url.Parse(process.Config(&rest.Config{}).Host)
+	backend, err := newBackend(m.name, m.config())
 	if err != nil {
-		m.t.Error(err)
+		m.t.Errorf("%s: %v", m.name, err)
 		return
 	}
-	m.peers.lead(address.Host)
-	if err := m.service.add(m.name, process.Config(&rest.Config{})); err != nil {
-		m.t.Error(err)
-		return
-	}
+	m.peers.Lead(backend.url.Host)
+	m.service.add(backend)
 	if err := m.service.waitReady(ctx, m.name); err != nil {
 		m.t.Errorf("%s: %v", m.name, err)
 	}
@@ -139,6 +139,9 @@ func (m *member) process() *replica.Replica {
 	defer m.mu.Unlock()
 	return m.running
 }
+
+// config is that of a client of the process that runs now, without credentials.
+func (m *member) config() *rest.Config { return m.process().Config(&rest.Config{}) }
 
 // signal sends a signal and returns.
 func (m *member) signal(s syscall.Signal) {
@@ -164,22 +167,10 @@ func (m *member) waitEnd() {
 		m.t.Errorf("%s: %v", m.name, err)
 		return
 	}
-	m.ended = append(m.ended, accounts)
-}
-
-// waitKilled waits until a process has gone that was killed.
-func (m *member) waitKilled() {
-	<-m.process().Done()
-	m.service.remove(m.name)
-}
-
-// kill ends what is left of the replica.
-func (m *member) kill() {
-	if process := m.process(); process != nil {
-		process.Kill()
-		if m.t.Failed() {
-			m.t.Logf("the last of the log of %s:\n%s", m.name, process.Log(30))
-		}
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	for name, n := range accounts {
+		m.accounts[name] += n
 	}
 }
 
@@ -195,24 +186,26 @@ func (f *fleet) stop() {
 // leader waits for one, and returns the replica that leads.
 func (f *fleet) leader() (*member, term) {
 	f.t.Helper()
-	now := f.lease.wait(f.t, "a leader", func(term) bool { return true })
-	return f.at(now.address), now
-}
-
-// at is the replica that the others reach at an address.
-func (f *fleet) at(address string) *member {
-	f.t.Helper()
-	for _, m := range f.members {
-		if m.peers.address() == address {
-			return m
-		}
+	var now term
+	await.Until(f.t, "a leader", func() (held bool) {
+		now, held = f.lease.holder()
+		return held
+	})
+	i := slices.IndexFunc(f.members, func(m *member) bool { return m.peers.Address() == now.address })
+	if i < 0 {
+		f.t.Fatalf("the Lease has an unknown address: %q", now.address)
 	}
-	f.t.Fatalf("the Lease has an unknown address: %q", address)
-	return nil
+	return f.members[i], now
 }
 
-// metrics of a replica.
-func (m *member) metrics() metrics.Metrics {
+// standby is one of the replicas that do not lead.
+func (f *fleet) standby(leader *member, n int) *member {
+	i := slices.Index(f.members, leader)
+	return f.members[(i+1+n%(replicas-1))%replicas]
+}
+
+// read adds up a metric of a replica.
+func (m *member) read(name string, labels ...string) float64 {
 	m.t.Helper()
 	ctx, cancel := await.Context(m.t)
 	defer cancel()
@@ -220,18 +213,5 @@ func (m *member) metrics() metrics.Metrics {
 	if err != nil {
 		m.t.Fatalf("%s: %v", m.name, err)
 	}
-	return read
-}
-
-// accounts add up those of all processes that ended in order.
-func (f *fleet) accounts() replica.Accounts {
-	sum := replica.Accounts{}
-	for _, m := range f.members {
-		for _, accounts := range m.ended {
-			for name, n := range accounts {
-				sum[name] += n
-			}
-		}
-	}
-	return sum
+	return read.Sum(name, labels...)
 }

@@ -18,16 +18,6 @@ func (d durations) percentile(percent int) time.Duration {
 	return sorted[max(0, int(math.Ceil(float64(len(sorted)*percent)/100))-1)]
 }
 
-// handover is what changed when the leader did.
-type handover struct {
-	// first is from the signal to the new leader's first write of an occurrence that
-	// was posted after the signal.
-	first time.Duration
-	// gap is the longest time without a write of an occurrence that is written at once,
-	// from the signal until the load is steady again; steady is the same before.
-	gap, steady time.Duration
-}
-
 // before is the state before a fault of the leader.
 type before struct {
 	leader *member
@@ -79,18 +69,6 @@ func (l *load) waitTaken(b before, moment time.Time) commit {
 	return l.journal.waitCommit(l.t, "a write of the new leader", moment, func(c commit) bool {
 		return c.writer != b.writer && l.isPostedAfter(c, moment)
 	})
-}
-
-// handover measures a handover, once the load is steady again.
-func (l *load) handover(b before, signalled time.Time) handover {
-	l.t.Helper()
-	taken := l.waitTaken(b, signalled)
-	resumed := l.waitPosted(taken.at.Add(500 * time.Millisecond))
-	return handover{
-		first:  taken.at.Sub(signalled),
-		gap:    longestGap(l.journal.since(signalled), signalled, resumed.at),
-		steady: b.steady,
-	}
 }
 
 // longestGap is the longest time, between two moments, without a write of an

@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -76,95 +75,68 @@ type version struct {
 }
 
 // journal has every write of Events in one namespace, in the order of the apiserver.
-// It continues its watch after the apiserver was away, and misses nothing.
 type journal struct {
-	following sync.WaitGroup
-
 	mu      sync.Mutex
-	changed notifier
 	known   map[types.UID]version
 	commits []commit
-	err     error // what ended it
 }
 
 // keepJournal begins a journal, which ends with the test.
 func keepJournal(t *testing.T, config *rest.Config, namespace string) *journal {
 	t.Helper()
-	events := kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace)
-	list, err := events.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	j := &journal{known: map[types.UID]version{}}
-	for i := range list.Items {
-		j.known[list.Items[i].UID], _ = versionOf(&list.Items[i])
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	j.following.Go(func() {
-		err := follow(ctx, list.ResourceVersion, false, events.Watch, func(e watch.Event) error {
-			return j.note(time.Now(), e)
-		})
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.err = err
-		j.changed.notify()
-	})
-	t.Cleanup(func() {
-		cancel()
-		j.following.Wait()
-		if j.err != nil && !errors.Is(j.err, context.Canceled) {
-			t.Errorf("the journal ended: %v", j.err)
-		}
-	})
+	events := kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace)
+	follow(t, events.Watch, false, func(kind watch.EventType, e *corev1.Event) error { return j.note(time.Now(), kind, e) })
 	return j
 }
 
-// follow calls note for all watch events after a resource version. It continues a
-// watch that ends. If the apiserver no longer has the resource version, mayMiss allows
-// to continue from the current state.
-func follow(ctx context.Context, from string, mayMiss bool, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), note func(watch.Event) error) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		w, err := begin(ctx, metav1.ListOptions{ResourceVersion: from})
-		if err != nil { // the apiserver is away
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		for e := range w.ResultChan() {
-			if e.Type == watch.Error {
-				if status, ok := e.Object.(*metav1.Status); ok && status.Reason == metav1.StatusReasonExpired {
-					if !mayMiss {
-						w.Stop()
-						return errors.New("the watch has missed something: " + status.Message)
-					}
-					from = "" // the current state, and what follows
-				}
-				break // the apiserver stops
-			}
-			if err := note(e); err != nil {
-				w.Stop()
-				return err
-			}
-			if from, err = resourceVersion(e.Object); err != nil {
-				w.Stop()
-				return err
-			}
-		}
-		w.Stop()
-	}
-	return ctx.Err()
-}
+type beginWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error)
 
-func resourceVersion(o runtime.Object) (string, error) {
-	m, ok := o.(metav1.Object)
-	if !ok {
-		return "", fmt.Errorf("a watch sent a %T", o)
+// follow calls note for all objects that there are and for all watch events, until the
+// test ends. It continues a watch that ends. If the apiserver no longer has the next
+// version, mayMiss allows to continue from the current state.
+func follow[T metav1.Object](t *testing.T, begin beginWatch, mayMiss bool, note func(watch.EventType, T) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	version := "" // of the last watch event
+	noteOf := func(e watch.Event) error {
+		if e.Type == watch.Error {
+			status, ok := e.Object.(*metav1.Status)
+			if ok && status.Reason == metav1.StatusReasonExpired && !mayMiss {
+				return errors.New("the watch has missed something: " + status.Message)
+			}
+			if ok && status.Reason == metav1.StatusReasonExpired {
+				version = ""
+			}
+			return nil // the apiserver ends the watch
+		}
+		object, ok := e.Object.(T)
+		if !ok {
+			return fmt.Errorf("a watch sent a %T", e.Object)
+		}
+		version = object.GetResourceVersion()
+		return note(e.Type, object)
 	}
-	return m.GetResourceVersion(), nil
+	var following sync.WaitGroup
+	following.Go(func() {
+		for ctx.Err() == nil {
+			w, err := begin(ctx, metav1.ListOptions{ResourceVersion: version})
+			if err != nil { // the apiserver is away
+				_ = await.Sleep(ctx, 100*time.Millisecond)
+				continue
+			}
+			for e := range w.ResultChan() {
+				if err := noteOf(e); err != nil {
+					t.Error(err)
+					cancel()
+				}
+			}
+			w.Stop()
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		following.Wait()
+	})
 }
 
 func versionOf(e *corev1.Event) (version, error) {
@@ -173,24 +145,20 @@ func versionOf(e *corev1.Event) (version, error) {
 }
 
 // note adds a watch event.
-func (j *journal) note(at time.Time, e watch.Event) error {
-	event, ok := e.Object.(*corev1.Event)
-	if !ok {
-		return fmt.Errorf("a watch of Events sent a %T", e.Object)
-	}
+func (j *journal) note(at time.Time, kind watch.EventType, e *corev1.Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if e.Type == watch.Deleted {
-		delete(j.known, event.UID)
+	if kind == watch.Deleted {
+		delete(j.known, e.UID)
 		return nil
 	}
-	now, err := versionOf(event)
+	now, err := versionOf(e)
 	if err != nil {
-		return fmt.Errorf("%s: %w", event.Name, err)
+		return fmt.Errorf("%s: %w", e.Name, err)
 	}
-	before := j.known[event.UID]
-	j.known[event.UID] = now
-	c := commit{at: at, of: seriesOf(event), added: now.count - before.count}
+	before := j.known[e.UID]
+	j.known[e.UID] = now
+	c := commit{at: at, of: seriesOf(e), added: now.count - before.count}
 	for key := range now.clients {
 		if _, there := before.clients[key]; !there {
 			c.keys = append(c.keys, key)
@@ -202,7 +170,6 @@ func (j *journal) note(at time.Time, e watch.Event) error {
 		}
 	}
 	j.commits = append(j.commits, c)
-	j.changed.notify()
 	return nil
 }
 
@@ -217,46 +184,40 @@ func (j *journal) since(moment time.Time) []commit {
 }
 
 // waitCommit waits for a commit after a moment that satisfies is, and returns it.
-func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is func(commit) bool) commit {
+func (j *journal) waitCommit(t *testing.T, what string, moment time.Time, is func(commit) bool) (found commit) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
-	defer cancel()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for looked := 0; ; {
-		for ; looked < len(j.commits); looked++ {
-			if c := j.commits[looked]; c.at.After(moment) && is(c) {
-				return c
+	await.Until(t, what, func() bool {
+		for _, c := range j.since(moment) {
+			if is(c) {
+				found = c
+				return true
 			}
+			moment = c.at
 		}
-		if j.err != nil {
-			t.Fatalf("waiting for %s: %v", what, j.err)
-		}
-		if err := j.changed.wait(ctx, &j.mu); err != nil {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+		return false
+	})
+	return found
 }
 
 // Most other tests need this.
 func TestJournalSaysWhoWroteWhat(t *testing.T) {
 	const one, two, three = "0000000000000001", "0000000000000002", "0000000000000003"
 	a, b, c := clientKey("a"), clientKey("b"), clientKey("c")
-	event := func(uid string, count int32, shares string) watch.Event {
-		return watch.Event{Type: watch.Modified, Object: &corev1.Event{
+	event := func(uid string, count int32, shares string) *corev1.Event {
+		return &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{UID: types.UID(uid), Annotations: map[string]string{sharesAnnotation: shares}},
 			InvolvedObject: corev1.ObjectReference{Name: "pod"}, Reason: "Tested", Count: count,
-		}}
+		}
 	}
 	j := &journal{known: map[types.UID]version{}}
 	began := time.Now()
-	for i, e := range []watch.Event{
+	for i, e := range []*corev1.Event{
 		event("x", 1, "v1;c="+one+";s="+one+":7;n="+a+":1"),
 		event("x", 4, "v1;c="+one+";s="+one+":7,"+two+":3;n="+a+":1,"+b+":1"),
 		event("x", 5, "v1;c="+one+";s="+two+":3,"+one+":9;n="+b+":1,"+c+":1"),
 		event("y", 2, "v1;c="+three+";s="+three+":1"),
 	} {
-		if err := j.note(began.Add(time.Duration(i)), e); err != nil {
+		if err := j.note(began.Add(time.Duration(i)), watch.Modified, e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -273,7 +234,7 @@ func TestJournalSaysWhoWroteWhat(t *testing.T) {
 	if got := j.since(began.Add(3)); len(got) != 1 {
 		t.Errorf("%d commits since the last one", len(got))
 	}
-	if err := j.note(began, event("z", 1, "v2;x")); err == nil {
+	if err := j.note(began, watch.Modified, event("z", 1, "v2;x")); err == nil {
 		t.Error("an unknown version is accepted")
 	}
 }

@@ -3,7 +3,6 @@ package ha
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/eventd/eventd/test/await"
 )
 
 const (
@@ -35,57 +32,22 @@ type term struct {
 
 // lease watches the Lease and has all of its terms.
 type lease struct {
-	following sync.WaitGroup
-
-	mu      sync.Mutex
-	changed notifier
-	held    bool
-	terms   []term // in their order
-	writes  int    // of the Lease
-	err     error
+	mu    sync.Mutex
+	held  bool
+	terms []term // in their order
 }
 
 // followLease follows the Lease until the test ends.
 func followLease(t *testing.T, config *rest.Config) *lease {
 	t.Helper()
 	leases := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(leaseNamespace)
-	only := metav1.ListOptions{FieldSelector: "metadata.name=" + leaseName}
-	list, err := leases.List(t.Context(), only)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &lease{}
-	for i := range list.Items {
-		if err := l.note(time.Now(), &list.Items[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	begin := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.FieldSelector = only.FieldSelector
+		o.FieldSelector = "metadata.name=" + leaseName
 		return leases.Watch(ctx, o)
 	}
-	l.following.Go(func() {
-		// An apiserver that was restarted does not have earlier versions of a Lease.
-		err := follow(ctx, list.ResourceVersion, true, begin, func(e watch.Event) error {
-			stored, ok := e.Object.(*coordinationv1.Lease)
-			if !ok {
-				return fmt.Errorf("a watch of a Lease sent a %T", e.Object)
-			}
-			return l.note(time.Now(), stored)
-		})
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.err = err
-		l.changed.notify()
-	})
-	t.Cleanup(func() {
-		cancel()
-		l.following.Wait()
-		if l.err != nil && !errors.Is(l.err, context.Canceled) {
-			t.Errorf("the watch of the Lease ended: %v", l.err)
-		}
-	})
+	l := &lease{}
+	// An apiserver that was restarted does not have earlier versions of a Lease.
+	follow(t, begin, true, func(_ watch.EventType, e *coordinationv1.Lease) error { return l.note(time.Now(), e) })
 	return l
 }
 
@@ -93,8 +55,6 @@ func followLease(t *testing.T, config *rest.Config) *lease {
 func (l *lease) note(at time.Time, stored *coordinationv1.Lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.changed.notify()
-	l.writes++
 	spec := stored.Spec
 	l.held = spec.HolderIdentity != nil && *spec.HolderIdentity != ""
 	if !l.held {
@@ -104,10 +64,10 @@ func (l *lease) note(at time.Time, stored *coordinationv1.Lease) error {
 	if spec.AcquireTime != nil {
 		now.began = spec.AcquireTime.Time
 	}
-	if said := stored.Annotations[leaderAnnotation]; said != "" {
+	if value := stored.Annotations[leaderAnnotation]; value != "" {
 		var announced struct{ Address string }
-		if err := json.Unmarshal([]byte(said), &announced); err != nil {
-			return fmt.Errorf("the Lease's annotation %q: %w", said, err)
+		if err := json.Unmarshal([]byte(value), &announced); err != nil {
+			return fmt.Errorf("the Lease's annotation %q: %w", value, err)
 		}
 		now.address = announced.Address
 	}
@@ -151,59 +111,40 @@ func (l *lease) lastTerm(address string) time.Time {
 	return time.Time{}
 }
 
-// wait waits for a term that satisfies is, and returns it.
-func (l *lease) wait(t *testing.T, what string, is func(term) bool) term {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
-	defer cancel()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for {
-		if n := len(l.terms); l.held && n > 0 && is(l.terms[n-1]) {
-			return l.terms[n-1]
-		}
-		if l.err != nil {
-			t.Fatalf("waiting for %s: %v", what, l.err)
-		}
-		if err := l.changed.wait(ctx, &l.mu); err != nil {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func TestTermsOfTheLeaseAreToldApart(t *testing.T) {
 	l := &lease{}
-	now := time.Now()
-	write := func(holder, address string, acquired time.Time) {
-		stored := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: acquired}}}
-		if address != "" {
-			stored.Annotations = map[string]string{leaderAnnotation: `{"identity":"` + holder + `","address":"` + address + `"}`}
+	began := time.Now()
+	for _, write := range []struct {
+		holder   string
+		acquired time.Duration
+		terms    int
+	}{
+		{"a", 0, 1},
+		{"a", 0, 1}, // renewed
+		{"", 0, 1},
+		{"b", 1, 2},
+		{"a", 2, 3},
+	} {
+		annotation := fmt.Sprintf(`{"identity":%q,"address":"127.0.0.1:%s"}`, write.holder, write.holder)
+		stored := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{leaderAnnotation: annotation}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &write.holder, AcquireTime: &metav1.MicroTime{Time: began.Add(write.acquired)}},
 		}
-		if err := l.note(time.Now(), stored); err != nil {
+		if err := l.note(began, stored); err != nil {
 			t.Fatal(err)
 		}
+		want := term{write.holder, "127.0.0.1:" + write.holder, began.Add(write.acquired), began}
+		if now, held := l.holder(); held != (write.holder != "") || held && now != want || len(l.terms) != write.terms {
+			t.Errorf("after %+v it is held (%t) by %+v in %d terms", write, held, now, len(l.terms))
+		}
 	}
-	if _, held := l.holder(); held {
-		t.Error("a Lease without a version is held")
+	if at, ok := l.again(l.terms[0]); !ok || !at.Equal(began.Add(2)) {
+		t.Errorf("a is elected again at %s (%t)", at, ok)
 	}
-	write("a", "127.0.0.1:1", now)
-	write("a", "127.0.0.1:1", now) // renewed
-	if got, held := l.holder(); !held || got.holder != "a" || got.address != "127.0.0.1:1" {
-		t.Errorf("it is held (%t) by %+v", held, got)
+	if at, ok := l.again(l.terms[1]); ok {
+		t.Errorf("b is elected again at %s", at)
 	}
-	write("", "", now)
-	if _, held := l.holder(); held {
-		t.Error("a Lease that was released is held")
-	}
-	write("b", "127.0.0.1:2", now.Add(1))
-	write("a", "127.0.0.1:1", now.Add(2))
-	if began, ok := l.again(l.terms[0]); !ok || !began.Equal(now.Add(2)) {
-		t.Errorf("a is elected again at %s (%t)", began, ok)
-	}
-	if began, ok := l.again(l.terms[1]); ok {
-		t.Errorf("b is elected again at %s", began)
-	}
-	if len(l.terms) != 3 || l.writes != 5 {
-		t.Errorf("%d terms in %d writes: %+v", len(l.terms), l.writes, l.terms)
+	if at := l.lastTerm("127.0.0.1:a"); !at.Equal(began.Add(2)) {
+		t.Errorf("the last term of a began at %s", at)
 	}
 }

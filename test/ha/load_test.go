@@ -9,6 +9,8 @@ import (
 
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // perSecond is the rate of the plain clients: in full runs high enough to measure gaps
@@ -16,25 +18,28 @@ import (
 func perSecond() int { return longrun.Either(100, 50) }
 
 // load is continuous: plain clients and recorders, all of them through the Service,
-// and the journal of their writes.
+// and the journal of their writes. It watches the roles of the replicas.
 type load struct {
 	*fleet
 	*plain
 	*recorders
 	journal *journal
+	roles   *roles
 	ends    []func()
 }
 
-// startLoad begins the load, and returns when the first of it is stored.
-func (f *fleet) startLoad() *load {
-	f.t.Helper()
-	namespace := f.cluster.Namespace(f.t)
-	clients := f.service.through(replica.Reporter(f.t, f.cluster, namespace))
+// startLoad starts a fleet with a load, and returns when the first of it is stored.
+func startLoad(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *load {
+	t.Helper()
+	f := startFleet(t, cluster, flags...)
+	namespace := cluster.Namespace(t)
+	clients := f.service.through(replica.Reporter(t, cluster, namespace))
 	l := &load{
 		fleet:     f,
-		plain:     newPlain(f.t, clients, namespace),
-		recorders: newRecorders(f.t, clients, namespace),
-		journal:   keepJournal(f.t, f.cluster.Config(), namespace),
+		plain:     newPlain(t, clients, namespace),
+		recorders: newRecorders(t, clients, namespace),
+		journal:   keepJournal(t, cluster.Config(), namespace),
+		roles:     f.watchRoles(),
 	}
 	l.ends = []func(){l.recorders.goOn(), l.plain.goOn(perSecond())}
 	l.waitWrite()
@@ -51,16 +56,6 @@ func (l *load) waitWrite() {
 func (l *load) waitPosted(moment time.Time) commit {
 	l.t.Helper()
 	return l.journal.waitCommit(l.t, "a write", moment, func(c commit) bool { return l.isPostedAfter(c, moment) })
-}
-
-// end ends the load when everything is acknowledged. It comes before the end of the
-// replicas.
-func (l *load) end() {
-	l.t.Helper()
-	for _, end := range l.ends {
-		end()
-	}
-	l.recorders.end(l.t)
 }
 
 // deferred are occurrences whose writes are deferred: each object has many more
@@ -86,68 +81,68 @@ func (f *fleet) newDeferred(least int) *deferred {
 	return d
 }
 
-// endColumns are the last columns of tables, with the cells that finish returns.
+// outcome is what became of a load.
+type outcome struct {
+	fate
+	seen              answers
+	classic, newStyle recorded
+}
+
+// end ends the load when everything is acknowledged, and then the replicas. It checks
+// that everything is stored that was acknowledged as written, that nothing is counted
+// twice, that no client got an error after which it does not retry, and that no two
+// replicas have led at once. A request that hangs may end with 504 at the client's own
+// deadline, where mayTimeOut allows it: docs/election.md.
+func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
+	t.Helper()
+	for _, end := range l.ends {
+		end()
+	}
+	l.recorders.end(t, l.cluster)
+	l.roles.stop()
+	l.fleet.stop()
+	l.roles.wantOneAtATime(t)
+	o := outcome{
+		classic: l.compare(t, l.cluster, l.classic), newStyle: l.compare(t, l.cluster, l.newStyle),
+		seen: l.service.answered(), fate: l.fates(),
+	}
+	o.wantKept(t)
+	errors := maps.Clone(o.seen)
+	if mayTimeOut {
+		maps.DeleteFunc(errors, func(a answer, _ int) bool { return a.code == http.StatusGatewayTimeout })
+	}
+	if final := errors.final(); final != "" {
+		t.Errorf("answers after which clients do not retry: %s", final)
+	}
+	return o
+}
+
+// finish is end where no process was killed: then nothing at all is lost, and the
+// ledgers of all processes say so.
+func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) (outcome, stored.Difference) {
+	t.Helper()
+	o := l.end(t, mayTimeOut)
+	if sum := l.accounts; sum["recorded"] == 0 || sum["recorded"] != sum.Written()+sum["replayed"] || sum["pending"] != 0 {
+		t.Errorf("the ledgers of all processes: %v", sum)
+	}
+	if n := len(o.forgotten); n > 0 {
+		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
+	}
+	d := l.wantStored(t, l.cluster)
+	for _, other := range also {
+		d.Add(other.wantStored(t, l.cluster))
+	}
+	return o, d
+}
+
+// endColumns are the last columns of tables, with the cells of an outcome.
 var endColumns = []string{
 	"occurrences", "posted again", "503 or 429 with Retry-After", "lost", "counted twice", "beyond 64 names",
 	"504 at the client's own deadline", "classic recorder: recorded -lost +twice", "new-style recorder",
 }
 
-// finish ends the load, the roles that were watched, and the replicas. It checks that
-// nothing is lost or counted twice, and that no two replicas have led at once.
-func (l *load) finish(t *testing.T, mayTimeOut bool, r *roles, also ...*deferred) (cells []any) {
-	t.Helper()
-	l.end()
-	r.stop()
-	l.stop()
-	r.wantOneAtATime(t)
-	l.wantNoFinalErrors(t, mayTimeOut)
-	l.wantSettled(t)
-	d := l.wantStored(t, l.cluster)
-	for _, other := range also {
-		d.Add(other.wantStored(t, l.cluster))
-	}
-	fates := l.fates()
-	fates.wantKept(t)
-	if n := len(fates.forgotten); n > 0 {
-		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
-	}
-	classic, newStyle := l.recorded(t)
-	seen := l.service.answered()
-	return []any{fates.names, fates.retried, seen.repeated(), d.Lost, d.Twice, len(fates.outside), seen.timedOut(), classic, newStyle}
-}
-
-// recorded compares the counts of the recorders' Events with what they have recorded.
-func (l *load) recorded(t *testing.T) (classic, newStyle recorded) {
-	t.Helper()
-	show := func(a *reports) recorded {
-		return a.compare(t, storedBy(t, l.cluster, l.plain.namespace, a.source))
-	}
-	return show(l.classicReports), show(l.newStyleReports)
-}
-
-// wantSettled checks the ledgers of all processes that ended in order: nothing is
-// dropped, uncertain or pending.
-func (f *fleet) wantSettled(t *testing.T) replica.Accounts {
-	t.Helper()
-	sum := f.accounts()
-	if sum["recorded"] == 0 || sum["recorded"] != sum.Written()+sum["replayed"] || sum["pending"] != 0 {
-		t.Errorf("the ledgers of all processes: %v", sum)
-	}
-	return sum
-}
-
-// wantNoFinalErrors checks that no client got an error after which it does not retry.
-// A request that hangs may end with 504 at the client's own deadline, where
-// mayTimeOut allows it: docs/election.md.
-func (f *fleet) wantNoFinalErrors(t *testing.T, mayTimeOut bool) {
-	t.Helper()
-	seen := f.service.answered()
-	if mayTimeOut {
-		maps.DeleteFunc(seen, func(a answer, _ int) bool { return a.code == http.StatusGatewayTimeout })
-	}
-	if final := seen.final(); final != "" {
-		t.Errorf("answers after which clients do not retry: %s", final)
-	}
+func (o outcome) cells(d stored.Difference) []any {
+	return []any{o.names, o.retried, o.seen.repeated(), d.Lost, d.Twice, len(o.outside), o.seen.timedOut(), o.classic, o.newStyle}
 }
 
 // milliseconds shows the middle, the 99th percentile and the greatest of some

@@ -1,9 +1,8 @@
 package ha
 
 import (
-	"context"
 	"flag"
-	"sync"
+	"fmt"
 	"testing"
 	"time"
 
@@ -38,28 +37,34 @@ func repetitions(full, short int) int {
 	return longrun.Either(full, short)
 }
 
-// notifier wakes those that wait for a change. Its zero value is ready. Its callers
-// hold the lock of what changes.
-type notifier struct{ next chan struct{} }
+// progress is how often something has been done of how often it was to be.
+type progress struct{ done, planned int }
 
-// wait waits for the next change, with the lock released meanwhile.
-func (n *notifier) wait(ctx context.Context, lock sync.Locker) error {
-	if n.next == nil {
-		n.next = make(chan struct{})
+func (p progress) String() string {
+	if p.done < p.planned {
+		return fmt.Sprintf("%d of %d", p.done, p.planned)
 	}
-	next := n.next
-	lock.Unlock()
-	defer lock.Lock()
-	select {
-	case <-next:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
+	return fmt.Sprint(p.done)
 }
 
-func (n *notifier) notify() {
-	if n.next != nil {
-		close(n.next)
-		n.next = nil
+// repeat does something as often as it is to be done. It ends early if the test has
+// failed, and when the time of -longest is over, which is an error without -times.
+func repeat(t *testing.T, n int, do func(i int)) progress {
+	t.Helper()
+	steps := longrun.NewProgress(t, n)
+	for i := range n {
+		if t.Failed() {
+			t.Fatalf("failed in repetition %d of %d", i, n)
+		}
+		if steps.Elapsed() > *longest {
+			p := progress{i, n}
+			if *times == 0 {
+				t.Errorf("%s, and no time for more", p)
+			}
+			return p
+		}
+		do(i)
+		steps.Step()
 	}
+	return progress{n, n}
 }

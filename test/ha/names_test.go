@@ -3,6 +3,7 @@ package ha
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -12,9 +13,8 @@ const window = 64
 
 // fate has the outcomes of all names that were posted.
 type fate struct {
-	names    int
-	answered map[int]int // by the code of the acknowledgement
-	retried  int         // posted more than once
+	names   int
+	retried int // posted more than once
 	// lost were acknowledged as written, and are not stored.
 	lost []post
 	// forgotten were acknowledged as deferred, and are not stored.
@@ -26,13 +26,6 @@ type fate struct {
 	unnamed int64
 }
 
-// counting is one write that counts a name.
-type counting struct {
-	series int // number of names of its series that were counted before
-	writer string
-	at     time.Time
-}
-
 // fates compares the answers to the clients with what was stored.
 func (l *load) fates() fate {
 	posts, _ := l.ledger()
@@ -41,9 +34,8 @@ func (l *load) fates() fate {
 
 func fatesOf(posts map[string]post, commits []commit) fate {
 	counted, unnamed := countings(posts, commits)
-	f := fate{names: len(posts), answered: map[int]int{}, unnamed: unnamed}
+	f := fate{names: len(posts), unnamed: unnamed}
 	for key, made := range posts {
-		f.answered[made.code]++
 		if made.tries > 1 {
 			f.retried++
 		}
@@ -55,7 +47,7 @@ func fatesOf(posts map[string]post, commits []commit) fate {
 			f.lost = append(f.lost, made)
 		}
 		for i := 1; i < len(times); i++ {
-			if times[i].series-times[i-1].series <= window {
+			if times[i]-times[i-1] <= window {
 				f.twice = append(f.twice, made)
 			} else {
 				f.outside = append(f.outside, made)
@@ -65,21 +57,22 @@ func fatesOf(posts map[string]post, commits []commit) fate {
 	return f
 }
 
-// countings are the writes that count each name, and the number of occurrences of these
-// series that were counted without a name.
-func countings(posts map[string]post, commits []commit) (counted map[string][]counting, unnamed int64) {
+// countings has for each name how many names of its series were counted before, for
+// each write that counts it. unnamed is the number of occurrences of these series that
+// were counted without a name.
+func countings(posts map[string]post, commits []commit) (counted map[string][]int, unnamed int64) {
 	plain := map[series]bool{}
 	for _, made := range posts {
 		plain[made.of] = true
 	}
-	counted, before := map[string][]counting{}, map[series]int{}
+	counted, before := map[string][]int{}, map[series]int{}
 	for _, c := range commits {
 		if !plain[c.of] {
 			continue
 		}
 		unnamed += c.added - int64(len(c.keys))
 		for _, key := range c.keys {
-			counted[key] = append(counted[key], counting{before[c.of], c.writer, c.at})
+			counted[key] = append(counted[key], before[c.of])
 		}
 		before[c.of] += len(c.keys)
 	}
@@ -102,21 +95,28 @@ func (f fate) wantKept(t *testing.T) {
 }
 
 func (f fate) String() string {
-	return fmt.Sprintf("%d names, answered %v, %d retried; lost %d, forgotten %d, twice %d, outside the window %d",
-		f.names, f.answered, f.retried, len(f.lost), len(f.forgotten), len(f.twice), len(f.outside))
+	return fmt.Sprintf("%d names, %d retried; lost %d, forgotten %d, twice %d, outside the window %d",
+		f.names, f.retried, len(f.lost), len(f.forgotten), len(f.twice), len(f.outside))
 }
 
 func TestFatesOfNamesAreToldApart(t *testing.T) {
 	of := series{"hot", "Tested"}
 	posts := map[string]post{}
-	told := func(key string, code int) { posts[key] = post{name: key, of: of, code: code, tries: 1} }
-	told("written", http.StatusCreated)
-	told("lost", http.StatusCreated)
-	told("found", http.StatusConflict)
-	told("deferred", http.StatusAccepted)
-	told("forgotten", http.StatusAccepted)
-	told("twice", http.StatusCreated)
-	told("outside", http.StatusCreated)
+	answered := func(key string, code int) post {
+		posts[key] = post{name: key, of: of, code: code, tries: 1}
+		return posts[key]
+	}
+	answered("written", http.StatusCreated)
+	answered("found", http.StatusConflict)
+	answered("deferred", http.StatusAccepted)
+	want := fate{
+		names:     7 + window,
+		lost:      []post{answered("lost", http.StatusCreated)},
+		forgotten: []post{answered("forgotten", http.StatusAccepted)},
+		twice:     []post{answered("twice", http.StatusCreated)},
+		outside:   []post{answered("outside", http.StatusCreated)},
+		unnamed:   3,
+	}
 	commits := []commit{
 		{of: of, added: 5, keys: []string{"written", "found", "deferred", "twice", "outside"}},
 		{of: of, added: 1, keys: []string{"twice"}},
@@ -125,22 +125,11 @@ func TestFatesOfNamesAreToldApart(t *testing.T) {
 	}
 	for i := range window {
 		key := fmt.Sprint("more-", i)
-		told(key, http.StatusCreated)
+		answered(key, http.StatusCreated)
 		commits = append(commits, commit{of: of, added: 1, keys: []string{key}})
 	}
 	commits = append(commits, commit{of: of, added: 1, keys: []string{"outside"}})
-	f := fatesOf(posts, commits)
-	only := func(what string, got []post, want string) {
-		t.Helper()
-		if len(got) != 1 || got[0].name != want {
-			t.Errorf("%s are %+v, want %q", what, got, want)
-		}
-	}
-	only("lost", f.lost, "lost")
-	only("forgotten", f.forgotten, "forgotten")
-	only("counted twice", f.twice, "twice")
-	only("counted twice outside the window", f.outside, "outside")
-	if f.unnamed != 3 || f.names != window+7 || f.answered[http.StatusCreated] != window+4 {
-		t.Errorf("seen is %s, and %d under no name", f, f.unnamed)
+	if got := fatesOf(posts, commits); !reflect.DeepEqual(got, want) {
+		t.Errorf("the fates are\n%+v, want\n%+v", got, want)
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +22,7 @@ import (
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/stored"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 const (
@@ -100,42 +104,31 @@ func (p *plain) begin(of series) *post {
 	return made
 }
 
-// post posts an occurrence until it is acknowledged.
+// post posts an occurrence until it is acknowledged, refused, or the test ends.
 func (p *plain) post(of series) {
 	made := p.begin(of)
 	event := occurrenceOf(p.namespace, made)
 	for {
-		code, err := p.try(event)
-		if err != nil && p.isRetryable(err) {
-			p.note(made, 0)
-			if await.Sleep(p.ctx, pause) == nil {
-				continue
-			}
+		var code int
+		err := p.client.Post().Namespace(p.namespace).Resource("events").Body(event).Do(p.ctx).StatusCode(&code).Error()
+		switch {
+		case apierrors.IsAlreadyExists(err):
+			p.note(made, http.StatusConflict, nil)
+			return
+		case err == nil || !isRetryable(err):
+			p.note(made, code, err)
 			return
 		}
-		if err != nil {
-			p.mu.Lock()
-			p.refused = append(p.refused, fmt.Errorf("%s: %w", made.name, err))
-			p.mu.Unlock()
+		p.note(made, 0, nil)
+		if await.Sleep(p.ctx, pause) != nil {
 			return
 		}
-		p.note(made, code)
-		return
 	}
-}
-
-// try posts once, and what client-go's rest client makes of that.
-func (p *plain) try(event *corev1.Event) (code int, err error) {
-	err = p.client.Post().Namespace(p.namespace).Resource("events").Body(event).Do(p.ctx).StatusCode(&code).Error()
-	if apierrors.IsAlreadyExists(err) {
-		return http.StatusConflict, nil
-	}
-	return code, err
 }
 
 // isRetryable reports whether the same request may succeed later. client-go's rest
 // client retries less; service.answered has those answers.
-func (p *plain) isRetryable(err error) bool {
+func isRetryable(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
 		return true // no answer
@@ -144,12 +137,15 @@ func (p *plain) isRetryable(err error) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// note enters a request, and the acknowledgement if there is a code.
-func (p *plain) note(made *post, code int) {
+// note enters a request: its acknowledgement if there is a code, or its refusal.
+func (p *plain) note(made *post, code int, refused error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	made.tries++
-	if code != 0 {
+	switch {
+	case refused != nil:
+		p.refused = append(p.refused, fmt.Errorf("%s: %w", made.name, refused))
+	case code != 0:
 		made.code, made.acked = code, time.Now()
 	}
 }
@@ -157,27 +153,19 @@ func (p *plain) note(made *post, code int) {
 // goOn posts so many occurrences per second, each by a client of its own, until end is
 // called, which returns when all are acknowledged.
 func (p *plain) goOn(perSecond int) (end func()) {
-	ctx, cancel := context.WithCancel(p.ctx)
 	slots := make(chan struct{}, mostAtOnce())
-	p.working.Go(func() {
-		tick := time.NewTicker(time.Second / time.Duration(perSecond))
-		defer tick.Stop()
-		for n := 0; ; n++ {
-			select {
-			case <-tick.C:
-				slots <- struct{}{}
-			case <-ctx.Done():
-				return
-			}
-			of := nth(n)
-			p.working.Go(func() {
-				p.post(of)
-				<-slots
-			})
-		}
+	n := 0
+	stop := await.Every(time.Second/time.Duration(perSecond), func(context.Context) {
+		of := nth(n)
+		n++
+		slots <- struct{}{}
+		p.working.Go(func() {
+			p.post(of)
+			<-slots
+		})
 	})
 	return func() {
-		cancel()
+		stop()
 		p.working.Wait()
 	}
 }
@@ -196,21 +184,15 @@ func (s series) isSingle() bool { return strings.HasPrefix(s.object, single) }
 
 // postAll posts occurrences, many at once, and returns when all are acknowledged.
 func (p *plain) postAll(all []series) {
-	const atOnce = 64
-	next := make(chan series)
-	var clients sync.WaitGroup
-	for range atOnce {
-		clients.Go(func() {
-			for of := range next {
-				p.post(of)
-			}
+	var clients errgroup.Group
+	clients.SetLimit(64)
+	for _, of := range all {
+		clients.Go(func() error {
+			p.post(of)
+			return nil
 		})
 	}
-	for _, of := range all {
-		next <- of
-	}
-	close(next)
-	clients.Wait()
+	_ = clients.Wait() // no error
 }
 
 // find returns a copy of the post that a key in the annotation stands for.
@@ -227,14 +209,11 @@ func (p *plain) find(key string) (post, bool) {
 func (p *plain) ledger() (map[string]post, counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	posts, count := map[string]post{}, counts{}
+	posts := map[string]post{}
 	for key, made := range p.posts {
 		posts[key] = *made
 	}
-	for of, n := range p.count {
-		count[of] = n
-	}
-	return posts, count
+	return posts, maps.Clone(p.count)
 }
 
 // wantAcknowledged checks that no client was refused, or is still waiting.
@@ -264,5 +243,48 @@ func occurrenceOf(namespace string, made *post) *corev1.Event {
 		Reason:         made.of.reason, Message: "it was tested by somebody who says so at some length", Type: corev1.EventTypeNormal, Count: 1,
 		FirstTimestamp: metav1.NewTime(made.began), LastTimestamp: metav1.NewTime(made.began),
 		Source: corev1.EventSource{Component: source},
+	}
+}
+
+// storedBy lists the Events of a namespace that one source has reported.
+func storedBy(t *testing.T, cluster *testenv.ControlPlane, namespace, source string) []corev1.Event {
+	t.Helper()
+	return slices.DeleteFunc(stored.List(t, cluster, namespace), func(e corev1.Event) bool {
+		return e.Source.Component != source && e.ReportingController != source
+	})
+}
+
+// wantStored checks that each series of the ledger has one Event, with its count and
+// with the names that were counted last.
+func (p *plain) wantStored(t *testing.T, cluster *testenv.ControlPlane) stored.Difference {
+	t.Helper()
+	p.wantAcknowledged(t)
+	_, want := p.ledger()
+	events := storedBy(t, cluster, p.namespace, source)
+	d := stored.Want(t, want, events, seriesOf)
+	p.wantNames(t, events)
+	return d
+}
+
+// wantNames checks that Events have the posted names of their series, each name with
+// the one occurrence that it stands for. A name that was counted twice cannot hide
+// another one that was lost.
+func (p *plain) wantNames(t *testing.T, events []corev1.Event) {
+	t.Helper()
+	posts, count := p.ledger()
+	for i := range events {
+		e := &events[i]
+		s, err := versionOf(e)
+		if err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
+		for key, n := range s.clients {
+			if made := posts[key]; made.of != seriesOf(e) || n != 1 {
+				t.Errorf("%s names %s with %d, and there is %+v", e.Name, key, n, made)
+			}
+		}
+		if want := min(count[seriesOf(e)], window); int64(len(s.clients)) != want {
+			t.Errorf("%s names %d clients, want %d", e.Name, len(s.clients), want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package ha
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -18,10 +19,11 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/stored"
+	"github.com/eventd/eventd/test/testenv"
 )
 
 const (
-	classicSource, newStyleSource = "classic-recorder", "new-style-recorder"
 	// recordEvery is slow enough for one recorder's queue to hold all that is recorded
 	// during a failover.
 	recordEvery = 50 * time.Millisecond
@@ -38,16 +40,30 @@ const (
 // does not report later occurrences.
 type recorders struct {
 	namespace string
-	classic   record.EventRecorder
-	newStyle  events.EventRecorder
 	shutdown  func()
 
-	classicReports, newStyleReports *reports
+	classic, newStyle *reports
+}
+
+// reports are those of one recorder: what it has recorded, and its requests.
+type reports struct {
+	source string
+	event  func(pod *corev1.Pod, reason string)
+
+	mu        sync.Mutex
+	recorded  counts
+	sending   int       // requests in flight
+	lastEnded time.Time // of the requests
+	closed    bool      // no more requests are made
 }
 
 func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorders {
 	t.Helper()
-	r := &recorders{namespace: namespace, classicReports: newReports(classicSource), newStyleReports: newReports(newStyleSource)}
+	r := &recorders{
+		namespace: namespace,
+		classic:   &reports{source: "classic-recorder", recorded: counts{}},
+		newStyle:  &reports{source: "new-style-recorder", recorded: counts{}},
+	}
 	// A rate limit, as controllers have: after it has written the series that have ended,
 	// the new-style one reports all at once, and without a limit each on a new connection.
 	config = rest.CopyConfig(config)
@@ -58,8 +74,8 @@ func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorder
 		record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1_000_000, QPS: 1_000_000, MaxEvents: 1_000_000}),
 		record.WithSleepDuration(100*time.Millisecond),
 	)
-	classic.StartRecordingToSink(&classicSink{typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, r.classicReports})
-	newStyle := events.NewBroadcaster(&newStyleSink{events.EventSinkImpl{Interface: clients.EventsV1()}, r.newStyleReports})
+	classic.StartRecordingToSink(&classicSink{typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, r.classic})
+	newStyle := events.NewBroadcaster(&newStyleSink{events.EventSinkImpl{Interface: clients.EventsV1()}, r.newStyle})
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := newStyle.StartRecordingToSinkWithContext(ctx); err != nil {
 		t.Fatal(err)
@@ -70,27 +86,29 @@ func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorder
 		newStyle.Shutdown()
 	})
 	t.Cleanup(r.shutdown)
-	r.classic = classic.NewRecorder(scheme.Scheme, corev1.EventSource{Component: classicSource})
-	r.newStyle = newStyle.NewRecorder(scheme.Scheme, newStyleSource)
+	classicRecorder := classic.NewRecorder(scheme.Scheme, corev1.EventSource{Component: r.classic.source})
+	r.classic.event = func(pod *corev1.Pod, reason string) {
+		classicRecorder.Event(pod, corev1.EventTypeNormal, reason, "it happened again")
+	}
+	newStyleRecorder := newStyle.NewRecorder(scheme.Scheme, r.newStyle.source)
+	r.newStyle.event = func(pod *corev1.Pod, reason string) {
+		newStyleRecorder.Eventf(pod, nil, corev1.EventTypeNormal, reason, "Recording", "it happened")
+	}
 	return r
 }
 
-// classicSink is client-go's own, and adds its reports.
+// classicSink is client-go's own, and counts its requests.
 type classicSink struct {
 	typedcorev1.EventSinkImpl
 	*reports
 }
 
 func (s *classicSink) Create(e *corev1.Event) (*corev1.Event, error) {
-	return send(s.reports, request{of: seriesOf(e), total: int64(e.Count)}, func() (*corev1.Event, error) {
-		return s.EventSinkImpl.Create(e)
-	})
+	return send(s.reports, func() (*corev1.Event, error) { return s.EventSinkImpl.Create(e) })
 }
 
 func (s *classicSink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
-	return send(s.reports, request{of: seriesOf(e), total: int64(e.Count), patch: true}, func() (*corev1.Event, error) {
-		return s.EventSinkImpl.Patch(e, data)
-	})
+	return send(s.reports, func() (*corev1.Event, error) { return s.EventSinkImpl.Patch(e, data) })
 }
 
 // newStyleSink is the same for the other API.
@@ -99,78 +117,129 @@ type newStyleSink struct {
 	*reports
 }
 
-func newStyleRequest(e *eventsv1.Event) request {
-	r := request{of: series{e.Regarding.Name, e.Reason}, total: 1}
-	if e.Series != nil {
-		r.total, r.raise = int64(e.Series.Count), true
-	}
-	return r
-}
-
-// Create may overtake the first POST of a series: client-go patches before the answer
-// to that, and posts the whole series if there is nothing to patch.
 func (s *newStyleSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	return send(s.reports, newStyleRequest(e), func() (*eventsv1.Event, error) {
-		return s.EventSinkImpl.Create(ctx, e)
-	})
+	return send(s.reports, func() (*eventsv1.Event, error) { return s.EventSinkImpl.Create(ctx, e) })
 }
 
 func (s *newStyleSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	r := newStyleRequest(e)
-	r.patch = true
-	return send(s.reports, r, func() (*eventsv1.Event, error) {
-		return s.EventSinkImpl.Patch(ctx, e, data)
-	})
+	return send(s.reports, func() (*eventsv1.Event, error) { return s.EventSinkImpl.Patch(ctx, e, data) })
+}
+
+// send makes a request, unless the load has ended.
+func send[E any](a *reports, do func() (E, error)) (answered E, err error) {
+	if !a.begin() {
+		// client-go does not retry after this error.
+		return answered, &rest.RequestConstructionError{Err: errors.New("the load has ended")}
+	}
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.sending--
+		a.lastEnded = time.Now()
+	}()
+	return do()
+}
+
+func (a *reports) begin() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.sending++
+	}
+	return !a.closed
+}
+
+// isQuiet reports whether no request has been in flight for some time.
+func (a *reports) isQuiet(long time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sending == 0 && time.Since(a.lastEnded) >= long
+}
+
+// close refuses further requests, and reports whether all have ended.
+func (a *reports) close() (ended bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	return a.sending == 0
 }
 
 // goOn records until end is called.
 func (r *recorders) goOn() (end func()) {
-	done := make(chan struct{})
-	var working sync.WaitGroup
-	working.Go(func() {
-		tick := time.NewTicker(recordEvery)
-		defer tick.Stop()
-		for n := 0; ; n++ {
-			r.record(n)
-			select {
-			case <-tick.C:
-			case <-done:
-				return
-			}
+	n := 0
+	return await.Every(recordEvery, func(context.Context) {
+		r.record(r.classic, fmt.Sprint("recorded-", n%recordedSeries))
+		if n%newStyleEvery == 0 {
+			r.record(r.newStyle, fmt.Sprint("new-style-", n/newStyleEvery/2))
 		}
+		n++
 	})
-	return func() {
-		close(done)
-		working.Wait()
+}
+
+func (r *recorders) record(a *reports, name string) {
+	of := series{name, "Recorded"}
+	a.mu.Lock()
+	a.recorded[of]++
+	a.mu.Unlock()
+	a.event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name, UID: "uid"}}, of.reason)
+}
+
+// recorded compares the counts of a recorder's Events with what it has recorded.
+type recorded struct {
+	total int64
+	stored.Difference
+}
+
+func (r recorded) String() string {
+	s := fmt.Sprintf("%d: -%d +%d", r.total, r.Lost, r.Twice)
+	if r.Duplicates > 0 {
+		s += fmt.Sprintf(" (%d duplicate Events)", r.Duplicates)
 	}
+	return s
 }
 
-func (r *recorders) record(n int) {
-	repeated := fmt.Sprint("recorded-", n%recordedSeries)
-	r.classicReports.record(series{repeated, "Recorded"})
-	r.classic.Event(r.pod(repeated), corev1.EventTypeNormal, "Recorded", "it happened again")
-	if n%newStyleEvery != 0 {
-		return
-	}
-	twice := fmt.Sprint("new-style-", n/newStyleEvery/2)
-	r.newStyleReports.record(series{twice, "Recorded"})
-	r.newStyle.Eventf(r.pod(twice), nil, corev1.EventTypeNormal, "Recorded", "Recording", "it happened")
+func (r *recorders) compare(t *testing.T, cluster *testenv.ControlPlane, a *reports) recorded {
+	t.Helper()
+	events := storedBy(t, cluster, r.namespace, a.source)
+	return recorded{a.recorded.Sum(), stored.Diff(a.recorded, events, seriesOf)}
 }
 
-func (r *recorders) pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name, UID: "uid"}}
-}
-
-// end returns when client-go has finished all that was recorded, or has dropped some
+// end returns when all that was recorded is stored, or when client-go has dropped some
 // after a dozen requests without an answer. It does not report that: then no request
 // is in flight, and none has ended for longer than its longest pause. After end there
 // are no requests.
-func (r *recorders) end(t *testing.T) {
+func (r *recorders) end(t *testing.T, cluster *testenv.ControlPlane) {
 	t.Helper()
 	const longestPause = 13 * time.Second
-	for _, a := range []*reports{r.classicReports, r.newStyleReports} {
-		await.Until(t, "the "+a.source+" has sent all", func() bool { return a.isSent() || a.isQuiet(longestPause) })
+	for _, a := range []*reports{r.classic, r.newStyle} {
+		await.Until(t, "the "+a.source+" has sent all", func() bool {
+			return r.compare(t, cluster, a).Difference == stored.Difference{} || a.isQuiet(longestPause)
+		})
 		await.Until(t, "the "+a.source+" has sent the last of its repetitions", a.close)
 	}
 	r.shutdown()
+}
+
+// client-go repeats some requests forever, such as those of finishSeries.
+func TestRequestsEndWithTheLoad(t *testing.T) {
+	a := &reports{}
+	_, err := send(a, func() (any, error) {
+		if a.isQuiet(0) {
+			t.Error("it is quiet while a request is in flight")
+		}
+		if a.close() {
+			t.Error("all have ended while a request is in flight")
+		}
+		return nil, nil
+	})
+	if err != nil || !a.close() || !a.isQuiet(0) || a.isQuiet(time.Hour) {
+		t.Errorf("one that was in flight ended with %v", err)
+	}
+	_, err = send(a, func() (any, error) {
+		t.Error("a request is made after the end")
+		return nil, nil
+	})
+	if !errors.As(err, new(*rest.RequestConstructionError)) {
+		t.Errorf("client-go would try again after %T", err)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,29 +18,16 @@ import (
 // leading is the role of the leader.
 const leading = "leader"
 
-// role is the role that a replica reports.
-func (m *member) role() string {
-	m.t.Helper()
-	ctx, cancel := await.Context(m.t)
-	defer cancel()
-	client, err := rest.HTTPClientFor(m.process().Config(&rest.Config{}))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	role, err := readRole(ctx, client, m.url())
-	if err != nil {
-		m.t.Fatalf("%s: %v", m.name, err)
-	}
-	return role
-}
-
-func (m *member) url() string { return m.process().Config(&rest.Config{}).Host }
-
-// readRole reads the role from the probe endpoint, which needs no apiserver.
-func readRole(ctx context.Context, client *http.Client, url string) (string, error) {
+// role reads the role from the probe endpoint, which needs no apiserver.
+func (m *member) role(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz?verbose", nil)
+	config := m.config()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz?verbose", nil)
 	if err != nil {
 		return "", err
 	}
@@ -54,12 +40,22 @@ func readRole(ctx context.Context, client *http.Client, url string) (string, err
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(body)) {
-		if role, ok := strings.CutPrefix(strings.TrimSpace(line), "role: "); ok {
-			return role, nil
-		}
+	_, role, found := strings.Cut(string(body), "role: ")
+	if !found {
+		return "", fmt.Errorf("/readyz?verbose has no role: %q", body)
 	}
-	return "", fmt.Errorf("/readyz?verbose does not say the role: %q", body)
+	role, _, _ = strings.Cut(role, "\n")
+	return strings.TrimSpace(role), nil
+}
+
+// leads reports whether a replica is the leader, which it must answer.
+func (m *member) leads() bool {
+	m.t.Helper()
+	role, err := m.role(m.t.Context())
+	if err != nil {
+		m.t.Fatalf("%s: %v", m.name, err)
+	}
+	return role == leading
 }
 
 // span is a period in which one replica has certainly led: from the end of a request
@@ -71,74 +67,45 @@ type span struct {
 
 // roles polls the roles of all replicas.
 type roles struct {
-	polling sync.WaitGroup
-	end     context.CancelFunc
+	ends []func()
 
 	mu    sync.Mutex
-	spans []span
-	asked int
+	spans []*span
 }
 
 // watchRoles begins to poll; stop ends it.
 func (f *fleet) watchRoles() *roles {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(f.t.Context()))
-	r := &roles{end: cancel}
+	r := &roles{}
 	for _, m := range f.members {
-		client, err := rest.HTTPClientFor(m.process().Config(&rest.Config{}))
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		r.polling.Go(func() { r.poll(ctx, m, client) })
+		var now *span // nil while it does not lead
+		var term time.Time
+		r.ends = append(r.ends, await.Every(50*time.Millisecond, func(ctx context.Context) {
+			sent := time.Now()
+			role, err := m.role(ctx)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			switch began := m.lease.lastTerm(m.peers.Address()); {
+			case err != nil:
+				// A replica that does not answer may still lead.
+			case role != leading:
+				now = nil
+			case now == nil || !began.Equal(term):
+				now, term = &span{name: m.name, from: time.Now()}, began
+			default:
+				if now.to.IsZero() {
+					r.spans = append(r.spans, now)
+				}
+				now.to = sent
+			}
+		}))
 	}
 	f.t.Cleanup(r.stop)
 	return r
 }
 
 func (r *roles) stop() {
-	r.end()
-	r.polling.Wait()
-}
-
-func (r *roles) poll(ctx context.Context, m *member, client *http.Client) {
-	const every = 50 * time.Millisecond
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	var now span
-	var term time.Time
-	for ctx.Err() == nil {
-		sent := time.Now()
-		role, err := readRole(ctx, client, m.url())
-		got := time.Now()
-		r.mu.Lock()
-		if err == nil {
-			r.asked++
-		}
-		switch began := m.lease.lastTerm(m.peers.address()); {
-		case err != nil:
-			// A replica that does not answer may still lead.
-		case role != leading:
-			now = span{}
-		case now == (span{}) || !began.Equal(term):
-			now, term = span{m.name, got, got}, began
-		default:
-			now.to = sent
-			r.lead(now)
-		}
-		r.mu.Unlock()
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// lead adds a span, or extends it.
-func (r *roles) lead(now span) {
-	i := slices.IndexFunc(r.spans, func(s span) bool { return s.name == now.name && s.from.Equal(now.from) })
-	if i < 0 {
-		r.spans = append(r.spans, now)
-	} else {
-		r.spans[i] = now
+	for _, end := range r.ends {
+		end()
 	}
 }
 
@@ -147,15 +114,15 @@ func (r *roles) wantOneAtATime(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked == 0 || len(r.spans) == 0 {
-		t.Errorf("%d answers, in which %d times one has led", r.asked, len(r.spans))
+	if len(r.spans) == 0 {
+		t.Error("no replica was seen to lead")
 	}
 	for _, both := range overlaps(r.spans) {
 		t.Error(both)
 	}
 }
 
-func overlaps(spans []span) (all []string) {
+func overlaps(spans []*span) (all []string) {
 	for i, a := range spans {
 		for _, b := range spans[:i] {
 			if a.name != b.name && a.from.Before(b.to) && b.from.Before(a.to) {
@@ -168,18 +135,17 @@ func overlaps(spans []span) (all []string) {
 
 func TestTwoLeadersAtATimeAreSeen(t *testing.T) {
 	began := time.Now()
-	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	in := func(name string, from, to int) span { return span{name, at(from), at(to)} }
-	if seen := overlaps([]span{in("a", 0, 5), in("b", 6, 8), in("a", 9, 12)}); len(seen) != 0 {
+	in := func(name string, from, to time.Duration) *span { return &span{name, began.Add(from), began.Add(to)} }
+	if seen := overlaps([]*span{in("a", 0, 5), in("b", 6, 8), in("a", 9, 12)}); len(seen) != 0 {
 		t.Errorf("one after the other: %v", seen)
 	}
-	for _, spans := range [][]span{
+	for _, spans := range [][]*span{
 		{in("a", 0, 5), in("b", 4, 8)},
 		{in("a", 0, 9), in("b", 4, 8)},
 		{in("b", 4, 8), in("c", 9, 10), in("a", 0, 9)},
 	} {
 		if seen := overlaps(spans); len(seen) != 1 {
-			t.Errorf("%v: seen are %v", spans, seen)
+			t.Errorf("the overlaps are %v", seen)
 		}
 	}
 }

@@ -32,14 +32,10 @@ const (
 // service stands for a Service: it is the transport of clients, distributes their
 // requests over the replicas that are ready, and counts the answers.
 type service struct {
-	probing sync.WaitGroup
-	end     context.CancelFunc
-
 	mu       sync.Mutex
-	changed  notifier // rings when a replica has become ready
 	backends []*backend
 	next     int
-	answers  map[answer]int
+	answers  answers
 }
 
 // backend is one life of a replica.
@@ -86,52 +82,50 @@ func (a answer) isFinal() bool {
 
 // newService returns a service without replicas, which ends with the test.
 func newService(t *testing.T) *service {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	s := &service{end: cancel, answers: map[answer]int{}}
-	s.probing.Go(func() { s.probe(ctx) })
-	t.Cleanup(s.close)
+	s := &service{answers: answers{}}
+	end := await.Every(probeEvery, s.probe)
+	t.Cleanup(func() {
+		end()
+		for _, b := range slices.Clone(s.backends) {
+			s.remove(b.name)
+		}
+	})
 	return s
 }
 
-func (s *service) close() {
-	s.end()
-	s.probing.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.backends {
-		utilnet.CloseIdleConnectionsFor(b.transport)
+// newBackend returns a backend that is not ready.
+func newBackend(name string, config *rest.Config) (*backend, error) {
+	tls, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
 	}
+	address, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	transport := utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tls})
+	return &backend{name: name, url: address, transport: transport, failures: probeFailures}, nil
 }
 
 // add adds a replica, or the next life of one. As in a cluster it gets no requests
 // until a probe finds it ready.
-func (s *service) add(name string, config *rest.Config) error {
-	tls, err := rest.TLSConfigFor(config)
-	if err != nil {
-		return err
-	}
-	address, err := url.Parse(config.Host)
-	if err != nil {
-		return err
-	}
-	transport := utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tls})
-	s.remove(name)
+func (s *service) add(b *backend) {
+	s.remove(b.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.backends = append(s.backends, &backend{name: name, url: address, transport: transport, failures: probeFailures})
-	return nil
+	s.backends = append(s.backends, b)
 }
 
 // waitReady waits until a replica gets requests.
 func (s *service) waitReady(ctx context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for !slices.ContainsFunc(s.backends, func(b *backend) bool { return b.name == name && b.ready() }) {
-		if err := s.changed.wait(ctx, &s.mu); err != nil {
-			return fmt.Errorf("not ready: %w", err)
+	return await.Success(ctx, await.Timeout, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !slices.ContainsFunc(s.backends, func(b *backend) bool { return b.name == name && b.ready() }) {
+			return errors.New("not ready")
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // remove removes a replica that has ended.
@@ -225,38 +219,23 @@ func (a answers) final() string {
 	return strings.Join(all, ", ")
 }
 
-// probe polls the readiness of all replicas.
+// probe probes the readiness of all replicas.
 func (s *service) probe(ctx context.Context) {
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		s.mu.Lock()
-		backends := slices.Clone(s.backends)
-		s.mu.Unlock()
-		var probes sync.WaitGroup
-		for _, b := range backends {
-			probes.Go(func() { s.note(b, isReady(ctx, b)) })
-		}
-		probes.Wait()
-	}
-}
-
-func (s *service) note(b *backend, ready bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !ready {
-		b.failures++
-		return
+	backends := slices.Clone(s.backends)
+	s.mu.Unlock()
+	var probes sync.WaitGroup
+	for _, b := range backends {
+		probes.Go(func() {
+			ready := isReady(ctx, b)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if b.failures++; ready {
+				b.failures = 0
+			}
+		})
 	}
-	if !b.ready() {
-		defer s.changed.notify()
-	}
-	b.failures = 0
+	probes.Wait()
 }
 
 func isReady(ctx context.Context, b *backend) bool {
@@ -293,36 +272,35 @@ func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
 			_, _ = io.WriteString(w, name)
 		}))
 		t.Cleanup(server.Close)
-		if err := s.add(name, &rest.Config{Host: server.URL}); err != nil {
+		b, err := newBackend(name, &rest.Config{Host: server.URL})
+		if err != nil {
 			t.Fatal(err)
 		}
+		s.add(b)
 	}
-	client := http.Client{Transport: s}
-	get := func() (string, error) {
-		response, err := client.Get("https://eventd.kube-system.svc/")
-		if err != nil {
-			return "", err
-		}
-		defer response.Body.Close()
-		name, err := io.ReadAll(response.Body)
-		return string(name), err
-	}
+	// round makes four requests, and returns which replicas have answered.
 	round := func() string {
+		client := http.Client{Transport: s}
 		var seen []string
 		for range 4 {
-			name, err := get()
+			response, err := client.Get("https://eventd.kube-system.svc/")
+			if err != nil {
+				return err.Error()
+			}
+			name, err := io.ReadAll(response.Body)
+			response.Body.Close()
 			if err != nil {
 				t.Fatal(err)
 			}
-			seen = append(seen, name)
+			seen = append(seen, string(name))
 		}
 		slices.Sort(seen)
 		return strings.Join(seen, "")
 	}
 	sick.Store("a", true)
 	add("a")
-	if name, err := get(); err == nil {
-		t.Errorf("%s got a request before it has said that it is ready", name)
+	if got := round(); !strings.Contains(got, "no replica is ready") {
+		t.Errorf("before any replica is ready requests went to %s", got)
 	}
 	if n := s.answered().unanswered(); n != 1 {
 		t.Errorf("%d requests were not answered, and there was one that nobody could take", n)
@@ -353,23 +331,20 @@ func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
 }
 
 func TestErrorsThatClientsDoNotTryAgainAfterAreSeen(t *testing.T) {
-	for a, final := range map[answer]bool{
-		{"POST", 0, false}:    false,
-		{"POST", 201, false}:  false,
-		{"PATCH", 202, false}: false,
-		{"POST", 409, false}:  false,
-		{"POST", 503, true}:   false,
-		{"PATCH", 429, true}:  false,
-		{"PATCH", 404, false}: false,
-		{"POST", 404, false}:  true,
-		{"POST", 503, false}:  true,
-		{"POST", 429, false}:  true,
-		{"POST", 504, false}:  true,
-		{"POST", 401, false}:  true,
-		{"POST", 422, false}:  true,
+	for final, all := range map[bool][]answer{
+		false: {
+			{"POST", 0, false}, {"POST", 201, false}, {"PATCH", 202, false}, {"POST", 409, false},
+			{"POST", 503, true}, {"PATCH", 429, true}, {"PATCH", 404, false},
+		},
+		true: {
+			{"POST", 404, false}, {"POST", 503, false}, {"POST", 429, false}, {"POST", 504, false},
+			{"POST", 401, false}, {"POST", 422, false},
+		},
 	} {
-		if a.isFinal() != final {
-			t.Errorf("%s: final is %t", a, a.isFinal())
+		for _, a := range all {
+			if a.isFinal() != final {
+				t.Errorf("%s: final is %t", a, a.isFinal())
+			}
 		}
 	}
 	seen := answers{{"POST", 201, false}: 5, {"POST", 503, false}: 2, {"POST", 503, true}: 3, {"POST", 0, false}: 4}

@@ -2,6 +2,7 @@ package ha
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -28,11 +29,10 @@ const longTermEvery = 5
 // The leader is killed again and again: what was acknowledged as written is stored,
 // what was deferred and is lost is not older than staleness, and retries count once.
 func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
-	f := startFleet(t, testenv.Shared(t), append([]string{settling}, shortLease...)...)
-	l := f.startLoad()
+	l := startLoad(t, testenv.Shared(t), shortLease...)
 	var first durations
 	var killed []time.Time
-	done := repeat(t, repetitions(20, 2), func(i int) {
+	times := repeat(t, repetitions(20, 2), func(i int) {
 		if *longrun.Full && i%longTermEvery == 0 {
 			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
 		}
@@ -41,36 +41,26 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 		b.leader.signal(syscall.SIGKILL)
 		<-b.leader.process().Done() // until then it may acknowledge
 		killed = append(killed, time.Now())
-		taken := l.waitTaken(b, signalled)
-		first = append(first, taken.at.Sub(signalled))
-		b.leader.waitKilled()
+		first = append(first, l.waitTaken(b, signalled).at.Sub(signalled))
+		l.service.remove(b.leader.name)
 		b.leader.start()
 		l.waitWrite()
 	})
-	l.end()
-	f.stop()
+	o := l.end(t, false)
 	l.wantAcknowledged(t)
-	l.wantNoFinalErrors(t, false)
-	fates := l.fates()
-	fates.wantKept(t)
-	oldest := oldestForgotten(t, fates.forgotten, killed)
+	oldest := oldestForgotten(t, o.forgotten, killed)
 	if oldest > staleness {
 		t.Errorf("what was acknowledged %s before the leader was killed is not stored", oldest)
 	}
-	d := stored.Diff(l.wanted(fates), storedBy(t, f.cluster, l.plain.namespace, source), seriesOf)
+	d := stored.Diff(l.wanted(o.fate), storedBy(t, l.cluster, l.plain.namespace, source), seriesOf)
 	if d != (stored.Difference{}) {
 		t.Errorf("beside what is known of each name %d are lost, %d counted twice, and there are %d duplicates", d.Lost, d.Twice, d.Duplicates)
 	}
-	seen := l.service.answered()
-	classic, newStyle := l.recorded(t)
-	crashFigures.Add(done, milliseconds(first), fates.names, seen.unanswered(), fates.retried,
-		len(fates.lost), len(fates.forgotten), fmt.Sprintf("%.1f", oldest.Seconds()), len(fates.twice), len(fates.outside), seen.timedOut(), classic, newStyle)
-	if *longrun.Full {
-		if p50 := first.percentile(50); p50 > 3200*time.Millisecond {
-			t.Errorf("the first write of the new leader is committed after %s (p50)", p50)
-		}
-		if p99 := first.percentile(99); p99 > 4*time.Second {
-			t.Errorf("the first write of the new leader is committed after %s (p99)", p99)
+	crashFigures.Add(times, milliseconds(first), o.names, o.seen.unanswered(), o.retried,
+		len(o.lost), len(o.forgotten), fmt.Sprintf("%.1f", oldest.Seconds()), len(o.twice), len(o.outside), o.seen.timedOut(), o.classic, o.newStyle)
+	for percent, limit := range map[int]time.Duration{50: 3200 * time.Millisecond, 99: 4 * time.Second} {
+		if took := first.percentile(percent); *longrun.Full && took > limit {
+			t.Errorf("the first write of the new leader is committed after %s (p%d)", took, percent)
 		}
 	}
 }
@@ -91,22 +81,12 @@ func (l *load) wanted(f fate) counts {
 func oldestForgotten(t *testing.T, forgotten []post, killed []time.Time) (oldest time.Duration) {
 	t.Helper()
 	for _, made := range forgotten {
-		crash := nextAfter(killed, made.acked)
-		if crash.IsZero() {
+		crash := slices.IndexFunc(killed, func(at time.Time) bool { return !at.Before(made.acked) })
+		if crash < 0 {
 			t.Errorf("%+v was deferred after the last crash, and is not stored", made)
 			continue
 		}
-		oldest = max(oldest, crash.Sub(made.acked))
+		oldest = max(oldest, killed[crash].Sub(made.acked))
 	}
 	return oldest
-}
-
-// nextAfter is the first of some moments, in their order, that is not before another.
-func nextAfter(moments []time.Time, moment time.Time) time.Time {
-	for _, m := range moments {
-		if !m.Before(moment) {
-			return m
-		}
-	}
-	return time.Time{}
 }
