@@ -183,19 +183,21 @@ func (f *fleet) stop() {
 	})
 }
 
-// leader waits for one, and returns the replica that leads.
-func (f *fleet) leader() (*member, term) {
+// leader waits for one, and returns the replica that leads. An earlier test may have
+// left a Lease.
+func (f *fleet) leader() (leader *member, now term) {
 	f.t.Helper()
-	var now term
-	await.Until(f.t, "a leader", func() (held bool) {
+	await.Until(f.t, "a leader", func() bool {
+		var held bool
 		now, held = f.lease.holder()
-		return held
+		i := slices.IndexFunc(f.members, func(m *member) bool { return m.peers.Address() == now.address })
+		if !held || i < 0 {
+			return false
+		}
+		leader = f.members[i]
+		return true
 	})
-	i := slices.IndexFunc(f.members, func(m *member) bool { return m.peers.Address() == now.address })
-	if i < 0 {
-		f.t.Fatalf("the Lease has an unknown address: %q", now.address)
-	}
-	return f.members[i], now
+	return leader, now
 }
 
 // standby is one of the replicas that do not lead.

@@ -41,7 +41,7 @@ func startLoad(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *lo
 		journal:   keepJournal(t, cluster.Config(), namespace),
 		roles:     f.watchRoles(),
 	}
-	l.ends = []func(){l.recorders.goOn(), l.plain.goOn(perSecond())}
+	l.ends = []func(){l.recorders.goOn(t), l.plain.goOn(perSecond())}
 	l.waitWrite()
 	return l
 }

@@ -69,6 +69,7 @@ type plain struct {
 	client    rest.Interface
 	working   sync.WaitGroup
 	ctx       context.Context // ends with the test
+	stop      func()          // ends goOn
 
 	mu      sync.Mutex
 	n       int
@@ -82,12 +83,13 @@ func newPlain(t *testing.T, config *rest.Config, namespace string) *plain {
 	config.Timeout = patience
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p := &plain{
-		namespace: namespace, ctx: ctx,
+		namespace: namespace, ctx: ctx, stop: func() {},
 		client: kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient(),
 		posts:  map[string]*post{}, count: counts{},
 	}
 	t.Cleanup(func() { // what a test that failed has left
 		cancel()
+		p.stop()
 		p.working.Wait()
 	})
 	return p
@@ -155,7 +157,7 @@ func (p *plain) note(made *post, code int, refused error) {
 func (p *plain) goOn(perSecond int) (end func()) {
 	slots := make(chan struct{}, mostAtOnce())
 	n := 0
-	stop := await.Every(time.Second/time.Duration(perSecond), func(context.Context) {
+	p.stop = await.Every(time.Second/time.Duration(perSecond), func(context.Context) {
 		of := nth(n)
 		n++
 		slots <- struct{}{}
@@ -165,7 +167,7 @@ func (p *plain) goOn(perSecond int) (end func()) {
 		})
 	})
 	return func() {
-		stop()
+		p.stop()
 		p.working.Wait()
 	}
 }

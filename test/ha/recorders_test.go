@@ -164,16 +164,18 @@ func (a *reports) close() (ended bool) {
 	return a.sending == 0
 }
 
-// goOn records until end is called.
-func (r *recorders) goOn() (end func()) {
+// goOn records until end is called, or the test ends.
+func (r *recorders) goOn(t *testing.T) (end func()) {
 	n := 0
-	return await.Every(recordEvery, func(context.Context) {
+	end = await.Every(recordEvery, func(context.Context) {
 		r.record(r.classic, fmt.Sprint("recorded-", n%recordedSeries))
 		if n%newStyleEvery == 0 {
 			r.record(r.newStyle, fmt.Sprint("new-style-", n/newStyleEvery/2))
 		}
 		n++
 	})
+	t.Cleanup(end)
+	return end
 }
 
 func (r *recorders) record(a *reports, name string) {

@@ -81,6 +81,7 @@ func newOutage(t *testing.T, config *rest.Config, namespace string, sums *outage
 	})
 	o.load = &load{recorder: o.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "soak"}), namespace: namespace, recorded: counts{}}
 	o.gauges, o.endRead = readGauges(t, o.registry)
+	t.Cleanup(o.endRead)
 	return o
 }
 
