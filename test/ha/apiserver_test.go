@@ -52,6 +52,7 @@ func makeOutages(t *testing.T, what string, length time.Duration, n int) *outage
 		t.Parallel() // it mostly waits for a control plane of its own
 	}
 	l := startLoad(t, testenv.StartForTest(t, testenv.Options{}))
+	l.roles = l.watchRoles()
 	o := &outages{}
 	times := repeat(t, n, func(int) { o.make(l, length) })
 	all, d := l.finish(t, true)

@@ -18,6 +18,7 @@ var cutFigures = figures.NewTable("A way that is cut under load, and mended; tim
 // begins, and writes its pending occurrences when it can.
 func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
 	l := startLoad(t, testenv.Shared(t), shortLease...)
+	l.roles = l.watchRoles()
 	var stands []stand
 	var first durations
 	times := repeat(t, repetitions(10, 2), func(int) {
@@ -59,6 +60,7 @@ func cutWithoutHandover(t *testing.T, what string, mayTimeOut bool, which func(f
 	// close a connection on which the leader is silent. So clients are told to retry.
 	length := longrun.Either(20*time.Second, 6*time.Second)
 	l := startLoad(t, testenv.Shared(t))
+	l.roles = l.watchRoles()
 	var first durations
 	times := repeat(t, repetitions(10, 2), func(i int) {
 		b := l.observe()

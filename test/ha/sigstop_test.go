@@ -19,6 +19,7 @@ var stallFigures = figures.NewTable("A leader that stands still past its lease o
 // leads: it steps down and accepts nothing, and its pending occurrences count once.
 func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
 	l := startLoad(t, testenv.Shared(t), shortLease...)
+	l.roles = l.watchRoles()
 	deferred := l.newDeferred(longrun.Either(1000, 200))
 	var first, down durations
 	var pending []float64
