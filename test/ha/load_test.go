@@ -90,8 +90,8 @@ type outcome struct {
 // end ends the load when everything is acknowledged, and then the replicas. It checks
 // that everything is stored that was acknowledged as written, that nothing is counted
 // twice, that no client got an error after which it does not retry, and that no two
-// replicas have led at once if their roles were watched. A request that hangs may end with 504 at the client's own
-// deadline, where mayTimeOut allows it: docs/election.md.
+// replicas have led at once if their roles were watched. A request that hangs may end
+// with 504 at the client's own deadline, where mayTimeOut allows it: docs/election.md.
 func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
 	t.Helper()
 	for _, end := range l.ends {
