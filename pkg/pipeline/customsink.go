@@ -182,7 +182,7 @@ func (s *customSink) Patch(ctx context.Context, _ occurrence.API, namespace, nam
 	if string(patch) == "{}" {
 		return s.read(ctx, key, patch)
 	}
-	event := s.lastAccepted(key)
+	event := s.beginPatch(key)
 	if event == nil {
 		// There is no whole Event. After this error the sink creates it, or reads
 		// it if it exists.
@@ -192,7 +192,6 @@ func (s *customSink) Patch(ctx context.Context, _ occurrence.API, namespace, nam
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	given := event.DeepCopy()
-	s.keep(key)
 	answer, err := guarded(func() (*corev1.Event, error) { return s.calls.patch(ctx, given, patch) })
 	if apierrors.IsNotFound(err) {
 		s.drop(key)
@@ -259,13 +258,16 @@ func (s *customSink) accepted(key types.NamespacedName) *corev1.Event {
 	return nil
 }
 
-// keep prevents the eviction of an Event during a patch.
-func (s *customSink) keep(key types.NamespacedName) {
+// beginPatch is lastAccepted for a patch. The Event is not evicted until the patch succeeds:
+// if its answer is lost, only another patch of the same Event replaces its count.
+func (s *customSink) beginPatch(key types.NamespacedName) *corev1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if event := s.accepted(key); event != nil {
+	event := s.accepted(key)
+	if event != nil {
 		s.tried.Add(key, try{event: event, isPatch: true})
 	}
+	return event.DeepCopy()
 }
 
 // firstTried returns a copy of the Event of the first attempt to create it, or one with only

@@ -10,11 +10,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 var errLost = errors.New("the call or its answer is lost")
@@ -154,5 +158,38 @@ func TestCreateThatIsLostBeforeTheFirstAnswerIsUncertain(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An Event cannot be evicted between the start of its patch and the call. Otherwise, if the
+// answer was lost, the next write would count the same in another Event.
+func TestEventIsNotEvictedDuringItsPatch(t *testing.T) {
+	o := sink.DefaultOptions()
+	o.MaxIdleSeries = 1
+	m := &memorySink{silent: true}
+	s, err := newCustomSink(recordCalls{m}, &traits{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(name string) {
+		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Count: 1}
+		if _, err := s.Create(t.Context(), occurrence.CoreV1, event); err != nil {
+			t.Error(err)
+		}
+	}
+	patch := func() error {
+		_, err := s.Patch(t.Context(), occurrence.CoreV1, "ns", "web-0", []byte(`{"count":2}`))
+		return err
+	}
+	create("web-0")
+	s.beginPatch(types.NamespacedName{Namespace: "ns", Name: "web-0"})
+	create("web-1") // by another worker
+	if err := patch(); err != nil {
+		t.Errorf("the repeated patch: %v", err)
+	}
+	m.want(t, 2, 3)
+	create("web-2")
+	if err := patch(); !apierrors.IsNotFound(err) {
+		t.Errorf("a patch of an evicted Event: %v", err)
 	}
 }
