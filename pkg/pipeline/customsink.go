@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,6 +58,8 @@ type try struct {
 	// event is the Event of the first attempt to create it, or the one to patch.
 	event   *corev1.Event
 	isPatch bool
+	// differs: a later attempt to create it had another content, such as a higher count.
+	differs bool
 }
 
 // traits has what is known of an EventSink, also after its stop.
@@ -130,12 +133,15 @@ func (s *customSink) release() {
 // Create implements sink.Client.
 func (s *customSink) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
 	key := types.NamespacedName{Namespace: event.Namespace, Name: event.Name}
-	event = s.attempt(key, event)
+	event, before := s.attempt(key, event)
 	if event == nil {
 		return nil, apierrors.NewAlreadyExists(corev1.Resource("events"), key.Name)
 	}
 	given := event.DeepCopy()
 	answer, err := guarded(func() (*corev1.Event, error) { return s.calls.create(ctx, given) })
+	if apierrors.IsAlreadyExists(err) {
+		s.undo(key, before)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,26 +149,39 @@ func (s *customSink) Create(ctx context.Context, _ occurrence.API, event *corev1
 }
 
 // attempt returns the Event to create, nil if it was accepted before and can only be
-// patched.
-func (s *customSink) attempt(key types.NamespacedName, event *corev1.Event) *corev1.Event {
+// patched. It also returns what to undo if the attempt had no effect.
+func (s *customSink) attempt(key types.NamespacedName, event *corev1.Event) (*corev1.Event, try) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stored == nil {
-		return nil
+		return nil, try{}
 	}
 	if last := s.accepted(key); last != nil && last.ResourceVersion == "" {
-		return nil
+		return nil, try{}
 	}
 	event = event.DeepCopy()
-	if first, ok := s.tried.Get(key); ok && !first.isPatch {
-		event.Name = first.event.Name
-		return event
+	before, ok := s.tried.Get(key)
+	if ok && !before.isPatch {
+		event.Name = before.event.Name
+		differs := before.differs || !equality.Semantic.DeepEqual(event, before.event)
+		s.tried.Add(key, try{event: before.event, differs: differs})
+		return event, before
 	}
 	if s.traits.versionless() {
 		event.Name = unusedName(event.Name)
 	}
-	s.tried.Add(key, try{event: event.DeepCopy()})
-	return event
+	first := try{event: event.DeepCopy()}
+	s.tried.Add(key, first)
+	return event, first
+}
+
+// undo forgets an attempt that had no effect.
+func (s *customSink) undo(key types.NamespacedName, before try) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried != nil {
+		s.tried.Add(key, before)
+	}
 }
 
 // unusedName returns a valid random name with the given name as prefix.
@@ -208,12 +227,12 @@ func (s *customSink) read(ctx context.Context, key types.NamespacedName, patch [
 	if event := s.lastAccepted(key); event != nil && event.ResourceVersion == "" {
 		return event, nil
 	}
-	event := s.firstTried(key)
+	event, differs := s.firstTried(key)
 	if s.traits.versionless() {
-		if event.Name == key.Name {
+		// If the name is random, one of the attempts has taken effect.
+		if event.Name == key.Name || differs {
 			return s.disown(key, event), nil
 		}
-		// The name is random, so one of the attempts has taken effect.
 		return s.accept(key, event, nil), nil
 	}
 	given := event.DeepCopy()
@@ -227,9 +246,9 @@ func (s *customSink) read(ctx context.Context, key types.NamespacedName, patch [
 	return s.accept(key, answer.DeepCopy(), answer), nil
 }
 
-// disown drops an Event that may be that of another writer, or of an attempt without a
-// response. It returns the Event without annotations: the sink then uses another name, and
-// settles what was in doubt as uncertain.
+// disown drops an Event that may be that of another writer, or of one of several attempts
+// without a response. It returns the Event without annotations: the sink then uses another
+// name, and settles what was in doubt as uncertain.
 func (s *customSink) disown(key types.NamespacedName, event *corev1.Event) *corev1.Event {
 	s.drop(key)
 	event.Annotations = nil
@@ -271,16 +290,16 @@ func (s *customSink) beginPatch(key types.NamespacedName) *corev1.Event {
 }
 
 // firstTried returns a copy of the Event of the first attempt to create it, or one with only
-// the name.
-func (s *customSink) firstTried(key types.NamespacedName) *corev1.Event {
+// the name, and whether later attempts differ.
+func (s *customSink) firstTried(key types.NamespacedName) (event *corev1.Event, differs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tried != nil {
 		if tried, ok := s.tried.Get(key); ok {
-			return tried.event.DeepCopy()
+			return tried.event.DeepCopy(), tried.differs
 		}
 	}
-	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, false
 }
 
 // drop removes an Event.

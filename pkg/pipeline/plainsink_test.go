@@ -193,3 +193,47 @@ func TestEventIsNotEvictedDuringItsPatch(t *testing.T) {
 		t.Errorf("a patch of an evicted Event: %v", err)
 	}
 }
+
+// If several attempts to create an Event have no response, and different counts, it is unknown
+// which of them is stored. An attempt that is refused since the Event exists is none of them.
+func TestCreatesThatAreLostWithDifferentCountsAreUncertain(t *testing.T) {
+	for name, test := range map[string]struct {
+		losesFirst bool // without effect
+		uncertain  int64
+	}{
+		"the first is stored":  {false, 0},
+		"the second is stored": {true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var answers atomic.Int64
+				m := &memorySink{silent: true, refuses: true}
+				m.before = func(e *corev1.Event) error {
+					if test.losesFirst && e.InvolvedObject.Name == "web-1" && e.Count == 1 && answers.Load() == 1 {
+						return errLost
+					}
+					return nil
+				}
+				m.after = func() error {
+					if answers.Add(1) == 2 {
+						return errLost
+					}
+					return nil
+				}
+				b, r := recordTo(m, with(func(o *Options) { o.Sink.MaxIdleSeries = 1 }))
+				for _, name := range []string{"web-0", "web-1", "web-1"} {
+					r.Event(podIn("ns", name), "Normal", "Tested", "")
+					synctest.Wait()
+				}
+				time.Sleep(500 * time.Millisecond) // the last attempt is refused: the Event exists
+				r.Event(podIn("ns", "web-2"), "Normal", "Tested", "")
+				time.Sleep(time.Minute)
+				totals := drain(t, b)
+				written, uncertain := totals.Written(), totals.Outcomes[occurrence.Uncertain]
+				if sum := sumOf(m.stored()); uncertain != test.uncertain || sum != written+uncertain {
+					t.Errorf("%d are stored, ledger %+v", sum, totals)
+				}
+			})
+		})
+	}
+}
