@@ -74,11 +74,3 @@ func TestEncodingIsUsedAgain(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkDigest(b *testing.B) {
-	event := classic()
-	b.ReportAllocs()
-	for b.Loop() {
-		Of(event)
-	}
-}

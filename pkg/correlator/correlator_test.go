@@ -13,6 +13,20 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
+func about(object, reason, message string) *corev1.Event {
+	e := &corev1.Event{
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: object,
+			UID: "0a1b2c3d-0000-1111-2222-333344445555", ResourceVersion: "12345", FieldPath: "spec.containers{app}",
+		},
+		Reason: reason, Message: message, Type: "Warning",
+		Source:              corev1.EventSource{Component: "kubelet", Host: "node-1"},
+		ReportingController: "kubelet", ReportingInstance: "node-1",
+	}
+	e.Namespace = "default"
+	return e
+}
+
 // stream is a correlator with a clock.
 type stream struct {
 	*Correlator

@@ -20,6 +20,12 @@ type queue []*occurrence.Occurrence
 func (q *queue) Publish(o *occurrence.Occurrence) { *q = append(*q, o) }
 func (q *queue) Refuse(occurrence.Reason)         {}
 
+// nowhere drops what is published.
+type nowhere struct{}
+
+func (nowhere) Publish(*occurrence.Occurrence) {}
+func (nowhere) Refuse(occurrence.Reason)       {}
+
 // recorders returns a recorder of each kind.
 func recorders(p Publisher) (*Recorder, *EventsRecorder) {
 	return New(p, scheme.Scheme, source), NewEvents(p, occurrence.EventsV1, scheme.Scheme, "controller")
