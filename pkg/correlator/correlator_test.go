@@ -90,6 +90,8 @@ func TestOneEventHasOneKeyWhoeverReportsIt(t *testing.T) {
 	for name, pair := range map[string][2]*occurrence.Occurrence{
 		"combined here, and by its client": {{Event: message("x"), Begun: message("y")}, {Event: message(identity.CombinedPrefix + "z")}},
 		"reported at once, and raised":     {{Event: began}, {Event: message("as it is now"), Begun: began}},
+		"of two users":                     {{Event: began, User: robot}, {Event: began, User: kubelet}},
+		"of a user, and of this process":   {{Event: began, User: robot}, {Event: began}},
 	} {
 		s.Correlate(&occurrence.Occurrence{Event: began}, s.now)
 		a, b := s.Correlate(pair[0], s.now).Target, s.Correlate(pair[1], s.now).Target

@@ -3,7 +3,6 @@ package correlator_test
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 type downstream struct {
 	setup      setup
 	correlator *correlator.Correlator
-	shards     [3]*correlator.Correlator // have the same occurrences, by subject
 	sink       *simulation
 	groups     groups
 	*outcome
@@ -58,9 +56,6 @@ func newDownstream(t *testing.T, s setup) *downstream {
 		added: map[identity.Digest]int64{}, last: map[identity.Digest]time.Time{},
 		groupsIn: sets[string]{}, subjectsIn: sets[string]{}, subjectsOf: sets[identity.Digest]{},
 	}
-	for i := range d.shards {
-		d.shards[i] = newCorrelator(t, s.ours())
-	}
 	return d
 }
 
@@ -85,13 +80,12 @@ func run(t *testing.T, s stream) (*downstream, error) {
 
 func (d *downstream) record(event *corev1.Event, now time.Time) error {
 	d.sink.advance(now)
-	o := &occurrence.Occurrence{Event: event, Weight: 1, Recorded: now}
-	decision := d.correlator.Correlate(o, now)
+	decision := d.correlator.Correlate(&occurrence.Occurrence{Event: event, Weight: 1}, now)
 	subject := d.setup.keys.ourSubject(event)
 	if _, ok := d.began[subject]; !ok {
 		d.began[subject] = now
 	}
-	if err := cmp.Or(d.checkDecision(event, decision, now), d.checkShard(o, decision)); err != nil {
+	if err := d.checkDecision(event, decision, now); err != nil {
 		return err
 	}
 	digest := decision.Target.Series()
@@ -132,24 +126,6 @@ func (d *downstream) checkDecision(event *corev1.Event, got correlator.Decision,
 		return fmt.Errorf("message is %q, want %q", got.Target.Event.Message, message)
 	}
 	return d.checkIdentity(event, got.Target, combined)
-}
-
-// checkShard checks that a decision depends on the subject alone, except for evictions and
-// the groups of a key function. Keys differ between correlators, digests do not.
-func (d *downstream) checkShard(o *occurrence.Occurrence, want correlator.Decision) error {
-	if d.setup.evicts() || d.setup.keys.group != nil {
-		return nil
-	}
-	h := fnv.New32a()
-	h.Write([]byte(d.setup.keys.ourSubject(o.Event)))
-	got := d.shards[h.Sum32()%uint32(len(d.shards))].Correlate(o, o.Recorded)
-	text := func(d correlator.Decision) string {
-		return fmt.Sprint(d.Reason, d.Drop, d.Deferred, d.Delay, d.Target.Series(), d.Target.Combined, d.Target.Event.Message)
-	}
-	if text(got) != text(want) {
-		return fmt.Errorf("a correlator with fewer subjects decides %+v, not %+v", got, want)
-	}
-	return nil
 }
 
 // checkIdentity checks that digests, keys and names of series are one to one.

@@ -69,18 +69,6 @@ func TestUserCombinesTheMessagesOfNoOther(t *testing.T) {
 	}
 }
 
-func TestUsersShareTheEventOfASeries(t *testing.T) {
-	s := newStream(t, nil)
-	event := about("web-0", "BackOff", "m")
-	one, other := s.reports(0, robot, event), s.reports(0, kubelet, event)
-	if one.Target.Key != other.Target.Key || one.Target.Series() != other.Target.Series() {
-		t.Error("an Event that two users report has two series")
-	}
-	if none := s.occurs(0, event); none.Target.Key != one.Target.Key {
-		t.Error("a recorder in this process has another series")
-	}
-}
-
 func TestTenantMakesNoOtherForgotten(t *testing.T) {
 	const size, own = 100, 20
 	for name, test := range map[string]struct {
