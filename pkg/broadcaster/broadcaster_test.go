@@ -2,7 +2,6 @@ package broadcaster
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,26 +63,6 @@ func wantTotals(t *testing.T, l *ledger.Ledger, recorded, pending int64, reason 
 	t.Helper()
 	if got := l.Totals(); got.Recorded != recorded || got.Pending() != pending || got.Dropped[reason] != dropped {
 		t.Errorf("the ledger has %+v, want %d recorded, %d pending, %d %s", got, recorded, pending, dropped, reason)
-	}
-}
-
-func TestEverySubscriberGetsEverythingInOrder(t *testing.T) {
-	b := New(ledger.New())
-	const n = 1000
-	var subscribers []*Subscriber
-	for range 3 {
-		subscribers = append(subscribers, subscribe(t, b, SubscribeOptions{Capacity: n}))
-	}
-	publish(b, n)
-	b.Shutdown()
-	var want []int64
-	for number := range int64(n) {
-		want = append(want, number)
-	}
-	for _, s := range subscribers {
-		if got := drain(s); !slices.Equal(got, want) {
-			t.Errorf("received %v", got)
-		}
 	}
 }
 

@@ -16,36 +16,6 @@ func formatted(b []byte, format string, args []any) string {
 	return string(out)
 }
 
-func TestPlainFormatsAreThoseOfFmt(t *testing.T) {
-	for _, test := range []struct {
-		plain  bool
-		format string
-		args   []any
-	}{
-		{true, "", nil},
-		{true, "plain", nil},
-		{true, "%s", []any{""}},
-		{true, "%s€%v", []any{"a%d", "b\xff"}},
-		{true, "scaled from %d to %v of %d", []any{-1, int32(5), int64(1) << 62}},
-		{false, "%", nil},
-		{false, "100%", []any{"extra"}},
-		{false, "%s", nil},
-		{false, "%s", []any{"extra", 1}},
-		{false, "%", []any{"noverb"}},
-		{false, "%d", []any{"not a number"}},
-		{false, "%s", []any{5}},
-		{false, "%s", []any{corev1.PodRunning}},
-	} {
-		want := fmt.Sprintf(test.format, test.args...)
-		if got := formatted(nil, test.format, test.args); got != want {
-			t.Errorf("%q of %v: %q, want %q", test.format, test.args, got, want)
-		}
-		if _, plain := appendPlain(nil, test.format, test.args); plain != test.plain {
-			t.Errorf("%q of %v: plain is %v", test.format, test.args, plain)
-		}
-	}
-}
-
 // Formats of what formats are made of, in any order.
 func TestAnyFormatIsThatOfFmt(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
