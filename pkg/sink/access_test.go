@@ -2,10 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -291,49 +286,13 @@ func TestUpdateOfAnEventThatHasExpiredBeginsAnew(t *testing.T) {
 // returns when it does.
 func removeAnnotations(t *testing.T, namespace string) {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		kind := admissionv1.PatchTypeJSONPatch
-		review.Response = &admissionv1.AdmissionResponse{
-			UID: review.Request.UID, Allowed: true, PatchType: &kind,
-			Patch: []byte(`[{"op":"add","path":"/metadata/annotations","value":{}}]`),
-		}
-		review.Request = nil
-		json.NewEncoder(w).Encode(review)
-	}))
-	t.Cleanup(server.Close)
-	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
-	webhooks := clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	none := admissionregistrationv1.SideEffectClassNone
-	_, err := webhooks.Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "test.example.com",
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL:      &server.URL,
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"", "events.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"events"}},
-			}},
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
-			SideEffects:             &none,
-			AdmissionReviewVersions: []string{"v1"},
-		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := webhooks.Delete(context.WithoutCancel(t.Context()), namespace, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
+	kind := admissionv1.PatchTypeJSONPatch
+	testenv.Shared(t).ReviewEvents(t, namespace, func(context.Context) admissionv1.AdmissionResponse {
+		return admissionv1.AdmissionResponse{
+			Allowed: true, PatchType: &kind, Patch: []byte(`[{"op":"add","path":"/metadata/annotations","value":{}}]`),
 		}
 	})
+	clients := kubernetes.NewForConfigOrDie(testenv.Shared(t).Config())
 	await.Until(t, "the apiserver to call the webhook", func() bool {
 		event := sinktest.Unnamed(namespace, false)
 		event.Annotations = map[string]string{"a": "b"}

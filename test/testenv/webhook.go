@@ -39,24 +39,36 @@ func (c *ControlPlane) HangingWebhook(t testing.TB, namespace string) *HangingWe
 	t.Helper()
 	h := &HangingWebhook{released: make(chan struct{})}
 	h.Release = sync.OnceFunc(func() { close(h.released) })
-	server := httptest.NewTLSServer(h)
-	t.Cleanup(func() {
-		h.Release()
-		server.Close()
-	})
-	h.register(t, c, namespace, server)
+	c.ReviewEvents(t, namespace, h.review)
+	t.Cleanup(h.Release)
 	h.waitCalled(t, c, namespace)
 	return h
 }
 
-func (h *HangingWebhook) register(t testing.TB, cluster *ControlPlane, namespace string, server *httptest.Server) {
-	configurations := kubernetes.NewForConfigOrDie(cluster.Config()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+// ReviewEvents has a webhook review the Events of a namespace until the end of the test. The
+// apiserver may not call it at once.
+func (c *ControlPlane) ReviewEvents(t testing.TB, namespace string, review func(context.Context) admissionv1.AdmissionResponse) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Request == nil {
+			http.Error(w, "not a review", http.StatusBadRequest)
+			return
+		}
+		response := review(r.Context())
+		response.UID = body.Request.UID
+		body.Response = &response
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(body) // fails if the apiserver has given up
+	}))
+	t.Cleanup(server.Close)
+	configurations := kubernetes.NewForConfigOrDie(c.Config()).AdmissionregistrationV1().MutatingWebhookConfigurations()
 	fail, none := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
 	timeout := int32(webhookTimeout)
-	_, err := configurations.Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+	_, err := configurations.Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "never-answers.example.com",
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "test.example.com",
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL:      &server.URL,
 				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
@@ -106,31 +118,19 @@ func (h *HangingWebhook) waitCalled(t testing.TB, cluster *ControlPlane, namespa
 	h.begun, h.ended = 0, 0
 }
 
-// ServeHTTP implements http.Handler.
-func (h *HangingWebhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var review admissionv1.AdmissionReview
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
-		http.Error(w, "not a review", http.StatusBadRequest)
-		return
-	}
-	h.hang(r)
-	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // fails if the apiserver has given up
-}
-
-// hang counts the call, and returns when it is released or has ended otherwise.
-func (h *HangingWebhook) hang(r *http.Request) {
+// review counts the call, and returns when it is released or has ended otherwise.
+func (h *HangingWebhook) review(ctx context.Context) admissionv1.AdmissionResponse {
 	h.mu.Lock()
 	h.begun++
 	h.mu.Unlock()
 	select {
 	case <-h.released:
-	case <-r.Context().Done():
+	case <-ctx.Done():
 	}
 	h.mu.Lock()
 	h.ended++
 	h.mu.Unlock()
+	return admissionv1.AdmissionResponse{Allowed: true}
 }
 
 // Calls returns how many calls have begun, and how many of these have ended.
