@@ -1,7 +1,6 @@
 package correlator
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,45 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/identity"
-	"github.com/eventd/eventd/pkg/occurrence"
 )
-
-func TestTenthMessageOfAGroupIsCombined(t *testing.T) {
-	s := newStream(t, nil)
-	message := func(i int) *corev1.Event { return about("a", "r", fmt.Sprint("message ", i)) }
-	for range 2 {
-		for i := range 9 {
-			if d := s.occurs(0, message(i)); d.Reason == Combined || d.Target.Combined {
-				t.Errorf("message %d: %+v", i, d)
-			}
-		}
-	}
-	var keys []occurrence.Key
-	for i := 9; i < 12; i++ {
-		d := s.occurs(0, message(i))
-		if d.Reason != Combined || !d.Target.Combined || d.Target.Event.Message != identity.CombinedPrefix+fmt.Sprint("message ", i) {
-			t.Errorf("message %d: %+v", i, d)
-		}
-		keys = append(keys, d.Target.Key)
-		clients := about("a", "r", identity.CombinedPrefix+"x")
-		theirs := s.occurs(0, clients)
-		if theirs.Target.Key != d.Target.Key || d.Target.Series() != identity.Of(clients) || !theirs.Target.Combined {
-			t.Errorf("an Event that its client combined has another key: %+v", theirs)
-		}
-		if theirs.Target.Event != clients || theirs.Reason == Combined {
-			t.Errorf("an Event that its client combined is changed: %+v", theirs)
-		}
-	}
-	if keys[0] != keys[1] || keys[1] != keys[2] {
-		t.Error("several combined Events")
-	}
-	if d := s.occurs(0, about("a", "other", "m")); d.Target.Combined {
-		t.Error("another reason is combined")
-	}
-	if d := s.occurs(s.options.Interval+1, message(99)); d.Target.Combined {
-		t.Error("combined after a quiet interval")
-	}
-}
 
 // The apiserver refuses a longer note. The differences from client-go have a test of the
 // other fields.

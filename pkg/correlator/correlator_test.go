@@ -98,6 +98,9 @@ func TestOneEventHasOneKeyWhoeverReportsIt(t *testing.T) {
 		if a.Series() != b.Series() || a.Key != b.Key {
 			t.Errorf("%s: same Event is %v, same key is %v", name, a.Series() == b.Series(), a.Key == b.Key)
 		}
+		if b.Event != pair[1].Event {
+			t.Errorf("%s: the Event is changed to %+v", name, b.Event)
+		}
 	}
 }
 

@@ -51,18 +51,6 @@ func TestRequestThatNeverReturnsIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestEventIsWrittenWhenItsRequestHasReturned(t *testing.T) {
-	f := stuck(everything)
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.record(0)
-		time.Sleep(time.Minute)
-		f.release()
-		synctest.Wait()
-		b.wantEnds(ends{written: 1})
-		b.closeWithin(0)
-	})
-}
-
 // goroutines is how many there are. runtime.NumGoroutine may count one that has ended
 // a while ago.
 func goroutines() int {

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,21 +183,5 @@ func TestWhatIsLeftOfALargeBatchIsDueAtOnce(t *testing.T) {
 			b.recordLater(0, time.Minute, byClient(fmt.Sprint("client-", i), 1))
 		}
 		f.wantWrites(t, named, time.Minute, time.Minute, time.Minute)
-	})
-}
-
-func TestDeferredSeriesTakeNoGoroutines(t *testing.T) {
-	f := &fake{}
-	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		before := runtime.NumGoroutine()
-		for i := range 10_000 {
-			b.recordLater(i, time.Hour)
-		}
-		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before {
-			t.Errorf("%d goroutines before, %d after", before, after)
-		}
-		pass(time.Hour + time.Second)
-		f.wantStored(t, 10_000, 10_000)
 	})
 }
