@@ -111,8 +111,8 @@ func TestRequestIsAbandonedOnceAnotherHasReturned(t *testing.T) {
 		want(2, 0)
 		close(released["b"])
 		close(released["c"])
-		b.flush()
-		b.wantEnds(ends{written: 3})
+		synctest.Wait()
+		b.wantEnds(ends{written: 3}) // at once
 	})
 }
 
