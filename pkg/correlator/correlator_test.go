@@ -3,9 +3,12 @@ package correlator
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -225,4 +228,114 @@ func TestTimeThatGoesBackDefersNothing(t *testing.T) {
 	s.occurs(time.Hour, event)
 	s.want(s.occurs(-30*time.Minute, event), Repeat, Spaced, time.Second)
 	s.want(s.occurs(31*time.Minute, event), Repeat, NotDeferred, 0)
+}
+
+// The apiserver refuses a longer note. The differences from client-go have a test of the
+// other fields.
+func TestMessageOfACombinedEventIsCut(t *testing.T) {
+	s := newStream(t, func(o *Options) { o.MaxMessages = 1 })
+	event := about("a", "r", strings.Repeat("é", 512))
+	event.EventTime = metav1.NowMicro()
+	before := event.DeepCopy()
+	got := s.occurs(0, event).Target.Event
+	if len(got.Message) > identity.MaxNote || !strings.HasPrefix(got.Message, identity.CombinedPrefix+"éé") {
+		t.Errorf("%d bytes of message %q", len(got.Message), got.Message)
+	}
+	if event.Message != before.Message {
+		t.Error("the published Event was changed")
+	}
+}
+
+func TestKeyFunctions(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.Burst, o.MaxMessages = 1, 2
+		o.SubjectKey = func(e *corev1.Event) string { return e.Source.Component }
+		o.GroupKey = func(e *corev1.Event) (string, string) { return e.Reason, e.InvolvedObject.Name }
+		o.Message = func(e *corev1.Event) string { return "many: " + e.Message + "\xff" }
+	})
+	s.want(s.occurs(0, about("a", "r", "m")), NewSeries, NotDeferred, 0)
+	d := s.occurs(0, about("b", "r", "m"))
+	s.want(d, Combined, Budget, 300*time.Second) // of the one budget
+	if d.Target.Name != "combined" || d.Target.Event.Message != "many: m\uFFFD" {
+		t.Errorf("target %+v", d.Target)
+	}
+	if other := s.occurs(0, about("c", "r", "m")); other.Target.Key != d.Target.Key || other.Target.Series() != d.Target.Series() {
+		t.Error("another combined Event for another object")
+	}
+	elsewhere := about("d", "r", "m")
+	elsewhere.Namespace = "elsewhere"
+	if other := s.occurs(0, elsewhere); other.Target.Combined {
+		t.Error("an Event of another namespace is combined with the others")
+	}
+}
+
+func TestKeyFunctionsMayPanic(t *testing.T) {
+	s := newStream(t, func(o *Options) {
+		o.MaxMessages = 2
+		o.SubjectKey = func(*corev1.Event) string { panic("subject") }
+		o.GroupKey = func(*corev1.Event) (string, string) { panic("group") }
+		o.Message = func(*corev1.Event) string { panic("message") }
+	})
+	s.occurs(0, about("a", "r", "1"))
+	if d := s.occurs(0, about("a", "r", "2")); d.Target.Event.Message != identity.CombinedPrefix+"2" || d.Target.Name != "a" {
+		t.Errorf("decided %+v", d)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	s := newStream(t, func(o *Options) { o.Registerer, o.CacheSize = r, 1 })
+	s.occurs(0, about("a", "r", "m"))
+	s.occurs(0, about("a", "r", "m"))
+	s.occurs(0, about("b", "r", "m"))
+	want := `
+# HELP eventd_correlator_decisions_total Decisions by reason: new_series, repeat, combined (counted on its group's combined Event), budget_spent (dropped).
+# TYPE eventd_correlator_decisions_total counter
+eventd_correlator_decisions_total{reason="budget_spent"} 0
+eventd_correlator_decisions_total{reason="combined"} 0
+eventd_correlator_decisions_total{reason="new_series"} 2
+eventd_correlator_decisions_total{reason="repeat"} 1
+# HELP eventd_correlator_deferred_total Occurrences with a deferred write, by reason: spaced (series written recently), settling (final count awaited), budget (subject without token).
+# TYPE eventd_correlator_deferred_total counter
+eventd_correlator_deferred_total{reason="budget"} 0
+eventd_correlator_deferred_total{reason="settling"} 0
+eventd_correlator_deferred_total{reason="spaced"} 1
+# HELP eventd_correlator_evictions_total Subjects evicted because the cache was full.
+# TYPE eventd_correlator_evictions_total counter
+eventd_correlator_evictions_total 1
+# HELP eventd_correlator_subjects Subjects in the cache.
+# TYPE eventd_correlator_subjects gauge
+eventd_correlator_subjects 1
+`
+	if err := testutil.GatherAndCompare(r, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestErrorNamesTheInvalidOption(t *testing.T) {
+	for _, test := range []struct {
+		field string // "" if the options are valid
+		spoil func(*Options)
+	}{
+		{"", func(o *Options) { o.Heartbeat = MaxHeartbeat }},
+		{"CacheSize", func(o *Options) { o.CacheSize = 0 }},
+		{"MaxSeries", func(o *Options) { o.MaxSeries = 0 }},
+		{"Burst", func(o *Options) { o.Burst = 0 }},
+		{"QPS", func(o *Options) { o.QPS = 0 }},
+		{"QPS", func(o *Options) { o.QPS = math.NaN() }},
+		{"MaxMessages", func(o *Options) { o.MaxMessages = 0 }},
+		{"Interval", func(o *Options) { o.Interval = 0 }},
+		{"Heartbeat", func(o *Options) { o.Heartbeat = 0 }},
+		{"Heartbeat", func(o *Options) { o.Heartbeat = MaxHeartbeat + 1 }},
+	} {
+		o := DefaultOptions()
+		test.spoil(&o)
+		_, err := New(o)
+		if test.field == "" && err == nil {
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "correlator options: "+test.field+" must be ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", test.field, err)
+		}
+	}
 }

@@ -139,3 +139,111 @@ func TestTimeoutsCountAgainstTheirNamespace(t *testing.T) {
 		}
 	})
 }
+
+// capacity is an apiserver that executes so many requests at once, each for a while on
+// average. It refuses those above that, in a hundredth of that while.
+type capacity struct {
+	*fake
+	each           time.Duration
+	slots, refused atomic.Int64
+}
+
+func newCapacity(slots int64, each time.Duration) *capacity {
+	c := &capacity{fake: &fake{}, each: each}
+	c.slots.Store(slots)
+	c.fake.answer = func(_ context.Context, r *call) error {
+		if int64(c.load("").inFlight) > c.slots.Load() {
+			c.refused.Add(1)
+			time.Sleep(c.each / 100)
+			return errTooMany
+		}
+		// From a half to one and a half, so that they do not all end at once.
+		time.Sleep(c.each/2 + c.each/100*time.Duration(r.number*61%101))
+		return nil
+	}
+	return c
+}
+
+// wantRefused checks that at most one of n requests was refused, after the first ones.
+func (c *capacity) wantRefused(t *testing.T, n int64, sentBefore int, refusedBefore int64) {
+	t.Helper()
+	if sent, refused := int64(c.sent()-sentBefore), c.refused.Load()-refusedBefore; refused*n > sent {
+		t.Errorf("%d of %d requests were refused", refused, sent)
+	}
+}
+
+// recordAcross records one occurrence of each series, in several namespaces.
+func (b *bench) recordAcross(namespaces, series int) {
+	for i := range series {
+		b.record(i, inNamespace(fmt.Sprint("ns-", i%namespaces)))
+	}
+}
+
+// An apiserver that executes only a few requests at once gets no more than those, and
+// everything is written.
+func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
+	const slots, series = 16, 10_000
+	c := newCapacity(slots, 20*time.Millisecond)
+	bubble(t, c.fake, nil, func(t *testing.T, b *bench) {
+		began := time.Now()
+		b.recordAcross(4, series)
+		b.flush()
+		b.wantEnds(ends{written: series})
+		// Those refused last wait for a while.
+		ideal := series/slots*c.each + b.options.RetryBaseDelay
+		if took := time.Since(began); took > ideal*11/10 {
+			t.Errorf("it took %v, at least %v are needed", took, ideal)
+		}
+		c.wantRefused(t, 20, 0, 0)
+	})
+}
+
+// Five seconds after the capacity is halved, nearly all of it is used, and hardly any
+// request is refused.
+func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
+	for _, slots := range []int{16, 32, 64, 128} {
+		t.Run(fmt.Sprint(slots), func(t *testing.T) {
+			c := newCapacity(int64(slots), 100*time.Millisecond)
+			bubble(t, c.fake, func(o *Options) { o.Concurrency = 128 }, func(t *testing.T, b *bench) {
+				b.recordAcross(4, 100*slots)
+				time.Sleep(3 * time.Second)
+				c.slots.Store(int64(slots / 2))
+				sent, refused := c.sent(), c.refused.Load()
+				time.Sleep(5 * time.Second)
+				before := b.ledger.Totals().Written()
+				time.Sleep(5 * time.Second)
+				n := b.ledger.Totals().Written() - before
+				// The limit is right but for a slot: where uneven shares of the
+				// namespaces once had one too many, that many are not tried again for
+				// a while. A slot is 6 % of 16.
+				if least := 50 * (slots/2 - 1); n < int64(least)*97/100 {
+					t.Errorf("%d were written, the best limit but one writes %d", n, least)
+				}
+				c.wantRefused(t, 100, sent, refused)
+			})
+		})
+	}
+}
+
+// An apiserver that becomes slow with load gets as much as it answers in good
+// time, however many namespaces there are.
+func TestConcurrencyFollowsTheLatencyInManyNamespaces(t *testing.T) {
+	const namespaces, each = 300, 60 * time.Millisecond // 16 at once take nearly a second
+	f := &fake{}
+	f.answer = func(context.Context, *call) error {
+		time.Sleep(time.Duration(f.load("").inFlight) * each)
+		return nil
+	}
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
+		b.recordAcross(namespaces, 30_000)
+		pass(4 * time.Minute)
+		sum := 0
+		for range 60 {
+			pass(time.Second)
+			sum += f.load("").inFlight
+		}
+		if average := sum / 60; average > 20 {
+			t.Errorf("%d requests in flight on average, where 16 make answers slow", average)
+		}
+	})
+}
