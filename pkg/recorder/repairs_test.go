@@ -115,45 +115,41 @@ type panicsAgain struct{}
 
 func (panicsAgain) String() string { panic(panicsAgain{}) }
 
-func TestReportingControllerAndInstanceAreValid(t *testing.T) {
-	repairs, err := NewRepairs(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+// The names of a recorder are valid, and those that are valid are not changed.
+func FuzzQualifiedName(f *testing.F) {
 	for _, name := range []string{
-		"", "-", "a b", "/", "a/b/c", "UPPER/name", "prefix.example.com/" + strings.Repeat("x", 64), "\xff", "é",
+		"", "-", "a b", "/", "a/b", "a/b/c", "UPPER/name", "prefix.example.com/" + strings.Repeat("x", 64), "\xff", "é",
 		strings.Repeat("a", 63), strings.Repeat("y", 300), "kubelet", "example.com/x",
 	} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		repairs, err := NewRepairs(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var k kept
 		NewEvents(&k, occurrence.CoreV1, scheme.Scheme, name).WithRepairs(repairs).Eventf(pod, nil, "Normal", "R", "A", "")
 		e := k.published[0].Event
 		if problems := validation.IsQualifiedName(e.ReportingController); len(problems) > 0 {
 			t.Errorf("%q became the controller %q: %v", name, e.ReportingController, problems)
 		}
-		if n := len(e.ReportingInstance); n == 0 || n > 128 || !utf8.ValidString(e.ReportingInstance) {
-			t.Errorf("%q became the instance %q of %d bytes", name, e.ReportingInstance, n)
+		for _, instance := range []string{e.ReportingInstance, shortInstance(name)} {
+			if len(instance) > identity.MaxReportingInstance || !utf8.ValidString(instance) {
+				t.Errorf("%q became the instance %q", name, instance)
+			}
 		}
-		if good := len(validation.IsQualifiedName(name)) == 0; good && e.ReportingController != name {
-			t.Errorf("%q was changed to %q", name, e.ReportingController)
+		repaired := testutil.ToFloat64(repairs.counters[repairReportingController]) == 1
+		valid := len(validation.IsQualifiedName(name)) == 0
+		if changed := e.ReportingController != name; changed == valid || repaired == valid || e.ReportingInstance == "" {
+			t.Errorf("%q became %q and %q, counted %v", name, e.ReportingController, e.ReportingInstance, repaired)
 		}
-	}
-	if n := testutil.ToFloat64(repairs.counters[repairReportingController]); n != 10 {
-		t.Errorf("%v controllers are counted as repaired", n)
-	}
+	})
+}
+
+func TestLongInstancesStayDistinct(t *testing.T) {
 	long := strings.Repeat("long", 50)
 	if shortInstance(long+"a") == shortInstance(long+"b") {
 		t.Error("two long instances became one")
 	}
-}
-
-func FuzzQualifiedName(f *testing.F) {
-	f.Add("a/b")
-	f.Fuzz(func(t *testing.T, name string) {
-		if problems := validation.IsQualifiedName(qualifiedName(name)); len(problems) > 0 {
-			t.Errorf("%q became %q: %v", name, qualifiedName(name), problems)
-		}
-		if got := shortInstance(name); len(got) > identity.MaxReportingInstance || !utf8.ValidString(got) {
-			t.Errorf("%q became the instance %q", name, got)
-		}
-	})
 }

@@ -74,7 +74,8 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	})
 }
 
-// Namespaces that are gone are not: they are deleted with their Events.
+// Namespaces that are gone are not: they are deleted with their Events. Nor is what a
+// shutdown drops, also of what was in flight: Close returns it.
 func TestEachReasonIsLogged(t *testing.T) {
 	terminating := apierrors.NewForbidden(sinktest.EventsResource, "e", errLost)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -98,13 +99,6 @@ func TestEachReasonIsLogged(t *testing.T) {
 	logging(t, &fake{answer: hang}, func(t *testing.T, b *bench, l *logged) {
 		b.recordEach(101)
 		l.wantLines(t, []string{`"reason"="pending_full"`, `"error"=null`})
-	})
-}
-
-// Close returns what a shutdown drops, also what was in flight.
-func TestShutdownLogsNoLoss(t *testing.T) {
-	logging(t, &fake{answer: hang}, func(t *testing.T, b *bench, l *logged) {
-		b.record(0)
 		b.closeWithin(time.Second / 2)
 		l.wantLines(t)
 	})

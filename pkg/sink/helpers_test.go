@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +23,6 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
-	testmetrics "github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -244,16 +242,6 @@ func (b *bench) entries() (n int) {
 		n += len(p.counter.Pending())
 	}
 	return n
-}
-
-// gauge reads a metric that has one series.
-func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
-	t.Helper()
-	value, found := testmetrics.Gather(t, r).Lookup(name)
-	if !found {
-		t.Fatalf("there is no %s", name)
-	}
-	return value
 }
 
 func clientFor(t *testing.T, config *rest.Config) Updater {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	testmetrics "github.com/eventd/eventd/test/metrics"
 )
 
 // measured is a bubble whose sink has metrics. want compares some of them.
@@ -20,8 +22,9 @@ func measured(t *testing.T, f *fake, change func(*Options), test func(t *testing
 		test(t, b, func(want map[string]float64) {
 			t.Helper()
 			synctest.Wait()
+			gathered := testmetrics.Gather(t, r)
 			for name, value := range want {
-				if got := gauge(t, r, "eventd_sink_"+name); got != value {
+				if got, found := gathered.Lookup("eventd_sink_" + name); got != value || !found {
 					t.Errorf("%s is %v, want %v", name, got, value)
 				}
 			}
