@@ -1,9 +1,13 @@
 package recorder
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -123,4 +127,167 @@ func TestRecordersAreSafeForConcurrentUse(t *testing.T) {
 	if len(k.published) != 3*800 {
 		t.Errorf("published %d", len(k.published))
 	}
+}
+
+// queue keeps what is published, with the Event not yet built.
+type queue []*occurrence.Occurrence
+
+func (q *queue) Publish(o *occurrence.Occurrence) { *q = append(*q, o) }
+func (q *queue) Refuse(occurrence.Reason)         {}
+
+// nowhere drops what is published.
+type nowhere struct{}
+
+func (nowhere) Publish(*occurrence.Occurrence) {}
+func (nowhere) Refuse(occurrence.Reason)       {}
+
+// recorders returns a recorder of each kind.
+func recorders(p Publisher) (*Recorder, *EventsRecorder) {
+	return New(p, scheme.Scheme, source), NewEvents(p, occurrence.EventsV1, scheme.Scheme, "controller")
+}
+
+// Short messages are kept in another place than long ones.
+func TestMessagesAreWhatSprintfMakes(t *testing.T) {
+	var k kept
+	classic, newStyle := recorders(&k)
+	for _, length := range []int{0, 1, 52, 53, 54, 55, 56, 128, 500} {
+		text := strings.Repeat("x", length)
+		wants := []string{text + "100%"}
+		k.published = nil
+		classic.Event(pod, "Normal", "R", text+"100%")
+		for format, args := range map[string][]any{
+			"%s": {text}, text: nil, text + "%": nil, "y" + text: {"extra"}, "%s€ %+v": {text, struct{ A int }{3}},
+		} {
+			call{classic: true, reason: "R", note: format, args: args}.of(classic, newStyle)
+			call{reason: "R", note: format, args: args}.of(classic, newStyle)
+			wants = append(wants, fmt.Sprintf(format, args...), fmt.Sprintf(format, args...))
+		}
+		for i, want := range wants {
+			if got := k.published[i].Event.Message; got != want {
+				t.Errorf("message %q, want %q", got, want)
+			}
+		}
+	}
+}
+
+// Subscribers share an occurrence. A caller may change its annotations while it is queued.
+func TestEachSubscriberBuildsItsOwnEvent(t *testing.T) {
+	var q queue
+	classic, newStyle := recorders(&q)
+	annotations := map[string]string{"a": "b"}
+	classic.AnnotatedEventf(pod, annotations, "Warning", "R", "%s", "message")
+	annotations["a"] = "another"
+	newStyle.Eventf(pod, node, "Normal", "R", "A", "%s", "message")
+	for i, eventtype := range []string{"Warning", "Normal"} {
+		o := q[i]
+		if o.Event != nil || o.Type() != eventtype {
+			t.Errorf("queued %+v", o)
+		}
+		first, second := o.WithEvent(), o.WithEvent()
+		if first.WithEvent() != first || o.Event != nil || first.Type() != eventtype || first.Recorded != o.Recorded {
+			t.Errorf("built %+v of %+v", first, o)
+		}
+		want := identity.Name(first.Event.InvolvedObject.Name, first.Series(), 0)
+		if name := o.Origin.Name(first.Event); name != want || o.Origin.Name(second.Event) != want {
+			t.Errorf("named %q, want %q", name, want)
+		}
+		before := second.Event.DeepCopy()
+		if diff := cmp.Diff(first, second); diff != "" || before.Message != "message" || before.Annotations["a"] == "another" {
+			t.Errorf("built %+v and %+v", first.Event, before)
+		}
+		changed := first.Event
+		changed.Message = "another"
+		if changed.Related == nil {
+			changed.Annotations["a"] = "another"
+		} else {
+			changed.Related.Name = "another"
+		}
+		if diff := cmp.Diff(before, second.Event); diff != "" {
+			t.Errorf("changed with the other: %s", diff)
+		}
+	}
+}
+
+// A queue is bounded in occurrences: see broadcaster.DefaultCapacity.
+func TestQueuedOccurrenceIsSmall(t *testing.T) {
+	event := unsafe.Sizeof(corev1.Event{})
+	for _, size := range []uintptr{unsafe.Sizeof(classic{}), unsafe.Sizeof(newStyle{})} {
+		if size > 352 { // the next size that Go allocates is 384
+			t.Errorf("%d bytes are queued instead of an Event of %d", size, event)
+		}
+	}
+}
+
+func TestRecordingAllocatesOncePerOccurrenceAndTwiceForALongMessage(t *testing.T) {
+	classic, newStyle := recorders(nowhere{})
+	args, long := []any{"app", 5}, strings.Repeat("long ", 20)+"%s %d"
+	for name, test := range map[string]struct {
+		most   float64
+		record func()
+	}{
+		"Event":                 {1, func() { classic.Event(pod, "Warning", "R", long) }},
+		"Eventf":                {1, func() { classic.Eventf(pod, "Warning", "R", "restarting %s for the %dth time", args...) }},
+		"long Eventf":           {2, func() { classic.Eventf(pod, "Warning", "R", long, args...) }},
+		"new-style Eventf":      {1, func() { newStyle.Eventf(pod, nil, "Warning", "R", "A", "%s after %v", args...) }},
+		"long new-style Eventf": {2, func() { newStyle.Eventf(pod, nil, "Warning", "R", "A", long, args...) }},
+	} {
+		// The least of three: the runtime and the race detector allocate, too.
+		n := testing.AllocsPerRun(100, test.record)
+		for range 2 {
+			n = min(n, testing.AllocsPerRun(100, test.record))
+		}
+		if n > test.most {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+func formatted(b []byte, format string, args []any) string {
+	out, ok := appendf(b, format, args)
+	if !ok {
+		return "a panic"
+	}
+	return string(out)
+}
+
+// Formats of what formats are made of, in any order.
+func TestAnyFormatIsThatOfFmt(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pieces := []string{"%", "%s", "%d", "%v", "%%", "s", "d", "v", "+", "-", "3", ".", "[1]", "*", "q", "€", " ", "\xff", "text"}
+	values := []any{"a", "%d", "\xff€", 5, -6, int32(7), int64(8), uint(9), nil, 1.5, true, corev1.PodRunning, []string{"b"}}
+	plain := 0
+	for range 50_000 {
+		var format string
+		var args []any
+		for range random.IntN(6) {
+			format += pieces[random.IntN(len(pieces))]
+		}
+		for range random.IntN(4) {
+			args = append(args, values[random.IntN(len(values))])
+		}
+		want := fmt.Sprintf(format, args...)
+		if got := formatted(nil, format, args); got != want {
+			t.Errorf("%q of %v: %q, want %q", format, args, got, want)
+		}
+		if _, ok := appendPlain(nil, format, args); ok && len(args) > 0 {
+			plain++
+		}
+	}
+	if plain < 100 {
+		t.Errorf("only %d were plain", plain)
+	}
+}
+
+func FuzzAppendf(f *testing.F) {
+	f.Add("%s %d %v", "a", "b", 1, int32(2), int64(3), uint8(0o12))
+	f.Add("%v%% %+d %[1]s %!", "%", "\xff", -1, int32(-2), int64(-3), uint8(0o70))
+	f.Fuzz(func(t *testing.T, format, a, b string, c int, d int32, e int64, order uint8) {
+		args := []any{a, c, b, d, e}
+		// Any number of them, from any on.
+		args = args[order&7%5:]
+		args = args[:min(len(args), int(order>>3))]
+		if got, want := formatted([]byte("kept "), format, args), "kept "+fmt.Sprintf(format, args...); got != want {
+			t.Errorf("%q of %v: %q, want %q", format, args, got, want)
+		}
+	})
 }

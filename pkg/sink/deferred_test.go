@@ -119,21 +119,6 @@ func TestDeferredIsCalledInPlaceOfSettled(t *testing.T) {
 	}
 }
 
-func TestWhatIsDroppedIsNotDeferred(t *testing.T) {
-	bubble(t, &fake{}, func(o *Options) { o.MaxPendingSeries = 1 }, func(t *testing.T, b *bench) {
-		var deferred, settled int
-		for i := range 2 {
-			b.recordLater(i, time.Minute, func(o *occurrence.Occurrence) {
-				o.Deferred = func() { deferred++ }
-				o.Settled = func(occurrence.Settlement) { settled++ }
-			})
-		}
-		if deferred != 1 || settled != 1 {
-			t.Errorf("%d deferred, %d settled", deferred, settled)
-		}
-	})
-}
-
 // A storm on one series makes one write when it begins and one when it is due.
 func TestStormOnOneSeriesMakesTwoWrites(t *testing.T) {
 	const storm = 25_000

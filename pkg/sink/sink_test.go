@@ -34,8 +34,16 @@ func TestOneSeriesHasOneRequestInFlight(t *testing.T) {
 
 func TestPendingSeriesAreCapped(t *testing.T) {
 	bubble(t, &fake{answer: hang}, func(o *Options) { o.MaxPendingSeries = 5 }, func(t *testing.T, b *bench) {
-		for range 2 {
-			b.recordEach(10)
+		b.recordEach(10)
+		deferred, settled := 0, 0
+		for i := range 10 {
+			b.recordLater(i, time.Hour, func(o *occurrence.Occurrence) {
+				o.Deferred = func() { deferred++ }
+				o.Settled = func(occurrence.Settlement) { settled++ }
+			})
+		}
+		if deferred != 5 || settled != 5 {
+			t.Errorf("%d deferred, %d settled", deferred, settled)
 		}
 		b.wantEnds(ends{occurrence.PendingFull: 10})
 		if p := b.Pending(); p != (Pending{Series: 5, Occurrences: 10}) {
