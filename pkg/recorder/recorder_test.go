@@ -250,6 +250,18 @@ func formatted(b []byte, format string, args []any) string {
 	return string(out)
 }
 
+func TestUsualFormatsArePlain(t *testing.T) {
+	for format, args := range map[string][]any{
+		"%s": {""}, "%d": {-1, int32(5), int64(1) << 62}, "%v": {"a", -1, int32(5), int64(6)},
+	} {
+		for _, arg := range args {
+			if _, plain := appendPlain(nil, format, []any{arg}); !plain {
+				t.Errorf("%s of a %T is not", format, arg)
+			}
+		}
+	}
+}
+
 // Formats of what formats are made of, in any order.
 func TestAnyFormatIsThatOfFmt(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
