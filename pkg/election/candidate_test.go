@@ -19,11 +19,6 @@ const leaseName = "eventd"
 // patience is how long a test waits for something that happens soon.
 const patience = 30 * time.Second
 
-// shortLease makes tests of expiry short.
-func shortLease(o *Options) {
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod, o.RequestTimeout = 3*time.Second, 2*time.Second, 500*time.Millisecond, time.Second
-}
-
 // contest is an election in a namespace of a real apiserver.
 type contest struct {
 	t         *testing.T

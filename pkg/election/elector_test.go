@@ -39,6 +39,7 @@ func TestWorkDecidesWhatRunReturnsAndWhetherTheLeaseIsReleased(t *testing.T) {
 	each(t, map[string]test{
 		"returns":                         {returns(nil), StandBy, nil, true, 0},
 		"fails":                           {returns(failure), StandBy, failure, true, 0},
+		"returns the cause of a loss":     {returnsAfterALoss(ErrLeaseLost), StandBy, nil, false, 1},
 		"fails after a loss":              {returnsAfterALoss(failure), StandBy, failure, false, 1},
 		"returns after a loss, with Exit": {returnsAfterALoss(nil), Exit, ErrLeaseLost, false, 1},
 		"loses the Lease during a stop, with Exit": {func(ctx context.Context, lock fakeLock, stop func()) error {
@@ -68,20 +69,6 @@ func TestWorkDecidesWhatRunReturnsAndWhetherTheLeaseIsReleased(t *testing.T) {
 			t.Errorf("%v losses are counted", lost)
 		}
 	})
-}
-
-func TestErrorThatReportsTheCancellationIsIgnored(t *testing.T) {
-	reason := errors.New("the office closes")
-	told, cancel := context.WithCancelCause(t.Context())
-	cancel(reason)
-	for _, err := range []error{context.Canceled, reason, nil} {
-		if got := ignoreCancellation(told, err); got != nil {
-			t.Errorf("%v is taken for %v", err, got)
-		}
-	}
-	if got := ignoreCancellation(t.Context(), context.Canceled); got == nil {
-		t.Error("the end of another context is taken for that of its own")
-	}
 }
 
 func TestRunAndFollowTwiceAtOnceIsAnErrorAndAgainIsNot(t *testing.T) {

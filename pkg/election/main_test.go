@@ -9,8 +9,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if asCandidate() {
-		return
-	}
 	goleak.VerifyTestMain(testenv.Runner(m))
 }

@@ -103,32 +103,6 @@ func TestAcquisitionThatFailsOnceIsTriedAtOnceAlthoughAnotherOneWasLost(t *testi
 	})
 }
 
-// stopping is a context that has ended while derived contexts have not.
-type stopping struct{ context.Context }
-
-func (stopping) Done() <-chan struct{} { return nil }
-
-func (stopping) Err() error { return context.Canceled }
-
-func TestStopDuringAReadOfAFreeLeaseAcquiresNothing(t *testing.T) {
-	for _, missing := range []bool{true, false} {
-		s := fakelock.NewStore()
-		if !missing {
-			s.Set("lease", record{})
-		}
-		r := newReplica(t, newLock(s, "lease", "a"))
-		if _, ok := r.tryAcquire(stopping{t.Context()}); ok {
-			t.Error("acquired")
-		}
-		if requests := r.lock.Requests(); requests[fakelock.Get] != 1 || requests[fakelock.Create]+requests[fakelock.Update] != 0 {
-			t.Errorf("the Lease is missing %t, requests %v", missing, requests)
-		}
-		if _, ok := r.tryAcquire(t.Context()); !ok {
-			t.Error("the Lease is not free")
-		}
-	}
-}
-
 var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
 // After a first failure it is tried again at once, and after any conflict: another was

@@ -14,14 +14,12 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// caller posts Events, over one connection until the server drains it. It is the
-// transport of its client.
+// caller posts Events, over one connection until the server drains it.
 type caller struct {
 	t         *testing.T
 	namespace string
 	protocol  string
 	client    kubernetes.Interface
-	transport *http.Transport
 	answer    answer
 }
 
@@ -37,35 +35,23 @@ type answer struct {
 const http1, http2 = "HTTP/1.1", "HTTP/2.0"
 
 func newCaller(t *testing.T, config *rest.Config, namespace, protocol string) *caller {
-	t.Helper()
-	tlsConfig, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	protocols := &http.Protocols{}
-	protocols.SetHTTP1(protocol == http1)
-	protocols.SetHTTP2(protocol == http2)
 	c := &caller{t: t, namespace: namespace, protocol: protocol}
-	c.transport = &http.Transport{TLSClientConfig: tlsConfig, Protocols: protocols}
-	t.Cleanup(c.transport.CloseIdleConnections)
-	authenticated, err := rest.HTTPWrappersForConfig(config, c)
-	if err != nil {
-		t.Fatal(err)
+	config = rest.CopyConfig(config)
+	if protocol == http1 {
+		config.NextProtos = []string{"http/1.1"}
 	}
-	if c.client, err = kubernetes.NewForConfigAndClient(config, &http.Client{Transport: authenticated}); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// RoundTrip implements http.RoundTripper.
-func (c *caller) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { c.answer.connection = info.Conn.LocalAddr().String() }}
-	response, err := c.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
-	if err == nil {
-		c.answer.code, c.answer.protocol, c.answer.last = response.StatusCode, response.Proto, response.Close
-	}
-	return response, err
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+			if err == nil {
+				c.answer.code, c.answer.protocol, c.answer.last = response.StatusCode, response.Proto, response.Close
+			}
+			return response, err
+		})
+	})
+	c.client = kubernetes.NewForConfigOrDie(config)
+	return c
 }
 
 func (c *caller) post(name string) answer {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -73,8 +74,9 @@ func (c *child) terminate(code int) (stderr string) {
 func TestTerminatedProcessExitsWith1AndOneLineAboutWhatWasNotWritten(t *testing.T) {
 	a := startAPIServer(t)
 	c := a.startChild(t, "--shutdown-grace-period=1s", "--logging-format=json")
-	a.post(t, c.config)
+	answer := a.post(t, c.config)
 	var lines []string
+	begun := time.Now()
 	for line := range strings.Lines(c.terminate(1)) {
 		if strings.Contains(line, "1 occurrences of 1 series were not written") {
 			lines = append(lines, line)
@@ -82,6 +84,12 @@ func TestTerminatedProcessExitsWith1AndOneLineAboutWhatWasNotWritten(t *testing.
 	}
 	if len(lines) != 1 || !strings.HasPrefix(lines[0], "{") {
 		t.Errorf("logged, in the format of --logging-format: %q, want one line", lines)
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("a grace period of 1s took %s", took)
+	}
+	if err := receive(t, "the answer", answer); err == nil {
+		t.Error("the request was answered as if its Event had been written")
 	}
 }
 

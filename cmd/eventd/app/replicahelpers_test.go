@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/link"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
@@ -76,12 +78,13 @@ func (r *replicas) start(flags ...string) *child {
 	return r.startWith(replica.Options{Credentials: r.account, PeerToken: r.token}, flags...)
 }
 
-// startThrough starts a replica whose requests to the apiserver pass a link.
-func (r *replicas) startThrough(l *link, flags ...string) *child {
+// startBehind starts a replica whose requests to the apiserver pass a link.
+func (r *replicas) startBehind(flags ...string) (*child, *link.Link) {
 	r.t.Helper()
+	l := link.New(r.t, strings.TrimPrefix(r.account.Host, "https://"))
 	account := rest.CopyConfig(r.account)
-	account.Host = l.host()
-	return r.startWith(replica.Options{Credentials: account, PeerToken: r.token}, flags...)
+	account.Host = "https://" + l.Address()
+	return r.startWith(replica.Options{Credentials: account, PeerToken: r.token}, flags...), l
 }
 
 func (r *replicas) startWith(o replica.Options, flags ...string) *child {

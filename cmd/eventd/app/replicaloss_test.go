@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/eventd/eventd/test/link"
 )
 
 func TestReplicaTakesOverFromALeaderThatIsKilled(t *testing.T) {
@@ -29,22 +32,44 @@ func TestReplicaTakesOverFromALeaderThatIsKilled(t *testing.T) {
 	r.awaitCount(2)
 }
 
+func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
+	r := newReplicas(t)
+	former := r.start(shortLease...)
+	former.awaitLeader()
+	next := r.start(shortLease...)
+	next.awaitStandby(r.holder())
+	former.signal(syscall.SIGSTOP)
+	next.awaitLeader()
+	holder, first := r.holder(), make(chan string, 1)
+	go func() {
+		_, role, _ := get(t, former.config, "/readyz?verbose")
+		first <- role
+	}()
+	former.signal(syscall.SIGCONT)
+	if role := receive(t, "the answer", first); !strings.Contains(role, "\nrole: standby") {
+		t.Errorf("the former leader continues with %s", role)
+	}
+	former.awaitStandby(holder)
+	if now := r.holder(); now != holder {
+		t.Errorf("the Lease is held by %q: the former leader has cleared its successor", now)
+	}
+}
+
 func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *testing.T) {
 	r := newReplicas(t)
-	link := newLink(t, r.account.Host)
-	former := r.startThrough(link, shortLease...)
+	former, link := r.startBehind(shortLease...)
 	former.awaitLeader()
 	standby := r.start(shortLease...)
 	standby.awaitStandby(r.holder())
 
-	link.cut()
+	link.Cut()
 	// It can neither forward requests nor authenticate clients.
 	former.awaitAnswer("/readyz?verbose", http.StatusInternalServerError, "\nrole: standby, no leader is known\n")
 	standby.awaitLeader()
 	r.post(standby, "web.1")
 	former.awaitAnswer("/readyz?verbose", http.StatusInternalServerError, "[-]leader failed")
 	wantAnswer(t, former.config, "/livez", http.StatusOK, "")
-	link.restore()
+	link.Mend()
 	former.awaitStandby(r.holder())
 	former.requireReady()
 
@@ -58,8 +83,7 @@ func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *tes
 // Deferred occurrences cannot be merged with later ones any more.
 func TestReplicaThatHasLostItsLeaseWritesDeferredOccurrences(t *testing.T) {
 	r := newReplicas(t)
-	link := newLink(t, r.account.Host)
-	former := r.startThrough(link, append(shortLease, "--series-heartbeat=24h")...)
+	former, link := r.startBehind(append(shortLease, "--series-heartbeat=24h")...)
 	former.awaitLeader()
 	standby := r.start(shortLease...)
 	standby.awaitStandby(r.holder())
@@ -70,9 +94,9 @@ func TestReplicaThatHasLostItsLeaseWritesDeferredOccurrences(t *testing.T) {
 	if n := former.metric("eventd_sink_deferred_series"); n != 1 {
 		t.Fatalf("%v series are deferred", n)
 	}
-	link.cut()
+	link.Cut()
 	standby.awaitLeader()
-	link.restore()
+	link.Mend()
 	r.awaitCount(3)
 	if n := former.metric("eventd_election_leading"); n != 0 {
 		t.Error("it leads again")
@@ -81,12 +105,11 @@ func TestReplicaThatHasLostItsLeaseWritesDeferredOccurrences(t *testing.T) {
 
 func TestReplicaThatExitsOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 	r := newReplicas(t)
-	link := newLink(t, r.account.Host)
-	former := r.startThrough(link, append(shortLease, "--on-lost-lease=exit", "--shutdown-grace-period=4s")...)
+	former, link := r.startBehind(append(shortLease, "--on-lost-lease=exit", "--shutdown-grace-period=4s")...)
 	former.awaitLeader()
-	link.cut()
+	link.Cut()
 	stderr := former.requireExit(1)
-	link.restore()
+	link.Mend()
 	for _, want := range []string{
 		`"msg":"Lost the lease: leader work stops"`, `"msg":"Shutting down"`, `"msg":"Final accounts"`,
 		`"msg":"eventd failed","err":"the leader election lease is lost`,
@@ -100,11 +123,11 @@ func TestReplicaThatExitsOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
 // Its clients use other replicas meanwhile, and it may become the leader.
 func TestStandbyThatCannotReachTheLeaderIsNotReadyUntilItCan(t *testing.T) {
 	r := newReplicas(t)
-	link := newLink(t, "")
+	toLeader := link.New(t, "")
 	const lease = 6 * time.Second
 	timing := []string{"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
-	leader := r.start(append(timing, "--advertise-address="+link.listener.Addr().String())...)
-	link.connect(t, leader.config.Host)
+	leader := r.start(append(timing, "--advertise-address="+toLeader.Address())...)
+	toLeader.Lead(strings.TrimPrefix(leader.config.Host, "https://"))
 	leader.awaitLeader()
 	standby := r.start(timing...)
 	standby.awaitStandby(r.holder())
@@ -115,7 +138,7 @@ func TestStandbyThatCannotReachTheLeaderIsNotReadyUntilItCan(t *testing.T) {
 		standby.awaitAnswer("/readyz/leader", http.StatusInternalServerError, "does not answer this replica")
 	}
 
-	link.cut()
+	toLeader.Cut()
 	begun := time.Now()
 	awaitUnready()
 	if took := time.Since(begun); took > lease {
@@ -124,11 +147,11 @@ func TestStandbyThatCannotReachTheLeaderIsNotReadyUntilItCan(t *testing.T) {
 	standby.awaitLog("does not answer this replica")
 	leader.requireReady()
 
-	link.restore()
+	toLeader.Mend()
 	standby.awaitAnswer("/readyz", http.StatusOK, "")
 	r.post(standby, "web.2")
 
-	link.cut()
+	toLeader.Cut()
 	awaitUnready()
 	leader.Kill()
 	standby.awaitLeader()

@@ -5,14 +5,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
 )
 
 func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
@@ -42,6 +40,18 @@ func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
 	standbys[1].terminate(0)
 	if now := r.holder(); now != "" {
 		t.Errorf("the Lease is held by %s, which has ended", now)
+	}
+	// Each term is recorded, by the leader of that term.
+	terms := map[string]int{}
+	for _, event := range stored.ByObject(t, r.cluster, r.namespace)["eventd"] {
+		if event.InvolvedObject.Kind != "Lease" || event.Reason != "LeaderElection" || event.Source.Component != "eventd" {
+			t.Errorf("an Event of another kind: %+v", event)
+		}
+		_, what, _ := strings.Cut(event.Message, " ")
+		terms[what]++
+	}
+	if terms["became leader"] != 2 || terms["stopped leading"] != 2 || len(terms) != 2 {
+		t.Errorf("the Events of the Lease: %v", terms)
 	}
 }
 
@@ -87,29 +97,6 @@ func TestFormerLeaderForwardsRequestsAfterTheHandover(t *testing.T) {
 		t.Error("the connection is not drained during the shutdown")
 	}
 	former.terminate(1)
-}
-
-func TestEventsOfTheLeaseRecordTheLeader(t *testing.T) {
-	r := newReplicas(t)
-	leader := r.start()
-	leader.awaitLeader()
-	name := r.holder()
-	leader.terminate(0)
-	list, err := r.client.CoreV1().Events(r.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Lease"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var messages []string
-	for _, event := range list.Items {
-		if event.Reason != "LeaderElection" || event.InvolvedObject.Name != "eventd" || event.Source.Component != "eventd" {
-			t.Errorf("an Event of another kind: %+v", event)
-		}
-		messages = append(messages, event.Message)
-	}
-	slices.Sort(messages)
-	if want := []string{name + " became leader", name + " stopped leading"}; !slices.Equal(messages, want) {
-		t.Errorf("messages %q, want %q", messages, want)
-	}
 }
 
 // As the leader it could not authenticate the other replicas.

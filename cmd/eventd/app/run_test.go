@@ -186,24 +186,6 @@ func TestSignalLetsAcceptedRequestsFinish(t *testing.T) {
 	}
 }
 
-func TestRunReturnsWhatWasNotWritten(t *testing.T) {
-	a := startAPIServer(t)
-	r := startRunning(t, a, "--shutdown-grace-period=2s")
-	answer := a.post(t, r.config)
-	began := time.Now()
-	r.signal(errors.New("terminated"))
-	err := receive(t, "the end", r.result)
-	if err == nil || !strings.Contains(err.Error(), "1 occurrences of 1 series were not written") {
-		t.Errorf("the end is: %v", err)
-	}
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("a grace period of 2s took %s", took)
-	}
-	if err := receive(t, "the answer", answer); err == nil {
-		t.Error("the request was answered as if its Event had been written")
-	}
-}
-
 func TestProbesAreOpenAndMetricsAreNot(t *testing.T) {
 	r := startRunning(t, startAPIServer(t))
 	nobody := rest.AnonymousClientConfig(r.config)
