@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -150,19 +149,5 @@ func TestCorrelatorOptionsOfClientGo(t *testing.T) {
 				t.Errorf("stored %q with a count of %d", e.Message, e.Count)
 			}
 		}
-	})
-}
-
-// k/k#112365: too many notes of new-style Events are combined; client-go discards them.
-func TestNotesOfNewStyleEventsAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &memorySink{}
-		b, _ := recordTo(m)
-		r := b.NewEventsRecorder(scheme.Scheme, "example.com/controller")
-		for i := range 100 {
-			r.Eventf(podIn("ns", "web-0"), nil, "Warning", "Tested", "Testing", "note %d", i)
-		}
-		drain(t, b)
-		m.want(t, 10, 100)
 	})
 }

@@ -88,15 +88,14 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 }
 
 // wantShutdownWithin checks how long a shutdown takes whose context ends after limit, and
-// that it settles everything.
-func wantShutdownWithin(t *testing.T, b drainer, limit, most time.Duration) {
+// that it settles everything. It returns the error.
+func wantShutdownWithin(t *testing.T, b drainer, limit, most time.Duration) (err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	began := time.Now()
 	shut := make(chan error, 1)
 	go func() { shut <- b.ShutdownWithContext(ctx) }()
-	var err error
 	select {
 	case err = <-shut:
 	case <-time.After(2 * most):
@@ -109,6 +108,7 @@ func wantShutdownWithin(t *testing.T, b drainer, limit, most time.Duration) {
 		t.Error(err)
 	}
 	settled(t, b)
+	return err
 }
 
 func TestKeyFunctionThatDoesNotReturnIsReportedOnce(t *testing.T) {

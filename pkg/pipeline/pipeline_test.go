@@ -1,16 +1,12 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -19,7 +15,6 @@ import (
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // reported returns an occurrence of a client that counts by itself.
@@ -30,40 +25,6 @@ func reported(namespace, client, message string, total int64) *occurrence.Occurr
 		Source:         source, Type: "Warning", Reason: "Failed", Message: message,
 	}
 	return &occurrence.Occurrence{Event: event, API: occurrence.CoreV1, Weight: 1, Client: client, Total: total}
-}
-
-func TestEveryOccurrenceIsWrittenBeforeShutdownReturns(t *testing.T) {
-	const series, repeats, recorders = 50, 20, 4
-	namespace := testenv.Shared(t).Namespace(t)
-	registry := prometheus.NewPedanticRegistry()
-	o := DefaultOptions()
-	o.QueueCapacity = 100_000 // so that nothing is dropped
-	o.Registerer = registry
-	clients := adminClients(t)
-	p := startPipeline(t, o, sink.NewClient(clients.CoreV1().RESTClient(), clients.EventsV1().RESTClient()))
-	var wg sync.WaitGroup
-	for range recorders {
-		r := p.NewRecorder(scheme.Scheme, source)
-		wg.Go(func() {
-			for i := range series * repeats {
-				r.Eventf(podIn(namespace, fmt.Sprint("pod-", i%series)), "Normal", "Tested", "%d series", series)
-			}
-		})
-	}
-	wg.Wait()
-	totals := drain(t, p)
-	if totals.Recorded != series*repeats*recorders || totals.Written() != totals.Recorded || totals.Outcomes[occurrence.Created] != series {
-		t.Errorf("ledger %+v", totals)
-	}
-	events := eventsIn(t, namespace)
-	for _, e := range events {
-		if e.Count != repeats*recorders || len(events) != series {
-			t.Errorf("%s: count %d, of %d Events", e.Name, e.Count, len(events))
-		}
-	}
-	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-		t.Errorf("metrics: %v %v", problems, err)
-	}
 }
 
 func TestFlushWritesWhatIsDeferredAndThePipelineContinues(t *testing.T) {
@@ -85,22 +46,6 @@ func TestFlushWritesWhatIsDeferredAndThePipelineContinues(t *testing.T) {
 		}
 		drain(t, p)
 	})
-}
-
-func TestClientsCombinedEventsAreOneSeries(t *testing.T) {
-	m := newMemoryServer(0, faults{})
-	p := startPipeline(t, DefaultOptions(), m)
-	r := p.NewRecorder(scheme.Scheme, source)
-	for i := range 10 {
-		r.Eventf(podIn("ns", "web-0"), "Normal", "Tested", identity.CombinedPrefix+"message %d", i)
-	}
-	if got := drain(t, p).Outcomes; got[occurrence.Created] != 1 || got[occurrence.Aggregated] != 9 {
-		t.Errorf("ledger %v", got)
-	}
-	events := m.all()
-	if len(events) != 1 || events[0].Count != 10 || events[0].Message != identity.CombinedPrefix+"message 9" {
-		t.Errorf("stored %+v", events)
-	}
 }
 
 // Each Event has one counter, though a client combines the group as well.
@@ -152,15 +97,10 @@ func TestShutdownReportsWhatIsLost(t *testing.T) {
 			t.Error("a second sink was started")
 		}
 		recordPods(p.NewRecorder(scheme.Scheme, source), recorded)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		started := time.Now()
 		var undelivered *UndeliveredError
-		if err := p.Shutdown(ctx); !errors.As(err, &undelivered) || undelivered.Occurrences != recorded || undelivered.Series != recorded {
+		err = wantShutdownWithin(t, p, 300*time.Millisecond, shutdownLimit)
+		if !errors.As(err, &undelivered) || undelivered.Occurrences != recorded || undelivered.Series != recorded {
 			t.Errorf("the shutdown reports %v", err)
-		}
-		if took := time.Since(started); took > shutdownLimit {
-			t.Errorf("the shutdown took %v", took)
 		}
 		if totals := settled(t, p); totals.Dropped[occurrence.Shutdown] != recorded {
 			t.Errorf("ledger %+v", totals)

@@ -21,34 +21,6 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// k/k#133260: counts continue in the next process. k/k#27858: what is queued at the shutdown
-// is written. The rights are those of most controllers.
-func TestNextProcessContinuesTheCountWithTheRightsToCreateAndPatch(t *testing.T) {
-	namespace := testenv.Shared(t).Namespace(t)
-	clients := writerClients(t, namespace, "")
-	for range 3 {
-		b, classic := recordTo(coreSink(clients), WithContext(t.Context()))
-		newStyle := b.NewEventsRecorder(scheme.Scheme, "example.com/controller")
-		for range 5 {
-			classic.Event(podIn(namespace, "web-0"), "Normal", "Tested", "classic")
-			newStyle.Eventf(podIn(namespace, "web-0"), podIn(namespace, "web-1"), "Normal", "Tested", "Testing", "new style")
-		}
-		if totals := drain(t, b); totals.Written() != 10 {
-			t.Errorf("ledger %+v", totals)
-		}
-	}
-	events := eventsIn(t, namespace)
-	if len(events) != 2 {
-		t.Errorf("stored %+v", events)
-	}
-	for _, e := range events {
-		newStyle := !e.EventTime.IsZero()
-		if newStyle != (e.Related != nil) || newStyle != (e.Action == "Testing") || stored.Count(&e) != 15 {
-			t.Errorf("stored %+v", e)
-		}
-	}
-}
-
 // The same calls of client-go's broadcaster and ours store the same Events, except for
 // names, times, and our annotations.
 func TestStoresWhatClientGoStores(t *testing.T) {

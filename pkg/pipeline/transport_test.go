@@ -27,62 +27,47 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// hanging is a client configuration, a part of which does not return.
-type hanging struct {
-	config  *rest.Config
-	entered func() bool // it was called
-	release func()      // makes it return
-}
+// hang changes a part of a client configuration so that it does not return before the end of
+// the test. entered reports whether it was called.
+type hang = func(t *testing.T, c *rest.Config) (entered func() bool)
 
 // plugin is a program that ignores signals while a file exists. client-go runs it without a
 // context.
 const plugin = `#!/bin/sh
 trap '' HUP INT TERM
 : > "$1/entered"
-while [ -e "$1/hangs" ]; do sleep 0.05; done
-echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"late"}}'
+while [ -e "$1/entered" ]; do sleep 0.05; done
 `
 
-// hangingPlugin returns a configuration with an exec credential plugin.
-func hangingPlugin(t *testing.T, server *httptest.Server) hanging {
-	t.Helper()
-	dir := t.TempDir()
-	command, hangs := filepath.Join(dir, "plugin"), filepath.Join(dir, "hangs")
-	if err := errors.Join(os.WriteFile(command, []byte(plugin), 0o700), os.WriteFile(hangs, nil, 0o600)); err != nil {
+// hangingPlugin sets an exec credential plugin.
+func hangingPlugin(t *testing.T, c *rest.Config) func() bool {
+	dir := t.TempDir() // its removal ends the plugin
+	command := filepath.Join(dir, "plugin")
+	if err := os.WriteFile(command, []byte(plugin), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return hanging{
-		config: &rest.Config{
-			Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-			ExecProvider: &clientcmdapi.ExecConfig{
-				APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: []string{dir},
-				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-			},
-		},
-		entered: func() bool {
-			_, err := os.Stat(filepath.Join(dir, "entered"))
-			return err == nil
-		},
-		release: func() {
-			if err := os.Remove(hangs); err != nil {
-				t.Error(err)
-			}
-		},
+	c.ExecProvider = &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: command, Args: []string{dir},
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}
+	return func() bool {
+		_, err := os.Stat(filepath.Join(dir, "entered"))
+		return err == nil
 	}
 }
 
-// hangingIn returns a configuration, changed so that a part of it calls wait.
-func hangingIn(change func(config *rest.Config, wait func() error)) func(*testing.T, *httptest.Server) hanging {
-	return func(_ *testing.T, server *httptest.Server) hanging {
+// hangingIn sets a part that calls wait.
+func hangingIn(change func(c *rest.Config, wait func() error)) hang {
+	return func(t *testing.T, c *rest.Config) func() bool {
 		var entered atomic.Bool
 		never := make(chan struct{})
-		config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-		change(config, func() error {
+		t.Cleanup(func() { close(never) })
+		change(c, func() error {
 			entered.Store(true)
 			<-never
 			return errors.New("it hung")
 		})
-		return hanging{config, entered.Load, func() { close(never) }}
+		return entered.Load
 	}
 }
 
@@ -97,19 +82,12 @@ type endless struct{ wait func() error }
 func (e endless) Read([]byte) (int, error) { return 0, e.wait() }
 func (e endless) Close() error             { return e.wait() }
 
-var transports = map[string]func(*testing.T, *httptest.Server) hanging{
+var transports = map[string]hang{
 	"exec plugin": hangingPlugin,
 	"wrapped round tripper": hangingIn(func(c *rest.Config, wait func() error) {
-		c.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				_ = wait() // as a token source without a context does
-				return next.RoundTrip(r)
-			})
+		c.Wrap(func(http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(*http.Request) (*http.Response, error) { return nil, wait() }) // as a token source does
 		})
-	}),
-	"transport": hangingIn(func(c *rest.Config, wait func() error) {
-		c.TLSClientConfig = rest.TLSClientConfig{}
-		c.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return nil, wait() })
 	}),
 	"response body": hangingIn(func(c *rest.Config, wait func() error) {
 		c.TLSClientConfig = rest.TLSClientConfig{}
@@ -150,7 +128,7 @@ var assemblies = map[string]func(*testing.T, *rest.Config) (drainer, func(pod *c
 // Parts of a client configuration may ignore the context of a request.
 func TestShutdownIsBoundedWhateverTheTransportDoes(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
-		for part, hangingPart := range transports {
+		for part, hangs := range transports {
 			for assembly, assemble := range assemblies {
 				t.Run(part+" of a "+assembly, func(t *testing.T) {
 					t.Parallel()
@@ -161,13 +139,13 @@ func TestShutdownIsBoundedWhateverTheTransportDoes(t *testing.T) {
 					}
 					server := httptest.NewTLSServer(http.NotFoundHandler())
 					t.Cleanup(server.Close)
-					h := hangingPart(t, server)
-					t.Cleanup(h.release)
-					b, record := assemble(t, h.config)
+					config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+					entered := hangs(t, config)
+					b, record := assemble(t, config)
 					for i := range recorded {
 						record(podIn("ns", fmt.Sprint("web-", i)))
 					}
-					await.Until(t, "it is called", h.entered)
+					await.Until(t, "it is called", entered)
 					// The exact limit is tested in synctest bubbles; here the machine may be busy.
 					wantShutdownWithin(t, b, limit, limit+3*shutdownLimit)
 					if totals := settled(t, b); totals.Recorded != recorded || totals.Written() != 0 {
