@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,13 +12,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/testenv"
 )
 
 const leaseName = "eventd"
-
-// patience is how long a test waits for something that happens soon.
-const patience = 30 * time.Second
 
 // contest is an election in a namespace of a real apiserver.
 type contest struct {
@@ -66,11 +65,9 @@ func newLeaseLock(client rest.Interface, namespace, identity string) *LeaseLock 
 // candidate is an elector in a contest.
 type candidate struct {
 	*Elector
-	t       *testing.T
-	began   chan time.Time // of terms
-	leaders chan Leader    // arguments of OnNewLeader
-	cancel  context.CancelFunc
-	ended   chan error
+	t      *testing.T
+	cancel context.CancelFunc
+	ended  chan error
 }
 
 // start starts a candidate, which ends with the test.
@@ -79,29 +76,25 @@ func (c contest) start(identity string, change ...func(*Options)) *candidate {
 	lock := c.lock(identity)
 	o := options(lock)
 	o.Watch = (&LeaseWatch{Namespace: c.namespace, Name: leaseName, Client: lock.Client}).Watch
-	started := &candidate{t: c.t, began: make(chan time.Time, 10), leaders: make(chan Leader, 100), ended: make(chan error, 1)}
-	o.OnNewLeader = func(l Leader) { started.leaders <- l }
 	for _, change := range change {
 		change(&o)
 	}
-	var err error
-	if started.Elector, err = New(o); err != nil {
+	e, err := New(o)
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	var ctx context.Context
-	ctx, started.cancel = context.WithCancel(context.WithoutCancel(c.t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		started.ended <- started.Run(ctx, func(ctx context.Context) error {
-			started.began <- time.Now()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	started := &candidate{e, c.t, cancel, make(chan error, 1)}
+	var running sync.WaitGroup
+	running.Go(func() {
+		started.ended <- e.Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		})
-	}()
+	})
 	c.t.Cleanup(func() {
-		started.cancel()
-		<-done
+		cancel()
+		running.Wait()
 	})
 	return started
 }
@@ -110,7 +103,7 @@ func (c contest) start(identity string, change ...func(*Options)) *candidate {
 func (c contest) lead(identity string, change ...func(*Options)) *candidate {
 	c.t.Helper()
 	started := c.start(identity, change...)
-	started.awaitTerm()
+	started.awaitLeader(identity)
 	return started
 }
 
@@ -123,30 +116,8 @@ func (c *candidate) stop() {
 	}
 }
 
-// awaitTerm returns when the candidate has begun to lead.
-func (c *candidate) awaitTerm() time.Time {
+// awaitLeader waits until the candidate, or another, is its leader.
+func (c *candidate) awaitLeader(identity string) {
 	c.t.Helper()
-	select {
-	case at := <-c.began:
-		return at
-	case <-time.After(patience):
-		c.t.Fatalf("%s does not lead", c.Identity())
-		return time.Time{}
-	}
-}
-
-// awaitLeader returns when OnNewLeader was called with a leader.
-func (c *candidate) awaitLeader(identity string) Leader {
-	c.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case l := <-c.leaders:
-			if l.Identity == identity {
-				return l
-			}
-		case <-deadline:
-			c.t.Fatalf("%s sees %+v, not %s", c.Identity(), c.Leader(), identity)
-		}
-	}
+	await.Until(c.t, c.Identity()+" sees the leader "+identity, func() bool { return c.Leader().Identity == identity })
 }

@@ -1,14 +1,12 @@
 package election
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -161,26 +159,8 @@ func TestOneLeaseByNameIsAllTheRightThatIsNeeded(t *testing.T) {
 	if err := other.Create(t.Context(), heldRecord("other")); !apierrors.IsForbidden(err) {
 		t.Errorf("another Lease is created: %v", err)
 	}
-	// The first hint is the start of the watch, the others are events.
-	hinted := make(chan struct{}, 100)
-	watching, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		watch := LeaseWatch{Namespace: c.namespace, Name: leaseName, Client: c.client()}
-		ended <- watch.Watch(watching, func() { hinted <- struct{}{} })
-	}()
-	for range 3 {
-		select {
-		case <-hinted:
-		case err := <-ended:
-			t.Fatal(err)
-		case <-time.After(patience):
-			t.Fatal("no hint")
-		}
-	}
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if n := testutil.ToFloat64(a.metrics.watchRestarts); n != 0 {
+		t.Errorf("the watch has ended %v times", n)
 	}
 }
 

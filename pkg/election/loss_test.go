@@ -40,31 +40,32 @@ func TestLeaderThatCannotRenewStepsDownAtItsDeadline(t *testing.T) {
 	})
 }
 
+// By a renewal, or at once after a hint.
 func TestLeaderThatFindsAnotherHolderStepsDownAtOnce(t *testing.T) {
-	each(t, map[string]string{"another": "usurper", "none": ""}, func(t *testing.T, holder string) {
-		s, a := oneReplica(t)
-		forceHolder(s, holder)
-		elapse(1999 * time.Millisecond)
-		requireLeader(t, a)
-		term := a.lastTerm()
-		elapse(time.Millisecond)
-		requireLost(t, term)
-		if l := a.Leader(); l.Identity != cmp.Or(holder, "a") { // a takes it again
-			t.Errorf("the leader is %+v", l)
-		}
-	})
-}
-
-func TestLeaderStepsDownAtOnceAfterAHint(t *testing.T) {
-	each(t, map[string]string{"another": "usurper", "none": ""}, func(t *testing.T, holder string) {
-		s, a, _ := twoReplicas(t, watching)
+	type test struct {
+		holder string
+		change []func(*Options)
+		after  time.Duration
+	}
+	each(t, map[string]test{
+		"another":              {"usurper", nil, 1223 * time.Millisecond},
+		"none":                 {"", nil, 1223 * time.Millisecond},
+		"another, with a hint": {"usurper", []func(*Options){watching}, 0},
+		"none, with a hint":    {"", []func(*Options){watching}, 0},
+	}, func(t *testing.T, test test) {
+		s, a, b := twoReplicas(t, test.change...)
+		b.lock.Intercept(fakelock.Only(fakelock.Get, fakelock.Fail))
 		elapse(777 * time.Millisecond)
-		a.lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail)) // it does not lead again
-		forceHolder(s, holder)
+		term := a.lastTerm()
+		forceHolder(s, test.holder)
+		if test.after > 0 {
+			elapse(test.after - 1)
+			requireLeader(t, a)
+			elapse(1)
+		}
 		synctest.Wait() // no time passes
-		requireStandby(t, a)
-		requireLost(t, a.lastTerm())
-		if l := a.Leader(); l.Identity != cmp.Or(holder, "b") {
+		requireLost(t, term)
+		if l := a.Leader(); l.Identity != cmp.Or(test.holder, "a") { // a takes it again
 			t.Errorf("the leader is %+v", l)
 		}
 	})

@@ -12,7 +12,18 @@ import (
 
 // No goroutine and no timer of the elector runs, as in a process that was stopped.
 func TestStalledLeaderComparesTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	each(t, map[string]func(e *Elector, c termContext) (over bool){
+		"Leading": func(e *Elector, _ termContext) bool { return !e.Leading() },
+		"Err":     func(_ *Elector, c termContext) bool { return c.Err() != nil },
+		"Done": func(_ *Elector, c termContext) bool {
+			select {
+			case <-c.Done():
+				return true
+			default:
+				return false
+			}
+		},
+	}, func(t *testing.T, over func(*Elector, termContext) bool) {
 		e, err := New(options(newLock(fakelock.NewStore(), "lease", "a")))
 		if err != nil {
 			t.Fatal(err)
@@ -23,18 +34,15 @@ func TestStalledLeaderComparesTheClock(t *testing.T) {
 		working := termContext{stalled.context, stalled}
 
 		time.Sleep(10*time.Second - 1)
-		if !e.Leading() || working.Err() != nil {
+		if over(e, working) {
 			t.Fatal("over before the deadline")
 		}
 		time.Sleep(1 * time.Nanosecond)
 		if stalled.context.Err() != nil {
 			t.Fatal("somebody was awake")
 		}
-		if working.Err() == nil {
-			t.Error("the context's error does not compare the clock")
-		}
-		if e.Leading() || !errors.Is(context.Cause(working), ErrLeaseLost) {
-			t.Errorf("leads, cause %v", context.Cause(working))
+		if !over(e, working) || !errors.Is(context.Cause(working), ErrLeaseLost) {
+			t.Errorf("not over, or not as a loss: %v", context.Cause(working))
 		}
 		if stalled.extend(now()) || e.Leading() {
 			t.Error("a renewal that comes too late revives the term")
@@ -52,19 +60,6 @@ func TestTimerThatIsEarlyIsSetAgain(t *testing.T) {
 		case <-working.ended:
 		default:
 			t.Error("the term has not ended")
-		}
-	})
-}
-
-func TestDoneOfAStalledLeadersContextComparesTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stalled := newTerm(t.Context(), now(), time.Second)
-		stalled.timer.Stop()
-		time.Sleep(time.Second)
-		select {
-		case <-(termContext{stalled.context, stalled}).Done():
-		default:
-			t.Error("not done")
 		}
 	})
 }
