@@ -3,59 +3,53 @@ package app
 import (
 	"math"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
-func TestRateFlag(t *testing.T) {
-	for _, test := range []struct {
-		in   string
-		want float64
-		out  string
-	}{
-		{"1", 1, "1"},
-		{"0.5", 0.5, "0.5"},
-		{"1/300", 1. / 300, "1/300"},
-		{"1/4", 0.25, "1/4"},
-		{"2/3", 2. / 3, "0.6666666666666666"},
-		{"unlimited", math.Inf(1), "unlimited"},
-		{"0", 0, "0"}, // Validate rejects these two
-		{"-3", -3, "-3"},
-	} {
-		rate := 7.0
-		value := rateValue{&rate}
-		if err := value.Set(test.in); err != nil || rate != test.want || value.String() != test.out {
-			t.Errorf("%q is %v, shown as %q (%v), want %v and %q", test.in, rate, value, err, test.want, test.out)
+// parsed is the value of a flag, and how it is shown.
+type parsed[T any] struct {
+	value T
+	shown string
+}
+
+// wantParsed sets a flag to texts that are valid, and to others, which must not change it.
+func wantParsed[T int64 | float64](t *testing.T, flag func(*T) pflag.Value, valid map[string]parsed[T], invalid ...string) {
+	t.Helper()
+	for text, want := range valid {
+		got := T(7)
+		value := flag(&got)
+		if err := value.Set(text); err != nil || got != want.value || value.String() != want.shown {
+			t.Errorf("%q is %v, shown as %q (%v), want %v", text, got, value, err, want)
 		}
 	}
-	for _, in := range []string{"", "1/0", "0/0", "1/2/3", "1/s", "inf", "NaN", "1e999"} {
-		rate := 7.0
-		if err := (rateValue{&rate}).Set(in); err == nil || rate != 7 {
-			t.Errorf("%q is %v", in, rate)
+	for _, text := range invalid {
+		got := T(7)
+		if err := flag(&got).Set(text); err == nil || got != 7 {
+			t.Errorf("%q is %v", text, got)
 		}
 	}
 }
 
+func TestRateFlag(t *testing.T) {
+	wantParsed(t, func(to *float64) pflag.Value { return rateValue{to} }, map[string]parsed[float64]{
+		"1":         {1, "1"},
+		"0.5":       {0.5, "0.5"},
+		"1/300":     {1. / 300, "1/300"},
+		"1/4":       {0.25, "1/4"},
+		"2/3":       {2. / 3, "0.6666666666666666"},
+		"unlimited": {math.Inf(1), "unlimited"},
+		"0":         {0, "0"}, // Validate rejects these two
+		"-3":        {-3, "-3"},
+	}, "", "1/0", "0/0", "1/2/3", "1/s", "inf", "NaN", "1e999")
+}
+
 func TestBytesFlag(t *testing.T) {
-	for _, test := range []struct {
-		in   string
-		want int64
-		out  string
-	}{
-		{"1", 1, "1"},
-		{"1Mi", 1 << 20, "1Mi"},
-		{"1048576", 1 << 20, "1Mi"},
-		{"2k", 2000, "2000"},
-		{"0.5Ki", 512, "512"},
-	} {
-		bytes := int64(7)
-		value := bytesValue{&bytes}
-		if err := value.Set(test.in); err != nil || bytes != test.want || value.String() != test.out {
-			t.Errorf("%q is %d, shown as %q (%v), want %d and %q", test.in, bytes, value, err, test.want, test.out)
-		}
-	}
-	for _, in := range []string{"", "1MiB", "1.5", "100E"} {
-		bytes := int64(7)
-		if err := (bytesValue{&bytes}).Set(in); err == nil || bytes != 7 {
-			t.Errorf("%q is %d", in, bytes)
-		}
-	}
+	wantParsed(t, func(to *int64) pflag.Value { return bytesValue{to} }, map[string]parsed[int64]{
+		"1":       {1, "1"},
+		"1Mi":     {1 << 20, "1Mi"},
+		"1048576": {1 << 20, "1Mi"},
+		"2k":      {2000, "2000"},
+		"0.5Ki":   {512, "512"},
+	}, "", "1MiB", "1.5", "100E")
 }

@@ -50,20 +50,15 @@ var (
 	other = election.Leader{Identity: "a", Announcement: election.Announcement{Address: "192.0.2.1:443", CertificateSHA256: "abc"}}
 )
 
-func TestReplicaIsReadyOnceItHasFoundALeader(t *testing.T) {
-	s := newRole()
-	s.want(t, "standby, no leader is known", "no leader has been found yet")
-	s.become(other)
-	s.want(t, "standby of a", "")
-	s.become(me)
-	s.want(t, "leader", "")
-}
-
-func TestReplicaWithoutALeaderIsReadyForALimitedTime(t *testing.T) {
+func TestReplicaIsReadyOnceItHasFoundALeaderAndForALimitedTimeWithoutOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newRole()
+		s.want(t, "standby, no leader is known", "no leader has been found yet")
+		s.become(me)
+		s.want(t, "leader", "")
 		s.become(other)
 		time.Sleep(time.Hour)
+		s.want(t, "standby of a", "")
 		s.now = election.Leader{} // by the clock, before setLeader is called
 		s.want(t, "standby, no leader is known", "")
 		s.setLeader(s.now)
