@@ -1,8 +1,6 @@
 package dropin
 
 import (
-	"os"
-	"os/exec"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -11,16 +9,6 @@ import (
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
-
-// The sample controller compiles with client-go's broadcasters, too: only the constructors
-// differ.
-func TestSampleCompilesOnClientGo(t *testing.T) {
-	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags=clientgo", "./sample")
-	vet.Env = append(os.Environ(), "GOFLAGS=-mod=mod")
-	if out, err := vet.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
 
 func TestSampleRecordsWithTheRightsToCreateAndPatch(t *testing.T) {
 	namespace := testenv.Shared(t).Namespace(t)
