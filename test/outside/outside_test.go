@@ -5,16 +5,16 @@ package outside
 import (
 	"context"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/ledger"
-	"github.com/eventd/eventd/pkg/lifecycle"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
@@ -75,5 +75,21 @@ func TestSourceAndSinkOfAnotherModule(t *testing.T) {
 	}
 }
 
-// A process of another module is elected, too.
-var _ = lifecycle.Options{Elector: &election.Elector{}, Components: []lifecycle.Component{{NeedsLeadership: true}}}
+// Another module swaps the broadcaster of client-go's tools/record, and adds a watcher.
+func TestWatcherOfAnotherModule(t *testing.T) {
+	broadcaster := pipeline.NewRecordBroadcaster(pipeline.WithContext(t.Context()))
+	seen := make(chan *corev1.Event, 1)
+	defer broadcaster.StartEventWatcher(func(event *corev1.Event) { seen <- event }).Stop()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: fake.NewClientset().CoreV1().Events("")})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}}
+	broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "outside"}).Event(pod, corev1.EventTypeNormal, "Seen", "from outside")
+	select {
+	case event := <-seen:
+		if event.Reason != "Seen" || event.InvolvedObject.Name != "web-0" {
+			t.Errorf("the watcher received %v", event)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the watcher received nothing")
+	}
+	broadcaster.Shutdown()
+}
