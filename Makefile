@@ -94,7 +94,7 @@ bench: ## eventd beside client-go in one run, as ratios
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
 
 .PHONY: soak
-soak: ## the runs under faults and through failovers in full, about two hours, with figures in tables; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
+soak: ## the runs under faults and through failovers in full, about two hours, with figures; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
 	@echo '• building what the runs need: the control plane (minutes, the first time), then the packages'
 	@test/controlplane/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...

@@ -4,7 +4,7 @@
 // the apiserver itself, and all replicas one after the other.
 //
 //	go test ./test/ha               # each scenario a few times
-//	go test -C test/ha -soak        # in full, with figures in tables; make soak
+//	go test -C test/ha -soak        # in full, with figures; make soak
 //
 // Each occurrence that the plain clients of the load post has a name of its own, and
 // the ledger has the acknowledgement of each. The journal has each write that the

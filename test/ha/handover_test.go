@@ -23,7 +23,6 @@ type before struct {
 	leader *member
 	term   term
 	writer string // the sink instance of the leader
-	steady time.Duration
 }
 
 // observe waits for a second of writes under one leader, and returns the leader and
@@ -38,7 +37,7 @@ func (l *load) observe() before {
 		began := time.Now()
 		last := l.journal.waitCommit(l.t, "a second of writes", began.Add(measured), func(c commit) bool { return l.isPostedAfter(c, began) })
 		commits := l.journal.since(began)
-		b.writer, b.steady = last.writer, longestGap(commits, began, last.at)
+		b.writer = last.writer
 		if now, held := l.lease.holder(); held && now == b.term && isWrittenBy(commits, b.writer) {
 			return b
 		}

@@ -84,7 +84,7 @@ func (f *fleet) newDeferred(least int) *deferred {
 type outcome struct {
 	fate
 	seen              answers
-	classic, newStyle recorded
+	classic, newStyle stored.Difference
 }
 
 // end ends the load when everything is acknowledged, and then the replicas. It checks
@@ -120,7 +120,7 @@ func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
 
 // finish is end where no process was killed: then nothing at all is lost, and the
 // ledgers of all processes say so.
-func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) (outcome, stored.Difference) {
+func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) outcome {
 	t.Helper()
 	o := l.end(t, mayTimeOut)
 	if sum := l.accounts; sum["recorded"] == 0 || sum["recorded"] != sum.Written()+sum["replayed"] || sum["pending"] != 0 {
@@ -129,28 +129,8 @@ func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) (outcome
 	if n := len(o.forgotten); n > 0 {
 		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
 	}
-	d := l.wantStored(t, l.cluster)
-	for _, other := range also {
-		d.Add(other.wantStored(t, l.cluster))
+	for _, p := range append(also, &deferred{plain: l.plain}) {
+		p.wantStored(t, l.cluster)
 	}
-	return o, d
-}
-
-// endColumns are the last columns of tables, with the cells of an outcome.
-var endColumns = []string{
-	"occurrences", "posted again", "503 or 429 with Retry-After", "lost", "counted twice", "beyond 64 names",
-	"504 at the client's own deadline", "classic recorder: recorded -lost +twice", "new-style recorder",
-}
-
-func (o outcome) cells(d stored.Difference) []any {
-	return []any{o.names, o.retried, o.seen.repeated(), d.Lost, d.Twice, len(o.outside), o.seen.timedOut(), o.classic, o.newStyle}
-}
-
-// milliseconds shows the middle, the 99th percentile and the greatest of some
-// durations.
-func milliseconds(all durations) string {
-	if len(all) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d / %d / %d", all.percentile(50).Milliseconds(), all.percentile(99).Milliseconds(), all.percentile(100).Milliseconds())
+	return o
 }

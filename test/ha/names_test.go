@@ -13,7 +13,6 @@ const window = 64
 
 // fate has the outcomes of all names that were posted.
 type fate struct {
-	names   int
 	retried int // posted more than once
 	// lost were acknowledged as written, and are not stored.
 	lost []post
@@ -34,7 +33,7 @@ func (l *load) fates() fate {
 
 func fatesOf(posts map[string]post, commits []commit) fate {
 	counted, unnamed := countings(posts, commits)
-	f := fate{names: len(posts), unnamed: unnamed}
+	f := fate{unnamed: unnamed}
 	for key, made := range posts {
 		if made.tries > 1 {
 			f.retried++
@@ -94,11 +93,6 @@ func (f fate) wantKept(t *testing.T) {
 	}
 }
 
-func (f fate) String() string {
-	return fmt.Sprintf("%d names, %d retried; lost %d, forgotten %d, twice %d, outside the window %d",
-		f.names, f.retried, len(f.lost), len(f.forgotten), len(f.twice), len(f.outside))
-}
-
 func TestFatesOfNamesAreToldApart(t *testing.T) {
 	of := series{"hot", "Tested"}
 	posts := map[string]post{}
@@ -110,7 +104,6 @@ func TestFatesOfNamesAreToldApart(t *testing.T) {
 	answered("found", http.StatusConflict)
 	answered("deferred", http.StatusAccepted)
 	want := fate{
-		names:     7 + window,
 		lost:      []post{answered("lost", http.StatusCreated)},
 		forgotten: []post{answered("forgotten", http.StatusAccepted)},
 		twice:     []post{answered("twice", http.StatusCreated)},

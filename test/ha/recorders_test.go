@@ -186,24 +186,10 @@ func (r *recorders) record(a *reports, name string) {
 	a.event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name, UID: "uid"}}, of.reason)
 }
 
-// recorded compares the counts of a recorder's Events with what it has recorded.
-type recorded struct {
-	total int64
-	stored.Difference
-}
-
-func (r recorded) String() string {
-	s := fmt.Sprintf("%d: -%d +%d", r.total, r.Lost, r.Twice)
-	if r.Duplicates > 0 {
-		s += fmt.Sprintf(" (%d duplicate Events)", r.Duplicates)
-	}
-	return s
-}
-
-func (r *recorders) compare(t *testing.T, cluster *testenv.ControlPlane, a *reports) recorded {
+// compare compares the counts of a recorder's Events with what it has recorded.
+func (r *recorders) compare(t *testing.T, cluster *testenv.ControlPlane, a *reports) stored.Difference {
 	t.Helper()
-	events := storedBy(t, cluster, r.namespace, a.source)
-	return recorded{a.recorded.Sum(), stored.Diff(a.recorded, events, seriesOf)}
+	return stored.Diff(a.recorded, storedBy(t, cluster, r.namespace, a.source), seriesOf)
 }
 
 // end returns when all that was recorded is stored, or when client-go has dropped some
@@ -219,7 +205,7 @@ func (r *recorders) end(t *testing.T, cluster *testenv.ControlPlane) {
 				return true
 			}
 			_ = await.Sleep(t.Context(), time.Second) // between two lists of all Events
-			return r.compare(t, cluster, a).Difference == stored.Difference{}
+			return r.compare(t, cluster, a) == stored.Difference{}
 		})
 		await.Until(t, "the "+a.source+" has sent the last of its repetitions", a.close)
 	}

@@ -198,15 +198,6 @@ func (a answers) sum(is func(answer) bool) (sum int) {
 
 func (a answers) unanswered() int { return a.sum(func(a answer) bool { return a.code == 0 }) }
 
-// timedOut counts answers at the client's own deadline. The write continues.
-func (a answers) timedOut() int {
-	return a.sum(func(a answer) bool { return a.code == http.StatusGatewayTimeout })
-}
-
-func (a answers) repeated() int {
-	return a.sum(func(a answer) bool { return a.code >= 300 && a.retryAfter })
-}
-
 // final lists the errors after which clients do not retry.
 func (a answers) final() string {
 	var all []string
@@ -351,7 +342,7 @@ func TestErrorsThatClientsDoNotTryAgainAfterAreSeen(t *testing.T) {
 	if got := seen.final(); got != "2 × POST 503" {
 		t.Errorf("final are %q", got)
 	}
-	if seen.repeated() != 3 || seen.unanswered() != 4 {
-		t.Errorf("%d repeated, %d unanswered", seen.repeated(), seen.unanswered())
+	if seen.unanswered() != 4 {
+		t.Errorf("%d unanswered", seen.unanswered())
 	}
 }

@@ -1,22 +1,15 @@
 package ha
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/eventd/eventd/test/figures"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
-
-var crashFigures = figures.NewTable("A leader that is killed under load, with a lease of 3 s; times are p50 / p99 / max in ms",
-	"times", "signal to new leader's first write", "occurrences", "requests without an answer", "posted again",
-	"lost of 200/201", "lost of 202", "oldest of these, s", "counted twice", "beyond 64 names", "504 at the client's own deadline",
-	"classic recorder: recorded -lost +twice", "new-style recorder")
 
 // staleness is how far the count of a series may be behind while it has budget, and so
 // the greatest age of what a crash loses: docs/correlation.md.
@@ -32,7 +25,7 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	l := startLoad(t, testenv.Shared(t), shortLease...)
 	var first durations
 	var killed []time.Time
-	times := repeat(t, repetitions(20, 2), func(i int) {
+	repeat(t, 20, 2, func(i int) {
 		if *longrun.Full && i%longTermEvery == 0 {
 			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
 		}
@@ -56,8 +49,6 @@ func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
 	if d != (stored.Difference{}) {
 		t.Errorf("beside what is known of each name %d are lost, %d counted twice, and there are %d duplicates", d.Lost, d.Twice, d.Duplicates)
 	}
-	crashFigures.Add(times, milliseconds(first), o.names, o.seen.unanswered(), o.retried,
-		len(o.lost), len(o.forgotten), fmt.Sprintf("%.1f", oldest.Seconds()), len(o.twice), len(o.outside), o.seen.timedOut(), o.classic, o.newStyle)
 	for percent, limit := range map[int]time.Duration{50: 3200 * time.Millisecond, 99: 4 * time.Second} {
 		if took := first.percentile(percent); *longrun.Full && took > limit {
 			t.Errorf("the first write of the new leader is committed after %s (p%d)", took, percent)

@@ -40,7 +40,7 @@ func TestIdleConnectionsOfAnAddressKeepNobodyOut(t *testing.T) {
 	g := eventdTarget(t, "--max-connections=600")
 	attacker := g.account(t, "attacker")
 	siege{
-		name: "100 idle connections a second from one address, of 600 that there may be", needs: "a connection", allowed: usual, lasts: 6 * time.Second,
+		allowed: usual, lasts: 6 * time.Second,
 		attack: func(ctx context.Context) { connect(ctx, t, attacker, "127.0.0.66", 2*most) },
 		ready: func() {
 			await.Until(t, "a connection of the address to be refused", func() bool { return g.metrics(t).Sum("eventd_connections_refused_total") > 0 })

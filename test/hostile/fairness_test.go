@@ -45,7 +45,7 @@ func TestFloodAtTenTimesItsShareDelaysNoOther(t *testing.T) {
 		flooded := v.report(t.Context(), during)
 		stop()
 		flooding.Wait()
-		attacks.Add("10 times its share of 2 writes of 30 to 90 ms", "create in one namespace", g.name, len(flooded.took), len(flooded.failed), before, flooded, "", "")
+		longrun.Report(t, "p50, p99 in ms: before %s, during %s", before, flooded)
 		if n := len(before.failed) + len(flooded.failed); n > 0 {
 			t.Fatalf("%d requests of the victim failed: %v", n, append(before.failed, flooded.failed...))
 		}

@@ -29,7 +29,7 @@ func replicaTargets(t *testing.T, n int, flags ...string) (leader *target, stand
 			defer cancel()
 			_ = r.Stop(ctx) // so that the next test finds no leader
 		})
-		replicas = append(replicas, &target{name: "eventd, a replica", cluster: c, config: r.Config, pid: r.PID, eventd: r})
+		replicas = append(replicas, &target{cluster: c, config: r.Config, pid: r.PID, eventd: r})
 	}
 	return waitLeader(t, replicas)
 }
@@ -74,7 +74,7 @@ func TestClientOfAStandbyClosesNobodyElsesConnectionToTheLeader(t *testing.T) {
 	config.Dial = (&net.Dialer{}).DialContext
 	large := newAccount(t, config, attacker.namespace)
 	var sent atomic.Int64
-	siege{name: "40 requests a second with headers of about 64 KiB, at a standby", needs: "create in one namespace", allowed: usual, attack: func(ctx context.Context) {
+	siege{allowed: usual, attack: func(ctx context.Context) {
 		crowd(ctx, 4, 40, func() {
 			// Some are just below the limit at the standby, and above it at the leader.
 			large.postEvent(ctx, large.event("x", "x", "Normal", 1), "X", strings.Repeat("x", 63_500+int(sent.Add(1)*13%800)))

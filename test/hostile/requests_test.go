@@ -20,7 +20,7 @@ func TestCopyBombInAPatchCostsNobodyMemory(t *testing.T) {
 			patch = append(patch, fmt.Sprintf(`{"op":"copy","from":"/metadata/annotations","path":"/metadata/annotations/a%d"}`, i))
 		}
 		bomb := "[" + strings.Join(patch, ",") + "]"
-		siege{name: "20 JSON patches a second with 25 copies each", needs: "create and patch in one namespace", allowed: usual, attack: func(ctx context.Context) {
+		siege{allowed: usual, attack: func(ctx context.Context) {
 			crowd(ctx, 4, 20, func() {
 				a := attacker.do(ctx, http.MethodPatch, attacker.events("bomb"), bomb, "Content-Type", "application/json-patch+json")
 				if a.Err == nil && a.Code < 400 {
@@ -38,7 +38,7 @@ func TestBodiesThatGrowWhenDecodedStayWithinTheMemory(t *testing.T) {
 		event := attacker.event("NAME", "pod", "Normal", 1)
 		owners := `"ownerReferences":[` + strings.TrimSuffix(strings.Repeat(`{},`, (size-len(event))/3), ",") + `]`
 		var posted atomic.Int64
-		siege{name: "100 bodies a second of 128 KiB of ownerReferences, 64 at once", needs: "create in one namespace", allowed: limits{peak: 512, p99: usual.p99}, attack: func(ctx context.Context) {
+		siege{allowed: limits{peak: 512, p99: usual.p99}, attack: func(ctx context.Context) {
 			crowd(ctx, 64, 100, func() {
 				name := fmt.Sprintf("grown-%d", posted.Add(1))
 				body := strings.Replace(strings.Replace(event, "NAME", name, 1), `"namespace":`, owners+`,"namespace":`, 1)
@@ -51,7 +51,7 @@ func TestBodiesThatGrowWhenDecodedStayWithinTheMemory(t *testing.T) {
 func TestFloodWithoutCredentialsIsNoticedByNobody(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
 		nobody := g.account(t, "attacker").anonymous(t)
-		siege{name: "500 requests a second without credentials", needs: "a connection", allowed: usual, attack: func(ctx context.Context) {
+		siege{allowed: usual, attack: func(ctx context.Context) {
 			crowd(ctx, 32, 500, func() {
 				nobody.post(ctx, "x", "Normal")
 			})
@@ -64,7 +64,7 @@ func TestFloodWithBogusTokensIsNoticedByNobody(t *testing.T) {
 		nobody := g.account(t, "attacker").anonymous(t)
 		var tried atomic.Int64
 		// It lasts longer than the review of the victim's token is cached.
-		siege{name: "1,000 bogus tokens a second, 1,200 at once", needs: "a connection", allowed: usual, lasts: 12 * time.Second, attack: func(ctx context.Context) {
+		siege{allowed: usual, lasts: 12 * time.Second, attack: func(ctx context.Context) {
 			crowd(ctx, 1200, 1000, func() {
 				nobody.postAs(ctx, fmt.Sprintf("bogus-%d", tried.Add(1)), nobody.event("x", "x", "Normal", 1))
 			})
@@ -76,7 +76,7 @@ func TestFloodOfOneUserIsNoticedByNoOther(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
 		attacker := g.account(t, "attacker", "create", "patch")
 		var posted atomic.Int64
-		siege{name: "500 distinct Events a second, 200 at once", needs: "create in one namespace", allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
+		siege{allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
 			crowd(ctx, 200, 500, func() { attacker.post(ctx, fmt.Sprintf("flood-%d", posted.Add(1)), "Warning") })
 		}}.run(t, g)
 	})
@@ -90,7 +90,7 @@ func TestURLsOfStrangersCostNeitherMemoryNorLog(t *testing.T) {
 		unreadable := nobody.config.Host + "/api/v1/events?limit=unreadable&x=" + strings.Repeat("%01", most/3)
 		timeout := nobody.events() + "?timeout=unreadable&x=" + strings.Repeat("x", 60<<10)
 		before := logBytes(t, g)
-		siege{name: "20 URLs of 900 KiB a second that take long to parse, or cannot be parsed", needs: "a connection", allowed: usual, attack: func(ctx context.Context) {
+		siege{allowed: usual, attack: func(ctx context.Context) {
 			crowd(ctx, 8, 20, func() {
 				nobody.do(ctx, http.MethodGet, unreadable, "")
 				nobody.do(ctx, http.MethodPost, timeout, "", "Authorization", "Bearer bogus")

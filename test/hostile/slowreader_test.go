@@ -129,7 +129,7 @@ func stall(ctx context.Context, t *testing.T, a *account, r stalledRequest) {
 func TestClientThatReadsNoAnswersStopsNobody(t *testing.T) {
 	both(t, func(t *testing.T, g *target) {
 		attacker := g.account(t, "attacker", "create")
-		siege{name: "11 connections a second with a window of 0, 100 answers on each", needs: "create in one namespace", allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
+		siege{allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
 			stall(ctx, t, attacker, attacker.echoed())
 		}}.run(t, g)
 	})

@@ -26,7 +26,6 @@ import (
 
 // target is a server that is attacked.
 type target struct {
-	name    string
 	cluster *testenv.ControlPlane
 	config  func(credentials *rest.Config) *rest.Config
 	pid     func() int
@@ -45,14 +44,14 @@ func eventdTarget(t *testing.T, flags ...string) *target {
 func startEventd(t *testing.T, c *testenv.ControlPlane, credentials *rest.Config, flags ...string) *target {
 	t.Helper()
 	r := replica.Run(t, c, replica.Options{Credentials: credentials, Flags: append([]string{"--leader-elect=false"}, flags...)})
-	return &target{name: "eventd", cluster: c, config: r.Config, pid: r.PID, eventd: r}
+	return &target{cluster: c, config: r.Config, pid: r.PID, eventd: r}
 }
 
 // apiserverTarget is the kube-apiserver itself, with etcd in the same process.
 func apiserverTarget(t *testing.T) *target {
 	t.Helper()
 	c := testenv.Shared(t)
-	g := &target{name: "kube-apiserver", cluster: c, pid: c.PID}
+	g := &target{cluster: c, pid: c.PID}
 	g.config = g.direct
 	return g
 }

@@ -90,7 +90,7 @@ func TestNamespaceThatOwesAllItMayCostsNoOtherItsWarnings(t *testing.T) {
 			attacker.post(ctx, fmt.Sprintf("hang-%d", posted.Add(1)), "Warning")
 		})
 	}
-	siege{name: "Warnings behind a webhook that hangs, until nothing more is taken", needs: "create and a webhook in one namespace", allowed: usual, attack: flood,
+	siege{allowed: usual, attack: flood,
 		ready: func() {
 			g.waitPendingSeries(t, "as many series are pending as may be", func(pending float64) bool { return pending >= most })
 		}}.run(t, g)

@@ -89,8 +89,7 @@ var usual = limits{peak: 64, p99: time.Second}
 
 // siege is an attack whose effect on a victim is bounded.
 type siege struct {
-	name, needs string
-	allowed     limits
+	allowed limits
 	// attack continues until its context ends.
 	attack func(ctx context.Context)
 	// lasts is the duration of the short form; 0 is a few seconds.
@@ -121,8 +120,8 @@ func (s siege) run(t *testing.T, g *target) {
 	attacking.Wait()
 	peak := peakMemory(t, g.pid())
 
-	attacks.Add(s.name, s.needs, g.name, len(during.took), len(during.failed), before, during,
-		fmt.Sprintf("%.0f", peakBefore), fmt.Sprintf("%.0f", peak))
+	longrun.Report(t, "%d of %d requests of the victim failed; p50, p99 in ms: before %s, during %s; peak MiB: before %.0f, during %.0f",
+		len(during.failed), len(during.took), before, during, peakBefore, peak)
 	if g.eventd == nil {
 		return
 	}

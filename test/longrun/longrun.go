@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 )
 
 // Full reports whether the suite runs in full.
@@ -21,29 +20,13 @@ func Either[T any](full, short T) T {
 	return short
 }
 
-// every is how often a full run reports its progress.
-const every = 15 * time.Second
-
-// Progress of one test. The caller serializes its use.
-type Progress struct {
-	test            string
-	done, total     int
-	began, reported time.Time
-}
-
-// NewProgress begins to count the steps of a test.
-func NewProgress(t *testing.T, total int) *Progress {
-	return &Progress{test: t.Name(), total: total, began: time.Now(), reported: time.Now()}
-}
-
-// Step counts a step, and in a full run writes to stderr how many are done.
-func (p *Progress) Step() {
-	p.done++
-	if now := time.Now(); *Full && (p.done == p.total || now.Sub(p.reported) >= every) {
-		p.reported = now
-		fmt.Fprintf(os.Stderr, "%s: %d of %d, %s\n", p.test, p.done, p.total, p.Elapsed().Round(time.Second))
+// Report logs a measurement or the progress of a test. A full run writes it to stderr
+// at once.
+func Report(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if !*Full {
+		t.Logf(format, args...)
+		return
 	}
+	fmt.Fprintf(os.Stderr, "%s: %s\n", t.Name(), fmt.Sprintf(format, args...))
 }
-
-// Elapsed is the time since NewProgress.
-func (p *Progress) Elapsed() time.Duration { return time.Since(p.began) }

@@ -4,7 +4,7 @@
 // pause, the apiserver is away, and Events expire.
 //
 //	go test ./test/soak                    # each run in its short form
-//	make soak                              # in full, with figures in tables
+//	make soak                              # in full, with figures
 //	make soak SOAKFLAGS='-seeds=10'        # with fewer seeds
 //	go test -C test/soak -run 'Faults/trials/everything/mix,_seed_17$' -seed=17 -seeds=1
 //

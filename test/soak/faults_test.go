@@ -6,11 +6,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/test/faultproxy"
-	"github.com/eventd/eventd/test/figures"
 )
-
-var faultFigures = figures.NewTable("Two sinks behind a proxy with faults: what became of all occurrences",
-	"what goes wrong", "series", "seeds", "occurrences", "requests", "struck", "lost", "counted twice", "duplicate Events", "uncertain")
 
 // faults strike a share of all writes.
 type faults struct {
@@ -72,9 +68,6 @@ func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
 				trial := newTrial(t, seed, proxy)
 				trial.load(t, s)
 				return trial.finish(t)
-			}, func(sums outcome) {
-				faultFigures.Add(f.name, s.name, seedRange(), sums.recorded, sums.requests, sums.struck,
-					sums.Lost, sums.Twice, sums.Duplicates, sums.uncertain)
 			}})
 		}
 	}

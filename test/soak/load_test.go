@@ -3,7 +3,7 @@ package soak
 import (
 	"context"
 	"fmt"
-	"sync"
+	"runtime/metrics"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,28 +14,21 @@ import (
 )
 
 // load records occurrences, of new series and of old ones, and counts them. It is for
-// one goroutine at a time, except total.
+// one goroutine at a time.
 type load struct {
 	recorder  record.EventRecorder
 	namespace string
 	series    int // but the hot ones
-
-	mu       sync.Mutex
-	recorded counts
+	recorded  counts
 }
 
 const hotSeries = 10
 
-// newSeries records the first occurrence of one.
-func (l *load) newSeries() {
-	l.record(fmt.Sprint("pod-", l.series))
-	l.series++
-}
-
 // everything records as a controller does: new series, if allowed, and old ones.
 func (l *load) everything(newToo bool) {
 	if newToo {
-		l.newSeries()
+		l.record(fmt.Sprint("pod-", l.series))
+		l.series++
 	}
 	l.record(fmt.Sprint("hot-", l.series%hotSeries))
 	if newToo && l.series%4 == 0 {
@@ -46,8 +39,6 @@ func (l *load) everything(newToo bool) {
 func (l *load) record(name string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: name}}
 	l.recorder.Event(pod, corev1.EventTypeNormal, "Tested", "it was tested by somebody who says so at some length")
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.recorded[object{l.namespace, name}]++
 }
 
@@ -55,7 +46,7 @@ func (l *load) record(name string) {
 // while mayAdd is true.
 func (l *load) goOn(perSecond float64, mayAdd func() bool) (end func()) {
 	began, n := time.Now(), 0.0
-	return await.Every(10*time.Millisecond, func(context.Context) {
+	return await.Every(20*time.Millisecond, func(context.Context) {
 		newToo := mayAdd()
 		for ; n < perSecond*time.Since(began).Seconds(); n++ {
 			l.everything(newToo)
@@ -63,9 +54,9 @@ func (l *load) goOn(perSecond float64, mayAdd func() bool) (end func()) {
 	})
 }
 
-// total is the number of recorded occurrences.
-func (l *load) total() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.recorded.Sum()
+// liveHeap is that as of the last collection.
+func liveHeap() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
 }

@@ -33,7 +33,7 @@ type counts = stored.Counts[object]
 
 // wantStored checks that in the namespaces of what should be stored each series
 // has one Event, with its count.
-func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) stored.Difference {
+func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) {
 	t.Helper()
 	listed := map[string]bool{}
 	var events []corev1.Event
@@ -43,12 +43,7 @@ func wantStored(t *testing.T, cluster *testenv.ControlPlane, want counts) stored
 			events = append(events, stored.List(t, cluster, o.namespace)...)
 		}
 	}
-	return stored.Want(t, want, events, objectOf)
-}
-
-// written is the number of requests that wrote something.
-func written(m metrics.Metrics) float64 {
-	return m.Sum("eventd_sink_requests_total", "code=201", "verb=create") + m.Sum("eventd_sink_requests_total", "code=200", "verb=patch")
+	stored.Want(t, want, events, objectOf)
 }
 
 // wantAllWritten checks that all that was recorded is written, that nothing is

@@ -14,7 +14,6 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/faultproxy"
 	"github.com/eventd/eventd/test/longrun"
-	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -102,9 +101,7 @@ func (trial *trial) finish(t *testing.T) outcome {
 	var out outcome
 	want := counts{}
 	for _, w := range trial.writers {
-		totals := w.finish()
-		out.recorded += totals.Recorded
-		out.uncertain += totals.Outcomes[occurrence.Uncertain]
+		out.recorded += w.finish().Recorded
 		for o, n := range w.recorded {
 			want[o] += n
 		}
@@ -120,32 +117,27 @@ func (trial *trial) finish(t *testing.T) outcome {
 		out.struck += r.Count(func(e faultproxy.Entry) bool { return e.Fault != "" })
 		out.conflicted += r.Count(func(e faultproxy.Entry) bool { return e.Status == http.StatusConflict })
 	}
-	out.Difference = wantStored(t, testenv.Shared(t), want)
+	wantStored(t, testenv.Shared(t), want)
 	return out
 }
 
 // outcome is that of some trials.
 type outcome struct {
-	trials                       int
-	recorded, uncertain          int64
+	recorded                     int64
 	requests, struck, conflicted int
-	pauses                       int
-	stored.Difference
 }
 
 // kind is a kind of trial.
 type kind struct {
 	name  string
 	trial func(t *testing.T, seed uint64) outcome
-	// figure adds the sums of all trials to a table, unless -run has left them out.
-	figure func(sums outcome)
 }
 
-// makeTrials runs a trial of every kind with every seed, several at once.
-func makeTrials(t *testing.T, kinds []kind) {
+// makeTrials runs a trial of every kind with every seed, several at once, and adds up
+// what has happened in those of each kind.
+func makeTrials(t *testing.T, kinds []kind) []outcome {
 	var mu sync.Mutex
 	sums := make([]outcome, len(kinds))
-	progress := longrun.NewProgress(t, len(kinds)**seeds)
 	t.Run("trials", func(t *testing.T) {
 		for i, k := range kinds {
 			for n := range *seeds {
@@ -156,34 +148,23 @@ func makeTrials(t *testing.T, kinds []kind) {
 					mu.Lock()
 					defer mu.Unlock()
 					sums[i].add(out)
-					progress.Step()
 				})
 			}
 		}
 	})
 	for i, k := range kinds {
-		if sums[i].trials == 0 {
-			continue
-		}
 		if sums[i].requests >= 200 && sums[i].struck == 0 {
 			t.Errorf("%s: none of %d requests was struck by a fault", k.name, sums[i].requests)
 		}
-		k.figure(sums[i])
+		longrun.Report(t, "%s, from seed %d: %d occurrences, %d requests, of which %d were struck by a fault",
+			k.name, *firstSeed, sums[i].recorded, sums[i].requests, sums[i].struck)
 	}
+	return sums
 }
 
 func (o *outcome) add(other outcome) {
-	o.trials++
 	o.recorded += other.recorded
-	o.uncertain += other.uncertain
 	o.requests += other.requests
 	o.struck += other.struck
 	o.conflicted += other.conflicted
-	o.pauses += other.pauses
-	o.Difference.Add(other.Difference)
-}
-
-// seedRange is which seeds trials were made with.
-func seedRange() string {
-	return fmt.Sprintf("%d–%d", *firstSeed, *firstSeed+uint64(*seeds)-1)
 }

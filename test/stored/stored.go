@@ -72,13 +72,6 @@ type Difference struct {
 	Duplicates  int   // Events beside the first one of their series
 }
 
-// Add adds another difference.
-func (d *Difference) Add(other Difference) {
-	d.Lost += other.Lost
-	d.Twice += other.Twice
-	d.Duplicates += other.Duplicates
-}
-
 // Diff compares what was recorded with stored Events.
 func Diff[S comparable](want Counts[S], events []corev1.Event, seriesOf func(*corev1.Event) S) (d Difference) {
 	got := Tally(events, seriesOf)
@@ -92,15 +85,13 @@ func Diff[S comparable](want Counts[S], events []corev1.Event, seriesOf func(*co
 	return d
 }
 
-// Want is Diff, and an error of the test if there is a difference.
-func Want[S comparable](t testing.TB, want Counts[S], events []corev1.Event, seriesOf func(*corev1.Event) S) Difference {
+// Want fails the test if there is a difference.
+func Want[S comparable](t testing.TB, want Counts[S], events []corev1.Event, seriesOf func(*corev1.Event) S) {
 	t.Helper()
-	d := Diff(want, events, seriesOf)
-	if d != (Difference{}) {
+	if d := Diff(want, events, seriesOf); d != (Difference{}) {
 		t.Errorf("of %d occurrences of %d series %d are lost, %d are counted twice, and there are %d duplicates%s",
 			want.Sum(), len(want), d.Lost, d.Twice, d.Duplicates, Details(want, events, seriesOf))
 	}
-	return d
 }
 
 // Details has a line for each Event of a series whose count is wrong.
