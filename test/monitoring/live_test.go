@@ -4,13 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -158,9 +160,9 @@ func (p *prometheus) wantsValue(expr string) error {
 	if err != nil {
 		return err
 	}
-	for i := range result {
-		if v, err := result[i].value(); err != nil || !math.IsNaN(v) {
-			return err
+	for _, sample := range result {
+		if !math.IsNaN(float64(sample.Value)) {
+			return nil
 		}
 	}
 	return fmt.Errorf("%d series, and none has a number: %s", len(result), expr)
@@ -181,12 +183,9 @@ func wantVariables(t *testing.T, p *prometheus) {
 			t.Errorf("variable %s: %v", v.Name, asked)
 			continue
 		}
-		var values []string
-		if err := p.get("label/"+found[2]+"/values", url.Values{"match[]": {found[1]}}, &values); err != nil {
-			t.Error(err)
-		}
-		if !slices.Equal(values, []string{"eventd"}) {
-			t.Errorf("variable %s can be %v", v.Name, values)
+		values, _, _, err := p.LabelValues(t.Context(), found[2], []string{found[1]}, time.Time{}, time.Time{})
+		if err != nil || !slices.Equal(values, model.LabelValues{"eventd"}) {
+			t.Errorf("variable %s can be %v (%v)", v.Name, values, err)
 		}
 		checked++
 	}
@@ -200,34 +199,26 @@ func wantVariables(t *testing.T, p *prometheus) {
 func wantRulesAreSilent(t *testing.T, p *prometheus) {
 	t.Helper()
 	_, rules := ruleFile(t)
-	var loaded struct {
-		Groups []struct {
-			Rules []struct{ Name, Health, LastError, State string }
-		}
-	}
+	var loaded []prometheusv1.AlertingRule
 	waitFor(t, "the alerts to be evaluated", func() error {
-		if err := p.get("rules", nil, &loaded); err != nil {
-			return err
-		}
-		for _, g := range loaded.Groups {
+		loaded = nil
+		answer, err := p.Rules(t.Context(), nil)
+		for _, g := range answer.Groups {
 			for _, r := range g.Rules {
-				if r.Health == "unknown" {
-					return errors.New(r.Name)
+				alert := r.(prometheusv1.AlertingRule)
+				if loaded = append(loaded, alert); alert.Health == prometheusv1.RuleHealthUnknown {
+					err = errors.New(alert.Name)
 				}
 			}
 		}
-		return nil
+		return err
 	})
-	n := 0
-	for _, g := range loaded.Groups {
-		for _, r := range g.Rules {
-			n++
-			if r.Health != "ok" || r.State != "inactive" {
-				t.Errorf("%s is %s and %s: %s", r.Name, r.Health, r.State, r.LastError)
-			}
+	for _, r := range loaded {
+		if r.Health != prometheusv1.RuleHealthGood || r.State != "inactive" {
+			t.Errorf("%s is %s and %s: %s", r.Name, r.Health, r.State, r.LastError)
 		}
 	}
-	if n != len(rules) {
-		t.Errorf("%d rules are loaded, of %d", n, len(rules))
+	if len(loaded) != len(rules) {
+		t.Errorf("%d rules are loaded, of %d", len(loaded), len(rules))
 	}
 }

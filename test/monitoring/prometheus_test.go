@@ -2,33 +2,34 @@ package monitoring
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
-	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/process"
 )
 
-// prometheus is a running Prometheus.
+// prometheus is a client of a running Prometheus.
 type prometheus struct {
-	url    string
-	client *http.Client
+	prometheusv1.API
+	t *testing.T
 }
 
 // listening is in the log of Prometheus when it has a port.
-var listening = regexp.MustCompile(`Listening on.*address=(\S+)`)
+var listening = regexp.MustCompile(`Listening on.*address="?([^"\s]+)`)
 
 // startPrometheus starts a Prometheus on a free port, with a data directory of its
-// own, and waits until it is ready.
+// own, and waits until it listens.
 func startPrometheus(t *testing.T, program, configFile string) *prometheus {
 	t.Helper()
 	child, err := process.Start("prometheus", "", exec.Command(program, "--config.file="+configFile,
@@ -36,9 +37,9 @@ func startPrometheus(t *testing.T, program, configFile string) *prometheus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &prometheus{client: &http.Client{Timeout: await.Timeout, Transport: &http.Transport{}}}
+	transport := &http.Transport{}
 	t.Cleanup(func() {
-		p.client.CloseIdleConnections()
+		transport.CloseIdleConnections()
 		ctx, cancel := await.Context(t)
 		defer cancel()
 		if err := child.Stop(ctx); err != nil {
@@ -47,67 +48,34 @@ func startPrometheus(t *testing.T, program, configFile string) *prometheus {
 			t.Logf("prometheus's log:\n%s", child.Stderr())
 		}
 	})
-	waitFor(t, "prometheus to be ready", func() error {
-		found := listening.FindStringSubmatch(child.Stderr())
-		switch {
-		case child.Ended():
-			return await.Permanent(errors.New("prometheus has ended"))
-		case found == nil:
-			return errors.New("it does not listen")
-		}
-		p.url = "http://" + strings.Trim(found[1], `"`)
-		response, err := p.client.Get(p.url + "/-/ready")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
+	var address []string
+	await.Until(t, "prometheus to listen", func() bool {
+		address = listening.FindStringSubmatch(child.Stderr())
+		return address != nil || child.Ended()
 	})
-	return p
-}
-
-// get makes a request to the HTTP API and decodes the data of the answer. An error of
-// Prometheus is one here.
-func (p *prometheus) get(path string, parameters url.Values, data any) error {
-	response, err := p.client.Get(p.url + "/api/v1/" + path + "?" + parameters.Encode())
+	if address == nil {
+		t.Fatal("prometheus has ended")
+	}
+	client, err := api.NewClient(api.Config{Address: "http://" + address[1], RoundTripper: transport})
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	answer := struct {
-		Status, Error string
-		Data          any
-	}{Data: data}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return err
-	}
-	if answer.Status != "success" {
-		return fmt.Errorf("%s: %s", answer.Status, answer.Error)
-	}
-	return nil
-}
-
-// sample is one series of the result of a query, with its value now.
-type sample struct {
-	Metric map[string]string
-	Value  [2]any // time and value
-}
-
-func (s *sample) value() (float64, error) {
-	text, _ := s.Value[1].(string)
-	return strconv.ParseFloat(text, 64)
+	return &prometheus{prometheusv1.NewAPI(client), t}
 }
 
 // query evaluates an expression now.
-func (p *prometheus) query(expr string) ([]sample, error) {
-	var data struct{ Result []sample }
-	if err := p.get("query", url.Values{"query": {expr}}, &data); err != nil {
+func (p *prometheus) query(expr string) (model.Vector, error) {
+	ctx, cancel := await.Context(p.t)
+	defer cancel()
+	result, _, _, err := p.Query(ctx, expr, time.Time{})
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", expr, err)
 	}
-	return data.Result, nil
+	vector, ok := result.(model.Vector)
+	if !ok {
+		return nil, fmt.Errorf("%s is a %s", expr, result.Type())
+	}
+	return vector, nil
 }
 
 // writeConfig writes a configuration that scrapes targets as in deploy/monitoring, but
