@@ -64,12 +64,11 @@ func report(t *testing.T, config *rest.Config, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder, sink := classicRecorder(t, config)
+	recorder := classicRecorder(t, config)
 	for range 3 {
 		recorder.Event(web, "Warning", "BackOff", "back-off restarting failed container")
 	}
 	recorder.Event(web, "Normal", "Pulled", "image pulled")
-	sink.wait(t, 4)
 
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
 	t.Cleanup(broadcaster.Shutdown)

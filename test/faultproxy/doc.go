@@ -15,7 +15,7 @@
 //	if err := proxy.Resume(); err != nil { ... }
 //	...
 //	if err := proxy.Quiet(ctx); err != nil { ... } // late writes have happened
-//	t.Log(proxy.Record().Table())
+//	proxy.Record() // has all writes
 //
 // The contract: only Event writes (POST, PUT and PATCH of events, in core/v1 and in
 // events.k8s.io/v1) meet faults; everything else passes unchanged, watches included.

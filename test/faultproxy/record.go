@@ -1,13 +1,8 @@
 package faultproxy
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -112,28 +107,4 @@ func (r Record) Count(wanted func(Entry) bool) int {
 		}
 	}
 	return n
-}
-
-// Table shows to people how often each kind of fault struck, and what became of those
-// writes.
-func (r Record) Table() string {
-	byFault := map[string]Record{}
-	for _, e := range r {
-		byFault[e.Fault] = append(byFault[e.Fault], e)
-	}
-	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "fault\twrites\tforwarded\tsucceeded\tunanswered")
-	for _, fault := range slices.Sorted(maps.Keys(byFault)) {
-		entries := byFault[fault]
-		if fault == "" {
-			fault = "none"
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", fault, len(entries),
-			entries.Count(func(e Entry) bool { return e.Forwarded }),
-			entries.Count(func(e Entry) bool { return e.Status/100 == 2 }),
-			entries.Count(func(e Entry) bool { return e.Ended && e.Answer == 0 }))
-	}
-	w.Flush()
-	return table.String()
 }

@@ -93,22 +93,6 @@ func TestPassingWriteIsForwardedAsItCame(t *testing.T) {
 	}
 }
 
-func TestTableAddsUpByFault(t *testing.T) {
-	_, p, c := setUp(t, always(AfterWrite(ResetStream), "lost"), always(BeforeWrite(Status(503).RetryAfter(1)), "refused"))
-	for _, name := range []string{"a", "lost", "refused", "lost", "b"} {
-		c.create(t.Context(), name)
-	}
-	waitQuiet(t, p)
-	const table = `fault                                    writes  forwarded  succeeded  unanswered
-none                                     2       2          2          0
-503 with Retry-After 1 before the write  1       0          0          0
-stream reset after the write             2       2          2          2
-`
-	if got := p.Record().Table(); got != table {
-		t.Errorf("the table is\n%s", got)
-	}
-}
-
 func TestQuietEndsWithItsContext(t *testing.T) {
 	_, p, c := setUp(t, always(BeforeWrite(Hang)))
 	c.start(t.Context(), "a")

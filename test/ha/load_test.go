@@ -9,7 +9,6 @@ import (
 
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
-	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -83,8 +82,14 @@ func (f *fleet) newDeferred(least int) *deferred {
 // outcome is what became of a load.
 type outcome struct {
 	fate
-	seen              answers
-	classic, newStyle stored.Difference
+	seen answers
+}
+
+// stopPosting returns when all posts are acknowledged.
+func (l *load) stopPosting() {
+	for _, end := range l.ends {
+		end()
+	}
 }
 
 // end ends the load when everything is acknowledged, and then the replicas. It checks
@@ -94,19 +99,14 @@ type outcome struct {
 // with 504 at the client's own deadline, where mayTimeOut allows it: docs/election.md.
 func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
 	t.Helper()
-	for _, end := range l.ends {
-		end()
-	}
-	l.recorders.end(t, l.cluster)
+	l.stopPosting()
+	l.recorders.end(t)
 	if l.roles != nil {
 		l.roles.stop()
 		l.roles.wantOneAtATime(t)
 	}
 	l.fleet.stop()
-	o := outcome{
-		classic: l.compare(t, l.cluster, l.classic), newStyle: l.compare(t, l.cluster, l.newStyle),
-		seen: l.service.answered(), fate: l.fates(),
-	}
+	o := outcome{seen: l.service.answered(), fate: l.fates()}
 	o.wantKept(t)
 	errors := maps.Clone(o.seen)
 	if mayTimeOut {

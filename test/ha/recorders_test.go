@@ -149,13 +149,6 @@ func (a *reports) begin() bool {
 	return !a.closed
 }
 
-// isQuiet reports whether no request has been in flight for some time.
-func (a *reports) isQuiet(long time.Duration) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sending == 0 && time.Since(a.lastEnded) >= long
-}
-
 // close refuses further requests, and reports whether all have ended.
 func (a *reports) close() (ended bool) {
 	a.mu.Lock()
@@ -186,27 +179,33 @@ func (r *recorders) record(a *reports, name string) {
 	a.event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name, UID: "uid"}}, of.reason)
 }
 
-// compare compares the counts of a recorder's Events with what it has recorded.
-func (r *recorders) compare(t *testing.T, cluster *testenv.ControlPlane, a *reports) stored.Difference {
-	t.Helper()
-	return stored.Diff(a.recorded, storedBy(t, cluster, r.namespace, a.source), seriesOf)
-}
-
-// end returns when all that was recorded is stored, or when client-go has dropped some
-// after a dozen requests without an answer. It does not report that: then no request
-// is in flight, and none has ended for longer than its longest pause. After end there
-// are no requests.
-func (r *recorders) end(t *testing.T, cluster *testenv.ControlPlane) {
+// waitSent waits until client-go has sent all, or has dropped some after a dozen requests
+// without an answer, which it does not report: then no request is in flight, and none
+// has ended for longer than its longest pause.
+func (r *recorders) waitSent(t *testing.T) {
 	t.Helper()
 	const longestPause = 13 * time.Second
 	for _, a := range []*reports{r.classic, r.newStyle} {
 		await.Until(t, "the "+a.source+" has sent all", func() bool {
-			if a.isQuiet(longestPause) {
-				return true
-			}
-			_ = await.Sleep(t.Context(), time.Second) // between two lists of all Events
-			return r.compare(t, cluster, a) == stored.Difference{}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.sending == 0 && time.Since(a.lastEnded) >= longestPause
 		})
+	}
+}
+
+// wantStored checks that the Events count what was recorded.
+func (r *recorders) wantStored(t *testing.T, cluster *testenv.ControlPlane) {
+	t.Helper()
+	for _, a := range []*reports{r.classic, r.newStyle} {
+		stored.Want(t, a.recorded, storedBy(t, cluster, r.namespace, a.source), seriesOf)
+	}
+}
+
+// end refuses further requests, and waits for those in flight.
+func (r *recorders) end(t *testing.T) {
+	t.Helper()
+	for _, a := range []*reports{r.classic, r.newStyle} {
 		await.Until(t, "the "+a.source+" has sent the last of its repetitions", a.close)
 	}
 	r.shutdown()
@@ -216,15 +215,12 @@ func (r *recorders) end(t *testing.T, cluster *testenv.ControlPlane) {
 func TestRequestsEndWithTheLoad(t *testing.T) {
 	a := &reports{}
 	_, err := send(a, func() (any, error) {
-		if a.isQuiet(0) {
-			t.Error("it is quiet while a request is in flight")
-		}
 		if a.close() {
 			t.Error("all have ended while a request is in flight")
 		}
 		return nil, nil
 	})
-	if err != nil || !a.close() || !a.isQuiet(0) || a.isQuiet(time.Hour) {
+	if err != nil || !a.close() {
 		t.Errorf("one that was in flight ended with %v", err)
 	}
 	_, err = send(a, func() (any, error) {
