@@ -72,20 +72,6 @@ func (n *period) end() {
 	n.work.Wait()
 }
 
-// pass waits while the proxy is frozen.
-func (n *period) pass() {
-	n.proxy.mu.Lock()
-	thawed := n.proxy.thawed
-	n.proxy.mu.Unlock()
-	if thawed == nil {
-		return
-	}
-	select {
-	case <-thawed:
-	case <-n.ctx.Done():
-	}
-}
-
 // acceptor accepts connections of a period.
 type acceptor struct {
 	net.Listener
@@ -100,7 +86,7 @@ func (a acceptor) Accept() (net.Conn, error) {
 	return &conn{c, a.period}, nil
 }
 
-// conn is a client's connection. It can be held still, and it closes with a TCP RST.
+// conn is a client's connection. It closes with a TCP RST.
 type conn struct {
 	net.Conn
 	period *period
@@ -111,15 +97,8 @@ type connKey struct{}
 // connOf returns the connection that a request came on.
 func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
 
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.period.pass() // what came in the meantime is held too
-	return n, err
-}
-
 // Write sends nothing after the end of the period, not even that TLS ends.
 func (c *conn) Write(b []byte) (int, error) {
-	c.period.pass()
 	if c.period.ctx.Err() != nil {
 		return 0, net.ErrClosed
 	}

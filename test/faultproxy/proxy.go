@@ -31,7 +31,6 @@ type Proxy struct {
 	writes map[string]uint64 // by key
 	limit  int               // of concurrent writes; 0 is none
 	used   int
-	thawed chan struct{} // nil, or closed when a freeze ends
 	record []*Entry
 
 	changing sync.Mutex // serializes Pause, Resume and Close
@@ -116,23 +115,11 @@ func (p *Proxy) Pause() {
 	}
 }
 
-// Freeze makes the proxy behave as a host behind a network that drops everything: its
-// connections stay, and new ones can be made, but no byte passes in either direction.
-// The proxy still forwards what it has received.
-func (p *Proxy) Freeze() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.thawed == nil {
-		p.thawed = make(chan struct{})
-	}
-}
-
-// Resume ends Pause and Freeze, under the same address. What was held by Freeze
-// passes now. It fails only if the address cannot be listened on, or after Close.
+// Resume ends Pause, under the same address. It fails only if the address cannot be
+// listened on, or after Close.
 func (p *Proxy) Resume() error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
-	p.thaw()
 	if p.ctx.Err() != nil {
 		return errors.New("faultproxy: closed")
 	}
@@ -144,15 +131,6 @@ func (p *Proxy) Resume() error {
 		p.current = newPeriod(p, listener)
 	}
 	return err
-}
-
-func (p *Proxy) thaw() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.thawed != nil {
-		close(p.thawed)
-		p.thawed = nil
-	}
 }
 
 // Close resets all connections, cancels the requests to the backend and the late

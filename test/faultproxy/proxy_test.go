@@ -96,41 +96,6 @@ func TestPauseWaitsForStruckWritesThatAreWithTheBackend(t *testing.T) {
 	}
 }
 
-// A request to the proxy and an answer from it are held; Resume lets both pass, and
-// Pause resets their connections.
-func TestFreezeHoldsEverythingUntilResume(t *testing.T) {
-	for name, end := range map[string]func(*Proxy) error{
-		"resume": (*Proxy).Resume,
-		"pause":  func(p *Proxy) error { p.Pause(); return nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			backend, p, c := setUp(t)
-			release := backend.holdWrites(t)
-			answered := c.start(t.Context(), "answered")
-			backend.waitArrived(t, 1)
-			p.Freeze()
-			release()
-			waitQuiet(t, p)
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			if g := c.create(ctx, "impatient"); !errors.Is(g.Err, context.DeadlineExceeded) {
-				t.Errorf("the client got %d, %v", g.Code, g.Err)
-			}
-			held := c.start(t.Context(), "held")
-			backend.wantWrites(t, 1)
-			if len(answered) > 0 {
-				t.Errorf("the client got %+v", <-answered)
-			}
-			if err := end(p); err != nil {
-				t.Fatal(err)
-			}
-			code := map[string]int{"resume": 201}[name]
-			receive(t, answered).want(t, code)
-			receive(t, held).want(t, code)
-		})
-	}
-}
-
 func TestCloseEndsEverythingAndKeepsTheRecord(t *testing.T) {
 	backend, p, c := setUp(t, always(LateWrite(Fixed(time.Hour), Status(504)), "late"),
 		always(BeforeWrite(Hang), "hanging"), always(AfterWrite(ResetStream), "lost"))
@@ -139,7 +104,6 @@ func TestCloseEndsEverythingAndKeepsTheRecord(t *testing.T) {
 	answers := []<-chan got{c.start(t.Context(), "hanging"), c.start(t.Context(), "lost"), c.start(t.Context(), "passing")}
 	backend.waitArrived(t, 2)
 	waitStruck(t, p, 3)
-	p.Freeze()
 	p.Close()
 	p.Close()
 	for _, answer := range answers {

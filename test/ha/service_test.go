@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -248,77 +247,6 @@ func isReady(ctx context.Context, b *backend) bool {
 // through is the configuration of a client of the service.
 func (s *service) through(credentials *rest.Config) *rest.Config {
 	return &rest.Config{Host: "https://eventd.kube-system.svc", Transport: s, BearerToken: credentials.BearerToken, QPS: -1}
-}
-
-func TestServiceLeavesOutWhoIsNotReady(t *testing.T) {
-	ctx, cancel := await.Context(t)
-	defer cancel()
-	var sick sync.Map
-	s := newService(t)
-	add := func(name string) {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, ok := sick.Load(name); ok && r.URL.Path == "/readyz" {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-			_, _ = io.WriteString(w, name)
-		}))
-		t.Cleanup(server.Close)
-		b, err := newBackend(name, &rest.Config{Host: server.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.add(b)
-	}
-	// round makes four requests, and returns which replicas have answered.
-	round := func() string {
-		client := http.Client{Transport: s}
-		var seen []string
-		for range 4 {
-			response, err := client.Get("https://eventd.kube-system.svc/")
-			if err != nil {
-				return err.Error()
-			}
-			name, err := io.ReadAll(response.Body)
-			response.Body.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen = append(seen, string(name))
-		}
-		slices.Sort(seen)
-		return strings.Join(seen, "")
-	}
-	sick.Store("a", true)
-	add("a")
-	if got := round(); !strings.Contains(got, "no replica is ready") {
-		t.Errorf("before any replica is ready requests went to %s", got)
-	}
-	if n := s.answered().unanswered(); n != 1 {
-		t.Errorf("%d requests were not answered, and there was one that nobody could take", n)
-	}
-	sick.Delete("a")
-	add("b")
-	for _, name := range []string{"a", "b"} {
-		if err := s.waitReady(ctx, name); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	if got := round(); got != "aabb" {
-		t.Errorf("four requests went to %s", got)
-	}
-	sick.Store("a", true)
-	await.Until(t, "only the other one gets requests", func() bool { return round() == "bbbb" })
-	sick.Delete("a")
-	await.Until(t, "both get requests again", func() bool { return round() == "aabb" })
-	s.remove("b")
-	if got := round(); got != "aaaa" {
-		t.Errorf("four requests went to %s after b had ended", got)
-	}
-	ended, end := context.WithCancel(ctx)
-	end()
-	if err := s.waitReady(ended, "b"); err == nil {
-		t.Error("b, which has ended, is ready")
-	}
 }
 
 func TestErrorsThatClientsDoNotTryAgainAfterAreSeen(t *testing.T) {

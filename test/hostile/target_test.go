@@ -3,7 +3,6 @@ package hostile
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -173,18 +172,12 @@ func (a *account) hostPort() string {
 // tlsConfig trusts the target, and speaks the given protocol.
 func (a *account) tlsConfig(t *testing.T, protocol string) *tls.Config {
 	t.Helper()
-	pool := x509.NewCertPool()
-	data := a.config.CAData
-	if len(data) == 0 {
-		var err error
-		if data, err = os.ReadFile(a.config.CAFile); err != nil {
-			t.Fatal(err)
-		}
+	config, err := rest.TLSConfigFor(a.config)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !pool.AppendCertsFromPEM(data) {
-		t.Fatal("the target's CA has no certificate")
-	}
-	return &tls.Config{RootCAs: pool, ServerName: a.config.ServerName, NextProtos: []string{protocol}}
+	config.NextProtos = []string{protocol}
+	return config
 }
 
 // peakMemory is the most memory that a process has had since resetPeak, in MiB.

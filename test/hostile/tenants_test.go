@@ -20,10 +20,9 @@ import (
 
 // sourced is an Event that claims to be of a kubelet.
 func (a *account) sourced(name, pod, host, reason string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":%q},`+
-		`"involvedObject":{"kind":"Pod","namespace":%q,"name":%q},"reason":%q,"message":"of the kubelet","type":"Warning",`+
-		`"source":{"component":"kubelet","host":%q},"firstTimestamp":"2026-01-02T03:04:05Z","lastTimestamp":"2026-01-02T03:04:05Z","count":1}`,
-		name, a.namespace, a.namespace, pod, reason, host)
+	return strings.NewReplacer(
+		`"reason":"Tested"`, fmt.Sprintf(`"reason":%q`, reason), `"component":"tester"`, fmt.Sprintf(`"component":"kubelet","host":%q`, host),
+	).Replace(a.event(name, pod, "Warning", 1))
 }
 
 func TestForgedSourceSpendsNobodyElsesBudget(t *testing.T) {

@@ -65,7 +65,7 @@ func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
 			kinds = append(kinds, kind{f.name + "/" + s.name, func(t *testing.T, seed uint64) outcome {
 				proxy := newProxy(t, seed)
 				proxy.SetRules(f.rules...)
-				trial := newTrial(t, seed, proxy)
+				trial := newTrial(t, seed, []*faultproxy.Proxy{proxy}, proxy.Config())
 				trial.load(t, s)
 				return trial.finish(t)
 			}})

@@ -3,11 +3,15 @@ package soak
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/link"
 )
 
 // longestPause of a sink, and the longest time between two.
@@ -28,13 +32,19 @@ func TestCountIsTheSumOfTwoWritersThatPause(t *testing.T) {
 }
 
 func pausing(t *testing.T, s shape, seed uint64) outcome {
-	proxies := []*faultproxy.Proxy{newProxy(t, 2*seed), newProxy(t, 2*seed+1)}
+	var proxies []*faultproxy.Proxy
+	var configs []*rest.Config
 	var ends []func()
-	trial := newTrial(t, seed, proxies...)
-	for i, p := range proxies {
+	for i := range uint64(2) {
+		p := newProxy(t, 2*seed+i)
 		p.SetRules(slowToo(0.2, losses)...)
-		ends = append(ends, pauses(t, p, rand.New(rand.NewPCG(seed, uint64(1+i)))))
+		config := p.Config()
+		l := link.New(t, strings.TrimPrefix(config.Host, "https://"))
+		config.Host = "https://" + l.Address()
+		ends = append(ends, pauses(l, rand.New(rand.NewPCG(seed, 1+i))))
+		proxies, configs = append(proxies, p), append(configs, config)
 	}
+	trial := newTrial(t, seed, proxies, configs...)
 	trial.load(t, s)
 	for _, end := range ends {
 		end()
@@ -42,15 +52,13 @@ func pausing(t *testing.T, s shape, seed uint64) outcome {
 	return trial.finish(t)
 }
 
-// pauses freezes a proxy again and again until end is called.
-func pauses(t *testing.T, p *faultproxy.Proxy, rng *rand.Rand) (end func()) {
+// pauses cuts a link again and again until end is called.
+func pauses(l *link.Link, rng *rand.Rand) (end func()) {
 	pass := func(ctx context.Context) { _ = await.Sleep(ctx, time.Duration(rng.Int64N(int64(longestPause)))) }
 	return await.Every(time.Millisecond, func(ctx context.Context) {
 		pass(ctx)
-		p.Freeze()
+		l.Cut()
 		pass(ctx)
-		if err := p.Resume(); err != nil {
-			t.Error(err)
-		}
+		l.Mend()
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/faultproxy"
@@ -58,10 +60,11 @@ func trialOptions() sink.Options {
 	return o
 }
 
-func newTrial(t *testing.T, seed uint64, proxies ...*faultproxy.Proxy) *trial {
+// newTrial makes a trial whose sinks reach the proxies by configs.
+func newTrial(t *testing.T, seed uint64, proxies []*faultproxy.Proxy, configs ...*rest.Config) *trial {
 	trial := &trial{seed: seed, namespace: testenv.Shared(t).Namespace(t), proxies: proxies}
 	for i := range 2 {
-		trial.writers = append(trial.writers, newWriter(t, proxies[i%len(proxies)].Config(), trialOptions()))
+		trial.writers = append(trial.writers, newWriter(t, configs[i%len(configs)], trialOptions()))
 	}
 	return trial
 }
