@@ -113,6 +113,18 @@ func (o *outage) finish() {
 	}
 }
 
+// writesPerSecond records as much as can be in flight, and returns at which rate it is
+// written.
+func (o *outage) writesPerSecond() float64 {
+	n := longrun.Either(8000, 300)
+	began := time.Now()
+	for range n {
+		o.load.everything(true)
+	}
+	await.Within(o.t, deadline(), "the first writes", func() bool { return o.Totals().Written() >= int64(n) })
+	return min(float64(n)/time.Since(began).Seconds(), sink.DefaultOptions().QPS)
+}
+
 // repeatOutages makes the runs of a test one after the other.
 func repeatOutages(t *testing.T, run func(t *testing.T, cluster *testenv.ControlPlane)) {
 	cluster := testenv.StartForTest(t, testenv.Options{})
@@ -124,9 +136,8 @@ func repeatOutages(t *testing.T, run func(t *testing.T, cluster *testenv.Control
 // run ends the apiserver by down, under load, and brings it back by up. The load ends
 // when all is written that was due by then.
 func (o *outage) run(down, up func()) {
-	endLoad := o.load.goOn(longrun.Either(1000., 300), o.belowLimit)
+	endLoad := o.load.goOn(o.writesPerSecond()/3, o.belowLimit)
 	defer endLoad()
-	await.Within(o.t, deadline(), "the first writes", func() bool { return o.Totals().Written() >= longrun.Either[int64](2000, 300) })
 	down()
 	o.waitAway()
 	up()
