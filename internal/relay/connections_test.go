@@ -113,18 +113,6 @@ func TestServerOfTheLeaderShutsDown(t *testing.T) {
 	}
 }
 
-func TestManyRequestsShareFewConnections(t *testing.T) {
-	leader, other, where := pair(t, options{pipeline: kept()}, options{})
-	requests := posting(t, other, 100) // as many as the pipeline keeps
-	for range requests {
-		(<-leader.Pipeline.Recorded).Settled(stored(occurrence.Created, 1))
-	}
-	wantCreated(t, requests...)
-	if got := where.connections.Load(); got > 2 {
-		t.Errorf("%d connections for %d requests at once", got, len(requests))
-	}
-}
-
 // oneStream has a leader accept one request at once on a connection.
 func oneStream(s *httptest.Server) { s.Config.HTTP2.MaxConcurrentStreams = 1 }
 
@@ -224,4 +212,24 @@ func TestLeaderIsReachedByNameWithoutServerName(t *testing.T) {
 	if name := <-names; name != "" {
 		t.Errorf("the server name is %q", name)
 	}
+}
+
+// One has ids for 2^30 requests.
+func TestConnectionThatHasTakenAllItsRequestsIsReplacedAndClosed(t *testing.T) {
+	leader, other, where := pair(t, options{pipeline: kept()}, options{leaderWait: time.Minute, set: oneConnection})
+	other.relay.ReplaceConnectionsAfter(2)
+	requests := make([]<-chan answer, 3)
+	recorded := make([]*occurrence.Occurrence, len(requests))
+	for i := range requests {
+		requests[i] = background(func() answer { return other.Post(t, classic(fmt.Sprint("a", i), 1)) })
+		recorded[i] = <-leader.Pipeline.Recorded
+	}
+	if made, open := where.connections.Load(), where.open.Load(); made != 2 || open != 2 {
+		t.Errorf("%d connections were made, and %d are open, while all three requests are in flight", made, open)
+	}
+	for i, request := range requests {
+		recorded[i].Settled(stored(occurrence.Created, i))
+		wantCreated(t, request)
+	}
+	await.Until(t, "the first connection is closed", func() bool { return where.open.Load() == 1 })
 }

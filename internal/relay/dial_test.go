@@ -77,6 +77,16 @@ func TestHowLongARequestWaitsForASlot(t *testing.T) {
 	}
 }
 
+// Without a pause, a leader that refuses all requests is sent one handshake after the other.
+func TestNextConnectionIsMadeAfterAPause(t *testing.T) {
+	c := newConnections(leaderServer{"127.0.0.1:1", "none"}, 1, &health{})
+	_, first := c.dial(t.Context(), "", "")
+	ended := c.dialEnded
+	if _, second := c.dial(t.Context(), "", ""); first == nil || time.Since(ended) < connectPause && second != first {
+		t.Errorf("%v, and at once after it %v", first, second)
+	}
+}
+
 // Whoever decides first: nothing is written of a request that was given up.
 func TestAttemptIsGivenUpOnlyWhileItWaitsForAConnection(t *testing.T) {
 	for name, test := range map[string]struct {

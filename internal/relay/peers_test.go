@@ -3,7 +3,6 @@ package relay_test
 import (
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,74 +37,61 @@ func TestWhoIsAcceptedAsAReplica(t *testing.T) {
 		e.Namespace, e.InvolvedObject.Namespace = namespace, namespace
 		return e
 	}
-	replicaOf := func(t *testing.T) (*replica, func() user.Info) {
-		return delegatingReplica(t, client, token("eventd", peerAudience))
-	}
-
-	t.Run("one request at a time", func(t *testing.T) {
-		leader, authorized := replicaOf(t)
-		leader.lead(t)
-		asserted := fmt.Sprintf(`{"username":%q,"uid":"u","groups":["g"],"extra":{"K":["v"]}}`, writerName)
-		replica := token("eventd", peerAudience) // another one of the same account
-		for name, test := range map[string]struct {
-			header []string
-			code   int
-		}{
-			"a replica":                                 {asserting(replica, asserted), 201},
-			"a replica, of who may not":                 {asserting(replica, `{"username":"system:serviceaccount:x:y"}`), 403},
-			"a client":                                  {bearer(writer), 201},
-			"a client that asserts":                     {asserting(writer, asserted), 401},
-			"a client that asserts itself":              {asserting(writer, fmt.Sprintf(`{"username":%q}`, writerName)), 401},
-			"a replica that asserts nobody":             {bearer(replica), 401},
-			"a replica that asserts no name":            {asserting(replica, `{"groups":["system:masters"]}`), 401},
-			"a replica that asserts nonsense":           {asserting(replica, `nonsense`), 401},
-			"another account, the same audience":        {asserting(token("impostor", peerAudience), asserted), 401},
-			"the same account, another audience":        {asserting(token("eventd", "another"), asserted), 401},
-			"the same account, the apiserver's":         {asserting(token("eventd"), asserted), 401},
-			"the same account, both audiences":          {asserting(token("eventd", "another", peerAudience), asserted), 201},
-			"a forged token":                            {asserting(replica+"x", asserted), 401},
-			"no token":                                  {asserting("", asserted), 401},
-			"no token, to whom nobody needs one either": {[]string{intaketest.WithoutToken, "true"}, 401},
-			"a password":                                {append(asserting("", asserted), "Authorization", "Basic "+replica), 401},
-		} {
-			t.Run(name, func(t *testing.T) {
-				before := len(leader.Pipeline.Occurrences())
-				a := leader.Do(t, http.MethodPost, path, event(fmt.Sprint("a", before)), test.header...)
-				if a.Code != test.code {
-					t.Errorf("answered %d, want %d: %s", a.Code, test.code, a.Body)
-				}
-				if recorded := len(leader.Pipeline.Occurrences()) - before; (recorded == 1) != (test.code == 201) {
-					t.Errorf("recorded %d times", recorded)
-				}
+	authn, authz := intaketest.Delegating(t, client)
+	var authorized user.Info
+	leader := newReplica(t, options{reviewer: client.AuthenticationV1(), token: tokenFile(t, token("eventd", peerAudience)),
+		set: func(_ *intake.Options, o *intake.ServerOptions) {
+			o.Authenticator = authn
+			o.Authorizer = intaketest.Decision(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+				authorized = a.GetUser()
+				return authz.Authorize(t.Context(), a)
 			})
-		}
-		// If there are two, it is not defined which one counts.
-		req := newRequest(t.Context(), t, http.MethodPost, path, event("twice"), asserting(replica, asserted)...)
-		req.Header.Add("Eventd-Asserted-User", req.Header.Get("Eventd-Asserted-User"))
-		leader.Send(req).Want(t, 401, metav1.StatusReasonUnauthorized)
+		}})
+	leader.lead(t)
+	asserted := fmt.Sprintf(`{"username":%q,"uid":"u","groups":["g"],"extra":{"K":["v"]}}`, writerName)
+	replica := token("eventd", peerAudience) // another one of the same account
+	for name, test := range map[string]struct {
+		header []string
+		code   int
+	}{
+		"a replica":                                 {asserting(replica, asserted), 201},
+		"a replica, of who may not":                 {asserting(replica, `{"username":"system:serviceaccount:x:y"}`), 403},
+		"a client":                                  {bearer(writer), 201},
+		"a client that asserts":                     {asserting(writer, asserted), 401},
+		"a client that asserts itself":              {asserting(writer, fmt.Sprintf(`{"username":%q}`, writerName)), 401},
+		"a replica that asserts nobody":             {bearer(replica), 401},
+		"a replica that asserts no name":            {asserting(replica, `{"groups":["system:masters"]}`), 401},
+		"a replica that asserts nonsense":           {asserting(replica, `nonsense`), 401},
+		"another account, the same audience":        {asserting(token("impostor", peerAudience), asserted), 401},
+		"the same account, another audience":        {asserting(token("eventd", "another"), asserted), 401},
+		"the same account, the apiserver's":         {asserting(token("eventd"), asserted), 401},
+		"the same account, both audiences":          {asserting(token("eventd", "another", peerAudience), asserted), 201},
+		"a forged token":                            {asserting(replica+"x", asserted), 401},
+		"no token":                                  {asserting("", asserted), 401},
+		"no token, to whom nobody needs one either": {[]string{intaketest.WithoutToken, "true"}, 401},
+		"a password":                                {append(asserting("", asserted), "Authorization", "Basic "+replica), 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(leader.Pipeline.Occurrences())
+			a := leader.Do(t, http.MethodPost, path, event(fmt.Sprint("a", before)), test.header...)
+			if a.Code != test.code {
+				t.Errorf("answered %d, want %d: %s", a.Code, test.code, a.Body)
+			}
+			if recorded := len(leader.Pipeline.Occurrences()) - before; (recorded == 1) != (test.code == 201) {
+				t.Errorf("recorded %d times", recorded)
+			}
+		})
+	}
+	// If there are two, it is not defined which one counts.
+	req := newRequest(t.Context(), t, http.MethodPost, path, event("twice"), asserting(replica, asserted)...)
+	req.Header.Add("Eventd-Asserted-User", req.Header.Get("Eventd-Asserted-User"))
+	leader.Send(req).Want(t, 401, metav1.StatusReasonUnauthorized)
 
-		leader.Do(t, http.MethodPost, path, event("last"), asserting(replica, asserted)...).Want(t, 201, "")
-		want := &user.DefaultInfo{Name: writerName, UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"K": {"v"}}}
-		if diff := cmp.Diff(user.Info(want), authorized()); diff != "" {
-			t.Errorf("authorized (-want +got):\n%s", diff)
-		}
-	})
-
-	t.Run("through a standby", func(t *testing.T) {
-		leader, toLeader := replicaOf(t)
-		other, toStandby := replicaOf(t)
-		listen(t, leader).leads(other)
-		leader.lead(t)
-		other.Do(t, http.MethodPost, path, event("a"), bearer(writer)...).Want(t, 201, "")
-		other.Do(t, http.MethodPatch, path+"/a", `{"count":5}`, bearer(writer)...).Want(t, 200, "")
-		leader.Pipeline.WantWeights(t, 1, 4)
-		want := toStandby()
-		if diff := cmp.Diff(want, toLeader()); diff != "" || want.GetUID() == "" || len(want.GetExtra()) == 0 {
-			t.Errorf("to the standby it is %+v, to the leader another one (-standby +leader):\n%s", want, diff)
-		}
-		other.Do(t, http.MethodPost, path, event("b"), bearer(token("stranger"))...).Want(t, 403, metav1.StatusReasonForbidden)
-		other.Do(t, http.MethodPost, path, event("b"), bearer("forged")...).Want(t, 401, metav1.StatusReasonUnauthorized)
-	})
+	leader.Do(t, http.MethodPost, path, event("last"), asserting(replica, asserted)...).Want(t, 201, "")
+	want := &user.DefaultInfo{Name: writerName, UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"K": {"v"}}}
+	if diff := cmp.Diff(user.Info(want), authorized); diff != "" {
+		t.Errorf("authorized (-want +got):\n%s", diff)
+	}
 }
 
 // The leader cannot authenticate the replica, which is not the client's fault.
@@ -125,27 +111,4 @@ func TestReviewWithoutAnAudienceIsNotAccepted(t *testing.T) {
 	leader.lead(t)
 	leader.Do(t, http.MethodPost, coreEvents, classic("a", 1), asserting(peerToken, `{"username":"a"}`)...).
 		Want(t, 401, metav1.StatusReasonUnauthorized)
-}
-
-// delegatingReplica has an apiserver authenticate and authorize. The function returns the
-// user that was authorized last.
-func delegatingReplica(t *testing.T, client kubernetes.Interface, token string) (*replica, func() user.Info) {
-	t.Helper()
-	authn, authz := intaketest.Delegating(t, client)
-	var mu sync.Mutex
-	var last user.Info
-	r := newReplica(t, options{reviewer: client.AuthenticationV1(), token: tokenFile(t, token), set: func(_ *intake.Options, o *intake.ServerOptions) {
-		o.Authenticator = authn
-		o.Authorizer = intaketest.Decision(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			last = a.GetUser()
-			return authz.Authorize(t.Context(), a)
-		})
-	}})
-	return r, func() user.Info {
-		mu.Lock()
-		defer mu.Unlock()
-		return last
-	}
 }

@@ -136,7 +136,7 @@ func TestLeaderWhoseTokenHasExpiredKnowsItsPeers(t *testing.T) {
 
 func TestReplicaThatTheLeaderRefusesIsNotReadyUntilItIsAccepted(t *testing.T) {
 	everybody := reviewing(t, func(*authenticationv1.TokenReview) authenticationv1.TokenReviewStatus { return asPeer(true) })
-	path := tokenFile(t, "of somebody else")
+	path := tokenFile(t, "peer-taken") // as long as the one that follows
 	leader := newReplica(t, options{})
 	leader.lead(t)
 	other := watched(t, options{apiserver: everybody.URL, token: path})

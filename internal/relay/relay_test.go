@@ -168,24 +168,6 @@ func TestWhatIsSentToTheLeader(t *testing.T) {
 	}
 }
 
-func TestPeerTokenIsReadAgainWhenItIsRotated(t *testing.T) {
-	c := newCapture(t)
-	path := tokenFile(t, "first\n")
-	other := c.forwards(t, options{token: path})
-	other.Post(t, classic("a", 1))
-	other.Post(t, classic("a", 1))
-	rotate(t, path, "other\n") // as long as the first one
-	other.Post(t, classic("a", 1))
-	other.Post(t, classic("a", 1))
-	var got []string
-	for _, s := range c.requests() {
-		got = append(got, s.Header.Get("Authorization"))
-	}
-	if diff := cmp.Diff([]string{"Bearer first", "Bearer first", "Bearer other", "Bearer other"}, got); diff != "" {
-		t.Errorf("tokens (-want +got):\n%s", diff)
-	}
-}
-
 func TestTooLargeABodyIsNotForwarded(t *testing.T) {
 	small := func(o *intake.Options, _ *intake.ServerOptions) { o.MaxBodyBytes = 2000 }
 	large := strings.Repeat("x", 2001)
