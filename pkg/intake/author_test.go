@@ -1,14 +1,12 @@
 package intake_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"testing"
 	"testing/synctest"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -64,23 +62,6 @@ func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A failed review is neither an allowed nor a denied one.
-func TestRightToPatchThatCannotBeAskedForIsAnswered503(t *testing.T) {
-	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetVerb() == "patch" {
-			return authorizer.DecisionNoOpinion, "", errors.New("no connection")
-		}
-		return authorizer.DecisionAllow, "", nil
-	}))
-	a := s.Post(t, classic("a", 1))
-	a.Want(t, 503, metav1.StatusReasonServiceUnavailable)
-	if a.Header.Get("Retry-After") != "1" {
-		t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
-	}
-	s.Do(t, http.MethodPost, coreEvents+"?dryRun=All", classic("a", 1)).Want(t, 201, "")
-	s.Pipeline.WantRecorded(t, 0)
 }
 
 // For another user the same Event of the same name is not a repeated POST.

@@ -1,10 +1,12 @@
 package intake_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,74 +53,53 @@ func TestDecisionsOfTheAuthorizer(t *testing.T) {
 	}
 }
 
+// The right to all Events of a client is reviewed first, and cached once for all of them.
+// The right to one name is reviewed only if that is denied, and not if a review fails.
 func TestWhatIsAuthorized(t *testing.T) {
-	var got []authorizer.AttributesRecord
+	var asked, denied []string
+	var failing string
 	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-		got = append(got, authorizer.AttributesRecord{Verb: a.GetVerb(), APIGroup: a.GetAPIGroup(), Resource: a.GetResource(),
-			Namespace: a.GetNamespace(), Name: a.GetName(), Path: a.GetPath()})
-		switch a.GetVerb() + " " + a.GetName() {
-		case "create ", "patch ":
+		if a.GetNamespace() != "ns" || a.GetResource() != "events" || (a.GetPath() != "") != (a.GetName() != "" || a.GetPath() == coreEvents) {
+			t.Errorf("asked for %+v", a)
+		}
+		what := strings.TrimSuffix(strings.Join([]string{a.GetVerb(), a.GetName(), a.GetAPIGroup()}, " "), " ")
+		asked = append(asked, what)
+		switch {
+		case slices.Contains(denied, what):
 			return authorizer.DecisionNoOpinion, "", nil
-		case "create b":
+		case what == failing:
 			return authorizer.DecisionNoOpinion, "", errors.New("no connection")
-		case "create c":
-			return authorizer.DecisionDeny, "", nil
 		}
 		return authorizer.DecisionAllow, "", nil
 	}))
-	s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).Want(t, 201, "")
-	s.Do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).Want(t, 503, metav1.StatusReasonServiceUnavailable)
-	s.Do(t, http.MethodPut, coreEvents+"/c", classic("c", 1)).Want(t, 403, metav1.StatusReasonForbidden)
-	s.Do(t, http.MethodPut, coreEvents+"/c?dryRun=All", classic("c", 1)).Want(t, 403, metav1.StatusReasonForbidden)
-	s.Do(t, http.MethodPatch, newEvents+"/a", `{}`).Want(t, 200, "")
-	want := []string{
-		"update ", "update ", "create ", "create a",
-		"update ", "update ", "create ", "create b",
-		"update ", "update ", "create ", "create c",
-		"update ", "create ", "create c", // a dry run changes nothing
-		"patch ", "patch a", "patch ",
-	}
-	if len(got) != len(want) {
-		t.Fatalf("asked %d times: %+v", len(got), got)
-	}
-	for i, a := range got {
-		if a.Verb+" "+a.Name != want[i] || a.Namespace != "ns" || a.Resource != "events" || (a.APIGroup == "events.k8s.io") != (a.Verb == "patch") ||
-			(a.Path == "") != (a.Name == "") {
-			t.Errorf("asked for %+v, want %s", a, want[i])
-		}
-	}
-	s.Pipeline.WantRecorded(t, 1)
-}
-
-// The right to all Events of a client is reviewed once, not for each Event. If that review
-// fails, the right to the name is not reviewed.
-func TestRightToAnyEventIsOneReview(t *testing.T) {
-	for name, test := range map[string]struct {
-		decision authorizer.Decision
-		err      error
-		reviews  int
-		code     int
-		reason   metav1.StatusReason
+	const put, patch, post = http.MethodPut, http.MethodPatch, http.MethodPost
+	for _, test := range []struct {
+		method, path string
+		denied       []string
+		failing      string
+		code         int
+		asked        []string
 	}{
-		"allowed":    {authorizer.DecisionAllow, nil, 1, 404, metav1.StatusReasonNotFound},
-		"no opinion": {authorizer.DecisionNoOpinion, nil, 101, 404, metav1.StatusReasonNotFound},
-		"failed":     {authorizer.DecisionNoOpinion, errors.New("no connection"), 1, 503, metav1.StatusReasonServiceUnavailable},
+		{put, "/a", []string{"create "}, "", 201, []string{"update ", "update ", "create ", "create a"}},
+		{put, "/b", []string{"create "}, "create b", 503, []string{"update ", "update ", "create ", "create b"}},
+		{put, "/c", []string{"create ", "create c"}, "", 403, []string{"update ", "update ", "create ", "create c"}},
+		{put, "/c?dryRun=All", []string{"create ", "create c"}, "", 403, []string{"update ", "create ", "create c"}},
+		{patch, "/a", nil, "", 200, []string{"patch ", "patch "}},
+		{patch, "/a", []string{"patch "}, "", 200, []string{"patch ", "patch a", "patch "}},
+		{patch, "/a", nil, "patch ", 503, []string{"patch "}},
+		{post, "", nil, "patch ", 503, []string{"create ", "patch "}},
+		{post, "?dryRun=All", nil, "patch ", 201, []string{"create "}}, // which changes nothing
 	} {
-		questions := map[string]bool{}
-		s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-			questions[strings.Join([]string{a.GetVerb(), a.GetNamespace(), a.GetName(), a.GetPath()}, " ")] = true
-			if a.GetName() != "" {
-				return authorizer.DecisionAllow, "", nil
-			}
-			return test.decision, "", test.err
-		}))
-		for i := range 100 {
-			s.Patch(t, strconv.Itoa(i), `{}`).Want(t, test.code, test.reason)
-		}
-		if len(questions) != test.reviews {
-			t.Errorf("%s: %d reviews for 100 Events, want %d", name, len(questions), test.reviews)
-		}
+		asked, denied, failing = nil, test.denied, test.failing
+		name, _, _ := strings.Cut(strings.TrimPrefix(test.path, "/"), "?")
+		a := s.Do(t, test.method, coreEvents+test.path, classic(cmp.Or(name, "d"), 1))
+		equal(t, fmt.Sprintf("%+v: code", test), a.Code, test.code)
+		equal(t, fmt.Sprintf("%+v: asked", test), asked, test.asked)
 	}
+	asked, denied, failing = nil, nil, ""
+	s.Do(t, patch, newEvents+"/a", `{}`).Want(t, 200, "")
+	equal(t, "asked for the other API", asked, []string{"patch  events.k8s.io", "patch  events.k8s.io"})
+	s.Pipeline.WantRecorded(t, 1)
 }
 
 func TestWhatIsNotServed(t *testing.T) {
@@ -205,17 +186,6 @@ func TestMetricsAreAuthorizedAsAPath(t *testing.T) {
 	if asked == nil || asked.IsResourceRequest() || asked.GetPath() != "/metrics" || asked.GetVerb() != "get" {
 		t.Errorf("asked for %+v", asked)
 	}
-}
-
-func TestPanicIsAnswered(t *testing.T) {
-	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetVerb() == "update" {
-			panic("authorizing")
-		}
-		return authorizer.DecisionAllow, "", nil
-	}))
-	s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 1)).Want(t, 500, metav1.StatusReasonInternalError)
-	s.Post(t, classic("a", 1)).Want(t, 201, "")
 }
 
 func TestAnswerThatCannotBeEndedIsAborted(t *testing.T) {

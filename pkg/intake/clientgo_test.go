@@ -149,14 +149,6 @@ func testNewStyleRecorder(t *testing.T, settle func(*occurrence.Occurrence)) {
 func write(o *occurrence.Occurrence)   { o.Settled(stored(occurrence.Created, int(o.Total))) }
 func deferIt(o *occurrence.Occurrence) { o.Deferred() }
 
-func TestTypedClientReturnsADeferredEvent(t *testing.T) {
-	client := listen(t, serve(t, later()), runtime.ContentTypeProtobuf)
-	got, err := client.CoreV1().Events("ns").Create(t.Context(), classic("a", 3), metav1.CreateOptions{})
-	if err != nil || got.Name != "a" || got.Count != 3 {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
 func pod(i int) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Namespace: "ns", UID: "uid"}}
 }

@@ -93,6 +93,7 @@ func hostileCreates() []hostileBody {
 		{"unknown members in YAML", yamlType, nested("", filled(32_000, `,"x":{`, numbered("%x: 1"), "}")), 201},
 		{"deep", jsonType, nested("", `,"x":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000)), 400},
 		{"deep YAML", yamlType, nested("", `,"x":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000)), 413},
+		{"deep YAML, its type in upper case", strings.ToUpper(yamlType), nested("", `,"x":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000)), 413},
 		{"less deep YAML", yamlType, nested("", `,"x":`+strings.Repeat("[", 500)+strings.Repeat("]", 500)), 201},
 		{"aliases in YAML", yamlType, "apiVersion: v1\nkind: Event\nx: &x " + filled(2000, "[", same("a"), "]") +
 			"\ny: &y " + filled(800, "[", same("*x"), "]") + "\nz: " + filled(800, "[", same("*y"), "]\n"), 400},

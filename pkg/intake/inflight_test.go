@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -237,35 +236,4 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 			equal(t, "rejected without a review", c.callers.rejected.contains(presented), false)
 		})
 	}
-}
-
-// test/hostile measures the delay that a flood causes, with separate processes. In this
-// test no time passes.
-func TestCallerThatComesLateIsSeatedBeforeAFloodThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const flood = 200
-		s := testSeats(t, 1, flood+1)
-		noisy, quiet := flow{Tenant: "noisy", Namespace: "ns"}, flow{Tenant: "quiet", Namespace: "ns"}
-		leave, ok := s.acquire(t.Context(), noisy)
-		equal(t, "a seat is free", ok, true)
-		order := make(chan flow, flood+1)
-		sit := func(f flow) {
-			equal(t, "seated", s.run(t.Context(), f, func() { order <- f }), true)
-		}
-		for range flood {
-			go sit(noisy)
-		}
-		synctest.Wait()
-		go sit(quiet)
-		synctest.Wait()
-		leave()
-		var seated []flow
-		for range flood + 1 {
-			seated = append(seated, <-order)
-		}
-		// The flood waits in handSize queues, and each may have one request before.
-		if at := slices.Index(seated, quiet); at < 0 || at > handSize {
-			t.Errorf("the caller that came late was seated after %d requests of the flood", at)
-		}
-	})
 }

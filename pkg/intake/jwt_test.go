@@ -276,16 +276,3 @@ func FuzzIssuerKeys(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkBogusToken is what an attacker costs that knows the id of a key.
-func BenchmarkBogusToken(b *testing.B) {
-	keys := parsedTestKeys(b)
-	for algorithm, key := range testKeys() {
-		token := newTestKey(key.id, algorithm).token("ns", "a")
-		b.Run(algorithm, func(b *testing.B) {
-			for b.Loop() {
-				_, _ = keys.subject(token, time.Now())
-			}
-		})
-	}
-}

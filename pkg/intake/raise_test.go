@@ -1,44 +1,38 @@
 package intake_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/pipeline"
 )
 
 var refusedFor = dropped(occurrence.RetriesExhausted, nil)
 
 func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
 	for method, raise := range map[string]struct {
-		do   func(*server) answer
-		code int
+		do     func(*server) answer
+		code   int
+		weight int64
+		count  int32
 	}{
-		"patch": {func(s *server) answer { return s.Patch(t, "a", `{"count":3}`) }, 200},
-		"put":   {func(s *server) answer { return s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 3)) }, 200},
-		"post":  {func(s *server) answer { return s.Post(t, classic("a", 3)) }, 201},
+		"patch": {func(s *server) answer { return s.Patch(t, "a", `{"count":3}`) }, 200, 3, 3},
+		"put":   {func(s *server) answer { return s.Do(t, http.MethodPut, coreEvents+"/a", classic("a", 3)) }, 200, 3, 3},
+		"post":  {func(s *server) answer { return s.Post(t, classic("a", 3)) }, 201, 3, 3},
+		// It raises nothing, and the sink would count another weight.
+		"patch of the message": {func(s *server) answer { return s.Patch(t, "a", `{"message":"other"}`) }, 200, 0, 1},
 	} {
 		t.Run(method, func(t *testing.T) {
 			s := serve(t, kept())
 			posted, post := s.posting(t, "a", 1)
 			raised, o := s.pending(func() answer { return raise.do(s) })
-			if o.Client != "a" || o.Weight != 3 || o.Total != 3 || identity.Of(o.Identified()) != identity.Of(post.Event) {
+			if o.Client != "a" || o.Weight != raise.weight || o.Total != int64(raise.count) || identity.Of(o.Identified()) != identity.Of(post.Event) {
 				t.Errorf("reported %d up to %d of %q", o.Weight, o.Total, o.Client)
 			}
 			post.Settled(refusedFor)
@@ -46,7 +40,7 @@ func TestRaiseIsRecordedWhileThePostOfItsNameWaits(t *testing.T) {
 			o.Settled(stored(occurrence.Created, 7))
 			a := <-raised
 			a.Want(t, raise.code, "")
-			if got := a.Event(t); got.Count != 3 || got.ResourceVersion != "7" || got.UID != "stored-uid" {
+			if got := a.Event(t); got.Count != raise.count || got.ResourceVersion != "7" || got.UID != "stored-uid" {
 				t.Errorf("answered %+v", got)
 			}
 		})
@@ -198,20 +192,6 @@ func TestRepeatedRaiseJoinsThePendingOne(t *testing.T) {
 	})
 }
 
-// A change that raises nothing has weight 0, or the sink would count it.
-func TestChangeThatRaisesNothingWhileThePostWaitsReportsNothing(t *testing.T) {
-	s := serve(t, kept())
-	posted, post := s.posting(t, "a", 2)
-	changed, o := s.pending(func() answer { return s.Patch(t, "a", `{"message":"other"}`) })
-	if o.Weight != 0 || o.Total != 2 || o.Event.Message != "other" {
-		t.Errorf("reported %d up to %d: %s", o.Weight, o.Total, o.Event.Message)
-	}
-	post.Settled(stored(occurrence.Created, 1))
-	o.Settled(stored(occurrence.Merged, 2))
-	(<-posted).Want(t, 201, "")
-	(<-changed).Want(t, 200, "")
-}
-
 // Preconditions are checked against the last response of the client, although a raise
 // that it has sent since is pending.
 func TestUIDOfAPostThatIsStoredHoldsWhileARaiseWaits(t *testing.T) {
@@ -228,59 +208,4 @@ func TestUIDOfAPostThatIsStoredHoldsWhileARaiseWaits(t *testing.T) {
 		(<-raised).Want(t, 200, "")
 		s.settleAll(t, []<-chan answer{put})
 	})
-}
-
-// overtaken is an apiserver whose first create is answered by the test.
-type overtaken struct {
-	events  typedcorev1.EventInterface
-	creates atomic.Int64
-	first   chan error // nil from the first create, then its answer
-}
-
-func (o *overtaken) Create(ctx context.Context, _ occurrence.API, event *corev1.Event) (*corev1.Event, error) {
-	if o.creates.Add(1) == 1 {
-		o.first <- nil
-		if err := <-o.first; err != nil {
-			return nil, err
-		}
-	}
-	return o.events.Create(ctx, event, metav1.CreateOptions{})
-}
-
-func (o *overtaken) Patch(ctx context.Context, _ occurrence.API, _, name string, patch []byte) (*corev1.Event, error) {
-	return o.events.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-}
-
-// The whole pipeline stores what the client has reached, whatever becomes of the
-// POST that its raise overtakes.
-func TestRaiseOfAWaitingPostIsStoredOnce(t *testing.T) {
-	for name, err := range map[string]error{
-		"written":        nil,
-		"lost":           apierrors.NewInternalError(errors.New("lost")),
-		"refused for it": apierrors.NewBadRequest("refused"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			apiserver := &overtaken{events: fake.NewClientset().CoreV1().Events("ns"), first: make(chan error)}
-			o := pipeline.DefaultOptions()
-			o.Sink.RetryBaseDelay = time.Nanosecond
-			p, recorded := throughPipeline(t, o, apiserver)
-			defer func() { _ = p.Shutdown(t.Context()) }() // if it fails
-			s := serve(t, written(), recorded)
-			posted := background(func() answer { return s.Post(t, classic("a", 1)) })
-			<-apiserver.first
-			before := p.Totals().Recorded
-			raised := background(func() answer { return s.Patch(t, "a", `{"count":3}`) })
-			until(t, "the raise is recorded", func() bool { return p.Totals().Recorded > before })
-			apiserver.first <- err
-			<-posted
-			if a := <-raised; a.Code >= 300 {
-				t.Errorf("answered %d: %s", a.Code, a.Body)
-			}
-			equal(t, "error of the shutdown", p.Shutdown(t.Context()), nil) // writes what was to wait
-			stored, err := apiserver.events.List(t.Context(), metav1.ListOptions{})
-			if err != nil || len(stored.Items) != 1 || stored.Items[0].Count != 3 {
-				t.Errorf("stored %+v, %v", stored, err)
-			}
-		})
-	}
 }

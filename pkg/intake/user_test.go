@@ -14,11 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
-	"github.com/eventd/eventd/pkg/sink"
 )
 
 const kubelet, robot = "system:node:node-1", "system:serviceaccount:ns:robot"
@@ -41,33 +39,6 @@ func (s *server) patchAs(t testing.TB, who, name, patch string) answer {
 	return s.Do(t, http.MethodPatch, coreEvents+"/"+name, patch, "As", who)
 }
 
-// The user is for limits, and not part of the series.
-func TestOccurrenceNamesTheAuthenticatedUserWhateverSourceItClaims(t *testing.T) {
-	s := serve(t, written())
-	s.Post(t, classic("web-0.1", 1)).Want(t, 201, "")
-	s.Patch(t, "web-0.1", `{"count":2}`).Want(t, 200, "")
-	s.Pipeline.WantRecorded(t, 2)
-	for _, o := range s.Pipeline.Occurrences() {
-		equal(t, "user", o.User, "tester")
-		other := *o
-		other.User = "another"
-		equal(t, "series", other.Series(), identity.Of(o.Event))
-	}
-}
-
-// throughPipeline records into a pipeline, which writes to an apiserver.
-func throughPipeline(t *testing.T, o pipeline.Options, apiserver sink.Client) (*pipeline.Pipeline, setting) {
-	t.Helper()
-	p, err := pipeline.New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.StartSink(apiserver); err != nil {
-		t.Fatal(err)
-	}
-	return p, withOptions(func(o *intake.Options) { o.Record = p.Record })
-}
-
 // creates is an apiserver that accepts every create.
 type creates struct{}
 
@@ -85,9 +56,10 @@ func (creates) Patch(_ context.Context, _ occurrence.API, _, name string, _ []by
 // until its own budget is spent.
 func TestForgedSourceCostsTheKubeletNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, recorded := throughPipeline(t, pipeline.DefaultOptions(), creates{})
+		p := must(pipeline.New(t.Context(), pipeline.DefaultOptions()))
+		equal(t, "error of the start", p.StartSink(creates{}), nil)
 		defer func() { equal(t, "error of the shutdown", p.Shutdown(t.Context()), nil) }()
-		s := serve(t, written(), authenticatedByHeader, recorded)
+		s := serve(t, written(), authenticatedByHeader, withOptions(func(o *intake.Options) { o.Record = p.Record }))
 		warn := func(who, name, reason string) answer {
 			event := classic(name, 1)
 			event.Type, event.Reason = corev1.EventTypeWarning, reason
