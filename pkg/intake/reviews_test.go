@@ -189,27 +189,6 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 	}
 }
 
-// askedBy is an authenticator that takes a second, and returns the user in the header of
-// a request.
-type askedBy struct {
-	mu    sync.Mutex
-	calls []time.Duration // since when, when each began
-	begun time.Time
-	ok    bool
-	err   error
-}
-
-func (a *askedBy) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
-	a.mu.Lock()
-	a.calls = append(a.calls, time.Since(a.begun))
-	a.mu.Unlock()
-	time.Sleep(time.Second)
-	if a.err != nil && a.err.Error() == "panic" {
-		panic(a.err)
-	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, a.ok, a.err
-}
-
 // There is one review at a time for all requests with one token. They share whether it
 // is accepted, and not the user.
 func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
@@ -230,8 +209,15 @@ func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			c := testCallers(t, test.ttl)
-			authn := &askedBy{begun: time.Now(), ok: test.ok, err: test.err}
-			around := c.limit(authn)
+			calls, begun := make(chan time.Duration, 3), time.Now()
+			around := c.limit(authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+				calls <- time.Since(begun)
+				time.Sleep(time.Second)
+				if test.err == broken {
+					panic(broken)
+				}
+				return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("X-User")}}, test.ok, test.err
+			}))
 			var all sync.WaitGroup
 			for i := range 3 {
 				all.Go(func() {
@@ -247,7 +233,11 @@ func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
 				})
 			}
 			all.Wait()
-			equal(t, "calls", authn.calls, test.calls)
+			close(calls)
+			equal(t, "calls", len(calls), len(test.calls))
+			for _, want := range test.calls {
+				equal(t, "called after", <-calls, want)
+			}
 		})
 	}
 }
@@ -261,7 +251,11 @@ func TestReviewOfACancelledRequestIsKept(t *testing.T) {
 		req, own := presented(ctx, c, "a")
 		time.AfterFunc(time.Millisecond, func() { leave(gone) })
 		begun := time.Now()
-		_, ok, err := c.limit(&askedBy{ok: true}).AuthenticateRequest(req)
+		slow := authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+			time.Sleep(time.Second)
+			return accepting("jane").AuthenticateRequest(req)
+		})
+		_, ok, err := c.limit(slow).AuthenticateRequest(req)
 		equal(t, "accepted", ok, false)
 		equal(t, "error", err, gone)
 		equal(t, "waited", time.Since(begun), time.Millisecond)
