@@ -27,11 +27,7 @@ func listen(t *testing.T, s *server, contentType string) *kubernetes.Clientset {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: contentType}}
-	client, err := kubernetes.NewForConfigAndClient(config, server.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return must(kubernetes.NewForConfigAndClient(config, server.Client()))
 }
 
 func TestDiscovery(t *testing.T) {

@@ -159,29 +159,14 @@ func clientsPart(t *testing.T, body string) map[string]any {
 
 func (s target) send(t *testing.T, i input, tokens map[caller]string, fill *strings.Replacer) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), i.method, s.url+fill.Replace(i.path), strings.NewReader(fill.Replace(i.body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), i.method, s.url+fill.Replace(i.path), strings.NewReader(fill.Replace(i.body))))
 	i.setHeader(req, tokens)
 	if i.as == nobody {
 		req.Header.Set(withoutToken, "true")
 	}
-	return send(t, s.client, req)
-}
-
-func send(t testing.TB, client *http.Client, req *http.Request) answer {
-	t.Helper()
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(s.client.Do(req))
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{Code: resp.StatusCode, Header: resp.Header, Body: data}
+	return answer{Code: resp.StatusCode, Header: resp.Header, Body: must(io.ReadAll(resp.Body))}
 }
 
 // terminate makes a namespace whose deletion does not end.
@@ -234,10 +219,7 @@ func callers(t *testing.T, cluster *testenv.ControlPlane, namespace string) map[
 
 func anonymousClient(t *testing.T, config *rest.Config) *http.Client {
 	t.Helper()
-	client, err := rest.HTTPClientFor(rest.AnonymousClientConfig(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must(rest.HTTPClientFor(rest.AnonymousClientConfig(config)))
 	t.Cleanup(client.CloseIdleConnections)
 	return client
 }
@@ -250,10 +232,7 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 	o := pipeline.DefaultOptions()
 	// So that nothing waits: a kube-apiserver never answers 202.
 	o.Correlator.QPS, o.Correlator.Heartbeat = math.Inf(1), 1
-	p, err := pipeline.New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(pipeline.New(t.Context(), o))
 	if err := p.StartSink(sink.NewClient(client.CoreV1().RESTClient(), client.EventsV1().RESTClient())); err != nil {
 		t.Fatal(err)
 	}

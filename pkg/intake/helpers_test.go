@@ -19,43 +19,24 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-func newIntake(t *testing.T) *Intake {
-	t.Helper()
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func newIntake() *Intake {
 	o := DefaultOptions()
 	o.Record = func(*occurrence.Occurrence) {}
-	i, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
+	return must(New(o))
 }
 
-func testFlowControl(t *testing.T) *flowControl {
-	t.Helper()
-	c, err := newFlowControl(&ServerOptions{Intake: newIntake(t), ReviewTTL: time.Second, MaxInFlight: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+func testFlowControl() *flowControl {
+	return must(newFlowControl(&ServerOptions{Intake: newIntake(), ReviewTTL: time.Second, MaxInFlight: 10}))
 }
 
-func testCallers(t *testing.T, ttl time.Duration) *callers {
-	t.Helper()
-	c, err := newCallers(ttl, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func testSeats(t *testing.T, count, queueLength int) *seats {
-	t.Helper()
-	s, err := newSeats("test", count, queueLength, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
+func testSeats(count, queueLength int) *seats { return must(newSeats("test", count, queueLength, nil)) }
 
 // presented is a request with a token, as withCredentials calls the next handler.
 func presented(ctx context.Context, c *callers, token string) (*http.Request, credential) {

@@ -19,14 +19,7 @@ import (
 )
 
 // assertion is that of a user by another replica.
-func assertion(t *testing.T, name string) string {
-	t.Helper()
-	header, err := EncodeUser(&user.DefaultInfo{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return header
-}
+func assertion(name string) string { return must(EncodeUser(&user.DefaultInfo{Name: name})) }
 
 // refusedAs is how many requests were refused for a reason.
 func (c *flowControl) refusedAs(reason string) float64 {
@@ -49,7 +42,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 		"of an unknown caller":                  {code: 200},
 		"of a known caller":                     {known: jane, first: jane, code: 200},
 		"of one who was another":                {known: joe, first: joe, code: 200},
-		"of a replica":                          {known: replicas, asserted: assertion(t, "jane"), first: jane, code: 200},
+		"of a replica":                          {known: replicas, asserted: assertion("jane"), first: jane, code: 200},
 		"of a replica that asserts nobody":      {known: replicas, asserted: "!", code: 200},
 		"of an unknown caller, with too many":   {full: jane, code: 429},
 		"of a known caller who has too many":    {known: jane, full: jane, code: 429},
@@ -57,7 +50,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 		"of one who was another, with too many": {known: joe, first: joe, full: jane, code: 429},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := testFlowControl(t)
+			c := testFlowControl()
 			filled := -test.left
 			for test.full != "" && c.inFlight.Acquire(of(test.full), 1) {
 				filled++
@@ -110,7 +103,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 
 // A filter that is missing in the chain is an internal error.
 func TestRequestWithoutUserIsNotHandled(t *testing.T) {
-	c := testFlowControl(t)
+	c := testFlowControl()
 	req := requestWith("", "")
 	for name, ctx := range map[string]context.Context{
 		"not in flight": request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"}),
@@ -134,8 +127,8 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 		"behind too many more": {handSize, http.StatusTooManyRequests},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			c := testFlowControl(t)
-			c.seats = testSeats(t, 1, 1)
+			c := testFlowControl()
+			c.seats = testSeats(1, 1)
 			own := flow{Tenant: "jane"}
 			taken := &seat{seats: c.seats, flow: own}
 			equal(t, "the first seat", taken.acquire(t.Context()), true)
@@ -171,7 +164,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 	key := testKeys()["ES256"]
 	valid, ofReplica := key.token("a", "x"), key.token("kube-system", "eventd")
 	forged := newTestKey(key.id, "ES256").token("a", "x")
-	jane := assertion(t, "jane")
+	jane := assertion("jane")
 	never := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		t.Error("a token was reviewed before its request was in flight")
 		return nil, false, nil
@@ -201,7 +194,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 		"a certificate, and a token that verifies not": {certificate: "jane", token: "bogus"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := testFlowControl(t)
+			c := testFlowControl()
 			c.callers.authn = never
 			if test.authn != nil {
 				c.callers.authn = test.authn

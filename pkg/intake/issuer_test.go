@@ -66,15 +66,10 @@ func answering(code int, body string) func(*http.Request) (*http.Response, error
 }
 
 // publishing returns an issuer of these keys, and what publishes them.
-func publishing(t *testing.T, keys ...testKey) (*Issuer, *published) {
-	t.Helper()
+func publishing(keys ...testKey) (*Issuer, *published) {
 	p := &published{begun: time.Now()}
 	p.publish(keys...)
-	i, err := NewIssuer(&rest.Config{Host: "https://apiserver/prefix", Transport: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i, p
+	return must(NewIssuer(&rest.Config{Host: "https://apiserver/prefix", Transport: p})), p
 }
 
 func (p *published) publish(keys ...testKey) {
@@ -112,7 +107,7 @@ func TestKeysAreReadAgainWhenTheyRotate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := testKeys()["ES256"], newTestKey("second", "ES256")
 		token, ofSecond := first.token("ns", "a"), second.token("ns", "a")
-		i, p := publishing(t, first)
+		i, p := publishing(first)
 		equal(t, "verifies without an issuer", verifies(nil, token), false)
 		equal(t, "verifies before the keys are read", verifies(i, token), false)
 		defer running(t, i)()
@@ -173,7 +168,7 @@ func TestEndpointThatDoesNotAnswerCostsNoKeys(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			key := testKeys()["ES256"]
-			i, p := publishing(t, key)
+			i, p := publishing(key)
 			token := key.token("ns", "a")
 			p.set(func() { p.fails = fails })
 			stop := running(t, i)
@@ -206,7 +201,7 @@ func TestTransportThatNeverReturnsIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})
 		var calls atomic.Int64
-		i, p := publishing(t, testKeys()["ES256"])
+		i, p := publishing(testKeys()["ES256"])
 		p.set(func() {
 			p.fails = func(*http.Request) (*http.Response, error) {
 				calls.Add(1)

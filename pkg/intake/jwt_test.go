@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -32,18 +33,14 @@ type testKey struct {
 
 func newTestKey(id, algorithm string) testKey {
 	k := testKey{id: id, algorithm: algorithm, hash: crypto.SHA256}
-	var err error
 	switch algorithm {
 	case "RS256":
-		k.signer, err = rsa.GenerateKey(rand.Reader, 2048)
+		k.signer = must(rsa.GenerateKey(rand.Reader, 2048))
 	case "ES256":
-		k.signer, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		k.signer = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	case "ES384":
 		k.hash = crypto.SHA384
-		k.signer, err = ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	}
-	if err != nil {
-		panic(err)
+		k.signer = must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
 	}
 	return k
 }
@@ -64,42 +61,26 @@ type jsonWebKey map[string]any
 
 // jwk is the public part of a key.
 func (k testKey) jwk() (public jsonWebKey) {
-	data, err := json.Marshal(jose.JSONWebKey{Key: k.signer.Public(), KeyID: k.id, Use: "sig"})
-	if err == nil {
-		err = json.Unmarshal(data, &public)
-	}
-	if err != nil {
+	data := must(json.Marshal(jose.JSONWebKey{Key: k.signer.Public(), KeyID: k.id, Use: "sig"}))
+	if err := json.Unmarshal(data, &public); err != nil {
 		panic(err)
 	}
 	return public
 }
 
-func keySet(keys ...jsonWebKey) []byte {
-	data, err := json.Marshal(map[string]any{"keys": keys})
-	if err != nil {
-		panic(err)
-	}
-	return data
-}
+func keySet(keys ...jsonWebKey) []byte { return must(json.Marshal(map[string]any{"keys": keys})) }
 
 // sign returns a token with any header and payload.
 func (k testKey) sign(header, payload string) string {
 	signed := base64URL([]byte(header)) + "." + base64URL([]byte(payload))
 	h := k.hash.New()
 	h.Write([]byte(signed))
-	var signature []byte
-	var err error
-	switch key := k.signer.(type) {
-	case *rsa.PrivateKey:
-		signature, err = rsa.SignPKCS1v15(nil, key, k.hash, h.Sum(nil))
-	case *ecdsa.PrivateKey:
-		var r, s *big.Int
-		r, s, err = ecdsa.Sign(rand.Reader, key, h.Sum(nil))
+	signature := must(k.signer.Sign(rand.Reader, h.Sum(nil), k.hash))
+	if key, ok := k.signer.(*ecdsa.PrivateKey); ok { // a JWT has the two numbers without ASN.1
+		var numbers struct{ R, S *big.Int }
+		_ = must(asn1.Unmarshal(signature, &numbers))
 		size := (key.Params().BitSize + 7) / 8
-		signature = append(r.FillBytes(make([]byte, size)), s.FillBytes(make([]byte, size))...)
-	}
-	if err != nil {
-		panic(err)
+		signature = append(numbers.R.FillBytes(make([]byte, size)), numbers.S.FillBytes(make([]byte, size))...)
 	}
 	return signed + "." + base64URL(signature)
 }
@@ -121,10 +102,7 @@ func parsedTestKeys(t testing.TB) *issuerKeys {
 	for _, key := range testKeys() {
 		published = append(published, key.jwk())
 	}
-	keys, err := parseIssuerKeys(testIssuer, keySet(published...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must(parseIssuerKeys(testIssuer, keySet(published...)))
 	equal(t, "keys that can be used", len(keys.byID), len(testKeys()))
 	return keys
 }

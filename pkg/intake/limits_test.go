@@ -78,7 +78,7 @@ func TestResponsesAreCountedUntilTheyAreWritten(t *testing.T) {
 		"HTTP/2, HEAD, of which nothing is sent": {http.MethodHead, 2, http.ErrBodyNotAllowed, nil, 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			i := newIntake(t)
+			i := newIntake()
 			u := newUnreadResponses(i)
 			ctx := t.Context()
 			if test.version > 0 {
@@ -125,7 +125,7 @@ func TestLargeResponsesAreAborted(t *testing.T) {
 		"above the limit of one":                {"jane", 0, 2 * minResponseLimit, abortedTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := newIntake(t)
+			i := newIntake()
 			u := newUnreadResponses(i)
 			req, w := requestWith("", ""), httptest.NewRecorder()
 			of := flowOfAddress(req)
@@ -331,7 +331,7 @@ func TestLimitOfCopiesIsTheLowest(t *testing.T) {
 }
 
 func TestHeadersAreLimitedToTheByte(t *testing.T) {
-	i := newIntake(t)
+	i := newIntake()
 	long := func(n int) string { return strings.Repeat("x", n) }
 	own := maxHeaderBytes - len("/") - len("example.com") - 2*headerFieldBytes - len("A")
 	asserted := maxAssertedBytes - 2*headerFieldBytes - len(AssertedUserHeader)

@@ -49,7 +49,7 @@ func (n *names) isEmpty(t *testing.T, pending ...*report) {
 func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, open := begun(maxPending)
-		s := testSeats(t, 1, 10)
+		s := testSeats(1, 10)
 		own := &seat{seats: s, flow: flow{Tenant: "one"}}
 		equal(t, "a seat is free", own.acquire(t.Context()), true)
 		taken := make(chan error, 1)

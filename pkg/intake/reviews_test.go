@@ -118,7 +118,7 @@ func TestResultOfAReviewIsKept(t *testing.T) {
 		for _, ttl := range []time.Duration{-1, time.Second} {
 			for _, before := range []bool{true, false} {
 				bubble(t, fmt.Sprintf("%s, keeping reviews for %s, known before: %t", name, ttl, before), func(t *testing.T) {
-					c := testCallers(t, ttl)
+					c := must(newCallers(ttl, 10))
 					req, own := presented(t.Context(), c, "a")
 					if before {
 						c.known.add(own, "jane", time.Now())
@@ -162,7 +162,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 		"unknown, too late":  {bursts: 40, ok: true, err: errReviews, late: true},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			c := testCallers(t, time.Second)
+			c := must(newCallers(time.Second, 10))
 			req, own := presented(t.Context(), c, "a")
 			callOf(req.Context()).verified = test.verified
 			if test.known > 0 {
@@ -208,7 +208,7 @@ func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
 		"accepted, and nothing is kept": {-1, true, nil, []time.Duration{0, 0, 0}},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			c := testCallers(t, test.ttl)
+			c := must(newCallers(test.ttl, 10))
 			calls, begun := make(chan time.Duration, 3), time.Now()
 			around := c.limit(authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 				calls <- time.Since(begun)
@@ -245,7 +245,7 @@ func TestReviewIsSharedAndItsUserIsNot(t *testing.T) {
 // A review outlives its request.
 func TestReviewOfACancelledRequestIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := testCallers(t, time.Second)
+		c := must(newCallers(time.Second, 10))
 		gone := errors.New("gone")
 		ctx, leave := context.WithCancelCause(t.Context())
 		req, own := presented(ctx, c, "a")
@@ -283,7 +283,7 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 		"with an error":    {"jane", true, errors.New("no connection"), ""},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			c := testCallers(t, time.Second)
+			c := must(newCallers(time.Second, 10))
 			req := requestWith("", "jane")
 			own, _ := c.hasher.of(req)
 			req = req.WithContext(withCall(t.Context(), &call{credential: own}))
@@ -314,7 +314,7 @@ func TestResponseToARequestThatIsNotAuthenticated(t *testing.T) {
 		"not asked":             {errReviews, http.StatusTooManyRequests, 1},
 		"not answered":          {&url.Error{Op: "Post", Err: errors.New("no connection")}, http.StatusServiceUnavailable, 0},
 	} {
-		c := testFlowControl(t)
+		c := testFlowControl()
 		handler := withAuthentication(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Errorf("%s: handled", name)
 		}), saying(nil, false, test.err), c)

@@ -47,8 +47,7 @@ func asking(shared authorizer.Authorizer, ctx context.Context, a authorizer.Attr
 
 // sharing returns a shared authorizer for one that answers after a second and has no
 // cache, and counts its calls.
-func sharing(t *testing.T, most int, answer authorizer.AuthorizerFunc) (shared *sharedAuthorizer, asked *atomic.Int64) {
-	t.Helper()
+func sharing(most int, answer authorizer.AuthorizerFunc) (shared *sharedAuthorizer, asked *atomic.Int64) {
 	asked = new(atomic.Int64)
 	slow := authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		asked.Add(1)
@@ -59,16 +58,12 @@ func sharing(t *testing.T, most int, answer authorizer.AuthorizerFunc) (shared *
 			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
 		}
 	})
-	shared, err := newSharedAuthorizer(slow, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return shared, asked
+	return must(newSharedAuthorizer(slow, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))), asked
 }
 
 func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared, asked := sharing(t, 10, allowed)
+		shared, asked := sharing(10, allowed)
 		elsewhere := creating("a")
 		elsewhere.Namespace = "elsewhere"
 		for range 2 {
@@ -89,7 +84,7 @@ func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 // A review does not end with its request, since other requests share it.
 func TestReviewOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared, asked := sharing(t, 10, allowed)
+		shared, asked := sharing(10, allowed)
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		began := time.Now()
@@ -108,7 +103,7 @@ func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 5
 		var answered atomic.Int64
-		shared, _ := sharing(t, most, func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		shared, _ := sharing(most, func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			answered.Add(1)
 			return allowed(ctx, a)
 		})
@@ -133,7 +128,7 @@ func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 
 func TestReviewEndsSomeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never, _ := sharing(t, 10, func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
+		never, _ := sharing(10, func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
 			<-ctx.Done()
 			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
 		})
@@ -146,7 +141,7 @@ func TestReviewEndsSomeTime(t *testing.T) {
 
 func TestPanicOfAReviewIsThatOfAllWhoShareIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared, _ := sharing(t, 10, func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		shared, _ := sharing(10, func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			panic("broken")
 		})
 		var all sync.WaitGroup
