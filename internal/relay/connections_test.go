@@ -3,7 +3,6 @@ package relay_test
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -195,19 +194,14 @@ func TestCloseOfARelayClosesItsConnections(t *testing.T) {
 // For a name, the leader may have another certificate than the one that it announces.
 func TestLeaderIsReachedByNameWithoutServerName(t *testing.T) {
 	names := make(chan string, 10)
-	leader, other := newReplica(t, options{}), newReplica(t, options{leaderWait: time.Minute})
-	where := listen(t, leader, func(s *httptest.Server) {
+	other := newReplica(t, options{leaderWait: time.Minute})
+	leader := newCapture(t, func(s *httptest.Server) {
 		s.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			names <- hello.ServerName
 			return nil, nil
 		}}
 	})
-	_, port, err := net.SplitHostPort(where.address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	leader.lead(t)
-	other.relay.SetLeader(net.JoinHostPort("localhost", port), where.fingerprint())
+	other.relay.SetLeader(strings.Replace(leader.address(), "127.0.0.1", "localhost", 1), leader.fingerprint())
 	other.Post(t, classic("a", 1)).Want(t, 201, "")
 	if name := <-names; name != "" {
 		t.Errorf("the server name is %q", name)

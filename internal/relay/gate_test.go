@@ -204,19 +204,12 @@ func former(t *testing.T, o options) (replica, next *replica, lose func()) {
 
 func TestBodyThatArrivesAfterTheTermIsNotRecordedHere(t *testing.T) {
 	replica, next, lose := former(t, options{})
-	data, err := json.Marshal(classic("a", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(json.Marshal(classic("a", 1)))
 	req, rest := slowly(t)
 	answered := background(func() answer { return replica.Send(req) })
-	if _, err := rest.Write(data[:20]); err != nil { // it is being read
-		t.Fatal(err)
-	}
+	_ = must(rest.Write(data[:20])) // it is being read
 	lose()
-	if _, err := rest.Write(data[20:]); err != nil {
-		t.Fatal(err)
-	}
+	_ = must(rest.Write(data[20:]))
 	_ = rest.Close()
 	(<-answered).Want(t, 201, "")
 	replica.Pipeline.WantRecorded(t, 0)

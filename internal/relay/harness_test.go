@@ -80,6 +80,13 @@ type options struct {
 
 func always() bool { return true }
 
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 func newReplica(t testing.TB, o options) *replica {
 	t.Helper()
 	if o.leading == nil {
@@ -108,10 +115,7 @@ func newReplica(t testing.TB, o options) *replica {
 		with.MaxInFlight = cmp.Or(s.MaxInFlight, with.MaxInFlight)
 		with.LeaderWait = cmp.Or(o.leaderWait, with.LeaderWait)
 		with.UnreachableAfter = cmp.Or(o.unreachableAfter, with.UnreachableAfter)
-		var err error
-		if r.relay, err = relay.New(with); err != nil {
-			t.Fatal(err)
-		}
+		r.relay = must(relay.New(with))
 		s.Forwarder = r.relay
 	})
 	t.Cleanup(r.relay.Close)
@@ -256,11 +260,7 @@ func reviewer(t testing.TB, apiserver string) authenticationv1client.Authenticat
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	config := &rest.Config{Host: apiserver, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client.AuthenticationV1()
+	return must(kubernetes.NewForConfigAndClient(config, &http.Client{Transport: transport})).AuthenticationV1()
 }
 
 // leaving posts an Event for a client that goes away when leave is called.

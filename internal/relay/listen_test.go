@@ -64,19 +64,13 @@ func withAnotherCertificate(t testing.TB) func(*httptest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must(tls.X509KeyPair(certificate, key))
 	return func(s *httptest.Server) { s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}} }
 }
 
 func listenTCP(t testing.TB, address string) net.Listener {
 	t.Helper()
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", address))
 	t.Cleanup(func() { _ = listener.Close() })
 	return listener
 }

@@ -131,10 +131,7 @@ func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
 	unnamed := classic("", 1)
 	unnamed.GenerateName = "a-"
 	encoder := clientscheme.Codecs.EncoderForVersion(protobuf.NewSerializer(clientscheme.Scheme, clientscheme.Scheme), corev1.SchemeGroupVersion)
-	encoded, err := runtime.Encode(encoder, unnamed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must(runtime.Encode(encoder, unnamed))
 	newStyle := strings.Replace(fmt.Sprintf(newStyleJSON, ""), `"name":""`, `"generateName":"a-"`, 1)
 	withoutKind := unnamed.DeepCopy()
 	withoutKind.TypeMeta = metav1.TypeMeta{}
