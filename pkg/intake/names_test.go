@@ -44,6 +44,31 @@ func (n *names) isEmpty(t *testing.T, pending ...*report) {
 	equal(t, "pending bytes", n.pending.InUse(), 0)
 }
 
+func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
+	for how, end := range map[string]func(*names, *report){
+		"settled":  func(n *names, r *report) { n.settled(r, r.newView(nil)) },
+		"deferred": func(n *names, r *report) { n.deferred(r) },
+		"dropped":  func(n *names, r *report) { n.dropped(r, true) },
+	} {
+		for ends, last := range []int{2, 2, 1} {
+			n, all := begun(3)
+			size := n.pending.InUse() / 3
+			end(n, all[ends])
+			now := n.known(someName)
+			if now.last != all[last] || now.view != all[last].begun || n.pending.InUse() != 2*size {
+				t.Errorf("report %d is %s: the last one is %v, %d bytes", ends, how, now.last, n.pending.InUse())
+			}
+			for i, r := range all {
+				if i != ends {
+					end(n, r)
+				}
+			}
+			equal(t, "the last one that is pending", n.known(someName).last, nil)
+			n.isEmpty(t)
+		}
+	}
+}
+
 // A request that waits for the oldest report of its name releases its seat, and acquires
 // one before it continues.
 func TestRequestWaitsForTheOldestReportOfItsNameWithoutASeat(t *testing.T) {
