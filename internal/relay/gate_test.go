@@ -1,7 +1,9 @@
 package relay_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -140,6 +142,19 @@ func TestGateIsOpenedOnce(t *testing.T) {
 		t.Error("opened twice")
 	}
 	r.Post(t, classic("a", 1)).Want(t, 201, "")
+}
+
+func TestGateIsNotReadyBeforeItIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, gone := relay.NewGate(always, time.Hour), errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(gone) })
+		took := stopwatch(t)
+		if err := gate.Ready(ctx); !errors.Is(err, gone) {
+			t.Errorf("error %v, want %v", err, gone)
+		}
+		took(time.Minute)
+	})
 }
 
 // The Lease may have expired before anything has noticed it.
