@@ -102,10 +102,14 @@ func (w *worker) beginRequest(r *request) (allowed, ok bool) {
 	return true, true
 }
 
-// callExternal runs external code that sends no request. It returns false if the worker was
-// abandoned.
+// callExternal runs external code that sends no request, unless the worker is abandoned. It
+// returns false if it is abandoned now.
 func (w *worker) callExternal(call func()) bool {
 	w.sink.mu.Lock()
+	if w.abandoned {
+		w.sink.mu.Unlock()
+		return false
+	}
 	w.inCall = true
 	if w.sink.abandoning {
 		w.abandon() // Close does not wait for it any more
@@ -162,8 +166,8 @@ func (w *worker) replace(r *request) {
 		next.add()
 		w.abandon()
 		go next.work(func() {
+			next.handleAnswer(r, lost) // before the logger, which may never return
 			next.callExternal(func() { w.sink.errorLog.abandoned(lost.Err) })
-			next.handleAnswer(r, lost)
 		})
 	}
 }

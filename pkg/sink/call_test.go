@@ -140,6 +140,18 @@ func TestWorkerBetweenTwoCallsIsAbandonedInTheNext(t *testing.T) {
 	})
 }
 
+// The logger may hang as well when a request is abandoned.
+func TestAbandonedRequestIsUncertainWhileTheLoggerHangs(t *testing.T) {
+	f := stuck(everything)
+	f.log = func(string) { <-f.released }
+	bubble(t, f, nil, func(t *testing.T, b *bench) {
+		b.record(0)
+		pass(b.options.RequestTimeout + requestGrace)
+		b.closeWithin(500 * time.Millisecond)
+		b.wantEnds(ends{occurrence.Uncertain: 1})
+	})
+}
+
 // An occurrence of an Event whose request never returns is dropped in the end, as one that
 // may have been written.
 func TestOccurrenceWhoseRequestNeverReturnsIsUncertain(t *testing.T) {
