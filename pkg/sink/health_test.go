@@ -146,17 +146,20 @@ type capacity struct {
 	*fake
 	each           time.Duration
 	slots, refused atomic.Int64
+	executing      atomic.Int64 // requests now, without those that it refuses
 }
 
 func newCapacity(slots int64, each time.Duration) *capacity {
 	c := &capacity{fake: &fake{}, each: each}
 	c.slots.Store(slots)
 	c.fake.answer = func(_ context.Context, r *call) error {
-		if int64(c.load("").inFlight) > c.slots.Load() {
+		if c.executing.Add(1) > c.slots.Load() {
+			c.executing.Add(-1)
 			c.refused.Add(1)
 			time.Sleep(c.each / 100)
 			return errTooMany
 		}
+		defer c.executing.Add(-1)
 		// From a half to one and a half, so that they do not all end at once.
 		time.Sleep(c.each/2 + c.each/100*time.Duration(r.number*61%101))
 		return nil
