@@ -110,6 +110,23 @@ func TestEventsAreWrittenWithTheRightsThatThereAre(t *testing.T) {
 		f.updates = false
 		write(t, f, 3, rightPatch)
 	})
+	t.Run("after a lost answer", func(t *testing.T) {
+		f := withRights("create")
+		rights := f.answer
+		f.answer = func(ctx context.Context, c *call) error {
+			if c.number == 2 {
+				return errNoAnswer
+			}
+			return rights(ctx, c)
+		}
+		bubble(t, f, nil, func(t *testing.T, b *bench) {
+			for range 3 { // the series is no longer pending in the callback
+				b.record(0, onSettled(func(occurrence.Settlement) { b.flush() }))
+				b.flush()
+			}
+			b.wantEnds(ends{written: 2, occurrence.Uncertain: 1})
+		})
+	})
 }
 
 func TestRightThatIsGrantedAgainIsUsed(t *testing.T) {
@@ -159,7 +176,8 @@ func TestRightThatIsStillMissingDelaysNothing(t *testing.T) {
 }
 
 func TestCountsAreRightWhereAdmissionRemovesAnnotations(t *testing.T) {
-	f := &fake{}
+	var l logged
+	f := &fake{log: l.add}
 	bubble(t, f, nil, func(t *testing.T, b *bench) {
 		f.server.Strips = true
 		writeThrice(b)
@@ -169,6 +187,7 @@ func TestCountsAreRightWhereAdmissionRemovesAnnotations(t *testing.T) {
 		if n := testutil.ToFloat64(b.metrics.unique.WithLabelValues(string(counter.NameUnmarked))); n != 1 {
 			t.Errorf("%v random names", n)
 		}
+		l.wantLines(t, []string{`Admission removes eventd's annotations`, `"namespace"="ns"`})
 		// Another client changes the Event. The sink reads that, and counts on.
 		f.mu.Lock()
 		for _, e := range f.server.Objects {

@@ -102,12 +102,25 @@ func TestEachReasonIsLogged(t *testing.T) {
 		b.closeWithin(time.Second / 2)
 		l.wantLines(t)
 	})
+	logging(t, &fake{answer: fail(errUnreachable)}, func(t *testing.T, b *bench, l *logged) {
+		b.record(0)
+		l.wantLines(t, []string{`Unable to reach the apiserver`, `"error"="dial: connection refused"`})
+	})
+	logging(t, stuck(everything), func(t *testing.T, b *bench, l *logged) {
+		b.record(0)
+		pass(b.options.RequestTimeout + requestGrace)
+		l.wantLines(t, []string{`A request to the apiserver ignores its timeout`})
+	})
 }
 
 // A right that is missing is used again now and then, and logged once. A role may allow a
 // verb in one API group and not in the other.
 func TestMissingRightIsLoggedOnceForEachAPIGroup(t *testing.T) {
 	logging(t, withRights("create"), func(t *testing.T, b *bench, l *logged) {
+		lines := [][]string{
+			{`"verb"="patch" "apiGroup"="" "namespace"="ns"`}, {`"verb"="get" "apiGroup"="" "namespace"="ns"`},
+			{`"verb"="patch" "apiGroup"="events.k8s.io"`}, {`"verb"="get" "apiGroup"="events.k8s.io"`},
+		}
 		for range 2 {
 			for range 3 {
 				b.record(0)
@@ -115,10 +128,9 @@ func TestMissingRightIsLoggedOnceForEachAPIGroup(t *testing.T) {
 				b.record(0, newStyle)
 				b.flush()
 			}
+			l.wantLines(t, lines...)
+			lines = nil
 			time.Sleep(deniedFor)
 		}
-		l.wantLines(t,
-			[]string{`"verb"="patch" "apiGroup"="" "namespace"="ns"`}, []string{`"verb"="get" "apiGroup"="" "namespace"="ns"`},
-			[]string{`"verb"="patch" "apiGroup"="events.k8s.io"`}, []string{`"verb"="get" "apiGroup"="events.k8s.io"`})
 	})
 }
