@@ -193,6 +193,8 @@ func TestWhatANormalEvictsOfItsOwnFlow(t *testing.T) {
 		"a new one that is due":      {false, 1, 0, true},
 		"a new one that is deferred": {false, 1, time.Hour, false},
 		"a repeat that is due":       {true, 1, 0, false},
+		"one that was due":           {false, 1, -time.Hour, true},
+		"one of its own series":      {false, 0, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, &fake{}, nil, func(t *testing.T, b *bench) {
@@ -205,6 +207,7 @@ func TestWhatANormalEvictsOfItsOwnFlow(t *testing.T) {
 				b.fill()
 				b.recordLater(test.series, test.delay, labelled("it"))
 				b.wantFull(1)
+				synctest.Wait()
 				if got := b.objects("ns"); got["pod-0"] == test.evicts {
 					t.Errorf("pending about %v", got)
 				}

@@ -35,8 +35,17 @@ func (b *bench) census() census {
 	defer b.mu.Unlock()
 	c := census{&b.options, make(map[flowKey]usage), make(map[seriesOfFlow]bool)}
 	var deadline, recorded time.Time // the earliest ones
+	deferred, now := 0, time.Now()
 	for key, p := range b.pending {
 		entries := p.counter.Pending()
+		if p.deferred {
+			deferred++
+		} else if p.deadlines.first().After(now) {
+			b.t.Errorf("what is due in %v is not deferred", p.deadlines.first().Sub(now))
+		}
+		if _, ok := b.idle.Peek(key); ok {
+			b.t.Error("what is pending is idle as well")
+		}
 		if at := p.deadlines.first(); deadline.IsZero() || at.Before(deadline) {
 			deadline = at
 		}
@@ -59,9 +68,15 @@ func (b *bench) census() census {
 	}
 	b.wantEarliest(b.byDeadline, deadline)
 	b.wantEarliest(b.byRecorded, recorded)
+	if b.deferred != deferred {
+		b.t.Errorf("%d are deferred, want %d", b.deferred, deferred)
+	}
 	got := make(map[flowKey]usage)
 	for key, f := range b.fair.flows {
 		got[key] = f.usage
+		if listed := f.listed > 0; listed != (f.inNamespace.position > 0) || listed != (f.inTenant.position > 0) {
+			b.t.Errorf("%d of %+v are evictable, positions %d and %d", f.listed, key, f.inNamespace.position, f.inTenant.position)
+		}
 	}
 	if !maps.Equal(got, c.flows) {
 		b.t.Errorf("usage %+v, want %+v", got, c.flows)

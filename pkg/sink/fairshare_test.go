@@ -78,6 +78,19 @@ func TestTenantThatFloodsTakesNoPlaceOfOthers(t *testing.T) {
 	})
 }
 
+// Nor does it delay another in a namespace that both use.
+func TestTenantThatFloodsDelaysNoOtherInItsNamespace(t *testing.T) {
+	bubble(t, &fake{}, func(o *Options) { o.QPS, o.Burst = 1, 1 }, func(t *testing.T, b *bench) {
+		var got outcomes
+		b.recordEach(100, by("noisy"))
+		b.record(100, by("quiet"), got.count)
+		pass(5 * time.Second)
+		if got.written != 1 {
+			t.Error("it waits")
+		}
+	})
+}
+
 // A namespace or tenant above its share makes room for those below, and nobody else does.
 func TestSharesOfNamespacesAndTenants(t *testing.T) {
 	const limit, own, other = 120, "system:serviceaccount:own:a", "system:serviceaccount:other:a"
@@ -126,6 +139,10 @@ func TestSharesOfNamespacesAndTenants(t *testing.T) {
 		"tenants of one namespace share its share": {
 			then([]reports{{"default", own, 500}}, nodes(30, 3)...),
 			least{{"default", owner}: 30, {"default", "system:node:0"}: 3, {"default", "system:node:29"}: 3},
+		},
+		"tenants of one namespace evict each other until they are equal but for one": {
+			append([]reports{{"odd", "", 1}}, nodes(2, 200)...),
+			least{{"odd", ""}: 1, {"default", "system:node:0"}: 60, {"default", "system:node:1"}: 59},
 		},
 		"tenants of one namespace push out no other namespace": {
 			then(nodes(100, 3), reports{"other", other, 60}), least{{"other", others}: 60},
