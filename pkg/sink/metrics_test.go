@@ -1,11 +1,13 @@
 package sink
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	testmetrics "github.com/eventd/eventd/test/metrics"
 )
@@ -24,7 +26,8 @@ func measured(t *testing.T, f *fake, change func(*Options), test func(t *testing
 			synctest.Wait()
 			gathered := testmetrics.Gather(t, r)
 			for name, value := range want {
-				if got, found := gathered.Lookup("eventd_sink_" + name); got != value || !found {
+				parts := strings.Fields(name) // and labels
+				if got, found := gathered.Lookup("eventd_sink_"+parts[0], parts[1:]...); got != value || !found {
 					t.Errorf("%s is %v, want %v", name, got, value)
 				}
 			}
@@ -117,5 +120,35 @@ func TestDeferredSeriesAreAMetric(t *testing.T) {
 		series(1, 1)
 		b.flush()
 		series(0, 0)
+	})
+}
+
+// What one write carries is merged. What is dropped has no latency.
+func TestWritesAreMetrics(t *testing.T) {
+	f := withRights("create get update")
+	measured(t, f, func(o *Options) { o.ForbiddenFor = 0 }, func(t *testing.T, b *bench, want func(map[string]float64)) {
+		for range 2 { // a create, and an update since patches are forbidden; a denial is retried once
+			b.record(0)
+			b.flush()
+		}
+		for range 3 {
+			b.recordLater(0, time.Minute)
+		}
+		pass(2 * time.Minute)
+		f.grant("")
+		b.record(1)
+		b.flush()
+		want(map[string]float64{
+			"requests_total verb=create code=201": 1, "requests_total verb=create code=403": 2, "requests_total verb=patch code=403": 2,
+			"requests_total verb=get code=200": 2, "requests_total verb=update code=200": 2,
+			"requests_failed_total": 4, "requests_failed_total class=refused": 4, "retries_total class=refused": 2, "merged_total": 2,
+		})
+		for deferred, n := range map[string]uint64{"false": 2, "true": 1} {
+			var m dto.Metric
+			b.metrics.latency.WithLabelValues(deferred).(prometheus.Histogram).Write(&m)
+			if got := m.GetHistogram(); got.GetSampleCount() != n || deferred == "true" && int(got.GetSampleSum()) != 60 {
+				t.Errorf("latency, deferred %s: %v", deferred, got)
+			}
+		}
 	})
 }

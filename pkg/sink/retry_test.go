@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,7 +55,8 @@ func TestWhatOthersHaveCountedMeanwhileIsSettled(t *testing.T) {
 	for last := 1; last <= maxSteps; last++ {
 		f := overtaken(last)
 		bubble(t, f, nil, func(t *testing.T, b *bench) {
-			b.record(0, byClient("client", 1))
+			// The series is no longer pending in the callback.
+			b.record(0, byClient("client", 1), onSettled(func(occurrence.Settlement) { b.flush() }))
 			b.flush()
 			b.wantEnds(ends{occurrence.Replayed: 1})
 			if reads, patches := f.verbs[apiclient.VerbRead], f.verbs[apiclient.VerbPatch]; reads != last || patches != last-1 {
@@ -117,7 +119,8 @@ func TestWaitAfterManyFailuresStaysWithinItsBounds(t *testing.T) {
 		}
 		s := &Sink{options: o}
 		for failures := range 100 {
-			if d := s.backoff(failures); d < base/2 || d > o.RetryMaxDelay {
+			want := min(float64(base)*math.Pow(2, float64(max(failures, 1)-1)), float64(o.RetryMaxDelay))
+			if d := s.backoff(failures); d < base/2 || d > o.RetryMaxDelay || float64(d) < want/2-1 || float64(d) > want {
 				t.Errorf("%v after %d failures, from %v on", d, failures, base)
 			}
 		}
@@ -160,9 +163,9 @@ func TestBackOffIsKept(t *testing.T) {
 			f := &fake{answer: failUntil(time.Second, apierrors.NewTooManyRequests("later", 30))}
 			bubble(t, f, nil, func(t *testing.T, b *bench) {
 				b.record(0)
-				for range 10 {
+				for i := range 10 {
 					pass(time.Second)
-					b.recordLater(0, test.delay)
+					b.recordLater(0, test.delay, []change{normal, awaited}[i%2])
 				}
 				if test.flush {
 					b.flush()
