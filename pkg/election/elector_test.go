@@ -65,6 +65,9 @@ func TestWorkDecidesWhatRunReturnsAndWhetherTheLeaseIsReleased(t *testing.T) {
 		if released := r.lock.Holder() == ""; released != test.released {
 			t.Errorf("released %t", released)
 		}
+		if counted := testutil.ToFloat64(r.metrics.transitions.WithLabelValues("released")) == 1; counted != test.released {
+			t.Errorf("a release is counted: %t", counted)
+		}
 		if lost := testutil.ToFloat64(r.metrics.transitions.WithLabelValues("lost")); lost != test.lost {
 			t.Errorf("%v losses are counted", lost)
 		}
@@ -110,7 +113,7 @@ func TestErrorsOfOptionsNameTheField(t *testing.T) {
 		"RetryPeriod must be greater than 0, got 0s":                    func(o *Options) { o.RetryPeriod = 0 },
 		"RequestTimeout must be greater than 0, got 0s":                 func(o *Options) { o.RequestTimeout = 0 },
 		"RequestTimeout must be less than RenewDeadline (10s), got 10s": func(o *Options) { o.RequestTimeout = 10 * time.Second },
-		"ReleaseTimeout must be greater than 0, got -1s":                func(o *Options) { o.ReleaseTimeout = -time.Second },
+		"ReleaseTimeout must be greater than 0, got 0s":                 func(o *Options) { o.ReleaseTimeout = 0 },
 		`OnLost must be "standby" or "exit", got "panic"`:               func(o *Options) { o.OnLost = "panic" },
 	} {
 		o := valid

@@ -84,10 +84,12 @@ func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
 			l.Announces = announcementOf(identity)
 			return newReplica(t, l, change...).start()
 		}
-		a := start("a", watching)
-		var seen reported
+		var seen, ofA reported
+		a := start("a", watching, ofA.collect)
 		watcher := start("watcher", watching, seen.collect)
 		elapse(time.Minute) // 30 renewals
+		a.lock.Announces = announcementOf("new")
+		elapse(time.Minute)
 		watcher.lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 		a.end()
 		elapse(time.Minute)
@@ -96,9 +98,9 @@ func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
 		b.lock.Intercept(fakelock.Fail)
 		elapse(time.Minute)
 		watcher.end()
-		want := reported{{"a", announcementOf("a")}, {}, {"b", announcementOf("b")}, {}}
-		if !slices.Equal(seen, want) {
-			t.Errorf("reported %+v, want %+v", seen, want)
+		want := reported{{"a", announcementOf("a")}, {"a", announcementOf("new")}, {}, {"b", announcementOf("b")}, {}}
+		if !slices.Equal(seen, want) || !slices.Equal(ofA, want[:3]) {
+			t.Errorf("reported %+v, to the first leader %+v, want %+v", seen, ofA, want)
 		}
 	})
 }

@@ -2,8 +2,12 @@ package election
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -12,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/ptr"
 
 	"github.com/eventd/eventd/test/await"
@@ -33,6 +39,30 @@ func FuzzAnnounced(f *testing.F) {
 			t.Errorf("%q is the announcement of %q and of another holder", annotation, holder)
 		}
 	})
+}
+
+// What the configuration has for other clients delays none of its requests.
+func TestLeaseClientHasConnectionsAndARateLimitOfItsOwn(t *testing.T) {
+	from := make(chan string, 2)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		from <- req.Proto + " " + req.RemoteAddr
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Timeout: 1, RateLimiter: flowcontrol.NewFakeNeverRateLimiter()}
+	for range 2 {
+		client, err := NewLeaseClient(config, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Get().Do(t.Context()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, second := <-from, <-from; first == second || !strings.HasPrefix(first, "HTTP/1.1 ") || config.Timeout != 1 {
+		t.Errorf("requests %q and %q, and the configuration is %+v", first, second, config)
+	}
 }
 
 func TestForeignMetadataOfTheLeaseIsKept(t *testing.T) {

@@ -65,6 +65,7 @@ func TestLeaderThatFindsAnotherHolderStepsDownAtOnce(t *testing.T) {
 		}
 		synctest.Wait() // no time passes
 		requireLost(t, term)
+		a.logged.require(t, "Lost the lease", map[string]string{"": "no holder", "usurper": "held by"}[test.holder])
 		if l := a.Leader(); l.Identity != cmp.Or(test.holder, "a") { // a takes it again
 			t.Errorf("the leader is %+v", l)
 		}

@@ -69,7 +69,12 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 	for _, missing := range []string{"old", "new"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := fakelock.NewStore()
-			a := startBoth(t, s, "both")
+			both, before, after := moving(s, "both")
+			map[string]fakeLock{"old": before, "new": after}[missing].Announces = announcementOf("both")
+			a := startWith(t, both)
+			if l := a.Leader(); l.Announcement != announcementOf("both") {
+				t.Errorf("announced %+v in the %s Lease", l, missing)
+			}
 			elapse(3 * time.Second)
 			s.Delete(missing)
 			elapse(10 * time.Second)

@@ -61,7 +61,10 @@ func TestStandbyGoesByChangesNotByTimes(t *testing.T) {
 			requireStandby(t, a)
 			touch(s)
 		}
-		elapse(15*time.Second + 2400*time.Millisecond)
+		s.Set("lease", record{HolderIdentity: "b"}) // without a duration: that of the standby
+		elapse(15*time.Second - 1)
+		requireStandby(t, a)
+		elapse(2400*time.Millisecond + 1)
 		requireLeader(t, a)
 	})
 }
@@ -71,6 +74,10 @@ func TestReleasedLeaseIsAcquiredAtOnceAfterAHint(t *testing.T) {
 		s, a, b := twoReplicas(t, watching)
 		elapse(777 * time.Millisecond)
 		requireLeader(t, a)
+		b.lock.Intercept(fakelock.Only(fakelock.Get, fakelock.Once(fakelock.Fail)))
+		touch(s)
+		synctest.Wait()
+		b.logged.require(t, "Could not read the lease", "broken")
 		requireWithin(t, 0, a.end())
 		synctest.Wait() // no time passes
 		requireLeader(t, b)
@@ -97,8 +104,8 @@ func TestAcquisitionThatFailsOnceIsTriedAtOnceAlthoughAnotherOneWasLost(t *testi
 		forceHolder(s, "")
 		synctest.Wait()
 		requireLeader(t, b)
-		if tried := l.Requests()[fakelock.Update] - before[fakelock.Update]; tried != 2 {
-			t.Errorf("tried %d times", tried)
+		if tried := l.Requests()[fakelock.Update] - before[fakelock.Update]; tried != 2 || b.missed != 0 {
+			t.Errorf("tried %d times, %d failures are left", tried, b.missed)
 		}
 	})
 }

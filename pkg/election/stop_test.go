@@ -51,7 +51,7 @@ func TestStopOfAStandbyTakesNoLongerThanARelease(t *testing.T) {
 			l.Intercept(hangs(end))
 			return hangs(end)(ctx, op, send)
 		}))
-		a := newReplica(t, l).start()
+		a := newReplica(t, l, func(o *Options) { o.RequestTimeout = 9 * time.Second }).start()
 		requireWithin(t, a.options.ReleaseTimeout, a.end())
 	})
 }
@@ -93,14 +93,23 @@ func TestAcquisitionInDoubtDoesNotTakeEffectAfterAStop(t *testing.T) {
 	}
 }
 
-// A rejected acquisition is not in doubt.
+// A rejected acquisition is not in doubt. After other errors, a write at the stop makes it
+// fail.
 func TestStopAfterARejectedAcquisitionWritesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	type test struct {
+		err    error
+		writes int
+	}
+	each(t, map[string]test{
+		"bad request":    {apierrors.NewBadRequest("broken"), 0},
+		"forbidden":      {apierrors.NewForbidden(leases, "lease", fakelock.ErrBroken), 0},
+		"internal error": {fakelock.ErrBroken, 1},
+	}, func(t *testing.T, test test) {
 		s := fakelock.NewStore()
 		s.Set("lease", record{})
 		l := newLock(s, "lease", "a")
 		l.Intercept(fakelock.Only(fakelock.Update, func(context.Context, fakelock.Operation, func() error) error {
-			return apierrors.NewForbidden(leases, "lease", fakelock.ErrBroken)
+			return test.err
 		}))
 		a := newReplica(t, l).start()
 		elapse(time.Minute)
@@ -108,8 +117,9 @@ func TestStopAfterARejectedAcquisitionWritesNothing(t *testing.T) {
 		if n := before[fakelock.Update]; n < 25 || n > 32 {
 			t.Errorf("tried %d times in a minute", n)
 		}
+		l.Intercept(nil)
 		requireWithin(t, 0, a.end())
-		if after := l.Requests(); after[fakelock.Update] != before[fakelock.Update] {
+		if after := l.Requests(); after[fakelock.Update] != before[fakelock.Update]+test.writes {
 			t.Errorf("requests %v, before %v", after, before)
 		}
 	})

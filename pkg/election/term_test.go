@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,7 +71,7 @@ func TestTimeSinceBootCountsWhereItIsLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := now()
 		before.boot -= time.Minute
-		if sinceBoot() != 0 && before.elapsed() < time.Minute {
+		if runtime.GOOS == "linux" && (sinceBoot() == 0 || before.elapsed() < time.Minute) {
 			t.Errorf("a suspended minute is %s", before.elapsed())
 		}
 		before = now()
