@@ -76,6 +76,7 @@ func TestConnectionsOfAFormerLeaderAreNotUsedForItsSuccessor(t *testing.T) {
 	other.Post(t, classic("b", 1)).Want(t, 201, "")
 	former.Pipeline.WantRecorded(t, 1)
 	next.Pipeline.WantRecorded(t, 1)
+	await.Until(t, "they are closed", func() bool { return formerAt.open.Load() == 0 })
 }
 
 // A leader that shuts its server down sends GOAWAY. It answers what it has begun, even
@@ -180,6 +181,7 @@ func TestRequestWhoseTimeToWaitIsOverUsesAnOpenConnection(t *testing.T) {
 
 func TestCloseOfARelayClosesItsConnections(t *testing.T) {
 	_, other, where := pair(t, options{}, options{})
+	other.relay.LeaderlessSince(time.Now().Add(-time.Minute)) // which ends now
 	other.Post(t, classic("a", 1)).Want(t, 201, "")
 	if got := where.open.Load(); got != 1 {
 		t.Errorf("%d connections", got)
@@ -188,7 +190,7 @@ func TestCloseOfARelayClosesItsConnections(t *testing.T) {
 	other.relay.Close()
 	await.Until(t, "it is closed", func() bool { return where.open.Load() == 0 })
 	where.leads(other) // too late
-	other.Post(t, classic("b", 1)).Want(t, 503, metav1.StatusReasonServiceUnavailable)
+	wantUnavailable(t, other.Post(t, classic("b", 1)))
 }
 
 // For a name, the leader may have another certificate than the one that it announces.
@@ -226,4 +228,6 @@ func TestConnectionThatHasTakenAllItsRequestsIsReplacedAndClosed(t *testing.T) {
 		wantCreated(t, request)
 	}
 	await.Until(t, "the first connection is closed", func() bool { return where.open.Load() == 1 })
+	other.relay.Close()
+	await.Until(t, "the second is closed", func() bool { return where.open.Load() == 0 })
 }

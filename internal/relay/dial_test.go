@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptrace"
 	"testing"
 	"testing/synctest"
@@ -90,7 +91,7 @@ func TestNextConnectionIsMadeAfterAPause(t *testing.T) {
 // Whoever decides first: nothing is written of a request that was given up.
 func TestAttemptIsGivenUpOnlyWhileItWaitsForAConnection(t *testing.T) {
 	for name, test := range map[string]struct {
-		events string // c: get a connection, g: got one, w: written, x: give up
+		events string // c: get a connection, g: got one, w: written, x: give up, m: wait for minConnect
 		want   error  // why the request is cancelled
 		sent   bool
 	}{
@@ -99,8 +100,11 @@ func TestAttemptIsGivenUpOnlyWhileItWaitsForAConnection(t *testing.T) {
 		"not when it is written":          {"cgwx", nil, true},
 		"while it waits for another":      {"cgwcx", errNoConnection, false},
 		"refused, and written to another": {"cgwcgw", nil, true},
+		"refused, and written late":       {"cgcwg", nil, false},
+		"not at once":                     {"cm", nil, false},
+		"refused later, and waits":        {"cgxcm", errNoConnection, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			a := &attempt{cancel: cancel}
@@ -117,11 +121,39 @@ func TestAttemptIsGivenUpOnlyWhileItWaitsForAConnection(t *testing.T) {
 					trace.WroteHeaderField("", nil)
 				case 'x':
 					a.giveUp()
+				case 'm':
+					time.Sleep(minConnect)
+					synctest.Wait()
 				}
 			}
 			if got := context.Cause(ctx); got != test.want || a.written.Load() != test.sent {
-				t.Errorf("cancelled for %v, written %t", got, a.written.Load())
+				t.Errorf("%s: cancelled for %v, written %t", name, got, a.written.Load())
 			}
 		})
+	}
+}
+
+// It was refused before.
+func TestWhichAnswersShowThatALeaderAcceptsThisReplica(t *testing.T) {
+	marked := http.Header{notLeadingHeader: {"true"}}
+	for _, test := range []struct {
+		answer    *answer
+		err, want error
+	}{
+		{&answer{code: 201}, nil, nil},
+		{&answer{code: 404}, nil, nil},
+		{&answer{code: 503, header: marked}, nil, nil},
+		{&answer{code: 401}, nil, errNotKnown},
+		{&answer{code: 429}, nil, errNotKnown},
+		{&answer{code: 500}, nil, errNotKnown},
+		{&answer{code: 503}, nil, errNotKnown},
+		{nil, errNotConnected, errNotKnown},
+		{nil, errCertificate, errCertificate},
+	} {
+		h := &health{refused: errNotKnown}
+		h.update(test.answer, test.err)
+		if err := h.check(time.Now(), time.Hour); err != test.want || h.accepted != (err == nil) {
+			t.Errorf("after %+v, %v: accepted %t, %v", test.answer, test.err, h.accepted, err)
+		}
 	}
 }

@@ -1,5 +1,10 @@
 package relay
 
+import "time"
+
+// LeaderlessSince has the relay know no leader since then.
+func (r *Relay) LeaderlessSince(t time.Time) { r.leaderless.since.Store(&t) }
+
 // ReplaceConnectionsAfter has the connections to the present leader accept so many
 // requests.
 func (r *Relay) ReplaceConnectionsAfter(requests int) {

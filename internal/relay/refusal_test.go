@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/test/await"
 )
@@ -77,7 +79,12 @@ func TestRequestThatNoLeaderHasAnsweredIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			other := test.set(t)
 			before, begun := other.Metric(t, "eventd_relay_refused_total", test.reason), time.Now()
-			wantUnavailable(t, other.Post(t, classic("a", 1)))
+			logged := 0
+			ctx := klog.NewContext(t.Context(), funcr.New(func(string, string) { logged++ }, funcr.Options{}))
+			wantUnavailable(t, other.DoUntil(ctx, t, http.MethodPost, coreEvents, classic("a", 1)))
+			if want := test.reason != "not_leading"; (logged > 0) != want {
+				t.Errorf("%d lines are logged", logged)
+			}
 			if took := time.Since(begun); took > 2*time.Second {
 				t.Errorf("refused after %s", took)
 			}

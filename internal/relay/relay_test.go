@@ -37,6 +37,7 @@ func TestStandbyHasTheLeaderRecord(t *testing.T) {
 	for code, n := range map[string]float64{"200": 1, "201": 3, "202": 1} {
 		other.WantMetric(t, n, "eventd_relay_requests_total", code)
 	}
+	other.WantMetric(t, 0, "eventd_relay_parked_duration_seconds") // none has waited
 	if got := reviews.asked.Load(); got != 1 {
 		t.Errorf("the leader had the replica's token reviewed %d times", got)
 	}
@@ -67,6 +68,16 @@ func TestAnswerOfTheLeaderIsGivenAsItIs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// It may have had an effect.
+func TestUnavailableLeaderIsNotAskedAgain(t *testing.T) {
+	c := newCapture(t)
+	c.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	if a := c.forwards(t, options{}).Post(t, classic("a", 1)); a.Code != 503 {
+		t.Errorf("answered %d", a.Code)
+	}
+	c.wantSent(t, 1)
 }
 
 func TestCallerIsAssertedAsItIs(t *testing.T) {
@@ -139,7 +150,7 @@ func TestWhatIsSentToTheLeader(t *testing.T) {
 		"Eventd-Not-Leading", "true", "Eventd-Other", "x", "Eventd-Asserted-Other", "x",
 		"X-Remote-User", "admin", "Connection", "X-Mine, keep-alive", "X-Mine", "1", "Keep-Alive", "1", "Te", "trailers",
 		"Upgrade", "h2c", "Proxy-Authorization", "secret")
-	other.Post(t, classic("a", 1))
+	second := other.Post(t, classic("a", 1))
 	c.wantSent(t, 2)
 	s := c.requests()[0]
 	if s.Method != http.MethodPatch || s.URL.EscapedPath() != newEvents+"/a%41" || s.body != `{"note":"x"}` || s.Proto != "HTTP/2.0" {
@@ -147,7 +158,7 @@ func TestWhatIsSentToTheLeader(t *testing.T) {
 	}
 	query := s.URL.Query()
 	left, err := time.ParseDuration(query.Get("timeout"))
-	if err != nil || left > 20*time.Second || left < 10*time.Second {
+	if err != nil || left >= 20*time.Second || left < 10*time.Second {
 		t.Errorf("timeout %s, %v", query.Get("timeout"), err)
 	}
 	query.Del("timeout")
@@ -165,6 +176,9 @@ func TestWhatIsSentToTheLeader(t *testing.T) {
 	}
 	if got := c.requests()[1].Header.Get("User-Agent"); got != "" {
 		t.Errorf("a request without a User-Agent is given %q", got)
+	}
+	if id := c.requests()[1].Header.Get("Audit-Id"); id == "" || id != second.Header.Get("Audit-Id") {
+		t.Errorf("the audit ID of the leader is %q, that of the standby %q", id, second.Header.Get("Audit-Id"))
 	}
 }
 
