@@ -24,7 +24,7 @@ func (r *reported) collect(o *Options) {
 func TestFollowReportsTheSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := twoReplicas(t)
-		b.lock.Announces = announcementOf("b")
+		b.lock.Announce(announcementOf("b"))
 		a.end()
 		before := a.lock.Requests()
 		stop := a.beginFollow()
@@ -81,14 +81,14 @@ func TestNewLeadersAreReportedOnceEachWithWhatTheyAnnounce(t *testing.T) {
 		s := fakelock.NewStore()
 		start := func(identity string, change ...func(*Options)) *replica {
 			l := newLock(s, "lease", identity)
-			l.Announces = announcementOf(identity)
+			l.Announce(announcementOf(identity))
 			return newReplica(t, l, change...).start()
 		}
 		var seen, ofA reported
 		a := start("a", watching, ofA.collect)
 		watcher := start("watcher", watching, seen.collect)
 		elapse(time.Minute) // 30 renewals
-		a.lock.Announces = announcementOf("new")
+		a.lock.Announce(announcementOf("new"))
 		elapse(time.Minute)
 		watcher.lock.Intercept(fakelock.Only(fakelock.Update, fakelock.Fail))
 		a.end()

@@ -70,7 +70,7 @@ func TestMultiLockPutsBackTheLeaseThatIsMissing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := fakelock.NewStore()
 			both, before, after := moving(s, "both")
-			map[string]fakeLock{"old": before, "new": after}[missing].Announces = announcementOf("both")
+			map[string]fakeLock{"old": before, "new": after}[missing].Announce(announcementOf("both"))
 			a := startWith(t, both)
 			if l := a.Leader(); l.Announcement != announcementOf("both") {
 				t.Errorf("announced %+v in the %s Lease", l, missing)

@@ -23,9 +23,6 @@ const (
 
 // Lock is a resourcelock.Interface for one record of a Store.
 type Lock struct {
-	// Announces is stored with a record that names this process.
-	Announces any
-
 	store    *Store
 	name     string
 	identity string
@@ -33,6 +30,7 @@ type Lock struct {
 
 	mu        sync.Mutex
 	intercept Interceptor
+	announces any
 	events    []string
 	requests  map[Operation]int
 }
@@ -52,6 +50,13 @@ func (l *Lock) Intercept(i Interceptor) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.intercept = i
+}
+
+// Announce sets what is stored with each later record that names this process.
+func (l *Lock) Announce(what any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.announces = what
 }
 
 func (l *Lock) do(ctx context.Context, op Operation, send func() error) error {
@@ -112,7 +117,9 @@ func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 
 func (l *Lock) write(ctx context.Context, op Operation, o Object) error {
 	if o.Record.HolderIdentity == l.identity {
-		o.Announced = l.Announces
+		l.mu.Lock()
+		o.Announced = l.announces
+		l.mu.Unlock()
 	}
 	var written Object
 	err := l.do(ctx, op, func() (err error) {
