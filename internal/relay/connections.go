@@ -122,11 +122,16 @@ func (c *connections) closeUnused() {
 // roundTrip sends a request and reads the answer. It waits until giveUp for a connection.
 // The error is errNotConnected if the request certainly was not sent.
 func (c *connections) roundTrip(req *http.Request, giveUp time.Time) (*answer, error) {
+	var full error
 	for {
 		a, err := c.try(req, giveUp)
+		if full != nil && errors.Is(err, errNoConnection) {
+			return nil, full
+		}
 		if !errors.Is(err, errFull) || !c.awaitSlot(req.Context(), giveUp) {
 			return a, err
 		}
+		full = err
 		if req.GetBody != nil {
 			req.Body, _ = req.GetBody() // from memory
 		}

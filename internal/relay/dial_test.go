@@ -3,7 +3,9 @@ package relay
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"testing"
 	"testing/synctest"
@@ -85,6 +87,22 @@ func TestNextConnectionIsMadeAfterAPause(t *testing.T) {
 	ended := c.dialEnded
 	if _, second := c.dial(t.Context(), "", ""); first == nil || time.Since(ended) < connectPause && second != first {
 		t.Errorf("%v, and at once after it %v", first, second)
+	}
+}
+
+// The last attempt is to make another connection, and is given up meanwhile.
+func TestRequestThatFoundAllConnectionsInUseFailsForThat(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c := newConnections(leaderServer{silent.Addr().String(), "none"}, 1, &health{})
+	defer c.retire()
+	c.dialEnded = time.Now().Add(500 * time.Millisecond) // a connection is made then, but not in time
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.server.hostPort, nil)
+	if _, err := c.roundTrip(req, time.Now().Add(time.Second)); !errors.Is(err, errNotConnected) || !errors.Is(err, errFull) {
+		t.Error(err)
 	}
 }
 

@@ -130,6 +130,25 @@ func TestNothingIsSentToAnybodyButTheLeader(t *testing.T) {
 	}
 }
 
+// The last attempt may be given up before it fails.
+func TestRefusalSaysWhyAnEarlierAttemptFailed(t *testing.T) {
+	certificates := listen(t, http.NotFoundHandler()).TLS.Certificates
+	listener := tls.NewListener(listenTCP(t, "127.0.0.1:0"), &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}})
+	go func() {
+		if conn, err := listener.Accept(); err == nil { // handshakes with others are not answered
+			_, _ = conn.Read(nil)
+			_ = conn.Close()
+		}
+	}()
+	other := newReplica(t, options{leaderWait: time.Second})
+	other.relay.SetLeader(listener.Addr().String(), "that of the leader")
+	a := other.Post(t, classic("a", 1))
+	other.wantRefused(t, a, "unreachable")
+	if text := a.Status(t).Message; !strings.HasSuffix(text, ": its certificate is not the one that is announced") {
+		t.Errorf("answered %q", text)
+	}
+}
+
 // Under another name it would be counted again.
 func TestClientIsNotToRepeatAnEventWithoutANameWhoseAnswerIsLost(t *testing.T) {
 	c := newCapture(t)
