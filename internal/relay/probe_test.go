@@ -157,10 +157,11 @@ func TestProbesCostTheLeaderNoReviews(t *testing.T) {
 	})}, options{})
 	await.Until(t, "there were many probes", func() bool { return len(p.asked()) > 20 })
 	paths := p.asked()
-	if paths[0] != "/version" || slices.ContainsFunc(paths[1:], func(path string) bool { return path != "/livez" }) {
-		t.Errorf("asked for %v", paths)
+	first := slices.Index(paths, "/livez") // 1, or more if an answer was late
+	if asked := slices.Compact(paths); !slices.Equal(asked, []string{"/version", "/livez"}) {
+		t.Errorf("asked for %v", asked)
 	}
-	if got := reviews.Load(); got != 1 {
-		t.Errorf("authorized %d times", got)
+	if got := int(reviews.Load()); got < 1 || got > first {
+		t.Errorf("authorized %d times, for %d requests", got, first)
 	}
 }

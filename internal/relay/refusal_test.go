@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
@@ -215,9 +216,11 @@ func TestLeaderThatDoesNotAnswerCostsARequestItsDeadline(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}
 	other := c.forwards(t, options{})
-	slow := background(func() answer {
-		return other.Do(t, http.MethodPost, coreEvents+"?fieldManager=slow&timeout=1s", classic("a", 1))
-	})
+	post := func(ctx context.Context, timeout string) answer {
+		return other.DoUntil(ctx, t, http.MethodPost, coreEvents+"?fieldManager=slow&timeout="+timeout, classic("a", 1))
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	slow := background(func() answer { return post(ctx, "1m") })
 	await.Until(t, "the slow request is sent", func() bool { return len(c.requests()) == 1 })
 	for range 10 {
 		if a := other.Post(t, classic("b", 1)); a.Code != 201 {
@@ -227,7 +230,9 @@ func TestLeaderThatDoesNotAnswerCostsARequestItsDeadline(t *testing.T) {
 	if len(slow) > 0 {
 		t.Error("the slow one was answered first")
 	}
-	(<-slow).Want(t, 504, metav1.StatusReasonTimeout)
+	leave()
+	<-slow
+	post(t.Context(), "1s").Want(t, 504, metav1.StatusReasonTimeout)
 	if got := c.connections.Load(); got != 1 {
 		t.Errorf("%d connections", got)
 	}
