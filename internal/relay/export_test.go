@@ -13,3 +13,11 @@ func (r *Relay) ReplaceConnectionsAfter(requests int) {
 	defer c.mu.Unlock()
 	c.lifetime = requests
 }
+
+// InFlight returns the number of requests to the present leader, with probes.
+func (r *Relay) InFlight() int {
+	c := r.connections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inFlight
+}

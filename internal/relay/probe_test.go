@@ -27,9 +27,8 @@ type probed struct {
 	token         string        // file of the other's
 	reviewsHang   chan struct{} // closed: the apiserver reviews nothing any more
 
-	mu             sync.Mutex
-	paths          []string // that were asked for
-	inFlight, most int
+	mu    sync.Mutex
+	paths []string // that were asked for
 }
 
 func newProbed(t *testing.T, leads, probes options) *probed {
@@ -56,14 +55,7 @@ func newProbed(t *testing.T, leads, probes options) *probed {
 func (p *probed) serve(w http.ResponseWriter, req *http.Request) {
 	p.mu.Lock()
 	p.paths = append(p.paths, req.URL.Path)
-	p.inFlight++
-	p.most = max(p.most, p.inFlight)
 	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.inFlight--
-	}()
 	if p.hangs.Load() {
 		<-req.Context().Done()
 		return
@@ -80,6 +72,9 @@ func (p *probed) asked() []string {
 func (p *probed) awaitUnreachable(t *testing.T) {
 	t.Helper()
 	await.Until(t, "it says that the leader does not answer", func() bool {
+		if n := p.other.relay.InFlight(); n > 1 {
+			t.Errorf("%d probes at once", n)
+		}
 		return p.other.isNotReady("does not answer this replica")
 	})
 }
@@ -118,11 +113,6 @@ func TestReplicaThatCannotReachALeaderThatRenewsIsNotReadyUntilItCan(t *testing.
 			if err := p.other.relay.Ready(over); err != nil {
 				t.Errorf("it would not be elected: %v", err)
 			}
-			p.mu.Lock()
-			if p.most > 1 {
-				t.Errorf("%d probes at once", p.most)
-			}
-			p.mu.Unlock()
 			p.refuse()
 			listen(t, p.leader, at(t, p.where.address()))
 			await.Until(t, "it is ready again", func() bool { return p.other.relay.Check() == nil })
