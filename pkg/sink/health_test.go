@@ -213,6 +213,8 @@ func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
 				c.slots.Store(int64(slots / 2))
 				sent, refused := c.sent(), c.refused.Load()
 				time.Sleep(5 * time.Second)
+				c.wantRefused(t, 25, sent, refused) // each decrease of the limit takes some
+				sent, refused = c.sent(), c.refused.Load()
 				before := b.ledger.Totals().Written()
 				time.Sleep(5 * time.Second)
 				n := b.ledger.Totals().Written() - before
