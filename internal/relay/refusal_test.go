@@ -215,7 +215,7 @@ func TestLeaderThatDoesNotAnswerCostsARequestItsDeadline(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusCreated)
 	}
-	other := c.forwards(t, options{})
+	other := c.forwards(t, options{leaderWait: time.Minute})
 	post := func(ctx context.Context, timeout string) answer {
 		return other.DoUntil(ctx, t, http.MethodPost, coreEvents+"?fieldManager=slow&timeout="+timeout, classic("a", 1))
 	}

@@ -44,7 +44,7 @@ func TestStandbyHasTheLeaderRecord(t *testing.T) {
 }
 
 func TestAnswerOfTheLeaderIsGivenAsItIs(t *testing.T) {
-	leader, other, _ := pair(t, options{}, options{})
+	leader, other, _ := pair(t, options{}, options{leaderWait: time.Minute})
 	leader.Post(t, classic("a", 1)).Want(t, 201, "")
 	for name, header := range map[string][]string{
 		"json":      {"Accept", "application/json"},
