@@ -152,7 +152,7 @@ func TestRequestThatFindsNoSlotOnAConnectionWaitsForIt(t *testing.T) {
 }
 
 func TestRefusalSaysThatALeaderTakesNoMoreAtOnce(t *testing.T) {
-	leader, other := newReplica(t, options{pipeline: kept()}), newReplica(t, options{set: oneConnection})
+	leader, other := newReplica(t, options{pipeline: kept()}), newReplica(t, options{leaderWait: 3 * time.Second, set: oneConnection})
 	where := listen(t, leader, oneStream)
 	where.leads(other)
 	leader.lead(t)
