@@ -180,7 +180,7 @@ func TestRequestWhoseTimeToWaitIsOverUsesAnOpenConnection(t *testing.T) {
 }
 
 func TestCloseOfARelayClosesItsConnections(t *testing.T) {
-	_, other, where := pair(t, options{}, options{})
+	_, other, where := pair(t, options{}, options{leaderWait: 2 * time.Second})
 	other.relay.LeaderlessSince(time.Now().Add(-time.Minute)) // which ends now
 	other.Post(t, classic("a", 1)).Want(t, 201, "")
 	if got := where.open.Load(); got != 1 {

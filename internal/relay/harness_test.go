@@ -71,8 +71,8 @@ type options struct {
 	apiserver   string                                           // URL; one that accepts peerToken, if empty
 	reviewer    authenticationv1client.AuthenticationV1Interface // instead of the apiserver
 	token       string                                           // its file; one with peerToken, if empty
-	leaderWait  time.Duration
-	gracePeriod time.Duration // of the gate
+	leaderWait  time.Duration                                    // long enough for connections on a busy machine, if 0
+	gracePeriod time.Duration                                    // of the gate
 	// unreachableAfter and renewed are those of relay.Options.
 	unreachableAfter time.Duration
 	renewed          func() time.Time
@@ -113,7 +113,7 @@ func newReplica(t testing.TB, o options) *replica {
 		with.Gate, with.Reviewer, with.TokenFile, with.Audience = r.gate, o.reviewer, o.token, peerAudience
 		with.Registerer, with.LeaderRenewed = in.Registerer, o.renewed
 		with.MaxInFlight = cmp.Or(s.MaxInFlight, with.MaxInFlight)
-		with.LeaderWait = cmp.Or(o.leaderWait, with.LeaderWait)
+		with.LeaderWait = cmp.Or(o.leaderWait, 5*time.Second)
 		with.UnreachableAfter = cmp.Or(o.unreachableAfter, with.UnreachableAfter)
 		r.relay = must(relay.New(with))
 		s.Forwarder = r.relay
