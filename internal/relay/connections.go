@@ -56,6 +56,9 @@ type connections struct {
 	open      int   // connections
 	dialErr   error // of the last dial
 	dialEnded time.Time
+	// refusal is why the last dial made no connection, or was not begun; nil if it made one.
+	refusal error
+	refused time.Time
 }
 
 func newConnections(server leaderServer, limit int, h *health) *connections {
@@ -122,16 +125,11 @@ func (c *connections) closeUnused() {
 // roundTrip sends a request and reads the answer. It waits until giveUp for a connection.
 // The error is errNotConnected if the request certainly was not sent.
 func (c *connections) roundTrip(req *http.Request, giveUp time.Time) (*answer, error) {
-	var full error
 	for {
 		a, err := c.try(req, giveUp)
-		if full != nil && errors.Is(err, errNoConnection) {
-			return nil, full
-		}
 		if !errors.Is(err, errFull) || !c.awaitSlot(req.Context(), giveUp) {
 			return a, err
 		}
-		full = err
 		if req.GetBody != nil {
 			req.Body, _ = req.GetBody() // from memory
 		}
@@ -165,9 +163,21 @@ func (c *connections) try(req *http.Request, giveUp time.Time) (*answer, error) 
 		return readAnswer(response)
 	case a.written.Load(), req.Context().Err() != nil: // then it may be written even now
 		return nil, err
-	default:
-		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
+	case errors.Is(err, errNoConnection):
+		err = c.lastRefusal(err)
 	}
+	return nil, fmt.Errorf("%w: %w", errNotConnected, err)
+}
+
+// lastRefusal returns why there is no connection: what was found a moment ago, though the last
+// attempt was given up before it could find the same.
+func (c *connections) lastRefusal(givenUp error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refusal == nil || time.Since(c.refused) > connectTimeout {
+		return givenUp
+	}
+	return c.refusal
 }
 
 // attempt is one call of RoundTrip, which may send a request several times: again only if

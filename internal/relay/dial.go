@@ -68,11 +68,16 @@ func (s leaderServer) verify(state tls.ConnectionState) error {
 
 // dial makes a connection for the transport. It goes on without the request that caused
 // it: others wait for the connection too.
-func (c *connections) dial(context.Context, string, string) (net.Conn, error) {
+func (c *connections) dial(context.Context, string, string) (conn net.Conn, err error) {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.refusal, c.refused = err, time.Now()
+	}()
 	if err := c.beginDial(); err != nil {
 		return nil, err
 	}
-	conn, err := c.connect()
+	conn, err = c.connect()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dialErr, c.dialEnded = err, time.Now()

@@ -68,7 +68,6 @@ func (f *forwarding) Handle(ctx context.Context, w http.ResponseWriter, r *intak
 		return err
 	}
 	f.giveUp = f.giveUp.Add(r.BodyTime) // the client took that time
-	var before error
 	for {
 		changes := f.changes()
 		if f.handleHere(w, r) {
@@ -79,13 +78,9 @@ func (f *forwarding) Handle(ctx context.Context, w http.ResponseWriter, r *intak
 			answer.write(w)
 			return nil
 		}
-		if errors.Is(err, errNoConnection) && errors.Is(before, errNotConnected) {
-			err = before // it had the time to fail, and says why
-		}
 		if !repeatable(err) || !f.wait(ctx, changes, err) {
 			return f.relay.refusal(ctx, r, err)
 		}
-		before = err
 	}
 }
 
