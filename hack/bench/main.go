@@ -1,5 +1,5 @@
 // Command bench measures eventd beside client-go, in one run, and prints two tables
-// of ratios: of its stations in memory, and of whole pipelines that write to a real
+// of ratios: of its stages in memory, and of whole pipelines that write to a real
 // kube-apiserver, which it starts. Absolute figures move with the machine and with
 // what else it does; ratios of one run are what to compare.
 //

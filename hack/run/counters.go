@@ -13,7 +13,7 @@ import (
 type counters struct {
 	recorded int64
 	settled  map[string]int64 // by outcome
-	pending  int64            // over all stations
+	pending  int64            // over all stages
 	requests int64            // to the apiserver
 	passedOn int64            // requests, to the leader
 	leaders  []string         // their addresses

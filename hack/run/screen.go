@@ -37,7 +37,7 @@ func newScreen(out io.Writer, title string) screen {
 	return &lines{out: out, shown: make(map[string]int64)}
 }
 
-// String is the equation that holds when nothing is moving between stations.
+// String is the equation that holds when nothing is moving between stages.
 func (c counters) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "recorded %d =", c.recorded)

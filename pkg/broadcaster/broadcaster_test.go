@@ -179,7 +179,7 @@ eventd_broadcaster_queue_capacity{subscriber="sink"} 2
 # HELP eventd_broadcaster_queue_length Occurrences queued for a subscriber.
 # TYPE eventd_broadcaster_queue_length gauge
 eventd_broadcaster_queue_length{subscriber="sink"} 2
-# HELP eventd_occurrences_pending Occurrences without an outcome yet, by station.
+# HELP eventd_occurrences_pending Occurrences without an outcome yet, by stage.
 # TYPE eventd_occurrences_pending gauge
 eventd_occurrences_pending{station="broadcaster"} 6
 `

@@ -43,7 +43,7 @@ func (m *metrics) register(q *queue, o SubscribeOptions) error {
 			func() float64 { return float64(q.capacity) }),
 	}
 	if o.Ledger != nil {
-		collectors = append(collectors, gauge("eventd_occurrences_pending", "Occurrences without an outcome yet, by station.",
+		collectors = append(collectors, gauge("eventd_occurrences_pending", "Occurrences without an outcome yet, by stage.",
 			prometheus.Labels{"station": "broadcaster"},
 			func() float64 { _, weight := q.len(); return float64(weight) }))
 	}

@@ -6,7 +6,7 @@
 //	recorded = sum of settled over all outcomes + pending
 //
 // where pending is the sum of eventd_occurrences_pending, which the broadcaster and the
-// sink measure themselves. The ledger does not export it: if a station lost an
+// sink measure themselves. The ledger does not export it: if a stage lost an
 // occurrence, the equation would no longer hold.
 //
 // A Ledger is safe for use by many goroutines, starts none and needs no shutdown.
@@ -66,7 +66,7 @@ func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
 	}
 }
 
-// Add counts a weight under an outcome, for stations that settle a part of an
+// Add counts a weight under an outcome, for stages that settle a part of an
 // occurrence or several at once. The reason is ignored unless the outcome is Dropped.
 // It panics if the outcome or reason is not listed in package occurrence.
 func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weight int64) {

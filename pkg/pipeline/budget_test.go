@@ -128,7 +128,7 @@ func TestCorrelatorOptionsOfClientGo(t *testing.T) {
 			Clock:                clock,
 			SpamKeyFunc:          func(e *corev1.Event) string { return e.Source.Component },
 		}))
-		if got := b.stations.options.Correlator; got.CacheSize != 10 || got.Interval != time.Minute {
+		if got := b.stages.options.Correlator; got.CacheSize != 10 || got.Interval != time.Minute {
 			t.Errorf("correlator options %+v", got)
 		}
 		for i := range 5 {

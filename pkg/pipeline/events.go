@@ -21,8 +21,8 @@ import (
 // safe for use by many goroutines. Make it with NewEventsBroadcaster; end it with
 // Shutdown, ShutdownWithContext, or the end of its context.
 type EventsBroadcaster struct {
-	stations *stations
-	sink     events.EventSink
+	stages *stages
+	sink   events.EventSink
 
 	mu        sync.Mutex
 	recording *subscription   // to the sink; nil before it is started
@@ -38,7 +38,7 @@ var _ events.EventBroadcaster = &EventsBroadcaster{}
 // the limit. Any other sink gets Create and Patch calls with whole Events; docs/library.md
 // lists what is guaranteed then.
 func NewEventsBroadcaster(sink events.EventSink, opts ...BroadcasterOption) *EventsBroadcaster {
-	return &EventsBroadcaster{stations: newStations(configure("events", opts)), sink: sink}
+	return &EventsBroadcaster{stages: newStages(configure("events", opts)), sink: sink}
 }
 
 // StartRecordingToSinkWithContext starts to write to the sink what is recorded from now on,
@@ -46,7 +46,7 @@ func NewEventsBroadcaster(sink events.EventSink, opts ...BroadcasterOption) *Eve
 // started again at once. It returns an error while it runs: every occurrence would be
 // counted twice.
 func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context) error {
-	target, err := eventsTarget(b.sink, b.stations.traits, b.stations.options.Sink)
+	target, err := eventsTarget(b.sink, b.stages.traits, b.stages.options.Sink)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context)
 		}
 		b.recording.Stop() // before the next one subscribes; it may still drain
 	}
-	recording, err := b.stations.write(target)
+	recording, err := b.stages.write(target)
 	if err != nil {
 		return err
 	}
@@ -73,13 +73,13 @@ func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context)
 // Deprecated: Use StartRecordingToSinkWithContext, as in client-go.
 func (b *EventsBroadcaster) StartRecordingToSink(stopCh <-chan struct{}) {
 	if err := b.StartRecordingToSinkWithContext(wait.ContextForChannel(stopCh)); err != nil {
-		klog.FromContext(b.stations.ctx).Error(err, "Could not start recording Events to a sink", "broadcaster", b.stations.options.Name)
+		klog.FromContext(b.stages.ctx).Error(err, "Could not start recording Events to a sink", "broadcaster", b.stages.options.Name)
 	}
 }
 
 // NewRecorder returns a recorder of new-style Events for the given reporting controller.
 func (b *EventsBroadcaster) NewRecorder(scheme *runtime.Scheme, reportingController string) events.EventRecorderLogger {
-	return recorder.NewEvents(b.stations.broadcaster, occurrence.EventsV1, scheme, reportingController).WithRepairs(b.stations.repairs)
+	return recorder.NewEvents(b.stages.broadcaster, occurrence.EventsV1, scheme, reportingController).WithRepairs(b.stages.repairs)
 }
 
 // StartEventWatcher calls the handler with every Event that is recorded from now on, as an
@@ -103,17 +103,17 @@ func (b *EventsBroadcaster) StartLogging(logger klog.Logger) (func(), error) {
 //
 // Deprecated: Use StartLogging, as in client-go.
 func (b *EventsBroadcaster) StartStructuredLogging(verbosity klog.Level) func() {
-	logger := klog.FromContext(b.stations.ctx)
+	logger := klog.FromContext(b.stages.ctx)
 	stop, err := b.StartLogging(logger.V(int(verbosity)))
 	if err != nil {
-		logger.Error(err, "Could not start a watcher of Events", "broadcaster", b.stations.options.Name)
+		logger.Error(err, "Could not start a watcher of Events", "broadcaster", b.stages.options.Name)
 		return func() {}
 	}
 	return stop
 }
 
 func (b *EventsBroadcaster) watch(handle func(*eventsv1.Event)) (func(), error) {
-	s, err := b.stations.watch(func(event *corev1.Event) { handle(identity.ToEventsV1(event)) })
+	s, err := b.stages.watch(func(event *corev1.Event) { handle(identity.ToEventsV1(event)) })
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +123,11 @@ func (b *EventsBroadcaster) watch(handle func(*eventsv1.Event)) (func(), error) 
 // Shutdown stops recording, and delivers what is pending for at most DrainTimeout. The rest
 // is dropped, counted, and logged in one line. Recording remains safe; what is recorded
 // later is dropped.
-func (b *EventsBroadcaster) Shutdown() { b.stations.shutdownInTime() }
+func (b *EventsBroadcaster) Shutdown() { b.stages.shutdownInTime() }
 
 // ShutdownWithContext is Shutdown with a context in place of DrainTimeout. It returns within
 // a second after the end of the context. An error is an *UndeliveredError. With several
 // concurrent shutdowns, delivery ends with the last context.
 func (b *EventsBroadcaster) ShutdownWithContext(ctx context.Context) error {
-	return b.stations.shutdown(ctx)
+	return b.stages.shutdown(ctx)
 }

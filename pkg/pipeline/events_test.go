@@ -143,7 +143,7 @@ func TestRecordingToTheSinkCanBeStoppedAndStartedAgain(t *testing.T) {
 		record(4)
 		b.Shutdown()
 		m.want(t, 2, 2)
-		if totals := b.stations.noSink.Totals(); totals.Dropped[occurrence.NoSink] != 2 {
+		if totals := b.stages.noSink.Totals(); totals.Dropped[occurrence.NoSink] != 2 {
 			t.Errorf("ledger %+v", totals)
 		}
 		if err := b.StartRecordingToSinkWithContext(t.Context()); err == nil {

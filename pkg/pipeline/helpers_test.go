@@ -213,12 +213,12 @@ func settled(t *testing.T, b drainer) (totals ledger.Totals) {
 
 // ledgers returns the totals of all sinks that have not been stopped.
 func ledgers(b drainer) (out []ledger.Totals) {
-	var s *stations
+	var s *stages
 	switch b := b.(type) {
 	case *RecordBroadcaster:
-		s = b.stations
+		s = b.stages
 	case *EventsBroadcaster:
-		s = b.stations
+		s = b.stages
 	case drainable:
 		return []ledger.Totals{b.Totals()}
 	}

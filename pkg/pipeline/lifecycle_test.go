@@ -67,7 +67,7 @@ func TestSinksThatDrainAreBoundedAndTheOldestEndsFirst(t *testing.T) {
 			want = append(want, n)
 			want = want[max(0, len(want)-maxDrains):]
 			var got []int
-			for w := range b.stations.writers {
+			for w := range b.stages.writers {
 				got = append(got, w.number)
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
@@ -83,7 +83,7 @@ func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
 		b := NewRecordBroadcaster(withMetrics(registry))
 		metrics := func() [2]int {
-			return [2]int{metricsWith(t, registry, "broadcaster=record"), len(b.stations.nameHolder.all)}
+			return [2]int{metricsWith(t, registry, "broadcaster=record"), len(b.stages.nameHolder.all)}
 		}
 		before := metrics()
 		for range 3 {

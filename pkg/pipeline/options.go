@@ -13,7 +13,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// Options of a broadcaster or Pipeline and its stations. Start from DefaultOptions.
+// Options of a broadcaster or Pipeline and its stages. Start from DefaultOptions.
 type Options struct {
 	// Name is the label of a broadcaster in metrics; by default record or events. A
 	// Pipeline does not use it.
@@ -32,12 +32,12 @@ type Options struct {
 	// Clock is the clock of the correlator; nil means the system's. Deferred writes
 	// wait in real time.
 	Clock clock.PassiveClock
-	// Registerer registers the metrics of all stations; nil leaves them unregistered.
-	// It replaces the Registerer in the options of the stations.
+	// Registerer registers the metrics of all stages; nil leaves them unregistered.
+	// It replaces the Registerer in the options of the stages.
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the default options of all stations.
+// DefaultOptions returns the default options of all stages.
 func DefaultOptions() Options {
 	return Options{
 		QueueCapacity:   broadcaster.DefaultCapacity,

@@ -1,5 +1,5 @@
 // Package pipeline records Kubernetes Events and writes them to an apiserver. It connects
-// the stations of an occurrence: recorder, broadcaster, correlator, sink.
+// the stages of an occurrence: recorder, broadcaster, correlator, sink.
 //
 //   - RecordBroadcaster replaces the broadcaster of client-go's tools/record, and
 //     EventsBroadcaster that of tools/events. In a controller, only the constructor

@@ -96,7 +96,7 @@ func TestCustomSinkHasWhatTheLedgerSays(t *testing.T) {
 							time.Sleep(time.Hour)
 						}
 					}
-					for w := range b.stations.writers {
+					for w := range b.stages.writers {
 						all[w.ledger] = true
 					}
 					if w.Stop(); restart != 1 { // or the next one starts while it drains

@@ -17,14 +17,14 @@ import (
 // RecordBroadcaster implements record.EventBroadcaster of client-go's tools/record. It is
 // safe for use by many goroutines. Make it with NewRecordBroadcaster; end it with
 // Shutdown, ShutdownWithContext, or the end of its context.
-type RecordBroadcaster struct{ stations *stations }
+type RecordBroadcaster struct{ stages *stages }
 
 var _ record.EventBroadcaster = &RecordBroadcaster{}
 
 // NewRecordBroadcaster replaces record.NewBroadcaster. What is recorded before a sink is
 // started is dropped and counted.
 func NewRecordBroadcaster(opts ...BroadcasterOption) *RecordBroadcaster {
-	return &RecordBroadcaster{newStations(configure("record", opts))}
+	return &RecordBroadcaster{newStages(configure("record", opts))}
 }
 
 // StartRecordingToSink starts to write to a sink what is recorded from now on. The returned
@@ -41,11 +41,11 @@ func NewRecordBroadcaster(opts ...BroadcasterOption) *RecordBroadcaster {
 //
 // As in client-go, an error is logged, and the returned Interface has ended.
 func (b *RecordBroadcaster) StartRecordingToSink(to record.EventSink) watch.Interface {
-	target, err := recordTarget(to, b.stations.traits, b.stations.options.Sink)
+	target, err := recordTarget(to, b.stages.traits, b.stages.options.Sink)
 	if err != nil {
 		return b.failed(err)
 	}
-	return b.orFailed(b.stations.write(target))
+	return b.orFailed(b.stages.write(target))
 }
 
 // StartEventWatcher calls the handler with every Event that is recorded from now on, in a
@@ -54,7 +54,7 @@ func (b *RecordBroadcaster) StartRecordingToSink(to record.EventSink) watch.Inte
 // The returned Interface stops the watcher; its channel delivers nothing, and is closed
 // after the last call.
 func (b *RecordBroadcaster) StartEventWatcher(eventHandler func(*corev1.Event)) watch.Interface {
-	return b.orFailed(b.stations.watch(eventHandler))
+	return b.orFailed(b.stages.watch(eventHandler))
 }
 
 // StartLogging writes every Event that is recorded from now on through logf.
@@ -67,7 +67,7 @@ func (b *RecordBroadcaster) StartLogging(logf func(format string, args ...any)) 
 // StartStructuredLogging logs every Event that is recorded from now on, through
 // the logger of the broadcaster's context.
 func (b *RecordBroadcaster) StartStructuredLogging(verbosity klog.Level) watch.Interface {
-	logger := klog.FromContext(b.stations.ctx).V(int(verbosity))
+	logger := klog.FromContext(b.stages.ctx).V(int(verbosity))
 	return b.StartEventWatcher(func(e *corev1.Event) {
 		logger.Info("Event occurred", "object", klog.KRef(e.InvolvedObject.Namespace, e.InvolvedObject.Name),
 			"fieldPath", e.InvolvedObject.FieldPath, "kind", e.InvolvedObject.Kind, "apiVersion", e.InvolvedObject.APIVersion,
@@ -77,26 +77,26 @@ func (b *RecordBroadcaster) StartStructuredLogging(verbosity klog.Level) watch.I
 
 // NewRecorder returns a recorder of classic Events for the given source.
 func (b *RecordBroadcaster) NewRecorder(scheme *runtime.Scheme, source corev1.EventSource) record.EventRecorderLogger {
-	return recorder.New(b.stations.broadcaster, scheme, source).WithRepairs(b.stations.repairs)
+	return recorder.New(b.stages.broadcaster, scheme, source).WithRepairs(b.stages.repairs)
 }
 
 // NewEventsRecorder returns a recorder of new-style Events that are written through core/v1.
 // So no rights in events.k8s.io are needed. client-go's record.NewEventRecorderAdapter loses
 // the related object and the action.
 func (b *RecordBroadcaster) NewEventsRecorder(scheme *runtime.Scheme, reportingController string) events.EventRecorderLogger {
-	return recorder.NewEvents(b.stations.broadcaster, occurrence.CoreV1, scheme, reportingController).WithRepairs(b.stations.repairs)
+	return recorder.NewEvents(b.stages.broadcaster, occurrence.CoreV1, scheme, reportingController).WithRepairs(b.stages.repairs)
 }
 
 // Shutdown stops recording, and delivers what is pending for at most DrainTimeout. The rest
 // is dropped, counted, and logged in one line. Recording remains safe; what is recorded
 // later is dropped.
-func (b *RecordBroadcaster) Shutdown() { b.stations.shutdownInTime() }
+func (b *RecordBroadcaster) Shutdown() { b.stages.shutdownInTime() }
 
 // ShutdownWithContext is Shutdown with a context in place of DrainTimeout. It returns within
 // a second after the end of the context. An error is an *UndeliveredError. With several
 // concurrent shutdowns, delivery ends with the last context.
 func (b *RecordBroadcaster) ShutdownWithContext(ctx context.Context) error {
-	return b.stations.shutdown(ctx)
+	return b.stages.shutdown(ctx)
 }
 
 func (b *RecordBroadcaster) orFailed(s *subscription, err error) watch.Interface {
@@ -107,6 +107,6 @@ func (b *RecordBroadcaster) orFailed(s *subscription, err error) watch.Interface
 }
 
 func (b *RecordBroadcaster) failed(err error) watch.Interface {
-	klog.FromContext(b.stations.ctx).Error(err, "Could not start a sink or watcher of Events", "broadcaster", b.stations.options.Name)
+	klog.FromContext(b.stages.ctx).Error(err, "Could not start a sink or watcher of Events", "broadcaster", b.stages.options.Name)
 	return watch.NewEmptyWatch()
 }

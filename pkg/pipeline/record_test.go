@@ -101,7 +101,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	m := &memorySink{}
 	b, _ := recordTo(m)
 	var l *ledger.Ledger // of the sink that is not stopped
-	for w := range b.stations.writers {
+	for w := range b.stages.writers {
 		l = w.ledger
 	}
 	var all sync.WaitGroup
@@ -149,7 +149,7 @@ func TestBeforeTheStartAndAfterTheShutdown(t *testing.T) {
 	for _, w := range []interface{ Stop() }{b.StartRecordingToSink(&memorySink{}), b.StartEventWatcher(nil), b.StartLogging(nil), b.StartStructuredLogging(0)} {
 		w.Stop()
 	}
-	totals := b.stations.noSink.Totals()
+	totals := b.stages.noSink.Totals()
 	if totals.Dropped[occurrence.NoSink] != 1 || totals.Dropped[occurrence.Shutdown] != 1 || totals.Pending() != 0 {
 		t.Errorf("ledger %+v", totals)
 	}
@@ -193,7 +193,7 @@ func TestRecordingNeverPanics(t *testing.T) {
 	b.NewRecorder(nil, source).Event(brittle{}, "Normal", "Tested", "")
 	b.NewEventsRecorder(nil, "").Eventf(brittle{}, brittle{}, "Normal", "", "", "%s")
 	b.Shutdown()
-	if totals := b.stations.noSink.Totals(); totals.Dropped[occurrence.Malformed] != 2 {
+	if totals := b.stages.noSink.Totals(); totals.Dropped[occurrence.Malformed] != 2 {
 		t.Errorf("ledger %+v", totals)
 	}
 }

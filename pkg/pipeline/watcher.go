@@ -29,7 +29,7 @@ func (s *subscription) Stop() { s.stop() }
 func (s *subscription) ResultChan() <-chan watch.Event { return s.done }
 
 // watch calls the handler with each Event, which the handler then owns.
-func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
+func (s *stages) watch(handle func(*corev1.Event)) (*subscription, error) {
 	metrics := s.registrations("")
 	out, err := s.startWatcher(handle, metrics)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *stations) watch(handle func(*corev1.Event)) (*subscription, error) {
 	return out, nil
 }
 
-func (s *stations) startWatcher(handle func(*corev1.Event), metrics *registrations) (*subscription, error) {
+func (s *stages) startWatcher(handle func(*corev1.Event), metrics *registrations) (*subscription, error) {
 	if s.options.WatcherCapacity <= 0 {
 		return nil, fmt.Errorf("pipeline options: WatcherCapacity must be greater than 0, not %d", s.options.WatcherCapacity)
 	}

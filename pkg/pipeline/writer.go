@@ -25,7 +25,7 @@ type writer struct {
 	client      sink.Client
 
 	// server is the apiserver, "" if it is unknown; users is the number of targets
-	// that have not stopped it. Both are guarded by the mutex of stations.
+	// that have not stopped it. Both are guarded by the mutex of stages.
 	server string
 	users  int
 	number int // within the broadcaster, from 1

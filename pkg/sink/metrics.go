@@ -130,7 +130,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}, func() float64 { return float64(s.options.MaxPendingBytes) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "eventd_occurrences_pending",
-			Help:        "Occurrences without an outcome yet, by station.",
+			Help:        "Occurrences without an outcome yet, by stage.",
 			ConstLabels: prometheus.Labels{"station": "sink"},
 		}, func() float64 { return float64(s.Pending().Occurrences) }),
 	} {

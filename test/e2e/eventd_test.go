@@ -62,7 +62,7 @@ func (c counters) written() float64 {
 func (e *eventd) wantConserved(recorded int) counters {
 	e.t.Helper()
 	var c counters
-	// While an occurrence moves between stations, it is in neither for a moment.
+	// While an occurrence moves between stages, it is in neither for a moment.
 	await.Until(e.t, "nothing to be pending", func() bool {
 		c = e.counters()
 		return c.pending() == 0 && c.Sum("eventd_occurrences_settled_total") == c.recorded()

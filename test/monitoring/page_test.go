@@ -29,8 +29,8 @@ eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the rig
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
 
-// stations are the sections of the page, by how the names of their metrics begin.
-var stations = []struct{ prefix, title string }{
+// stages are the sections of the page, by how the names of their metrics begin.
+var stages = []struct{ prefix, title string }{
 	{"eventd_occurrences_", "Occurrences"},
 	{"eventd_intake_", "Intake"},
 	{"eventd_relay_", "Relay"},
@@ -42,7 +42,7 @@ var stations = []struct{ prefix, title string }{
 	{"", "Process"},
 }
 
-// about stands above the metrics of a station.
+// about stands above the metrics of a stage.
 var about = map[string]string{
 	"Occurrences": "At every quiet moment, on each replica, `recorded = settled + pending`, each summed over its labels. " +
 		"Outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
@@ -144,7 +144,7 @@ func pageOf(families map[string]*dto.MetricFamily) string {
 	var page strings.Builder
 	page.WriteString(pageHead)
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(families)), standard.MatchString)
-	for _, s := range stations {
+	for _, s := range stages {
 		var rows []string
 		names = slices.DeleteFunc(names, func(name string) bool {
 			if !strings.HasPrefix(name, s.prefix) {

@@ -24,7 +24,7 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// statedMemory is the memory of full stations by docs/sizing.md: of 32,768 queued
+// statedMemory is the memory of full stages by docs/sizing.md: of 32,768 queued
 // occurrences, 40,000 pending series, their occurrences, 16,384 idle series, and by
 // docs/correlation.md of a correlator.
 const statedMemory = (16 + 40 + 192 + 16 + 65) << 20

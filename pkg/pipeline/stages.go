@@ -18,9 +18,9 @@ import (
 	"github.com/eventd/eventd/pkg/recorder"
 )
 
-// stations implements both of client-go's broadcasters: one broadcaster.Broadcaster, with
+// stages implements both of client-go's broadcasters: one broadcaster.Broadcaster, with
 // any number of sinks and watchers.
-type stations struct {
+type stages struct {
 	ctx         context.Context // for its logger
 	options     Options
 	noSink      *ledger.Ledger
@@ -49,10 +49,10 @@ type stations struct {
 	watching map[*subscription]struct{}
 }
 
-// newStations starts no goroutines. An error of registering metrics is only logged, since
+// newStages starts no goroutines. An error of registering metrics is only logged, since
 // client-go's constructors return no errors.
-func newStations(c broadcasterConfig) *stations {
-	s := &stations{
+func newStages(c broadcasterConfig) *stages {
+	s := &stages{
 		ctx:      context.WithoutCancel(c.ctx),
 		options:  c.options,
 		noSink:   ledger.New(),
@@ -76,14 +76,14 @@ func newStations(c broadcasterConfig) *stations {
 
 // registrations returns the registrations of a sink, or of all others if sink is "". The
 // caller must publish them, without the mutex.
-func (s *stations) registrations(sink string) *registrations {
+func (s *stages) registrations(sink string) *registrations {
 	r := labelled(s.registerer, s.label, sink)
 	s.nameHolder.add(r)
 	return r
 }
 
 // logRegistration logs the first error of registering metrics.
-func (s *stations) logRegistration(err error) {
+func (s *stages) logRegistration(err error) {
 	if err == nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (s *stations) logRegistration(err error) {
 
 // write starts a sink with its own ledger. If another sink writes to the same server, the
 // target joins that one: two sinks would count everything twice.
-func (s *stations) write(to target) (*subscription, error) {
+func (s *stages) write(to target) (*subscription, error) {
 	out, metrics, err := s.joinOrStart(to)
 	if err == nil && metrics != nil {
 		s.logRegistration(metrics.publish())
@@ -103,7 +103,7 @@ func (s *stations) write(to target) (*subscription, error) {
 }
 
 // joinOrStart returns nil registrations if the target joined a sink.
-func (s *stations) joinOrStart(to target) (*subscription, *registrations, error) {
+func (s *stages) joinOrStart(to target) (*subscription, *registrations, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.writers {
@@ -141,7 +141,7 @@ const maxDrains = 4
 var errDrains = errors.New("too many stopped sinks of the broadcaster drain")
 
 // limitDrains cancels the oldest drains, to allow one more. The mutex must be held.
-func (s *stations) limitDrains() {
+func (s *stages) limitDrains() {
 	var drains []*writer
 	for w := range s.writers {
 		if w.users == 0 {
@@ -154,12 +154,12 @@ func (s *stations) limitDrains() {
 	}
 }
 
-func (s *stations) subscriptionTo(w *writer) *subscription {
+func (s *stages) subscriptionTo(w *writer) *subscription {
 	return &subscription{stop: sync.OnceFunc(func() { s.stopWriter(w) }), done: w.done}
 }
 
 // stopWriter stops a sink, unless another target has joined it.
-func (s *stations) stopWriter(w *writer) {
+func (s *stages) stopWriter(w *writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.users--; w.users > 0 {
@@ -216,7 +216,7 @@ func (e *UndeliveredError) Unwrap() error { return e.Cause }
 // shutdown stops recording, and delivers what is pending until the context ends. It returns
 // within a second after that. All goroutines have ended then, except for calls of sinks,
 // handlers and callbacks that do not return.
-func (s *stations) shutdown(ctx context.Context) error {
+func (s *stages) shutdown(ctx context.Context) error {
 	s.detach()
 	defer s.nameHolder.shutDown()
 	defer context.AfterFunc(ctx, s.endDrains)()
@@ -263,7 +263,7 @@ func (s *stations) shutdown(ctx context.Context) error {
 }
 
 // shutdownInTime is shutdown with DrainTimeout, which logs the error.
-func (s *stations) shutdownInTime() {
+func (s *stages) shutdownInTime() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.DrainTimeout)
 	defer cancel()
 	if err := s.shutdown(ctx); err != nil {
