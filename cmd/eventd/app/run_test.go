@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -193,8 +194,15 @@ func TestProbesAreOpenAndMetricsAreNot(t *testing.T) {
 		wantAnswer(t, nobody, probe, http.StatusOK, "ok")
 	}
 	wantAnswer(t, nobody, "/metrics", http.StatusUnauthorized, "")
+	_, text, err := get(t, r.config, "/metrics")
 	for _, want := range []string{"eventd_build_info{", "go_goroutines ", "eventd_occurrences_recorded_total 0"} {
-		wantAnswer(t, r.config, "/metrics", http.StatusOK, want)
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics has no %q (%v):\n%s", want, err, text)
+		}
+	}
+	// Names follow the conventions, and all have a HELP text.
+	if problems, err := promlint.New(strings.NewReader(text)).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("/metrics: %v, %v", problems, err)
 	}
 	r.terminate(t)
 }
