@@ -177,7 +177,7 @@ func decodesAtItsCost(t *testing.T, test hostileBody, method, path string, view 
 			s.Post(t, classic("p", 1)).Want(t, 201, "")
 		}
 		begun := time.Now()
-		a, allocated := s.allocating(t, method, path, test.body, "Content-Type", test.contentType)
+		a, allocated := s.allocating(t, method, path, test.body, "Content-Type", test.contentType, "Accept-Encoding", "gzip")
 		took := time.Since(begun)
 		if a.Code != test.code {
 			t.Errorf("answered %d, want %d: %.300s", a.Code, test.code, a.Body)
@@ -190,8 +190,8 @@ func decodesAtItsCost(t *testing.T, test hostileBody, method, path string, view 
 		if took > 5*time.Second {
 			t.Errorf("took %s", took)
 		}
-		if len(a.Body) > 8*maxBody {
-			t.Errorf("answered with %d bytes", len(a.Body))
+		if encoding := a.Header.Get("Content-Encoding"); len(a.Body) > 8*maxBody || encoding != "" {
+			t.Errorf("answered with %d bytes, compressed by %q", len(a.Body), encoding)
 		}
 	})
 }
