@@ -7,9 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +18,6 @@ import (
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/request"
-	"github.com/eventd/eventd/test/testenv"
 )
 
 const (
@@ -26,17 +25,17 @@ const (
 	events = "/apis/events.k8s.io/v1/namespaces/ns/events"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Runner(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is an apiserver that accepts every write, and records it.
+// fake is an apiserver that accepts every write.
 type fake struct {
-	config *rest.Config
-	// arrived gets a value per write, before its answer, unless it is full.
-	arrived chan struct{}
-
-	mu     sync.Mutex
-	writes []write
-	hold   chan struct{} // nil, or writes are answered when it is closed
+	config  *rest.Config
+	arrived chan write // before their answers
+	writes  atomic.Int64
+	// held has the fake answer no write until release is called, or the test ends.
+	held     atomic.Bool
+	released chan struct{}
+	release  func()
 }
 
 type write struct {
@@ -46,11 +45,13 @@ type write struct {
 }
 
 func newFake(t *testing.T) *fake {
-	f := &fake{arrived: make(chan struct{}, 1000)}
+	f := &fake{arrived: make(chan write, 1000), released: make(chan struct{})}
+	f.release = sync.OnceFunc(func() { close(f.released) })
 	server := httptest.NewUnstartedServer(f)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
+	t.Cleanup(f.release)
 	f.config = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: caOf(server)}, QPS: -1}
 	return f
 }
@@ -61,17 +62,11 @@ func caOf(s *httptest.Server) []byte {
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	f.mu.Lock()
-	f.writes = append(f.writes, write{r.Method, r.URL.RequestURI(), string(body), r.Header, time.Now()})
-	hold := f.hold
-	f.mu.Unlock()
-	select {
-	case f.arrived <- struct{}{}:
-	default: // no test waits for it
-	}
-	if hold != nil {
+	f.writes.Add(1)
+	f.arrived <- write{r.Method, r.URL.RequestURI(), string(body), r.Header, time.Now()}
+	if f.held.Load() {
 		select {
-		case <-hold:
+		case <-f.released:
 		case <-r.Context().Done():
 			return
 		}
@@ -82,42 +77,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, `{"kind":"Event","apiVersion":"v1"}`)
 }
 
-// holdWrites makes the fake answer no write until release is called, or the test
-// ends.
-func (f *fake) holdWrites(t *testing.T) (release func()) {
-	hold := make(chan struct{})
-	set := func(c chan struct{}) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.hold = c
-	}
-	set(hold)
-	release = sync.OnceFunc(func() {
-		set(nil)
-		close(hold)
-	})
-	t.Cleanup(release)
-	return release
-}
-
-func (f *fake) seen() []write {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.writes)
-}
-
-func (f *fake) wantWrites(t *testing.T, n int) {
+func (f *fake) wantWrites(t *testing.T, n int64) {
 	t.Helper()
-	if got := len(f.seen()); got != n {
+	if got := f.writes.Load(); got != n {
 		t.Errorf("the backend got %d writes, want %d", got, n)
-	}
-}
-
-// waitArrived waits for n more writes to reach the fake.
-func (f *fake) waitArrived(t *testing.T, n int) {
-	t.Helper()
-	for range n {
-		receive(t, f.arrived)
 	}
 }
 
@@ -150,12 +113,12 @@ func clientOf(t *testing.T, p *Proxy) *client {
 	return &client{h, p.Config().Host}
 }
 
-// got is what a client got.
-type got struct{ request.Answer }
-
 func (c *client) do(ctx context.Context, method, path, body string, header ...string) got {
 	return got{request.Do(ctx, c.http, method, c.host+path, body, header...)}
 }
+
+// got is what a client got.
+type got struct{ request.Answer }
 
 // create posts an Event of core/v1.
 func (c *client) create(ctx context.Context, name string) got {

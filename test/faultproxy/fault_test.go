@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/test/await"
 )
 
 // Each kind of fault, as seen from both sides.
@@ -42,7 +43,7 @@ func TestFaults(t *testing.T) {
 				Request: Request{Verb: "create", Namespace: "ns", Name: "a"},
 				Fault:   name, Forwarded: test.forwarded, Answer: test.code, Ended: true,
 			}
-			writes := 0
+			writes := int64(0)
 			if test.forwarded {
 				want.Status, writes = http.StatusCreated, 1
 			}
@@ -52,19 +53,6 @@ func TestFaults(t *testing.T) {
 			backend.wantWrites(t, writes)
 		})
 	}
-}
-
-// createWith creates an Event through client-go, once, and returns its error.
-func createWith(t *testing.T, config *rest.Config, namespace, name string) error {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return clients.CoreV1().RESTClient().Post().UseProtobufAsDefault().MaxRetries(0).Namespace(namespace).Resource("events").
-		Body(&corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
-			InvolvedObject: corev1.ObjectReference{Namespace: namespace},
-		}).Do(t.Context()).Error()
 }
 
 // A client takes the answers for those of an apiserver, in JSON and in protobuf.
@@ -89,7 +77,9 @@ func TestAnswersAreThoseOfAnAPIServer(t *testing.T) {
 			for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 				config := p.Config()
 				config.ContentType, config.AcceptContentTypes = contentType, contentType
-				err := createWith(t, config, "ns", "a")
+				event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+				err := kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient().Post().UseProtobufAsDefault().MaxRetries(0).
+					Namespace("ns").Resource("events").Body(event).Do(t.Context()).Error()
 				after, _ := apierrors.SuggestsClientDelay(err)
 				if apierrors.ReasonForError(err) != test.reason || after != test.after {
 					t.Errorf("%s: the client got %v, a retry after %d s; want %s, %d", contentType, err, after, test.reason, test.after)
@@ -99,14 +89,26 @@ func TestAnswersAreThoseOfAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestHangLastsUntilTheClientGivesUp(t *testing.T) {
-	for writes, fault := range []Fault{BeforeWrite(Hang), AfterWrite(Hang)} {
-		t.Run(fault.String(), func(t *testing.T) {
-			backend, p, c := setUp(t, always(fault))
+// A client ends its write if it gives up, but for one whose answer is to be lost.
+func TestClientGivesUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault  Fault
+		writes int64 // that the backend gets
+		held   bool  // it does not answer before the client gives up
+		status int
+	}{
+		"hang before the write": {BeforeWrite(Hang), 0, false, 0},
+		"hang after the write":  {AfterWrite(Hang), 1, false, 201},
+		"lost answer":           {AfterWrite(ResetStream), 1, true, 201},
+		"no fault":              {Fault{}, 1, true, 0},
+		"slow":                  {Slow(Fixed(time.Hour), nil), 0, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend, p, c := setUp(t, always(test.fault))
+			backend.held.Store(test.held)
 			ctx, giveUp := context.WithCancel(t.Context())
 			answer := c.start(ctx, "a")
-			waitStruck(t, p, 1)
-			backend.waitArrived(t, writes)
+			await.Until(t, "the write", func() bool { return len(p.Record()) == 1 && backend.writes.Load() == test.writes })
 			if p.Record()[0].Ended {
 				t.Error("the request has ended though its client waits")
 			}
@@ -114,36 +116,14 @@ func TestHangLastsUntilTheClientGivesUp(t *testing.T) {
 			if g := receive(t, answer); !errors.Is(g.Err, context.Canceled) {
 				t.Errorf("the client got %+v", g)
 			}
-			if e := onlyEntry(t, p); e.Status != writes*http.StatusCreated || e.Answer != 0 {
-				t.Errorf("recorded is %+v", e)
-			}
-			backend.wantWrites(t, writes)
-		})
-	}
-}
-
-// A write whose answer is to be lost cannot be cancelled by its client. One that passes
-// can.
-func TestStruckWriteTakesEffectThoughItsClientGivesUp(t *testing.T) {
-	for name, test := range map[string]struct {
-		fault  Fault
-		status int
-	}{"struck": {AfterWrite(ResetStream), 201}, "passing": {Fault{}, 0}} {
-		t.Run(name, func(t *testing.T) {
-			backend, p, c := setUp(t, always(test.fault))
-			release := backend.holdWrites(t)
-			ctx, giveUp := context.WithCancel(t.Context())
-			answer := c.start(ctx, "a")
-			backend.waitArrived(t, 1)
-			giveUp()
-			receive(t, answer)
 			if test.status == 0 {
 				waitQuiet(t, p) // the backend has not answered
 			}
-			release()
-			if e := onlyEntry(t, p); !e.Forwarded || e.Status != test.status {
+			backend.release()
+			if e := onlyEntry(t, p); e.Forwarded != (test.writes > 0) || e.Status != test.status || e.Answer != 0 {
 				t.Errorf("recorded is %+v, want the status %d", e, test.status)
 			}
+			backend.wantWrites(t, test.writes)
 		})
 	}
 }
@@ -152,17 +132,16 @@ func TestStruckWriteTakesEffectThoughItsClientGivesUp(t *testing.T) {
 func TestLateWriteComesAfterItsAnswer(t *testing.T) {
 	const by = 100 * time.Millisecond
 	backend, p, c := setUp(t, always(LateWrite(Fixed(by), Status(504))))
-	release := backend.holdWrites(t)
+	backend.held.Store(true)
 	start := time.Now()
 	c.create(t.Context(), "a").want(t, 504)
-	backend.waitArrived(t, 1)
-	if took := backend.seen()[0].at.Sub(start); took < by {
+	if took := receive(t, backend.arrived).at.Sub(start); took < by {
 		t.Errorf("the write came after %v, want %v at the least", took, by)
 	}
 	if p.Record()[0].Ended {
 		t.Error("the entry has ended before its late write")
 	}
-	release()
+	backend.release()
 	if e := onlyEntry(t, p); e.Status != 201 || e.Answer != 504 {
 		t.Errorf("recorded is %+v", e)
 	}
@@ -170,21 +149,14 @@ func TestLateWriteComesAfterItsAnswer(t *testing.T) {
 
 func TestDelaysBeforeAndAfterTheWrite(t *testing.T) {
 	const before, after = 30 * time.Millisecond, 50 * time.Millisecond
-	backend, p, c := setUp(t, always(Slow(Fixed(time.Hour), nil), "hour"), always(Slow(Fixed(before), Fixed(after))))
+	backend, _, c := setUp(t, always(Slow(Fixed(before), Fixed(after))))
 	start := time.Now()
 	c.create(t.Context(), "a").want(t, 201)
 	end := time.Now()
-	at := backend.seen()[0].at
+	at := receive(t, backend.arrived).at
 	if at.Sub(start) < before || end.Sub(at) < after {
 		t.Errorf("%v before and %v after, want at least %v and %v", at.Sub(start), end.Sub(at), before, after)
 	}
-	ctx, giveUp := context.WithCancel(t.Context())
-	answer := c.start(ctx, "hour")
-	waitStruck(t, p, 2)
-	giveUp()
-	receive(t, answer)
-	waitQuiet(t, p)
-	backend.wantWrites(t, 1)
 }
 
 // Two requests share a connection; one of them is struck while the other is with
@@ -198,16 +170,16 @@ func TestResetEndsItsStreamOrTheWholeConnection(t *testing.T) {
 				GotConn: func(i httptrace.GotConnInfo) { used[i.Conn.LocalAddr().String()]++ },
 			})
 			c.create(ctx, "first").want(t, 201) // makes the connection
-			backend.waitArrived(t, 1)
-			release := backend.holdWrites(t)
+			receive(t, backend.arrived)
+			backend.held.Store(true)
 			other := c.start(ctx, "other")
-			backend.waitArrived(t, 1)
+			receive(t, backend.arrived)
 			c.create(ctx, "struck").want(t, 0)
 			if len(used) != 1 {
 				t.Fatalf("not on one connection: %v", used)
 			}
 			if code != 0 {
-				release()
+				backend.release()
 			}
 			receive(t, other).want(t, code)
 		})

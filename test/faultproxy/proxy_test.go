@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -18,46 +19,63 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-func TestPauseIsAnAPIServerThatIsStopped(t *testing.T) {
-	backend, p, c := setUp(t, always(BeforeWrite(Hang), "hanging"), always(LateWrite(Fixed(time.Hour), Status(504)), "late"))
-	config, err := rest.TLSConfigFor(p.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	idle, err := tls.Dial("tcp", p.address.String(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer idle.Close()
-	idle.SetDeadline(time.Now().Add(await.Timeout))
-	fmt.Fprint(idle, "GET / HTTP/1.1\r\nHost: proxy\r\n\r\n")
-	if _, err := idle.Read(make([]byte, 1)); err != nil { // it has read all that was sent
-		t.Fatal(err)
-	}
-	backend.waitArrived(t, 1)
-	c.create(t.Context(), "late").want(t, 504)
-	backend.holdWrites(t)
-	passing, hanging := c.start(t.Context(), "passing"), c.start(t.Context(), "hanging")
-	backend.waitArrived(t, 1)
-	waitStruck(t, p, 2)
+// Pause is the end of an apiserver, and Close also that of the proxy, which does not wait
+// for what a fault has struck. Both may be called again.
+func TestPauseAndCloseAreTheEndOfAnAPIServer(t *testing.T) {
+	for name, end := range map[string]func(*Proxy){"Pause": (*Proxy).Pause, "Close": (*Proxy).Close} {
+		t.Run(name, func(t *testing.T) {
+			backend, p, c := setUp(t, always(BeforeWrite(Hang), "hanging"), always(AfterWrite(ResetStream), "lost"),
+				always(LateWrite(Fixed(time.Hour), Status(504)), "late"))
+			config, err := rest.TLSConfigFor(p.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			idle, err := tls.Dial("tcp", p.address.String(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer idle.Close()
+			idle.SetDeadline(time.Now().Add(await.Timeout))
+			fmt.Fprint(idle, "GET / HTTP/1.1\r\nHost: proxy\r\n\r\n")
+			if _, err := idle.Read(make([]byte, 1)); err != nil { // it has read all that was sent
+				t.Fatal(err)
+			}
+			c.create(t.Context(), "late").want(t, 504)
+			backend.held.Store(true)
+			forwarded := []string{"passing"}
+			if name == "Close" {
+				forwarded = append(forwarded, "lost")
+			}
+			var answers []<-chan got
+			for _, write := range append(forwarded, "hanging") {
+				answers = append(answers, c.start(t.Context(), write))
+			}
+			waitStruck(t, p, 1+len(forwarded)) // late, hanging, and on Close lost
+			for range 1 + len(forwarded) {     // with that of the idle connection
+				receive(t, backend.arrived)
+			}
 
-	p.Pause()
-	p.Pause() // does nothing
-	if _, err := io.ReadAll(idle); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("an idle connection got %v", err)
+			end(p)
+			end(p)
+			if _, err := io.ReadAll(idle); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("an idle connection got %v", err)
+			}
+			for _, answer := range answers {
+				receive(t, answer).want(t, 0)
+			}
+			for _, e := range p.Record() {
+				if !e.Ended || e.Status != 0 || e.Forwarded != slices.Contains(forwarded, e.Name) {
+					t.Errorf("recorded is %+v", e)
+				}
+			}
+			await.Until(t, "a client that has noticed is refused", func() bool {
+				return errors.Is(c.create(t.Context(), "refused").Err, syscall.ECONNREFUSED)
+			})
+			if err := p.Resume(); (err == nil) != (name == "Pause") {
+				t.Errorf("it is resumed: %v", err)
+			}
+		})
 	}
-	for _, answer := range []<-chan got{passing, hanging} {
-		receive(t, answer).want(t, 0)
-	}
-	for _, e := range p.Record() {
-		if !e.Ended || e.Status != 0 || e.Forwarded != (e.Name == "passing") {
-			t.Errorf("recorded is %+v", e)
-		}
-	}
-	await.Until(t, "a client that has noticed is refused", func() bool {
-		return errors.Is(c.create(t.Context(), "refused").Err, syscall.ECONNREFUSED)
-	})
-	backend.wantWrites(t, 2) // with that of the idle connection
 }
 
 func TestResumeGoesOnUnderTheSameAddress(t *testing.T) {
@@ -78,9 +96,9 @@ func TestResumeGoesOnUnderTheSameAddress(t *testing.T) {
 // After Pause there are no requests to the backend, and all of its answers are known.
 func TestPauseWaitsForStruckWritesThatAreWithTheBackend(t *testing.T) {
 	backend, p, c := setUp(t, always(AfterWrite(ResetStream)))
-	release := backend.holdWrites(t)
+	backend.held.Store(true)
 	answer := c.start(t.Context(), "a")
-	backend.waitArrived(t, 1)
+	receive(t, backend.arrived)
 	paused := make(chan struct{})
 	go func() { p.Pause(); close(paused) }()
 	receive(t, answer) // the connections are reset
@@ -89,31 +107,10 @@ func TestPauseWaitsForStruckWritesThatAreWithTheBackend(t *testing.T) {
 		t.Error("Pause does not wait")
 	default:
 	}
-	release()
+	backend.release()
 	<-paused
 	if e := p.Record()[0]; !e.Ended || e.Status != 201 {
 		t.Errorf("recorded is %+v", e)
-	}
-}
-
-func TestCloseEndsEverythingAndKeepsTheRecord(t *testing.T) {
-	backend, p, c := setUp(t, always(LateWrite(Fixed(time.Hour), Status(504)), "late"),
-		always(BeforeWrite(Hang), "hanging"), always(AfterWrite(ResetStream), "lost"))
-	backend.holdWrites(t)
-	c.create(t.Context(), "late")
-	answers := []<-chan got{c.start(t.Context(), "hanging"), c.start(t.Context(), "lost"), c.start(t.Context(), "passing")}
-	backend.waitArrived(t, 2)
-	waitStruck(t, p, 3)
-	p.Close()
-	p.Close()
-	for _, answer := range answers {
-		receive(t, answer).want(t, 0)
-	}
-	if n := p.Record().Count(func(e Entry) bool { return e.Ended }); n != 4 {
-		t.Errorf("the record is %+v", p.Record())
-	}
-	if p.Resume() == nil {
-		t.Error("a closed proxy can be resumed")
 	}
 }
 
@@ -122,9 +119,9 @@ func TestCloseEndsEverythingAndKeepsTheRecord(t *testing.T) {
 func TestWritesAboveTheCapacityAreRefused(t *testing.T) {
 	backend, p, c := setUp(t, always(BeforeWrite(Hang), "stuck"), always(AfterWrite(Status(500)), "struck"))
 	p.SetCapacity(2)
-	release := backend.holdWrites(t)
+	backend.held.Store(true)
 	passing := c.start(t.Context(), "a")
-	backend.waitArrived(t, 1)
+	receive(t, backend.arrived)
 	ctx, giveUp := context.WithCancel(t.Context())
 	stuck := c.start(ctx, "stuck")
 	waitStruck(t, p, 1)
@@ -136,7 +133,7 @@ func TestWritesAboveTheCapacityAreRefused(t *testing.T) {
 	giveUp()
 	receive(t, stuck)
 	c.create(t.Context(), "c").want(t, 429)
-	release()
+	backend.release()
 	receive(t, passing).want(t, 201)
 	for i := range 100 {
 		c.create(t.Context(), fmt.Sprint(i)).want(t, 201)
