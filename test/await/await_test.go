@@ -1,7 +1,6 @@
 package await
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -37,20 +36,6 @@ func TestSuccessReturnsTheLastErrorOrTheFirstPermanentOne(t *testing.T) {
 	}
 }
 
-func TestSuccessEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		last, cause := errors.New("last"), errors.New("cause")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(cause) })
-		err := Success(ctx, time.Hour, func() error { return last })
-		for _, want := range []error{context.Canceled, cause, last} {
-			if !errors.Is(err, want) {
-				t.Errorf("got %v, want %v", err, want)
-			}
-		}
-	})
-}
-
 // failure records the message of Fatalf.
 type failure struct {
 	testing.TB
@@ -68,36 +53,5 @@ func TestUntilFailsTheTestAfterTheTimeout(t *testing.T) {
 			t.Errorf("failed with %q after %s", failed.message, time.Since(began))
 		}
 		Until(t, "a true condition", func() bool { return true })
-	})
-}
-
-func TestEveryCallsUntilItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		end := Every(time.Second, func(ctx context.Context) {
-			if calls++; calls == 3 {
-				<-ctx.Done()
-			}
-		})
-		time.Sleep(time.Minute)
-		end()
-		end()
-		if calls != 3 {
-			t.Errorf("called %d times", calls)
-		}
-	})
-}
-
-func TestSleepEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cause := errors.New("cause")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(cause) })
-		if err := Sleep(ctx, time.Second/2); err != nil {
-			t.Error(err)
-		}
-		if err := Sleep(ctx, time.Hour); err != cause {
-			t.Errorf("got %v, want %v", err, cause)
-		}
 	})
 }

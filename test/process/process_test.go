@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,41 +63,5 @@ func TestStopReturnsHowTheProcessEnded(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestLogHasTheLastLinesOfStderr(t *testing.T) {
-	for _, log := range []string{"", filepath.Join(t.TempDir(), "log")} {
-		p := start(t, log, "echo one >&2; echo two >&2")
-		if code, err := p.Wait(t.Context()); code != 0 || err != nil {
-			t.Fatalf("it ended with %d (%v)", code, err)
-		}
-		if got := p.Log(2); got != "one\ntwo" {
-			t.Errorf("log %q: the last two lines are %q", log, got)
-		}
-	}
-}
-
-func TestGroupIsNotTheOneOfThisProcess(t *testing.T) {
-	cmd := exec.Command("/bin/sh", "-c", "while :; do sleep 0.05; done")
-	Group(cmd)
-	p, err := Start("child", "", cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Kill)
-	if group, err := syscall.Getpgid(p.PID()); err != nil || group == syscall.Getpgrp() {
-		t.Errorf("it is in group %d (%v): Ctrl-C at the terminal would end it at once", group, err)
-	}
-}
-
-func TestTailIsBounded(t *testing.T) {
-	var kept tail
-	for range 3 * tailSize / 64 {
-		_, _ = kept.Write([]byte(strings.Repeat("x", 63) + "\n"))
-	}
-	_, _ = kept.Write([]byte("end"))
-	if got := kept.String(); len(got) < tailSize || len(got) > 2*tailSize || !strings.HasSuffix(got, "\nend") {
-		t.Errorf("%d bytes are kept, which end with %q", len(got), got[len(got)-9:])
 	}
 }

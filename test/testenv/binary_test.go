@@ -2,7 +2,6 @@ package testenv_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -10,10 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/process"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -51,35 +48,6 @@ func TestEndsWithAKilledParent(t *testing.T) {
 	}
 	_ = parent.Wait() // "signal: killed"
 	await.Until(t, "the control plane to end", func() bool { return !locked() })
-	requireGone(t, dir)
-}
-
-func TestEndDuringTheStartLeavesNothingBehind(t *testing.T) {
-	testenv.SkipIfShort(t)
-	binary, err := testenv.Binary(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "data")
-	cmd := exec.Command(binary, "--exit-on-stdin-eof", "--data-dir="+dir)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := process.Start("control plane", "", cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Kill)
-	await.Until(t, "etcd to start", func() bool {
-		_, err := os.Stat(filepath.Join(dir, "etcd", "member", "snap", "db"))
-		return err == nil || p.Ended()
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
-	defer cancel()
-	if err := errors.Join(stdin.Close(), p.End(ctx)); err != nil {
-		t.Error(err)
-	}
 	requireGone(t, dir)
 }
 
