@@ -2,8 +2,6 @@ package faultproxy
 
 import (
 	"bytes"
-	"context"
-	"net/http"
 	"slices"
 	"testing"
 
@@ -59,39 +57,5 @@ func TestEverythingElsePassesWithoutAFault(t *testing.T) {
 	}
 	if r := p.Record(); len(r) != 0 {
 		t.Errorf("recorded is %+v", r)
-	}
-}
-
-func TestPassingWriteIsForwardedAsItCame(t *testing.T) {
-	backend := newFake(t)
-	backend.config.Host += "/prefix"
-	header := []string{
-		"Content-Type", "application/strategic-merge-patch+json", "Accept", "application/json",
-		"User-Agent", "test", "Authorization", "Bearer token",
-	}
-	c := clientOf(t, New(t, backend.config, 1))
-	g := c.do(t.Context(), http.MethodPatch, core+"/a%2Cb?dryRun=All", `{"count":2}`, header...)
-	if g.want(t, 201); g.Header.Get("Audit-Id") != "of the backend" || g.Body != `{"kind":"Event","apiVersion":"v1"}` {
-		t.Errorf("the client got %+v", g)
-	}
-	w := receive(t, backend.arrived)
-	if w.method != http.MethodPatch || w.path != "/prefix"+core+"/a%2Cb?dryRun=All" || w.body != `{"count":2}` {
-		t.Errorf("the backend got %+v", w)
-	}
-	for i := 0; i < len(header); i += 2 {
-		if got := w.header.Get(header[i]); got != header[i+1] {
-			t.Errorf("%s is %q", header[i], got)
-		}
-	}
-}
-
-func TestQuietEndsWithItsContext(t *testing.T) {
-	_, p, c := setUp(t, always(BeforeWrite(Hang)))
-	c.start(t.Context(), "a")
-	waitStruck(t, p, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if p.Quiet(ctx) == nil {
-		t.Error("the proxy is quiet while a write hangs")
 	}
 }
