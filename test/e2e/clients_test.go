@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -50,6 +48,17 @@ func classicRecorder(t *testing.T, config *rest.Config) record.EventRecorder {
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "e2e", Host: "node-1"})
 }
 
+// newStyleRecorder is a client-go recorder of tools/events.
+func newStyleRecorder(t *testing.T, config *rest.Config) events.EventRecorder {
+	t.Helper()
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
+	t.Cleanup(broadcaster.Shutdown)
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return broadcaster.NewRecorder(scheme.Scheme, "e2e")
+}
+
 func TestUnmodifiedClassicRecorder(t *testing.T) {
 	const distinct, repeats = 150, 750
 	e := startEventd(t)
@@ -74,14 +83,7 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 	e := startEventd(t)
 	config, namespace := e.newReporter()
 	config.QPS = -1
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
-	defer broadcaster.Shutdown()
-	ctx, cancel := await.Context(t)
-	defer cancel()
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		t.Fatal(err)
-	}
-	recorder := broadcaster.NewRecorder(scheme.Scheme, "e2e")
+	recorder := newStyleRecorder(t, config)
 	want := stored.Counts[string]{}
 	for range 2 {
 		for i := range distinct {
@@ -95,12 +97,15 @@ func TestUnmodifiedNewStyleRecorder(t *testing.T) {
 	e.Terminate(t)
 }
 
-func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
-	const clients, each = 20, 50
-	e := startEventd(t)
-	config, namespace := e.newReporter()
-	group(clients, func(i int) {
-		c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
+// Counts are exact with any number of writers.
+func TestTwoEventdsCountTheSameSeries(t *testing.T) {
+	const clients, each = 10, 20
+	shared := testenv.Shared(t)
+	namespace := shared.Namespace(t)
+	credentials := replica.Reporter(t, shared, namespace)
+	both := []*eventd{startEventd(t), startEventd(t)}
+	group(clients*len(both), func(i int) {
+		c := clientset(t, both[i%len(both)].Config(credentials)).CoreV1().Events(namespace)
 		for n := range each {
 			name := fmt.Sprintf("posted.%d.%d", i, n)
 			answer, err := post(t.Context(), c, namespace, name, "shared")
@@ -113,52 +118,18 @@ func TestPlainClientsPostTheSameSeriesAtOnce(t *testing.T) {
 			}
 		}
 	})
-	e.wantWritten(clients * each)
-	e.wantStored(namespace, stored.Counts[string]{"shared": clients * each})
-	e.Terminate(t)
+	for _, e := range both {
+		e.wantWritten(clients * each)
+	}
+	both[0].wantStored(namespace, stored.Counts[string]{"shared": int64(len(both)) * clients * each})
+	for _, e := range both {
+		e.Terminate(t)
+	}
 }
 
 // post posts an Event of a client that does not correlate by itself.
 func post(ctx context.Context, c typedcorev1.EventInterface, namespace, name, object string) (*corev1.Event, error) {
 	return c.Create(ctx, replica.Event(namespace, name, object), metav1.CreateOptions{})
-}
-
-func TestCountContinuesAfterACrash(t *testing.T) {
-	cluster := testenv.Shared(t)
-	namespace := cluster.Namespace(t)
-	credentials := replica.Reporter(t, cluster, namespace)
-	const rounds, each = 3, 10
-	var uid string
-	for round := range rounds {
-		e := startEventd(t)
-		c := clientset(t, e.Config(credentials)).CoreV1().Events(namespace)
-		for n := range each {
-			if _, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", round, n), "shared"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		// A retry of what the previous process has written does not count. That is found
-		// when it is written, later.
-		if round > 0 {
-			_, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", round-1, each-1), "shared")
-			if err != nil && !apierrors.IsAlreadyExists(err) {
-				t.Errorf("a retried POST is answered with %v", err)
-			}
-		}
-		retried := min(round, 1)
-		if c := e.wantConserved(each + retried); c.written() != each {
-			t.Errorf("%v written, want %d", c.written(), each)
-		}
-		e.Kill()
-		e.wantStored(namespace, stored.Counts[string]{"shared": int64(round+1) * each})
-		now := string(stored.ByObject(t, cluster, namespace)["shared"][0].UID)
-		if uid == "" {
-			uid = now
-		}
-		if now != uid {
-			t.Error("it is another object")
-		}
-	}
 }
 
 // client-go's recorder continues to patch the name that it posted. The next eventd does
@@ -203,46 +174,4 @@ func freePort(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return port
-}
-
-func TestWhatIsAcceptedIsWrittenBeforeTheProcessEnds(t *testing.T) {
-	e := startEventd(t)
-	config, namespace := e.newReporter()
-	const clients = 16
-	var accepted [clients]int64
-	var total atomic.Int64
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		group(clients, func(i int) {
-			c := clientset(t, rest.CopyConfig(config)).CoreV1().Events(namespace)
-			for n := 0; ; n++ {
-				_, err := post(t.Context(), c, namespace, fmt.Sprintf("posted.%d.%d", i, n), fmt.Sprint("pod-", i))
-				if err != nil {
-					return // it is shutting down
-				}
-				accepted[i]++
-				total.Add(1)
-			}
-		})
-	}()
-	await.Until(t, "load", func() bool { return total.Load() > 200 })
-	e.Terminate(t)
-	<-ended
-	accounts, err := e.FinalAccounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if accounts["pending"] != 0 || accounts["recorded"] < total.Load() ||
-		accounts["recorded"] != accounts["created"]+accounts["merged"] {
-		t.Errorf("%d requests were accepted, the final accounts are %v", total.Load(), accounts)
-	}
-	got := stored.ByObject(t, e.cluster, namespace)
-	for i, n := range accepted {
-		events := got[fmt.Sprint("pod-", i)]
-		// The one request that ended a client may have been written, too.
-		if len(events) != 1 || stored.Count(&events[0]) < n || stored.Count(&events[0]) > n+1 {
-			t.Errorf("client %d got %d answers, stored is %+v", i, n, events)
-		}
-	}
 }

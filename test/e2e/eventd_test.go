@@ -27,11 +27,7 @@ type eventd struct {
 func startEventd(t *testing.T, flags ...string) *eventd {
 	t.Helper()
 	t.Cleanup(func() { wantGranted(t) })
-	return startEventdFor(t, testenv.Shared(t), flags...)
-}
-
-func startEventdFor(t *testing.T, c *testenv.ControlPlane, flags ...string) *eventd {
-	t.Helper()
+	c := testenv.Shared(t)
 	flags = append([]string{"--leader-elect=false", "--kube-api-qps=unlimited"}, flags...)
 	return &eventd{replica.Run(t, c, replica.Options{Flags: flags}), t, c}
 }

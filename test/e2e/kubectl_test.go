@@ -8,9 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/replica"
@@ -70,12 +68,7 @@ func report(t *testing.T, config *rest.Config, namespace string) {
 	}
 	recorder.Event(web, "Normal", "Pulled", "image pulled")
 
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clientset(t, config).EventsV1()})
-	t.Cleanup(broadcaster.Shutdown)
-	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	newStyle := broadcaster.NewRecorder(scheme.Scheme, "scheduler")
+	newStyle := newStyleRecorder(t, config)
 	for range 2 {
 		newStyle.Eventf(web, nil, "Normal", "Scheduled", "Binding", "assigned to node-1")
 	}

@@ -2,14 +2,13 @@ package ha
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -45,8 +44,10 @@ type recorders struct {
 	classic, newStyle *reports
 }
 
-// reports are those of one recorder: what it has recorded, and its requests.
+// reports are those of one recorder: what it has recorded, and its requests, which go
+// through it.
 type reports struct {
+	http.RoundTripper
 	source string
 	event  func(pod *corev1.Pod, reason string)
 
@@ -64,18 +65,13 @@ func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorder
 		classic:   &reports{source: "classic-recorder", recorded: counts{}},
 		newStyle:  &reports{source: "new-style-recorder", recorded: counts{}},
 	}
-	// A rate limit, as controllers have: after it has written the series that have ended,
-	// the new-style one reports all at once, and without a limit each on a new connection.
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 200, 400
-	clients := kubernetes.NewForConfigOrDie(config)
 	// Without its spam filter and aggregation, and with retries after 100 ms.
 	classic := record.NewBroadcaster(
 		record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: 1_000_000, QPS: 1_000_000, MaxEvents: 1_000_000}),
 		record.WithSleepDuration(100*time.Millisecond),
 	)
-	classic.StartRecordingToSink(&classicSink{typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")}, r.classic})
-	newStyle := events.NewBroadcaster(&newStyleSink{events.EventSinkImpl{Interface: clients.EventsV1()}, r.newStyle})
+	classic.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.classic.clients(config).CoreV1().Events("")})
+	newStyle := events.NewBroadcaster(&events.EventSinkImpl{Interface: r.newStyle.clients(config).EventsV1()})
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := newStyle.StartRecordingToSinkWithContext(ctx); err != nil {
 		t.Fatal(err)
@@ -97,39 +93,11 @@ func newRecorders(t *testing.T, config *rest.Config, namespace string) *recorder
 	return r
 }
 
-// classicSink is client-go's own, and counts its requests.
-type classicSink struct {
-	typedcorev1.EventSinkImpl
-	*reports
-}
-
-func (s *classicSink) Create(e *corev1.Event) (*corev1.Event, error) {
-	return send(s.reports, func() (*corev1.Event, error) { return s.EventSinkImpl.Create(e) })
-}
-
-func (s *classicSink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
-	return send(s.reports, func() (*corev1.Event, error) { return s.EventSinkImpl.Patch(e, data) })
-}
-
-// newStyleSink is the same for the other API.
-type newStyleSink struct {
-	events.EventSinkImpl
-	*reports
-}
-
-func (s *newStyleSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	return send(s.reports, func() (*eventsv1.Event, error) { return s.EventSinkImpl.Create(ctx, e) })
-}
-
-func (s *newStyleSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	return send(s.reports, func() (*eventsv1.Event, error) { return s.EventSinkImpl.Patch(ctx, e, data) })
-}
-
-// send makes a request, unless the load has ended.
-func send[E any](a *reports, do func() (E, error)) (answered E, err error) {
+// RoundTrip makes a request, unless the load has ended.
+func (a *reports) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !a.begin() {
-		// client-go does not retry after this error.
-		return answered, &rest.RequestConstructionError{Err: errors.New("the load has ended")}
+		// client-go does not retry after this answer. It repeats some requests forever.
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 	}
 	defer func() {
 		a.mu.Lock()
@@ -137,7 +105,20 @@ func send[E any](a *reports, do func() (E, error)) (answered E, err error) {
 		a.sending--
 		a.lastEnded = time.Now()
 	}()
-	return do()
+	return a.RoundTripper.RoundTrip(r)
+}
+
+// clients are those of the recorder, whose requests are counted.
+func (a *reports) clients(config *rest.Config) *kubernetes.Clientset {
+	config = rest.CopyConfig(config)
+	// A rate limit, as controllers have: after it has written the series that have ended,
+	// the new-style one reports all at once, and without a limit each on a new connection.
+	config.QPS, config.Burst = 200, 400
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		a.RoundTripper = next
+		return a
+	})
+	return kubernetes.NewForConfigOrDie(config)
 }
 
 func (a *reports) begin() bool {
@@ -209,25 +190,4 @@ func (r *recorders) end(t *testing.T) {
 		await.Until(t, "the "+a.source+" has sent the last of its repetitions", a.close)
 	}
 	r.shutdown()
-}
-
-// client-go repeats some requests forever, such as those of finishSeries.
-func TestRequestsEndWithTheLoad(t *testing.T) {
-	a := &reports{}
-	_, err := send(a, func() (any, error) {
-		if a.close() {
-			t.Error("all have ended while a request is in flight")
-		}
-		return nil, nil
-	})
-	if err != nil || !a.close() {
-		t.Errorf("one that was in flight ended with %v", err)
-	}
-	_, err = send(a, func() (any, error) {
-		t.Error("a request is made after the end")
-		return nil, nil
-	})
-	if !errors.As(err, new(*rest.RequestConstructionError)) {
-		t.Errorf("client-go would try again after %T", err)
-	}
 }

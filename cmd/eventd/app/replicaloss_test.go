@@ -1,36 +1,14 @@
 package app
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/eventd/eventd/test/link"
 )
-
-func TestReplicaTakesOverFromALeaderThatIsKilled(t *testing.T) {
-	r := newReplicas(t)
-	leader := r.start(shortLease...)
-	leader.awaitLeader()
-	standby := r.start(shortLease...)
-	standby.awaitStandby(r.holder())
-	r.post(leader, "web.1")
-	leader.Kill()
-	standby.awaitLeader()
-	// A client that received no answer for web.1 retries.
-	err := create(t.Context(), kubernetes.NewForConfigOrDie(standby.config), r.namespace, "web.1")
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Error(err)
-	}
-	r.post(standby, "web.2")
-	r.awaitCount(2)
-}
 
 func TestStoppedProcessDoesNotLeadWhenItGoesOn(t *testing.T) {
 	r := newReplicas(t)
@@ -78,29 +56,6 @@ func TestReplicaThatIsCutOffLosesTheLeaseAndStandsByUntilItIsElectedAgain(t *tes
 	r.post(former, "web.2")
 	r.awaitCount(2)
 	former.terminate(0)
-}
-
-// Deferred occurrences cannot be merged with later ones any more.
-func TestReplicaThatHasLostItsLeaseWritesDeferredOccurrences(t *testing.T) {
-	r := newReplicas(t)
-	former, link := r.startBehind(append(shortLease, "--series-heartbeat=24h")...)
-	former.awaitLeader()
-	standby := r.start(shortLease...)
-	standby.awaitStandby(r.holder())
-	for i := range 3 {
-		r.post(former, fmt.Sprintf("web.%d", i))
-	}
-	r.awaitCount(1)
-	if n := former.metric("eventd_sink_deferred_series"); n != 1 {
-		t.Fatalf("%v series are deferred", n)
-	}
-	link.Cut()
-	standby.awaitLeader()
-	link.Mend()
-	r.awaitCount(3)
-	if n := former.metric("eventd_election_leading"); n != 0 {
-		t.Error("it leads again")
-	}
 }
 
 func TestReplicaThatExitsOnALostLeaseEndsInOrderWithExitCode1(t *testing.T) {
