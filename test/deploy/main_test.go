@@ -7,11 +7,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -81,3 +87,68 @@ func buildStatic(ctx context.Context, source, file string) error {
 }
 
 func administrator() kubernetes.Interface { return kubernetes.NewForConfigOrDie(cluster.Config()) }
+
+// deployment is that of deploy/.
+func deployment(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	for _, object := range rendered(t, manifests) {
+		if d, ok := object.(*appsv1.Deployment); ok {
+			return d
+		}
+	}
+	t.Fatal("deploy/ has no Deployment")
+	return nil
+}
+
+// container is the one of its Pods.
+func container(t *testing.T) *corev1.Container {
+	t.Helper()
+	containers := deployment(t).Spec.Template.Spec.Containers
+	if len(containers) != 1 {
+		t.Fatalf("%d containers", len(containers))
+	}
+	return &containers[0]
+}
+
+// start runs eventd as an account, with the flags of the Deployment except for those
+// of this machine. It does not wait until eventd serves.
+func start(t *testing.T, account string, env ...string) *replica.Replica {
+	t.Helper()
+	r, err := replica.Launch(replica.Options{
+		Binary:      binary,
+		Credentials: cluster.ServiceAccount(t, metav1.NamespaceSystem, account),
+		PeerToken:   cluster.ServiceAccount(t, metav1.NamespaceSystem, account, "eventd").BearerToken,
+		Dir:         t.TempDir(),
+		Flags:       append(deployedFlags(t), localFlags(account)...),
+		Env:         env,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.KillAfter(t)
+	return r
+}
+
+// deployedFlags are the flags of the Deployment, as a kubelet would give them to
+// a Pod on this machine.
+func deployedFlags(t *testing.T) (flags []string) {
+	t.Helper()
+	for _, flag := range container(t).Args {
+		flags = append(flags, strings.NewReplacer("$(POD_IP)", "127.0.0.1", "$(POD_NAMESPACE)", metav1.NamespaceSystem).Replace(flag))
+	}
+	return flags
+}
+
+// localFlags replace what a Pod has: its network. They also keep the tests short: a
+// write that is not allowed is not retried, and a repeat is written soon. A Lease that
+// is not watched is read every few minutes only.
+func localFlags(account string) []string {
+	return []string{
+		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect-resource-name=" + account,
+		"--leader-elect-lease-duration=15m", "--leader-elect-renew-deadline=10m", "--leader-elect-retry-period=5m",
+		"--shutdown-delay-duration=0s", "--forbidden-for=0s", "--series-heartbeat=10ms",
+	}
+}
+
+// serves waits until r serves.
+func serves(t *testing.T, r *replica.Replica) error { return r.WaitServing(t.Context(), await.Timeout) }

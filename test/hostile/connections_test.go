@@ -1,11 +1,19 @@
 package hostile
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
+	"net/url"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/eventd/eventd/test/await"
 )
@@ -54,4 +62,143 @@ func TestIdleConnectionsOfAnAddressKeepNobodyOut(t *testing.T) {
 			}
 		},
 	}.run(t, g)
+}
+
+// stalledConns are HTTP/2 connections whose client reads no answer: its flow-control
+// window stays 0.
+type stalledConns struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+const streamsOfAConn = 100
+
+// stalledRequest is a request whose answer is not read.
+type stalledRequest struct{ method, path, body string }
+
+// echoed is a request without effect whose answer is larger than the 4 KB that a Go
+// server buffers before it waits for the window.
+func (a *account) echoed() stalledRequest {
+	event := strings.Replace(a.event("echoed", "echoed", "Normal", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 6000)+`"},`, 1)
+	return stalledRequest{"POST", "/api/v1/namespaces/" + a.namespace + "/events?dryRun=All", event}
+}
+
+// open opens a connection and makes a request on as many streams as a server allows by
+// default.
+func (s *stalledConns) open(ctx context.Context, t *testing.T, a *account, r stalledRequest) error {
+	conn, err := (&tls.Dialer{Config: a.tlsConfig(t, "h2")}).DialContext(ctx, "tcp", a.hostPort())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.conns = append(s.conns, conn)
+	s.mu.Unlock()
+	if err := conn.SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		return err
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		return err
+	}
+	go acknowledge(http2.NewFramer(conn, conn)) // a framer is for one goroutine
+	host, err := url.Parse(a.config.Host)
+	if err != nil {
+		return err
+	}
+	for i := range streamsOfAConn {
+		var block bytes.Buffer
+		encoder := hpack.NewEncoder(&block)
+		for _, field := range [][2]string{
+			{":method", r.method}, {":scheme", "https"}, {":authority", host.Host}, {":path", r.path},
+			{"authorization", "Bearer " + a.config.BearerToken}, {"content-type", "application/json"},
+		} {
+			if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+				return err
+			}
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndHeaders: true,
+		}); err != nil {
+			return err
+		}
+		if err := framer.WriteData(uint32(2*i+1), true, []byte(r.body)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acknowledge reads frames until the connection ends, so that only the window blocks
+// the answers.
+func acknowledge(framer *http2.Framer) {
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		if settings, ok := frame.(*http2.SettingsFrame); ok && !settings.IsAck() {
+			if framer.WriteSettingsAck() != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *stalledConns) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+// stall keeps connections open until ctx ends, and reopens those that the server
+// closes.
+func stall(ctx context.Context, t *testing.T, a *account, r stalledRequest) {
+	var s stalledConns
+	defer s.close()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		for range 11 {
+			_ = s.open(ctx, t, a, r) // the server may close it
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func TestClientThatReadsNoAnswersStopsNobody(t *testing.T) {
+	both(t, func(t *testing.T, g *target) {
+		attacker := g.account(t, "attacker", "create")
+		siege{allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
+			stall(ctx, t, attacker, attacker.echoed())
+		}}.run(t, g)
+	})
+}
+
+func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {
+	g := eventdTarget(t)
+	attacker := g.account(t, "attacker", "create")
+	for _, r := range []stalledRequest{attacker.echoed(), {"GET", "/apis", ""}, {"GET", "/readyz?verbose", ""}, {"GET", "/" + strings.Repeat("x", 6000), ""}} {
+		var s stalledConns
+		defer s.close()
+		if err := s.open(t.Context(), t, attacker, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The answer to another client comes after the server has accepted those.
+	other := g.account(t, "other", "create")
+	other.mustPost(t, other.event("after", "after", "Normal", 1), 201)
+	begun := time.Now()
+	g.eventd.Terminate(t)
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("eventd took %s to end", took)
+	}
 }

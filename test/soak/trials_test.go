@@ -1,10 +1,12 @@
 package soak
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +16,9 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/faultproxy"
+	"github.com/eventd/eventd/test/link"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -170,4 +174,119 @@ func (o *outcome) add(other outcome) {
 	o.requests += other.requests
 	o.struck += other.struck
 	o.conflicted += other.conflicted
+}
+
+// faults strike a share of all writes.
+type faults struct {
+	name  string
+	rules []faultproxy.Rule
+}
+
+var (
+	// refusals are answers instead of a write.
+	refusals = []faultproxy.Fault{
+		faultproxy.BeforeWrite(faultproxy.Status(500)),
+		faultproxy.BeforeWrite(faultproxy.Status(429)),
+		faultproxy.BeforeWrite(faultproxy.Status(503)),
+		faultproxy.BeforeWrite(faultproxy.Status(504)),
+		faultproxy.BeforeWrite(faultproxy.Status(503).RetryAfter(1).PlainText()),
+		faultproxy.BeforeWrite(faultproxy.ResetStream),
+	}
+	// losses are lost answers to writes that took effect, or take effect later.
+	losses = []faultproxy.Fault{
+		faultproxy.AfterWrite(faultproxy.ResetStream),
+		faultproxy.AfterWrite(faultproxy.ResetConnection),
+		faultproxy.AfterWrite(faultproxy.Status(500)),
+		faultproxy.AfterWrite(faultproxy.Status(504)),
+		faultproxy.AfterWrite(faultproxy.Status(503).RetryAfter(1)),
+		faultproxy.AfterWrite(faultproxy.Hang),
+		faultproxy.LateWrite(faultproxy.Uniform(0, 300*time.Millisecond), faultproxy.Status(504)),
+		faultproxy.LateWrite(faultproxy.Uniform(0, 300*time.Millisecond), faultproxy.ResetStream),
+	}
+	// slow is a write that may take longer than its client waits, before or after it
+	// takes effect.
+	slow = faultproxy.Slow(faultproxy.Exponential(50*time.Millisecond, 700*time.Millisecond), faultproxy.Exponential(50*time.Millisecond, 700*time.Millisecond))
+)
+
+func allFaults() []faults {
+	var all []faults
+	for _, f := range refusals[:4] {
+		all = append(all, faults{"10 % " + f.String(), faultproxy.Spread(0.1, f)})
+	}
+	return append(all,
+		faults{"10 % answers lost, 10 % slow", slowToo(0.1, losses)},
+		faults{"20 % everything, 20 % slow", slowToo(0.2, slices.Concat(refusals, losses))})
+}
+
+// slowToo lets faults strike a share of the writes, and slows the same share of the
+// others.
+func slowToo(part float64, kinds []faultproxy.Fault) []faultproxy.Rule {
+	return append(faultproxy.Spread(part, kinds...), faultproxy.Rule{Probability: part, Fault: slow})
+}
+
+// With any of these faults nothing is lost, nothing is counted twice, and there is one
+// Event for each series.
+func TestNothingIsLostOrCountedTwiceUnderFaults(t *testing.T) {
+	var kinds []kind
+	for _, f := range allFaults() {
+		for _, s := range []shape{oneSeries, aMix, distinctSeries} {
+			kinds = append(kinds, kind{f.name + "/" + s.name, func(t *testing.T, seed uint64) outcome {
+				proxy := newProxy(t, seed)
+				proxy.SetRules(f.rules...)
+				trial := newTrial(t, seed, []*faultproxy.Proxy{proxy}, proxy.Config())
+				trial.load(t, s)
+				return trial.finish(t)
+			}})
+		}
+	}
+	makeTrials(t, kinds)
+}
+
+// longestPause of a sink, and the longest time between two.
+const longestPause = 200 * time.Millisecond
+
+// Two sinks write the same Events at the same time, while each is paused at any point,
+// also between its read and its write: the stored count is the exact sum.
+func TestCountIsTheSumOfTwoWritersThatPause(t *testing.T) {
+	var kinds []kind
+	for _, s := range []shape{oneSeries, fewSeries} {
+		kinds = append(kinds, kind{s.name, func(t *testing.T, seed uint64) outcome { return pausing(t, s, seed) }})
+	}
+	for i, sums := range makeTrials(t, kinds) {
+		if sums.requests >= 200 && sums.conflicted == 0 {
+			t.Errorf("%s: two writers of the same Events never met in %d requests", kinds[i].name, sums.requests)
+		}
+	}
+}
+
+func pausing(t *testing.T, s shape, seed uint64) outcome {
+	var proxies []*faultproxy.Proxy
+	var configs []*rest.Config
+	var ends []func()
+	for i := range uint64(2) {
+		p := newProxy(t, 2*seed+i)
+		p.SetRules(slowToo(0.2, losses)...)
+		config := p.Config()
+		l := link.New(t, strings.TrimPrefix(config.Host, "https://"))
+		config.Host = "https://" + l.Address()
+		ends = append(ends, pauses(l, rand.New(rand.NewPCG(seed, 1+i))))
+		proxies, configs = append(proxies, p), append(configs, config)
+	}
+	trial := newTrial(t, seed, proxies, configs...)
+	trial.load(t, s)
+	for _, end := range ends {
+		end()
+	}
+	return trial.finish(t)
+}
+
+// pauses cuts a link again and again until end is called.
+func pauses(l *link.Link, rng *rand.Rand) (end func()) {
+	pass := func(ctx context.Context) { _ = await.Sleep(ctx, time.Duration(rng.Int64N(int64(longestPause)))) }
+	return await.Every(time.Millisecond, func(ctx context.Context) {
+		pass(ctx)
+		l.Cut()
+		pass(ctx)
+		l.Mend()
+	})
 }

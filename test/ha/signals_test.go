@@ -1,0 +1,237 @@
+package ha
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/stored"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// handovers are repeated.
+type handovers struct {
+	*load
+	// first is from the signal to the new leader's first write of an occurrence that
+	// was posted after the signal.
+	first durations
+}
+
+// add measures a handover, once the load is steady again.
+func (h *handovers) add(b before, signalled time.Time) {
+	h.t.Helper()
+	taken := h.waitTaken(b, signalled)
+	h.waitPosted(taken.at.Add(500 * time.Millisecond))
+	h.first = append(h.first, taken.at.Sub(signalled))
+}
+
+// finish ends the load, and checks what holds for planned handovers.
+func (h *handovers) finish(t *testing.T, also ...*deferred) {
+	t.Helper()
+	h.stopPosting()
+	h.waitSent(t)
+	o := h.load.finish(t, false, also...)
+	h.recorders.wantStored(t, h.cluster)
+	longrun.Report(t, "%d handovers, %v occurrences; first write of the new leader after %s (p50), %s (p99)",
+		len(h.first), h.accounts["recorded"], h.first.percentile(50), h.first.percentile(99))
+	if n := o.seen.unanswered(); n > 0 {
+		t.Errorf("%d requests were not answered", n)
+	}
+	if len(o.outside) > 0 || o.retried > 0 { // by more than client-go's rest client
+		t.Errorf("in planned handovers %d posts are retried, and counted twice are %v", o.retried, o.outside)
+	}
+}
+
+// The leader is terminated again and again with thousands of deferred series: the next
+// one continues at once, and nothing is lost or counted twice.
+func TestLeaderHandsOver(t *testing.T) {
+	least := longrun.Either(5000, 500)
+	// A budget of one write per object, for as long as the test takes.
+	l := startLoad(t, testenv.Shared(t), "--budget-burst=1", "--budget-qps=0.00001")
+	o := l.newDeferred(least)
+	h := &handovers{load: l}
+	repeat(t, 50, 3, func(int) {
+		o.postAll(o.all)
+		b := l.observe()
+		if n := b.leader.read("eventd_sink_deferred_series"); n < float64(least) {
+			t.Errorf("%v series are deferred, want %d", n, least)
+		}
+		signalled := time.Now()
+		b.leader.signal(syscall.SIGTERM)
+		h.add(b, signalled)
+		b.leader.waitEnd()
+		if next, _ := l.leader(); next == b.leader {
+			t.Errorf("%s leads, and has ended", next.name)
+		}
+		b.leader.start()
+	})
+	h.finish(t, o)
+	if p99 := h.first.percentile(99); *longrun.Full && p99 > 300*time.Millisecond {
+		t.Errorf("the first write of the new leader is committed after %s (p99)", p99)
+	}
+}
+
+// All replicas are restarted, one after the other, as a rollout does.
+func TestRollingRestartLosesNothing(t *testing.T) {
+	l := startLoad(t, testenv.Shared(t))
+	h := &handovers{load: l}
+	gaps := map[bool]durations{} // by whether it was the leader
+	repeat(t, 5, 2, func(int) {
+		for _, m := range l.members {
+			b := l.observe()
+			signalled := time.Now()
+			m.signal(syscall.SIGTERM)
+			if m == b.leader {
+				h.add(b, signalled)
+			}
+			m.waitEnd()
+			m.start()
+			l.waitWrite()
+			gaps[m == b.leader] = append(gaps[m == b.leader], longestGap(l.journal.since(signalled), signalled, time.Now()))
+		}
+	})
+	h.finish(t)
+	for led, all := range gaps {
+		if worst := all.percentile(100); *longrun.Full && worst > 300*time.Millisecond {
+			t.Errorf("nothing is written for %s while a replica is restarted (leader: %t)", worst, led)
+		}
+	}
+}
+
+// staleness is how far the count of a series may be behind while it has budget, and so
+// the greatest age of what a crash loses: docs/correlation.md.
+const staleness = 30 * time.Second
+
+// longTermEvery is the number of terms per one that is longer than that: a short term
+// cannot lose what is older than itself.
+const longTermEvery = 5
+
+// The leader is killed again and again: what was acknowledged as written is stored,
+// what was deferred and is lost is not older than staleness, and retries count once.
+func TestLeaderThatIsKilledLosesNothingThatWasWritten(t *testing.T) {
+	l := startLoad(t, testenv.Shared(t), shortLease...)
+	var first durations
+	var killed []time.Time
+	repeat(t, 20, 2, func(i int) {
+		if *longrun.Full && i%longTermEvery == 0 {
+			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
+		}
+		b := l.observe()
+		signalled := time.Now()
+		b.leader.signal(syscall.SIGKILL)
+		<-b.leader.process().Done() // until then it may acknowledge
+		killed = append(killed, time.Now())
+		first = append(first, l.waitTaken(b, signalled).at.Sub(signalled))
+		l.service.remove(b.leader.name)
+		b.leader.start()
+		l.waitWrite()
+	})
+	o := l.end(t, false)
+	l.wantAcknowledged(t)
+	oldest := oldestForgotten(t, o.forgotten, killed)
+	if oldest > staleness {
+		t.Errorf("what was acknowledged %s before the leader was killed is not stored", oldest)
+	}
+	d := stored.Diff(l.wanted(o.fate), storedBy(t, l.cluster, l.plain.namespace, source), seriesOf)
+	if d != (stored.Difference{}) {
+		t.Errorf("beside what is known of each name %d are lost, %d counted twice, and there are %d duplicates", d.Lost, d.Twice, d.Duplicates)
+	}
+	for percent, limit := range map[int]time.Duration{50: 3200 * time.Millisecond, 99: 4 * time.Second} {
+		if took := first.percentile(percent); *longrun.Full && took > limit {
+			t.Errorf("the first write of the new leader is committed after %s (p%d)", took, percent)
+		}
+	}
+}
+
+// wanted is what should be stored, by the fate of each name.
+func (l *load) wanted(f fate) counts {
+	_, want := l.ledger()
+	for _, made := range f.forgotten {
+		want[made.of]--
+	}
+	for _, made := range f.outside {
+		want[made.of]++
+	}
+	return want
+}
+
+// oldestForgotten is the longest time from an acknowledgement to the next crash.
+func oldestForgotten(t *testing.T, forgotten []post, killed []time.Time) (oldest time.Duration) {
+	t.Helper()
+	for _, made := range forgotten {
+		crash := slices.IndexFunc(killed, func(at time.Time) bool { return !at.Before(made.acked) })
+		if crash < 0 {
+			t.Errorf("%+v was deferred after the last crash, and is not stored", made)
+			continue
+		}
+		oldest = max(oldest, killed[crash].Sub(made.acked))
+	}
+	return oldest
+}
+
+// The leader is stopped for longer than its lease, and continues when another one
+// leads: it steps down and accepts nothing, and its pending occurrences count once.
+func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
+	l := startLoad(t, testenv.Shared(t), shortLease...)
+	l.roles = l.watchRoles()
+	deferred := l.newDeferred(longrun.Either(1000, 200))
+	var stands []stand
+	repeat(t, 20, 2, func(int) {
+		deferred.postAll(deferred.all)
+		b := l.observe()
+		if b.leader.read("eventd_occurrences_pending") == 0 {
+			t.Errorf("%s has nothing pending when it stops", b.leader.name)
+		}
+		stopped := time.Now()
+		b.leader.signal(syscall.SIGSTOP)
+		l.waitTaken(b, stopped)
+		b.leader.signal(syscall.SIGCONT)
+		if b.leader.leads() {
+			if _, again := l.lease.again(b.term); !again {
+				t.Errorf("%s leads when it goes on", b.leader.name)
+			}
+		}
+		stands = append(stands, stand{b, stopped})
+		await.Until(t, "the former leader to settle what was pending", func() bool { return b.leader.read("eventd_occurrences_pending") == 0 })
+		l.waitWrite()
+	})
+	l.finish(t, true, deferred)
+	l.wantNoneTooLate(t, stands, toStop)
+}
+
+// toStop is how long after SIGSTOP a process has certainly stopped. From then on it
+// must accept nothing, since its lease has expired when it continues.
+const toStop = 100 * time.Millisecond
+
+// stand is a time that a leader stood still, or was cut off.
+type stand struct {
+	before
+	began time.Time
+}
+
+// wantNoneTooLate checks that no former leader has accepted an occurrence that was
+// posted atTheLatest after it was stopped or cut off.
+func (l *load) wantNoneTooLate(t *testing.T, stands []stand, atTheLatest time.Duration) {
+	t.Helper()
+	posts, _ := l.ledger()
+	var late []post
+	for _, s := range stands {
+		again, led := l.lease.again(s.term)
+		for _, c := range l.journal.since(s.began) {
+			if c.writer != s.writer || led && c.at.After(again) {
+				continue
+			}
+			for _, key := range c.keys { // of which recorders have no posts
+				if made := posts[key]; made.began.After(s.began.Add(atTheLatest)) {
+					late = append(late, made)
+				}
+			}
+		}
+	}
+	if len(late) > 0 {
+		t.Errorf("%d occurrences were accepted by a leader whose lease had expired, such as %+v", len(late), late[0])
+	}
+}
