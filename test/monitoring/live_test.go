@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,28 +25,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/process"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
 )
-
-func TestPromtoolFindsNothingWrongWithTheMetrics(t *testing.T) {
-	promtool := prometheusTool(t, "promtool")
-	cluster := testenv.Shared(t)
-	r := startReplica(t, cluster)
-	feed(t, r, cluster)
-	text, err := metrics.Text(t.Context(), r.Config(cluster.Config()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
-	check.Stdin = strings.NewReader(string(text))
-	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("promtool check metrics: %v\n%s", err, out)
-	}
-	r.Terminate(t)
-}
 
 // A Prometheus with the rights of deploy/monitoring scrapes two replicas while Events
 // go through both, and one hands over to the other.
