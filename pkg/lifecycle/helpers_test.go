@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/test/fakelock"
 )
@@ -220,3 +222,5 @@ func newElector(t *testing.T, lock *fakelock.Lock, onLost election.OnLost) *elec
 	}
 	return e
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,13 +1,32 @@
+// Package replica runs the built eventd in tests, as it runs in a cluster: as a
+// process with the ServiceAccount and the rights of deploy/. Tests see its endpoint,
+// its metrics, its log and its exit code.
+//
+//	func TestMain(m *testing.M) { os.Exit(replica.Runner(testenv.Runner(m)).Run()) }
+//
+//	func TestX(t *testing.T) {
+//		cluster := testenv.Shared(t)
+//		r := replica.Run(t, cluster, replica.Options{Flags: []string{"--leader-elect=false"}})
+//		client := kubernetes.NewForConfigOrDie(r.Config(replica.Reporter(t, cluster, namespace)))
+//		...
+//		r.Terminate(t)
+//	}
+//
+// Whoever starts a process ends it, except for those of Run, which end with the test.
 package replica
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,3 +206,63 @@ func (r *Replica) Client(t testing.TB, credentials *rest.Config) *http.Client {
 
 // URL is a path of this process.
 func (r *Replica) URL(path string) string { return r.endpoint.Host + path }
+
+// Accounts are the occurrences of a process by outcome, and as "recorded" and
+// "pending".
+type Accounts map[string]int64
+
+// Written is how many of them the process has counted in the apiserver.
+func (a Accounts) Written() int64 { return a["created"] + a["merged"] + a["aggregated"] }
+
+// FinalAccounts is the ledger that a process logs when it ends in order.
+func (r *Replica) FinalAccounts() (Accounts, error) {
+	for line := range strings.Lines(r.Stderr()) {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) != nil || entry["msg"] != "Final accounts" {
+			continue
+		}
+		out := Accounts{}
+		for name, value := range entry {
+			if n, ok := value.(float64); ok {
+				out[name] = int64(n)
+			}
+		}
+		return out, nil
+	}
+	return nil, errors.New("eventd logged no final accounts")
+}
+
+// binary is the eventd under test, set while Runner runs.
+var binary string
+
+// Binary is the path of the eventd under test, while Runner runs.
+func Binary() string { return binary }
+
+// Runner returns a runner that builds eventd, runs m and removes what was built.
+func Runner(m testenv.TestRunner) testenv.TestRunner { return runner{m} }
+
+type runner struct{ m testenv.TestRunner }
+
+func (r runner) Run() int {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
+		return r.m.Run() // names only
+	}
+	dir, err := os.MkdirTemp("", "replica-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replica:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "eventd")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/eventd/eventd/cmd/eventd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is deployed
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "replica: building eventd:", err)
+		return 1
+	}
+	return r.m.Run()
+}
