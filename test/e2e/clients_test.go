@@ -1,9 +1,9 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,20 +104,24 @@ func TestTwoEventdsCountTheSameSeries(t *testing.T) {
 	namespace := shared.Namespace(t)
 	credentials := replica.Reporter(t, shared, namespace)
 	both := []*eventd{startEventd(t), startEventd(t)}
-	group(clients*len(both), func(i int) {
+	var posting sync.WaitGroup
+	for i := range clients * len(both) {
 		c := clientset(t, both[i%len(both)].Config(credentials)).CoreV1().Events(namespace)
-		for n := range each {
-			name := fmt.Sprintf("posted.%d.%d", i, n)
-			answer, err := post(t.Context(), c, namespace, name, "shared")
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				return
+		posting.Go(func() {
+			for n := range each {
+				name := fmt.Sprintf("posted.%d.%d", i, n)
+				answer, err := c.Create(t.Context(), replica.Event(namespace, name, "shared"), metav1.CreateOptions{})
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				if answer.Name != name || answer.Count != 1 || answer.UID == "" {
+					t.Errorf("%s is answered as %s with a count of %d", name, answer.Name, answer.Count)
+				}
 			}
-			if answer.Name != name || answer.Count != 1 || answer.UID == "" {
-				t.Errorf("%s is answered as %s with a count of %d", name, answer.Name, answer.Count)
-			}
-		}
-	})
+		})
+	}
+	posting.Wait()
 	for _, e := range both {
 		e.wantWritten(clients * each)
 	}
@@ -125,11 +129,6 @@ func TestTwoEventdsCountTheSameSeries(t *testing.T) {
 	for _, e := range both {
 		e.Terminate(t)
 	}
-}
-
-// post posts an Event of a client that does not correlate by itself.
-func post(ctx context.Context, c typedcorev1.EventInterface, namespace, name, object string) (*corev1.Event, error) {
-	return c.Create(ctx, replica.Event(namespace, name, object), metav1.CreateOptions{})
 }
 
 // client-go's recorder continues to patch the name that it posted. The next eventd does

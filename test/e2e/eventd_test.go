@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,13 +88,4 @@ func (e *eventd) wantWritten(reported int) {
 func (e *eventd) wantStored(namespace string, counts stored.Counts[string]) {
 	e.t.Helper()
 	stored.Want(e.t, counts, stored.List(e.t, e.cluster, namespace), func(e *corev1.Event) string { return e.InvolvedObject.Name })
-}
-
-// group runs functions at once and waits for them.
-func group(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
-	}
-	wg.Wait()
 }
