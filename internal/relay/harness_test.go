@@ -125,7 +125,7 @@ func newReplica(t testing.TB, o options) *replica {
 // alone returns a replica that reaches no other one and no apiserver.
 func alone(t testing.TB, o options) *replica {
 	t.Helper()
-	o.apiserver = nowhere
+	o.apiserver, o.leaderWait = nowhere, relay.DefaultLeaderWait
 	return newReplica(t, o)
 }
 
