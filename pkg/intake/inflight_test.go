@@ -3,8 +3,11 @@ package intake
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -157,6 +161,63 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 	}
 }
 
+// peers is a Forwarder whose replicas are one user.
+type peers struct {
+	Forwarder
+	user string
+}
+
+func (p peers) PeerUser() string { return p.user }
+
+// Headers count, those that assert a user too, up to what one flow can have.
+func TestWhatARequestCountsAsInFlight(t *testing.T) {
+	for _, test := range []struct {
+		own, asserted int
+		most, want    int64
+	}{{0, 0, 100, 1}, {HeaderBytes, 0, 100, 2}, {0, 2 * HeaderBytes, 100, 3}, {HeaderBytes, 2 * HeaderBytes, 100, 4}, {9 * HeaderBytes, 0, 12, 3}, {9 * HeaderBytes, 0, 1, 1}} {
+		req := requestWith("", "")
+		req.Header.Set("Padding", strings.Repeat("x", test.own))
+		req.Header.Set(AssertedUserHeader, strings.Repeat("x", test.asserted))
+		equal(t, fmt.Sprintf("%+v", test), newInFlight(shares.New(test.most), flow{}, req).size, test.want)
+	}
+}
+
+// There are seats for each CPU, and half as many in addition for large bodies.
+func TestSeatsForEachCPU(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(6))
+	synctest.Test(t, func(t *testing.T) {
+		c := testFlowControl()
+		for s, want := range map[*seats]int{c.seats: 12, c.largeSeats: 6} {
+			for n := range want + 1 {
+				own := &seat{seats: s, flow: flow{Tenant: "one"}}
+				defer own.end()
+				equal(t, fmt.Sprintf("seat %d of %d is free", n+1, want), takesAtOnce(t, own), n < want)
+			}
+		}
+		equal(t, "counted", testutil.ToFloat64(c.metrics.seatsCapacity), 18)
+	})
+}
+
+// A handler may run on after the response. Then it gets no seat, and keeps none.
+func TestSeatThatHasEndedIsNotAcquired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := testSeats(1, 1)
+		late, next := &seat{seats: s}, &seat{seats: s}
+		late.end()
+		equal(t, "acquired late", late.acquire(t.Context()), false)
+		equal(t, "free for the next one", takesAtOnce(t, next), true)
+		next.end()
+	})
+}
+
+func TestNamespacesOfATenantAreFewFlows(t *testing.T) {
+	s, hashes := testSeats(1, 1), map[uint64]bool{}
+	for i := range 1000 {
+		hashes[s.hash(flow{Tenant: "a", Namespace: fmt.Sprint(i)})] = true
+	}
+	equal(t, "flows", len(hashes), namespaceFlows)
+}
+
 // Requests of an unknown caller whose credentials verify locally count against the share
 // of its tenant, all others against that of their address. The token is still reviewed.
 func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
@@ -194,16 +255,15 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 		"a certificate, and a token that verifies not": {certificate: "jane", token: "bogus"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := testFlowControl()
-			c.callers.authn = never
+			o := &ServerOptions{Intake: newIntake(), MaxInFlight: 10, Issuer: &Issuer{wanted: make(chan struct{}, 1)}, Authenticator: never}
 			if test.authn != nil {
-				c.callers.authn = test.authn
+				o.Authenticator = test.authn
 			}
-			c.callers.issuer = &Issuer{wanted: make(chan struct{}, 1)}
-			c.callers.issuer.keys.Store(parsedTestKeys(t))
+			o.Issuer.keys.Store(parsedTestKeys(t))
 			if !test.alone {
-				c.callers.ownName = func() string { return own }
+				o.Forwarder = peers{user: own}
 			}
+			c := must(newFlowControl(o))
 			req := requestWith(test.token, test.certificate)
 			if test.asserted != "" {
 				req.Header.Set(AssertedUserHeader, test.asserted)

@@ -33,6 +33,9 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 		}
 		seen[one] = true
 	}
+	if another, _ := newHasher().of(requestWith("a", "")); seen[another] {
+		t.Error("two processes have the same hash of a token")
+	}
 	// The token of a replica is reviewed for another audience.
 	req := requestWith("a", "")
 	req.Header.Set(AssertedUserHeader, "somebody")
@@ -300,6 +303,12 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A token decides, and not a certificate beside it.
+func TestTenantOfATokenBesideACertificate(t *testing.T) {
+	got := tenantOf(requestWith("a", "front-proxy"), &user.DefaultInfo{Name: "jane"})
+	equal(t, "tenant", got, occurrence.TenantOf("jane"))
 }
 
 // The status code tells bad credentials, a failed review and too many reviews apart.

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -84,7 +88,7 @@ func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 // A review does not end with its request, since other requests share it.
 func TestReviewOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared, asked := sharing(10, allowed)
+		shared, asked := sharing(1, allowed)
 		hasty, leave := context.WithTimeout(t.Context(), time.Millisecond)
 		defer leave()
 		began := time.Now()
@@ -123,6 +127,34 @@ func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 		synctest.Wait()
 		equal(t, "reviews that are running", shared.running.Load(), 0)
 		equal(t, "reviews that have ended", answered.Load(), left)
+	})
+}
+
+// A decision is in the cache of the authorizer since its review began, unless it depends
+// on selectors or has too long attributes. Any other review waits for the rate limit, or
+// is refused.
+func TestDecisionsThatAreNotCachedAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
+		shared := must(newSharedAuthorizer(authorizer.AuthorizerFunc(allowed), 10, time.Second, refused))
+		cached := func(a authorizer.Attributes) bool { return shared.cached.contains(a, attributesKey(a)) }
+		plain, byField, byLabel, long := creating("a"), creating("a"), creating("a"), creating("a")
+		byField.FieldSelectorRequirements = make(fields.Requirements, 1)
+		byLabel.LabelSelectorRequirements = make(labels.Requirements, 1)
+		long.Path = strings.Repeat("x", maxCachedKey)
+		shared.reviews.rate.ReserveN(time.Now(), accessReviewBurst)
+		shared.reviews.rate.ReserveN(time.Now(), accessReviewRate)
+		for i, a := range []authorizer.Attributes{plain, byField, byLabel, long} {
+			equal(t, "result", <-asking(shared, t.Context(), a), result{authorizer.DecisionAllow, "", nil})
+			equal(t, fmt.Sprintf("%+v is cached", a), cached(a), i == 0)
+		}
+		time.Sleep(time.Second)
+		equal(t, "cached after its time", cached(plain), false)
+		for range 40 {
+			shared.reviews.rate.ReserveN(time.Now(), accessReviewBurst)
+		}
+		equal(t, "too late", (<-asking(shared, t.Context(), plain)).err, errReviews)
+		equal(t, "counted", testutil.ToFloat64(refused), 1)
 	})
 }
 
@@ -191,6 +223,8 @@ func TestAttributesHaveKeysOfTheirOwn(t *testing.T) {
 		"object":          func(a *attributes) { a.AttributesRecord.Name = "b" },
 		"no object":       func(a *attributes) { a.AttributesRecord.Name = "" },
 		"path":            func(a *attributes) { a.Path = "/metrics" },
+		"user and uid":    func(a *attributes) { a.DefaultInfo.Name, a.UID = "jan", "e1" },
+		"extra as groups": func(a *attributes) { a.Groups, a.Extra = []string{"a", "b", "w", "x", "v", "y", "z"}, nil },
 	} {
 		key := keyOf(change)
 		equal(t, what+": the key again", keyOf(change), key)
