@@ -136,8 +136,11 @@ func TestReservationEndsWithTheRequest(t *testing.T) {
 			s.Patch(t, "x", "%s", body)
 		}
 	}
+	s.Post(t, withMessage("y", largeBytes)).Want(t, 201, "")
+	s.Patch(t, "y", `{"count":2}`).Want(t, 200, "") // it reserves without waiting
 	s.reserveAll(t)
-	for range 16 { // nearly all there is of small ones
+	s.Do(t, http.MethodPut, coreEvents+"/y", classic("y", 3)).Want(t, 200, "") // it reserves for its body only
+	for range 16 {                                                             // nearly all there is of small ones
 		if _, err := s.Intake.ReserveDecoding(t.Context(), intake.SmallCost); err != nil {
 			t.Fatalf("something is still reserved: %v", err)
 		}

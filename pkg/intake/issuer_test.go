@@ -187,8 +187,18 @@ func TestEndpointThatDoesNotAnswerCostsNoKeys(t *testing.T) {
 			if got := len(p.times()); got < 60 || got > 90 {
 				t.Errorf("tried %d times in 12 hours", got)
 			}
+			p.set(func() { p.fails = nil })
+			time.Sleep(2 * issuerRefresh)
+			p.set(func() { p.fails, p.fetched = fails, nil })
+			time.Sleep(issuerRefresh + 3*issuerPause)
+			equal(t, "tried soon after the first failure", len(p.times()) > 1, true)
 			stop()
 		})
+	}
+	for length, want := range map[int]bool{maxIssuerBytes: true, maxIssuerBytes + 1: false} {
+		i, p := publishing(testKeys()["ES256"])
+		p.keys = append(p.keys, bytes.Repeat([]byte(" "), length-len(p.keys))...)
+		equal(t, "keys of a limited length are read", i.read(t.Context()) == nil, want)
 	}
 	if read := large.read.Load(); read > 100*(maxIssuerBytes+1<<20) {
 		t.Errorf("read %d bytes of 1 GiB", read)

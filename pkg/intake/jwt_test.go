@@ -167,6 +167,7 @@ func TestTokenThatTheIssuerHasNotSignedDoesNotVerify(t *testing.T) {
 	for name, header := range map[string]string{
 		"an unknown key": `{"alg":"RS256","kid":"unknown"}`,
 		"no key id":      `{"alg":"RS256"}`,
+		"a long header":  fmt.Sprintf(`{"alg":"RS256","x":%q}`, strings.Repeat("x", maxTokenHeaderBytes*3/4-22)),
 	} {
 		if subject, err := keys.subject(r.sign(header, claims), now); err != errUnknownKey || subject != "" {
 			t.Errorf("%s: verifies as %q, %v", name, subject, err)
@@ -213,6 +214,14 @@ func TestKeysThatCannotBeUsedAreLeftOut(t *testing.T) {
 		if _, err := parseIssuerKeys(testIssuer, data); err == nil {
 			t.Errorf("%s: taken for keys", name)
 		}
+	}
+	for name, data := range map[string][]byte{
+		"an exponent of three":   keySet(with(good, "e", base64URL([]byte{3}))),
+		"as long as may be":      keySet(with(good, "n", base64URL(append([]byte{128}, make([]byte, maxRSABits/8-1)...)))),
+		"as many keys as may be": keySet(append(make([]jsonWebKey, maxIssuerKeys-1), good)...),
+	} {
+		_, err := parseIssuerKeys(testIssuer, data)
+		equal(t, name, err, nil)
 	}
 	if _, err := parseIssuerKeys("", keySet(good)); err == nil {
 		t.Error("tokens without an issuer would verify")

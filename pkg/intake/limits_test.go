@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -67,15 +68,20 @@ func TestResponsesAreCountedUntilTheyAreWritten(t *testing.T) {
 		version          int // of HTTP; 0 is none, in process
 		failing, flushes error
 		aborted          float64
+		body             string // "read" is read by the handler
+		unread           int    // that the server buffers
 	}{
-		"in process":                             {http.MethodPost, 0, nil, broken, 0},
-		"HTTP/1.1":                               {http.MethodPost, 1, nil, nil, 0},
-		"HTTP/1.1, not written":                  {http.MethodPost, 1, broken, nil, 1},
-		"HTTP/1.1, not flushed":                  {http.MethodPost, 1, nil, broken, 1},
-		"HTTP/1.1, HEAD, of which nothing is":    {http.MethodHead, 1, http.ErrBodyNotAllowed, nil, 0},
-		"HTTP/2":                                 {http.MethodPost, 2, nil, broken, 0},
-		"HTTP/2, not written":                    {http.MethodPost, 2, broken, nil, 1},
-		"HTTP/2, HEAD, of which nothing is sent": {http.MethodHead, 2, http.ErrBodyNotAllowed, nil, 0},
+		"in process":                             {http.MethodPost, 0, nil, broken, 0, "", 0},
+		"HTTP/1.1":                               {http.MethodPost, 1, nil, nil, 0, "", 0},
+		"HTTP/1.1, not written":                  {http.MethodPost, 1, broken, nil, 1, "", 0},
+		"HTTP/1.1, not flushed":                  {http.MethodPost, 1, nil, broken, 1, "", 0},
+		"HTTP/1.1, HEAD, of which nothing is":    {http.MethodHead, 1, http.ErrBodyNotAllowed, nil, 0, "", 0},
+		"HTTP/2":                                 {http.MethodPost, 2, nil, broken, 0, "", 0},
+		"HTTP/2, not written":                    {http.MethodPost, 2, broken, nil, 1, "", 0},
+		"HTTP/2, HEAD, of which nothing is sent": {http.MethodHead, 2, http.ErrBodyNotAllowed, nil, 0, "", 0},
+		"HTTP/1.1, a body":                       {http.MethodPost, 1, nil, nil, 0, "left", 0},
+		"HTTP/2, a body that is read":            {http.MethodPost, 2, nil, nil, 0, "read", 0},
+		"HTTP/2, a body that is not":             {http.MethodPost, 2, nil, nil, 0, "left", UploadBufferBytes},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			i := newIntake()
@@ -84,18 +90,22 @@ func TestResponsesAreCountedUntilTheyAreWritten(t *testing.T) {
 			if test.version > 0 {
 				ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
 			}
-			req := httptest.NewRequestWithContext(ctx, test.method, "/", nil)
+			req := httptest.NewRequestWithContext(ctx, test.method, "/", strings.NewReader(test.body))
 			req.ProtoMajor = test.version
 			req.Header.Set("Padding", strings.Repeat("x", 1000)) // which the server keeps as long
-			own, _ := headerBytes(req)
+			req.Header.Set(AssertedUserHeader, "x")
+			own, asserted := headerBytes(req)
 			w := &wire{ResponseRecorder: httptest.NewRecorder(), unwritten: u, failing: test.failing, flushes: test.flushes, closed: make(chan bool)}
-			u.buffered(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			u.buffered(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if test.body == "read" {
+					_, _ = io.ReadAll(req.Body)
+				}
 				equal(t, "bytes before there is an answer", u.shares.InUse(), 0)
 				w.WriteHeader(http.StatusCreated)
 				_, _ = w.Write([]byte("answer"))
 			})).ServeHTTP(w, req)
 
-			equal(t, "bytes while it is written", w.inUse, int64(unreadOverhead+own+len("answer")))
+			equal(t, "bytes while it is written", w.inUse, int64(unreadOverhead+own+asserted+test.unread+len("answer")))
 			equal(t, "counted when its handler has returned", u.shares.InUse() > 0, test.version == 2)
 			equal(t, "flushed", w.flushed, test.version == 1 && test.failing == nil)
 			equal(t, "deadline", w.deadline, time.Now().Add(writeTimeout))
@@ -251,6 +261,7 @@ func TestBodiesAreLimitedInTheirStructure(t *testing.T) {
 		"YAML, one byte more":        {inYAML, "a: " + strings.Repeat("x", maxYAMLBytes-2), large},
 		"YAML, as many lists":        {inYAML, strings.Repeat("[", maxYAMLLists/2) + strings.Repeat("{", maxYAMLLists/2), ok},
 		"YAML, one list more":        {inYAML, strings.Repeat("[", maxYAMLLists/2) + strings.Repeat("{", maxYAMLLists/2+1), large},
+		"YAML, inside of words":      {inYAML, "a: 0&x9&xa&xz&xA&xZ&x\nb: *y\n", ok},
 		"YAML, an anchor, no alias":  {inYAML, "a: &x b\n", ok},
 		"YAML, an alias":             {inYAML, "a: &x b\nc: *x\n", bad},
 		"YAML, an alias in a list":   {inYAML, "a: &x b\nc: [1, {d: *x}]\n", bad},
@@ -304,6 +315,7 @@ func TestWhatDecodingReserves(t *testing.T) {
 	} {
 		equal(t, name, costOf(test.mediaType, test.size, 512*kib), test.cost)
 	}
+	equal(t, "half of a budget", newDecodeBudget(1000).each, 500)
 	// YAML costs the most, while it may be as large as other bodies, and else protobuf.
 	equal(t, "bodies of 8 KiB", MaxDecodeBytesOf(8*kib), (4*600+8*900)*kib)
 	equal(t, "bodies of 32 KiB", MaxDecodeBytesOf(32*kib), (4*600+32*900)*kib)
@@ -347,6 +359,8 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 		"one byte more that is":         {http.Header{AssertedUserHeader: {long(asserted + 1)}}, 431},
 		"as many formats as may be":     {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes)}}, 200},
 		"formats of one byte more":      {http.Header{"Accept": {long(maxAcceptBytes - headerFieldBytes + 1)}}, 431},
+		"of a replica":                  {http.Header{"A": {long(own + maxPeerBytes)}, AssertedUserHeader: {"x"}}, 200},
+		"of a replica, one byte more":   {http.Header{"A": {long(own + maxPeerBytes + 1)}, AssertedUserHeader: {"x"}}, 431},
 		"the largest, and the asserted": {http.Header{"A": {long(own)}, AssertedUserHeader: {long(asserted)}}, 200},
 	} {
 		req, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()

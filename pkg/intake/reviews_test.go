@@ -301,14 +301,10 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 			for _, reviews := range []*reviews{c.ofKnown, c.ofUnknown} {
 				equal(t, "reviews that are left", reviews.rate.Tokens(), tokenReviewBurst)
 			}
+			beside := tenantOf(requestWith("a", "jane"), response.User)
+			equal(t, "tenant of a token beside it", beside, occurrence.TenantOf(test.user))
 		})
 	}
-}
-
-// A token decides, and not a certificate beside it.
-func TestTenantOfATokenBesideACertificate(t *testing.T) {
-	got := tenantOf(requestWith("a", "front-proxy"), &user.DefaultInfo{Name: "jane"})
-	equal(t, "tenant", got, occurrence.TenantOf("jane"))
 }
 
 // The status code tells bad credentials, a failed review and too many reviews apart.
