@@ -182,12 +182,16 @@ func TestWhatARequestCountsAsInFlight(t *testing.T) {
 	}
 }
 
-// There are seats for each CPU, and half as many in addition for large bodies.
+// There are seats for each CPU, and half as many in addition for large bodies. A handler
+// that runs on after its response keeps none.
 func TestSeatsForEachCPU(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(6))
 	synctest.Test(t, func(t *testing.T) {
 		c := testFlowControl()
 		for s, want := range map[*seats]int{c.seats: 12, c.largeSeats: 6} {
+			late := &seat{seats: s}
+			late.end()
+			equal(t, "acquired late", late.acquire(t.Context()), false)
 			for n := range want + 1 {
 				own := &seat{seats: s, flow: flow{Tenant: "one"}}
 				defer own.end()
@@ -195,18 +199,6 @@ func TestSeatsForEachCPU(t *testing.T) {
 			}
 		}
 		equal(t, "counted", testutil.ToFloat64(c.metrics.seatsCapacity), 18)
-	})
-}
-
-// A handler may run on after the response. Then it gets no seat, and keeps none.
-func TestSeatThatHasEndedIsNotAcquired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := testSeats(1, 1)
-		late, next := &seat{seats: s}, &seat{seats: s}
-		late.end()
-		equal(t, "acquired late", late.acquire(t.Context()), false)
-		equal(t, "free for the next one", takesAtOnce(t, next), true)
-		next.end()
 	})
 }
 

@@ -280,9 +280,15 @@ func TestItemsOfAnEventAreLimited(t *testing.T) {
 	of := func(n int) map[string]string {
 		m := make(map[string]string)
 		for i := range n {
-			m[strconv.Itoa(i)] = ""
+			m["!"+strconv.Itoa(i)] = ""
 		}
 		return m
+	}
+	for _, meta := range []metav1.ObjectMeta{{Finalizers: make([]string, maxItems)}, {Annotations: of(maxItems)}} {
+		err, _ := checkMetadata(&corev1.Event{ObjectMeta: meta}).(*apierrors.StatusError)
+		if err == nil || len(err.ErrStatus.Details.Causes) != maxErrors {
+			t.Errorf("%v, want the first %d errors", err, maxErrors)
+		}
 	}
 	for more, want := range map[int]int{0: 200, 1: 413} {
 		for name, meta := range map[string]metav1.ObjectMeta{

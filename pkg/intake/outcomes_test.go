@@ -55,6 +55,8 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 		"invalid":                {dropped(occurrence.Invalid, invalid), 422, metav1.StatusReasonInvalid, "", "a"},
 		"gone":                   {dropped(occurrence.Refused, apierrors.NewNotFound(derived, "web-0.0123")), 404, metav1.StatusReasonNotFound, "", "a"},
 		"eventd is unauthorized": {dropped(occurrence.Refused, apierrors.NewUnauthorized("Unauthorized")), 503, unavailable, "1", ""},
+		"a conflict":             {dropped(occurrence.Refused, apierrors.NewConflict(derived, "web-0.0123", errors.New(`"web-0.0123" is odd`))), 409, metav1.StatusReasonConflict, "", "a"},
+		"without details":        {dropped(occurrence.Refused, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400}}), 400, "", "", ""},
 		"refused":                {dropped(occurrence.Refused, nil), 500, metav1.StatusReasonInternalError, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +82,8 @@ func TestAnswersFollowWhatBecameOfTheOccurrence(t *testing.T) {
 			known.Post(t, classic("a", 1)).Want(t, 201, "")
 			known.Pipeline.Becomes(refused)
 			check(known.Patch(t, "a", `{"count":2}`))
+			known.Pipeline.Becomes(written())
+			equal(t, "its name is forgotten", known.Patch(t, "a", `{"count":3}`).Code == 404, name == "gone")
 
 			// If an Event without a name may be written, the client must not send it again:
 			// it would have another name, and be counted twice.

@@ -21,10 +21,11 @@ func TestPostIsAnsweredOnceItsOccurrenceIsWritten(t *testing.T) {
 		s := serve(t, kept())
 		sent := classic("web-0.1", 3)
 		sent.Annotations = map[string]string{"team": "a", "eventd.io/shares": "forged", "eventd.io/identity": "forged"}
-		sent.UID = "mine"
+		sent.UID, sent.Generation = "mine", 7
 		answered, o := s.pending(func() answer { return s.Post(t, sent) })
 		synctest.Wait()
 		equal(t, "answers before it is written", len(answered), 0)
+		equal(t, "requests that work", s.Intake.Working(), 1)
 		if o.Client != "web-0.1" || o.Weight != 3 || o.Total != 3 || o.API != occurrence.CoreV1 || o.Series() != identity.Of(o.Event) || o.Recorded.IsZero() {
 			t.Errorf("recorded %+v", o)
 		}
@@ -38,7 +39,7 @@ func TestPostIsAnsweredOnceItsOccurrenceIsWritten(t *testing.T) {
 		a.Want(t, http.StatusCreated, "")
 		want = classic("web-0.1", 3)
 		want.Annotations = map[string]string{"team": "a"}
-		want.UID, want.ResourceVersion, want.CreationTimestamp = "stored-uid", "7", metav1.Unix(1_700_000_000, 0)
+		want.UID, want.Generation, want.ResourceVersion, want.CreationTimestamp = "stored-uid", 7, "7", metav1.Unix(1_700_000_000, 0)
 		equal(t, "answered", a.Event(t), want)
 	})
 }
@@ -95,7 +96,8 @@ func TestPatchReportsTheDifference(t *testing.T) {
 
 // The message is a part of the identity of a new-style Event only.
 func TestIdentityStaysThatOfTheFirstPost(t *testing.T) {
-	const other = `{"message":"later","reason":"Other","involvedObject":{"name":"other"},"source":{"component":"c"}}`
+	const other = `{"message":"later","reason":"Other","involvedObject":{"name":"other"},"source":{"component":"c"},` +
+		`"type":"Warning","reportingComponent":"c","reportingInstance":"i"}`
 	for path, test := range map[string]struct{ body, patch, message string }{
 		coreEvents: {string(must(json.Marshal(classic("a", 1)))), other, "later"},
 		newEvents:  {fmt.Sprintf(newStyleJSON, "a"), `{"message":"later"}`, "bound"},
@@ -169,6 +171,7 @@ func TestPut(t *testing.T) {
 	a := put(classic("a", 2))
 	a.Want(t, http.StatusCreated, "")
 	created := a.Event(t)
+	equal(t, "Cache-Control", a.Header.Get("Cache-Control"), "no-cache, private")
 	put(classic("a", 2)).Want(t, http.StatusOK, "") // unchanged
 
 	changed := created.DeepCopy()

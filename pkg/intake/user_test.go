@@ -166,14 +166,20 @@ func TestWhoMayOnlyCreateIsKnownOfEachOccurrence(t *testing.T) {
 func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 	for _, test := range []struct {
 		second string
+		count  int32
+		label  string
 		code   int
-	}{{"jane", 201}, {"joe", 409}} {
+	}{{"jane", 1, "", 201}, {"jane", 1, "other", 409}, {"joe", 1, "", 409}, {"joe", 2, "", 409}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := kept()
 			s := serve(t, p, authenticatedByHeader)
 			answers := make([]answer, 2)
 			for i, who := range []string{"jane", test.second} {
-				go func() { answers[i] = s.postAs(t, who, classic("a", 1)) }()
+				event := classic("a", 1)
+				if i == 1 {
+					event.Count, event.GenerateName = test.count, test.label
+				}
+				go func() { answers[i] = s.postAs(t, who, event) }()
 				synctest.Wait()
 			}
 			(<-p.Recorded).Settled(stored(occurrence.Created, 7))
