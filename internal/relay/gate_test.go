@@ -197,6 +197,8 @@ func TestStandbyAnswersEverythingElse(t *testing.T) {
 				t.Errorf("%s: %d, want %d", path, a.Code, code)
 			}
 		}
+		r.Do(t, http.MethodPost, "/api/v1/events", nil).Want(t, 405, metav1.StatusReasonMethodNotAllowed)
+		r.Do(t, http.MethodPost, "/api/v1/namespaces/ns/pods", nil).Want(t, 404, metav1.StatusReasonNotFound)
 		took(0)
 	})
 }

@@ -155,6 +155,7 @@ func TestProbesNeedNoAuthentication(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", context.DeadlineExceeded
 		})
 		o.Livez = []healthz.HealthChecker{healthz.NamedCheck("alive", func(*http.Request) error { return nil })}
+		o.Role = func() string { return "leader" }
 		o.Readyz = []healthz.HealthChecker{healthz.NamedCheck("sink", func(*http.Request) error { return ready })}
 		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("metrics were given") })
 	})
@@ -165,6 +166,9 @@ func TestProbesNeedNoAuthentication(t *testing.T) {
 		if a := s.Do(t, http.MethodGet, path, nil, "Authorization", "Bearer nonsense"); a.Code != code {
 			t.Errorf("%s: %d, want %d: %s", path, a.Code, code, a.Body)
 		}
+	}
+	for path, want := range map[string]bool{"/livez?verbose": true, "/livez": false, "/livez/alive?verbose": false} {
+		equal(t, path+" has the role", strings.HasSuffix(string(s.Do(t, http.MethodGet, path, nil).Body), "role: leader\n"), want)
 	}
 	ready = nil
 	if a := s.Do(t, http.MethodGet, "/readyz?verbose", nil); a.Code != 200 || !strings.Contains(string(a.Body), "[+]sink ok") {

@@ -54,6 +54,15 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 		equal(t, "requests", s.requests(t), all)
 	}
 	want(nil)
+	for name, labels := range map[string]string{
+		"refused_total":            "no_credentials rejected_credentials strangers_share share reviews seats headers",
+		"aborted_answers_total":    "write share too_large",
+		"request_duration_seconds": "create update patch",
+	} {
+		for label := range strings.FieldsSeq(labels) {
+			s.WantMetric(t, 0, "eventd_intake_"+name, label)
+		}
+	}
 	s.Post(t, classic("a", 1))
 	s.Post(t, classic("a", 1))
 	s.Patch(t, "a", `{"count":2}`)
@@ -77,6 +86,7 @@ func TestEveryRequestAboutEventsIsCounted(t *testing.T) {
 		"core/v1 415 create": 1, "core/v1 500 create": 1, "core/v1 503 create": 1,
 		"events.k8s.io/v1 400 update": 1,
 	})
+	s.WantMetric(t, 2, "eventd_intake_request_duration_seconds", "patch")
 	for name, want := range map[string]float64{"in_flight": 0, "in_flight_capacity": 11, "names": 1, "names_capacity": 7} {
 		equal(t, name, s.Metric(t, "eventd_intake_"+name), want)
 	}
