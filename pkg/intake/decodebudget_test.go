@@ -1,7 +1,6 @@
 package intake_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -139,17 +138,10 @@ func TestReservationEndsWithTheRequest(t *testing.T) {
 	s.Post(t, withMessage("y", largeBytes)).Want(t, 201, "")
 	s.Patch(t, "y", `{"count":2}`).Want(t, 200, "") // it reserves without waiting
 	s.reserveAll(t)
-	s.Do(t, http.MethodPut, coreEvents+"/y", classic("y", 3)).Want(t, 200, "") // it reserves for its body only
-	for range 16 {                                                             // nearly all there is of small ones
+	s.Do(t, http.MethodPut, coreEvents+"/y", classic("y", 3)).Want(t, 200, "") 
+	for range 16 { // nearly all there is of small ones
 		if _, err := s.Intake.ReserveDecoding(t.Context(), intake.SmallCost); err != nil {
 			t.Fatalf("something is still reserved: %v", err)
-		}
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, cost := range []int64{1 << 40, intake.SmallCost} {
-		if _, err := s.Intake.ReserveDecoding(ended, cost); err == nil {
-			t.Error("there is more than there should be")
 		}
 	}
 }
@@ -177,6 +169,10 @@ func TestPatchesDoNotMakeAnEventLargerThanOneThatIsPosted(t *testing.T) {
 		a.Want(t, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge)
 		s.Patch(t, name, `{"count":2}`).Want(t, 200, "")
 	}
+	s.Post(t, classic("exact", 1)).Want(t, 201, "")
+	size := s.Patch(t, "exact", `{"message":%q}`, long(7<<10)).Event(t).Size()
+	s.Patch(t, "exact", `{"message":%q}`, long(7<<10+8<<10-size)).Want(t, 200, "")
+	s.Patch(t, "exact", `{"message":%q}`, long(7<<10+8<<10-size+1)).Want(t, 413, metav1.StatusReasonRequestEntityTooLarge)
 }
 
 // The memory of a view is counted, not the length of what it was sent as.

@@ -171,14 +171,12 @@ func (p peers) PeerUser() string { return p.user }
 
 // Headers count, those that assert a user too, up to what one flow can have.
 func TestWhatARequestCountsAsInFlight(t *testing.T) {
-	for _, test := range []struct {
-		own, asserted int
-		most, want    int64
-	}{{0, 0, 100, 1}, {HeaderBytes, 0, 100, 2}, {0, 2 * HeaderBytes, 100, 3}, {HeaderBytes, 2 * HeaderBytes, 100, 4}, {9 * HeaderBytes, 0, 12, 3}, {9 * HeaderBytes, 0, 1, 1}} {
+	// By the header bytes, those that assert a user, and the limit of all requests.
+	for of, want := range map[[3]int]int64{{0, 0, 100}: 1, {1, 0, 100}: 2, {1, 2, 100}: 4, {9, 0, 12}: 3, {9, 0, 1}: 1} {
 		req := requestWith("", "")
-		req.Header.Set("Padding", strings.Repeat("x", test.own))
-		req.Header.Set(AssertedUserHeader, strings.Repeat("x", test.asserted))
-		equal(t, fmt.Sprintf("%+v", test), newInFlight(shares.New(test.most), flow{}, req).size, test.want)
+		req.Header.Set("Padding", strings.Repeat("x", of[0]*HeaderBytes))
+		req.Header.Set(AssertedUserHeader, strings.Repeat("x", of[1]*HeaderBytes))
+		equal(t, fmt.Sprint(of), newInFlight(shares.New(int64(of[2])), flow{}, req).size, want)
 	}
 }
 
@@ -281,4 +279,21 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 			equal(t, "rejected without a review", c.callers.rejected.contains(presented), false)
 		})
 	}
+}
+
+// A response in a term that has ended leaves nothing for the one in a later term.
+func TestResponseOfATermThatHasEndedIsWithheld(t *testing.T) {
+	call, w := &call{}, httptest.NewRecorder()
+	w.Header().Set("Audit-Id", "a")
+	req := requestWith("", "").WithContext(withCall(t.Context(), call))
+	for _, ends := range []bool{true, false} {
+		written := handleInTerm(w, req, Term{}, func(w http.ResponseWriter, _ *http.Request) {
+			call.termEnded.Store(call.termEnded.Load() || ends)
+			w.Header().Set("Ends", fmt.Sprint(ends))
+			_, _ = fmt.Fprint(w, "ends: ", ends)
+		})
+		equal(t, "written", written, !ends)
+		equal(t, "header", w.Header(), map[bool]http.Header{true: {"Audit-Id": {"a"}}, false: {"Audit-Id": {"a"}, "Ends": {"false"}}}[ends])
+	}
+	equal(t, "body", w.Body.String(), "ends: false")
 }

@@ -202,6 +202,8 @@ func coreInputs() []input {
 		classic(fields{"count": -5}).named("classic, negative count"),
 		classic(fields{"metadata.name": "UPPER_case"}).named("classic, not a DNS name"),
 		classic(fields{"involvedObject.namespace": "other"}).answered(invalid).named("classic, about another namespace"),
+		classic(fields{"metadata.namespace": "default", "involvedObject.namespace": nil}).
+			at(strings.Replace(corePath, "NS", "default", 1)).named("classic, about an object without a namespace, in default"),
 		newStyle(nil).named("new style"),
 		newStyle(series).named("new style, series"),
 		newStyle(fields{"series.count": 0}).named("new style, series of none"),
@@ -253,6 +255,7 @@ func eventsInputs() []input {
 		refused(fields{"metadata.name": long(254)}).named("name too long"),
 		refused(fields{"metadata.finalizers": []string{"mine"}}).named("an odd finalizer"),
 		event(fields{"metadata.finalizers": []string{"example.com/mine"}}).named("a finalizer"),
+		put(eventsPath, a(newEvent, fields{"metadata.finalizers": []string{"mine"}})).after(ok).answered(invalid).named("PUT of an odd finalizer"),
 		refused(fields{"deprecatedCount": 1}).named("deprecated count"),
 		refused(fields{"deprecatedSource": fields{"component": "c"}}).named("deprecated source"),
 		refused(fields{"deprecatedFirstTimestamp": "0001-01-01T00:00:00Z"}).named("deprecated time that is zero"),
@@ -280,6 +283,7 @@ func eventsInputs() []input {
 		"instance":     {"reportingInstance": "other"},
 		"count":        {"deprecatedCount": 3},
 		"source":       {"deprecatedSource": fields{"component": "c", "host": "h"}},
+		"last time":    {"deprecatedLastTimestamp": "2026-01-02T03:04:05Z"},
 		"first time":   {"deprecatedFirstTimestamp": "2026-01-02T03:04:05Z"},
 		"many of them": {"reason": "Other", "note": "other", "action": "Other", "series.count": 1},
 	} {

@@ -195,11 +195,6 @@ func TestEndpointThatDoesNotAnswerCostsNoKeys(t *testing.T) {
 			stop()
 		})
 	}
-	for length, want := range map[int]bool{maxIssuerBytes: true, maxIssuerBytes + 1: false} {
-		i, p := publishing(testKeys()["ES256"])
-		p.keys = append(p.keys, bytes.Repeat([]byte(" "), length-len(p.keys))...)
-		equal(t, "keys of a limited length are read", i.read(t.Context()) == nil, want)
-	}
 	if read := large.read.Load(); read > 100*(maxIssuerBytes+1<<20) {
 		t.Errorf("read %d bytes of 1 GiB", read)
 	}

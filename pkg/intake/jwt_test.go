@@ -215,13 +215,9 @@ func TestKeysThatCannotBeUsedAreLeftOut(t *testing.T) {
 			t.Errorf("%s: taken for keys", name)
 		}
 	}
-	for name, data := range map[string][]byte{
-		"an exponent of three":   keySet(with(good, "e", base64URL([]byte{3}))),
-		"as long as may be":      keySet(with(good, "n", base64URL(append([]byte{128}, make([]byte, maxRSABits/8-1)...)))),
-		"as many keys as may be": keySet(append(make([]jsonWebKey, maxIssuerKeys-1), good)...),
-	} {
-		_, err := parseIssuerKeys(testIssuer, data)
-		equal(t, name, err, nil)
+	largest := with(with(good, "e", base64URL([]byte{3})), "n", base64URL(append([]byte{128}, make([]byte, maxRSABits/8-1)...)))
+	if _, err := parseIssuerKeys(testIssuer, keySet(append(make([]jsonWebKey, maxIssuerKeys-1), largest)...)); err != nil {
+		t.Errorf("the largest key of as many as may be: %v", err)
 	}
 	if _, err := parseIssuerKeys("", keySet(good)); err == nil {
 		t.Error("tokens without an issuer would verify")

@@ -280,15 +280,9 @@ func TestItemsOfAnEventAreLimited(t *testing.T) {
 	of := func(n int) map[string]string {
 		m := make(map[string]string)
 		for i := range n {
-			m["!"+strconv.Itoa(i)] = ""
+			m[strconv.Itoa(i)] = ""
 		}
 		return m
-	}
-	for _, meta := range []metav1.ObjectMeta{{Finalizers: make([]string, maxItems)}, {Annotations: of(maxItems)}} {
-		err, _ := checkMetadata(&corev1.Event{ObjectMeta: meta}).(*apierrors.StatusError)
-		if err == nil || len(err.ErrStatus.Details.Causes) != maxErrors {
-			t.Errorf("%v, want the first %d errors", err, maxErrors)
-		}
 	}
 	for more, want := range map[int]int{0: 200, 1: 413} {
 		for name, meta := range map[string]metav1.ObjectMeta{
@@ -373,5 +367,16 @@ func TestHeadersAreLimitedToTheByte(t *testing.T) {
 		req.Header = test.header
 		withHeaderLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), i.metrics).ServeHTTP(w, req)
 		equal(t, name, w.Code, test.code)
+	}
+}
+
+// Only the watch is read of the options of a list, as metav1.ListOptions has it.
+func TestOptionsOfAListAreNotParsed(t *testing.T) {
+	for query, verb := range map[string]string{
+		"": "list", "?limit=x": "list", "?watch": "watch", "?watch=1": "watch", "?watch=0": "list", "?watch=False": "list",
+		"?fieldSelector=metadata.name=a": "list", "?fieldSelector=metadata.name=a&watch=true": "watch",
+	} {
+		info := must(newResolver().NewRequestInfo(httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/ns/events"+query, nil)))
+		equal(t, query, [2]string{info.Verb, info.Name}, [2]string{verb, ""})
 	}
 }

@@ -150,9 +150,7 @@ func TestDecisionsThatAreNotCachedAreLimited(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		equal(t, "cached after its time", cached(plain), false)
-		for range 40 {
-			shared.reviews.rate.ReserveN(time.Now(), accessReviewBurst)
-		}
+		shared.reviews.rate.SetBurst(0)
 		equal(t, "too late", (<-asking(shared, t.Context(), plain)).err, errReviews)
 		equal(t, "counted", testutil.ToFloat64(refused), 1)
 	})

@@ -167,19 +167,17 @@ func TestPostIsJoinedBySameUserOnly(t *testing.T) {
 	for _, test := range []struct {
 		second string
 		count  int32
-		label  string
+		prefix string
 		code   int
 	}{{"jane", 1, "", 201}, {"jane", 1, "other", 409}, {"joe", 1, "", 409}, {"joe", 2, "", 409}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := kept()
 			s := serve(t, p, authenticatedByHeader)
 			answers := make([]answer, 2)
+			events := []*corev1.Event{classic("a", 1), classic("a", test.count)}
+			events[1].GenerateName = test.prefix
 			for i, who := range []string{"jane", test.second} {
-				event := classic("a", 1)
-				if i == 1 {
-					event.Count, event.GenerateName = test.count, test.label
-				}
-				go func() { answers[i] = s.postAs(t, who, event) }()
+				go func() { answers[i] = s.postAs(t, who, events[i]) }()
 				synctest.Wait()
 			}
 			(<-p.Recorded).Settled(stored(occurrence.Created, 7))
