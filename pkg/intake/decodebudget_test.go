@@ -138,7 +138,7 @@ func TestReservationEndsWithTheRequest(t *testing.T) {
 	s.Post(t, withMessage("y", largeBytes)).Want(t, 201, "")
 	s.Patch(t, "y", `{"count":2}`).Want(t, 200, "") // it reserves without waiting
 	s.reserveAll(t)
-	s.Do(t, http.MethodPut, coreEvents+"/y", classic("y", 3)).Want(t, 200, "") 
+	s.Do(t, http.MethodPut, coreEvents+"/y", classic("y", 3)).Want(t, 200, "")
 	for range 16 { // nearly all there is of small ones
 		if _, err := s.Intake.ReserveDecoding(t.Context(), intake.SmallCost); err != nil {
 			t.Fatalf("something is still reserved: %v", err)
