@@ -135,9 +135,9 @@ func (i *Issuer) read(ctx context.Context) error {
 	default:
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, issuerTimeout, fmt.Errorf("no answer within %s", issuerTimeout))
+	defer cancel() // not in the goroutine: its result and the end of ctx would be ready at once
 	result := make(chan error, 1)
 	go func() {
-		defer cancel()
 		defer i.reading.Unlock()
 		keys, err := i.fetch(ctx)
 		if err == nil && ctx.Err() == nil {
