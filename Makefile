@@ -18,9 +18,9 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 # How eventd is compiled for its image. All that needs no race detector is compiled in
 # the same way, so that it is compiled once.
 AS_DEPLOYED := CGO_ENABLED=0 GOFLAGS=-trimpath
-# This package starts no goroutine and takes no lock. The race detector would make its
+# These packages start no goroutine and take no lock. The race detector would make their
 # tests ten times as slow.
-UNSHARED := github.com/eventd/eventd/pkg/correlator
+UNSHARED := github.com/eventd/eventd/pkg/correlator github.com/eventd/eventd/internal/replication/model
 # This package measures latency and memory, so it runs alone and without the race
 # detector.
 MEASURED := github.com/eventd/eventd/test/hostile
@@ -73,7 +73,7 @@ test: ## every test, those against the local control plane included
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$($(GO) list ./... | grep -vxF -e '$(UNSHARED)' -e '$(MEASURED)')
+		$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED)) -e '$(MEASURED)')
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 	@echo '• attacks on a running eventd, by themselves'
@@ -90,7 +90,7 @@ fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x) or 
 .PHONY: bench
 bench: ## eventd beside client-go in one run, as ratios
 	@test/controlplane/build.sh >/dev/null
-	@OUT=bin/ hack/build.sh 'the benchmark' ./hack/bench
+	@OUT=bin/ hack/build.sh 'the benchmark and eventd' ./hack/bench ./cmd/eventd
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
 
 .PHONY: soak
@@ -117,7 +117,7 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 .PHONY: check
 check: style ## formatting, vet, static analysis and all tests that need no control plane, in two minutes
 	@echo '• tests that need no control plane'
-	@$(GO) test -short -vet=off -p $(CHECKATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$($(GO) list $(CHECKED) | grep -vxF '$(UNSHARED)')
+	@$(GO) test -short -vet=off -p $(CHECKATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) $$($(GO) list $(CHECKED) | grep -vxF $(addprefix -e ,$(UNSHARED)))
 	@$(AS_DEPLOYED) $(GO) test -short -vet=off -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 
 .PHONY: lint
