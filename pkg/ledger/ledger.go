@@ -3,7 +3,7 @@
 //
 // Whenever nothing is in motion,
 //
-//	recorded = sum of settled over all outcomes + pending
+//	recorded + adopted = sum of settled over all outcomes + pending
 //
 // where pending is the sum of eventd_occurrences_pending, which the broadcaster and the
 // sink measure themselves. The ledger does not export it: if a stage lost an
@@ -22,11 +22,11 @@ import (
 
 // Ledger counts occurrences by weight. Make it with New.
 type Ledger struct {
-	recorded atomic.Int64
-	outcomes map[occurrence.Outcome]*atomic.Int64 // all but Dropped; fixed after New
-	dropped  map[occurrence.Reason]*atomic.Int64  // fixed after New
+	recorded, adopted atomic.Int64
+	outcomes          map[occurrence.Outcome]*atomic.Int64 // all but Dropped; fixed after New
+	dropped           map[occurrence.Reason]*atomic.Int64  // fixed after New
 
-	recordedDesc, settledDesc *prometheus.Desc
+	recordedDesc, adoptedDesc, settledDesc *prometheus.Desc
 }
 
 var _ prometheus.Collector = &Ledger{}
@@ -39,6 +39,8 @@ func New() *Ledger {
 		dropped:  make(map[occurrence.Reason]*atomic.Int64),
 		recordedDesc: prometheus.NewDesc("eventd_occurrences_recorded_total",
 			"Occurrences recorded.", nil, nil),
+		adoptedDesc: prometheus.NewDesc("eventd_occurrences_adopted_total",
+			"Occurrences adopted from other replicas, which recorded them.", nil, nil),
 		settledDesc: prometheus.NewDesc("eventd_occurrences_settled_total",
 			"Occurrences by final outcome and, if dropped, by reason.",
 			[]string{"outcome", "reason"}, nil),
@@ -57,6 +59,9 @@ func New() *Ledger {
 // Record counts o as recorded. It must be called once per occurrence, before Settle
 // or Add.
 func (l *Ledger) Record(o *occurrence.Occurrence) { l.recorded.Add(o.Weight) }
+
+// Adopt counts a weight as adopted: recorded by another process. It must be called before Add.
+func (l *Ledger) Adopt(weight int64) { l.adopted.Add(weight) }
 
 // Settle counts o under the outcome of s, and calls o.Settled.
 func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
@@ -81,6 +86,7 @@ func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weigh
 // consistent only while nothing is recorded or settled.
 type Totals struct {
 	Recorded int64
+	Adopted  int64                        // recorded by other processes
 	Outcomes map[occurrence.Outcome]int64 // Dropped is the sum over all reasons
 	Dropped  map[occurrence.Reason]int64  // only reasons that occurred
 }
@@ -91,7 +97,7 @@ func (l *Ledger) Totals() Totals {
 		Outcomes: make(map[occurrence.Outcome]int64, len(l.outcomes)+1),
 		Dropped:  make(map[occurrence.Reason]int64),
 	}
-	// Settled is read before recorded, so that pending is never negative.
+	// Settled is read before recorded and adopted, so that pending is never negative.
 	for outcome, n := range l.outcomes {
 		t.Outcomes[outcome] = n.Load()
 	}
@@ -102,7 +108,7 @@ func (l *Ledger) Totals() Totals {
 			t.Outcomes[occurrence.Dropped] += v
 		}
 	}
-	t.Recorded = l.recorded.Load()
+	t.Recorded, t.Adopted = l.recorded.Load(), l.adopted.Load()
 	return t
 }
 
@@ -121,12 +127,13 @@ func (t Totals) Written() int64 {
 	return t.Outcomes[occurrence.Created] + t.Outcomes[occurrence.Merged] + t.Outcomes[occurrence.Aggregated]
 }
 
-// Pending returns what is recorded and not settled, by the counts of the ledger.
-func (t Totals) Pending() int64 { return t.Recorded - t.Settled() }
+// Pending returns what is recorded or adopted and not settled, by the counts of the ledger.
+func (t Totals) Pending() int64 { return t.Recorded + t.Adopted - t.Settled() }
 
 // Describe implements prometheus.Collector.
 func (l *Ledger) Describe(ch chan<- *prometheus.Desc) {
 	ch <- l.recordedDesc
+	ch <- l.adoptedDesc
 	ch <- l.settledDesc
 }
 
@@ -143,4 +150,5 @@ func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
 		settled(occurrence.Dropped, reason, n)
 	}
 	ch <- prometheus.MustNewConstMetric(l.recordedDesc, prometheus.CounterValue, float64(l.recorded.Load()))
+	ch <- prometheus.MustNewConstMetric(l.adoptedDesc, prometheus.CounterValue, float64(l.adopted.Load()))
 }

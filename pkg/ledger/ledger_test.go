@@ -22,19 +22,24 @@ func TestLedgerAddsUp(t *testing.T) {
 	l.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Forbidden})
 	l.Add(occurrence.Created, occurrence.NoReason, 1)
 	l.Add(occurrence.Aggregated, occurrence.NoReason, 4)
+	l.Adopt(3)
+	l.Add(occurrence.Found, occurrence.NoReason, 1)
+	l.Add(occurrence.HandedOver, occurrence.NoReason, 2)
 	got := l.Totals()
 	want := Totals{
 		Recorded: 20,
+		Adopted:  3,
 		Outcomes: map[occurrence.Outcome]int64{
 			occurrence.Created: 1, occurrence.Merged: 5, occurrence.Aggregated: 4,
 			occurrence.Replayed: 0, occurrence.Dropped: 5, occurrence.Uncertain: 0,
+			occurrence.Found: 1, occurrence.HandedOver: 2,
 		},
 		Dropped: map[occurrence.Reason]int64{occurrence.Forbidden: 5},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.Settled() != 15 || got.Written() != 10 || got.Pending() != 5 || reports != 2 {
+	if got.Settled() != 18 || got.Written() != 10 || got.Pending() != 5 || reports != 2 {
 		t.Errorf("settled %d, written %d, pending %d, reported %d times", got.Settled(), got.Written(), got.Pending(), reports)
 	}
 }

@@ -143,6 +143,10 @@ const (
 	Aggregated Outcome = "aggregated"
 	// Replayed: its client reported it again; the count included it before.
 	Replayed Outcome = "replayed"
+	// Found: another process has counted it, in the name of the replica that recorded it.
+	Found Outcome = "found"
+	// HandedOver: it was pending at the end of a shutdown, and another replica holds it.
+	HandedOver Outcome = "handed_over"
 	// Dropped: it will not be written, for a Reason.
 	Dropped Outcome = "dropped"
 	// Uncertain: the response to its last write was lost, and could not be
@@ -151,7 +155,7 @@ const (
 )
 
 // Outcomes lists every outcome.
-var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Dropped, Uncertain}
+var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Found, HandedOver, Dropped, Uncertain}
 
 // Reason is why an occurrence was dropped. Its values are metric labels.
 type Reason string
@@ -216,7 +220,7 @@ type Settlement struct {
 // Counted reports whether the occurrence is in the count of a stored Event.
 func (s Settlement) Counted() bool {
 	switch s.Outcome {
-	case Created, Merged, Aggregated, Replayed:
+	case Created, Merged, Aggregated, Replayed, Found:
 		return true
 	default:
 		return false

@@ -210,7 +210,8 @@ func (b *bench) wantEnds(want ends) {
 	}
 	for outcome, n := range map[occurrence.Outcome]int64{
 		written: totals.Written(), occurrence.Replayed: totals.Outcomes[occurrence.Replayed],
-		occurrence.Uncertain: totals.Outcomes[occurrence.Uncertain],
+		occurrence.Uncertain: totals.Outcomes[occurrence.Uncertain], occurrence.Found: totals.Outcomes[occurrence.Found],
+		occurrence.HandedOver: totals.Outcomes[occurrence.HandedOver],
 	} {
 		if n > 0 {
 			got[outcome] = n

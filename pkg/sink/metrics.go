@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -79,7 +80,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	if err := registerDenied(s, r); err != nil {
+	if err := errors.Join(registerDenied(s, r), registerFollowers(s, r)); err != nil {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{

@@ -52,6 +52,10 @@ type Options struct {
 	// their next occurrence needs one request. The default uses up to 16 MiB, at about
 	// 1 KiB each.
 	MaxIdleSeries int
+	// Holdings are those of the process; nil is no replication. See Sink.Serve.
+	Holdings *Holdings
+	// Acknowledge is when an occurrence with Deferred is accepted.
+	Acknowledge Acknowledgement
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }

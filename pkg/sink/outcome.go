@@ -12,6 +12,7 @@ import (
 // meanwhile.
 func (w *worker) report(out []counter.Settled) bool {
 	w.sink.count(out)
+	w.sink.raiseTotals(w.series, out)
 	if !isAwaited(out) && !slices.ContainsFunc(out, func(e counter.Settled) bool { return logReason(e.End) != "" }) {
 		return true
 	}
@@ -23,6 +24,20 @@ func (s *Sink) notify(out []counter.Settled) {
 	runCallbacks(out)
 	for i := range out {
 		s.errorLog.settled(out[i].Newest.Event, out[i].End)
+	}
+}
+
+// raiseTotals records the totals of clients that are counted (rule Names). The series is in work.
+func (s *Sink) raiseTotals(p *pendingSeries, out []counter.Settled) {
+	if s.journal == nil || p == nil {
+		return
+	}
+	for i := range out {
+		if object := out[i].End.Object; object != nil {
+			out[i].Totals(func(client counter.Contributor, total uint64) {
+				s.journal.Raise(p.counter.Namespace, p.counter.Digest(), object.UID, client, total)
+			})
+		}
 	}
 }
 
@@ -45,6 +60,7 @@ func (s *Sink) count(out []counter.Settled) {
 			s.ledger.Add(occurrence.Created, occurrence.NoReason, e.Created)
 			s.ledger.Add(e.Merged, occurrence.NoReason, e.Written)
 			s.ledger.Add(occurrence.Replayed, occurrence.NoReason, e.Replayed)
+			s.ledger.Add(occurrence.Found, occurrence.NoReason, e.Found)
 			s.ledger.Add(occurrence.Dropped, occurrence.PatchForbidden, e.Forbidden)
 		} else {
 			s.ledger.Add(e.End.Outcome, e.End.Reason, e.Weight)
@@ -54,14 +70,20 @@ func (s *Sink) count(out []counter.Settled) {
 	defer s.mu.Unlock()
 	s.total.bytes -= bytes
 	s.total.occurrences -= weight
-	over := false
 	for i := range out {
-		over = s.generations.leave(out[i].Generation) || over
+		s.leaveGeneration(out[i].Generation)
 		if out[i].Owner != nil {
 			s.fair.settle(out[i].Entry)
 		}
+		if out[i].Notify != nil {
+			s.unacknowledged.remove(out[i].Sequence)
+		}
 	}
-	if over && s.drained != nil {
+}
+
+// leaveGeneration records that an entry is no longer pending. The mutex must be held.
+func (s *Sink) leaveGeneration(generation uint64) {
+	if s.generations.leave(generation) && s.drained != nil {
 		close(s.drained)
 		s.drained = nil
 	}

@@ -133,7 +133,7 @@ func (s *Sink) next(p *pendingSeries, now time.Time) (m action) {
 		return action{done: true}
 	}
 	v := s.scheduler.Refusal(&p.job)
-	answered := p.refused && p.counter.Last() <= v.UpTo // while it waited
+	answered := p.refused && p.recordedUpTo() <= v.UpTo // while it waited
 	p.refused = false
 	s.setDeferred(p, false)
 	if p.counter.Creates() && (answered || v.Until.After(now)) {

@@ -11,6 +11,9 @@ import (
 // held.
 func (s *Sink) applyRefusal(p *pendingSeries, v scheduler.Refusal) []counter.Settled {
 	upTo := max(v.UpTo, p.counter.Awaited()) // this is the answer
+	if p.adopted != nil {
+		upTo = p.adopted.last // another sink has numbered it
+	}
 	out := p.counter.Drop(upTo, v.Reason, v.Err)
 	p.retryAt, p.refused = v.Until, true
 	s.release(p)

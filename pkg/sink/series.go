@@ -29,6 +29,8 @@ type pendingSeries struct {
 	over bool
 	// allocations has one element for each flow with pending occurrences; usually one.
 	allocations []*allocation
+	// adopted is not nil if it is of another contributor.
+	adopted *adopted
 	// sinceDeadline and sinceRecorded are its elements of Sink.byDeadline and byRecorded.
 	sinceDeadline, sinceRecorded age
 }
@@ -48,6 +50,14 @@ func (p *pendingSeries) ready() time.Time {
 		return at
 	}
 	return p.retryAt
+}
+
+// recordedUpTo returns the sequence of the sink at the time of the newest pending occurrence.
+func (p *pendingSeries) recordedUpTo() uint64 {
+	if p.adopted != nil {
+		return p.adopted.since
+	}
+	return p.counter.Last()
 }
 
 // deadlineFor returns the deadline of an occurrence of a user that is to be written at a
@@ -153,6 +163,9 @@ func (s *Sink) updateAges(p *pendingSeries) {
 // more; it reports whether that is so. The mutex must be held.
 func (s *Sink) release(p *pendingSeries) bool {
 	a := p.counter
+	if p.adopted != nil {
+		s.markAdopted(p)
+	}
 	if len(a.Pending()) > 0 {
 		p.deadlines = p.deadlines.dropBefore(a.Pending()[0].Sequence)
 		s.updateAges(p)
@@ -164,7 +177,10 @@ func (s *Sink) release(p *pendingSeries) bool {
 	s.updateEvictable(p)
 	s.setDeferred(p, false)
 	delete(s.pending, a.Key)
-	if a.IsStored() {
+	switch {
+	case p.adopted != nil:
+		s.endAdopted(p)
+	case a.IsStored():
 		s.idle.Add(a.Key, a.Namespace, a, 1)
 	}
 	return true

@@ -60,13 +60,14 @@ func (s *Sink) endFlush() {
 }
 
 // Close refuses new occurrences, writes what is pending until the context ends, ends all
-// requests and goroutines, and settles the rest as dropped or uncertain. It returns what it
-// could not write. A further call waits for the end of the first or of its own context, and
-// returns nothing.
+// requests and goroutines, and settles the rest: as handed over if a follower holds it, otherwise
+// as dropped or uncertain. It returns what was dropped or is uncertain. Then it ends the sessions,
+// after a further grace.Period if a follower does not acknowledge everything. A further call waits
+// for the end of the first or of its own context, and returns nothing.
 //
 // Requests, callbacks and loggers that do not return within grace.Period of the end of the
 // context are abandoned. Their occurrences are settled, and only their goroutines stay until
-// they return. So Close ends at most two of these periods after the context.
+// they return. So Close ends at most three of these periods after the context.
 func (s *Sink) Close(ctx context.Context) Pending {
 	s.mu.Lock()
 	first := !s.closed
@@ -83,20 +84,51 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	s.Flush(ctx)
 	s.stopWorkers(context.Cause(ctx))
 
-	left := s.Pending()
-	var out []counter.Settled
+	left, out, calls := s.settleAll()
+	if s.count(out); isAwaited(out) || len(calls) > 0 {
+		grace.Run(func() {
+			defer runCallbacks(out)
+			runAll(calls)
+		})
+	}
+	s.endSessions()
+	return left
+}
+
+// settleAll settles everything: what others hold as handed over, and the rest as dropped or
+// uncertain. It returns what was dropped, all that has settled, and the callbacks of what followers
+// hold.
+func (s *Sink) settleAll() (left Pending, out []counter.Settled, calls []func()) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	left.Occurrences = s.total.occurrences
+	var held uint64 // up to this sequence
+	if s.journal != nil {
+		calls, held = s.acceptHeld(), s.journal.State().Sequence
+	}
 	for _, p := range s.pending {
-		given := p.counter.Drop(s.sequence, occurrence.Shutdown, nil)
+		var handedOver []counter.Settled
+		switch {
+		case p.adopted != nil:
+			handedOver = s.handOverAdopted(p)
+		case held > 0:
+			handedOver = p.counter.HandOver(held)
+		}
+		for i := range handedOver {
+			left.Occurrences -= handedOver[i].Weight
+		}
+		out = append(out, handedOver...)
+		if p.over {
+			continue
+		}
+		if dropped := p.counter.Drop(s.sequence, occurrence.Shutdown, nil); len(dropped) > 0 {
+			left.Series++
+			out = append(out, dropped...)
+		}
 		s.release(p)
-		out = append(out, given...)
 	}
 	s.pending, s.idle = nil, nil // the caller may keep the sink
-	s.mu.Unlock()
-	if s.count(out); isAwaited(out) {
-		grace.Run(func() { runCallbacks(out) })
-	}
-	return left
+	return left, out, calls
 }
 
 func (s *Sink) stopWorkers(cause error) {

@@ -15,6 +15,9 @@
 // the latest. Its user may postpone that with a later occurrence of the series, but not the
 // write of another user. Everything that is pending is part of the next write.
 //
+// With Options.Holdings, other processes hold what is pending, and the next leader writes it
+// after a crash (pkg/sink/internal/replication, docs/replication-protocol.md).
+//
 // Memory is bounded. When it is full, occurrences are evicted by fair shares of namespaces
 // and tenants.
 //
@@ -36,6 +39,7 @@ import (
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/replication"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
 
@@ -86,6 +90,11 @@ type Sink struct {
 	generations            *flushGenerations
 	flushing               int           // calls of Flush in progress
 	drained                chan struct{} // closed when a generation is over; nil if no Flush waits
+
+	journal        *replication.Journal // nil without Options.Holdings
+	sessions       sessions
+	unacknowledged *unacknowledged
+	adoptions      *adoptions
 }
 
 // New starts a sink that reports outcomes to the ledger. The context carries the logger and
@@ -112,11 +121,14 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		workers:     make(map[*worker]struct{}),
 		requests:    newRequests(o.Concurrency),
 		errorLog:    newErrorLog(klog.FromContext(ctx), l),
+
+		unacknowledged: newUnacknowledged(),
 	}
 	s.ready.L = &s.mu
 	s.fair = newFairShare(&s.options)
 	s.alarm = time.AfterFunc(time.Hour, s.onAlarm)
 	s.alarm.Stop() // until a job waits
+	s.initReplication(ctx)
 	// They may be scraped as soon as they are registered.
 	var err error
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
@@ -128,6 +140,9 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	for range o.Concurrency {
 		s.startWorker(ctx)
+	}
+	if s.journal != nil {
+		go s.adoptWhenNeeded(s.sessions.ctx)
 	}
 	return s, nil
 }
@@ -173,12 +188,16 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 	now := time.Now()
 	delay = max(0, delay)
 	urgent := delay == 0
-	if s.flushing > 0 {
+	refused := o.Deferred != nil && s.isRefused(t, now)
+	if s.flushing > 0 || refused {
 		delay = 0
 	}
 	e.Deferred = delay > 0
-	if deferred = o.Deferred != nil && e.Deferred; deferred {
+	accept := s.acceptanceOf(o, e.Deferred, refused)
+	if deferred = accept == acceptNow; deferred {
 		e.Notify, e.Acknowledged = nil, true
+	} else if accept == acceptHeld && e.Notify == nil {
+		e.Notify = func(occurrence.Settlement) {} // so that the entry stays its own until then
 	}
 	deadline := now.Add(delay)
 	p, h := s.pendingOf(t.Key, f)
@@ -204,17 +223,34 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 		p.retryAt = now // its caller gets the cached refusal at once
 	}
 	p.deadlines = p.deadlines.add(now, p.deadlineFor(o.User, now, deadline), s.sequence, s.options.RetryFor/deadlineGrains)
-	isNew, bytes := p.counter.Add(s.sequence, p.deadlines.sealed(), e, c)
-	if isNew {
+	g := p.counter.Add(s.sequence, p.deadlines.sealed(), e, c)
+	if g.IsNew {
 		p.counter.Newest().Generation = s.generations.enter()
-		h.entries++
 	}
-	s.fair.charge(h.flow, usage{bytes: bytes})
-	s.total.bytes += bytes
+	h.entries += g.Entries
+	for _, generation := range g.Left {
+		s.leaveGeneration(generation)
+	}
+	s.fair.charge(h.flow, usage{bytes: g.Bytes})
+	s.total.bytes += g.Bytes
 	s.total.occurrences += e.Weight
+	s.recorded(p, e, accept, o.Deferred)
 	s.reschedule(p, now)
 	s.fair.update(h)
 	return occurrence.NoReason, deferred, evicted
+}
+
+// recorded records an occurrence that was added for its followers. The mutex must be held.
+func (s *Sink) recorded(p *pendingSeries, e *counter.Entry, accept acceptance, deferred func()) {
+	if s.journal == nil {
+		return
+	}
+	s.journal.Recorded(e.Weight)
+	if accept == acceptHeld {
+		s.unacknowledged.add(&unheld{
+			position: s.journal.Position(), sequence: s.sequence, counter: p.counter, accept: deferred, deferred: e.Deferred,
+		})
+	}
 }
 
 // pendingOf returns a pending series and the allocation of a flow in it, each nil if there
@@ -233,7 +269,7 @@ func (s *Sink) counterOf(t *occurrence.Target) *counter.Counter {
 		s.idle.Remove(t.Key)
 		return a
 	}
-	return counter.New(s.instance, t)
+	return counter.New(s.instance, t, s.counterJournal())
 }
 
 // Pending is what a sink has not written yet.

@@ -128,6 +128,9 @@ func (w *worker) finish() (out []counter.Settled) {
 		out = w.sink.scheduleRetry(p, lost)
 	}
 	w.series, w.request = nil, nil
+	if p.adopted != nil && p.adopted.dropped && !p.over {
+		out = append(out, w.sink.handOverAdopted(p)...)
+	}
 	now := time.Now()
 	var at time.Time
 	if !p.over {

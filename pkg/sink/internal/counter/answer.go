@@ -2,6 +2,7 @@ package counter
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,21 +81,42 @@ func (c *Counter) Read(object *corev1.Event) (out []Settled) {
 	}
 	mine, found := find(o.contributors.sinks, c.instance)
 	c.author.read(c.observed, o, mine, c.carried)
+	// Once the object has changed, a write in doubt can no longer take effect.
+	isOver := c.inDoubt > 0 && (c.inDoubtBase == nil || o.resourceVersion() != c.inDoubtBase.resourceVersion())
+	uncertain := c.pushedOut(o, isOver)
 	c.observed, c.exclusive = o, isOwn
 	if found {
-		// Not only what is in doubt: a client library or a proxy may have sent a write
-		// twice, and returned the second answer only.
-		out = c.settleWritten(mine, c.carriedByCreate)
+		out = append(c.settleWritten(min(mine, c.own()), c.carriedByCreate), c.settleFound(mine)...)
+	} else {
+		out = c.settleUncertain(uncertain)
 	}
-	if c.inDoubt > 0 && (c.inDoubtBase == nil || o.resourceVersion() != c.inDoubtBase.resourceVersion()) {
-		// The write in doubt can no longer take effect, so the object shows whether it did,
-		// unless the contribution of this instance may have been removed.
-		if !found && c.mayBePushedOut(o) {
-			out = append(out, c.settleInDoubt()...)
-		}
+	if isOver {
 		c.resolve()
 	}
 	return out
+}
+
+// own returns up to where the share of the contributor is known to be from writes of this
+// process. If nobody else writes in its name, a write may have taken effect that is not in doubt:
+// a client library or a proxy has sent it twice, and returned the second answer only.
+func (c *Counter) own() uint64 {
+	if c.journal == nil {
+		return c.carried
+	}
+	return c.inDoubt
+}
+
+// byOthers returns the highest sequence that a write of another process may have carried, 0 if
+// there is none.
+func (c *Counter) byOthers() uint64 {
+	switch {
+	case c.adopted:
+		return math.MaxUint64
+	case c.journal != nil:
+		return c.journal.Sent()
+	default:
+		return 0
+	}
 }
 
 // mayHaveWritten reports whether the write in doubt may have changed an object that is foreign
@@ -165,16 +187,24 @@ func (c *Counter) describes(object *corev1.Event) bool {
 	}
 }
 
-// isPlausible reports whether this instance may have written its contribution to an object: its
-// value is older than all pending entries, or that of a carried one, since writes end with an
-// entry. Sequences cannot be guessed, so nobody can forge such a value for pending entries.
+// isPlausible reports whether the contribution of this instance to an object may be from a write
+// in its name: its value is older than all pending entries, or that of an entry that a write may
+// have carried, since writes end with an entry. Sequences cannot be guessed, so nobody can forge
+// such a value for pending entries.
+//
+// An adopted counter does not know what the contributor has recorded and written since. So a
+// value above all entries is plausible too.
 func (c *Counter) isPlausible(o *observation) bool {
 	mine, found := find(o.contributors.sinks, c.instance)
-	if !found || mine < c.pending[0].Sequence {
+	last := c.Last()
+	switch {
+	case !found || mine < c.pending[0].Sequence:
 		return true
+	case c.adopted && mine > last:
+		return mine-last <= maxAhead
 	}
 	_, ends := slices.BinarySearchFunc(c.pending, mine, func(e Entry, mine uint64) int { return cmp.Compare(e.Sequence, mine) })
-	return ends && mine <= c.carried
+	return (ends || slices.Contains(c.evicted, mine)) && mine <= max(c.carried, c.byOthers())
 }
 
 // abandon leaves the object under the name to others, with what is in doubt on it.
@@ -192,24 +222,30 @@ func (c *Counter) nextName() {
 	c.suffix++
 }
 
-// mayBePushedOut reports whether the write in doubt may have taken effect on an object without
-// a contribution of this instance. Contributions are removed oldest first.
-func (c *Counter) mayBePushedOut(o *observation) bool {
-	if len(o.contributors.sinks) < maxSinks {
+// pushedOut returns the highest sequence that the count of an object without a contribution of
+// this instance may include, since that may have been pushed out: 0 if there is none. isOver: the
+// write in doubt can no longer take effect.
+func (c *Counter) pushedOut(o *observation, isOver bool) (upTo uint64) {
+	if !o.contributors.mayHavePushedOut(c.instance) || c.isOlderThere(o) {
+		return 0
+	}
+	switch base := c.inDoubtBase; {
+	case isOver && base == nil && o.contributors.creator == c.instance, isOver && base != nil && o.meta.UID == base.meta.UID:
+		upTo = c.inDoubt
+	}
+	return max(upTo, c.byOthers())
+}
+
+// isOlderThere reports whether an object has a contribution that is older than any which was made
+// since the object was last observed. Contributions are removed oldest first.
+func (c *Counter) isOlderThere(o *observation) bool {
+	if !c.isObserved(o) {
 		return false
 	}
-	if c.inDoubtBase == nil {
-		return o.contributors.creator == c.instance
-	}
-	if o.meta.UID != c.inDoubtBase.meta.UID {
-		return false // it was a patch of another object
-	}
-	for _, e := range c.inDoubtBase.contributors.sinks {
-		if value, ok := find(o.contributors.sinks, e.contributor); ok && value == e.value {
-			return false // it is older than that of the write in doubt
-		}
-	}
-	return true
+	return slices.ContainsFunc(c.observed.contributors.sinks, func(e contribution) bool {
+		value, ok := find(o.contributors.sinks, e.contributor)
+		return ok && value == e.value
+	})
 }
 
 // Refused reports that the apiserver has refused a request, or the read of an update.

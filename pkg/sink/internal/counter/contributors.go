@@ -22,11 +22,14 @@ const (
 	creatorPart       = "c"
 	sinksPart         = "s"
 	clientsPart       = "n"
+	pushedOutPart     = "o"
 
-	// maxSinks and maxClients bound the annotation: at most 38 bytes an entry,
-	// so under 2,800 bytes in all, and 20 bytes for a usual one.
-	maxSinks   = 8
-	maxClients = 64
+	// maxSinks, maxClients and maxPushedOut bound the annotation: at most 38 bytes an entry of
+	// the first two and 17 of the last, so under 3,072 bytes in all, and 20 bytes for a usual
+	// one.
+	maxSinks     = 8
+	maxClients   = 64
+	maxPushedOut = 16
 	// maxUnknown bounds the parts of later releases, and maxAnnotation the whole annotation:
 	// whoever has written it, it is kept in memory and written again with every change.
 	maxUnknown    = 1 << 10
@@ -79,7 +82,10 @@ type contributors struct {
 	creator Contributor // the sink instance that created the object
 	sinks   []contribution
 	clients []contribution
-	unknown []string // parts of a later release, kept as they are
+	// pushedOut are those that others have pushed out of sinks, each once. It is nil while
+	// sinks is not full, and also if a release has filled it that does not record them.
+	pushedOut []Contributor
+	unknown   []string // parts of a later release, kept as they are
 }
 
 // parseContributors reads an annotation. An error means that the object is foreign.
@@ -111,9 +117,11 @@ func parseContributors(annotation string) (contributors, error) {
 			s.sinks, err = parseList(list, maxSinks)
 		case clientsPart:
 			s.clients, err = parseList(list, maxClients)
+		case pushedOutPart:
+			s.pushedOut, err = parsePushedOut(list)
 		default:
 			s.unknown = append(s.unknown, strings.Clone(part))
-			if unknown += len(part); unknown > maxUnknown {
+			if unknown += 1 + len(part); unknown > maxUnknown {
 				err = fmt.Errorf("unknown parts have more than %d bytes", maxUnknown)
 			}
 		}
@@ -148,6 +156,22 @@ func parseList(list string, limit int) ([]contribution, error) {
 	return out, nil
 }
 
+// parsePushedOut reads the list of those that were pushed out, of which the last ones are kept.
+func parsePushedOut(list string) ([]Contributor, error) {
+	out := []Contributor{}
+	if list == "" {
+		return out, nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		c, err := parseContributor(name)
+		if err != nil {
+			return nil, fmt.Errorf("entry %q is malformed", name)
+		}
+		out = append(out, c)
+	}
+	return slices.Clone(out[max(0, len(out)-maxPushedOut):]), nil
+}
+
 func parseContributor(s string) (Contributor, error) {
 	if len(s) != contributorLength {
 		return Contributor{}, errors.New("not a contributor")
@@ -171,6 +195,7 @@ func (s contributors) String() string {
 	}
 	b = appendList(b, sinksPart, s.sinks)
 	b = appendList(b, clientsPart, s.clients)
+	b = appendPushedOut(b, s.pushedOut)
 	for _, part := range s.unknown {
 		b = append(b, ';')
 		b = append(b, part...)
@@ -194,6 +219,52 @@ func appendList(b []byte, name string, list []contribution) []byte {
 		b = strconv.AppendUint(b, e.value, 10)
 	}
 	return b
+}
+
+func appendPushedOut(b []byte, list []Contributor) []byte {
+	if list == nil {
+		return b
+	}
+	b = append(b, ";"+pushedOutPart+"="...)
+	for i, c := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, c[:]...)
+	}
+	return b
+}
+
+// write returns the state after a write of a sink instance up to a sequence.
+func (s contributors) write(by Contributor, upTo uint64) contributors {
+	before := s.sinks
+	s.sinks = set(before, by, upTo, maxSinks)
+	switch full := len(before) == maxSinks; {
+	case full && index(before, by) < 0:
+		s.pushedOut = pushOut(s.pushedOut, before[0].contributor)
+	case !full && len(s.sinks) == maxSinks && s.pushedOut == nil:
+		s.pushedOut = []Contributor{} // nobody has been pushed out before
+	}
+	return s
+}
+
+// pushOut returns a list with one more contributor. If others may be missing, the list is full
+// from the beginning: then everybody may have been pushed out.
+func pushOut(list []Contributor, c Contributor) []Contributor {
+	switch {
+	case list == nil:
+		return slices.Repeat([]Contributor{c}, maxPushedOut)
+	case slices.Contains(list, c):
+		return list
+	}
+	list = append(slices.Clone(list), c)
+	return list[max(0, len(list)-maxPushedOut):]
+}
+
+// mayHavePushedOut reports whether a contributor that is not among the sinks may have been
+// before.
+func (s *contributors) mayHavePushedOut(c Contributor) bool {
+	return len(s.sinks) == maxSinks && (s.pushedOut == nil || len(s.pushedOut) == maxPushedOut || slices.Contains(s.pushedOut, c))
 }
 
 func find(list []contribution, c Contributor) (uint64, bool) {

@@ -48,7 +48,7 @@ func TestWhatDoesNotParseIsForeign(t *testing.T) {
 		"", "v2;s=" + sinkA + ":1", "v1;s", "v1;s=", "v1;s=short:1", "v1;s=" + sinkA, "v1;s=" + sinkA + ":",
 		"v1;s=" + sinkA + ":-1", "v1;s=" + sinkA + ":+1", "v1;s=" + sinkA + ":01", "v1;s=" + sinkA + ":18446744073709551616",
 		"v1;s=" + sinkA + ":1," + sinkA + ":2", "v1;s=" + sinkA + ":1;s=" + sinkB + ":1", "v1;s=" + strings.ToUpper(sinkA) + ":1",
-		"v1;x=1;x=2", "v1;n=" + sinkA + ":1,", "v1;x=" + strings.Repeat("x", maxUnknown),
+		"v1;x=1;x=2", "v1;o=short", "v1;o=" + sinkA + ":1", "v1;o=" + sinkA + ",", "v1;n=" + sinkA + ":1,", "v1;x=" + strings.Repeat("x", maxUnknown),
 	} {
 		if s, err := parseContributors(annotation); err == nil {
 			t.Errorf("%q parsed to %+v", annotation, s)

@@ -13,14 +13,15 @@
 // have settled: every entry settles exactly once.
 //
 // A Counter does no I/O, starts no goroutine and takes no lock. One goroutine at a time may
-// use it, with one exception: while a worker runs Draft.Plan, others may call Add and
-// Absorbs, and read Pending's newest entry.
+// use it, with one exception: while a worker runs Draft.Plan, others may call Add, Absorbs,
+// Acknowledge, Series and Records, and read the newest entry.
 package counter
 
 import (
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,6 +33,7 @@ import (
 // the package comment for who may use it and when.
 type Counter struct {
 	instance Contributor
+	journal  Journal // nil if nobody follows
 	Key      occurrence.Key
 	// Namespace is that of the Event, and Object the first part of its name.
 	Namespace, Object string
@@ -40,7 +42,9 @@ type Counter struct {
 	unidentified *corev1.Event
 	combined     bool
 	// keyed: the digest is that of a correlation key, which an Event does not contain.
-	keyed     bool
+	keyed bool
+	// adopted: the entries are those of another contributor, which the instance is.
+	adopted   bool
 	EventType string
 
 	// pending is in order of sequence.
@@ -54,6 +58,11 @@ type Counter struct {
 	// late are the entries that are added meanwhile. Commit appends them to pending: if that
 	// grew, it would copy entries while Plan writes to them.
 	late []Entry
+	// scanned is the sequence of the oldest entry that may still be joined with the next one.
+	scanned uint64
+	// evicted are ends of entries that were evicted and that a write may have carried. They are
+	// above the oldest that is pending.
+	evicted []uint64
 	// inDoubt is the highest sequence in a write whose answer was lost and which may have taken
 	// effect; 0 if there is none. inDoubtBase is the object that it changes, nil for a create.
 	inDoubt     uint64
@@ -78,9 +87,10 @@ type Counter struct {
 	sent      plan
 }
 
-// New returns a Counter for a series without pending occurrences.
-func New(instance Contributor, t *occurrence.Target) *Counter {
-	c := &Counter{instance: instance, Key: t.Key, Namespace: t.Event.Namespace, Object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != occurrence.Digest{}, EventType: t.Event.Type}
+// New returns a Counter for a series without pending occurrences. The journal is nil if nobody
+// follows what is pending.
+func New(instance Contributor, t *occurrence.Target, journal Journal) *Counter {
+	c := &Counter{instance: instance, journal: journal, Key: t.Key, Namespace: t.Event.Namespace, Object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != occurrence.Digest{}, EventType: t.Event.Type}
 	if !c.keyed {
 		c.unidentified = t.Identified()
 	}
@@ -88,33 +98,61 @@ func New(instance Contributor, t *occurrence.Target) *Counter {
 }
 
 // identify computes the digest, unless that is done. It takes a while, so Draft.Plan does it.
+// Commit forgets the Event, which Series reads meanwhile.
 func (c *Counter) identify() {
 	if c.unidentified != nil {
 		t := occurrence.Target{Event: c.unidentified, Combined: c.combined}
-		c.digest, c.unidentified = t.Series(), nil
+		c.digest = t.Series()
 	}
 }
 
 // Add adds an occurrence with a sequence higher than any before. It may become part of an
-// entry whose sequence is above sealed. Add reports whether there is one more entry, and by
-// how many bytes the memory has grown.
-func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (isNew bool, bytes int64) {
-	e.Sequence = sequence
+// entry whose sequence is above sealed.
+func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (g Growth) {
+	e.first, e.Sequence = sequence, sequence
 	newest := c.Newest()
-	if newest != nil && newest.Sequence > max(sealed, c.carried, c.frozen) && newest.accepts(e) {
+	added := c.addition(newest, e, claim)
+	if c.takes(newest, e, sealed) {
 		newest.merge(e)
+		added.Merged = true
 	} else {
+		g = c.joinAll(e, sealed)
 		list := &c.pending
 		if c.frozen > 0 {
 			list = &c.late
 		}
 		*list = append(*list, *e)
-		newest, isNew = c.Newest(), true
+		newest, g.IsNew, g.Entries = c.Newest(), true, g.Entries+1
 	}
 	if claim != (Claim{}) {
 		newest.addClaim(claim)
 	}
-	return isNew, newest.measure()
+	g.Bytes += newest.measure()
+	if c.follows() {
+		c.journal.Added(c, added)
+	}
+	return g
+}
+
+// Acknowledge records that a client has the answer that the occurrence with a sequence will be
+// written: its entry loses its callback. It returns the entry, nil if that has settled. The
+// entry is valid until the counter changes. It may be called while a worker runs Draft.Plan.
+func (c *Counter) Acknowledge(sequence uint64) *Entry {
+	for _, list := range [][]Entry{c.pending, c.late} {
+		i := indexFrom(list, sequence)
+		if i < len(list) && list[i].first <= sequence {
+			e := &list[i]
+			e.Notify, e.Acknowledged = nil, true
+			return e
+		}
+	}
+	return nil
+}
+
+// indexFrom returns the index of the first entry that ends with a sequence or above. It reads no
+// field that Draft.Plan writes, as a copy of an entry would.
+func indexFrom(list []Entry, sequence uint64) int {
+	return sort.Search(len(list), func(i int) bool { return list[i].Sequence >= sequence })
 }
 
 // Pending returns the pending entries in order of sequence.
@@ -190,18 +228,6 @@ func (c *Counter) drawName(may Access) RandomName {
 
 // isExclusive reports whether no other sink can find the object under the name.
 func (c *Counter) isExclusive() bool { return c.exclusive || c.nonce != 0 }
-
-// Absorbs reports whether Add would take no more memory: if the occurrence becomes part
-// of the newest entry, and has nothing new to keep.
-func (c *Counter) Absorbs(sequence, sealed uint64, e Entry, claim Claim) bool {
-	newest := c.Newest()
-	if newest.Sequence <= max(sealed, c.carried, c.frozen) || claim != (Claim{}) && !newest.endsAt(claim) {
-		return false
-	}
-	trial := Counter{pending: []Entry{*newest}}
-	_, bytes := trial.Add(sequence, sealed, &e, Claim{})
-	return bytes <= 0
-}
 
 // IsStored reports whether the Event is known to be stored.
 func (c *Counter) IsStored() bool { return c.observed != nil }

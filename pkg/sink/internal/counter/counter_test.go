@@ -118,6 +118,13 @@ func TestLostWriteIsDecidedThoughTheListIsFull(t *testing.T) {
 			steps: []step{othersWrite, adds, loses, sends, loses, settles},
 			ends:  []string{"merged"}, counted: maxSinks + 1, events: 1,
 		})
+		check(t, scenario{
+			// By an older release. One of them writes again, and the others are still there.
+			name: name + ", nobody is recorded", writers: maxSinks + 1,
+			steps: []step{othersWrite, rewrites(withoutPushedOut), adds, sends, sends, losesRequest, by(1, adds, writes),
+				rewrites(withoutPushedOut), settles},
+			ends: []string{"merged", "merged"}, counted: maxSinks + 2, events: 1,
+		})
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 // Entry is one pending occurrence, or several without callbacks that no write has carried yet.
 type Entry struct {
 	Sequence   uint64 // of the newest
+	first      uint64 // sequence of the oldest
 	Generation uint64 // of the oldest
 	Weight     int64  // of all
 	anonymous  int64  // the part of the weight without a client that counts
@@ -95,8 +96,12 @@ func (e *Entry) size() int { return 1 + len(e.claims) }
 // accepts reports whether a further occurrence may become part of the entry. Different owners
 // have entries of their own, so that each is charged for its own.
 func (e *Entry) accepts(next *Entry) bool {
-	return e.Owner == next.Owner && e.Notify == nil && next.Notify == nil && e.size() < MaxBatch &&
-		e.createOnly == next.createOnly && (!e.createOnly || e.user == next.user)
+	return e.Notify == nil && next.Notify == nil && e.size() < MaxBatch && e.suits(next)
+}
+
+// suits reports whether two entries are of the same owner, and of users with the same rights.
+func (e *Entry) suits(next *Entry) bool {
+	return e.Owner == next.Owner && e.createOnly == next.createOnly && (!e.createOnly || e.user == next.user)
 }
 
 // merge adds a later occurrence to the entry.
@@ -164,10 +169,16 @@ func (e *Entry) Estimate() int64 { return entryBytes + e.Newest.bytes }
 // measure updates the memory of the entry, and returns the growth.
 func (e *Entry) measure() int64 {
 	before := e.Bytes
-	e.Bytes = entryBytes + e.Newest.bytes + int64(len(e.claims))*claimBytes
+	e.Bytes = e.memory(len(e.claims))
+	return e.Bytes - before
+}
+
+// memory returns the approximate memory of the entry with a number of claims.
+func (e *Entry) memory(claims int) int64 {
+	bytes := entryBytes + e.Newest.bytes + int64(claims)*claimBytes
 	if e.Oldest.Event != e.Newest.Event {
 		// Labels and annotations may be those of a third one.
-		e.Bytes += e.Oldest.bytes + eventsize.OfMap(e.labels) + eventsize.OfMap(e.annotations)
+		bytes += e.Oldest.bytes + eventsize.OfMap(e.labels) + eventsize.OfMap(e.annotations)
 	}
-	return e.Bytes - before
+	return bytes
 }

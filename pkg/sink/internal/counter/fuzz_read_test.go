@@ -166,7 +166,7 @@ func FuzzRead(f *testing.F) {
 			Message: message, Count: count,
 		}}
 		f.ours.instance = Contributor([]byte(sinkA))
-		a := New(f.ours.instance, f.target(f.next()))
+		a := New(f.ours.instance, f.target(f.next()), nil)
 		a.identify()
 		f.ours.counter = a
 		for len(f.script) > 0 {

@@ -99,7 +99,7 @@ func TestCreateInDoubtIsUncertainIfTheEventHasNoAnnotations(t *testing.T) {
 	} {
 		of := func(w *world) {
 			target.Name = "web-0"
-			w.ours.counter = New(w.ours.instance, &target)
+			w.ours.counter = New(w.ours.instance, &target, nil)
 			w.event, w.digest = target.Event, target.Series()
 		}
 		check(t, scenario{

@@ -60,8 +60,10 @@ func (c *Counter) plan(batch []Entry) plan {
 			if e.limited {
 				allowed = limitTo1(claim)
 			}
+			known := c.counted(claim.client)
 			var counted uint64
-			clients, counted = raise(clients, claim.client, uint64(allowed.total), maxClients)
+			clients, counted = raise(clients, claim.client, max(uint64(allowed.total), known), maxClients)
+			counted = max(counted, known)
 			added := allowed.above(counted)
 			e.planned += added
 			e.Forbidden += claim.above(counted) - added
@@ -71,8 +73,17 @@ func (c *Counter) plan(batch []Entry) plan {
 	}
 	p.contributors.clients = clients
 	p.count = min(p.count+p.added, math.MaxInt32)
-	p.contributors.sinks = set(p.contributors.sinks, c.instance, p.upTo, maxSinks)
+	p.contributors = p.contributors.write(c.instance, p.upTo)
 	return p
+}
+
+// counted returns the total of a client that this process has seen to be counted on the observed
+// Event. Its annotation may have forgotten it.
+func (c *Counter) counted(client Contributor) uint64 {
+	if c.journal == nil || c.observed == nil {
+		return 0
+	}
+	return c.journal.Counted(c.digest, c.observed.meta.UID, client)
 }
 
 // isReplayed reports whether the whole batch needs no write: it was counted before, through
@@ -119,8 +130,11 @@ const (
 )
 
 // Begin starts a draft of the next request, or returns what settles without one. Something
-// must be pending. Until Commit, only Add and Absorbs may be called meanwhile.
+// must be pending. Until Commit, only the methods may be called that the package comment names.
 func (c *Counter) Begin(may Access) (*Draft, []Settled) {
+	if c.adopted && !c.canFind(may) {
+		return nil, c.settleUncertain(c.Last())
+	}
 	if !may.Change && !c.Creates() {
 		if out := c.detach(); len(out) > 0 {
 			return nil, out
@@ -132,7 +146,7 @@ func (c *Counter) Begin(may Access) (*Draft, []Settled) {
 	return d, nil
 }
 
-// Plan plans the request. It may run while others call Add and Absorbs.
+// Plan plans the request. See the package comment for what others may call meanwhile.
 func (d *Draft) Plan() {
 	c, r := d.counter, &d.request
 	c.identify()
@@ -164,7 +178,7 @@ func (d *Draft) Plan() {
 
 // Commit returns the request of a planned draft, or what settles without one.
 func (c *Counter) Commit(d *Draft) (*Request, []Settled) {
-	c.frozen = 0
+	c.frozen, c.unidentified = 0, nil
 	c.pending, c.late = append(c.pending, c.late...), nil
 	r := &d.request
 	switch d.outcome {

@@ -2,7 +2,6 @@ package counter
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
@@ -239,7 +238,7 @@ func lastObserved(c *Content) time.Time {
 // newestChange returns the newest content of a batch whose reporter may change the Event, nil if
 // there is none.
 func newestChange(batch []Entry) *Content {
-	for i := range slices.Backward(batch) {
+	for i := len(batch) - 1; i >= 0; i-- { // a copy of an entry would also read what Acknowledge writes
 		if !batch[i].limited {
 			return &batch[i].Newest
 		}

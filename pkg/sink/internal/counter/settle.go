@@ -11,15 +11,18 @@ import (
 // Settled is an entry with its outcome.
 type Settled struct {
 	*Entry
-	// Created, Written and Replayed are the parts of its weight by outcome. Entry.Forbidden is
-	// the rest.
-	Created, Written, Replayed int64
-	End                        occurrence.Settlement
+	// Created, Written, Replayed and Found are the parts of its weight by outcome.
+	// Entry.Forbidden is the rest.
+	Created, Written, Replayed, Found int64
+	End                               occurrence.Settlement
 }
 
 // settleInDoubt settles what is in doubt as uncertain.
-func (c *Counter) settleInDoubt() []Settled {
-	return c.settleUpTo(c.inDoubt, func(e *Entry) Settled {
+func (c *Counter) settleInDoubt() []Settled { return c.settleUncertain(c.inDoubt) }
+
+// settleUncertain settles everything up to a sequence as uncertain.
+func (c *Counter) settleUncertain(upTo uint64) []Settled {
+	return c.settleUpTo(upTo, func(e *Entry) Settled {
 		return Settled{Entry: e, End: occurrence.Settlement{Outcome: occurrence.Uncertain}}
 	})
 }
@@ -70,7 +73,36 @@ func (c *Counter) settleWrittenOn(object *corev1.Event, upTo uint64, created boo
 	})
 }
 
+// settleFound settles what the count of the observed object includes though no write of this
+// process is known to have added it. So it does not matter what one has planned.
+func (c *Counter) settleFound(upTo uint64) []Settled {
+	return c.settleUpTo(upTo, func(e *Entry) Settled {
+		e.planned, e.Forbidden = 0, 0
+		end := occurrence.Settlement{Outcome: occurrence.Found, Object: c.observed.meta}
+		return Settled{Entry: e, Found: e.Weight, End: end}
+	})
+}
+
+// settleUpTo settles everything up to a sequence, and reports it to the journal.
 func (c *Counter) settleUpTo(upTo uint64, settle func(*Entry) Settled) []Settled {
+	out := c.take(upTo, settle)
+	c.reportSettled(out)
+	return out
+}
+
+func (c *Counter) reportSettled(out []Settled) {
+	if len(out) == 0 || !c.follows() {
+		return
+	}
+	sequences := make([]uint64, len(out))
+	for i := range out {
+		sequences[i] = out[i].Sequence
+	}
+	c.journal.Settled(c, sequences)
+}
+
+// take removes everything up to a sequence from what is pending.
+func (c *Counter) take(upTo uint64, settle func(*Entry) Settled) []Settled {
 	n, _ := slices.BinarySearchFunc(c.pending, upTo, func(e Entry, upTo uint64) int {
 		if e.Sequence <= upTo {
 			return -1
@@ -90,6 +122,7 @@ func (c *Counter) settleUpTo(upTo uint64, settle func(*Entry) Settled) []Settled
 	} else {
 		c.pending = slices.Clone(c.pending[n:])
 	}
+	c.dropEnds()
 	return out
 }
 
@@ -115,5 +148,61 @@ func (c *Counter) Evict(owner any) (out []Settled) {
 		c.resolve()
 		c.bare = false
 	}
+	c.keepEnds(out)
+	c.reportSettled(out)
 	return out
+}
+
+// maxEvicted bounds the evicted ends that are kept.
+const maxEvicted = 64
+
+// keepEnds keeps the ends of entries that were evicted from among others. A write that may have
+// carried them may have ended with one of them.
+func (c *Counter) keepEnds(out []Settled) {
+	for i := range out {
+		if n := out[i].Sequence; n <= max(c.carried, c.byOthers()) {
+			c.evicted = append(c.evicted, n)
+		}
+	}
+	c.dropEnds()
+	c.evicted = c.evicted[max(0, len(c.evicted)-maxEvicted):]
+}
+
+// dropEnds forgets the evicted ends below everything that is pending.
+func (c *Counter) dropEnds() {
+	if c.evicted == nil {
+		return
+	}
+	c.evicted = slices.DeleteFunc(c.evicted, func(n uint64) bool { return len(c.pending) == 0 || n < c.pending[0].Sequence })
+	if len(c.evicted) == 0 {
+		c.evicted = nil
+	}
+}
+
+// HandOver settles everything up to a sequence as handed over, also what is in doubt: others
+// hold it, and find out what is counted. So the journal is not called. The counter must not be
+// in work.
+func (c *Counter) HandOver(upTo uint64) []Settled {
+	out := c.take(upTo, func(e *Entry) Settled {
+		return Settled{Entry: e, End: occurrence.Settlement{Outcome: occurrence.HandedOver}}
+	})
+	if c.inDoubt <= upTo {
+		c.resolve()
+	}
+	return out
+}
+
+// Totals calls a function for each total of a client that is known to be counted with the entry
+// on the object of its settlement. See Journal.Counted.
+func (s *Settled) Totals(counted func(client Contributor, total uint64)) {
+	if !s.End.Counted() {
+		return
+	}
+	for _, claim := range s.claims {
+		// It is not known whether others have counted an entry of a create-only user as a whole.
+		if s.limited || s.createOnly && s.Found > 0 {
+			claim = limitTo1(claim)
+		}
+		counted(claim.client, uint64(claim.total))
+	}
 }

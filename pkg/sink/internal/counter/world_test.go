@@ -53,6 +53,8 @@ type world struct {
 	squatted int64
 	// addsWhilePlanned is how often an occurrence is added while a request is planned.
 	addsWhilePlanned int
+	// onWrite is called with an Event before and after a write, if it is not nil.
+	onWrite func(by *writer, before, after *corev1.Event)
 }
 
 func newWorld(t *testing.T, seed uint64, writers int, newStyle bool) *world {
@@ -142,11 +144,17 @@ func (w *world) addMeanwhile(writer *writer) {
 }
 
 // do has the server execute a request.
-func (w *world) do(f flight) (*corev1.Event, error) {
+func (w *world) do(f flight) (after *corev1.Event, err error) {
+	before := w.server.Objects[f.r.Name]
 	if f.r.Kind == Create {
-		return w.server.Create(f.r.Name, f.r.Event)
+		after, err = w.server.Create(f.r.Name, f.r.Event)
+	} else {
+		after, err = w.server.Patch(f.r.Name, f.r.Patch)
 	}
-	return w.server.Patch(f.r.Name, f.r.Patch)
+	if err == nil && f.r.Kind != Read && w.onWrite != nil {
+		w.onWrite(f.writer, before, after)
+	}
+	return after, err
 }
 
 // land has the server execute a request, whose answer arrives.

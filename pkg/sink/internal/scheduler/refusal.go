@@ -44,3 +44,11 @@ func (s *Scheduler) Created(j *Job, sequence uint64) {
 	h.refusal = Refusal{}
 	h.created = max(h.created, sequence)
 }
+
+// RefusalOf returns the refusal of a namespace.
+func (s *Scheduler) RefusalOf(namespace string) Refusal {
+	if n := s.namespaces[namespace]; n != nil {
+		return n.health.refusal
+	}
+	return s.health.load(namespace).refusal
+}

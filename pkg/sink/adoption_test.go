@@ -1,0 +1,238 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+func TestNextLeaderWritesWhatADeadOneOwed(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(leader *replica) // a follower is connected, and nothing is written yet
+		want   ends                  // of the next leader, which has 6 occurrences of 3 series
+	}{
+		"nothing was written": {func(l *replica) { l.line.down.Store(true) }, ends{written: 6}},
+		"an answer was lost":  {func(l *replica) { l.line.mute.Store(true) }, ends{occurrence.Found: 6}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
+				leader, next := all[0], all[1]
+				next.follow(leader)
+				test.before(leader)
+				var got answers
+				leader.recordEach(3, got.wait, func(o *occurrence.Occurrence) { o.Weight = 2 })
+				pass(0)
+				if got := got.calls(); got != (calls{accepted: 3}) {
+					t.Errorf("%+v", got)
+				}
+				next.wantHeld(6)
+				leader.crash()
+				next.leads()
+				f.wantStored(t, 3, 6)
+				next.wantTotals(0, 6, test.want)
+				next.wantHeld(0)
+			})
+		})
+	}
+}
+
+// The holder is not elected. It hands over, and keeps what it holds until the leader has written it.
+func TestHolderHandsOverToTheNextLeader(t *testing.T) {
+	f := &fake{}
+	replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
+		leader, holder, next := all[0], all[1], all[2]
+		holder.follow(leader)
+		leader.line.down.Store(true)
+		next.line.down.Store(true)
+		leader.recordEach(100)
+		pass(0)
+		leader.crash()
+		next.SetLeading(true)
+		s := holder.follow(next)
+		pass(time.Minute)
+		for _, r := range []*replica{holder, next} {
+			r.wantHeld(100)
+		}
+		next.line.down.Store(false)
+		pass(time.Minute)
+		f.wantStored(t, 100, 100)
+		next.wantTotals(0, 100, ends{written: 100})
+		for _, r := range []*replica{holder, next} {
+			r.wantHeld(0)
+		}
+		s.end()
+		// Whoever leads next has nothing to write.
+		holder.leads()
+		holder.wantTotals(0, 0, ends{})
+		f.wantStored(t, 100, 100)
+	})
+}
+
+// A leader that has lost the Lease writes what it owes, and so does the next one.
+func TestFormerLeaderWritesOn(t *testing.T) {
+	f := &fake{takes: 10 * time.Millisecond}
+	replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
+		former, next := all[0], all[1]
+		s := next.follow(former)
+		for range 5 {
+			former.recordEach(20)
+			pass(3 * time.Millisecond)
+		}
+		former.SetLeading(false)
+		former.line.mute.Store(true)
+		s.end()
+		next.SetLeading(true)
+		next.recordEach(20)
+		pass(2 * time.Second)
+		former.line.mute.Store(false)
+		pass(time.Hour)
+		f.wantStored(t, 20, 120)
+	})
+}
+
+// It only holds again what it has adopted, and hands that to the next leader.
+func TestLeaderThatLosesTheLeaseDropsWhatItHasAdopted(t *testing.T) {
+	f := &fake{}
+	replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
+		leader, second, third := all[0], all[1], all[2]
+		second.follow(leader)
+		leader.line.down.Store(true)
+		leader.recordEach(10)
+		pass(0)
+		leader.crash()
+		second.line.down.Store(true)
+		second.leads()
+		second.wantTotals(0, 10, ends{})
+		second.SetLeading(false)
+		pass(time.Minute)
+		second.wantTotals(0, 10, ends{occurrence.HandedOver: 10})
+		second.wantHeld(10)
+		third.SetLeading(true)
+		second.follow(third)
+		pass(time.Minute)
+		f.wantStored(t, 10, 10)
+		third.wantTotals(0, 10, ends{written: 10})
+		second.wantHeld(0)
+	})
+}
+
+// What a follower holds of a leader that is closed settles as handed over.
+func TestClosedLeaderHandsOver(t *testing.T) {
+	f := &fake{}
+	replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
+		leader, next := all[0], all[1]
+		s := next.follow(leader)
+		leader.recordEach(2)
+		pass(0)
+		leader.line.mute.Store(true)
+		leader.recordEach(3) // in doubt
+		pass(0)
+		if left := leader.closeWithin(time.Second); left != (Pending{}) {
+			t.Errorf("left %+v", left)
+		}
+		leader.wantTotals(5, 0, ends{written: 2, occurrence.HandedOver: 3})
+		s.wantError(t, errClosed)
+		next.wantHeld(3)
+		next.leads()
+		f.wantStored(t, 3, 5)
+		next.wantTotals(0, 3, ends{occurrence.Found: 3})
+	})
+}
+
+// One holder has less than another one, and hands over first. What the leader has written then is
+// not written again, though the Event has expired since (rule Marks).
+func TestLaterHoldingAddsOnlyWhatHasNotSettled(t *testing.T) {
+	for name, isStuck := range map[string]bool{"all of the earlier one has settled": false, "a series has not": true} {
+		t.Run(name, func(t *testing.T) {
+			var stuck atomic.Bool
+			stuck.Store(isStuck)
+			f := &fake{answer: in("stuck", func(context.Context, *call) error {
+				if stuck.Load() {
+					return errTooMany
+				}
+				return nil
+			})}
+			replicas(t, 4, f, nil, func(t *testing.T, all []*replica) {
+				leader, early, late, next := all[0], all[1], all[2], all[3]
+				leader.line.down.Store(true)
+				s := early.follow(leader)
+				late.follow(leader)
+				leader.record(0)
+				leader.record(1, inNamespace("stuck"))
+				pass(0)
+				s.end()
+				leader.record(0)
+				leader.record(2)
+				pass(0)
+				leader.crash()
+				next.SetLeading(true)
+				early.follow(next)
+				pass(time.Minute)
+				f.mu.Lock()
+				clear(f.server.Objects)
+				f.mu.Unlock()
+				late.follow(next)
+				pass(time.Minute)
+				f.wantStored(t, 2, 2)
+				stuck.Store(false)
+				pass(time.Minute)
+				next.wantTotals(0, 4, ends{written: 4})
+				late.wantHeld(0)
+			})
+		})
+	}
+}
+
+// A leader that still follows the former one does not adopt what others held of it (rule Ended).
+func TestNothingIsAdoptedWhileItsContributorIsFollowed(t *testing.T) {
+	f := &fake{}
+	replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
+		former, holder, next := all[0], all[1], all[2]
+		former.line.down.Store(true)
+		s := holder.follow(former)
+		still := next.follow(former)
+		former.recordEach(5)
+		pass(0)
+		s.end()
+		former.SetLeading(false)
+		next.SetLeading(true)
+		defer holder.follow(next).end()
+		pass(time.Minute)
+		next.wantTotals(0, 0, ends{})
+		still.end()
+		pass(time.Minute)
+		next.wantTotals(0, 5, ends{written: 5})
+		former.line.down.Store(false)
+		pass(time.Hour)
+		former.wantTotals(5, 0, ends{occurrence.Found: 5})
+		f.wantStored(t, 5, 5)
+	})
+}
+
+// A client that was not answered reports to the next leader. That remembers so when it adopts what
+// the client has reported before, though 64 others have reported since (rule Names).
+func TestClientOfADeadLeaderIsCountedOnce(t *testing.T) {
+	f := &fake{}
+	replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
+		leader, next := all[0], all[1]
+		next.follow(leader)
+		leader.line.down.Store(true)
+		leader.record(0, byClient("client", 1))
+		pass(0)
+		leader.crash()
+		next.SetLeading(true)
+		next.record(0, byClient("client", 1))
+		pass(0)
+		for i := range 70 {
+			next.record(0, byClient(fmt.Sprint("other-", i), 1))
+		}
+		pass(time.Minute)
+		f.wantStored(t, 1, 71)
+		next.wantTotals(71, 1, ends{written: 71, occurrence.Replayed: 1})
+	})
+}

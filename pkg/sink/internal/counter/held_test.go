@@ -1,0 +1,118 @@
+package counter
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+)
+
+// A change that does not fit leaves what is held as it was.
+func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
+	event := sinktest.Event(false)
+	of := func(sequence uint64, change func(*EntryRecord)) EntryRecord {
+		e, _ := NewEntry(&occurrence.Occurrence{Weight: 1}, &occurrence.Target{Event: event})
+		e.Sequence = sequence
+		r := e.record()
+		if change != nil {
+			change(&r)
+		}
+		return r
+	}
+	claims := func(n int) func(*EntryRecord) {
+		return func(r *EntryRecord) {
+			for i := range n {
+				r.Claims = append(r.Claims, ClaimRecord{Client: numbered(i), Total: 1, Weight: 1})
+			}
+		}
+	}
+	apply := func(r EntryRecord, merged bool) func(*Held) error {
+		return func(h *Held) error { return h.Apply(r, merged) }
+	}
+	series := Series{Namespace: event.Namespace, Identity: SeriesIdentity{digest: identity.Of(event)}}
+	if err := Hold(numbered(1), series).Apply(of(1, nil), true); !errors.Is(err, errNotMerged) {
+		t.Errorf("an occurrence is merged with nothing: %v", err)
+	}
+	for name, test := range map[string]struct {
+		change func(*Held) error
+		want   error
+	}{
+		"an addition out of order":        {apply(of(2, nil), false), errOrder},
+		"a merge out of order":            {apply(of(1, nil), true), errOrder},
+		"an entry that is too large":      {apply(of(3, claims(MaxBatch-2)), false), errTooLarge},
+		"a merge that is too large":       {apply(of(3, claims(MaxBatch-2)), true), errTooLarge},
+		"an Event of another namespace":   {apply(of(3, func(r *EntryRecord) { r.Newest.Event.Event = otherNamespace() }), false), errRecord},
+		"an unknown outcome":              {apply(of(3, func(r *EntryRecord) { r.Merged = "" }), false), errRecord},
+		"an unknown API":                  {apply(of(3, func(r *EntryRecord) { r.Newest.API = 9 }), false), errRecord},
+		"a negative weight":               {apply(of(3, func(r *EntryRecord) { r.Weight = -1 }), false), errRecord},
+		"a negative claim":                {apply(of(3, func(r *EntryRecord) { r.Claims = []ClaimRecord{{Weight: -1}} }), false), errRecord},
+		"a join of what is not held":      {func(h *Held) error { return h.Join(3, 4) }, errNotHeld},
+		"a join with what is not held":    {func(h *Held) error { return h.Join(2, 3) }, errNotHeld},
+		"a join with another than next":   {func(h *Held) error { return h.Join(1, 3) }, errNotHeld},
+		"a settlement out of order":       {func(h *Held) error { return h.Settle([]uint64{2, 1}) }, errNotHeld},
+		"a settlement of what is unknown": {func(h *Held) error { return h.Settle([]uint64{1, 3}) }, errNotHeld},
+	} {
+		h := Hold(numbered(1), series)
+		for n := range uint64(2) {
+			if err := h.Apply(of(n+1, nil), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size, bytes, before := h.size, h.Bytes(), outline(h.Records())
+		if err := test.change(h); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+		if h.size != size || h.Bytes() != bytes || outline(h.Records()) != before {
+			t.Errorf("%s: held are %s, %d, %d bytes, before %s, %d, %d", name, outline(h.Records()), h.size, h.Bytes(), before, size, bytes)
+		}
+	}
+}
+
+func otherNamespace() *corev1.Event {
+	e := sinktest.Event(false)
+	e.Namespace = "other"
+	return e
+}
+
+func TestPushedOut(t *testing.T) {
+	var s contributors
+	for i := range maxSinks {
+		if s.pushedOut != nil {
+			t.Errorf("%d sinks, and the list of those pushed out has begun", i)
+		}
+		s = s.write(numbered(i), 1)
+	}
+	s = s.write(numbered(0), 2)
+	want := func(n int, may, mayNot int) {
+		t.Helper()
+		again, err := parseContributors(s.String())
+		if err != nil || len(again.pushedOut) != n || !again.mayHavePushedOut(numbered(may)) || mayNot > 0 && again.mayHavePushedOut(numbered(mayNot)) {
+			t.Errorf("%s, %v: %d or %d", s, err, may, mayNot)
+		}
+	}
+	if s.mayHavePushedOut(numbered(99)) {
+		t.Error("nobody was pushed out")
+	}
+	s = s.write(numbered(20), 1)
+	want(1, 1, 99)
+	s = s.write(numbered(1), 2) // comes back, and others go
+	s = s.write(numbered(2), 2)
+	want(3, 3, 99)
+	for i := range maxSinks {
+		s = s.write(numbered(30+i), 1)
+	}
+	want(9, 1, 99)
+	for i := range maxSinks {
+		s = s.write(numbered(50+i), 1)
+	}
+	want(maxPushedOut, 99, 0)
+	// The list was full before this release.
+	s.pushedOut = nil
+	want(0, 99, 0)
+	s = s.write(numbered(99), 1)
+	want(maxPushedOut, 98, 0)
+}

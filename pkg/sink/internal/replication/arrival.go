@@ -1,0 +1,132 @@
+package replication
+
+import "github.com/eventd/eventd/pkg/sink/internal/counter"
+
+// incoming is the stream from a contributor that this process follows.
+type incoming struct {
+	stage
+	complete bool // the mirror is that of the holding
+	closed   bool
+}
+
+// open opens the stream from a contributor.
+func (h *Holdings) open(c counter.Contributor) (*incoming, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := h.get(c)
+	if of.open {
+		return nil, errOpen
+	}
+	of.open = true
+	h.notify()
+	return &incoming{stage: stage{h, c, make(Mirror)}}, nil
+}
+
+// apply applies a batch. What was held before stays until the snapshot is complete (rule Whole),
+// which then replaces it (rule Replace).
+func (in *incoming) apply(b *Batch) error {
+	h := in.of
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if in.closed {
+		return errSessionOver
+	}
+	if err := in.stage.apply(b.Changes, b.Snapshot); err != nil {
+		return err
+	}
+	if !b.Complete {
+		return nil
+	}
+	of := h.get(in.contributor)
+	if !in.complete {
+		in.complete = true
+		h.charge(of.Series, -1)
+		of.Series = in.mirror
+	}
+	of.Position, of.UpTo = b.Position, b.UpTo
+	return nil
+}
+
+// close closes the stream. What is held does not change until another one is opened.
+func (in *incoming) close() {
+	h := in.of
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if in.closed {
+		return
+	}
+	in.closed = true
+	if !in.complete {
+		in.discard()
+	}
+	if of := h.get(in.contributor); of.Position == 0 {
+		delete(h.of, in.contributor)
+	} else {
+		of.open = false
+	}
+	h.dropEmpty()
+	h.notify()
+}
+
+// arrival is a handover that arrives.
+type arrival struct {
+	stage
+	position uint64
+	refused  bool // there is no memory for it
+}
+
+// receive begins to receive a handover.
+func (h *Holdings) receive(m Mark) *arrival {
+	return &arrival{stage: stage{h, m.Contributor, make(Mirror)}, position: m.Position}
+}
+
+// add adds a part.
+func (a *arrival) add(part *handover) error {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	switch {
+	case part.Contributor != a.contributor || part.Position != a.position:
+		return errOtherHandover
+	case a.refused:
+		return nil
+	}
+	err := a.apply(nil, part.Series)
+	if err == errHoldingsFull {
+		a.stage.discard()
+		a.refused, err = true, nil
+	}
+	return err
+}
+
+// keep adds the holding that has arrived, unless this process holds a newer one. It returns false
+// if it must be handed over again later: while a stream from the contributor is open (rule Ended),
+// or when there was no memory.
+func (a *arrival) keep(upTo uint64) bool {
+	h := a.of
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := h.of[a.contributor]
+	switch {
+	case a.refused:
+		return false
+	case of != nil && of.open:
+		a.stage.discard()
+		return false
+	case of != nil && of.Position >= a.position:
+		a.stage.discard()
+		return true
+	}
+	of = h.get(a.contributor)
+	h.charge(of.Series, -1)
+	of.Position, of.UpTo, of.Series = a.position, upTo, a.mirror
+	h.dropEmpty()
+	h.notify()
+	return true
+}
+
+// discard drops what has arrived.
+func (a *arrival) discard() {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	a.stage.discard()
+}

@@ -1,0 +1,228 @@
+package replication
+
+import (
+	"time"
+
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+)
+
+const (
+	// maxBacklog bounds the memory of changes that a follower has not acknowledged.
+	maxBacklog = 16 << 20
+	// snapshotChunk is the number of series that are read with the mutex held.
+	snapshotChunk = 64
+	// maxDelay is the time after which a follower that has not acknowledged a change is late.
+	// What is accepted after that is lost if the process dies, so it is longer than a
+	// follower has to wait for a processor. An occurrence whose write is deferred waits that
+	// long, and only once while a follower hangs.
+	maxDelay = time.Second
+)
+
+// point is a point in the order of changes.
+type point struct {
+	position, sequence uint64
+	recorded           int64
+}
+
+// Stream is the stream to one follower. At most one batch is not acknowledged; changes that are
+// made meanwhile are the next one. The mutex of the journal's owner guards it.
+type Stream struct {
+	journal *Journal
+	wake    chan struct{} // there may be something to send
+	// snapshot are the series that are still to be read. known are those that the follower
+	// knows: only their changes are sent. Both are nil when the snapshot is complete.
+	snapshot []*counter.Counter
+	known    map[*counter.Counter]struct{}
+	// backlog are the changes to send, since the first one.
+	backlog []Change
+	since   time.Time
+	bytes   int64 // of the backlog and of the batch in flight
+	// inFlight: a batch is not acknowledged, whose last point is sent, and whose first change
+	// is from sentSince.
+	inFlight   bool
+	sent       point
+	sentSince  time.Time
+	sentBytes  int64
+	acked      point
+	cuts       cuts
+	captured   bool // the whole snapshot is
+	complete   bool // the follower has acknowledged the snapshot
+	late       bool
+	alarm      *time.Timer
+	alarmIsSet bool
+	releases   []Mark
+	answers    []answer
+	failed     chan error // why it must end, though the session may hang
+	full, over bool
+}
+
+func newStream(j *Journal) *Stream {
+	s := &Stream{journal: j, wake: make(chan struct{}, 1), failed: make(chan error, 1), known: make(map[*counter.Counter]struct{}), late: true}
+	for c := range j.owner.Pending() {
+		s.snapshot = append(s.snapshot, c)
+	}
+	for c, position := range j.releases {
+		s.releases = append(s.releases, Mark{c, position})
+	}
+	s.alarm = time.AfterFunc(time.Hour, s.onAlarm)
+	s.alarm.Stop()
+	s.signal()
+	return s
+}
+
+// IsInTime reports whether the follower holds everything but the changes of the last maxDelay.
+func (s *Stream) IsInTime() bool { return s.complete && !s.late }
+
+// signal wakes the writer of the session.
+func (s *Stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add adds a change.
+func (s *Stream) add(c *counter.Counter, change Change, bytes int64, now time.Time) {
+	if s.full || !s.knows(c, change) {
+		return
+	}
+	if s.bytes += bytes; s.bytes > maxBacklog {
+		s.full, s.backlog = true, nil
+		s.failed <- errBacklogFull
+		return
+	}
+	if len(s.backlog) == 0 {
+		s.since = now
+	}
+	s.backlog = append(s.backlog, change)
+	s.setAlarm(now)
+	if !s.inFlight {
+		s.signal()
+	}
+}
+
+// knows reports whether the follower knows the series of a change, or learns of it by the change.
+func (s *Stream) knows(c *counter.Counter, change Change) bool {
+	if s.captured {
+		return true
+	}
+	_, ok := s.known[c]
+	if !ok && change.Addition != nil && change.Addition.Series != nil {
+		s.known[c], ok = struct{}{}, true
+	}
+	return ok
+}
+
+// next returns the next batch, nil if there is none now. It reads a chunk of the snapshot.
+func (s *Stream) next(now time.Time) *Batch {
+	if s.full || s.inFlight || s.captured && len(s.backlog) == 0 && s.sent.position == s.journal.position && s.complete {
+		return nil
+	}
+	b := &Batch{Position: s.journal.position, UpTo: s.journal.last, Changes: s.backlog}
+	bytes := s.bytes
+	if !s.captured {
+		s.capture(b)
+	}
+	b.Complete = s.captured
+	s.backlog = nil
+	if !b.Complete {
+		s.bytes = 0
+		return b // it is not acknowledged
+	}
+	s.inFlight, s.sentSince, s.sentBytes = true, now, bytes
+	if len(b.Changes) > 0 {
+		s.sentSince = s.since
+	}
+	s.sent = point{s.journal.position, s.journal.last, s.journal.recorded}
+	s.cuts.sent = s.journal.last
+	s.journal.sent = max(s.journal.sent, s.journal.last)
+	return b
+}
+
+// capture adds the next series of the snapshot to a batch.
+func (s *Stream) capture(b *Batch) {
+	n := min(snapshotChunk, len(s.snapshot))
+	for _, c := range s.snapshot[:n] {
+		if _, ok := s.known[c]; ok {
+			continue
+		}
+		s.known[c] = struct{}{}
+		if entries := c.Records(); len(entries) > 0 {
+			b.Snapshot = append(b.Snapshot, Owed{c.Series(), entries})
+		}
+	}
+	clear(s.snapshot[:n])
+	if s.snapshot = s.snapshot[n:]; len(s.snapshot) == 0 {
+		s.snapshot, s.known, s.captured = nil, nil, true
+	}
+}
+
+// acknowledge records that the follower holds everything up to a position.
+func (s *Stream) acknowledge(position uint64, now time.Time) error {
+	if s.over || !s.inFlight || position != s.sent.position {
+		return errNotSent
+	}
+	s.inFlight, s.complete, s.acked = false, true, s.sent
+	s.cuts.acked = s.acked.sequence
+	s.bytes -= s.sentBytes
+	if since, ok := s.waitingSince(); !ok || now.Sub(since) < maxDelay {
+		s.late = false
+		s.setAlarm(now)
+	}
+	s.signal()
+	return nil
+}
+
+// waitingSince returns the time of the oldest change that is not acknowledged.
+func (s *Stream) waitingSince() (_ time.Time, ok bool) {
+	switch {
+	case s.inFlight:
+		return s.sentSince, true
+	case len(s.backlog) > 0:
+		return s.since, true
+	default:
+		return time.Time{}, false
+	}
+}
+
+// setAlarm has onAlarm be called when the follower may be late.
+func (s *Stream) setAlarm(now time.Time) {
+	if since, ok := s.waitingSince(); ok && !s.late && !s.alarmIsSet {
+		s.alarmIsSet = true
+		s.alarm.Reset(since.Add(maxDelay).Sub(now))
+	}
+}
+
+func (s *Stream) onAlarm() {
+	s.journal.owner.Mutex.Lock()
+	now := time.Now()
+	s.alarmIsSet = false
+	since, ok := s.waitingSince()
+	isLate := ok && !s.over && now.Sub(since) >= maxDelay
+	if isLate {
+		s.late = true
+	} else if !s.over {
+		s.setAlarm(now)
+	}
+	s.journal.owner.Mutex.Unlock()
+	if isLate {
+		s.journal.owner.Changed()
+	}
+}
+
+// end ends the stream. Its cuts stay.
+func (s *Stream) end() {
+	if s.over {
+		return
+	}
+	s.over = true
+	s.alarm.Stop()
+	delete(s.journal.streams, s)
+	s.journal.ended = s.journal.ended.add(s.cuts, s.journal.pendingUpTo)
+	s.backlog, s.snapshot, s.known, s.answers, s.releases = nil, nil, nil, nil, nil
+}
+
+// isDone reports whether the follower holds everything.
+func (s *Stream) isDone() bool {
+	return s.complete && !s.inFlight && s.acked.position == s.journal.position && len(s.answers)+len(s.releases) == 0
+}

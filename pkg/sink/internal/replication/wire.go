@@ -1,0 +1,209 @@
+package replication
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/internal/eventsize"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+)
+
+// version is that of the frames. A follower ends a session with another one.
+const version = 1
+
+// fromLeader is a frame from a leader to a follower. One field is set.
+type fromLeader struct {
+	Hello   *hello
+	Batch   *Batch
+	Answer  *answer
+	Release *Mark
+}
+
+// fromFollower is a frame from a follower to a leader. One field is set.
+type fromFollower struct {
+	Ack      *ack
+	Handover *handover
+}
+
+// hello is the first frame of a session.
+type hello struct {
+	Version     int
+	Contributor counter.Contributor
+}
+
+// Batch has the changes since the batch before, up to a position. In the first batches of a
+// stream, series of the snapshot follow. A follower applies a batch as a whole.
+type Batch struct {
+	Position uint64
+	UpTo     uint64 // the last sequence
+	Changes  []Change
+	// Snapshot has further series, as they are after the changes. Later batches have the
+	// changes of them and of those before.
+	Snapshot []Owed
+	// Complete: the snapshot is, with this batch.
+	Complete bool
+}
+
+// Change is one change of what a contributor owes.
+type Change struct {
+	Key      occurrence.Key
+	Addition *counter.Addition
+	// First and Second are the sequences of two entries that were joined, 0 if none were.
+	First, Second uint64
+	Settled       []uint64
+}
+
+// changeBytes is the memory of a change beside Events.
+const changeBytes = 512
+
+// bytes returns the approximate memory of a change.
+func (c *Change) bytes() int64 {
+	n := changeBytes + 8*int64(len(c.Settled))
+	if c.Addition == nil {
+		return n
+	}
+	e := &c.Addition.Entry
+	n += eventsize.OfMap(e.Labels) + eventsize.OfMap(e.Annotations)
+	for _, event := range []*corev1.Event{e.Oldest.Event.Event, e.Newest.Event.Event} {
+		if event != nil {
+			n += eventsize.Of(event)
+		}
+	}
+	return n
+}
+
+// Owed is what is owed of one series.
+type Owed struct {
+	Series  *counter.Series
+	Entries []counter.EntryRecord
+}
+
+// ack acknowledges all batches up to a position.
+type ack struct{ Position uint64 }
+
+// Mark is a position of a contributor. Its name is exported for gob, which skips other embedded structs.
+type Mark struct {
+	Contributor counter.Contributor
+	Position    uint64
+}
+
+// handover is a part of a holding. The last one has Last set.
+type handover struct {
+	Mark
+	UpTo   uint64
+	Series []Owed
+	Last   bool
+}
+
+// answer is that to a handover. Accepted: the leader holds it now, or something newer.
+type answer struct {
+	Mark
+	Accepted bool
+}
+
+// maxFrame bounds a frame. It is more than maxBacklog takes, and the largest entry.
+const maxFrame = 64 << 20
+
+var errFrameTooLarge = fmt.Errorf("a frame has more than %d bytes", maxFrame)
+
+// encoder writes frames: their length, and a gob. It is not safe for concurrent use.
+type encoder struct {
+	to     io.Writer
+	buffer bytes.Buffer
+	gob    *gob.Encoder
+}
+
+func newEncoder(to io.Writer) *encoder {
+	e := &encoder{to: to}
+	e.gob = gob.NewEncoder(&e.buffer)
+	return e
+}
+
+// keptBuffer is the largest buffer that is kept for the next frame.
+const keptBuffer = 1 << 20
+
+func (e *encoder) encode(frame any) error {
+	defer func() {
+		if e.buffer.Cap() > keptBuffer {
+			e.buffer = bytes.Buffer{}
+		}
+	}()
+	e.buffer.Reset()
+	e.buffer.Write(make([]byte, 4))
+	if err := e.gob.Encode(frame); err != nil {
+		return err
+	}
+	b := e.buffer.Bytes()
+	if len(b) > maxFrame {
+		return errFrameTooLarge
+	}
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	_, err := e.to.Write(b)
+	return err
+}
+
+// decoder reads frames. It is not safe for concurrent use.
+type decoder struct {
+	frame frameReader
+	gob   *gob.Decoder
+}
+
+func newDecoder(from io.Reader) *decoder {
+	d := &decoder{frame: frameReader{from: bufio.NewReader(from)}}
+	d.gob = gob.NewDecoder(&d.frame)
+	return d
+}
+
+var errFrameTooLong = errors.New("a frame goes on after its content")
+
+func (d *decoder) decode(frame any) error {
+	var length [4]byte
+	if _, err := io.ReadFull(d.frame.from, length[:]); err != nil {
+		return err
+	}
+	d.frame.left = int(binary.BigEndian.Uint32(length[:]))
+	if d.frame.left > maxFrame {
+		return errFrameTooLarge
+	}
+	if err := d.gob.Decode(frame); err != nil {
+		return err
+	}
+	if d.frame.left > 0 {
+		return errFrameTooLong
+	}
+	return nil
+}
+
+// frameReader reads one frame. It is an io.ByteReader, so that gob reads nothing beyond it.
+type frameReader struct {
+	from *bufio.Reader
+	left int
+}
+
+func (r *frameReader) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := r.from.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
+}
+
+func (r *frameReader) ReadByte() (byte, error) {
+	if r.left == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	b, err := r.from.ReadByte()
+	if err == nil {
+		r.left--
+	}
+	return b, err
+}

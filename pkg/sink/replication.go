@@ -1,0 +1,233 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/grace"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/replication"
+)
+
+// With Options.Holdings, a sink is the leader of the replicas that follow it: they hold what it
+// owes, so that a client can be answered before the write (Options.Acknowledge). At its end, the
+// next leader writes that in its name. docs/replication-protocol.md specifies the protocol.
+
+// errNoHoldings: the sink was started without Options.Holdings.
+var errNoHoldings = errors.New("the sink does not replicate")
+
+// errClosed ends the sessions of a sink that is closed.
+var errClosed = replication.ErrClosed
+
+// HoldingsOptions are the options of NewHoldings.
+type HoldingsOptions struct {
+	// MaxBytes limits the memory of what is held. A session that would exceed it ends. While a
+	// snapshot replaces what was held before, both count.
+	MaxBytes int64
+	// Registerer registers the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+}
+
+// Holdings are what this process holds of what the sinks of other replicas owe. A process has
+// one, which its sink shares (Options.Holdings). All methods are safe for concurrent use.
+type Holdings struct{ held *replication.Holdings }
+
+// NewHoldings returns empty Holdings. The error is that of an invalid option or of registering
+// metrics.
+func NewHoldings(o HoldingsOptions) (*Holdings, error) {
+	if o.MaxBytes <= 0 {
+		return nil, fmt.Errorf("holdings options: MaxBytes must be greater than 0, got %d", o.MaxBytes)
+	}
+	h := &Holdings{held: replication.NewHoldings(o.MaxBytes)}
+	return h, registerHoldings(h.held, o.Registerer)
+}
+
+// Follow holds what the sink at the other end of a session owes, and hands over what is held of
+// other sinks. It returns an error when the context ends or the session fails, and closes the
+// session. What is held then stays. Within two grace periods after the end of the context it
+// returns though calls of the session do not.
+func (h *Holdings) Follow(ctx context.Context, leader io.ReadWriteCloser) error {
+	return h.held.Follow(ctx, leader)
+}
+
+// sessions are those of a sink with followers.
+type sessions struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc // ends them
+	open   int
+	closed bool          // by Close
+	none   chan struct{} // closed when closed is set and none is open
+	// acknowledged is closed when a follower has acknowledged something; nil if nobody waits.
+	acknowledged chan struct{}
+}
+
+// initReplication makes the journal.
+func (s *Sink) initReplication(ctx context.Context) {
+	if s.options.Holdings == nil {
+		return
+	}
+	s.sessions.ctx, s.sessions.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.sessions.none = make(chan struct{})
+	s.journal = replication.NewJournal(s.instance, replication.Owner{
+		Mutex: &s.mu, Pending: s.ownCounters, Changed: s.onAcknowledged,
+	})
+	s.adoptions = newAdoptions()
+}
+
+// ownCounters returns the pending counters of the own instance. The mutex must be held.
+func (s *Sink) ownCounters() iter.Seq[*counter.Counter] {
+	return func(yield func(*counter.Counter) bool) {
+		for _, p := range s.pending {
+			if p.adopted == nil && !yield(p.counter) {
+				return
+			}
+		}
+	}
+}
+
+// counterJournal returns what counters are made with. A nil *Journal is no nil counter.Journal.
+func (s *Sink) counterJournal() counter.Journal {
+	if s.journal == nil {
+		return nil
+	}
+	return s.journal
+}
+
+// Serve sends what the sink owes to the follower at the other end of a session, and takes over
+// what that hands over. It returns an error when the context ends, the session fails or the sink
+// is closed, and closes the session. Each follower has one session. Within two grace periods after
+// the end of the context it returns though calls of the session do not.
+func (s *Sink) Serve(ctx context.Context, follower io.ReadWriteCloser) error {
+	if err := s.enterSession(); err != nil {
+		grace.Run(func() { follower.Close() })
+		return err
+	}
+	defer s.leaveSession()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.sessions.ctx, func() { cancel(context.Cause(s.sessions.ctx)) })()
+	return replication.Serve(ctx, s.journal, s.options.Holdings.held, follower)
+}
+
+func (s *Sink) enterSession() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.journal == nil {
+		return errNoHoldings
+	}
+	if s.sessions.closed {
+		return errClosed
+	}
+	s.sessions.open++
+	return nil
+}
+
+func (s *Sink) leaveSession() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions.open--; s.sessions.open == 0 && s.sessions.closed {
+		close(s.sessions.none)
+	}
+}
+
+// endSessions ends the sessions: those whose followers acknowledge everything within a grace
+// period at once, and then all.
+func (s *Sink) endSessions() {
+	if s.journal == nil {
+		return
+	}
+	s.mu.Lock()
+	s.sessions.closed = true
+	s.journal.Close()
+	if s.sessions.open == 0 {
+		close(s.sessions.none)
+	}
+	s.mu.Unlock()
+	grace.Wait(s.sessions.none)
+	s.sessions.cancel(errClosed)
+	<-s.adoptions.ended // it runs no external code
+}
+
+// AwaitFollower returns nil when nothing is pending, or a follower holds everything that was
+// pending at the time of the call. Otherwise it returns the error of the context when that ends.
+func (s *Sink) AwaitFollower(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.journal == nil {
+		return errNoHoldings
+	}
+	for position := s.journal.Position(); ; {
+		if state := s.journal.State(); s.total.occurrences == 0 || state.Holds && state.Position >= position {
+			return nil
+		}
+		if s.sessions.acknowledged == nil {
+			s.sessions.acknowledged = make(chan struct{})
+		}
+		acknowledged := s.sessions.acknowledged
+		s.mu.Unlock()
+		select {
+		case <-acknowledged:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// registerHoldings registers the metrics of holdings; a nil registerer leaves them out.
+func registerHoldings(h *replication.Holdings, r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	return errors.Join(
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_held_occurrences",
+			Help: "Occurrences of other replicas that this one holds.",
+		}, func() float64 { occurrences, _ := h.Usage(); return float64(occurrences) })),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_held_bytes",
+			Help: "Memory of the occurrences of other replicas.",
+		}, func() float64 { _, bytes := h.Usage(); return float64(bytes) })),
+	)
+}
+
+// registerFollowers registers the metrics of a sink's followers, if it may have any.
+func registerFollowers(s *Sink, r prometheus.Registerer) error {
+	if s.journal == nil {
+		return nil
+	}
+	followers := func(state string, count func(replication.State) int) error {
+		return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "eventd_sink_followers",
+			Help:        "Followers, by state: complete (they acknowledge everything in time), catching_up.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(count(s.followers())) }))
+	}
+	return errors.Join(
+		followers("complete", func(f replication.State) int { return f.Complete }),
+		followers("catching_up", func(f replication.State) int { return f.CatchingUp }),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_unreplicated_occurrences",
+			Help: "Pending occurrences that no follower has acknowledged; all if no follower is complete.",
+		}, func() float64 { return float64(s.unreplicated()) })),
+	)
+}
+
+func (s *Sink) followers() replication.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.journal.State()
+}
+
+func (s *Sink) unreplicated() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.journal.Unreplicated(s.total.occurrences)
+}
