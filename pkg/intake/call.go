@@ -20,6 +20,9 @@ type call struct {
 	// credential is that of the caller. Set by flowControl.withCredentials; read by
 	// flowControl.withInFlightLimit and callers.limit.
 	credential credential
+	// token is the bearer token of another replica. Set by flowControl.withCredentials; read
+	// by sessions.begin, since the authentication removes the header.
+	token string
 	// verified is the tenant that unknown credentials verify as, "" if they do not. Set by
 	// flowControl.withCredentials; read by callers.tenant.
 	verified string
@@ -49,6 +52,9 @@ type call struct {
 	tenant atomic.Pointer[string]
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
+	// session runs in place of a response. Set by sessions.begin; read by
+	// unreadResponses.buffered.
+	session atomic.Pointer[func(http.ResponseWriter, *http.Request)]
 	// termEnded withholds the response, because nothing was recorded in this term. Set by
 	// the storage; read by handlerResponse.
 	termEnded atomic.Bool

@@ -7,7 +7,8 @@
 //
 //   - The response has the name and the count that the client posted, whatever Event its
 //     report was merged into. 200 and 201 mean that the write is committed, 202 that it
-//     is deferred. If an occurrence is not written, the response has its outcome.
+//     is not yet: another replica holds the occurrence, or its write is deferred. If an
+//     occurrence is not written, a response other than 202 has its outcome.
 //   - Each occurrence is recorded once. A repeated request counts nothing twice, within
 //     the limits of docs/counting.md.
 //   - All else is as in a kube-apiserver of the same minor release, except for the
@@ -15,6 +16,8 @@
 //     that are left out, and why.
 //   - With ServerOptions.Forwarder only the leader records. The other replicas forward
 //     requests to it (docs/election-protocol.md).
+//   - With ServerOptions.Replication other replicas open sessions with this one. They are
+//     authenticated as forwarded requests are, and take nothing from those.
 //   - Clients share all limits fairly (docs/tenancy.md). ServerOptions.MaxInFlight limits
 //     requests, Options.MaxBodyBytes bodies, Options.MaxDecodeBytes decoding, and
 //     Options.MaxNames and Options.MaxViewBytes views. Headers are limited to 64 KiB; from

@@ -102,6 +102,9 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 		default:
 			call := callOf(req.Context())
 			call.credential = presented
+			if Forwarded(req) {
+				call.token = bearerToken(req)
+			}
 			call.verified = c.callers.verified(req, presented)
 			next.ServeHTTP(w, req)
 			return

@@ -61,7 +61,8 @@ func newUnreadResponses(i *Intake) *unreadResponses {
 	}
 }
 
-// buffered returns a handler that writes the response of next when next has returned.
+// buffered returns a handler that writes the response of next when next has returned, or
+// runs the session that next has begun instead.
 func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		response := &bufferedResponse{w: w, limit: u.limit}
@@ -72,6 +73,10 @@ func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 			inner.Body = body
 		}
 		next.ServeHTTP(response, inner)
+		if session := call.session.Load(); session != nil && response.code == 0 { // it was not too late
+			(*session)(w, req)
+			return
+		}
 		u.write(w, req, call.flow(req), response, body.unread())
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -45,6 +46,10 @@ type ServerOptions struct {
 	// Forwarder, if not nil, has only the leader of several replicas record. Without
 	// one this process records everything.
 	Forwarder Forwarder
+	// Replication, if not nil, serves a session with another replica, which follows this
+	// one: a POST of ReplicationPath. It must return soon after ctx has ended or the session
+	// is closed. There are at most 8 sessions at once. It needs a Forwarder.
+	Replication func(ctx context.Context, session io.ReadWriteCloser) error
 	// Issuer, if not nil, verifies ServiceAccount tokens that this process has not seen
 	// accepted yet. Until their TokenReview, their requests count against the share of
 	// their tenant, and not that of their address. The caller runs it.
@@ -78,6 +83,9 @@ func (o *ServerOptions) validate() error {
 		if required.missing {
 			errs = append(errs, fmt.Errorf("%s is required", required.field))
 		}
+	}
+	if o.Replication != nil && o.Forwarder == nil {
+		errs = append(errs, errors.New("Replication needs a Forwarder"))
 	}
 	if o.MaxInFlight < 0 {
 		errs = append(errs, fmt.Errorf("MaxInFlight must not be negative, but is %d", o.MaxInFlight))
@@ -135,6 +143,9 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = withAuthorization(handler, options.Authorizer)
 	handler = withoutImpersonation(handler)
 	handler = control.withCallerFlow(handler)
+	if options.Replication != nil {
+		handler = newSessions(&options).begin(handler)
+	}
 	authn := notAnonymous(options.Authenticator)
 	if options.Forwarder != nil {
 		authn = orPeer(options.Forwarder, authn)

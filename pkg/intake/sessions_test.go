@@ -1,0 +1,125 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// directStream is a stream of HTTP/2 without a server: what is written waits until it is read
+// from the other end.
+type directStream struct {
+	httptest.ResponseRecorder
+	net.Conn
+	timer *time.Timer
+}
+
+func (s *directStream) Write(p []byte) (int, error) {
+	if len(p) == 0 { // the header
+		return 0, nil
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *directStream) Flush() {}
+
+// SetWriteDeadline has a deadline reset the stream, as in HTTP/2.
+func (s *directStream) SetWriteDeadline(at time.Time) error {
+	s.timer.Stop()
+	if !at.IsZero() {
+		s.timer = time.AfterFunc(time.Until(at), func() { _ = s.Close() })
+	}
+	return nil
+}
+
+// replicaTokens is a Forwarder that reviews tokens.
+type replicaTokens struct {
+	Forwarder
+	review func() (bool, error)
+	asked  int
+}
+
+func (r *replicaTokens) IsPeer(context.Context, string) (bool, error) {
+	r.asked++
+	return r.review()
+}
+
+// runSession runs a session in a bubble, whose follower is the other end.
+func runSession(t *testing.T, f Forwarder, serve func(context.Context, io.ReadWriteCloser) error) (follower net.Conn, ended <-chan struct{}) {
+	t.Helper()
+	own, follower := net.Pipe()
+	t.Cleanup(func() { _ = follower.Close() })
+	s := newSessions(&ServerOptions{Replication: serve, Forwarder: f})
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, ReplicationPath, own)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		timer := time.AfterFunc(time.Hour, func() {})
+		s.run(&directStream{Conn: own, timer: timer}, req, "token")
+	}()
+	return follower, done
+}
+
+// readAll is a leader that reads until the session ends.
+func readAll(_ context.Context, s io.ReadWriteCloser) error {
+	_, err := io.Copy(io.Discard, s)
+	return err
+}
+
+func TestSessionLastsAsLongAsItsTokenIsAccepted(t *testing.T) {
+	undecided := errors.New("webhook call failed: no answer") // as Undecided knows it
+	for name, test := range map[string]struct {
+		ok   bool
+		err  error
+		ends bool
+	}{
+		"accepted":  {true, nil, false},
+		"rejected":  {false, nil, true},
+		"invalid":   {false, errors.New("invalid bearer token"), true},
+		"undecided": {false, undecided, false},
+		"own token": {false, OwnTokenError{errors.New("expired")}, false},
+	} {
+		bubble := func(t *testing.T) {
+			tokens := &replicaTokens{review: func() (bool, error) { return test.ok, test.err }}
+			_, ended := runSession(t, tokens, readAll)
+			time.Sleep(3*sessionReviewPeriod + time.Second)
+			synctest.Wait()
+			select {
+			case <-ended:
+				equal(t, "reviews before the end", tokens.asked, 1)
+			default:
+				equal(t, "reviews", tokens.asked, 3)
+				equal(t, "ended", false, test.ends)
+			}
+		}
+		t.Run(name, func(t *testing.T) { synctest.Test(t, bubble) })
+	}
+}
+
+// The write fails, and the leader returns.
+func TestFollowerThatReadsNothingEndsItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		tokens := &replicaTokens{review: func() (bool, error) { return true, nil }}
+		_, ended := runSession(t, tokens, func(_ context.Context, s io.ReadWriteCloser) error {
+			time.Sleep(time.Minute) // an idle session has no deadline
+			_, err := s.Write([]byte("batch"))
+			return err
+		})
+		<-ended
+		equal(t, "after", time.Since(began), time.Minute+writeTimeout)
+	})
+}
+
+func TestReplicationNeedsAForwarder(t *testing.T) {
+	o := ServerOptions{Replication: readAll}
+	if err := o.validate(); err == nil {
+		t.Error("no error")
+	}
+}
