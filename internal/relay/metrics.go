@@ -13,6 +13,7 @@ type metrics struct {
 	refused   *prometheus.CounterVec
 	waiting   prometheus.Gauge
 	waitTime  prometheus.Histogram
+	sessions  prometheus.Gauge
 }
 
 // newMetrics registers the metrics. A nil registerer leaves them out.
@@ -39,6 +40,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help:    "Time that waiting requests waited for a leader.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2},
 		}),
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_relay_sessions",
+			Help: "Open replication sessions in which this replica follows a leader, present or former.",
+		}),
 	}
 	for _, code := range []int{http.StatusOK, http.StatusCreated, http.StatusAccepted} {
 		m.forwarded.WithLabelValues(strconv.Itoa(code))
@@ -53,7 +58,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.forwarded, m.retries, m.refused, m.waiting, m.waitTime} {
+	for _, c := range []prometheus.Collector{m.forwarded, m.retries, m.refused, m.waiting, m.waitTime, m.sessions} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
