@@ -45,6 +45,11 @@ const (
 	// writeBytes is the size of a request to the apiserver: its goroutines, and its
 	// part of a connection.
 	writeBytes = 32 * kib
+	// sessions is maxSessions of pkg/intake, and backlogBytes maxBacklog of
+	// pkg/sink/internal/replication: the changes that one follower has not acknowledged.
+	sessions, backlogBytes = 8, 16 * mib
+	// usualBacklogs is that of two followers, of a few milliseconds.
+	usualBacklogs = 2 * mib
 )
 
 // Part is a part of the memory.
@@ -78,6 +83,8 @@ func Memory(o *app.Options) []Part {
 		{"subjects, and their series and groups", []string{"max-subjects", "max-series-per-subject"}, subjects * subjectBytes, subjects * subjectMost},
 		same("pending series", int64(p.Sink.MaxPendingSeries)*seriesBytes, "max-pending-series"),
 		same("pending occurrences", p.Sink.MaxPendingBytes, "max-pending-bytes"),
+		same("occurrences held for other replicas", o.MaxHeldBytes, "max-held-bytes"),
+		{"changes that others do not hold yet", nil, usualBacklogs, sessions * backlogBytes},
 		same("idle series", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
 	}

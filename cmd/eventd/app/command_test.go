@@ -65,6 +65,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{[]string{"--shutdown-grace-period=30"}, "--shutdown-grace-period"},
 		{[]string{"--kube-api-qps=fast"}, `"--kube-api-qps" flag: must be a number, a fraction, or "unlimited"`},
 		{[]string{"--max-request-body-bytes=1MiB"}, "must be a quantity of bytes"},
+		{[]string{"--acknowledge=never"}, `"--acknowledge" flag: must be "replicated", "committed" or "received"`},
 		{[]string{"--on-lost-lease=panic"}, `"--on-lost-lease" flag: must be "standby" or "exit"`},
 		{[]string{"--kubeconfig=" + kubeconfig, "--peer-token-file=none"},
 			`--peer-token-file: open none: no such file or directory: replicas authenticate each other by a token of eventd's ServiceAccount for the audience "eventd"; --leader-elect=false needs none`},

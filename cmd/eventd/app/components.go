@@ -41,6 +41,17 @@ type forwarder interface {
 	AwaitLeader(ctx context.Context) error
 }
 
+// followerTimeout is how long a handover waits until another replica holds what is
+// pending. Clients wait for it.
+const followerTimeout = time.Second
+
+// replicator replicates what is pending. *replication is one.
+type replicator interface {
+	Replicate(ctx context.Context) error
+	SetLeading(leading bool)
+	AwaitFollower(ctx context.Context) error
+}
+
 // stream is the parts of the process, from the source to the end of the pipeline.
 type stream struct {
 	shutdown *shutdown
@@ -48,6 +59,8 @@ type stream struct {
 	// process that runs alone.
 	gate  runner
 	relay forwarder
+	// replication is nil in a process that runs alone.
+	replication replicator
 	// startServing serves until stop is called. stop closes the listener and returns a
 	// channel that is closed when all requests are answered.
 	startServing func(context.Context) (stop func() <-chan struct{}, err error)
@@ -83,18 +96,36 @@ func (s *stream) components() []lifecycle.Component {
 	if s.flush != nil {
 		accept.Drain = s.flushDeferred
 	}
-	return []lifecycle.Component{serve, write, forward, accept}
+	// Sessions last until everything is written: this replica follows the next leader, and
+	// others follow this one.
+	replicate := lifecycle.Component{Name: "replication", Run: s.replication.Replicate}
+	return []lifecycle.Component{serve, replicate, write, forward, accept}
 }
 
 // accept opens the gate while this process leads.
 func (s *stream) accept(ctx context.Context) error {
+	s.replication.SetLeading(true)
+	defer s.replication.SetLeading(false)
 	err := s.gate.Run(ctx)
 	lost := errors.Is(context.Cause(ctx), election.ErrLeaseLost)
 	s.handedOver.Store(!lost)
 	if lost && s.flush == nil {
 		s.shutdown.begin() // the process exits: its grace period begins now
 	}
+	if !lost {
+		s.awaitFollower(ctx)
+	}
 	return err
+}
+
+// awaitFollower waits until another replica holds what is pending: if this process is killed
+// before it is written, the next leader writes it.
+func (s *stream) awaitFollower(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(followerTimeout, s.shutdown.grace/10))
+	defer cancel()
+	if err := s.replication.AwaitFollower(ctx); err != nil {
+		klog.FromContext(ctx).Info("Handing over before another replica holds what is pending", "err", err)
+	}
 }
 
 // flushDeferred writes deferred occurrences after a lost Lease: no further

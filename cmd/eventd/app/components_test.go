@@ -22,6 +22,7 @@ type trial struct {
 	answerFor     time.Duration // duration of a request that the gate has accepted
 	idleAfter     time.Duration // time from the beginning until no request is in flight
 	acquiredAfter time.Duration // time from the release until another replica leads
+	followerAfter time.Duration // time from the last answer until a follower holds what is pending
 	losesLease    bool          // after a second; the apiserver does not answer the release
 
 	mu       sync.Mutex
@@ -31,6 +32,7 @@ type trial struct {
 	gated    chan struct{}
 	acquired chan struct{}
 	followed time.Duration // when following the Lease ended
+	leading  bool
 }
 
 func (s *trial) note(step string) {
@@ -63,6 +65,9 @@ func (s *trial) drain(ctx context.Context) error {
 // Run and Ready are the gate.
 func (s *trial) Run(ctx context.Context) error {
 	close(s.gated)
+	if !s.leading {
+		s.note("open the gate of a process that does not adopt")
+	}
 	<-ctx.Done()
 	s.note("close the gate")
 	time.Sleep(min(s.answerFor, handoverTimeout))
@@ -72,6 +77,28 @@ func (s *trial) Run(ctx context.Context) error {
 func (s *trial) Ready(context.Context) error {
 	<-s.gated
 	return nil
+}
+
+// Replicate, SetLeading and AwaitFollower are the replication.
+func (s *trial) Replicate(ctx context.Context) error {
+	<-ctx.Done()
+	s.note("end sessions")
+	return nil
+}
+
+func (s *trial) SetLeading(leading bool) { s.leading = leading }
+
+func (s *trial) AwaitFollower(ctx context.Context) error {
+	if s.followerAfter == 0 {
+		return nil
+	}
+	s.note("await a follower")
+	select {
+	case <-time.After(s.followerAfter):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // forwards is a relay that is ready.
@@ -132,7 +159,7 @@ func (s *trial) run(t *testing.T, want string) {
 			startServing: s.startServing, drain: s.drain,
 		}
 		if !s.alone {
-			parts.gate, parts.relay, options.Elector = s, forwards{s}, won{s}
+			parts.gate, parts.relay, parts.replication, options.Elector = s, forwards{s}, s, won{s}
 		}
 		options.Components = parts.components()
 		manager, err := lifecycle.New(options)
@@ -148,6 +175,9 @@ func (s *trial) run(t *testing.T, want string) {
 		err = <-result
 		parts.finish(ctx)
 		s.note("end")
+		if s.leading {
+			t.Error("it adopts after its end")
+		}
 		if got := strings.Join(s.steps, ", "); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -195,16 +225,34 @@ func TestProcessAloneFinishesRequestsAndDrains(t *testing.T) {
 
 func TestLeaderHasTimeToAnswerAfterAnAbortedDrain(t *testing.T) {
 	s := trial{idleAfter: 29100 * time.Millisecond, drainFor: time.Hour}
-	s.run(t, "0s close the gate, 0s release, 500ms drain, 29s aborted, 29s stop serving, 29.1s end")
+	s.run(t, "0s close the gate, 0s release, 500ms drain, 29s aborted, 29s end sessions, 29s stop serving, 29.1s end")
 }
 
 func TestLeaderHandsOverThenDrainsAndServesUntilTheDelayIsOver(t *testing.T) {
 	for drainFor, want := range map[time.Duration]string{
-		2 * time.Second: "0s close the gate, 50ms release, 550ms drain, 2.55s drained, 5s stop serving, 5s end",
-		8 * time.Second: "0s close the gate, 50ms release, 550ms drain, 8.55s drained, 8.55s stop serving, 8.55s end",
+		2 * time.Second: "0s close the gate, 50ms release, 550ms drain, 2.55s drained, 2.55s end sessions, 5s stop serving, 5s end",
+		8 * time.Second: "0s close the gate, 50ms release, 550ms drain, 8.55s drained, 8.55s end sessions, 8.55s stop serving, 8.55s end",
 	} {
 		s := trial{delay: 5 * time.Second, answerFor: 50 * time.Millisecond, drainFor: drainFor}
 		s.run(t, want)
+	}
+}
+
+// The Lease is not released before another replica holds what is pending, for a limited time.
+func TestHandoverWaitsForAFollower(t *testing.T) {
+	for name, test := range map[string]struct {
+		*trial
+		want string
+	}{
+		"that is in time":      {&trial{followerAfter: 30 * time.Millisecond}, "30ms release, 530ms"},
+		"that takes long":      {&trial{followerAfter: time.Hour}, "1s release, 1.5s"},
+		"with a second to end": {&trial{followerAfter: time.Hour, grace: time.Second}, "100ms release, 200ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			released, drained, _ := strings.Cut(test.want, ", ")
+			const steps = "0s close the gate, 0s await a follower, R, T drain, T drained, T end sessions, T stop serving, T end"
+			test.run(t, strings.NewReplacer("R", released, "T", drained).Replace(steps))
+		})
 	}
 }
 
@@ -221,7 +269,7 @@ func TestDrainWaitsForTheSuccessor(t *testing.T) {
 		"with a second to end": {&trial{grace: time.Second}, "100ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const steps = "0s close the gate, 0s release, T drain, T drained, T stop serving, T end"
+			const steps = "0s close the gate, 0s release, T drain, T drained, T end sessions, T stop serving, T end"
 			test.run(t, strings.ReplaceAll(steps, "T", test.drainsAt))
 		})
 	}
@@ -230,13 +278,13 @@ func TestDrainWaitsForTheSuccessor(t *testing.T) {
 // The request is answered while another replica leads.
 func TestRequestThatHangsDoesNotHoldUpTheHandover(t *testing.T) {
 	s := trial{answerFor: 10 * time.Second, idleAfter: 10 * time.Second}
-	s.run(t, "0s close the gate, 150ms release, 650ms drain, 650ms drained, 650ms stop serving, 10s end")
+	s.run(t, "0s close the gate, 150ms release, 650ms drain, 650ms drained, 650ms end sessions, 650ms stop serving, 10s end")
 }
 
 // A request in flight may have to be forwarded to the next leader.
 func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
 	s := trial{idleAfter: 25 * time.Second}
-	s.run(t, "0s close the gate, 0s release, 500ms drain, 500ms drained, 500ms stop serving, 25s end")
+	s.run(t, "0s close the gate, 0s release, 500ms drain, 500ms drained, 500ms end sessions, 500ms stop serving, 25s end")
 	if s.followed != 25*time.Second {
 		t.Errorf("the Lease was followed for %s", s.followed)
 	}
@@ -244,5 +292,5 @@ func TestLeaseIsFollowedWhileRequestsAreInFlight(t *testing.T) {
 
 func TestGracePeriodOfAProcessThatExitsBeginsWithTheLoss(t *testing.T) {
 	s := trial{losesLease: true, grace: 10 * time.Second, drainFor: time.Hour}
-	s.run(t, "1s close the gate, 2.5s drain, 10s aborted, 10s stop serving, 10s end")
+	s.run(t, "1s close the gate, 2.5s drain, 10s aborted, 10s end sessions, 10s stop serving, 10s end")
 }

@@ -17,6 +17,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.addIntakeFlags(sets.FlagSet("intake"))
 	o.addCorrelationFlags(sets.FlagSet("correlation"))
 	o.addWritingFlags(sets.FlagSet("writing"))
+	o.addReplicationFlags(sets.FlagSet("replication"))
 	o.addElectionFlags(sets.FlagSet("leader election"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
 	o.addServingFlags(sets.FlagSet("secure serving"))
@@ -44,13 +45,13 @@ func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 	fs.Var(bytesValue{&o.Intake.MaxBodyBytes}, "max-request-body-bytes",
 		"Maximum size of a request body. Larger ones are answered 413.")
 	fs.Var(bytesValue{&o.Intake.MaxDecodeBytes}, "max-decode-bytes",
-		"Maximum memory for decoding request bodies, each counted at its worst case. A body that waits longer than a second is answered 429. A single body can always be decoded.")
+		"Maximum memory for decoding request bodies, each counted at its worst case. A body that waits longer than a second is answered 429.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
-		"Maximum number of concurrent requests of authenticated clients, including those that wait. One tenant may use half of it. Further requests are answered 429.")
+		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
 	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
-		"Maximum number of open connections from clients and other replicas. One address (IPv6: one /64) may use a third of it. Further connections are closed.")
+		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,
-		"Maximum number of posted Event names that are remembered, so that later patches by name can be resolved.")
+		"Maximum number of posted Event names that are remembered for later patches.")
 }
 
 func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
@@ -66,9 +67,9 @@ func (o *Options) addCorrelationFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Heartbeat, "series-heartbeat", c.Heartbeat,
 		"Maximum delay of the count of a series in the apiserver, while its budget lasts.")
 	fs.IntVar(&c.CacheSize, "max-subjects", c.CacheSize,
-		"Maximum number of remembered combinations of user, source and object. More save requests; counts do not depend on it.")
+		"Maximum number of remembered combinations of user, source and object. More save requests.")
 	fs.IntVar(&c.MaxSeries, "max-series-per-subject", c.MaxSeries,
-		"Maximum number of remembered series of one user and source about one object, and of those that wait for the budget. Further occurrences are dropped and counted.")
+		"Maximum number of remembered series of one user and source about one object, and of those that wait for the budget. Further occurrences are dropped.")
 }
 
 func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
@@ -80,7 +81,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
 		"Maximum burst of requests that write Events. Without effect if --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
-		"Upper bound of the adaptive concurrency limit: the number of series that are written at once. One namespace may use three quarters of the free slots.")
+		"Upper bound of the adaptive concurrency limit: the number of series that are written at once.")
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
 		"Lower bound of the adaptive concurrency limit.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
@@ -96,13 +97,20 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&sink.RetryFor, "retry-for", sink.RetryFor,
 		"Time after which the occurrences of a series that cannot be written are dropped and counted.")
 	fs.IntVar(&sink.MaxPendingSeries, "max-pending-series", sink.MaxPendingSeries,
-		"Maximum number of series with pending occurrences. At the limit, namespaces and tenants have equal shares, and further occurrences are dropped and counted.")
+		"Maximum number of series with pending occurrences. At the limit, namespaces and tenants have equal shares, and further occurrences are dropped.")
 	fs.Var(bytesValue{&sink.MaxPendingBytes}, "max-pending-bytes",
 		"Maximum memory of pending occurrences. At the limit, it acts like --max-pending-series.")
 	fs.DurationVar(&sink.ForbiddenFor, "forbidden-for", sink.ForbiddenFor,
 		"Time for which a 403 of RBAC is retried: a starting apiserver answers 403 until it has loaded its rules.")
 	fs.IntVar(&sink.MaxIdleSeries, "max-idle-series", sink.MaxIdleSeries,
-		"Maximum number of remembered series without pending occurrences. More save requests; counts do not depend on it.")
+		"Maximum number of remembered series without pending occurrences. More save requests.")
+}
+
+func (o *Options) addReplicationFlags(fs *pflag.FlagSet) {
+	fs.Var(acknowledgeValue{&o.Pipeline.Sink.Acknowledge}, "acknowledge",
+		`When a report is answered: "replicated", with 202, once another replica holds it; "committed", once it is written, or at once with 202 if the write is deferred; "received", at once with 202. Without a replica that holds it in time, "replicated" is "committed".`)
+	fs.Var(bytesValue{&o.MaxHeldBytes}, "max-held-bytes",
+		"Maximum memory of what this replica holds for others. Above it, it holds nothing more for the leader, whose clients wait for writes. Without effect with --leader-elect=false.")
 }
 
 func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
@@ -120,7 +128,7 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&l.ResourceNamespace, "leader-elect-resource-namespace", l.ResourceNamespace,
 		"Namespace of the Lease.")
 	fs.Var(onLostValue{&l.OnLost}, "on-lost-lease",
-		`What a leader does after it has lost its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it accepts nothing new and writes what is pending.`)
+		`What a leader does after it has lost its lease: "standby", or "exit" with code 1 after an orderly shutdown. In both cases it writes what is pending.`)
 	fs.StringVar(&l.PeerTokenFile, "peer-token-file", l.PeerTokenFile,
 		"File with a token of eventd's ServiceAccount for --peer-audience, by which replicas authenticate each other. It is reloaded when it changes. Required with --leader-elect.")
 	fs.StringVar(&l.PeerAudience, "peer-audience", l.PeerAudience,
@@ -131,9 +139,9 @@ func (o *Options) addElectionFlags(fs *pflag.FlagSet) {
 
 func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"Time after SIGTERM in which eventd still serves while /readyz fails, so that load balancers stop using it. A leader hands over at once and then forwards requests. Part of --shutdown-grace-period.")
+		"Time after SIGTERM in which eventd still serves while /readyz fails, so that load balancers stop using it. Part of --shutdown-grace-period.")
 	fs.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", o.ShutdownGracePeriod,
-		"Maximum time from SIGTERM to the end of the process. If accepted occurrences are not written by then, their number is logged and the exit code is 1.")
+		"Maximum time from SIGTERM to the end of the process. If accepted occurrences are lost then, their number is logged and the exit code is 1.")
 	fs.StringVar(&o.EndpointKubeconfig, "endpoint-kubeconfig", o.EndpointKubeconfig,
 		"File to which a kubeconfig for this eventd is written once it serves: URL and CA, no credentials. It is removed at the end.")
 }

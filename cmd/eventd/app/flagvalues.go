@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 // unlimited means no limit. No number does: in other components 0 is sometimes the
@@ -86,6 +88,39 @@ func (v bytesValue) String() string {
 }
 
 func (v bytesValue) Type() string { return "quantity" }
+
+// acknowledgements are the values of --acknowledge.
+var acknowledgements = map[string]sink.Acknowledgement{
+	"replicated": sink.AcknowledgeReplicated, "committed": sink.AcknowledgeCommitted, "received": sink.AcknowledgeReceived,
+}
+
+// acknowledgeValue is a flag for sink.Acknowledgement.
+type acknowledgeValue struct{ when *sink.Acknowledgement }
+
+var _ pflag.Value = acknowledgeValue{}
+
+func (v acknowledgeValue) Set(s string) error {
+	when, ok := acknowledgements[s]
+	if !ok {
+		return errors.New(`must be "replicated", "committed" or "received"`)
+	}
+	*v.when = when
+	return nil
+}
+
+func (v acknowledgeValue) String() string {
+	if v.when == nil {
+		return ""
+	}
+	for name, when := range acknowledgements {
+		if when == *v.when {
+			return name
+		}
+	}
+	return ""
+}
+
+func (v acknowledgeValue) Type() string { return "string" }
 
 // onLostValue is a flag for election.OnLost.
 type onLostValue struct{ onLost *election.OnLost }

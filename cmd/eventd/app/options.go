@@ -12,6 +12,7 @@ import (
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 // DefaultPort is near the ports of kube components (10250 to 10260), and is not one of
@@ -43,6 +44,9 @@ type Options struct {
 
 	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
+
+	// MaxHeldBytes limits what this replica holds of what others owe.
+	MaxHeldBytes int64
 
 	// LeaderElect is true for one of several replicas.
 	LeaderElect    bool
@@ -103,6 +107,7 @@ func NewOptions() *Options {
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
 		Pipeline:            pipeline.DefaultOptions(),
+		MaxHeldBytes:        defaultMaxHeldBytes,
 		LeaderElect:         true,
 		LeaderElection:      newLeaderElection(),
 		ShutdownGracePeriod: 30 * time.Second,
@@ -110,6 +115,7 @@ func NewOptions() *Options {
 	}
 	// A cluster has more subjects than one controller.
 	o.Pipeline.Correlator.CacheSize = 16_384
+	o.Pipeline.Sink.Acknowledge = sink.AcknowledgeReplicated
 	o.SecureServing.BindAddress = net.IPv4zero
 	o.SecureServing.BindPort = DefaultPort
 	// Without a directory the self-signed certificate stays in memory.

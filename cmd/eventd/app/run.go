@@ -32,10 +32,12 @@ type process struct {
 
 	// The fields below are nil in a process that runs alone.
 
-	elector *election.Elector
-	gate    *relay.Gate
-	relay   *relay.Relay
-	role    *role
+	elector     *election.Elector
+	gate        *relay.Gate
+	relay       *relay.Relay
+	role        *role
+	holdings    *sink.Holdings
+	replication *replication
 }
 
 // Run runs an eventd that writes to cluster. It returns when the start fails, or
@@ -66,7 +68,7 @@ func (p *process) run(ctx context.Context) error {
 	parts := &stream{shutdown: p.shutdown, startServing: p.startServing, drain: p.pipe.Shutdown}
 	options := lifecycle.DefaultOptions()
 	if p.elector != nil {
-		parts.gate, parts.relay = p.gate, p.relay
+		parts.gate, parts.relay, parts.replication = p.gate, p.relay, p.replication
 		options.Elector = p.elector
 		if p.options.LeaderElection.OnLost == election.StandBy {
 			parts.flush = p.pipe.Flush
@@ -112,6 +114,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		if err = p.elect(ctx, cluster); err != nil {
 			return nil, err
 		}
+		p.replication = &replication{pipe: p.pipe, relay: p.relay, holdings: p.holdings}
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
 	p.handler, err = p.newHandler()
@@ -121,6 +124,14 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 	options := p.options.Pipeline
 	options.Registerer = p.registry
+	holdings, err := p.newHoldings()
+	if err != nil {
+		return err
+	}
+	p.holdings, options.Sink.Holdings = holdings, holdings
+	if holdings == nil && options.Sink.Acknowledge == sink.AcknowledgeReplicated {
+		options.Sink.Acknowledge = sink.AcknowledgeCommitted
+	}
 	// The pipeline is stopped by Shutdown, after the end of ctx.
 	pipe, err := pipeline.New(context.WithoutCancel(ctx), options)
 	if err != nil {
@@ -155,7 +166,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	}
 	if p.relay != nil {
-		server.Forwarder = p.relay
+		server.Forwarder, server.Replication = p.relay, p.replication.Serve
 	}
 	handler, err := intake.NewHandler(server)
 	return withConnectionDraining(handler, p.shutdown.begun), err
@@ -207,7 +218,7 @@ func (o *Options) removeEndpoint() {
 // logTotals logs the final counters, which can no longer be scraped.
 func (p *process) logTotals(ctx context.Context) {
 	totals := p.pipe.Totals()
-	values := []any{"recorded", totals.Recorded, "pending", totals.Pending()}
+	values := []any{"recorded", totals.Recorded, "adopted", totals.Adopted, "pending", totals.Pending()}
 	for _, outcome := range occurrence.Outcomes {
 		values = append(values, string(outcome), totals.Outcomes[outcome])
 	}
