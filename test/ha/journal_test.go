@@ -246,7 +246,8 @@ const window = 64
 
 // fate has the outcomes of all names that were posted.
 type fate struct {
-	retried int // posted more than once
+	retried  int // posted more than once
+	deferred int // acknowledged with 202
 	// lost were acknowledged as written, and are not stored.
 	lost []post
 	// forgotten were acknowledged as deferred, and are not stored.
@@ -270,6 +271,9 @@ func fatesOf(posts map[string]post, commits []commit) fate {
 	for key, made := range posts {
 		if made.tries > 1 {
 			f.retried++
+		}
+		if made.code == http.StatusAccepted {
+			f.deferred++
 		}
 		times := counted[key]
 		switch {
@@ -337,6 +341,7 @@ func TestFatesOfNamesAreToldApart(t *testing.T) {
 	answered("found", http.StatusConflict)
 	answered("deferred", http.StatusAccepted)
 	want := fate{
+		deferred:  2,
 		lost:      []post{answered("lost", http.StatusCreated)},
 		forgotten: []post{answered("forgotten", http.StatusAccepted)},
 		twice:     []post{answered("twice", http.StatusCreated)},

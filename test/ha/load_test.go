@@ -123,7 +123,9 @@ func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
 func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) outcome {
 	t.Helper()
 	o := l.end(t, mayTimeOut)
-	if sum := l.accounts; sum["recorded"] == 0 || sum["recorded"] != sum.Written()+sum["replayed"] || sum["pending"] != 0 {
+	sum := l.accounts
+	settled := sum.Written() + sum["replayed"] + sum["found"] + sum["handed_over"]
+	if sum["recorded"] == 0 || sum["recorded"]+sum["adopted"] != settled || sum["pending"] != 0 {
 		t.Errorf("the ledgers of all processes: %v", sum)
 	}
 	if n := len(o.forgotten); n > 0 {
