@@ -22,9 +22,9 @@ const pageFile = "../../docs/metrics.md"
 
 const pageHead = `# Metrics
 
-For operators, and for authors of controllers that set a ` + "`Registerer`" + `: what each metric means.
+For operators, and authors of controllers that set a ` + "`Registerer`" + `: what each metric means.
 
-eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the right to ` + "`get`" + ` this non-resource URL. A controller exports the metrics of the stages that it uses, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added. Names that end in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. Names and labels are stable; the changelog lists removals. [correlation.md](correlation.md) defines *subject*, *series* and *group*.
+eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the right to ` + "`get`" + ` this path. A controller exports those of its stages, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added. Names in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. [correlation.md](correlation.md) defines *subject*, *series* and *group*.
 
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
@@ -38,17 +38,19 @@ var stages = []struct{ prefix, title string }{
 	{"eventd_broadcaster_", "Broadcaster"},
 	{"eventd_correlator_", "Correlator"},
 	{"eventd_sink_", "Sink"},
+	{"eventd_held_", "Replication"},
 	{"eventd_election_", "Election"},
 	{"", "Process"},
 }
 
 // about stands above the metrics of a stage.
 var about = map[string]string{
-	"Occurrences": "At every quiet moment, on each replica, `recorded = settled + pending`, each summed over its labels. " +
+	"Occurrences": "At every quiet moment, on each replica, `recorded + adopted = settled + pending`, each summed over its labels. " +
 		"Outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
 		"`aggregated` (counted on the combined Event of its group), `replayed` (reported again, counted before), " +
+		"`found` (counted by another replica), `handed_over` (held by another replica at the end of a shutdown), " +
 		"`dropped` (lost, with a [reason](drop-reasons.md)), " +
-		"`uncertain` (dropped, but a write without an answer may have counted it).",
+		"`uncertain` (dropped, but perhaps counted by a write without an answer).",
 }
 
 // open says which values labels have, of one metric or of any, that have more than
