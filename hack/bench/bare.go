@@ -26,20 +26,21 @@ func byBareClient(ctx context.Context, config *rest.Config, l load) (effort, err
 	}
 	defer c.close()
 	return exert(len(l.objects), func() (int, error) {
-		if err := createAll(ctx, c, events); err != nil {
+		if err := createAll(ctx, c, events, bareWays); err != nil {
 			return 0, err
 		}
 		return len(events), nil
 	})
 }
 
-func createAll(ctx context.Context, c *connection, events []*corev1.Event) error {
+// createAll makes so many requests at once.
+func createAll(ctx context.Context, c *connection, events []*corev1.Event, atOnce int) error {
 	queue := make(chan *corev1.Event, len(events))
 	for _, e := range events {
 		queue <- e
 	}
 	close(queue)
-	errs := make([]error, bareWays)
+	errs := make([]error, atOnce)
 	var ways sync.WaitGroup
 	for way := range errs {
 		ways.Go(func() {

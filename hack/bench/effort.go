@@ -11,12 +11,15 @@ type effort struct {
 	occurrences int // recorded
 	written     int // of them
 	took        time.Duration
-	cpu         time.Duration // of this process, which did nothing else
+	cpu         time.Duration   // of this process, which did nothing else, or of the leader
+	posts       []time.Duration // what each took, ascending
 }
 
 func (e effort) rate() float64  { return float64(e.written) / e.took.Seconds() }
 func (e effort) share() float64 { return float64(e.written) / float64(e.occurrences) }
 func (e effort) each() float64  { return e.cpu.Seconds() / float64(e.written) }
+func (e effort) p50() float64   { return percentile(e.posts, 50) }
+func (e effort) p99() float64   { return percentile(e.posts, 99) }
 
 // exert measures f, which returns how much was written. It collects the garbage of the
 // previous turn before.
@@ -24,7 +27,7 @@ func exert(occurrences int, f func() (written int, err error)) (effort, error) {
 	runtime.GC()
 	began, before := time.Now(), processorTime()
 	written, err := f()
-	return effort{occurrences, written, time.Since(began), processorTime() - before}, err
+	return effort{occurrences: occurrences, written: written, took: time.Since(began), cpu: processorTime() - before}, err
 }
 
 // processorTime is what this process has taken, in user and in kernel mode.

@@ -45,7 +45,13 @@ func (f *flow) rate() float64 { return float64(len(f.latencies)) / f.took.Second
 func (f *flow) p99() float64 {
 	all := slices.Concat(f.latencies, f.waiting)
 	slices.Sort(all)
-	return all[(99*len(all)+99)/100-1].Seconds()
+	return percentile(all, 99)
+}
+
+// percentile is the time, in seconds, that so many of a hundred do not exceed. The times
+// are in ascending order.
+func percentile(times []time.Duration, n int) float64 {
+	return times[(n*len(times)+99)/100-1].Seconds()
 }
 
 // flowThrough has a stream go through a pipeline, and measures it in windows that

@@ -1,9 +1,9 @@
 // Command bench measures eventd beside client-go, in one run, and prints two tables
-// of ratios: of its stages in memory, and of whole pipelines that write to a real
-// kube-apiserver, which it starts. Absolute figures move with the machine and with
-// what else it does; ratios of one run are what to compare.
+// of ratios: of its stages in memory, and of whole pipelines, in this process or in
+// replicas, that write to a real kube-apiserver, which it starts. Absolute figures move
+// with the machine and with what else it does; ratios of one run are what to compare.
 //
-// It takes seven minutes, or more if there is little of the processors left; -only
+// It takes fifteen minutes, or more if there is little of the processors left; -only
 // chooses rows of either table by a part of their names.
 package main
 

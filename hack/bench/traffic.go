@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // traffic counts the writes of a client where they leave the process and come
@@ -17,6 +19,7 @@ type traffic struct {
 	answers map[int]int
 	created map[string]int // Events, by namespace
 	total   int            // of created
+	posts   []time.Duration
 }
 
 func newTraffic() *traffic {
@@ -34,6 +37,7 @@ type counted struct {
 }
 
 func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	began := time.Now()
 	response, err := c.next.RoundTrip(r)
 	if r.Method == http.MethodGet {
 		return response, err
@@ -43,6 +47,9 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 		code = response.StatusCode
 	}
 	c.traffic.count(r.URL.Path, code)
+	if r.Method == http.MethodPost {
+		c.traffic.took(time.Since(began))
+	}
 	return response, err
 }
 
@@ -58,6 +65,19 @@ func (t *traffic) count(path string, code int) {
 		t.total++
 	}
 	t.answer.Broadcast()
+}
+
+func (t *traffic) took(post time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.posts = append(t.posts, post)
+}
+
+// posted is how long each POST took to be answered.
+func (t *traffic) posted() []time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.posts)
 }
 
 // namespaceIn finds the namespace in the path of a request.

@@ -62,5 +62,9 @@ func (t trial) attempt(ctx context.Context, s *apiserver) ([]outcome, error) {
 
 // againstAnAPIServer are all trials.
 func againstAnAPIServer() []trial {
-	return []trial{besideBareClient(), besideClientGo(), burstOf20000(), repeated(), halved(), hanging()}
+	trials := []trial{besideBareClient(), besideClientGo(), burstOf20000(), repeated(), halved(), hanging(), acknowledged()}
+	for _, r := range reportings() {
+		trials = append(trials, reportedBy(r))
+	}
+	return trials
 }

@@ -82,7 +82,7 @@ func TestTrafficIsCountedWhereItLeavesTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := createAll(t.Context(), c, events); err != nil {
+	if err := createAll(t.Context(), c, events, bareWays); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.CoreV1().RESTClient().Delete().Resource("events").Do(t.Context()).Error(); err == nil {
@@ -282,4 +282,31 @@ func TestWindowsAddUp(t *testing.T) {
 			t.Errorf("a window outlives its context: %v", err)
 		}
 	})
+}
+
+func TestRecordersReportEveryOccurrence(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	const occurrences = 60
+	for _, r := range reportings() {
+		t.Run(r.name, func(t *testing.T) {
+			posts, err := r.report(t.Context(), agreeable(t), spread([]string{"a", "b"}, occurrences, 100*time.Millisecond))
+			if err != nil || len(posts) != occurrences {
+				t.Fatalf("%d POSTs for %d occurrences, %v", len(posts), occurrences, err)
+			}
+			if got := (effort{posts: posts}); got.p50() != posts[29].Seconds() || got.p99() != posts[59].Seconds() {
+				t.Errorf("p50 is %v, p99 %v of %v", got.p50(), got.p99(), posts)
+			}
+		})
+	}
+}
+
+func TestRepeatsArePostedInEverySeries(t *testing.T) {
+	names, series := map[string]bool{}, map[string]int{}
+	for _, e := range repeatsOf(spread([]string{"a", "b"}, deferredSeries, 0)) {
+		names[e.Namespace+"/"+e.Name] = true
+		series[e.Namespace+"/"+e.InvolvedObject.Name]++
+	}
+	if len(names) != deferredSeries*deferredRounds || len(series) != deferredSeries || series["a/web-0"] != deferredRounds {
+		t.Errorf("%d names, %d series, %d of one", len(names), len(series), series["a/web-0"])
+	}
 }
