@@ -198,9 +198,9 @@ func TestSessionIsWithTheLeaderUntilThatEnds(t *testing.T) {
 	a := listen(t, newReplica(t, options{set: replicating(first)}))
 	b := listen(t, newReplica(t, options{set: replicating(second)}), withAnotherCertificate(t))
 	a.leads(other)
-	former, formerEnd := first.next(t), followed.next(t)
-	formerEnd.leave <- errors.New("a batch is missing")
-	former, formerEnd = first.next(t), followed.next(t) // again
+	first.next(t)
+	followed.next(t).leave <- errors.New("a batch is missing")
+	former, formerEnd := first.next(t), followed.next(t) // again
 	other.relay.SetLeader("", "")
 	b.leads(other)
 	second.next(t)

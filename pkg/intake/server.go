@@ -79,13 +79,11 @@ func (o *ServerOptions) validate() error {
 		{"Intake", o.Intake == nil},
 		{"Authenticator", o.Authenticator == nil},
 		{"Authorizer", o.Authorizer == nil},
+		{"Forwarder, with Replication,", o.Replication != nil && o.Forwarder == nil},
 	} {
 		if required.missing {
 			errs = append(errs, fmt.Errorf("%s is required", required.field))
 		}
-	}
-	if o.Replication != nil && o.Forwarder == nil {
-		errs = append(errs, errors.New("Replication needs a Forwarder"))
 	}
 	if o.MaxInFlight < 0 {
 		errs = append(errs, fmt.Errorf("MaxInFlight must not be negative, but is %d", o.MaxInFlight))

@@ -118,7 +118,8 @@ func TestSequencesHaveRandomGaps(t *testing.T) {
 				small++
 			}
 		}
-		if small > n/10 || newGaps().Uint64() == newGaps().Uint64() {
+		one, other := newGaps(), newGaps()
+		if small > n/10 || one.Uint64() == other.Uint64() {
 			t.Errorf("%d of %d gaps are small, or those of all sinks are the same", small, n)
 		}
 	})
