@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // reporting is how unmodified recorders of client-go with default options report, each
-// over a connection of its own.
+// over a connection of its own, with a token as in a Pod.
 type reporting struct {
 	name      string
 	recorders int
@@ -30,8 +31,10 @@ type reporting struct {
 
 const (
 	reportedFor = 10 * time.Second
-	// quiet is longer than client-go pauses between two requests, unless one has failed.
-	quiet = 2 * time.Second
+	// quiet is longer than client-go pauses before it repeats a request that was refused.
+	quiet = 3 * time.Second
+	// quietAfterFailure is longer than it pauses after all others.
+	quietAfterFailure = 12 * time.Second
 )
 
 func reportings() []reporting {
@@ -78,13 +81,16 @@ func (r reporting) report(ctx context.Context, config *rest.Config, l load) (pos
 		connections, reports = append(connections, c), append(reports, report)
 	}
 	paced(len(l.objects), l.over, func(i int) { reports[i%len(reports)](l.objects[i]) })
-	for made := -1; made < len(posts); {
+	for made, pause := -1, quiet; made < len(posts); {
 		made, posts = len(posts), nil
-		if err := await.Sleep(ctx, quiet); err != nil {
+		if err := await.Sleep(ctx, pause); err != nil {
 			return nil, err
 		}
 		for _, c := range connections {
 			posts = append(posts, c.traffic.posted()...)
+			if answers := c.traffic.snapshot(); answers[0] > 0 || answers[http.StatusInternalServerError] > 0 {
+				pause = quietAfterFailure
+			}
 		}
 	}
 	slices.Sort(posts)
@@ -127,7 +133,7 @@ func reportedBy(r reporting) trial {
 		var efforts [][]effort
 		err = withReplicas(ctx, s, replicated, func(both *replicas) (err error) {
 			efforts, err = takeTurns(ctx, s, r.turns, r.perSecond*int(reportedFor.Seconds()), reportedFor,
-				r.to(s.config(), both), r.to(both.leader.Config(s.config()), both), r.to(both.standby.Config(s.config()), both))
+				r.to(both.account, both), r.to(both.leader.Config(both.account), both), r.to(both.standby.Config(both.account), both))
 			return err
 		})
 		if err != nil {

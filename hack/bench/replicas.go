@@ -21,7 +21,7 @@ var binary = flag.String("eventd", "bin/eventd", "the `file` that replicas run")
 // replicas are two processes of eventd with the account and the rights of deploy/.
 type replicas struct {
 	leader, standby *replica.Replica
-	admin           *rest.Config
+	admin, account  *rest.Config
 }
 
 // withReplicas calls do when the standby holds what the leader has pending. Both have a
@@ -37,7 +37,7 @@ func withReplicas(ctx context.Context, s *apiserver, flag string, do func(*repli
 	if err := errors.Join(s.plane.Apply(ctx, "deploy"), accountErr, peerErr); err != nil {
 		return err
 	}
-	r := &replicas{admin: s.config()}
+	r := &replicas{admin: s.config(), account: account}
 	for name, role := range []struct {
 		replica **replica.Replica
 		metric  []string // of the leader, 1 when the replica has this role
