@@ -90,7 +90,7 @@ func (l *load) wanted(f fate) counts {
 // They are answered 202, and the next leader writes them.
 func TestDeferredOccurrencesSurviveALeaderThatIsKilled(t *testing.T) {
 	least := longrun.Either(5000, 500)
-	l := startLoad(t, testenv.Shared(t), append(shortLease, "--budget-burst=1", "--budget-qps=0.00001")...)
+	l := startLoad(t, testenv.Shared(t), "--budget-burst=1", "--budget-qps=0.00001")
 	o := l.newDeferred(least)
 	var killed []time.Time
 	repeat(t, 10, 2, func(int) {
