@@ -26,7 +26,7 @@ UNSHARED := github.com/eventd/eventd/pkg/correlator github.com/eventd/eventd/int
 MEASURED := github.com/eventd/eventd/test/hostile
 # make check: the packages whose tests need no control plane, and how many run at once:
 # more than there are processors, since many tests wait most of the time.
-CHECKED := ./cmd/... ./pkg/... ./internal/... ./hack/... $(addprefix ./test/,await faultproxy figures metrics process stored)
+CHECKED := ./cmd/... ./pkg/... ./internal/... ./hack/... $(addprefix ./test/,await faultproxy link metrics process request stored)
 CHECKATONCE ?= 4
 TESTTIMEOUT ?= 15m
 TESTFLAGS ?=
