@@ -96,16 +96,22 @@ func TestNobodyWaitsForALateFollower(t *testing.T) {
 	})
 }
 
-// A namespace that refuses Events refuses those of callers that would be answered before.
+// A namespace that refuses Events refuses those of callers that would be answered before. The first
+// one is answered before, and the log has its refusal.
 func TestCallerWaitsForAKnownRefusal(t *testing.T) {
 	for name, how := range map[string]Acknowledgement{"replicated": AcknowledgeReplicated, "received": AcknowledgeReceived} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{answer: fail(missing("ns"))}
+			l := &logged{}
+			f := &fake{answer: fail(missing("ns")), log: l.add}
 			replicas(t, 2, f, func(o *Options) { o.Acknowledge = how }, func(t *testing.T, all []*replica) {
 				defer all[1].follow(all[0]).end()
-				all[0].record(0)
-				pass(0)
-				var now, later answers
+				var first, now, later answers
+				all[0].recordLater(0, time.Second, first.wait)
+				pass(time.Second)
+				if want := (calls{accepted: 1}); first.calls() != want {
+					t.Errorf("the first one got %+v, want %+v", first.calls(), want)
+				}
+				l.wantLines(t, []string{`"reason"="namespace_not_found" "soFar"=1`, `"name"="pod-0"`})
 				all[0].record(1, now.wait)
 				all[0].recordLater(2, time.Hour, later.wait)
 				pass(time.Minute)

@@ -118,20 +118,26 @@ func (s *Sink) adoptWhenNeeded(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s.count(s.updateAdoptions(holdings))
+		out, begun := s.updateAdoptions(holdings)
+		s.count(out)
+		for _, h := range begun {
+			s.errorLog.adopting(h.Contributor, len(h.Series))
+		}
 		for chunk := s.nextToAdopt(); len(chunk) > 0; chunk = s.nextToAdopt() {
 			for i := range chunk {
 				chunk[i].make(s.journal)
 			}
 			s.addAdopted(chunk)
 		}
-		s.finishAdoptions(holdings)
+		for _, c := range s.finishAdoptions(holdings) {
+			s.errorLog.adopted(c)
+		}
 	}
 }
 
 // updateAdoptions begins to adopt what is held now, and drops what was adopted of contributors from
-// which a stream is open again. It returns what has settled.
-func (s *Sink) updateAdoptions(holdings *replication.Holdings) (out []counter.Settled) {
+// which a stream is open again. It returns what has settled, and the holdings that are adopted.
+func (s *Sink) updateAdoptions(holdings *replication.Holdings) (out []counter.Settled, begun []replication.Holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -141,7 +147,7 @@ func (s *Sink) updateAdoptions(holdings *replication.Holdings) (out []counter.Se
 		}
 	}
 	if !s.adoptions.leading || s.closed {
-		return out
+		return out, nil
 	}
 	for _, h := range holdings.Ended() {
 		if h.Contributor == s.instance { // rule Own
@@ -153,9 +159,12 @@ func (s *Sink) updateAdoptions(holdings *replication.Holdings) (out []counter.Se
 			holdings.Release(h.Contributor, a.settledAt)
 		case h.Position > a.holding.Position: // rule Newest
 			a.holding, a.waiting = h, h.Series.Clone()
+			if len(h.Series) > 0 {
+				begun = append(begun, h)
+			}
 		}
 	}
-	return out
+	return out, begun
 }
 
 // toAdopt is a series whose counter is made.
@@ -284,12 +293,16 @@ func (s *Sink) handOverAdopted(p *pendingSeries) []counter.Settled {
 	return out
 }
 
-// finishAdoptions releases the holdings of which everything has settled.
-func (s *Sink) finishAdoptions(holdings *replication.Holdings) {
+// finishAdoptions releases the holdings of which everything has settled, and returns the
+// contributors of those that were not empty.
+func (s *Sink) finishAdoptions(holdings *replication.Holdings) (finished []counter.Contributor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.adoptions.of {
 		if h := &a.holding; h.Position > 0 && !a.isUnderWay() {
+			if len(h.Series) > 0 {
+				finished = append(finished, a.contributor)
+			}
 			a.settledAt, a.settledUpTo = h.Position, max(a.settledUpTo, h.UpTo)
 			holdings.Release(a.contributor, a.settledAt)
 			s.journal.Release(a.contributor, a.settledAt)
@@ -298,6 +311,7 @@ func (s *Sink) finishAdoptions(holdings *replication.Holdings) {
 		}
 	}
 	s.forgetAdoptions()
+	return finished
 }
 
 // forgetAdoptions forgets the oldest contributors of which nothing is left to write. The mutex

@@ -19,7 +19,8 @@ func TestNextLeaderWritesWhatADeadOneOwed(t *testing.T) {
 		"an answer was lost":  {func(l *replica) { l.line.mute.Store(true) }, ends{occurrence.Found: 6}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{}
+			l := &logged{}
+			f := &fake{log: l.add}
 			replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
 				leader, next := all[0], all[1]
 				next.follow(leader)
@@ -32,10 +33,13 @@ func TestNextLeaderWritesWhatADeadOneOwed(t *testing.T) {
 				}
 				next.wantHeld(6)
 				leader.crash()
+				*l = logged{}
 				next.leads()
 				f.wantStored(t, 3, 6)
 				next.wantTotals(0, 6, test.want)
 				next.wantHeld(0)
+				who := fmt.Sprintf("%q=%q", "contributor", leader.instance)
+				l.wantLines(t, []string{"Writing what another replica left", who, `"series"=3`}, []string{"Nothing is left", who})
 			})
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/grace"
 	"github.com/eventd/eventd/internal/ratelimitedlog"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -35,8 +36,9 @@ func newErrorLog(logger klog.Logger, l *ledger.Ledger) *errorLog {
 }
 
 // settled logs the outcome of an occurrence of an Event, which the ledger includes already.
-func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement) {
-	reason := logReason(end)
+// accepted: its client was answered before.
+func (c *errorLog) settled(event *corev1.Event, end occurrence.Settlement, accepted bool) {
+	reason := logReason(end, accepted)
 	if reason == "" || !c.lines.Allow(reason) {
 		return
 	}
@@ -62,6 +64,19 @@ func (c *errorLog) abandoned(err error) {
 	if c.lines.Allow("abandoned") {
 		c.logger.Error(err, "A request to the apiserver ignores its timeout and was abandoned. Its goroutine still runs", "quietFor", ratelimitedlog.Interval)
 	}
+}
+
+// adopting logs that this process writes what another one left. Unlike the rest, it is called by a
+// goroutine that Close waits for.
+func (c *errorLog) adopting(from counter.Contributor, series int) {
+	grace.Run(func() {
+		c.logger.Info("Writing what another replica left when it ended or lost the Lease", "contributor", from, "series", series)
+	})
+}
+
+// adopted logs that nothing of it is left, in the same way.
+func (c *errorLog) adopted(from counter.Contributor) {
+	grace.Run(func() { c.logger.Info("Nothing is left of what another replica left", "contributor", from) })
 }
 
 // drawn logs that an Event gets a random name.
@@ -91,16 +106,20 @@ func (c *errorLog) denied(r *request, a apiclient.Answer) {
 }
 
 // logReason returns the reason under which an outcome is logged, "" if it is not logged:
-// namespaces are deleted with their Events, and Close returns what a shutdown drops.
-func logReason(end occurrence.Settlement) string {
+// namespaces are deleted with their Events, and Close returns what a shutdown drops. That a
+// namespace does not exist is logged for clients that were accepted before, and so did not learn
+// of it.
+func logReason(end occurrence.Settlement, accepted bool) string {
 	switch {
 	case end.Counted():
 		return ""
 	case end.Outcome == occurrence.Uncertain:
 		return string(end.Outcome)
 	}
-	switch end.Reason {
-	case occurrence.NamespaceNotFound, occurrence.NamespaceTerminating, occurrence.Shutdown:
+	switch {
+	case end.Reason == occurrence.NamespaceNotFound && accepted:
+		return string(end.Reason)
+	case end.Reason == occurrence.NamespaceNotFound, end.Reason == occurrence.NamespaceTerminating, end.Reason == occurrence.Shutdown:
 		return ""
 	default:
 		return string(end.Reason)

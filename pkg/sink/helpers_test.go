@@ -51,6 +51,14 @@ func start(ctx context.Context, t testing.TB, c Client, o Options) *bench {
 	return b
 }
 
+// context has the log, if there is one.
+func (f *fake) context(t *testing.T) context.Context {
+	if f.log == nil {
+		return t.Context()
+	}
+	return klog.NewContext(t.Context(), funcr.New(func(_, line string) { f.log(line) }, funcr.Options{}))
+}
+
 // bubble runs a sink in front of a fake apiserver, with the clock of a bubble. In the end
 // nothing must be pending, and what returns later must change nothing.
 func bubble(t *testing.T, f *fake, change func(*Options), test func(t *testing.T, b *bench)) {
@@ -61,11 +69,7 @@ func bubble(t *testing.T, f *fake, change func(*Options), test func(t *testing.T
 		if change != nil {
 			change(&o)
 		}
-		ctx := t.Context()
-		if f.log != nil {
-			ctx = klog.NewContext(ctx, funcr.New(func(_, line string) { f.log(line) }, funcr.Options{}))
-		}
-		b := start(ctx, t, f.client(), o)
+		b := start(f.context(t), t, f.client(), o)
 		defer b.end(f) // also after Fatal: the bubble has to end
 		test(t, b)
 	})

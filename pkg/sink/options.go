@@ -104,5 +104,7 @@ func (o *Options) Validate() error {
 	require(o.MaxPendingSeries > 0, "MaxPendingSeries", positive, o.MaxPendingSeries)
 	require(o.MaxPendingBytes > 0, "MaxPendingBytes", positive, o.MaxPendingBytes)
 	require(o.MaxIdleSeries > 0, "MaxIdleSeries", positive, o.MaxIdleSeries)
+	require(o.Acknowledge <= AcknowledgeReceived, "Acknowledge", "be one of the constants", o.Acknowledge)
+	require(o.Acknowledge != AcknowledgeReplicated || o.Holdings != nil, "Acknowledge", "not be AcknowledgeReplicated without Holdings", o.Acknowledge)
 	return errors.Join(errs...)
 }

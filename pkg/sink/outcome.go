@@ -13,7 +13,7 @@ import (
 func (w *worker) report(out []counter.Settled) bool {
 	w.sink.count(out)
 	w.sink.raiseTotals(w.series, out)
-	if !isAwaited(out) && !slices.ContainsFunc(out, func(e counter.Settled) bool { return logReason(e.End) != "" }) {
+	if !isAwaited(out) && !slices.ContainsFunc(out, func(e counter.Settled) bool { return logReason(e.End, e.Acknowledged) != "" }) {
 		return true
 	}
 	return w.callExternal(func() { w.sink.notify(out) })
@@ -23,7 +23,7 @@ func (w *worker) report(out []counter.Settled) bool {
 func (s *Sink) notify(out []counter.Settled) {
 	runCallbacks(out)
 	for i := range out {
-		s.errorLog.settled(out[i].Newest.Event, out[i].End)
+		s.errorLog.settled(out[i].Newest.Event, out[i].End, out[i].Acknowledged)
 	}
 }
 

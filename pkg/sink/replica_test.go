@@ -70,7 +70,7 @@ func replicas(t *testing.T, n int, f *fake, change func(*Options), test func(t *
 				change(&o)
 			}
 			r := &replica{held: o.Holdings, line: &line{Client: f.client()}}
-			r.bench = start(t.Context(), t, r.line, o)
+			r.bench = start(f.context(t), t, r.line, o)
 			all = append(all, r)
 		}
 		defer f.release()

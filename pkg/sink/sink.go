@@ -171,7 +171,7 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 	case reason != occurrence.NoReason:
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
 		s.ledger.Settle(o, end)
-		s.errorLog.settled(t.Event, end)
+		s.errorLog.settled(t.Event, end, false)
 	case deferred:
 		o.Deferred()
 	}

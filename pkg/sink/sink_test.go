@@ -200,6 +200,10 @@ func TestOptionsAreValidated(t *testing.T) {
 		"MaxPendingSeries must be greater than 0, got 0":                 func(o *Options) { o.MaxPendingSeries = 0 },
 		"MaxPendingBytes must be greater than 0, got 0":                  func(o *Options) { o.MaxPendingBytes = 0 },
 		"MaxIdleSeries must be greater than 0, got 0":                    func(o *Options) { o.MaxIdleSeries = 0 },
+		"Acknowledge must be one of the constants, got 3":                func(o *Options) { o.Acknowledge = 3 },
+		"Acknowledge must not be AcknowledgeReplicated without Holdings, got 1": func(o *Options) {
+			o.Acknowledge = AcknowledgeReplicated
+		},
 	} {
 		o := DefaultOptions()
 		spoil(&o)
