@@ -145,7 +145,8 @@ const (
 	Replayed Outcome = "replayed"
 	// Found: another process has counted it, in the name of the replica that recorded it.
 	Found Outcome = "found"
-	// HandedOver: it was pending at the end of a shutdown, and another replica holds it.
+	// HandedOver: it is left to the next leader: it was pending at the end of a shutdown and
+	// another replica holds it, or it was adopted and the Lease was lost.
 	HandedOver Outcome = "handed_over"
 	// Dropped: it will not be written, for a Reason.
 	Dropped Outcome = "dropped"

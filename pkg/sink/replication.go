@@ -189,7 +189,7 @@ func registerHoldings(h *replication.Holdings, r prometheus.Registerer) error {
 	return errors.Join(
 		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_held_occurrences",
-			Help: "Occurrences of other replicas that this one holds.",
+			Help: "Occurrences of other replicas that this one holds; on the leader, what former ones left.",
 		}, func() float64 { occurrences, _ := h.Usage(); return float64(occurrences) })),
 		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_held_bytes",

@@ -48,7 +48,7 @@ var about = map[string]string{
 	"Occurrences": "At every quiet moment, on each replica, `recorded + adopted = settled + pending`, each summed over its labels. " +
 		"Outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
 		"`aggregated` (counted on the combined Event of its group), `replayed` (reported again, counted before), " +
-		"`found` (counted by another replica), `handed_over` (held by another replica at the end of a shutdown), " +
+		"`found` (counted by another replica), `handed_over` (left to the next leader), " +
 		"`dropped` (lost, with a [reason](drop-reasons.md)), " +
 		"`uncertain` (dropped, but perhaps counted by a write without an answer).",
 }
