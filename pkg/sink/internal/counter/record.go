@@ -91,6 +91,7 @@ type ContentRecord struct {
 	Event    EventRecord
 	API      occurrence.API
 	Recorded time.Time
+	bytes    int64 // memory of the Event
 }
 
 // EventRecord is an Event that encoding/gob encodes as protobuf, or none.
@@ -187,7 +188,18 @@ func (e *Entry) record() EntryRecord {
 }
 
 func (c *Content) record() ContentRecord {
-	return ContentRecord{Event: EventRecord{c.Event}, API: c.api, Recorded: c.Recorded}
+	return ContentRecord{Event: EventRecord{c.Event}, API: c.api, Recorded: c.Recorded, bytes: c.bytes}
+}
+
+// Bytes returns the approximate memory of the record, which shares its Events with the entry.
+func (r *EntryRecord) Bytes() int64 {
+	n := entryBytes + int64(len(r.Claims))*claimBytes + eventsize.OfMap(r.Labels) + eventsize.OfMap(r.Annotations)
+	for _, c := range []*ContentRecord{&r.Oldest, &r.Newest} {
+		if c.Event.Event != nil {
+			n += c.bytes
+		}
+	}
+	return n
 }
 
 // isSame reports whether two maps are one. Their keys are not compared, which may take long.

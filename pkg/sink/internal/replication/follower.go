@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// handoverBytes is the size of a part of a handover.
-	handoverBytes = 1 << 20
 	// handoverRetry is the time until a declined handover is sent again. It doubles up to
 	// maxHandoverRetry.
 	handoverRetry    = time.Second
@@ -225,21 +223,27 @@ func (f *follower) nextHandover(now time.Time) (_ *Holding, at time.Time) {
 // handOver sends a holding in parts, and acknowledgements between them.
 func (f *follower) handOver(to *encoder, h *Holding) error {
 	part := handover{Mark: Mark{h.Contributor, h.Position}, UpTo: h.UpTo}
-	bytes := int64(0)
 	send := func() error {
 		if err := f.sendAck(to); err != nil {
 			return err
 		}
 		err := to.encode(fromFollower{Handover: &part})
-		part.Series, bytes = nil, 0
+		part.Series = nil
 		return err
 	}
+	left := int64(partBytes)
 	for _, s := range h.Series {
-		part.Series = append(part.Series, s.Owed())
-		if bytes += s.bytes; bytes >= handoverBytes {
+		for unsent := []Owed{s.Owed()}; len(unsent) > 0; {
+			var next []Owed
+			next, left = nextPart(&unsent, left)
+			part.Series = append(part.Series, next...)
+			if left > 0 {
+				continue
+			}
 			if err := send(); err != nil {
 				return err
 			}
+			left = partBytes
 		}
 	}
 	part.Last = true

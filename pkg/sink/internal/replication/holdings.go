@@ -187,7 +187,7 @@ func (s *stage) apply(changes []Change, snapshot []Owed) error {
 		}
 	}
 	for i := range snapshot {
-		if err := s.replace(touched, &snapshot[i]); err != nil {
+		if err := s.extend(touched, &snapshot[i]); err != nil {
 			return err
 		}
 	}
@@ -226,12 +226,19 @@ func (s *stage) touch(touched Mirror, c *Change) (*HeldSeries, error) {
 	return t, nil
 }
 
-// replace sets what is owed of a series.
-func (s *stage) replace(touched Mirror, o *Owed) error {
+// extend adds a part of what is owed of a series.
+func (s *stage) extend(touched Mirror, o *Owed) error {
 	if o.Series == nil {
 		return errors.New("a series is missing")
 	}
-	t := &HeldSeries{held: counter.Hold(s.contributor, *o.Series)}
+	t := touched[o.Series.Key]
+	switch before := s.mirror[o.Series.Key]; {
+	case t != nil:
+	case before != nil:
+		t = &HeldSeries{held: before.held.Clone()}
+	default:
+		t = &HeldSeries{held: counter.Hold(s.contributor, *o.Series)}
+	}
 	for _, e := range o.Entries {
 		if err := t.held.Apply(e, false); err != nil {
 			return err

@@ -33,6 +33,8 @@ type Stream struct {
 	// knows: only their changes are sent. Both are nil when the snapshot is complete.
 	snapshot []*counter.Counter
 	known    map[*counter.Counter]struct{}
+	// unsent is what was read of the snapshot. Changes wait until it is sent.
+	unsent []Owed
 	// backlog are the changes to send, since the first one.
 	backlog []Change
 	since   time.Time
@@ -118,18 +120,18 @@ func (s *Stream) next(now time.Time) *Batch {
 	if s.full || s.inFlight || s.captured && len(s.backlog) == 0 && s.sent.position == s.journal.position && s.complete {
 		return nil
 	}
-	b := &Batch{Position: s.journal.position, UpTo: s.journal.last, Changes: s.backlog}
-	bytes := s.bytes
+	b := &Batch{Position: s.journal.position, UpTo: s.journal.last}
+	bytes, isCurrent := s.bytes, len(s.unsent) == 0
+	if isCurrent {
+		b.Changes, s.backlog, s.bytes = s.backlog, nil, 0
+	}
 	if !s.captured {
 		s.capture(b)
 	}
-	b.Complete = s.captured
-	s.backlog = nil
-	if !b.Complete {
-		s.bytes = 0
+	if b.Complete = s.captured && isCurrent; !b.Complete {
 		return b // it is not acknowledged
 	}
-	s.inFlight, s.sentSince, s.sentBytes = true, now, bytes
+	s.inFlight, s.sentSince, s.sentBytes, s.bytes = true, now, bytes, bytes
 	if len(b.Changes) > 0 {
 		s.sentSince = s.since
 	}
@@ -139,20 +141,28 @@ func (s *Stream) next(now time.Time) *Batch {
 	return b
 }
 
-// capture adds the next series of the snapshot to a batch.
+// capture adds the next part of the snapshot to a batch.
 func (s *Stream) capture(b *Batch) {
-	n := min(snapshotChunk, len(s.snapshot))
-	for _, c := range s.snapshot[:n] {
+	left := int64(partBytes)
+	b.Snapshot, left = nextPart(&s.unsent, left)
+	for n := 0; n < snapshotChunk && left > 0 && len(s.snapshot) > 0; n++ {
+		c := s.snapshot[0]
+		s.snapshot[0] = nil
+		s.snapshot = s.snapshot[1:]
 		if _, ok := s.known[c]; ok {
 			continue
 		}
 		s.known[c] = struct{}{}
-		if entries := c.Records(); len(entries) > 0 {
-			b.Snapshot = append(b.Snapshot, Owed{c.Series(), entries})
+		entries := c.Records()
+		if len(entries) == 0 {
+			continue
 		}
+		s.unsent = []Owed{{c.Series(), entries}}
+		var part []Owed
+		part, left = nextPart(&s.unsent, left)
+		b.Snapshot = append(b.Snapshot, part...)
 	}
-	clear(s.snapshot[:n])
-	if s.snapshot = s.snapshot[n:]; len(s.snapshot) == 0 {
+	if len(s.snapshot)+len(s.unsent) == 0 {
 		s.snapshot, s.known, s.captured = nil, nil, true
 	}
 }
@@ -219,7 +229,7 @@ func (s *Stream) end() {
 	s.alarm.Stop()
 	delete(s.journal.streams, s)
 	s.journal.ended = s.journal.ended.add(s.cuts, s.journal.pendingUpTo)
-	s.backlog, s.snapshot, s.known, s.answers, s.releases = nil, nil, nil, nil, nil
+	s.backlog, s.snapshot, s.unsent, s.known, s.answers, s.releases = nil, nil, nil, nil, nil, nil
 }
 
 // isDone reports whether the follower holds everything.

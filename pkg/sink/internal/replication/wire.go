@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"io"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
@@ -45,8 +42,8 @@ type Batch struct {
 	Position uint64
 	UpTo     uint64 // the last sequence
 	Changes  []Change
-	// Snapshot has further series, as they are after the changes. Later batches have the
-	// changes of them and of those before.
+	// Snapshot has further series, or parts of them, as they are after the changes. Later
+	// batches have the changes of them and of those before.
 	Snapshot []Owed
 	// Complete: the snapshot is, with this batch.
 	Complete bool
@@ -61,29 +58,41 @@ type Change struct {
 	Settled       []uint64
 }
 
-// changeBytes is the memory of a change beside Events.
+// changeBytes is the memory of a change without an entry.
 const changeBytes = 512
 
 // bytes returns the approximate memory of a change.
 func (c *Change) bytes() int64 {
-	n := changeBytes + 8*int64(len(c.Settled))
-	if c.Addition == nil {
-		return n
+	if c.Addition != nil {
+		return c.Addition.Entry.Bytes()
 	}
-	e := &c.Addition.Entry
-	n += eventsize.OfMap(e.Labels) + eventsize.OfMap(e.Annotations)
-	for _, event := range []*corev1.Event{e.Oldest.Event.Event, e.Newest.Event.Event} {
-		if event != nil {
-			n += eventsize.Of(event)
-		}
-	}
-	return n
+	return changeBytes + 8*int64(len(c.Settled))
 }
 
-// Owed is what is owed of one series.
+// Owed is what is owed of one series, or a part of that: the entries after those before.
 type Owed struct {
 	Series  *counter.Series
 	Entries []counter.EntryRecord
+}
+
+// partBytes is the memory of the entries in one frame, beside changes and give or take one entry.
+const partBytes = 1 << 20
+
+// nextPart removes the next part from what is owed. It has about the given bytes at most, and
+// returns what is left of them.
+func nextPart(owed *[]Owed, left int64) (part []Owed, _ int64) {
+	for len(*owed) > 0 && left > 0 {
+		o := &(*owed)[0]
+		n := 0
+		for ; n < len(o.Entries) && left > 0; n++ {
+			left -= o.Entries[n].Bytes()
+		}
+		part = append(part, Owed{o.Series, o.Entries[:n]})
+		if o.Entries = o.Entries[n:]; len(o.Entries) == 0 {
+			*owed = (*owed)[1:]
+		}
+	}
+	return part, left
 }
 
 // ack acknowledges all batches up to a position.

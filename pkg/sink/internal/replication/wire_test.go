@@ -115,6 +115,71 @@ func TestSnapshotIsHeldAsAWhole(t *testing.T) {
 	}
 }
 
+// A tenant may have as much pending in a few series as all may: a frame has a part of it.
+func TestLargeSeriesAreSentInParts(t *testing.T) {
+	const entries, kib = 40, 100
+	o := newOwner()
+	for i := range entries {
+		o.add(0, strings.Repeat("x", kib<<10))
+		o.add(i+1, strings.Repeat("x", kib<<10))
+	}
+	wantParts := func(sent []byte) {
+		for len(sent) > 0 {
+			n := 4 + int(binary.BigEndian.Uint32(sent))
+			if sent = sent[n:]; n > 2*partBytes {
+				t.Errorf("a frame has %d bytes", n)
+			}
+		}
+	}
+	sent := frames(t, o)
+	wantParts(sent)
+	there, back := NewHoldings(16<<20), NewHoldings(16<<20)
+	there.Follow(t.Context(), session{bytes.NewReader(sent)})
+	var b bytes.Buffer
+	if err := new(follower).handOver(newEncoder(&b), &there.Ended()[0]); err != nil {
+		t.Fatal(err)
+	}
+	wantParts(b.Bytes())
+	Serve(t.Context(), newOwner().journal, back, session{bytes.NewReader(b.Bytes())})
+	for _, h := range []*Holdings{there, back} {
+		if n, _ := h.Usage(); n != 2*entries {
+			t.Errorf("%d of %d occurrences are held", n, 2*entries)
+		}
+	}
+}
+
+// Changes of a series of which a part is sent come after the other parts.
+func TestChangesWaitForTheRestOfALargeSeries(t *testing.T) {
+	o := newOwner()
+	for range 20 {
+		o.add(0, strings.Repeat("x", 100<<10))
+	}
+	s, err := o.journal.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHoldings(16 << 20)
+	in, _ := h.open(contributor)
+	for batches := 0; ; batches++ {
+		b := s.next(time.Now())
+		if err := in.apply(b); err != nil {
+			t.Fatal(err)
+		}
+		if b.Complete {
+			if n, _ := h.Usage(); n != 20 || batches < 2 {
+				t.Errorf("%d of 20 occurrences are held after %d batches", n, batches)
+			}
+			return
+		}
+		if batches == 0 {
+			o.counters[0].Drop(o.counters[0].Last(), occurrence.Shutdown, nil)
+			for range 20 {
+				o.add(0, "it was")
+			}
+		}
+	}
+}
+
 func TestFramesAreBounded(t *testing.T) {
 	frame := func(length uint32, content string) string {
 		return string(binary.BigEndian.AppendUint32(nil, length)) + content
