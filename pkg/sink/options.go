@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
 
 // MaxConcurrency is the highest Concurrency: each request in flight needs a goroutine.
@@ -78,6 +80,12 @@ func DefaultOptions() Options {
 		MaxPendingBytes:     192 << 20,
 		MaxIdleSeries:       16_384,
 	}
+}
+
+// HeldBytes returns the memory for what a follower holds of a sink with these options, except for the
+// occurrence by which that may exceed MaxPendingBytes.
+func (o *Options) HeldBytes() int64 {
+	return o.MaxPendingBytes + int64(o.MaxPendingSeries)*replication.SeriesBytes
 }
 
 // Validate returns an error that names each invalid field, or nil.

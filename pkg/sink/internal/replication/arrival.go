@@ -23,7 +23,7 @@ func (h *Holdings) open(c counter.Contributor) (*incoming, error) {
 }
 
 // apply applies a batch. What was held before stays until the snapshot is complete (rule Whole),
-// which then replaces it (rule Replace).
+// which then replaces it (rule Replace), or until there is no memory for both.
 func (in *incoming) apply(b *Batch) error {
 	h := in.of
 	h.mu.Lock()
@@ -31,7 +31,11 @@ func (in *incoming) apply(b *Batch) error {
 	if in.closed {
 		return errSessionOver
 	}
-	if err := in.stage.apply(b.Changes, b.Snapshot); err != nil {
+	err := in.stage.apply(b.Changes, b.Snapshot)
+	if err == errHoldingsFull && in.dropFormer() {
+		err = in.stage.apply(b.Changes, b.Snapshot)
+	}
+	if err != nil {
 		return err
 	}
 	if !b.Complete {
@@ -45,6 +49,18 @@ func (in *incoming) apply(b *Batch) error {
 	}
 	of.Position, of.UpTo = b.Position, b.UpTo
 	return nil
+}
+
+// dropFormer drops what was held of the contributor before this stream, if that is not complete. The
+// contributor lives, and sends it again. It returns false if nothing is held of it.
+func (in *incoming) dropFormer() bool {
+	of := in.of.of[in.contributor]
+	if in.complete || len(of.Series) == 0 {
+		return false
+	}
+	in.of.charge(of.Series, -1)
+	of.Holding = Holding{Contributor: in.contributor} // at position 0: nothing is handed over
+	return true
 }
 
 // close closes the stream. What is held does not change until another one is opened.

@@ -248,14 +248,14 @@ func (s *stage) extend(touched Mirror, o *Owed) error {
 	return nil
 }
 
-// seriesBytes is the memory of a series beside its entries.
-const seriesBytes = 1024
+// SeriesBytes is the memory of a series beside its entries.
+const SeriesBytes = 1024
 
 // commit adds the changed series to the mirror, if there is memory for them.
 func (s *stage) commit(touched Mirror) error {
 	bytes, weight := int64(0), int64(0)
 	for key, t := range touched {
-		t.bytes, t.weight = seriesBytes+t.held.Bytes(), t.held.Weight()
+		t.bytes, t.weight = SeriesBytes+t.held.Bytes(), t.held.Weight()
 		if t.held.Len() == 0 {
 			t.bytes = 0
 		}
