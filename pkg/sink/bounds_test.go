@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,49 @@ func (r *replica) wantComplete(want int) {
 	r.t.Helper()
 	if got := r.followers().Complete; got != want {
 		r.t.Errorf("%d followers are complete, want %d", got, want)
+	}
+}
+
+// Whatever number of names a tenant reports of one series, followers follow, and others are counted:
+// of the same series, and of others.
+func TestSeriesIsNoLargerThanFollowersHold(t *testing.T) {
+	const names = 33_000
+	for name, test := range map[string]struct {
+		answer answer
+		full   bool
+		alice  int32 // occurrences that are accepted
+	}{
+		"deferred": {nil, false, 0}, "hangs": {in("ns", hang), true, names / 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{answer: test.answer}
+			replicas(t, 2, f, withMemory(t, 2, nil), func(t *testing.T, all []*replica) {
+				s := all[1].follow(all[0])
+				var other, alice answers
+				for i := range names {
+					all[0].recordLater(0, time.Hour, by("mallory"), byClient(fmt.Sprint(i), 1))
+					if i%1000 == 0 {
+						all[0].record(i, inNamespace("other"), other.wait)
+						pass(time.Millisecond)
+					}
+					if test.full && i%1000 == 0 {
+						all[0].record(0, by("alice"), byClient(fmt.Sprint("alice-", i), 1), alice.wait)
+					}
+				}
+				all[0].wantComplete(1)
+				pass(time.Second)
+				if a, o := alice.calls(), other.calls(); a.settled > 0 || a.accepted < test.alice || o.accepted+o.settled != names/1000 {
+					t.Errorf("of the same series %+v, of others %+v of %d", a, o, names/1000)
+				}
+				if refused := all[0].ledger.Totals().Dropped[occurrence.PendingFull]; (refused > 0) != test.full || refused > names/2+1000 {
+					t.Errorf("%d of %d are refused", refused, names)
+				}
+				s.end()
+				defer all[1].follow(all[0]).end() // with a snapshot of it
+				pass(time.Second)
+				all[0].wantComplete(1)
+			})
+		})
 	}
 }
 
@@ -63,4 +108,34 @@ func TestFullLeaderIsHeldBesideAFormerOne(t *testing.T) {
 		all[2].follow(all[1])
 		all[1].wantComplete(1)
 	})
+}
+
+// Large Events of a tenant that are not acknowledged yet leave memory to the changes of others, also
+// before the follower has caught up.
+func TestTenantDoesNotFillTheBacklogOfOthers(t *testing.T) {
+	for _, complete := range []bool{true, false} {
+		replicas(t, 2, &fake{answer: hang}, withMemory(t, 2, nil), func(t *testing.T, all []*replica) {
+			here, there := net.Pipe()
+			follower := &slow{Conn: here}
+			s := all[1].followOver(all[0], follower, there)
+			if complete {
+				pass(time.Second)
+			}
+			follower.takes.Store(int64(time.Millisecond))
+			var mallory, alice answers
+			large := func(o *occurrence.Occurrence) { o.Event.Message = strings.Repeat("x", 128<<10) }
+			for i := range 400 {
+				all[0].record(i, by("mallory"), large, mallory.wait)
+				if i%4 == 0 {
+					all[0].record(i, by("alice"), inNamespace("other"), alice.wait)
+				}
+			}
+			pass(time.Minute)
+			all[0].wantComplete(1)
+			if a, m := alice.calls(), mallory.calls(); a != (calls{accepted: 100}) || m.accepted < 40 || m.accepted+m.settled != 400 {
+				t.Errorf("%+v of 100, of the tenant %+v of 400 (%t)", a, m, complete)
+			}
+			s.end()
+		})
+	}
 }

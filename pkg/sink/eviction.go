@@ -96,11 +96,14 @@ func (s *Sink) absorbs(h *allocation, e *counter.Entry, c counter.Claim, now, at
 	if h == nil {
 		return false
 	}
-	p := h.series
-	sequence := s.sequence + 1
-	deadlines := slices.Clone(p.deadlines).add(now, at, sequence, s.options.RetryFor/deadlineGrains)
 	e.Owner = h
-	return p.counter.Absorbs(sequence, deadlines.sealed(), *e, c)
+	return h.series.counter.Absorbs(s.sequence+1, s.sealedAfter(h.series, now, at), *e, c)
+}
+
+// sealedAfter returns up to which sequence entries of a series are sealed after an occurrence with
+// a deadline was added. The mutex must be held.
+func (s *Sink) sealedAfter(p *pendingSeries, now, at time.Time) uint64 {
+	return slices.Clone(p.deadlines).add(now, at, s.sequence+1, s.options.RetryFor/deadlineGrains).sealed()
 }
 
 // incoming is an occurrence for which something must be evicted.

@@ -76,9 +76,10 @@ type flow struct {
 
 // allocation is what a flow has pending of one series.
 type allocation struct {
-	flow    *flow
-	series  *pendingSeries
-	entries int // that are not reported to the ledger
+	flow   *flow
+	series *pendingSeries
+	// entries are those that are not reported to the ledger, and size the sum of their Sizes.
+	entries, size int
 	// acknowledged: one of the entries was answered 202.
 	acknowledged bool
 	tried        bool // a write of it may have been tried
@@ -149,6 +150,7 @@ func (s *fairShare) allocate(key flowKey, p *pendingSeries) *allocation {
 func (s *fairShare) settle(e *counter.Entry) {
 	h := e.Owner.(*allocation)
 	h.entries--
+	h.size -= e.Size()
 	if h.entries > 0 {
 		s.charge(h.flow, usage{bytes: -e.Bytes})
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -88,6 +89,37 @@ func (s *Sink) ownCounters() iter.Seq[*counter.Counter] {
 			}
 		}
 	}
+}
+
+// maxDeferredSize is the Size from which on a series with a journal is written at once. Followers
+// hold no series that one write does not take.
+const maxDeferredSize = counter.MaxBatch / 4
+
+// isLarge reports whether a series is written at once, though its deadline lies in the future. The
+// mutex must be held.
+func (s *Sink) isLarge(p *pendingSeries) bool {
+	return s.journal != nil && p != nil && p.counter.Size() >= maxDeferredSize
+}
+
+// isReplicable reports whether followers can hold an occurrence of a flow with a deadline, too. A
+// flow may use as much of what a series may have as it leaves to others, and a tenant as much of
+// the memory of changes that followers have not acknowledged. So nobody ends a stream for others.
+// The mutex must be held.
+func (s *Sink) isReplicable(p *pendingSeries, h *allocation, f flowKey, e *counter.Entry, c counter.Claim, now, at time.Time) bool {
+	if s.journal == nil {
+		return true
+	}
+	if s.isLarge(p) {
+		size := 0
+		if h != nil {
+			e.Owner, size = h, h.size
+		}
+		growth := p.counter.GrowthOf(s.sealedAfter(p, now, at), e, c)
+		if growth > 0 && size+growth > counter.MaxBatch-p.counter.Size()-growth {
+			return false
+		}
+	}
+	return s.journal.HasRoom(f.tenant, e.Estimate(), now)
 }
 
 // counterJournal returns what counters are made with. A nil *Journal is no nil counter.Journal.

@@ -189,7 +189,8 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 	delay = max(0, delay)
 	urgent := delay == 0
 	refused := o.Deferred != nil && s.isRefused(t, now)
-	if s.flushing > 0 || refused {
+	p, h := s.pendingOf(t.Key, f)
+	if s.flushing > 0 || refused || s.isLarge(p) {
 		delay = 0
 	}
 	e.Deferred = delay > 0
@@ -200,7 +201,9 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 		e.Notify = func(occurrence.Settlement) {} // so that the entry stays its own until then
 	}
 	deadline := now.Add(delay)
-	p, h := s.pendingOf(t.Key, f)
+	if !s.isReplicable(p, h, f, e, c, now, deadline) {
+		return occurrence.PendingFull, false, nil
+	}
 	if s.isFull(h) && !s.absorbs(h, e, c, now, deadline) {
 		var ok bool
 		if evicted, ok = s.evictFor(f, s.incoming(t, h, e, urgent), now); !ok {
@@ -228,24 +231,25 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 		p.counter.Newest().Generation = s.generations.enter()
 	}
 	h.entries += g.Entries
+	h.size += g.Size
 	for _, generation := range g.Left {
 		s.leaveGeneration(generation)
 	}
 	s.fair.charge(h.flow, usage{bytes: g.Bytes})
 	s.total.bytes += g.Bytes
 	s.total.occurrences += e.Weight
-	s.recorded(p, e, accept, o.Deferred)
+	s.recorded(p, f, e, accept, o.Deferred)
 	s.reschedule(p, now)
 	s.fair.update(h)
 	return occurrence.NoReason, deferred, evicted
 }
 
 // recorded records an occurrence that was added for its followers. The mutex must be held.
-func (s *Sink) recorded(p *pendingSeries, e *counter.Entry, accept acceptance, deferred func()) {
+func (s *Sink) recorded(p *pendingSeries, f flowKey, e *counter.Entry, accept acceptance, deferred func()) {
 	if s.journal == nil {
 		return
 	}
-	s.journal.Recorded(e.Weight)
+	s.journal.Recorded(e.Weight, f.tenant)
 	if accept == acceptHeld {
 		s.unacknowledged.add(&unheld{
 			position: s.journal.Position(), sequence: s.sequence, counter: p.counter, accept: deferred, deferred: e.Deferred,

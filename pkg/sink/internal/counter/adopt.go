@@ -30,6 +30,7 @@ func Adopt(contributor Contributor, s Series, entries []EntryRecord, journal Jou
 			e.first, e.Acknowledged = e.Sequence, true // maybe
 			e.measure()
 			c.pending = append(c.pending, *e)
+			c.size += e.Size()
 		}
 	}
 	return c

@@ -55,6 +55,8 @@ type Counter struct {
 	carriedByCreate bool
 	// frozen is the highest sequence in the draft that is being planned, 0 if there is none.
 	frozen uint64
+	// size is that of all entries, late ones included; see MaxBatch.
+	size int
 	// late are the entries that are added meanwhile. Commit appends them to pending: if that
 	// grew, it would copy entries while Plan writes to them.
 	late []Entry
@@ -113,6 +115,7 @@ func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (g Growth)
 	newest := c.Newest()
 	added := c.addition(newest, e, claim)
 	if c.takes(newest, e, sealed) {
+		g.Size = -newest.Size()
 		newest.merge(e)
 		added.Merged = true
 	} else {
@@ -128,6 +131,8 @@ func (c *Counter) Add(sequence, sealed uint64, e *Entry, claim Claim) (g Growth)
 		newest.addClaim(claim)
 	}
 	g.Bytes += newest.measure()
+	g.Size += newest.Size()
+	c.size += g.Size
 	if c.follows() {
 		c.journal.Added(c, added)
 	}

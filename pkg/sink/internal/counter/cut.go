@@ -52,7 +52,7 @@ func (c *Counter) joinable(e *Entry, sealed uint64) int {
 // admits reports whether an entry can ever be joined with the next one, and takes less memory then.
 // A callback may be dropped; see Acknowledge.
 func (e *Entry) admits(next *Entry) bool {
-	return e.suits(next) && e.size()+len(next.claims) <= MaxBatch && e.joinedBytes(next) <= 0
+	return e.suits(next) && e.Size()+len(next.claims) <= MaxBatch && e.joinedBytes(next) <= 0
 }
 
 // joins reports whether two entries of an owner can be joined, and their cut need not stay.
@@ -78,7 +78,9 @@ func (c *Counter) joinAll(e *Entry, sealed uint64) (g Growth) {
 		c.journal.Joined(c, last.Sequence, next.Sequence)
 		g.Entries--
 		g.Left = append(g.Left, next.Generation)
+		g.Size -= last.Size() + next.Size()
 		g.Bytes += last.join(&next)
+		g.Size += last.Size()
 	}
 	clear((*list)[len(kept):])
 	*list = kept

@@ -64,7 +64,7 @@ func TestCutsStayWhileAFollowerMayBeAtThem(t *testing.T) {
 func TestGrowthIsThatOfTheEntries(t *testing.T) {
 	w, leader, follower := followed(t)
 	owners := []any{nil, "a", "b"}
-	bytes, entries, absorbed, left := map[any]int64{}, map[any]int{}, 0, 0
+	bytes, entries, absorbed, left, size := map[any]int64{}, map[any]int{}, 0, 0, 0
 	generations := map[uint64]bool{}
 	events := []*corev1.Event{w.event, w.event.DeepCopy(), w.event.DeepCopy()}
 	events[1].Labels, events[2].Annotations = map[string]string{}, map[string]string{"a": strings.Repeat("b", 1000)}
@@ -74,7 +74,7 @@ func TestGrowthIsThatOfTheEntries(t *testing.T) {
 	var draft *Draft
 	var owner any
 	for n := uint64(1); n < 3000; n++ {
-		o := occurrence.Occurrence{Weight: 1, Event: events[w.rng.IntN(len(events))]}
+		o := occurrence.Occurrence{Weight: 1, Event: events[w.rng.IntN(len(events))].DeepCopy()}
 		if w.rng.IntN(2) == 0 {
 			o.Client, o.Total = "client", int64(n)
 		}
@@ -84,10 +84,13 @@ func TestGrowthIsThatOfTheEntries(t *testing.T) {
 		}
 		e.Owner = owner
 		absorbs := n > 1 && leader.counter.Absorbs(n, 0, e, claim)
-		leader.sequence = n
+		leader.sequence, size = n, leader.counter.Size()+leader.counter.GrowthOf(0, &e, claim)
 		g := leader.counter.Add(n, 0, &e, claim)
 		if absorbs {
 			absorbed++
+		}
+		if leader.counter.Size() > size {
+			t.Fatalf("%d makes the size %d, want %d at most", n, leader.counter.Size(), size)
 		}
 		if absorbs && g.Bytes > 0 || g.Bytes > leader.counter.Newest().Bytes {
 			t.Fatalf("%d takes %d bytes", n, g.Bytes)
@@ -264,8 +267,9 @@ func TestHeldEntriesAreWrittenAsByTheContributor(t *testing.T) {
 // A follower knows the Event of the newest entry.
 func TestEventIsNotSentAgain(t *testing.T) {
 	w, leader, follower := followed(t)
-	for range 2 {
-		leader.add(&occurrence.Occurrence{Weight: 1}, w.event)
+	for n := range uint64(2) {
+		e, claim := NewEntry(&occurrence.Occurrence{Weight: 1}, &occurrence.Target{Event: w.event})
+		leader.counter.Add(n+1, 0, &e, claim)
 	}
 	if s := leader.streams[follower]; s.changes[0].Addition.Entry.Newest.Event.Event == nil || s.changes[1].Addition.Entry.Newest.Event.Event != nil {
 		t.Errorf("changes %+v", s.changes)

@@ -90,13 +90,13 @@ func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
 	return e, Claim{client: clientKey(o.Client), total: o.Total, weight: o.Weight}
 }
 
-// size is the part of MaxBatch that the entry uses.
-func (e *Entry) size() int { return 1 + len(e.claims) }
+// Size returns which part of MaxBatch the entry uses.
+func (e *Entry) Size() int { return 1 + len(e.claims) }
 
 // accepts reports whether a further occurrence may become part of the entry. Different owners
 // have entries of their own, so that each is charged for its own.
 func (e *Entry) accepts(next *Entry) bool {
-	return e.Notify == nil && next.Notify == nil && e.size() < MaxBatch && e.suits(next)
+	return e.Notify == nil && next.Notify == nil && e.Size() < MaxBatch && e.suits(next)
 }
 
 // suits reports whether two entries are of the same owner, and of users with the same rights.

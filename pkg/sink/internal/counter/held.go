@@ -23,7 +23,7 @@ var (
 	errOrder     = errors.New("an entry is not above those before it")
 	errNotMerged = errors.New("there is no entry that an occurrence can be part of")
 	errNotHeld   = errors.New("there is no such entry")
-	errTooLarge  = errors.New("a series has more entries and claims than one write takes")
+	errTooLarge  = errors.New("a series has more entries and claims than one write takes") // its leader refuses them
 )
 
 // Hold returns a Held without entries.
@@ -48,12 +48,12 @@ func (h *Held) Apply(r EntryRecord, merged bool) error {
 		return errNotMerged
 	case newest != nil && e.Sequence <= newest.Sequence:
 		return errOrder
-	case h.size+e.size() > MaxBatch:
+	case h.size+growthOf(newest, e, merged) > MaxBatch:
 		return errTooLarge // an adopted series is written as a whole
 	}
 	if !merged {
 		h.entries = append(h.entries, *e)
-		h.size += e.size()
+		h.size += e.Size()
 		h.bytes += h.newest().measure()
 		return nil
 	}
@@ -61,11 +61,23 @@ func (h *Held) Apply(r EntryRecord, merged bool) error {
 	return nil
 }
 
+// growthOf returns by how much the Size of a Held grows by an entry, at most.
+func growthOf(newest, e *Entry, merged bool) int {
+	switch {
+	case !merged:
+		return e.Size()
+	case len(e.claims) > 0 && newest.endsAt(e.claims[0]):
+		return len(e.claims) - 1
+	default:
+		return len(e.claims)
+	}
+}
+
 // join adds the entry that follows to an entry. It updates the sums as if that was not held.
 func (h *Held) join(e, next *Entry) {
-	h.size -= e.size()
+	h.size -= e.Size()
 	h.bytes += e.join(next)
-	h.size += e.size()
+	h.size += e.Size()
 }
 
 func (h *Held) newest() *Entry {
@@ -82,7 +94,7 @@ func (h *Held) Join(first, second uint64) error {
 		return errNotHeld
 	}
 	next := &h.entries[i+1]
-	h.size -= next.size()
+	h.size -= next.Size()
 	h.join(&h.entries[i], next)
 	h.entries = slices.Delete(h.entries, i+1, i+2)
 	return nil
@@ -99,7 +111,7 @@ func (h *Held) Settle(sequences []uint64) error {
 			continue
 		}
 		sequences = sequences[1:]
-		size -= e.size()
+		size -= e.Size()
 		bytes -= e.Bytes
 	}
 	if len(sequences) > 0 {

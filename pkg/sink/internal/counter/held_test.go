@@ -44,7 +44,7 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 		"an addition out of order":        {apply(of(2, nil), false), errOrder},
 		"a merge out of order":            {apply(of(1, nil), true), errOrder},
 		"an entry that is too large":      {apply(of(3, claims(MaxBatch-2)), false), errTooLarge},
-		"a merge that is too large":       {apply(of(3, claims(MaxBatch-2)), true), errTooLarge},
+		"a merge that is too large":       {apply(of(3, claims(MaxBatch-1)), true), errTooLarge},
 		"an Event of another namespace":   {apply(of(3, func(r *EntryRecord) { r.Newest.Event.Event = otherNamespace() }), false), errRecord},
 		"an unknown outcome":              {apply(of(3, func(r *EntryRecord) { r.Merged = "" }), false), errRecord},
 		"an unknown API":                  {apply(of(3, func(r *EntryRecord) { r.Newest.API = 9 }), false), errRecord},

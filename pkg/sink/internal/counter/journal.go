@@ -38,6 +38,8 @@ type Growth struct {
 	Entries int
 	// Bytes is by how many bytes the memory has grown. It may be negative.
 	Bytes int64
+	// Size is by how much more of MaxBatch they use. It may be negative.
+	Size int
 	// Left are the Generations of the entries that were joined to others.
 	Left []uint64
 }

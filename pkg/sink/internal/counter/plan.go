@@ -30,7 +30,7 @@ func (c *Counter) batch() []Entry {
 	n, size := 0, 0
 	repeats := len(c.pending) > 0 && c.pending[0].Sequence <= c.inDoubt && (c.isExclusive() || c.isNearlyFull())
 	for ; n < len(c.pending) && !(repeats && c.pending[n].Sequence > c.inDoubt); n++ {
-		if size += c.pending[n].size(); size > MaxBatch {
+		if size += c.pending[n].Size(); size > MaxBatch {
 			break
 		}
 	}

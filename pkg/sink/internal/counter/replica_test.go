@@ -171,16 +171,29 @@ func (r *replica) mirrors(to *replica, s *stream) {
 	h := to.held[r.instance]
 	size, bytes := 0, int64(0)
 	for i := range h.entries {
-		size += h.entries[i].size()
+		size += h.entries[i].Size()
 		bytes += h.entries[i].Bytes
 	}
 	if size != h.size || bytes != h.Bytes() {
 		r.t.Fatalf("held are %d entries and claims of %d bytes, not %d of %d", size, bytes, h.size, h.Bytes())
 	}
+	if owed := pendingBytes(r.counter); owed < h.Bytes() || r.counter.Size() != h.size {
+		r.t.Fatalf("%d bytes of size %d are charged, and held %d of size %d", owed, r.counter.Size(), h.Bytes(), h.size)
+	}
 	owed, held := outline(r.counter.Records()), outline(h.Records())
 	if owed != held {
 		r.t.Fatalf("%s are held, and owed are %s", held, owed)
 	}
+}
+
+// pendingBytes returns the memory that is charged for the entries of a counter.
+func pendingBytes(c *Counter) (bytes int64) {
+	for _, list := range [][]Entry{c.pending, c.late} {
+		for i := range list {
+			bytes += list[i].Bytes
+		}
+	}
+	return bytes
 }
 
 // outline returns what entries have, except the contents of Events, which may have been one.

@@ -313,6 +313,7 @@ func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
 func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
 	w.sequence = sequence
 	w.recorded += o.Weight
+	event = event.DeepCopy() // each has its own
 	o.Event = event
 	if o.Recorded.IsZero() {
 		o.Recorded = time.Now()

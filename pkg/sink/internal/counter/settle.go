@@ -114,6 +114,7 @@ func (c *Counter) take(upTo uint64, settle func(*Entry) Settled) []Settled {
 	}
 	out := make([]Settled, n)
 	for i := range out {
+		c.size -= c.pending[i].Size()
 		out[i] = settle(&c.pending[i])
 	}
 	// The settled entries keep the old array. A clone of nothing would keep it too.
@@ -135,6 +136,7 @@ func (c *Counter) Evict(owner any) (out []Settled) {
 			kept = append(kept, *e)
 			continue
 		}
+		c.size -= e.Size()
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull}
 		switch {
 		case e.Sequence <= c.inDoubt:

@@ -5,6 +5,22 @@ import (
 	"slices"
 )
 
+// Size returns which part of MaxBatch everything uses that is pending.
+func (c *Counter) Size() int { return c.size }
+
+// GrowthOf returns by how much Add would increase the Size, at most.
+func (c *Counter) GrowthOf(sealed uint64, e *Entry, claim Claim) int {
+	newest := c.Newest()
+	switch takes := c.takes(newest, e, sealed); {
+	case takes && (claim == (Claim{}) || newest.endsAt(claim)):
+		return 0
+	case takes || claim == (Claim{}):
+		return 1
+	default:
+		return 2
+	}
+}
+
 // EntriesUpTo returns the number of pending entries up to a sequence. It may be called while a
 // worker runs Draft.Plan.
 func (c *Counter) EntriesUpTo(sequence uint64) (n int) {

@@ -39,6 +39,7 @@ type Journal struct {
 	// occurrence, and recorded the weight of all.
 	position, last uint64
 	recorded       int64
+	added          int64  // bytes of the last addition
 	sent           uint64 // highest sequence that a follower may hold
 	streams        map[*Stream]struct{}
 	ended          endedCuts
@@ -57,8 +58,27 @@ func NewJournal(instance counter.Contributor, o Owner) *Journal {
 	}
 }
 
-// Recorded adds to the weight of all that was added.
-func (j *Journal) Recorded(weight int64) { j.recorded += weight }
+// Recorded adds to the weight of all that was added. The last addition is charged to a tenant.
+func (j *Journal) Recorded(weight int64, tenant string) {
+	j.recorded += weight
+	for s := range j.streams {
+		s.unsentOf[tenant] += j.added
+	}
+}
+
+// HasRoom reports whether an addition of a tenant takes no more of the memory of unacknowledged
+// changes than the tenant leaves to others, with one of the followers. Those that have hung for
+// maxDelay do not count: they cost nobody an occurrence.
+func (j *Journal) HasRoom(tenant string, bytes int64, now time.Time) bool {
+	full := false
+	for s := range j.streams {
+		if s.hasRoom(tenant, bytes) {
+			return true
+		}
+		full = full || now.Sub(s.progress) < maxDelay
+	}
+	return !full
+}
 
 // Position returns the number of changes so far.
 func (j *Journal) Position() uint64 { return j.position }
@@ -89,6 +109,7 @@ func (j *Journal) record(c *counter.Counter, change Change) {
 		return
 	}
 	now, bytes := time.Now(), change.bytes()
+	j.added = bytes
 	for s := range j.streams {
 		s.add(c, change, bytes, now)
 	}

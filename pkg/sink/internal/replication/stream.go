@@ -9,6 +9,8 @@ import (
 const (
 	// maxBacklog bounds the memory of changes that a follower has not acknowledged.
 	maxBacklog = 16 << 20
+	// maxAdditions is the part of it for additions; see Journal.HasRoom.
+	maxAdditions = maxBacklog / 4 * 3
 	// snapshotChunk is the number of series that are read with the mutex held.
 	snapshotChunk = 64
 	// maxDelay is the time after which a follower that has not acknowledged a change is late.
@@ -33,7 +35,7 @@ type Stream struct {
 	// knows: only their changes are sent. Both are nil when the snapshot is complete.
 	snapshot []*counter.Counter
 	known    map[*counter.Counter]struct{}
-	// unsent is what was read of the snapshot. Changes wait until it is sent.
+	// unsent are the parts of a series that were read and not sent. Its changes wait for them.
 	unsent []Owed
 	// backlog are the changes to send, since the first one.
 	backlog []Change
@@ -41,11 +43,15 @@ type Stream struct {
 	bytes   int64 // of the backlog and of the batch in flight
 	// inFlight: a batch is not acknowledged, whose last point is sent, and whose first change
 	// is from sentSince.
-	inFlight   bool
-	sent       point
-	sentSince  time.Time
-	sentBytes  int64
-	acked      point
+	inFlight  bool
+	sent      point
+	sentSince time.Time
+	sentBytes int64
+	// unsentOf and unackedOf are the bytes of additions, by tenant, in the backlog and in flight.
+	unsentOf, unackedOf map[string]int64
+	acked               point
+	// progress is the time of the last batch or acknowledgement, or of the first change after them.
+	progress   time.Time
 	cuts       cuts
 	captured   bool // the whole snapshot is
 	complete   bool // the follower has acknowledged the snapshot
@@ -60,6 +66,7 @@ type Stream struct {
 
 func newStream(j *Journal) *Stream {
 	s := &Stream{journal: j, wake: make(chan struct{}, 1), failed: make(chan error, 1), known: make(map[*counter.Counter]struct{}), late: true}
+	s.unsentOf, s.unackedOf, s.progress = make(map[string]int64), make(map[string]int64), time.Now()
 	for c := range j.owner.Pending() {
 		s.snapshot = append(s.snapshot, c)
 	}
@@ -95,12 +102,21 @@ func (s *Stream) add(c *counter.Counter, change Change, bytes int64, now time.Ti
 	}
 	if len(s.backlog) == 0 {
 		s.since = now
+		if !s.inFlight {
+			s.progress = now
+		}
 	}
 	s.backlog = append(s.backlog, change)
 	s.setAlarm(now)
 	if !s.inFlight {
 		s.signal()
 	}
+}
+
+// hasRoom is Journal.HasRoom. A tenant without additions may use all that is left.
+func (s *Stream) hasRoom(tenant string, bytes int64) bool {
+	used, left := s.unsentOf[tenant]+s.unackedOf[tenant], maxAdditions-s.bytes-bytes
+	return left >= 0 && (used == 0 || used+bytes <= left)
 }
 
 // knows reports whether the follower knows the series of a change, or learns of it by the change.
@@ -120,18 +136,19 @@ func (s *Stream) next(now time.Time) *Batch {
 	if s.full || s.inFlight || s.captured && len(s.backlog) == 0 && s.sent.position == s.journal.position && s.complete {
 		return nil
 	}
+	s.progress = now
 	b := &Batch{Position: s.journal.position, UpTo: s.journal.last}
-	bytes, isCurrent := s.bytes, len(s.unsent) == 0
-	if isCurrent {
-		b.Changes, s.backlog, s.bytes = s.backlog, nil, 0
-	}
+	bytes := s.bytes
+	b.Changes, s.backlog, s.bytes = s.changesToSend()
 	if !s.captured {
 		s.capture(b)
 	}
-	if b.Complete = s.captured && isCurrent; !b.Complete {
+	if b.Complete = s.captured && len(s.backlog) == 0; !b.Complete {
+		clear(s.unsentOf)
 		return b // it is not acknowledged
 	}
 	s.inFlight, s.sentSince, s.sentBytes, s.bytes = true, now, bytes, bytes
+	s.unsentOf, s.unackedOf = s.unackedOf, s.unsentOf
 	if len(b.Changes) > 0 {
 		s.sentSince = s.since
 	}
@@ -139,6 +156,23 @@ func (s *Stream) next(now time.Time) *Batch {
 	s.cuts.sent = s.journal.last
 	s.journal.sent = max(s.journal.sent, s.journal.last)
 	return b
+}
+
+// changesToSend returns the changes of the next batch, and those of a series of which parts are left,
+// with their memory.
+func (s *Stream) changesToSend() (out, waiting []Change, bytes int64) {
+	if len(s.unsent) == 0 {
+		return s.backlog, nil, 0
+	}
+	for _, c := range s.backlog {
+		if c.Key == s.unsent[0].Series.Key {
+			waiting = append(waiting, c)
+			bytes += c.bytes()
+		} else {
+			out = append(out, c)
+		}
+	}
+	return out, waiting, bytes
 }
 
 // capture adds the next part of the snapshot to a batch.
@@ -172,7 +206,8 @@ func (s *Stream) acknowledge(position uint64, now time.Time) error {
 	if s.over || !s.inFlight || position != s.sent.position {
 		return errNotSent
 	}
-	s.inFlight, s.complete, s.acked = false, true, s.sent
+	s.inFlight, s.complete, s.acked, s.progress = false, true, s.sent, now
+	clear(s.unackedOf)
 	s.cuts.acked = s.acked.sequence
 	s.bytes -= s.sentBytes
 	if since, ok := s.waitingSince(); !ok || now.Sub(since) < maxDelay {

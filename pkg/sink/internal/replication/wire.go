@@ -43,7 +43,8 @@ type Batch struct {
 	UpTo     uint64 // the last sequence
 	Changes  []Change
 	// Snapshot has further series, or parts of them, as they are after the changes. Later
-	// batches have the changes of them and of those before.
+	// batches have the changes of them and of those before, but none of a series of which parts
+	// are left.
 	Snapshot []Owed
 	// Complete: the snapshot is, with this batch.
 	Complete bool
@@ -58,8 +59,8 @@ type Change struct {
 	Settled       []uint64
 }
 
-// changeBytes is the memory of a change without an entry.
-const changeBytes = 512
+// changeBytes is the memory of a change without an entry, in a slice that grows.
+const changeBytes = 160
 
 // bytes returns the approximate memory of a change.
 func (c *Change) bytes() int64 {

@@ -166,10 +166,14 @@ func TestChangesWaitForTheRestOfALargeSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b.Complete {
-			if n, _ := h.Usage(); n != 20 || batches < 2 {
+			if n, _ := h.Usage(); n != 20+int64(batches) || batches < 2 {
 				t.Errorf("%d of 20 occurrences are held after %d batches", n, batches)
 			}
 			return
+		}
+		o.add(batches+1, "it was")
+		if len(b.Changes) != min(batches, 1) {
+			t.Errorf("batch %d has %d changes", batches, len(b.Changes))
 		}
 		if batches == 0 {
 			o.counters[0].Drop(o.counters[0].Last(), occurrence.Shutdown, nil)
