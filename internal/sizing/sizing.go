@@ -83,11 +83,20 @@ func Memory(o *app.Options) []Part {
 		{"subjects, and their series and groups", []string{"max-subjects", "max-series-per-subject"}, subjects * subjectBytes, subjects * subjectMost},
 		same("pending series", int64(p.Sink.MaxPendingSeries)*seriesBytes, "max-pending-series"),
 		same("pending occurrences", p.Sink.MaxPendingBytes, "max-pending-bytes"),
-		same("occurrences held for other replicas", o.MaxHeldBytes, "max-held-bytes"),
+		same("occurrences held for other replicas", o.HeldBytes(), "max-held-bytes", "max-pending-bytes", "max-pending-series"),
+		same("those that a leader adopts", adopted(o), "max-held-bytes", "max-pending-bytes", "max-pending-series"),
 		{"changes that others do not hold yet", nil, usualBacklogs, sessions * backlogBytes},
 		same("idle series", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
 	}
+}
+
+// adopted returns the memory of what a leader adopts from its holdings: of series of two former
+// leaders, and half of the rest, since it shares the Events.
+func adopted(o *app.Options) int64 {
+	held := o.HeldBytes()
+	series := min(held, 2*int64(o.Pipeline.Sink.MaxPendingSeries)*seriesBytes)
+	return series + (held-series)/2
 }
 
 // decoding returns the limit, or half of it and the largest body: a body that exceeds the

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"cmp"
 	"strconv"
 	"testing"
 
@@ -31,8 +32,8 @@ func double(t *testing.T, o *app.Options, name string) {
 			continue
 		}
 		value, err := resource.ParseQuantity(flag.Value.String())
-		if err == nil {
-			err = flag.Value.Set(strconv.FormatInt(2*value.Value(), 10))
+		if err == nil { // 0 follows from other flags
+			err = flag.Value.Set(strconv.FormatInt(cmp.Or(2*value.Value(), 1<<40), 10))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -27,8 +27,8 @@ var errClosed = replication.ErrClosed
 
 // HoldingsOptions are the options of NewHoldings.
 type HoldingsOptions struct {
-	// MaxBytes limits the memory of what is held. A session that would exceed it ends. While a
-	// snapshot replaces what was held before, both count.
+	// MaxBytes limits the memory of what is held: Options.HeldBytes for each contributor. A session
+	// that would exceed it ends.
 	MaxBytes int64
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer

@@ -45,7 +45,7 @@ type Options struct {
 	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
 
-	// MaxHeldBytes limits what this replica holds of what others owe.
+	// MaxHeldBytes limits what this replica holds of what others owe; 0 is HeldBytes.
 	MaxHeldBytes int64
 
 	// LeaderElect is true for one of several replicas.
@@ -107,7 +107,6 @@ func NewOptions() *Options {
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
 		Pipeline:            pipeline.DefaultOptions(),
-		MaxHeldBytes:        defaultMaxHeldBytes,
 		LeaderElect:         true,
 		LeaderElection:      newLeaderElection(),
 		ShutdownGracePeriod: 30 * time.Second,
@@ -115,6 +114,8 @@ func NewOptions() *Options {
 	}
 	// A cluster has more subjects than one controller.
 	o.Pipeline.Correlator.CacheSize = 16_384
+	// MaxPendingSeries is the limit for usual Events. Followers hold all of it, twice.
+	o.Pipeline.Sink.MaxPendingBytes = 96 << 20
 	o.Pipeline.Sink.Acknowledge = sink.AcknowledgeReplicated
 	o.SecureServing.BindAddress = net.IPv4zero
 	o.SecureServing.BindPort = DefaultPort

@@ -1,18 +1,17 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"sync/atomic"
+
+	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
 )
-
-// defaultMaxHeldBytes is half of what a leader may have pending by default. What is held is
-// encoded, and not repeated for each occurrence.
-const defaultMaxHeldBytes = 96 << 20
 
 // replication is what this replica holds of others, and others of this one. It is safe for
 // concurrent use.
@@ -24,11 +23,27 @@ type replication struct {
 }
 
 // newHoldings returns the holdings of a replica, nil for a process that runs alone.
-func (p *process) newHoldings() (*sink.Holdings, error) {
+func (p *process) newHoldings(ctx context.Context) (*sink.Holdings, error) {
 	if !p.options.LeaderElect {
 		return nil, nil
 	}
-	return sink.NewHoldings(sink.HoldingsOptions{MaxBytes: p.options.MaxHeldBytes, Registerer: p.registry})
+	most, leader := p.options.HeldBytes(), p.options.leaderBytes()
+	if most < leader {
+		klog.FromContext(ctx).Info("--max-held-bytes is less than a leader may have pending with --max-pending-bytes and --max-pending-series: whoever fills it has all reports wait for their writes",
+			"maxHeldBytes", most, "leaderBytes", leader)
+	}
+	return sink.NewHoldings(sink.HoldingsOptions{MaxBytes: most, Registerer: p.registry})
+}
+
+// HeldBytes returns the limit of what this replica holds of others. By default, that is the holding of
+// the leader beside that of a former one.
+func (o *Options) HeldBytes() int64 { return cmp.Or(o.MaxHeldBytes, 2*o.leaderBytes()) }
+
+// leaderBytes returns the most that is held of a leader with the same options. Its last occurrence
+// may exceed the limit, by labels and annotations, and by an Event that takes up to four times its
+// body (internal/sizing).
+func (o *Options) leaderBytes() int64 {
+	return o.Pipeline.Sink.HeldBytes() + 1<<20 + 4*o.Intake.MaxBodyBytes
 }
 
 // Replicate keeps a session with the leader until ctx ends.

@@ -124,7 +124,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 	options := p.options.Pipeline
 	options.Registerer = p.registry
-	holdings, err := p.newHoldings()
+	holdings, err := p.newHoldings(ctx)
 	if err != nil {
 		return err
 	}

@@ -216,7 +216,7 @@ func (o *Options) validateWriting(v *violations) {
 	v.addIf(s.RetryFor <= 0, "--retry-for must be greater than 0, got %s", s.RetryFor)
 	atLeast(v, "--max-pending-series", s.MaxPendingSeries, 1)
 	atLeast(v, "--max-pending-bytes", s.MaxPendingBytes, 1)
-	atLeast(v, "--max-held-bytes", o.MaxHeldBytes, 1)
+	v.addIf(o.MaxHeldBytes < 0, "--max-held-bytes must not be negative, got %d", o.MaxHeldBytes)
 	v.addIf(s.ForbiddenFor < 0, "--forbidden-for must not be negative, got %s", s.ForbiddenFor)
 	atLeast(v, "--max-idle-series", s.MaxIdleSeries, 1)
 }

@@ -35,14 +35,14 @@ func TestErrorsOfOptionsNameTheFlag(t *testing.T) {
 	for _, test := range []struct{ value, problem, flags string }{
 		{"0", "must be at least 1, got 0", `max-request-body-bytes max-decode-bytes max-client-names max-requests-inflight
 			budget-burst aggregate-max-messages max-subjects max-series-per-subject queue-capacity kube-api-burst
-			min-concurrent-writes max-pending-bytes max-held-bytes max-pending-series max-idle-series`},
+			min-concurrent-writes max-pending-bytes max-pending-series max-idle-series`},
 		{"0", `must be greater than 0, or "unlimited", got 0`, "budget-qps kube-api-qps"},
 		{"-1", `must be greater than 0, or "unlimited", got -1`, "kube-api-qps"},
 		{"0s", "must be greater than 0, got 0s", "aggregate-interval slow-answer write-timeout retry-base-delay retry-for"},
 		{"0s", "must be greater than 0 and at most 24h0m0s, got 0s", "series-heartbeat"},
 		{"0s", "must be at least 1ms, got 0s", "shutdown-grace-period leader-elect-retry-period"},
 		{"-1ns", "must not be negative, got -1ns", "shutdown-delay-duration namespace-refused-for forbidden-for"},
-		{"-1", "must not be negative, got -1", "http2-max-streams-per-connection"},
+		{"-1", "must not be negative, got -1", "http2-max-streams-per-connection max-held-bytes"},
 		{"99", "must be at least 100, got 99", "max-connections"},
 		{"-1", "must be between 0 and 65535, got -1", "secure-port"},
 		{"65536", "must be between 0 and 65535, got 65536", "secure-port"},

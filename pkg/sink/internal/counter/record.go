@@ -233,6 +233,9 @@ func (r *EntryRecord) entry(newest *Entry) (*Entry, error) {
 	if e.annotations == nil {
 		e.annotations = e.Newest.Event.Annotations
 	}
+	if len(r.Claims) > 0 {
+		e.claims = make([]Claim, 0, len(r.Claims))
+	}
 	for _, claim := range r.Claims {
 		if claim.Total < 0 || claim.Weight < 0 {
 			return nil, errRecord
