@@ -34,9 +34,9 @@ type adoption struct {
 	contributor counter.Contributor
 	// holding is the newest that was adopted, at position 0 if none is.
 	holding replication.Holding
-	// waiting are its series that were not adopted yet. One waits while the counter of an
-	// earlier holding has something pending.
-	waiting replication.Mirror
+	// waiting are its series that were not adopted yet. Those in blocked wait until the counter
+	// of an earlier holding has nothing pending.
+	waiting, blocked replication.Mirror
 	// pending are the series that were adopted. They are nil while their counters are made.
 	pending map[occurrence.Key]*pendingSeries
 	// settled is up to where the series have settled (rule Marks). All up to settledUpTo have
@@ -82,8 +82,17 @@ func (a *adoptions) get(c counter.Contributor) *adoption {
 	return of
 }
 
+// unblock removes a series from what is pending. A newer one may be adopted now.
+func (a *adoption) unblock(key occurrence.Key) {
+	delete(a.pending, key)
+	if series, ok := a.blocked[key]; ok {
+		delete(a.blocked, key)
+		a.waiting[key] = series
+	}
+}
+
 // isUnderWay reports whether something is left to write.
-func (a *adoption) isUnderWay() bool { return len(a.waiting)+len(a.pending) > 0 }
+func (a *adoption) isUnderWay() bool { return len(a.waiting)+len(a.blocked)+len(a.pending) > 0 }
 
 // SetLeading sets whether the sink writes what other sinks owed at their end: what its Holdings
 // hold, and what followers hand over. It returns at once. When the sink no longer leads, what is
@@ -158,7 +167,7 @@ func (s *Sink) updateAdoptions(holdings *replication.Holdings) (out []counter.Se
 			// The contributor has sent it once more, before it saw that it is counted.
 			holdings.Release(h.Contributor, a.settledAt)
 		case h.Position > a.holding.Position: // rule Newest
-			a.holding, a.waiting = h, h.Series.Clone()
+			a.holding, a.waiting, a.blocked = h, h.Series.Clone(), make(replication.Mirror)
 			if len(h.Series) > 0 {
 				begun = append(begun, h)
 			}
@@ -197,13 +206,14 @@ func (s *Sink) nextToAdopt() (out []toAdopt) {
 	}
 	for _, a := range s.adoptions.of {
 		for key, series := range a.waiting {
-			if _, ok := a.pending[key]; ok {
-				continue
-			}
 			if len(out) == adoptChunk {
 				return out
 			}
 			delete(a.waiting, key)
+			if _, ok := a.pending[key]; ok {
+				a.blocked[key] = series
+				continue
+			}
 			a.pending[key] = nil
 			out = append(out, toAdopt{adoption: a, epoch: a.epoch, key: key, series: series, settled: max(a.settled[key], a.settledUpTo)})
 		}
@@ -218,7 +228,7 @@ func (s *Sink) addAdopted(chunk []toAdopt) {
 	now := time.Now()
 	for i := range chunk {
 		n := &chunk[i]
-		delete(n.adoption.pending, n.key)
+		n.adoption.unblock(n.key)
 		if n.counter == nil || n.epoch != n.adoption.epoch || s.closed {
 			continue
 		}
@@ -260,7 +270,7 @@ func (s *Sink) markAdopted(p *pendingSeries) {
 // endAdopted records that nothing is pending of an adopted series. The mutex must be held.
 func (s *Sink) endAdopted(p *pendingSeries) {
 	if a := p.adopted; a.adoption.pending[a.key] == p {
-		delete(a.adoption.pending, a.key)
+		a.adoption.unblock(a.key)
 	}
 	s.adoptions.signal()
 }
@@ -269,7 +279,7 @@ func (s *Sink) endAdopted(p *pendingSeries) {
 // when it is no longer in work. It returns what has settled. The mutex must be held.
 func (s *Sink) dropAdoption(a *adoption, now time.Time) (out []counter.Settled) {
 	a.epoch++
-	a.holding, a.waiting = replication.Holding{}, nil
+	a.holding, a.waiting, a.blocked = replication.Holding{}, nil, nil
 	for _, p := range a.pending {
 		if p == nil {
 			continue // its counter is being made

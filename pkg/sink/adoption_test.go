@@ -170,8 +170,8 @@ func TestLaterHoldingAddsOnlyWhatHasNotSettled(t *testing.T) {
 				leader.record(1, inNamespace("stuck"))
 				pass(0)
 				s.end()
-				leader.record(0)
-				leader.record(2)
+				leader.recordEach(3)
+				leader.record(1, inNamespace("stuck"))
 				pass(0)
 				leader.crash()
 				next.SetLeading(true)
@@ -182,10 +182,17 @@ func TestLaterHoldingAddsOnlyWhatHasNotSettled(t *testing.T) {
 				f.mu.Unlock()
 				late.follow(next)
 				pass(time.Minute)
-				f.wantStored(t, 2, 2)
+				if a := next.adoptions.of[leader.instance]; len(a.waiting) > 0 {
+					t.Errorf("each write examines %d series that cannot be adopted yet", len(a.waiting))
+				}
+				if isStuck {
+					f.wantStored(t, 3, 3)
+				} else {
+					f.wantStored(t, 4, 4)
+				}
 				stuck.Store(false)
 				pass(time.Minute)
-				next.wantTotals(0, 4, ends{written: 4})
+				next.wantTotals(0, 6, ends{written: 6})
 				late.wantHeld(0)
 			})
 		})
