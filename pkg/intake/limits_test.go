@@ -81,7 +81,8 @@ func TestResponsesAreCountedUntilTheyAreWritten(t *testing.T) {
 		"HTTP/2, HEAD, of which nothing is sent": {http.MethodHead, 2, http.ErrBodyNotAllowed, nil, 0, "", 0},
 		"HTTP/1.1, a body":                       {http.MethodPost, 1, nil, nil, 0, "left over", 0},
 		"HTTP/2, a body that is read":            {http.MethodPost, 2, nil, nil, 0, "read", 0},
-		"HTTP/2, a body that is left":            {http.MethodPost, 2, nil, nil, 0, "left over", UploadBufferBytes},
+		"HTTP/2, a body that is left":            {http.MethodPost, 2, nil, nil, 0, "left over", len("left over")},
+		"HTTP/2, a long body that is left":       {http.MethodPost, 2, nil, nil, 0, strings.Repeat("x", 2*UploadBufferBytes), UploadBufferBytes},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			i := newIntake()

@@ -69,7 +69,11 @@ func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 		call := &call{response: response}
 		inner := req.WithContext(withCall(req.Context(), call))
 		body := &trackedBody{ReadCloser: req.Body}
-		if body.buffered = req.ProtoMajor == 2 && req.Body != nil && req.ContentLength != 0; body.buffered {
+		if req.ProtoMajor == 2 && req.Body != nil {
+			body.buffer = UploadBufferBytes
+			if n := req.ContentLength; n >= 0 { // the server resets a stream with more
+				body.buffer = min(body.buffer, n)
+			}
 			inner.Body = body
 		}
 		next.ServeHTTP(response, inner)
@@ -84,8 +88,8 @@ func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 // trackedBody is the body of a request. The server buffers the part that is not read.
 type trackedBody struct {
 	io.ReadCloser
-	buffered bool
-	ended    atomic.Bool
+	buffer int64 // at most, of the server
+	ended  atomic.Bool
 }
 
 // Read implements io.Reader.
@@ -99,10 +103,10 @@ func (b *trackedBody) Read(p []byte) (int, error) {
 
 // unread is the memory that the server may use for it until the stream ends.
 func (b *trackedBody) unread() int64 {
-	if !b.buffered || b.ended.Load() {
+	if b.ended.Load() {
 		return 0
 	}
-	return UploadBufferBytes
+	return b.buffer
 }
 
 func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, f flow, r *bufferedResponse, unread int64) {
