@@ -271,7 +271,7 @@ func TestEventIsNotSentAgain(t *testing.T) {
 		e, claim := NewEntry(&occurrence.Occurrence{Weight: 1}, &occurrence.Target{Event: w.event})
 		leader.counter.Add(n+1, 0, &e, claim)
 	}
-	if s := leader.streams[follower]; s.changes[0].Addition.Entry.Newest.Event.Event == nil || s.changes[1].Addition.Entry.Newest.Event.Event != nil {
+	if s := leader.streams[follower]; s.changes[0].Addition.Entry.Newest.Event == nil || s.changes[1].Addition.Entry.Newest.Event != nil {
 		t.Errorf("changes %+v", s.changes)
 	}
 }

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 			for i := range n {
 				r.Claims = append(r.Claims, ClaimRecord{Client: numbered(i), Total: 1, Weight: 1})
 			}
+			r.Weight += int64(n)
 		}
 	}
 	apply := func(r EntryRecord, merged bool) func(*Held) error {
@@ -45,11 +47,17 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 		"a merge out of order":            {apply(of(1, nil), true), errOrder},
 		"an entry that is too large":      {apply(of(3, claims(MaxBatch-2)), false), errTooLarge},
 		"a merge that is too large":       {apply(of(3, claims(MaxBatch-1)), true), errTooLarge},
-		"an Event of another namespace":   {apply(of(3, func(r *EntryRecord) { r.Newest.Event.Event = otherNamespace() }), false), errRecord},
+		"an Event of another namespace":   {apply(of(3, func(r *EntryRecord) { r.Newest.Event = otherNamespace() }), false), errRecord},
 		"an unknown outcome":              {apply(of(3, func(r *EntryRecord) { r.Merged = "" }), false), errRecord},
 		"an unknown API":                  {apply(of(3, func(r *EntryRecord) { r.Newest.API = 9 }), false), errRecord},
-		"a negative weight":               {apply(of(3, func(r *EntryRecord) { r.Weight = -1 }), false), errRecord},
-		"a negative claim":                {apply(of(3, func(r *EntryRecord) { r.Claims = []ClaimRecord{{Weight: -1}} }), false), errRecord},
+		"no sequence":                     {apply(of(0, nil), false), errRecord},
+		"more weight than claims":         {apply(of(3, func(r *EntryRecord) { r.Weight++ }), false), errRecord},
+		"a negative weight":               {apply(of(3, weights(-1)), false), errRecord},
+		"a large weight":                  {apply(of(3, weights(maxWeight+1)), false), errRecord},
+		"a negative claim":                {apply(of(3, weights(2, -1)), false), errRecord},
+		"a large claim":                   {apply(of(3, weights(2, math.MaxInt64)), false), errRecord},
+		"weights that overflow":           {apply(of(3, weights(math.MaxInt64, 1)), false), errRecord},
+		"a negative total":                {apply(of(3, func(r *EntryRecord) { r.Claims = []ClaimRecord{{Total: -1}} }), false), errRecord},
 		"a join of what is not held":      {func(h *Held) error { return h.Join(3, 4) }, errNotHeld},
 		"a join with what is not held":    {func(h *Held) error { return h.Join(2, 3) }, errNotHeld},
 		"a join with another than next":   {func(h *Held) error { return h.Join(1, 3) }, errNotHeld},
@@ -68,6 +76,17 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 		}
 		if h.size != size || h.Bytes() != bytes || outline(h.Records()) != before {
 			t.Errorf("%s: held are %s, %d, %d bytes, before %s, %d, %d", name, outline(h.Records()), h.size, h.Bytes(), before, size, bytes)
+		}
+	}
+}
+
+// weights sets the weights of what is anonymous and of claims.
+func weights(anonymous int64, claims ...int64) func(*EntryRecord) {
+	return func(r *EntryRecord) {
+		r.Anonymous, r.Weight = anonymous, anonymous
+		for _, weight := range claims {
+			r.Claims = append(r.Claims, ClaimRecord{Weight: weight})
+			r.Weight += weight
 		}
 	}
 }

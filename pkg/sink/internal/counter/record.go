@@ -11,9 +11,9 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Records are what followers get of a Counter. They are plain data that encoding/gob encodes,
-// and never change once they are made: so they are made under the lock of the counter's owner,
-// and encoded later by another goroutine without it. What takes time, the protobuf form of an
+// Records are what followers get of a Counter. They are plain data, and never change once they are
+// made: so they are made under the lock of the counter's owner, and encoded later by another
+// goroutine without it (encoding.go). What takes time, the protobuf form of an
 // Event and the digest of a series, is made when they are encoded.
 
 // Series is a series without what is pending of it.
@@ -36,21 +36,6 @@ func (i SeriesIdentity) Digest() occurrence.Digest {
 		return i.target.Series()
 	}
 	return i.digest
-}
-
-// GobEncode implements gob.GobEncoder.
-func (i SeriesIdentity) GobEncode() ([]byte, error) {
-	d := i.Digest()
-	return d[:], nil
-}
-
-// GobDecode implements gob.GobDecoder.
-func (i *SeriesIdentity) GobDecode(b []byte) error {
-	if len(b) != len(i.digest) {
-		return errors.New("the digest of a series has the wrong length")
-	}
-	*i = SeriesIdentity{digest: occurrence.Digest(b)}
-	return nil
 }
 
 // Addition is an occurrence that was added.
@@ -88,30 +73,10 @@ type ClaimRecord struct {
 
 // ContentRecord is a Content.
 type ContentRecord struct {
-	Event    EventRecord
+	Event    *corev1.Event // or nil
 	API      occurrence.API
 	Recorded time.Time
 	bytes    int64 // memory of the Event
-}
-
-// EventRecord is an Event that encoding/gob encodes as protobuf, or none.
-type EventRecord struct{ Event *corev1.Event }
-
-// GobEncode implements gob.GobEncoder.
-func (e EventRecord) GobEncode() ([]byte, error) {
-	if e.Event == nil {
-		return nil, nil
-	}
-	return e.Event.Marshal()
-}
-
-// GobDecode implements gob.GobDecoder.
-func (e *EventRecord) GobDecode(b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	e.Event = &corev1.Event{}
-	return e.Event.Unmarshal(b)
 }
 
 // Series returns the series. It may be called while a worker runs Draft.Plan.
@@ -156,7 +121,7 @@ func (c *Counter) addition(newest, e *Entry, claim Claim) (a Addition) {
 	case newest == nil:
 		a.Series = c.Series()
 	case newest.Newest.Event == e.Newest.Event:
-		a.Entry.Newest.Event.Event = nil
+		a.Entry.Newest.Event = nil
 	}
 	return a
 }
@@ -170,7 +135,7 @@ func (e *Entry) record() EntryRecord {
 		Merged: e.Merged, Deferred: e.Deferred,
 	}
 	if e.Oldest.Event == e.Newest.Event {
-		r.Oldest.Event.Event = nil
+		r.Oldest.Event = nil
 	}
 	if !isSame(e.labels, e.Newest.Event.Labels) {
 		r.Labels = e.labels
@@ -188,14 +153,14 @@ func (e *Entry) record() EntryRecord {
 }
 
 func (c *Content) record() ContentRecord {
-	return ContentRecord{Event: EventRecord{c.Event}, API: c.api, Recorded: c.Recorded, bytes: c.bytes}
+	return ContentRecord{Event: c.Event, API: c.api, Recorded: c.Recorded, bytes: c.bytes}
 }
 
 // Bytes returns the approximate memory of the record, which shares its Events with the entry.
 func (r *EntryRecord) Bytes() int64 {
 	n := entryBytes + int64(len(r.Claims))*claimBytes + eventsize.OfMap(r.Labels) + eventsize.OfMap(r.Annotations)
 	for _, c := range []*ContentRecord{&r.Oldest, &r.Newest} {
-		if c.Event.Event != nil {
+		if c.Event != nil {
 			n += c.bytes
 		}
 	}
@@ -224,7 +189,7 @@ func (r *EntryRecord) entry(newest *Entry) (*Entry, error) {
 		e.Oldest.Event, e.Oldest.bytes = e.Newest.Event, e.Newest.bytes
 	}
 	isKnown := r.Merged == occurrence.Merged || r.Merged == occurrence.Aggregated
-	if e.Newest.Event == nil || !isKnown || e.Weight < 0 || e.anonymous < 0 || max(r.Oldest.API, r.Newest.API) > occurrence.EventsV1 {
+	if e.Newest.Event == nil || !isKnown || !r.isPlausible() || max(r.Oldest.API, r.Newest.API) > occurrence.EventsV1 {
 		return nil, errRecord
 	}
 	if e.labels == nil {
@@ -237,18 +202,28 @@ func (r *EntryRecord) entry(newest *Entry) (*Entry, error) {
 		e.claims = make([]Claim, 0, len(r.Claims))
 	}
 	for _, claim := range r.Claims {
-		if claim.Total < 0 || claim.Weight < 0 {
-			return nil, errRecord
-		}
 		e.addClaim(Claim{claim.Client, claim.Total, claim.Weight})
 	}
 	return e, nil
 }
 
-func (r *ContentRecord) content() Content {
-	c := Content{Event: r.Event.Event, api: r.API, Recorded: r.Recorded}
-	if c.Event != nil {
-		c.bytes = eventsize.Of(c.Event)
+// maxWeight is the highest weight of an entry: MaxBatch claims of the highest count twice. The sum over
+// MaxBatch entries does not overflow.
+const maxWeight = 2 * MaxBatch << 31
+
+// isPlausible reports whether the numbers are those of an entry. Others would make the count of an
+// Event negative.
+func (r *EntryRecord) isPlausible() bool {
+	sum := r.Anonymous
+	for _, claim := range r.Claims {
+		if claim.Total < 0 || claim.Weight < 0 || claim.Weight > maxWeight || sum > maxWeight {
+			return false
+		}
+		sum += claim.Weight
 	}
-	return c
+	return r.Sequence > 0 && r.Anonymous >= 0 && r.Weight == sum && sum <= maxWeight
+}
+
+func (r *ContentRecord) content() Content {
+	return Content{Event: r.Event, api: r.API, Recorded: r.Recorded, bytes: r.bytes}
 }

@@ -1,9 +1,6 @@
 package counter
 
 import (
-	"bytes"
-	"encoding/gob"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/wire"
 )
 
 // replica is a process of a replicated world: what it owes, and what it holds of others.
@@ -33,19 +31,34 @@ type stream struct {
 	changes, flying []change
 	sent, acked     uint64
 	flyingAt        uint64
-	encoder         *gob.Encoder
-	decoder         *gob.Decoder
 }
 
-func newStream(changes ...change) *stream {
-	var wire bytes.Buffer
-	return &stream{changes: changes, encoder: gob.NewEncoder(&wire), decoder: gob.NewDecoder(&wire)}
-}
-
-// send returns what arrives of a change.
-func (s *stream) send(c change) (out change, err error) {
-	err = errors.Join(s.encoder.Encode(c), s.decoder.Decode(&out))
-	return out, err
+// sent returns what arrives of a change.
+func (c change) sent() (change, error) {
+	var w wire.Writer
+	if c.Whole == nil && c.Addition == nil {
+		return c, nil
+	}
+	first, entries := c.Whole, c.Snapshot
+	if c.Addition != nil {
+		first, entries = c.Addition.Series, []EntryRecord{c.Addition.Entry}
+	}
+	if first != nil {
+		first.Write(&w)
+	}
+	if err := WriteEntries(&w, entries); err != nil {
+		return c, err
+	}
+	r := wire.NewReader(w.Bytes)
+	if first != nil {
+		first = ReadSeries(r)
+	}
+	if entries = ReadEntries(r); c.Addition != nil {
+		c.Addition = &Addition{Series: first, Entry: entries[0], Merged: c.Addition.Merged}
+	} else {
+		c.Whole, c.Snapshot = first, entries
+	}
+	return c, r.Err()
 }
 
 // change is one change of what a contributor owes, or all that it owes.
@@ -119,7 +132,7 @@ func (r *replica) learn(out []Settled) {
 
 // connect begins a stream to a follower.
 func (r *replica) connect(to *replica) {
-	r.streams[to] = newStream(change{Whole: r.counter.Series(), Snapshot: r.counter.Records()})
+	r.streams[to] = &stream{changes: []change{{Whole: r.counter.Series(), Snapshot: r.counter.Records()}}}
 }
 
 // disconnect ends a stream. A batch under way may still arrive.
@@ -146,7 +159,7 @@ func (r *replica) batch(to *replica) {
 func (r *replica) deliver(to *replica, acknowledges bool) {
 	s := r.streams[to]
 	for _, c := range s.flying {
-		arrived, err := s.send(c)
+		arrived, err := c.sent()
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -199,7 +212,7 @@ func pendingBytes(c *Counter) (bytes int64) {
 // outline returns what entries have, except the contents of Events, which may have been one.
 func outline(entries []EntryRecord) (out string) {
 	for _, e := range entries {
-		newest := e.Newest.Event.Event
+		newest := e.Newest.Event
 		e.Oldest, e.Newest, e.Labels, e.Annotations = ContentRecord{}, ContentRecord{}, nil, nil
 		out += fmt.Sprint(e, newest.Message, newest.Labels, ";")
 	}

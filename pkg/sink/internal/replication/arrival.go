@@ -101,7 +101,7 @@ func (a *arrival) add(part *handover) error {
 	a.of.mu.Lock()
 	defer a.of.mu.Unlock()
 	switch {
-	case part.Contributor != a.contributor || part.Position != a.position:
+	case part.Contributor != a.contributor || part.Position != a.position || part.Position == 0:
 		return errOtherHandover
 	case a.refused:
 		return nil

@@ -1,14 +1,6 @@
 package replication
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/binary"
-	"encoding/gob"
-	"errors"
-	"fmt"
-	"io"
-
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
@@ -99,7 +91,7 @@ func nextPart(owed *[]Owed, left int64) (part []Owed, _ int64) {
 // ack acknowledges all batches up to a position.
 type ack struct{ Position uint64 }
 
-// Mark is a position of a contributor. Its name is exported for gob, which skips other embedded structs.
+// Mark is a position of a contributor.
 type Mark struct {
 	Contributor counter.Contributor
 	Position    uint64
@@ -117,103 +109,4 @@ type handover struct {
 type answer struct {
 	Mark
 	Accepted bool
-}
-
-// maxFrame bounds a frame. It is more than maxBacklog takes, and the largest entry.
-const maxFrame = 64 << 20
-
-var errFrameTooLarge = fmt.Errorf("a frame has more than %d bytes", maxFrame)
-
-// encoder writes frames: their length, and a gob. It is not safe for concurrent use.
-type encoder struct {
-	to     io.Writer
-	buffer bytes.Buffer
-	gob    *gob.Encoder
-}
-
-func newEncoder(to io.Writer) *encoder {
-	e := &encoder{to: to}
-	e.gob = gob.NewEncoder(&e.buffer)
-	return e
-}
-
-// keptBuffer is the largest buffer that is kept for the next frame.
-const keptBuffer = 1 << 20
-
-func (e *encoder) encode(frame any) error {
-	defer func() {
-		if e.buffer.Cap() > keptBuffer {
-			e.buffer = bytes.Buffer{}
-		}
-	}()
-	e.buffer.Reset()
-	e.buffer.Write(make([]byte, 4))
-	if err := e.gob.Encode(frame); err != nil {
-		return err
-	}
-	b := e.buffer.Bytes()
-	if len(b) > maxFrame {
-		return errFrameTooLarge
-	}
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
-	_, err := e.to.Write(b)
-	return err
-}
-
-// decoder reads frames. It is not safe for concurrent use.
-type decoder struct {
-	frame frameReader
-	gob   *gob.Decoder
-}
-
-func newDecoder(from io.Reader) *decoder {
-	d := &decoder{frame: frameReader{from: bufio.NewReader(from)}}
-	d.gob = gob.NewDecoder(&d.frame)
-	return d
-}
-
-var errFrameTooLong = errors.New("a frame goes on after its content")
-
-func (d *decoder) decode(frame any) error {
-	var length [4]byte
-	if _, err := io.ReadFull(d.frame.from, length[:]); err != nil {
-		return err
-	}
-	d.frame.left = int(binary.BigEndian.Uint32(length[:]))
-	if d.frame.left > maxFrame {
-		return errFrameTooLarge
-	}
-	if err := d.gob.Decode(frame); err != nil {
-		return err
-	}
-	if d.frame.left > 0 {
-		return errFrameTooLong
-	}
-	return nil
-}
-
-// frameReader reads one frame. It is an io.ByteReader, so that gob reads nothing beyond it.
-type frameReader struct {
-	from *bufio.Reader
-	left int
-}
-
-func (r *frameReader) Read(p []byte) (int, error) {
-	if r.left == 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n, err := r.from.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	return n, err
-}
-
-func (r *frameReader) ReadByte() (byte, error) {
-	if r.left == 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	b, err := r.from.ReadByte()
-	if err == nil {
-		r.left--
-	}
-	return b, err
 }

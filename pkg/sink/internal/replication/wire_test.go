@@ -69,7 +69,7 @@ func frames(t testing.TB, o *owner) (out []byte) {
 	}
 	var b bytes.Buffer
 	to := newEncoder(&b)
-	encode := func(f any) {
+	encode := func(f fromLeader) {
 		if err := to.encode(f); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func TestFramesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	large := strings.Repeat("x", maxFrame)
+	large := fromFollower{Handover: &handover{Series: []Owed{{Series: &counter.Series{Object: strings.Repeat("x", maxFrame)}}}}}
 	if err := newEncoder(io.Discard).encode(large); !errors.Is(err, errFrameTooLarge) {
 		t.Errorf("a large frame is sent: %v", err)
 	}
