@@ -14,6 +14,7 @@ type Held struct {
 	contributor Contributor
 	series      Series
 	entries     []Entry
+	shared      int // so many of the entries are those of another Held too
 	size        int // of all entries; see MaxBatch
 	bytes       int64
 }
@@ -57,7 +58,8 @@ func (h *Held) Apply(r EntryRecord, merged bool) error {
 		h.bytes += h.newest().measure()
 		return nil
 	}
-	h.join(newest, e)
+	h.own(len(h.entries) - 1)
+	h.join(h.newest(), e)
 	return nil
 }
 
@@ -93,6 +95,7 @@ func (h *Held) Join(first, second uint64) error {
 	if i+1 >= len(h.entries) || h.entries[i].Sequence != first || h.entries[i+1].Sequence != second {
 		return errNotHeld
 	}
+	h.own(i)
 	next := &h.entries[i+1]
 	h.size -= next.Size()
 	h.join(&h.entries[i], next)
@@ -117,7 +120,7 @@ func (h *Held) Settle(sequences []uint64) error {
 	if len(sequences) > 0 {
 		return errNotHeld
 	}
-	h.entries, h.size, h.bytes = kept, size, bytes
+	h.entries, h.size, h.bytes, h.shared = kept, size, bytes, len(kept) // with their claims
 	return nil
 }
 

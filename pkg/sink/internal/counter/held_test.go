@@ -3,6 +3,7 @@ package counter
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,6 +96,41 @@ func otherNamespace() *corev1.Event {
 	e := sinktest.Event(false)
 	e.Namespace = "other"
 	return e
+}
+
+// A few changes at a time are applied to a clone, as a follower does, and to one without clones.
+func TestCloneChangesIndependently(t *testing.T) {
+	event := sinktest.Event(false)
+	series := Series{Namespace: event.Namespace, Identity: SeriesIdentity{digest: identity.Of(event)}}
+	cloned, plain := Hold(numbered(1), series), Hold(numbered(1), series)
+	former, before, total := cloned, "", int64(0)
+	for n := range uint64(2000) {
+		e, claim := NewEntry(&occurrence.Occurrence{Weight: 1, Client: "client", Total: total + 1}, &occurrence.Target{Event: event})
+		e.Sequence = n + 1
+		r := e.record()
+		r.Claims = []ClaimRecord{{claim.client, claim.total, claim.weight}}
+		change := func(h *Held) error { return h.Apply(r, h.Len() > 0 && n%3 == 0) }
+		if i := rand.IntN(plain.Len() + 1); i+1 < plain.Len() && n%5 > 2 {
+			first, second := plain.entries[i].Sequence, plain.entries[i+1].Sequence
+			if change = func(h *Held) error { return h.Join(first, second) }; n%5 == 4 {
+				change = func(h *Held) error { return h.Settle([]uint64{first, second}) }
+			}
+		} else {
+			total++
+		}
+		if n%4 == 0 {
+			former, before, cloned = cloned, outline(cloned.Records()), cloned.Clone()
+		}
+		if err := errors.Join(change(cloned), change(plain)); err != nil {
+			t.Fatal(err)
+		}
+		if outline(former.Records()) != before {
+			t.Fatalf("change %d of a clone changes the former one", n)
+		}
+		if outline(cloned.Records()) != outline(plain.Records()) {
+			t.Fatalf("after change %d: %s, want %s", n, outline(cloned.Records()), outline(plain.Records()))
+		}
+	}
 }
 
 func TestPushedOut(t *testing.T) {

@@ -41,12 +41,22 @@ func (h *Held) Weight() (sum int64) {
 	return sum
 }
 
-// Clone returns a copy that changes independently.
+// Clone returns a copy that changes independently. It shares the entries until they change, so that it
+// takes no time to add to many. Only one clone of a Held may be used.
 func (h *Held) Clone() *Held {
 	out := *h
-	out.entries = slices.Clone(h.entries)
-	for i := range out.entries {
-		out.entries[i].claims = slices.Clone(out.entries[i].claims)
-	}
+	out.shared = len(h.entries)
 	return &out
+}
+
+// own copies the entries unless the one at an index, and so all after it, are not shared.
+func (h *Held) own(index int) {
+	if index >= h.shared {
+		return
+	}
+	h.entries = slices.Clone(h.entries)
+	for i := range h.entries {
+		h.entries[i].claims = slices.Clone(h.entries[i].claims)
+	}
+	h.shared = 0
 }
