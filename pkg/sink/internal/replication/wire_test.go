@@ -294,3 +294,11 @@ func TestHandoverIsKeptIfItIsTheNewest(t *testing.T) {
 		})
 	}
 }
+
+// A holding at position 0 would not count as one.
+func TestHandoverWithoutAPositionIsRefused(t *testing.T) {
+	part := handover{Mark: Mark{Contributor: contributor}}
+	if err := NewHoldings(1 << 20).receive(part.Mark).add(&part); err == nil {
+		t.Error("no error")
+	}
+}
