@@ -2,10 +2,14 @@ package sink
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -138,4 +142,48 @@ func TestTenantDoesNotFillTheBacklogOfOthers(t *testing.T) {
 			s.end()
 		})
 	}
+}
+
+// Followers hold whatever an Event contains.
+func TestOddEventsAreHeld(t *testing.T) {
+	odd := []change{
+		inNamespace(""), inNamespace(strings.Repeat("n", 1000)), by("\xff" + strings.Repeat("u", 1<<20)), byClient("\xff\x00", math.MaxInt32),
+		func(o *occurrence.Occurrence) { o.Event.Message = "\xff\x00" + strings.Repeat("m", 1<<20) },
+		func(o *occurrence.Occurrence) {
+			o.Event.Labels = map[string]string{"": "", "\xff": strings.Repeat("l", 1<<20)}
+		},
+		func(o *occurrence.Occurrence) {
+			o.Event.Type, o.Event.Reason, o.Event.InvolvedObject.Name = "\xff", "", ""
+		},
+		func(o *occurrence.Occurrence) { o.Event.FirstTimestamp = metav1.Unix(math.MaxInt64, math.MaxInt32) },
+		func(o *occurrence.Occurrence) { o.Event.LastTimestamp = metav1.Unix(math.MinInt64, -1) },
+		func(o *occurrence.Occurrence) { o.Event.EventTime = metav1.NewMicroTime(time.Unix(1<<60, 1)) },
+		func(o *occurrence.Occurrence) {
+			o.Event.Count, o.Event.Series = math.MinInt32, &corev1.EventSeries{Count: -1}
+		},
+		func(o *occurrence.Occurrence) {
+			o.Event.Related = &corev1.ObjectReference{FieldPath: strings.Repeat("f", 1<<20)}
+		},
+		func(o *occurrence.Occurrence) { o.Event.OwnerReferences = make([]metav1.OwnerReference, 1000) },
+		func(o *occurrence.Occurrence) {
+			o.Event.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{}}}
+		},
+		func(o *occurrence.Occurrence) { o.Recorded, o.Weight = time.Time{}, math.MaxInt32 },
+	}
+	replicas(t, 2, &fake{answer: hang}, withMemory(t, 2, nil), func(t *testing.T, all []*replica) {
+		s := all[1].follow(all[0])
+		for range 2 {
+			for i, change := range odd {
+				all[0].recordLater(i, time.Hour, change)
+				all[0].recordLater(99, time.Hour, change)
+				pass(time.Second)
+			}
+		}
+		all[0].wantComplete(1)
+		all[1].wantHeld(all[0].Pending().Occurrences)
+		s.end()
+		defer all[1].follow(all[0]).end()
+		pass(time.Second)
+		all[0].wantComplete(1)
+	})
 }
