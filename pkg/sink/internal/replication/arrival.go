@@ -88,12 +88,18 @@ func (in *incoming) close() {
 type arrival struct {
 	stage
 	position uint64
-	refused  bool // there is no memory for it
+	ignored  bool // it will not be kept, or there is no memory for it
 }
 
-// receive begins to receive a handover.
+// receive begins to receive a handover. One that will not be kept takes no memory, which streams need.
 func (h *Holdings) receive(m Mark) *arrival {
-	return &arrival{stage: stage{h, m.Contributor, make(Mirror)}, position: m.Position}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := h.of[m.Contributor]
+	return &arrival{
+		stage: stage{h, m.Contributor, make(Mirror)}, position: m.Position,
+		ignored: of != nil && (of.open || of.Position >= m.Position),
+	}
 }
 
 // add adds a part.
@@ -103,13 +109,13 @@ func (a *arrival) add(part *handover) error {
 	switch {
 	case part.Contributor != a.contributor || part.Position != a.position || part.Position == 0:
 		return errOtherHandover
-	case a.refused:
+	case a.ignored:
 		return nil
 	}
 	err := a.apply(nil, part.Series)
 	if err == errHoldingsFull {
 		a.stage.discard()
-		a.refused, err = true, nil
+		a.ignored, err = true, nil
 	}
 	return err
 }
@@ -123,14 +129,14 @@ func (a *arrival) keep(upTo uint64) bool {
 	defer h.mu.Unlock()
 	of := h.of[a.contributor]
 	switch {
-	case a.refused:
-		return false
 	case of != nil && of.open:
 		a.stage.discard()
 		return false
 	case of != nil && of.Position >= a.position:
 		a.stage.discard()
 		return true
+	case a.ignored:
+		return false
 	}
 	of = h.get(a.contributor)
 	h.charge(of.Series, -1)

@@ -287,6 +287,9 @@ func TestHandoverIsKeptIfItIsTheNewest(t *testing.T) {
 			if err := a.add(&handover{Mark: Mark{contributor, 5}, Series: owed, Last: true}); err != nil {
 				t.Fatal(err)
 			}
+			if n, _ := h.Usage(); (n == 1) != test.kept {
+				t.Errorf("%d occurrences are held while it arrives", n)
+			}
 			accepted := a.keep(1)
 			if n, _ := h.Usage(); accepted != test.accepted || (n == 1) != test.kept {
 				t.Errorf("accepted %t, %d occurrences are held", accepted, n)
