@@ -75,7 +75,8 @@ func (s *sessions) run(w http.ResponseWriter, req *http.Request, token string) {
 	klog.FromContext(ctx).V(2).Info("A replication session has ended", "replica", req.RemoteAddr, "err", err, "cause", context.Cause(ctx))
 	stop()
 	cancel(nil)
-	_ = stream.Close() // before the server reuses w
+	_ = stream.Close()
+	stream.writes.Wait() // before the server reuses w
 	reviewing.Wait()
 }
 
@@ -108,6 +109,7 @@ type sessionStream struct {
 	mu      sync.Mutex
 	writing bool
 	closed  bool
+	writes  sync.WaitGroup // one while writing
 }
 
 // Read implements io.Reader.
@@ -134,12 +136,14 @@ func (s *sessionStream) beginWrite() bool {
 		return false
 	}
 	s.writing = true
+	s.writes.Add(1)
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // HTTP/2 has it
 	return true
 }
 
 // endWrite removes the deadline, which would reset an idle stream.
 func (s *sessionStream) endWrite() {
+	defer s.writes.Done() // after the last use of w
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writing = false

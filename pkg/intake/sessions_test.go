@@ -117,6 +117,45 @@ func TestFollowerThatReadsNothingEndsItsSession(t *testing.T) {
 	})
 }
 
+// lateStream is a stream whose writes return late.
+type lateStream struct {
+	directStream
+	begun, written chan struct{}
+}
+
+func (s *lateStream) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		close(s.begun)
+		<-s.written
+	}
+	return len(p), nil
+}
+
+// A replication that has abandoned a write returns before it. net/http panics when a stream is used
+// after its handler has returned, or writes to another one.
+func TestSessionEndsAfterItsLastWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, _ := net.Pipe()
+		timer := time.AfterFunc(time.Hour, func() {})
+		stream := &lateStream{directStream{Conn: own, timer: timer}, make(chan struct{}), make(chan struct{})}
+		s := newSessions(&ServerOptions{Replication: func(_ context.Context, s io.ReadWriteCloser) error {
+			go func() { _, _ = s.Write([]byte("batch")) }()
+			<-stream.begun
+			return nil
+		}})
+		ended := false
+		go func() {
+			s.run(stream, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ReplicationPath, own), "token")
+			ended = true
+		}()
+		synctest.Wait()
+		equal(t, "ended while it writes", ended, false)
+		close(stream.written)
+		synctest.Wait()
+		equal(t, "ended", ended, true)
+	})
+}
+
 func TestReplicationNeedsAForwarder(t *testing.T) {
 	o := ServerOptions{Replication: readAll}
 	if err := o.validate(); err == nil {
