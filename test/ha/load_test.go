@@ -12,9 +12,9 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-// perSecond is the rate of the plain clients: in full runs high enough to measure gaps
-// of some milliseconds.
-func perSecond() int { return longrun.Either(100, 50) }
+// usual is the rate of the plain clients: in full runs high enough to measure gaps of some
+// milliseconds.
+func usual() rate { return longrun.Either(rate{100, 80}, rate{50, 40}) }
 
 // load is continuous: plain clients and recorders, all of them through the Service,
 // and the journal of their writes.
@@ -30,6 +30,11 @@ type load struct {
 // startLoad starts a fleet with a load, and returns when the first of it is stored.
 func startLoad(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *load {
 	t.Helper()
+	return startLoadAt(t, usual(), cluster, flags...)
+}
+
+func startLoadAt(t *testing.T, r rate, cluster *testenv.ControlPlane, flags ...string) *load {
+	t.Helper()
 	f := startFleet(t, cluster, flags...)
 	namespace := cluster.Namespace(t)
 	clients := f.service.through(replica.Reporter(t, cluster, namespace))
@@ -39,7 +44,7 @@ func startLoad(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *lo
 		recorders: newRecorders(t, clients, namespace),
 		journal:   keepJournal(t, cluster.Config(), namespace),
 	}
-	l.ends = []func(){l.recorders.goOn(t), l.plain.goOn(perSecond())}
+	l.ends = []func(){l.recorders.goOn(t), l.plain.goOn(r)}
 	l.waitWrite()
 	return l
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -33,17 +32,16 @@ const (
 	patience = 5 * time.Second
 	// pause is before a retry without a Retry-After.
 	pause = 50 * time.Millisecond
-	// hotSeries is the number of series that many clients report at any time; all others
-	// are reported once. Each is reported as often as an Event stores names, so that no
-	// retry counts twice, however long its write is deferred. Then another replaces it.
-	hotSeries = 20
-	// hotEvery is which part of the load they are.
-	hotEvery = 5
 )
+
+// rate is so many occurrences per second. The single ones are of series that are reported once.
+// Many clients report each of the others, once per second, at most as often as an Event stores
+// names: so no retry counts twice, however long its write is deferred.
+type rate struct{ all, single int }
 
 // mostAtOnce is how many clients may wait for an answer; more are not started. It is
 // above the number that is started while a short lease expires.
-func mostAtOnce() int { return longrun.Either(500, 250) }
+func (r rate) mostAtOnce() int { return 5 * r.all }
 
 // series is what an occurrence is of: the involved object and the reason.
 type series struct{ object, reason string }
@@ -152,19 +150,24 @@ func (p *plain) note(made *post, code int, refused error) {
 	}
 }
 
-// goOn posts so many occurrences per second, each by a client of its own, until end is
-// called, which returns when all are acknowledged.
-func (p *plain) goOn(perSecond int) (end func()) {
-	slots := make(chan struct{}, mostAtOnce())
-	n := 0
-	p.stop = await.Every(time.Second/time.Duration(perSecond), func(context.Context) {
-		of := nth(n)
-		n++
-		slots <- struct{}{}
-		p.working.Go(func() {
-			p.post(of)
-			<-slots
-		})
+// goOn posts occurrences, each by a client of its own, until end is called, which returns when
+// all are acknowledged.
+func (p *plain) goOn(r rate) (end func()) {
+	slots := make(chan struct{}, r.mostAtOnce())
+	n, due, last := 0, 0., time.Now()
+	p.stop = await.Every(10*time.Millisecond, func(context.Context) {
+		now := time.Now()
+		// After a pause, not everything that was due is posted at once.
+		due = min(due+now.Sub(last).Seconds()*float64(r.all), float64(r.all)/5)
+		for last = now; due >= 1; due-- {
+			of := r.nth(n)
+			n++
+			slots <- struct{}{}
+			p.working.Go(func() {
+				p.post(of)
+				<-slots
+			})
+		}
 	})
 	return func() {
 		p.stop()
@@ -173,12 +176,13 @@ func (p *plain) goOn(perSecond int) (end func()) {
 }
 
 // nth is the series of the n-th occurrence of the load.
-func nth(n int) series {
-	if n%hotEvery == 0 {
-		hot := n / hotEvery
-		return series{fmt.Sprintf("hot-%d-%d", hot%hotSeries, hot/hotSeries/window), "Repeated"}
+func (r rate) nth(n int) series {
+	if n*r.single%r.all < r.single {
+		return series{fmt.Sprint(single, n), "Tested"}
 	}
-	return series{fmt.Sprint(single, n), "Tested"}
+	hot := n - (n*r.single+r.all-1)/r.all // the number of those before it
+	round, i := hot/(r.all-r.single), hot%(r.all-r.single)
+	return series{fmt.Sprintf("hot-%d-%d", i, (round+i)/window), "Repeated"} // not all are replaced at once
 }
 
 // isSingle reports whether the series is reported once, and so is written at once.
