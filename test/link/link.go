@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -16,6 +17,7 @@ type Link struct {
 	listener net.Listener
 	ended    context.Context
 	working  sync.WaitGroup
+	carried  atomic.Int64
 
 	mu     sync.Mutex
 	target string
@@ -51,6 +53,9 @@ func (l *Link) Lead(target string) {
 	defer l.mu.Unlock()
 	l.target = target
 }
+
+// Carried is the number of bytes so far, in both directions.
+func (l *Link) Carried() int64 { return l.carried.Load() }
 
 // Cut stops the link.
 func (l *Link) Cut() { l.set(true) }
@@ -131,5 +136,6 @@ type writer struct {
 
 func (w writer) Write(p []byte) (int, error) {
 	w.pass()
+	w.carried.Add(int64(len(p)))
 	return w.to.Write(p)
 }
