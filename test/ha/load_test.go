@@ -16,6 +16,9 @@ import (
 // milliseconds.
 func usual() rate { return longrun.Either(rate{100, 80}, rate{50, 40}) }
 
+// many is a rate at which most occurrences are deferred.
+func many() rate { return longrun.Either(rate{500, 100}, rate{100, 20}) }
+
 // load is continuous: plain clients and recorders, all of them through the Service,
 // and the journal of their writes.
 type load struct {
@@ -123,8 +126,8 @@ func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
 	return o
 }
 
-// finish is end where no process was killed: then nothing at all is lost, and the
-// ledgers of all processes say so.
+// finish is end where no process was killed: the ledgers of all processes, too, say that
+// nothing is lost.
 func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) outcome {
 	t.Helper()
 	o := l.end(t, mayTimeOut)
@@ -133,11 +136,18 @@ func (l *load) finish(t *testing.T, mayTimeOut bool, also ...*deferred) outcome 
 	if sum["recorded"] == 0 || sum["recorded"]+sum["adopted"] != settled || sum["pending"] != 0 {
 		t.Errorf("the ledgers of all processes: %v", sum)
 	}
+	l.wantAllStored(t, o, also...)
+	return o
+}
+
+// wantAllStored checks that everything is stored that was acknowledged, deferred or not, and
+// counts once.
+func (l *load) wantAllStored(t *testing.T, o outcome, also ...*deferred) {
+	t.Helper()
 	if n := len(o.forgotten); n > 0 {
-		t.Errorf("%d deferred occurrences are not stored, and nobody was killed", n)
+		t.Errorf("%d occurrences that were acknowledged with 202 are not stored, such as %+v", n, o.forgotten[0])
 	}
 	for _, p := range append(also, &deferred{plain: l.plain}) {
 		p.wantStored(t, l.cluster)
 	}
-	return o
 }

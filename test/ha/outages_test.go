@@ -91,26 +91,6 @@ func (m *member) losses() float64 {
 	return m.read("eventd_election_transitions_total", "transition=lost")
 }
 
-// The leader cannot reach the apiserver: it stops accepting before another one
-// begins, and writes its pending occurrences when it can.
-func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
-	l := startLoad(t, testenv.Shared(t), shortLease...)
-	l.roles = l.watchRoles()
-	var stands []stand
-	repeat(t, 10, 2, func(int) {
-		b := l.observe()
-		began := time.Now()
-		b.leader.api.Cut()
-		l.waitTaken(b, began)
-		await.Until(t, b.leader.name+" steps down", func() bool { return !b.leader.leads() })
-		b.leader.api.Mend()
-		stands = append(stands, stand{b, began})
-		l.waitWrite()
-	})
-	l.finish(t, true)
-	l.wantNoneTooLate(t, stands, shortRenewDeadline)
-}
-
 // A standby cannot reach the apiserver: nothing changes for anybody else.
 func TestStandbyThatIsCutOffFromTheApiserverChangesNothing(t *testing.T) {
 	cutWithoutHandover(t, false, func(f *fleet, leader *member, i int) *link.Link { return f.standby(leader, i).api })

@@ -1,0 +1,259 @@
+package ha
+
+import (
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/link"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// fault befalls the leader again and again under load, and each time another replica leads.
+type fault struct {
+	full, short int
+	// begin makes it the i-th time. replaced is when the leader can no longer lead. end is
+	// called when another one does.
+	begin func(l *load, leader *member, i int) (replaced time.Time, end func())
+	// hangs: requests may, until their clients give up.
+	hangs bool
+	// accepts is for how long the leader may accept occurrences after the beginning. It is 0
+	// if the fault ends the process.
+	accepts time.Duration
+}
+
+// stand is a time that a leader stood still, was cut off or restarted.
+type stand struct {
+	before
+	began, ended time.Time
+}
+
+const (
+	// staleness is how far the count of a series may be behind while it has budget
+	// (docs/correlation.md), and so the greatest age of what a leader has pending.
+	staleness = 30 * time.Second
+	// longTermEvery is the number of terms per one that is longer than that: a short term has
+	// nothing pending that is older than itself.
+	longTermEvery = 5
+)
+
+// wantNothingLost checks that under 500 occurrences per second in a full run everything is stored
+// that was acknowledged, deferred or not, and counts once; and that no two replicas lead at once.
+func (f fault) wantNothingLost(t *testing.T) (first durations) {
+	t.Helper()
+	l := startLoadAt(t, many(), testenv.Shared(t), shortLease...)
+	l.roles = l.watchRoles()
+	var stands []stand
+	adopted := map[*replica.Replica]float64{}
+	repeat(t, f.full, f.short, func(i int) {
+		if *longrun.Full && i%longTermEvery == 0 {
+			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
+		}
+		l.waitFollowed(replicas - 1)
+		s := stand{before: l.observe()}
+		if s.leader.read("eventd_occurrences_pending") == 0 {
+			t.Errorf("%s has nothing pending", s.leader.name)
+		}
+		s.began = time.Now()
+		replaced, end := f.begin(l, s.leader, i)
+		first = append(first, l.waitTaken(s.before, replaced).at.Sub(replaced))
+		end()
+		l.waitWrite()
+		leader, n := l.waitAdopted()
+		if adopted[leader.process()] = n; n == 0 && f.accepts == 0 {
+			t.Errorf("%s has written nothing of what the leader before had pending", leader.name)
+		}
+		s.ended = time.Now()
+		stands = append(stands, s)
+	})
+	var o outcome
+	if f.accepts == 0 {
+		o = l.end(t, f.hangs)
+		l.wantAllStored(t, o)
+	} else {
+		o = l.finish(t, f.hangs)
+		l.wantNoneTooLate(t, stands, f.accepts)
+	}
+	sum := 0.
+	for _, n := range adopted {
+		sum += n
+	}
+	n, perSecond, took := l.undisturbed(stands)
+	longrun.Report(t, "%d posts, %.0f per second; 202 for %d, after %s (p50), %s (p99) without a fault; %v occurrences adopted; first write of the new leader after %s (p50), %s (p99)",
+		n, perSecond, o.deferred, took.percentile(50), took.percentile(99), sum, first.percentile(50), first.percentile(99))
+	if *longrun.Full && perSecond < .95*float64(many().all) {
+		t.Errorf("%.0f occurrences are posted per second, want %d", perSecond, many().all)
+	}
+	return first
+}
+
+// waitAdopted waits until the leader has written what former leaders have left, and returns how
+// much its process has adopted so far.
+func (l *load) waitAdopted() (leader *member, adopted float64) {
+	l.t.Helper()
+	leader, _ = l.leader()
+	await.Until(l.t, leader.name+" holds nothing of former leaders", func() bool { return leader.read("eventd_held_occurrences") == 0 })
+	return leader, leader.read("eventd_occurrences_adopted_total")
+}
+
+// wantAdopted is waitAdopted when there is something to adopt.
+func (l *load) wantAdopted() {
+	l.t.Helper()
+	if leader, n := l.waitAdopted(); n == 0 {
+		l.t.Errorf("%s has written nothing of what the leader before had pending", leader.name)
+	}
+}
+
+// undisturbed returns the number of all posts, their rate, and how long those took that were
+// acknowledged with 202 and met no fault.
+func (l *load) undisturbed(stands []stand) (n int, perSecond float64, took durations) {
+	posts, _ := l.ledger()
+	first, last := time.Now(), time.Time{}
+	for _, made := range posts {
+		if made.began.Before(first) {
+			first = made.began
+		}
+		if made.began.After(last) {
+			last = made.began
+		}
+		met := slices.ContainsFunc(stands, func(s stand) bool { return made.began.Before(s.ended) && made.acked.After(s.began) })
+		if made.code == http.StatusAccepted && !met {
+			took = append(took, made.acked.Sub(made.began))
+		}
+	}
+	return len(posts), float64(len(posts)) / last.Sub(first).Seconds(), took
+}
+
+// wantNoneTooLate checks that no former leader has accepted an occurrence that was
+// posted atTheLatest after it was stopped or cut off.
+func (l *load) wantNoneTooLate(t *testing.T, stands []stand, atTheLatest time.Duration) {
+	t.Helper()
+	posts, _ := l.ledger()
+	var late []post
+	for _, s := range stands {
+		again, led := l.lease.again(s.term)
+		for _, c := range l.journal.since(s.began) {
+			if c.writer != s.writer || led && c.at.After(again) {
+				continue
+			}
+			for _, key := range c.keys { // of which recorders have no posts
+				if made := posts[key]; made.began.After(s.began.Add(atTheLatest)) {
+					late = append(late, made)
+				}
+			}
+		}
+	}
+	if len(late) > 0 {
+		t.Errorf("%d occurrences were accepted by a leader whose lease had expired, such as %+v", len(late), late[0])
+	}
+}
+
+// kill kills the leader, and starts its next process when another one leads.
+func kill(l *load, leader *member, _ int) (replaced time.Time, end func()) {
+	replaced = time.Now()
+	leader.signal(syscall.SIGKILL)
+	<-leader.process().Done()
+	return replaced, func() {
+		l.service.remove(leader.name)
+		leader.start()
+	}
+}
+
+// The leader is killed: the next one writes what it has left.
+func TestLeaderThatIsKilledLosesNothing(t *testing.T) {
+	first := fault{full: 50, short: 2, begin: kill}.wantNothingLost(t)
+	for percent, limit := range map[int]time.Duration{50: 3200 * time.Millisecond, 99: 4 * time.Second} {
+		if took := first.percentile(percent); *longrun.Full && took > limit {
+			t.Errorf("the first write of the new leader is committed after %s (p%d)", took, percent)
+		}
+	}
+}
+
+// The followers cannot reach the leader, so they do not hold what it accepts; every other time
+// until their sessions end. Once they hold it, it is killed.
+func TestLeaderThatWasCutOffFromItsFollowersIsKilled(t *testing.T) {
+	fault{full: 10, short: 2, hangs: true, begin: func(l *load, leader *member, i int) (time.Time, func()) {
+		leader.peers.Cut()
+		await.Until(l.t, "followers that do not follow", func() bool {
+			for n := range replicas - 1 {
+				if i%2 == 1 && l.standby(leader, n).read("eventd_relay_sessions") > 0 {
+					return false
+				}
+			}
+			return leader.read("eventd_sink_followers", "state=complete") == 0 && leader.read("eventd_sink_unreplicated_occurrences") > 0
+		})
+		leader.peers.Mend()
+		l.waitFollowed(replicas - 1)
+		return kill(l, leader, i)
+	}}.wantNothingLost(t)
+}
+
+// The leader is stopped for longer than its lease, and continues when another one leads: it steps
+// down and accepts nothing, and its pending occurrences count once. Every other time the new
+// leader has written them before it continues.
+func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
+	fault{full: 10, short: 2, hangs: true, accepts: toStop, begin: func(l *load, leader *member, i int) (time.Time, func()) {
+		_, was := l.leader()
+		replaced := time.Now()
+		leader.signal(syscall.SIGSTOP)
+		return replaced, func() {
+			if i%2 == 1 {
+				l.wantAdopted()
+			}
+			leader.signal(syscall.SIGCONT)
+			if leader.leads() {
+				if _, again := l.lease.again(was); !again {
+					l.t.Errorf("%s leads when it goes on", leader.name)
+				}
+			}
+			leader.waitSettled()
+		}
+	}}.wantNothingLost(t)
+}
+
+// toStop is how long after SIGSTOP a process has certainly stopped. From then on it
+// must accept nothing, since its lease has expired when it continues.
+const toStop = 100 * time.Millisecond
+
+// waitSettled waits until a former leader has written what it had pending.
+func (m *member) waitSettled() {
+	m.t.Helper()
+	await.Until(m.t, m.name+" to settle what was pending", func() bool { return m.read("eventd_occurrences_pending") == 0 })
+}
+
+// The leader cannot reach the apiserver: it stops accepting before another one
+// begins, and writes its pending occurrences when it can.
+func TestLeaderThatIsCutOffFromTheApiserverIsReplaced(t *testing.T) {
+	cutOff(false, func(m *member) []*link.Link { return []*link.Link{m.api} }).wantNothingLost(t)
+}
+
+// The leader can reach neither the apiserver nor its followers. Every other time it is back after
+// these have handed over what they hold.
+func TestLeaderThatIsCutOffFromEverythingIsReplaced(t *testing.T) {
+	cutOff(true, func(m *member) []*link.Link { return []*link.Link{m.api, m.peers} }).wantNothingLost(t)
+}
+
+// cutOff cuts links of the leader. isolated: its followers notice.
+func cutOff(isolated bool, of func(*member) []*link.Link) fault {
+	return fault{full: 10, short: 2, hangs: true, accepts: shortRenewDeadline, begin: func(l *load, leader *member, i int) (time.Time, func()) {
+		replaced := time.Now()
+		for _, way := range of(leader) {
+			way.Cut()
+		}
+		return replaced, func() {
+			await.Until(l.t, leader.name+" steps down", func() bool { return !leader.leads() })
+			if isolated && i%2 == 1 {
+				l.wantAdopted()
+			}
+			for _, way := range of(leader) {
+				way.Mend()
+			}
+			leader.waitSettled()
+		}
+	}}
+}
