@@ -19,6 +19,9 @@ func usual() rate { return longrun.Either(rate{100, 80}, rate{50, 40}) }
 // many is a rate at which most occurrences are deferred.
 func many() rate { return longrun.Either(rate{500, 100}, rate{100, 20}) }
 
+// deferAll are flags for a budget of one write per object, for as long as a test takes.
+var deferAll = []string{"--budget-burst=1", "--budget-qps=0.00001"}
+
 // load is continuous: plain clients and recorders, all of them through the Service,
 // and the journal of their writes.
 type load struct {

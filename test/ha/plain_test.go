@@ -188,6 +188,13 @@ func (r rate) nth(n int) series {
 // isSingle reports whether the series is reported once, and so is written at once.
 func (s series) isSingle() bool { return strings.HasPrefix(s.object, single) }
 
+// number is how many were posted.
+func (p *plain) number() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n
+}
+
 // postAll posts occurrences, many at once, and returns when all are acknowledged.
 func (p *plain) postAll(all []series) {
 	var clients errgroup.Group

@@ -17,7 +17,7 @@ import (
 // They are answered 202, and the next leader writes them.
 func TestDeferredOccurrencesSurviveALeaderThatIsKilled(t *testing.T) {
 	least := longrun.Either(5000, 500)
-	l := startLoad(t, testenv.Shared(t), "--budget-burst=1", "--budget-qps=0.00001")
+	l := startLoad(t, testenv.Shared(t), deferAll...)
 	o := l.newDeferred(least)
 	var killed []time.Time
 	repeat(t, 10, 2, func(int) {
@@ -36,11 +36,11 @@ func TestDeferredOccurrencesSurviveALeaderThatIsKilled(t *testing.T) {
 			t.Errorf("%v occurrences are adopted, want %d", n, least/2)
 		}
 	})
-	l.end(t, false)
+	outcome := l.end(t, false)
 	for _, made := range o.missing(t, l.cluster) {
 		t.Errorf("%+v is not stored; leaders were killed at %v", made, killed)
 	}
-	o.wantStored(t, l.cluster)
+	l.wantAllStored(t, outcome, o)
 }
 
 // missing are the posts that no stored Event names.
@@ -57,4 +57,43 @@ func (p *plain) missing(t *testing.T, cluster *testenv.ControlPlane) (missing []
 		}
 	}
 	return slices.Collect(maps.Values(posts))
+}
+
+// The leader and its only follower are killed at once: what was acknowledged with 202 and is not
+// written is lost, and nothing else.
+func TestOnlyWhatNoReplicaHoldsAnyMoreIsLost(t *testing.T) {
+	l := startLoadAt(t, many(), testenv.Shared(t), append(deferAll, shortLease...)...)
+	var killed []time.Time
+	most := 0
+	repeat(t, 10, 2, func(int) {
+		leader := l.waitFollowed(replicas - 1)
+		third := l.standby(leader, 1)
+		third.signal(syscall.SIGTERM)
+		third.waitEnd()
+		l.waitFollowed(1)
+		l.waitWrite()
+		posted := l.plain.number()
+		most += int(leader.read("eventd_occurrences_pending")) - posted
+		both := []*member{leader, l.standby(leader, 0)}
+		atOnce(both, func(m *member) {
+			m.signal(syscall.SIGKILL)
+			<-m.process().Done()
+			l.service.remove(m.name)
+		})
+		killed = append(killed, time.Now())
+		most += l.plain.number()
+		atOnce(l.members, (*member).start)
+		l.waitWrite()
+	})
+	o := l.end(t, false)
+	l.wantAcknowledged(t)
+	longrun.Report(t, "%d of %d that were acknowledged with 202 are lost, at most %d were pending", len(o.forgotten), o.deferred, most)
+	if n := len(o.forgotten); n == 0 || n > most {
+		t.Errorf("%d are lost, and at most %d were pending", n, most)
+	}
+	for _, made := range o.forgotten {
+		if made.acked.After(killed[len(killed)-1]) {
+			t.Fatalf("%+v is not stored; replicas were killed at %v", made, killed)
+		}
+	}
 }

@@ -46,8 +46,7 @@ func (h *handovers) finish(t *testing.T, also ...*deferred) {
 // one continues at once, and nothing is lost or counted twice.
 func TestLeaderHandsOver(t *testing.T) {
 	least := longrun.Either(5000, 500)
-	// A budget of one write per object, for as long as the test takes.
-	l := startLoad(t, testenv.Shared(t), "--budget-burst=1", "--budget-qps=0.00001")
+	l := startLoad(t, testenv.Shared(t), deferAll...)
 	o := l.newDeferred(least)
 	h := &handovers{load: l}
 	repeat(t, 50, 3, func(int) {
