@@ -1,0 +1,115 @@
+package ha
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/testenv"
+)
+
+// The only follower is full: clients wait for their writes, except those of deferred ones. When
+// another follower holds everything, the leader is killed, and nothing is lost.
+func TestFollowerThatIsFullConfirmsNothing(t *testing.T) {
+	l := startLoadAt(t, many(), testenv.Shared(t), deferAll...)
+	leader := l.waitFollowed(replicas - 1)
+	small, other := l.standby(leader, 0), l.standby(leader, 1)
+	small.options.Flags = append(slices.Clone(small.options.Flags), "--max-held-bytes=256Ki")
+	atOnce([]*member{small, other}, func(m *member) {
+		m.signal(syscall.SIGTERM)
+		m.waitEnd()
+	})
+	small.start()
+	o := l.newDeferred(longrun.Either(5000, 500))
+	o.postAll(o.all)
+	await.Until(t, small.name+" is full", func() bool {
+		return leader.read("eventd_sink_followers", "state=complete") == 0 && leader.read("eventd_sink_unreplicated_occurrences") > 0
+	})
+	full := time.Now()
+	l.waitPosted(full.Add(longrun.Either(10*time.Second, 2*time.Second)))
+	alone := time.Now()
+	other.start()
+	l.waitFollowed(1)
+	await.Until(t, other.name+" holds everything", func() bool { return leader.read("eventd_sink_unreplicated_occurrences") == 0 })
+
+	small.api.Cut() // it cannot adopt what it has no memory for
+	_, end := kill(l, leader, 0)
+	await.Until(t, other.name+" leads", func() bool {
+		now, held := l.lease.holder()
+		return held && now.address == other.peers.Address()
+	})
+	small.api.Mend()
+	end()
+	l.waitWrite()
+	l.wantAdopted()
+	outcome := l.end(t, true)
+	l.wantAllStored(t, outcome, o)
+	posts, _ := l.plain.ledger()
+	maps.DeleteFunc(posts, func(_ string, made post) bool {
+		return !made.of.isSingle() || made.began.Before(full) || made.acked.After(alone)
+	})
+	if len(posts) == 0 {
+		t.Errorf("nothing was answered while %s was the only follower", small.name)
+	}
+	maps.DeleteFunc(posts, func(_ string, made post) bool { return made.code != http.StatusAccepted })
+	if len(posts) > 0 {
+		t.Errorf("%d were answered 202 though nobody else held them", len(posts))
+	}
+}
+
+// Followers hold what the leader has pending until they are full. How many bytes that takes in
+// the sessions and in memory is reported.
+func TestFollowersHoldUpToTheirMaximum(t *testing.T) {
+	most := longrun.Either(96<<20, 2<<20)
+	f := startFleet(t, testenv.Shared(t), append(deferAll, fmt.Sprint("--max-held-bytes=", most), "--max-pending-series=200000", "--max-pending-bytes=1Gi")...)
+	leader := f.waitFollowed(replicas - 1)
+	follower := f.standby(leader, 0)
+	for n := range replicas - 1 {
+		f.service.remove(f.standby(leader, n).name) // the leader's link carries the sessions only
+	}
+	_, _, idle := follower.memory()
+	o := f.newDeferred(most / 1024) // which a series takes at least
+	perOccurrence := func(all []series) float64 {
+		carried, recorded := leader.peers.Carried(), leader.read("eventd_occurrences_recorded_total")
+		o.postAll(all)
+		return float64(leader.peers.Carried()-carried) / (leader.read("eventd_occurrences_recorded_total") - recorded) / (replicas - 1)
+	}
+	const chunk = 500
+	first, again := perOccurrence(o.all[:chunk]), perOccurrence(o.all[:chunk])
+	for all := range slices.Chunk(o.all[chunk:], chunk) {
+		o.postAll(all)
+		if follower.read("eventd_held_bytes") > .8*float64(most) && leader.read("eventd_sink_followers", "state=complete") == 0 {
+			break
+		}
+	}
+	held, occurrences := follower.read("eventd_held_bytes"), follower.read("eventd_held_occurrences")
+	peak, resident, own := follower.memory()
+	longrun.Report(t, "a session takes %.0f bytes per occurrence of a new series, %.0f of a pending one; a follower that holds %v occurrences (%.1f of %d MiB) takes %d MiB, %d without the binary, and %d without them; at most %d MiB",
+		first, again, occurrences, held/(1<<20), most>>20, resident, own, idle, peak)
+	if held > float64(most) || held < .8*float64(most) {
+		t.Errorf("%s holds %v bytes, may hold %d", follower.name, held, most)
+	}
+	if *longrun.Full && own-idle > 2*most>>20 { // half of it is garbage
+		t.Errorf("what %s holds takes %d MiB", follower.name, own-idle)
+	}
+}
+
+// memory is the resident memory of a replica's process in MiB: the most so far, and now, also
+// without the binary. It is 0 where it is not known.
+func (m *member) memory() (peak, resident, own int) {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.process().PID()))
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &peak)
+		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &resident)
+		_, _ = fmt.Sscanf(line, "RssAnon: %d kB", &own)
+	}
+	return peak >> 10, resident >> 10, own >> 10
+}
