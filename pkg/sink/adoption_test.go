@@ -247,3 +247,93 @@ func TestClientOfADeadLeaderIsCountedOnce(t *testing.T) {
 		next.wantTotals(71, 1, ends{written: 71, occurrence.Replayed: 1})
 	})
 }
+
+// A follower acknowledges after its leader has lost the Lease, and the client reports again to the
+// next leader: in every order of what happens then, it counts once.
+func TestOccurrenceOfALostTermCountsOnce(t *testing.T) {
+	for _, order := range [][]string{
+		{"back", "retry", "adopt"}, {"back", "adopt", "retry"}, {"retry", "back", "adopt"},
+		{"retry", "adopt", "back"}, {"adopt", "back", "retry"}, {"adopt", "retry", "back"},
+		{"crash", "retry", "adopt"}, {"crash", "adopt", "retry"}, {"retry", "crash", "adopt"},
+		{"retry", "adopt", "crash"}, {"adopt", "crash", "retry"}, {"adopt", "retry", "crash"},
+	} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			f := &fake{}
+			replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
+				former, holder, next := all[0], all[1], all[2]
+				s := holder.follow(former)
+				former.line.down.Store(true)
+				var got answers
+				former.record(0, byClient("client", 1), got.wait)
+				former.SetLeading(false)
+				pass(0)
+				if got := got.calls(); got != (calls{accepted: 1}) {
+					t.Errorf("%+v", got)
+				}
+				next.SetLeading(true)
+				do := map[string]func(){
+					"back":  func() { former.line.down.Store(false) },
+					"crash": former.crash,
+					"retry": func() { next.record(0, byClient("client", 1)) },
+					"adopt": func() { s.end(); holder.follow(next) },
+				}
+				for _, step := range order {
+					do[step]()
+					pass(time.Minute)
+				}
+				f.wantStored(t, 1, 1)
+				holder.wantHeld(0)
+			})
+		})
+	}
+}
+
+// The leader writes, and no follower learns of it. Then it counts twice if the Event expires before
+// the writing process has seen it, and only then.
+func TestExpiredEventCountsTwiceIfItsCountWasNotSeen(t *testing.T) {
+	for name, test := range map[string]struct {
+		expireFirst, holderLeads bool
+		counted                  int64
+		next, holder             ends
+	}{
+		"seen by the next leader":         {counted: 3, next: ends{occurrence.Found: 3}},
+		"seen by nobody":                  {expireFirst: true, counted: 6, next: ends{written: 3}},
+		"seen by another one than writes": {holderLeads: true, counted: 6, next: ends{occurrence.Found: 3}, holder: ends{written: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{takes: time.Second}
+			replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
+				leader, next, holder := all[0], all[1], all[2]
+				sessions := []*session{next.follow(leader), holder.follow(leader)}
+				expire := func() {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					f.server.Expire()
+				}
+				leader.recordEach(3)
+				pass(0)
+				for _, s := range sessions {
+					s.end()
+				}
+				pass(time.Minute)
+				leader.crash()
+				if test.expireFirst {
+					expire()
+				}
+				next.leads()
+				expire()
+				if test.holderLeads {
+					next.SetLeading(false)
+					holder.leads()
+				} else {
+					holder.follow(next)
+					pass(time.Minute)
+					holder.wantHeld(0)
+				}
+				f.wantStored(t, int(test.holder[written]), test.counted)
+				next.wantEnds(test.next)
+				holder.wantEnds(test.holder)
+			})
+		})
+	}
+}
