@@ -62,8 +62,14 @@ const settling = "--shutdown-delay-duration=2s"
 // them leads. Those that still run at the end of the test are killed.
 func startFleet(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *fleet {
 	t.Helper()
+	return startFleetAt(t, cluster, replica.Deploy(t, cluster), flags...)
+}
+
+// startFleetAt is startFleet with other credentials, maybe for a proxy before the apiserver.
+func startFleetAt(t *testing.T, cluster *testenv.ControlPlane, credentials *rest.Config, flags ...string) *fleet {
+	t.Helper()
 	f := &fleet{t: t, cluster: cluster, service: newService(t), accounts: replica.Accounts{}}
-	options := replica.Options{Credentials: replica.Deploy(t, cluster), PeerToken: replica.PeerToken(t, cluster), Flags: append(flags, settling)}
+	options := replica.Options{Credentials: credentials, PeerToken: replica.PeerToken(t, cluster), Flags: append(flags, settling)}
 	f.lease = followLease(t, cluster.Config())
 	for i := range replicas {
 		f.members = append(f.members, f.newMember(fmt.Sprint("replica-", i), options))
@@ -151,6 +157,14 @@ func (m *member) signal(s syscall.Signal) {
 	}
 }
 
+// kill returns when a replica's process has ended without notice.
+func (m *member) kill() {
+	m.t.Helper()
+	m.signal(syscall.SIGKILL)
+	<-m.process().Done()
+	m.service.remove(m.name)
+}
+
 // waitEnd waits until a terminated process has ended in order, with everything written.
 func (m *member) waitEnd() {
 	ctx, cancel := await.Context(m.t)
@@ -174,13 +188,23 @@ func (m *member) waitEnd() {
 	}
 }
 
+// terminate ends a replica's process in order.
+func (m *member) terminate() {
+	m.t.Helper()
+	m.signal(syscall.SIGTERM)
+	m.waitEnd()
+}
+
+func (m *member) restart() {
+	m.t.Helper()
+	m.terminate()
+	m.start()
+}
+
 // stop ends all replicas in order, at once.
 func (f *fleet) stop() {
 	f.t.Helper()
-	atOnce(f.members, func(m *member) {
-		m.signal(syscall.SIGTERM)
-		m.waitEnd()
-	})
+	atOnce(f.members, (*member).terminate)
 }
 
 // leader waits for one, and returns the replica that leads. An earlier test may have
@@ -198,6 +222,16 @@ func (f *fleet) leader() (leader *member, now term) {
 		return true
 	})
 	return leader, now
+}
+
+// otherLeader waits until another replica than the former leader leads.
+func (f *fleet) otherLeader(former *member) (leader *member) {
+	f.t.Helper()
+	await.Until(f.t, "another leader than "+former.name, func() bool {
+		leader, _ = f.leader()
+		return leader != former
+	})
+	return leader
 }
 
 // standby is one of the replicas that do not lead.

@@ -41,7 +41,13 @@ func startLoad(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *lo
 
 func startLoadAt(t *testing.T, r rate, cluster *testenv.ControlPlane, flags ...string) *load {
 	t.Helper()
-	f := startFleet(t, cluster, flags...)
+	return startFleet(t, cluster, flags...).startLoad(t, r)
+}
+
+// startLoad starts a load of a fleet.
+func (f *fleet) startLoad(t *testing.T, r rate) *load {
+	t.Helper()
+	cluster := f.cluster
 	namespace := cluster.Namespace(t)
 	clients := f.service.through(replica.Reporter(t, cluster, namespace))
 	l := &load{

@@ -54,13 +54,8 @@ func TestReplicasFollowTheLeader(t *testing.T) {
 	restart(standby, terminate(standby))
 	former := leader
 	restart(leader, func() {
-		former.signal(syscall.SIGKILL)
-		<-former.process().Done()
-		f.service.remove(former.name)
-		await.Until(t, "another leader", func() bool {
-			now, held := f.lease.holder()
-			return held && now.address != former.peers.Address()
-		})
+		former.kill()
+		f.otherLeader(former)
 	})
 	f.stop()
 }

@@ -22,6 +22,7 @@ type Link struct {
 	mu     sync.Mutex
 	target string
 	passes chan struct{} // closed while the link is not cut
+	left   int64         // bytes until it is cut; 0 is no limit
 }
 
 // New returns a link to target, a host and port, which may be set later.
@@ -58,23 +59,53 @@ func (l *Link) Lead(target string) {
 func (l *Link) Carried() int64 { return l.carried.Load() }
 
 // Cut stops the link.
-func (l *Link) Cut() { l.set(true) }
+func (l *Link) Cut() { l.set(true, 0) }
 
 // Mend ends Cut.
-func (l *Link) Mend() { l.set(false) }
+func (l *Link) Mend() { l.set(false, 0) }
 
-func (l *Link) set(cut bool) {
+// MendFor ends Cut until so many bytes have passed, about.
+func (l *Link) MendFor(bytes int64) { l.set(false, bytes) }
+
+// IsCut reports whether the link is cut.
+func (l *Link) IsCut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.isCut()
+}
+
+// isCut is IsCut. The mutex must be held.
+func (l *Link) isCut() bool {
 	select {
 	case <-l.passes:
-		if cut {
-			l.passes = make(chan struct{})
-		}
+		return false
 	default:
-		if !cut {
-			close(l.passes)
-		}
+		return true
+	}
+}
+
+func (l *Link) set(cut bool, left int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = left
+	switch {
+	case cut == l.isCut():
+	case cut:
+		l.passes = make(chan struct{})
+	default:
+		close(l.passes)
+	}
+}
+
+// passed counts bytes, and cuts the link after the last ones that may pass.
+func (l *Link) passed(bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left == 0 {
+		return
+	}
+	if l.left -= int64(bytes); l.left <= 0 {
+		l.left, l.passes = 0, make(chan struct{})
 	}
 }
 
@@ -136,6 +167,8 @@ type writer struct {
 
 func (w writer) Write(p []byte) (int, error) {
 	w.pass()
-	w.carried.Add(int64(len(p)))
-	return w.to.Write(p)
+	n, err := w.to.Write(p)
+	w.carried.Add(int64(n))
+	w.passed(n)
+	return n, err
 }
