@@ -337,3 +337,38 @@ func TestExpiredEventCountsTwiceIfItsCountWasNotSeen(t *testing.T) {
 		})
 	}
 }
+
+// A process that ends waits until another one has what it holds.
+func TestHoldingsAreHandedOverBeforeTheEnd(t *testing.T) {
+	replicas(t, 3, &fake{}, nil, func(t *testing.T, all []*replica) {
+		leader, holder, next := all[0], all[1], all[2]
+		want := func(when string, handedOver bool) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := holder.held.AwaitHandover(ctx); (err == nil) != handedOver {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+		want("nothing is held", true)
+		holder.follow(leader)
+		leader.line.down.Store(true)
+		next.line.down.Store(true)
+		leader.recordEach(3)
+		pass(0)
+		want("its contributor is there", true)
+		leader.crash()
+		want("nobody leads", false)
+		next.SetLeading(true)
+		s := holder.follow(next)
+		want("the next leader has it", true)
+		s.end()
+		want("that may have died", false)
+		time.AfterFunc(time.Second, func() { holder.follow(next) })
+		want("it was only cut off", true)
+		next.line.down.Store(false)
+		pass(time.Minute)
+		holder.wantHeld(0)
+		want("it is written", true)
+	})
+}

@@ -56,6 +56,10 @@ func (h *Holdings) Follow(ctx context.Context, leader io.ReadWriteCloser) error 
 	return h.held.Follow(ctx, leader)
 }
 
+// AwaitHandover returns nil when another process has all that this one holds: the one whose sink owes
+// it, or a leader that has accepted it. Otherwise it returns the error of the context when that ends.
+func (h *Holdings) AwaitHandover(ctx context.Context) error { return h.held.AwaitHandover(ctx) }
+
 // sessions are those of a sink with followers.
 type sessions struct {
 	ctx    context.Context

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -19,7 +20,10 @@ type replication struct {
 	pipe     *pipeline.Pipeline
 	relay    *relay.Relay
 	holdings *sink.Holdings
-	served   atomic.Int32 // open sessions with followers
+	// handoverUntil returns until when a process that ends waits for a leader that accepts what
+	// this one holds of former leaders.
+	handoverUntil func() time.Time
+	served        atomic.Int32 // open sessions with followers
 }
 
 // newHoldings returns the holdings of a replica, nil for a process that runs alone.
@@ -46,9 +50,37 @@ func (o *Options) leaderBytes() int64 {
 	return o.Pipeline.Sink.HeldBytes() + 1<<20 + 4*o.Intake.MaxBodyBytes
 }
 
-// Replicate keeps a session with the leader until ctx ends.
+// handoverUntil is within the grace period. Two lease durations are enough for an election: a replica
+// that has just started waits for one before it is elected.
+func (p *process) handoverUntil() time.Time {
+	p.shutdown.begin()
+	election := time.Now().Add(2 * p.options.LeaderElection.LeaseDuration)
+	if drained := p.shutdown.drainUntil(); drained.Before(election) {
+		return drained
+	}
+	return election
+}
+
+// Replicate keeps a session with the leader until ctx ends, and then until what this replica holds is
+// handed over.
 func (r *replication) Replicate(ctx context.Context) error {
-	return r.relay.Replicate(ctx, r.holdings.Follow)
+	following, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() {
+		r.awaitHandover(following)
+		end(context.Cause(ctx))
+	})()
+	return r.relay.Replicate(following, r.holdings.Follow)
+}
+
+// awaitHandover waits for the next leader: this replica may be the only one that holds what a former
+// leader has accepted.
+func (r *replication) awaitHandover(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, r.handoverUntil())
+	defer cancel()
+	if err := r.holdings.AwaitHandover(ctx); err != nil {
+		klog.FromContext(ctx).Info("Ending before another replica has what this one holds of former leaders", "err", err)
+	}
 }
 
 // Serve serves a session with a follower.

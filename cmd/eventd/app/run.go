@@ -114,9 +114,11 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		if err = p.elect(ctx, cluster); err != nil {
 			return nil, err
 		}
-		p.replication = &replication{pipe: p.pipe, relay: p.relay, holdings: p.holdings}
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
+	if o.LeaderElect {
+		p.replication = &replication{pipe: p.pipe, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil}
+	}
 	p.handler, err = p.newHandler()
 	return p, err
 }

@@ -65,6 +65,7 @@ func (f *follower) end() {
 	if in != nil {
 		in.close()
 	}
+	f.holdings.sessionEnded(f)
 }
 
 func (f *follower) signal() {
@@ -135,8 +136,12 @@ func (f *follower) acknowledge(position uint64) {
 func (f *follower) answered(a *answer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if a.Accepted {
+	switch {
+	case f.over:
+		return
+	case a.Accepted:
 		delete(f.declined, a.Contributor)
+		f.holdings.accepted(a.Mark, f)
 		return
 	}
 	delay := min(max(handoverRetry, 2*f.declined[a.Contributor].delay), maxHandoverRetry)

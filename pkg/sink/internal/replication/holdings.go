@@ -2,6 +2,7 @@ package replication
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +28,8 @@ type holding struct {
 	Holding
 	open    bool   // a stream from the contributor is
 	changed uint64 // Holdings.now
+	// acceptedOver is an open session over which a leader has accepted it, nil if there is none.
+	acceptedOver *follower
 }
 
 // Holding is what is held of a contributor at a position. UpTo is its last sequence at that. It
@@ -122,11 +125,60 @@ func (h *Holdings) sorted() []*holding {
 func (h *Holdings) Release(c counter.Contributor, position uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if of := h.of[c]; of != nil && !of.open && of.Position <= position {
+	if of := h.of[c]; of != nil && !of.open && of.Position <= position && len(of.Series) > 0 {
 		h.charge(of.Series, -1)
 		of.Series = nil
 		h.dropEmpty()
+		h.notify()
 	}
+}
+
+// accepted records that a leader has accepted a handover, and keeps it while its session is open.
+func (h *Holdings) accepted(m Mark, over *follower) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if of := h.of[m.Contributor]; of != nil && of.Position == m.Position {
+		of.acceptedOver = over
+		h.notify()
+	}
+}
+
+// sessionEnded records that a leader may have gone, with what it has accepted.
+func (h *Holdings) sessionEnded(over *follower) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, of := range h.of {
+		if of.acceptedOver == over {
+			of.acceptedOver = nil
+		}
+	}
+}
+
+// AwaitHandover returns nil when each holding is of a contributor from which a stream is open, or
+// accepted by a leader with which a session is. Otherwise it returns the error of the context when
+// that ends.
+func (h *Holdings) AwaitHandover(ctx context.Context) error {
+	changed, cancel := h.Watch()
+	defer cancel()
+	for !h.isHandedOver() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (h *Holdings) isHandedOver() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, of := range h.of {
+		if !of.open && len(of.Series) > 0 && of.acceptedOver == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // maxEmpty bounds the contributors of which nothing is held but the position.
@@ -161,7 +213,7 @@ func (h *Holdings) get(c counter.Contributor) *holding {
 		h.of[c] = of
 	}
 	h.now++
-	of.changed = h.now
+	of.changed, of.acceptedOver = h.now, nil
 	return of
 }
 
