@@ -5,6 +5,7 @@
 //
 //	go test ./test/ha               # each scenario a few times
 //	go test -C test/ha -soak        # in full, with figures; make soak
+//	go test -C test/ha -run ReleaseBefore -old=FILE # beside the eventd of another release
 //
 // Each occurrence that the plain clients of the load post has a name of its own, and
 // the ledger has the acknowledgement of each. The journal has each write that the
