@@ -16,9 +16,6 @@ import (
 	"github.com/eventd/eventd/test/fakelock"
 )
 
-// seeds is how many runs of the model there are per set of locks.
-const seeds = 150
-
 // model is some electors whose requests fail in all ways for a while. Some of them
 // are stopped and started.
 type model struct {
@@ -54,6 +51,10 @@ func mixture(name string, both bool) locksOf {
 }
 
 func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
+	seeds := 150
+	if testing.Short() {
+		seeds = 50
+	}
 	for name, locks := range lockSets {
 		t.Run(name, func(t *testing.T) {
 			terms := 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // These tests are about time, so the far end is in the process and the clock is
@@ -30,6 +33,35 @@ func TestOneSeriesHasOneRequestInFlight(t *testing.T) {
 			t.Errorf("%d requests, %d at once", l.sent, l.most)
 		}
 	})
+}
+
+// The lock is not held meanwhile. It is the race detector that finds what is wrong.
+func TestCounterIsUsedWhileARequestIsPlanned(t *testing.T) {
+	target := &occurrence.Target{Event: sinktest.Event(false), Name: "web-0"} // not identified
+	c, sequence := counter.New(counter.NewInstance(), target, nil), uint64(0)
+	add := func() {
+		for range 1000 { // two of four are awaited, and entries of their own
+			sequence++
+			o := occurrence.Occurrence{Event: target.Event, Weight: 1, Client: "a", Total: int64(sequence)}
+			if sequence&2 != 0 {
+				o.Settled = func(occurrence.Settlement) {}
+			}
+			e, claim := counter.NewEntry(&o, target)
+			c.Add(sequence, 0, &e, claim)
+		}
+	}
+	add()
+	d, _ := c.Begin(counter.Access{Change: true})
+	var planned sync.WaitGroup
+	planned.Go(d.Plan)
+	series, acknowledged := c.Series(), c.Acknowledge(2)
+	add()
+	records := c.Records()
+	planned.Wait()
+	r, out := c.Commit(d)
+	if len(out) > 0 || r.Event.Count != 1000 || len(records) != 1502 || !acknowledged.Acknowledged || series.Identity.Digest() != c.Digest() {
+		t.Errorf("%d are written, %d entries have settled, of %d; %v", r.Event.Count, len(out), len(records), acknowledged)
+	}
 }
 
 func TestPendingSeriesAreCapped(t *testing.T) {

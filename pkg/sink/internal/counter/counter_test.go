@@ -3,7 +3,6 @@ package counter
 import (
 	"fmt"
 	"math"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,31 +124,6 @@ func TestLostWriteIsDecidedThoughTheListIsFull(t *testing.T) {
 				rewrites(withoutPushedOut), settles},
 			ends: []string{"merged", "merged"}, counted: maxSinks + 2, events: 1,
 		})
-	}
-}
-
-// The owner's lock is not held while a request is planned.
-func TestOccurrencesAreAddedWhileARequestIsPlanned(t *testing.T) {
-	w := scenario{}.play(t)
-	add := func(n int) {
-		for range n {
-			w.ours.add(&occurrence.Occurrence{Weight: 1, Client: "client", Total: w.ours.recorded + 1}, w.event)
-		}
-	}
-	add(100)
-	d, _ := w.ours.counter.Begin(w.may)
-	var planned sync.WaitGroup
-	planned.Go(d.Plan)
-	add(100)
-	planned.Wait()
-	r, out := w.ours.counter.Commit(d)
-	if r == nil || len(out) > 0 || r.plan.added != 100 {
-		t.Fatalf("the request is %+v, and %d entries have settled", r, len(out))
-	}
-	w.land(flight{w.ours, r})
-	w.settleDown()
-	if written, _ := w.check(); written != 200 || w.server.Counted() != 200 {
-		t.Errorf("written %d, counted %d", written, w.server.Counted())
 	}
 }
 

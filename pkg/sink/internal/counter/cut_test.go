@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -177,30 +176,6 @@ func TestHandedOverStaysHeld(t *testing.T) {
 	leader.take(leader.counter.HandOver(math.MaxUint64))
 	if s := leader.streams[follower]; len(s.changes) != 1 || s.changes[0].Addition == nil || leader.settled[occurrence.HandedOver] != 2 || leader.counter.inDoubt != 0 {
 		t.Errorf("changes %+v, settled %v", s.changes, leader.settled)
-	}
-}
-
-// The owner's lock is not held while a request is planned.
-func TestCounterIsRecordedWhileARequestIsPlanned(t *testing.T) {
-	w := newWorld(t, 1, 1, false)
-	leader := newReplica(w)
-	leader.counter = New(leader.instance, &occurrence.Target{Event: w.event, Name: "web-0"}, leader) // not identified
-	add := func(total int64) {
-		o := occurrence.Occurrence{Weight: 1, Client: "a", Total: total, Settled: func(occurrence.Settlement) {}}
-		e, claim := NewEntry(&o, &occurrence.Target{Event: w.event})
-		leader.counter.Add(uint64(total), 0, &e, claim)
-	}
-	add(1)
-	d, _ := leader.counter.Begin(all)
-	var planned sync.WaitGroup
-	planned.Go(d.Plan)
-	add(2)
-	leader.counter.Acknowledge(leader.counter.pending[0].Sequence)
-	records, series := leader.counter.Records(), leader.counter.Series()
-	planned.Wait()
-	leader.counter.Commit(d)
-	if got := leader.counter.Series(); len(records) != 2 || series.Identity.Digest() != identity.Of(w.event) || got.Identity != (SeriesIdentity{digest: leader.counter.Digest()}) {
-		t.Errorf("%d records of %+v and %+v", len(records), series, got)
 	}
 }
 
