@@ -1,0 +1,192 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+)
+
+func numbered(i int) counter.Contributor { return counter.Contributor([]byte(fmt.Sprintf("%016d", i))) }
+
+// large returns what is owed of a number of series of 64 KiB.
+func large(series int) (out []Owed) {
+	o := newOwner()
+	for i := range series {
+		o.add(i, strings.Repeat("x", 1<<16))
+		out = append(out, Owed{o.counters[i].Series(), o.counters[i].Records()})
+	}
+	return out
+}
+
+// hold has holdings hold something of a contributor.
+func (h *Holdings) hold(t *testing.T, c counter.Contributor, position uint64, owed []Owed) *incoming {
+	t.Helper()
+	in, err := h.open(c)
+	if err == nil {
+		err = in.apply(&Batch{Position: position, Snapshot: owed, Complete: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// However many contributors there have been, the position of 64 is known of which nothing is held.
+func TestPositionsAreBounded(t *testing.T) {
+	owed := large(1)
+	for name, settle := range map[string]func(h *Holdings, c counter.Contributor, in *incoming){
+		"released": func(h *Holdings, c counter.Contributor, in *incoming) {
+			in.close()
+			h.Release(c, 1)
+		},
+		"settled": func(_ *Holdings, _ counter.Contributor, in *incoming) {
+			in.apply(&Batch{Position: 2, Complete: true, Changes: []Change{{Settled: []uint64{1}}}})
+			in.close()
+		},
+		"handed over": func(h *Holdings, c counter.Contributor, in *incoming) {
+			in.close()
+			h.Release(c, 1)
+			h.receive(Mark{c, 3}).keep(3)
+		},
+	} {
+		h := NewHoldings(1 << 20)
+		for i := range 2 * maxEmpty {
+			if c := numbered(i); i%2 == 0 {
+				settle(h, c, h.hold(t, c, 1, owed))
+			} else {
+				h.receive(Mark{c, 1}).keep(1)
+			}
+		}
+		ended := h.Ended()
+		if n, bytes := h.Usage(); len(ended) != maxEmpty || ended[0].Contributor != numbered(maxEmpty) || n != 0 || bytes != 0 {
+			t.Errorf("%s: %d are known, from %v; %d occurrences are held with %d bytes", name, len(ended), ended[0].Contributor, n, bytes)
+		}
+	}
+}
+
+func TestChangeOfASeriesOfWhichNothingIsHeldIsAnError(t *testing.T) {
+	in := NewHoldings(1<<20).hold(t, contributor, 1, nil)
+	if err := in.apply(&Batch{Position: 2, Changes: []Change{{Key: occurrence.Key{A: 1}, Settled: []uint64{1}}}}); err == nil {
+		t.Error("no error")
+	}
+}
+
+// A handover for which there is no memory is declined. Nothing of it stays.
+func TestHandoverWithoutMemoryIsDeclined(t *testing.T) {
+	h := NewHoldings(1 << 20)
+	a := h.receive(Mark{contributor, 5})
+	if err := a.add(&handover{Mark: Mark{contributor, 4}}); !errors.Is(err, errOtherHandover) {
+		t.Errorf("a part of another one: %v", err)
+	}
+	for range 2 {
+		owed := large(10)
+		for i := range owed { // more series
+			owed[i].Series.Key.B = uint64(h.now)
+		}
+		if err := a.add(&handover{Mark: Mark{contributor, 5}, Series: owed}); err != nil {
+			t.Error(err)
+		}
+		h.now++
+	}
+	if _, bytes := h.Usage(); a.keep(1) || bytes != 0 {
+		t.Errorf("%d bytes are held", bytes)
+	}
+	a.discard() // the session ends
+	if n, bytes := h.Usage(); n != 0 || bytes != 0 {
+		t.Errorf("%d occurrences are held with %d bytes", n, bytes)
+	}
+}
+
+// parts has the sizes of what is written.
+type parts struct {
+	io.ReadWriteCloser
+	mu    sync.Mutex
+	sizes []int
+}
+
+func (p *parts) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sizes = append(p.sizes, len(b))
+	return p.ReadWriteCloser.Write(b)
+}
+
+// The leader declines while it follows the contributor itself (rule Ended). The follower hands over
+// again, after delays that double up to a bound, and releases what the leader has released before.
+func TestDeclinedHandoverIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const series = 50
+		other := numbered(1)
+		held, leads := NewHoldings(10<<20), NewHoldings(10<<20)
+		open := leads.hold(t, other, 1, nil)
+		held.hold(t, other, 5, large(series)).close()
+		o := newOwner()
+		o.journal.Release(other, 4)
+		here, there := net.Pipe()
+		follower := &parts{ReadWriteCloser: here}
+		var running sync.WaitGroup
+		running.Go(func() { Serve(t.Context(), o.journal, leads, there) })
+		running.Go(func() { held.Follow(t.Context(), follower) })
+		want := func(when string, after time.Duration, handedOver int, leader int64) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			follower.mu.Lock()
+			frames, largest, sum := 0, 0, 0
+			for _, n := range follower.sizes {
+				if n > 1<<15 {
+					frames, largest, sum = frames+1, max(largest, n), sum+n
+				}
+			}
+			follower.mu.Unlock()
+			if n, _ := leads.Usage(); n != leader || frames != 4*handedOver || largest > handoverBytes+1<<17 || sum > (series+1)*handedOver<<16+1<<17 {
+				t.Errorf("%s: %d frames of at most %d, %d bytes; the leader holds %d", when, frames, largest, sum, n)
+			}
+		}
+		want("at once", 0, 1, 0)
+		for i, delay := range []time.Duration{1, 2, 4, 8, 8} {
+			want("before the delay has passed", delay*time.Second-1, i+1, 0)
+			want("after it", 1, i+2, 0)
+		}
+		open.close()
+		o.Lock()
+		o.journal.releases[other] = 5 // as if the follower had not got it
+		o.Unlock()
+		want("accepted", time.Hour, 7, series)
+		if n, _ := held.Usage(); n != 0 {
+			t.Errorf("%d are not released", n)
+		}
+		here.Close()
+		running.Wait()
+		if len(held.watchers) != 0 {
+			t.Error("the holdings are still watched")
+		}
+	})
+}
+
+// A session waits for both halves, after it has closed the session.
+func TestSessionWaitsForItsHalves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, over := time.Now(), false
+		here, _ := net.Pipe()
+		run(t.Context(), here, func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(100 * time.Millisecond)
+			over = true
+			return nil
+		}, func(context.Context) error { return io.EOF })
+		if took := time.Since(began); !over || took != 100*time.Millisecond {
+			t.Errorf("it has returned after %v, and both halves: %t", took, over)
+		}
+	})
+}

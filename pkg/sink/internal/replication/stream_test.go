@@ -1,0 +1,210 @@
+package replication
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// open opens a stream.
+func (o *owner) open(t *testing.T) *Stream {
+	t.Helper()
+	s, err := o.journal.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.end)
+	return s
+}
+
+// record adds an occurrence of the first series.
+func (o *owner) record() {
+	o.add(0, "it was")
+	o.journal.Recorded(1)
+}
+
+// pass lets time pass, without the lock.
+func (o *owner) pass(d time.Duration) {
+	o.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	o.Lock()
+}
+
+// acknowledge has the follower acknowledge all that is sent next.
+func (o *owner) acknowledge(t *testing.T, streams ...*Stream) {
+	t.Helper()
+	for _, s := range streams {
+		b := s.next(time.Now())
+		if again := s.next(time.Now()); b == nil || again != nil {
+			t.Fatalf("sent %+v and %+v", b, again)
+		}
+		if err := s.acknowledge(b.Position, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStateIsThatOfTheBestFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOwner()
+		o.Lock()
+		defer o.Unlock()
+		first, second := o.open(t), o.open(t)
+		o.record()
+		o.record()
+		want := func(want State, unreplicated int64) {
+			t.Helper()
+			for range 20 { // the streams are in no order
+				if got := o.journal.State(); got != want || o.journal.Unreplicated(10) != unreplicated {
+					t.Fatalf("got %+v, %d are not replicated; want %+v, %d", got, o.journal.Unreplicated(10), want, unreplicated)
+				}
+			}
+		}
+		want(State{CatchingUp: 2}, 10)
+		o.acknowledge(t, first)
+		o.record()
+		want(State{Complete: 1, CatchingUp: 1, Holds: true, Position: 2, Sequence: 2, Recorded: 2}, 1)
+		o.acknowledge(t, second)
+		want(State{Complete: 2, Holds: true, Position: 3, Sequence: 3, Recorded: 3}, 0)
+		o.pass(maxDelay)
+		want(State{Complete: 1, CatchingUp: 1, Holds: true, Position: 3, Sequence: 3, Recorded: 3}, 0)
+		for position, s := range map[uint64]*Stream{3: second, 0: first} {
+			if err := s.acknowledge(position, time.Now()); !errors.Is(err, errNotSent) {
+				t.Errorf("%d is acknowledged again: %v", position, err)
+			}
+		}
+		o.acknowledge(t, first)
+		if first.bytes != 0 || second.bytes != 0 {
+			t.Errorf("%d and %d bytes are left", first.bytes, second.bytes)
+		}
+	})
+}
+
+// A follower is late a second after the oldest change that it has not acknowledged, however often
+// it was in time before, and in time again once nothing is that old.
+func TestFollowerIsLateAfterTheDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOwner()
+		o.Lock()
+		defer o.Unlock()
+		s := o.open(t)
+		o.acknowledge(t, s)
+		want := func(when string, after time.Duration, inTime bool) {
+			t.Helper()
+			o.pass(after)
+			if s.IsInTime() != inTime {
+				t.Errorf("%s: in time is %t", when, !inTime)
+			}
+		}
+		for range 2 {
+			o.record()
+			want("one change waits", maxDelay*7/10, true)
+			o.acknowledge(t, s)
+			o.record()
+			want("the next one waits", maxDelay*6/10, true)
+			b := s.next(time.Now())
+			o.record()
+			want("it is sent", maxDelay*3/10, true)
+			want("it is late", maxDelay/10, false)
+			s.acknowledge(b.Position, time.Now())
+			want("the last one is not", 0, true)
+			b = s.next(time.Now())
+			want("it is", maxDelay, false)
+			o.record()
+			o.pass(maxDelay)
+			s.acknowledge(b.Position, time.Now())
+			want("one more is", 0, false)
+			o.acknowledge(t, s)
+			want("nothing is", maxDelay, true)
+		}
+	})
+}
+
+func TestBacklogIsBounded(t *testing.T) {
+	o := newOwner()
+	s := o.open(t)
+	o.acknowledge(t, s)
+	for range 2 * maxBacklog >> 16 {
+		o.add(0, strings.Repeat("x", 1<<16))
+	}
+	if err := <-s.failed; !errors.Is(err, errBacklogFull) || len(s.backlog) > 0 || s.next(time.Now()) != nil {
+		t.Errorf("it fails with %v, and %d changes are kept", err, len(s.backlog))
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	o := newOwner()
+	s := o.open(t)
+	<-s.wake
+	for range maxSessions - 1 {
+		o.open(t)
+	}
+	if _, err := o.journal.Open(); !errors.Is(err, errTooMany) {
+		t.Errorf("one too many: %v", err)
+	}
+	o.journal.Close()
+	if _, err := o.journal.Open(); !errors.Is(err, ErrClosed) || len(s.wake) != 1 {
+		t.Errorf("after the end: %v, %d signals", err, len(s.wake))
+	}
+}
+
+func TestStreamIsDoneWhenAllIsAcknowledgedAndAnswered(t *testing.T) {
+	o := newOwner()
+	s := o.open(t)
+	want := func(when string, done bool) {
+		t.Helper()
+		if s.isDone() != done {
+			t.Errorf("%s: done is %t", when, !done)
+		}
+	}
+	want("nothing is sent", false)
+	b := s.next(time.Now())
+	want("the snapshot is not acknowledged", false)
+	s.acknowledge(b.Position, time.Now())
+	want("all is", true)
+	o.record()
+	want("a change is not sent", false)
+	b = s.next(time.Now())
+	want("it is not acknowledged", false)
+	s.acknowledge(b.Position, time.Now())
+	s.answers = []answer{{}}
+	want("an answer is not sent", false)
+	s.releases = []Mark{{}}
+	want("nor is a release", false)
+	s.answers, s.releases = nil, nil
+	want("all are", true)
+}
+
+// Cuts of an ended stream go when what was pending has settled or is joined.
+func TestEndedStreamIsForgotten(t *testing.T) {
+	o := newOwner()
+	s := o.open(t)
+	o.record()
+	o.record()
+	s.next(time.Now())
+	s.end()
+	kept := []bool{o.journal.Keeps(1, 2)}
+	o.journal.Joined(o.counters[0], 1, 2)
+	kept = append(kept, o.journal.Keeps(1, 2))
+	o.journal.Settled(o.counters[0], []uint64{2})
+	if kept = append(kept, o.journal.Keeps(1, 2)); !slices.Equal(kept, []bool{true, true, false}) {
+		t.Errorf("the cut is kept: %v", kept)
+	}
+}
+
+func TestLaterFollowersReleaseToo(t *testing.T) {
+	o := newOwner()
+	other := numbered(1)
+	o.journal.Release(other, 5)
+	if got := o.open(t).releases; !slices.Equal(got, []Mark{{other, 5}}) {
+		t.Errorf("got %v", got)
+	}
+	o.journal.Forget(other)
+	if got := o.open(t).releases; len(got) > 0 {
+		t.Errorf("forgotten, got %v", got)
+	}
+}
