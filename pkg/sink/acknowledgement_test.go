@@ -62,8 +62,8 @@ func TestNobodyWaitsForALateFollower(t *testing.T) {
 	replicas(t, 2, &fake{answer: hang}, nil, func(t *testing.T, all []*replica) {
 		here, there := net.Pipe()
 		follower := &slow{Conn: here}
-		defer all[1].followOver(all[0], follower, there).end()
-		var prompt, due, deferred, next, last answers
+		s := all[1].followOver(all[0], follower, there)
+		var prompt, due, deferred, next, last, gone answers
 		all[0].record(0, prompt.wait)
 		pass(0)
 		follower.takes.Store(int64(3 * time.Second))
@@ -93,6 +93,13 @@ func TestNobodyWaitsForALateFollower(t *testing.T) {
 		want("the follower has caught up", &last, 0)
 		pass(0)
 		want("held", &last, 1)
+		follower.takes.Store(int64(time.Second / 2))
+		all[0].record(6)
+		pass(0)
+		all[0].recordLater(7, time.Hour, gone.wait)
+		want("the follower is in time", &gone, 0)
+		s.end()
+		want("it is gone", &gone, 1)
 	})
 }
 
@@ -122,4 +129,21 @@ func TestCallerWaitsForAKnownRefusal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What followers hold is evicted last, though it is newer.
+func TestWhatAFollowerHoldsIsEvictedLast(t *testing.T) {
+	few := func(o *Options) { o.MaxPendingSeries = 2 }
+	replicas(t, 2, &fake{answer: hang}, few, func(t *testing.T, all []*replica) {
+		defer all[1].follow(all[0]).end()
+		var held answers
+		all[0].record(0)
+		all[0].record(1, held.wait)
+		pass(0)
+		all[0].record(2, warning)
+		all[0].wantEnds(ends{occurrence.PendingFull: 1})
+		if got := held.calls(); got != (calls{accepted: 1}) {
+			t.Errorf("%+v", got)
+		}
+	})
 }

@@ -15,8 +15,9 @@ const (
 	adoptAfter = time.Second
 	// adoptChunk is the number of series that are adopted with the mutex held.
 	adoptChunk = 64
-	// maxAdoptions bounds the contributors of which it is known what has settled.
-	maxAdoptions = 64
+	// maxAdoptions bounds the contributors of which it is known what has settled. It is more
+	// than the positions that Holdings keep, or those that are forgotten were adopted again.
+	maxAdoptions = 128
 )
 
 // adoptions are what this process writes in the names of others while it leads. The sink's mutex

@@ -3,11 +3,14 @@ package sink
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
 
 func TestNextLeaderWritesWhatADeadOneOwed(t *testing.T) {
@@ -99,29 +102,95 @@ func TestFormerLeaderWritesOn(t *testing.T) {
 	})
 }
 
-// It only holds again what it has adopted, and hands that to the next leader.
+// It only holds again what it has adopted, also what is in work, and hands that to the next leader,
+// or adopts it again.
 func TestLeaderThatLosesTheLeaseDropsWhatItHasAdopted(t *testing.T) {
-	f := &fake{}
-	replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
-		leader, second, third := all[0], all[1], all[2]
-		second.follow(leader)
-		leader.line.down.Store(true)
-		leader.recordEach(10)
+	for name, test := range map[string]struct {
+		inWork, again bool
+		want          ends
+	}{
+		"another one leads then":          {want: ends{written: 10}},
+		"it leads again":                  {again: true, want: ends{written: 10, occurrence.HandedOver: 10}},
+		"in work, another one leads then": {inWork: true, want: ends{occurrence.Found: 10}},
+		"in work, it leads again":         {inWork: true, again: true, want: ends{occurrence.Found: 10, occurrence.HandedOver: 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{takes: 5 * time.Second}
+			replicas(t, 3, f, nil, func(t *testing.T, all []*replica) {
+				leader, second, next := all[0], all[1], all[2]
+				second.follow(leader)
+				leader.line.down.Store(true)
+				leader.recordEach(10)
+				pass(0)
+				leader.crash()
+				second.line.down.Store(!test.inWork)
+				second.line.mute.Store(true)
+				second.SetLeading(true)
+				pass(3 * time.Second)
+				second.wantTotals(0, 10, ends{})
+				second.SetLeading(false)
+				pass(time.Minute)
+				second.wantTotals(0, 10, ends{occurrence.HandedOver: 10})
+				second.wantHeld(10)
+				second.line.down.Store(false)
+				second.line.mute.Store(false)
+				adopted := int64(10)
+				if test.again {
+					next, adopted = second, 20
+				} else {
+					second.follow(next)
+				}
+				next.leads()
+				pass(time.Hour)
+				f.wantStored(t, 10, 10)
+				next.wantTotals(0, adopted, test.want)
+				second.wantHeld(0)
+			})
+		})
+	}
+}
+
+// The oldest contributors are forgotten of which nothing is left to write.
+func TestAdoptionsAreBounded(t *testing.T) {
+	replicas(t, 1, &fake{}, nil, func(t *testing.T, all []*replica) {
+		s := all[0]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var known []counter.Contributor
+		for i := range maxAdoptions + 2 {
+			known = append(known, counter.NewInstance())
+			a := s.adoptions.get(known[i])
+			if i == 0 {
+				a.waiting = replication.Mirror{occurrence.Key{}: nil}
+			}
+		}
+		s.forgetAdoptions()
+		for i, c := range known {
+			if is := s.adoptions.of[c] != nil && slices.Contains(s.adoptions.order, c); is != (i == 0 || i > 2) {
+				t.Errorf("%d of %d is known: %t", i, len(known), is)
+			}
+		}
+		clear(s.adoptions.of)
+		s.adoptions.order = nil
+	})
+}
+
+// A leader that follows the contributor again drops what it has adopted (rule Ended).
+func TestFollowedContributorIsAdoptedNoMore(t *testing.T) {
+	replicas(t, 2, &fake{}, nil, func(t *testing.T, all []*replica) {
+		former, next := all[0], all[1]
+		former.line.down.Store(true)
+		next.line.down.Store(true)
+		s := next.follow(former)
+		former.recordEach(5)
 		pass(0)
-		leader.crash()
-		second.line.down.Store(true)
-		second.leads()
-		second.wantTotals(0, 10, ends{})
-		second.SetLeading(false)
-		pass(time.Minute)
-		second.wantTotals(0, 10, ends{occurrence.HandedOver: 10})
-		second.wantHeld(10)
-		third.SetLeading(true)
-		second.follow(third)
-		pass(time.Minute)
-		f.wantStored(t, 10, 10)
-		third.wantTotals(0, 10, ends{written: 10})
-		second.wantHeld(0)
+		s.end()
+		next.leads()
+		next.wantTotals(0, 5, ends{})
+		defer next.follow(former).end()
+		next.wantTotals(0, 5, ends{occurrence.HandedOver: 5})
+		former.line.down.Store(false)
+		pass(time.Hour)
 	})
 }
 
@@ -136,8 +205,9 @@ func TestClosedLeaderHandsOver(t *testing.T) {
 		leader.line.mute.Store(true)
 		leader.recordEach(3) // in doubt
 		pass(0)
-		if left := leader.closeWithin(time.Second); left != (Pending{}) {
-			t.Errorf("left %+v", left)
+		began := time.Now()
+		if left := leader.closeWithin(time.Second); left != (Pending{}) || time.Since(began) > time.Second {
+			t.Errorf("left %+v after %v", left, time.Since(began))
 		}
 		leader.wantTotals(5, 0, ends{written: 2, occurrence.HandedOver: 3})
 		s.wantError(t, errClosed)

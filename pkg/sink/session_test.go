@@ -163,9 +163,17 @@ func TestAwaitFollower(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		all[1].follow(all[0])
+		here, there := net.Pipe()
+		follower := &slow{Conn: here}
+		all[1].followOver(all[0], follower, there)
 		awaited.Wait()
 		all[1].wantHeld(100)
+		follower.takes.Store(int64(time.Second / 10))
+		all[0].recordEach(100)
+		if err := all[0].AwaitFollower(t.Context()); err != nil {
+			t.Error(err)
+		}
+		all[1].wantHeld(200)
 		all[0].crash()
 	})
 }
@@ -182,10 +190,16 @@ func TestSessionsNeedAnOpenSinkWithHoldings(t *testing.T) {
 		}
 	})
 	replicas(t, 2, &fake{}, nil, func(t *testing.T, all []*replica) {
-		all[0].closeWithin(time.Second)
+		began := time.Now()
+		if all[0].closeWithin(time.Second); time.Since(began) > 0 {
+			t.Errorf("closed after %v", time.Since(began))
+		}
 		s := all[1].follow(all[0])
 		s.wantError(t, errClosed)
 	})
+	if _, err := NewHoldings(HoldingsOptions{}); err == nil {
+		t.Error("holdings without memory")
+	}
 }
 
 func TestFollowersAndHoldingsAreMetrics(t *testing.T) {
@@ -238,10 +252,10 @@ func TestChangesDuringASnapshotAreHeld(t *testing.T) {
 		follower.takes.Store(int64(10 * time.Millisecond))
 		s := all[1].followOver(all[0], follower, there)
 		for i := range 3 * series {
-			switch i % 3 {
-			case 0:
+			switch {
+			case i%6 == 0:
 				all[0].record(i / 3) // it is written
-			case 1:
+			case i%3 < 2:
 				all[0].recordLater(i/3, time.Hour)
 			default:
 				all[0].recordLater(series+i, time.Hour)

@@ -51,6 +51,7 @@ func TestEndedStreamsAreBounded(t *testing.T) {
 	if len(e) != maxEnded {
 		t.Errorf("%d streams", len(e))
 	}
+	e = e.add(cuts{acked: 10 * n, sent: 10*n + 1}, func(uint64) int { return 1 }).removed(10*n + 1)
 	for i := range n {
 		if cut := 10*i + 10; !e.keep(cut, cut+5) {
 			t.Errorf("the cut after %d may go", cut)

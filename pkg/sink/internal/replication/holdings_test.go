@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,34 +44,46 @@ func (h *Holdings) hold(t *testing.T, c counter.Contributor, position uint64, ow
 
 // However many contributors there have been, the position of 64 is known of which nothing is held.
 func TestPositionsAreBounded(t *testing.T) {
+	const n = 2 * maxEmpty
 	owed := large(1)
-	for name, settle := range map[string]func(h *Holdings, c counter.Contributor, in *incoming){
-		"released": func(h *Holdings, c counter.Contributor, in *incoming) {
-			in.close()
+	for name, test := range map[string]struct {
+		known int
+		held  func(h *Holdings, c counter.Contributor)
+	}{
+		"held": {n, func(h *Holdings, c counter.Contributor) { h.hold(t, c, 1, owed).close() }},
+		"released": {maxEmpty, func(h *Holdings, c counter.Contributor) {
+			h.hold(t, c, 1, owed).close()
 			h.Release(c, 1)
-		},
-		"settled": func(_ *Holdings, _ counter.Contributor, in *incoming) {
+		}},
+		"settled": {maxEmpty, func(h *Holdings, c counter.Contributor) {
+			in := h.hold(t, c, 1, owed)
 			in.apply(&Batch{Position: 2, Complete: true, Changes: []Change{{Settled: []uint64{1}}}})
 			in.close()
-		},
-		"handed over": func(h *Holdings, c counter.Contributor, in *incoming) {
-			in.close()
-			h.Release(c, 1)
-			h.receive(Mark{c, 3}).keep(3)
-		},
+		}},
+		"handed over": {maxEmpty, func(h *Holdings, c counter.Contributor) { h.receive(Mark{c, 1}).keep(1) }},
 	} {
-		h := NewHoldings(1 << 20)
-		for i := range 2 * maxEmpty {
-			if c := numbered(i); i%2 == 0 {
-				settle(h, c, h.hold(t, c, 1, owed))
-			} else {
-				h.receive(Mark{c, 1}).keep(1)
-			}
+		h := NewHoldings(16 << 20)
+		for i := range n {
+			test.held(h, numbered(i))
 		}
 		ended := h.Ended()
-		if n, bytes := h.Usage(); len(ended) != maxEmpty || ended[0].Contributor != numbered(maxEmpty) || n != 0 || bytes != 0 {
-			t.Errorf("%s: %d are known, from %v; %d occurrences are held with %d bytes", name, len(ended), ended[0].Contributor, n, bytes)
+		if held, bytes := h.Usage(); len(ended) != test.known || ended[0].Contributor != numbered(n-test.known) || (held > 0) != (test.known == n) || (bytes > 0) != (held > 0) {
+			t.Errorf("%s: %d are known, from %v; %d occurrences are held with %d bytes", name, len(ended), ended[0].Contributor, held, bytes)
 		}
+	}
+}
+
+// Nothing stays of a handover during which the session ends.
+func TestHalfAHandoverIsNotKept(t *testing.T) {
+	var sent bytes.Buffer
+	part := handover{Mark: Mark{contributor, 5}, Series: large(2)}
+	if err := newEncoder(&sent).encode(fromFollower{Handover: &part}); err != nil {
+		t.Fatal(err)
+	}
+	h := NewHoldings(1 << 20)
+	err := Serve(t.Context(), newOwner().journal, h, session{bytes.NewReader(sent.Bytes())})
+	if n, used := h.Usage(); err == nil || n != 0 || used != 0 {
+		t.Errorf("%v; %d occurrences are held with %d bytes", err, n, used)
 	}
 }
 
@@ -98,12 +111,12 @@ func TestHandoverWithoutMemoryIsDeclined(t *testing.T) {
 		}
 		h.now++
 	}
-	if _, bytes := h.Usage(); a.keep(1) || bytes != 0 {
-		t.Errorf("%d bytes are held", bytes)
+	if _, used := h.Usage(); a.keep(1) || used != 0 {
+		t.Errorf("%d bytes are held", used)
 	}
 	a.discard() // the session ends
-	if n, bytes := h.Usage(); n != 0 || bytes != 0 {
-		t.Errorf("%d occurrences are held with %d bytes", n, bytes)
+	if n, used := h.Usage(); n != 0 || used != 0 {
+		t.Errorf("%d occurrences are held with %d bytes", n, used)
 	}
 }
 
@@ -149,7 +162,7 @@ func TestDeclinedHandoverIsRepeated(t *testing.T) {
 				}
 			}
 			follower.mu.Unlock()
-			if n, _ := leads.Usage(); n != leader || frames != 4*handedOver || largest > handoverBytes+1<<17 || sum > (series+1)*handedOver<<16+1<<17 {
+			if n, _ := leads.Usage(); n != leader || frames != 4*handedOver || largest > partBytes+1<<17 || sum > (series+1)*handedOver<<16+1<<17 {
 				t.Errorf("%s: %d frames of at most %d, %d bytes; the leader holds %d", when, frames, largest, sum, n)
 			}
 		}

@@ -23,7 +23,7 @@ func (o *owner) open(t *testing.T) *Stream {
 // record adds an occurrence of the first series.
 func (o *owner) record() {
 	o.add(0, "it was")
-	o.journal.Recorded(1)
+	o.journal.Recorded(1, "tenant")
 }
 
 // pass lets time pass, without the lock.
@@ -102,18 +102,18 @@ func TestFollowerIsLateAfterTheDelay(t *testing.T) {
 		}
 		for range 2 {
 			o.record()
-			want("one change waits", maxDelay*7/10, true)
+			want("one change waits", maxDelay*14/20, true)
 			o.acknowledge(t, s)
 			o.record()
-			want("the next one waits", maxDelay*6/10, true)
 			b := s.next(time.Now())
+			want("the next one is sent", maxDelay/20, true)
 			o.record()
-			want("it is sent", maxDelay*3/10, true)
-			want("it is late", maxDelay/10, false)
+			want("another one waits", maxDelay*18/20, true)
+			want("the one that is sent is late", maxDelay/20, false)
 			s.acknowledge(b.Position, time.Now())
-			want("the last one is not", 0, true)
+			want("the other one is not", 0, true)
 			b = s.next(time.Now())
-			want("it is", maxDelay, false)
+			want("it is", maxDelay/20, false)
 			o.record()
 			o.pass(maxDelay)
 			s.acknowledge(b.Position, time.Now())
@@ -122,6 +122,29 @@ func TestFollowerIsLateAfterTheDelay(t *testing.T) {
 			want("nothing is", maxDelay, true)
 		}
 	})
+}
+
+// Of what changes while a snapshot is sent, a batch has what the follower knows.
+func TestSnapshotIsSentWithWhatChangesMeanwhile(t *testing.T) {
+	const series = 3 * snapshotChunk
+	o := newOwner()
+	for i := range series {
+		o.add(i, "it was")
+	}
+	s := o.open(t)
+	for i, want := range []int{0, 1, 2} { // changes
+		b := s.next(time.Now())
+		if len(b.Changes) != want || len(b.Snapshot) != snapshotChunk || b.Complete != (i == 2) {
+			t.Errorf("batch %d has %d changes and %d series", i, len(b.Changes), len(b.Snapshot))
+		}
+		o.add(0, "it was again")
+		o.add(snapshotChunk, "it was again")
+		o.add(series-1, "it was again")
+	}
+	s.acknowledge(o.journal.Position()-3, time.Now())
+	if waiting := 3 * s.backlog[0].bytes(); s.bytes != waiting {
+		t.Errorf("%d bytes, want %d", s.bytes, waiting)
+	}
 }
 
 func TestBacklogIsBounded(t *testing.T) {

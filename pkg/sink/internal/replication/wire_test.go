@@ -208,8 +208,29 @@ func TestFramesAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	large := fromFollower{Handover: &handover{Series: []Owed{{Series: &counter.Series{Object: strings.Repeat("x", maxFrame)}}}}}
-	if err := newEncoder(io.Discard).encode(large); !errors.Is(err, errFrameTooLarge) {
-		t.Errorf("a large frame is sent: %v", err)
+	to := newEncoder(io.Discard)
+	if err := to.encode(large); !errors.Is(err, errFrameTooLarge) || cap(to.frame.Bytes) > keptBuffer {
+		t.Errorf("a large frame is sent: %v, %d bytes are kept", err, cap(to.frame.Bytes))
+	}
+	if err := to.encode(fromFollower{Ack: &ack{1}}); err != nil || cap(to.frame.Bytes) == 0 {
+		t.Errorf("no buffer is kept: %v", err)
+	}
+}
+
+func TestBytesOfAChangeAreThoseOfItsContent(t *testing.T) {
+	kilobyte := map[string]string{"a": strings.Repeat("x", 1024)}
+	added := Change{Addition: &counter.Addition{}}
+	for name, test := range map[string]struct {
+		c, without Change
+		at, most   int64
+	}{
+		"settled":     {Change{Settled: make([]uint64, 100)}, Change{}, 800, 0},
+		"labels":      {Change{Addition: &counter.Addition{Entry: counter.EntryRecord{Labels: kilobyte}}}, added, 1024, 1024},
+		"annotations": {Change{Addition: &counter.Addition{Entry: counter.EntryRecord{Annotations: kilobyte}}}, added, 1024, 1024},
+	} {
+		if more := test.c.bytes() - test.without.bytes(); more < test.at || more > test.at+test.most {
+			t.Errorf("%s: %d bytes more, want %d", name, more, test.at)
+		}
 	}
 }
 
@@ -266,10 +287,11 @@ func TestHandoverIsKeptIfItIsTheNewest(t *testing.T) {
 		open           bool
 		accepted, kept bool
 	}{
-		"nothing is held": {0, false, true, true},
-		"less is held":    {4, false, true, true},
-		"more is held":    {6, false, true, false},
-		"it is followed":  {4, true, false, false},
+		"nothing is held":  {0, false, true, true},
+		"less is held":     {4, false, true, true},
+		"as much was held": {5, false, true, false},
+		"more was held":    {6, false, true, false},
+		"it is followed":   {4, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := NewHoldings(1 << 20)
