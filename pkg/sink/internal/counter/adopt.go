@@ -28,7 +28,6 @@ func Adopt(contributor Contributor, s Series, entries []EntryRecord, journal Jou
 	for i := range entries {
 		if e, err := entries[i].entry(nil); err == nil { // a Held has no others
 			e.first, e.Acknowledged = e.Sequence, true // maybe
-			e.measure()
 			c.pending = append(c.pending, *e)
 			c.size += e.Size()
 		}

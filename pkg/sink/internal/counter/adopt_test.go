@@ -120,6 +120,16 @@ func TestAdoptedOccurrencesAreCountedOnce(t *testing.T) {
 	}
 }
 
+func TestAdoptedSeriesHaveKeysOfTheirOwn(t *testing.T) {
+	keys := map[occurrence.Key]bool{}
+	for i := range 8 {
+		keys[adoptedKey(numbered(i&1), occurrence.Key{A: uint64(i & 2), B: uint64(i & 4)})] = true
+	}
+	if len(keys) != 8 {
+		t.Errorf("%d keys of 8 series", len(keys))
+	}
+}
+
 // Who is not in the list of sinks, though it is full, has written nothing if nobody has pushed it
 // out. So a leader that lives finds what others have written in its name, and writes the rest.
 func TestLeaderFindsWhatOthersHaveWrittenInItsName(t *testing.T) {

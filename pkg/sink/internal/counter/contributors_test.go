@@ -190,6 +190,11 @@ func TestSharedEntryKeepsWhatWasSaidLast(t *testing.T) {
 	if e.labels["said"] != "last" || e.annotations["said"] != "last" {
 		t.Errorf("labels %v and annotations %v", e.labels, e.annotations)
 	}
+	if plain := said(1, nil, nil, false); plain.changes {
+		t.Error("it only adds to the count")
+	} else if plain.merge(ptr.To(said(0, a, nil, false))); !plain.changes {
+		t.Error("a change is forgotten")
+	}
 	c := map[string]string{"besides": "this"}
 	e.merge(ptr.To(said(0, c, c, false)))
 	if want := map[string]string{"said": "last", "besides": "this"}; !maps.Equal(e.labels, want) || !maps.Equal(e.annotations, want) || len(b) != 1 || len(c) != 1 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -135,6 +136,32 @@ func TestGrowthIsThatOfTheEntries(t *testing.T) {
 	}
 }
 
+func TestJoinedEntryHasTheMemoryOfBoth(t *testing.T) {
+	event := func() *Entry {
+		e, _ := NewEntry(&occurrence.Occurrence{Weight: 1}, &occurrence.Target{Event: newWorld(t, 1, 1, false).event})
+		e.measure()
+		return &e
+	}
+	first, next, large := event(), event(), event()
+	first.addClaim(Claim{numbered(1), 1, 1})
+	next.addClaim(Claim{numbered(1), 2, 1}) // it becomes part of that
+	next.addClaim(Claim{numbered(2), 1, 1})
+	first.measure()
+	before, content := first.Bytes+next.Bytes, first.Newest.bytes
+	if more := first.joinedBytes(next); more != first.join(next) || first.Bytes != before+more || first.Bytes != entryBytes+2*content+2*claimBytes {
+		t.Errorf("%d bytes, %d more than both, of Events of %d", first.Bytes, more, content)
+	}
+	large.claims = make([]Claim, MaxBatch-2)
+	large.measure()
+	for n, admits := range map[int]bool{1: true, 2: false} {
+		next.claims = next.claims[:n]
+		next.measure()
+		if large.admits(next) != admits {
+			t.Errorf("an entry with %d claims is joined: %t", n, !admits)
+		}
+	}
+}
+
 func TestAcknowledgedEntryHasNoCallback(t *testing.T) {
 	w, leader, _ := followed(t)
 	leader.add(&occurrence.Occurrence{Weight: 1}, w.event)
@@ -198,8 +225,9 @@ func TestHeldEntriesAreWrittenAsByTheContributor(t *testing.T) {
 		leader.disconnect(follower, true)
 		leader.connect(follower)
 		labelled := target.Event.DeepCopy()
-		labelled.Labels = map[string]string{"later": "label"}
-		for i, event := range []*corev1.Event{target.Event, target.Event, labelled, target.Event} {
+		labelled.Labels, labelled.Annotations = map[string]string{"later": "label"}, map[string]string{"later": "annotation"}
+		labelled.Source.Host, labelled.FirstTimestamp = "first", metav1.Unix(1, 0)
+		for i, event := range []*corev1.Event{labelled, target.Event, labelled, target.Event} {
 			o := occurrence.Occurrence{Event: event, Weight: 2, Client: "a", Total: int64(2 * i), Recorded: time.Unix(1_700_000_000, 0), API: occurrence.EventsV1}
 			t := target
 			t.Event = event

@@ -49,6 +49,8 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 		"an entry that is too large":      {apply(of(3, claims(MaxBatch-2)), false), errTooLarge},
 		"a merge that is too large":       {apply(of(3, claims(MaxBatch-1)), true), errTooLarge},
 		"an Event of another namespace":   {apply(of(3, func(r *EntryRecord) { r.Newest.Event = otherNamespace() }), false), errRecord},
+		"a newer one of another":          {apply(of(3, func(r *EntryRecord) { r.Oldest, r.Newest.Event = r.Newest, otherNamespace() }), false), errRecord},
+		"an older one of another":         {apply(of(3, func(r *EntryRecord) { r.Oldest.Event = otherNamespace() }), false), errRecord},
 		"an unknown outcome":              {apply(of(3, func(r *EntryRecord) { r.Merged = "" }), false), errRecord},
 		"an unknown API":                  {apply(of(3, func(r *EntryRecord) { r.Newest.API = 9 }), false), errRecord},
 		"no sequence":                     {apply(of(0, nil), false), errRecord},
@@ -72,6 +74,9 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 			}
 		}
 		size, bytes, before := h.size, h.Bytes(), outline(h.Records())
+		if e, _ := NewEntry(&occurrence.Occurrence{}, &occurrence.Target{Event: event}); bytes != 2*e.Estimate() {
+			t.Errorf("%d bytes, want twice %d", bytes, e.Estimate())
+		}
 		if err := test.change(h); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
