@@ -126,6 +126,13 @@ func TestCallerWaitsForAKnownRefusal(t *testing.T) {
 					t.Errorf("got %+v and %+v, want %+v", now.calls(), later.calls(), want)
 				}
 				all[0].wantEnds(ends{occurrence.NamespaceNotFound: 3})
+				pass(time.Hour) // it is no longer known
+				var again answers
+				all[0].recordLater(3, time.Hour, again.wait)
+				pass(0)
+				if got := again.calls(); got != (calls{accepted: 1}) {
+					t.Errorf("later, got %+v", got)
+				}
 			})
 		})
 	}
@@ -137,8 +144,8 @@ func TestWhatAFollowerHoldsIsEvictedLast(t *testing.T) {
 	replicas(t, 2, &fake{answer: hang}, few, func(t *testing.T, all []*replica) {
 		defer all[1].follow(all[0]).end()
 		var held answers
-		all[0].record(0)
-		all[0].record(1, held.wait)
+		all[0].recordLater(0, time.Hour)
+		all[0].recordLater(1, time.Hour, held.wait)
 		pass(0)
 		all[0].record(2, warning)
 		all[0].wantEnds(ends{occurrence.PendingFull: 1})

@@ -166,9 +166,13 @@ func TestAdoptionsAreBounded(t *testing.T) {
 		}
 		s.forgetAdoptions()
 		for i, c := range known {
-			if is := s.adoptions.of[c] != nil && slices.Contains(s.adoptions.order, c); is != (i == 0 || i > 2) {
-				t.Errorf("%d of %d is known: %t", i, len(known), is)
+			want := i == 0 || i > 2
+			if is, ordered := s.adoptions.of[c] != nil, slices.Contains(s.adoptions.order, c); is != want || ordered != want {
+				t.Errorf("%d of %d is known: %t, in order: %t", i, len(known), is, ordered)
 			}
+		}
+		if n := len(s.adoptions.order); n != maxAdoptions {
+			t.Errorf("%d in order", n)
 		}
 		clear(s.adoptions.of)
 		s.adoptions.order = nil
