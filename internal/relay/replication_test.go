@@ -252,6 +252,22 @@ func TestLeaderWithoutReplicationIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestLeaderThatDoesNotAnswerDelaysNoShutdown(t *testing.T) {
+	asked := make(chan struct{}, 10)
+	where := listen(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		asked <- struct{}{}
+		<-req.Context().Done()
+	}))
+	other := newReplica(t, options{})
+	_, stop := other.replicate(t)
+	where.leads(other)
+	<-asked
+	began := time.Now()
+	if stop(); time.Since(began) > time.Second {
+		t.Errorf("stopped after %v", time.Since(began))
+	}
+}
+
 // A session is for replicas, and over HTTP/2. Everybody else is answered as for a path that
 // does not exist.
 func TestWhoOpensASession(t *testing.T) {
