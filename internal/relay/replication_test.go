@@ -205,8 +205,8 @@ func TestSessionIsWithTheLeaderUntilThatEnds(t *testing.T) {
 	b.leads(other)
 	second.next(t)
 	followed.next(t)
-	former.write(t, "owed")
-	formerEnd.wants(t, "owed")
+	former.write(t, "pending")
+	formerEnd.wants(t, "pending")
 	a.leads(other) // that session is there
 	b.leads(other)
 	other.WantMetric(t, 2, "eventd_relay_sessions")

@@ -95,7 +95,7 @@ func (a *adoption) unblock(key occurrence.Key) {
 // isUnderWay reports whether something is left to write.
 func (a *adoption) isUnderWay() bool { return len(a.waiting)+len(a.blocked)+len(a.pending) > 0 }
 
-// SetLeading sets whether the sink writes what other sinks owed at their end: what its Holdings
+// SetLeading sets whether the sink writes what other sinks had pending at their end: what its Holdings
 // hold, and what followers hand over. It returns at once. When the sink no longer leads, what is
 // not written of that settles as handed over, and stays in the Holdings.
 func (s *Sink) SetLeading(leading bool) {
@@ -189,7 +189,7 @@ type toAdopt struct {
 
 // make makes the counter. That takes time, so it does not hold the mutex.
 func (n *toAdopt) make(j *replication.Journal) {
-	o := n.series.Owed()
+	o := n.series.Pending()
 	for len(o.Entries) > 0 && o.Entries[0].Sequence <= n.settled {
 		o.Entries = o.Entries[1:]
 	}

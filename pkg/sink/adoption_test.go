@@ -80,7 +80,7 @@ func TestHolderHandsOverToTheNextLeader(t *testing.T) {
 	})
 }
 
-// A leader that has lost the Lease writes what it owes, and so does the next one.
+// A leader that has lost the Lease writes what it has pending, and so does the next one.
 func TestFormerLeaderWritesOn(t *testing.T) {
 	f := &fake{takes: 10 * time.Millisecond}
 	replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {

@@ -15,8 +15,8 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
 
-// With Options.Holdings, a sink is the leader of the replicas that follow it: they hold what it
-// owes, so that a client can be answered before the write (Options.Acknowledge). At its end, the
+// With Options.Holdings, a sink is the leader of the replicas that follow it: they hold what it has
+// pending, so that a client can be answered before the write (Options.Acknowledge). At its end, the
 // next leader writes that in its name. docs/replication-protocol.md specifies the protocol.
 
 // errNoHoldings: the sink was started without Options.Holdings.
@@ -34,7 +34,7 @@ type HoldingsOptions struct {
 	Registerer prometheus.Registerer
 }
 
-// Holdings are what this process holds of what the sinks of other replicas owe. A process has
+// Holdings are what this process holds of what the sinks of other replicas have pending. A process has
 // one, which its sink shares (Options.Holdings). All methods are safe for concurrent use.
 type Holdings struct{ held *replication.Holdings }
 
@@ -48,16 +48,16 @@ func NewHoldings(o HoldingsOptions) (*Holdings, error) {
 	return h, registerHoldings(h.held, o.Registerer)
 }
 
-// Follow holds what the sink at the other end of a session owes, and hands over what is held of
-// other sinks. It returns an error when the context ends or the session fails, and closes the
+// Follow holds what the sink at the other end of a session has pending, and hands over what is held
+// of other sinks. It returns an error when the context ends or the session fails, and closes the
 // session. What is held then stays. Within two grace periods after the end of the context it
 // returns though calls of the session do not.
 func (h *Holdings) Follow(ctx context.Context, leader io.ReadWriteCloser) error {
 	return h.held.Follow(ctx, leader)
 }
 
-// AwaitHandover returns nil when another process has all that this one holds: the one whose sink owes
-// it, or a leader that has accepted it. Otherwise it returns the error of the context when that ends.
+// AwaitHandover returns nil when another process has all that this one holds: the one in whose sink
+// it is pending, or a leader that has accepted it. Otherwise it returns the error of the context when that ends.
 func (h *Holdings) AwaitHandover(ctx context.Context) error { return h.held.AwaitHandover(ctx) }
 
 // sessions are those of a sink with followers.
@@ -134,7 +134,7 @@ func (s *Sink) counterJournal() counter.Journal {
 	return s.journal
 }
 
-// Serve sends what the sink owes to the follower at the other end of a session, and takes over
+// Serve sends what the sink has pending to the follower at the other end of a session, and takes over
 // what that hands over. It returns an error when the context ends, the session fails or the sink
 // is closed, and closes the session. Each follower has one session. Within two grace periods after
 // the end of the context it returns though calls of the session do not.

@@ -17,19 +17,19 @@ import (
 // writes are deferred for hours. A proxy before the apiserver can hold up the writes of these.
 type takeovers struct {
 	*load
-	proxy  *faultproxy.Proxy
-	owed   *deferred
-	writes *journal // of owed
+	proxy   *faultproxy.Proxy
+	pending *deferred
+	writes  *journal // of pending
 }
 
 // deferring are flags by which all but one write about each object are deferred for hours.
 var deferring = slices.Concat(shortLease, []string{"--budget-burst=1", "--budget-qps=0.00001"})
 
-// startTakeovers starts a load of a fleet, and posts nothing of owed.
+// startTakeovers starts a load of a fleet, and posts nothing of pending.
 func (f *fleet) startTakeovers(t *testing.T) *takeovers {
 	t.Helper()
-	x := &takeovers{load: f.startLoad(t, usual()), owed: f.newDeferred(longrun.Either(5000, 500))}
-	x.writes = keepJournal(t, f.cluster.Config(), x.owed.namespace)
+	x := &takeovers{load: f.startLoad(t, usual()), pending: f.newDeferred(longrun.Either(5000, 500))}
+	x.writes = keepJournal(t, f.cluster.Config(), x.pending.namespace)
 	return x
 }
 
@@ -45,20 +45,20 @@ func startBehindProxy(t *testing.T, flags ...string) *takeovers {
 	return x
 }
 
-// post reports each series of owed once more to the leader, for whom so many replicas hold it.
+// post reports each series of pending once more to the leader, for whom so many replicas hold it.
 func (x *takeovers) post(followers int) (leader *member) {
 	x.t.Helper()
 	leader = x.waitFollowed(followers)
-	x.owed.postAll(x.owed.all)
+	x.pending.postAll(x.pending.all)
 	return leader
 }
 
 // holdUp lets a third of the writes happen at once, a third without an answer, and the others not.
 func (x *takeovers) holdUp() {
-	owed := faultproxy.Match{Namespace: x.owed.namespace}
+	pending := faultproxy.Match{Namespace: x.pending.namespace}
 	x.proxy.SetRules(
-		faultproxy.Rule{Match: owed, Probability: 1. / 3, Fault: faultproxy.BeforeWrite(faultproxy.Hang)},
-		faultproxy.Rule{Match: owed, Probability: 1. / 2, Fault: faultproxy.AfterWrite(faultproxy.Hang)},
+		faultproxy.Rule{Match: pending, Probability: 1. / 3, Fault: faultproxy.BeforeWrite(faultproxy.Hang)},
+		faultproxy.Rule{Match: pending, Probability: 1. / 2, Fault: faultproxy.AfterWrite(faultproxy.Hang)},
 	)
 }
 
@@ -68,7 +68,7 @@ func (x *takeovers) waitMidway(leader *member, began time.Time) {
 	await.Until(x.t, leader.name+" takes over", func() bool {
 		return len(x.writes.since(began)) > 0 && leader.read("eventd_occurrences_adopted_total") > 0
 	})
-	if n := len(x.writes.since(began)); n >= len(x.owed.all) {
+	if n := len(x.writes.since(began)); n >= len(x.pending.all) {
 		x.t.Errorf("%s has written %d series: the takeover is over", leader.name, n)
 	}
 }
@@ -89,11 +89,11 @@ func (x *takeovers) elect(third, former *member, leave func()) (leader *member) 
 	return leader
 }
 
-// waitStored waits until all of owed is stored, which no leader may have left for later.
+// waitStored waits until all of pending is stored, which no leader may have left for later.
 func (x *takeovers) waitStored() {
 	x.t.Helper()
 	await.Until(x.t, "all that was deferred is stored", func() bool {
-		posts, _ := x.owed.ledger()
+		posts, _ := x.pending.ledger()
 		f := fatesOf(posts, x.writes.since(time.Time{}))
 		return len(f.forgotten)+len(f.lost) == 0
 	})
@@ -129,7 +129,7 @@ func TestLeaderThatIsKilledInATakeoverLosesNothing(t *testing.T) {
 		x.waitStored()
 	})
 	x.handOver()
-	x.wantAllStored(t, x.end(t, true), x.owed)
+	x.wantAllStored(t, x.end(t, true), x.pending)
 }
 
 // A replica that is terminated while nobody leads keeps what it alone holds, until the next leader has
@@ -150,7 +150,7 @@ func TestHolderThatIsTerminatedHandsOver(t *testing.T) {
 		x.waitStored()
 	})
 	x.handOver()
-	x.wantAllStored(t, x.end(t, true), x.owed)
+	x.wantAllStored(t, x.end(t, true), x.pending)
 }
 
 // A follower whose new session breaks off in the snapshot still has what it has acknowledged before.
@@ -182,7 +182,7 @@ func TestSnapshotThatIsCutOffLosesNothing(t *testing.T) {
 	})
 	x.handOver()
 	x.end(t, true) // nobody has followed all leaders
-	x.owed.wantStored(t, x.cluster)
+	x.pending.wantStored(t, x.cluster)
 }
 
 // A leader that is elected again while another one takes over from it writes on, and what it has
@@ -210,15 +210,15 @@ func TestLeaderThatIsElectedAgainWritesOn(t *testing.T) {
 		x.proxy.SetRules()
 	})
 	x.handOver()
-	x.finish(t, true, x.owed)
+	x.finish(t, true, x.pending)
 }
 
-// All replicas are terminated one after the other, and none has the time to write what it owes: the
+// All replicas are terminated one after the other, and none has the time to write what it has pending: the
 // last one has all of it.
 func TestRollingRestartThatIsCutShortLosesNothing(t *testing.T) {
 	x := startBehindProxy(t, "--shutdown-grace-period=3s")
 	x.proxy.SetRules(faultproxy.Rule{
-		Match: faultproxy.Match{Namespace: x.owed.namespace}, Probability: 1, Fault: faultproxy.BeforeWrite(faultproxy.Hang),
+		Match: faultproxy.Match{Namespace: x.pending.namespace}, Probability: 1, Fault: faultproxy.BeforeWrite(faultproxy.Hang),
 	})
 	repeat(t, 5, 1, func(int) {
 		for _, m := range x.members {
@@ -230,5 +230,5 @@ func TestRollingRestartThatIsCutShortLosesNothing(t *testing.T) {
 		t.Error("nothing was handed over")
 	}
 	x.handOver()
-	x.finish(t, true, x.owed)
+	x.finish(t, true, x.pending)
 }

@@ -34,7 +34,7 @@ func TestReleaseBeforeThisOneRunsBesideIt(t *testing.T) {
 			t.Fatalf("%s leads, and %s did", b.leader.name, leader.name)
 		}
 		if end == syscall.SIGTERM {
-			x.owed.postAll(x.owed.all)
+			x.pending.postAll(x.pending.all)
 			leader.terminate()
 		} else {
 			leader.kill()
@@ -60,5 +60,5 @@ func TestReleaseBeforeThisOneRunsBesideIt(t *testing.T) {
 	x.waitFollowed(replicas - 1).restart()
 	x.waitStored()
 	x.end(t, true)
-	x.owed.wantStored(t, x.cluster)
+	x.pending.wantStored(t, x.cluster)
 }

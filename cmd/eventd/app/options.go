@@ -45,7 +45,7 @@ type Options struct {
 	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
 
-	// MaxHeldBytes limits what this replica holds of what others owe; 0 is HeldBytes.
+	// MaxHeldBytes limits what this replica holds of what others have pending; 0 is HeldBytes.
 	MaxHeldBytes int64
 
 	// LeaderElect is true for one of several replicas.

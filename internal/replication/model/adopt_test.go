@@ -1,6 +1,6 @@
 package model
 
-// Leadership, and what others owe.
+// Leadership, and what others have pending.
 
 func (w *world) canElect(s *state, a action) bool {
 	if !s.processes[a.a].alive || s.leader == a.a {
@@ -85,15 +85,15 @@ func (w *world) hand(s *state, a action) {
 	h := from.held[a.b]
 	to.adoptedAt[a.b] = h.at
 	if s.leader == a.b { // only without the rule Own
-		for i := range h.owed {
-			to.counters[a.b][i].owed = union(h.owed[i], to.counters[a.b][i].owed)
+		for i := range h.pending {
+			to.counters[a.b][i].pending = union(h.pending[i], to.counters[a.b][i].pending)
 		}
 		return
 	}
-	for i := range h.owed {
+	for i := range h.pending {
 		c := &to.counters[a.b][i]
-		c.owed, c.observed = h.owed[i], nothing
-		c.owed.remove(func(e *entry) bool { return e.last <= c.settled })
+		c.pending, c.observed = h.pending[i], nothing
+		c.pending.remove(func(e *entry) bool { return e.last <= c.settled })
 		if w.ReadFirst {
 			c.observed = unread
 		}
@@ -106,7 +106,7 @@ func (w *world) hand(s *state, a action) {
 		}
 	}
 	if !w.Keep && a.a != s.leader {
-		from.held[a.b].owed = [maxSeries]entries{}
+		from.held[a.b].pending = [maxSeries]entries{}
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *process) hasAdopted(contributor uint8) bool {
 		return false
 	}
 	for i := range p.counters[contributor] {
-		if c := &p.counters[contributor][i]; !c.owed.empty() || c.request.stage != idle {
+		if c := &p.counters[contributor][i]; !c.pending.empty() || c.request.stage != idle {
 			return false
 		}
 	}
@@ -126,7 +126,7 @@ func (p *process) hasAdopted(contributor uint8) bool {
 // releaseOwn has whoever has adopted everything no longer hold it.
 func (w *world) releaseOwn(s *state, p, contributor uint8) {
 	if s.processes[p].hasAdopted(contributor) {
-		s.processes[p].held[contributor].owed = [maxSeries]entries{}
+		s.processes[p].held[contributor].pending = [maxSeries]entries{}
 	}
 }
 
@@ -140,7 +140,7 @@ func (w *world) canRelease(s *state, a action) bool {
 }
 
 func (w *world) release(s *state, a action) {
-	s.processes[a.b].held[a.c].owed = [maxSeries]entries{}
+	s.processes[a.b].held[a.c].pending = [maxSeries]entries{}
 }
 
 const (

@@ -6,7 +6,7 @@ func (w *world) checkWrite(s *state, r *request, contributor, series uint8) {
 	if twice := r.adds & e.count &^ e.forgot; twice != 0 {
 		w.breaks("%b is counted twice", twice)
 	}
-	// Whoever raises a share holds all that the contributor owes up to the new one.
+	// Whoever raises a share holds all that the contributor has pending up to the new one.
 	p := &s.processes[contributor]
 	for n := e.shares[contributor] + 1; n <= r.upTo; n++ {
 		if missing := p.own[n] &^ (r.contains | s.ever | s.excused); p.series[n] == series && missing != 0 {
@@ -30,8 +30,8 @@ func (w *world) checkEnd(s *state) {
 		}
 		for c := range p.counters {
 			for i := range p.counters[c] {
-				if k := &p.counters[c][i]; !k.owed.empty() || k.request.stage != idle {
-					w.breaks("%s never writes %b of %s", processName(uint8(at)), k.owed.all(), processName(uint8(c)))
+				if k := &p.counters[c][i]; !k.pending.empty() || k.request.stage != idle {
+					w.breaks("%s never writes %b of %s", processName(uint8(at)), k.pending.all(), processName(uint8(c)))
 				}
 			}
 			if left := p.held[c].all(); left != 0 {

@@ -1,4 +1,4 @@
-// Package model checks the protocol of docs/replication-protocol.md: a leader sends what it owes
+// Package model checks the protocol of docs/replication-protocol.md: a leader sends what it has pending
 // to followers before it answers 202, and after its end another process writes that in its name.
 //
 // It has tests only. They search all states of small worlds: up to three processes, two series

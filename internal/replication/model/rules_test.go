@@ -6,9 +6,9 @@ import "reflect"
 type rules struct {
 	// Ordered: a batch that is lost ends the stream.
 	Ordered bool
-	// SendAll: all that a series owes is sent, not only what is to be answered 202.
+	// SendAll: all that a series has pending is sent, not only what is to be answered 202.
 	SendAll bool
-	// Snapshot: a stream begins with all that is owed, not only what is new.
+	// Snapshot: a stream begins with all that is pending, not only what is new.
 	Snapshot bool
 	// Replace: a snapshot replaces what was held, and is not added to it.
 	Replace bool
@@ -38,12 +38,12 @@ type rules struct {
 	// Newest: of several holdings, that with the highest position is adopted, and only those up
 	// to this position are released.
 	Newest bool
-	// Empty: a holding with nothing owed is handed over as well, for its position.
+	// Empty: a holding with nothing pending is handed over as well, for its position.
 	Empty bool
 	// Marks: whoever adopts remembers up to where a contributor has settled, whatever is handed
 	// over later.
 	Marks bool
-	// Own: a process does not adopt what it owes itself.
+	// Own: a process does not adopt what it has pending itself.
 	Own bool
 	// Names: whoever adopts remembers which clients' occurrences it has seen to be counted.
 	Names bool

@@ -14,7 +14,7 @@ const (
 type (
 	// sequence numbers the occurrences of a contributor, over all its series.
 	sequence uint8
-	// position counts the changes of what a contributor owes: additions and settlements. It
+	// position counts the changes of what a contributor has pending: additions and settlements. It
 	// is the same for all followers.
 	position uint8
 	// set is a set of occurrences, processes a set of processes.
@@ -40,7 +40,7 @@ const (
 	notFound         // 404
 )
 
-// entry is a part of what a contributor owes: the occurrences of a series from one sequence up
+// entry is a part of what a contributor has pending: the occurrences of a series from one sequence up
 // to another. It is written and settled as a whole.
 type entry struct {
 	first, last sequence
@@ -67,18 +67,18 @@ type request struct {
 // counter is what one process has to write of one contributor to one Event. That of another
 // contributor has what was adopted.
 type counter struct {
-	owed     entries
+	pending  entries
 	carried  sequence // by a write of this process
 	settled  sequence // up to which this process knows that all has settled
 	observed observed
 	request  request
 }
 
-// holding is what one process holds of what another one owes, as of a position.
+// holding is what one process holds of what another one has pending, as of a position.
 type holding struct {
-	at   position
-	upTo sequence // what was recorded after it is not included
-	owed [maxSeries]entries
+	at      position
+	upTo    sequence // what was recorded after it is not included
+	pending [maxSeries]entries
 }
 
 // stream leads from a contributor to a follower.
@@ -108,7 +108,7 @@ type process struct {
 	counters  [maxProcesses][maxSeries]counter
 	adoptedAt [maxProcesses]position
 	// counted are occurrences that this process has seen to be counted; told are those of which
-	// it knows from a contributor that it no longer owes them.
+	// it knows from a contributor that they are no longer pending.
 	counted set
 	told    [maxProcesses]set
 }
@@ -190,8 +190,8 @@ func (e *entries) remove(from func(*entry) bool) (removed set) {
 }
 
 func (h *holding) all() (out set) {
-	for i := range h.owed {
-		out |= h.owed[i].all()
+	for i := range h.pending {
+		out |= h.pending[i].all()
 	}
 	return out
 }

@@ -17,7 +17,7 @@ func (w *world) canRecord(s *state, i uint8) bool {
 		return false
 	}
 	p := &s.processes[s.leader]
-	return !p.recorded().has(i) && p.last < maxSequence && p.counters[s.leader][w.occurrences[i].series].owed.len() < maxEntries
+	return !p.recorded().has(i) && p.last < maxSequence && p.counters[s.leader][w.occurrences[i].series].pending.len() < maxEntries
 }
 
 func (s *state) leads(p uint8) bool { return s.processes[p].alive && s.leader == p }
@@ -46,14 +46,14 @@ func (w *world) retry(s *state, a action) {
 	w.record(s, s.leader, a.a)
 }
 
-// record adds an occurrence to what the process owes, as an entry of its own.
+// record adds an occurrence to what the process has pending, as an entry of its own.
 func (w *world) record(s *state, at, i uint8) {
 	p, o := &s.processes[at], w.occurrences[i]
 	p.last++
 	p.at++
 	p.own[p.last], p.series[p.last] = w.reported(p, i), o.series
 	c := &p.counters[at][o.series]
-	c.owed[c.owed.len()] = entry{first: p.last, last: p.last, occurrences: p.own[p.last]}
+	c.pending[c.pending.len()] = entry{first: p.last, last: p.last, occurrences: p.own[p.last]}
 }
 
 // reported returns the occurrences that a report includes: of a client that counts, all up to its
@@ -81,10 +81,10 @@ func (w *world) reported(p *process, i uint8) (out set) {
 func (w *world) canMerge(s *state, a action) bool {
 	p, at := &s.processes[a.a], int(a.c)
 	c := &p.counters[a.a][a.b]
-	if s.left.merges == 0 || !p.alive || at+1 >= c.owed.len() {
+	if s.left.merges == 0 || !p.alive || at+1 >= c.pending.len() {
 		return false
 	}
-	one, next := &c.owed[at], &c.owed[at+1]
+	one, next := &c.pending[at], &c.pending[at+1]
 	if one.last <= c.carried {
 		return false
 	}
@@ -105,7 +105,7 @@ func (w *world) canMerge(s *state, a action) bool {
 
 func (w *world) merge(s *state, a action) {
 	s.left.merges--
-	e := &s.processes[a.a].counters[a.a][a.b].owed
+	e := &s.processes[a.a].counters[a.a][a.b].pending
 	next := e[a.c+1]
 	e[a.c].last, e[a.c].sealed = next.last, next.sealed
 	e[a.c].occurrences |= next.occurrences
@@ -144,9 +144,9 @@ func (w *world) batch(s *state, a action) {
 	f := &p.streams[a.b]
 	f.batch = holding{at: p.at, upTo: p.last}
 	for i := range p.counters[a.a] {
-		f.batch.owed[i] = p.counters[a.a][i].owed
+		f.batch.pending[i] = p.counters[a.a][i].pending
 		if !w.SendAll {
-			f.batch.owed[i].remove(w.isAwaited)
+			f.batch.pending[i].remove(w.isAwaited)
 		}
 	}
 	f.inFlight, f.sentAt, f.sent = true, p.at, max(f.sent, p.last)
@@ -166,16 +166,16 @@ func (w *world) isAwaited(e *entry) bool {
 func (w *world) deliver(s *state, a action) {
 	f, q := &s.processes[a.a].streams[a.b], &s.processes[a.b]
 	old, b := &q.held[a.a], f.batch
-	for i := range b.owed {
+	for i := range b.pending {
 		if f.after > 0 {
 			missing := old.upTo // additions that no batch contained
-			b.owed[i].remove(func(e *entry) bool { return missing < e.last && e.last <= f.after })
+			b.pending[i].remove(func(e *entry) bool { return missing < e.last && e.last <= f.after })
 		}
 		if !w.Replace && !f.received {
-			b.owed[i] = union(old.owed[i], b.owed[i])
+			b.pending[i] = union(old.pending[i], b.pending[i])
 		}
 		if !w.Mirror {
-			mergeAll(&b.owed[i])
+			mergeAll(&b.pending[i])
 		}
 	}
 	q.told[a.a] |= old.all() &^ f.batch.all()
@@ -255,7 +255,7 @@ func (w *world) disconnect(s *state, a action) {
 	f := &p.streams[a.b]
 	if w.Seal {
 		for i := range p.counters[a.a] {
-			p.counters[a.a][i].owed.seal(f.acked, f.sent)
+			p.counters[a.a][i].pending.seal(f.acked, f.sent)
 		}
 	}
 	*f = stream{sent: f.sent, acked: f.acked}

@@ -2,32 +2,32 @@ package model
 
 import "math/bits"
 
-// Writes to the apiserver: of what a process owes itself, and of what it has adopted. The
+// Writes to the apiserver: of what a process has pending itself, and of what it has adopted. The
 // arguments of their actions are the process, the contributor and the series.
 
 func (s *state) counter(a action) *counter { return &s.processes[a.a].counters[a.b][a.c] }
 
-// canSend: a process writes what it owes while it lives, and what it has adopted while it leads.
+// canSend: a process writes what it has pending while it lives, and what it has adopted while it leads.
 func (w *world) canSend(s *state, a action) bool {
 	p, c := &s.processes[a.a], s.counter(a)
-	if !p.alive || c.owed.empty() || c.request.stage != idle || c.observed == unread {
+	if !p.alive || c.pending.empty() || c.request.stage != idle || c.observed == unread {
 		return false
 	}
 	if a.a != a.b {
 		return s.leads(a.a)
 	}
 	for other := range p.counters {
-		if w.OrphansFirst && other != int(a.a) && s.leads(a.a) && !p.counters[other][a.c].owed.empty() {
+		if w.OrphansFirst && other != int(a.a) && s.leads(a.a) && !p.counters[other][a.c].pending.empty() {
 			return false
 		}
 	}
 	return true
 }
 
-// send plans a write of everything that is owed, and sends it.
+// send plans a write of everything that is pending, and sends it.
 func (w *world) send(s *state, a action) {
 	p, c := &s.processes[a.a], s.counter(a)
-	batch := c.owed
+	batch := c.pending
 	if !w.Batch && a.a != a.b {
 		batch = entries{batch[0]}
 	}
@@ -166,7 +166,7 @@ func (w *world) arriveLate(s *state, _ action) {
 
 func (w *world) canRead(s *state, a action) bool {
 	c := s.counter(a)
-	return s.processes[a.a].alive && c.observed == unread && c.request.stage == idle && !c.owed.empty() && (a.a == a.b || s.leads(a.a))
+	return s.processes[a.a].alive && c.observed == unread && c.request.stage == idle && !c.pending.empty() && (a.a == a.b || s.leads(a.a))
 }
 
 // read reads the stored Event, and settles what it includes.
@@ -192,8 +192,8 @@ func (w *world) read(s *state, a action) {
 	if !w.Sent && a.a == a.b {
 		upTo = min(share, c.carried)
 	}
-	for i := range c.owed.len() {
-		o := &c.owed[i]
+	for i := range c.pending.len() {
+		o := &c.pending[i]
 		switch {
 		case o.first <= share && share < o.last:
 			w.breaks("the stored share is inside an entry of %s", processName(a.b))
@@ -229,7 +229,7 @@ func (w *world) uncertain(s *state, a action, upTo sequence) {
 // remove removes what has settled.
 func (w *world) remove(s *state, a action, upTo sequence) set {
 	c := s.counter(a)
-	removed := c.owed.remove(func(e *entry) bool {
+	removed := c.pending.remove(func(e *entry) bool {
 		if e.last <= upTo {
 			w.mark(c, e.last)
 		}

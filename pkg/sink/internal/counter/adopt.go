@@ -13,7 +13,7 @@ import (
 // sequences of the highest steps.
 const maxAhead = 1 << 49
 
-// Adopt returns a Counter for what another contributor owes of a series: the records of a Held.
+// Adopt returns a Counter for what another contributor has pending of a series: the records of a Held.
 // It writes in the name of the contributor, all entries at once. They have no owner and no
 // callback, and nothing may be added. What the Event includes already settles as found. Where
 // Events of other processes cannot be found, all settles as uncertain. The Key is not that of the

@@ -12,7 +12,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// succession is a world in which a leader adopts what a former leader owes.
+// succession is a world in which a leader adopts what a former leader has pending.
 type succession struct {
 	*world
 	former, leader *replica
@@ -26,7 +26,7 @@ func (s *succession) do(by *writer, steps ...step) {
 	}
 }
 
-// adopt has the leader hold and adopt what the former one owes, and returns the writer of it.
+// adopt has the leader hold and adopt what the former one has pending, and returns the writer of it.
 func (s *succession) adopt() *writer {
 	s.former.connect(s.leader)
 	s.former.batch(s.leader)

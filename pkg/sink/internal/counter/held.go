@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Held is what a follower holds of what a contributor owes of one series. It mirrors the
+// Held is what a follower holds of what a contributor has pending of one series. It mirrors the
 // entries of the contributor's Counter: each change is applied in order. An error means that a
 // change does not fit and was not applied. Then the stream that brought it must end.
 //
@@ -103,7 +103,7 @@ func (h *Held) Join(first, second uint64) error {
 	return nil
 }
 
-// Settle removes entries that are no longer owed, in order of sequence.
+// Settle removes entries that are no longer pending, in order of sequence.
 func (h *Held) Settle(sequences []uint64) error {
 	kept := make([]Entry, 0, max(0, len(h.entries)-len(sequences)))
 	size, bytes := h.size, h.bytes

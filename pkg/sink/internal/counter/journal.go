@@ -6,18 +6,18 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// Journal follows what counters owe: their pending occurrences. Its methods are called under
-// the lock of the counters' owner, in the order of the changes, and must not block. Counted is
-// also called by Draft.Plan, without that lock.
+// Journal follows what counters have pending. Its methods are called under the lock of the
+// counters' owner, in the order of the changes, and must not block. Counted is also called by
+// Draft.Plan, without that lock.
 //
-// Adopted counters call Counted only: what they owe is that of another contributor.
+// Adopted counters call Counted only: what they have pending is that of another contributor.
 type Journal interface {
 	// Added: an occurrence became an entry, or part of the newest one.
 	Added(c *Counter, a Addition)
 	// Joined: the entry with the sequence first became part of the next one, which has the
 	// sequence second.
 	Joined(c *Counter, first, second uint64)
-	// Settled: entries are no longer owed, whatever their outcome is. It is not called for
+	// Settled: entries are no longer pending, whatever their outcome is. It is not called for
 	// what is handed over.
 	Settled(c *Counter, sequences []uint64)
 	// Keeps reports whether the cut after the entry with the sequence first, and before that

@@ -11,7 +11,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/wire"
 )
 
-// replica is a process of a replicated world: what it owes, and what it holds of others.
+// replica is a process of a replicated world: what it has pending, and what it holds of others.
 type replica struct {
 	*writer
 	dead    bool
@@ -61,7 +61,7 @@ func (c change) sent() (change, error) {
 	return c, r.Err()
 }
 
-// change is one change of what a contributor owes, or all that it owes.
+// change is one change of what a contributor has pending, or all that it has pending.
 type change struct {
 	Whole         *Series
 	Snapshot      []EntryRecord
@@ -190,12 +190,12 @@ func (r *replica) mirrors(to *replica, s *stream) {
 	if size != h.size || bytes != h.Bytes() {
 		r.t.Fatalf("held are %d entries and claims of %d bytes, not %d of %d", size, bytes, h.size, h.Bytes())
 	}
-	if owed := pendingBytes(r.counter); owed < h.Bytes() || r.counter.Size() != h.size {
-		r.t.Fatalf("%d bytes of size %d are charged, and held %d of size %d", owed, r.counter.Size(), h.Bytes(), h.size)
+	if pending := pendingBytes(r.counter); pending < h.Bytes() || r.counter.Size() != h.size {
+		r.t.Fatalf("%d bytes of size %d are charged, and held %d of size %d", pending, r.counter.Size(), h.Bytes(), h.size)
 	}
-	owed, held := outline(r.counter.Records()), outline(h.Records())
-	if owed != held {
-		r.t.Fatalf("%s are held, and owed are %s", held, owed)
+	pending, held := outline(r.counter.Records()), outline(h.Records())
+	if pending != held {
+		r.t.Fatalf("%s are held, and pending are %s", held, pending)
 	}
 }
 

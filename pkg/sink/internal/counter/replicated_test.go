@@ -278,7 +278,7 @@ func (w *replicated) check() {
 	}
 }
 
-// Whoever writes what a contributor owes, and however often it dies, follows and leads again:
+// Whoever writes what a contributor has pending, and however often it dies, follows and leads again:
 // each occurrence is counted once.
 func TestReplicasCountOnce(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -311,7 +311,7 @@ func TestReplicasCountOnce(t *testing.T) {
 	}
 }
 
-// A client that has no answer reports its total again to the next leader. What the former one owes
+// A client that has no answer reports its total again to the next leader. What the former one has pending
 // of it, and who writes that, does not matter.
 func TestReplicasCountClientsOnce(t *testing.T) {
 	for seed := range uint64(150) {

@@ -46,7 +46,7 @@ type decline struct {
 	delay   time.Duration
 }
 
-// Follow holds what the leader at the other end of a session owes, and hands over the rest.
+// Follow holds what the leader at the other end of a session has pending, and hands over the rest.
 func (h *Holdings) Follow(ctx context.Context, session io.ReadWriteCloser) error {
 	f := &follower{
 		holdings: h, session: session, wake: make(chan struct{}, 1),
@@ -238,8 +238,8 @@ func (f *follower) handOver(to *encoder, h *Holding) error {
 	}
 	left := int64(partBytes)
 	for _, s := range h.Series {
-		for unsent := []Owed{s.Owed()}; len(unsent) > 0; {
-			var next []Owed
+		for unsent := []PendingSeries{s.Pending()}; len(unsent) > 0; {
+			var next []PendingSeries
 			next, left = nextPart(&unsent, left)
 			part.Series = append(part.Series, next...)
 			if left > 0 {

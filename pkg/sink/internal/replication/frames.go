@@ -138,7 +138,7 @@ func (f fromFollower) write(w *wire.Writer) error {
 	f.Handover.Mark.write(w)
 	w.Uint(f.Handover.UpTo)
 	w.Bool(f.Handover.Last)
-	return writeOwed(w, f.Handover.Series)
+	return writePending(w, f.Handover.Series)
 }
 
 func (f *fromFollower) read(r *wire.Reader) {
@@ -146,7 +146,7 @@ func (f *fromFollower) read(r *wire.Reader) {
 	case ackFrame:
 		f.Ack = &ack{r.Uint()}
 	case handoverFrame:
-		f.Handover = &handover{Mark: readMark(r), UpTo: r.Uint(), Last: r.Bool(), Series: readOwed(r)}
+		f.Handover = &handover{Mark: readMark(r), UpTo: r.Uint(), Last: r.Bool(), Series: readPending(r)}
 	default:
 		r.Fail()
 	}
@@ -165,8 +165,8 @@ func readMark(r *wire.Reader) (m Mark) {
 
 // Lower bounds of the encoded sizes of a change and of a series with its entries.
 const (
-	changeLength = 4
-	owedLength   = 40
+	changeLength  = 4
+	pendingLength = 40
 )
 
 func (b *Batch) write(w *wire.Writer) error {
@@ -179,7 +179,7 @@ func (b *Batch) write(w *wire.Writer) error {
 			return err
 		}
 	}
-	return writeOwed(w, b.Snapshot)
+	return writePending(w, b.Snapshot)
 }
 
 func (b *Batch) read(r *wire.Reader) {
@@ -188,7 +188,7 @@ func (b *Batch) read(r *wire.Reader) {
 	for i := range b.Changes {
 		b.Changes[i].read(r)
 	}
-	b.Snapshot = readOwed(r)
+	b.Snapshot = readPending(r)
 }
 
 // Kinds of changes.
@@ -247,21 +247,21 @@ func (c *Change) read(r *wire.Reader) {
 	}
 }
 
-func writeOwed(w *wire.Writer, owed []Owed) error {
-	w.Uint(uint64(len(owed)))
-	for i := range owed {
-		owed[i].Series.Write(w)
-		if err := counter.WriteEntries(w, owed[i].Entries); err != nil {
+func writePending(w *wire.Writer, pending []PendingSeries) error {
+	w.Uint(uint64(len(pending)))
+	for i := range pending {
+		pending[i].Series.Write(w)
+		if err := counter.WriteEntries(w, pending[i].Entries); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func readOwed(r *wire.Reader) []Owed {
-	owed := make([]Owed, r.Len(owedLength))
-	for i := range owed {
-		owed[i] = Owed{counter.ReadSeries(r), counter.ReadEntries(r)}
+func readPending(r *wire.Reader) []PendingSeries {
+	pending := make([]PendingSeries, r.Len(pendingLength))
+	for i := range pending {
+		pending[i] = PendingSeries{counter.ReadSeries(r), counter.ReadEntries(r)}
 	}
-	return owed
+	return pending
 }

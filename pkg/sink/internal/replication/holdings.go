@@ -52,10 +52,10 @@ type HeldSeries struct {
 // Clone returns a copy of the map. The series do not change.
 func (m Mirror) Clone() Mirror { return maps.Clone(m) }
 
-// Owed returns what is held, as followers and leaders exchange it.
-func (s *HeldSeries) Owed() Owed {
+// Pending returns what is held, as followers and leaders exchange it.
+func (s *HeldSeries) Pending() PendingSeries {
 	series := s.held.Series()
-	return Owed{&series, s.held.Records()}
+	return PendingSeries{&series, s.held.Records()}
 }
 
 // NewHoldings returns empty Holdings with a limit.
@@ -231,7 +231,7 @@ type stage struct {
 }
 
 // apply applies a batch as a whole, or not at all.
-func (s *stage) apply(changes []Change, snapshot []Owed) error {
+func (s *stage) apply(changes []Change, snapshot []PendingSeries) error {
 	touched := make(Mirror)
 	for i := range changes {
 		if err := s.change(touched, &changes[i]); err != nil {
@@ -278,8 +278,8 @@ func (s *stage) touch(touched Mirror, c *Change) (*HeldSeries, error) {
 	return t, nil
 }
 
-// extend adds a part of what is owed of a series.
-func (s *stage) extend(touched Mirror, o *Owed) error {
+// extend adds a part of what is pending of a series.
+func (s *stage) extend(touched Mirror, o *PendingSeries) error {
 	if o.Series == nil {
 		return errors.New("a series is missing")
 	}

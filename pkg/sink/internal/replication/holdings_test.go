@@ -19,22 +19,22 @@ import (
 
 func numbered(i int) counter.Contributor { return counter.Contributor([]byte(fmt.Sprintf("%016d", i))) }
 
-// large returns what is owed of a number of series of 64 KiB.
-func large(series int) (out []Owed) {
+// large returns what is pending of a number of series of 64 KiB.
+func large(series int) (out []PendingSeries) {
 	o := newOwner()
 	for i := range series {
 		o.add(i, strings.Repeat("x", 1<<16))
-		out = append(out, Owed{o.counters[i].Series(), o.counters[i].Records()})
+		out = append(out, PendingSeries{o.counters[i].Series(), o.counters[i].Records()})
 	}
 	return out
 }
 
 // hold has holdings hold something of a contributor.
-func (h *Holdings) hold(t *testing.T, c counter.Contributor, position uint64, owed []Owed) *incoming {
+func (h *Holdings) hold(t *testing.T, c counter.Contributor, position uint64, pending []PendingSeries) *incoming {
 	t.Helper()
 	in, err := h.open(c)
 	if err == nil {
-		err = in.apply(&Batch{Position: position, Snapshot: owed, Complete: true})
+		err = in.apply(&Batch{Position: position, Snapshot: pending, Complete: true})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -45,18 +45,18 @@ func (h *Holdings) hold(t *testing.T, c counter.Contributor, position uint64, ow
 // However many contributors there have been, the position of 64 is known of which nothing is held.
 func TestPositionsAreBounded(t *testing.T) {
 	const n = 2 * maxEmpty
-	owed := large(1)
+	pending := large(1)
 	for name, test := range map[string]struct {
 		known int
 		held  func(h *Holdings, c counter.Contributor)
 	}{
-		"held": {n, func(h *Holdings, c counter.Contributor) { h.hold(t, c, 1, owed).close() }},
+		"held": {n, func(h *Holdings, c counter.Contributor) { h.hold(t, c, 1, pending).close() }},
 		"released": {maxEmpty, func(h *Holdings, c counter.Contributor) {
-			h.hold(t, c, 1, owed).close()
+			h.hold(t, c, 1, pending).close()
 			h.Release(c, 1)
 		}},
 		"settled": {maxEmpty, func(h *Holdings, c counter.Contributor) {
-			in := h.hold(t, c, 1, owed)
+			in := h.hold(t, c, 1, pending)
 			in.apply(&Batch{Position: 2, Complete: true, Changes: []Change{{Settled: []uint64{1}}}})
 			in.close()
 		}},
@@ -102,11 +102,11 @@ func TestHandoverWithoutMemoryIsDeclined(t *testing.T) {
 		t.Errorf("a part of another one: %v", err)
 	}
 	for range 2 {
-		owed := large(10)
-		for i := range owed { // more series
-			owed[i].Series.Key.B = uint64(h.now)
+		pending := large(10)
+		for i := range pending { // more series
+			pending[i].Series.Key.B = uint64(h.now)
 		}
-		if err := a.add(&handover{Mark: Mark{contributor, 5}, Series: owed}); err != nil {
+		if err := a.add(&handover{Mark: Mark{contributor, 5}, Series: pending}); err != nil {
 			t.Error(err)
 		}
 		h.now++

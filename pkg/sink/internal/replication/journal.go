@@ -1,9 +1,9 @@
-// Package replication has what one replica owes be held by others, as
-// docs/replication-protocol.md specifies.
+// Package replication has other replicas hold what one has pending, as docs/replication-protocol.md
+// specifies.
 //
-// A Journal follows what the counters of one sink owe. A Stream sends that to one follower. Its
-// owner is the sink: the sink's mutex guards both, and none of their methods blocks. Holdings are
-// what a process holds of other sinks, with a mutex of their own. Serve and Follow are the two ends
+// A Journal follows what the counters of one sink have pending. A Stream sends that to one
+// follower. Its owner is the sink: the sink's mutex guards both, and none of their methods blocks.
+// Holdings are what a process holds of other sinks, with a mutex of their own. Serve and Follow are the two ends
 // of a session; no mutex is held while they read or write, and they return when their context
 // ends, though a read, a write or a Close of the session never returns.
 package replication
@@ -35,7 +35,7 @@ type Owner struct {
 type Journal struct {
 	owner    Owner
 	instance counter.Contributor
-	// position counts the changes of what is owed. last is the sequence of the newest
+	// position counts the changes of what is pending. last is the sequence of the newest
 	// occurrence, and recorded the weight of all.
 	position, last uint64
 	recorded       int64

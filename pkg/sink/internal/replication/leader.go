@@ -15,7 +15,7 @@ type leader struct {
 	arriving *arrival // the handover that read reads, nil if there is none
 }
 
-// Serve sends what the sink of the journal owes to a follower, and adds what that hands over to
+// Serve sends what the sink of the journal has pending to a follower, and adds what that hands over to
 // the holdings. The context is that of the session.
 func Serve(ctx context.Context, j *Journal, h *Holdings, session io.ReadWriteCloser) error {
 	j.owner.Mutex.Lock()

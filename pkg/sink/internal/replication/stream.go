@@ -36,7 +36,7 @@ type Stream struct {
 	snapshot []*counter.Counter
 	known    map[*counter.Counter]struct{}
 	// unsent are the parts of a series that were read and not sent. Its changes wait for them.
-	unsent []Owed
+	unsent []PendingSeries
 	// backlog are the changes to send, since the first one.
 	backlog []Change
 	since   time.Time
@@ -191,8 +191,8 @@ func (s *Stream) capture(b *Batch) {
 		if len(entries) == 0 {
 			continue
 		}
-		s.unsent = []Owed{{c.Series(), entries}}
-		var part []Owed
+		s.unsent = []PendingSeries{{c.Series(), entries}}
+		var part []PendingSeries
 		part, left = nextPart(&s.unsent, left)
 		b.Snapshot = append(b.Snapshot, part...)
 	}

@@ -37,12 +37,12 @@ type Batch struct {
 	// Snapshot has further series, or parts of them, as they are after the changes. Later
 	// batches have the changes of them and of those before, but none of a series of which parts
 	// are left.
-	Snapshot []Owed
+	Snapshot []PendingSeries
 	// Complete: the snapshot is, with this batch.
 	Complete bool
 }
 
-// Change is one change of what a contributor owes.
+// Change is one change of what a contributor has pending.
 type Change struct {
 	Key      occurrence.Key
 	Addition *counter.Addition
@@ -62,8 +62,8 @@ func (c *Change) bytes() int64 {
 	return changeBytes + 8*int64(len(c.Settled))
 }
 
-// Owed is what is owed of one series, or a part of that: the entries after those before.
-type Owed struct {
+// PendingSeries is what is pending of one series, or a part of that: the entries after those before.
+type PendingSeries struct {
 	Series  *counter.Series
 	Entries []counter.EntryRecord
 }
@@ -71,18 +71,18 @@ type Owed struct {
 // partBytes is the memory of the entries in one frame, beside changes and give or take one entry.
 const partBytes = 1 << 20
 
-// nextPart removes the next part from what is owed. It has about the given bytes at most, and
+// nextPart removes the next part from what is pending. It has about the given bytes at most, and
 // returns what is left of them.
-func nextPart(owed *[]Owed, left int64) (part []Owed, _ int64) {
-	for len(*owed) > 0 && left > 0 {
-		o := &(*owed)[0]
+func nextPart(pending *[]PendingSeries, left int64) (part []PendingSeries, _ int64) {
+	for len(*pending) > 0 && left > 0 {
+		o := &(*pending)[0]
 		n := 0
 		for ; n < len(o.Entries) && left > 0; n++ {
 			left -= o.Entries[n].Bytes()
 		}
-		part = append(part, Owed{o.Series, o.Entries[:n]})
+		part = append(part, PendingSeries{o.Series, o.Entries[:n]})
 		if o.Entries = o.Entries[n:]; len(o.Entries) == 0 {
-			*owed = (*owed)[1:]
+			*pending = (*pending)[1:]
 		}
 	}
 	return part, left
@@ -101,7 +101,7 @@ type Mark struct {
 type handover struct {
 	Mark
 	UpTo   uint64
-	Series []Owed
+	Series []PendingSeries
 	Last   bool
 }
 

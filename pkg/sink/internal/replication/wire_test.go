@@ -60,7 +60,7 @@ func (o *owner) add(series int, message string) {
 	o.counters[series].Add(o.sequence, 0, &e, claim)
 }
 
-// frames returns all frames that a leader sends of what an owner owes.
+// frames returns all frames that a leader sends of what an owner has pending.
 func frames(t testing.TB, o *owner) (out []byte) {
 	t.Helper()
 	s, err := o.journal.Open()
@@ -207,7 +207,7 @@ func TestFramesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	large := fromFollower{Handover: &handover{Series: []Owed{{Series: &counter.Series{Object: strings.Repeat("x", maxFrame)}}}}}
+	large := fromFollower{Handover: &handover{Series: []PendingSeries{{Series: &counter.Series{Object: strings.Repeat("x", maxFrame)}}}}}
 	to := newEncoder(io.Discard)
 	if err := to.encode(large); !errors.Is(err, errFrameTooLarge) || cap(to.frame.Bytes) > keptBuffer {
 		t.Errorf("a large frame is sent: %v, %d bytes are kept", err, cap(to.frame.Bytes))
@@ -248,7 +248,7 @@ func FuzzSession(f *testing.F) {
 	for _, held := range h.Ended() {
 		part := handover{Mark: Mark{held.Contributor, held.Position}, UpTo: held.UpTo, Last: true}
 		for _, s := range held.Series {
-			part.Series = append(part.Series, s.Owed())
+			part.Series = append(part.Series, s.Pending())
 		}
 		to.encode(fromFollower{Ack: &ack{o.journal.Position()}})
 		to.encode(fromFollower{Handover: &part})
@@ -269,8 +269,8 @@ func FuzzSession(f *testing.F) {
 		}
 		for _, held := range h.Ended() {
 			for _, s := range held.Series {
-				owed := s.Owed()
-				counter.Adopt(held.Contributor, *owed.Series, owed.Entries, nil)
+				pending := s.Pending()
+				counter.Adopt(held.Contributor, *pending.Series, pending.Entries, nil)
 			}
 		}
 	})
@@ -281,7 +281,7 @@ func FuzzSession(f *testing.F) {
 func TestHandoverIsKeptIfItIsTheNewest(t *testing.T) {
 	o := newOwner()
 	o.add(0, "it was")
-	owed := []Owed{{o.counters[0].Series(), o.counters[0].Records()}}
+	pending := []PendingSeries{{o.counters[0].Series(), o.counters[0].Records()}}
 	for name, test := range map[string]struct {
 		held           uint64
 		open           bool
@@ -306,7 +306,7 @@ func TestHandoverIsKeptIfItIsTheNewest(t *testing.T) {
 				}
 			}
 			a := h.receive(Mark{contributor, 5})
-			if err := a.add(&handover{Mark: Mark{contributor, 5}, Series: owed, Last: true}); err != nil {
+			if err := a.add(&handover{Mark: Mark{contributor, 5}, Series: pending, Last: true}); err != nil {
 				t.Fatal(err)
 			}
 			if n, _ := h.Usage(); (n == 1) != test.kept {
