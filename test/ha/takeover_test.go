@@ -1,16 +1,21 @@
 package ha
 
 import (
+	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/link"
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
+	"github.com/eventd/eventd/test/stored"
 	"github.com/eventd/eventd/test/testenv"
 )
 
@@ -48,6 +53,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 	t.Helper()
 	l := startLoadAt(t, many(), testenv.Shared(t), shortLease...)
 	l.roles = l.watchRoles()
+	unnamed := &unnamed{deferred: l.newDeferred(2 * seriesPerObject), unsure: map[series]bool{}}
 	var stands []stand
 	adopted := map[*replica.Replica]float64{}
 	repeat(t, f.full, f.short, func(i int) {
@@ -55,6 +61,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
 		}
 		l.waitFollowed(replicas - 1)
+		unnamed.post()
 		s := stand{before: l.observe()}
 		if s.leader.read("eventd_occurrences_pending") == 0 {
 			t.Errorf("%s has nothing pending", s.leader.name)
@@ -79,6 +86,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 		o = l.finish(t, f.hangs)
 		l.wantNoneTooLate(t, stands, f.accepts)
 	}
+	unnamed.wantStored(t, l.cluster)
 	sum := 0.
 	for _, n := range adopted {
 		sum += n
@@ -90,6 +98,44 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 		t.Errorf("%.0f occurrences are posted per second, want %d", perSecond, many().all)
 	}
 	return first
+}
+
+// unnamed are occurrences whose names are to be generated. So only the shares of their Events say
+// that they are counted, and no retry could be told from another occurrence.
+type unnamed struct {
+	*deferred
+	mu     sync.Mutex
+	unsure map[series]bool // a request was not answered, or refused
+}
+
+// post posts one of each series, once.
+func (u *unnamed) post() {
+	var clients sync.WaitGroup
+	for _, of := range u.all {
+		clients.Go(func() {
+			event := occurrenceOf(u.namespace, u.begin(of))
+			event.Name, event.GenerateName = "", "unnamed-"
+			if err := u.client.Post().Namespace(u.namespace).Resource("events").Body(event).Do(u.ctx).Error(); err != nil {
+				u.mu.Lock()
+				defer u.mu.Unlock()
+				u.unsure[of] = true
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// wantStored checks the counts of all series of which each request was acknowledged.
+func (u *unnamed) wantStored(t *testing.T, cluster *testenv.ControlPlane) {
+	t.Helper()
+	isUnsure := func(of series) bool { return u.unsure[of] }
+	events := slices.DeleteFunc(storedBy(t, cluster, u.namespace, source), func(e corev1.Event) bool { return isUnsure(seriesOf(&e)) })
+	_, want := u.ledger()
+	maps.DeleteFunc(want, func(of series, _ int64) bool { return isUnsure(of) })
+	if len(want) == 0 {
+		t.Error("of each series a request was not acknowledged")
+	}
+	stored.Want(t, want, events, seriesOf)
 }
 
 // waitAdopted waits until the leader has written what former leaders have left, and returns how
