@@ -79,6 +79,15 @@ func (c *errorLog) adopted(from counter.Contributor) {
 	grace.Run(func() { c.logger.Info("Nothing is left of what another replica left", "contributor", from) })
 }
 
+// tooSlow logs that the session of a follower has ended because of that.
+func (c *errorLog) tooSlow(err error) {
+	if c.lines.Allow("follower") {
+		grace.Run(func() {
+			c.logger.Error(err, "A follower holds nothing more until it has begun again", "quietFor", ratelimitedlog.Interval)
+		})
+	}
+}
+
 // drawn logs that an Event gets a random name.
 func (c *errorLog) drawn(r *request) {
 	switch {

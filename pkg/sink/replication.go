@@ -57,7 +57,8 @@ func (h *Holdings) Follow(ctx context.Context, leader io.ReadWriteCloser) error 
 }
 
 // AwaitHandover returns nil when another process has all that this one holds: the one in whose sink
-// it is pending, or a leader that has accepted it. Otherwise it returns the error of the context when that ends.
+// it is pending, or a leader that has accepted it. Otherwise it returns the error of the context
+// when that ends.
 func (h *Holdings) AwaitHandover(ctx context.Context) error { return h.held.AwaitHandover(ctx) }
 
 // sessions are those of a sink with followers.
@@ -147,7 +148,11 @@ func (s *Sink) Serve(ctx context.Context, follower io.ReadWriteCloser) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.sessions.ctx, func() { cancel(context.Cause(s.sessions.ctx)) })()
-	return replication.Serve(ctx, s.journal, s.options.Holdings.held, follower)
+	err := replication.Serve(ctx, s.journal, s.options.Holdings.held, follower)
+	if errors.Is(err, replication.ErrTooSlow) {
+		s.errorLog.tooSlow(err)
+	}
+	return err
 }
 
 func (s *Sink) enterSession() error {

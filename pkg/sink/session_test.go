@@ -93,7 +93,8 @@ func (r *reader) Close() error {
 
 // The changes that it does not read are bounded, and other followers go on.
 func TestFollowerThatStopsReadingEndsItsOwnStreamOnly(t *testing.T) {
-	replicas(t, 3, &fake{answer: hang}, nil, func(t *testing.T, all []*replica) {
+	l := &logged{}
+	replicas(t, 3, &fake{answer: hang, log: l.add}, nil, func(t *testing.T, all []*replica) {
 		here, there := net.Pipe()
 		end := &reader{Conn: here, closed: make(chan struct{})}
 		s := all[1].followOver(all[0], end, there)
@@ -114,6 +115,7 @@ func TestFollowerThatStopsReadingEndsItsOwnStreamOnly(t *testing.T) {
 		if err := s.err[0]; err == nil || !strings.Contains(err.Error(), "too slow") {
 			t.Errorf("the session has ended with %v", err)
 		}
+		l.wantLines(t, []string{"A follower holds nothing more", "too slow"})
 		all[1].wantHeld(1)
 		all[2].wantHeld(601)
 	})

@@ -193,10 +193,11 @@ const maxSessions = 16
 
 var (
 	// ErrClosed ends the sessions of a sink that is closed.
-	ErrClosed      = errors.New("the sink is closed")
-	errTooMany     = errors.New("too many followers")
-	errBacklogFull = errors.New("the follower is too slow")
-	errNotSent     = errors.New("the follower has acknowledged what was not sent")
+	ErrClosed  = errors.New("the sink is closed")
+	errTooMany = errors.New("too many followers")
+	// ErrTooSlow ends the session of a follower that has not acknowledged too much.
+	ErrTooSlow = errors.New("the follower is too slow")
+	errNotSent = errors.New("the follower has acknowledged what was not sent")
 )
 
 // Open opens a stream.

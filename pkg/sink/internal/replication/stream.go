@@ -97,7 +97,7 @@ func (s *Stream) add(c *counter.Counter, change Change, bytes int64, now time.Ti
 	}
 	if s.bytes += bytes; s.bytes > maxBacklog {
 		s.full, s.backlog = true, nil
-		s.failed <- errBacklogFull
+		s.failed <- ErrTooSlow
 		return
 	}
 	if len(s.backlog) == 0 {

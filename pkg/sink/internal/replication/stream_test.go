@@ -154,7 +154,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	for range 2 * maxBacklog >> 16 {
 		o.add(0, strings.Repeat("x", 1<<16))
 	}
-	if err := <-s.failed; !errors.Is(err, errBacklogFull) || len(s.backlog) > 0 || s.next(time.Now()) != nil {
+	if err := <-s.failed; !errors.Is(err, ErrTooSlow) || len(s.backlog) > 0 || s.next(time.Now()) != nil {
 		t.Errorf("it fails with %v, and %d changes are kept", err, len(s.backlog))
 	}
 }
