@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/test/await"
@@ -53,7 +54,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 	t.Helper()
 	l := startLoadAt(t, many(), testenv.Shared(t), shortLease...)
 	l.roles = l.watchRoles()
-	unnamed := &unnamed{deferred: l.newDeferred(2 * seriesPerObject), unsure: map[series]bool{}}
+	crowd := &crowd{deferred: l.newDeferred(1), unsure: map[series]bool{}}
 	var stands []stand
 	adopted := map[*replica.Replica]float64{}
 	repeat(t, f.full, f.short, func(i int) {
@@ -61,8 +62,8 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 			l.waitPosted(time.Now().Add(staleness + 5*time.Second))
 		}
 		l.waitFollowed(replicas - 1)
-		unnamed.post()
 		s := stand{before: l.observe()}
+		crowd.post()
 		if s.leader.read("eventd_occurrences_pending") == 0 {
 			t.Errorf("%s has nothing pending", s.leader.name)
 		}
@@ -86,7 +87,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 		o = l.finish(t, f.hangs)
 		l.wantNoneTooLate(t, stands, f.accepts)
 	}
-	unnamed.wantStored(t, l.cluster)
+	crowd.wantStored(t, l.cluster)
 	sum := 0.
 	for _, n := range adopted {
 		sum += n
@@ -100,33 +101,36 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 	return first
 }
 
-// unnamed are occurrences whose names are to be generated. So only the shares of their Events say
-// that they are counted, and no retry could be told from another occurrence.
-type unnamed struct {
+// crowd are more clients of each series than its Event stores names of. So only the shares say what
+// is counted of them. Their names are generated, so that a retry would be another occurrence.
+type crowd struct {
 	*deferred
 	mu     sync.Mutex
 	unsure map[series]bool // a request was not answered, or refused
 }
 
-// post posts one of each series, once.
-func (u *unnamed) post() {
-	var clients sync.WaitGroup
-	for _, of := range u.all {
-		clients.Go(func() {
+// post posts the occurrences of some series, each once.
+func (u *crowd) post() {
+	var clients errgroup.Group
+	clients.SetLimit(64)
+	for i := range 4 * 2 * window {
+		of := u.all[i%4]
+		clients.Go(func() error {
 			event := occurrenceOf(u.namespace, u.begin(of))
-			event.Name, event.GenerateName = "", "unnamed-"
+			event.Name, event.GenerateName = "", "crowd-"
 			if err := u.client.Post().Namespace(u.namespace).Resource("events").Body(event).Do(u.ctx).Error(); err != nil {
 				u.mu.Lock()
 				defer u.mu.Unlock()
 				u.unsure[of] = true
 			}
+			return nil
 		})
 	}
-	clients.Wait()
+	_ = clients.Wait() // no error
 }
 
 // wantStored checks the counts of all series of which each request was acknowledged.
-func (u *unnamed) wantStored(t *testing.T, cluster *testenv.ControlPlane) {
+func (u *crowd) wantStored(t *testing.T, cluster *testenv.ControlPlane) {
 	t.Helper()
 	isUnsure := func(of series) bool { return u.unsure[of] }
 	events := slices.DeleteFunc(storedBy(t, cluster, u.namespace, source), func(e corev1.Event) bool { return isUnsure(seriesOf(&e)) })
@@ -142,8 +146,10 @@ func (u *unnamed) wantStored(t *testing.T, cluster *testenv.ControlPlane) {
 // much its process has adopted so far.
 func (l *load) waitAdopted() (leader *member, adopted float64) {
 	l.t.Helper()
-	leader, _ = l.leader()
-	await.Until(l.t, leader.name+" holds nothing of former leaders", func() bool { return leader.read("eventd_held_occurrences") == 0 })
+	await.Until(l.t, "a leader that holds nothing of former ones", func() bool {
+		leader, _ = l.leader() // a short lease may be lost meanwhile
+		return leader.read("eventd_held_occurrences") == 0
+	})
 	return leader, leader.read("eventd_occurrences_adopted_total")
 }
 
