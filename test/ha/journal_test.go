@@ -277,7 +277,8 @@ func fatesOf(posts map[string]post, commits []commit) fate {
 		}
 		times := counted[key]
 		switch {
-		case len(times) == 0 && made.code == http.StatusAccepted:
+		case len(times) == 0 && (made.code == http.StatusAccepted || made.code == http.StatusConflict):
+			// 409 says that there was an answer, which the client did not get: it may have been 202.
 			f.forgotten = append(f.forgotten, made)
 		case len(times) == 0 && made.code != 0:
 			f.lost = append(f.lost, made)
@@ -343,7 +344,7 @@ func TestFatesOfNamesAreToldApart(t *testing.T) {
 	want := fate{
 		deferred:  2,
 		lost:      []post{answered("lost", http.StatusCreated)},
-		forgotten: []post{answered("forgotten", http.StatusAccepted)},
+		forgotten: []post{answered("forgotten", http.StatusAccepted), answered("not got", http.StatusConflict)},
 		twice:     []post{answered("twice", http.StatusCreated)},
 		outside:   []post{answered("outside", http.StatusCreated)},
 		unnamed:   3,
