@@ -8,6 +8,17 @@ import (
 // Size returns which part of MaxBatch everything uses that is pending.
 func (c *Counter) Size() int { return c.size }
 
+// Bytes returns the memory of all entries that are pending. It may be called while a worker runs
+// Draft.Plan.
+func (c *Counter) Bytes() (n int64) {
+	for _, list := range [][]Entry{c.pending, c.late} {
+		for i := range list {
+			n += list[i].Bytes
+		}
+	}
+	return n
+}
+
 // GrowthOf returns by how much Add would increase the Size, at most.
 func (c *Counter) GrowthOf(sealed uint64, e *Entry, claim Claim) int {
 	newest := c.Newest()

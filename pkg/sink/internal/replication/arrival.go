@@ -9,17 +9,31 @@ type incoming struct {
 	closed   bool
 }
 
-// open opens the stream from a contributor.
-func (h *Holdings) open(c counter.Contributor) (*incoming, error) {
+// open opens the stream from a contributor. What is held of it stays if there is no memory for the
+// snapshot in its place.
+func (h *Holdings) open(c counter.Contributor, snapshotBytes int64) (*incoming, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	of := h.get(c)
-	if of.open {
+	if of := h.of[c]; of != nil && of.open {
 		return nil, errOpen
 	}
+	if h.bytes-h.bytesOf(c)+snapshotBytes > h.max {
+		return nil, errHoldingsFull
+	}
+	of := h.get(c)
 	of.open = true
 	h.notify()
 	return &incoming{stage: stage{h, c, make(Mirror)}}, nil
+}
+
+// bytesOf returns the memory of what is held of a contributor. The mutex must be held.
+func (h *Holdings) bytesOf(c counter.Contributor) (n int64) {
+	if of := h.of[c]; of != nil {
+		for _, s := range of.Series {
+			n += s.bytes
+		}
+	}
+	return n
 }
 
 // apply applies a batch. What was held before stays until the snapshot is complete (rule Whole),

@@ -121,7 +121,7 @@ func (f *follower) begin(h *hello) (*incoming, error) {
 		return nil, errSessionOver
 	}
 	var err error
-	f.in, err = f.holdings.open(h.Contributor)
+	f.in, err = f.holdings.open(h.Contributor, h.Bytes)
 	f.signal()
 	return f.in, err
 }

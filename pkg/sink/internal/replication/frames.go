@@ -96,6 +96,7 @@ func (f fromLeader) write(w *wire.Writer) error {
 		w.Uint(helloFrame)
 		w.Int(int64(f.Hello.Version))
 		w.Raw(f.Hello.Contributor[:])
+		w.Int(f.Hello.Bytes)
 	case f.Batch != nil:
 		w.Uint(batchFrame)
 		return f.Batch.write(w)
@@ -115,6 +116,7 @@ func (f *fromLeader) read(r *wire.Reader) {
 	case helloFrame:
 		f.Hello = &hello{Version: int(r.Int())}
 		copy(f.Hello.Contributor[:], r.Raw(len(f.Hello.Contributor)))
+		f.Hello.Bytes = r.Int()
 	case batchFrame:
 		f.Batch = &Batch{}
 		f.Batch.read(r)

@@ -32,7 +32,7 @@ func large(series int) (out []PendingSeries) {
 // hold has holdings hold something of a contributor.
 func (h *Holdings) hold(t *testing.T, c counter.Contributor, position uint64, pending []PendingSeries) *incoming {
 	t.Helper()
-	in, err := h.open(c)
+	in, err := h.open(c, 0)
 	if err == nil {
 		err = in.apply(&Batch{Position: position, Snapshot: pending, Complete: true})
 	}

@@ -36,7 +36,7 @@ func Serve(ctx context.Context, j *Journal, h *Holdings, session io.ReadWriteClo
 // write sends batches, answers and releases.
 func (l *leader) write(ctx context.Context) error {
 	to := newEncoder(l.session)
-	if err := to.encode(fromLeader{Hello: &hello{version, l.journal.instance}}); err != nil {
+	if err := to.encode(fromLeader{Hello: &hello{version, l.journal.instance, l.stream.snapshotBytes}}); err != nil {
 		return err
 	}
 	for {

@@ -34,7 +34,10 @@ type Stream struct {
 	// snapshot are the series that are still to be read. known are those that the follower
 	// knows: only their changes are sent. Both are nil when the snapshot is complete.
 	snapshot []*counter.Counter
-	known    map[*counter.Counter]struct{}
+	// snapshotBytes is the memory of the snapshot when the stream was opened.
+	snapshotBytes int64
+
+	known map[*counter.Counter]struct{}
 	// unsent are the parts of a series that were read and not sent. Its changes wait for them.
 	unsent []PendingSeries
 	// backlog are the changes to send, since the first one.
@@ -69,6 +72,7 @@ func newStream(j *Journal) *Stream {
 	s.unsentOf, s.unackedOf, s.progress = make(map[string]int64), make(map[string]int64), time.Now()
 	for c := range j.owner.Pending() {
 		s.snapshot = append(s.snapshot, c)
+		s.snapshotBytes += SeriesBytes + c.Bytes()
 	}
 	for c, position := range j.releases {
 		s.releases = append(s.releases, Mark{c, position})

@@ -26,6 +26,8 @@ type fromFollower struct {
 type hello struct {
 	Version     int
 	Contributor counter.Contributor
+	// Bytes is the memory of the snapshot that follows, at most.
+	Bytes int64
 }
 
 // Batch has the changes since the batch before, up to a position. In the first batches of a

@@ -74,7 +74,7 @@ func frames(t testing.TB, o *owner) (out []byte) {
 			t.Fatal(err)
 		}
 	}
-	encode(fromLeader{Hello: &hello{version, contributor}})
+	encode(fromLeader{Hello: &hello{version, contributor, 1}})
 	for batch := s.next(time.Now()); batch != nil; batch = s.next(time.Now()) {
 		encode(fromLeader{Batch: batch})
 	}
@@ -159,7 +159,7 @@ func TestChangesWaitForTheRestOfALargeSeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := NewHoldings(16 << 20)
-	in, _ := h.open(contributor)
+	in, _ := h.open(contributor, 0)
 	for batches := 0; ; batches++ {
 		b := s.next(time.Now())
 		if err := in.apply(b); err != nil {
@@ -296,7 +296,7 @@ func TestHandoverIsKeptIfItIsTheNewest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := NewHoldings(1 << 20)
 			if test.held > 0 {
-				in, err := h.open(contributor)
+				in, err := h.open(contributor, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
