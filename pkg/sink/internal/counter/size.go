@@ -3,6 +3,7 @@ package counter
 import (
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // Size returns which part of MaxBatch everything uses that is pending.
@@ -36,7 +37,8 @@ func (c *Counter) GrowthOf(sealed uint64, e *Entry, claim Claim) int {
 // worker runs Draft.Plan.
 func (c *Counter) EntriesUpTo(sequence uint64) (n int) {
 	for _, list := range [][]Entry{c.pending, c.late} {
-		i, found := slices.BinarySearchFunc(list, sequence, func(e Entry, upTo uint64) int { return cmp.Compare(e.Sequence, upTo) })
+		// Not by value: Plan writes to other fields.
+		i, found := sort.Find(len(list), func(i int) int { return cmp.Compare(sequence, list[i].Sequence) })
 		if n += i; found {
 			n++
 		}
