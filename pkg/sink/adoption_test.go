@@ -13,7 +13,7 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/replication"
 )
 
-func TestNextLeaderWritesWhatADeadOneOwed(t *testing.T) {
+func TestNextLeaderWritesWhatADeadOneHadPending(t *testing.T) {
 	for name, test := range map[string]struct {
 		before func(leader *replica) // a follower is connected, and nothing is written yet
 		want   ends                  // of the next leader, which has 6 occurrences of 3 series

@@ -248,7 +248,7 @@ func TestLeaderThatWasCutOffFromItsFollowersIsKilled(t *testing.T) {
 // The leader is stopped for longer than its lease, and continues when another one leads: it steps
 // down and accepts nothing, and its pending occurrences count once. Every other time the new
 // leader has written them before it continues.
-func TestLeaderThatStandsStillAddsWhatItOwesOnce(t *testing.T) {
+func TestLeaderThatStandsStillAddsWhatIsPendingOnce(t *testing.T) {
 	fault{full: 10, short: 2, hangs: true, accepts: toStop, begin: func(l *load, leader *member, i int) (time.Time, func()) {
 		_, was := l.leader()
 		replaced := time.Now()

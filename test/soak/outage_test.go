@@ -166,7 +166,7 @@ func TestApiserverThatIsAwayCostsNothing(t *testing.T) {
 
 // The same, and all Events are deleted before the apiserver can be reached again, as
 // if they had expired: what is pending is created again, and nothing else.
-func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsOwed(t *testing.T) {
+func TestEventsThatExpireDuringAnOutageAreCreatedAgainWithWhatIsPending(t *testing.T) {
 	repeatOutages(t, func(t *testing.T, cluster *testenv.ControlPlane) {
 		proxy := faultproxy.New(t, cluster.Config(), *firstSeed)
 		o := newOutage(t, proxy.Config(), cluster.Namespace(t))

@@ -34,10 +34,9 @@ type Stream struct {
 	// snapshot are the series that are still to be read. known are those that the follower
 	// knows: only their changes are sent. Both are nil when the snapshot is complete.
 	snapshot []*counter.Counter
+	known    map[*counter.Counter]struct{}
 	// snapshotBytes is the memory of the snapshot when the stream was opened.
 	snapshotBytes int64
-
-	known map[*counter.Counter]struct{}
 	// unsent are the parts of a series that were read and not sent. Its changes wait for them.
 	unsent []PendingSeries
 	// backlog are the changes to send, since the first one.

@@ -5,7 +5,8 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// version is that of the frames. A follower ends a session with another one.
+// version is that of the frames. A follower ends a session with another one, so
+// any change of a frame needs the next one.
 const version = 1
 
 // fromLeader is a frame from a leader to a follower. One field is set.
