@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -268,7 +269,8 @@ func (l *load) fates() fate {
 func fatesOf(posts map[string]post, commits []commit) fate {
 	counted, unnamed := countings(posts, commits)
 	f := fate{unnamed: unnamed}
-	for key, made := range posts {
+	for _, key := range slices.Sorted(maps.Keys(posts)) {
+		made := posts[key]
 		if made.tries > 1 {
 			f.retried++
 		}
