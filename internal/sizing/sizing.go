@@ -48,6 +48,8 @@ const (
 	// sessions is maxSessions of pkg/intake, and backlogBytes maxBacklog of
 	// pkg/sink/internal/replication: the changes that one follower has not acknowledged.
 	sessions, backlogBytes = 8, 16 * mib
+	// totals is maxTotals there: of clients that count by themselves.
+	totals = 16 * mib
 	// usualBacklogs is that of two followers, of a few milliseconds.
 	usualBacklogs = 2 * mib
 )
@@ -86,6 +88,7 @@ func Memory(o *app.Options) []Part {
 		same("occurrences held for other replicas", o.HeldBytes(), "max-held-bytes", "max-pending-bytes", "max-pending-series"),
 		same("those that a leader adopts", adopted(o), "max-held-bytes", "max-pending-bytes", "max-pending-series"),
 		{"changes that others do not hold yet", nil, usualBacklogs, sessions * backlogBytes},
+		same("totals that clients report", totals),
 		same("idle series", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
 	}
