@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
@@ -79,6 +80,8 @@ type version struct {
 
 // journal has every write of Events in one namespace, in the order of the apiserver.
 type journal struct {
+	events typedcorev1.EventInterface
+
 	mu      sync.Mutex
 	known   map[types.UID]version
 	commits []commit
@@ -87,9 +90,8 @@ type journal struct {
 // keepJournal begins a journal, which ends with the test.
 func keepJournal(t *testing.T, config *rest.Config, namespace string) *journal {
 	t.Helper()
-	j := &journal{known: map[types.UID]version{}}
-	events := kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace)
-	follow(t, events.Watch, false, func(kind watch.EventType, e *corev1.Event) error { return j.note(time.Now(), kind, e) })
+	j := &journal{events: kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace), known: map[types.UID]version{}}
+	follow(t, j.events.Watch, false, func(kind watch.EventType, e *corev1.Event) error { return j.note(time.Now(), kind, e) })
 	return j
 }
 
@@ -184,6 +186,23 @@ func (j *journal) since(moment time.Time) []commit {
 	defer j.mu.Unlock()
 	first, _ := slices.BinarySearchFunc(j.commits, moment, func(c commit, at time.Time) int { return c.at.Compare(at) })
 	return slices.Clone(j.commits[first:])
+}
+
+// waitComplete waits until the watch has seen all that is stored.
+func (j *journal) waitComplete(t *testing.T) {
+	t.Helper()
+	stored, err := j.events.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the journal has all that is stored", func() bool {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return !slices.ContainsFunc(stored.Items, func(e corev1.Event) bool {
+			now, err := versionOf(&e)
+			return err != nil || !reflect.DeepEqual(j.known[e.UID], now)
+		})
+	})
 }
 
 // waitCommit waits for a commit after a moment that satisfies is, and returns it.

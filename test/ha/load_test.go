@@ -123,6 +123,7 @@ func (l *load) end(t *testing.T, mayTimeOut bool) outcome {
 		l.roles.wantOneAtATime(t)
 	}
 	l.fleet.stop()
+	l.journal.waitComplete(t)
 	o := outcome{seen: l.service.answered(), fate: l.fates()}
 	o.wantKept(t)
 	errors := maps.Clone(o.seen)
