@@ -106,8 +106,8 @@ func (c *Counter) own() uint64 {
 	return c.inDoubt
 }
 
-// byOthers returns the highest sequence that a write of another process may have carried, 0 if
-// there is none.
+// byOthers returns the highest sequence that a write of another process may have carried (rule
+// Sent), 0 if there is none.
 func (c *Counter) byOthers() uint64 {
 	switch {
 	case c.adopted:
@@ -223,8 +223,8 @@ func (c *Counter) nextName() {
 }
 
 // pushedOut returns the highest sequence that the count of an object without a contribution of
-// this instance may include, since that may have been pushed out: 0 if there is none. isOver: the
-// write in doubt can no longer take effect.
+// this instance may include, since that may have been pushed out (rule PushedOut): 0 if there is
+// none. isOver: the write in doubt can no longer take effect.
 func (c *Counter) pushedOut(o *observation, isOver bool) (upTo uint64) {
 	if !o.contributors.mayHavePushedOut(c.instance) || c.isOlderThere(o) {
 		return 0

@@ -89,7 +89,8 @@ func (h *Held) newest() *Entry {
 	return &h.entries[len(h.entries)-1]
 }
 
-// Join joins the entry with the sequence first to the next one, which has the sequence second.
+// Join joins the entry with the sequence first to the next one, which has the sequence second, as the
+// contributor has (rule Mirror).
 func (h *Held) Join(first, second uint64) error {
 	i := indexFrom(h.entries, first)
 	if i+1 >= len(h.entries) || h.entries[i].Sequence != first || h.entries[i+1].Sequence != second {

@@ -20,7 +20,8 @@ type plan struct {
 func (p *plan) isTooMany() bool { return p.base != nil && p.base.count+p.added > math.MaxInt32 }
 
 // MaxBatch bounds the entries and claims of one write, and so the time to plan and to settle
-// it: some milliseconds, at 0.1 µs for a claim and 0.2 µs for an entry.
+// it: some milliseconds, at 0.1 µs for a claim and 0.2 µs for an entry. A series has no more pending
+// if others may adopt it (rule Batch).
 const MaxBatch = 1 << 15
 
 // batch returns the entries of the next write. If a write is in doubt whose effect no
@@ -78,7 +79,7 @@ func (c *Counter) plan(batch []Entry) plan {
 }
 
 // counted returns the total of a client that this process has seen to be counted on the observed
-// Event. Its annotation may have forgotten it.
+// Event (rules Names and Totals). Its annotation may have forgotten it.
 func (c *Counter) counted(client Contributor) uint64 {
 	if c.journal == nil || c.observed == nil {
 		return 0

@@ -75,7 +75,8 @@ func (f *follower) signal() {
 	}
 }
 
-// read reads the stream, and the leader's answers and releases.
+// read reads the stream, and the leader's answers and releases. The session is a connection, so what
+// is lost ends the stream (rule Ordered).
 func (f *follower) read(context.Context) error {
 	from := newDecoder(f.session)
 	var first fromLeader

@@ -120,8 +120,8 @@ func (h *Holdings) sorted() []*holding {
 	return slices.SortedFunc(maps.Values(h.of), func(a, b *holding) int { return cmp.Compare(a.changed, b.changed) })
 }
 
-// Release drops what is held of a contributor up to a position, since all of it has settled. The
-// position stays, so that nobody adopts an earlier one.
+// Release drops what is held of a contributor up to a position, since all of it has settled (rule
+// Keep). The position stays, so that nobody adopts an earlier one (rule Empty).
 func (h *Holdings) Release(c counter.Contributor, position uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

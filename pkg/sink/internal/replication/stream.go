@@ -178,7 +178,8 @@ func (s *Stream) changesToSend() (out, waiting []Change, bytes int64) {
 	return out, waiting, bytes
 }
 
-// capture adds the next part of the snapshot to a batch.
+// capture adds the next part of the snapshot to a batch: all that is pending (rules Snapshot and
+// SendAll).
 func (s *Stream) capture(b *Batch) {
 	left := int64(partBytes)
 	b.Snapshot, left = nextPart(&s.unsent, left)
