@@ -132,6 +132,8 @@ func decide(ctx context.Context, authz authorizer.Authorizer, attributes authori
 		return nil
 	case errors.Is(err, errReviews):
 		return tooMany(refusedReviews)
+	case errors.Is(err, errDoubtful):
+		return unavailable(errDoubtful.Error() + ": that is reviewed again")
 	case err != nil && decision != authorizer.DecisionDeny:
 		klog.FromContext(ctx).V(4).Info("Did not authorize the request", "reason", err)
 		return unavailable("the apiserver cannot be reached to authorize the request")

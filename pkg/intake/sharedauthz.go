@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/maphash"
 	"maps"
 	"runtime/debug"
@@ -34,13 +35,17 @@ const sharedReviewTimeout = 30 * time.Second
 //
 // Reviews for which the authorizer has no cached decision are rate-limited fairly
 // between tenants, since a caller can use another name or namespace each time.
+//
+// A caller that was allowed is not denied before a later review has denied it too. An apiserver
+// that has just started denies what it allows as soon as it has read all roles, and the delegating
+// authorizer would repeat that for as long as it caches it.
 type sharedAuthorizer struct {
 	authorizer.Authorizer
 	maxDetached int64 // reviews that may outlive their request
 	running     atomic.Int64
 	shared      singleflight.Group // by attributesKey
 	reviews     *reviews
-	cached      *cachedDecisions
+	decisions   *decisions
 	refused     prometheus.Counter
 }
 
@@ -51,7 +56,7 @@ func newSharedAuthorizer(authz authorizer.Authorizer, maxDetached int, ttl time.
 	}
 	return &sharedAuthorizer{
 		Authorizer: authz, maxDetached: int64(maxDetached),
-		reviews: reviews, cached: newCachedDecisions(ttl), refused: refused,
+		reviews: reviews, decisions: newDecisions(ttl), refused: refused,
 	}, nil
 }
 
@@ -107,7 +112,10 @@ func (s *sharedAuthorizer) sharedReview(ctx context.Context, a authorizer.Attrib
 // cached decision.
 func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) (d decision, err error) {
 	key := attributesKey(a)
-	if s.cached.contains(a, key) {
+	switch last := s.decisions.get(a, key); {
+	case time.Since(last.deniedAt) < doubtTime:
+		return decision{Decision: authorizer.DecisionNoOpinion}, errDoubtful
+	case time.Since(last.begun) < s.decisions.ttl:
 		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
 		return d, err
 	}
@@ -124,36 +132,49 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		s.refused.Inc()
 		return decision{Decision: authorizer.DecisionNoOpinion}, limited
 	}
-	if err == nil {
-		s.cached.add(a, key, begun)
+	if err == nil && s.decisions.note(a, key, begun, d.Decision) {
+		return decision{Decision: authorizer.DecisionNoOpinion}, errDoubtful
 	}
 	return d, err
 }
+
+// errDoubtful is the error of a denial of what was allowed before, until a later review confirms it.
+var errDoubtful = errors.New("the apiserver denies what it has allowed before")
 
 const (
 	// maxCachedDecisions is the size of the cache of the webhook authorizer.
 	maxCachedDecisions = 8192
 	// maxCachedKey is the length of attributes whose decision it certainly caches.
 	maxCachedKey = 8 << 10
+	// doubtTime is for how long a denial of what was allowed before is doubtful: as long as it is
+	// cached by default. The next review decides.
+	doubtTime = reviewTTL
 )
 
-// cachedDecisions are the attributes whose decision the authorizer has in its cache. It
-// is safe for use by many goroutines.
-type cachedDecisions struct {
-	ttl  time.Duration
+// decisions are what is known of the last decisions of the authorizer. It is safe for use by many
+// goroutines.
+type decisions struct {
+	ttl  time.Duration // of a decision in the authorizer's cache
 	seed maphash.Seed
 
-	mu    sync.Mutex
-	begun *simplelru.LRU[uint64, time.Time]
+	mu   sync.Mutex
+	last *simplelru.LRU[uint64, lastDecision]
 }
 
-func newCachedDecisions(ttl time.Duration) *cachedDecisions {
-	begun, _ := simplelru.NewLRU[uint64, time.Time](maxCachedDecisions, nil) // fails for a size of 0
-	return &cachedDecisions{ttl: ttl, seed: maphash.MakeSeed(), begun: begun}
+// lastDecision is zero if it is not known.
+type lastDecision struct {
+	begun    time.Time // of the review
+	allowed  bool
+	deniedAt time.Time // zero unless the decision before allowed it
+}
+
+func newDecisions(ttl time.Duration) *decisions {
+	last, _ := simplelru.NewLRU[uint64, lastDecision](maxCachedDecisions, nil) // fails for a size of 0
+	return &decisions{ttl: ttl, seed: maphash.MakeSeed(), last: last}
 }
 
 // hash returns false for attributes whose decision is not cached, or depends on more.
-func (k *cachedDecisions) hash(a authorizer.Attributes, key string) (uint64, bool) {
+func (k *decisions) hash(a authorizer.Attributes, key string) (uint64, bool) {
 	fields, _ := a.GetFieldSelector()
 	labels, _ := a.GetLabelSelector()
 	if len(fields) > 0 || len(labels) > 0 || len(key) > maxCachedKey {
@@ -162,25 +183,34 @@ func (k *cachedDecisions) hash(a authorizer.Attributes, key string) (uint64, boo
 	return maphash.String(k.seed, key), true
 }
 
-func (k *cachedDecisions) add(a authorizer.Attributes, key string, begun time.Time) {
+// get returns the last decision. The authorizer has it in its cache since its review began.
+func (k *decisions) get(a authorizer.Attributes, key string) (last lastDecision) {
 	hash, kept := k.hash(a, key)
 	if !kept {
-		return
+		return last
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.begun.Add(hash, begun)
+	last, _ = k.last.Get(hash)
+	return last
 }
 
-func (k *cachedDecisions) contains(a authorizer.Attributes, key string) bool {
+// note records the decision of a review that has ended, and reports whether it is doubtful. Only a
+// missing rule is: one that denies is not forgotten.
+func (k *decisions) note(a authorizer.Attributes, key string, begun time.Time, d authorizer.Decision) (doubtful bool) {
 	hash, kept := k.hash(a, key)
 	if !kept {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	begun, ok := k.begun.Get(hash)
-	return ok && time.Since(begun) < k.ttl
+	last, _ := k.last.Get(hash)
+	now := lastDecision{begun: begun, allowed: d == authorizer.DecisionAllow}
+	if doubtful = last.allowed && d == authorizer.DecisionNoOpinion; doubtful {
+		now.deniedAt = time.Now()
+	}
+	k.last.Add(hash, now)
+	return doubtful
 }
 
 // attributesKey has all attributes that a decision depends on.

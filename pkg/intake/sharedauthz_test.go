@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -137,7 +138,9 @@ func TestDecisionsThatAreNotCachedAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
 		shared := must(newSharedAuthorizer(authorizer.AuthorizerFunc(allowed), 10, time.Second, refused))
-		cached := func(a authorizer.Attributes) bool { return shared.cached.contains(a, attributesKey(a)) }
+		cached := func(a authorizer.Attributes) bool {
+			return time.Since(shared.decisions.get(a, attributesKey(a)).begun) < time.Second
+		}
 		plain, byField, byLabel, long := creating("a"), creating("a"), creating("a"), creating("a")
 		byField.FieldSelectorRequirements = make(fields.Requirements, 1)
 		byLabel.LabelSelectorRequirements = make(labels.Requirements, 1)
@@ -154,6 +157,44 @@ func TestDecisionsThatAreNotCachedAreLimited(t *testing.T) {
 		equal(t, "too late", (<-asking(shared, t.Context(), plain)).err, errReviews)
 		equal(t, "counted", testutil.ToFloat64(refused), 1)
 	})
+}
+
+// An apiserver that has just started denies what it allows as soon as it has read all roles.
+func TestDenialOfWhatWasAllowedIsReviewedAgain(t *testing.T) {
+	const no, deny, allow = authorizer.DecisionNoOpinion, authorizer.DecisionDeny, authorizer.DecisionAllow
+	type step struct {
+		after        time.Duration
+		answer, want authorizer.Decision
+		doubtful     bool
+	}
+	for name, steps := range map[string][]step{
+		"never allowed":     {{0, no, no, false}},
+		"allowed again":     {{0, allow, allow, false}, {0, no, no, true}, {doubtTime - 1, allow, no, true}, {1, allow, allow, false}, {0, no, no, true}},
+		"confirmed":         {{0, allow, allow, false}, {0, no, no, true}, {doubtTime, no, no, false}, {0, no, no, false}, {0, allow, allow, false}},
+		"denied by a rule":  {{0, allow, allow, false}, {0, deny, deny, false}, {0, no, no, false}},
+		"denied, then rule": {{0, allow, allow, false}, {0, no, no, true}, {doubtTime, deny, deny, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var answer authorizer.Decision
+				reviews := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+					return answer, "", nil
+				})
+				shared := must(newSharedAuthorizer(reviews, 10, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
+				for i, s := range steps {
+					time.Sleep(s.after)
+					answer = s.answer
+					got := <-asking(shared, t.Context(), creating(""))
+					if got.decision != s.want || (got.err == errDoubtful) != s.doubtful {
+						t.Errorf("step %d: %+v", i, got)
+					}
+					if err := authorize(t.Context(), shared, creating("")); s.doubtful && !apierrors.IsServiceUnavailable(err) {
+						t.Errorf("step %d: the response is %v", i, err)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestReviewEndsSomeTime(t *testing.T) {
