@@ -135,7 +135,8 @@ func TestLeaderThatIsKilledInATakeoverLosesNothing(t *testing.T) {
 // A replica that is terminated while nobody leads keeps what it alone holds, until the next leader has
 // it.
 func TestHolderThatIsTerminatedHandsOver(t *testing.T) {
-	x := startBehindProxy(t)
+	// It waits for two of these, and the next leader, once it has started, for one.
+	x := startBehindProxy(t, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
 	repeat(t, 10, 2, func(int) {
 		leader, _ := x.leader()
 		next, holder := x.standby(leader, 0), x.standby(leader, 1)

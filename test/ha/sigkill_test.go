@@ -92,7 +92,7 @@ func TestOnlyWhatNoReplicaHoldsAnyMoreIsLost(t *testing.T) {
 		t.Errorf("%d are lost, and at most %d were pending", n, most)
 	}
 	for _, made := range o.forgotten {
-		if made.acked.After(killed[len(killed)-1]) {
+		if made.began.After(killed[len(killed)-1]) {
 			t.Fatalf("%+v is not stored; replicas were killed at %v", made, killed)
 		}
 	}

@@ -28,8 +28,8 @@ type fault struct {
 	begin func(l *load, leader *member, i int) (replaced time.Time, end func())
 	// hangs: requests may, until their clients give up.
 	hangs bool
-	// accepts is for how long the leader may accept occurrences after the beginning. It is 0
-	// if the fault ends the process.
+	// accepts is for how long the leader may accept occurrences after begin. It is 0 if the fault
+	// ends the process.
 	accepts time.Duration
 }
 
@@ -37,6 +37,7 @@ type fault struct {
 type stand struct {
 	before
 	began, ended time.Time
+	struck       time.Time // when the fault has befallen it for certain
 }
 
 const (
@@ -69,6 +70,7 @@ func (f fault) wantNothingLost(t *testing.T) (first durations) {
 		}
 		s.began = time.Now()
 		replaced, end := f.begin(l, s.leader, i)
+		s.struck = time.Now()
 		first = append(first, l.waitTaken(s.before, replaced).at.Sub(replaced))
 		end()
 		l.waitWrite()
@@ -194,7 +196,7 @@ func (l *load) wantNoneTooLate(t *testing.T, stands []stand, atTheLatest time.Du
 				continue
 			}
 			for _, key := range c.keys { // of which recorders have no posts
-				if made := posts[key]; made.began.After(s.began.Add(atTheLatest)) {
+				if made := posts[key]; made.began.After(s.struck.Add(atTheLatest)) {
 					late = append(late, made)
 				}
 			}
