@@ -111,8 +111,10 @@ func (x *takeovers) handOver() {
 // have reported to it meanwhile, though the next one dies so too.
 func TestLeaderThatIsKilledInATakeoverLosesNothing(t *testing.T) {
 	x := startBehindProxy(t)
+	crowd := x.newCrowd()
 	repeat(t, 5, 1, func(int) {
 		leader := x.post(replicas - 1)
+		crowd.post()
 		holder := x.standby(leader, 0)
 		x.holdUp()
 		for range 2 {
@@ -130,6 +132,7 @@ func TestLeaderThatIsKilledInATakeoverLosesNothing(t *testing.T) {
 	})
 	x.handOver()
 	x.wantAllStored(t, x.end(t, true), x.pending)
+	crowd.wantStored(t, x.cluster)
 }
 
 // A replica that is terminated while nobody leads keeps what it alone holds, until the next leader has
@@ -190,8 +193,10 @@ func TestSnapshotThatIsCutOffLosesNothing(t *testing.T) {
 // pending counts once.
 func TestLeaderThatIsElectedAgainWritesOn(t *testing.T) {
 	x := startBehindProxy(t)
+	crowd := x.newCrowd()
 	repeat(t, 5, 1, func(int) {
 		first := x.post(replicas - 1)
+		crowd.post()
 		third := x.standby(first, 0)
 		x.holdUp()
 		began := time.Now()
@@ -201,6 +206,7 @@ func TestLeaderThatIsElectedAgainWritesOn(t *testing.T) {
 		})
 		x.waitMidway(second, began)
 		x.post(1)
+		crowd.post()
 		x.elect(third, second, func() {
 			second.api.Cut()
 			first.peers.Mend()
@@ -212,6 +218,7 @@ func TestLeaderThatIsElectedAgainWritesOn(t *testing.T) {
 	})
 	x.handOver()
 	x.finish(t, true, x.pending)
+	crowd.wantStored(t, x.cluster)
 }
 
 // All replicas are terminated one after the other, and none has the time to write what it has pending: the
