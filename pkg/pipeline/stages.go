@@ -220,9 +220,11 @@ func (s *stages) shutdown(ctx context.Context) error {
 	s.detach()
 	defer s.nameHolder.shutDown()
 	defer context.AfterFunc(ctx, s.endDrains)()
+	s.mu.Lock()
+	s.shut = true // before watchers end: their metrics stay
+	s.mu.Unlock()
 	s.broadcaster.Shutdown()
 	s.mu.Lock()
-	s.shut = true
 	var left UndeliveredError
 	var closing sync.WaitGroup
 	var sum sync.Mutex
