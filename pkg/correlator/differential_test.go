@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/test/short"
 )
 
 var (
@@ -25,7 +26,7 @@ var (
 //
 //	go test ./pkg/correlator -run Agrees -seed 42 -streams 1
 func TestCorrelatorAgreesWithClientGo(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*streams); seed++ {
+	for seed := *firstSeed; seed < *firstSeed+short.Seeds(uint64(*streams)); seed++ {
 		s := generate(seed)
 		if err := check(t, s); err != nil {
 			t.Fatalf("%v\nof %d items: %+v", err, len(s.items), s)

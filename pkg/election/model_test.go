@@ -53,7 +53,7 @@ func mixture(name string, both bool) locksOf {
 func TestNeverTwoLeadersAndAlwaysOneAgain(t *testing.T) {
 	seeds := 150
 	if testing.Short() {
-		seeds = 50
+		seeds = 20
 	}
 	for name, locks := range lockSets {
 		t.Run(name, func(t *testing.T) {

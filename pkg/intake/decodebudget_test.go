@@ -47,7 +47,7 @@ func TestLargeBodiesWaitForEachOtherAndSmallOnesForNeither(t *testing.T) {
 			first := background(large)
 			synctest.Wait()
 			var others []<-chan answer
-			for range 100 {
+			for range 30 {
 				others = append(others, background(large))
 			}
 			synctest.Wait()

@@ -90,6 +90,9 @@ func FuzzRequests(f *testing.F) {
 	for _, input := range inputs() {
 		if len(input.body) < 2000 && !seen[input.body] {
 			seen[input.body] = true
+			if testing.Short() && len(seen)%3 != 0 {
+				continue
+			}
 			f.Add(input.method, input.header["Content-Type"], []byte(input.body))
 		}
 	}

@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -91,14 +89,25 @@ type fields map[string]any
 // a returns base, a JSON object, with some fields replaced, or removed by nil.
 // A field is named by its path, with dots.
 func a(base fields, changes fields) string {
-	object := must(json.Marshal(base))
-	for path, value := range changes {
-		for _, field := range slices.Backward(strings.Split(path, ".")) {
-			value = fields{field: value}
-		}
-		object = must(jsonpatch.MergePatch(object, must(json.Marshal(value))))
+	var object fields
+	if err := json.Unmarshal(must(json.Marshal(base)), &object); err != nil {
+		panic(err)
 	}
-	return string(object)
+	for path, value := range changes {
+		in, names := object, strings.Split(path, ".")
+		for ; len(names) > 1; names = names[1:] {
+			next, _ := in[names[0]].(map[string]any)
+			if next == nil {
+				next = fields{}
+				in[names[0]] = map[string]any(next)
+			}
+			in = next
+		}
+		if in[names[0]] = value; value == nil {
+			delete(in, names[0])
+		}
+	}
+	return string(must(json.Marshal(object)))
 }
 
 func must[T any](value T, err error) T {

@@ -3,12 +3,13 @@ package intake_test
 import (
 	"net/http"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
 // inputs returns the whole table.
-func inputs() []input {
+var inputs = sync.OnceValue(func() []input {
 	var all []input
 	for _, group := range []struct {
 		name   string
@@ -25,7 +26,7 @@ func inputs() []input {
 		}
 	}
 	return all
-}
+})
 
 // apiInputs are the same for both APIs.
 func apiInputs(path string, base fields, message, about string) []input {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/test/short"
 	"github.com/eventd/eventd/test/stored"
 )
 
@@ -31,7 +32,7 @@ var (
 //
 // The seed determines the faults, but not the order of goroutines.
 func TestWholePipelineKeepsItsAccounts(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*runs); seed++ {
+	for seed := *firstSeed; seed < *firstSeed+short.Seeds(uint64(*runs)); seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newModel(t, seed)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
+	"github.com/eventd/eventd/test/short"
 )
 
 // census is what is pending, counted anew from the entries.
@@ -175,7 +176,7 @@ func maybe(r *rand.Rand, c change) change {
 // Whatever is reported where, by whom and how: the usage is right, the limits hold, and
 // nobody below its share loses anything to one above.
 func TestNobodyBelowItsShareLosesToOneAbove(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range short.Seeds(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			namespaces, users, objects := 1+r.IntN(6), 1+r.IntN(6), 1+r.IntN(12)
@@ -228,7 +229,7 @@ func (b *bench) recordChecked(r *rand.Rand, f flowKey, object int) {
 // The usage is right and the limits hold, too, while writes are made, fail, hang,
 // and are dropped.
 func TestLimitsHoldWhileWritesAreMade(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range short.Seeds(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			kinds := []answer{

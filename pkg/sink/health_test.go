@@ -64,16 +64,17 @@ func TestSeriesThatHangDelayNoOtherOfTheirNamespace(t *testing.T) {
 			bubble(t, f, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
 				b.recordEach(hanging)
 				synctest.Wait()
+				const each = 40
 				for round := range 40 {
 					var limit time.Duration
 					if round == 0 && hanging > 15 {
 						limit = b.options.RequestTimeout
 					}
-					for i := range 100 {
-						b.record(1000 + 100*round + i)
+					for i := range each {
+						b.record(1000 + each*round + i)
 					}
 					synctest.Wait()
-					b.wantWrittenWithin(limit, int64(100*(round+1)))
+					b.wantWrittenWithin(limit, int64(each*(round+1)))
 					pass(3 * time.Second)
 				}
 			})
@@ -204,7 +205,11 @@ func TestConcurrencyFollowsWhatTheApiserverTakes(t *testing.T) {
 // Five seconds after the capacity is halved, nearly all of it is used, and hardly any
 // request is refused.
 func TestConcurrencySettlesWhenTheCapacityIsHalved(t *testing.T) {
-	for _, slots := range []int{16, 32, 64, 128} {
+	sizes := []int{16, 64, 32, 128}
+	if testing.Short() {
+		sizes = sizes[:2]
+	}
+	for _, slots := range sizes {
 		t.Run(fmt.Sprint(slots), func(t *testing.T) {
 			c := newCapacity(int64(slots), 100*time.Millisecond)
 			bubble(t, c.fake, func(o *Options) { o.Concurrency = 128 }, func(t *testing.T, b *bench) {
@@ -240,14 +245,14 @@ func TestConcurrencyFollowsTheLatencyInManyNamespaces(t *testing.T) {
 		return nil
 	}
 	bubble(t, f, nil, func(t *testing.T, b *bench) {
-		b.recordAcross(namespaces, 30_000)
+		b.recordAcross(namespaces, 10_000)
 		pass(4 * time.Minute)
 		sum := 0
 		for range 60 {
 			pass(time.Second)
 			sum += f.load("").inFlight
 		}
-		if average := sum / 60; average > 20 {
+		if average := sum / 60; average > 20 || average < 10 {
 			t.Errorf("%d requests in flight on average, where 16 make answers slow", average)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+	"github.com/eventd/eventd/test/short"
 )
 
 const (
@@ -136,7 +137,7 @@ func TestAnnotationStaysSmall(t *testing.T) {
 // What shares an entry is planned as if each had one of its own, whatever others
 // have counted before.
 func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range short.Seeds(2000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		clients := 1 + rng.IntN(2*maxClients)
 		client := func() string { return fmt.Sprint("client-", rng.IntN(clients)) }
