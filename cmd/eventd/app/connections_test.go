@@ -51,7 +51,7 @@ type edge struct {
 func startEdge(t *testing.T, most int) *edge {
 	t.Helper()
 	o := NewOptions()
-	o.MaxConnections = most
+	o.MaxConnections, o.SecureServing.ServerCert.FixtureDirectory = most, certificates
 	s := serve(t, "0.0.0.0", o)
 	port := s.info.Listener.Addr().(*net.TCPAddr).Port
 	return &edge{address: fmt.Sprint("127.0.0.1:", port), listener: s.listener}

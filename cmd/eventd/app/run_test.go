@@ -47,6 +47,7 @@ func beginRunning(t *testing.T, a *apiserver, more ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.SecureServing.ServerCert.FixtureDirectory = certificates
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	r.signal = cancel
 	go func() { r.result <- Run(ctx, o, a.config()) }()
