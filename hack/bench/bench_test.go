@@ -10,10 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // once: client-go's goroutines outlive the tests that start them
+	goleak.VerifyTestMain(m)
+}
 
 func TestEveryComparisonRunsOnBothSides(t *testing.T) {
-	klog.SetLogger(logr.Discard())
 	if err := flag.Set("test.benchtime", "1x"); err != nil {
 		t.Fatal(err)
 	}

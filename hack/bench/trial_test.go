@@ -12,9 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -39,7 +37,6 @@ func agreeable(t *testing.T) *rest.Config {
 }
 
 func TestEverySideWritesAWholeLoad(t *testing.T) {
-	klog.SetLogger(logr.Discard())
 	const occurrences = 60
 	for name, side := range map[string]side{"eventd": byEventd, "client-go": byClientGo, "bare client": byBareClient} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +282,6 @@ func TestWindowsAddUp(t *testing.T) {
 }
 
 func TestRecordersReportEveryOccurrence(t *testing.T) {
-	klog.SetLogger(logr.Discard())
 	const occurrences = 60
 	for _, r := range reportings() {
 		t.Run(r.name, func(t *testing.T) {
