@@ -195,8 +195,8 @@ func (k *decisions) get(a authorizer.Attributes, key string) (last lastDecision)
 	return last
 }
 
-// note records the decision of a review that has ended, and reports whether it is doubtful. Only a
-// missing rule is: one that denies is not forgotten.
+// note records the decision of a review that has ended, and reports whether it is doubtful: no rule
+// allows what the review before allowed. A denial by a rule is never doubtful.
 func (k *decisions) note(a authorizer.Attributes, key string, begun time.Time, d authorizer.Decision) (doubtful bool) {
 	hash, kept := k.hash(a, key)
 	if !kept {
