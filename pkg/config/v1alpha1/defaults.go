@@ -1,0 +1,43 @@
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The defaults of fields that are not set.
+const (
+	defaultBatchSize = 512
+	defaultTimeout   = 10 * time.Second
+	defaultMaxBytes  = 100 << 20
+	defaultMaxFiles  = 3
+)
+
+func (c *EventdConfiguration) setDefaults() {
+	for i := range c.Receivers {
+		c.Receivers[i].setDefaults()
+	}
+}
+
+func (r *Receiver) setDefaults() {
+	setDefault(&r.From, FromNow)
+	setDefault(&r.BatchSize, defaultBatchSize)
+	if r.Timeout == nil {
+		r.Timeout = &metav1.Duration{Duration: defaultTimeout}
+	}
+	if r.OTLP != nil {
+		setDefault(&r.OTLP.Protocol, OTLPGRPC)
+		setDefault(&r.OTLP.Compression, "gzip")
+	}
+	if r.JSONLines != nil && r.JSONLines.Path != "" {
+		setDefault(&r.JSONLines.MaxBytes, defaultMaxBytes)
+		setDefault(&r.JSONLines.MaxFiles, defaultMaxFiles)
+	}
+}
+
+func setDefault[T comparable](to *T, value T) {
+	if *to == *new(T) {
+		*to = value
+	}
+}

@@ -1,0 +1,115 @@
+package v1alpha1
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// MaxBytes is the maximum size of the file.
+const MaxBytes = 1 << 20
+
+// Load decodes the content of a file, YAML or JSON, sets the defaults and validates the result.
+// Fields that are unknown or given twice are errors. An error that is a utilerrors.Aggregate has
+// one error per field. The expressions of routes are not compiled: package rules does that.
+func Load(data []byte) (*EventdConfiguration, error) {
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("the file has more than %d bytes", MaxBytes)
+	}
+	document, err := toJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	config := new(EventdConfiguration)
+	if err := decode(document, config); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	if err := config.validate().ToAggregate(); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// toJSON converts the one document of a file.
+func toJSON(data []byte) ([]byte, error) {
+	var document []byte
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		part, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		converted, err := yaml.YAMLToJSONStrict(part)
+		switch {
+		case err != nil:
+			return nil, err
+		case string(converted) == "null": // empty, or comments only
+		case document != nil:
+			return nil, errors.New("the file has more than one document")
+		default:
+			document = converted
+		}
+	}
+	if document == nil {
+		return nil, errors.New("the file is empty")
+	}
+	return document, nil
+}
+
+func decode(document []byte, config *EventdConfiguration) error {
+	// The kind comes first: the fields of another one are all unknown.
+	var kind struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &kind); err != nil {
+		return err
+	}
+	var errs field.ErrorList
+	if kind.APIVersion != APIVersion {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), kind.APIVersion, []string{APIVersion}))
+	}
+	if kind.Kind != Kind {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), kind.Kind, []string{Kind}))
+	}
+	if len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	strict, err := kjson.UnmarshalStrict(document, config)
+	if err != nil {
+		return locateTimeout(document, err)
+	}
+	return utilerrors.NewAggregate(strict)
+}
+
+// locateTimeout returns the error of the first timeout that is no duration, or else err.
+// metav1.Duration does not know its path.
+func locateTimeout(document []byte, err error) error {
+	var config struct {
+		Receivers []struct {
+			Timeout any `json:"timeout"`
+		} `json:"receivers"`
+	}
+	if kjson.UnmarshalCaseSensitivePreserveInts(document, &config) != nil {
+		return err
+	}
+	for i, receiver := range config.Receivers {
+		text, isString := receiver.Timeout.(string)
+		if _, wrong := time.ParseDuration(text); receiver.Timeout != nil && (!isString || wrong != nil) {
+			return field.Invalid(field.NewPath("receivers").Index(i).Child("timeout"), receiver.Timeout, "must be a duration such as 10s")
+		}
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package v1alpha1
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"sigs.k8s.io/yaml"
+)
+
+const head = "apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n"
+
+// readAll returns testdata/all.yaml, which has every field of the file.
+func readAll(t testing.TB) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/all.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestDefaultsAreThoseOfTheComments(t *testing.T) {
+	got, err := Load([]byte(head + `
+receivers:
+- name: otlp
+  otlp: {endpoint: "collector:4317"}
+- name: file
+  jsonLines: {path: /var/log/events}
+- name: stdout
+  jsonLines: {}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver := func(r Receiver) Receiver {
+		r.From, r.BatchSize, r.Timeout = "Now", 512, &metav1.Duration{Duration: 10 * time.Second}
+		return r
+	}
+	want := []Receiver{
+		receiver(Receiver{Name: "otlp", OTLP: &OTLP{Protocol: "grpc", Endpoint: "collector:4317", Compression: "gzip"}}),
+		receiver(Receiver{Name: "file", JSONLines: &JSONLines{Path: "/var/log/events", MaxBytes: 100 << 20, MaxFiles: 3}}),
+		receiver(Receiver{Name: "stdout", JSONLines: &JSONLines{}}),
+	}
+	if diff := cmp.Diff(want, got.Receivers); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestYAMLAndJSONAreTheSame(t *testing.T) {
+	text := readAll(t)
+	fromYAML, err := Load([]byte("# A comment\n---\n" + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromJSON, err := Load(asJSON)
+	if diff := cmp.Diff(fromYAML, fromJSON); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
+// Each case spoils one place of a valid file.
+func TestWrongFieldIsNamed(t *testing.T) {
+	valid := readAll(t)
+	for _, test := range []struct{ old, new, want string }{
+		{"config.eventd.io/v1alpha1", "config.eventd.io/v1", `apiVersion: Unsupported value: "config.eventd.io/v1"`},
+		{"EventdConfiguration", "Event", `kind: Unsupported value: "Event"`},
+		{"receivers:\n", "sinks: []\nreceivers:\n", `unknown field "sinks"`},
+		{"paused: true", "Paused: true", `unknown field "receivers[0].Paused"`},
+		{"paused: true", "paused: true\n  paused: false", `key "paused" already set`},
+		{"batchSize: 100", "batchSize: many", "receivers.batchSize of type int32"},
+		{"name: archive", "name: Archive", "receivers[0].name: Invalid value"},
+		{"name: archive", "name: " + strings.Repeat("a", 64), "receivers[0].name: Invalid value"},
+		{"name: archive", `name: ""`, "receivers[0].name: Required"},
+		{"name: hooks", "name: archive", `receivers[1].name: Duplicate value: "archive"`},
+		{"from: Oldest", "from: oldest", `receivers[0].from: Unsupported value: "oldest"`},
+		{"batchSize: 100", "batchSize: 10001", "receivers[0].batchSize: Invalid value: 10001"},
+		{"batchSize: 100", "batchSize: -1", "receivers[0].batchSize: Invalid value: -1"},
+		{"timeout: 5s", "timeout: 99ms", `receivers[0].timeout: Invalid value: "99ms"`},
+		{"timeout: 5s", "timeout: 301s", `receivers[0].timeout: Invalid value: "5m1s"`},
+		{"timeout: 5s", "timeout: 5", "receivers[0].timeout: Invalid value"},
+		{"timeout: 5s", "timeout: soon", `receivers[0].timeout: Invalid value: "soon"`},
+		{"- message", "- metadata.uid", `receivers[0].redact[0]: Unsupported value: "metadata.uid"`},
+		{`- metadata.annotations["example.com/key"]`, "- message", "receivers[0].redact[1]: Duplicate"},
+		{`annotations["example.com/key"]`, `annotations["a b"]`, "receivers[0].redact[1]: Invalid"},
+		{`metadata.annotations["example.com/key"]`, `involvedObject["kind"]`, "receivers[0].redact[1]: Invalid"},
+		{"protocol: grpc", "protocol: udp", `receivers[0].otlp.protocol: Unsupported value: "udp"`},
+		{"compression: none", "compression: lz4", `receivers[0].otlp.compression: Unsupported value: "lz4"`},
+		{"endpoint: collector:4317", `endpoint: ""`, "receivers[0].otlp.endpoint: Required"},
+		{"endpoint: collector:4317", "endpoint: collector", "receivers[0].otlp.endpoint: Invalid"},
+		{"endpoint: collector:4317", "endpoint: http://collector:4317", "receivers[0].otlp.endpoint: Invalid"},
+		{"endpoint: collector:4317", "endpoint: collector:0", "receivers[0].otlp.endpoint: Invalid"},
+		{"endpoint: collector:4317", "endpoint: :4317", "receivers[0].otlp.endpoint: Invalid"},
+		{"protocol: grpc", "protocol: http", "receivers[0].otlp.endpoint: Invalid"},
+		{"    tls:\n      caFile: ca.crt", "    insecure: true\n    tls:\n      caFile: ca.crt", "receivers[0].otlp.tls: Forbidden"},
+		{"keyFile: tls.key", `keyFile: ""`, "receivers[0].otlp.tls.keyFile: Required"},
+		{"certFile: tls.crt", `certFile: ""`, "receivers[0].otlp.tls.certFile: Required"},
+		{"serverName: collector.example", "serverName: a/b", "receivers[0].otlp.tls.serverName: Invalid"},
+		{"- name: X-Tenant", "- name: X Tenant", "receivers[0].otlp.headers[0].name: Invalid"},
+		{"- name: X-Tenant", `- name: ""`, "receivers[0].otlp.headers[0].name: Required"},
+		{"- name: X-Tenant", "- name: Content-Type", "receivers[0].otlp.headers[0].name: Forbidden"},
+		{"- name: X-Tenant", "- name: grpc-timeout", "receivers[0].otlp.headers[0].name: Forbidden"},
+		{"- name: X-Tenant", "- name: x-key", `receivers[0].otlp.headers[1].name: Duplicate value: "x-key"`},
+		{"- name: X-Key", "- name: Authorization", "receivers[0].otlp.headers[1].name: Duplicate"},
+		{"value: a\n", "value: a\n      file: b\n", "receivers[0].otlp.headers[0]: Required"},
+		{"value: a\n", "value: \"\"\n", "receivers[0].otlp.headers[0]: Required"},
+		{"value: a\n", "value: \"s3cr\\net\"\n", "receivers[0].otlp.headers[0].value: Invalid value: must be"},
+		{"url: https://hooks.example/events", `url: ""`, "receivers[1].cloudEvents.url: Required"},
+		{"url: https://hooks.example/events", "url: ftp://hooks.example", "receivers[1].cloudEvents.url: Invalid"},
+		{"url: https://hooks.example/events", "url: https:///events", "receivers[1].cloudEvents.url: Invalid"},
+		{"url: https://hooks.example/events", "url: https://a:b@hooks.example", "receivers[1].cloudEvents.url: Forbidden"},
+		{"url: https://hooks.example/events", "url: https://hooks.example:99999", "receivers[1].cloudEvents.url: Invalid"},
+		{"batched: true", "insecure: true", "receivers[1].cloudEvents.insecure: Forbidden"},
+		{"url: https://hooks.example/events", "url: http://hooks.example\n    tls: {}", "receivers[1].cloudEvents.tls: Forbidden"},
+		{"url: nats://a:4222, tls://b:4222", `url: ""`, "receivers[2].jetStream.url: Required"},
+		{"url: nats://a:4222, tls://b:4222", "url: nats://a:4222,http://b", "receivers[2].jetStream.url: Invalid"},
+		{"subject: events.cluster", `subject: ""`, "receivers[2].jetStream.subject: Required"},
+		{"subject: events.cluster", "subject: events.*", "receivers[2].jetStream.subject: Invalid"},
+		{"subject: events.cluster", "subject: events..cluster", "receivers[2].jetStream.subject: Invalid"},
+		{"subject: events.cluster", "subject: " + strings.Repeat("a", 256), "receivers[2].jetStream.subject: Too long"},
+		{"maxBytes: 2097152", "maxBytes: 1000", "receivers[3].jsonLines.maxBytes: Invalid"},
+		{"maxFiles: 5", "maxFiles: 1001", "receivers[3].jsonLines.maxFiles: Invalid"},
+		{"path: /var/log/events.jsonl", `path: ""`, "receivers[3].jsonLines.maxBytes: Forbidden"},
+		{"jsonLines: {}", "jsonLines: {path: /var/log/events.jsonl}", "receivers[4].jsonLines.path: Duplicate"},
+		{"  jsonLines: {}\n", "", "receivers[4]: Required"},
+		{"jsonLines: {}", "jsonLines: {}\n  cloudEvents: {url: https://a}", "receivers[4]: Forbidden"},
+		{"- name: warnings", "- name: Warnings", "routes[0].name: Invalid"},
+		{"- name: rest", "- name: warnings", "routes[1].name: Duplicate"},
+		{"receivers: [archive, hooks]", "receivers: [archive, hook]", `routes[0].receivers[1]: Not found: "hook"`},
+		{"receivers: [archive, hooks]", "receivers: [archive, archive]", "routes[0].receivers[1]: Duplicate"},
+		{"routes:\n", "---\nroutes:\n", "more than one document"},
+	} {
+		t.Run(test.new, func(t *testing.T) {
+			if strings.Count(valid, test.old) != 1 {
+				t.Fatalf("%q is not there once", test.old)
+			}
+			_, err := Load([]byte(strings.Replace(valid, test.old, test.new, 1)))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "s3cr") {
+				t.Errorf("%v has the value of a header", err)
+			}
+		})
+	}
+}
+
+func TestEveryWrongFieldIsAnErrorOfItsOwn(t *testing.T) {
+	_, err := Load([]byte(head + "receivers: [{name: a}, {name: a, from: Then, jsonLines: {}}]\n"))
+	var aggregate utilerrors.Aggregate
+	if !errors.As(err, &aggregate) || len(aggregate.Errors()) != 3 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	repeat := func(n int, format string) (out string) {
+		for i := range n {
+			out += fmt.Sprintf(format, i)
+		}
+		return out
+	}
+	receivers := func(n int) string {
+		return head + "receivers:\n" + repeat(n, "- {name: r%d, jsonLines: {path: /%[1]d}}\n")
+	}
+	routes := func(n int) string { return head + "routes:\n" + repeat(n, "- {name: r%d}\n") }
+	headers := func(n int) string {
+		return head + "receivers:\n- name: a\n  cloudEvents:\n    url: https://a\n    headers:\n" + repeat(n, "    - {name: h%d, value: a}\n")
+	}
+	redacted := func(n int) string {
+		return head + "receivers:\n- name: a\n  jsonLines: {}\n  redact:\n" + repeat(n, "  - metadata.labels[\"l%d\"]\n")
+	}
+	size := func(n int) string { return head + strings.Repeat("#", n-len(head)) }
+	for name, test := range map[string]struct {
+		make  func(int) string
+		limit int
+		want  string
+	}{
+		"receivers": {receivers, 16, "receivers: Too many"},
+		"routes":    {routes, 256, "routes: Too many"},
+		"headers":   {headers, 16, "receivers[0].cloudEvents.headers: Too many"},
+		"redacted":  {redacted, 64, "receivers[0].redact: Too many"},
+		"bytes":     {size, MaxBytes, "more than 1048576 bytes"},
+	} {
+		if _, err := Load([]byte(test.make(test.limit))); err != nil {
+			t.Errorf("%d %s: %v", test.limit, name, err)
+		}
+		if _, err := Load([]byte(test.make(test.limit + 1))); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%d %s: %v", test.limit+1, name, err)
+		}
+	}
+}
+
+func TestWhatIsNoConfigurationIsAnError(t *testing.T) {
+	bomb := head + "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+	for c := 'b'; c < 'k'; c++ {
+		bomb += fmt.Sprintf("%c: &%[1]c [*%[2]c,*%[2]c,*%[2]c,*%[2]c,*%[2]c,*%[2]c,*%[2]c,*%[2]c,*%[2]c,*%[2]c]\n", c, c-1)
+	}
+	for _, text := range []string{"", "\n", "# nothing\n", "null", "---\n---\n", "[]", "text", "\t", "{", "\xff", bomb} {
+		if config, err := Load([]byte(text)); err == nil {
+			t.Errorf("%.40q is %v", text, config)
+		}
+	}
+}
+
+func TestRedactedKey(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"message":                      {"message", ""},
+		`metadata.labels["a/b"]`:       {"metadata.labels", "a/b"},
+		`metadata.labels["a/b`:         {`metadata.labels["a/b`, ""},
+		`metadata.labels[""]`:          {"metadata.labels", ""},
+		`metadata.annotations["a"]"]`:  {"metadata.annotations", `a"]`},
+		`metadata.annotations['a']`:    {`metadata.annotations['a']`, ""},
+		`metadata.annotations["a"]. "`: {`metadata.annotations["a"]. "`, ""},
+	} {
+		if of, key := RedactedKey(name); [2]string{of, key} != want {
+			t.Errorf("%s: %q, %q", name, of, key)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+)
+
+const (
+	// MaxCost is the budget of one evaluation, in the units of CEL.
+	MaxCost = 10_000
+	// MaxExpression is the maximum size of an expression, in bytes.
+	MaxExpression = 10 << 10
+	// unbounded is less than any estimate of what is not known, and more than one that is.
+	unbounded = 1 << 40
+)
+
+// Compile returns the set of a configuration that Load has returned. Its error, a
+// utilerrors.Aggregate, has an error with the path of the field for every wrong expression. An
+// expression that could be over budget with an Event of events.k8s.io/v1 is wrong.
+func Compile(config *v1alpha1.EventdConfiguration) (*Set, error) {
+	set := &Set{routes: make([]*route, 0, len(config.Routes))}
+	var errs field.ErrorList
+	for i := range config.Routes {
+		from := &config.Routes[i]
+		r := &route{name: from.Name, receivers: from.Receivers, continues: from.Continue}
+		if from.Match != "" {
+			program, err := compile(from.Match, field.NewPath("routes").Index(i).Child("match"))
+			if err != nil {
+				errs = append(errs, err)
+			}
+			r.program = program
+		}
+		set.routes = append(set.routes, r)
+	}
+	if err := errs.ToAggregate(); err != nil {
+		return nil, err
+	}
+	for i := range config.Receivers {
+		f := newFilter(config.Receivers[i].Name, set.routes)
+		f.all = len(set.routes) == 0
+		set.filters = append(set.filters, f)
+	}
+	return set, nil
+}
+
+// compile returns the program of an expression. The messages leave the expression out, which may be
+// long, and say where in it the error is.
+func compile(expression string, path *field.Path) (cel.Program, *field.Error) {
+	invalid := func(format string, args ...any) (cel.Program, *field.Error) {
+		return nil, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(format, args...))
+	}
+	if len(expression) > MaxExpression {
+		return nil, field.TooLong(path, "", MaxExpression)
+	}
+	env, err := newEnvironment()
+	if err != nil {
+		return nil, field.InternalError(path, err)
+	}
+	ast, issues := env.Compile(expression)
+	switch {
+	case issues.Err() != nil:
+		return invalid("%s", locate(issues.Errors()))
+	case !ast.OutputType().IsExactType(cel.BoolType):
+		return invalid("must be a bool, is %s", ast.OutputType())
+	}
+	cost, err := env.EstimateCost(ast, newEstimator())
+	switch {
+	case err != nil:
+		return nil, field.InternalError(path, err)
+	case cost.Max > unbounded:
+		return invalid("what it costs has no bound: a loop or a function may make any number of values")
+	case cost.Max > MaxCost:
+		return invalid("may cost %d units for one Event, and %d is the limit: loops and long regular expressions cost most", cost.Max, MaxCost)
+	}
+	program, err := env.Program(ast, cel.CostLimit(MaxCost))
+	if err != nil {
+		return invalid("%v", err)
+	}
+	return program, nil
+}
+
+// locate returns errors on one line, each with its line and column, which count from 1. That of the
+// whole expression has none.
+func locate(errs []*common.Error) string {
+	messages := make([]string, len(errs))
+	for i, err := range errs {
+		messages[i] = err.Message
+		if line := err.Location.Line(); line > 0 {
+			messages[i] = fmt.Sprintf("%d:%d: %s", line, err.Location.Column()+1, err.Message)
+		}
+	}
+	return strings.Join(messages, "; ")
+}

@@ -1,0 +1,48 @@
+package rules
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics has the metrics of the set in force. It outlives sets. It is safe for concurrent use.
+type Metrics struct {
+	evaluations *prometheus.Desc
+	inForce     atomic.Pointer[Set]
+}
+
+// NewMetrics returns metrics of no set yet, and registers them unless the registerer is nil.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{evaluations: prometheus.NewDesc("eventd_route_evaluations_total",
+		"Evaluations of routes by result: match, no_match, error, over_budget. The last two do not match.",
+		[]string{"route", "result"}, nil)}
+	if r == nil {
+		return m, nil
+	}
+	return m, r.Register(m)
+}
+
+// Use replaces the set whose metrics are reported. Its counters start at 0, and those of the former
+// one are gone: Prometheus takes it for a restart.
+func (m *Metrics) Use(s *Set) { m.inForce.Store(s) }
+
+// Describe is that of prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.evaluations }
+
+// Collect is that of prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	s := m.inForce.Load()
+	if s == nil {
+		return
+	}
+	for _, r := range s.routes {
+		for i, result := range counted {
+			metric, err := prometheus.NewConstMetric(m.evaluations, prometheus.CounterValue, float64(r.counts[i].Load()), r.name, string(result))
+			if err != nil {
+				metric = prometheus.NewInvalidMetric(m.evaluations, err)
+			}
+			ch <- metric
+		}
+	}
+}

@@ -1,0 +1,189 @@
+// Package rules decides which receivers get an Event, by the routes of a configuration, and removes
+// the fields that a receiver does not get.
+//
+// A route matches by a CEL expression, in the environment that the apiserver has for its own
+// policies, with one variable, event. What an evaluation can cost is bounded: Compile refuses an
+// expression that could be over budget with an Event of usual size, and an evaluation ends when its
+// budget is spent. It does not match then, and is counted. A route stays in force after that: an
+// Event of core/v1 may be larger than usual, and whoever creates one must not switch off a route
+// that others rely on.
+package rules
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Set is the compiled routes of a configuration. It does not change, apart from its counters, and
+// is safe for concurrent use. Nothing has to be closed.
+type Set struct {
+	routes  []*route
+	filters []*Filter // by receiver, in the order of the configuration
+}
+
+// Result is what the evaluation of a route for an Event came to.
+type Result string
+
+// The results. A route with an error or over budget does not match.
+const (
+	Match        Result = "match"
+	NoMatch      Result = "no_match"
+	Failed       Result = "error"
+	OverBudget   Result = "over_budget"
+	NotEvaluated Result = "not_evaluated" // a route before it has ended the evaluation
+)
+
+// counted are the results that are metrics.
+var counted = [...]Result{Match, NoMatch, Failed, OverBudget}
+
+// Decision is what becomes of an Event, and why.
+type Decision struct {
+	// Routes are all routes, in their order.
+	Routes []Evaluation
+	// Receivers are all receivers, in the order of the configuration.
+	Receivers []Delivery
+}
+
+// Evaluation is that of one route.
+type Evaluation struct {
+	Route  string
+	Result Result
+	// Err says why the evaluation failed, or is over budget.
+	Err error
+}
+
+// Delivery is what a receiver gets of an Event.
+type Delivery struct {
+	Receiver string
+	// Deliver: the receiver gets the Event.
+	Deliver bool
+	// Route is the first that delivers the Event to the receiver, or else the one that ended the
+	// evaluation. It is empty if no route did, and if there are no routes.
+	Route string
+}
+
+// Route evaluates the routes for all receivers. It only reads the Event. Filter is for those who
+// deliver to one receiver.
+func (s *Set) Route(event *corev1.Event) Decision {
+	vars := &activation{eventType.new(event)}
+	var d Decision
+	var delivering []*route
+	ended := ""
+	for _, r := range s.routes {
+		e := Evaluation{Route: r.name, Result: NotEvaluated}
+		if ended == "" {
+			e.Result, e.Err = r.evaluate(vars)
+		}
+		if d.Routes = append(d.Routes, e); e.Result == Match {
+			delivering = append(delivering, r)
+			if !r.continues {
+				ended = r.name
+			}
+		}
+	}
+	for _, f := range s.filters {
+		by := slices.IndexFunc(delivering, func(r *route) bool { return slices.Contains(r.receivers, f.receiver) })
+		switch {
+		case by >= 0:
+			d.Receivers = append(d.Receivers, Delivery{f.receiver, true, delivering[by].name})
+		default:
+			d.Receivers = append(d.Receivers, Delivery{f.receiver, len(s.routes) == 0, ended})
+		}
+	}
+	return d
+}
+
+// For returns the filter of a receiver. A receiver that the configuration does not have gets
+// nothing.
+func (s *Set) For(receiver string) *Filter {
+	for _, f := range s.filters {
+		if f.receiver == receiver {
+			return f
+		}
+	}
+	return newFilter(receiver, nil)
+}
+
+// A Filter decides for one receiver. It does not change, and is safe for concurrent use.
+type Filter struct {
+	receiver string
+	all      bool   // without routes
+	steps    []step // the routes that can change the decision
+}
+
+type step struct {
+	*route
+	delivers bool
+}
+
+func newFilter(receiver string, routes []*route) *Filter {
+	f := &Filter{receiver: receiver}
+	for _, r := range routes {
+		delivers := slices.Contains(r.receivers, receiver)
+		if delivers || !r.continues {
+			f.steps = append(f.steps, step{r, delivers})
+		}
+	}
+	return f
+}
+
+// Deliver reports whether the receiver gets an Event, which it only reads, and the route of
+// Delivery. It returns after at most MaxCost units for each route.
+func (f *Filter) Deliver(event *corev1.Event) (deliver bool, route string) {
+	vars := &activation{eventType.new(event)}
+	for _, s := range f.steps {
+		if result, _ := s.evaluate(vars); result == Match {
+			return s.delivers, s.name
+		}
+	}
+	return f.all, ""
+}
+
+type route struct {
+	name      string
+	receivers []string
+	continues bool
+	program   cel.Program // nil if every Event matches
+	counts    [len(counted)]atomic.Uint64
+}
+
+func (r *route) evaluate(vars *activation) (Result, error) {
+	result, err := r.match(vars)
+	r.counts[slices.Index(counted[:], result)].Add(1)
+	return result, err
+}
+
+func (r *route) match(vars *activation) (Result, error) {
+	if r.program == nil {
+		return Match, nil
+	}
+	// A panic of a function becomes an error here.
+	out, _, err := r.program.Eval(vars)
+	var cancelled interpreter.EvalCancelledError
+	switch {
+	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
+		return OverBudget, err
+	case err != nil:
+		return Failed, err
+	case out == types.True:
+		return Match, nil
+	default:
+		return NoMatch, nil
+	}
+}
+
+// An activation has the variable of an evaluation.
+type activation struct{ event ref.Val }
+
+// ResolveName returns the variable.
+func (a *activation) ResolveName(name string) (any, bool) { return a.event, name == variable }
+
+// Parent returns nil: there is no other scope.
+func (a *activation) Parent() interpreter.Activation { return nil }
