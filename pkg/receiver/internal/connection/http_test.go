@@ -1,0 +1,208 @@
+package connection_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/receiver"
+	"github.com/eventd/eventd/pkg/receiver/internal/connection"
+	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+)
+
+// plain starts a server without TLS, and returns a client of it.
+func plain(t *testing.T, timeout time.Duration, handle http.HandlerFunc) *connection.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client is gone
+		handle(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return newClient(t, server.URL+"?key=secret", &configv1alpha1.Connection{Insecure: true}, timeout)
+}
+
+func newClient(t *testing.T, url string, c *configv1alpha1.Connection, timeout time.Duration) *connection.Client {
+	t.Helper()
+	client, err := connection.NewClient(url, c, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func post(ctx context.Context, client *connection.Client) (*connection.Response, error) {
+	return client.Post(ctx, []byte("body"), "text/plain", "")
+}
+
+func TestURLThatDoesNotFitIsRefusedWithoutShowingIt(t *testing.T) {
+	for _, url := range []string{"", "collector:4318", "ftp://h/secret", "https://user:secret@h", "https://h/secret#f", "http://h/secret", "https://h:secret", "https:///secret"} {
+		_, err := connection.NewClient(url, &configv1alpha1.Connection{}, 0)
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	if _, err := connection.NewClient("https://h", &configv1alpha1.Connection{Insecure: true}, 0); err == nil {
+		t.Error("https with insecure is accepted")
+	}
+}
+
+func TestStatusSaysWhetherToSendAgain(t *testing.T) {
+	for status, want := range map[int]receiver.Error{
+		300: {}, 302: {}, 307: {}, 308: {},
+		400: {Permanent: true}, 413: {Permanent: true}, 422: {Permanent: true},
+		401: {RetryAfter: 3 * time.Second}, 403: {RetryAfter: 3 * time.Second}, 404: {RetryAfter: 3 * time.Second},
+		405: {RetryAfter: 3 * time.Second}, 408: {RetryAfter: 3 * time.Second}, 415: {RetryAfter: 3 * time.Second},
+		429: {RetryAfter: 3 * time.Second}, 500: {RetryAfter: 3 * time.Second}, 502: {RetryAfter: 3 * time.Second},
+		503: {RetryAfter: 3 * time.Second}, 504: {RetryAfter: 3 * time.Second}, 599: {RetryAfter: 3 * time.Second},
+	} {
+		client := plain(t, 0, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte("why\x1b[31m"))
+		})
+		response, err := post(t.Context(), client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := errors.AsType[*receiver.Error](response.Err())
+		if !ok || got.Permanent != want.Permanent || got.RetryAfter != want.RetryAfter {
+			t.Errorf("%d: %+v, want %+v", status, got, want)
+		}
+		if ok && strings.ContainsRune(got.Error(), '\x1b') {
+			t.Errorf("%d: a control character of the destination is in %q", status, got)
+		}
+	}
+	for _, status := range []int{200, 201, 202, 204} {
+		if err := (&connection.Response{Status: status}).Err(); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	var followed atomic.Bool
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
+	defer other.Close()
+	client := plain(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
+	response, err := post(t.Context(), client)
+	if err != nil || response.Status != http.StatusTemporaryRedirect || followed.Load() {
+		t.Errorf("%+v, %v, followed: %v", response, err, followed.Load())
+	}
+}
+
+func TestServerThatNeverAnswersCostsTheTimeout(t *testing.T) {
+	client := plain(t, 50*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	_, err := post(t.Context(), client)
+	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestContextEndsARequest(t *testing.T) {
+	arrived := make(chan struct{})
+	client := plain(t, time.Hour, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	if _, err := post(ctx, client); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestResponseIsReadUpToALimit(t *testing.T) {
+	client := plain(t, time.Hour, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil { // until the client closes the connection
+			_, _ = w.Write(make([]byte, 4<<10))
+		}
+	})
+	response, err := post(t.Context(), client)
+	if err != nil || response.BodyErr == nil || len(response.Body) != connection.MaxResponseBytes {
+		t.Errorf("%d bytes, %v, %v", len(response.Body), response.BodyErr, err)
+	}
+}
+
+func TestResponseThatComesSlowlyCostsTheTimeout(t *testing.T) {
+	client := plain(t, time.Second, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("a"))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	response, err := post(t.Context(), client)
+	if err != nil || !errors.Is(response.BodyErr, context.DeadlineExceeded) || string(response.Body) != "a" {
+		t.Errorf("%+v, %v", response, err)
+	}
+}
+
+func TestConnectionThatIsClosedIsAnError(t *testing.T) {
+	var requests atomic.Int32
+	client := plain(t, 0, func(http.ResponseWriter, *http.Request) {
+		requests.Add(1)
+		panic(http.ErrAbortHandler)
+	})
+	if _, err := post(t.Context(), client); err == nil || requests.Load() != 1 {
+		t.Errorf("the error is %v, after %d requests", err, requests.Load())
+	}
+}
+
+func TestRotatedCertificatesAreUsedFromTheNextRequest(t *testing.T) {
+	servers, clients := []*receivertest.CA{receivertest.NewCA(t, "s0"), receivertest.NewCA(t, "s1")}, []*receivertest.CA{receivertest.NewCA(t, "c0"), receivertest.NewCA(t, "c1")}
+	configs := []*tls.Config{servers[0].ServerTLS(t, clients[0]), servers[1].ServerTLS(t, clients[1])}
+	var generation atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Client", r.TLS.PeerCertificates[0].Issuer.CommonName)
+		w.Header().Set("Protocol", r.Proto)
+	}))
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		config := configs[generation.Load()].Clone()
+		config.NextProtos = []string{"h2", "http/1.1"}
+		return config, nil
+	}}
+	server.Config.ErrorLog = discard
+	server.StartTLS()
+	defer server.Close()
+
+	dir := t.TempDir()
+	rotate := func(ca, client *receivertest.CA) {
+		cert, key := client.Issue(t, "client")
+		receivertest.WriteFile(t, dir, "ca.crt", ca.PEM)
+		receivertest.WriteFile(t, dir, "tls.crt", cert)
+		receivertest.WriteFile(t, dir, "tls.key", key)
+	}
+	rotate(servers[0], clients[0])
+	client := newClient(t, server.URL, &configv1alpha1.Connection{TLS: &configv1alpha1.TLS{
+		CAFile: dir + "/ca.crt", CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key",
+	}}, 0)
+	check := func(issuer string) {
+		t.Helper()
+		response, err := post(t.Context(), client)
+		if err != nil || response.Header.Get("Client") != issuer || response.Header.Get("Protocol") != "HTTP/2.0" {
+			t.Fatalf("%+v, %v; want a client of %s", response, err, issuer)
+		}
+	}
+	check("c0")
+	generation.Store(1)
+	check("c0") // the connection stays
+	rotate(servers[1], clients[1])
+	check("c1")
+	rotate(servers[0], clients[1])
+	if response, err := post(t.Context(), client); err == nil {
+		t.Errorf("a server of another CA is trusted: %+v", response)
+	}
+}

@@ -1,0 +1,59 @@
+// Package eventfields reads what the two APIs of an Event, and their histories, have in several
+// fields, and makes strings safe to encode.
+package eventfields
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LastTime returns when what the Event is about was last seen: the later of lastTimestamp and
+// series.lastObservedTime, else eventTime, firstTimestamp or the creation. It is zero if there
+// is none.
+func LastTime(e *corev1.Event) time.Time {
+	last := e.LastTimestamp.Time
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	for _, t := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time, e.CreationTimestamp.Time} {
+		if !last.IsZero() {
+			break
+		}
+		last = t
+	}
+	return last
+}
+
+// Count returns the count of the series if there is one, else that of the Event, which is 0 if a
+// reporter of events.k8s.io has reported it once.
+func Count(e *corev1.Event) int32 {
+	if e.Series != nil {
+		return e.Series.Count
+	}
+	return e.Count
+}
+
+// ValidUTF8 returns what of s fits into maxBytes, with the replacement character for what is not
+// UTF-8. An Event has such strings if a client wrote it in protobuf.
+func ValidUTF8(s string, maxBytes int) string {
+	s = cut(s, maxBytes) // first, so that the rest costs nothing
+	if utf8.ValidString(s) {
+		return s
+	}
+	return cut(strings.ToValidUTF8(s, "\uFFFD"), maxBytes)
+}
+
+// cut cuts s before the first character that is not within maxBytes as a whole.
+func cut(s string, maxBytes int) string {
+	if len(s) <= maxBytes {
+		return s
+	}
+	end := maxBytes
+	for end > 0 && end > maxBytes-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}

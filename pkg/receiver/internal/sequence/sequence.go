@@ -1,0 +1,88 @@
+// Package sequence sends a batch as several requests, one after another.
+package sequence
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/pkg/receiver"
+)
+
+// Outcome is what became of a request.
+type Outcome struct {
+	// Records is how many of the records the request had, from the first on. It is at least 1, also
+	// if the request failed.
+	Records int
+	// Rejected is how many of them the destination has rejected for good, and Reason its own words
+	// about that.
+	Rejected int
+	Reason   string
+}
+
+// Request sends a request with the first of the records, and as many of those that follow as it
+// can have.
+type Request func(ctx context.Context, records []receiver.Record) (Outcome, error)
+
+// Sender sends batches by requests. Make it with New. It is for one goroutine at a time.
+//
+// When a request fails, it remembers which records were acknowledged before that. When the batch
+// is sent again, they are left out. A former leader has no such memory, and a batch that begins
+// with other records is sent whole: what is acknowledged is repeated rather than lost.
+type Sender struct {
+	acknowledged []string // the IDs at the beginning of the last batch
+	rejected     int      // of them
+
+	rejections *ratelimitedlog.Limiter
+}
+
+// New returns a sender that has sent nothing.
+func New() *Sender {
+	return &Sender{rejections: ratelimitedlog.New(ratelimitedlog.Interval)}
+}
+
+// Send is Send of a receiver.Receiver. It stops at the first request that fails. A request that is
+// refused for good counts as rejected records, and those that follow are sent. If the whole batch
+// was one request, the error is returned.
+func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Request) (rejected int, err error) {
+	sent, rejected := s.resume(batch)
+	for sent < len(batch) {
+		outcome, err := request(ctx, batch[sent:])
+		if refusal, ok := errors.AsType[*receiver.Error](err); ok && refusal.Permanent && outcome.Records < len(batch) {
+			outcome.Rejected, outcome.Reason, err = outcome.Records, refusal.Err.Error(), nil
+		}
+		if err != nil {
+			s.remember(batch[:sent], rejected)
+			return 0, err
+		}
+		if outcome.Rejected > 0 && s.rejections.Allow("") {
+			klog.FromContext(ctx).Info("Destination rejected Events", "events", outcome.Rejected, "reason", outcome.Reason)
+		}
+		sent += outcome.Records
+		rejected += outcome.Rejected
+	}
+	s.remember(nil, 0)
+	return rejected, nil
+}
+
+// resume returns how many records at the beginning of the batch are acknowledged.
+func (s *Sender) resume(batch []receiver.Record) (sent, rejected int) {
+	if len(batch) < len(s.acknowledged) {
+		return 0, 0
+	}
+	for i, id := range s.acknowledged {
+		if batch[i].ID != id {
+			return 0, 0
+		}
+	}
+	return len(s.acknowledged), s.rejected
+}
+
+func (s *Sender) remember(acknowledged []receiver.Record, rejected int) {
+	s.acknowledged, s.rejected = nil, rejected
+	for _, r := range acknowledged {
+		s.acknowledged = append(s.acknowledged, r.ID)
+	}
+}

@@ -1,0 +1,80 @@
+package sequence_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/eventd/eventd/pkg/receiver"
+	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
+	"github.com/eventd/eventd/pkg/receiver/internal/sequence"
+)
+
+// destination takes two records in a request, and answers with what it is told for the first.
+type destination struct {
+	answers map[string]answer // by the ID of the first record
+	sent    []string          // the IDs of the requests' first records
+}
+
+type answer struct {
+	rejected int
+	err      error
+}
+
+func (d *destination) request(_ context.Context, records []receiver.Record) (sequence.Outcome, error) {
+	id := records[0].ID
+	d.sent = append(d.sent, id)
+	a := d.answers[id]
+	return sequence.Outcome{Records: min(2, len(records)), Rejected: a.rejected}, a.err
+}
+
+func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
+	away := errors.New("away")
+	refused := &receiver.Error{Permanent: true, Err: errors.New("refused")}
+	batch := receivertest.Records(6)
+	id := func(i int) string { return batch[i].ID }
+	type send struct {
+		batch    []receiver.Record
+		answers  map[string]answer
+		rejected int
+		err      error
+		sent     []string
+	}
+	for name, sends := range map[string][]send{
+		"all accepted":             {{batch, nil, 0, nil, []string{id(0), id(2), id(4)}}},
+		"an empty batch":           {{nil, nil, 0, nil, nil}},
+		"some rejected":            {{batch, map[string]answer{id(0): {rejected: 1}, id(4): {rejected: 2}}, 3, nil, []string{id(0), id(2), id(4)}}},
+		"a request refused":        {{batch, map[string]answer{id(2): {err: refused}}, 2, nil, []string{id(0), id(2), id(4)}}},
+		"the only request refused": {{batch[:2], map[string]answer{id(0): {err: refused}}, 0, refused, []string{id(0)}}},
+		"the last fails, then not": {
+			{batch, map[string]answer{id(0): {rejected: 1}, id(4): {err: away}}, 0, away, []string{id(0), id(2), id(4)}},
+			{batch, map[string]answer{id(4): {err: away}}, 0, away, []string{id(4)}},
+			{batch, map[string]answer{id(4): {rejected: 1}}, 2, nil, []string{id(4)}},
+			{batch, nil, 0, nil, []string{id(0), id(2), id(4)}},
+		},
+		"what is left is refused": {
+			{batch, map[string]answer{id(4): {err: away}}, 0, away, []string{id(0), id(2), id(4)}},
+			{batch, map[string]answer{id(4): {err: refused}}, 2, nil, []string{id(4)}},
+		},
+		"another batch follows a failure": {
+			{batch[:4], map[string]answer{id(2): {err: away}}, 0, away, []string{id(0), id(2)}},
+			{batch[1:], nil, 0, nil, []string{id(1), id(3), id(5)}},
+		},
+		"a shorter batch follows a failure": {
+			{batch, map[string]answer{id(4): {err: away}}, 0, away, []string{id(0), id(2), id(4)}},
+			{batch[:3], nil, 0, nil, []string{id(0), id(2)}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sender := sequence.New()
+			for i, s := range sends {
+				d := &destination{answers: s.answers}
+				rejected, err := sender.Send(t.Context(), s.batch, d.request)
+				if rejected != s.rejected || !errors.Is(err, s.err) || !slices.Equal(d.sent, s.sent) {
+					t.Errorf("send %d: %d rejected, %v, requests %q; want %d, %v, %q", i, rejected, err, d.sent, s.rejected, s.err, s.sent)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+)
+
+// connectTimeout is for one server, from the dial to the end of the handshake.
+const connectTimeout = 3 * time.Second
+
+// connection is used until its first failure. The client's own reconnecting is off, and with it its
+// buffer of what to send after it: Send sends that again, in order.
+type connection struct {
+	nc *nats.Conn
+	js natsjs.JetStream
+	// failed is closed when nothing more will be acknowledged.
+	failed chan struct{}
+
+	mu      sync.Mutex
+	cause   error    // of failed
+	socket  net.Conn // the latest
+	aborted bool
+}
+
+// connect connects to one of the servers, and reads all files of the configuration.
+func connect(ctx context.Context, config v1alpha1.JetStream) (*connection, error) {
+	c := &connection{failed: make(chan struct{})}
+	options, err := c.options(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	keep := context.AfterFunc(ctx, c.abort)
+	c.nc, err = nats.Connect(config.URL, options...)
+	if !keep() && err == nil {
+		c.close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if c.js, err = natsjs.New(c.nc); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *connection) options(ctx context.Context, config v1alpha1.JetStream) ([]nats.Option, error) {
+	options := []nats.Option{
+		nats.Name("eventd"),
+		nats.NoReconnect(),
+		nats.IgnoreDiscoveredServers(), // the credentials are for those that are configured
+		nats.SkipHostLookup(),          // the dialer resolves names, bounded by ctx
+		nats.SetCustomDialer(c.dialer(ctx)),
+		nats.Timeout(connectTimeout),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),
+		nats.ClosedHandler(func(nc *nats.Conn) { c.fail(nc.LastError()) }),
+	}
+	if config.CredentialsFile != "" {
+		options = append(options, nats.UserCredentials(config.CredentialsFile))
+	}
+	if config.TLS != nil || strings.Contains(config.URL, "tls://") {
+		secure, err := loadTLS(config.TLS)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, nats.Secure(secure))
+	}
+	return options, nil
+}
+
+// dialer implements nats.CustomDialer.
+type dialer func(network, address string) (net.Conn, error)
+
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// dialer returns one whose connections abort can close, without a lock of the client: that holds
+// its own while it writes, and a server that reads nothing blocks writes.
+func (c *connection) dialer(ctx context.Context) dialer {
+	return func(network, address string) (net.Conn, error) {
+		d := net.Dialer{Timeout: connectTimeout}
+		socket, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.aborted {
+			socket.Close()
+		}
+		c.socket = socket
+		return socket, nil
+	}
+}
+
+// abort closes the socket, and discards what was not sent. It ends all calls of the client.
+func (c *connection) abort() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.aborted = true
+	if c.socket == nil {
+		return
+	}
+	if tcp, ok := c.socket.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.socket.Close()
+}
+
+// close releases everything. Nothing in it waits for the server.
+func (c *connection) close() {
+	c.abort()
+	c.nc.Close()
+}
+
+// fail records the first failure.
+func (c *connection) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return
+	}
+	if c.cause = err; err == nil {
+		c.cause = nats.ErrConnectionClosed
+	}
+	close(c.failed)
+}
+
+// failure returns why the connection is of no more use, or nil.
+func (c *connection) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause == nil && c.aborted {
+		return nats.ErrConnectionClosed
+	}
+	return c.cause
+}
+
+// explain returns the reason behind an error: that ctx has ended, or a failure of the connection.
+func (c *connection) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if cause := c.failure(); cause != nil {
+		return fmt.Errorf("the connection failed: %w", cause)
+	}
+	return err
+}
+
+// loadTLS reads the files of a configuration, which may be nil.
+func loadTLS(config *v1alpha1.TLS) (*tls.Config, error) {
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if config == nil {
+		return out, nil
+	}
+	out.ServerName = config.ServerName
+	if config.CAFile != "" {
+		pem, err := os.ReadFile(config.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", config.CAFile)
+		}
+	}
+	if config.CertFile == "" && config.KeyFile == "" {
+		return out, nil
+	}
+	if config.CertFile == "" || config.KeyFile == "" {
+		return nil, errors.New("certFile and keyFile must both be set")
+	}
+	pair, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	out.Certificates = []tls.Certificate{pair}
+	return out, nil
+}
