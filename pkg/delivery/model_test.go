@@ -1,0 +1,393 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/receiver"
+	"github.com/eventd/eventd/test/short"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "first seed of the model's runs")
+	runs      = flag.Uint64("runs", 1000, "number of the model's runs")
+)
+
+// Over kills, lost leases, handovers and reloads, and with any faults of the receivers and of the
+// apiserver, every final state is delivered, first deliveries of an Event ascend, repetitions are
+// bounded, and the accounts add up at every quiet moment.
+//
+//	go test ./pkg/delivery -run EveryFinalState -seed 42 -runs 1
+//
+// The seed determines the faults, but not the order of goroutines.
+func TestEveryFinalStateIsDelivered(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+short.Seeds(*runs); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newModel(t, seed)
+				m.run()
+				m.settle()
+				m.check()
+			})
+		})
+	}
+}
+
+type model struct {
+	t       *testing.T
+	rng     *rand.Rand
+	history *history
+	store   *memoryConfigMap
+	targets map[string]*target
+	routes  *modelRoutes
+	config  v1alpha1.EventdConfiguration
+	limit   int // of the readers' buffers
+	// plain: the store works, and versions do not collapse, so that repetitions are bounded.
+	plain   bool
+	hanging bool    // receivers may hang
+	faults  float64 // of the store
+	healed  atomic.Bool
+	allowed map[string]int
+	written []*corev1.Event
+	leader  *modelProcess
+	all     []*modelProcess
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	m := &model{
+		t: t, rng: rng, history: newHistory(), store: &memoryConfigMap{begun: make(map[string]entry)},
+		targets: make(map[string]*target), routes: &modelRoutes{filtered: make(map[string]bool)},
+		plain: rng.IntN(3) == 0, hanging: rng.IntN(2) == 0, limit: math.MaxInt, allowed: make(map[string]int),
+	}
+	if !m.plain {
+		m.faults, m.limit = 0.3*rng.Float64(), 1+rng.IntN(200)
+	}
+	faults := []behaviour{fails, throttles, losesAnswer, isSlow}
+	if m.hanging {
+		faults = append(faults, hangs)
+	}
+	for i := range 1 + rng.IntN(3) {
+		r := v1alpha1.Receiver{Name: fmt.Sprint("receiver-", i), BatchSize: 1 + rng.Int32N(40)}
+		if i > 0 && rng.IntN(2) == 0 {
+			r.From = v1alpha1.FromOldest
+		}
+		m.config.Receivers = append(m.config.Receivers, r)
+		g := newTarget(t, seed+uint64(i)<<32)
+		g.partial = rng.IntN(2) == 0
+		g.filtered = func(id string) bool { return m.routes.hasFiltered(r.Name, id) }
+		if rng.IntN(3) > 0 {
+			g.odds, g.may = 0.4*rng.Float64(), faults
+		}
+		m.targets[r.Name] = g
+	}
+	m.write()
+	m.elect()
+	return m
+}
+
+// write stores versions of some Events.
+func (m *model) write() {
+	for range 1 + m.rng.IntN(60) {
+		e := m.history.write(fmt.Sprint("event-", m.rng.IntN(20)))
+		m.written = append(m.written, e)
+		for _, g := range m.targets {
+			if m.rng.IntN(100) == 0 {
+				g.mu.Lock()
+				g.poison[idOf(e)] = true
+				g.mu.Unlock()
+			}
+		}
+	}
+}
+
+func idOf(e *corev1.Event) string { return observer.Version{Event: e}.ID() }
+
+func (m *model) run() {
+	for range 10 + m.rng.IntN(40) {
+		switch n := m.rng.IntN(100); {
+		case n < 45:
+			m.write()
+		case n < 49:
+			m.replace(func(p *modelProcess) { p.dead.Store(true); p.leads.Store(false) }, errors.New("killed"), m.rng.IntN(2) == 0)
+		case n < 53:
+			m.replace(func(p *modelProcess) { p.leads.Store(false) }, election.ErrLeaseLost, m.rng.IntN(2) == 0)
+		case n < 57:
+			m.replace(func(*modelProcess) {}, context.Canceled, false)
+		case n < 64:
+			m.reload()
+		case n < 66 && !m.plain:
+			m.history.compact()
+		case n < 75:
+			synctest.Wait()
+			m.checkAccounts()
+		default:
+			time.Sleep(time.Duration(math.Pow(10, 6+5*m.rng.Float64()))) // up to 100 s
+		}
+	}
+}
+
+// replace ends the term of the leader, and starts another one, which may overlap.
+func (m *model) replace(before func(*modelProcess), cause error, overlapping bool) {
+	p := m.leader
+	synctest.Wait() // so that nothing is between the check of leadership and the call
+	before(p)
+	for name, g := range m.targets {
+		// What was delivered since the last write of the cursors, and a batch in flight.
+		m.allowed[name] += g.since(time.Now().Add(-cursorInterval)) + m.batchSize(name)
+	}
+	p.cancel(cause)
+	if !overlapping {
+		<-p.done
+		p.leads.Store(false)
+	}
+	if m.rng.IntN(4) == 0 {
+		m.write()
+	}
+	if !overlapping && !p.dead.Load() && m.rng.IntN(2) == 0 {
+		p.run(m) // the same process is elected again
+		return
+	}
+	m.elect()
+}
+
+func (m *model) batchSize(receiver string) int {
+	i := slices.IndexFunc(m.config.Receivers, func(r v1alpha1.Receiver) bool { return r.Name == receiver })
+	return int(m.config.Receivers[i].BatchSize)
+}
+
+// reload changes a receiver, or the routes.
+func (m *model) reload() {
+	m.config.Receivers = slices.Clone(m.config.Receivers)
+	r := &m.config.Receivers[m.rng.IntN(len(m.config.Receivers))]
+	switch m.rng.IntN(3) {
+	case 0:
+		r.Paused = !r.Paused
+	case 1:
+		r.BatchSize = 1 + m.rng.Int32N(40)
+	default:
+		m.routes.odd.Store(!m.routes.odd.Load())
+	}
+	m.apply(m.leader)
+}
+
+func (m *model) apply(p *modelProcess) {
+	config := m.config
+	p.Apply(&config, m.routes.view)
+}
+
+// modelRoutes filter some Events.
+type modelRoutes struct {
+	odd      atomic.Bool
+	mu       sync.Mutex
+	filtered map[string]bool // by receiver and ID
+}
+
+func (r *modelRoutes) view(receiver string) View { return modelView{r, receiver} }
+
+func (r *modelRoutes) hasFiltered(receiver, id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.filtered[receiver+" "+id]
+}
+
+type modelView struct {
+	*modelRoutes
+	receiver string
+}
+
+func (v modelView) Deliver(e *corev1.Event) (ok bool, route string) {
+	if v.odd.Load() == (e.UID == "event-3") {
+		return true, ""
+	}
+	if e.UID != "event-3" && e.UID != "event-5" {
+		return true, ""
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.filtered[v.receiver+" "+idOf(e)] = true
+	return false, "quiet"
+}
+
+func (v modelView) Redact(e *corev1.Event) *corev1.Event { return e }
+
+// modelProcess is one process, for one or several terms.
+type modelProcess struct {
+	*Delivery
+	leads, dead atomic.Bool
+	cancel      context.CancelCauseFunc
+	done        chan struct{}
+	// By receiver: calls, acknowledged records.
+	running, acked map[string]*atomic.Int64
+	mu             sync.Mutex
+	readers        []*memoryReader
+}
+
+// elect starts a process that leads.
+func (m *model) elect() {
+	p := &modelProcess{running: make(map[string]*atomic.Int64), acked: make(map[string]*atomic.Int64)}
+	rng := rand.New(rand.NewPCG(m.rng.Uint64(), 2))
+	client := &configMapClient{of: m.store, before: m.storeFaults(p, rng), after: m.storeFaults(p, rng)}
+	options := DefaultOptions()
+	options.Cluster, options.Client, options.Leading = "test", client, p.leads.Load
+	options.NewSource = func(observer.Start) (Source, error) {
+		return &memorySource{history: m.history, limit: m.limit, made: func(r *memoryReader) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.readers = append(p.readers, r)
+		}}, nil
+	}
+	options.NewReceiver = func(r v1alpha1.Receiver) (receiver.Receiver, error) {
+		return &sender{m.targets[r.Name], &p.leads, &p.dead, p.running[r.Name], p.acked[r.Name]}, nil
+	}
+	for name := range m.targets {
+		p.running[name], p.acked[name] = new(atomic.Int64), new(atomic.Int64)
+	}
+	var err error
+	if p.Delivery, err = New(options); err != nil {
+		m.t.Fatal(err)
+	}
+	m.all = append(m.all, p)
+	m.apply(p)
+	p.run(m)
+}
+
+func (p *modelProcess) run(m *model) {
+	m.leader = p
+	ctx, cancel := context.WithCancelCause(quiet(m.t))
+	p.cancel, p.done = cancel, make(chan struct{})
+	p.leads.Store(true)
+	done := p.done
+	go func() {
+		defer close(done)
+		if err := p.Run(ctx); err != nil {
+			m.t.Error(err)
+		}
+	}()
+}
+
+// storeFaults returns the faults of a process before or after a call to the store.
+func (m *model) storeFaults(p *modelProcess, rng *rand.Rand) func(context.Context) error {
+	var mu sync.Mutex
+	return func(ctx context.Context) error {
+		mu.Lock()
+		fault, kind, d := rng.Float64() < m.faults, rng.IntN(3), time.Duration(rng.Int64N(int64(10*time.Second)))
+		mu.Unlock()
+		switch {
+		case p.dead.Load():
+			return errors.New("the process was killed")
+		case !fault || m.healed.Load():
+			return nil
+		case kind == 0:
+			return errors.New("500")
+		case kind == 1:
+			time.Sleep(d) // ignores ctx
+			return nil
+		default:
+			if sleep(ctx, d) {
+				return nil
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// checkAccounts checks the accounts of all processes while nothing is in motion.
+func (m *model) checkAccounts() {
+	m.t.Helper()
+	for i, p := range m.all {
+		var observed, want int64
+		for _, s := range p.Snapshot() {
+			if s.Observed != s.Settled()+s.Pending || s.Pending < 0 {
+				m.t.Errorf("process %d: %+v", i, s)
+			}
+			if acked := p.acked[s.Name].Load(); s.Delivered > acked || !m.hanging && s.Delivered != acked {
+				m.t.Errorf("process %d, %s: %d are delivered, %d were acknowledged", i, s.Name, s.Delivered, acked)
+			}
+			observed += s.Observed
+		}
+		p.mu.Lock()
+		for _, r := range p.readers {
+			want += r.Observed()
+		}
+		p.mu.Unlock()
+		if observed != want {
+			m.t.Errorf("process %d: %d are observed, want %d", i, observed, want)
+		}
+	}
+}
+
+// settle ends all faults, and waits until nothing is pending.
+func (m *model) settle() {
+	m.healed.Store(true)
+	m.config.Receivers = slices.Clone(m.config.Receivers)
+	for i := range m.config.Receivers {
+		m.config.Receivers[i].Paused = false
+	}
+	for _, g := range m.targets {
+		g.mu.Lock()
+		g.odds = 0
+		g.mu.Unlock()
+	}
+	m.replace(func(*modelProcess) {}, context.Canceled, false)
+	m.apply(m.leader)
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	m.checkAccounts()
+	for _, s := range m.leader.Snapshot() {
+		if s.Pending != 0 || s.State != StateWaiting || s.Cursor.ResourceVersion != fmt.Sprint(m.history.head) {
+			m.t.Errorf("an hour later: %+v", s)
+		}
+	}
+	m.leader.cancel(context.Canceled)
+	for _, p := range m.all {
+		<-p.done
+	}
+}
+
+// check checks what was delivered.
+func (m *model) check() {
+	final := make(map[string]*corev1.Event)
+	for _, e := range m.written {
+		final[string(e.UID)] = e
+	}
+	for name, g := range m.targets {
+		stored, ok := m.store.get(name)
+		if e, err := decodeEntry(stored); !ok || err != nil || e.ResourceVersion != fmt.Sprint(m.history.head) {
+			m.t.Errorf("the cursor of %s is %q (%v), the history ends at %d", name, stored, err, m.history.head)
+		}
+		begun := m.store.begun[name].ResourceVersion
+		for _, r := range m.config.Receivers {
+			if r.Name == name && r.From == v1alpha1.FromOldest {
+				begun = ""
+			}
+		}
+		for _, e := range final {
+			since := observer.Cursor{ResourceVersion: begun}
+			if !after(observer.Cursor{ResourceVersion: e.ResourceVersion}, since) {
+				continue
+			}
+			if id := idOf(e); !g.seen[id] && !g.poison[id] && !m.routes.hasFiltered(name, id) {
+				m.t.Errorf("%s did not get the final state %s (begun at %q)", name, id, begun)
+			}
+		}
+		if most := m.allowed[name] + g.unanswered; m.plain && g.repeated > most {
+			m.t.Errorf("%d repetitions at %s, at most %d are allowed", g.repeated, name, most)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/eventsize"
+	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/receiver"
+)
+
+const (
+	// The defaults of the configuration, in case that nobody has set them.
+	defaultBatchSize = 512
+	defaultTimeout   = 10 * time.Second
+	// maxRequestBytes bounds the Events of an attempt, in memory. gRPC servers refuse messages of
+	// more than 4 MiB by default. One Event may have more, and is sent alone.
+	maxRequestBytes = 2 << 20
+)
+
+// worker delivers to one receiver with one configuration, from its start until its context ends.
+// It holds one batch at a time. Its goroutine owns it.
+type worker struct {
+	config   v1alpha1.Receiver
+	delivery *Delivery
+	cursors  *cursors
+	account  *account
+	start    observer.Start
+	reader   Reader // nil if it is paused and has a cursor
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when run has returned
+
+	destination *destination
+	epoch       int64             // of the history that the reader reads
+	failures    int               // of attempts, since the last success
+	unsettled   []receiver.Record // of the batch, in order
+}
+
+// run delivers until ctx ends. What is not settled by then is handed over.
+func (w *worker) run(ctx context.Context) {
+	defer close(w.done)
+	w.epoch = w.start.Cursor.Epoch
+	w.work(ctx)
+	w.account.detach()
+	w.account.setState(StateStandby)
+}
+
+func (w *worker) work(ctx context.Context) {
+	var first observer.Batch
+	if w.isNew() {
+		var ok bool
+		if first, ok = w.storeStart(ctx); !ok {
+			return
+		}
+	}
+	if w.config.Paused {
+		w.account.detach()
+		w.account.setState(StatePaused)
+		<-ctx.Done()
+		return
+	}
+	if !w.startDestination(ctx) {
+		return
+	}
+	defer w.destination.end()
+	if !w.open(ctx) || !w.handle(ctx, &first) {
+		return
+	}
+	for {
+		w.account.setState(StateWaiting)
+		batch, ok := w.read(ctx)
+		if !ok || !w.handle(ctx, &batch) {
+			return
+		}
+	}
+}
+
+// isNew reports whether the receiver begins with what is stored from now on.
+func (w *worker) isNew() bool { return !w.start.Oldest && w.start.Cursor.ResourceVersion == "" }
+
+// storeStart stores where a new receiver begins, before anything is sent: after a crash it would
+// begin later otherwise. The batch that it has read for that is returned.
+func (w *worker) storeStart(ctx context.Context) (observer.Batch, bool) {
+	for {
+		batch, ok := w.read(ctx)
+		if !ok || len(batch.Entries) > 0 {
+			return batch, ok
+		}
+		if w.advance(batch.Cursor); batch.Cursor.ResourceVersion != "" {
+			return batch, w.cursors.awaitWritten(ctx)
+		}
+	}
+}
+
+// read returns the next batch. It returns false when ctx has ended.
+func (w *worker) read(ctx context.Context) (observer.Batch, bool) {
+	for {
+		batch, err := w.reader.Next(ctx, int(cmp.Or(max(0, w.config.BatchSize), defaultBatchSize)))
+		if err == nil {
+			w.account.take(&batch)
+			return batch, true
+		}
+		if ctx.Err() != nil {
+			return observer.Batch{}, false
+		}
+		w.log(ctx, "read", err, "Could not read Events for a receiver")
+		if !w.backOff(ctx, err) {
+			return observer.Batch{}, false
+		}
+	}
+}
+
+// handle settles a batch. It returns false when ctx has ended.
+func (w *worker) handle(ctx context.Context, batch *observer.Batch) bool {
+	if batch.Gap && w.account.lines.Allow("gap") {
+		klog.FromContext(ctx).Info("The apiserver has removed versions of Events before they were delivered", "receiver", w.config.Name, "quietFor", ratelimitedlog.Interval)
+	}
+	if batch.Restored && !w.restore(ctx) {
+		return false
+	}
+	view := w.delivery.view(w.config.Name)
+	if view == nil { // removed from the configuration
+		<-ctx.Done()
+		return false
+	}
+	o := w.route(view, batch.Entries)
+	w.unsettled = o.records
+	for len(o.records) > 0 {
+		n := o.fitting()
+		if !w.send(ctx, o.first(n)) {
+			return false
+		}
+		o = o.after(n)
+	}
+	w.advance(batch.Cursor)
+	return true
+}
+
+// restore begins a new epoch. It is stored before anything is sent: the restored history may have
+// passed the old cursor by the time of a crash, which would then seem to be a point of it.
+func (w *worker) restore(ctx context.Context) bool {
+	w.epoch++
+	klog.FromContext(ctx).Info("etcd was restored from a backup: everything that is stored is delivered again", "receiver", w.config.Name, "epoch", w.epoch)
+	w.cursors.advance(w.config.Name, observer.Cursor{Epoch: w.epoch})
+	return w.cursors.awaitWritten(ctx)
+}
+
+// advance moves the cursor of the receiver.
+func (w *worker) advance(to observer.Cursor) {
+	if to.ResourceVersion == "" {
+		return
+	}
+	w.epoch = max(w.epoch, to.Epoch)
+	to.Epoch = w.epoch
+	w.cursors.advance(w.config.Name, to)
+}
+
+// outgoing are records with the cursor that is reached when a record, and all before it, are
+// settled.
+type outgoing struct {
+	records []receiver.Record
+	cursors []observer.Cursor
+}
+
+func (o outgoing) first(n int) outgoing { return outgoing{o.records[:n], o.cursors[:n]} }
+func (o outgoing) after(n int) outgoing { return outgoing{o.records[n:], o.cursors[n:]} }
+
+// fitting returns how many records fit into a request.
+func (o outgoing) fitting() int {
+	var bytes int64
+	for i := range o.records {
+		if bytes += eventsize.Of(o.records[i].Event); bytes > maxRequestBytes && i > 0 {
+			return i
+		}
+	}
+	return len(o.records)
+}
+
+// reached returns the cursor when all records are settled. It is zero if there is none.
+func (o outgoing) reached() observer.Cursor {
+	for _, c := range slices.Backward(o.cursors) {
+		if c.ResourceVersion != "" {
+			return c
+		}
+	}
+	return observer.Cursor{}
+}
+
+// route settles what the receiver does not get, and returns the others.
+func (w *worker) route(view View, entries []observer.Entry) outgoing {
+	var o outgoing
+	for i := range entries {
+		e := &entries[i]
+		if ok, route := view.Deliver(e.Event); ok {
+			o.records = append(o.records, receiver.Record{
+				ID: e.ID(), Cluster: w.delivery.options.Cluster, Event: view.Redact(e.Event), Observed: e.Observed,
+			})
+			o.cursors = append(o.cursors, e.Cursor)
+			continue
+		} else {
+			w.account.filter(route)
+		}
+		switch last := len(o.cursors) - 1; {
+		case e.Cursor.ResourceVersion == "":
+		case last >= 0: // reached when the record before it is settled
+			o.cursors[last] = e.Cursor
+		default:
+			w.advance(e.Cursor)
+		}
+	}
+	return o
+}
+
+// settle counts the first unsettled records, and moves the cursor.
+func (w *worker) settle(o outgoing, rejected int) {
+	n := len(o.records)
+	rejected = min(max(0, rejected), n)
+	w.unsettled = w.unsettled[n:]
+	var next time.Time
+	if len(w.unsettled) > 0 {
+		next = w.unsettled[0].Observed
+	}
+	w.account.settle(n-rejected, rejected, next)
+	w.advance(o.reached())
+}
+
+// log logs an error, rate-limited by reason.
+func (w *worker) log(ctx context.Context, reason string, err error, message string) {
+	if w.account.lines.Allow(reason) {
+		klog.FromContext(ctx).Error(bounded(err), message, "receiver", w.config.Name, "quietFor", ratelimitedlog.Interval)
+	}
+}
