@@ -5,7 +5,9 @@ package sizing
 
 import (
 	"github.com/eventd/eventd/cmd/eventd/app"
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/observer"
 )
 
 const (
@@ -52,6 +54,11 @@ const (
 	totals = 16 * mib
 	// usualBacklogs is that of two followers, of a few milliseconds.
 	usualBacklogs = 2 * mib
+	// readerBytes is what a receiver may read at once: 16 MiB, twice while it is decoded, and a
+	// request (pkg/observer, Options.MaxBytes; pkg/delivery, maxRequestBytes).
+	// usualReaderBytes is a block of the buffer, decoded.
+	readerBytes, usualReaderBytes = 48 * mib, 2 * mib
+	usualReceivers                = 2
 )
 
 // Part is a part of the memory.
@@ -71,7 +78,7 @@ func Memory(o *app.Options) []Part {
 	connections := int64(o.MaxConnections)
 	subjects := int64(p.Correlator.CacheSize)
 	subjectMost := subjectBytes + int64(p.Correlator.MaxSeries)*subjectSeriesBytes
-	return []Part{
+	parts := []Part{
 		same("the process itself", processBytes),
 		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
 		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + kib), requests*(requestBytes+intake.HeaderBytes) + bodies},
@@ -92,6 +99,13 @@ func Memory(o *app.Options) []Part {
 		same("idle series", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
 	}
+	if o.ConfigFile == "" {
+		return parts
+	}
+	return append(parts,
+		same("versions that receivers have yet to read", observer.DefaultMaxBytes, "config"),
+		Part{"what receivers read and send", []string{"config"}, usualReceivers * usualReaderBytes, v1alpha1.MaxReceivers * readerBytes},
+	)
 }
 
 // adopted returns the memory of what a leader adopts from its holdings: of series of two former

@@ -44,7 +44,12 @@ func double(t *testing.T, o *app.Options, name string) {
 }
 
 func TestAdviceHoldsEverything(t *testing.T) {
-	parts := Memory(app.NewOptions())
+	o := app.NewOptions()
+	o.ConfigFile = "configuration.yaml"
+	parts := Memory(o)
+	if _, with := Sum(parts); with <= total(Memory(app.NewOptions())) {
+		t.Error("receivers take no memory")
+	}
 	for _, part := range parts {
 		if part.Usual <= 0 || part.Most < part.Usual {
 			t.Errorf("%s: usual %d, most %d", part.What, part.Usual, part.Most)
@@ -54,4 +59,9 @@ func TestAdviceHoldsEverything(t *testing.T) {
 	if a := Advise(parts); a.GoMemLimit <= most || a.ContainerLimit <= a.GoMemLimit {
 		t.Errorf("%d bytes have a soft limit of %d and a hard one of %d", most, a.GoMemLimit, a.ContainerLimit)
 	}
+}
+
+func total(parts []Part) int64 {
+	_, most := Sum(parts)
+	return most
 }

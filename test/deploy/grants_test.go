@@ -50,11 +50,11 @@ func needed(a *testenv.AuditedRequest) (_ right, ok bool) {
 	return right{verb: neededVerb(a), group: o.APIGroup, resource: resource, namespace: o.Namespace, name: o.Name}, true
 }
 
-// neededVerb is the verb of that right. The update of an object that does not exist is
-// authorized as an update, and then as a create.
+// neededVerb is the verb of that right. The update of an object that does not exist, or a
+// server-side apply, is authorized as such, and then as a create.
 func neededVerb(a *testenv.AuditedRequest) string {
 	creates := a.ResponseStatus.Code == http.StatusCreated || a.Refused() && strings.Contains(a.ResponseStatus.Message, "cannot create")
-	if a.Verb == "update" && creates {
+	if creates && (a.Verb == "update" || a.Verb == "patch") {
 		return "create"
 	}
 	return a.Verb

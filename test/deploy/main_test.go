@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,21 +90,25 @@ func buildStatic(ctx context.Context, source, file string) error {
 func administrator() kubernetes.Interface { return kubernetes.NewForConfigOrDie(cluster.Config()) }
 
 // deployment is that of deploy/.
-func deployment(t *testing.T) *appsv1.Deployment {
+func deployment(t *testing.T) *appsv1.Deployment { return deploymentOf(t, manifests) }
+
+func deploymentOf(t *testing.T, folder string) *appsv1.Deployment {
 	t.Helper()
-	for _, object := range rendered(t, manifests) {
+	for _, object := range rendered(t, folder) {
 		if d, ok := object.(*appsv1.Deployment); ok {
 			return d
 		}
 	}
-	t.Fatal("deploy/ has no Deployment")
+	t.Fatalf("%s has no Deployment", folder)
 	return nil
 }
 
 // container is the one of its Pods.
-func container(t *testing.T) *corev1.Container {
+func container(t *testing.T) *corev1.Container { return containerOf(t, manifests) }
+
+func containerOf(t *testing.T, folder string) *corev1.Container {
 	t.Helper()
-	containers := deployment(t).Spec.Template.Spec.Containers
+	containers := deploymentOf(t, folder).Spec.Template.Spec.Containers
 	if len(containers) != 1 {
 		t.Fatalf("%d containers", len(containers))
 	}
@@ -114,12 +119,18 @@ func container(t *testing.T) *corev1.Container {
 // of this machine. It does not wait until eventd serves.
 func start(t *testing.T, account string, env ...string) *replica.Replica {
 	t.Helper()
+	return startWith(t, account, nil, env...)
+}
+
+// startWith is start with more flags.
+func startWith(t *testing.T, account string, flags []string, env ...string) *replica.Replica {
+	t.Helper()
 	r, err := replica.Launch(replica.Options{
 		Binary:      binary,
 		Credentials: cluster.ServiceAccount(t, metav1.NamespaceSystem, account),
 		PeerToken:   cluster.ServiceAccount(t, metav1.NamespaceSystem, account, "eventd").BearerToken,
 		Dir:         t.TempDir(),
-		Flags:       append(deployedFlags(t), localFlags(account)...),
+		Flags:       slices.Concat(deployedFlags(t), localFlags(account), flags),
 		Env:         env,
 	})
 	if err != nil {

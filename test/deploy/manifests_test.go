@@ -208,25 +208,31 @@ func TestEventdHasTimeToEnd(t *testing.T) {
 }
 
 func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
-	o, _ := options(t)
-	advice := sizing.Advise(sizing.Memory(o))
-	c := container(t)
-	limit := c.Resources.Limits.Memory()
-	if limit.Value() != advice.ContainerLimit {
-		t.Errorf("the limit is %d MiB, want %d", limit.Value()>>20, advice.ContainerLimit>>20)
-	}
-	var soft string
-	for _, env := range c.Env {
-		if env.Name == "GOMEMLIMIT" {
-			soft = env.Value
-		}
-	}
-	if quantity, err := resource.ParseQuantity(strings.TrimSuffix(soft, "B")); err != nil || quantity.Value() != advice.GoMemLimit {
-		t.Errorf("GOMEMLIMIT is %s, want %d MiB (%v)", soft, advice.GoMemLimit>>20, err)
-	}
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "sizing.md"))
-	if said := fmt.Sprintf("`GOMEMLIMIT=%s`, and a memory limit of `%s` for the container.", soft, limit); err != nil || !strings.Contains(string(page), said) {
-		t.Errorf("docs/sizing.md does not say %s (%v)", said, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, configuration := range map[string]string{manifests: "", complete: "configuration.yaml"} {
+		o, _ := options(t)
+		o.ConfigFile = configuration
+		advice := sizing.Advise(sizing.Memory(o))
+		c := containerOf(t, folder)
+		limit := c.Resources.Limits.Memory()
+		if limit.Value() != advice.ContainerLimit {
+			t.Errorf("%s: the limit is %d MiB, want %d", folder, limit.Value()>>20, advice.ContainerLimit>>20)
+		}
+		var soft string
+		for _, env := range c.Env {
+			if env.Name == "GOMEMLIMIT" {
+				soft = env.Value
+			}
+		}
+		if quantity, err := resource.ParseQuantity(strings.TrimSuffix(soft, "B")); err != nil || quantity.Value() != advice.GoMemLimit {
+			t.Errorf("%s: GOMEMLIMIT is %s, want %d MiB (%v)", folder, soft, advice.GoMemLimit>>20, err)
+		}
+		if said := fmt.Sprintf("`GOMEMLIMIT=%s`, and a memory limit of `%s` for the container.", soft, limit); !strings.Contains(string(page), said) {
+			t.Errorf("docs/sizing.md does not say %s", said)
+		}
 	}
 }
 

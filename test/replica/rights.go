@@ -1,6 +1,11 @@
 package replica
 
 import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -42,6 +47,47 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 		t.Fatal(err)
 	}
 	return c.ServiceAccount(t, metav1.NamespaceSystem, account, audiences...)
+}
+
+// DeployDelivery applies deploy/delivery, beside what Deploy has applied, and returns once its rights
+// are in force.
+func DeployDelivery(t testing.TB, c *testenv.ControlPlane) {
+	t.Helper()
+	if err := c.Apply(t.Context(), manifests+"/delivery"); err != nil {
+		t.Fatal(err)
+	}
+	var reviews []authorizationv1.SubjectAccessReviewSpec
+	for _, right := range []authorizationv1.ResourceAttributes{
+		{Verb: "watch", Resource: "events"},
+		{Verb: "patch", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "eventd-cursors"},
+	} {
+		reviews = append(reviews, authorizationv1.SubjectAccessReviewSpec{
+			User: testenv.User(metav1.NamespaceSystem, account), ResourceAttributes: &right,
+		})
+	}
+	if err := testenv.WaitAllowed(t.Context(), kubernetes.NewForConfigOrDie(c.Config()), reviews...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Delivering returns the flags of a replica that delivers to a file.
+func Delivering(t testing.TB, file string) []string {
+	t.Helper()
+	configuration := filepath.Join(t.TempDir(), "configuration.yaml")
+	if err := os.WriteFile(configuration, fmt.Appendf(nil, `
+apiVersion: config.eventd.io/v1alpha1
+kind: EventdConfiguration
+receivers:
+- name: %s
+  from: Oldest
+  jsonLines: {path: %q}
+routes:
+- name: all
+  receivers: [%[1]s]
+`, "archive-"+strings.ToLower(rand.Text()[:8]), file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--config=" + configuration, "--cluster-name=test"}
 }
 
 // PeerToken is the token by which replicas recognize each other.

@@ -28,7 +28,9 @@ func Main(stderr io.Writer) int {
 		klog.ErrorS(errors.New(oneLine(failure.Error())), "eventd failed")
 		logs.FlushLogs()
 	default:
-		_, _ = fmt.Fprintf(stderr, "eventd: %s\n", oneLine(err.Error()))
+		for _, line := range lines(err) {
+			_, _ = fmt.Fprintf(stderr, "eventd: %s\n", line)
+		}
 	}
 	return 1
 }
@@ -45,7 +47,9 @@ func NewCommand() *cobra.Command {
 		Use: "eventd",
 		Long: `eventd accepts Kubernetes Events from all clients of a cluster, merges repeats, and
 writes them to the apiserver. It serves the Kubernetes Events API: a client only
-needs another server address.`,
+needs another server address.
+
+"eventd config" checks and tries a file with receivers and routes.`,
 		// An error is one line, without the usage.
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -62,6 +66,8 @@ needs another server address.`,
 			return runCommand(cmd, o)
 		},
 	}
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(newConfigCommand())
 	sets := o.Flags()
 	for _, fs := range sets.FlagSets {
 		cmd.Flags().AddFlagSet(fs)

@@ -18,6 +18,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.addCorrelationFlags(sets.FlagSet("correlation"))
 	o.addWritingFlags(sets.FlagSet("writing"))
 	o.addReplicationFlags(sets.FlagSet("replication"))
+	o.addDeliveryFlags(sets.FlagSet("delivery"))
 	o.addElectionFlags(sets.FlagSet("leader election"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
 	o.addServingFlags(sets.FlagSet("secure serving"))
@@ -111,6 +112,13 @@ func (o *Options) addReplicationFlags(fs *pflag.FlagSet) {
 		`When a report is answered: "replicated", with 202, once another replica holds it; "committed", once it is written, or at once with 202 if the write is deferred; "received", at once with 202, and lost if the process dies before the write. Without a replica that holds it in time, "replicated" is "committed".`)
 	fs.Var(bytesValue{&o.MaxHeldBytes}, "max-held-bytes",
 		"Maximum memory of what this replica holds for others; 0 is twice what a leader may have pending. Above it, its clients wait for writes. Without effect with --leader-elect=false.")
+}
+
+func (o *Options) addDeliveryFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile,
+		"File with the receivers to which the leader delivers the Events of the cluster, and the routes to them. It is reloaded when it changes. Without it, nothing is delivered.")
+	fs.StringVar(&o.ClusterName, "cluster-name", o.ClusterName,
+		"Name of the cluster in every record that is delivered. Required with receivers.")
 }
 
 func (o *Options) addElectionFlags(fs *pflag.FlagSet) {

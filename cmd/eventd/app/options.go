@@ -45,6 +45,10 @@ type Options struct {
 	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
 
+	// ConfigFile is the file of receivers and routes. If empty, nothing is delivered.
+	// ClusterName is the name of the cluster in what is delivered.
+	ConfigFile, ClusterName string
+
 	// MaxHeldBytes limits what this replica holds of what others have pending; 0 is HeldBytes.
 	MaxHeldBytes int64
 

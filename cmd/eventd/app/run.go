@@ -29,6 +29,8 @@ type process struct {
 	pipe     *pipeline.Pipeline
 	intake   *intake.Intake
 	handler  http.Handler
+	// wayOut is nil without --config.
+	wayOut *wayOut
 
 	// The fields below are nil in a process that runs alone.
 
@@ -75,6 +77,10 @@ func (p *process) run(ctx context.Context) error {
 		}
 	}
 	options.Components = parts.components()
+	if p.wayOut != nil {
+		// Last, so that it stops first: clients do not wait for it.
+		options.Components = append(options.Components, p.wayOut.components()...)
+	}
 	options.StopGracePeriod = p.options.ShutdownGracePeriod
 	manager, err := lifecycle.New(options)
 	if err != nil {
@@ -112,6 +118,11 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	}
 	if o.LeaderElect {
 		if err = p.elect(ctx, cluster); err != nil {
+			return nil, err
+		}
+	}
+	if o.ConfigFile != "" {
+		if p.wayOut, err = p.newWayOut(ctx, cluster); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,175 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/rules"
+)
+
+// newConfigCommand returns the command eventd config. Its subcommands read files, start nothing,
+// and need no cluster.
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check and try a configuration file",
+		Long:  "eventd config checks and tries a file with receivers and routes. It needs no cluster.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unexpected argument %q: eventd config has the commands check and test", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCheckCommand(), newTestCommand())
+	// The functions of eventd itself would show its flags.
+	cmd.SetUsageFunc(func(c *cobra.Command) error {
+		_, err := io.WriteString(c.OutOrStderr(), usage(c))
+		return err
+	})
+	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		_, _ = fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s", c.Long, usage(c))
+	})
+	return cmd
+}
+
+// usage shows the own commands and flags of a command.
+func usage(c *cobra.Command) string {
+	var b strings.Builder
+	if !c.HasSubCommands() {
+		_, _ = fmt.Fprintf(&b, "Usage:\n  %s\n\nFlags:\n%s", c.UseLine(), c.NonInheritedFlags().FlagUsages())
+		return b.String()
+	}
+	_, _ = fmt.Fprintf(&b, "Usage:\n  %s COMMAND\n\nCommands:\n", c.CommandPath())
+	for _, sub := range c.Commands() {
+		_, _ = fmt.Fprintf(&b, "  %s %s\n", sub.Name(), sub.Short)
+	}
+	return b.String()
+}
+
+func newCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a file, and show what it has in it",
+		Long:  "eventd config check reports every wrong field of a file on a line of its own, with exit code 1.\nFILE is - for stdin.",
+		Args:  oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			config, _, err := loadRouting(cmd.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), summary(config))
+			return err
+		},
+	}
+}
+
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one FILE, got %d arguments", cmd.CommandPath(), len(args))
+	}
+	return nil
+}
+
+// loadRouting loads and compiles a file. Its error may be a fileError.
+func loadRouting(stdin io.Reader, name string) (*v1alpha1.EventdConfiguration, *rules.Set, error) {
+	data, err := readFile(stdin, name, v1alpha1.MaxBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := v1alpha1.Load(data)
+	if err != nil {
+		return nil, nil, fileError{name, err}
+	}
+	set, err := rules.Compile(config)
+	if err != nil {
+		return nil, nil, fileError{name, err}
+	}
+	return config, set, nil
+}
+
+// readFile reads a file, or stdin if the name is "-", of at most limit bytes.
+func readFile(stdin io.Reader, name string, limit int64) ([]byte, error) {
+	from := stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		from = file
+	}
+	data, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, limit)
+	}
+	return data, nil
+}
+
+// fileError is what is wrong in a file.
+type fileError struct {
+	name string
+	err  error
+}
+
+func (e fileError) Error() string { return e.name + ": " + e.err.Error() }
+
+func (e fileError) Unwrap() error { return e.err }
+
+// lines returns an error as lines: one for each field of a file that is wrong.
+func lines(err error) (out []string) {
+	var file fileError
+	var fields utilerrors.Aggregate
+	if !errors.As(err, &file) || !errors.As(file.err, &fields) {
+		return []string{oneLine(err.Error())}
+	}
+	for _, field := range fields.Errors() {
+		out = append(out, oneLine(file.name+": "+field.Error()))
+	}
+	return out
+}
+
+// summary shows what a valid configuration has in it.
+func summary(config *v1alpha1.EventdConfiguration) string {
+	receivers, routes := make([]string, len(config.Receivers)), make([]string, len(config.Routes))
+	for i := range config.Receivers {
+		receivers[i] = describe(&config.Receivers[i])
+	}
+	for i := range config.Routes {
+		routes[i] = config.Routes[i].Name
+	}
+	if len(routes) == 0 {
+		routes = []string{"none, so every receiver gets every Event"}
+	}
+	if len(receivers) == 0 {
+		receivers = []string{"none"}
+	}
+	return fmt.Sprintf("Receivers: %s\nRoutes: %s\n", strings.Join(receivers, ", "), strings.Join(routes, ", "))
+}
+
+func describe(r *v1alpha1.Receiver) string {
+	kind := "jsonLines"
+	switch {
+	case r.OTLP != nil:
+		kind = "otlp"
+	case r.CloudEvents != nil:
+		kind = "cloudEvents"
+	case r.JetStream != nil:
+		kind = "jetStream"
+	}
+	if r.Paused {
+		kind += ", paused"
+	}
+	return fmt.Sprintf("%s (%s)", r.Name, kind)
+}

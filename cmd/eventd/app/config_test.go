@@ -1,0 +1,178 @@
+package app
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const routing = `apiVersion: config.eventd.io/v1alpha1
+kind: EventdConfiguration
+receivers:
+- name: archive
+  otlp: {endpoint: "collector:4317"}
+- name: pager
+  paused: true
+  cloudEvents: {url: https://pager.example}
+routes:
+- name: team
+  match: event.metadata.labels["team"] == "a"
+- name: warnings
+  match: event.type == "Warning"
+  receivers: [pager]
+- name: rest
+  match: event.message.contains("image")
+  receivers: [archive]
+`
+
+const (
+	coreEvent = `{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": "shop"},
+ "involvedObject": {"kind": "Pod", "name": "web"}, "type": "Warning", "reason": "BackOff", "message": "Back-off"}`
+	eventsEvent = `apiVersion: events.k8s.io/v1
+kind: Event
+metadata: {name: "web.\e[1m2", namespace: shop}
+regarding: {kind: Pod, name: web}
+type: Normal
+reason: Pulled
+note: Pulled image
+`
+)
+
+// write writes files to a directory, and returns it.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestConfigCheckShowsWhatAFileHasInIt(t *testing.T) {
+	all, _, _ := strings.Cut(routing, "routes:")
+	dir := write(t, map[string]string{"a.yaml": routing, "all.yaml": all})
+	for file, want := range map[string]string{
+		"a.yaml":   "Receivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: team, warnings, rest\n",
+		"all.yaml": "Receivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: none, so every receiver gets every Event\n",
+	} {
+		if stdout, stderr, code := eventd(t, "config", "check", filepath.Join(dir, file)); code != 0 || stderr != "" || stdout != want {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q", file, code, stdout, stderr)
+		}
+	}
+}
+
+func TestWrongConfigIsOneLinePerFieldAndExitCode1(t *testing.T) {
+	dir := write(t, map[string]string{
+		"fields.yaml":      strings.NewReplacer("collector:4317", "collector", "name: rest", "name: team").Replace(routing),
+		"expressions.yaml": strings.NewReplacer("event.type", "event.typ", "event.message", "event.mess").Replace(routing),
+		"unknown.yaml":     strings.Replace(routing, "endpoint", "endpint", 1),
+		"large.yaml":       strings.Repeat("#", 1<<20+1),
+		"good.yaml":        routing,
+		"pod.yaml":         "apiVersion: v1\nkind: Pod\n",
+		"list.yaml":        `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod}]}`,
+		"old.yaml":         strings.Replace(eventsEvent, "io/v1", "io/v1beta1", 1),
+		"typo.yaml":        strings.Replace(eventsEvent, "note", "message", 1),
+		"empty.yaml":       "# nothing\n",
+	})
+	for _, test := range []struct{ args, want string }{
+		{"check fields.yaml", `eventd: fields.yaml: receivers[0].otlp.endpoint: Invalid value: "collector": must be HOST:PORT
+eventd: fields.yaml: routes[2].name: Duplicate value: "team"
+`},
+		{"check expressions.yaml", `eventd: expressions.yaml: routes[1].match: Invalid value: 1:6: undefined field 'typ'
+eventd: expressions.yaml: routes[2].match: Invalid value: 1:6: undefined field 'mess'
+`},
+		{"check unknown.yaml", "eventd: unknown.yaml: unknown field \"receivers[0].otlp.endpint\"\n"},
+		{"check large.yaml", "eventd: large.yaml has more than 1048576 bytes\n"},
+		{"check none.yaml", "eventd: open none.yaml: no such file or directory\n"},
+		{"check", "eventd: eventd config check takes one FILE, got 0 arguments\n"},
+		{"", ""},
+		{"verify", "eventd: unexpected argument \"verify\": eventd config has the commands check and test\n"},
+		{"test good.yaml", "eventd: --event is required\n"},
+		{"test unknown.yaml --event old.yaml", "eventd: unknown.yaml: unknown field \"receivers[0].otlp.endpint\"\n"},
+		{"test good.yaml --event old.yaml", "eventd: old.yaml: apiVersion must be v1 or events.k8s.io/v1, got \"events.k8s.io/v1beta1\"\n"},
+		{"test good.yaml --event pod.yaml", "eventd: pod.yaml: kind must be Event, got \"Pod\"\n"},
+		{"test good.yaml --event list.yaml", "eventd: list.yaml: items[0]: kind must be Event, got \"Pod\"\n"},
+		{"test good.yaml --event typo.yaml", "eventd: typo.yaml: unknown field \"message\"\n"},
+		{"test good.yaml --event empty.yaml", "eventd: empty.yaml: the file has no Event\n"},
+		{"test good.yaml --event old.yaml -o xml", "eventd: --output must be table or json, got \"xml\"\n"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Chdir(dir)
+			stdout, stderr, code := eventd(t, append([]string{"config"}, strings.Fields(test.args)...)...)
+			if test.want == "" { // shows its commands
+				if code != 0 || !strings.Contains(stdout, "check Check a file") {
+					t.Errorf("exit code %d, stdout %q", code, stdout)
+				}
+				return
+			}
+			if code != 1 || stdout != "" || stderr != test.want {
+				t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestConfigTestShowsWhereEventsGoAndWhy(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": routing, "core.json": coreEvent, "events.yaml": eventsEvent})
+	for file, want := range map[string]string{
+		"core.json": `Event shop/web.1 (Pod web, Warning, BackOff)
+ROUTE     RESULT
+team      error: no such key: team
+warnings  match
+rest      not evaluated
+RECEIVER  DELIVERED  WHY
+archive   no         route warnings ends the evaluation
+pager     yes        route warnings
+`,
+		"events.yaml": `Event "shop/web.\x1b[1m2 (Pod web, Normal, Pulled)"
+ROUTE     RESULT
+team      error: no such key: team
+warnings  no match
+rest      match
+RECEIVER  DELIVERED  WHY
+archive   yes        route rest
+pager     no         route rest ends the evaluation
+`,
+	} {
+		stdout, stderr, code := eventd(t, "config", "test", filepath.Join(dir, "a.yaml"), "--event", filepath.Join(dir, file))
+		if diff := cmp.Diff(want, stdout); code != 0 || stderr != "" || diff != "" {
+			t.Errorf("%s: exit code %d, stderr %q, %s", file, code, stderr, diff)
+		}
+	}
+}
+
+func TestConfigTestTakesLists(t *testing.T) {
+	typed := `{"apiVersion": "v1", "kind": "EventList", "items": [{"metadata": {"name": "web.1", "namespace": "shop"},
+ "involvedObject": {"kind": "Pod", "name": "web"}, "type": "Warning", "reason": "BackOff"}]}`
+	dir := write(t, map[string]string{
+		"a.yaml":     routing,
+		"list.json":  `{"apiVersion": "v1", "kind": "List", "items": [` + coreEvent + "," + coreEvent + `]}`,
+		"typed.json": typed,
+		"docs.yaml":  "---\n" + coreEvent + "\n---\n" + typed + "\n---\n",
+	})
+	for file, count := range map[string]int{"list.json": 2, "typed.json": 1, "docs.yaml": 2} {
+		stdout, stderr, code := eventd(t, "config", "test", filepath.Join(dir, "a.yaml"), "--event", filepath.Join(dir, file), "-o", "json")
+		var got []explanation
+		if err := json.Unmarshal([]byte(stdout), &got); code != 0 || err != nil || len(got) != count {
+			t.Errorf("%s: exit code %d, stderr %q, %d Events, %v", file, code, stderr, len(got), err)
+			continue
+		}
+		want := explanation{
+			Event:  "shop/web.1 (Pod web, Warning, BackOff)",
+			Routes: []routeLine{{"team", "error", "no such key: team"}, {"warnings", "match", ""}, {"rest", "not_evaluated", ""}},
+			Receivers: []receiverLine{{"archive", false, "warnings", "route warnings ends the evaluation"},
+				{"pager", true, "warnings", "route warnings"}},
+		}
+		for _, e := range got {
+			if diff := cmp.Diff(want, e); diff != "" {
+				t.Error(diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/pkg/rules"
+)
+
+// maxEventFile is the maximum size of a file of Events. A list of a large cluster has about 1 KiB
+// per Event.
+const maxEventFile = 64 << 20
+
+func newTestCommand() *cobra.Command {
+	var events, output string
+	cmd := &cobra.Command{
+		Use:   "test FILE --event EVENTFILE",
+		Short: "Show where Events would go, and why",
+		Long: `eventd config test evaluates the routes of a file for Events, and shows which match and which
+receivers get the Event. EVENTFILE has an Event or a list of them, of v1 or events.k8s.io/v1, in
+YAML or JSON, as "kubectl get events -o yaml" prints them. It is - for stdin.`,
+		Args: oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "table" && output != "json" {
+				return fmt.Errorf("--output must be table or json, got %q", output)
+			}
+			if events == "" {
+				return fmt.Errorf("--event is required")
+			}
+			_, set, err := loadRouting(cmd.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			data, err := readFile(cmd.InOrStdin(), events, maxEventFile)
+			if err != nil {
+				return err
+			}
+			list, err := decodeEvents(data)
+			if err != nil {
+				return fileError{events, err}
+			}
+			return explain(cmd.OutOrStdout(), set, list, output == "json")
+		},
+	}
+	cmd.Flags().StringVar(&events, "event", "", "File with an Event or a list of Events; - for stdin.")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "Format of the output: table or json.")
+	return cmd
+}
+
+// explanation is what becomes of an Event, as JSON.
+type explanation struct {
+	Event     string         `json:"event"`
+	Routes    []routeLine    `json:"routes"`
+	Receivers []receiverLine `json:"receivers"`
+}
+
+type routeLine struct {
+	Route  string       `json:"route"`
+	Result rules.Result `json:"result"`
+	Error  string       `json:"error,omitempty"`
+}
+
+type receiverLine struct {
+	Receiver string `json:"receiver"`
+	Deliver  bool   `json:"deliver"`
+	Route    string `json:"route,omitempty"`
+	Why      string `json:"why"`
+}
+
+func explain(out io.Writer, set *rules.Set, events []*corev1.Event, asJSON bool) error {
+	explanations := make([]explanation, len(events))
+	for i, event := range events {
+		explanations[i] = explainOne(set.Route(event), event)
+	}
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(explanations)
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, e := range explanations {
+		if i > 0 {
+			_, _ = fmt.Fprintln(table)
+		}
+		e.writeTo(table)
+	}
+	return table.Flush()
+}
+
+func explainOne(d rules.Decision, event *corev1.Event) explanation {
+	object := event.InvolvedObject
+	e := explanation{
+		Event:     fmt.Sprintf("%s/%s (%s %s, %s, %s)", event.Namespace, event.Name, object.Kind, object.Name, event.Type, event.Reason),
+		Routes:    []routeLine{},
+		Receivers: []receiverLine{},
+	}
+	for _, r := range d.Routes {
+		line := routeLine{Route: r.Route, Result: r.Result}
+		if r.Err != nil {
+			line.Error = r.Err.Error()
+		}
+		e.Routes = append(e.Routes, line)
+	}
+	for _, r := range d.Receivers {
+		e.Receivers = append(e.Receivers, receiverLine{r.Receiver, r.Deliver, r.Route, why(r, len(d.Routes) == 0)})
+	}
+	return e
+}
+
+func why(d rules.Delivery, withoutRoutes bool) string {
+	switch {
+	case withoutRoutes:
+		return "there are no routes"
+	case d.Deliver:
+		return "route " + d.Route
+	case d.Route != "":
+		return "route " + d.Route + " ends the evaluation"
+	default:
+		return "no route to it matches"
+	}
+}
+
+func (e *explanation) writeTo(table io.Writer) {
+	_, _ = fmt.Fprintf(table, "Event %s\n", printable(e.Event))
+	if len(e.Routes) > 0 {
+		_, _ = fmt.Fprintln(table, "ROUTE\tRESULT")
+	}
+	for _, r := range e.Routes {
+		result := strings.ReplaceAll(string(r.Result), "_", " ")
+		if r.Error != "" {
+			result += ": " + printable(oneLine(r.Error))
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", r.Route, result)
+	}
+	_, _ = fmt.Fprintln(table, "RECEIVER\tDELIVERED\tWHY")
+	for _, r := range e.Receivers {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", r.Receiver, map[bool]string{true: "yes", false: "no"}[r.Deliver], r.Why)
+	}
+}
+
+// printable quotes what could control a terminal: an Event has in it what anybody wrote.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return strconv.Quote(s)
+	}
+	return s
+}

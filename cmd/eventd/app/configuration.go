@@ -1,0 +1,145 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/rules"
+)
+
+// configurationPeriod is how often the file of --config is read. The kubelet changes a mounted file
+// within about a minute.
+const configurationPeriod = 10 * time.Second
+
+// configuration follows the file of --config. Every replica does, and the leader delivers.
+type configuration struct {
+	file, cluster string
+	// apply puts a valid configuration in force.
+	apply func(*v1alpha1.EventdConfiguration, *rules.Set)
+
+	metrics *configurationMetrics
+	routes  *rules.Metrics
+	sum     [sha256.Size]byte // of what was read last; 0 if that failed
+}
+
+type configurationMetrics struct {
+	hash       *prometheus.GaugeVec
+	successful prometheus.Gauge
+	succeeded  prometheus.Gauge
+}
+
+func newConfigurationMetrics(r prometheus.Registerer) *configurationMetrics {
+	m := &configurationMetrics{
+		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "eventd_configuration_info",
+			Help: "Always 1. The label is the SHA-256 of the configuration in force.",
+		}, []string{"hash"}),
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_configuration_last_reload_successful",
+			Help: "Whether the last reload of the configuration succeeded: 1 or 0. After a failure the former one stays in force.",
+		}),
+		succeeded: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "eventd_configuration_last_reload_success_timestamp_seconds",
+			Help: "Time of the last reload that changed the configuration, in seconds since 1970.",
+		}),
+	}
+	r.MustRegister(m.hash, m.successful, m.succeeded)
+	return m
+}
+
+// newConfiguration reads the file. Its error names the fields that are wrong.
+func newConfiguration(o *Options, registry prometheus.Registerer) (*configuration, error) {
+	routes, err := rules.NewMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
+	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, metrics: newConfigurationMetrics(registry), routes: routes}, nil
+}
+
+// load puts the content of the file in force, unless it is that of the last load.
+func (c *configuration) load(ctx context.Context) error {
+	data, err := readConfiguration(c.file)
+	if err != nil {
+		c.sum = [sha256.Size]byte{}
+		c.metrics.successful.Set(0)
+		return err
+	}
+	sum := sha256.Sum256(data)
+	if sum == c.sum {
+		return nil
+	}
+	c.sum = sum
+	if err := c.use(data); err != nil {
+		c.metrics.successful.Set(0)
+		return err
+	}
+	hash := hex.EncodeToString(sum[:])
+	c.metrics.hash.Reset()
+	c.metrics.hash.WithLabelValues(hash).Set(1)
+	c.metrics.successful.Set(1)
+	c.metrics.succeeded.SetToCurrentTime()
+	klog.FromContext(ctx).Info("The configuration is in force", "file", c.file, "sha256", hash)
+	return nil
+}
+
+func (c *configuration) use(data []byte) error {
+	config, err := v1alpha1.Load(data)
+	if err != nil {
+		return err
+	}
+	set, err := rules.Compile(config)
+	if err != nil {
+		return err
+	}
+	if len(config.Receivers) > 0 && c.cluster == "" {
+		return errors.New("there are receivers, so --cluster-name must not be empty")
+	}
+	c.routes.Use(set)
+	c.apply(config, set)
+	return nil
+}
+
+// follow loads the file again when it has changed. A wrong one is logged once.
+func (c *configuration) follow(ctx context.Context) error {
+	logged := ""
+	ticker := time.NewTicker(configurationPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		switch err := c.load(ctx); {
+		case err == nil:
+			logged = ""
+		case err.Error() != logged:
+			logged = err.Error()
+			klog.FromContext(ctx).Error(err, "Could not reload the configuration: the former one stays in force", "file", c.file)
+		}
+	}
+}
+
+// readConfiguration reads a file of at most the maximum size.
+func readConfiguration(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, v1alpha1.MaxBytes+1))
+	if err == nil && len(data) > v1alpha1.MaxBytes {
+		err = fmt.Errorf("%s has more than %d bytes", name, v1alpha1.MaxBytes)
+	}
+	return data, err
+}

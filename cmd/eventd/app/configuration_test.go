@@ -1,0 +1,130 @@
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/rules"
+)
+
+const (
+	headOfConfiguration = "apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n"
+	toStdout            = headOfConfiguration + "receivers:\n- {name: log, jsonLines: {}}\n"
+)
+
+// newTestConfiguration follows a file, and returns what was put in force.
+func newTestConfiguration(t *testing.T, content string) (c *configuration, inForce *[]string) {
+	t.Helper()
+	o := NewOptions()
+	o.ConfigFile, o.ClusterName = filepath.Join(t.TempDir(), "configuration.yaml"), "test"
+	writeConfiguration(t, o.ConfigFile, content)
+	c, err := newConfiguration(o, prometheus.NewPedanticRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inForce = &[]string{}
+	c.apply = func(config *v1alpha1.EventdConfiguration, _ *rules.Set) {
+		names := ""
+		for _, r := range config.Receivers {
+			names += r.Name
+		}
+		*inForce = append(*inForce, names)
+	}
+	return c, inForce
+}
+
+func writeConfiguration(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWrongConfigurationIsNotPutInForce(t *testing.T) {
+	for name, test := range map[string]struct{ content, says string }{
+		"empty":                       {"", "empty"},
+		"of another kind":             {strings.Replace(toStdout, "EventdConfiguration", "Other", 1), "kind"},
+		"with an unknown field":       {toStdout + "reciever: x\n", "reciever"},
+		"with a wrong expression":     {toStdout + "routes:\n- {name: all, match: event.nothing}\n", "routes[0].match"},
+		"larger than the maximum":     {toStdout + "#" + strings.Repeat("x", v1alpha1.MaxBytes), "bytes"},
+		"with a receiver but nowhere": {headOfConfiguration + "receivers:\n- {name: log}\n", "receivers[0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, inForce := newTestConfiguration(t, test.content)
+			if err := c.load(t.Context()); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %v, want what says %q", err, test.says)
+			}
+			if len(*inForce) > 0 || testutil.ToFloat64(c.metrics.successful) != 0 {
+				t.Errorf("%v is in force", *inForce)
+			}
+		})
+	}
+}
+
+func TestReceiversNeedTheNameOfTheCluster(t *testing.T) {
+	c, _ := newTestConfiguration(t, toStdout)
+	c.cluster = ""
+	if err := c.load(t.Context()); err == nil || !strings.Contains(err.Error(), "--cluster-name") {
+		t.Errorf("got %v", err)
+	}
+	writeConfiguration(t, c.file, headOfConfiguration)
+	if err := c.load(t.Context()); err != nil {
+		t.Errorf("without receivers: %v", err)
+	}
+}
+
+// The file changes, becomes wrong, vanishes, and comes back as it was.
+func TestConfigurationIsReloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, inForce := newTestConfiguration(t, headOfConfiguration)
+		if err := c.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.follow(ctx) }()
+		for i, step := range []struct {
+			content string // "-" removes the file
+			applied string // all that was put in force so far
+			ok      float64
+		}{
+			{headOfConfiguration, ",", 1},
+			{toStdout, ",log,", 1},
+			{"wrong", ",log,", 0},
+			{toStdout, ",log,log,", 1},
+			{"-", ",log,log,", 0},
+			{toStdout, ",log,log,log,", 1},
+		} {
+			if step.content == "-" {
+				if err := os.Remove(c.file); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				writeConfiguration(t, c.file, step.content)
+			}
+			time.Sleep(2 * configurationPeriod)
+			if got := strings.Join(*inForce, ",") + ","; got != step.applied {
+				t.Errorf("step %d: %q was put in force, want %q", i, got, step.applied)
+			}
+			if got := testutil.ToFloat64(c.metrics.successful); got != step.ok {
+				t.Errorf("step %d: the last reload was successful: %v, want %v", i, got, step.ok)
+			}
+			if n := testutil.CollectAndCount(c.metrics.hash); n != 1 {
+				t.Errorf("step %d: %d hashes are in force", i, n)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/delivery"
+	"github.com/eventd/eventd/pkg/lifecycle"
+	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/receiver"
+	"github.com/eventd/eventd/pkg/receiver/cloudevents"
+	"github.com/eventd/eventd/pkg/receiver/jetstream"
+	"github.com/eventd/eventd/pkg/receiver/jsonlines"
+	"github.com/eventd/eventd/pkg/receiver/otlp"
+	"github.com/eventd/eventd/pkg/rules"
+)
+
+// wayOut delivers the Events that are stored. A process without --config has none.
+type wayOut struct {
+	configuration *configuration
+	delivery      *delivery.Delivery
+}
+
+// newWayOut reads the configuration. Nothing is observed before this process leads.
+func (p *process) newWayOut(ctx context.Context, cluster *rest.Config) (*wayOut, error) {
+	config := rest.CopyConfig(cluster)
+	config.UserAgent = userAgent() + " delivery"
+	source, err := observer.NewSource(config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	observing, err := observer.NewMetrics(p.registry)
+	if err != nil {
+		return nil, err
+	}
+	options := delivery.DefaultOptions()
+	options.Cluster = p.options.ClusterName
+	options.Client, options.Namespace = client, p.options.LeaderElection.ResourceNamespace
+	options.NewSource = func(start observer.Start) (delivery.Source, error) {
+		// A reader of everything that is stored lists by itself.
+		o, err := observer.New(observer.Options{Source: source, Start: start.Cursor, Metrics: observing})
+		return readers{o}, err
+	}
+	options.NewReceiver = newReceiver
+	if p.elector != nil {
+		options.Leading = p.elector.Leading
+	}
+	options.Registerer = p.registry
+	w := &wayOut{}
+	if w.delivery, err = delivery.New(options); err != nil {
+		return nil, err
+	}
+	if w.configuration, err = newConfiguration(p.options, p.registry); err != nil {
+		return nil, err
+	}
+	w.configuration.apply = w.apply
+	if err := w.configuration.load(ctx); err != nil {
+		return nil, fmt.Errorf("--config %s: %w", p.options.ConfigFile, err)
+	}
+	return w, nil
+}
+
+// components returns the parts: every replica follows the file, and the leader delivers.
+func (w *wayOut) components() []lifecycle.Component {
+	return []lifecycle.Component{
+		{Name: "configuration", Run: w.configuration.follow},
+		{Name: "delivery", NeedsLeadership: true, Run: w.delivery.Run},
+	}
+}
+
+func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
+	views := make(map[string]view, len(config.Receivers))
+	for _, r := range config.Receivers {
+		views[r.Name] = view{set.For(r.Name), r.Redact}
+	}
+	w.delivery.Apply(config, func(receiver string) delivery.View { return views[receiver] })
+}
+
+// view is the routing and the redaction of one receiver.
+type view struct {
+	*rules.Filter
+	redacted []string
+}
+
+func (v view) Redact(event *corev1.Event) *corev1.Event { return rules.Redact(event, v.redacted) }
+
+// readers is an observer as a source of readers.
+type readers struct{ *observer.Observer }
+
+func (r readers) Reader(start observer.Start) delivery.Reader {
+	return reader{r.Observer.Reader(start)}
+}
+
+type reader struct{ *observer.Reader }
+
+func (r reader) Observed() int64 { return r.Status().Observed }
+
+func (r reader) OldestPending() time.Time {
+	age := r.Status().OldestPending
+	if age == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(-age)
+}
+
+// newReceiver makes the receiver of a valid configuration.
+func newReceiver(config v1alpha1.Receiver) (receiver.Receiver, error) {
+	switch {
+	case config.OTLP != nil:
+		return otlp.New(config.OTLP, config.Timeout.Duration)
+	case config.CloudEvents != nil:
+		return cloudevents.New(config.CloudEvents, config.Timeout.Duration)
+	case config.JetStream != nil:
+		return jetstream.New(*config.JetStream)
+	default:
+		return jsonlines.New(*config.JSONLines)
+	}
+}
