@@ -22,15 +22,15 @@ MODULE := github.com/eventd/eventd
 # These packages start no goroutine and take no lock. The race detector would make their
 # tests ten times as slow, and the memory that those of internal/sizing measure larger.
 UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter internal/replication/model internal/sizing \
-	internal/eventsize internal/fairlru internal/identity pkg pkg/occurrence pkg/sink/internal/scheduler \
-	hack/configuration hack/sizing test/metrics test/stored)
+	internal/eventsize internal/fairlru internal/identity pkg pkg/config/v1alpha1 pkg/occurrence pkg/sink/internal/scheduler \
+	hack/configschema hack/configuration hack/sizing test/metrics test/stored)
 # This package measures latency and memory, so it runs alone and without the race
 # detector.
 MEASURED := $(MODULE)/test/hostile
-# make check: the packages that it omits, since their tests need a control plane, those that it
+# make check: the packages that it omits, since their tests need a control plane or a collector, those that it
 # begins with, since they take longest, and how many run at once: more than there are
 # processors, since many tests wait most of the time.
-UNCHECKED := $(addprefix $(MODULE)/test/,deploy e2e ha hostile monitoring soak testenv)
+UNCHECKED := $(addprefix $(MODULE)/test/,deploy destinations e2e ha hostile monitoring out soak testenv)
 SLOWEST := $(addprefix $(MODULE)/,internal/relay cmd/eventd/app pkg/sink pkg/intake pkg/election hack/bench pkg/pipeline)
 CHECKATONCE ?= 4
 # A process ends at once, not after a second in which goroutines that are left may race. make test
@@ -75,8 +75,9 @@ static: ## bin/eventd-static, for Linux: what the image has in it, the same byte
 
 .PHONY: test
 test: ## every test, those against the local control plane included
-	@echo '• building what the tests need: the control plane (minutes, the first time), then the packages'
+	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, then the packages'
 	@test/controlplane/build.sh >/dev/null
+	@test/collector/build.sh >/dev/null
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
@@ -135,6 +136,7 @@ lint: style ## formatting, vet, static analysis
 	@echo '• go vet of the other modules'
 	@test/controlplane/build.sh >/dev/null
 	@$(GO) -C test/controlplane vet ./...
+	@$(AS_DEPLOYED) $(GO) -C test/collector vet ./...
 	@$(AS_DEPLOYED) $(GO) -C test/dropin vet ./...
 	@$(AS_DEPLOYED) $(GO) -C test/dropin vet -tags clientgo ./...
 	@$(GO) -C test/outside vet ./...

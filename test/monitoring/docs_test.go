@@ -16,7 +16,7 @@ func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
 	check := func(where, text string) {
 		for _, name := range metricsIn(text) {
 			if _, ok := known[name]; !ok && !standard.MatchString(name) {
-				t.Errorf("%s is about %s, which is not in docs/metrics.md", where, name)
+				t.Errorf("%s is about %s, which is on no page of metrics", where, name)
 			}
 		}
 	}
@@ -27,7 +27,7 @@ func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
 	for _, q := range dashboardQueries(t) {
 		check("the dashboard's "+q.panel, q.expr)
 	}
-	for _, file := range []string{"runbooks.md", "drop-reasons.md", "election.md", "correlation.md", "architecture.md"} {
+	for _, file := range []string{"runbooks.md", "drop-reasons.md", "election.md", "correlation.md", "architecture.md", "delivery.md", "routing.md"} {
 		check(file, readDoc(t, file))
 	}
 }
@@ -46,7 +46,7 @@ func TestAlertsAreAboutValuesThatThereAre(t *testing.T) {
 				for value := range strings.SplitSeq(m[2], "|") {
 					checked++
 					if !strings.Contains(known[s[1]], "`"+value+"`") {
-						t.Errorf("%s is about %s %s of %s, which docs/metrics.md does not know", r.Alert, m[1], value, s[1])
+						t.Errorf("%s is about %s %s of %s, which no page of metrics knows", r.Alert, m[1], value, s[1])
 					}
 				}
 			}
@@ -61,7 +61,7 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 	runbooks := readDoc(t, "runbooks.md") + readDoc(t, "drop-reasons.md")
 	reasons := regexp.MustCompile("`reason`: ([^;.\n]*)").FindStringSubmatch(pageMetrics(t)["eventd_occurrences_settled_total"])
 	if reasons == nil {
-		t.Fatal("docs/metrics.md does not say for which reasons occurrences are dropped")
+		t.Fatal("the pages do not say for which reasons occurrences are dropped")
 	}
 	for reason := range strings.SplitSeq(strings.TrimSpace(reasons[1]), ", ") {
 		if !strings.Contains(readDoc(t, "drop-reasons.md"), reason) {
@@ -90,12 +90,15 @@ func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
 	}
 }
 
-// pageMetrics are the metrics of docs/metrics.md, also by the names that the parts
-// of histograms have, with their meaning and labels.
+// pageMetrics are the metrics of the pages, also by the names that the parts of histograms
+// have, with their meaning and labels.
 func pageMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	meaning := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^- `([a-z0-9_]+)`( \\(histogram\\))?: (.*)$").FindAllStringSubmatch(readDoc(t, "metrics.md"), -1) {
+	meaning, text := map[string]string{}, ""
+	for _, p := range pages {
+		text += readDoc(t, p.file)
+	}
+	for _, row := range regexp.MustCompile("(?m)^- `([a-z0-9_]+)`( \\(histogram\\))?: (.*)$").FindAllStringSubmatch(text, -1) {
 		meaning[row[1]] = row[3]
 		if row[2] != "" {
 			for _, part := range []string{"_bucket", "_count", "_sum"} {
@@ -104,7 +107,7 @@ func pageMetrics(t *testing.T) map[string]string {
 		}
 	}
 	if len(meaning) == 0 {
-		t.Fatal("docs/metrics.md has no metrics")
+		t.Fatal("the pages have no metrics")
 	}
 	return meaning
 }

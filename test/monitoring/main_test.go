@@ -45,11 +45,15 @@ func run(t *testing.T, program string, arguments ...string) string {
 	return string(out)
 }
 
-// startReplica starts an eventd as the ServiceAccount of deploy/, with leader
-// election, and waits until it serves.
+// startReplica starts an eventd as the ServiceAccount of deploy/, with leader election and a
+// receiver, and waits until it serves.
 func startReplica(t *testing.T, c *testenv.ControlPlane) *replica.Replica {
 	t.Helper()
-	return replica.Run(t, c, replica.Options{PeerToken: replica.PeerToken(t, c)})
+	credentials := replica.Deploy(t, c)
+	replica.DeployDelivery(t, c)
+	return replica.Run(t, c, replica.Options{
+		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: replica.Delivering(t, filepath.Join(t.TempDir(), "events.jsonl")),
+	})
 }
 
 // address is host and port.

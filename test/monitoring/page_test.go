@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -18,7 +17,33 @@ import (
 	"github.com/eventd/eventd/test/testenv"
 )
 
-const pageFile = "../../docs/metrics.md"
+// pages are the pages of metrics. A metric is on the first whose sections have it, by how its
+// name begins.
+var pages = []struct {
+	file, head, tail string
+	sections         []section
+}{
+	{"delivery-metrics.md", deliveryHead, "", delivery},
+	{"metrics.md", pageHead, "\nThe Prometheus client library adds `go_*`, `process_*` and `promhttp_*`.\n", stages},
+}
+
+const deliveryHead = `# Metrics of the delivery
+
+For operators: what each metric means that eventd adds to [the others](metrics.md) with ` + "`--config`" + `. The values of ` + "`receiver`" + ` and ` + "`route`" + ` are those of the configuration.
+
+<!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
+`
+
+type section struct{ prefix, title string }
+
+// delivery are the sections about the way out.
+var delivery = []section{
+	{"eventd_receiver_", "Receivers"},
+	{"eventd_route_", "Routes"},
+	{"eventd_observer_", "Observer"},
+	{"eventd_cursors_", "Cursors"},
+	{"eventd_configuration_", "Configuration"},
+}
 
 const pageHead = `# Metrics
 
@@ -29,8 +54,8 @@ eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the rig
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
 
-// stages are the sections of the page, by how the names of their metrics begin.
-var stages = []struct{ prefix, title string }{
+// stages are the sections about the way in, and the process.
+var stages = []section{
 	{"eventd_occurrences_", "Occurrences"},
 	{"eventd_intake_", "Intake"},
 	{"eventd_relay_", "Relay"},
@@ -51,6 +76,8 @@ var about = map[string]string{
 		"`found` (counted by another replica), `handed_over` (left to the next leader), " +
 		"`dropped` (lost, with a [reason](drop-reasons.md)), " +
 		"`uncertain` (dropped, but perhaps counted by a write without an answer).",
+	"Receivers": "At every quiet moment, on each replica, `observed = delivered + filtered + superseded + given_up + handed_over + pending`, " +
+		"each summed over its labels.",
 }
 
 // open says which values labels have, of one metric or of any, that have more than
@@ -60,6 +87,9 @@ var open = map[string]string{
 	"version":   "of eventd",
 	"commit":    "of the source",
 	"goversion": "of the compiler",
+	"hash":      "SHA-256",
+	"receiver":  "of the configuration",
+	"route":     "of the configuration",
 
 	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`, and of refused ones `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
 	"eventd_intake_request_duration_seconds verb": "as in `eventd_intake_requests_total`",
@@ -71,18 +101,19 @@ var standard = regexp.MustCompile("^(go|process|promhttp)_")
 
 func TestPageOfMetricsIsUpToDate(t *testing.T) {
 	families := liveMetrics(t)
-	page := []byte(pageOf(families))
-	if *update {
-		if err := os.WriteFile(pageFile, page, 0o644); err != nil {
-			t.Fatal(err)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(families)), standard.MatchString)
+	for _, p := range pages {
+		var text string
+		text, names = pageOf(p.head, p.sections, families, names)
+		text += p.tail
+		if *update {
+			if err := os.WriteFile("../../docs/"+p.file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	stored, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(stored, page) {
-		t.Errorf("docs/metrics.md is not what eventd shows; go test ./test/monitoring -run Page -update writes:\n%s", page)
+		if readDoc(t, p.file) != text {
+			t.Errorf("docs/%s is not what eventd shows; go test ./test/monitoring -run Page -update writes:\n%s", p.file, text)
+		}
 	}
 	// The page tells counters from gauges by their names.
 	for name, f := range families {
@@ -119,7 +150,7 @@ func liveMetrics(t *testing.T) map[string]*dto.MetricFamily {
 // namesInSource finds the names of metrics in the code, and in which file.
 func namesInSource(t *testing.T) map[string]string {
 	t.Helper()
-	name := regexp.MustCompile(`"(eventd_[a-z0-9_]+)"`)
+	name := regexp.MustCompile(`"(eventd_[a-z0-9_]*[a-z0-9])"`)
 	names := map[string]string{}
 	for _, dir := range []string{"../../pkg", "../../internal"} {
 		files, err := filepath.Glob(dir + "/*/*.go")
@@ -142,11 +173,11 @@ func namesInSource(t *testing.T) map[string]string {
 	return names
 }
 
-func pageOf(families map[string]*dto.MetricFamily) string {
+// pageOf returns a page, and the names of the metrics that are not on it.
+func pageOf(head string, sections []section, families map[string]*dto.MetricFamily, names []string) (_ string, others []string) {
 	var page strings.Builder
-	page.WriteString(pageHead)
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(families)), standard.MatchString)
-	for _, s := range stages {
+	page.WriteString(head)
+	for _, s := range sections {
 		var rows []string
 		names = slices.DeleteFunc(names, func(name string) bool {
 			if !strings.HasPrefix(name, s.prefix) {
@@ -161,8 +192,7 @@ func pageOf(families map[string]*dto.MetricFamily) string {
 		}
 		page.WriteString(strings.Join(rows, ""))
 	}
-	page.WriteString("\nThe Prometheus client library adds `go_*`, `process_*` and `promhttp_*`.\n")
-	return page.String()
+	return page.String(), names
 }
 
 func rowOf(f *dto.MetricFamily) string {
