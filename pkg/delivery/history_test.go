@@ -23,9 +23,12 @@ type history struct {
 	compacted int             // up to this one, only the latest versions can be read
 	epoch     int64
 	readers   map[*memoryReader]bool
+	collapsed map[string]bool // by ID: a list had a later version in its place
 }
 
-func newHistory() *history { return &history{head: 100, readers: make(map[*memoryReader]bool)} }
+func newHistory() *history {
+	return &history{head: 100, readers: make(map[*memoryReader]bool), collapsed: make(map[string]bool)}
+}
 
 func versionOf(e *corev1.Event) int {
 	rv, err := strconv.Atoi(e.ResourceVersion)
@@ -53,6 +56,13 @@ func (h *history) compact() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.compacted = h.head
+}
+
+// hasCollapsed reports whether a list had a later version in the place of this one.
+func (h *history) hasCollapsed(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.collapsed[id]
 }
 
 // restore removes all versions after one.
@@ -148,6 +158,9 @@ func (r *memoryReader) fill() {
 		r.gap = r.gap || !whole
 		if whole {
 			from, r.next = 0, observer.Start{Oldest: true, Cursor: observer.Cursor{Epoch: h.epoch}}
+		}
+		for _, e := range h.versions {
+			h.collapsed[idOf(e)] = h.collapsed[idOf(e)] || versionOf(e) > from
 		}
 		for _, e := range h.latest(from) {
 			r.buffer = append(r.buffer, observer.Entry{Version: observer.Version{Event: e, Observed: now}})

@@ -90,7 +90,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		m.config.Receivers = append(m.config.Receivers, r)
 		g := newTarget(t, seed+uint64(i)<<32)
 		g.partial = rng.IntN(2) == 0
-		g.filtered = func(id string) bool { return m.routes.hasFiltered(r.Name, id) }
+		g.filtered = func(id string) bool { return m.routes.hasFiltered(r.Name, id) || m.history.hasCollapsed(id) }
 		if rng.IntN(3) > 0 {
 			g.odds, g.may = 0.4*rng.Float64(), faults
 		}

@@ -38,8 +38,9 @@ type target struct {
 	// poison is rejected: alone if it rejects in part, else with its batch.
 	poison  map[string]bool
 	partial bool
-	// filtered reports whether a route has once filtered a version. It may be delivered after a
-	// later one, if the routes change and it is read again.
+	// filtered reports whether a route has once filtered a version, or a list left it out. It may be
+	// delivered after a later one, if it is read again: after a change of the routes, or from a cursor
+	// that a former leader stored while the list was delivered, by another leader.
 	filtered func(id string) bool
 
 	seen       map[string]bool // by ID

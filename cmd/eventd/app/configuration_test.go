@@ -112,6 +112,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 				writeConfiguration(t, c.file, step.content)
 			}
 			time.Sleep(2 * configurationPeriod)
+			synctest.Wait()
 			if got := strings.Join(*inForce, ",") + ","; got != step.applied {
 				t.Errorf("step %d: %q was put in force, want %q", i, got, step.applied)
 			}

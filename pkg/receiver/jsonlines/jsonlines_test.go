@@ -252,6 +252,7 @@ func TestDestinationThatIsTooSlowForABatchMakesProgress(t *testing.T) {
 			t.Fatal("nine writes of 1 s took less than 2.5 s")
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		wantLines(t, out.Bytes(), 0, batch[:3]) // nothing is begun after ctx
 		sends := 2
 		for ; trySend(t, r, batch, 2500*time.Millisecond) != nil; sends++ {
