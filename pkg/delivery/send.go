@@ -196,6 +196,9 @@ func backoff(failures int) time.Duration {
 
 // sleep returns false if ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
