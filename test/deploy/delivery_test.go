@@ -62,7 +62,7 @@ func TestEveryRightOfDeliveryIsNeeded(t *testing.T) {
 				}
 			}
 			file := filepath.Join(t.TempDir(), "events.jsonl")
-			r := startWith(t, account, replica.Delivering(t, file))
+			r := startWith(t, account, replica.Delivering(t, account, file))
 			defer r.Terminate(t)
 			if i == len(rights) {
 				if err := delivers(t, file); err != nil {

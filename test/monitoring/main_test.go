@@ -50,9 +50,10 @@ func run(t *testing.T, program string, arguments ...string) string {
 func startReplica(t *testing.T, c *testenv.ControlPlane) *replica.Replica {
 	t.Helper()
 	credentials := replica.Deploy(t, c)
+	file := filepath.Join(filepath.Dir(t.TempDir()), "events.jsonl") // of all replicas of the test
 	replica.DeployDelivery(t, c)
 	return replica.Run(t, c, replica.Options{
-		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: replica.Delivering(t, filepath.Join(t.TempDir(), "events.jsonl")),
+		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: replica.Delivering(t, "archive", file),
 	})
 }
 

@@ -1,11 +1,9 @@
 package replica
 
 import (
-	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -70,8 +68,9 @@ func DeployDelivery(t testing.TB, c *testenv.ControlPlane) {
 	}
 }
 
-// Delivering returns the flags of a replica that delivers to a file.
-func Delivering(t testing.TB, file string) []string {
+// Delivering returns the flags of a replica whose receiver with a name, and a cursor of its own,
+// delivers to a file.
+func Delivering(t testing.TB, name, file string) []string {
 	t.Helper()
 	configuration := filepath.Join(t.TempDir(), "configuration.yaml")
 	if err := os.WriteFile(configuration, fmt.Appendf(nil, `
@@ -84,7 +83,7 @@ receivers:
 routes:
 - name: all
   receivers: [%[1]s]
-`, "archive-"+strings.ToLower(rand.Text()[:8]), file), 0o600); err != nil {
+`, name, file), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return []string{"--config=" + configuration, "--cluster-name=test"}
