@@ -182,14 +182,14 @@ type delivering struct {
 func startDelivering(t *testing.T) *delivering {
 	cluster := testenv.Shared(t)
 	d := &delivering{destination: newDestination(t)}
-	file := filepath.Join(t.TempDir(), "configuration.yaml")
+	file, receiver := filepath.Join(t.TempDir(), "configuration.yaml"), strings.ToLower(rand.Text()[:8])
 	if err := os.WriteFile(file, fmt.Appendf(nil, `
 apiVersion: config.eventd.io/v1alpha1
 kind: EventdConfiguration
 receivers:
 - name: %s
   cloudEvents: {url: %q, batched: true, insecure: true}
-`, strings.ToLower(rand.Text()[:8]), d.url), 0o600); err != nil {
+`, receiver, d.url), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	credentials := replica.Deploy(t, cluster)
@@ -198,9 +198,10 @@ receivers:
 	client := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1()
 	namespace := cluster.Namespace(t)
 	d.author = &author{namespace: namespace, events: client.Events(namespace), stored: map[delivery]bool{}}
-	await.Until(t, "a receiver that has begun", func() bool {
-		leader, _ := d.leader()
-		return leader.read("eventd_receiver_observed_versions_total") > 0 || leader.read("eventd_cursors_writes_total") > 0
+	// What is stored before is not promised: a leader that dies has begun nowhere.
+	await.Until(t, "a receiver whose beginning is stored", func() bool {
+		cursors, err := client.ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), "eventd-cursors", metav1.GetOptions{})
+		return err == nil && cursors.Data[receiver] != ""
 	})
 	return d
 }
