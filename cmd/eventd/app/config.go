@@ -98,15 +98,22 @@ func loadRouting(stdin io.Reader, name string) (*v1alpha1.EventdConfiguration, *
 
 // readFile reads a file, or stdin if the name is "-", of at most limit bytes.
 func readFile(stdin io.Reader, name string, limit int64) ([]byte, error) {
-	from := stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = file.Close() }()
-		from = file
+	if name == "-" {
+		return readAll(stdin, name, limit)
 	}
+	return readNamed(name, limit)
+}
+
+func readNamed(name string, limit int64) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return readAll(file, name, limit)
+}
+
+func readAll(from io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {
 		return nil, err

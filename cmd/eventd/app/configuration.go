@@ -5,9 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +54,7 @@ func newConfigurationMetrics(r prometheus.Registerer) *configurationMetrics {
 	return m
 }
 
-// newConfiguration reads the file. Its error names the fields that are wrong.
+// newConfiguration registers the metrics. The caller sets apply, and then calls load.
 func newConfiguration(o *Options, registry prometheus.Registerer) (*configuration, error) {
 	routes, err := rules.NewMetrics(registry)
 	if err != nil {
@@ -68,7 +65,7 @@ func newConfiguration(o *Options, registry prometheus.Registerer) (*configuratio
 
 // load puts the content of the file in force, unless it is that of the last load.
 func (c *configuration) load(ctx context.Context) error {
-	data, err := readConfiguration(c.file)
+	data, err := readNamed(c.file, v1alpha1.MaxBytes)
 	if err != nil {
 		c.sum = [sha256.Size]byte{}
 		c.metrics.successful.Set(0)
@@ -128,18 +125,4 @@ func (c *configuration) follow(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "Could not reload the configuration: the former one stays in force", "file", c.file)
 		}
 	}
-}
-
-// readConfiguration reads a file of at most the maximum size.
-func readConfiguration(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, v1alpha1.MaxBytes+1))
-	if err == nil && len(data) > v1alpha1.MaxBytes {
-		err = fmt.Errorf("%s has more than %d bytes", name, v1alpha1.MaxBytes)
-	}
-	return data, err
 }
