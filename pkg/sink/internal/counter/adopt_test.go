@@ -36,14 +36,21 @@ func (s *succession) adopt() *writer {
 }
 
 // writePast has more others write than the list of sinks takes.
-func writePast(w *world) {
-	for range maxSinks {
-		other := newWriter(w.t, w.digest)
-		before := w.ours
-		w.ours = other
-		adds(w)
-		writes(w)
-		w.ours = before
+func writePast(w *world) { writePastBy(nil)(w) }
+
+// writePastBy is writePast by writers whose names begin so.
+func writePastBy(prefix []byte) step {
+	return func(w *world) {
+		for range maxSinks {
+			other := newWriter(w.t, w.digest)
+			copy(other.instance[:], prefix)
+			other.counter.instance = other.instance
+			before := w.ours
+			w.ours = other
+			adds(w)
+			writes(w)
+			w.ours = before
+		}
 	}
 }
 
@@ -72,6 +79,7 @@ func asCreateOnly(w *world) {
 
 func TestAdoptedOccurrencesAreCountedOnce(t *testing.T) {
 	type ends = map[occurrence.Outcome]int64
+	older, newer := writePastBy([]byte("00")), writePastBy([]byte("vv"))
 	for _, test := range []struct {
 		name   string
 		before []step // of the former leader, until it is adopted
@@ -88,7 +96,9 @@ func TestAdoptedOccurrencesAreCountedOnce(t *testing.T) {
 		{"though the list of sinks is full", []step{writePast, adds}, nil, nil, ends{occurrence.Merged: 1}, maxSinks + 1},
 		{"unless the contributor was pushed out", []step{adds, losesAnswer, writePast}, nil, nil, ends{occurrence.Uncertain: 1}, maxSinks + 1},
 		{"unless an older release may have pushed it out", []step{writePast, rewrites(withoutPushedOut), adds}, nil, nil, ends{occurrence.Uncertain: 1}, maxSinks},
-		{"unless too many were pushed out", []step{writePast, writePast, writePast, adds}, nil, nil, ends{occurrence.Uncertain: 1}, 3 * maxSinks},
+		{"though more older ones were pushed out than are remembered", []step{older, older, older, older, adds}, nil, nil, ends{occurrence.Merged: 1}, 4*maxSinks + 1},
+		{"unless more newer ones were pushed out", []step{newer, newer, newer, adds}, nil, nil, ends{occurrence.Uncertain: 1}, 3 * maxSinks},
+		{"nor if older ones were pushed out since", []step{adds, losesAnswer, older, older, older, older}, nil, nil, ends{occurrence.Uncertain: 1}, 4*maxSinks + 1},
 		{"though somebody forges a share that is too high", []step{adds, writes, adds}, []step{rewrites(func(string) string {
 			return "v1;s=%:" + fmt.Sprint(uint64(math.MaxUint64))
 		})}, nil, ends{occurrence.Created: 1}, 2},

@@ -1,14 +1,17 @@
 package counter
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/eventd/eventd/internal/identity"
 )
@@ -56,10 +59,12 @@ func newContributor(b [10]byte) (c Contributor) {
 	return c
 }
 
-// NewInstance returns a random name for a sink instance.
+// NewInstance returns a new name for a sink instance: the time in units of 256 ms, and 40 random
+// bits. So later ones are greater, unless clocks differ; see pushOut.
 func NewInstance() Contributor {
 	var b [10]byte
-	rand.Read(b[:]) // never fails
+	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli()>>8)<<24)
+	rand.Read(b[5:]) // never fails
 	return newContributor(b)
 }
 
@@ -82,8 +87,8 @@ type contributors struct {
 	creator Contributor // the sink instance that created the object
 	sinks   []contribution
 	clients []contribution
-	// pushedOut are those that others have pushed out of sinks, each once. It is nil while
-	// sinks is not full, and also if a release has filled it that does not record them.
+	// pushedOut are the greatest of those that others have pushed out of sinks, in order. It is nil
+	// while sinks is not full, and also if a release has filled it that does not record them.
 	pushedOut []Contributor
 	unknown   []string // parts of a later release, kept as they are
 }
@@ -156,7 +161,7 @@ func parseList(list string, limit int) ([]contribution, error) {
 	return out, nil
 }
 
-// parsePushedOut reads the list of those that were pushed out, of which the last ones are kept.
+// parsePushedOut reads the list of those that were pushed out, of which the greatest are kept.
 func parsePushedOut(list string) ([]Contributor, error) {
 	out := []Contributor{}
 	if list == "" {
@@ -169,7 +174,7 @@ func parsePushedOut(list string) ([]Contributor, error) {
 		}
 		out = append(out, c)
 	}
-	return slices.Clone(out[max(0, len(out)-maxPushedOut):]), nil
+	return greatest(out), nil
 }
 
 func parseContributor(s string) (Contributor, error) {
@@ -248,23 +253,35 @@ func (s contributors) write(by Contributor, upTo uint64) contributors {
 	return s
 }
 
-// pushOut returns a list with one more contributor. If others may be missing, the list is full
-// from the beginning: then everybody may have been pushed out.
+// pushOut returns a list with one more contributor, without the smallest one if there are too
+// many. If others may be missing, the list is full of the greatest one that there can be: then
+// everybody may have been pushed out.
 func pushOut(list []Contributor, c Contributor) []Contributor {
 	switch {
 	case list == nil:
-		return slices.Repeat([]Contributor{c}, maxPushedOut)
+		return slices.Repeat([]Contributor{newContributor([10]byte(bytes.Repeat([]byte{0xff}, 10)))}, maxPushedOut)
 	case slices.Contains(list, c):
 		return list
 	}
-	list = append(slices.Clone(list), c)
-	return list[max(0, len(list)-maxPushedOut):]
+	return greatest(append(slices.Clone(list), c))
 }
 
+// greatest sorts a list, and returns a copy of its last elements.
+func greatest(list []Contributor) []Contributor {
+	slices.SortFunc(list, Contributor.compare)
+	return append([]Contributor{}, list[max(0, len(list)-maxPushedOut):]...)
+}
+
+func (c Contributor) compare(with Contributor) int { return bytes.Compare(c[:], with[:]) }
+
 // mayHavePushedOut reports whether a contributor that is not among the sinks may have been
-// before.
+// before: those that are missing in a full list are smaller than the others.
 func (s *contributors) mayHavePushedOut(c Contributor) bool {
-	return len(s.sinks) == maxSinks && (s.pushedOut == nil || len(s.pushedOut) == maxPushedOut || slices.Contains(s.pushedOut, c))
+	if len(s.sinks) < maxSinks {
+		return false
+	}
+	missing := len(s.pushedOut) == maxPushedOut && c.compare(s.pushedOut[0]) < 0
+	return s.pushedOut == nil || missing || slices.Contains(s.pushedOut, c)
 }
 
 func find(list []contribution, c Contributor) (uint64, bool) {

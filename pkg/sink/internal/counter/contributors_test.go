@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -42,6 +44,20 @@ func TestSharesFormat(t *testing.T) {
 	if parsed, err := parseContributor(got.String()); err != nil || parsed != got || got == NewInstance() {
 		t.Errorf("instance %q: %v", got, err)
 	}
+}
+
+// Later instances are greater, so that those that are forgotten are the oldest.
+func TestInstancesAreInOrderOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []Contributor
+		for range 100 {
+			all = append(all, NewInstance())
+			time.Sleep(300 * time.Millisecond)
+		}
+		if !slices.IsSortedFunc(all, Contributor.compare) {
+			t.Errorf("%s", all)
+		}
+	})
 }
 
 func TestWhatDoesNotParseIsForeign(t *testing.T) {

@@ -169,10 +169,20 @@ func TestPushedOut(t *testing.T) {
 	for i := range maxSinks {
 		s = s.write(numbered(50+i), 1)
 	}
-	want(maxPushedOut, 99, 0)
+	// More were pushed out than the list takes. It has the greatest.
+	want(maxPushedOut, 20, 99)
+	want(maxPushedOut, 0, 8)
+	s = s.write(numbered(10), 1)
+	for i := range maxSinks {
+		s = s.write(numbered(60+i), 1)
+	}
+	want(maxPushedOut, 10, 40)
+	want(maxPushedOut, 9, 99)
 	// The list was full before this release.
 	s.pushedOut = nil
 	want(0, 99, 0)
-	s = s.write(numbered(99), 1)
-	want(maxPushedOut, 98, 0)
+	for i := range maxSinks {
+		s = s.write(numbered(80+i), 1)
+		want(maxPushedOut, 99, 0)
+	}
 }
