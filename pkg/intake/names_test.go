@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,4 +155,20 @@ func TestPostThatJoinsAnotherUnlocksItsName(t *testing.T) {
 		}
 		n.isEmpty(t, first)
 	})
+}
+
+// A report under a generated name that another one has is taken for a retry, and not counted.
+func TestGeneratedNamesAreDifferent(t *testing.T) {
+	const names = 100_000
+	base, generated := strings.Repeat("pod-", 15), make(map[string]bool, names)
+	for range names {
+		name := strategy{}.GenerateName(base)
+		if len(name) != maxGeneratedName || !strings.HasPrefix(name, base[:50]) {
+			t.Fatalf("%s has %d characters", name, len(name))
+		}
+		generated[name] = true
+	}
+	if len(generated) != names {
+		t.Errorf("%d of %d names are different", len(generated), names)
+	}
 }

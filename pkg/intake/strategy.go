@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
-	genericnames "k8s.io/apiserver/pkg/storage/names"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -20,7 +20,6 @@ import (
 // no state.
 type strategy struct {
 	runtime.ObjectTyper
-	genericnames.NameGenerator
 	api occurrence.API
 }
 
@@ -30,7 +29,21 @@ var (
 )
 
 func newStrategy(api occurrence.API) strategy {
-	return strategy{ObjectTyper: scheme, NameGenerator: genericnames.SimpleNameGenerator, api: api}
+	return strategy{ObjectTyper: scheme, api: api}
+}
+
+const (
+	// generatedLength is the number of random characters in a generated name. The apiserver has 5,
+	// and generates another name if there is an object of that name. Here, no process knows all
+	// names: a second report under one is taken for a retry of the first, and is not counted.
+	generatedLength = 12
+	// maxGeneratedName is the maximum length of a generated name, as in the apiserver.
+	maxGeneratedName = 63
+)
+
+// GenerateName implements names.NameGenerator.
+func (strategy) GenerateName(base string) string {
+	return base[:min(len(base), maxGeneratedName-generatedLength)] + utilrand.String(generatedLength)
 }
 
 func (strategy) NamespaceScoped() bool          { return true }
