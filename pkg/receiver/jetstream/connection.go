@@ -2,12 +2,8 @@ package jetstream
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +12,7 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	receiverconnection "github.com/eventd/eventd/pkg/receiver/internal/connection"
 )
 
 // connectTimeout is for one server, from the dial to the end of the handshake.
@@ -73,7 +70,7 @@ func (c *connection) options(ctx context.Context, config v1alpha1.JetStream) ([]
 		options = append(options, nats.UserCredentials(config.CredentialsFile))
 	}
 	if config.TLS != nil || strings.Contains(config.URL, "tls://") {
-		secure, err := loadTLS(config.TLS)
+		secure, err := receiverconnection.TLS(config.TLS)
 		if err != nil {
 			return nil, err
 		}
@@ -158,35 +155,4 @@ func (c *connection) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("the connection failed: %w", cause)
 	}
 	return err
-}
-
-// loadTLS reads the files of a configuration, which may be nil.
-func loadTLS(config *v1alpha1.TLS) (*tls.Config, error) {
-	out := &tls.Config{MinVersion: tls.VersionTLS12}
-	if config == nil {
-		return out, nil
-	}
-	out.ServerName = config.ServerName
-	if config.CAFile != "" {
-		pem, err := os.ReadFile(config.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate", config.CAFile)
-		}
-	}
-	if config.CertFile == "" && config.KeyFile == "" {
-		return out, nil
-	}
-	if config.CertFile == "" || config.KeyFile == "" {
-		return nil, errors.New("certFile and keyFile must both be set")
-	}
-	pair, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile)
-	if err != nil {
-		return nil, err
-	}
-	out.Certificates = []tls.Certificate{pair}
-	return out, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	receiverconnection "github.com/eventd/eventd/pkg/receiver/internal/connection"
 	"github.com/eventd/eventd/test/await"
 )
 
@@ -52,7 +53,7 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 	s := startServer(t, withJetStream+fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n",
 		serverCert, serverKey, clientCert))
 	files := func() nats.Option { // those of now
-		config, err := loadTLS(&v1alpha1.TLS{CAFile: serverCert, CertFile: clientCert, KeyFile: clientKey})
+		config, err := receiverconnection.TLS(&v1alpha1.TLS{CAFile: serverCert, CertFile: clientCert, KeyFile: clientKey})
 		must(t, err)
 		return nats.Secure(config)
 	}

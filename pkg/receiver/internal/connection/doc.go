@@ -1,4 +1,4 @@
-// Package connection is what the receivers over HTTP and gRPC have in common: credentials from
+// Package connection is what the receivers over the network have in common: TLS, credentials from
 // files that another process rotates, an HTTP client for one destination, and what its answers
 // mean.
 //

@@ -19,6 +19,15 @@ type tlsFiles struct {
 	config   *tls.Config // nobody changes it
 }
 
+// TLS returns the configuration of a TLS client as the files are now. The argument may be nil.
+func TLS(c *configv1alpha1.TLS) (*tls.Config, error) {
+	t, err := newTLSFiles(c)
+	if err != nil {
+		return nil, err
+	}
+	return t.config, nil
+}
+
 func newTLSFiles(c *configv1alpha1.TLS) (*tlsFiles, error) {
 	if c == nil {
 		c = &configv1alpha1.TLS{}
