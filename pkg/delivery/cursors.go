@@ -17,8 +17,11 @@ import (
 )
 
 const (
-	// cursorInterval is the minimum time between two writes of the cursors.
+	// cursorInterval is the minimum time between two writes of the cursors, unless maxUnwritten
+	// versions were delivered since the last one: a leader that catches up, and is killed, does not
+	// leave all of it to its successor.
 	cursorInterval = 2 * time.Second
+	maxUnwritten   = 1024
 	// cursorTimeout limits a read or a write, including reads and writes after conflicts.
 	cursorTimeout = 5 * time.Second
 	// handoverTimeout limits the last write of a term. A successor waits for it.
@@ -40,6 +43,7 @@ type cursors struct {
 	metrics *cursorMetrics
 	lines   *ratelimitedlog.Limiter
 	due     chan struct{} // has an element while there is something to write
+	many    chan struct{} // has an element when maxUnwritten is reached
 
 	mu sync.Mutex
 	// entries are all that could be decoded, by receiver, unknown receivers included.
@@ -52,6 +56,8 @@ type cursors struct {
 	stored snapshot
 	// changes counts changes of entries, and written those that are stored.
 	changes, written int64
+	// unwritten is how many versions were delivered since the last write began.
+	unwritten int
 	// progress is closed and replaced when written rises.
 	progress chan struct{}
 }
@@ -59,7 +65,7 @@ type cursors struct {
 func newCursors(s *store, leading func() bool, m *cursorMetrics) *cursors {
 	return &cursors{
 		store: s, leading: leading, metrics: m, lines: ratelimitedlog.New(ratelimitedlog.Interval),
-		due: make(chan struct{}, 1), progress: make(chan struct{}),
+		due: make(chan struct{}, 1), many: make(chan struct{}, 1), progress: make(chan struct{}),
 		entries: make(map[string]entry), receivers: make(map[string]bool), unreadable: make(map[string]bool),
 	}
 }
@@ -113,8 +119,7 @@ func (c *cursors) setReceivers(ctx context.Context, receivers []v1alpha1.Receive
 	for _, r := range receivers {
 		c.receivers[r.Name] = true
 		if text, ok := c.stored.data[r.Name]; ok {
-			if _, known := c.entries[r.Name]; !known {
-				_, err := decodeEntry(text)
+			if _, err := decodeEntry(text); err != nil && c.entries[r.Name] == (entry{}) {
 				c.refuse(ctx, r.Name, err)
 			}
 		}
@@ -122,10 +127,14 @@ func (c *cursors) setReceivers(ctx context.Context, receivers []v1alpha1.Receive
 	c.mark(time.Now())
 }
 
-// mark records since when the entries of unknown receivers are unused. The mutex must be held.
+// mark records since when the entries of unknown receivers are unused. An entry that was unused for
+// too long is not used again. The mutex must be held.
 func (c *cursors) mark(now time.Time) {
 	for name, e := range c.entries {
 		switch used := c.receivers[name]; {
+		case used && e.expired(now):
+			delete(c.entries, name)
+			continue
 		case used && !e.UnusedSince.IsZero():
 			e.UnusedSince = time.Time{}
 		case !used && e.UnusedSince.IsZero():
@@ -192,6 +201,19 @@ func (c *cursors) advance(name string, to observer.Cursor) {
 	c.changed()
 }
 
+// delivered counts versions that were delivered, after advance.
+func (c *cursors) delivered(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unwritten += n; c.unwritten < maxUnwritten {
+		return
+	}
+	select {
+	case c.many <- struct{}{}:
+	default:
+	}
+}
+
 // awaitWritten waits until everything up to now is stored, and returns false if ctx ends before.
 func (c *cursors) awaitWritten(ctx context.Context) bool {
 	c.mu.Lock()
@@ -212,7 +234,8 @@ func (c *cursors) awaitWritten(ctx context.Context) bool {
 	}
 }
 
-// run writes the cursors when they have changed, at most every cursorInterval, until ctx ends.
+// run writes the cursors when they have changed, every cursorInterval or after maxUnwritten
+// versions, until ctx ends.
 func (c *cursors) run(ctx context.Context) {
 	for {
 		select {
@@ -220,35 +243,40 @@ func (c *cursors) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		next := time.Now().Add(cursorInterval)
-		if c.leading() {
-			c.tryWrite(ctx)
-		} else {
+		next := time.NewTimer(cursorInterval)
+		var many <-chan struct{} // nil after a failure, and so never ready
+		if !c.leading() {
 			c.signal() // unless the term is over, it is only late to know that it leads
+		} else if c.tryWrite(ctx) {
+			many = c.many
 		}
-		if !sleep(ctx, time.Until(next)) {
-			return
+		select {
+		case <-next.C:
+		case <-many:
+		case <-ctx.Done():
 		}
+		next.Stop()
 	}
 }
 
 // tryWrite writes the cursors. A failure is counted, and the write is due again.
-func (c *cursors) tryWrite(ctx context.Context) {
+func (c *cursors) tryWrite(ctx context.Context) (ok bool) {
 	limited, cancel := context.WithTimeout(ctx, cursorTimeout)
 	defer cancel()
 	err := c.write(limited)
 	if err == nil {
-		return
+		return true
 	}
 	c.signal()
 	if ctx.Err() != nil {
-		return // cancelled by the end of the term, which writes once more
+		return false // cancelled by the end of the term, which writes once more
 	}
 	c.metrics.failed.Inc()
 	if c.lines.Allow("write") {
 		klog.FromContext(ctx).Error(bounded(err), "Could not store the cursors of the receivers. A restart would deliver again what was delivered meanwhile",
 			"quietFor", ratelimitedlog.Interval)
 	}
+	return false
 }
 
 // writeLast writes the cursors at the end of a term, if there is something to write.
@@ -292,12 +320,17 @@ func (c *cursors) write(ctx context.Context) error {
 func (c *cursors) difference(now time.Time) (resourceVersion string, differences map[string]*string, changes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.unwritten = 0
+	select {
+	case <-c.many:
+	default:
+	}
 	differences = make(map[string]*string)
 	for name, e := range c.entries {
 		text := e.encode()
 		stored, ok := c.stored.data[name]
 		switch {
-		case !e.UnusedSince.IsZero() && now.Sub(e.UnusedSince) >= unusedTime:
+		case e.expired(now):
 			differences[name] = nil
 		case !ok || stored != text:
 			differences[name] = &text

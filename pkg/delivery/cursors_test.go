@@ -196,13 +196,14 @@ func TestConflictsAreBounded(t *testing.T) {
 	}
 }
 
-// A failed write is counted and repeated.
+// A failed write is counted and repeated, once per interval, however much is delivered.
 func TestWritesAreRepeatedUntilTheyAreStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memoryConfigMap{}
 		fails := 0
 		c := newTestCursors(t, &configMapClient{of: m}, "x")
 		c.store.client = &configMapClient{of: m, before: func(context.Context) error {
+			c.delivered(maxUnwritten)
 			if fails++; fails <= 3 {
 				return errors.New("503")
 			}

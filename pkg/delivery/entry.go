@@ -29,6 +29,11 @@ func (e entry) cursor() observer.Cursor {
 	return observer.Cursor{Epoch: e.Epoch, ResourceVersion: e.ResourceVersion}
 }
 
+// expired reports whether the entry was unused for too long.
+func (e entry) expired(now time.Time) bool {
+	return !e.UnusedSince.IsZero() && now.Sub(e.UnusedSince) >= unusedTime
+}
+
 func (e entry) encode() string {
 	text, err := json.Marshal(e)
 	if err != nil { // its times are encodable

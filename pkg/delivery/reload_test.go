@@ -150,6 +150,32 @@ func TestTheCursorOfARemovedReceiverIsKeptForADay(t *testing.T) {
 	})
 }
 
+// The last receiver is removed, so nothing is delivered for as long as there is none.
+func TestTheCursorOfTheLastReceiverIsKeptForADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			gone time.Duration
+			want int // of what is stored meanwhile
+		}{{unusedTime - time.Minute, 3}, {unusedTime + time.Minute, 0}} {
+			b := newBench(t)
+			b.apply(named("a"))
+			b.begin()
+			time.Sleep(2 * cursorInterval)
+			b.write("e", 1)
+			b.apply()
+			synctest.Wait()
+			b.write("e", 3)
+			time.Sleep(test.gone)
+			b.apply(named("a"))
+			time.Sleep(2 * cursorInterval)
+			if n := len(b.delivered("a")) - 1; n != test.want {
+				t.Errorf("after %s, %d of 3 are delivered", test.gone, n)
+			}
+			b.end(nil)
+		}
+	})
+}
+
 // etcd is restored from a backup, and the leader is killed before all was delivered again. The
 // history has passed the old cursors by then.
 func TestARestoredHistoryIsDeliveredAgain(t *testing.T) {

@@ -27,6 +27,8 @@ func (s *session) run(ctx context.Context) error {
 	for {
 		receivers := s.delivery.configuration.Load().receivers
 		if len(receivers) == 0 {
+			s.stopChanged(nil)
+			s.cursors.setReceivers(ctx, nil) // stored at the end of the session
 			return nil
 		}
 		if err := s.reconcile(ctx, receivers); err != nil {
@@ -57,8 +59,8 @@ func (s *session) stop() {
 
 // reconcile stops workers whose receiver has changed, and starts those that are missing.
 func (s *session) reconcile(ctx context.Context, receivers []v1alpha1.Receiver) error {
-	s.cursors.setReceivers(ctx, receivers)
 	s.stopChanged(receivers)
+	s.cursors.setReceivers(ctx, receivers)
 	var missing []*worker
 	var starts []observer.Start
 	for _, r := range receivers {

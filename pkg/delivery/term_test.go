@@ -208,3 +208,29 @@ func TestCursorsAreWrittenTogether(t *testing.T) {
 		b.end(nil)
 	})
 }
+
+// A leader that catches up, and is killed before the interval is over, leaves little of what it has
+// delivered to its successor.
+func TestCursorsAreWrittenAsOftenAsMuchIsDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const batchSize = 100
+		b.sends["a"] = func(_ context.Context, batch []receiver.Record) (int, error) {
+			time.Sleep(time.Millisecond)
+			return 0, nil
+		}
+		b.apply(v1alpha1.Receiver{Name: "a", BatchSize: batchSize})
+		b.begin()
+		time.Sleep(2 * cursorInterval)
+		writes := b.store.countWrites()
+		all := b.write("e", 10*maxUnwritten)
+		time.Sleep(cursorInterval / 2)
+		if n := len(b.delivered("a")); n != len(all) {
+			t.Fatalf("%d of %d are delivered", n, len(all))
+		}
+		if n := b.store.countWrites() - writes; n < 9 || n > 11 {
+			t.Errorf("%d writes for %d versions", n, len(all))
+		}
+		b.end(nil)
+	})
+}

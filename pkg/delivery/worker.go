@@ -228,6 +228,7 @@ func (w *worker) settle(o outgoing, rejected int) {
 	}
 	w.account.settle(n-rejected, rejected, next)
 	w.advance(o.reached())
+	w.cursors.delivered(n - rejected)
 }
 
 // log logs an error, rate-limited by reason.
