@@ -27,7 +27,7 @@ func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
 	for _, q := range dashboardQueries(t) {
 		check("the dashboard's "+q.panel, q.expr)
 	}
-	for _, file := range []string{"runbooks.md", "drop-reasons.md", "election.md", "correlation.md", "architecture.md", "delivery.md", "routing.md"} {
+	for _, file := range append(runbookPages, "drop-reasons.md", "election.md", "correlation.md", "architecture.md", "delivery.md", "routing.md") {
 		check(file, readDoc(t, file))
 	}
 }
@@ -58,7 +58,10 @@ func TestAlertsAreAboutValuesThatThereAre(t *testing.T) {
 }
 
 func TestRunbooksSpeakOfWhatThereIs(t *testing.T) {
-	runbooks := readDoc(t, "runbooks.md") + readDoc(t, "drop-reasons.md")
+	runbooks := readDoc(t, "drop-reasons.md")
+	for _, page := range runbookPages {
+		runbooks += readDoc(t, page)
+	}
 	reasons := regexp.MustCompile("`reason`: ([^;.\n]*)").FindStringSubmatch(pageMetrics(t)["eventd_occurrences_settled_total"])
 	if reasons == nil {
 		t.Fatal("the pages do not say for which reasons occurrences are dropped")
