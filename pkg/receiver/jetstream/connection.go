@@ -2,11 +2,14 @@ package jetstream
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
-	"time"
+	"syscall"
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -14,9 +17,6 @@ import (
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	receiverconnection "github.com/eventd/eventd/pkg/receiver/internal/connection"
 )
-
-// connectTimeout is for one server, from the dial to the end of the handshake.
-const connectTimeout = 3 * time.Second
 
 // connection is used until its first failure. The client's own reconnecting is off, and with it its
 // buffer of what to send after it: Send sends that again, in order.
@@ -30,6 +30,7 @@ type connection struct {
 	cause   error    // of failed
 	socket  net.Conn // the latest
 	aborted bool
+	secured bool // a TLS handshake has succeeded
 }
 
 // connect connects to one of the servers, and reads all files of the configuration.
@@ -46,7 +47,7 @@ func connect(ctx context.Context, config v1alpha1.JetStream) (*connection, error
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, c.explain(ctx, err)
+		return nil, c.explain(ctx, c.refused(err))
 	}
 	if c.js, err = natsjs.New(c.nc); err != nil {
 		c.close()
@@ -56,12 +57,19 @@ func connect(ctx context.Context, config v1alpha1.JetStream) (*connection, error
 }
 
 func (c *connection) options(ctx context.Context, config v1alpha1.JetStream) ([]nats.Option, error) {
+	var secure *tls.Config
+	if config.TLS != nil || strings.Contains(config.URL, "tls://") {
+		var err error
+		if secure, err = receiverconnection.TLS(config.TLS); err != nil {
+			return nil, err
+		}
+	}
 	options := []nats.Option{
 		nats.Name("eventd"),
 		nats.NoReconnect(),
 		nats.IgnoreDiscoveredServers(), // the credentials are for those that are configured
 		nats.SkipHostLookup(),          // the dialer resolves names, bounded by ctx
-		nats.SetCustomDialer(c.dialer(ctx)),
+		nats.SetCustomDialer(dialer{c, ctx, secure}),
 		nats.Timeout(connectTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),
 		nats.ClosedHandler(func(nc *nats.Conn) { c.fail(nc.LastError()) }),
@@ -69,38 +77,38 @@ func (c *connection) options(ctx context.Context, config v1alpha1.JetStream) ([]
 	if config.CredentialsFile != "" {
 		options = append(options, nats.UserCredentials(config.CredentialsFile))
 	}
-	if config.TLS != nil || strings.Contains(config.URL, "tls://") {
-		secure, err := receiverconnection.TLS(config.TLS)
-		if err != nil {
-			return nil, err
-		}
+	if secure != nil {
 		options = append(options, nats.Secure(secure))
 	}
 	return options, nil
 }
 
-// dialer implements nats.CustomDialer.
-type dialer func(network, address string) (net.Conn, error)
-
-func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
-
-// dialer returns one whose connections abort can close, without a lock of the client: that holds
-// its own while it writes, and a server that reads nothing blocks writes.
-func (c *connection) dialer(ctx context.Context) dialer {
-	return func(network, address string) (net.Conn, error) {
-		d := net.Dialer{Timeout: connectTimeout}
-		socket, err := d.DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.aborted {
-			socket.Close()
-		}
-		c.socket = socket
-		return socket, nil
+// use sets the socket that abort closes, without a lock of the client: that holds its own while it
+// writes, and a server that reads nothing blocks writes.
+func (c *connection) use(socket net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.aborted {
+		socket.Close()
 	}
+	c.socket, c.secured = socket, false
+}
+
+func (c *connection) setSecured() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.secured = true
+}
+
+// refused names TLS as the reason of a connection that the server has closed right after a
+// handshake: with TLS 1.3, it checks the certificate of the client only then.
+func (c *connection) refused(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secured && (errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		return fmt.Errorf("%w: the server has closed the connection after the handshake: %w", nats.ErrTLS, err)
+	}
+	return err
 }
 
 // abort closes the socket, and discards what was not sent. It ends all calls of the client.

@@ -1,0 +1,130 @@
+package jetstream
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/test/await"
+)
+
+const info = `INFO {"server_id":"A","version":"2.10.0","headers":true,"max_payload":1048576}` + "\r\n"
+
+// hostileServer accepts connections, and leaves each to serve.
+func hostileServer(t *testing.T, serve func(net.Conn)) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	t.Cleanup(func() { _ = l.Close() })
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	return "nats://" + l.Addr().String()
+}
+
+// accepted is what a server answers to the client's first lines.
+func accepted(conn net.Conn) error {
+	if _, err := io.WriteString(conn, info); err != nil {
+		return err
+	}
+	for r := bufio.NewReader(conn); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(line, "PING") {
+			_, err = io.WriteString(conn, "PONG\r\n")
+			return err
+		}
+	}
+}
+
+// The client would panic in a goroutine of its own, or allocate what the server says.
+func TestServerCannotMakeTheClientAllocate(t *testing.T) {
+	for name, head := range map[string]string{
+		"more than a slice can have": "MSG a 1 9223372036854775807\r\n",
+		"more than a number can be":  "MSG a 1 99999999999999999999999999\r\n",
+		"two gigabytes":              "MSG a 1 2000000000\r\n",
+		"with headers":               "HMSG a 1 12 9223372036854775807\r\n",
+		"in lower case":              "msg a 1 9223372036854775807\r\n",
+		"behind another message":     "MSG a 1 5\r\n12345\r\nMSG a 1 9223372036854775807\r\n",
+		"behind an empty message":    "MSG a 1 0\r\n\nMSG a 1 99\r\nMSG a 1 9223372036854775807\r\n",
+		"behind two returns":         "MSG a 1 5\r9\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReceiver(t, v1alpha1.JetStream{URL: hostileServer(t, func(conn net.Conn) {
+				if accepted(conn) != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, head+"x")
+				_, _ = io.Copy(io.Discard, conn)
+			})})
+			sendError(t, r, records(1, 1, "a"), await.Timeout, "the server has sent")
+		})
+	}
+}
+
+func TestLineWithoutAnEndIsNotRead(t *testing.T) {
+	endless := strings.Repeat("A", 1<<20)
+	for name, begin := range map[string]func(net.Conn) error{
+		"at the beginning": func(net.Conn) error { return nil },
+		"later":            accepted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := make(chan int, 1)
+			r := newReceiver(t, v1alpha1.JetStream{URL: hostileServer(t, func(conn net.Conn) {
+				n, err := 0, begin(conn)
+				for op := "INFO "; err == nil; op = "" {
+					var more int
+					more, err = io.WriteString(conn, op+endless)
+					n += more
+				}
+				written <- n
+			})})
+			sendError(t, r, records(1, 1, "a"), await.Timeout, "too large")
+			must(t, r.Close())
+			if n := <-written; n > 64<<20 { // the buffers of two sockets
+				t.Errorf("the server could send %d bytes", n)
+			}
+		})
+	}
+}
+
+// Whatever the reads, the frames are those that the parser of the client sees.
+func TestFramesDoNotDependOnReads(t *testing.T) {
+	const refused = "MSG a 1 65537\r\n"
+	payload := strings.Repeat(refused, 3)
+	stream := info + fmt.Sprintf("PING\r\nMSG a 1 %d\r\n%s\r%s\nHMSG a 1 2\r\n\r\n\r\nMSG\ta\t1\tb\t0\r\n\r\n+OK\r\n-ERR 'a'\r\n", len(payload), payload, "ignored MSG a 1 9")
+	for name, reader := range map[string]func(io.Reader) io.Reader{
+		"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader, "halves": iotest.HalfReader, "with the error": iotest.DataErrReader,
+	} {
+		got, err := io.ReadAll(&framed{from: reader(strings.NewReader(stream))})
+		if err != nil || string(got) != stream {
+			t.Errorf("%s: read %d of %d bytes, %v", name, len(got), len(stream), err)
+		}
+		if _, err := io.ReadAll(&framed{from: reader(strings.NewReader(stream + refused))}); err != errOversized {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := io.ReadAll(&framed{from: bytes.NewReader(make([]byte, maxLine+1))}); err != errOversized {
+		t.Errorf("a line of %d bytes: %v", maxLine+1, err)
+	}
+}
