@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/eventd/eventd/internal/eventjson"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
 )
@@ -42,9 +43,7 @@ func newEvent(r receiver.Record) (*event.Event, error) {
 	if t := eventfields.LastTime(r.Event); inRFC3339(t) {
 		context.Time = &types.Timestamp{Time: t.UTC()}
 	}
-	// What a client reads or watches has no kind. The record's Event is not changed.
-	data := *r.Event
-	data.APIVersion, data.Kind = corev1.SchemeGroupVersion.String(), "Event"
+	data := eventjson.Of(r.Event)
 	ce := &event.Event{Context: context}
 	return ce, ce.SetData(event.ApplicationJSON, &data)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -29,6 +30,10 @@ type destination struct {
 	status   map[string]int
 	requests [][]event.Event
 	largest  int // request, in bytes
+	// refuse is the ID of an Event: requests with it are refused for good. accepted are those of the
+	// requests that were accepted.
+	refuse   string
+	accepted []string
 }
 
 func (d *destination) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -59,8 +64,14 @@ func (d *destination) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.largest = max(d.largest, len(body))
 	w.Header().Set("Retry-After", "5")
 	status := d.status[events[0].ID()]
-	if status == 0 {
+	switch {
+	case slices.ContainsFunc(events, func(e event.Event) bool { return e.ID() == d.refuse }):
+		status = http.StatusUnprocessableEntity
+	case status == 0:
 		status = http.StatusAccepted
+		for _, e := range events {
+			d.accepted = append(d.accepted, e.ID())
+		}
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, "<html>")
@@ -178,6 +189,27 @@ func TestBatchIsOneRequestAndRefusedAsOne(t *testing.T) {
 	}
 }
 
+// The Events of one tenant make a batch so large that it takes several requests, one of which has an
+// Event that is refused.
+func TestEventThatIsRefusedHasNoOthersRejected(t *testing.T) {
+	d, r := start(t, true)
+	batch := receivertest.Records(100)
+	for i := range 10 {
+		batch[90+i].Event.Message = strings.Repeat("m", 200<<10)
+	}
+	d.refuse = batch[40].ID
+	if rejected, err := r.Send(t.Context(), batch); rejected != 1 || err != nil {
+		t.Errorf("%d rejected, %v, want 1", rejected, err)
+	}
+	accepted := map[string]bool{}
+	for _, id := range d.accepted {
+		accepted[id] = true
+	}
+	if len(accepted) != 99 || accepted[batch[40].ID] {
+		t.Errorf("%d Events were accepted, want 99", len(accepted))
+	}
+}
+
 func TestHostileEventsAreDelivered(t *testing.T) {
 	d, r := start(t, true)
 	var batch []receiver.Record
@@ -186,6 +218,12 @@ func TestHostileEventsAreDelivered(t *testing.T) {
 		batch = append(batch, record)
 	}
 	rejected, err := r.Send(t.Context(), batch)
+	for _, e := range slices.Concat(d.requests...) {
+		// A consumer that fails, and so gets the batch again, would block the Events behind it.
+		if err := e.DataAs(&corev1.Event{}); err != nil {
+			t.Errorf("%s: a consumer cannot decode it: %v", e.ID(), err)
+		}
+	}
 	if got := slices.Concat(d.ids()...); rejected != 0 || err != nil || len(got) != len(batch) {
 		t.Errorf("%d of %d delivered, %d rejected, %v", len(got), len(batch), rejected, err)
 	}

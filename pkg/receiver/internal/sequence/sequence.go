@@ -44,14 +44,19 @@ func New() *Sender {
 }
 
 // Send is Send of a receiver.Receiver. It stops at the first request that fails. A request that is
-// refused for good counts as rejected records, and those that follow are sent. If the whole batch
-// was one request, the error is returned.
+// refused for good is sent again with half of its records, until only the record that is refused is
+// rejected; so one Event has no others rejected. If the whole batch was one request, the error is
+// returned, and the caller does so.
 func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Request) (rejected int, err error) {
 	sent, rejected := s.resume(batch)
-	for sent < len(batch) {
-		outcome, err := request(ctx, batch[sent:])
+	for limit := len(batch); sent < len(batch); {
+		outcome, err := request(ctx, batch[sent:min(sent+limit, len(batch))])
 		if refusal, ok := errors.AsType[*receiver.Error](err); ok && refusal.Permanent && outcome.Records < len(batch) {
-			outcome.Rejected, outcome.Reason, err = outcome.Records, refusal.Err.Error(), nil
+			if outcome.Records > 1 {
+				limit = outcome.Records / 2
+				continue
+			}
+			outcome.Rejected, outcome.Reason, err = 1, refusal.Err.Error(), nil
 		}
 		if err != nil {
 			s.remember(batch[:sent], rejected)
@@ -62,6 +67,7 @@ func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Requ
 		}
 		sent += outcome.Records
 		rejected += outcome.Rejected
+		limit = min(2*limit, len(batch))
 	}
 	s.remember(nil, 0)
 	return rejected, nil

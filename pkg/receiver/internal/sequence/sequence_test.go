@@ -42,10 +42,12 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 		sent     []string
 	}
 	for name, sends := range map[string][]send{
-		"all accepted":             {{batch, nil, 0, nil, []string{id(0), id(2), id(4)}}},
-		"an empty batch":           {{nil, nil, 0, nil, nil}},
-		"some rejected":            {{batch, map[string]answer{id(0): {rejected: 1}, id(4): {rejected: 2}}, 3, nil, []string{id(0), id(2), id(4)}}},
-		"a request refused":        {{batch, map[string]answer{id(2): {err: refused}}, 2, nil, []string{id(0), id(2), id(4)}}},
+		"all accepted":      {{batch, nil, 0, nil, []string{id(0), id(2), id(4)}}},
+		"an empty batch":    {{nil, nil, 0, nil, nil}},
+		"some rejected":     {{batch, map[string]answer{id(0): {rejected: 1}, id(4): {rejected: 2}}, 3, nil, []string{id(0), id(2), id(4)}}},
+		"a request refused": {{batch, map[string]answer{id(2): {err: refused}}, 1, nil, []string{id(0), id(2), id(2), id(3), id(5)}}},
+		"all requests refused": {{batch[:3], map[string]answer{id(0): {err: refused}, id(1): {err: refused}, id(2): {err: refused}}, 3, nil,
+			[]string{id(0), id(0), id(1), id(1), id(2)}}},
 		"the only request refused": {{batch[:2], map[string]answer{id(0): {err: refused}}, 0, refused, []string{id(0)}}},
 		"the last fails, then not": {
 			{batch, map[string]answer{id(0): {rejected: 1}, id(4): {err: away}}, 0, away, []string{id(0), id(2), id(4)}},
@@ -55,7 +57,7 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 		},
 		"what is left is refused": {
 			{batch, map[string]answer{id(4): {err: away}}, 0, away, []string{id(0), id(2), id(4)}},
-			{batch, map[string]answer{id(4): {err: refused}}, 2, nil, []string{id(4)}},
+			{batch, map[string]answer{id(4): {err: refused}}, 1, nil, []string{id(4), id(4), id(5)}},
 		},
 		"another batch follows a failure": {
 			{batch[:4], map[string]answer{id(2): {err: away}}, 0, away, []string{id(0), id(2)}},
