@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -84,6 +85,30 @@ func TestStatusSaysWhetherToSendAgain(t *testing.T) {
 	for _, status := range []int{200, 201, 202, 204} {
 		if err := (&connection.Response{Status: status}).Err(); err != nil {
 			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+// All Events would be lost for an error in the configuration.
+func TestServerThatExpectsTLSRefusesNothingForGood(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	client := newClient(t, strings.Replace(server.URL, "https:", "http:", 1), &configv1alpha1.Connection{Insecure: true}, 0)
+	response, err := post(t.Context(), client)
+	if err != nil || response.Status != http.StatusBadRequest {
+		t.Fatalf("%+v, %v", response, err)
+	}
+	for text, permanent := range map[string]bool{
+		string(response.Body): false,
+		"<html>\r\n<head><title>400 No required SSL certificate was sent</title></head>": false,
+		"Event: " + string(response.Body):                                                true,
+		"":                                                                               true,
+	} {
+		got, ok := errors.AsType[*receiver.Error]((&connection.Response{Status: http.StatusBadRequest, Body: []byte(text)}).Err())
+		if !ok || got.Permanent != permanent {
+			t.Errorf("%q: %v, want permanent: %v", text, got, permanent)
 		}
 	}
 }

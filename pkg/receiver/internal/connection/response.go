@@ -3,6 +3,8 @@ package connection
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/eventd/eventd/pkg/receiver"
@@ -23,7 +25,8 @@ type Response struct {
 
 // Err returns nil if the destination has accepted the request, and else a *receiver.Error.
 //
-// 400, 413 and 422 are about what is in the request, so it would be refused again. All else may
+// 400, 413 and 422 are about what is in the request, so it would be refused again, unless a server
+// has no other way to say that it expects TLS. All else may
 // be accepted later: the destination is overloaded or away (408, 429, 5xx), or this client or the
 // destination is not configured as it should be (3xx, 401, 403, 404 and so on), and no Event is
 // to be lost for that.
@@ -33,6 +36,7 @@ func (r *Response) Err() error {
 	}
 	err := &receiver.Error{Err: fmt.Errorf("status %d: %s", r.Status, Quote(string(r.Body)))}
 	switch {
+	case r.Status == http.StatusBadRequest && r.isAboutTLS():
 	case r.Status == http.StatusBadRequest || r.Status == http.StatusRequestEntityTooLarge || r.Status == http.StatusUnprocessableEntity:
 		err.Permanent = true
 	case r.Status/100 == 3:
@@ -41,6 +45,20 @@ func (r *Response) Err() error {
 		err.RetryAfter = RetryAfter(r.Header.Get("Retry-After"), time.Now())
 	}
 	return err
+}
+
+// aboutTLS are how the answers of servers begin that expect TLS, or the certificate of a client.
+var aboutTLS = []string{
+	"Client sent an HTTP request to an HTTPS server.",                          // those in Go
+	"<html>\r\n<head><title>400 The plain HTTP request was sent to HTTPS port", // nginx
+	"<html>\r\n<head><title>400 No required SSL certificate was sent",
+	"<html>\r\n<head><title>400 The SSL certificate error",
+}
+
+// isAboutTLS reports whether a 400 is not about what is in the request. Only how the body begins
+// says so: what follows may quote an Event.
+func (r *Response) isAboutTLS() bool {
+	return slices.ContainsFunc(aboutTLS, func(text string) bool { return strings.HasPrefix(string(r.Body), text) })
 }
 
 // Quote returns the beginning of a text from a destination, as it can be logged.
