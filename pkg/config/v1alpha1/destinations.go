@@ -21,6 +21,7 @@ func (o *OTLP) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.Required(endpoint, ""))
 	case o.Protocol == OTLPGRPC:
 		errs = append(errs, validateHostPort(o.Endpoint, endpoint)...)
+		errs = append(errs, o.validateMetadata(path.Child("headers"))...)
 	case o.Protocol == OTLPHTTP:
 		errs = append(errs, validateURL(o.Endpoint, endpoint, "http", "https")...)
 		errs = append(errs, o.validateScheme(o.Endpoint, path)...)
@@ -32,6 +33,20 @@ func (o *OTLP) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.NotSupported(path.Child("compression"), o.Compression, []string{"gzip", "none"}))
 	}
 	return append(errs, o.Connection.validate(path)...)
+}
+
+// validateMetadata checks the names of headers that gRPC sends, which has fewer than HTTP.
+func (c *Connection) validateMetadata(path *field.Path) (errs field.ErrorList) {
+	for i, header := range c.Headers {
+		if strings.ContainsFunc(strings.ToLower(header.Name), isNoMetadata) {
+			errs = append(errs, field.Invalid(path.Index(i).Child("name"), field.OmitValueType{}, "must have only letters, digits, -, _ and . with grpc"))
+		}
+	}
+	return errs
+}
+
+func isNoMetadata(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
 }
 
 func (c *CloudEvents) validate(path *field.Path) (errs field.ErrorList) {
@@ -58,6 +73,8 @@ func (j *JetStream) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.Required(subject, ""))
 	case len(j.Subject) > 255:
 		errs = append(errs, field.TooLong(subject, j.Subject, 255))
+	case strings.HasPrefix(j.Subject, "$"):
+		errs = append(errs, field.Invalid(subject, j.Subject, "must not begin with $, which is for the server itself"))
 	case strings.ContainsFunc(j.Subject, isNoSubject) || slices.Contains(strings.Split(j.Subject, "."), ""):
 		errs = append(errs, field.Invalid(subject, j.Subject, "must be tokens of printable ASCII, separated by dots, without wildcards"))
 	}
@@ -82,11 +99,14 @@ func (j *JSONLines) validate(path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
+// The errors about addresses have them not: whoever puts a password there by mistake would find it
+// in the log.
+
 func validateHostPort(address string, path *field.Path) field.ErrorList {
 	host, port, err := net.SplitHostPort(address)
 	number, portErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || portErr != nil || number == 0 || host == "" || strings.ContainsAny(host, "/@ ") {
-		return field.ErrorList{field.Invalid(path, address, "must be HOST:PORT")}
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, "must be HOST:PORT")}
 	}
 	return nil
 }
@@ -98,7 +118,7 @@ func validateURL(text string, path *field.Path, schemes ...string) field.ErrorLi
 		return field.ErrorList{field.Forbidden(path, "credentials are not part of the URL, but in a file")}
 	}
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Hostname() == "" || u.Fragment != "" {
-		return field.ErrorList{field.Invalid(path, text, "must be a URL with the scheme "+strings.Join(schemes, " or "))}
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, "must be a URL with the scheme "+strings.Join(schemes, " or "))}
 	}
 	if port := u.Port(); port != "" {
 		return validateHostPort(u.Host, path)
@@ -139,7 +159,8 @@ func (c *Connection) validate(path *field.Path) field.ErrorList {
 }
 
 // setByReceivers are headers that follow from the request.
-var setByReceivers = sets.New("connection", "content-encoding", "content-length", "content-type", "host", "te", "trailer", "transfer-encoding", "upgrade")
+var setByReceivers = sets.New("accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host", "keep-alive",
+	"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "user-agent")
 
 func (h *Header) validate(path *field.Path) (errs field.ErrorList) {
 	name, lower := path.Child("name"), strings.ToLower(h.Name)
@@ -147,7 +168,7 @@ func (h *Header) validate(path *field.Path) (errs field.ErrorList) {
 	case h.Name == "":
 		errs = append(errs, field.Required(name, ""))
 	case !httpguts.ValidHeaderFieldName(h.Name):
-		errs = append(errs, field.Invalid(name, h.Name, "must be the name of a header"))
+		errs = append(errs, field.Invalid(name, field.OmitValueType{}, "must be the name of a header"))
 	case setByReceivers.Has(lower) || strings.HasPrefix(lower, "grpc-"):
 		errs = append(errs, field.Forbidden(name, h.Name+" is set by eventd"))
 	}
@@ -155,11 +176,13 @@ func (h *Header) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.Required(path, "needs one of value and file"))
 	}
 	// The value may be a secret, so the error has it not.
-	if !httpguts.ValidHeaderFieldValue(h.Value) {
-		errs = append(errs, field.Invalid(path.Child("value"), field.OmitValueType{}, "must be the value of a header"))
+	if text := strings.TrimSpace(h.Value); (text == "") != (h.Value == "") || strings.ContainsFunc(text, isNoText) {
+		errs = append(errs, field.Invalid(path.Child("value"), field.OmitValueType{}, "must be printable ASCII"))
 	}
 	return errs
 }
+
+func isNoText(r rune) bool { return r < ' ' || r > '~' }
 
 func (t *TLS) validate(path *field.Path) (errs field.ErrorList) {
 	if t == nil {

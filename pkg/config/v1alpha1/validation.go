@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -37,7 +38,11 @@ func (c *EventdConfiguration) validate() field.ErrorList {
 		errs = append(errs, validateName(r.Name, names, path.Child("name"))...)
 		errs = append(errs, r.validate(path)...)
 		if r.JSONLines != nil {
-			errs = append(errs, addUnique(r.JSONLines.Path, files, path.Child("jsonLines", "path"))...)
+			file := r.JSONLines.Path
+			if file != "" { // stdout
+				file = filepath.Clean(file)
+			}
+			errs = append(errs, addUnique(file, files, path.Child("jsonLines", "path"))...)
 		}
 	}
 	routes := field.NewPath("routes")
