@@ -85,6 +85,7 @@ type account struct {
 
 	state      State
 	until      time.Time // of backing off
+	retrying   bool      // nothing was settled since an attempt has failed
 	lastError  string
 	failedAt   time.Time
 	gaps       int64
@@ -119,7 +120,7 @@ func (a *account) addRoutes(routes []string) {
 func (a *account) attach(r Reader) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reader = r
+	a.reader, a.retrying = r, false
 }
 
 // detach closes the reader. What is not settled is handed over.
@@ -179,6 +180,7 @@ func (a *account) settle(delivered, rejected int, next time.Time) {
 	a.totals.Delivered += int64(delivered)
 	a.totals.Rejected += int64(rejected)
 	a.oldest = next
+	a.retrying = false
 }
 
 // attempted counts an attempt to send.
@@ -212,7 +214,13 @@ func (a *account) setState(s State) {
 func (a *account) setBackingOff(until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.state, a.until = StateBackingOff, until
+	a.state, a.until, a.retrying = StateBackingOff, until, true
+}
+
+func (a *account) isRetrying() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.retrying
 }
 
 // readTotals returns the accounts. The mutex must be held.

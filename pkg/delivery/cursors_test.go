@@ -118,6 +118,8 @@ func TestAnUnreadableKeyCostsOnlyItsReceiver(t *testing.T) {
 		"no version":        `{"epoch":0}`,
 		"no number":         `{"resourceVersion":"0x10"}`,
 		"negative epoch":    `{"resourceVersion":"10","epoch":-1}`,
+		"last epoch":        `{"resourceVersion":"10","epoch":9223372036854775807}`,
+		"last epoch, empty": `{"epoch":9223372036854775807}`,
 		"year too large":    `{"resourceVersion":"10","updated":"9999-12-31T23:59:59-23:00"}`,
 		"far too much":      `{"resourceVersion":"10","other":"` + strings.Repeat("x", maxEntry) + `"}`,
 		"only leading zero": `{"resourceVersion":"010"}`,

@@ -11,8 +11,12 @@ import (
 	"github.com/eventd/eventd/pkg/observer"
 )
 
-// maxEntry bounds what is decoded of one key, in bytes. An entry takes about 150.
-const maxEntry = 4096
+const (
+	// maxEntry bounds what is decoded of one key, in bytes. An entry takes about 150.
+	maxEntry = 4096
+	// maxEpoch bounds what somebody may have written as an epoch: it is counted up from there.
+	maxEpoch = 1 << 53
+)
 
 // entry is what the ConfigMap stores for one receiver.
 type entry struct {
@@ -73,10 +77,10 @@ func encodable(t time.Time) bool { return t.Year() > 0 && t.Year() < 10_000 }
 // is the beginning of an epoch, but not of the first one.
 func wellFormed(c observer.Cursor) bool {
 	if c.ResourceVersion == "" {
-		return c.Epoch > 0
+		return c.Epoch > 0 && c.Epoch < maxEpoch
 	}
 	_, err := resourceversion.CompareResourceVersion(c.ResourceVersion, c.ResourceVersion)
-	return c.Epoch >= 0 && err == nil
+	return c.Epoch >= 0 && c.Epoch < maxEpoch && err == nil
 }
 
 // after reports whether the well-formed cursor a is after b, which may be zero.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/receiver"
 )
 
 func TestOnlyReceiversThatChangedAreRestarted(t *testing.T) {
@@ -64,6 +65,40 @@ func TestRoutesApplyToTheNextBatch(t *testing.T) {
 		}
 		if s.Cursor.ResourceVersion != fmt.Sprint(b.history.head) {
 			t.Errorf("the cursor is %v", s.Cursor)
+		}
+		b.end(nil)
+	})
+}
+
+// An Event for which the destination fails blocks those behind it until a route drops it.
+func TestRoutesApplyToWhatIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.sends["a"] = func(_ context.Context, batch []receiver.Record) (int, error) {
+			if slices.ContainsFunc(batch, func(r receiver.Record) bool { return r.Event.UID == "poison" }) {
+				return 0, errors.New("500")
+			}
+			return 0, nil
+		}
+		b.apply(named("a"), named("b"))
+		b.begin()
+		time.Sleep(2 * cursorInterval)
+		b.write("poison", 1)
+		want := b.write("e", 3)
+		time.Sleep(time.Minute)
+		if s := b.status("a"); s.Pending != 4 {
+			t.Fatalf("%+v", s)
+		}
+		b.set(func() { b.filter = func(_ string, e *corev1.Event) bool { return e.UID == "poison" } })
+		b.apply(named("a"), named("b"))
+		synctest.Wait()
+		if s, got := b.status("a"), b.delivered("a"); !slices.Equal(got, want) || s.Filtered["filter"] != 1 || s.Pending != 0 {
+			t.Errorf("got %v, want %v: %+v", got, want, s)
+		}
+		b.apply(named("a"), named("b"))
+		synctest.Wait()
+		if b.opened["a"] != 2 || b.opened["b"] != 1 {
+			t.Errorf("opened %v times", b.opened)
 		}
 		b.end(nil)
 	})

@@ -93,12 +93,13 @@ func (s *session) reconcile(ctx context.Context, receivers []v1alpha1.Receiver) 
 // reads reports whether the worker needs a reader.
 func (w *worker) reads() bool { return !w.config.Paused || w.isNew() }
 
-// stopChanged stops the workers of receivers that have changed or were removed.
+// stopChanged stops the workers of receivers that have changed or were removed, and of those that
+// retry: what they hold is routed again, so that a route can drop what a destination fails for.
 func (s *session) stopChanged(receivers []v1alpha1.Receiver) {
 	same := make(map[string]bool, len(receivers))
 	for _, r := range receivers {
 		w := s.workers[r.Name]
-		same[r.Name] = w != nil && reflect.DeepEqual(w.config, r) && w.account == s.delivery.account(r.Name)
+		same[r.Name] = w != nil && reflect.DeepEqual(w.config, r) && w.account == s.delivery.account(r.Name) && !w.account.isRetrying()
 	}
 	var stopping []*worker
 	for name, w := range s.workers {
