@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 const (
@@ -11,6 +13,9 @@ const (
 	// is delivered, it is also closed when nothing more has come for fetchQuiet, or after fetchTime.
 	fetchQuiet = 200 * time.Millisecond
 	fetchTime  = 2 * time.Second
+	// maxPages is how many pages may be read at once. After a compaction all readers list, and a page
+	// of hostile Events takes ten times its size while it is decoded.
+	maxPages = 2
 )
 
 // fetchChanges reads the versions after position by a watch of the reader's own, until the shared
@@ -121,12 +126,23 @@ func (r *Reader) fetchedLocked(v Version) {
 // fetchPage reads a page of the list. A page is read when the versions of the one before were
 // returned, so the token may have expired by then.
 func (r *Reader) fetchPage(ctx context.Context) error {
+	select {
+	case r.o.pages <- struct{}{}:
+		defer func() { <-r.o.pages }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	before := r.o.log.point()
 	token := r.list.token
 	if token == "" {
 		r.o.metrics.lists.Inc()
 	}
-	page, err := r.client.list(ctx, max(r.o.sizes.page>>r.list.smaller, 1), token)
+	limit := max(r.o.sizes.page>>r.list.smaller, 1)
+	page, err := r.client.list(ctx, limit, token)
+	var versions []Version
+	if err == nil {
+		versions, err = r.pageOf(page) // without the lock, which the shared watch needs
+	}
 	l := r.o.log
 	if err == nil && token == "" && !r.o.answered(ctx, page.ResourceVersion, before) {
 		l.requestCheck()
@@ -138,13 +154,8 @@ func (r *Reader) fetchPage(ctx context.Context) error {
 	case r.list == nil || r.epoch != l.epoch:
 		return nil
 	case isExpired(err):
-		// What is newer than the first page is left out below, and comes by the watch from there.
-		// Without a token, the list begins anew.
-		if r.list.token = inconsistentToken(err); r.list.token == "" {
-			return err
-		}
-		return nil
-	case errors.Is(err, ErrPageTooLarge) && r.o.sizes.page>>r.list.smaller > 1:
+		return r.expiredLocked(err)
+	case errors.Is(err, ErrPageTooLarge) && limit > 1:
 		r.list.smaller++
 		return nil
 	case err != nil:
@@ -155,16 +166,47 @@ func (r *Reader) fetchPage(ctx context.Context) error {
 		r.joinLocked(l)
 	}
 	r.list.smaller = max(r.list.smaller-1, 0)
+	r.list.expired = false
 	r.inList = true
-	now := time.Now()
-	for i := range page.Items {
-		event := &page.Items[i]
-		if rv := event.ResourceVersion; newer(rv, r.list.floor) && !newer(rv, r.position) {
-			event.ManagedFields = nil
-			r.fetchedLocked(Version{event, now})
-		}
+	for _, v := range versions {
+		r.fetchedLocked(v)
 	}
 	r.pageLocked(page.Continue)
+	return nil
+}
+
+// pageOf returns the versions of a page that are new to the reader. Its error is ErrPageTooLarge if
+// they would take too much memory: in it, an Event with 100,000 labels has ten times its size.
+func (r *Reader) pageOf(page *corev1.EventList) (versions []Version, err error) {
+	position := r.position // the version of the list, unless this is its first page
+	if r.list.token == "" {
+		position = page.ResourceVersion
+	}
+	now, bytes := time.Now(), int64(0)
+	for i := range page.Items {
+		if rv := page.Items[i].ResourceVersion; !newer(rv, r.list.floor) || newer(rv, position) {
+			continue
+		}
+		event := page.Items[i] // a copy: a pointer would keep the whole page
+		event.ManagedFields = nil
+		versions = append(versions, Version{&event, now})
+		bytes += sizeOf(versions[len(versions)-1])
+	}
+	if bytes > r.o.sizes.fetchBytes && len(versions) > 1 {
+		return nil, ErrPageTooLarge
+	}
+	return versions, nil
+}
+
+// expiredLocked goes on with what is stored now. What is newer than the first page is left out, and
+// comes by the watch from there. Without a token, the list begins anew. An apiserver that answers so
+// again and again is not asked again at once.
+func (r *Reader) expiredLocked(err error) error {
+	again := r.list.expired
+	r.list.token, r.list.expired = inconsistentToken(err), true
+	if r.list.token == "" || again {
+		return err
+	}
 	return nil
 }
 

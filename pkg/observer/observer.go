@@ -30,6 +30,7 @@ type Observer struct {
 	metrics *Metrics
 	lines   *ratelimitedlog.Limiter
 	backoff backoff
+	pages   chan struct{} // has an element for each page that is read
 
 	mu     sync.Mutex
 	status Status
@@ -70,6 +71,7 @@ func newObserver(opts Options, s sizes) (*Observer, error) {
 		log:    newSharedLog(opts.Start, opts.MaxBytes, s, c),
 		sizes:  s,
 		lines:  ratelimitedlog.New(ratelimitedlog.Interval),
+		pages:  make(chan struct{}, maxPages),
 	}
 	if o.metrics = opts.Metrics; o.metrics == nil {
 		if o.metrics, err = NewMetrics(nil); err != nil {

@@ -50,6 +50,8 @@ type listing struct {
 	token string
 	// smaller is how often its pages were halved, since one was too large.
 	smaller int
+	// expired: the answer to the last request was 410.
+	expired bool
 	// gap: it replaces a watch that could not be resumed.
 	gap bool
 }
