@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -278,8 +279,8 @@ func TestStopDoesNotWaitForClientsThatStall(t *testing.T) {
 	}
 }
 
-// A client can cause a message with each frame that it sends.
-func TestServerLimitsItsErrorLog(t *testing.T) {
+// logged returns what is logged by a function.
+func logged(by func()) string {
 	var written bytes.Buffer
 	flags := flag.NewFlagSet("", flag.PanicOnError)
 	klog.InitFlags(flags)
@@ -287,14 +288,35 @@ func TestServerLimitsItsErrorLog(t *testing.T) {
 	defer state.Restore()
 	_ = flags.Set("logtostderr", "false")
 	klog.SetOutput(&written)
-	server := newServerLog()
-	for range 1000 {
-		server.Print("http2: received GOAWAY")
-		server.Print("http: TLS handshake error from 10.0.0.1:1: EOF")
-	}
+	by()
 	klog.Flush()
 	klog.SetOutput(io.Discard) // goroutines of tests before may log, too
-	if lines := strings.Count(written.String(), "HTTP server error"); lines != 1 || !strings.Contains(written.String(), "GOAWAY") {
-		t.Errorf("%d lines: %.300s", lines, written.String())
+	return written.String()
+}
+
+// A client can cause a message with each frame that it sends.
+func TestServerLimitsItsErrorLog(t *testing.T) {
+	written := logged(func() {
+		server := newServerLog()
+		for range 1000 {
+			server.Print("http2: received GOAWAY")
+			server.Print("http: TLS handshake error from 10.0.0.1:1: EOF")
+		}
+	})
+	if lines := strings.Count(written, "HTTP server error"); lines != 1 || !strings.Contains(written, "GOAWAY") {
+		t.Errorf("%d lines: %.300s", lines, written)
+	}
+}
+
+// A destination can cause a message of 16 KiB with each answer.
+func TestLogOfTheStandardLibraryIsLimited(t *testing.T) {
+	limitLibraryErrors()
+	written := logged(func() {
+		for range 1000 {
+			log.Printf("Unsolicited response received on idle HTTP channel starting with %q", strings.Repeat("\x00", 4096))
+		}
+	})
+	if lines := strings.Count(written, "A library has logged"); lines > 1 || len(written) > 10_000 {
+		t.Errorf("%d lines, %d bytes: %.300s", lines, len(written), written)
 	}
 }

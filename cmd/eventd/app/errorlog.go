@@ -30,6 +30,8 @@ var limitErrorsOnce sync.Once // the handlers are global
 
 // limitLibraryErrors limits the errors that the apiserver's libraries report. They
 // log up to five lines for each client that disconnects early. Metrics count them.
+// It also limits the log of the standard library, in which net/http quotes what a
+// destination sends unasked.
 func limitLibraryErrors() {
 	limitErrorsOnce.Do(func() {
 		limited := &limitedLog{sometimes: rate.Sometimes{First: 5, Interval: time.Second}, verbosity: 4}
@@ -43,7 +45,22 @@ func limitLibraryErrors() {
 				}
 			},
 		}
+		log.SetFlags(0)
+		log.SetOutput(libraryLog{&limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}})
 	})
+}
+
+// maxLibraryLine bounds a line of the standard library's log in bytes.
+const maxLibraryLine = 512
+
+// libraryLog is the output of the standard library's log.
+type libraryLog struct{ limited *limitedLog }
+
+// Write implements io.Writer.
+func (l libraryLog) Write(line []byte) (int, error) {
+	message := strings.TrimSpace(string(line[:min(len(line), maxLibraryLine)]))
+	klog.V(klog.Level(l.limited.level())).InfoS("A library has logged", "message", message)
+	return len(line), nil
 }
 
 // serverLog is the error log of the HTTP server.
