@@ -13,6 +13,8 @@
 package ledger
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,8 +25,9 @@ import (
 // Ledger counts occurrences by weight. Make it with New.
 type Ledger struct {
 	recorded, adopted atomic.Int64
-	outcomes          map[occurrence.Outcome]*atomic.Int64 // all but Dropped; fixed after New
+	outcomes          map[occurrence.Outcome]*atomic.Int64 // all but Dropped and Filtered; fixed after New
 	dropped           map[occurrence.Reason]*atomic.Int64  // fixed after New
+	filtered          filtered
 
 	recordedDesc, adoptedDesc, settledDesc *prometheus.Desc
 }
@@ -37,16 +40,17 @@ func New() *Ledger {
 	l := &Ledger{
 		outcomes: make(map[occurrence.Outcome]*atomic.Int64),
 		dropped:  make(map[occurrence.Reason]*atomic.Int64),
+		filtered: filtered{counts: map[occurrence.Reason]int64{occurrence.NoReason: 0}},
 		recordedDesc: prometheus.NewDesc("eventd_occurrences_recorded_total",
 			"Occurrences recorded.", nil, nil),
 		adoptedDesc: prometheus.NewDesc("eventd_occurrences_adopted_total",
 			"Occurrences adopted from other replicas, which recorded them.", nil, nil),
 		settledDesc: prometheus.NewDesc("eventd_occurrences_settled_total",
-			"Occurrences by final outcome and, if dropped, by reason.",
+			"Occurrences by final outcome and, if dropped or filtered, by reason.",
 			[]string{"outcome", "reason"}, nil),
 	}
 	for _, outcome := range occurrence.Outcomes {
-		if outcome != occurrence.Dropped {
+		if outcome != occurrence.Dropped && outcome != occurrence.Filtered {
 			l.outcomes[outcome] = new(atomic.Int64)
 		}
 	}
@@ -72,14 +76,44 @@ func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
 }
 
 // Add counts a weight under an outcome, for stages that settle a part of an
-// occurrence or several at once. The reason is ignored unless the outcome is Dropped.
-// It panics if the outcome or reason is not listed in package occurrence.
+// occurrence or several at once. The reason is ignored unless the outcome is Dropped or
+// Filtered. It panics if the outcome, or the reason of a drop, is not listed in package
+// occurrence.
 func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weight int64) {
-	if outcome == occurrence.Dropped {
+	switch outcome {
+	case occurrence.Dropped:
 		l.dropped[reason].Add(weight)
-		return
+	case occurrence.Filtered:
+		l.filtered.add(reason, weight)
+	default:
+		l.outcomes[outcome].Add(weight)
 	}
-	l.outcomes[outcome].Add(weight)
+}
+
+// maxRules limits the rules with a counter of their own: each is a series of a metric, and an
+// operator may rename rules as long as the process runs.
+const maxRules = 256
+
+// filtered counts what rules have filtered, by rule. Counters are never removed. Rules above
+// the limit share the one without a name.
+type filtered struct {
+	mu     sync.Mutex
+	counts map[occurrence.Reason]int64
+}
+
+func (f *filtered) add(rule occurrence.Reason, weight int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.counts[rule]; !known && len(f.counts) > maxRules {
+		rule = occurrence.NoReason
+	}
+	f.counts[rule] += weight
+}
+
+func (f *filtered) read() map[occurrence.Reason]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.counts)
 }
 
 // Totals are the counts of a ledger. They are read one after the other, so they are
@@ -87,15 +121,17 @@ func (l *Ledger) Add(outcome occurrence.Outcome, reason occurrence.Reason, weigh
 type Totals struct {
 	Recorded int64
 	Adopted  int64                        // recorded by other processes
-	Outcomes map[occurrence.Outcome]int64 // Dropped is the sum over all reasons
+	Outcomes map[occurrence.Outcome]int64 // Dropped and Filtered are the sums over all reasons
 	Dropped  map[occurrence.Reason]int64  // only reasons that occurred
+	Filtered map[occurrence.Reason]int64  // by rule, only those that occurred
 }
 
 // Totals reads the ledger.
 func (l *Ledger) Totals() Totals {
 	t := Totals{
-		Outcomes: make(map[occurrence.Outcome]int64, len(l.outcomes)+1),
+		Outcomes: make(map[occurrence.Outcome]int64, len(l.outcomes)+2),
 		Dropped:  make(map[occurrence.Reason]int64),
+		Filtered: make(map[occurrence.Reason]int64),
 	}
 	// Settled is read before recorded and adopted, so that pending is never negative.
 	for outcome, n := range l.outcomes {
@@ -106,6 +142,13 @@ func (l *Ledger) Totals() Totals {
 		if v := n.Load(); v != 0 {
 			t.Dropped[reason] = v
 			t.Outcomes[occurrence.Dropped] += v
+		}
+	}
+	t.Outcomes[occurrence.Filtered] = 0
+	for rule, n := range l.filtered.read() {
+		if n != 0 {
+			t.Filtered[rule] = n
+			t.Outcomes[occurrence.Filtered] += n
 		}
 	}
 	t.Recorded, t.Adopted = l.recorded.Load(), l.adopted.Load()
@@ -139,15 +182,18 @@ func (l *Ledger) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
-	settled := func(outcome occurrence.Outcome, reason occurrence.Reason, n *atomic.Int64) {
+	settled := func(outcome occurrence.Outcome, reason occurrence.Reason, n int64) {
 		ch <- prometheus.MustNewConstMetric(l.settledDesc, prometheus.CounterValue,
-			float64(n.Load()), string(outcome), string(reason))
+			float64(n), string(outcome), string(reason))
 	}
 	for outcome, n := range l.outcomes {
-		settled(outcome, occurrence.NoReason, n)
+		settled(outcome, occurrence.NoReason, n.Load())
 	}
 	for reason, n := range l.dropped {
-		settled(occurrence.Dropped, reason, n)
+		settled(occurrence.Dropped, reason, n.Load())
+	}
+	for rule, n := range l.filtered.read() {
+		settled(occurrence.Filtered, rule, n)
 	}
 	ch <- prometheus.MustNewConstMetric(l.recordedDesc, prometheus.CounterValue, float64(l.recorded.Load()))
 	ch <- prometheus.MustNewConstMetric(l.adoptedDesc, prometheus.CounterValue, float64(l.adopted.Load()))

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,6 +26,8 @@ func TestLedgerAddsUp(t *testing.T) {
 	l.Adopt(3)
 	l.Add(occurrence.Found, occurrence.NoReason, 1)
 	l.Add(occurrence.HandedOver, occurrence.NoReason, 2)
+	l.Add(occurrence.Filtered, "noise", 1)
+	l.Add(occurrence.Filtered, "probes", 0) // exported at 0, and not in the totals
 	got := l.Totals()
 	want := Totals{
 		Recorded: 20,
@@ -32,14 +35,15 @@ func TestLedgerAddsUp(t *testing.T) {
 		Outcomes: map[occurrence.Outcome]int64{
 			occurrence.Created: 1, occurrence.Merged: 5, occurrence.Aggregated: 4,
 			occurrence.Replayed: 0, occurrence.Dropped: 5, occurrence.Uncertain: 0,
-			occurrence.Found: 1, occurrence.HandedOver: 2,
+			occurrence.Found: 1, occurrence.HandedOver: 2, occurrence.Filtered: 1,
 		},
-		Dropped: map[occurrence.Reason]int64{occurrence.Forbidden: 5},
+		Dropped:  map[occurrence.Reason]int64{occurrence.Forbidden: 5},
+		Filtered: map[occurrence.Reason]int64{"noise": 1},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.Settled() != 18 || got.Written() != 10 || got.Pending() != 5 || reports != 2 {
+	if got.Settled() != 19 || got.Written() != 10 || got.Pending() != 4 || reports != 2 {
 		t.Errorf("settled %d, written %d, pending %d, reported %d times", got.Settled(), got.Written(), got.Pending(), reports)
 	}
 }
@@ -56,5 +60,25 @@ func TestEveryOutcomeIsExportedFromTheStart(t *testing.T) {
 	recorded := "# HELP eventd_occurrences_recorded_total Occurrences recorded.\n# TYPE eventd_occurrences_recorded_total counter\neventd_occurrences_recorded_total 0\n"
 	if err := testutil.GatherAndCompare(r, strings.NewReader(recorded), "eventd_occurrences_recorded_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whatever operators call their rules, and how often they rename them.
+func TestRulesWithCountersAreLimited(t *testing.T) {
+	l := New()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(l)
+	for range 2 {
+		for i := range 2 * maxRules {
+			l.Add(occurrence.Filtered, occurrence.Reason(fmt.Sprint("rule-", i)), 1)
+		}
+	}
+	got := l.Totals()
+	if len(got.Filtered) != maxRules+1 || got.Filtered["rule-0"] != 2 || got.Filtered[occurrence.NoReason] != 2*maxRules || got.Outcomes[occurrence.Filtered] != 4*maxRules {
+		t.Errorf("%d rules: %v", len(got.Filtered), got)
+	}
+	n, err := testutil.GatherAndCount(r, "eventd_occurrences_settled_total")
+	if want := len(occurrence.Outcomes) - 1 + len(occurrence.Reasons) + maxRules; n != want || err != nil {
+		t.Errorf("%d series, want %d: %v", n, want, err)
 	}
 }

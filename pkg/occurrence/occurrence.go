@@ -46,6 +46,10 @@ type Occurrence struct {
 	Origin Origin
 	// API is the API that the Event is written through.
 	API API
+	// CreateOnly is set if the user may create Events and may not patch them. In an
+	// Event of another user, such an occurrence changes only the last timestamp
+	// and the count, by 1 for each Client.
+	CreateOnly bool
 	// Begun, if not nil, is the first Event of the series, whose identity is used
 	// in place of that of Event. The intake sets it for a client that updates an
 	// Event which it created with other contents. See Series.
@@ -64,10 +68,8 @@ type Occurrence struct {
 	// recorder in this process. It is not part of the identity: limits apply to
 	// each user, whatever source the Event claims. See TenantOf.
 	User string
-	// CreateOnly is set if the user may create Events and may not patch them. In an
-	// Event of another user, such an occurrence changes only the last timestamp
-	// and the count, by 1 for each Client.
-	CreateOnly bool
+	// Budget, if not nil, replaces Burst and QPS of correlator.Options.
+	Budget *Budget
 	// Recorded is the time at which the occurrence was recorded.
 	Recorded time.Time
 	// Settled, if not nil, is called with the outcome: once by every sink that
@@ -148,6 +150,9 @@ const (
 	// HandedOver: it is left to the next leader: it was pending at the end of a shutdown and
 	// another replica holds it, or it was adopted and the Lease was lost.
 	HandedOver Outcome = "handed_over"
+	// Filtered: a rule of the operator dropped it, before it was queued. The Reason is the
+	// name of the rule.
+	Filtered Outcome = "filtered"
 	// Dropped: it will not be written, for a Reason.
 	Dropped Outcome = "dropped"
 	// Uncertain: the response to its last write was lost, and could not be
@@ -156,13 +161,14 @@ const (
 )
 
 // Outcomes lists every outcome.
-var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Found, HandedOver, Dropped, Uncertain}
+var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Found, HandedOver, Filtered, Dropped, Uncertain}
 
-// Reason is why an occurrence was dropped. Its values are metric labels.
+// Reason is why an occurrence was dropped, or the rule that filtered it. Its values are
+// metric labels.
 type Reason string
 
 const (
-	// NoReason goes with every outcome but Dropped.
+	// NoReason goes with every outcome but Dropped and Filtered.
 	NoReason Reason = ""
 	// Malformed: the recorder could not build an Event.
 	Malformed Reason = "malformed"
@@ -208,7 +214,7 @@ var Reasons = []Reason{
 // Settlement reports how an occurrence ended.
 type Settlement struct {
 	Outcome Outcome
-	// Reason is set if the outcome is Dropped.
+	// Reason is set if the outcome is Dropped or Filtered.
 	Reason Reason
 	// Err is the apiserver's last error, if that is why it was not written.
 	Err error

@@ -87,6 +87,14 @@ func (p *Pipeline) StartSink(client sink.Client) (err error) {
 // afterwards.
 func (p *Pipeline) Record(o *occurrence.Occurrence) { recorder.Record(p.broadcaster, o) }
 
+// Filter counts an occurrence as recorded, and settles it as occurrence.Filtered by a rule of the
+// caller. It is not written, and reaches no queue. A weight of 0 makes the counter of the rule
+// exist.
+func (p *Pipeline) Filter(o *occurrence.Occurrence, rule occurrence.Reason) {
+	p.ledger.Record(o)
+	p.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Filtered, Reason: rule})
+}
+
 // NewRecorder returns a recorder of classic Events, as client-go's tools/record does.
 func (p *Pipeline) NewRecorder(scheme *runtime.Scheme, source corev1.EventSource) record.EventRecorderLogger {
 	return recorder.New(p.broadcaster, scheme, source).WithRepairs(p.repairs)

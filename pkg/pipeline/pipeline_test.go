@@ -68,6 +68,70 @@ func TestClientCombinesTheGroupThatIsCombinedHere(t *testing.T) {
 	}
 }
 
+// What a rule of the caller drops is accounted for before the start, while the pipeline runs and after
+// its shutdown, and never written.
+func TestFilteredOccurrencesAreCountedAndNotWritten(t *testing.T) {
+	m := newMemoryServer(0, faults{})
+	created, err := New(t.Context(), DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := drainable{created}
+	settled := 0
+	filter := func(weight int64) {
+		o := reported("ns", "a", "m", weight)
+		o.Weight = weight
+		o.Settled = func(s occurrence.Settlement) {
+			settled++
+			if s.Outcome != occurrence.Filtered || s.Reason != "noise" || s.Counted() {
+				t.Errorf("settled as %+v", s)
+			}
+		}
+		p.Filter(o, "noise")
+	}
+	filter(1)
+	if err := p.StartSink(m); err != nil {
+		t.Fatal(err)
+	}
+	filter(2)
+	p.Record(reported("ns", "a", "m", 1))
+	totals := drain(t, p)
+	filter(4)
+	if settled != 3 || totals.Filtered["noise"] != 3 || totals.Recorded != 4 || sumOf(m.all()) != 1 {
+		t.Errorf("%d are settled: %+v", settled, totals)
+	}
+	if totals = p.Totals(); totals.Outcomes[occurrence.Filtered] != 7 || totals.Pending() != 0 {
+		t.Errorf("after the shutdown: %+v", totals)
+	}
+}
+
+// Occurrences with a budget of their own are written by that.
+func TestOccurrencesHaveABudgetOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemoryServer(0, faults{})
+		p := startPipeline(t, DefaultOptions(), m)
+		slow, err := occurrence.NewBudget("slow", 2, 1./3600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			for _, b := range []*occurrence.Budget{slow, nil} {
+				o := reported("ns", "", fmt.Sprint("message ", i, b == nil), 1)
+				o.Event.Reason = fmt.Sprint("Reason", i, b == nil)
+				o.Budget = b
+				p.Record(o)
+			}
+		}
+		synctest.Wait()
+		if totals := p.Totals(); totals.Written() != 12 || totals.Pending() != 8 {
+			t.Errorf("at once: %+v", totals)
+		}
+		if totals := drain(t, p); totals.Written() != 20 || sumOf(m.all()) != 20 {
+			t.Errorf("in all: %+v", totals)
+		}
+	})
+}
+
 func TestRecordingBeforeStartAndAfterShutdownIsCounted(t *testing.T) {
 	created, err := New(t.Context(), DefaultOptions())
 	if err != nil {
