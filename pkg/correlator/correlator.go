@@ -8,7 +8,8 @@
 //     have their own Events. All others are counted on the combined Event of the group.
 //   - Budget: each subject, which is a source that reports about an object, has a token
 //     bucket for writes. If it is empty the write is deferred. Writes of repeats are
-//     spaced, and a token is set aside for the final count of each series.
+//     spaced, and a token is set aside for the final count of each series. Occurrences with
+//     a Budget of their own have a bucket of their own, as if their subject were another one.
 //
 // A user may claim any source. So the authenticated user is a part of the subject and of
 // the group: nobody can spend the budget of another user, or have its messages combined.
@@ -92,7 +93,8 @@ type Decision struct {
 // goroutines at once.
 type Correlator struct {
 	options  Options
-	bucket   bucket
+	usual    bucket // of Options
+	bucket   bucket // of the occurrence
 	seeds    seeds
 	metrics  *metrics
 	began    time.Time     // zero before the first occurrence
@@ -114,7 +116,8 @@ func New(o Options) (*Correlator, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Correlator{options: o, bucket: newBucket(o.Burst, o.QPS), seeds: newSeeds(), metrics: m}
+	c := &Correlator{options: o, usual: newBucket(o.Burst, o.QPS), seeds: newSeeds(), metrics: m}
+	c.bucket = c.usual
 	evicted := func(_ uint64, s *subject) {
 		m.evictions.Inc()
 		c.spare = s
@@ -130,6 +133,7 @@ func (c *Correlator) Correlate(o *occurrence.Occurrence, now time.Time) (d Decis
 	c.advance(now)
 	c.encoding.Set(o.Identified())
 	c.keys = c.seeds.keys(&c.encoding)
+	c.bucket = c.bucketOf(o.Budget)
 	c.decide(&d, o)
 	c.metrics.decisions[d.Reason].Inc()
 	if d.Delay > 0 {
@@ -145,12 +149,30 @@ func (c *Correlator) advance(now time.Time) {
 	c.now = max(c.now, now.Sub(c.began))
 }
 
-// subjectKey returns the key of an occurrence's subject.
-func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
-	if name, ok := c.options.subjectKey(o.Event); ok {
-		return c.seeds.ofUser(c.seeds.named(name), o.User)
+// bucketOf returns the bucket of an occurrence. It is cheaper to compute than to keep with each
+// subject.
+func (c *Correlator) bucketOf(b *occurrence.Budget) bucket {
+	if !isSet(b) {
+		return c.usual
 	}
-	return c.seeds.ofUser(c.keys.subject, o.User)
+	return newBucket(b.Burst(), b.QPS())
+}
+
+// isSet reports whether an occurrence has a budget of its own.
+func isSet(b *occurrence.Budget) bool { return b != nil && b.Burst() > 0 }
+
+// subjectKey returns the key of an occurrence's subject. What has another budget is another
+// subject, so neither spends the tokens of the other.
+func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
+	key := c.keys.subject
+	if name, ok := c.options.subjectKey(o.Event); ok {
+		key = c.seeds.named(name)
+	}
+	key = c.seeds.ofUser(key, o.User)
+	if isSet(o.Budget) {
+		key = c.seeds.ofBudget(key, o.Budget)
+	}
+	return key
 }
 
 // subject returns the subject of an occurrence, a new one if it is not in the cache.

@@ -54,6 +54,11 @@ func (s *seeds) ofUser(key uint64, user string) uint64 {
 	return key*odd + maphash.String(s.a, user)
 }
 
+// ofBudget returns a key for what each budget has separately.
+func (s *seeds) ofBudget(key uint64, b *occurrence.Budget) uint64 {
+	return key*odd + maphash.Comparable(s.b, *b)
+}
+
 // tenant returns the key of the tenant that an occurrence belongs to.
 func (s *seeds) tenant(o *occurrence.Occurrence) uint64 {
 	return maphash.String(s.a, occurrence.TenantOf(o.User))
