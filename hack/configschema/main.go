@@ -33,7 +33,7 @@ type schema struct {
 	Schema               string             `json:"$schema,omitempty"`
 	Title                string             `json:"title,omitempty"`
 	Description          string             `json:"description,omitempty"`
-	Type                 string             `json:"type,omitempty"`
+	Type                 any                `json:"type,omitempty"` // a name, or several
 	Const                string             `json:"const,omitempty"`
 	Enum                 []string           `json:"enum,omitempty"`
 	Items                *schema            `json:"items,omitempty"`
@@ -108,6 +108,9 @@ func (g *generator) of(t reflect.Type) *schema {
 	case reflect.Int32, reflect.Int64:
 		return &schema{Type: "integer"}
 	case reflect.String:
+		if t == reflect.TypeFor[v1alpha1.Rate]() {
+			return &schema{Type: []string{"string", "number"}}
+		}
 		return &schema{Type: "string", Enum: g.enums[t.Name()]}
 	case reflect.Struct:
 		if t.PkgPath() != reflect.TypeFor[v1alpha1.Receiver]().PkgPath() {

@@ -3,44 +3,26 @@ package app
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/eventd/eventd/internal/rate"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
-// unlimited means no limit. No number does: in other components 0 is sometimes the
-// default and sometimes no limit.
-const unlimited = "unlimited"
-
-// rateValue is a flag for a number per second, or a fraction such as 1/300. unlimited
-// is +Inf.
+// rateValue is a flag for a rate, as package rate reads it.
 type rateValue struct{ rate *float64 }
 
 var _ pflag.Value = rateValue{}
 
 func (v rateValue) Set(s string) error {
-	if s == unlimited {
-		*v.rate = math.Inf(1)
-		return nil
+	parsed, err := rate.Parse(s)
+	if err == nil {
+		*v.rate = parsed
 	}
-	above, below, isFraction := strings.Cut(s, "/")
-	if !isFraction {
-		below = "1"
-	}
-	a, errA := strconv.ParseFloat(above, 64)
-	b, errB := strconv.ParseFloat(below, 64)
-	rate := a / b
-	if errA != nil || errB != nil || math.IsNaN(rate) || math.IsInf(rate, 0) {
-		return fmt.Errorf("must be a number, a fraction, or %q", unlimited)
-	}
-	*v.rate = rate
-	return nil
+	return err
 }
 
 func (v rateValue) String() string {
@@ -48,16 +30,7 @@ func (v rateValue) String() string {
 	if v.rate == nil {
 		return ""
 	}
-	if math.IsInf(*v.rate, 1) {
-		return unlimited
-	}
-	decimal := strconv.FormatFloat(*v.rate, 'g', -1, 64)
-	if below := math.Round(1 / *v.rate); 1/below == *v.rate {
-		if fraction := fmt.Sprintf("1/%.0f", below); len(fraction) < len(decimal) {
-			return fraction
-		}
-	}
-	return decimal
+	return rate.Format(*v.rate)
 }
 
 func (v rateValue) Type() string { return "rate" }

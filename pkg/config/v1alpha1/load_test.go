@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -79,6 +80,20 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"paused: true", "Paused: true", `unknown field "receivers[0].Paused"`},
 		{"paused: true", "paused: true\n  paused: false", `key "paused" already set`},
 		{"batchSize: 100", "batchSize: many", "receivers.batchSize of type int32"},
+		{"name: noise", "name: Noise", "intake[0].name: Invalid"},
+		{"name: probes", "name: noise", "intake[1].name: Duplicate"},
+		{`match: event.reason == "PolicyApplied"`, `match: ""`, "intake[0].match: Required"},
+		{"  drop: true\n", "", "intake[0]: Required value: needs one of drop and budget"},
+		{"  dryRun: true", "  drop: true", "intake[1]: Forbidden"},
+		{"burst: 3", "burst: 0", "intake[1].budget.burst: Invalid value: 0"},
+		{"burst: 3", "burst: 3000000000", "intake.budget.burst of type int32"},
+		{"qps: 1/600", `qps: ""`, "intake[1].budget.qps: Required"},
+		{"qps: 1/600", "qps: 0", `intake[1].budget.qps: Invalid value: "0": must be greater than 0`},
+		{"qps: 1/600", "qps: -1/3", `intake[1].budget.qps: Invalid value: "-1/3"`},
+		{"qps: 1/600", "qps: 1/0", `intake[1].budget.qps: Invalid value: "1/0": must be a number, a fraction, or "unlimited"`},
+		{"qps: 1/600", "qps: none", `intake[1].budget.qps: Invalid value: "none"`},
+		{"qps: 1/600", "qps: [1]", `intake[1].budget.qps: Invalid value: "[1]"`},
+		{"qps: 1/600", "qsp: 1", `unknown field "intake[1].budget.qsp"`},
 		{"name: archive", "name: Archive", "receivers[0].name: Invalid value"},
 		{"name: archive", "name: " + strings.Repeat("a", 64), "receivers[0].name: Invalid value"},
 		{"name: archive", `name: ""`, "receivers[0].name: Required"},
@@ -180,6 +195,9 @@ func TestLimits(t *testing.T) {
 		}
 		return out
 	}
+	intake := func(n int) string {
+		return head + "intake:\n" + repeat(n, "- {name: r%d, match: 'true', drop: true}\n")
+	}
 	receivers := func(n int) string {
 		return head + "receivers:\n" + repeat(n, "- {name: r%d, jsonLines: {path: /%[1]d}}\n")
 	}
@@ -196,6 +214,7 @@ func TestLimits(t *testing.T) {
 		limit int
 		want  string
 	}{
+		"intake":    {intake, 64, "intake: Too many"},
 		"receivers": {receivers, 16, "receivers: Too many"},
 		"routes":    {routes, 256, "routes: Too many"},
 		"headers":   {headers, 16, "receivers[0].cloudEvents.headers: Too many"},
@@ -235,6 +254,21 @@ func TestRedactedKey(t *testing.T) {
 	} {
 		if of, key := RedactedKey(name); [2]string{of, key} != want {
 			t.Errorf("%s: %q, %q", name, of, key)
+		}
+	}
+}
+
+func TestRateIsANumberOrAText(t *testing.T) {
+	for text, want := range map[string]float64{
+		"1/300": 1. / 300, "10": 10, "0.5": 0.5, "1e-3": 0.001, `"20"`: 20, "unlimited": math.Inf(1),
+	} {
+		c, err := Load([]byte(head + "intake: [{name: a, match: 'true', budget: {burst: 1, qps: " + text + "}}]\n"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got, err := c.Intake[0].Budget.QPS.PerSecond(); got != want || err != nil {
+			t.Errorf("%s is %v, %v", text, got, err)
 		}
 	}
 }

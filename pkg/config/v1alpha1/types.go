@@ -1,4 +1,5 @@
-// Package v1alpha1 is the configuration file of eventd's way out: receivers, and routes to them.
+// Package v1alpha1 is the configuration file of eventd: rules about what clients report, receivers,
+// and routes to them.
 // Load decodes, completes and validates it. A configuration that is in use is not changed.
 package v1alpha1
 
@@ -16,12 +17,42 @@ const (
 type EventdConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
+	// Intake has the rules about what clients report to eventd. They are evaluated in order. The
+	// first that matches, and is no dry run, decides. There are at most 64.
+	Intake []IntakeRule `json:"intake,omitempty"`
 	// Receivers are where Events are delivered. There are at most 16.
 	Receivers []Receiver `json:"receivers,omitempty"`
 	// Routes decide which Events a receiver gets. They are evaluated in order. The first that
 	// matches ends the evaluation, unless it says continue. An Event that no route matches is
 	// not delivered. Without routes, every receiver gets every Event. There are at most 256.
 	Routes []Route `json:"routes,omitempty"`
+}
+
+// IntakeRule drops occurrences that clients report, or gives them another budget. Exactly one of
+// drop and budget is set.
+type IntakeRule struct {
+	// Name identifies the rule in metrics, as the reason of what it drops, and in the output of
+	// "eventd config test". It is a unique DNS label.
+	Name string `json:"name"`
+	// Match is a CEL expression on event, of at most 10 KiB. "true" matches every Event.
+	Match string `json:"match"`
+	// Drop has eventd answer as if it accepted what matches, and not write it.
+	Drop bool `json:"drop,omitempty"`
+	// Budget replaces --budget-burst and --budget-qps for what matches.
+	Budget *Budget `json:"budget,omitempty"`
+	// DryRun counts what the rule would do, and does not do it: the rules after it are evaluated
+	// as if it did not match. false is the default.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// Budget is a token bucket for the writes of one user and source about one object and type. Only
+// what matches the rule uses it.
+type Budget struct {
+	// Burst is the maximum burst of writes, at least 1.
+	Burst int32 `json:"burst"`
+	// QPS is the number of writes per second after the burst: a number greater than 0, a fraction
+	// such as 1/300, or unlimited.
+	QPS Rate `json:"qps"`
 }
 
 // StartFrom is where a receiver without a cursor begins.

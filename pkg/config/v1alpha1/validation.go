@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits on what the file may have. Each receiver has its own queue and cursor, and each delivery
-// may evaluate every route.
+// Limits on what the file may have. Each receiver has its own queue and cursor, and each report of a
+// client may evaluate every intake rule, each delivery every route.
 const (
 	// MaxReceivers is the maximum number of receivers.
 	MaxReceivers = 16
 
+	maxIntake    = 64
 	maxRoutes    = 256
 	maxHeaders   = 16
 	maxRedacted  = 64
@@ -27,7 +28,7 @@ const (
 )
 
 func (c *EventdConfiguration) validate() field.ErrorList {
-	var errs field.ErrorList
+	errs := validateIntake(c.Intake, field.NewPath("intake"))
 	receivers := field.NewPath("receivers")
 	if len(c.Receivers) > MaxReceivers {
 		errs = append(errs, field.TooMany(receivers, len(c.Receivers), MaxReceivers))
