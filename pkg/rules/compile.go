@@ -14,6 +14,8 @@ import (
 const (
 	// MaxCost is the budget of one evaluation, in the units of CEL.
 	MaxCost = 10_000
+	// MaxIntakeCost is the budget of all intake rules together for one occurrence.
+	MaxIntakeCost = 100_000
 	// MaxExpression is the maximum size of an expression, in bytes.
 	MaxExpression = 10 << 10
 	// unbounded is less than any estimate of what is not known, and more than one that is.
@@ -22,7 +24,8 @@ const (
 
 // Compile returns the set of a configuration that Load has returned. Its error, a
 // utilerrors.Aggregate, has an error with the path of the field for every wrong expression. An
-// expression that could be over budget with an Event of events.k8s.io/v1 is wrong.
+// expression that could be over budget with an Event of events.k8s.io/v1 is wrong, and so are
+// intake rules that could be together.
 func Compile(config *v1alpha1.EventdConfiguration) (*Set, error) {
 	set := &Set{routes: make([]*route, 0, len(config.Routes))}
 	var errs field.ErrorList
@@ -30,7 +33,7 @@ func Compile(config *v1alpha1.EventdConfiguration) (*Set, error) {
 		from := &config.Routes[i]
 		r := &route{name: from.Name, receivers: from.Receivers, continues: from.Continue}
 		if from.Match != "" {
-			program, err := compile(from.Match, field.NewPath("routes").Index(i).Child("match"))
+			program, _, err := compile(from.Match, field.NewPath("routes").Index(i).Child("match"))
 			if err != nil {
 				errs = append(errs, err)
 			}
@@ -38,6 +41,7 @@ func Compile(config *v1alpha1.EventdConfiguration) (*Set, error) {
 		}
 		set.routes = append(set.routes, r)
 	}
+	errs = append(errs, set.compileIntake(config.Intake)...)
 	if err := errs.ToAggregate(); err != nil {
 		return nil, err
 	}
@@ -49,18 +53,18 @@ func Compile(config *v1alpha1.EventdConfiguration) (*Set, error) {
 	return set, nil
 }
 
-// compile returns the program of an expression. The messages leave the expression out, which may be
-// long, and say where in it the error is.
-func compile(expression string, path *field.Path) (cel.Program, *field.Error) {
-	invalid := func(format string, args ...any) (cel.Program, *field.Error) {
-		return nil, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(format, args...))
+// compile returns the program of an expression, and what it may cost. The messages leave the
+// expression out, which may be long, and say where in it the error is.
+func compile(expression string, path *field.Path) (cel.Program, uint64, *field.Error) {
+	invalid := func(format string, args ...any) (cel.Program, uint64, *field.Error) {
+		return nil, 0, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(format, args...))
 	}
 	if len(expression) > MaxExpression {
-		return nil, field.TooLong(path, "", MaxExpression)
+		return nil, 0, field.TooLong(path, "", MaxExpression)
 	}
 	env, err := newEnvironment()
 	if err != nil {
-		return nil, field.InternalError(path, err)
+		return nil, 0, field.InternalError(path, err)
 	}
 	ast, issues := env.Compile(expression)
 	switch {
@@ -72,7 +76,7 @@ func compile(expression string, path *field.Path) (cel.Program, *field.Error) {
 	cost, err := env.EstimateCost(ast, newEstimator())
 	switch {
 	case err != nil:
-		return nil, field.InternalError(path, err)
+		return nil, 0, field.InternalError(path, err)
 	case cost.Max > unbounded:
 		return invalid("what it costs has no bound: a loop or a function may make any number of values")
 	case cost.Max > MaxCost:
@@ -82,7 +86,7 @@ func compile(expression string, path *field.Path) (cel.Program, *field.Error) {
 	if err != nil {
 		return invalid("%v", err)
 	}
-	return program, nil
+	return program, cost.Max, nil
 }
 
 // locate returns errors on one line, each with its line and column, which count from 1. That of the

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ func FuzzLoadAndCompile(f *testing.F) {
 	const head = "apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n"
 	f.Add([]byte(head + "receivers: [{name: a, jsonLines: {}}]\nroutes: [{name: b, match: 'event.count > 1', receivers: [a]}]\n"))
 	f.Add([]byte(head + "routes: [{name: b, match: 'event.message.matches(\"(a+)+$\") && [1].exists(x, x == 1)'}]\n"))
+	f.Add([]byte(head + "intake: [{name: a, match: 'event.reason == \"BackOff\"', dryRun: true, drop: true}, {name: b, match: 'true', budget: {burst: 1, qps: 1/300}}]\n"))
 	f.Add([]byte(head + "a: &a [1]\nb: [*a, *a]\n"))
 	f.Add([]byte(`{"apiVersion":"config.eventd.io/v1alpha1","kind":"EventdConfiguration","routes":[{"name":"a","match":"true"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -26,24 +28,40 @@ func FuzzLoadAndCompile(f *testing.F) {
 			return
 		}
 		wantConsistent(t, set, &corev1.Event{Reason: "BackOff"})
+		wantIntakeConsistent(t, set, &corev1.Event{Reason: "BackOff"})
 	})
 }
 
 // Whatever an Event has in it, its evaluation ends, and Deliver is what Route says.
 func FuzzRoute(f *testing.F) {
 	set := compileAll(f, expressions)
+	intake := compileIntakeAll(f, expressions)
 	f.Add("web.1", "BackOff", "Back-off restarting failed container", "kubernetes.io/a", "b", int32(3), int64(1700000000))
 	f.Add("\xff", "\x00", "\xed\xa0\x80", "", "\xff", int32(-1), int64(-1<<63))
 	f.Add("", "", "", "", "", int32(0), int64(1<<63-1))
 	f.Fuzz(func(t *testing.T, name, reason, message, key, value string, count int32, seconds int64) {
 		at := metav1.Unix(seconds, 0)
-		wantConsistent(t, set, &corev1.Event{
+		event := &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Name: name, Labels: map[string]string{key: value}, Annotations: map[string]string{value: message, key: ""}, CreationTimestamp: at},
 			InvolvedObject: corev1.ObjectReference{Kind: reason, Name: name, FieldPath: message},
 			Related:        &corev1.ObjectReference{Name: value},
 			Reason:         reason, Message: message, Type: value, Count: count,
 			LastTimestamp: at, EventTime: metav1.NewMicroTime(at.Time),
 			Series: &corev1.EventSeries{Count: count, LastObservedTime: metav1.NewMicroTime(at.Time)},
-		})
+		}
+		wantConsistent(t, set, event)
+		wantIntakeConsistent(t, intake, event)
 	})
+}
+
+// compileIntakeAll compiles each expression as an intake rule. All but the last are dry runs.
+func compileIntakeAll(t testing.TB, expressions []string) *Set {
+	t.Helper()
+	config := new(v1alpha1.EventdConfiguration)
+	for i, expression := range expressions {
+		config.Intake = append(config.Intake, v1alpha1.IntakeRule{
+			Name: fmt.Sprint("r", i), Match: expression, Drop: true, DryRun: i < len(expressions)-1,
+		})
+	}
+	return mustCompile(t, config)
 }

@@ -38,11 +38,15 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, r := range s.routes {
 		for i, result := range counted {
-			metric, err := prometheus.NewConstMetric(m.evaluations, prometheus.CounterValue, float64(r.counts[i].Load()), r.name, string(result))
-			if err != nil {
-				metric = prometheus.NewInvalidMetric(m.evaluations, err)
-			}
-			ch <- metric
+			ch <- counterOf(m.evaluations, &r.counts[i], r.name, string(result))
 		}
 	}
+}
+
+func counterOf(of *prometheus.Desc, count *atomic.Uint64, labels ...string) prometheus.Metric {
+	metric, err := prometheus.NewConstMetric(of, prometheus.CounterValue, float64(count.Load()), labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(of, err)
+	}
+	return metric
 }

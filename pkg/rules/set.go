@@ -1,12 +1,12 @@
-// Package rules decides which receivers get an Event, by the routes of a configuration, and removes
-// the fields that a receiver does not get.
+// Package rules decides what becomes of an Event, by a configuration: on the way in, whether it is
+// dropped or has another budget; on the way out, which receivers get it, and without which fields.
 //
-// A route matches by a CEL expression, in the environment that the apiserver has for its own
+// A rule or route matches by a CEL expression, in the environment that the apiserver has for its own
 // policies, with one variable, event. What an evaluation can cost is bounded: Compile refuses an
 // expression that could be over budget with an Event of usual size, and an evaluation ends when its
-// budget is spent. It does not match then, and is counted. A route stays in force after that: an
-// Event of core/v1 may be larger than usual, and whoever creates one must not switch off a route
-// that others rely on.
+// budget is spent. It does not match then, and is counted. A rule or route stays in force after
+// that: an Event of core/v1 may be larger than usual, and whoever creates one must not switch off
+// what others rely on.
 package rules
 
 import (
@@ -21,23 +21,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Set is the compiled routes of a configuration. It does not change, apart from its counters, and
-// is safe for concurrent use. Nothing has to be closed.
+// A Set is the compiled rules and routes of a configuration. It does not change, apart from its
+// counters, and is safe for concurrent use. Nothing has to be closed.
 type Set struct {
+	intake  []intakeRule
 	routes  []*route
 	filters []*Filter // by receiver, in the order of the configuration
 }
 
-// Result is what the evaluation of a route for an Event came to.
+// Result is what the evaluation of a rule or route for an Event came to.
 type Result string
 
-// The results. A route with an error or over budget does not match.
+// The results. One with an error or over budget does not match.
 const (
 	Match        Result = "match"
 	NoMatch      Result = "no_match"
 	Failed       Result = "error"
 	OverBudget   Result = "over_budget"
-	NotEvaluated Result = "not_evaluated" // a route before it has ended the evaluation
+	NotEvaluated Result = "not_evaluated" // one before it has ended the evaluation
 )
 
 // counted are the results that are metrics.
@@ -155,27 +156,32 @@ type route struct {
 }
 
 func (r *route) evaluate(vars *activation) (Result, error) {
-	result, err := r.match(vars)
+	result, _, err := match(r.program, vars)
 	r.counts[slices.Index(counted[:], result)].Add(1)
 	return result, err
 }
 
-func (r *route) match(vars *activation) (Result, error) {
-	if r.program == nil {
-		return Match, nil
+// match evaluates a program, nil if every Event matches. It returns what that has cost.
+func match(program cel.Program, vars *activation) (Result, uint64, error) {
+	if program == nil {
+		return Match, 0, nil
 	}
 	// A panic of a function becomes an error here.
-	out, _, err := r.program.Eval(vars)
+	out, details, err := program.Eval(vars)
+	cost := uint64(MaxCost)
+	if actual := details.ActualCost(); actual != nil {
+		cost = *actual
+	}
 	var cancelled interpreter.EvalCancelledError
 	switch {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
-		return OverBudget, err
+		return OverBudget, cost, err
 	case err != nil:
-		return Failed, err
+		return Failed, cost, err
 	case out == types.True:
-		return Match, nil
+		return Match, cost, nil
 	default:
-		return NoMatch, nil
+		return NoMatch, cost, nil
 	}
 }
 
