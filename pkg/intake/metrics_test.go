@@ -157,6 +157,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for want, spoil := range map[string]setting{
 		"":                       func(*intake.Options, *intake.ServerOptions) {},
 		"Record is required":     withOptions(func(o *intake.Options) { o.Record = nil }),
+		"Filter, with Rules, is": withOptions(func(o *intake.Options) { o.Rules = (&filter{}).decide }),
 		"MaxBodyBytes must be":   withOptions(func(o *intake.Options) { o.MaxBodyBytes = 0 }),
 		"MaxDecodeBytes must be": withOptions(func(o *intake.Options) { o.MaxDecodeBytes = 0 }),
 		"MaxNames must be":       withOptions(func(o *intake.Options) { o.MaxNames = -1 }),

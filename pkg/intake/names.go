@@ -56,10 +56,9 @@ func (n *names) weight(v *view) int64 { return max(n.maxBytes, v.size*n.maxNames
 
 // known is the state of a name.
 type known struct {
-	// last is the newest pending report, nil if there is none.
+	// last is the newest report, if it is pending, or else nil.
 	last *report
-	// view is that of the newest pending report or, without one, the settled view. It
-	// is nil if there is neither.
+	// view is that of the newest report, pending or settled. It is nil if there is neither.
 	view *view
 	// settled is the total of the settled view.
 	settled int64
@@ -69,14 +68,26 @@ type known struct {
 func (n *names) known(k key) (out known) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if v, ok := n.views.Get(k); ok {
-		out.view, out.settled = v, v.total
+	if out.view, out.last = n.newest(k); out.view != nil && out.view.gone {
+		out.view = nil
 	}
-	if l := n.locks[k]; l != nil && len(l.pending) > 0 {
-		out.last = l.pending[len(l.pending)-1]
-		out.view = out.last.begun
+	if v, ok := n.views.Peek(k); ok && !v.gone {
+		out.settled = v.total
 	}
 	return out
+}
+
+// newest returns the view of the newest report of a name, pending or settled, nil if there is
+// none, and the report if it is pending.
+func (n *names) newest(k key) (*view, *report) {
+	v, _ := n.views.Get(k)
+	if l := n.locks[k]; l != nil && len(l.pending) > 0 {
+		// A later one may have ended before: deferred, or filtered.
+		if last := l.pending[len(l.pending)-1]; v == nil || last.number > v.number {
+			return last.begun, last
+		}
+	}
+	return v, nil
 }
 
 // count is the number of views.
@@ -197,6 +208,8 @@ func (n *names) begin(r *report) {
 	defer n.mu.Unlock()
 	n.reports++
 	r.number = n.reports
+	before, _ := n.newest(r.key)
+	r.follows(before)
 	r.begun = r.begins()
 	r.flow = flow{Tenant: r.begun.tenant, Namespace: r.key.namespace}
 	// The flow had room for a part of the view. The rest is not counted, and the next
@@ -216,24 +229,33 @@ func (n *names) settled(r *report, v *view) {
 	n.remember(r.key, v)
 }
 
-// deferred ends a report that will be written, and returns its view.
-func (n *names) deferred(r *report) *view {
+// accepted ends a report that will be written or was filtered, and returns its view.
+func (n *names) accepted(r *report) *view {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.end(r)
+	r.begun.filtered = r.filtered
 	n.remember(r.key, r.begun)
 	return r.begun
 }
 
 // dropped ends a report that was not written. With forget, the stored Event is gone and
-// the settled view is removed too.
+// the settled view is removed too, except for what rules have filtered.
 func (n *names) dropped(r *report, forget bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.end(r)
-	if forget {
-		n.views.Remove(r.key)
+	if !forget {
+		return
 	}
+	v, ok := n.views.Peek(r.key)
+	if !ok || v.filtered == 0 {
+		n.views.Remove(r.key)
+		return
+	}
+	gone := *v
+	gone.gone = true
+	n.views.Add(r.key, v.tenant, &gone, n.weight(v))
 }
 
 // end removes a pending report, and returns the others of its name.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -14,6 +15,15 @@ type Options struct {
 	// Record adds an occurrence to the pipeline. It must not block. It may settle the
 	// occurrence before it returns. Required.
 	Record func(*occurrence.Occurrence)
+	// Rules, if not nil, decides on each report before it is recorded, in the goroutine of the
+	// request. It must not change the Event, which has the count that the client reports, and
+	// has occurred weight times since its last report. If drop is not empty, the report is
+	// filtered: it is counted by Filter, and answered as if it were deferred. Otherwise it has
+	// the budget, nil for the usual one.
+	Rules func(event *corev1.Event, weight int64) (drop occurrence.Reason, budget *occurrence.Budget)
+	// Filter counts an occurrence that a rule drops, and settles it as occurrence.Filtered with
+	// the rule as the reason, before it returns. Required with Rules.
+	Filter func(o *occurrence.Occurrence, rule occurrence.Reason)
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 	// MaxBodyBytes is the maximum size of a request body. A larger one gets 413.
@@ -45,6 +55,9 @@ func (o *Options) Validate() error {
 	var errs []error
 	if o.Record == nil {
 		errs = append(errs, fmt.Errorf("%s is required", "Record"))
+	}
+	if o.Rules != nil && o.Filter == nil {
+		errs = append(errs, fmt.Errorf("%s is required", "Filter, with Rules,"))
 	}
 	for _, limit := range []struct {
 		field string

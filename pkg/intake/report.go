@@ -31,6 +31,9 @@ type report struct {
 	// known; guarded by the mutex of names.
 	number int64
 	begun  *view
+	// fresh and filtered are set by follows. fresh is the part of the total that no report
+	// before has reported. filtered is the part of the total that rules have filtered.
+	fresh, filtered int64
 	// held are the bytes of names.pending that it has acquired for flow.
 	held int64
 	flow flow
@@ -38,8 +41,8 @@ type report struct {
 	ended      atomic.Bool
 	done       chan struct{}
 	settlement occurrence.Settlement // after done, if it was not deferred
-	deferred   bool                  // after done: it will be written later
-	view       *view                 // after done, if it was counted or deferred
+	accepted   bool                  // after done: it was deferred or filtered
+	view       *view                 // after done, if it was counted or accepted
 }
 
 // newReport returns the report of a request that changes a name in state now. Its
@@ -72,6 +75,28 @@ func newReport(ctx context.Context, api occurrence.API, k key, event *corev1.Eve
 	}
 	return r
 }
+
+// follows sets what follows from the newest view of the name, nil if there is none: right before
+// the report is recorded, since others may have been since it was made.
+func (r *report) follows(before *view) {
+	o := r.occurrence
+	switch {
+	case before == nil:
+		r.fresh = o.Total
+	case !before.gone:
+		r.fresh, r.filtered = max(0, o.Total-before.total), before.filtered
+	case o.Total > before.filtered:
+		// It is reported again, without what was filtered of it.
+		r.fresh, r.filtered = o.Total-before.filtered, before.filtered
+		o.Weight = r.fresh
+	default:
+		r.fresh = o.Total // the client has begun anew
+	}
+}
+
+// isVain reports whether a report changes an Event that is not stored, since rules have filtered
+// everything that it would count.
+func (r *report) isVain() bool { return r.occurrence.Weight == 0 && r.filtered == r.occurrence.Total }
 
 // userOf is the name of the authenticated user of a request.
 func userOf(ctx context.Context) string {
@@ -123,7 +148,35 @@ func (i *Intake) record(ctx context.Context, r *report) {
 			panic(p)
 		}
 	}()
+	if i.filters(r) {
+		return
+	}
 	i.options.Record(r.occurrence)
+}
+
+// filters reports whether a rule drops a report, or has dropped all that it is about. Then it has
+// ended. Otherwise it sets the budget of its rule.
+//
+// A filtered report accounts for what is fresh in it. The reports before it that are pending
+// account for the rest, and the next one continues from its total: nothing of it is added to a
+// count later.
+func (i *Intake) filters(r *report) bool {
+	if i.options.Rules == nil {
+		return false
+	}
+	o := r.occurrence
+	drop, budget := i.options.Rules(o.Event, r.fresh)
+	switch {
+	case drop != occurrence.NoReason:
+		o.Weight = r.fresh
+		i.options.Filter(o, drop)
+	case r.isVain():
+		i.deferred(r)
+	default:
+		o.Budget = budget
+		return false
+	}
+	return true
 }
 
 // settle is called from the pipeline: it must not block.
@@ -132,10 +185,14 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 		return
 	}
 	r.settlement = s
-	if s.Counted() {
+	switch {
+	case s.Counted():
 		r.view = r.newView(s.Object)
 		i.names.settled(r, r.view)
-	} else {
+	case s.Outcome == occurrence.Filtered:
+		r.filtered += r.fresh
+		r.accepted, r.view = true, i.names.accepted(r)
+	default:
 		i.names.dropped(r, gone(s))
 	}
 	close(r.done)
@@ -147,8 +204,7 @@ func (i *Intake) deferred(r *report) {
 	if r.ended.Swap(true) {
 		return
 	}
-	r.deferred = true
-	r.view = i.names.deferred(r)
+	r.accepted, r.view = true, i.names.accepted(r)
 	close(r.done)
 }
 
@@ -172,7 +228,7 @@ func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 		}
 		return nil, notWritten(r)
 	}
-	if r.deferred {
+	if r.accepted {
 		callOf(ctx).accepted.Store(true)
 	}
 	return r.view.event.DeepCopy(), nil

@@ -19,7 +19,12 @@ type view struct {
 	origin *corev1.Event
 	// total is the highest count that the client has reported.
 	total int64
-	term  int64 // of the request
+	// filtered is the part of the total that rules have filtered.
+	filtered int64
+	// gone: the stored Event no longer exists. Only filtered is valid, for when the client
+	// posts it again.
+	gone bool
+	term int64 // of the request
 	// number is that of the report: higher ones are later.
 	number int64
 	size   int64 // in memory
@@ -30,7 +35,7 @@ type view struct {
 // newView returns the view of a report. stored is the Event in the apiserver, nil if it
 // is not known.
 func (r *report) newView(stored *corev1.Event) *view {
-	v := &view{event: r.event, origin: r.origin, total: r.occurrence.Total, term: r.term, number: r.number,
+	v := &view{event: r.event, origin: r.origin, total: r.occurrence.Total, filtered: r.filtered, term: r.term, number: r.number,
 		size: eventsize.Of(r.event) + eventsize.Of(r.origin), tenant: occurrence.TenantOf(r.occurrence.User)}
 	if stored == nil {
 		stored = &corev1.Event{}
