@@ -118,7 +118,6 @@ func gather(t *testing.T, registry *prometheus.Registry) string {
 func TestOptionsAreValidated(t *testing.T) {
 	valid := func() Options { b := newBench(t); return b.options }
 	for field, spoil := range map[string]func(*Options){
-		"Cluster":     func(o *Options) { o.Cluster = "" },
 		"Client":      func(o *Options) { o.Client = nil },
 		"Namespace":   func(o *Options) { o.Namespace = "" },
 		"ConfigMap":   func(o *Options) { o.ConfigMap = "" },

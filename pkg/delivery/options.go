@@ -69,7 +69,8 @@ type Routing func(receiver string) View
 
 // Options of a Delivery. Begin with DefaultOptions.
 type Options struct {
-	// Cluster is the name of the cluster in every record. Required.
+	// Cluster is the name of the cluster in every record. Without it, no configuration that is
+	// applied may have receivers.
 	Cluster string
 	// Client reads and writes the ConfigMap of the cursors. It needs the rights to get, patch and
 	// create it. Required.
@@ -100,7 +101,6 @@ func (o *Options) Validate() error {
 		name string
 		set  bool
 	}{
-		{"Cluster", o.Cluster != ""},
 		{"Client", o.Client != nil},
 		{"Namespace", o.Namespace != ""},
 		{"ConfigMap", o.ConfigMap != ""},
