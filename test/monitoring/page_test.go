@@ -27,9 +27,9 @@ var pages = []struct {
 	{"metrics.md", pageHead, "\nThe Prometheus client library adds `go_*`, `process_*` and `promhttp_*`.\n", stages},
 }
 
-const deliveryHead = `# Metrics of the delivery
+const deliveryHead = `# Metrics of the delivery and of intake rules
 
-For operators: what each metric means that eventd adds to [the others](metrics.md) with ` + "`--config`" + `. The values of ` + "`receiver`" + ` and ` + "`route`" + ` are those of the configuration.
+For operators: what each metric means that eventd adds to [the others](metrics.md) with ` + "`--config`" + `. The values of ` + "`receiver`, `route` and `rule`" + ` are those of the configuration.
 
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
@@ -42,6 +42,7 @@ var delivery = []section{
 	{"eventd_route_", "Routes"},
 	{"eventd_observer_", "Observer"},
 	{"eventd_cursors_", "Cursors"},
+	{"eventd_intake_rule_", "Intake rules"},
 	{"eventd_configuration_", "Configuration"},
 }
 
@@ -74,10 +75,12 @@ var about = map[string]string{
 		"Outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
 		"`aggregated` (counted on the combined Event of its group), `replayed` (reported again, counted before), " +
 		"`found` (counted by another replica), `handed_over` (left to the next leader), " +
+		"`filtered` (dropped by an [intake rule](intake-rules.md), whose name is the reason), " +
 		"`dropped` (lost, with a [reason](drop-reasons.md)), " +
 		"`uncertain` (dropped, but perhaps counted by a write without an answer).",
 	"Receivers": "At every quiet moment, on each replica, `observed = delivered + filtered + superseded + given_up + handed_over + pending`, " +
 		"each summed over its labels.",
+	"Intake rules": "The counters of a rule stay when it is removed or changed. After 256 names, further rules share the ones without a name.",
 }
 
 // open says which values labels have, of one metric or of any, that have more than
@@ -90,6 +93,7 @@ var open = map[string]string{
 	"hash":      "SHA-256",
 	"receiver":  "of the configuration",
 	"route":     "of the configuration",
+	"rule":      "of the configuration",
 
 	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`, and of refused ones `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
 	"eventd_intake_request_duration_seconds verb": "as in `eventd_intake_requests_total`",

@@ -69,13 +69,15 @@ func DeployDelivery(t testing.TB, c *testenv.ControlPlane) {
 }
 
 // Delivering returns the flags of a replica whose receiver with a name, and a cursor of its own,
-// delivers to a file.
+// delivers to a file. It also has an intake rule, which does nothing.
 func Delivering(t testing.TB, name, file string) []string {
 	t.Helper()
 	configuration := filepath.Join(t.TempDir(), "configuration.yaml")
 	if err := os.WriteFile(configuration, fmt.Appendf(nil, `
 apiVersion: config.eventd.io/v1alpha1
 kind: EventdConfiguration
+intake:
+- {name: noise, match: event.reason == "Noise", drop: true, dryRun: true}
 receivers:
 - name: %s
   from: Oldest

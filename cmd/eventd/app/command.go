@@ -49,7 +49,7 @@ func NewCommand() *cobra.Command {
 writes them to the apiserver. It serves the Kubernetes Events API: a client only
 needs another server address.
 
-"eventd config" checks and tries a file with receivers and routes.`,
+"eventd config" checks and tries a file with rules, receivers and routes.`,
 		// An error is one line, without the usage.
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -20,7 +20,7 @@ func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check and try a configuration file",
-		Long:  "eventd config checks and tries a file with receivers and routes. It needs no cluster.",
+		Long:  "eventd config checks and tries a file with rules, receivers and routes. It needs no cluster.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unexpected argument %q: eventd config has the commands check and test", args[0])
@@ -149,20 +149,31 @@ func lines(err error) (out []string) {
 
 // summary shows what a valid configuration has in it.
 func summary(config *v1alpha1.EventdConfiguration) string {
-	receivers, routes := make([]string, len(config.Receivers)), make([]string, len(config.Routes))
-	for i := range config.Receivers {
-		receivers[i] = describe(&config.Receivers[i])
+	return itemized("Intake rules", config.Intake, describeRule, "none") +
+		itemized("Receivers", config.Receivers, describe, "none") +
+		itemized("Routes", config.Routes, func(r *v1alpha1.Route) string { return r.Name }, "none, so every receiver gets every Event")
+}
+
+func itemized[T any](title string, items []T, describe func(*T) string, none string) string {
+	described := make([]string, len(items))
+	for i := range items {
+		described[i] = describe(&items[i])
 	}
-	for i := range config.Routes {
-		routes[i] = config.Routes[i].Name
+	if len(described) == 0 {
+		described = []string{none}
 	}
-	if len(routes) == 0 {
-		routes = []string{"none, so every receiver gets every Event"}
+	return title + ": " + strings.Join(described, ", ") + "\n"
+}
+
+func describeRule(r *v1alpha1.IntakeRule) string {
+	kind := "drop"
+	if r.Budget != nil {
+		kind = "budget"
 	}
-	if len(receivers) == 0 {
-		receivers = []string{"none"}
+	if r.DryRun {
+		kind += ", dry run"
 	}
-	return fmt.Sprintf("Receivers: %s\nRoutes: %s\n", strings.Join(receivers, ", "), strings.Join(routes, ", "))
+	return fmt.Sprintf("%s (%s)", r.Name, kind)
 }
 
 func describe(r *v1alpha1.Receiver) string {

@@ -29,6 +29,18 @@ routes:
   receivers: [archive]
 `
 
+const intakeRules = `apiVersion: config.eventd.io/v1alpha1
+kind: EventdConfiguration
+intake:
+- name: noise
+  match: event.reason == "Pulled"
+  drop: true
+- name: probes
+  match: event.type == "Warning"
+  budget: {burst: 2, qps: 1/600}
+  dryRun: true
+`
+
 const (
 	coreEvent = `{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": "shop"},
  "involvedObject": {"kind": "Pod", "name": "web"}, "type": "Warning", "reason": "BackOff", "message": "Back-off"}`
@@ -56,10 +68,11 @@ func write(t *testing.T, files map[string]string) string {
 
 func TestConfigCheckShowsWhatAFileHasInIt(t *testing.T) {
 	all, _, _ := strings.Cut(routing, "routes:")
-	dir := write(t, map[string]string{"a.yaml": routing, "all.yaml": all})
+	dir := write(t, map[string]string{"a.yaml": routing, "all.yaml": all, "in.yaml": intakeRules})
 	for file, want := range map[string]string{
-		"a.yaml":   "Receivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: team, warnings, rest\n",
-		"all.yaml": "Receivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: none, so every receiver gets every Event\n",
+		"in.yaml":  "Intake rules: noise (drop), probes (budget, dry run)\nReceivers: none\nRoutes: none, so every receiver gets every Event\n",
+		"a.yaml":   "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: team, warnings, rest\n",
+		"all.yaml": "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: none, so every receiver gets every Event\n",
 	} {
 		if stdout, stderr, code := eventd(t, "config", "check", filepath.Join(dir, file)); code != 0 || stderr != "" || stdout != want {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", file, code, stdout, stderr)
@@ -70,6 +83,7 @@ func TestConfigCheckShowsWhatAFileHasInIt(t *testing.T) {
 func TestWrongConfigIsOneLinePerFieldAndExitCode1(t *testing.T) {
 	dir := write(t, map[string]string{
 		"fields.yaml":      strings.NewReplacer("collector:4317", "collector", "name: rest", "name: team").Replace(routing),
+		"rules.yaml":       strings.NewReplacer("event.reason", "event.reaso", "1/600", "1/0").Replace(intakeRules),
 		"expressions.yaml": strings.NewReplacer("event.type", "event.typ", "event.message", "event.mess").Replace(routing),
 		"unknown.yaml":     strings.Replace(routing, "endpoint", "endpint", 1),
 		"large.yaml":       strings.Repeat("#", 1<<20+1),
@@ -87,6 +101,7 @@ eventd: fields.yaml: routes[2].name: Duplicate value: "team"
 		{"check expressions.yaml", `eventd: expressions.yaml: routes[1].match: Invalid value: 1:6: undefined field 'typ'
 eventd: expressions.yaml: routes[2].match: Invalid value: 1:6: undefined field 'mess'
 `},
+		{"check rules.yaml", "eventd: rules.yaml: intake[1].budget.qps: Invalid value: \"1/0\": must be a number, a fraction, or \"unlimited\"\n"},
 		{"check unknown.yaml", "eventd: unknown.yaml: unknown field \"receivers[0].otlp.endpint\"\n"},
 		{"check large.yaml", "eventd: large.yaml has more than 1048576 bytes\n"},
 		{"check none.yaml", "eventd: open none.yaml: no such file or directory\n"},
@@ -165,6 +180,7 @@ func TestConfigTestTakesLists(t *testing.T) {
 		}
 		want := explanation{
 			Event:  "shop/web.1 (Pod web, Warning, BackOff)",
+			Intake: []ruleLine{},
 			Routes: []routeLine{{"team", "error", "no such key: team"}, {"warnings", "match", ""}, {"rest", "not_evaluated", ""}},
 			Receivers: []receiverLine{{"archive", false, "warnings", "route warnings ends the evaluation"},
 				{"pager", true, "warnings", "route warnings"}},
@@ -174,5 +190,52 @@ func TestConfigTestTakesLists(t *testing.T) {
 				t.Error(diff)
 			}
 		}
+	}
+}
+
+func TestConfigTestShowsWhatIntakeRulesDo(t *testing.T) {
+	more := `- {name: teams, match: 'event.metadata.labels["team"] == "a"', budget: {burst: 1, qps: unlimited}}
+- {name: all, match: "true", drop: true}
+- {name: last, match: "true", drop: true, dryRun: true}
+`
+	dir := write(t, map[string]string{
+		"in.yaml": intakeRules, "more.yaml": intakeRules + more, "core.json": coreEvent, "events.yaml": eventsEvent,
+		"both.yaml": intakeRules + "receivers:\n- {name: log, jsonLines: {}}\n",
+	})
+	for _, test := range []struct{ config, event, want string }{
+		{"more.yaml", "core.json", `Event shop/web.1 (Pod web, Warning, BackOff)
+INTAKE RULE  ACTION        RESULT
+noise        drop          no match
+probes       would budget  match
+teams        budget        error: no such key: team
+all          drop          match
+last         would drop    not evaluated
+`},
+		{"in.yaml", "events.yaml", `Event "shop/web.\x1b[1m2 (Pod web, Normal, Pulled)"
+INTAKE RULE  ACTION        RESULT
+noise        drop          match
+probes       would budget  not evaluated
+`},
+		{"both.yaml", "core.json", `Event shop/web.1 (Pod web, Warning, BackOff)
+INTAKE RULE  ACTION        RESULT
+noise        drop          no match
+probes       would budget  match
+RECEIVER     DELIVERED     WHY
+log          yes           there are no routes
+`},
+	} {
+		stdout, stderr, code := eventd(t, "config", "test", filepath.Join(dir, test.config), "--event", filepath.Join(dir, test.event))
+		if diff := cmp.Diff(test.want, stdout); code != 0 || stderr != "" || diff != "" {
+			t.Errorf("%s, %s: exit code %d, stderr %q, %s", test.config, test.event, code, stderr, diff)
+		}
+	}
+	stdout, _, _ := eventd(t, "config", "test", filepath.Join(dir, "in.yaml"), "--event", filepath.Join(dir, "core.json"), "-o", "json")
+	var got []explanation
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got) != 1 {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	want := []ruleLine{{"noise", "drop", "no_match", ""}, {"probes", "would_budget", "match", ""}}
+	if diff := cmp.Diff(want, got[0].Intake); diff != "" {
+		t.Error(diff)
 	}
 }

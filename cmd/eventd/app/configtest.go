@@ -23,9 +23,11 @@ func newTestCommand() *cobra.Command {
 	var events, output string
 	cmd := &cobra.Command{
 		Use:   "test FILE --event EVENTFILE",
-		Short: "Show where Events would go, and why",
-		Long: `eventd config test evaluates the routes of a file for Events, and shows which match and which
-receivers get the Event. EVENTFILE has an Event or a list of them, of v1 or events.k8s.io/v1, in
+		Short: "Show what would become of Events, and why",
+		Long: `eventd config test evaluates the intake rules and the routes of a file for Events, and shows which
+match, what the rules do if a client reports the Event, and which receivers get it when it is stored.
+The first rule that matches decides, unless its action begins with "would": it is a dry run.
+EVENTFILE has an Event or a list of them, of v1 or events.k8s.io/v1, in
 YAML or JSON, as "kubectl get events -o yaml" prints them. It is - for stdin.`,
 		Args: oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,8 +60,16 @@ YAML or JSON, as "kubectl get events -o yaml" prints them. It is - for stdin.`,
 // explanation is what becomes of an Event, as JSON.
 type explanation struct {
 	Event     string         `json:"event"`
+	Intake    []ruleLine     `json:"intake"`
 	Routes    []routeLine    `json:"routes"`
 	Receivers []receiverLine `json:"receivers"`
+}
+
+type ruleLine struct {
+	Rule   string       `json:"rule"`
+	Action rules.Action `json:"action"`
+	Result rules.Result `json:"result"`
+	Error  string       `json:"error,omitempty"`
 }
 
 type routeLine struct {
@@ -78,7 +88,7 @@ type receiverLine struct {
 func explain(out io.Writer, set *rules.Set, events []*corev1.Event, asJSON bool) error {
 	explanations := make([]explanation, len(events))
 	for i, event := range events {
-		explanations[i] = explainOne(set.Route(event), event)
+		explanations[i] = explainOne(set, event)
 	}
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -95,24 +105,31 @@ func explain(out io.Writer, set *rules.Set, events []*corev1.Event, asJSON bool)
 	return table.Flush()
 }
 
-func explainOne(d rules.Decision, event *corev1.Event) explanation {
-	object := event.InvolvedObject
+func explainOne(set *rules.Set, event *corev1.Event) explanation {
+	d, object := set.Route(event), event.InvolvedObject
 	e := explanation{
 		Event:     fmt.Sprintf("%s/%s (%s %s, %s, %s)", event.Namespace, event.Name, object.Kind, object.Name, event.Type, event.Reason),
+		Intake:    []ruleLine{},
 		Routes:    []routeLine{},
 		Receivers: []receiverLine{},
 	}
+	for _, r := range set.Intake(event) {
+		e.Intake = append(e.Intake, ruleLine{r.Rule, r.Action, r.Result, textOf(r.Err)})
+	}
 	for _, r := range d.Routes {
-		line := routeLine{Route: r.Route, Result: r.Result}
-		if r.Err != nil {
-			line.Error = r.Err.Error()
-		}
-		e.Routes = append(e.Routes, line)
+		e.Routes = append(e.Routes, routeLine{r.Route, r.Result, textOf(r.Err)})
 	}
 	for _, r := range d.Receivers {
 		e.Receivers = append(e.Receivers, receiverLine{r.Receiver, r.Deliver, r.Route, why(r, len(d.Routes) == 0)})
 	}
 	return e
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func why(d rules.Delivery, withoutRoutes bool) string {
@@ -130,21 +147,34 @@ func why(d rules.Delivery, withoutRoutes bool) string {
 
 func (e *explanation) writeTo(table io.Writer) {
 	_, _ = fmt.Fprintf(table, "Event %s\n", printable(e.Event))
+	if len(e.Intake) > 0 {
+		_, _ = fmt.Fprintln(table, "INTAKE RULE\tACTION\tRESULT")
+	}
+	for _, r := range e.Intake {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", r.Rule, inWords(r.Action), resultLine(r.Result, r.Error))
+	}
 	if len(e.Routes) > 0 {
 		_, _ = fmt.Fprintln(table, "ROUTE\tRESULT")
 	}
 	for _, r := range e.Routes {
-		result := strings.ReplaceAll(string(r.Result), "_", " ")
-		if r.Error != "" {
-			result += ": " + printable(oneLine(r.Error))
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", r.Route, result)
+		_, _ = fmt.Fprintf(table, "%s\t%s\n", r.Route, resultLine(r.Result, r.Error))
 	}
-	_, _ = fmt.Fprintln(table, "RECEIVER\tDELIVERED\tWHY")
+	if len(e.Receivers) > 0 {
+		_, _ = fmt.Fprintln(table, "RECEIVER\tDELIVERED\tWHY")
+	}
 	for _, r := range e.Receivers {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", r.Receiver, map[bool]string{true: "yes", false: "no"}[r.Deliver], r.Why)
 	}
 }
+
+func resultLine(result rules.Result, err string) string {
+	if err == "" {
+		return inWords(result)
+	}
+	return inWords(result) + ": " + printable(oneLine(err))
+}
+
+func inWords[T ~string](label T) string { return strings.ReplaceAll(string(label), "_", " ") }
 
 // printable quotes what could control a terminal: an Event has in it what anybody wrote.
 func printable(s string) string {

@@ -18,13 +18,15 @@ import (
 // within about a minute.
 const configurationPeriod = 10 * time.Second
 
-// configuration follows the file of --config. Every replica does, and the leader delivers.
+// configuration follows the file of --config. Every replica does; the leader decides on reports, and
+// delivers.
 type configuration struct {
 	file, cluster string
 	// apply puts a valid configuration in force.
 	apply func(*v1alpha1.EventdConfiguration, *rules.Set)
 
 	metrics *configurationMetrics
+	intake  *rules.Intake
 	routes  *rules.Metrics
 	sum     [sha256.Size]byte // of what was read last; 0 if that failed
 }
@@ -60,7 +62,11 @@ func newConfiguration(o *Options, registry prometheus.Registerer) (*configuratio
 	if err != nil {
 		return nil, err
 	}
-	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, metrics: newConfigurationMetrics(registry), routes: routes}, nil
+	intake, err := rules.NewIntake(registry)
+	if err != nil {
+		return nil, err
+	}
+	return &configuration{file: o.ConfigFile, cluster: o.ClusterName, metrics: newConfigurationMetrics(registry), intake: intake, routes: routes}, nil
 }
 
 // load puts the content of the file in force, unless it is that of the last load.
@@ -101,6 +107,7 @@ func (c *configuration) use(data []byte) error {
 	if len(config.Receivers) > 0 && c.cluster == "" {
 		return errors.New("there are receivers, so --cluster-name must not be empty")
 	}
+	c.intake.Use(set)
 	c.routes.Use(set)
 	c.apply(config, set)
 	return nil

@@ -11,8 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/rules"
 )
 
@@ -68,6 +70,42 @@ func TestWrongConfigurationIsNotPutInForce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Rules are in force from one reload to the next, and nothing else is needed for them.
+func TestIntakeRulesAreReloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestConfiguration(t, headOfConfiguration)
+		c.cluster = ""
+		if err := c.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.follow(ctx) }()
+		event := &corev1.Event{Reason: "Pulled"}
+		for i, step := range []struct {
+			content string
+			want    occurrence.Reason
+		}{
+			{intakeRules, "noise"},
+			{strings.Replace(intakeRules, "event.reason", "event.nothing", 1), "noise"}, // wrong: the former ones
+			{strings.Replace(intakeRules, "drop: true", "drop: true\n  dryRun: true", 1), ""},
+			{strings.Replace(intakeRules, "name: noise", "name: renamed", 1), "renamed"},
+			{headOfConfiguration, ""},
+		} {
+			writeConfiguration(t, c.file, step.content)
+			time.Sleep(2 * configurationPeriod)
+			synctest.Wait()
+			if got, _ := c.intake.Decide(event, 1); got != step.want {
+				t.Errorf("step %d: dropped by %q, want %q", i, got, step.want)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestReceiversNeedTheNameOfTheCluster(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/lifecycle"
 	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/cloudevents"
 	"github.com/eventd/eventd/pkg/receiver/jetstream"
@@ -21,10 +23,12 @@ import (
 	"github.com/eventd/eventd/pkg/rules"
 )
 
-// wayOut delivers the Events that are stored. A process without --config has none.
+// wayOut is what --config adds: it delivers the Events that are stored, and decides on what clients
+// report. A process without --config has none.
 type wayOut struct {
 	configuration *configuration
 	delivery      *delivery.Delivery
+	pipe          *pipeline.Pipeline
 }
 
 // newWayOut reads the configuration. Nothing is observed before this process leads.
@@ -56,7 +60,7 @@ func (p *process) newWayOut(ctx context.Context, cluster *rest.Config) (*wayOut,
 		options.Leading = p.elector.Leading
 	}
 	options.Registerer = p.registry
-	w := &wayOut{}
+	w := &wayOut{pipe: p.pipe}
 	if w.delivery, err = delivery.New(options); err != nil {
 		return nil, err
 	}
@@ -84,6 +88,9 @@ func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
 		views[r.Name] = view{set.For(r.Name), r.Redact}
 	}
 	w.delivery.Apply(config, func(receiver string) delivery.View { return views[receiver] })
+	for _, rule := range set.Drops() {
+		w.pipe.Filter(&occurrence.Occurrence{}, rule) // its counter exists before it drops anything
+	}
 }
 
 // view is the routing and the redaction of one receiver.

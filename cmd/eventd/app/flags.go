@@ -116,7 +116,7 @@ func (o *Options) addReplicationFlags(fs *pflag.FlagSet) {
 
 func (o *Options) addDeliveryFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, "config", o.ConfigFile,
-		"File with the receivers to which the leader delivers the Events of the cluster, and the routes to them. It is reloaded when it changes. Without it, nothing is delivered.")
+		"File with the rules about what clients report, the receivers to which the leader delivers the Events of the cluster, and the routes to them. It is reloaded when it changes. Without it, there are none.")
 	fs.StringVar(&o.ClusterName, "cluster-name", o.ClusterName,
 		"Name of the cluster in every record that is delivered. Required with receivers.")
 }

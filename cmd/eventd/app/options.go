@@ -45,7 +45,7 @@ type Options struct {
 	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
 
-	// ConfigFile is the file of receivers and routes. If empty, nothing is delivered.
+	// ConfigFile is the file of rules, receivers and routes. If empty, there are none.
 	// ClusterName is the name of the cluster in what is delivered.
 	ConfigFile, ClusterName string
 

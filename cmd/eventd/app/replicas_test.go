@@ -62,6 +62,33 @@ func TestOneOfThreeReplicasLeadsAndAllAreReady(t *testing.T) {
 	}
 }
 
+// Every replica has the rules, and the leader decides by them.
+func TestLeaderEvaluatesTheIntakeRules(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "configuration.yaml")
+	writeConfiguration(t, file, headOfConfiguration+"intake:\n- {name: noise, match: event.metadata.name == 'web.noise', drop: true}\n")
+	r := newReplicas(t)
+	leader := r.start("--config=" + file)
+	leader.awaitLeader()
+	standby := r.start("--config=" + file)
+	standby.awaitStandby(r.holder())
+	r.post(standby, "web.noise")
+	r.post(standby, "web.1")
+	r.awaitCount(1)
+	for replica, want := range map[*child]map[string]float64{leader: {"match": 1, "no_match": 1}, standby: {}} {
+		m := replica.WantMetrics(t, r.cluster)
+		for _, result := range []string{"match", "no_match", "error", "over_budget"} {
+			if got := m.Sum("eventd_intake_rule_evaluations_total", "rule=noise", "result="+result); got != want[result] {
+				t.Errorf("%s: %v evaluations, want %v", result, got, want[result])
+			}
+		}
+		if got := m.Sum("eventd_occurrences_settled_total", "outcome=filtered", "reason=noise"); got != want["match"] {
+			t.Errorf("%v are filtered, want %v", got, want["match"])
+		}
+	}
+	standby.terminate(0)
+	leader.terminate(0)
+}
+
 func TestFormerLeaderForwardsRequestsAfterTheHandover(t *testing.T) {
 	r := newReplicas(t)
 	former := r.start("--shutdown-delay-duration=20s")

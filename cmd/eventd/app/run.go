@@ -158,6 +158,9 @@ func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 func (p *process) newHandler() (http.Handler, error) {
 	options := p.options.Intake
 	options.Record = p.pipe.Record
+	if p.wayOut != nil {
+		options.Rules, options.Filter = p.wayOut.configuration.intake.Decide, p.pipe.Filter
+	}
 	options.Registerer = p.registry
 	in, err := intake.New(options)
 	if err != nil {
