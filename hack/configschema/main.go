@@ -30,16 +30,17 @@ func main() {
 // schema is the part of JSON Schema that the types need. What eventd checks beyond it, eventd
 // config check shows.
 type schema struct {
-	Schema               string             `json:"$schema,omitempty"`
-	Title                string             `json:"title,omitempty"`
-	Description          string             `json:"description,omitempty"`
-	Type                 any                `json:"type,omitempty"` // a name, or several
-	Const                string             `json:"const,omitempty"`
-	Enum                 []string           `json:"enum,omitempty"`
-	Items                *schema            `json:"items,omitempty"`
-	Properties           map[string]*schema `json:"properties,omitempty"`
-	Required             []string           `json:"required,omitempty"`
-	AdditionalProperties *bool              `json:"additionalProperties,omitempty"`
+	Schema      string             `json:"$schema,omitempty"`
+	Title       string             `json:"title,omitempty"`
+	Description string             `json:"description,omitempty"`
+	Type        any                `json:"type,omitempty"` // a name, or several
+	Const       string             `json:"const,omitempty"`
+	Enum        []string           `json:"enum,omitempty"`
+	Items       *schema            `json:"items,omitempty"`
+	Properties  map[string]*schema `json:"properties,omitempty"`
+	Required    []string           `json:"required,omitempty"`
+	// AdditionalProperties is false, or the schema of the values of a map.
+	AdditionalProperties any `json:"additionalProperties,omitempty"`
 }
 
 // generate returns the schema of the types in a source file.
@@ -103,6 +104,8 @@ func (g *generator) of(t reflect.Type) *schema {
 		return g.of(t.Elem())
 	case reflect.Slice:
 		return &schema{Type: "array", Items: g.of(t.Elem())}
+	case reflect.Map:
+		return &schema{Type: "object", AdditionalProperties: g.of(t.Elem())}
 	case reflect.Bool:
 		return &schema{Type: "boolean"}
 	case reflect.Int32, reflect.Int64:
@@ -116,7 +119,7 @@ func (g *generator) of(t reflect.Type) *schema {
 		if t.PkgPath() != reflect.TypeFor[v1alpha1.Receiver]().PkgPath() {
 			return &schema{Type: "string"} // metav1.Duration
 		}
-		s := &schema{Type: "object", Description: g.comments[t.Name()], Properties: make(map[string]*schema), AdditionalProperties: new(bool)}
+		s := &schema{Type: "object", Description: g.comments[t.Name()], Properties: make(map[string]*schema), AdditionalProperties: false}
 		g.addFields(s, t)
 		return s
 	default:

@@ -39,7 +39,7 @@ func wantDescribed(t *testing.T, path string, s *schema) {
 	if s.Description == "" && s.Const == "" {
 		t.Errorf("%s has no description", path)
 	}
-	if s.Type == "object" && (s.AdditionalProperties == nil || *s.AdditionalProperties) {
+	if s.Type == "object" && (s.AdditionalProperties == nil || s.AdditionalProperties == true) {
 		t.Errorf("%s accepts unknown fields", path)
 	}
 	for name, property := range s.Properties {

@@ -29,17 +29,26 @@ const (
 func Compile(config *v1alpha1.EventdConfiguration) (*Set, error) {
 	set := &Set{routes: make([]*route, 0, len(config.Routes))}
 	var errs field.ErrorList
+	add := func(r *rule, match string, path *field.Path) {
+		if match == "" {
+			return
+		}
+		program, _, err := compile(match, path.Child("match"))
+		if err != nil {
+			errs = append(errs, err)
+		}
+		r.program = program
+	}
 	for i := range config.Routes {
 		from := &config.Routes[i]
-		r := &route{name: from.Name, receivers: from.Receivers, continues: from.Continue}
-		if from.Match != "" {
-			program, _, err := compile(from.Match, field.NewPath("routes").Index(i).Child("match"))
-			if err != nil {
-				errs = append(errs, err)
-			}
-			r.program = program
-		}
+		r := &route{rule: rule{name: from.Name}, definition: from, throttle: newThrottle(from.Throttle)}
+		add(&r.rule, from.Match, field.NewPath("routes").Index(i))
 		set.routes = append(set.routes, r)
+	}
+	for i := range config.Metrics {
+		m := newMetric(&config.Metrics[i])
+		add(&m.rule, m.definition.Match, field.NewPath("metrics").Index(i))
+		set.metrics = append(set.metrics, m)
 	}
 	errs = append(errs, set.compileIntake(config.Intake)...)
 	if err := errs.ToAggregate(); err != nil {

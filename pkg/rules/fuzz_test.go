@@ -16,6 +16,8 @@ func FuzzLoadAndCompile(f *testing.F) {
 	f.Add([]byte(head + "receivers: [{name: a, jsonLines: {}}]\nroutes: [{name: b, match: 'event.count > 1', receivers: [a]}]\n"))
 	f.Add([]byte(head + "routes: [{name: b, match: 'event.message.matches(\"(a+)+$\") && [1].exists(x, x == 1)'}]\n"))
 	f.Add([]byte(head + "intake: [{name: a, match: 'event.reason == \"BackOff\"', dryRun: true, drop: true}, {name: b, match: 'true', budget: {burst: 1, qps: 1/300}}]\n"))
+	f.Add([]byte(head + "receivers: [{name: a, jsonLines: {}}]\nroutes: [{name: b, receivers: [a], throttle: {interval: 5m, by: [reason, 'metadata.labels[\"a\"]']}}]\n"))
+	f.Add([]byte(head + "metrics: [{name: b, match: 'event.count > 1', labels: {a: metadata.namespace, b: 'metadata.annotations[\"a\"]'}, maxSeries: 5}]\n"))
 	f.Add([]byte(head + "a: &a [1]\nb: [*a, *a]\n"))
 	f.Add([]byte(`{"apiVersion":"config.eventd.io/v1alpha1","kind":"EventdConfiguration","routes":[{"name":"a","match":"true"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -27,12 +29,26 @@ func FuzzLoadAndCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		wantConsistent(t, set, &corev1.Event{Reason: "BackOff"})
-		wantIntakeConsistent(t, set, &corev1.Event{Reason: "BackOff"})
+		event := &corev1.Event{Reason: "BackOff"}
+		wantConsistent(t, set, event)
+		wantIntakeConsistent(t, set, event)
+		for _, m := range set.Metrics() {
+			if len(m.LabelValues(event)) != len(m.LabelNames()) {
+				t.Errorf("%v has the values %q", m.Definition(), m.LabelValues(event))
+			}
+			m.Match(event)
+		}
+		for i := range config.Receivers {
+			for j := range config.Routes {
+				if throttle := set.For(config.Receivers[i].Name).Throttle(config.Routes[j].Name); throttle != nil {
+					throttle.Group(event)
+				}
+			}
+		}
 	})
 }
 
-// Whatever an Event has in it, its evaluation ends, and Deliver is what Route says.
+// Whatever an Event has in it, its evaluation ends, Deliver is what Route says, and it has one group.
 func FuzzRoute(f *testing.F) {
 	set := compileAll(f, expressions)
 	intake := compileIntakeAll(f, expressions)
@@ -51,6 +67,10 @@ func FuzzRoute(f *testing.F) {
 		}
 		wantConsistent(t, set, event)
 		wantIntakeConsistent(t, intake, event)
+		throttle := throttleBy(append(v1alpha1.StringFields(), `metadata.labels["a"]`)...)
+		if throttle.Group(event) != throttle.Group(event.DeepCopy()) {
+			t.Error("an Event has two groups")
+		}
 	})
 }
 

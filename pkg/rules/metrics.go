@@ -8,15 +8,19 @@ import (
 
 // Metrics has the metrics of the set in force. It outlives sets. It is safe for concurrent use.
 type Metrics struct {
-	evaluations *prometheus.Desc
-	inForce     atomic.Pointer[Set]
+	routes, metrics *prometheus.Desc
+	inForce         atomic.Pointer[Set]
 }
 
 // NewMetrics returns metrics of no set yet, and registers them unless the registerer is nil.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{evaluations: prometheus.NewDesc("eventd_route_evaluations_total",
-		"Evaluations of routes by result: match, no_match, error, over_budget. The last two do not match.",
-		[]string{"route", "result"}, nil)}
+	const results = "by result: match, no_match, error, over_budget. The last two do not match."
+	m := &Metrics{
+		routes: prometheus.NewDesc("eventd_route_evaluations_total",
+			"Evaluations of routes "+results, []string{"route", "result"}, nil),
+		metrics: prometheus.NewDesc("eventd_metric_evaluations_total",
+			"Evaluations of metrics of the configuration "+results, []string{"metric", "result"}, nil),
+	}
 	if r == nil {
 		return m, nil
 	}
@@ -28,7 +32,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) Use(s *Set) { m.inForce.Store(s) }
 
 // Describe is that of prometheus.Collector.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.evaluations }
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.routes; ch <- m.metrics }
 
 // Collect is that of prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
@@ -37,9 +41,16 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	for _, r := range s.routes {
-		for i, result := range counted {
-			ch <- counterOf(m.evaluations, &r.counts[i], r.name, string(result))
-		}
+		r.collect(m.routes, ch)
+	}
+	for _, r := range s.metrics {
+		r.collect(m.metrics, ch)
+	}
+}
+
+func (r *rule) collect(desc *prometheus.Desc, ch chan<- prometheus.Metric) {
+	for i, result := range counted {
+		ch <- counterOf(desc, &r.counts[i], r.name, string(result))
 	}
 }
 

@@ -24,6 +24,7 @@ func TestMetricsAreThoseOfTheSetInForce(t *testing.T) {
 		}
 		return mustCompile(t, config)
 	}
+	const help = "Evaluations of metrics of the configuration by result: match, no_match, error, over_budget. The last two do not match."
 	want := func(lines ...string) {
 		t.Helper()
 		text := ""
@@ -31,7 +32,7 @@ func TestMetricsAreThoseOfTheSetInForce(t *testing.T) {
 			text = "# HELP eventd_route_evaluations_total Evaluations of routes by result: match, no_match, error, over_budget. The last two do not match.\n" +
 				"# TYPE eventd_route_evaluations_total counter\n" + strings.Join(lines, "\n") + "\n"
 		}
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(text)); err != nil {
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "eventd_route_evaluations_total"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -53,6 +54,17 @@ func TestMetricsAreThoseOfTheSetInForce(t *testing.T) {
 	m.Use(set("b", "c"))
 	old.Route(&corev1.Event{}) // by a worker that has not changed over yet
 	want(append(each("b", "0", "0", "0", "0"), each("c", "0", "0", "0", "0")...)...)
+	config := &v1alpha1.EventdConfiguration{Metrics: []v1alpha1.Metric{{Name: "events"}}}
+	of := mustCompile(t, config)
+	m.Use(of)
+	of.Metrics()[0].Match(&corev1.Event{})
+	text := "# HELP eventd_metric_evaluations_total " + help + "\n# TYPE eventd_metric_evaluations_total counter\n"
+	for _, line := range []string{`"error"} 0`, `"match"} 1`, `"no_match"} 0`, `"over_budget"} 0`} {
+		text += `eventd_metric_evaluations_total{metric="events",result=` + line + "\n"
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(text)); err != nil {
+		t.Error(err)
+	}
 	if _, err := NewMetrics(registry); err == nil {
 		t.Error("registered twice")
 	}

@@ -1,12 +1,13 @@
 // Package rules decides what becomes of an Event, by a configuration: on the way in, whether it is
-// dropped or has another budget; on the way out, which receivers get it, and without which fields.
+// dropped or has another budget; on the way out, which receivers get it, without which fields, and
+// which metrics count it.
 //
-// A rule or route matches by a CEL expression, in the environment that the apiserver has for its own
-// policies, with one variable, event. What an evaluation can cost is bounded: Compile refuses an
-// expression that could be over budget with an Event of usual size, and an evaluation ends when its
-// budget is spent. It does not match then, and is counted. A rule or route stays in force after
-// that: an Event of core/v1 may be larger than usual, and whoever creates one must not switch off
-// what others rely on.
+// A rule, route or metric matches by a CEL expression, in the environment that the apiserver has for
+// its own policies, with one variable, event. What an evaluation can cost is bounded: Compile refuses
+// an expression that could be over budget with an Event of usual size, and an evaluation ends when
+// its budget is spent. It does not match then, and is counted. It stays in force after that: an Event
+// of core/v1 may be larger than usual, and whoever creates one must not switch off what others rely
+// on.
 package rules
 
 import (
@@ -19,14 +20,17 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
 )
 
-// A Set is the compiled rules and routes of a configuration. It does not change, apart from its
+// A Set is the compiled rules, routes and metrics of a configuration. It does not change, apart from its
 // counters, and is safe for concurrent use. Nothing has to be closed.
 type Set struct {
 	intake  []intakeRule
 	routes  []*route
 	filters []*Filter // by receiver, in the order of the configuration
+	metrics []*Metric
 }
 
 // Result is what the evaluation of a rule or route for an Event came to.
@@ -68,6 +72,8 @@ type Delivery struct {
 	// Route is the first that delivers the Event to the receiver, or else the one that ended the
 	// evaluation. It is empty if no route did, and if there are no routes.
 	Route string
+	// Throttle is that of the route that delivers, or nil.
+	Throttle *v1alpha1.Throttle
 }
 
 // Route evaluates the routes for all receivers. It only reads the Event. Filter is for those who
@@ -84,18 +90,18 @@ func (s *Set) Route(event *corev1.Event) Decision {
 		}
 		if d.Routes = append(d.Routes, e); e.Result == Match {
 			delivering = append(delivering, r)
-			if !r.continues {
+			if !r.definition.Continue {
 				ended = r.name
 			}
 		}
 	}
 	for _, f := range s.filters {
-		by := slices.IndexFunc(delivering, func(r *route) bool { return slices.Contains(r.receivers, f.receiver) })
+		by := slices.IndexFunc(delivering, func(r *route) bool { return slices.Contains(r.definition.Receivers, f.receiver) })
 		switch {
 		case by >= 0:
-			d.Receivers = append(d.Receivers, Delivery{f.receiver, true, delivering[by].name})
+			d.Receivers = append(d.Receivers, Delivery{f.receiver, true, delivering[by].name, delivering[by].definition.Throttle})
 		default:
-			d.Receivers = append(d.Receivers, Delivery{f.receiver, len(s.routes) == 0, ended})
+			d.Receivers = append(d.Receivers, Delivery{f.receiver, len(s.routes) == 0, ended, nil})
 		}
 	}
 	return d
@@ -117,6 +123,8 @@ type Filter struct {
 	receiver string
 	all      bool   // without routes
 	steps    []step // the routes that can change the decision
+	// throttled: there may be a route with a throttle.
+	throttled bool
 }
 
 type step struct {
@@ -127,9 +135,10 @@ type step struct {
 func newFilter(receiver string, routes []*route) *Filter {
 	f := &Filter{receiver: receiver}
 	for _, r := range routes {
-		delivers := slices.Contains(r.receivers, receiver)
-		if delivers || !r.continues {
+		delivers := slices.Contains(r.definition.Receivers, receiver)
+		if delivers || !r.definition.Continue {
 			f.steps = append(f.steps, step{r, delivers})
+			f.throttled = f.throttled || r.throttle != nil
 		}
 	}
 	return f
@@ -148,14 +157,19 @@ func (f *Filter) Deliver(event *corev1.Event) (deliver bool, route string) {
 }
 
 type route struct {
-	name      string
-	receivers []string
-	continues bool
-	program   cel.Program // nil if every Event matches
-	counts    [len(counted)]atomic.Uint64
+	rule
+	definition *v1alpha1.Route
+	throttle   *Throttle // nil without one
 }
 
-func (r *route) evaluate(vars *activation) (Result, error) {
+// rule is an expression with a name and the counters of its evaluations.
+type rule struct {
+	name    string
+	program cel.Program // nil if every Event matches
+	counts  [len(counted)]atomic.Uint64
+}
+
+func (r *rule) evaluate(vars *activation) (Result, error) {
 	result, _, err := match(r.program, vars)
 	r.counts[slices.Index(counted[:], result)].Add(1)
 	return result, err

@@ -12,11 +12,20 @@ const (
 	defaultTimeout   = 10 * time.Second
 	defaultMaxBytes  = 100 << 20
 	defaultMaxFiles  = 3
+	defaultMaxSeries = 1000
 )
 
 func (c *EventdConfiguration) setDefaults() {
 	for i := range c.Receivers {
 		c.Receivers[i].setDefaults()
+	}
+	for i := range c.Routes {
+		if t := c.Routes[i].Throttle; t != nil && len(t.By) == 0 {
+			t.By = []string{"involvedObject.uid", "reason"}
+		}
+	}
+	for i := range c.Metrics {
+		setDefault(&c.Metrics[i].MaxSeries, defaultMaxSeries)
 	}
 }
 

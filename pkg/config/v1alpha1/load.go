@@ -89,27 +89,43 @@ func decode(document []byte, config *EventdConfiguration) error {
 	}
 	strict, err := kjson.UnmarshalStrict(document, config)
 	if err != nil {
-		return locateTimeout(document, err)
+		return locateDuration(document, err)
 	}
 	return utilerrors.NewAggregate(strict)
 }
 
-// locateTimeout returns the error of the first timeout that is no duration, or else err.
-// metav1.Duration does not know its path.
-func locateTimeout(document []byte, err error) error {
+// locateDuration returns the error of the first timeout or interval that is no duration, or else
+// err. metav1.Duration does not know its path.
+func locateDuration(document []byte, err error) error {
 	var config struct {
 		Receivers []struct {
 			Timeout any `json:"timeout"`
 		} `json:"receivers"`
+		Routes []struct {
+			Throttle struct {
+				Interval any `json:"interval"`
+			} `json:"throttle"`
+		} `json:"routes"`
 	}
 	if kjson.UnmarshalCaseSensitivePreserveInts(document, &config) != nil {
 		return err
 	}
 	for i, receiver := range config.Receivers {
-		text, isString := receiver.Timeout.(string)
-		if _, wrong := time.ParseDuration(text); receiver.Timeout != nil && (!isString || wrong != nil) {
+		if !isDuration(receiver.Timeout) {
 			return field.Invalid(field.NewPath("receivers").Index(i).Child("timeout"), receiver.Timeout, "must be a duration such as 10s")
 		}
 	}
+	for i, route := range config.Routes {
+		if interval := route.Throttle.Interval; !isDuration(interval) {
+			return field.Invalid(field.NewPath("routes").Index(i).Child("throttle", "interval"), interval, "must be a duration such as 5m")
+		}
+	}
 	return err
+}
+
+// isDuration reports whether a value is a duration, or not set.
+func isDuration(value any) bool {
+	text, isString := value.(string)
+	_, err := time.ParseDuration(text)
+	return value == nil || isString && err == nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,9 +37,20 @@ receivers:
   jsonLines: {path: /var/log/events}
 - name: stdout
   jsonLines: {}
+routes:
+- name: quiet
+  throttle: {interval: 5m}
+metrics:
+- name: events
 `))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if by := got.Routes[0].Throttle.By; !slices.Equal(by, []string{"involvedObject.uid", "reason"}) {
+		t.Errorf("the throttle is by %q", by)
+	}
+	if n := got.Metrics[0].MaxSeries; n != 1000 {
+		t.Errorf("a metric has at most %d series", n)
 	}
 	receiver := func(r Receiver) Receiver {
 		r.From, r.BatchSize, r.Timeout = "Now", 512, &metav1.Duration{Duration: 10 * time.Second}
@@ -163,6 +175,29 @@ func TestWrongFieldIsNamed(t *testing.T) {
 		{"- name: rest", "- name: warnings", "routes[1].name: Duplicate"},
 		{"receivers: [archive, hooks]", "receivers: [archive, hook]", `routes[0].receivers[1]: Not found: "hook"`},
 		{"receivers: [archive, hooks]", "receivers: [archive, archive]", "routes[0].receivers[1]: Duplicate"},
+		{"interval: 5m", "interval: soon", `routes[0].throttle.interval: Invalid value: "soon"`},
+		{"interval: 5m", "interval: 5", "routes[0].throttle.interval: Invalid value"},
+		{"interval: 5m", "interval: 999ms", `routes[0].throttle.interval: Invalid value: "999ms"`},
+		{"interval: 5m", "interval: 25h", `routes[0].throttle.interval: Invalid value: "25h0m0s"`},
+		{"    interval: 5m\n", "", "routes[0].throttle.interval: Required"},
+		{"by: [metadata.namespace,", "by: [involvedObject,", `routes[0].throttle.by[0]: Unsupported value: "involvedObject"`},
+		{"by: [metadata.namespace,", "by: [count,", `routes[0].throttle.by[0]: Unsupported value: "count"`},
+		{"by: [metadata.namespace,", "by: [reason, reason,", "routes[0].throttle.by[1]: Duplicate"},
+		{`'metadata.labels["example.com/team"]'`, `'metadata.labels["a b"]'`, "routes[0].throttle.by[1]: Invalid"},
+		{"- name: oom_kills", `- name: ""`, "metrics[0].name: Required"},
+		{"- name: oom_kills", "- name: oom-kills", "metrics[0].name: Invalid"},
+		{"- name: oom_kills", "- name: 1st", "metrics[0].name: Invalid"},
+		{"- name: oom_kills", "- name: oom_kills_total", "metrics[0].name: Invalid"},
+		{"- name: oom_kills", "- name: events", `metrics[1].name: Duplicate value: "events"`},
+		{"- name: oom_kills", "- name: " + strings.Repeat("a", 101), "metrics[0].name: Too long"},
+		{"help: Containers", "help: " + strings.Repeat("C", 1024), "metrics[0].help: Too long"},
+		{"node: involvedObject.name", "Node: involvedObject.name", "metrics[0].labels[Node]: Invalid"},
+		{"node: involvedObject.name", "__node: involvedObject.name", "metrics[0].labels[__node]: Invalid"},
+		{"node: involvedObject.name", "le: involvedObject.name", "metrics[0].labels[le]: Invalid"},
+		{"node: involvedObject.name", "node: involvedObject", "metrics[0].labels[node]: Unsupported value"},
+		{`team: metadata.annotations["example.com/team"]`, `team: message["a"]`, "metrics[0].labels[team]: Invalid"},
+		{"maxSeries: 50", "maxSeries: 10001", "metrics[0].maxSeries: Invalid value: 10001"},
+		{"maxSeries: 50", "maxSeries: -1", "metrics[0].maxSeries: Invalid value: -1"},
 		{"routes:\n", "---\nroutes:\n", "more than one document"},
 	} {
 		t.Run(test.new, func(t *testing.T) {
@@ -208,6 +243,16 @@ func TestLimits(t *testing.T) {
 	redacted := func(n int) string {
 		return head + "receivers:\n- name: a\n  jsonLines: {}\n  redact:\n" + repeat(n, "  - metadata.labels[\"l%d\"]\n")
 	}
+	metrics := func(n int) string { return head + "metrics:\n" + repeat(n, "- {name: m%d}\n") }
+	series := func(n int) string {
+		return head + "metrics:\n" + repeat(6, "- {name: m%d, maxSeries: 10000}\n") + fmt.Sprintf("- {name: last, maxSeries: %d}\n", n-60_000)
+	}
+	labels := func(n int) string {
+		return head + "metrics:\n- name: a\n  labels:\n" + repeat(n, "    l%d: reason\n")
+	}
+	by := func(n int) string {
+		return head + "routes:\n- name: a\n  throttle:\n    interval: 1s\n    by:\n" + repeat(n, "    - metadata.labels[\"l%d\"]\n")
+	}
 	size := func(n int) string { return head + strings.Repeat("#", n-len(head)) }
 	for name, test := range map[string]struct {
 		make  func(int) string
@@ -219,6 +264,10 @@ func TestLimits(t *testing.T) {
 		"routes":    {routes, 256, "routes: Too many"},
 		"headers":   {headers, 16, "receivers[0].cloudEvents.headers: Too many"},
 		"redacted":  {redacted, 64, "receivers[0].redact: Too many"},
+		"metrics":   {metrics, 64, "metrics: Too many"},
+		"series":    {series, MaxSeries, "metrics: Invalid value: 64001"},
+		"labels":    {labels, 8, "metrics[0].labels: Too many"},
+		"by":        {by, 8, "routes[0].throttle.by: Too many"},
 		"bytes":     {size, MaxBytes, "more than 1048576 bytes"},
 	} {
 		if _, err := Load([]byte(test.make(test.limit))); err != nil {

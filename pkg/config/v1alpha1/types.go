@@ -1,5 +1,5 @@
 // Package v1alpha1 is the configuration file of eventd: rules about what clients report, receivers,
-// and routes to them.
+// routes to them, and metrics of what is stored.
 // Load decodes, completes and validates it. A configuration that is in use is not changed.
 package v1alpha1
 
@@ -26,6 +26,9 @@ type EventdConfiguration struct {
 	// matches ends the evaluation, unless it says continue. An Event that no route matches is
 	// not delivered. Without routes, every receiver gets every Event. There are at most 256.
 	Routes []Route `json:"routes,omitempty"`
+	// Metrics count what is stored, whoever wrote it. There are at most 64, with at most 64000
+	// series together.
+	Metrics []Metric `json:"metrics,omitempty"`
 }
 
 // IntakeRule drops occurrences that clients report, or gives them another budget. Exactly one of
@@ -196,4 +199,36 @@ type Route struct {
 	Receivers []string `json:"receivers,omitempty"`
 	// Continue evaluates the routes after this one too. false is the default.
 	Continue bool `json:"continue,omitempty"`
+	// Throttle limits what each receiver gets by this route.
+	Throttle *Throttle `json:"throttle,omitempty"`
+}
+
+// Throttle limits how often a receiver gets Events of a group. The first one is delivered at once.
+// Those within the interval after it are not: when it ends, a summary is, which is the latest of
+// them with their number, and which begins another interval.
+type Throttle struct {
+	// Interval is from 1s to 24h.
+	Interval *metav1.Duration `json:"interval"`
+	// By lists the fields that make a group: fields that are strings, in the names of match
+	// expressions, and single keys of labels and annotations. There are at most 8.
+	// involvedObject.uid and reason are the default.
+	By []string `json:"by,omitempty"`
+}
+
+// Metric counts occurrences of the Events that match: what each version adds to the count of its
+// Event.
+type Metric struct {
+	// Name is the middle of eventd_rule_NAME_total. It is unique, and has lower-case letters,
+	// digits and _.
+	Name string `json:"name"`
+	// Help is the description of the metric, of at most 1 KiB.
+	Help string `json:"help,omitempty"`
+	// Match is a CEL expression on event, as in routes. Without one, every Event matches.
+	Match string `json:"match,omitempty"`
+	// Labels are fields by the name of a label. The fields are those that throttle.by can have.
+	// There are at most 8.
+	Labels map[string]string `json:"labels,omitempty"`
+	// MaxSeries is the maximum number of combinations of values of labels, from 1 to 10000. What
+	// has further ones counts with the value other in every label. 1000 is the default.
+	MaxSeries int32 `json:"maxSeries,omitempty"`
 }

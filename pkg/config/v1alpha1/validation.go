@@ -55,8 +55,11 @@ func (c *EventdConfiguration) validate() field.ErrorList {
 		r, path := &c.Routes[i], routes.Index(i)
 		errs = append(errs, validateName(r.Name, routeNames, path.Child("name"))...)
 		errs = append(errs, r.validate(names, path.Child("receivers"))...)
+		if r.Throttle != nil {
+			errs = append(errs, r.Throttle.validate(path.Child("throttle"))...)
+		}
 	}
-	return errs
+	return append(errs, c.validateMetrics(field.NewPath("metrics"))...)
 }
 
 // validateName checks a name, and adds it to those that are taken.
@@ -100,7 +103,7 @@ func (r *Receiver) validate(path *field.Path) (errs field.ErrorList) {
 	redacted := sets.New[string]()
 	for i, name := range r.Redact {
 		errs = append(errs, addUnique(name, redacted, path.Child("redact").Index(i))...)
-		errs = append(errs, validateRedact(name, path.Child("redact").Index(i))...)
+		errs = append(errs, validateField(name, RedactableFields(), path.Child("redact").Index(i))...)
 	}
 	errs = append(errs, validateRange(int64(r.BatchSize), 1, maxBatchSize, path.Child("batchSize"))...)
 	if t := r.Timeout.Duration; t < minTimeout || t > maxTimeout {

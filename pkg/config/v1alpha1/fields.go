@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,15 +32,22 @@ func RedactedKey(name string) (of, key string) {
 	return name, ""
 }
 
-func validateRedact(name string, path *field.Path) field.ErrorList {
+// StringFields returns the fields that are one string. A single key of labels or annotations is one
+// more.
+func StringFields() []string {
+	return append([]string{"metadata.uid"}, slices.DeleteFunc(RedactableFields(), func(name string) bool {
+		return name == "metadata.labels" || name == "metadata.annotations" || name == "involvedObject" || name == "related"
+	})...)
+}
+
+// validateField checks that a field is known, or a key of labels or annotations.
+func validateField(name string, known []string, path *field.Path) field.ErrorList {
 	of, key := RedactedKey(name)
 	if key == "" {
-		for _, known := range RedactableFields() {
-			if name == known {
-				return nil
-			}
+		if slices.Contains(known, name) {
+			return nil
 		}
-		return field.ErrorList{field.NotSupported(path, name, RedactableFields())}
+		return field.ErrorList{field.NotSupported(path, name, known)}
 	}
 	if of != "metadata.labels" && of != "metadata.annotations" {
 		return field.ErrorList{field.Invalid(path, name, "only metadata.labels and metadata.annotations have keys")}
