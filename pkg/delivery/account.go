@@ -40,6 +40,17 @@ type Totals struct {
 	Rejected   int64 // given up, since the destination has rejected them
 	HandedOver int64 // left to a later reader, of this process or of another one
 	Pending    int64
+	// Summaries stand for versions that a route has throttled, which are filtered.
+	Summaries Summaries
+}
+
+// Summaries are the accounts of the summaries of a receiver in this process. They are in memory only,
+// and outside of the promise of delivery.
+type Summaries struct {
+	Delivered int64
+	Rejected  int64 // by the destination
+	Lost      int64 // with the term or the configuration of the receiver, or not delivered by new routes
+	Pending   int64
 }
 
 // Settled is the sum over all outcomes.
@@ -137,6 +148,8 @@ func (a *account) detach() {
 	observed := r.Observed()
 	a.observed += observed
 	a.totals.HandedOver += observed - a.taken + a.held
+	a.totals.Summaries.Lost += a.totals.Summaries.Pending
+	a.totals.Summaries.Pending = 0
 	a.reader, a.taken, a.held = nil, 0, 0
 }
 
@@ -170,6 +183,27 @@ func (a *account) filter(route string) {
 	defer a.mu.Unlock()
 	a.held--
 	a.totals.Filtered[route]++
+}
+
+// throttle counts a version that a summary stands for. first: it is the first of that summary.
+func (a *account) throttle(route string, first bool) {
+	a.filter(route)
+	if first {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.totals.Summaries.Pending++
+	}
+}
+
+// settleSummaries counts summaries as settled.
+func (a *account) settleSummaries(delivered, rejected, lost int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &a.totals.Summaries
+	s.Delivered += int64(delivered)
+	s.Rejected += int64(rejected)
+	s.Lost += int64(lost)
+	s.Pending -= int64(delivered + rejected + lost)
 }
 
 // settle counts the first held versions as settled. next is when the one after them was observed.

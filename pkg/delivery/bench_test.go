@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,10 @@ type bench struct {
 	sends map[string]func(ctx context.Context, batch []receiver.Record) (int, error)
 	// filter filters Events, by the route "filter".
 	filter func(receiver string, e *corev1.Event) bool
+	// throttle is that of the route "all", which delivers; nil without one.
+	throttle Throttle
+	// routes are those of the next configuration.
+	routes []v1alpha1.Route
 
 	mu      sync.Mutex
 	got     map[string][]string // IDs, by receiver
@@ -104,7 +109,7 @@ func (b *bench) renew(change ...func(*Options)) {
 
 // apply applies a configuration with these receivers.
 func (b *bench) apply(receivers ...v1alpha1.Receiver) {
-	b.Apply(&v1alpha1.EventdConfiguration{Receivers: receivers, Routes: []v1alpha1.Route{{Name: "filter"}}},
+	b.Apply(&v1alpha1.EventdConfiguration{Receivers: receivers, Routes: append([]v1alpha1.Route{{Name: "filter"}}, b.routes...)},
 		func(receiver string) View { return benchView{b, receiver} })
 }
 
@@ -170,7 +175,16 @@ func (v benchView) Deliver(e *corev1.Event) (bool, string) {
 	if v.filter != nil && v.filter(v.receiver, e) {
 		return false, "filter"
 	}
-	return true, ""
+	return true, "all"
+}
+
+func (v benchView) Throttle(route string) Throttle {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if route != "all" {
+		return nil
+	}
+	return v.throttle
 }
 
 func (v benchView) Redact(e *corev1.Event) *corev1.Event { return e }
@@ -192,7 +206,11 @@ func (r benchReceiver) Send(ctx context.Context, batch []receiver.Record) (rejec
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, record := range batch {
-		r.got[r.name] = append(r.got[r.name], record.ID)
+		id := record.ID
+		if record.Summarized > 0 {
+			id = fmt.Sprintf("%d to %s", record.Summarized, id)
+		}
+		r.got[r.name] = append(r.got[r.name], id)
 	}
 	return rejected, nil
 }

@@ -39,6 +39,7 @@ type Delivery struct {
 // configuration is what Apply was called with.
 type configuration struct {
 	receivers []v1alpha1.Receiver
+	routes    []v1alpha1.Route
 	routing   Routing
 }
 
@@ -61,7 +62,8 @@ func New(o Options) (*Delivery, error) {
 
 // Apply replaces the configuration, which must be valid and have its defaults, and which nobody
 // changes afterwards. It does not wait. Run restarts receivers that have changed, and stops those
-// that were removed; their cursors are kept for 24 hours.
+// that were removed; their cursors are kept for 24 hours. If the routes have changed, all groups of
+// throttled Events end; other changes leave them.
 func (d *Delivery) Apply(config *v1alpha1.EventdConfiguration, routing Routing) {
 	var routes []string
 	for _, r := range config.Routes {
@@ -79,7 +81,7 @@ func (d *Delivery) Apply(config *v1alpha1.EventdConfiguration, routing Routing) 
 			d.accounts[r.Name] = newAccount(r.Name, routes)
 		}
 	}
-	d.configuration.Store(&configuration{receivers: config.Receivers, routing: routing})
+	d.configuration.Store(&configuration{receivers: config.Receivers, routes: config.Routes, routing: routing})
 	select {
 	case d.changed <- struct{}{}:
 	default:
@@ -154,8 +156,7 @@ func (d *Delivery) runSession(term context.Context) error {
 func (d *Delivery) leading() bool { return d.options.Leading == nil || d.options.Leading() }
 
 // view returns the routing of a receiver, nil if it is no longer configured.
-func (d *Delivery) view(receiver string) View {
-	c := d.configuration.Load()
+func (c *configuration) view(receiver string) View {
 	if !slices.ContainsFunc(c.receivers, func(r v1alpha1.Receiver) bool { return r.Name == receiver }) {
 		return nil
 	}

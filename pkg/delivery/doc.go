@@ -13,6 +13,10 @@
 //     repeated, with the ids that they had. Failed writes of the cursors, and a list that was
 //     not settled as a whole, make it more.
 //   - By itself: a receiver that is slow, hangs, refuses or panics delays no other receiver.
+//   - Throttled as routes say: of a group of Events, a version is delivered, and then, once an
+//     interval, a summary of those since. They are settled as filtered when they are read, so
+//     summaries are outside of the promises above. They are in memory, within a limit, and lost with
+//     the term.
 //   - Accounted for: at every quiet moment, in versions, observed is the sum of delivered,
 //     filtered{route}, superseded, given_up{reason}, handed_over and pending.
 //

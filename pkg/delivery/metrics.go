@@ -49,6 +49,8 @@ var (
 	givenUpDesc    = describe("given_up_versions_total", "Versions of Events that were not delivered, by reason: rejected (by the destination).", "reason")
 	handedOverDesc = describe("handed_over_versions_total", "Versions of Events left to the next leader, or to the receiver's next configuration.")
 	pendingDesc    = describe("pending_versions", "Versions of Events that were observed and are not settled.")
+	summariesDesc  = describe("summaries_total", "Summaries of throttled versions, which are filtered, by result: delivered, rejected (by the destination), lost (with the term or the configuration of the receiver, or by a change of the routes).", "result")
+	waitingDesc    = describe("pending_summaries", "Summaries of throttled versions whose interval has not ended, or that are not settled.")
 	lagDesc        = describe("lag_seconds", "Age of the oldest pending version, since it was observed.")
 	pausedDesc     = describe("paused", "1 while the configuration pauses a receiver of the leader, otherwise 0.")
 	gapsDesc       = describe("gaps_total", "Times that the apiserver no longer had versions that were not read.")
@@ -65,6 +67,7 @@ const givenUpRejected = "rejected"
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		observedDesc, deliveredDesc, filteredDesc, supersededDesc, givenUpDesc, handedOverDesc, pendingDesc, lagDesc,
+		summariesDesc, waitingDesc,
 		pausedDesc, gapsDesc, restoresDesc, openErrorsDesc, attemptsDesc, durationDesc,
 	} {
 		out <- d
@@ -108,6 +111,10 @@ func (a *account) metrics() (out []prometheus.Metric) {
 	for r, n := range a.attempts {
 		count(attemptsDesc, n, string(r))
 	}
+	count(summariesDesc, t.Summaries.Delivered, "delivered")
+	count(summariesDesc, t.Summaries.Rejected, "rejected")
+	count(summariesDesc, t.Summaries.Lost, "lost")
+	add(waitingDesc, prometheus.GaugeValue, float64(t.Summaries.Pending))
 	add(pendingDesc, prometheus.GaugeValue, float64(t.Pending))
 	add(lagDesc, prometheus.GaugeValue, a.lag(time.Now()).Seconds())
 	paused := 0.

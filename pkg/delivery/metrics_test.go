@@ -25,6 +25,7 @@ eventd_receiver_handed_over_versions_total{receiver="a"} 0
 eventd_receiver_lag_seconds{receiver="a"} 0
 eventd_receiver_observed_versions_total{receiver="a"} 0
 eventd_receiver_paused{receiver="a"} 0
+eventd_receiver_pending_summaries{receiver="a"} 0
 eventd_receiver_pending_versions{receiver="a"} 0
 eventd_receiver_restores_total{receiver="a"} 0
 eventd_receiver_send_attempts_total{receiver="a",result="canceled"} 0
@@ -35,6 +36,9 @@ eventd_receiver_send_attempts_total{receiver="a",result="success"} 0
 eventd_receiver_send_attempts_total{receiver="a",result="throttled"} 0
 eventd_receiver_send_attempts_total{receiver="a",result="timeout"} 0
 eventd_receiver_start_failures_total{receiver="a"} 0
+eventd_receiver_summaries_total{receiver="a",result="delivered"} 0
+eventd_receiver_summaries_total{receiver="a",result="lost"} 0
+eventd_receiver_summaries_total{receiver="a",result="rejected"} 0
 eventd_receiver_superseded_versions_total{receiver="a"} 0
 `
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/election"
@@ -30,7 +32,8 @@ var (
 
 // Over kills, lost leases, handovers and reloads, and with any faults of the receivers and of the
 // apiserver, every final state is delivered, first deliveries of an Event ascend, repetitions are
-// bounded, and the accounts add up at every quiet moment.
+// bounded, and the accounts add up at every quiet moment. The final states of throttled Events are
+// delivered by the leader that has observed them.
 //
 //	go test ./pkg/delivery -run EveryFinalState -seed 42 -runs 1
 //
@@ -64,6 +67,8 @@ type model struct {
 	healed  atomic.Bool
 	allowed map[string]int
 	written []*corev1.Event
+	// settled is how many were written before the last leader, and all faults over.
+	settled int
 	leader  *modelProcess
 	all     []*modelProcess
 }
@@ -72,7 +77,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	m := &model{
 		t: t, rng: rng, history: newHistory(), store: &memoryConfigMap{begun: make(map[string]entry)},
-		targets: make(map[string]*target), routes: &modelRoutes{filtered: make(map[string]bool)},
+		targets: make(map[string]*target), routes: &modelRoutes{filtered: make(map[string]bool), interval: time.Duration(math.Pow(10, 9+2.7*rng.Float64()))}, // up to 8 min
 		plain: rng.IntN(3) == 0, hanging: rng.IntN(2) == 0, limit: math.MaxInt, allowed: make(map[string]int),
 	}
 	if !m.plain {
@@ -90,7 +95,10 @@ func newModel(t *testing.T, seed uint64) *model {
 		m.config.Receivers = append(m.config.Receivers, r)
 		g := newTarget(t, seed+uint64(i)<<32)
 		g.partial = rng.IntN(2) == 0
-		g.filtered = func(id string) bool { return m.routes.hasFiltered(r.Name, id) || m.history.hasCollapsed(id) }
+		g.filtered = func(id string) bool {
+			uid, _, _ := strings.Cut(id, "/")
+			return m.routes.hasFiltered(r.Name, id) || m.history.hasCollapsed(id) || isThrottled(types.UID(uid))
+		}
 		if rng.IntN(3) > 0 {
 			g.odds, g.may = 0.4*rng.Float64(), faults
 		}
@@ -181,7 +189,9 @@ func (m *model) reload() {
 	case 1:
 		r.BatchSize = 1 + m.rng.Int32N(40)
 	default:
-		m.routes.odd.Store(!m.routes.odd.Load())
+		odd := !m.routes.odd.Load()
+		m.routes.odd.Store(odd)
+		m.config.Routes = []v1alpha1.Route{{Name: fmt.Sprint("odd-is-", odd)}}
 	}
 	m.apply(m.leader)
 }
@@ -191,56 +201,24 @@ func (m *model) apply(p *modelProcess) {
 	p.Apply(&config, m.routes.view)
 }
 
-// modelRoutes filter some Events.
-type modelRoutes struct {
-	odd      atomic.Bool
-	mu       sync.Mutex
-	filtered map[string]bool // by receiver and ID
-}
-
-func (r *modelRoutes) view(receiver string) View { return modelView{r, receiver} }
-
-func (r *modelRoutes) hasFiltered(receiver, id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.filtered[receiver+" "+id]
-}
-
-type modelView struct {
-	*modelRoutes
-	receiver string
-}
-
-func (v modelView) Deliver(e *corev1.Event) (ok bool, route string) {
-	if v.odd.Load() == (e.UID == "event-3") {
-		return true, ""
-	}
-	if e.UID != "event-3" && e.UID != "event-5" {
-		return true, ""
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.filtered[v.receiver+" "+idOf(e)] = true
-	return false, "quiet"
-}
-
-func (v modelView) Redact(e *corev1.Event) *corev1.Event { return e }
-
 // modelProcess is one process, for one or several terms.
 type modelProcess struct {
 	*Delivery
 	leads, dead atomic.Bool
 	cancel      context.CancelCauseFunc
 	done        chan struct{}
-	// By receiver: calls, acknowledged records.
-	running, acked map[string]*atomic.Int64
-	mu             sync.Mutex
-	readers        []*memoryReader
+	// By receiver: calls, acknowledged records, and of these summaries, and the versions of those.
+	running, acked, summaries, summarized map[string]*atomic.Int64
+	mu                                    sync.Mutex
+	readers                               []*memoryReader
 }
 
 // elect starts a process that leads.
 func (m *model) elect() {
-	p := &modelProcess{running: make(map[string]*atomic.Int64), acked: make(map[string]*atomic.Int64)}
+	p := &modelProcess{
+		running: make(map[string]*atomic.Int64), acked: make(map[string]*atomic.Int64),
+		summaries: make(map[string]*atomic.Int64), summarized: make(map[string]*atomic.Int64),
+	}
 	rng := rand.New(rand.NewPCG(m.rng.Uint64(), 2))
 	client := &configMapClient{of: m.store, before: m.storeFaults(p, rng), after: m.storeFaults(p, rng)}
 	options := DefaultOptions()
@@ -253,10 +231,14 @@ func (m *model) elect() {
 		}}, nil
 	}
 	options.NewReceiver = func(r v1alpha1.Receiver) (receiver.Receiver, error) {
-		return &sender{m.targets[r.Name], &p.leads, &p.dead, p.running[r.Name], p.acked[r.Name]}, nil
+		return &sender{
+			target: m.targets[r.Name], leads: &p.leads, dead: &p.dead, running: p.running[r.Name], sent: make(map[string]bool),
+			acked: p.acked[r.Name], summaries: p.summaries[r.Name], summarized: p.summarized[r.Name],
+		}, nil
 	}
 	for name := range m.targets {
 		p.running[name], p.acked[name] = new(atomic.Int64), new(atomic.Int64)
+		p.summaries[name], p.summarized[name] = new(atomic.Int64), new(atomic.Int64)
 	}
 	var err error
 	if p.Delivery, err = New(options); err != nil {
@@ -319,6 +301,12 @@ func (m *model) checkAccounts() {
 			if acked := p.acked[s.Name].Load(); s.Delivered > acked || !m.hanging && s.Delivered != acked {
 				m.t.Errorf("process %d, %s: %d are delivered, %d were acknowledged", i, s.Name, s.Delivered, acked)
 			}
+			if acked := p.summaries[s.Name].Load(); s.Summaries.Delivered > acked || !m.hanging && s.Summaries.Delivered != acked || s.Summaries.Pending < 0 {
+				m.t.Errorf("process %d, %s: %d summaries were acknowledged, %+v", i, s.Name, acked, s)
+			}
+			if n := p.summarized[s.Name].Load(); n > s.Filtered["throttled"] {
+				m.t.Errorf("process %d, %s: summaries stand for %d versions, %+v", i, s.Name, n, s)
+			}
 			observed += s.Observed
 		}
 		p.mu.Lock()
@@ -346,11 +334,14 @@ func (m *model) settle() {
 	}
 	m.replace(func(*modelProcess) {}, context.Canceled, false)
 	m.apply(m.leader)
+	time.Sleep(10 * time.Minute)
+	m.settled = len(m.written)
+	m.write()
 	time.Sleep(time.Hour)
 	synctest.Wait()
 	m.checkAccounts()
 	for _, s := range m.leader.Snapshot() {
-		if s.Pending != 0 || s.State != StateWaiting || s.Cursor.ResourceVersion != fmt.Sprint(m.history.head) {
+		if s.Pending != 0 || s.Summaries.Pending != 0 || s.State != StateWaiting || s.Cursor.ResourceVersion != fmt.Sprint(m.history.head) {
 			m.t.Errorf("an hour later: %+v", s)
 		}
 	}
@@ -363,8 +354,10 @@ func (m *model) settle() {
 // check checks what was delivered.
 func (m *model) check() {
 	final := make(map[string]*corev1.Event)
-	for _, e := range m.written {
-		final[string(e.UID)] = e
+	for i, e := range m.written {
+		if i >= m.settled || !isThrottled(e.UID) {
+			final[string(e.UID)] = e
+		}
 	}
 	for name, g := range m.targets {
 		stored, ok := m.store.get(name)

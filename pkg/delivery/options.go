@@ -55,9 +55,11 @@ type Reader interface {
 
 // View is the routing of one receiver. It is safe for concurrent use.
 type View interface {
-	// Deliver reports whether the receiver gets an Event, and if not, the name of the route that
-	// has decided so. It is empty if no route matches.
+	// Deliver reports whether the receiver gets an Event, and the name of the route that has decided
+	// so. It is empty if no route did.
 	Deliver(event *corev1.Event) (ok bool, route string)
+	// Throttle returns how a route limits what it delivers to the receiver. It is nil if it does not.
+	Throttle(route string) Throttle
 	// Redact returns the Event without the fields that the receiver does not get. It does not
 	// change the Event, which it may return.
 	Redact(event *corev1.Event) *corev1.Event

@@ -61,7 +61,7 @@ func (w *worker) open(ctx context.Context) bool {
 		w.account.openFailed()
 		w.account.failed(a.err)
 		w.log(ctx, "open", a.err, "Could not start a receiver")
-		if !w.backOff(ctx, a.err) {
+		if !w.backOff(ctx, &w.failures, a.err) {
 			return false
 		}
 	}
@@ -88,7 +88,7 @@ func (w *worker) send(ctx context.Context, o outgoing) bool {
 			w.settle(o, a.rejected)
 			return true
 		case !isPermanent(a.err):
-			if !w.backOff(ctx, a.err) {
+			if !w.backOff(ctx, &w.failures, a.err) {
 				return false
 			}
 		case len(o.records) > 1: // so that only what is refused is given up
@@ -180,10 +180,11 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// backOff waits before another attempt. It returns false when ctx has ended.
-func (w *worker) backOff(ctx context.Context, err error) bool {
-	delay := max(backoff(w.failures), retryAfter(err))
-	w.failures++
+// backOff waits before another attempt, after a number of failures. It returns false when ctx has
+// ended.
+func (w *worker) backOff(ctx context.Context, failures *int, err error) bool {
+	delay := max(backoff(*failures), retryAfter(err))
+	*failures++
 	w.account.setBackingOff(time.Now().Add(delay))
 	return sleep(ctx, delay)
 }

@@ -86,7 +86,7 @@ func (g *target) add(batch []receiver.Record, late bool) (rejected int, refused 
 	for _, r := range batch {
 		uid, rv := r.Event.UID, versionOf(r.Event)
 		switch {
-		case r.ID != string(uid)+"/"+r.Event.ResourceVersion || r.Cluster != "test":
+		case r.ID != string(uid)+"/"+r.Event.ResourceVersion || r.Cluster != "test" || r.Summarized > 0 && !isThrottled(uid):
 			g.t.Errorf("version %s of %s is sent as %+v", r.Event.ResourceVersion, uid, r)
 		case g.poison[r.ID]:
 			continue
@@ -119,7 +119,20 @@ type sender struct {
 	*target
 	leads, dead *atomic.Bool
 	running     *atomic.Int64 // calls of this process to the target
-	acked       *atomic.Int64
+	// sent are the IDs of versions that are no summaries.
+	sent                         map[string]bool
+	acked, summaries, summarized *atomic.Int64
+}
+
+// checkSummaries checks that a request has either summaries or versions, and summaries only of
+// versions that were not sent: a stream that removes repetitions would remove them.
+func (s *sender) checkSummaries(batch []receiver.Record) {
+	for _, r := range batch {
+		if r.Summarized > 0 != (batch[0].Summarized > 0) || r.Summarized > 0 && s.sent[r.ID] {
+			s.t.Errorf("%s is sent as a summary of %d", r.ID, r.Summarized)
+		}
+		s.sent[r.ID] = s.sent[r.ID] || r.Summarized == 0
+	}
 }
 
 func (s *sender) Send(ctx context.Context, batch []receiver.Record) (rejected int, err error) {
@@ -130,6 +143,7 @@ func (s *sender) Send(ctx context.Context, batch []receiver.Record) (rejected in
 	if !s.leads.Load() {
 		s.t.Error("a process that does not lead has sent")
 	}
+	s.checkSummaries(batch)
 	b, took := s.draw()
 	switch b {
 	case fails:
@@ -158,8 +172,15 @@ func (s *sender) Send(ctx context.Context, batch []receiver.Record) (rejected in
 		s.unanswered += len(batch)
 		s.mu.Unlock()
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case batch[0].Summarized == 0:
 		s.acked.Add(int64(len(batch) - rejected))
+	default:
+		s.summaries.Add(int64(len(batch) - rejected))
+		for _, r := range batch {
+			s.summarized.Add(int64(r.Summarized))
+		}
 	}
 	return rejected, err
 }

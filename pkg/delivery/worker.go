@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -39,13 +38,16 @@ type worker struct {
 	destination *destination
 	epoch       int64             // of the history that the reader reads
 	failures    int               // of attempts, since the last success
+	unread      int               // failures to read, since the last success
 	unsettled   []receiver.Record // of the batch, in order
+	throttler   *throttler
+	routing     *configuration // that the throttler follows; nil before the first batch
 }
 
 // run delivers until ctx ends. What is not settled by then is handed over.
 func (w *worker) run(ctx context.Context) {
 	defer close(w.done)
-	w.epoch = w.start.Cursor.Epoch
+	w.epoch, w.throttler = w.start.Cursor.Epoch, newThrottler(MaxThrottleBytes)
 	w.work(ctx)
 	w.account.detach()
 	w.account.setState(StateStandby)
@@ -74,7 +76,7 @@ func (w *worker) work(ctx context.Context) {
 	}
 	for {
 		w.account.setState(StateWaiting)
-		batch, ok := w.read(ctx)
+		batch, ok := w.next(ctx)
 		if !ok || !w.handle(ctx, &batch) {
 			return
 		}
@@ -101,8 +103,9 @@ func (w *worker) storeStart(ctx context.Context) (observer.Batch, bool) {
 // read returns the next batch. It returns false when ctx has ended.
 func (w *worker) read(ctx context.Context) (observer.Batch, bool) {
 	for {
-		batch, err := w.reader.Next(ctx, int(cmp.Or(max(0, w.config.BatchSize), defaultBatchSize)))
+		batch, err := w.reader.Next(ctx, w.batchSize())
 		if err == nil {
+			w.unread = 0
 			w.account.take(&batch)
 			return batch, true
 		}
@@ -110,7 +113,7 @@ func (w *worker) read(ctx context.Context) (observer.Batch, bool) {
 			return observer.Batch{}, false
 		}
 		w.log(ctx, "read", err, "Could not read Events for a receiver")
-		if !w.backOff(ctx, err) {
+		if !w.backOff(ctx, &w.unread, err) {
 			return observer.Batch{}, false
 		}
 	}
@@ -124,19 +127,18 @@ func (w *worker) handle(ctx context.Context, batch *observer.Batch) bool {
 	if batch.Restored && !w.restore(ctx) {
 		return false
 	}
-	view := w.delivery.view(w.config.Name)
+	view := w.follow()
 	if view == nil { // removed from the configuration
 		<-ctx.Done()
 		return false
 	}
+	if !w.sendSummaries(ctx) { // before later versions
+		return false
+	}
 	o := w.route(view, batch.Entries)
 	w.unsettled = o.records
-	for len(o.records) > 0 {
-		n := o.fitting()
-		if !w.send(ctx, o.first(n)) {
-			return false
-		}
-		o = o.after(n)
+	if !w.sendAll(ctx, o) {
+		return false
 	}
 	w.advance(batch.Cursor)
 	return true
@@ -146,6 +148,7 @@ func (w *worker) handle(ctx context.Context, batch *observer.Batch) bool {
 // passed the old cursor by the time of a crash, which would then seem to be a point of it.
 func (w *worker) restore(ctx context.Context) bool {
 	w.epoch++
+	w.throttler.endAll() // its resource versions are of another history
 	klog.FromContext(ctx).Info("etcd was restored from a backup: everything that is stored is delivered again", "receiver", w.config.Name, "epoch", w.epoch)
 	w.cursors.advance(w.config.Name, observer.Cursor{Epoch: w.epoch})
 	return w.cursors.awaitWritten(ctx)
@@ -161,15 +164,21 @@ func (w *worker) advance(to observer.Cursor) {
 	w.cursors.advance(w.config.Name, to)
 }
 
-// outgoing are records with the cursor that is reached when a record, and all before it, are
-// settled.
+// outgoing are records of a batch, with the cursor that is reached when a record, and all before it,
+// are settled; or summaries, which have none.
 type outgoing struct {
-	records []receiver.Record
-	cursors []observer.Cursor
+	records   []receiver.Record
+	cursors   []observer.Cursor
+	summaries bool
 }
 
-func (o outgoing) first(n int) outgoing { return outgoing{o.records[:n], o.cursors[:n]} }
-func (o outgoing) after(n int) outgoing { return outgoing{o.records[n:], o.cursors[n:]} }
+func (o outgoing) first(n int) outgoing {
+	return outgoing{o.records[:n], o.cursors[:min(n, len(o.cursors))], o.summaries}
+}
+
+func (o outgoing) after(n int) outgoing {
+	return outgoing{o.records[n:], o.cursors[min(n, len(o.cursors)):], o.summaries}
+}
 
 // fitting returns how many records fit into a request.
 func (o outgoing) fitting() int {
@@ -197,14 +206,13 @@ func (w *worker) route(view View, entries []observer.Entry) outgoing {
 	var o outgoing
 	for i := range entries {
 		e := &entries[i]
-		if ok, route := view.Deliver(e.Event); ok {
-			o.records = append(o.records, receiver.Record{
-				ID: e.ID(), Cluster: w.delivery.options.Cluster, Event: view.Redact(e.Event), Observed: e.Observed,
-			})
+		switch ok, route := view.Deliver(e.Event); {
+		case !ok:
+			w.account.filter(route)
+		case !w.throttles(view, route, e.Version):
+			o.records = append(o.records, w.record(view, e.Version))
 			o.cursors = append(o.cursors, e.Cursor)
 			continue
-		} else {
-			w.account.filter(route)
 		}
 		switch last := len(o.cursors) - 1; {
 		case e.Cursor.ResourceVersion == "":
@@ -217,10 +225,14 @@ func (w *worker) route(view View, entries []observer.Entry) outgoing {
 	return o
 }
 
-// settle counts the first unsettled records, and moves the cursor.
+// settle counts the first unsettled records, and moves the cursor. Summaries have no part in that.
 func (w *worker) settle(o outgoing, rejected int) {
 	n := len(o.records)
 	rejected = min(max(0, rejected), n)
+	if o.summaries {
+		w.account.settleSummaries(n-rejected, rejected, 0)
+		return
+	}
 	w.unsettled = w.unsettled[n:]
 	var next time.Time
 	if len(w.unsettled) > 0 {

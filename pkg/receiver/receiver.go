@@ -19,6 +19,9 @@ type Record struct {
 	Event *corev1.Event
 	// Observed is when the version was read from the apiserver.
 	Observed time.Time
+	// Summarized is 0, unless a route throttles Events: then the record may be a summary, and this is
+	// the number of versions that it stands for, its own included. They are not delivered otherwise.
+	Summarized int
 }
 
 // Receiver delivers to one destination. Its methods are called by one goroutine at a time.

@@ -43,6 +43,10 @@ func newEvent(r receiver.Record) (*event.Event, error) {
 	if t := eventfields.LastTime(r.Event); inRFC3339(t) {
 		context.Time = &types.Timestamp{Time: t.UTC()}
 	}
+	if r.Summarized > 0 {
+		// The JSON format has the number as it is. An extension of CloudEvents is an int32.
+		context.Extensions = map[string]any{"summarized": int32(min(r.Summarized, math.MaxInt32))}
+	}
 	data := eventjson.Of(r.Event)
 	ce := &event.Event{Context: context}
 	return ce, ce.SetData(event.ApplicationJSON, &data)

@@ -3,6 +3,7 @@ package cloudevents_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -120,6 +121,16 @@ func TestEventHasItsAttributesInBothModes(t *testing.T) {
 		want := []string{"1.0", record.ID, "/clusters/a%2Fb%20%C3%BC", "io.k8s.api.core.v1.Event", "/namespaces/shop/pods/web-0", "2026-11-23T07:00:00Z", "application/json"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("batched %v (-want +got):\n%s", batched, diff)
+		}
+		if len(e.Extensions()) > 0 {
+			t.Errorf("the extensions are %v", e.Extensions())
+		}
+		record.Summarized = 7
+		if _, err := r.Send(t.Context(), []receiver.Record{record}); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.requests[1][0].Extensions(); len(got) != 1 || fmt.Sprint(got["summarized"]) != "7" {
+			t.Errorf("the extensions of a summary are %v", got)
 		}
 		var data corev1.Event
 		if err := e.DataAs(&data); err != nil {

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,9 @@ const (
 	HeaderCluster = "Eventd-Cluster"
 	// HeaderObserved is when the version was observed, in RFC 3339.
 	HeaderObserved = "Eventd-Observed"
+	// HeaderSummarized is the number of versions that a summary of throttled versions stands for. Other
+	// messages do not have it.
+	HeaderSummarized = "Eventd-Summarized"
 )
 
 // Receiver delivers to the stream that has a subject. Make it with New. As with every
@@ -146,15 +150,15 @@ func (r *Receiver) message(record *receiver.Record) (*nats.Msg, error) {
 		return nil, fmt.Errorf("encode %s: %w", record.ID, err)
 	}
 	data.Truncate(data.Len() - 1) // the newline
-	return &nats.Msg{
-		Subject: r.config.Subject,
-		Header: nats.Header{
-			natsjs.MsgIDHeader: {record.ID},
-			HeaderCluster:      {record.Cluster},
-			HeaderObserved:     {record.Observed.UTC().Format(time.RFC3339Nano)},
-		},
-		Data: data.Bytes(),
-	}, nil
+	header := nats.Header{
+		natsjs.MsgIDHeader: {record.ID},
+		HeaderCluster:      {record.Cluster},
+		HeaderObserved:     {record.Observed.UTC().Format(time.RFC3339Nano)},
+	}
+	if record.Summarized > 0 {
+		header.Set(HeaderSummarized, strconv.Itoa(record.Summarized))
+	}
+	return &nats.Msg{Subject: r.config.Subject, Header: header, Data: data.Bytes()}, nil
 }
 
 // Close closes the connection. It implements receiver.Receiver.

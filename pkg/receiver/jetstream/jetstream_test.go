@@ -92,7 +92,20 @@ func TestStreamGetsEveryVersionOnceAndInOrder(t *testing.T) {
 
 	m, err := stream.GetMsg(t.Context(), 1)
 	must(t, err)
-	if m.Header.Get(HeaderCluster) != "prod" || m.Header.Get(HeaderObserved) != "2001-09-09T01:46:40Z" {
+	if m.Header.Get(HeaderCluster) != "prod" || m.Header.Get(HeaderObserved) != "2001-09-09T01:46:40Z" || m.Header.Values(HeaderSummarized) != nil {
+		t.Errorf("the headers are %v", m.Header)
+	}
+}
+
+func TestSummaryHasItsNumber(t *testing.T) {
+	s := startServer(t, withJetStream)
+	stream := s.stream(t, nil)
+	batch := records(1, 1, "pulled image")
+	batch[0].Summarized = 7
+	send(t, newReceiver(t, v1alpha1.JetStream{URL: s.url()}), batch)
+	m, err := stream.GetMsg(t.Context(), 1)
+	must(t, err)
+	if m.Header.Get(HeaderSummarized) != "7" {
 		t.Errorf("the headers are %v", m.Header)
 	}
 }

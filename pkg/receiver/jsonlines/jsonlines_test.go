@@ -120,6 +120,20 @@ func TestEveryRecordIsALine(t *testing.T) {
 	}
 }
 
+func TestSummaryHasItsNumber(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	r := newFile(t, v1alpha1.JSONLines{Path: path})
+	batch := records(0, 2, "pulled image")
+	batch[1].Summarized = 7
+	send(t, r, batch)
+	wantFile(t, path, 0, batch)
+	data, err := os.ReadFile(path)
+	must(t, err)
+	if bytes.Count(data, []byte(`"summarized":`)) != 1 || !bytes.Contains(data, []byte(`,"summarized":7,"kind":"Event"`)) {
+		t.Errorf("the lines are %s", data)
+	}
+}
+
 func TestStdout(t *testing.T) {
 	read, write, err := os.Pipe()
 	must(t, err)

@@ -14,7 +14,8 @@ import (
 	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
 )
 
-// A record has a body and at most 18 attributes: 2.2 MiB, so that any fits into a request.
+// A record has a body, and at most 17 attributes that are strings: 2.2 MiB, so that any fits into a
+// request.
 const (
 	maxBodyBytes      = 1 << 20
 	maxAttributeBytes = 64 << 10
@@ -42,7 +43,7 @@ func resourceLogs(r receiver.Record) *logspb.ResourceLogs {
 
 func logRecord(r receiver.Record) *logspb.LogRecord {
 	e := r.Event
-	log := make(attributes, 0, 10)
+	log := make(attributes, 0, 11)
 	log.add("log.record.uid", r.ID)
 	log.add("k8s.event.reason", e.Reason)
 	log.add("k8s.event.action", e.Action)
@@ -54,11 +55,8 @@ func logRecord(r receiver.Record) *logspb.LogRecord {
 	log.add("k8s.event.reporting_controller", cmp.Or(e.ReportingController, e.Source.Component))
 	log.add("k8s.event.reporting_instance", e.ReportingInstance)
 	log.add("k8s.namespace.name", e.InvolvedObject.Namespace)
-	if count := eventfields.Count(e); count != 0 {
-		log = append(log, &commonpb.KeyValue{Key: "k8s.event.count", Value: &commonpb.AnyValue{
-			Value: &commonpb.AnyValue_IntValue{IntValue: int64(count)},
-		}})
-	}
+	log.addInt("k8s.event.count", int64(eventfields.Count(e)))
+	log.addInt("eventd.summarized", int64(r.Summarized))
 	severity, text := severityOf(e)
 	return &logspb.LogRecord{
 		TimeUnixNano:         unixNano(eventfields.LastTime(e)),
@@ -76,6 +74,12 @@ type attributes []*commonpb.KeyValue
 func (a *attributes) add(key, value string) {
 	if value != "" {
 		*a = append(*a, &commonpb.KeyValue{Key: key, Value: stringValue(value, maxAttributeBytes)})
+	}
+}
+
+func (a *attributes) addInt(key string, value int64) {
+	if value != 0 {
+		*a = append(*a, &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: value}}})
 	}
 }
 

@@ -64,6 +64,19 @@ func TestRecordHasTheNamesOfTheCollectorsReceiver(t *testing.T) {
 	}
 }
 
+func TestSummaryHasItsNumber(t *testing.T) {
+	var got *logspb.ResourceLogs
+	url := serveHTTP(t, func(_ http.ResponseWriter, r *request) { got = r.ResourceLogs[0] })
+	record := receivertest.Record(0)
+	record.Summarized = 7
+	if _, err := newReceiver(t, configv1alpha1.OTLPHTTP, url, 0).Send(t.Context(), []receiver.Record{record}); err != nil {
+		t.Fatal(err)
+	}
+	if n := flat(logRecord(got).Attributes)["eventd.summarized"]; n != int64(7) {
+		t.Errorf("the attribute is %v", n)
+	}
+}
+
 func TestHostileEventsAreDeliveredByBothProtocols(t *testing.T) {
 	received := 0
 	var last *logspb.LogRecord
