@@ -6,8 +6,10 @@ package sizing
 import (
 	"github.com/eventd/eventd/cmd/eventd/app"
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/receiver/counters"
 )
 
 const (
@@ -59,6 +61,12 @@ const (
 	// usualReaderBytes is a block of the buffer, decoded.
 	readerBytes, usualReaderBytes = 48 * mib, 2 * mib
 	usualReceivers                = 2
+	// seriesOfMetricBytes is the size of a series of a metric of the configuration, with 8 labels of
+	// the maximum size (pkg/receiver/counters), and of what a scrape makes of it. usualSeries is the
+	// number of series of usual metrics, and usualSeriesOfMetricBytes their size.
+	seriesOfMetricBytes, usualSeriesOfMetricBytes, usualSeries = 2816, 1 * kib, 5000
+	// knownEventBytes is the size of the count of an Event that metrics remember.
+	knownEventBytes = 192
 )
 
 // Part is a part of the memory.
@@ -104,7 +112,10 @@ func Memory(o *app.Options) []Part {
 	}
 	return append(parts,
 		same("versions that receivers have yet to read", observer.DefaultMaxBytes, "config"),
-		Part{"what receivers read and send", []string{"config"}, usualReceivers * usualReaderBytes, v1alpha1.MaxReceivers * readerBytes},
+		// One more reads for the metrics.
+		Part{"what receivers read and send", []string{"config"}, usualReceivers * usualReaderBytes, (v1alpha1.MaxReceivers + 1) * readerBytes},
+		Part{"groups of throttled Events", []string{"config"}, usualReceivers * delivery.MaxThrottleBytes, v1alpha1.MaxReceivers * delivery.MaxThrottleBytes},
+		Part{"metrics of the configuration", []string{"config"}, usualSeries*usualSeriesOfMetricBytes + counters.MaxKnown*knownEventBytes, v1alpha1.MaxSeries*seriesOfMetricBytes + counters.MaxKnown*knownEventBytes},
 	)
 }
 

@@ -27,7 +27,7 @@ func TestNothingIsSaidOfMetricsThatAreNot(t *testing.T) {
 	for _, q := range dashboardQueries(t) {
 		check("the dashboard's "+q.panel, q.expr)
 	}
-	for _, file := range append(runbookPages, "drop-reasons.md", "election.md", "correlation.md", "architecture.md", "delivery.md", "routing.md", "intake-rules.md") {
+	for _, file := range append(runbookPages, "drop-reasons.md", "election.md", "correlation.md", "architecture.md", "delivery.md", "routing.md", "intake-rules.md", "event-metrics.md") {
 		check(file, readDoc(t, file))
 	}
 }

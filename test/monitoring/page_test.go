@@ -29,7 +29,7 @@ var pages = []struct {
 
 const deliveryHead = `# Metrics of the delivery and of intake rules
 
-For operators: what each metric means that eventd adds to [the others](metrics.md) with ` + "`--config`" + `. The values of ` + "`receiver`, `route` and `rule`" + ` are those of the configuration.
+For operators: what each metric means that eventd adds to [the others](metrics.md) with ` + "`--config`" + `. The values of ` + "`receiver`, `route`, `rule` and `metric`" + ` are those of the configuration; the receiver ` + "`_metrics`" + ` counts for its metrics, which are ` + "`eventd_rule_NAME_total`" + ` ([event-metrics.md](event-metrics.md)).
 
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
@@ -40,6 +40,7 @@ type section struct{ prefix, title string }
 var delivery = []section{
 	{"eventd_receiver_", "Receivers"},
 	{"eventd_route_", "Routes"},
+	{"eventd_metric_", "Metrics of the configuration"},
 	{"eventd_observer_", "Observer"},
 	{"eventd_cursors_", "Cursors"},
 	{"eventd_intake_rule_", "Intake rules"},
@@ -94,14 +95,15 @@ var open = map[string]string{
 	"receiver":  "of the configuration",
 	"route":     "of the configuration",
 	"rule":      "of the configuration",
+	"metric":    "of the configuration",
 
 	"eventd_intake_requests_total verb":           "`create`, `update`, `patch`, and of refused ones `get`, `list`, `watch`, `delete`, `deletecollection`, `other`",
 	"eventd_intake_request_duration_seconds verb": "as in `eventd_intake_requests_total`",
 }
 
-// standard are the metrics of the Prometheus client library. They change with Go and
-// with the operating system.
-var standard = regexp.MustCompile("^(go|process|promhttp)_")
+// standard are the metrics of the Prometheus client library, which change with Go and with the
+// operating system, and those of the configuration.
+var standard = regexp.MustCompile("^(go|process|promhttp|eventd_rule)_")
 
 func TestPageOfMetricsIsUpToDate(t *testing.T) {
 	families := liveMetrics(t)

@@ -85,6 +85,8 @@ receivers:
 routes:
 - name: all
   receivers: [%[1]s]
+metrics:
+- name: events
 `, name, file), 0o600); err != nil {
 		t.Fatal(err)
 	}

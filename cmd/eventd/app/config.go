@@ -20,7 +20,7 @@ func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check and try a configuration file",
-		Long:  "eventd config checks and tries a file with rules, receivers and routes. It needs no cluster.",
+		Long:  "eventd config checks and tries a file with rules, receivers, routes and metrics. It needs no cluster.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unexpected argument %q: eventd config has the commands check and test", args[0])
@@ -151,7 +151,8 @@ func lines(err error) (out []string) {
 func summary(config *v1alpha1.EventdConfiguration) string {
 	return itemized("Intake rules", config.Intake, describeRule, "none") +
 		itemized("Receivers", config.Receivers, describe, "none") +
-		itemized("Routes", config.Routes, func(r *v1alpha1.Route) string { return r.Name }, "none, so every receiver gets every Event")
+		itemized("Routes", config.Routes, describeRoute, "none, so every receiver gets every Event") +
+		itemized("Metrics", config.Metrics, func(m *v1alpha1.Metric) string { return m.Name }, "none")
 }
 
 func itemized[T any](title string, items []T, describe func(*T) string, none string) string {
@@ -174,6 +175,13 @@ func describeRule(r *v1alpha1.IntakeRule) string {
 		kind += ", dry run"
 	}
 	return fmt.Sprintf("%s (%s)", r.Name, kind)
+}
+
+func describeRoute(r *v1alpha1.Route) string {
+	if r.Throttle == nil {
+		return r.Name
+	}
+	return fmt.Sprintf("%s (throttled: %s)", r.Name, describeThrottle(r.Throttle))
 }
 
 func describe(r *v1alpha1.Receiver) string {

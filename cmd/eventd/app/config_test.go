@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -41,6 +42,16 @@ intake:
   dryRun: true
 `
 
+// withMetrics has a throttle and metrics, too.
+const withMetrics = routing + `  throttle: {interval: 5m}
+metrics:
+- name: images
+  match: event.message.contains("image")
+  labels: {namespace: metadata.namespace, object: involvedObject.name}
+- name: teams
+  match: event.metadata.labels["team"] == "a"
+`
+
 const (
 	coreEvent = `{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": "shop"},
  "involvedObject": {"kind": "Pod", "name": "web"}, "type": "Warning", "reason": "BackOff", "message": "Back-off"}`
@@ -68,11 +79,13 @@ func write(t *testing.T, files map[string]string) string {
 
 func TestConfigCheckShowsWhatAFileHasInIt(t *testing.T) {
 	all, _, _ := strings.Cut(routing, "routes:")
-	dir := write(t, map[string]string{"a.yaml": routing, "all.yaml": all, "in.yaml": intakeRules})
+	dir := write(t, map[string]string{"a.yaml": routing, "all.yaml": all, "in.yaml": intakeRules, "metrics.yaml": withMetrics})
 	for file, want := range map[string]string{
-		"in.yaml":  "Intake rules: noise (drop), probes (budget, dry run)\nReceivers: none\nRoutes: none, so every receiver gets every Event\n",
-		"a.yaml":   "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: team, warnings, rest\n",
-		"all.yaml": "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: none, so every receiver gets every Event\n",
+		"in.yaml": "Intake rules: noise (drop), probes (budget, dry run)\nReceivers: none\nRoutes: none, so every receiver gets every Event\nMetrics: none\n",
+		"a.yaml":  "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: team, warnings, rest\nMetrics: none\n",
+		"metrics.yaml": "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\n" +
+			"Routes: team, warnings, rest (throttled: one per 5m0s by involvedObject.uid, reason)\nMetrics: images, teams\n",
+		"all.yaml": "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: none, so every receiver gets every Event\nMetrics: none\n",
 	} {
 		if stdout, stderr, code := eventd(t, "config", "check", filepath.Join(dir, file)); code != 0 || stderr != "" || stdout != want {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", file, code, stdout, stderr)
@@ -162,6 +175,47 @@ pager     no         route rest ends the evaluation
 	}
 }
 
+func TestConfigTestShowsThrottlesAndMetrics(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": withMetrics, "events.yaml": eventsEvent})
+	const want = `Event "shop/web.\x1b[1m2 (Pod web, Normal, Pulled)"
+ROUTE     RESULT
+team      error: no such key: team
+warnings  no match
+rest      match
+RECEIVER  DELIVERED  WHY
+archive   yes        route rest, throttled: one per 5m0s by involvedObject.uid, reason
+pager     no         route rest ends the evaluation
+METRIC    RESULT
+images    match: eventd_rule_images_total{namespace="shop", object="web"}
+teams     error: no such key: team
+`
+	run := func(more ...string) string {
+		t.Helper()
+		stdout, stderr, code := eventd(t, append([]string{"config", "test", filepath.Join(dir, "a.yaml"), "--event", filepath.Join(dir, "events.yaml")}, more...)...)
+		if code != 0 || stderr != "" {
+			t.Errorf("exit code %d, stderr %q", code, stderr)
+		}
+		return stdout
+	}
+	if diff := cmp.Diff(want, run()); diff != "" {
+		t.Error(diff)
+	}
+	var got []explanation
+	if err := json.Unmarshal([]byte(run("-o", "json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	metrics := []metricLine{
+		{Metric: "images", Result: "match", Series: `eventd_rule_images_total{namespace="shop", object="web"}`},
+		{Metric: "teams", Result: "error", Error: "no such key: team"},
+	}
+	if diff := cmp.Diff(metrics, got[0].Metrics); diff != "" {
+		t.Error(diff)
+	}
+	if throttle := got[0].Receivers[0].Throttle; throttle == nil || throttle.Interval.Duration != 5*time.Minute || len(throttle.By) != 2 {
+		t.Errorf("the throttle is %v", throttle)
+	}
+}
+
 func TestConfigTestTakesLists(t *testing.T) {
 	typed := `{"apiVersion": "v1", "kind": "EventList", "items": [{"metadata": {"name": "web.1", "namespace": "shop"},
  "involvedObject": {"kind": "Pod", "name": "web"}, "type": "Warning", "reason": "BackOff"}]}`
@@ -182,8 +236,8 @@ func TestConfigTestTakesLists(t *testing.T) {
 			Event:  "shop/web.1 (Pod web, Warning, BackOff)",
 			Intake: []ruleLine{},
 			Routes: []routeLine{{"team", "error", "no such key: team"}, {"warnings", "match", ""}, {"rest", "not_evaluated", ""}},
-			Receivers: []receiverLine{{"archive", false, "warnings", "route warnings ends the evaluation"},
-				{"pager", true, "warnings", "route warnings"}},
+			Receivers: []receiverLine{{"archive", false, "warnings", "route warnings ends the evaluation", nil},
+				{"pager", true, "warnings", "route warnings", nil}},
 		}
 		for _, e := range got {
 			if diff := cmp.Diff(want, e); diff != "" {

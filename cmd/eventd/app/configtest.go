@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 )
 
@@ -24,10 +25,10 @@ func newTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE --event EVENTFILE",
 		Short: "Show what would become of Events, and why",
-		Long: `eventd config test evaluates the intake rules and the routes of a file for Events, and shows which
-match, what the rules do if a client reports the Event, and which receivers get it when it is stored.
-The first rule that matches decides, unless its action begins with "would": it is a dry run.
-EVENTFILE has an Event or a list of them, of v1 or events.k8s.io/v1, in
+		Long: `eventd config test evaluates the intake rules, the routes and the metrics of a file for Events, and
+shows which match, what the rules do if a client reports the Event, which receivers get it when it is
+stored, and what counts it. The first rule that matches decides, unless its action begins with "would":
+it is a dry run. EVENTFILE has an Event or a list of them, of v1 or events.k8s.io/v1, in
 YAML or JSON, as "kubectl get events -o yaml" prints them. It is - for stdin.`,
 		Args: oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,6 +64,7 @@ type explanation struct {
 	Intake    []ruleLine     `json:"intake"`
 	Routes    []routeLine    `json:"routes"`
 	Receivers []receiverLine `json:"receivers"`
+	Metrics   []metricLine   `json:"metrics,omitempty"`
 }
 
 type ruleLine struct {
@@ -83,12 +85,15 @@ type receiverLine struct {
 	Deliver  bool   `json:"deliver"`
 	Route    string `json:"route,omitempty"`
 	Why      string `json:"why"`
+	// Throttle is that of the route.
+	Throttle *v1alpha1.Throttle `json:"throttle,omitempty"`
 }
 
 func explain(out io.Writer, set *rules.Set, events []*corev1.Event, asJSON bool) error {
 	explanations := make([]explanation, len(events))
 	for i, event := range events {
 		explanations[i] = explainOne(set, event)
+		explanations[i].Metrics = explainMetrics(set, event)
 	}
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -120,7 +125,7 @@ func explainOne(set *rules.Set, event *corev1.Event) explanation {
 		e.Routes = append(e.Routes, routeLine{r.Route, r.Result, textOf(r.Err)})
 	}
 	for _, r := range d.Receivers {
-		e.Receivers = append(e.Receivers, receiverLine{r.Receiver, r.Deliver, r.Route, why(r, len(d.Routes) == 0)})
+		e.Receivers = append(e.Receivers, receiverLine{r.Receiver, r.Deliver, r.Route, why(r, len(d.Routes) == 0), r.Throttle})
 	}
 	return e
 }
@@ -136,6 +141,8 @@ func why(d rules.Delivery, withoutRoutes bool) string {
 	switch {
 	case withoutRoutes:
 		return "there are no routes"
+	case d.Throttle != nil:
+		return fmt.Sprintf("route %s, throttled: %s", d.Route, describeThrottle(d.Throttle))
 	case d.Deliver:
 		return "route " + d.Route
 	case d.Route != "":
@@ -165,6 +172,7 @@ func (e *explanation) writeTo(table io.Writer) {
 	for _, r := range e.Receivers {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", r.Receiver, map[bool]string{true: "yes", false: "no"}[r.Deliver], r.Why)
 	}
+	e.writeMetrics(table)
 }
 
 func resultLine(result rules.Result, err string) string {

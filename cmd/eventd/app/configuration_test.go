@@ -118,6 +118,10 @@ func TestReceiversNeedTheNameOfTheCluster(t *testing.T) {
 	if err := c.load(t.Context()); err != nil {
 		t.Errorf("without receivers: %v", err)
 	}
+	writeConfiguration(t, c.file, headOfConfiguration+"metrics:\n- name: events\n")
+	if err := c.load(t.Context()); err != nil {
+		t.Errorf("with metrics: %v", err)
+	}
 }
 
 // The file changes, becomes wrong, vanishes, and comes back as it was.

@@ -13,10 +13,10 @@ import (
 	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/lifecycle"
 	"github.com/eventd/eventd/pkg/observer"
-	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/cloudevents"
+	"github.com/eventd/eventd/pkg/receiver/counters"
 	"github.com/eventd/eventd/pkg/receiver/jetstream"
 	"github.com/eventd/eventd/pkg/receiver/jsonlines"
 	"github.com/eventd/eventd/pkg/receiver/otlp"
@@ -29,6 +29,7 @@ type wayOut struct {
 	configuration *configuration
 	delivery      *delivery.Delivery
 	pipe          *pipeline.Pipeline
+	counters      counters.Counters
 }
 
 // newWayOut reads the configuration. Nothing is observed before this process leads.
@@ -55,12 +56,15 @@ func (p *process) newWayOut(ctx context.Context, cluster *rest.Config) (*wayOut,
 		o, err := observer.New(observer.Options{Source: source, Start: start.Cursor, Metrics: observing})
 		return readers{o}, err
 	}
-	options.NewReceiver = newReceiver
 	if p.elector != nil {
 		options.Leading = p.elector.Leading
 	}
 	options.Registerer = p.registry
 	w := &wayOut{pipe: p.pipe}
+	options.NewReceiver = w.newReceiver
+	if err := p.registry.Register(&w.counters); err != nil {
+		return nil, err
+	}
 	if w.delivery, err = delivery.New(options); err != nil {
 		return nil, err
 	}
@@ -82,21 +86,17 @@ func (w *wayOut) components() []lifecycle.Component {
 	}
 }
 
-func (w *wayOut) apply(config *v1alpha1.EventdConfiguration, set *rules.Set) {
-	views := make(map[string]view, len(config.Receivers))
-	for _, r := range config.Receivers {
-		views[r.Name] = view{set.For(r.Name), r.Redact}
-	}
-	w.delivery.Apply(config, func(receiver string) delivery.View { return views[receiver] })
-	for _, rule := range set.Drops() {
-		w.pipe.Filter(&occurrence.Occurrence{}, rule) // its counter exists before it drops anything
-	}
-}
-
 // view is the routing and the redaction of one receiver.
 type view struct {
 	*rules.Filter
 	redacted []string
+}
+
+func (v view) Throttle(route string) delivery.Throttle {
+	if t := v.Filter.Throttle(route); t != nil {
+		return t
+	}
+	return nil
 }
 
 func (v view) Redact(event *corev1.Event) *corev1.Event { return rules.Redact(event, v.redacted) }
@@ -121,8 +121,10 @@ func (r reader) OldestPending() time.Time {
 }
 
 // newReceiver makes the receiver of a valid configuration.
-func newReceiver(config v1alpha1.Receiver) (receiver.Receiver, error) {
+func (w *wayOut) newReceiver(config v1alpha1.Receiver) (receiver.Receiver, error) {
 	switch {
+	case config.Name == metricsReceiver:
+		return w.counters.Receiver(), nil
 	case config.OTLP != nil:
 		return otlp.New(config.OTLP, config.Timeout.Duration)
 	case config.CloudEvents != nil:
