@@ -30,7 +30,7 @@ func page(t *testing.T, name string) string {
 
 // Each example is a configuration, the rules, routes or receivers of one, or a ConfigMap with one.
 func TestExamplesOfThePagesCompile(t *testing.T) {
-	for name, least := range map[string]int{"routing.md": 4, "receivers.md": 4, "delivery.md": 1, "intake-rules.md": 3} {
+	for name, least := range map[string]int{"routing.md": 5, "receivers.md": 4, "delivery.md": 1, "intake-rules.md": 3, "event-metrics.md": 1} {
 		blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t, name), -1)
 		if len(blocks) < least {
 			t.Errorf("%s has %d examples", name, len(blocks))
@@ -40,7 +40,7 @@ func TestExamplesOfThePagesCompile(t *testing.T) {
 			switch head, inner, _ := strings.Cut(text, "  configuration.yaml: |\n"); {
 			case strings.HasPrefix(text, "routes:"):
 				text = receivers + text
-			case strings.HasPrefix(text, "receivers:"), strings.HasPrefix(text, "intake:"):
+			case strings.HasPrefix(text, "receivers:"), strings.HasPrefix(text, "intake:"), strings.HasPrefix(text, "metrics:"):
 				before, _, _ := strings.Cut(receivers, "receivers:")
 				text = before + text
 			case strings.HasPrefix(head, "apiVersion: v1\nkind: ConfigMap"):
