@@ -43,8 +43,8 @@ func (c *cluster) prepare(ctx context.Context) error {
 		return err
 	}
 	// The replicas are processes of this machine, so the Deployment is left out. demo.yaml
-	// has a Lease, and the account that may read /metrics.
-	for _, path := range []string{"deploy/serviceaccount.yaml", "deploy/rbac.yaml", "examples/feeder", "hack/run/demo.yaml"} {
+	// has a Lease, the cursors, and the account that may read /metrics.
+	for _, path := range []string{"deploy/serviceaccount.yaml", "deploy/rbac.yaml", "deploy/delivery/rbac.yaml", "examples/feeder", "hack/run/demo.yaml"} {
 		if err := c.applied.Apply(ctx, path); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -64,6 +64,12 @@ func (c *cluster) waitForRights(ctx context.Context) error {
 		}},
 		authorizationv1.SubjectAccessReviewSpec{User: eventdAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "watch", Group: "coordination.k8s.io", Resource: "leases", Namespace: demoNamespace, Name: "eventd",
+		}},
+		authorizationv1.SubjectAccessReviewSpec{User: eventdAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "watch", Resource: "events",
+		}},
+		authorizationv1.SubjectAccessReviewSpec{User: eventdAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "patch", Resource: "configmaps", Namespace: demoNamespace, Name: "eventd-cursors",
 		}},
 		authorizationv1.SubjectAccessReviewSpec{User: feederAccount.String(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "patch", Group: "events.k8s.io", Resource: "events", Namespace: demoNamespace,

@@ -17,6 +17,8 @@ type counters struct {
 	requests int64            // to the apiserver
 	passedOn int64            // requests, to the leader
 	leaders  []string         // their addresses
+
+	receivers map[string]deliveries
 }
 
 // outcomes are shown in this order; those after the first two only if they
@@ -37,18 +39,24 @@ func (c counters) quiet() bool {
 	return c.pending == 0 && sum == c.recorded
 }
 
-// meters lead to /metrics of all replicas.
-type meters []*rest.Config
+// meters lead to /metrics of all replicas, for what they deliver, too.
+type meters struct {
+	replicas []*rest.Config
+	delivery *delivery
+}
 
 // read returns the sums.
 func (all meters) read(ctx context.Context) (counters, error) {
-	sum := counters{settled: make(map[string]int64)}
-	for _, config := range all {
+	sum := counters{settled: make(map[string]int64), receivers: make(map[string]deliveries)}
+	for _, config := range all.replicas {
 		m, err := metrics.Read(ctx, config)
 		if err != nil {
 			return counters{}, fmt.Errorf("%s: %w", config.Host, err)
 		}
 		sum.add(config.Host, m)
+		for _, receiver := range all.delivery.receivers {
+			sum.receivers[receiver] = sum.receivers[receiver].add(m, receiver, all.delivery.routes)
+		}
 	}
 	return sum, nil
 }

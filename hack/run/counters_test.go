@@ -38,13 +38,13 @@ func TestCountersAreSumsOverReplicas(t *testing.T) {
 	}))
 	defer server.Close()
 	replica := &rest.Config{Host: server.URL}
-	got, err := meters{replica, replica}.read(t.Context())
+	got, err := meters{replicas: []*rest.Config{replica, replica}, delivery: &delivery{}}.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := counters{
 		recorded: 24, pending: 4, requests: 14, passedOn: 12, leaders: []string{server.URL, server.URL},
-		settled: map[string]int64{"created": 6, "merged": 8, "dropped": 6},
+		settled: map[string]int64{"created": 6, "merged": 8, "dropped": 6}, receivers: map[string]deliveries{},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -58,7 +58,7 @@ func TestCountersAreSumsOverReplicas(t *testing.T) {
 func TestMetricsThatAreRefusedAreAnError(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	if _, err := (meters{{Host: server.URL}}).read(t.Context()); err == nil || !strings.Contains(err.Error(), server.URL) {
+	if _, err := (meters{replicas: []*rest.Config{{Host: server.URL}}}).read(t.Context()); err == nil || !strings.Contains(err.Error(), server.URL) {
 		t.Errorf("got %v", err)
 	}
 }

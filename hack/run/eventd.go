@@ -16,9 +16,9 @@ import (
 // replicas is how many eventds run. One of them leads.
 const replicas = 2
 
-// startReplicas starts them all with the account of deploy/. The caller stops them,
-// also after an error.
-func startReplicas(ctx, abort context.Context, c *cluster, binary, dir string) (started []*replica.Replica, err error) {
+// startReplicas starts them all with the account of deploy/, and with more flags. The caller stops
+// them, also after an error.
+func startReplicas(ctx, abort context.Context, c *cluster, binary, dir string, flags []string) (started []*replica.Replica, err error) {
 	config, err := c.as(ctx, eventdAccount, c.config)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func startReplicas(ctx, abort context.Context, c *cluster, binary, dir string) (
 		name := fmt.Sprintf("eventd-%d", i+1)
 		r, err := replica.Launch(replica.Options{
 			Binary: binary, Credentials: config, PeerToken: token, Dir: filepath.Join(dir, name),
-			Flags: []string{"--leader-elect-resource-namespace=" + demoNamespace},
+			Flags: append([]string{"--leader-elect-resource-namespace=" + demoNamespace}, flags...),
 			Env:   []string{"TMPDIR=" + dir}, Group: true,
 		})
 		if err != nil {

@@ -1,11 +1,13 @@
 // Command run is the main job of this repository on real input, as "make run"
 // does it: a kube-apiserver, two replicas of eventd that write to it with the
 // rights of deploy/, an unmodified client-go client that reports to each of them,
-// and a view of the result. One of the two leads, and the other one forwards to it.
+// and a view of the result. One of the two leads, and the other one forwards to it. The leader delivers
+// what is stored to two receivers, by the routes of configuration.yaml.
 //
 // The kube-apiserver is the local control plane, or that of the cluster of
 // KUBECONFIG. At any end, what was started is stopped, and what was added is removed.
-// Before that, the counts of the stored Events are compared with eventd's metrics.
+// Before that, the counts of the stored Events, and what has arrived at the receivers, are compared
+// with eventd's metrics.
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -92,13 +95,23 @@ func run(ctx, abort context.Context, s settings) (err error) {
 	if err := cluster.prepare(ctx); err != nil {
 		return interrupted(ctx, err)
 	}
+	to := newDestination()
+	if err := to.start(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.close()) }()
+	flags, err := writeConfiguration(filepath.Join(dir, "configuration.yaml"), to)
+	if err != nil {
+		return err
+	}
+	say("the receivers %s and %s deliver to %s, by hack/run/configuration.yaml", archive, pager, to.url)
 	say("starting %d replicas of eventd", replicas)
-	eventds, err := startReplicas(ctx, abort, cluster, s.eventd, dir)
+	eventds, err := startReplicas(ctx, abort, cluster, s.eventd, dir, flags)
 	defer func() { err = errors.Join(err, stop(abort, processesOf(eventds)...)) }()
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	return interrupted(ctx, show(ctx, abort, cluster, eventds, s, dir))
+	return interrupted(ctx, show(ctx, abort, cluster, eventds, to, s, dir))
 }
 
 // interrupted drops an error that Ctrl-C has caused.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -50,14 +52,19 @@ func (c counters) String() string {
 	return b.String()
 }
 
-// summary is three lines: eventd's counters, the leader, and what is stored.
+// summary is eventd's counters, the leader, what is stored, and a line for each receiver.
 func (f frame) summary() []string {
 	leader := cmp.Or(strings.Join(f.counters.leaders, " and "), "nobody")
-	return []string{
+	lines := []string{
 		fmt.Sprintf("%4s  eventd:    %s", f.elapsed.Round(time.Second), f.counters),
 		fmt.Sprintf("      leader:    %s; %d requests passed on to it", leader, f.counters.passedOn),
 		fmt.Sprintf("      apiserver: %d Events, counts add up to %d; %d requests", len(f.events), total(f.events), f.counters.requests),
 	}
+	for _, receiver := range slices.Sorted(maps.Keys(f.counters.receivers)) {
+		a := f.counters.receivers[receiver]
+		lines = append(lines, fmt.Sprintf("      %-10s %s; lag %s", receiver+":", a, a.lag.Round(100*time.Millisecond)))
+	}
+	return lines
 }
 
 // lines is the view without a terminal: a summary every few seconds, and the Events that

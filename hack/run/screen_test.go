@@ -24,11 +24,11 @@ func TestLinesShowEachChangeOnce(t *testing.T) {
 	screen := newScreen(&out, "title") // not a terminal
 	draw := func(events ...*corev1.Event) string {
 		out.Reset()
-		screen.draw(frame{elapsed: time.Second, counters: counters{recorded: 4}, events: events})
+		screen.draw(frame{elapsed: time.Second, counters: counters{recorded: 4, receivers: map[string]deliveries{archive: {observed: 2, delivered: 2}}}, events: events})
 		return out.String()
 	}
 	first := draw(event("a", 1), event("b", 1))
-	for _, want := range []string{"recorded 4 =", "2 Events, counts add up to 2", "started a", "started b"} {
+	for _, want := range []string{"recorded 4 =", "archive:   observed 2 = delivered 2 + pending 0; lag 0s", "2 Events, counts add up to 2", "started a", "started b"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("want %q in\n%s", want, first)
 		}

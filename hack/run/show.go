@@ -23,11 +23,11 @@ import (
 const settleTimeout = 20 * time.Second
 
 // show feeds eventd and shows the result until ctx ends, or the duration is over. Then
-// it compares eventd's metrics with what is stored.
-func show(ctx, abort context.Context, c *cluster, all []*replica.Replica, s settings, dir string) error {
+// it compares eventd's metrics with what is stored, and with what was delivered.
+func show(ctx, abort context.Context, c *cluster, all []*replica.Replica, to *destination, s settings, dir string) error {
 	viewing, stopViewing := context.WithCancel(abort)
 	defer stopViewing()
-	stored, err := watchStored(viewing, c.client)
+	stored, err := watchStored(viewing, c.client, to.forget)
 	if err != nil {
 		return err
 	}
@@ -53,16 +53,22 @@ func show(ctx, abort context.Context, c *cluster, all []*replica.Replica, s sett
 	if err := errors.Join(err, stop(abort, feeders...)); err != nil {
 		return err
 	}
-	return compare(abort, meters, stored)
+	if err := compare(abort, meters, stored); err != nil {
+		return err
+	}
+	return compareReceivers(abort, meters, stored, to)
 }
 
 func newMeters(ctx context.Context, c *cluster, all []*replica.Replica) (m meters, err error) {
+	if m.delivery, err = readConfiguration(); err != nil {
+		return m, err
+	}
 	for _, r := range all {
 		config, err := c.as(ctx, viewerAccount, r.Config(&rest.Config{}))
 		if err != nil {
-			return nil, err
+			return m, err
 		}
-		m = append(m, config)
+		m.replicas = append(m.replicas, config)
 	}
 	return m, nil
 }
@@ -72,7 +78,7 @@ func title(c *cluster, s settings) string {
 	if s.duration > 0 {
 		until = fmt.Sprintf("ends after %s", s.duration)
 	}
-	return fmt.Sprintf("client-go recorders → %d replicas of eventd → kube-apiserver %s · %s", replicas, c.config.Host, until)
+	return fmt.Sprintf("client-go recorders → %d replicas of eventd → kube-apiserver %s → receivers · %s", replicas, c.config.Host, until)
 }
 
 // startFeeders starts a client for each replica, with its part of the rate. The

@@ -21,12 +21,21 @@ type stored struct {
 	gone     atomic.Int64 // Events that were deleted, or expired
 }
 
-// watchStored begins to watch the Events of the feeder, until ctx ends.
-func watchStored(ctx context.Context, client kubernetes.Interface) (*stored, error) {
+// watchStored begins to watch the Events of the feeder, until ctx ends. It calls forget with the UID of
+// each that is no longer stored.
+func watchStored(ctx context.Context, client kubernetes.Interface, forget func(uid string)) (*stored, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(demoNamespace))
 	s := &stored{informer: factory.Core().V1().Events().Informer()}
 	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		DeleteFunc: func(any) { s.gone.Add(1) },
+		DeleteFunc: func(object any) {
+			s.gone.Add(1)
+			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = missed.Obj
+			}
+			if event, ok := object.(*corev1.Event); ok {
+				forget(string(event.UID))
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
