@@ -54,7 +54,7 @@ help: ## show this list
 	@echo '  DURATION=20s make run    ends by itself; KUBECONFIG=FILE make run    uses that cluster'
 
 .PHONY: run
-run: ## a kube-apiserver, two replicas of eventd and clients that feed them, with a live view; Ctrl-C takes all of it down
+run: ## a kube-apiserver, two replicas of eventd, clients that feed them and receivers, with a live view; Ctrl-C takes all of it down
 	@if [ -n "$$KUBECONFIG" ]; then \
 		echo '• KUBECONFIG is set: this runs two replicas of eventd, and clients that feed them, against the cluster that it leads to'; \
 		echo '• the first time on a machine they take a few minutes to compile; later they are there in seconds'; \
