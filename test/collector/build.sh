@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds the collector and prints the path of the binary as the last line of stdout. Progress
-# goes to stderr. The binary is kept in <repository>/.cache/collector-<hash of its inputs>/ and
-# not built again while they are unchanged. Several invocations may run at once: the binary is
-# moved into place whole. Needs a POSIX shell and Go; Linux and macOS.
+# Builds the collector and prints the path of the binary as the last line of stdout. The broker
+# kafka is built beside it. Progress goes to stderr. The binaries are kept in
+# <repository>/.cache/collector-<hash of their inputs>/ and not built again while they are
+# unchanged. Several invocations may run at once: the binaries are moved into place whole. Needs a
+# POSIX shell and Go; Linux and macOS.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -20,7 +21,7 @@ sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 25
 # Everything that decides what comes out of the build.
 inputs() {
 	go env GOVERSION GOOS GOARCH
-	cat build.sh go.mod go.sum main.go
+	cat build.sh go.mod go.sum main.go kafka/main.go
 }
 
 binary=$cache/collector-$(inputs | sha256 | cut -c1-16)/collector
@@ -39,7 +40,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 # There is nothing in it that needs C.
-CGO_ENABLED=0 OUT=$work/ "$repository/hack/build.sh" 'the OpenTelemetry collector' -buildvcs=false -ldflags '-s -w' . >&2
+CGO_ENABLED=0 OUT=$work/ "$repository/hack/build.sh" 'the OpenTelemetry collector' -buildvcs=false -ldflags '-s -w' . ./kafka >&2
 mkdir -p "$(dirname "$binary")"
-mv -f "$work/collector" "$binary"
+mv -f "$work/kafka" "$(dirname "$binary")/"
+mv -f "$work/collector" "$binary" # last: its being there says that the build is done
 echo "$binary"

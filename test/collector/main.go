@@ -1,7 +1,8 @@
-// Command collector is an OpenTelemetry collector with what the tests of receivers need of one:
-// OTLP in, by gRPC and HTTP, and a file out. It takes the flags of every collector, such as
-// --config=FILE, and runs until SIGTERM. The tests are those of test/destinations. It is a
-// module of its own because a collector needs later versions of modules that eventd needs too.
+// Command collector is an OpenTelemetry collector with what the tests of receivers and of
+// docs/destinations.md need of one: OTLP in, by gRPC and HTTP, and files, logs, OTLP and Kafka out.
+// It takes the flags of every collector, such as --config=FILE, and runs until SIGTERM. The tests
+// are those of test/destinations. It is a module of its own because a collector needs later versions
+// of modules that eventd needs too.
 package main
 
 import (
@@ -9,11 +10,17 @@ import (
 	"os"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
+	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/kafkaexporter"
+	"github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/provider/envprovider"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/debugexporter"
+	"go.opentelemetry.io/collector/exporter/otlphttpexporter"
 	"go.opentelemetry.io/collector/otelcol"
+	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
@@ -26,7 +33,7 @@ func main() {
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
 				DefaultScheme:     "file",
-				ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
+				ProviderFactories: []confmap.ProviderFactory{envprovider.NewFactory(), fileprovider.NewFactory()},
 			},
 		},
 	})
@@ -41,13 +48,21 @@ func factories() (otelcol.Factories, error) {
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
-	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory())
+	processors, err := otelcol.MakeFactoryMap[processor.Factory](resourceprocessor.NewFactory())
+	if err != nil {
+		return otelcol.Factories{}, err
+	}
+	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](
+		debugexporter.NewFactory(), fileexporter.NewFactory(), kafkaexporter.NewFactory(),
+		otlphttpexporter.NewFactory(),
+	)
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
 	return otelcol.Factories{
-		Receivers: receivers,
-		Exporters: exporters,
-		Telemetry: otelconftelemetry.NewFactory(),
+		Receivers:  receivers,
+		Processors: processors,
+		Exporters:  exporters,
+		Telemetry:  otelconftelemetry.NewFactory(),
 	}, nil
 }
