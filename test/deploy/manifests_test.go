@@ -132,12 +132,12 @@ func TestContainerHasNothingToWriteTo(t *testing.T) {
 }
 
 // pinned is an image with a version or a digest.
-var pinned = regexp.MustCompile(`^[^:@]+(:v\d+\.\d+\.\d+\S*|(:\S+)?@sha256:[0-9a-f]{64})$`)
+var pinned = regexp.MustCompile(`^[^:@]+(:v?\d+\.\d+\.\d+\S*|(:\S+)?@sha256:[0-9a-f]{64})$`)
 
 // Nothing that runs is named by a tag that moves.
 func TestImagesHaveAVersion(t *testing.T) {
 	images := 0
-	for _, folder := range []string{manifests, complete} {
+	for _, folder := range []string{manifests, complete, example} {
 		for _, object := range rendered(t, folder) {
 			d, ok := object.(*appsv1.Deployment)
 			if !ok {

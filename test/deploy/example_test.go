@@ -1,0 +1,122 @@
+package deploy
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
+)
+
+// example is eventd with a collector, as docs/first-delivery.md has it installed.
+const example = repository + "/examples/delivery"
+
+// exampleConfiguration is that of eventd.
+func exampleConfiguration(t *testing.T) *configv1alpha1.EventdConfiguration {
+	t.Helper()
+	for _, object := range rendered(t, example) {
+		if c, ok := object.(*corev1.ConfigMap); ok && c.Name == "eventd-configuration" {
+			config, err := configv1alpha1.Load([]byte(c.Data["configuration.yaml"]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return config
+		}
+	}
+	t.Fatal("it has no configuration")
+	return nil
+}
+
+func TestExampleOfDeliveryIsTakenByAnApiserverThatIsStrict(t *testing.T) {
+	t.Parallel()
+	// A dry run does not make it for what is in it.
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "eventd-collector"}}
+	if _, err := administrator().CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "apply", "-k", example, "--validate=strict", "--dry-run=server"); err != nil {
+		t.Error(err)
+	}
+}
+
+// eventd delivers to the Service, the Service leads to the collector, and the collector listens
+// there. TestExampleOfACollectorPrintsWhatIsDelivered runs the collector.
+func TestExampleOfDeliveryFitsTogether(t *testing.T) {
+	t.Parallel()
+	receivers := exampleConfiguration(t).Receivers
+	endpoint, err := url.Parse(receivers[0].OTLP.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var service *corev1.Service
+	var collector *appsv1.Deployment
+	var config *corev1.ConfigMap
+	var egress *networkingv1.NetworkPolicy
+	for _, object := range rendered(t, example) {
+		switch o := object.(type) {
+		case *corev1.Service:
+			if o.Name+"."+o.Namespace == endpoint.Hostname() {
+				service = o
+			}
+		case *appsv1.Deployment:
+			if o.Name == "collector" {
+				collector = o
+			}
+		case *corev1.ConfigMap:
+			if o.Name == "collector" {
+				config = o
+			}
+		case *networkingv1.NetworkPolicy:
+			egress = o
+		}
+	}
+	if service == nil || collector == nil || config == nil || egress == nil {
+		t.Fatalf("no Service of %s, no collector, no configuration or no network policy", endpoint)
+	}
+	template := collector.Spec.Template
+	if !labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(template.Labels)) || service.Namespace != collector.Namespace {
+		t.Error("the Service does not select the collector")
+	}
+	port := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return endpoint.Port() == strconv.Itoa(int(p.Port)) })
+	if port < 0 {
+		t.Fatalf("the Service does not have the port of %s", endpoint)
+	}
+	if target := service.Spec.Ports[port].TargetPort.String(); target != "0" && target != endpoint.Port() {
+		t.Errorf("the Service leads to port %s", target)
+	}
+	if !strings.Contains(config.Data["config.yaml"], ":"+endpoint.Port()+`"`) {
+		t.Errorf("the collector does not listen on port %s", endpoint.Port())
+	}
+	if template.Spec.Volumes[0].ConfigMap.Name != config.Name {
+		t.Error("the collector has another configuration")
+	}
+	if file := template.Spec.Containers[0].VolumeMounts[0].MountPath + "/config.yaml"; template.Spec.Containers[0].Args[0] != "--config="+file {
+		t.Errorf("the collector does not read %s", file)
+	}
+	// Names are resolved, and the collector is reached.
+	for _, want := range []string{"53 UDP", "53 TCP", endpoint.Port() + " TCP"} {
+		if !allows(egress, want) {
+			t.Errorf("the network policy of eventd does not allow %s", want)
+		}
+	}
+}
+
+// allows reports whether a policy lets something out to any address.
+func allows(policy *networkingv1.NetworkPolicy, want string) bool {
+	for _, rule := range policy.Spec.Egress {
+		for _, p := range rule.Ports {
+			if len(rule.To) == 0 && p.Port.String()+" "+string(*p.Protocol) == want {
+				return true
+			}
+		}
+	}
+	return false
+}
