@@ -24,7 +24,9 @@ func byClientGo(ctx context.Context, config *rest.Config, l load) (effort, error
 	recorder, shutdown := startClientGo(c)
 	defer shutdown()
 	return exert(len(l.objects), func() (int, error) {
-		l.record(recorder)
+		if err := l.record(ctx, recorder); err != nil {
+			return 0, err
+		}
 		if err := recordMarker(ctx, recorder, c.traffic); err != nil {
 			return 0, err
 		}

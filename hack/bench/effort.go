@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/eventd/eventd/hack/bench/internal/timing"
 )
 
 // effort is what one side has done in its turn.
@@ -18,8 +20,8 @@ type effort struct {
 func (e effort) rate() float64  { return float64(e.written) / e.took.Seconds() }
 func (e effort) share() float64 { return float64(e.written) / float64(e.occurrences) }
 func (e effort) each() float64  { return e.cpu.Seconds() / float64(e.written) }
-func (e effort) p50() float64   { return percentile(e.posts, 50) }
-func (e effort) p99() float64   { return percentile(e.posts, 99) }
+func (e effort) p50() float64   { return timing.Percentile(e.posts, 50).Seconds() }
+func (e effort) p99() float64   { return timing.Percentile(e.posts, 99).Seconds() }
 
 // exert measures f, which returns how much was written. It collects the garbage of the
 // previous turn before.

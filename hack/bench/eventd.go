@@ -69,7 +69,9 @@ func byEventd(ctx context.Context, config *rest.Config, l load) (effort, error) 
 	}
 	defer r.stop()
 	return exert(len(l.objects), func() (int, error) {
-		l.record(r.recorder)
+		if err := l.record(ctx, r.recorder); err != nil {
+			return 0, err
+		}
 		if err := r.settle(ctx, len(l.objects)); err != nil {
 			return 0, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/hack/bench/internal/timing"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 )
@@ -45,13 +46,7 @@ func (f *flow) rate() float64 { return float64(len(f.latencies)) / f.took.Second
 func (f *flow) p99() float64 {
 	all := slices.Concat(f.latencies, f.waiting)
 	slices.Sort(all)
-	return percentile(all, 99)
-}
-
-// percentile is the time, in seconds, that so many of a hundred do not exceed. The times
-// are in ascending order.
-func percentile(times []time.Duration, n int) float64 {
-	return times[(n*len(times)+99)/100-1].Seconds()
+	return timing.Percentile(all, 99).Seconds()
 }
 
 // flowThrough has a stream go through a pipeline, and measures it in windows that

@@ -121,7 +121,9 @@ func saturate(ctx context.Context, s *apiserver, capacity int, o pipeline.Option
 			return err
 		}
 		defer r.stop()
-		spread(namespaces, saturating, fixedWarmUp/2).record(r.recorder)
+		if err := spread(namespaces, saturating, fixedWarmUp/2).record(ctx, r.recorder); err != nil {
+			return err
+		}
 		return do(p, r)
 	})
 }

@@ -77,7 +77,9 @@ func othersFlow(ctx context.Context, s *apiserver, hangs bool) (flows []*flow, e
 		}
 		defer r.stop()
 		if hangs {
-			spread([]string{stuck}, hangingSeries, 0).record(r.recorder)
+			if err := spread([]string{stuck}, hangingSeries, 0).record(ctx, r.recorder); err != nil {
+				return err
+			}
 		}
 		flows, err = flowThrough(ctx, r.Pipeline, others, flowWarmUp, flowWarmUp+o.Sink.RequestTimeout)
 		return err

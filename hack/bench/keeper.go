@@ -21,8 +21,8 @@ func eventsOf(ctx context.Context, l load) ([]*corev1.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	load{objects: l.objects}.record(p.NewRecorder(scheme.Scheme, source))
-	if err := p.Shutdown(ctx); err != nil {
+	err = load{objects: l.objects}.record(ctx, p.NewRecorder(scheme.Scheme, source))
+	if err := errors.Join(err, p.Shutdown(ctx)); err != nil {
 		return nil, err
 	}
 	if len(kept.events) != len(l.objects) {

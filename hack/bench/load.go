@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -8,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/hack/bench/internal/timing"
 )
 
 // load is what is recorded, one occurrence about each of the objects, over a
@@ -42,20 +45,7 @@ func report(r record.EventRecorder, pod *corev1.Pod) {
 	r.Eventf(pod, corev1.EventTypeNormal, "Benched", "Back-off restarting failed container app in pod %s", pod.Name)
 }
 
-// record reports about every object.
-func (l load) record(r record.EventRecorder) {
-	paced(len(l.objects), l.over, func(i int) { report(r, l.objects[i]) })
-}
-
-// paced calls f with 0 to n-1, evenly over a time, or at once if that is 0. Late calls
-// are caught up.
-func paced(n int, over time.Duration, f func(int)) {
-	start := time.Now()
-	for i := range n {
-		// Shorter waits than the resolution of timers add up first.
-		if ahead := over*time.Duration(i)/time.Duration(n) - time.Since(start); ahead > time.Millisecond {
-			time.Sleep(ahead)
-		}
-		f(i)
-	}
+// record reports about every object, or returns the cause of ctx.
+func (l load) record(ctx context.Context, r record.EventRecorder) error {
+	return timing.Paced(ctx, len(l.objects), l.over, func(i int) { report(r, l.objects[i]) })
 }

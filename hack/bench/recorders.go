@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/eventd/eventd/hack/bench/internal/timing"
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/stored"
 )
@@ -86,7 +87,10 @@ func (r reporting) report(ctx context.Context, config *rest.Config, l load) (pos
 		defer shutdown()
 		connections, reports = append(connections, c), append(reports, report)
 	}
-	paced(r.occurrences(), l.over, func(i int) { reports[i%len(reports)](l.objects[i%len(l.objects)]) })
+	err = timing.Paced(ctx, r.occurrences(), l.over, func(i int) { reports[i%len(reports)](l.objects[i%len(l.objects)]) })
+	if err != nil {
+		return nil, err
+	}
 	for made, pause := -1, quiet; made < len(posts); {
 		made, posts = len(posts), nil
 		if err := await.Sleep(ctx, pause); err != nil {

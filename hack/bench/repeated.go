@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/eventd/eventd/hack/bench/internal/timing"
 )
 
 // repeated is one series that repeats for some seconds: what count is stored in
@@ -80,11 +82,14 @@ func repeat(ctx context.Context, s *apiserver) (eventd, clientGo []*repetition, 
 		clientGo = append(clientGo, &repetition{recorder: recorder, traffic: c.traffic, pod: podIn(namespaces[2*turn+1], 0)})
 	}
 	both := append(append([]*repetition(nil), eventd...), clientGo...)
-	paced(repeats, repeatsOver, func(int) {
+	err = timing.Paced(ctx, repeats, repeatsOver, func(int) {
 		for _, r := range both {
 			report(r.recorder, r.pod)
 		}
 	})
+	if err != nil {
+		return nil, nil, err
+	}
 	return eventd, clientGo, follow(ctx, s, both)
 }
 

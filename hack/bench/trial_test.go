@@ -99,23 +99,6 @@ func TestTrafficIsCountedWhereItLeavesTheProcess(t *testing.T) {
 	}
 }
 
-func TestPaceIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		next := 0
-		paced(1000, time.Second, func(i int) {
-			due := time.Duration(i) * time.Millisecond
-			if late := time.Since(start) - due; i != next || late < -time.Millisecond || late > 0 {
-				t.Fatalf("%d comes as number %d, %v late", i, next, late)
-			}
-			next++
-		})
-		if next != 1000 {
-			t.Errorf("it ends after %d", next)
-		}
-	})
-}
-
 func TestFiguresAreSummedUpByTheirMedianAndExtremes(t *testing.T) {
 	for want, f := range map[string]figures{
 		"":                 {},
