@@ -48,9 +48,12 @@ SOAKFLAGS ?=
 HAFLAGS ?=
 SOAKTIMEOUT ?= 3h
 
+# make bench-delivery: flags such as -only=faults, -minutes=3 and -turns=3.
+BENCHFLAGS ?=
+
 .PHONY: help
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /|/' | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /|/' | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 	@echo '  DURATION=20s make run    ends by itself; KUBECONFIG=FILE make run    uses that cluster'
 
 .PHONY: run
@@ -102,6 +105,13 @@ bench: ## eventd beside client-go in one run, as ratios
 	@OUT=bin/ hack/build.sh 'the benchmark and eventd' ./hack/bench ./cmd/eventd
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
 
+.PHONY: bench-delivery
+bench-delivery: ## the delivery beside an OpenTelemetry collector, in a burst and with faulty receivers, three quarters of an hour; BENCHFLAGS=-only=compare measures a part
+	@test/controlplane/build.sh >/dev/null
+	@test/collector/build.sh hack/bench/collector >/dev/null
+	@OUT=bin/ hack/build.sh 'the benchmark and eventd' ./hack/bench/delivery ./cmd/eventd
+	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" EVENTD_COLLECTOR="$$(test/collector/build.sh hack/bench/collector)" bin/delivery $(BENCHFLAGS)
+
 .PHONY: soak
 soak: ## the runs under faults and through failovers in full, about two hours, with figures; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
 	@echo '• building what the runs need: the control plane (minutes, the first time), then the packages'
@@ -137,6 +147,7 @@ lint: style ## formatting, vet, static analysis
 	@test/controlplane/build.sh >/dev/null
 	@$(GO) -C test/controlplane vet ./...
 	@$(AS_DEPLOYED) $(GO) -C test/collector vet ./...
+	@$(AS_DEPLOYED) $(GO) -C hack/bench/collector vet ./...
 	@$(AS_DEPLOYED) $(GO) -C test/dropin vet ./...
 	@$(AS_DEPLOYED) $(GO) -C test/dropin vet -tags clientgo ./...
 	@$(GO) -C test/outside vet ./...

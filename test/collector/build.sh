@@ -1,15 +1,18 @@
 #!/bin/sh
-# Builds the collector and prints the path of the binary as the last line of stdout. The broker
-# kafka is built beside it. Progress goes to stderr. The binaries are kept in
+# Builds the collector, or the one in another folder of the repository, and prints the path of the
+# binary as the last line of stdout. Other commands of the module, such as the broker kafka, are
+# built beside it. Progress goes to stderr. The binaries are kept in
 # <repository>/.cache/collector-<hash of their inputs>/ and not built again while they are
 # unchanged. Several invocations may run at once: the binaries are moved into place whole. Needs a
 # POSIX shell and Go; Linux and macOS.
+#
+#   test/collector/build.sh [hack/bench/collector]
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 repository=$(CDPATH='' cd -- "$here/../.." && pwd)
 cache=$repository/.cache
-cd "$here"
+cd "$repository/${1:-test/collector}"
 
 # A workspace or vendor setting of the surrounding repository is not for this module.
 GOWORK=off
@@ -21,7 +24,8 @@ sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 25
 # Everything that decides what comes out of the build.
 inputs() {
 	go env GOVERSION GOOS GOARCH
-	cat build.sh go.mod go.sum main.go kafka/main.go
+	cat "$here/build.sh" go.mod go.sum
+	find . -name '*.go' | LC_ALL=C sort | xargs cat
 }
 
 binary=$cache/collector-$(inputs | sha256 | cut -c1-16)/collector
@@ -40,8 +44,11 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 # There is nothing in it that needs C.
-CGO_ENABLED=0 OUT=$work/ "$repository/hack/build.sh" 'the OpenTelemetry collector' -buildvcs=false -ldflags '-s -w' . ./kafka >&2
+CGO_ENABLED=0 OUT=$work/ "$repository/hack/build.sh" 'the OpenTelemetry collector' -buildvcs=false -ldflags '-s -w' ./... >&2
 mkdir -p "$(dirname "$binary")"
-mv -f "$work/kafka" "$(dirname "$binary")/"
-mv -f "$work/collector" "$binary" # last: its being there says that the build is done
+mv -f "$work/collector" "$binary.new"
+for other in "$work"/*; do
+	[ -e "$other" ] && mv -f "$other" "$(dirname "$binary")/"
+done
+mv -f "$binary.new" "$binary" # last: its being there says that the build is done
 echo "$binary"
