@@ -31,8 +31,8 @@ const drained = 10 * time.Minute
 // faults has one receiver away, one slow and one faulty, beside a healthy one, and compares that with a run
 // without the others, before and after.
 func faults(ctx context.Context, w io.Writer, over time.Duration) error {
-	note("faults: the healthy receiver alone, %s", steady(over/6))
-	before, err := healthyAlone(ctx, steady(over/6))
+	note("faults: the healthy receiver alone, %s", steady(over/12))
+	before, err := healthyAlone(ctx, steady(over/12))
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func faults(ctx context.Context, w io.Writer, over time.Duration) error {
 		return err
 	}
 	note("faults: the healthy receiver alone again")
-	after, err := healthyAlone(ctx, steady(over/6))
+	after, err := healthyAlone(ctx, steady(over/12))
 	writeFaults(w, rows, []tally{before, after}, loadAverage())
 	return err
 }
@@ -89,6 +89,13 @@ func besideFaults(ctx context.Context, p plan) (rows []account, err error) {
 				return err
 			}
 		}
+		if err := waitSettled(ctx, e); err != nil { // probes too
+			return err
+		}
+		before, err := e.metrics(ctx)
+		if err != nil {
+			return err
+		}
 		behind := e.follow(all)
 		defer behind.stop()
 		back, err := streamWithOutage(ctx, c.author, p, all[0])
@@ -102,7 +109,7 @@ func besideFaults(ctx context.Context, p plan) (rows []account, err error) {
 		if err := await.Sleep(ctx, 2*time.Second); err != nil { // for the last samples
 			return err
 		}
-		m, err := e.metrics(ctx)
+		after, err := e.metrics(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,15 +118,19 @@ func besideFaults(ctx context.Context, p plan) (rows []account, err error) {
 			if i == 0 {
 				from = back
 			}
-			rows = append(rows, accountOf(m, d, c.author.stored, behind, from))
+			rows = append(rows, accountOf(before, after, d, c.author.stored, behind, from))
 		}
 		return nil
 	})
 	return rows, err
 }
 
-func accountOf(m metrics.Metrics, d *destination, s *stored, l *lags, from time.Time) account {
-	read := func(name string) int { return int(m.Sum("eventd_receiver_"+name, "receiver="+d.name)) }
+// accountOf has what the metrics have grown by during the stream.
+func accountOf(before, after metrics.Metrics, d *destination, s *stored, l *lags, from time.Time) account {
+	read := func(name string) int {
+		name, receiver := "eventd_receiver_"+name, "receiver="+d.name
+		return int(after.Sum(name, receiver) - before.Sum(name, receiver))
+	}
 	a := account{
 		receiver: d.name, tally: d.arrivals.tally(s), longest: l.longest(d.name),
 		superseded: read("superseded_versions_total"), gaps: read("gaps_total"), givenUp: read("given_up_versions_total"),
@@ -148,11 +159,12 @@ func streamWithOutage(ctx context.Context, a *author, p plan, d *destination) (b
 		}
 		back = time.Now()
 	})
-	_, err = a.write(ctx, p)
+	took, err := a.write(ctx, p)
 	if err != nil {
 		cancel(err)
 	}
 	outage.Wait()
+	note("wrote %s in %s", p, took.Round(100*time.Millisecond))
 	return back, errors.Join(err, outageErr)
 }
 
@@ -161,6 +173,11 @@ func waitDrained(ctx context.Context, e *eventd, healthy *destination, s *stored
 	if err := healthy.waitDelivered(ctx, s, quiet); err != nil {
 		return err
 	}
+	return waitSettled(ctx, e)
+}
+
+// waitSettled waits until nothing that eventd has observed is pending.
+func waitSettled(ctx context.Context, e *eventd) error {
 	return await.Success(ctx, drained, func() error {
 		m, err := e.metrics(ctx)
 		if err != nil {
