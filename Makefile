@@ -106,7 +106,7 @@ bench: ## eventd beside client-go in one run, as ratios
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" bin/bench
 
 .PHONY: bench-delivery
-bench-delivery: ## the delivery beside an OpenTelemetry collector, in a burst and with faulty receivers, three quarters of an hour; BENCHFLAGS=-only=compare measures a part
+bench-delivery: ## the delivery beside an OpenTelemetry collector, in a burst and with faulty receivers, 35 minutes; BENCHFLAGS=-only=compare measures a part
 	@test/controlplane/build.sh >/dev/null
 	@test/collector/build.sh hack/bench/collector >/dev/null
 	@OUT=bin/ hack/build.sh 'the benchmark and eventd' ./hack/bench/delivery ./cmd/eventd

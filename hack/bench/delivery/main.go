@@ -6,9 +6,9 @@
 //   - burst: 145,259 Events in five minutes, and what a watch costs the kube-apiserver;
 //   - faults: a receiver that is away, a slow one and a faulty one beside a healthy one.
 //
-// "make bench-delivery" runs it. All three take three quarters of an hour; -only chooses one. Figures move
-// with the machine, and with what else it does: those of one run are to be compared. The CPU time and the
-// memory of processes are known on Linux only.
+// "make bench-delivery" runs it. All three take 35 minutes; -only chooses one. Figures move with the machine,
+// and with what else it does: those of one run are to be compared. The CPU time and the memory of processes
+// are known on Linux only. hack/bench/collector says which collector it is.
 package main
 
 import (

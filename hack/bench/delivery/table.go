@@ -8,7 +8,7 @@ import (
 )
 
 func milliseconds(d time.Duration) string {
-	return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
