@@ -63,6 +63,30 @@ func TestAReceiverThatHangsForeverDelaysNoOther(t *testing.T) {
 	})
 }
 
+// A destination that takes a part of a batch within the timeout is not left alone for longer and
+// longer.
+func TestADestinationThatIsSlowIsNotTakenForAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		attempts := 0
+		b.sends["a"] = func(context.Context, []receiver.Record) (int, error) {
+			time.Sleep(time.Second)
+			if attempts++; attempts < 50 {
+				return 0, receiver.Progressed(context.DeadlineExceeded)
+			}
+			return 0, nil
+		}
+		b.apply(named("a"))
+		b.begin()
+		b.write("e", 100)
+		time.Sleep(50*time.Second + 50*2*minBackoff)
+		if s := b.status("a"); s.Delivered != 100 {
+			t.Errorf("%d are delivered after %d attempts", s.Delivered, attempts)
+		}
+		b.end(nil)
+	})
+}
+
 // What is not in its batch stays with the reader, however much there is.
 func TestAWorkerHoldsOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

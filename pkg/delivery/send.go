@@ -88,6 +88,9 @@ func (w *worker) send(ctx context.Context, o outgoing) bool {
 			w.settle(o, a.rejected)
 			return true
 		case !isPermanent(a.err):
+			if hasProgressed(a.err) {
+				w.failures = 0 // it is slow, and not away
+			}
 			if !w.backOff(ctx, &w.failures, a.err) {
 				return false
 			}
@@ -171,6 +174,11 @@ func resultOf(a answer, canceled bool) result {
 func isPermanent(err error) bool {
 	refusal, ok := errors.AsType[*receiver.Error](err)
 	return ok && refusal.Permanent
+}
+
+func hasProgressed(err error) bool {
+	failure, ok := errors.AsType[*receiver.Error](err)
+	return ok && failure.Progressed
 }
 
 func retryAfter(err error) time.Duration {

@@ -3,6 +3,7 @@ package receiver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -41,7 +42,20 @@ type Error struct {
 	Permanent bool
 	// RetryAfter is how long the destination asks to wait. 0 if it does not say.
 	RetryAfter time.Duration
+	// Progressed: some records were acknowledged that were not before, so another attempt may send
+	// more of them.
+	Progressed bool
 	Err        error
+}
+
+// Progressed returns an error that is, or has in it, err, and says that a batch has progressed.
+func Progressed(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		progressed := *e
+		progressed.Progressed = true
+		return &progressed
+	}
+	return &Error{Progressed: true, Err: err}
 }
 
 func (e *Error) Error() string {

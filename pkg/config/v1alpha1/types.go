@@ -84,7 +84,8 @@ type Receiver struct {
 	Redact []string `json:"redact,omitempty"`
 	// BatchSize is the maximum number of Events in a request, from 1 to 10000. 512 is the default.
 	BatchSize int32 `json:"batchSize,omitempty"`
-	// Timeout limits a request, from 100ms to 5m. 10s is the default.
+	// Timeout limits an attempt to deliver a batch, from 100ms to 5m. 10s is the default. If a
+	// batch takes several requests, another attempt goes on where it ended.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// OTLP delivers log records to an OpenTelemetry collector.

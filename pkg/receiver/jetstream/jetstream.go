@@ -114,6 +114,9 @@ func (r *Receiver) Send(ctx context.Context, batch []receiver.Record) (rejected 
 		r.disconnect()
 	}
 	if err != nil {
+		if len(w.acknowledged) > len(r.acknowledged) {
+			err = receiver.Progressed(err)
+		}
 		r.acknowledged = w.acknowledged
 		return 0, err
 	}

@@ -48,7 +48,8 @@ func New() *Sender {
 // rejected; so one Event has no others rejected. If the whole batch was one request, the error is
 // returned, and the caller does so.
 func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Request) (rejected int, err error) {
-	sent, rejected := s.resume(batch)
+	resumed, rejected := s.resume(batch)
+	sent := resumed
 	for limit := len(batch); sent < len(batch); {
 		outcome, err := request(ctx, batch[sent:min(sent+limit, len(batch))])
 		if refusal, ok := errors.AsType[*receiver.Error](err); ok && refusal.Permanent && outcome.Records < len(batch) {
@@ -60,6 +61,9 @@ func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Requ
 		}
 		if err != nil {
 			s.remember(batch[:sent], rejected)
+			if sent > resumed {
+				err = receiver.Progressed(err)
+			}
 			return 0, err
 		}
 		if outcome.Rejected > 0 && s.rejections.Allow("") {

@@ -76,6 +76,10 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 				if rejected != s.rejected || !errors.Is(err, s.err) || !slices.Equal(d.sent, s.sent) {
 					t.Errorf("send %d: %d rejected, %v, requests %q; want %d, %v, %q", i, rejected, err, d.sent, s.rejected, s.err, s.sent)
 				}
+				failure, ok := errors.AsType[*receiver.Error](err)
+				if progressed := err != nil && len(d.sent) > 1; progressed != (ok && failure.Progressed) {
+					t.Errorf("send %d: %+v, want progress: %t", i, err, progressed)
+				}
 			}
 		})
 	}
