@@ -104,8 +104,14 @@ func (c *Client) Post(ctx context.Context, body []byte, contentType, encoding st
 		return nil, fmt.Errorf("sending: %w", err)
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		return nil, errSwitched
+	}
 	return readResponse(response), nil
 }
+
+// errSwitched: the body of such a response is the connection, whose reads do not end with a context.
+var errSwitched = errors.New("status 101: the destination has switched protocols")
 
 func readResponse(r *http.Response) *Response {
 	body, err := io.ReadAll(io.LimitReader(r.Body, MaxResponseBytes+1))

@@ -113,6 +113,23 @@ func TestServerThatExpectsTLSRefusesNothingForGood(t *testing.T) {
 	}
 }
 
+// It would hold up its receiver for as long as the server keeps the connection.
+func TestServerThatSwitchesProtocolsIsNotReadFrom(t *testing.T) {
+	client := plain(t, 0, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the client has closed it
+	})
+	if response, err := post(t.Context(), client); err == nil {
+		t.Errorf("%+v", response)
+	}
+}
+
 func TestRedirectIsNotFollowed(t *testing.T) {
 	var followed atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
