@@ -20,9 +20,9 @@ import (
 const connectTimeout = 3 * time.Second
 
 // dialer implements nats.CustomDialer. It bounds what a server can send: the client allocates what
-// the first line has until its newline comes, and as much as the head of a message announces, and
-// panics if that is more than a slice can have. Within TLS only whoever makes the handshake can see
-// it, so the dialer makes the handshake.
+// the first line has until its newline comes, and as much as the head of a message announces, and it
+// panics if that overflows. Within TLS only whoever makes the handshake can see what it sends, so the
+// dialer makes the handshake.
 type dialer struct {
 	connection *connection
 	ctx        context.Context // of the call that connects
