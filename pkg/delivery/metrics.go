@@ -53,7 +53,7 @@ var (
 	waitingDesc    = describe("pending_summaries", "Summaries of throttled versions whose interval has not ended, or that are not settled.")
 	lagDesc        = describe("lag_seconds", "Age of the oldest pending version, since it was observed.")
 	pausedDesc     = describe("paused", "1 while the configuration pauses a receiver of the leader, otherwise 0.")
-	gapsDesc       = describe("gaps_total", "Times that the apiserver no longer had versions that were not read.")
+	gapsDesc       = describe("gaps_total", "Times that the apiserver no longer had versions that may not have been read.")
 	restoresDesc   = describe("restores_total", "Times that everything was delivered again, because etcd was restored from a backup.")
 	openErrorsDesc = describe("start_failures_total", "Failed attempts to start a receiver.")
 	attemptsDesc   = describe("send_attempts_total", "Attempts to send a batch by result.", "result")

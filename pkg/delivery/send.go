@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -99,7 +100,7 @@ func (w *worker) send(ctx context.Context, o outgoing) bool {
 			return w.send(ctx, o.first(half)) && w.send(ctx, o.after(half))
 		default:
 			w.failures = 0
-			w.log(ctx, "rejected", a.err, "A receiver has rejected an Event for good")
+			w.log(ctx, "rejected", fmt.Errorf("%s: %w", o.records[0].ID, a.err), "A receiver has rejected an Event for good")
 			w.settle(o, 1)
 			return true
 		}

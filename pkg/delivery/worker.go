@@ -47,6 +47,7 @@ type worker struct {
 // run delivers until ctx ends. What is not settled by then is handed over.
 func (w *worker) run(ctx context.Context) {
 	defer close(w.done)
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "receiver", w.config.Name))
 	w.epoch, w.throttler = w.start.Cursor.Epoch, newThrottler(MaxThrottleBytes)
 	w.work(ctx)
 	w.account.detach()
@@ -122,7 +123,7 @@ func (w *worker) read(ctx context.Context) (observer.Batch, bool) {
 // handle settles a batch. It returns false when ctx has ended.
 func (w *worker) handle(ctx context.Context, batch *observer.Batch) bool {
 	if batch.Gap && w.account.lines.Allow("gap") {
-		klog.FromContext(ctx).Info("The apiserver has removed versions of Events before they were delivered", "receiver", w.config.Name, "quietFor", ratelimitedlog.Interval)
+		klog.FromContext(ctx).Info("The apiserver has removed versions of Events that may not have been delivered", "quietFor", ratelimitedlog.Interval)
 	}
 	if batch.Restored && !w.restore(ctx) {
 		return false
@@ -149,7 +150,7 @@ func (w *worker) handle(ctx context.Context, batch *observer.Batch) bool {
 func (w *worker) restore(ctx context.Context) bool {
 	w.epoch++
 	w.throttler.endAll() // its resource versions are of another history
-	klog.FromContext(ctx).Info("etcd was restored from a backup: everything that is stored is delivered again", "receiver", w.config.Name, "epoch", w.epoch)
+	klog.FromContext(ctx).Info("etcd was restored from a backup: everything that is stored is delivered again", "epoch", w.epoch)
 	w.cursors.advance(w.config.Name, observer.Cursor{Epoch: w.epoch})
 	return w.cursors.awaitWritten(ctx)
 }
@@ -246,6 +247,6 @@ func (w *worker) settle(o outgoing, rejected int) {
 // log logs an error, rate-limited by reason.
 func (w *worker) log(ctx context.Context, reason string, err error, message string) {
 	if w.account.lines.Allow(reason) {
-		klog.FromContext(ctx).Error(bounded(err), message, "receiver", w.config.Name, "quietFor", ratelimitedlog.Interval)
+		klog.FromContext(ctx).Error(bounded(err), message, "quietFor", ratelimitedlog.Interval)
 	}
 }

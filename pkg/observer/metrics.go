@@ -80,7 +80,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// of reads a gauge of the current Observer. It is 0 before the first one.
+// of reads a gauge of the current Observer. It is 0 without one.
 func (m *Metrics) of(read func(*Observer) float64) func() float64 {
 	return func() float64 {
 		if o := m.current.Load(); o != nil {

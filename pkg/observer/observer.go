@@ -85,6 +85,7 @@ func newObserver(opts Options, s sizes) (*Observer, error) {
 // Run watches until ctx ends, and returns nil. A request that ignores the end of its context is
 // abandoned, and may still run then. Logs go to the logger of ctx.
 func (o *Observer) Run(ctx context.Context) error {
+	defer o.metrics.current.CompareAndSwap(o, nil) // its buffer is garbage now
 	for ctx.Err() == nil {
 		request, err := o.follow(ctx)
 		o.setConnected(false)

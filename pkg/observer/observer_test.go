@@ -37,7 +37,14 @@ func runWith(t *testing.T, opts Options, sizes sizes) (o *Observer, end func()) 
 			t.Error(err)
 		}
 	}()
-	return o, func() { cancel(); <-done; synctest.Wait() }
+	return o, func() {
+		cancel()
+		<-done
+		synctest.Wait()
+		if o.metrics.current.Load() == o {
+			t.Error("the metrics keep the buffer of an observer that has ended")
+		}
+	}
 }
 
 // next returns the next batch, which must be there at once.
