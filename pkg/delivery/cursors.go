@@ -253,9 +253,11 @@ func (c *cursors) run(ctx context.Context) {
 		select {
 		case <-next.C:
 		case <-many:
-		case <-ctx.Done():
+			next.Stop()
+		case <-ctx.Done(): // also if something is due
+			next.Stop()
+			return
 		}
-		next.Stop()
 	}
 }
 
