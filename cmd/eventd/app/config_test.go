@@ -108,7 +108,7 @@ func TestWrongConfigIsOneLinePerFieldAndExitCode1(t *testing.T) {
 		"empty.yaml":       "# nothing\n",
 	})
 	for _, test := range []struct{ args, want string }{
-		{"check fields.yaml", `eventd: fields.yaml: receivers[0].otlp.endpoint: Invalid value: "collector": must be HOST:PORT
+		{"check fields.yaml", `eventd: fields.yaml: receivers[0].otlp.endpoint: Invalid value: must be HOST:PORT
 eventd: fields.yaml: routes[2].name: Duplicate value: "team"
 `},
 		{"check expressions.yaml", `eventd: expressions.yaml: routes[1].match: Invalid value: 1:6: undefined field 'typ'
