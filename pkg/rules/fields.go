@@ -12,28 +12,33 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// maxVisible is how many bytes of a string an expression sees. It bounds what one function costs:
-// the budget is checked between functions. A message of the kubelet has up to 10 KiB.
-const maxVisible = 16 << 10
+const (
+	// maxVisible is how many bytes of a string an expression sees. It bounds what one function costs:
+	// the budget is checked between functions. A message of the kubelet has up to 10 KiB.
+	maxVisible = 16 << 10
+	// maxShort is that of a string that events.k8s.io/v1 limits to less. core/v1 does not, and one in
+	// place of each character of another would take 256 MiB.
+	maxShort = 1 << 10
+)
 
 // longest is the length of the longest string in an Event of events.k8s.io/v1.
 const longest = 1024
 
 var metadataType = newObjectType("eventd.Metadata", map[string]accessor[metav1.ObjectMeta]{
-	"name":              {text(253), func(m *metav1.ObjectMeta) ref.Val { return visible(m.Name) }},
-	"namespace":         {text(63), func(m *metav1.ObjectMeta) ref.Val { return visible(m.Namespace) }},
-	"uid":               {text(128), func(m *metav1.ObjectMeta) ref.Val { return visible(string(m.UID)) }},
+	"name":              {text(253), func(m *metav1.ObjectMeta) ref.Val { return short(m.Name) }},
+	"namespace":         {text(63), func(m *metav1.ObjectMeta) ref.Val { return short(m.Namespace) }},
+	"uid":               {text(128), func(m *metav1.ObjectMeta) ref.Val { return short(string(m.UID)) }},
 	"labels":            {texts(63), func(m *metav1.ObjectMeta) ref.Val { return mapOf(m.Labels) }},
 	"annotations":       {texts(longest), func(m *metav1.ObjectMeta) ref.Val { return mapOf(m.Annotations) }},
 	"creationTimestamp": {apiservercel.TimestampType, func(m *metav1.ObjectMeta) ref.Val { return timestamp(m.CreationTimestamp) }},
 })
 
 var referenceType = newObjectType("eventd.Reference", map[string]accessor[corev1.ObjectReference]{
-	"kind":       {text(63), func(o *corev1.ObjectReference) ref.Val { return visible(o.Kind) }},
-	"namespace":  {text(63), func(o *corev1.ObjectReference) ref.Val { return visible(o.Namespace) }},
-	"name":       {text(253), func(o *corev1.ObjectReference) ref.Val { return visible(o.Name) }},
-	"uid":        {text(128), func(o *corev1.ObjectReference) ref.Val { return visible(string(o.UID)) }},
-	"apiVersion": {text(317), func(o *corev1.ObjectReference) ref.Val { return visible(o.APIVersion) }},
+	"kind":       {text(63), func(o *corev1.ObjectReference) ref.Val { return short(o.Kind) }},
+	"namespace":  {text(63), func(o *corev1.ObjectReference) ref.Val { return short(o.Namespace) }},
+	"name":       {text(253), func(o *corev1.ObjectReference) ref.Val { return short(o.Name) }},
+	"uid":        {text(128), func(o *corev1.ObjectReference) ref.Val { return short(string(o.UID)) }},
+	"apiVersion": {text(317), func(o *corev1.ObjectReference) ref.Val { return short(o.APIVersion) }},
 	"fieldPath":  {text(longest), func(o *corev1.ObjectReference) ref.Val { return visible(o.FieldPath) }},
 })
 
@@ -43,16 +48,16 @@ var eventType = newObjectType("eventd.Event", map[string]accessor[corev1.Event]{
 	"related": {referenceType.decl, func(e *corev1.Event) ref.Val {
 		return referenceType.new(cmp.Or(e.Related, &noReference))
 	}},
-	"reason":  {text(128), func(e *corev1.Event) ref.Val { return visible(e.Reason) }},
+	"reason":  {text(128), func(e *corev1.Event) ref.Val { return short(e.Reason) }},
 	"message": {text(longest), func(e *corev1.Event) ref.Val { return visible(e.Message) }},
-	"type":    {text(63), func(e *corev1.Event) ref.Val { return visible(e.Type) }},
-	"action":  {text(128), func(e *corev1.Event) ref.Val { return visible(e.Action) }},
+	"type":    {text(63), func(e *corev1.Event) ref.Val { return short(e.Type) }},
+	"action":  {text(128), func(e *corev1.Event) ref.Val { return short(e.Action) }},
 	"count":   {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(count(e)) }},
 	"reportingComponent": {text(317), func(e *corev1.Event) ref.Val {
-		return visible(cmp.Or(e.ReportingController, e.Source.Component))
+		return short(cmp.Or(e.ReportingController, e.Source.Component))
 	}},
 	"reportingInstance": {text(253), func(e *corev1.Event) ref.Val {
-		return visible(cmp.Or(e.ReportingInstance, e.Source.Host))
+		return short(cmp.Or(e.ReportingInstance, e.Source.Host))
 	}},
 	"firstTimestamp": {apiservercel.TimestampType, func(e *corev1.Event) ref.Val {
 		return timestamp(cmp.Or(e.FirstTimestamp, metav1.Time(e.EventTime)))
@@ -93,12 +98,16 @@ func texts(length int64) *apiservercel.DeclType {
 	return apiservercel.NewMapType(text(keyLength), text(length), entries)
 }
 
-func visible(s string) ref.Val {
-	if len(s) <= maxVisible {
+func visible(s string) ref.Val { return beginning(s, maxVisible) }
+func short(s string) ref.Val   { return beginning(s, maxShort) }
+
+// beginning cuts a string between characters.
+func beginning(s string, limit int) ref.Val {
+	if len(s) <= limit {
 		return types.String(s)
 	}
-	end := maxVisible
-	for end > maxVisible-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+	end := limit
+	for end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
 		end--
 	}
 	return types.String(s[:end])

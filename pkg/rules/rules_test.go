@@ -141,6 +141,11 @@ func TestWrongExpressionIsNamed(t *testing.T) {
 		{`event.message.split("").join(event.metadata.annotations["a"]).size() == 1`, "is the limit"},
 		{`lists.range(1000000000).size() == 1`, "is the limit"},
 		{`event.message.matches("` + strings.Repeat("a", 1000) + `")`, "is the limit"},
+		{`event.message.matches(".{600}")`, "is the limit"},
+		{`["a"].exists(x, x.find("(.{100}){6}") == "b")`, "is the limit"},
+		{`event.message.matches(event.type)`, "must be a string in the expression"},
+		{`matches(event.message, "a" + event.type)`, "must be a string in the expression"},
+		{`event.message.findAll(event.type, 2).size() > 1`, "must be a string in the expression"},
 	} {
 		config := &v1alpha1.EventdConfiguration{Routes: []v1alpha1.Route{{Name: "a", Match: test.expression}}}
 		_, err := Compile(config)
@@ -176,6 +181,9 @@ func TestLargeEventIsOverBudgetAndTheRouteStaysInForce(t *testing.T) {
 	}
 	// A kubelet's message has up to 10 KiB.
 	if e := result(t, `event.message.contains("probe failed")`, &corev1.Event{Message: strings.Repeat("x", 10<<10-12) + "probe failed"}); e.Result != Match {
+		t.Errorf("%+v", e)
+	}
+	if e := result(t, `event.type.size() == 1022`, &corev1.Event{Type: strings.Repeat("x", 1022) + "€"}); e.Result != Match {
 		t.Errorf("%+v", e)
 	}
 	if e := result(t, `event.message.size() == 16382 && event.metadata.labels["a"].size() == 16384`, &corev1.Event{

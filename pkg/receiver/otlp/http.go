@@ -17,7 +17,12 @@ import (
 	"github.com/eventd/eventd/pkg/receiver/internal/connection"
 )
 
-const contentType = "application/x-protobuf"
+const (
+	contentType = "application/x-protobuf"
+	// minCompressed is the size of a request from which on it is compressed: one record takes less
+	// than half of the processor time without.
+	minCompressed = 4 << 10
+)
 
 // httpTransport keeps its buffers from request to request: at most maxRequestBytes, and half of
 // that.
@@ -25,7 +30,7 @@ type httpTransport struct {
 	client     *connection.Client
 	plain      []byte
 	compressed bytes.Buffer
-	gzip       *gzip.Writer // nil without compression
+	gzip       *gzip.Writer // nil without compression; small requests have none
 }
 
 func newHTTPTransport(config *configv1alpha1.OTLP, timeout time.Duration, compress bool) (*httpTransport, error) {
@@ -57,7 +62,7 @@ func (t *httpTransport) export(ctx context.Context, request *collogspb.ExportLog
 
 func (t *httpTransport) encode(request *collogspb.ExportLogsServiceRequest) (body []byte, encoding string, err error) {
 	t.plain, err = proto.MarshalOptions{}.MarshalAppend(t.plain[:0], request)
-	if err != nil || t.gzip == nil {
+	if err != nil || t.gzip == nil || len(t.plain) < minCompressed {
 		return t.plain, "", err
 	}
 	t.compressed.Reset()

@@ -2,6 +2,8 @@ package otlp_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
 	"github.com/eventd/eventd/pkg/receiver/otlp"
+	"github.com/eventd/eventd/test/await"
 )
 
 const protobuf = "application/x-protobuf"
@@ -71,5 +74,26 @@ func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		if _, err := otlp.New(&config, 0); err == nil {
 			t.Errorf("%+v is accepted", config)
 		}
+	}
+}
+
+func TestOnlyLargeRequestsAreCompressed(t *testing.T) {
+	var encodings []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		encodings = append(encodings, r.Header.Get("Content-Encoding"))
+	}))
+	t.Cleanup(server.Close)
+	for _, compression := range []string{"gzip", "none"} {
+		r := newReceiverWith(t, &configv1alpha1.OTLP{
+			Protocol: configv1alpha1.OTLPHTTP, Endpoint: server.URL + "/v1/logs", Compression: compression, Connection: configv1alpha1.Connection{Insecure: true},
+		}, await.Timeout)
+		for _, n := range []int{1, 100} {
+			if _, err := r.Send(t.Context(), receivertest.Records(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := []string{"", "gzip", "", ""}; !slices.Equal(encodings, want) {
+		t.Errorf("the encodings are %q, want %q", encodings, want)
 	}
 }

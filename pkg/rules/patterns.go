@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"regexp/syntax"
+	"slices"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+)
+
+// maxPattern is the maximum number of instructions of a regular expression. The time that it takes
+// grows with their product with the length of the string: "(.{1000}){10}" takes a second per KiB,
+// which its cost in CEL, by its length, does not tell.
+const maxPattern = 500
+
+// patternFunctions are the functions with a regular expression, and the place of that among the
+// arguments, of which the target is one.
+var patternFunctions = map[string]int{"matches": 1, "find": 1, "findAll": 1}
+
+var errNoLiteral = errors.New("a regular expression must be a string in the expression, and not a field: whoever creates an Event could write one that takes minutes")
+
+// checkPatterns refuses regular expressions that may take long.
+func checkPatterns(expression *cel.Ast) error {
+	root := ast.NavigateAST(expression.NativeRep())
+	for _, e := range ast.MatchDescendants(root, ast.KindMatcher(ast.CallKind)) {
+		call := e.AsCall()
+		at, ok := patternFunctions[call.FunctionName()]
+		if !ok {
+			continue
+		}
+		args := call.Args()
+		if call.IsMemberFunction() {
+			args = slices.Insert(slices.Clone(args), 0, call.Target())
+		}
+		if at >= len(args) {
+			continue
+		}
+		pattern, isString := args[at].AsLiteral().(types.String)
+		if !isString {
+			return errNoLiteral
+		}
+		parsed, err := syntax.Parse(string(pattern), syntax.Perl)
+		if err != nil {
+			return err
+		}
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			return err
+		}
+		if n := len(program.Inst); n > maxPattern {
+			return fmt.Errorf("a regular expression has %d instructions, and %d is the limit: repeat less", n, maxPattern)
+		}
+	}
+	return nil
+}
