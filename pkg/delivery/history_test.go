@@ -24,10 +24,11 @@ type history struct {
 	epoch     int64
 	readers   map[*memoryReader]bool
 	collapsed map[string]bool // by ID: a list had a later version in its place
+	changed   chan struct{}   // closed and replaced
 }
 
 func newHistory() *history {
-	return &history{head: 100, readers: make(map[*memoryReader]bool), collapsed: make(map[string]bool)}
+	return &history{head: 100, readers: make(map[*memoryReader]bool), collapsed: make(map[string]bool), changed: make(chan struct{})}
 }
 
 func versionOf(e *corev1.Event) int {
@@ -48,6 +49,8 @@ func (h *history) write(uid string) *corev1.Event {
 	for r := range h.readers {
 		r.add(e)
 	}
+	close(h.changed)
+	h.changed = make(chan struct{})
 	return e
 }
 

@@ -60,6 +60,8 @@ type model struct {
 	routes  *modelRoutes
 	config  v1alpha1.EventdConfiguration
 	limit   int // of the readers' buffers
+	// observes: the history is read by a real observer, from a faulty apiserver.
+	observes bool
 	// plain: the store works, and versions do not collapse, so that repetitions are bounded.
 	plain   bool
 	hanging bool    // receivers may hang
@@ -81,7 +83,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		plain: rng.IntN(3) == 0, hanging: rng.IntN(2) == 0, limit: math.MaxInt, allowed: make(map[string]int),
 	}
 	if !m.plain {
-		m.faults, m.limit = 0.3*rng.Float64(), 1+rng.IntN(200)
+		m.faults, m.limit, m.observes = 0.3*rng.Float64(), 1+rng.IntN(200), rng.IntN(2) == 0
 	}
 	faults := []behaviour{fails, throttles, losesAnswer, isSlow}
 	if m.hanging {
@@ -210,7 +212,7 @@ type modelProcess struct {
 	// By receiver: calls, acknowledged records, and of these summaries, and the versions of those.
 	running, acked, summaries, summarized map[string]*atomic.Int64
 	mu                                    sync.Mutex
-	readers                               []*memoryReader
+	readers                               []Reader
 }
 
 // elect starts a process that leads.
@@ -223,12 +225,18 @@ func (m *model) elect() {
 	client := &configMapClient{of: m.store, before: m.storeFaults(p, rng), after: m.storeFaults(p, rng)}
 	options := DefaultOptions()
 	options.Cluster, options.Client, options.Leading = "test", client, p.leads.Load
-	options.NewSource = func(observer.Start) (Source, error) {
-		return &memorySource{history: m.history, limit: m.limit, made: func(r *memoryReader) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.readers = append(p.readers, r)
-		}}, nil
+	served := m.serve(p)
+	made := func(r Reader) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.readers = append(p.readers, r)
+	}
+	options.NewSource = func(start observer.Start) (Source, error) {
+		if !m.observes {
+			return recorded{&memorySource{history: m.history, limit: m.limit}, made}, nil
+		}
+		o, err := observer.New(observer.Options{Source: served, Start: start.Cursor})
+		return recorded{NewSource(o), made}, err
 	}
 	options.NewReceiver = func(r v1alpha1.Receiver) (receiver.Receiver, error) {
 		return &sender{
@@ -247,6 +255,20 @@ func (m *model) elect() {
 	m.all = append(m.all, p)
 	m.apply(p)
 	p.run(m)
+}
+
+// serve returns the apiserver of a process.
+func (m *model) serve(p *modelProcess) servedHistory {
+	rng := rand.New(rand.NewPCG(m.rng.Uint64(), 3))
+	var mu sync.Mutex
+	return servedHistory{history: m.history, fault: m.storeFaults(p, rand.New(rand.NewPCG(m.rng.Uint64(), 4))), ends: func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if m.healed.Load() || rng.IntN(2) == 0 {
+			return 0
+		}
+		return time.Duration(rng.Int64N(int64(10 * time.Second)))
+	}}
 }
 
 func (p *modelProcess) run(m *model) {

@@ -25,7 +25,8 @@ type Reader struct {
 	close   context.CancelFunc
 	backoff backoff
 
-	progress // guarded by o.log.mu
+	progress               // guarded by o.log.mu
+	last     *ReaderStatus // when it was closed, or nil; guarded by o.log.mu
 
 	// The fields below belong to the goroutine of Next.
 
@@ -78,6 +79,11 @@ func (r *Reader) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.readers, r)
+	if r.last == nil {
+		last := r.statusLocked(l)
+		last.OldestPending = 0
+		r.last = &last
+	}
 }
 
 // ReaderStatus is how far a reader is. At any moment
@@ -93,11 +99,14 @@ type ReaderStatus struct {
 	OldestPending time.Duration
 }
 
-// Status returns how far the reader is.
+// Status returns how far the reader is, or was when it was closed.
 func (r *Reader) Status() ReaderStatus {
 	l := r.o.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if r.last != nil {
+		return *r.last
+	}
 	return r.statusLocked(l)
 }
 

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -54,7 +53,7 @@ func (p *process) newWayOut(ctx context.Context, cluster *rest.Config) (*wayOut,
 	options.NewSource = func(start observer.Start) (delivery.Source, error) {
 		// A reader of everything that is stored lists by itself.
 		o, err := observer.New(observer.Options{Source: source, Start: start.Cursor, Metrics: observing})
-		return readers{o}, err
+		return delivery.NewSource(o), err
 	}
 	if p.elector != nil {
 		options.Leading = p.elector.Leading
@@ -100,25 +99,6 @@ func (v view) Throttle(route string) delivery.Throttle {
 }
 
 func (v view) Redact(event *corev1.Event) *corev1.Event { return rules.Redact(event, v.redacted) }
-
-// readers is an observer as a source of readers.
-type readers struct{ *observer.Observer }
-
-func (r readers) Reader(start observer.Start) delivery.Reader {
-	return reader{r.Observer.Reader(start)}
-}
-
-type reader struct{ *observer.Reader }
-
-func (r reader) Observed() int64 { return r.Status().Observed }
-
-func (r reader) OldestPending() time.Time {
-	age := r.Status().OldestPending
-	if age == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(-age)
-}
 
 // newReceiver makes the receiver of a valid configuration.
 func (w *wayOut) newReceiver(config v1alpha1.Receiver) (receiver.Receiver, error) {
