@@ -128,3 +128,45 @@ func TestFramesDoNotDependOnReads(t *testing.T) {
 		t.Errorf("a line of %d bytes: %v", maxLine+1, err)
 	}
 }
+
+// chunks reads as many bytes at a time as its sizes say.
+type chunks struct {
+	data, sizes []byte
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	n := len(c.data)
+	if len(c.sizes) > 0 {
+		n = min(n, 1+int(c.sizes[0]))
+		c.sizes = c.sizes[1:]
+	}
+	n = copy(p, c.data[:min(n, len(p))])
+	c.data = c.data[n:]
+	return n, nil
+}
+
+// Whatever a server sends, and in whichever parts: all of it reaches the client, or it is refused
+// before, and what is kept of it is bounded.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte(info+"PING\r\nMSG a 1 5\r\n12345\r\nMSG a 1 9223372036854775807\r\n"), []byte{3, 0, 7})
+	f.Add([]byte("HMSG a 1 2\r\n\r\n\r\nmsg a 1 0\r\n\nMSG a 1 5\r9\n"), []byte{1})
+	f.Add([]byte("-ERR 'a'\r\nMSG a 65537\r\n"), []byte{})
+	f.Add([]byte("M\r\nMSG\t\r\n"), []byte{})
+	f.Fuzz(func(t *testing.T, stream, sizes []byte) {
+		whole, wantErr := io.ReadAll(&framed{from: bytes.NewReader(stream)})
+		if wantErr == nil && !bytes.Equal(whole, stream) {
+			t.Errorf("%d of %d bytes are read", len(whole), len(stream))
+		}
+		parts := &framed{from: &chunks{stream, sizes}}
+		got, err := io.ReadAll(parts)
+		if err != wantErr || !bytes.HasPrefix(stream, got) || err == nil && len(got) != len(stream) {
+			t.Errorf("%d bytes and %v in parts, %d and %v at once", len(got), err, len(whole), wantErr)
+		}
+		if len(parts.line) > maxLine || parts.payload > maxPayload+1 {
+			t.Errorf("%d bytes of a line, and a payload of %d, are kept", len(parts.line), parts.payload)
+		}
+	})
+}

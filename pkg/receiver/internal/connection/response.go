@@ -25,11 +25,10 @@ type Response struct {
 
 // Err returns nil if the destination has accepted the request, and else a *receiver.Error.
 //
-// 400, 413 and 422 are about what is in the request, so it would be refused again, unless a server
-// has no other way to say that it expects TLS. All else may
-// be accepted later: the destination is overloaded or away (408, 429, 5xx), or this client or the
-// destination is not configured as it should be (3xx, 401, 403, 404 and so on), and no Event is
-// to be lost for that.
+// 400, 413 and 422 are about what is in the request, so it would be refused again, unless the server
+// says by 400 that it expects TLS. All else may be accepted later: the destination is overloaded or
+// away (408, 429, 5xx), or this client or the destination is not configured as it should be (3xx,
+// 401, 403, 404 and so on), and no Event is to be lost for that.
 func (r *Response) Err() error {
 	if r.Status/100 == 2 {
 		return nil
