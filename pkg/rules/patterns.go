@@ -12,8 +12,8 @@ import (
 )
 
 // maxPattern is the maximum number of instructions of a regular expression. The time that it takes
-// grows with their product with the length of the string: "(.{1000}){10}" takes a second per KiB,
-// which its cost in CEL, by its length, does not tell.
+// grows with their product with the length of the string: 450 instructions, "(.{45}){10}", and 16 KiB
+// take 45 ms. Its cost in CEL, by its own length, does not tell.
 const maxPattern = 500
 
 // patternFunctions are the functions with a regular expression, and the place of that among the
