@@ -138,6 +138,7 @@ func (b *bench) write(uid string, n int) (ids []string) {
 	for range n {
 		ids = append(ids, idOf(b.history.write(uid)))
 	}
+	time.Sleep(2 * sendInterval)
 	synctest.Wait()
 	return ids
 }

@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 		}
 		b.begin()
 		b.write("e", 3)
-		time.Sleep(4 * time.Second)
+		time.Sleep(4*time.Second - 2*sendInterval) // as long as write has taken
 		want[`eventd_receiver_observed_versions_total{receiver="a"}`] = "3"
 		want[`eventd_receiver_pending_versions{receiver="a"}`] = "3"
 		want[`eventd_receiver_lag_seconds{receiver="a"}`] = "4"

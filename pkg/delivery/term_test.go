@@ -193,7 +193,7 @@ func TestCursorsAreWrittenTogether(t *testing.T) {
 		b.apply(named("a"), named("b"), named("c"))
 		b.begin()
 		for range 1000 {
-			b.write("e", 1)
+			b.history.write("e")
 			time.Sleep(10 * time.Millisecond)
 		}
 		if b.store.countWrites() > 6 {

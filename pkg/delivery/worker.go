@@ -21,6 +21,9 @@ const (
 	// maxRequestBytes bounds the Events of an attempt, in memory. gRPC servers refuse messages of
 	// more than 4 MiB by default. One Event may have more, and is sent alone.
 	maxRequestBytes = 2 << 20
+	// sendInterval is the minimum time between two requests to a receiver that is up to date. An
+	// Event after a pause is sent at once, and a steady stream in a fraction of the requests.
+	sendInterval = 10 * time.Millisecond
 )
 
 // worker delivers to one receiver with one configuration, from its start until its context ends.
@@ -78,7 +81,11 @@ func (w *worker) work(ctx context.Context) {
 	for {
 		w.account.setState(StateWaiting)
 		batch, ok := w.next(ctx)
+		began := time.Now()
 		if !ok || !w.handle(ctx, &batch) {
+			return
+		}
+		if len(batch.Entries) < w.batchSize() && !sleep(ctx, sendInterval-time.Since(began)) {
 			return
 		}
 	}
