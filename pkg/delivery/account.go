@@ -204,6 +204,9 @@ func (a *account) settleSummaries(delivered, rejected, lost int) {
 	s.Rejected += int64(rejected)
 	s.Lost += int64(lost)
 	s.Pending -= int64(delivered + rejected + lost)
+	if delivered+rejected > 0 {
+		a.retrying = false
+	}
 }
 
 // settle counts the first held versions as settled. next is when the one after them was observed.

@@ -62,8 +62,9 @@ func New(o Options) (*Delivery, error) {
 
 // Apply replaces the configuration, which must be valid and have its defaults, and which nobody
 // changes afterwards. It does not wait. Run restarts receivers that have changed, and stops those
-// that were removed; their cursors are kept for 24 hours. If the routes have changed, all groups of
-// throttled Events end; other changes leave them.
+// that were removed; their cursors are kept for 24 hours. It restarts those too whose last attempt
+// has failed, since another route may drop what their destination fails for. If the routes have
+// changed, all groups of throttled Events end; other changes leave them, but for a restart.
 func (d *Delivery) Apply(config *v1alpha1.EventdConfiguration, routing Routing) {
 	var routes []string
 	for _, r := range config.Routes {

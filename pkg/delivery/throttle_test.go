@@ -121,7 +121,7 @@ func TestASummaryIsRepeatedUntilItIsAcknowledged(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		later := b.write("late", 3)
 		time.Sleep(10 * time.Minute)
-		if s := b.status("a"); s.Lag != 10*time.Minute || s.Pending != 3 || s.Summaries != (Summaries{Pending: 1}) || attempts < 10 {
+		if s := b.status("a"); s.Lag != 10*time.Minute+2*sendInterval || s.Pending != 3 || s.Summaries != (Summaries{Pending: 1}) || attempts < 10 {
 			t.Errorf("%d attempts, %+v", attempts, s)
 		}
 		b.set(func() { delete(b.sends, "a") })
@@ -306,4 +306,31 @@ func TestASummaryIsOfTheHighestVersionThatWasNotDelivered(t *testing.T) {
 	if throttled, first := th.throttle("", by, version("100"), now); !throttled || first {
 		t.Error("the version of a summary is delivered again in the next one")
 	}
+}
+
+// A summary that was delivered after a failure ends the retries: a later configuration that leaves the
+// receiver as it is restarts nothing, and keeps its groups.
+func TestASummaryThatWasRetriedIsNoReasonForARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newThrottledBench(t, perEvent(time.Minute))
+		b.write("e", 3)
+		fails := true
+		b.set(func() {
+			b.sends["a"] = func(context.Context, []receiver.Record) (int, error) {
+				if fails {
+					fails = false
+					return 0, errors.New("500")
+				}
+				return 0, nil
+			}
+		})
+		time.Sleep(time.Minute + maxBackoff)
+		b.write("e", 2)
+		b.apply(named("a"))
+		synctest.Wait()
+		if s := b.status("a"); b.opened["a"] != 1 || s.Summaries != (Summaries{Delivered: 1, Pending: 1}) {
+			t.Errorf("opened %d times: %+v", b.opened["a"], s.Summaries)
+		}
+		b.end(nil)
+	})
 }
