@@ -78,6 +78,10 @@ func (c *cursors) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.created {
+		c.metrics.created.Inc()
+		klog.FromContext(ctx).Info("There was no ConfigMap of the cursors: all receivers start as new ones", "configMap", c.store.name)
+	}
 	c.merge(ctx, s)
 	return nil
 }

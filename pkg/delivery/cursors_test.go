@@ -152,6 +152,17 @@ func TestAnUnreadableKeyCostsOnlyItsReceiver(t *testing.T) {
 	}
 }
 
+// A term that finds no ConfigMap says so: what its receivers had not read is not looked for.
+func TestAMissingConfigMapIsCounted(t *testing.T) {
+	m := &memoryConfigMap{}
+	for term, want := range []float64{1, 0} { // the first one creates it
+		c := newTestCursors(t, &configMapClient{of: m})
+		if got := testutil.ToFloat64(c.metrics.created); got != want {
+			t.Errorf("term %d: %v are counted, want %v", term, got, want)
+		}
+	}
+}
+
 // The ConfigMap is removed or changed by others between two writes, or the answer of a write is
 // lost.
 func TestCursorsAreStoredWhateverOthersDo(t *testing.T) {

@@ -127,7 +127,7 @@ func (a *account) metrics() (out []prometheus.Metric) {
 
 // cursorMetrics are the metrics of the ConfigMap.
 type cursorMetrics struct {
-	writes, failed, readsFailed, unreadable prometheus.Counter
+	writes, failed, readsFailed, unreadable, created prometheus.Counter
 }
 
 // newMetrics registers the metrics of a Delivery; a nil registerer leaves them out.
@@ -140,9 +140,10 @@ func newMetrics(d *Delivery, r prometheus.Registerer) (*cursorMetrics, error) {
 		failed:      counter("writes_failed_total", "Writes of the cursors that failed, or have no answer."),
 		readsFailed: counter("reads_failed_total", "Reads of the cursors at the start of a term that failed. Nothing is delivered until one succeeds."),
 		unreadable:  counter("unreadable_total", "Stored cursors that could not be decoded. Their receivers start as new ones."),
+		created:     counter("created_total", "Times that the ConfigMap of the cursors did not exist at the start of a term. All receivers started as new ones."),
 	}
 	if r == nil {
 		return m, nil
 	}
-	return m, errors.Join(r.Register(m.writes), r.Register(m.failed), r.Register(m.readsFailed), r.Register(m.unreadable), r.Register(collector{d}))
+	return m, errors.Join(r.Register(m.writes), r.Register(m.failed), r.Register(m.readsFailed), r.Register(m.unreadable), r.Register(m.created), r.Register(collector{d}))
 }

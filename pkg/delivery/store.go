@@ -26,6 +26,7 @@ var errCallNotReturned = errors.New("an earlier call to the apiserver ignores it
 type snapshot struct {
 	resourceVersion string
 	data            map[string]string
+	created         bool // it did not exist before
 }
 
 // store reads and writes the ConfigMap. It is safe for concurrent use. A call ends soon after its
@@ -45,13 +46,20 @@ func newStore(client typedcorev1.ConfigMapsGetter, namespace, name string) *stor
 
 // load reads the ConfigMap, and creates it if it does not exist.
 func (s *store) load(ctx context.Context) (snapshot, error) {
-	return s.call(ctx, func() (*corev1.ConfigMap, error) {
+	created := false
+	loaded, err := s.call(ctx, func() (*corev1.ConfigMap, error) {
 		m, err := s.client.ConfigMaps(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
+			created = true
 			return s.create(ctx)
 		}
 		return m, err
 	})
+	if err != nil { // perhaps of a call that has not returned
+		return snapshot{}, err
+	}
+	loaded.created = created
+	return loaded, nil
 }
 
 // create creates the ConfigMap by server-side apply: unlike that of a POST, the right to do so can
