@@ -28,7 +28,8 @@ type configuration struct {
 	metrics *configurationMetrics
 	intake  *rules.Intake
 	routes  *rules.Metrics
-	sum     [sha256.Size]byte // of what was read last; 0 if that failed
+	sum     [sha256.Size]byte // of what was read last
+	inForce bool              // whether that is in force
 }
 
 type configurationMetrics struct {
@@ -73,19 +74,22 @@ func newConfiguration(o *Options, registry prometheus.Registerer) (*configuratio
 func (c *configuration) load(ctx context.Context) error {
 	data, err := readNamed(c.file, v1alpha1.MaxBytes)
 	if err != nil {
-		c.sum = [sha256.Size]byte{}
 		c.metrics.successful.Set(0)
 		return err
 	}
 	sum := sha256.Sum256(data)
 	if sum == c.sum {
+		if c.inForce { // it may have been away meanwhile
+			c.metrics.successful.Set(1)
+		}
 		return nil
 	}
-	c.sum = sum
+	c.sum, c.inForce = sum, false
 	if err := c.use(data); err != nil {
 		c.metrics.successful.Set(0)
 		return err
 	}
+	c.inForce = true
 	hash := hex.EncodeToString(sum[:])
 	c.metrics.hash.Reset()
 	c.metrics.hash.WithLabelValues(hash).Set(1)

@@ -144,7 +144,10 @@ func TestConfigurationIsReloaded(t *testing.T) {
 			{"wrong", ",log,", 0},
 			{toStdout, ",log,log,", 1},
 			{"-", ",log,log,", 0},
-			{toStdout, ",log,log,log,", 1},
+			{toStdout, ",log,log,", 1}, // it is still in force
+			{"wrong", ",log,log,", 0},
+			{"-", ",log,log,", 0},
+			{"wrong", ",log,log,", 0}, // it never was
 		} {
 			if step.content == "-" {
 				if err := os.Remove(c.file); err != nil {
