@@ -107,14 +107,15 @@ func (r *Receiver) Send(ctx context.Context, batch []receiver.Record) (rejected 
 		}
 	}
 	keep := context.AfterFunc(ctx, r.conn.abort)
-	w := newWindow(r.conn, r.config.Subject, r.acknowledged)
+	w := newWindow(r.conn, r.config.Subject, r.acknowledged, batch)
+	known := len(w.acknowledged)
 	err = r.publish(ctx, w, batch)
 	err = errors.Join(err, w.drain(ctx, err != nil))
 	if !keep() { // something may be outstanding
 		r.disconnect()
 	}
 	if err != nil {
-		if len(w.acknowledged) > len(r.acknowledged) {
+		if len(w.acknowledged) > known {
 			err = receiver.Progressed(err)
 		}
 		r.acknowledged = w.acknowledged
@@ -132,7 +133,7 @@ func (r *Receiver) Send(ctx context.Context, batch []receiver.Record) (rejected 
 func (r *Receiver) publish(ctx context.Context, w *window, batch []receiver.Record) error {
 	for i := range batch {
 		record := &batch[i]
-		if w.skip(record.ID) {
+		if w.has(record.ID) {
 			continue
 		}
 		m, err := r.message(record)

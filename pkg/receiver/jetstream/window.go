@@ -36,8 +36,7 @@ type window struct {
 	uids     map[types.UID]struct{}
 	bytes    int
 
-	before       map[string]struct{} // acknowledged in earlier attempts
-	acknowledged map[string]struct{} // of this batch, in all attempts
+	acknowledged map[string]struct{} // of the batch, in all attempts
 
 	rejected   int
 	rejectedID string // an example
@@ -52,19 +51,23 @@ type publication struct {
 	ack   natsjs.PubAckFuture
 }
 
-func newWindow(conn *connection, subject string, before map[string]struct{}) *window {
-	return &window{
-		conn: conn, subject: subject, before: before,
+// newWindow returns a window for a batch, some records of which may be acknowledged.
+func newWindow(conn *connection, subject string, acknowledged map[string]struct{}, batch []receiver.Record) *window {
+	w := &window{
+		conn: conn, subject: subject,
 		uids: make(map[types.UID]struct{}), acknowledged: make(map[string]struct{}),
 	}
+	for i := range batch {
+		if _, ok := acknowledged[batch[i].ID]; ok {
+			w.acknowledged[batch[i].ID] = struct{}{}
+		}
+	}
+	return w
 }
 
-// skip reports whether the stream has a record from an earlier attempt.
-func (w *window) skip(id string) bool {
-	_, ok := w.before[id]
-	if ok {
-		w.acknowledged[id] = struct{}{}
-	}
+// has reports whether the stream has a record.
+func (w *window) has(id string) bool {
+	_, ok := w.acknowledged[id]
 	return ok
 }
 

@@ -100,6 +100,27 @@ func TestVersionWaitsForTheOneBefore(t *testing.T) {
 	})
 }
 
+// An attempt that fails before it reaches what an earlier one has had acknowledged forgets nothing.
+func TestAcknowledgementsOutliveAShorterAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Receiver{config: v1alpha1.JetStream{Subject: subject}}
+		batch := records(maxInFlight+2, 1, "") // the one before the last needs the place of the first
+		last := batch[maxInFlight+1].ID
+		r.acknowledged = map[string]struct{}{last: {}, "of another batch": {}}
+		s, result := begin(t, r, batch)
+		s.futures[batch[0].ID].err <- errors.New("storage full")
+		for _, record := range batch[1:maxInFlight] {
+			s.acknowledge(record.ID)
+		}
+		if err := <-result; err == nil {
+			t.Fatal("Send succeeded")
+		}
+		if _, ok := r.acknowledged[last]; !ok || len(r.acknowledged) != maxInFlight {
+			t.Errorf("%d are remembered, the last one: %v", len(r.acknowledged), ok)
+		}
+	})
+}
+
 func TestMessagesInFlightAreBounded(t *testing.T) {
 	for name, of := range map[string]struct {
 		n       int
