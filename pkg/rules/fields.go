@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiservercel "k8s.io/apiserver/pkg/cel"
+
+	"github.com/eventd/eventd/internal/eventfields"
 )
 
 const (
@@ -52,7 +54,7 @@ var eventType = newObjectType("eventd.Event", map[string]accessor[corev1.Event]{
 	"message": {text(longest), func(e *corev1.Event) ref.Val { return visible(e.Message) }},
 	"type":    {text(63), func(e *corev1.Event) ref.Val { return short(e.Type) }},
 	"action":  {text(128), func(e *corev1.Event) ref.Val { return short(e.Action) }},
-	"count":   {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(count(e)) }},
+	"count":   {apiservercel.IntType, func(e *corev1.Event) ref.Val { return types.Int(max(eventfields.Count(e), 1)) }},
 	"reportingComponent": {text(317), func(e *corev1.Event) ref.Val {
 		return short(cmp.Or(e.ReportingController, e.Source.Component))
 	}},
@@ -62,26 +64,11 @@ var eventType = newObjectType("eventd.Event", map[string]accessor[corev1.Event]{
 	"firstTimestamp": {apiservercel.TimestampType, func(e *corev1.Event) ref.Val {
 		return timestamp(cmp.Or(e.FirstTimestamp, metav1.Time(e.EventTime)))
 	}},
-	"lastTimestamp": {apiservercel.TimestampType, func(e *corev1.Event) ref.Val { return timestamp(lastSeen(e)) }},
+	"lastTimestamp": {apiservercel.TimestampType, func(e *corev1.Event) ref.Val { return timestamp(metav1.NewTime(eventfields.LastTime(e))) }},
 })
 
 // noReference is what related is without one. It is not changed.
 var noReference corev1.ObjectReference
-
-// count returns how often it happened: a series counts in the series only.
-func count(e *corev1.Event) int32 {
-	if e.Series != nil {
-		return max(e.Series.Count, 1)
-	}
-	return max(e.Count, 1)
-}
-
-func lastSeen(e *corev1.Event) metav1.Time {
-	if e.Series != nil && !e.Series.LastObservedTime.IsZero() {
-		return metav1.Time(e.Series.LastObservedTime)
-	}
-	return cmp.Or(e.LastTimestamp, e.FirstTimestamp, metav1.Time(e.EventTime))
-}
 
 // text is the type of a string. Its length is the largest that the apiserver accepts in
 // events.k8s.io/v1, where it checks it: the estimated cost of an expression follows from it. An

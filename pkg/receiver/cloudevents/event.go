@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/eventjson"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
 )
 
 const eventType = "io.k8s.api.core.v1.Event"

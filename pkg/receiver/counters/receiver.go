@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
+	"github.com/eventd/eventd/internal/eventfields"
 )
 
 const (

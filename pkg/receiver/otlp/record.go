@@ -10,8 +10,8 @@ import (
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/pkg/receiver"
-	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
 )
 
 // A record has a body, and at most 17 attributes that are strings: 2.2 MiB, so that any fits into a

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/eventd/eventd/pkg/receiver/internal/eventfields"
+	"github.com/eventd/eventd/internal/eventfields"
 )
 
 func TestLastTimeIsTheLatestOccurrence(t *testing.T) {
