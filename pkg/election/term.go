@@ -118,9 +118,9 @@ func (t *term) end(cause error) error {
 	return t.cause
 }
 
-// termContext is the context of the leader's work. Done and Err compare the clock
+// termContext is the context of the leader's work. Done, Err and Lost compare the clock
 // with the deadline, so they are right even if no timer could fire. A derived
-// context ends when the timer fires.
+// context ends when the timer fires, or one of them is called.
 type termContext struct {
 	context.Context
 	term *term
@@ -138,6 +138,7 @@ func (c termContext) Err() error {
 
 func (c termContext) Value(key any) any {
 	if key == (lostKey{}) {
+		c.term.leading()
 		return c.term.ended
 	}
 	return c.Context.Value(key)
@@ -152,4 +153,16 @@ type lostKey struct{}
 func Lost(ctx context.Context) <-chan struct{} {
 	ended, _ := ctx.Value(lostKey{}).(chan struct{})
 	return ended
+}
+
+// IsLost reports whether the Lease is lost at this instant, by the clock, for the
+// context that Run passes to lead and for contexts derived from it, which end a moment
+// later: when their goroutines run again. For any other context it returns false.
+func IsLost(ctx context.Context) bool {
+	select {
+	case <-Lost(ctx):
+		return true
+	default:
+		return false
+	}
 }

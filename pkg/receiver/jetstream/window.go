@@ -9,6 +9,7 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
 )
 
@@ -71,13 +72,17 @@ func (w *window) has(id string) bool {
 	return ok
 }
 
-// publish publishes a message when the window has a place for it.
+// publish publishes a message when the window has a place for it, but not after the Lease is lost:
+// the place may come late.
 func (w *window) publish(ctx context.Context, record *receiver.Record, m *nats.Msg) error {
 	p := publication{id: record.ID, uid: record.Event.UID, bytes: len(m.Data)}
 	for w.full(p) {
 		if err := w.settleOldest(ctx); err != nil {
 			return err
 		}
+	}
+	if election.IsLost(ctx) {
+		return election.ErrLeaseLost
 	}
 	var err error
 	// The client would repeat a message for which there was no stream, when later ones are under way.

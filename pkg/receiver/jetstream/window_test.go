@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
+	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
 )
 
 // fakeStream holds what is published until the test answers.
@@ -47,12 +50,12 @@ func (s *fakeStream) acknowledge(ids ...string) {
 }
 
 // begin sends a batch to a fake stream.
-func begin(t *testing.T, r *Receiver, batch []receiver.Record) (*fakeStream, chan error) {
+func begin(ctx context.Context, r *Receiver, batch []receiver.Record) (*fakeStream, chan error) {
 	s := &fakeStream{futures: make(map[string]*fakeFuture)}
 	r.conn = &connection{js: s, failed: make(chan struct{})}
 	result := make(chan error, 1)
 	go func() {
-		_, err := r.Send(t.Context(), batch)
+		_, err := r.Send(ctx, batch)
 		result <- err
 	}()
 	synctest.Wait()
@@ -65,7 +68,7 @@ func TestVersionWaitsForTheOneBefore(t *testing.T) {
 		r := &Receiver{config: v1alpha1.JetStream{Subject: subject}}
 		batch := records(2, 2, "")
 		id := func(n int) string { return batch[n].ID }
-		s, result := begin(t, r, batch)
+		s, result := begin(t.Context(), r, batch)
 		published := func(want ...int) {
 			t.Helper()
 			if !slices.EqualFunc(s.published, want, func(got string, n int) bool { return got == id(n) }) {
@@ -83,7 +86,7 @@ func TestVersionWaitsForTheOneBefore(t *testing.T) {
 		published(0, 1, 2)
 
 		// What was acknowledged is not sent again, whatever failed before it.
-		s, result = begin(t, r, batch)
+		s, result = begin(t.Context(), r, batch)
 		published(1)
 		s.acknowledge(id(1))
 		published(1, 3)
@@ -136,7 +139,7 @@ func TestMessagesInFlightAreBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &Receiver{config: v1alpha1.JetStream{Subject: subject}}
 				batch := records(of.n, 1, of.message)
-				s, result := begin(t, r, batch)
+				s, result := begin(t.Context(), r, batch)
 				if !of.bounded(s) {
 					t.Errorf("%d messages and %d bytes are in flight", len(s.published), s.bytes)
 				}
@@ -149,4 +152,18 @@ func TestMessagesInFlightAreBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A batch may wait for an acknowledgement for longer than what was left of the lease.
+func TestNothingIsPublishedAfterTheLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term, lose := receivertest.Term(t)
+		batch := records(1, 2, "")
+		s, result := begin(term, &Receiver{config: v1alpha1.JetStream{Subject: subject}}, batch)
+		lose()
+		s.acknowledge(batch[0].ID)
+		if err := <-result; !errors.Is(err, election.ErrLeaseLost) || !slices.Equal(s.published, []string{batch[0].ID}) {
+			t.Errorf("published %v: %v", s.published, err)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/ratelimitedlog"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
 )
 
@@ -43,7 +44,8 @@ func New() *Sender {
 	return &Sender{rejections: ratelimitedlog.New(ratelimitedlog.Interval)}
 }
 
-// Send is Send of a receiver.Receiver. It stops at the first request that fails. A request that is
+// Send is Send of a receiver.Receiver. It stops at the first request that fails, and sends none after
+// the Lease is lost: a batch may take longer than what was left of it. A request that is
 // refused for good is sent again with half of its records, until only the record that is refused is
 // rejected; so one Event has no others rejected. If the whole batch was one request, the error is
 // returned, and the caller does so.
@@ -51,7 +53,10 @@ func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Requ
 	resumed, rejected := s.resume(batch)
 	sent := resumed
 	for limit := len(batch); sent < len(batch); {
-		outcome, err := request(ctx, batch[sent:min(sent+limit, len(batch))])
+		outcome, err := Outcome{}, election.ErrLeaseLost
+		if !election.IsLost(ctx) {
+			outcome, err = request(ctx, batch[sent:min(sent+limit, len(batch))])
+		}
 		if refusal, ok := errors.AsType[*receiver.Error](err); ok && refusal.Permanent && outcome.Records < len(batch) {
 			if outcome.Records > 1 {
 				limit = outcome.Records / 2

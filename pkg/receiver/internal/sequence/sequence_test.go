@@ -5,7 +5,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/internal/receivertest"
 	"github.com/eventd/eventd/pkg/receiver/internal/sequence"
@@ -83,4 +85,21 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A batch may take longer than what was left of the lease.
+func TestNothingIsSentAfterTheLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term, lose := receivertest.Term(t)
+		requests := 0
+		_, err := sequence.New().Send(term, receivertest.Records(6), func(context.Context, []receiver.Record) (sequence.Outcome, error) {
+			if requests++; requests == 2 {
+				lose()
+			}
+			return sequence.Outcome{Records: 1}, nil
+		})
+		if requests != 2 || !errors.Is(err, election.ErrLeaseLost) {
+			t.Errorf("%d requests: %v", requests, err)
+		}
+	})
 }
