@@ -52,13 +52,16 @@ var (
 	summariesDesc  = describe("summaries_total", "Summaries of throttled versions, which are filtered, by result: delivered, rejected (by the destination), lost (with the term or the configuration of the receiver, or by a change of the routes).", "result")
 	waitingDesc    = describe("pending_summaries", "Summaries of throttled versions whose interval has not ended, or that are not settled.")
 	lagDesc        = describe("lag_seconds", "Age of the oldest pending version, since it was observed.")
-	pausedDesc     = describe("paused", "1 while the configuration pauses a receiver of the leader, otherwise 0.")
+	stateDesc      = describe("state", "1 for what a receiver does, otherwise 0: standby (this replica does not lead), starting, waiting (everything is delivered), sending, backing_off (after a failure), hanging (a call ignores its timeout, and nothing is sent until it returns), paused (by the configuration).", "state")
 	gapsDesc       = describe("gaps_total", "Times that the apiserver no longer had versions that may not have been read.")
 	restoresDesc   = describe("restores_total", "Times that everything was delivered again, because etcd was restored from a backup.")
 	openErrorsDesc = describe("start_failures_total", "Failed attempts to start a receiver.")
 	attemptsDesc   = describe("send_attempts_total", "Attempts to send a batch by result.", "result")
 	durationDesc   = describe("send_duration_seconds", "Duration of attempts to send a batch.")
 )
+
+// states are those that a receiver can have.
+var states = []State{StateStandby, StateStarting, StateWaiting, StateSending, StateBackingOff, StateHanging, StatePaused}
 
 // givenUpRejected is the reason of versions that the destination refuses for good.
 const givenUpRejected = "rejected"
@@ -68,7 +71,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		observedDesc, deliveredDesc, filteredDesc, supersededDesc, givenUpDesc, handedOverDesc, pendingDesc, lagDesc,
 		summariesDesc, waitingDesc,
-		pausedDesc, gapsDesc, restoresDesc, openErrorsDesc, attemptsDesc, durationDesc,
+		stateDesc, gapsDesc, restoresDesc, openErrorsDesc, attemptsDesc, durationDesc,
 	} {
 		out <- d
 	}
@@ -117,11 +120,13 @@ func (a *account) metrics() (out []prometheus.Metric) {
 	add(waitingDesc, prometheus.GaugeValue, float64(t.Summaries.Pending))
 	add(pendingDesc, prometheus.GaugeValue, float64(t.Pending))
 	add(lagDesc, prometheus.GaugeValue, a.lag(time.Now()).Seconds())
-	paused := 0.
-	if a.state == StatePaused {
-		paused = 1
+	for _, s := range states {
+		is := 0.
+		if s == a.state {
+			is = 1
+		}
+		add(stateDesc, prometheus.GaugeValue, is, string(s))
 	}
-	add(pausedDesc, prometheus.GaugeValue, paused)
 	return append(out, prometheus.MustNewConstHistogram(durationDesc, a.duration.count, a.duration.sum, a.duration.cumulative(), a.name))
 }
 

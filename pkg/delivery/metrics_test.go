@@ -24,7 +24,6 @@ eventd_receiver_given_up_versions_total{reason="rejected",receiver="a"} 0
 eventd_receiver_handed_over_versions_total{receiver="a"} 0
 eventd_receiver_lag_seconds{receiver="a"} 0
 eventd_receiver_observed_versions_total{receiver="a"} 0
-eventd_receiver_paused{receiver="a"} 0
 eventd_receiver_pending_summaries{receiver="a"} 0
 eventd_receiver_pending_versions{receiver="a"} 0
 eventd_receiver_restores_total{receiver="a"} 0
@@ -36,6 +35,13 @@ eventd_receiver_send_attempts_total{receiver="a",result="success"} 0
 eventd_receiver_send_attempts_total{receiver="a",result="throttled"} 0
 eventd_receiver_send_attempts_total{receiver="a",result="timeout"} 0
 eventd_receiver_start_failures_total{receiver="a"} 0
+eventd_receiver_state{receiver="a",state="backing_off"} 0
+eventd_receiver_state{receiver="a",state="hanging"} 0
+eventd_receiver_state{receiver="a",state="paused"} 0
+eventd_receiver_state{receiver="a",state="sending"} 0
+eventd_receiver_state{receiver="a",state="standby"} 1
+eventd_receiver_state{receiver="a",state="starting"} 0
+eventd_receiver_state{receiver="a",state="waiting"} 0
 eventd_receiver_summaries_total{receiver="a",result="delivered"} 0
 eventd_receiver_summaries_total{receiver="a",result="lost"} 0
 eventd_receiver_summaries_total{receiver="a",result="rejected"} 0
@@ -66,11 +72,15 @@ func TestMetrics(t *testing.T) {
 		want[`eventd_receiver_observed_versions_total{receiver="a"}`] = "3"
 		want[`eventd_receiver_pending_versions{receiver="a"}`] = "3"
 		want[`eventd_receiver_lag_seconds{receiver="a"}`] = "4"
+		want[`eventd_receiver_state{receiver="a",state="standby"}`] = "0"
+		want[`eventd_receiver_state{receiver="a",state="sending"}`] = "1"
 		wantSeries(t, registry, want)
 		close(gate)
 		synctest.Wait()
 		want[`eventd_receiver_pending_versions{receiver="a"}`] = "0"
 		want[`eventd_receiver_lag_seconds{receiver="a"}`] = "0"
+		want[`eventd_receiver_state{receiver="a",state="sending"}`] = "0"
+		want[`eventd_receiver_state{receiver="a",state="waiting"}`] = "1"
 		want[`eventd_receiver_delivered_versions_total{receiver="a"}`] = "2"
 		want[`eventd_receiver_given_up_versions_total{reason="rejected",receiver="a"}`] = "1"
 		want[`eventd_receiver_send_attempts_total{receiver="a",result="partial"}`] = "1"
