@@ -19,10 +19,10 @@ import (
 // example is eventd with a collector, as docs/first-delivery.md has it installed.
 const example = repository + "/examples/delivery"
 
-// exampleConfiguration is that of eventd.
-func exampleConfiguration(t *testing.T) *configv1alpha1.EventdConfiguration {
+// configurationOf returns the configuration of eventd in a folder.
+func configurationOf(t *testing.T, folder string) *configv1alpha1.EventdConfiguration {
 	t.Helper()
-	for _, object := range rendered(t, example) {
+	for _, object := range rendered(t, folder) {
 		if c, ok := object.(*corev1.ConfigMap); ok && c.Name == "eventd-configuration" {
 			config, err := configv1alpha1.Load([]byte(c.Data["configuration.yaml"]))
 			if err != nil {
@@ -31,7 +31,7 @@ func exampleConfiguration(t *testing.T) *configv1alpha1.EventdConfiguration {
 			return config
 		}
 	}
-	t.Fatal("it has no configuration")
+	t.Fatalf("%s has no configuration", folder)
 	return nil
 }
 
@@ -51,7 +51,7 @@ func TestExampleOfDeliveryIsTakenByAnApiserverThatIsStrict(t *testing.T) {
 // there. TestExampleOfACollectorPrintsWhatIsDelivered runs the collector.
 func TestExampleOfDeliveryFitsTogether(t *testing.T) {
 	t.Parallel()
-	receivers := exampleConfiguration(t).Receivers
+	receivers := configurationOf(t, example).Receivers
 	endpoint, err := url.Parse(receivers[0].OTLP.Endpoint)
 	if err != nil {
 		t.Fatal(err)

@@ -183,9 +183,10 @@ func waitAllowed(t *testing.T, account string, rights []right) {
 
 // kustomized caches the results of kustomize, which takes a second.
 var kustomized = map[string]func() ([]byte, error){
-	manifests: onceKustomized(manifests),
-	complete:  onceKustomized(complete),
-	example:   onceKustomized(example),
+	manifests:        onceKustomized(manifests),
+	complete:         onceKustomized(complete),
+	example:          onceKustomized(example),
+	exampleReceivers: onceKustomized(exampleReceivers),
 }
 
 func onceKustomized(folder string) func() ([]byte, error) {

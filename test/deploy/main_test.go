@@ -95,11 +95,11 @@ func deployment(t *testing.T) *appsv1.Deployment { return deploymentOf(t, manife
 func deploymentOf(t *testing.T, folder string) *appsv1.Deployment {
 	t.Helper()
 	for _, object := range rendered(t, folder) {
-		if d, ok := object.(*appsv1.Deployment); ok {
+		if d, ok := object.(*appsv1.Deployment); ok && d.Name == "eventd" {
 			return d
 		}
 	}
-	t.Fatalf("%s has no Deployment", folder)
+	t.Fatalf("%s has no eventd", folder)
 	return nil
 }
 

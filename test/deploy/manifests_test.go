@@ -67,8 +67,8 @@ func TestPageNamesTheKubernetesThatItIsTestedWith(t *testing.T) {
 }
 
 // podOf is what a Deployment's controller would make of its template.
-func podOf(t *testing.T) *corev1.Pod {
-	template := deployment(t).Spec.Template
+func podOf(t *testing.T, folder string) *corev1.Pod {
+	template := deploymentOf(t, folder).Spec.Template
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "eventd-", Labels: template.Labels, Annotations: template.Annotations},
 		Spec:       template.Spec,
@@ -90,7 +90,7 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 	}
 	// The admission plugin learns of the label by watching.
 	if err := await.Success(t.Context(), await.Timeout, func() error {
-		pod := podOf(t)
+		pod := podOf(t, manifests)
 		pod.Spec.HostNetwork = true
 		pod.Spec.Containers[0].Ports[0].HostPort = pod.Spec.Containers[0].Ports[0].ContainerPort
 		if err := create(pod); !apierrors.IsForbidden(err) {
@@ -106,14 +106,16 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 		"capabilities":         func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.Capabilities = nil },
 		"privilege escalation": func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
 	} {
-		pod := podOf(t)
+		pod := podOf(t, manifests)
 		spoil(&pod.Spec)
 		if err := create(pod); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if err := create(podOf(t)); err != nil {
-		t.Error(err)
+	for _, folder := range []string{manifests, exampleReceivers} {
+		if err := create(podOf(t, folder)); err != nil {
+			t.Errorf("%s: %v", folder, err)
+		}
 	}
 }
 
@@ -137,7 +139,7 @@ var pinned = regexp.MustCompile(`^[^:@]+(:v?\d+\.\d+\.\d+\S*|(:\S+)?@sha256:[0-9
 // Nothing that runs is named by a tag that moves.
 func TestImagesHaveAVersion(t *testing.T) {
 	images := 0
-	for _, folder := range []string{manifests, complete, example} {
+	for _, folder := range []string{manifests, complete, example, exampleReceivers} {
 		for _, object := range rendered(t, folder) {
 			d, ok := object.(*appsv1.Deployment)
 			if !ok {
