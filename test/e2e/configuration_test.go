@@ -22,10 +22,15 @@ import (
 // the beginning of a receiver is stored.
 func startConfigured(t *testing.T, receiver, configuration string, flags ...string) *eventd {
 	t.Helper()
+	return startWithFile(t, filepath.Join(t.TempDir(), "configuration.yaml"), receiver, configuration, flags...)
+}
+
+// startWithFile is startConfigured with a file that the test may change.
+func startWithFile(t *testing.T, file, receiver, configuration string, flags ...string) *eventd {
+	t.Helper()
 	c := testenv.Shared(t)
 	replica.Deploy(t, c)
 	replica.DeployDelivery(t, c)
-	file := filepath.Join(t.TempDir(), "configuration.yaml")
 	configuration = "apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\n" + configuration
 	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
