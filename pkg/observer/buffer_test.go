@@ -140,6 +140,24 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// The number that docs/delivery.md and DefaultMaxBytes state, of versions such as kubelets write.
+func TestTheBufferHasPlaceForAsManyVersionsAsItSays(t *testing.T) {
+	const stated = 500_000
+	var versions []Version
+	for i := range defaultSizes.blockVersions {
+		versions = append(versions, usual(i))
+	}
+	b, err := newCodecForTest(t).encode(0, versions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fits := DefaultMaxBytes / b.bytes() * int64(len(versions))
+	t.Logf("%d bytes per version: %d", b.bytes()/int64(len(versions)), fits)
+	if fits < stated*9/10 {
+		t.Errorf("%d versions fit into the buffer, not about %d", fits, stated)
+	}
+}
+
 // BenchmarkBuffering is what a version costs that waits for a slow reader, with the memory that
 // 150,000 of them take.
 func BenchmarkBuffering(b *testing.B) {

@@ -12,7 +12,8 @@
 //     anew, or in a new epoch. Its ID is the same.
 //   - After etcd was restored from a backup: everything that is stored, in a new epoch. A restore is
 //     noticed when a watch is opened, which happens at least every ten minutes, if the current
-//     resourceVersion is lower than one seen before.
+//     resourceVersion is lower than one seen before, or than a cursor. With bumped
+//     revisions (etcdutl's --bump-revision), a restore is like a compaction: nothing is returned again.
 //   - A reader observes what it returns, what it reports as superseded and what is pending, at any
 //     moment (ReaderStatus).
 //

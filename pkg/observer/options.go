@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the default of Options.MaxBytes: about 500,000 versions.
+	// DefaultMaxBytes is the default of Options.MaxBytes: about 500,000 versions such as kubelets
+	// write.
 	DefaultMaxBytes = 64 << 20
 	// MinMaxBytes is the lower bound of Options.MaxBytes: twice the part that is never removed.
 	MinMaxBytes = 8 << 20
