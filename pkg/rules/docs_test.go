@@ -2,6 +2,7 @@ package rules
 
 import (
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -71,6 +72,22 @@ func TestPageHasEveryField(t *testing.T) {
 	for name := range eventType.fields {
 		if name != "metadata" && name != "involvedObject" {
 			wantInTable(t, table, name)
+		}
+	}
+}
+
+// Every field that a receiver can have is in a table or an example.
+func TestPageHasEveryFieldOfReceivers(t *testing.T) {
+	text := page(t, "receivers.md")
+	for _, of := range []any{
+		v1alpha1.Receiver{}, v1alpha1.OTLP{}, v1alpha1.CloudEvents{}, v1alpha1.JetStream{}, v1alpha1.JSONLines{},
+		v1alpha1.Connection{}, v1alpha1.TLS{}, v1alpha1.Header{},
+	} {
+		for i := range reflect.TypeOf(of).NumField() {
+			name, _, _ := strings.Cut(reflect.TypeOf(of).Field(i).Tag.Get("json"), ",")
+			if name != "" && !regexp.MustCompile("[`.]"+name+"`|\\b"+name+":").MatchString(text) {
+				t.Errorf("docs/receivers.md has no %s of %T", name, of)
+			}
 		}
 	}
 }
