@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the default of Options.MaxBytes: about 500,000 versions such as kubelets
+	// DefaultMaxBytes is the default of Options.MaxBytes: more than 500,000 versions such as kubelets
 	// write.
 	DefaultMaxBytes = 64 << 20
 	// MinMaxBytes is the lower bound of Options.MaxBytes: twice the part that is never removed.
