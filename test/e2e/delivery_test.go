@@ -64,8 +64,8 @@ routes:
 			t.Fatal(err)
 		}
 		for _, text := range []string{event.Message, event.InvolvedObject.Name, event.Name} {
-			if bytes.Contains(data, []byte(text)) == secret {
-				t.Errorf("%s has %q: %t", file, text, !secret)
+			if has := bytes.Contains(data, []byte(text)); has == secret {
+				t.Errorf("%s has %q: %t, want %t", file, text, has, !secret)
 			}
 		}
 		if !bytes.Contains(data, []byte(event.Reason)) {
