@@ -82,7 +82,7 @@ func compile(expression string, path *field.Path) (cel.Program, uint64, *field.E
 	case !ast.OutputType().IsExactType(cel.BoolType):
 		return invalid("must be a bool, is %s", ast.OutputType())
 	}
-	if err := checkPatterns(ast); err != nil {
+	if err := checkLiterals(ast); err != nil {
 		return invalid("%v", err)
 	}
 	cost, err := env.EstimateCost(ast, newEstimator())

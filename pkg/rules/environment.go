@@ -67,7 +67,8 @@ func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNod
 }
 
 // estimator is that of the apiserver, with what a function makes: a tenant's message in which each
-// character is replaced by a tenant's annotation has the product of their sizes.
+// character is replaced by a tenant's annotation has the product of their sizes. And indexOf compares
+// the string at each place, as contains does, which costs the product too.
 type estimator struct{ library.CostEstimator }
 
 func newEstimator() *estimator {
@@ -80,5 +81,18 @@ func (e *estimator) EstimateCallCost(function, overload string, target *checker.
 	if call != nil && call.ResultSize != nil {
 		call.CostEstimate = call.Add(call.ResultSize.MultiplyByCostFactor(common.StringTraversalCostFactor))
 	}
+	if call != nil && (function == "indexOf" || function == "lastIndexOf") && len(args) > 0 {
+		call.CostEstimate = call.Multiply(sizeOf(args[0]).MultiplyByCostFactor(common.StringTraversalCostFactor))
+	}
 	return call
+}
+
+// sizeOf returns the size of an argument.
+func sizeOf(argument checker.AstNode) checker.SizeEstimate {
+	for _, size := range []*checker.SizeEstimate{argument.ComputedSize(), sizes{}.EstimateSize(argument)} {
+		if size != nil {
+			return *size
+		}
+	}
+	return checker.SizeEstimate{Max: longest}
 }

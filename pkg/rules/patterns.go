@@ -20,26 +20,27 @@ const maxPattern = 500
 // arguments, of which the target is one.
 var patternFunctions = map[string]int{"matches": 1, "find": 1, "findAll": 1}
 
-var errNoLiteral = errors.New("a regular expression must be a string in the expression, and not a field: whoever creates an Event could write one that takes minutes")
+// quantityFunctions parse a quantity. Their cost is that of its length, but parsing 1e-999999999, or
+// comparing 1e999999999, computes a number of so many digits.
+var quantityFunctions = map[string]int{"quantity": 0, "isQuantity": 0}
 
-// checkPatterns refuses regular expressions that may take long.
-func checkPatterns(expression *cel.Ast) error {
+var (
+	errNoLiteral         = errors.New("a regular expression must be a string in the expression, and not a field: whoever creates an Event could write one that takes minutes")
+	errNoLiteralQuantity = errors.New("a quantity must be a string in the expression, and not a field: whoever creates an Event could write one that takes minutes")
+)
+
+// checkLiterals refuses regular expressions and quantities that may take long.
+func checkLiterals(expression *cel.Ast) error {
 	root := ast.NavigateAST(expression.NativeRep())
 	for _, e := range ast.MatchDescendants(root, ast.KindMatcher(ast.CallKind)) {
-		call := e.AsCall()
-		at, ok := patternFunctions[call.FunctionName()]
-		if !ok {
+		if _, found, isLiteral := literalOf(e.AsCall(), quantityFunctions); found && !isLiteral {
+			return errNoLiteralQuantity
+		}
+		pattern, found, isLiteral := literalOf(e.AsCall(), patternFunctions)
+		switch {
+		case !found:
 			continue
-		}
-		args := call.Args()
-		if call.IsMemberFunction() {
-			args = slices.Insert(slices.Clone(args), 0, call.Target())
-		}
-		if at >= len(args) {
-			continue
-		}
-		pattern, isString := args[at].AsLiteral().(types.String)
-		if !isString {
+		case !isLiteral:
 			return errNoLiteral
 		}
 		parsed, err := syntax.Parse(string(pattern), syntax.Perl)
@@ -55,4 +56,19 @@ func checkPatterns(expression *cel.Ast) error {
 		}
 	}
 	return nil
+}
+
+// literalOf returns the argument of one of the functions, if the call is of one, and whether it is a
+// string in the expression.
+func literalOf(call ast.CallExpr, functions map[string]int) (literal types.String, found, isLiteral bool) {
+	at, found := functions[call.FunctionName()]
+	args := call.Args()
+	if call.IsMemberFunction() {
+		args = slices.Insert(slices.Clone(args), 0, call.Target())
+	}
+	if !found || at >= len(args) {
+		return "", false, false
+	}
+	literal, isLiteral = args[at].AsLiteral().(types.String)
+	return literal, true, isLiteral
 }

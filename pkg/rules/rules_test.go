@@ -29,13 +29,14 @@ var expressions = []string{
 	`event.metadata.annotations.all(k, v, k != v) && event.metadata.labels == event.metadata.annotations`,
 	`event.lastTimestamp - event.firstTimestamp > duration("1h") && event.lastTimestamp.getFullYear() > 2000`,
 	`string(event.lastTimestamp) != "" && event.metadata.creationTimestamp < timestamp("2030-01-01T00:00:00Z")`,
-	`event.count > 10 && quantity(event.message).isLessThan(quantity("5"))`,
+	`event.count > 10 && quantity("5").isLessThan(quantity("6").add(event.count)) && isQuantity("1Gi")`,
 	`has(event.related) && has(event.message) && event.related == event.involvedObject && event == event`,
 	`event.related.name + event.related.kind + event.related.namespace + event.related.uid + event.related.apiVersion == event.related.fieldPath`,
 	`"%s %d".format([event.metadata.annotations, event.count]).contains("a")`,
 	`dyn(event).message == "a" || string(dyn(event)) == "a"`,
 	`event.metadata.name + event.metadata.uid + event.action + event.reportingComponent == event.reportingInstance`,
 	`event.message.replace("a", "bb").substring(1, 3).charAt(0) == url(event.message).getHost()`,
+	`event.message.indexOf("container ") > 0 && event.message.lastIndexOf(event.involvedObject.name) > 5`,
 	`isIP(event.message) || ip(event.message).isLoopback() || isSemver(event.message)`,
 	`[event][0].metadata.name == "" && optional.of(event).value().involvedObject.kind == "Pod"`,
 }
@@ -138,6 +139,8 @@ func TestWrongExpressionIsNamed(t *testing.T) {
 		{`event.metadata.annotations.exists(a, event.metadata.annotations.exists(b, a == b))`, "may cost 156164 units for one Event, and 10000 is the limit"},
 		{`event.message.replace("", event.message).contains("abcdefghijklmnopqrstuvwxyz")`, "is the limit"},
 		{`event.message.replace(event.reason, event.metadata.annotations["a"]).size() == 1`, "is the limit"},
+		{`event.message.indexOf(event.metadata.annotations["a"]) > 0`, "is the limit"},
+		{`event.message.lastIndexOf(event.involvedObject.fieldPath, 5) > 0`, "is the limit"},
 		{`event.message.split("").join(event.metadata.annotations["a"]).size() == 1`, "is the limit"},
 		{`lists.range(1000000000).size() == 1`, "is the limit"},
 		{`event.message.matches("` + strings.Repeat("a", 1000) + `")`, "is the limit"},
@@ -146,6 +149,9 @@ func TestWrongExpressionIsNamed(t *testing.T) {
 		{`event.message.matches(event.type)`, "must be a string in the expression"},
 		{`matches(event.message, "a" + event.type)`, "must be a string in the expression"},
 		{`event.message.findAll(event.type, 2).size() > 1`, "must be a string in the expression"},
+		// "1e999999999" takes minutes, and gigabytes.
+		{`quantity(event.message).isGreaterThan(quantity("1Gi"))`, "a quantity must be a string in the expression"},
+		{`event.metadata.annotations.exists(k, v, isQuantity(v))`, "a quantity must be a string in the expression"},
 	} {
 		config := &v1alpha1.EventdConfiguration{Routes: []v1alpha1.Route{{Name: "a", Match: test.expression}}}
 		_, err := Compile(config)
@@ -193,7 +199,7 @@ func TestLargeEventIsOverBudgetAndTheRouteStaysInForce(t *testing.T) {
 }
 
 func TestFailedEvaluationDoesNotMatch(t *testing.T) {
-	set := compileAll(t, []string{`event.metadata.labels["team"] == "a"`, `quantity(event.message).isInteger()`, `1 / (event.count - 1) == 1`, `dyn(event) == 1 || dyn(event).foo`})
+	set := compileAll(t, []string{`event.metadata.labels["team"] == "a"`, `semver(event.message).major() == 1`, `1 / (event.count - 1) == 1`, `dyn(event) == 1 || dyn(event).foo`})
 	for _, e := range set.Route(&corev1.Event{}).Routes {
 		if e.Result != Failed || e.Err == nil {
 			t.Errorf("%+v", e)
