@@ -85,26 +85,38 @@ func (s *Set) compileIntake(rules []v1alpha1.IntakeRule) (errs field.ErrorList) 
 	return errs
 }
 
-var errIntakeCost = errors.New("the rules before it have spent the budget of all")
+var errIntakeCost = errors.New("other rules have spent the budget of all")
 
 // decide evaluates the intake rules in order, until one decides, which it returns. It calls each for
-// every evaluation.
+// every evaluation. Dry runs come last, though only those before the rule that decides: what they
+// spend must change nothing for the others.
 func (s *Set) decide(event *corev1.Event, each func(i int, result Result, err error)) *intakeRule {
 	vars := &activation{eventType.new(event)}
 	spent := uint64(0)
-	for i := range s.intake {
-		r := &s.intake[i]
-		result, err := OverBudget, errIntakeCost
-		if spent < MaxIntakeCost {
-			var cost uint64
-			result, cost, err = match(r.program, vars)
-			spent += cost
+	evaluate := func(dryRun bool, end int) (decided int) {
+		for i := range s.intake[:end] {
+			r := &s.intake[i]
+			if r.dryRun != dryRun {
+				continue
+			}
+			result, err := OverBudget, errIntakeCost
+			if spent < MaxIntakeCost {
+				var cost uint64
+				result, cost, err = match(r.program, vars)
+				spent += cost
+			}
+			if each(i, result, err); result == Match && !dryRun {
+				return i
+			}
 		}
-		if each(i, result, err); result == Match && !r.dryRun {
-			return r
-		}
+		return end
 	}
-	return nil
+	decided := evaluate(false, len(s.intake))
+	evaluate(true, decided)
+	if decided == len(s.intake) {
+		return nil
+	}
+	return &s.intake[decided]
 }
 
 // Intake evaluates the intake rules for an Event that a client reports. It only reads the Event, and

@@ -160,6 +160,28 @@ func TestRulesTogetherHaveABudget(t *testing.T) {
 	}
 }
 
+// What dry runs spend is not missing for the rules after them.
+func TestDryRunsSpendNothingOfOtherRules(t *testing.T) {
+	large := &corev1.Event{Message: strings.Repeat("failed x", 10<<10)}
+	costly := `event.message.matches("(?i)^(.*back-off|.*failed) .* (image|container|pod)$")` // ends over budget
+	var rules []v1alpha1.IntakeRule
+	for i := range 30 {
+		rules = append(rules, dry(drops(fmt.Sprint("r", i), costly)))
+	}
+	rules = append(rules, drops("last", "true"), dry(drops("never", "true")))
+	i, set := using(t, nil, rules...)
+	if drop, _ := i.Decide(large, 1); drop != "last" {
+		t.Errorf("dropped by %q", drop)
+	}
+	evaluations := set.Intake(large)
+	if first, end := evaluations[0], evaluations[29]; first.Result != OverBudget || errors.Is(first.Err, errIntakeCost) || !errors.Is(end.Err, errIntakeCost) {
+		t.Errorf("the first dry run is %+v, and the last one %+v", first, end)
+	}
+	if last, never := evaluations[30], evaluations[31]; last.Result != Match || never.Result != NotEvaluated {
+		t.Errorf("%+v, %+v", last, never)
+	}
+}
+
 func TestIntakeCountersNeverGoBack(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	i, _ := using(t, registry, dry(drops("a", `event.reason == "a"`)), budgets("b", `event.message.matches("^(x+|xxxxxxxxxxxxxxxxxxxxxxx)+$") && event.metadata.labels["z"] == ""`, 1, "1"))
