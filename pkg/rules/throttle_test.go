@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 )
@@ -93,5 +94,26 @@ func TestThrottleIsThatOfTheRoute(t *testing.T) {
 	}
 	if set.For("unknown").Throttle("warnings") != nil {
 		t.Error("an unknown receiver is throttled")
+	}
+}
+
+// Who may create Events in one namespace writes about an object of another one, with its reason. By
+// default, that takes the place of nothing there.
+func TestNamespacesShareNoGroupByDefault(t *testing.T) {
+	config, err := v1alpha1.Load([]byte("apiVersion: config.eventd.io/v1alpha1\nkind: EventdConfiguration\nroutes: [{name: a, throttle: {interval: 5m}}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	throttle := newThrottle(config.Routes[0].Throttle)
+	event := func(namespace, uid string) *corev1.Event {
+		return &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Reason: "NodeNotReady",
+			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "node-1", UID: types.UID(uid)},
+		}
+	}
+	for _, uid := range []string{"node-1", ""} {
+		if throttle.Group(event("default", uid)) == throttle.Group(event("tenant", uid)) {
+			t.Errorf("the uid %q has a group of two namespaces", uid)
+		}
 	}
 }

@@ -84,7 +84,7 @@ func TestConfigCheckShowsWhatAFileHasInIt(t *testing.T) {
 		"in.yaml": "Intake rules: noise (drop), probes (budget, dry run)\nReceivers: none\nRoutes: none, so every receiver gets every Event\nMetrics: none\n",
 		"a.yaml":  "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: team, warnings, rest\nMetrics: none\n",
 		"metrics.yaml": "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\n" +
-			"Routes: team, warnings, rest (throttled: one per 5m0s by involvedObject.uid, reason)\nMetrics: images, teams\n",
+			"Routes: team, warnings, rest (throttled: one per 5m0s by metadata.namespace, involvedObject.uid, reason)\nMetrics: images, teams\n",
 		"all.yaml": "Intake rules: none\nReceivers: archive (otlp), pager (cloudEvents, paused)\nRoutes: none, so every receiver gets every Event\nMetrics: none\n",
 	} {
 		if stdout, stderr, code := eventd(t, "config", "check", filepath.Join(dir, file)); code != 0 || stderr != "" || stdout != want {
@@ -183,7 +183,7 @@ team      error: no such key: team
 warnings  no match
 rest      match
 RECEIVER  DELIVERED  WHY
-archive   yes        route rest, throttled: one per 5m0s by involvedObject.uid, reason
+archive   yes        route rest, throttled: one per 5m0s by metadata.namespace, involvedObject.uid, reason
 pager     no         route rest ends the evaluation
 METRIC    RESULT
 images    match: eventd_rule_images_total{namespace="shop", object="web"}
@@ -211,7 +211,7 @@ teams     error: no such key: team
 	if diff := cmp.Diff(metrics, got[0].Metrics); diff != "" {
 		t.Error(diff)
 	}
-	if throttle := got[0].Receivers[0].Throttle; throttle == nil || throttle.Interval.Duration != 5*time.Minute || len(throttle.By) != 2 {
+	if throttle := got[0].Receivers[0].Throttle; throttle == nil || throttle.Interval.Duration != 5*time.Minute || len(throttle.By) != 3 {
 		t.Errorf("the throttle is %v", throttle)
 	}
 }

@@ -21,7 +21,9 @@ func (c *EventdConfiguration) setDefaults() {
 	}
 	for i := range c.Routes {
 		if t := c.Routes[i].Throttle; t != nil && len(t.By) == 0 {
-			t.By = []string{"involvedObject.uid", "reason"}
+			// Without the namespace, a tenant could write the first and the last Event of a group
+			// about an object of another one, whose Events then come only as a number.
+			t.By = []string{"metadata.namespace", "involvedObject.uid", "reason"}
 		}
 	}
 	for i := range c.Metrics {

@@ -46,7 +46,7 @@ metrics:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if by := got.Routes[0].Throttle.By; !slices.Equal(by, []string{"involvedObject.uid", "reason"}) {
+	if by := got.Routes[0].Throttle.By; !slices.Equal(by, []string{"metadata.namespace", "involvedObject.uid", "reason"}) {
 		t.Errorf("the throttle is by %q", by)
 	}
 	if n := got.Metrics[0].MaxSeries; n != 1000 {
