@@ -34,10 +34,22 @@ func Load(data []byte) (*EventdConfiguration, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	if err := config.validate().ToAggregate(); err != nil {
+	if err := aggregate(config.validate()); err != nil {
 		return nil, err
 	}
 	return config, nil
+}
+
+// maxErrors limits the errors about one file, whose text takes time that grows with the square of their
+// number: hours for one that is full of empty items.
+const maxErrors = 100
+
+func aggregate(errs field.ErrorList) error {
+	if len(errs) <= maxErrors {
+		return errs.ToAggregate()
+	}
+	first := errs[:maxErrors].ToAggregate().Errors()
+	return utilerrors.NewAggregate(append(first, fmt.Errorf("and %d more errors", len(errs)-maxErrors)))
 }
 
 // toJSON converts the one document of a file.

@@ -66,6 +66,16 @@ metrics:
 	}
 }
 
+// A file is full of items that are empty.
+func TestErrorsOfAFileAreLimited(t *testing.T) {
+	_, err := Load([]byte(head + "intake:\n" + strings.Repeat("- {}\n", 150_000)))
+	var all utilerrors.Aggregate
+	if !errors.As(err, &all) || len(all.Errors()) != maxErrors+1 || !strings.Contains(err.Error(), "intake[1].name: Required value") ||
+		!strings.HasSuffix(err.Error(), "and 449901 more errors]") {
+		t.Errorf("%.1000v", err)
+	}
+}
+
 func TestYAMLAndJSONAreTheSame(t *testing.T) {
 	text := readAll(t)
 	fromYAML, err := Load([]byte("# A comment\n---\n" + text))
