@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,7 +75,7 @@ func newConfiguration(o *Options, registry prometheus.Registerer) (*configuratio
 
 // load puts the content of the file in force, unless it is that of the last load.
 func (c *configuration) load(ctx context.Context) error {
-	data, err := readNamed(c.file, v1alpha1.MaxBytes)
+	data, err := readRegular(c.file)
 	if err != nil {
 		c.metrics.successful.Set(0)
 		return err
@@ -87,7 +90,7 @@ func (c *configuration) load(ctx context.Context) error {
 	c.sum, c.inForce = sum, false
 	if err := c.use(data); err != nil {
 		c.metrics.successful.Set(0)
-		return err
+		return boundedText(err)
 	}
 	c.inForce = true
 	hash := hex.EncodeToString(sum[:])
@@ -97,6 +100,30 @@ func (c *configuration) load(ctx context.Context) error {
 	c.metrics.succeeded.SetToCurrentTime()
 	klog.FromContext(ctx).Info("The configuration is in force", "file", c.file, "sha256", hash)
 	return nil
+}
+
+// readRegular refuses a named pipe, which would block this process, its shutdown too, until somebody
+// writes to it.
+func readRegular(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", file)
+	}
+	return readNamed(file, v1alpha1.MaxBytes)
+}
+
+// maxErrorText limits what is logged of a wrong file, which may have a wrong field every few bytes.
+const maxErrorText = 16 << 10
+
+func boundedText(err error) error {
+	text := err.Error()
+	if len(text) <= maxErrorText {
+		return err
+	}
+	return errors.New(strings.ToValidUTF8(text[:maxErrorText], "") + "…")
 }
 
 func (c *configuration) use(data []byte) error {

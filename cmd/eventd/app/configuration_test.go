@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,30 @@ func TestWrongConfigurationIsNotPutInForce(t *testing.T) {
 				t.Errorf("%v is in force", *inForce)
 			}
 		})
+	}
+}
+
+func TestErrorOfAFileIsBounded(t *testing.T) {
+	c, _ := newTestConfiguration(t, strings.Repeat("a: 1\n", 100_000))
+	if err := c.load(t.Context()); err == nil {
+		t.Error("it is in force")
+	} else if n := len(err.Error()); n > 2*maxErrorText {
+		t.Errorf("an error of %d bytes", n)
+	}
+}
+
+// A pipe has nothing for the second reader, and without a writer it blocks the first one for ever.
+func TestConfigurationIsARegularFile(t *testing.T) {
+	c, _ := newTestConfiguration(t, headOfConfiguration)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{pipe, t.TempDir()} {
+		c.file = file
+		if err := c.load(t.Context()); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }
 
