@@ -252,7 +252,11 @@ func TestConfigTestShowsWhatIntakeRulesDo(t *testing.T) {
 - {name: all, match: "true", drop: true}
 - {name: last, match: "true", drop: true, dryRun: true}
 `
+	const ofStored = `- {name: stored, match: 'event.metadata.uid != "" || event.metadata.creationTimestamp > timestamp("2020-01-01T00:00:00Z")', drop: true}
+`
+	stored := strings.Replace(coreEvent, `"metadata": {`, `"metadata": {"uid": "a", "creationTimestamp": "2026-01-01T00:00:00Z", `, 1)
 	dir := write(t, map[string]string{
+		"of-stored.yaml": intakeRules + ofStored, "stored.json": stored,
 		"in.yaml": intakeRules, "more.yaml": intakeRules + more, "core.json": coreEvent, "events.yaml": eventsEvent,
 		"both.yaml": intakeRules + "receivers:\n- {name: log, jsonLines: {}}\n",
 	})
@@ -264,6 +268,13 @@ probes       would budget  match
 teams        budget        error: no such key: team
 all          drop          match
 last         would drop    not evaluated
+`},
+		// What is stored was reported without what the apiserver has set.
+		{"of-stored.yaml", "stored.json", `Event shop/web.1 (Pod web, Warning, BackOff)
+INTAKE RULE  ACTION        RESULT
+noise        drop          no match
+probes       would budget  match
+stored       drop          no match
 `},
 		{"in.yaml", "events.yaml", `Event "shop/web.\x1b[1m2 (Pod web, Normal, Pulled)"
 INTAKE RULE  ACTION        RESULT

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
@@ -118,7 +119,7 @@ func explainOne(set *rules.Set, event *corev1.Event) explanation {
 		Routes:    []routeLine{},
 		Receivers: []receiverLine{},
 	}
-	for _, r := range set.Intake(event) {
+	for _, r := range set.Intake(reported(event)) {
 		e.Intake = append(e.Intake, ruleLine{r.Rule, r.Action, r.Result, textOf(r.Err)})
 	}
 	for _, r := range d.Routes {
@@ -128,6 +129,13 @@ func explainOne(set *rules.Set, event *corev1.Event) explanation {
 		e.Receivers = append(e.Receivers, receiverLine{r.Receiver, r.Deliver, r.Route, why(r, len(d.Routes) == 0), r.Throttle})
 	}
 	return e
+}
+
+// reported returns an Event without what the apiserver has set: the intake does not have it.
+func reported(event *corev1.Event) *corev1.Event {
+	out := *event
+	out.UID, out.CreationTimestamp = "", metav1.Time{}
+	return &out
 }
 
 func textOf(err error) string {
