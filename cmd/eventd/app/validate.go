@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -33,6 +35,7 @@ func (o *Options) Validate() error {
 	o.validateIntake(&v)
 	o.validateCorrelation(&v)
 	o.validateWriting(&v)
+	o.validateDelivery(&v)
 	o.validateVerbosity(&v)
 	for _, err := range logsapi.Validate(o.Logs, nil, nil) {
 		v.add("%s: %s", loggingFlag(err.Field), err.ErrorBody())
@@ -219,6 +222,16 @@ func (o *Options) validateWriting(v *violations) {
 	v.addIf(o.MaxHeldBytes < 0, "--max-held-bytes must not be negative, got %d", o.MaxHeldBytes)
 	v.addIf(s.ForbiddenFor < 0, "--forbidden-for must not be negative, got %s", s.ForbiddenFor)
 	atLeast(v, "--max-idle-series", s.MaxIdleSeries, 1)
+}
+
+// maxClusterName limits the name of the cluster, which is in every record.
+const maxClusterName = 253
+
+func (o *Options) validateDelivery(v *violations) {
+	name := o.ClusterName
+	unprintable := strings.ContainsFunc(name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) })
+	v.addIf(unprintable || name != strings.TrimSpace(name) || len(name) > maxClusterName,
+		"--cluster-name must be printable, without spaces at its ends, and at most %d bytes, got %q", maxClusterName, name)
 }
 
 func atLeast[N cmp.Ordered](v *violations, flag string, got, least N) {

@@ -87,6 +87,10 @@ func TestErrorsOfOptionsNameTheFlag(t *testing.T) {
 		_, err := optionsOf(strings.Fields(test.flags)...)
 		wantInvalid(t, err, test.want)
 	}
+	for _, name := range []string{"prod-1\n", " prod-1", "prod\x00", "prod\xff", strings.Repeat("x", maxClusterName+1)} {
+		_, err := optionsOf("--cluster-name=" + name)
+		wantInvalid(t, err, "--cluster-name must be printable, without spaces at its ends, and at most 253 bytes, got ")
+	}
 	for want, spoil := range map[string]func(*Options){
 		`--kube-api-qps must be greater than 0, or "unlimited", got NaN`: func(o *Options) { o.Pipeline.Sink.QPS = math.NaN() },
 		"--bind-address must be an IP address":                           func(o *Options) { o.SecureServing.BindAddress = nil },
