@@ -221,6 +221,7 @@ func TestFailuresAreRetriedForEver(t *testing.T) {
 		reason     string
 	}{
 		"a right was taken away": {status(403, 0), 100, 400, reasonForbidden},
+		"the token is not valid": {status(401, 0), 100, 400, reasonForbidden},
 		"the server fails":       {status(500, 0), 100, 400, reasonFailed},
 		"it asks to wait":        {status(429, 60), 50, 62, reasonFailed},
 		"it asks to wait long":   {status(503, 1e6), 12, 13, reasonFailed},

@@ -112,32 +112,35 @@ func TestFewPagesAreReadAtOnce(t *testing.T) {
 	})
 }
 
-func TestAListThatExpiresAgainAndAgainIsNotRepeatedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		const many = 1000
-		var requests atomic.Int64
-		o, end := run(t, Options{Source: lister{s, func(ctx context.Context, limit int64, token string) (*corev1.EventList, error) {
-			if limit == 1 {
-				return s.List(ctx, limit, token)
-			}
-			if requests.Add(1) > many {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			if token == "" {
-				return &corev1.EventList{ListMeta: metav1.ListMeta{ResourceVersion: "1", Continue: "next"}}, nil
-			}
-			expired := apierrors.NewResourceExpired("the continue token has expired")
-			expired.ErrStatus.ListMeta.Continue = "now"
-			return nil, expired
-		}}})
-		defer end()
-		r := o.Reader(Start{Oldest: true})
-		defer r.Close()
-		wantNothing(t, r, time.Hour)
-		if n := requests.Load(); n < 3 || n > 300 {
-			t.Errorf("%d requests in an hour", n)
-		}
-	})
+// Neither what expires again and again, nor an Event that is too large for a page, is requested again
+// at once.
+func TestAListThatCannotGoOnIsNotRepeatedAtOnce(t *testing.T) {
+	expired := apierrors.NewResourceExpired("the continue token has expired")
+	expired.ErrStatus.ListMeta.Continue = "now"
+	for name, failure := range map[string]error{"expired": expired, "too large": ErrPageTooLarge} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				const many = 1000
+				var requests atomic.Int64
+				o, end := run(t, Options{Source: lister{s, func(ctx context.Context, limit int64, token string) (*corev1.EventList, error) {
+					if token == "" {
+						return &corev1.EventList{ListMeta: metav1.ListMeta{ResourceVersion: "1", Continue: "next"}}, nil
+					}
+					if requests.Add(1) > many {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return nil, failure
+				}}})
+				defer end()
+				r := o.Reader(Start{Oldest: true})
+				defer r.Close()
+				wantNothing(t, r, time.Hour)
+				if n := requests.Load(); n < 3 || n > 300 {
+					t.Errorf("%d requests in an hour", n)
+				}
+			})
+		})
+	}
 }
