@@ -239,6 +239,51 @@ func TestWritesAreRepeatedUntilTheyAreStored(t *testing.T) {
 	})
 }
 
+// What a receiver waits for is stored when the write that has it in it returns, not one that had begun.
+func TestACursorThatMovesDuringAWriteIsNotStoredYet(t *testing.T) {
+	m := &memoryConfigMap{}
+	client := &configMapClient{of: m}
+	c := newTestCursors(t, client, "x")
+	c.advance("x", at(0, "10"))
+	client.before = func(context.Context) error {
+		c.advance("x", at(0, "20"))
+		return nil
+	}
+	ended, cancel := context.WithCancel(quiet(t))
+	cancel()
+	for _, want := range []string{"10", "20"} {
+		if c.awaitWritten(ended) {
+			t.Errorf("%s is stored before it is written", want)
+		}
+		if err := c.write(quiet(t)); err != nil {
+			t.Fatal(err)
+		}
+		wantStored(t, m, "x", at(0, want))
+	}
+	if !c.awaitWritten(quiet(t)) {
+		t.Error("it is not stored")
+	}
+}
+
+// A receiver is configured again while the write is under way that removes its old entry.
+func TestAReceiverThatComesBackDuringTheRemovalOfItsEntryKeepsTheNewOne(t *testing.T) {
+	m := &memoryConfigMap{}
+	m.set("x", entry{ResourceVersion: "10", UnusedSince: time.Now().Add(-2 * unusedTime)}.encode())
+	client := &configMapClient{of: m}
+	c := newTestCursors(t, client)
+	client.before = func(ctx context.Context) error {
+		c.setReceivers(ctx, []v1alpha1.Receiver{named("x")})
+		c.advance("x", at(0, "20"))
+		return nil
+	}
+	for range 2 {
+		if err := c.write(quiet(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantStored(t, m, "x", at(0, "20"))
+}
+
 // Whatever is stored, it is refused, or is a cursor that is stored as it was.
 func FuzzStoredCursor(f *testing.F) {
 	for _, text := range []string{

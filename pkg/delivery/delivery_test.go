@@ -45,8 +45,9 @@ func TestAReceiverThatHangsForeverDelaysNoOther(t *testing.T) {
 		if took := b.end(nil); took > 3*time.Second {
 			t.Errorf("the term ended after %s", took)
 		}
-		if s := b.status("hung"); s.HandedOver != 700 || s.State != StateStandby {
-			t.Errorf("after the term: %+v", s)
+		attempts := b.account("hung").attempts
+		if s := b.status("hung"); s.HandedOver != 700 || s.State != StateStandby || attempts[resultTimeout] != 1 || attempts[resultCanceled] != 0 {
+			t.Errorf("after the term: %+v, attempts %v", s, attempts)
 		}
 		b.begin()
 		b.apply(named("well"), v1alpha1.Receiver{Name: "hung", BatchSize: 5})

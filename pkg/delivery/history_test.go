@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -147,6 +148,25 @@ type memoryReader struct {
 	restored   bool
 	most       int // entries returned by one Next
 	returned   int
+	failures   int // of the next calls
+}
+
+// fail makes the next calls of Next fail.
+func (r *memoryReader) fail(times int) {
+	r.history.mu.Lock()
+	defer r.history.mu.Unlock()
+	r.failures = times
+}
+
+// fails reports whether a call fails, once there is something to return.
+func (r *memoryReader) fails() bool {
+	r.history.mu.Lock()
+	defer r.history.mu.Unlock()
+	if r.failures == 0 || len(r.buffer) == 0 {
+		return false
+	}
+	r.failures--
+	return true
 }
 
 // fill reads what is stored after next.
@@ -222,6 +242,9 @@ func (r *memoryReader) Next(ctx context.Context, limit int) (observer.Batch, err
 	for {
 		if err := ctx.Err(); err != nil {
 			return observer.Batch{}, err
+		}
+		if r.fails() {
+			return observer.Batch{}, errors.New("unwell")
 		}
 		if b, ok := r.take(limit); ok {
 			return b, nil

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 )
 
@@ -93,6 +95,43 @@ func TestMetrics(t *testing.T) {
 		if text := gather(t, registry); strings.Contains(text, `receiver="a"`) {
 			t.Errorf("left of a removed receiver:\n%s", text)
 		}
+	})
+}
+
+// What was missed, and what is delivered again, is counted, as the alerts about it need.
+func TestGapsRestoresAndPausesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		b := newBench(t, func(o *Options) { o.Registerer = registry })
+		wants := func(step string, gaps, restores, paused int) {
+			t.Helper()
+			synctest.Wait()
+			text := gather(t, registry)
+			for name, n := range map[string]int{"gaps_total": gaps, "restores_total": restores, "paused": paused} {
+				if line := fmt.Sprintf("eventd_receiver_%s{receiver=\"a\"} %d\n", name, n); !strings.Contains(text, line) {
+					t.Errorf("%s: want %s", step, line)
+				}
+			}
+		}
+		b.apply(named("a"))
+		b.begin()
+		time.Sleep(2 * cursorInterval)
+		b.write("e", 1)
+		wants("at first", 0, 0, 0)
+		b.apply(v1alpha1.Receiver{Name: "a", Paused: true})
+		wants("paused", 0, 0, 1)
+		b.write("e", 2)
+		b.history.compact()
+		b.routes = []v1alpha1.Route{{Name: "later"}}
+		b.apply(named("a"))
+		wants("after a compaction", 1, 0, 0)
+		if !strings.Contains(gather(t, registry), `filtered_versions_total{receiver="a",route="later"} 0`) {
+			t.Error("there is no counter of the new route")
+		}
+		b.history.restore(101)
+		time.Sleep(time.Minute)
+		wants("after a restore", 1, 1, 0)
+		b.end(nil)
 	})
 }
 

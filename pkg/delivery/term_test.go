@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/receiver"
@@ -74,7 +76,7 @@ func TestDeliveryNeedsTheCursorsOnlyAtTheStart(t *testing.T) {
 		b.begin()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := b.delivered("old"); len(got) > 0 || calls != 1 {
+		if got := b.delivered("old"); len(got) > 0 || calls != 1 || testutil.ToFloat64(b.metrics.readsFailed) == 0 {
 			t.Errorf("got %v after %d calls", got, calls)
 		}
 		close(release)
@@ -182,6 +184,30 @@ func TestOnlyTheLeaderSends(t *testing.T) {
 		if s := b.status("a"); s.Delivered != 3 || b.store.countWrites() == writes {
 			t.Errorf("%+v", s)
 		}
+		b.end(nil)
+	})
+}
+
+// Nor does it store what it has delivered before.
+func TestOnlyTheLeaderStoresCursors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leads atomic.Bool
+		leads.Store(true)
+		b := newBench(t, func(o *Options) { o.Leading = leads.Load })
+		b.apply(named("a"))
+		b.begin()
+		time.Sleep(2 * cursorInterval)
+		b.write("e", 1)
+		last := b.write("e", 1)[0] // within an interval of the write before
+		leads.Store(false)
+		writes := b.store.countWrites()
+		time.Sleep(time.Minute)
+		if n := b.store.countWrites(); n != writes {
+			t.Errorf("%d writes by a process that does not lead", n-writes)
+		}
+		leads.Store(true)
+		time.Sleep(2 * cursorInterval)
+		wantStored(t, b.store, "a", at(0, strings.TrimPrefix(last, "e/")))
 		b.end(nil)
 	})
 }

@@ -334,3 +334,20 @@ func TestASummaryThatWasRetriedIsNoReasonForARestart(t *testing.T) {
 		b.end(nil)
 	})
 }
+
+// An Event may be in the groups of two routes.
+func TestSummariesThatAreDueTogetherAreInTheOrderOfTheirVersions(t *testing.T) {
+	now := time.Now()
+	by := perEvent(time.Hour)
+	th := newThrottler(MaxThrottleBytes)
+	for _, rv := range []string{"1/a", "2/b", "10/a", "5/b"} {
+		rv, uid, _ := strings.Cut(rv, "/")
+		e := &corev1.Event{}
+		e.UID, e.ResourceVersion = types.UID(uid), rv
+		th.throttle("", by, observer.Version{Event: e}, now)
+	}
+	due := th.take(now.Add(time.Hour))
+	if len(due) != 2 || due[0].latest.Event.ResourceVersion != "5" || due[1].latest.Event.ResourceVersion != "10" {
+		t.Errorf("%+v", due)
+	}
+}
