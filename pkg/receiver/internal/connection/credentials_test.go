@@ -50,6 +50,23 @@ func TestHeadersAreReadAgainWhenTheirFilesChange(t *testing.T) {
 	check("while a file is away", "b", "third")
 	receivertest.WriteFile(t, dir, "token", []byte("fourth"))
 	check("when it is back", "b", "fourth")
+	info, err := os.Stat(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		what, token string
+		write       func()
+	}{
+		{"after a rotation to a file of the same size and time", "number", func() { receivertest.WriteFile(t, dir, "token", []byte("number")) }},
+		{"after another size at the same time", "fifth", func() { err = os.WriteFile(token, []byte("fifth"), 0o600) }},
+	} {
+		step.write()
+		if err := errors.Join(err, os.Chtimes(token, time.Time{}, info.ModTime())); err != nil {
+			t.Fatal(err)
+		}
+		check(step.what, "b", step.token)
+	}
 }
 
 func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
@@ -77,6 +94,7 @@ func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		"header with a line break":    {headers(configv1alpha1.Header{Name: "X", Value: "a\nb"}), "headers[0]"},
 		"name with a space":           {headers(configv1alpha1.Header{Name: "a b", Value: "v"}), "headers[0]"},
 		"header of the protocol":      {headers(configv1alpha1.Header{Name: "content-type", Value: "v"}), "headers[0]"},
+		"header of the connection":    {headers(configv1alpha1.Header{Name: "Host", Value: "v"}), "headers[0]"},
 		"header of gRPC":              {headers(configv1alpha1.Header{Name: "grpc-timeout", Value: "v"}), "headers[0]"},
 		"header twice":                {headers(configv1alpha1.Header{Name: "X", Value: "v"}, configv1alpha1.Header{Name: "x", Value: "v"}), "twice"},
 		"missing file of a header":    {headers(configv1alpha1.Header{Name: "X", File: dir + "/none"}), "headers[0]"},

@@ -96,8 +96,7 @@ func (c *Client) Post(ctx context.Context, body []byte, contentType, encoding st
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		// The next request is not sent over a connection that gave no answer.
-		c.http.CloseIdleConnections()
+		c.Close() // the next request is not sent over a connection that gave no answer
 		if sending, ok := errors.AsType[*url.Error](err); ok {
 			err = sending.Err // without the URL, whose query may be a secret
 		}
@@ -132,10 +131,12 @@ func (c *Client) renew(ctx context.Context) {
 	c.tls, c.http = config, newHTTPClient(config)
 }
 
-// Close closes the connections.
+// Close closes the connections. Another request makes a new one: by HTTP/2, one without an answer
+// may not be idle yet, and would be used again. It is closed when it was idle for long.
 func (c *Client) Close() {
 	if c.http != nil {
 		c.http.CloseIdleConnections()
+		c.http = nil
 	}
 }
 

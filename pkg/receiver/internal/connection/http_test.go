@@ -3,6 +3,7 @@ package connection_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log"
@@ -68,7 +69,7 @@ func TestStatusSaysWhetherToSendAgain(t *testing.T) {
 		client := plain(t, 0, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3")
 			w.WriteHeader(status)
-			_, _ = w.Write([]byte("why\x1b[31m"))
+			_, _ = io.WriteString(w, "why\x1b[31m"+strings.Repeat("y", 10_000))
 		})
 		response, err := post(t.Context(), client)
 		if err != nil {
@@ -80,6 +81,9 @@ func TestStatusSaysWhetherToSendAgain(t *testing.T) {
 		}
 		if ok && strings.ContainsRune(got.Error(), '\x1b') {
 			t.Errorf("%d: a control character of the destination is in %q", status, got)
+		}
+		if ok && len(got.Error()) > 300 {
+			t.Errorf("%d: the error has %d bytes", status, len(got.Error()))
 		}
 	}
 	for _, status := range []int{200, 201, 202, 204} {
@@ -176,6 +180,62 @@ func TestResponseIsReadUpToALimit(t *testing.T) {
 	response, err := post(t.Context(), client)
 	if err != nil || response.BodyErr == nil || len(response.Body) != connection.MaxResponseBytes {
 		t.Errorf("%d bytes, %v, %v", len(response.Body), response.BodyErr, err)
+	}
+}
+
+func TestHeaderOfAResponseIsReadUpToALimit(t *testing.T) {
+	client := plain(t, 0, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Huge", strings.Repeat("h", 100<<10))
+	})
+	if response, err := post(t.Context(), client); err == nil {
+		t.Errorf("status %d", response.Status)
+	}
+}
+
+// By HTTP/2, a connection lasts although a request has no answer: a proxy may keep it whose other end
+// is gone.
+func TestConnectionWithoutAnAnswerIsNotUsedAgain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var peers []string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if peers = append(peers, r.RemoteAddr); len(peers) == 1 {
+			cancel()
+			<-r.Context().Done()
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = discard
+	server.StartTLS()
+	defer server.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	client := newClient(t, server.URL, &configv1alpha1.Connection{TLS: &configv1alpha1.TLS{
+		CAFile: receivertest.WriteFile(t, t.TempDir(), "ca.crt", ca),
+	}}, 0)
+	if _, err := post(ctx, client); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := post(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	if len(peers) != 2 || peers[0] == peers[1] {
+		t.Errorf("the requests came from %q", peers)
+	}
+}
+
+// The name is that of the certificate, whatever the address is.
+func TestServerNameIsVerified(t *testing.T) {
+	ca := receivertest.NewCA(t, "ca")
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.TLS = ca.ServerTLS(t, nil)
+	server.Config.ErrorLog = discard
+	server.StartTLS()
+	defer server.Close()
+	file := receivertest.WriteFile(t, t.TempDir(), "ca.crt", ca.PEM)
+	for name, ok := range map[string]bool{"": true, "127.0.0.1": true, "collector.example": false} {
+		client := newClient(t, server.URL, &configv1alpha1.Connection{TLS: &configv1alpha1.TLS{CAFile: file, ServerName: name}}, 0)
+		if _, err := post(t.Context(), client); (err == nil) != ok {
+			t.Errorf("server name %q: %v", name, err)
+		}
 	}
 }
 
