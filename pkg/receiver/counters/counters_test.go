@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -152,8 +153,31 @@ func TestLabelsAreFieldsOfTheEvent(t *testing.T) {
 	rest := version("d", 1, time.Now())
 	rest.Reason, rest.Namespace = "other", "other"
 	send(t, r, rest)
+	for _, namespace := range []string{"ab", "a"} { // they read alike
+		e := version("uid-"+namespace, 1, time.Now())
+		e.Namespace, e.Reason = namespace, "abc"[len(namespace):]
+		send(t, r, e)
+	}
 	want(t, c, "events", `{namespace="other",reason="other"} 1`, `{namespace="shop",reason="BackOff"} 2`,
-		`{namespace="shop",reason="a�\"\n`+strings.Repeat("ü", 61)+`"} 1`)
+		`{namespace="shop",reason="a�\"\n`+strings.Repeat("ü", 61)+`"} 1`, `{namespace="a",reason="bc"} 1`, `{namespace="ab",reason="c"} 1`)
+}
+
+// A series would else keep the message that its value was cut from.
+func TestASeriesKeepsNoEvent(t *testing.T) {
+	c := &Counters{}
+	use(t, c, v1alpha1.Metric{Name: "events", Labels: map[string]string{"message": "message"}})
+	e := version("a", 1, time.Now())
+	e.Message = strings.Repeat("m", 10*maxLabelBytes)
+	send(t, c.Receiver(), e)
+	series := c.list()[0].byKey
+	for value, s := range series {
+		if unsafe.StringData(s.values[0]) == unsafe.StringData(e.Message) || unsafe.StringData(value) == unsafe.StringData(e.Message) {
+			t.Error("the value shares the memory of the message")
+		}
+	}
+	if len(series) != 1 {
+		t.Errorf("%d series", len(series))
+	}
 }
 
 // One namespace invents values without an end. Another one still has series of its own.

@@ -91,6 +91,7 @@ func (s *series) of(namespace string, values []string) *sample {
 	for i, v := range values {
 		values[i] = strings.Clone(v) // else it keeps the message that it was cut from
 	}
+	key = keyOf(values) // that of one value is the value itself
 	s.held[namespace]++
 	s.byKey[key] = &sample{values: values, since: time.Now()}
 	return s.byKey[key]
