@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -126,6 +127,44 @@ func TestFramesDoNotDependOnReads(t *testing.T) {
 	}
 	if _, err := io.ReadAll(&framed{from: bytes.NewReader(make([]byte, maxLine+1))}); err != errOversized {
 		t.Errorf("a line of %d bytes: %v", maxLine+1, err)
+	}
+}
+
+// The credentials are for the servers of the configuration, and not for those that one of them names.
+func TestServersThatAServerNamesGetNoConnection(t *testing.T) {
+	var connections atomic.Int32
+	other := hostileServer(t, func(net.Conn) { connections.Add(1) })
+	named := strings.TrimPrefix(other, "nats://")
+	r := newReceiver(t, v1alpha1.JetStream{URL: hostileServer(t, func(conn net.Conn) {
+		_, _ = fmt.Fprintf(conn, `INFO {"server_id":"A","headers":true,"max_payload":1048576,"connect_urls":[%q]}`+"\r\n", named)
+		_, _ = bufio.NewReader(conn).ReadString('\n')
+		_, _ = io.WriteString(conn, "-ERR 'Authorization Violation'\r\n")
+	})})
+	sendError(t, r, records(1, 1, "a"), await.Timeout, "connect")
+	if n := connections.Load(); n != 0 {
+		t.Errorf("%d connections to a server that is not configured", n)
+	}
+}
+
+// Whoever is between the client and the server can change what comes before the handshake.
+func TestNothingIsSentWithoutTheTLSThatIsConfigured(t *testing.T) {
+	for name, of := range map[string]struct{ info, want string }{
+		"the server has no TLS":          {info, "secure connection not available"},
+		"something before the handshake": {strings.Replace(info, "{", `{"tls_required":true,`, 1) + "PING\r\n", "before the handshake"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan []byte, 1)
+			url := hostileServer(t, func(conn net.Conn) {
+				_, _ = io.WriteString(conn, of.info)
+				data, _ := io.ReadAll(conn)
+				got <- data
+			})
+			r := newReceiver(t, v1alpha1.JetStream{URL: strings.Replace(url, "nats:", "tls:", 1)})
+			sendError(t, r, records(1, 1, "a"), await.Timeout, of.want)
+			if data := <-got; len(data) > 0 {
+				t.Errorf("the client has sent %q", data)
+			}
+		})
 	}
 }
 

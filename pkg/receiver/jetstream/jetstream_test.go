@@ -151,6 +151,10 @@ func TestWhatIsAwayIsRetried(t *testing.T) {
 		s := startServer(t, withJetStream)
 		r := newReceiver(t, v1alpha1.JetStream{URL: s.url()})
 		sendError(t, r, batch, await.Timeout, "no stream has the subject")
+		// By itself, the client would repeat a message, and behind those that came after it.
+		if n := r.conn.nc.Stats().OutMsgs; int(n) != len(batch) {
+			t.Errorf("%d messages were sent for %d records", n, len(batch))
+		}
 		stream := s.stream(t, nil)
 		send(t, r, batch)
 		stored(t, stream, batch)

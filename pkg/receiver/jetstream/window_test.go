@@ -80,12 +80,20 @@ func TestVersionWaitsForTheOneBefore(t *testing.T) {
 		published(0, 1, 2)
 		s.futures[id(1)].err <- errors.New("storage full")
 		s.acknowledge(id(2))
-		if err := <-result; err == nil {
-			t.Fatal("Send succeeded")
+		if err := <-result; !hasProgressed(err) {
+			t.Fatalf("Send returned %v, want progress", err)
 		}
 		published(0, 1, 2)
 
 		// What was acknowledged is not sent again, whatever failed before it.
+		for range 2 {
+			s, result = begin(t.Context(), r, batch)
+			published(1)
+			s.futures[id(1)].err <- errors.New("storage full")
+			if err := <-result; err == nil || hasProgressed(err) {
+				t.Fatalf("Send returned %v, want no progress", err)
+			}
+		}
 		s, result = begin(t.Context(), r, batch)
 		published(1)
 		s.acknowledge(id(1))
@@ -110,7 +118,7 @@ func TestAcknowledgementsOutliveAShorterAttempt(t *testing.T) {
 		batch := records(maxInFlight+2, 1, "") // the one before the last needs the place of the first
 		last := batch[maxInFlight+1].ID
 		r.acknowledged = map[string]struct{}{last: {}, "of another batch": {}}
-		s, result := begin(t, r, batch)
+		s, result := begin(t.Context(), r, batch)
 		s.futures[batch[0].ID].err <- errors.New("storage full")
 		for _, record := range batch[1:maxInFlight] {
 			s.acknowledge(record.ID)
@@ -122,6 +130,26 @@ func TestAcknowledgementsOutliveAShorterAttempt(t *testing.T) {
 			t.Errorf("%d are remembered, the last one: %v", len(r.acknowledged), ok)
 		}
 	})
+}
+
+func hasProgressed(err error) bool {
+	failure, ok := errors.AsType[*receiver.Error](err)
+	return ok && failure.Progressed
+}
+
+// The connection fails while nobody waits: the stream has what it acknowledged before.
+func TestWhatWasAcknowledgedBeforeAFailureIsNotSentAgain(t *testing.T) {
+	for range 20 { // a select takes any case that is ready
+		conn := &connection{failed: make(chan struct{})}
+		conn.fail(errors.New("broken pipe"))
+		future := &fakeFuture{ok: make(chan *natsjs.PubAck, 1), err: make(chan error, 1)}
+		future.ok <- new(natsjs.PubAck)
+		w := newWindow(conn, subject, nil, nil)
+		w.inFlight = []publication{{id: "uid/1", uid: "uid", ack: future}}
+		if err := w.drain(t.Context(), true); err != nil || len(w.acknowledged) != 1 {
+			t.Fatalf("%v are acknowledged, %v", w.acknowledged, err)
+		}
+	}
 }
 
 func TestMessagesInFlightAreBounded(t *testing.T) {

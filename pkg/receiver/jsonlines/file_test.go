@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -170,6 +171,38 @@ func TestDiskFaults(t *testing.T) {
 			wantFile(t, path, of.broken, slices.Concat(before, batch[:of.repeated], batch))
 			must(t, r.Close())
 		})
+	}
+}
+
+// What is renamed is durable, as it is acknowledged with the rest of its batch, whose sync is that of
+// the next file.
+func TestFileIsSyncedBeforeItIsRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	d := &disk{room: 1e6, sync: errors.New("broken")}
+	f := &file{path: path, maxBytes: 1000, maxFiles: 9, open: func(path string) (handle, error) {
+		h, err := openFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return diskFile{h.(*os.File), d}, nil
+	}}
+	r := newReceiver(path, turnOf(path), f, 1)
+	batch := records(0, 20, "")
+	sendError(t, r, batch, "sync: broken")
+	if _, err := os.Stat(path + ".1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file was rotated that was not synced: %v", err)
+	}
+	must(t, r.Close())
+}
+
+func TestLineThatIsLargerThanAFileMovesNoEmptyOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	r := newFile(t, v1alpha1.JSONLines{Path: path, MaxBytes: 1000, MaxFiles: 2})
+	batch := records(0, 1, strings.Repeat("large", 1000))
+	send(t, r, batch)
+	wantFile(t, path, 0, batch)
+	if _, err := os.Stat(path + ".1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty file was rotated: %v", err)
 	}
 }
 

@@ -77,6 +77,29 @@ func TestSummaryHasItsNumber(t *testing.T) {
 	}
 }
 
+// What an Event does not have is no attribute, and the component of a classic one is its source's.
+func TestRecordOfAnEventWithLittleInIt(t *testing.T) {
+	var got *logspb.ResourceLogs
+	url := serveHTTP(t, func(_ http.ResponseWriter, r *request) { got = r.ResourceLogs[0] })
+	r := newReceiver(t, configv1alpha1.OTLPHTTP, url, 0)
+	for eventType, want := range map[string]logspb.SeverityNumber{
+		"Normal": logspb.SeverityNumber_SEVERITY_NUMBER_INFO, "normal": logspb.SeverityNumber_SEVERITY_NUMBER_INFO,
+		"Warning": logspb.SeverityNumber_SEVERITY_NUMBER_WARN, "Error": logspb.SeverityNumber_SEVERITY_NUMBER_UNSPECIFIED, "": logspb.SeverityNumber_SEVERITY_NUMBER_UNSPECIFIED,
+	} {
+		event := &corev1.Event{Type: eventType, Source: corev1.EventSource{Component: "kubelet"}}
+		if _, err := r.Send(t.Context(), []receiver.Record{{ID: "uid/1", Event: event}}); err != nil {
+			t.Fatal(err)
+		}
+		if l := logRecord(got); l.SeverityNumber != want || l.SeverityText != eventType && want != logspb.SeverityNumber_SEVERITY_NUMBER_UNSPECIFIED {
+			t.Errorf("type %q is %s, %q", eventType, l.SeverityNumber, l.SeverityText)
+		}
+	}
+	want := map[string]any{"log.record.uid": "uid/1", "k8s.event.reporting_controller": "kubelet"}
+	if diff := cmp.Diff(want, flat(logRecord(got).Attributes)); diff != "" || len(got.Resource.Attributes) > 0 {
+		t.Errorf("resource %v, attributes (-want +got):\n%s", got.Resource.Attributes, diff)
+	}
+}
+
 func TestHostileEventsAreDeliveredByBothProtocols(t *testing.T) {
 	received := 0
 	var last *logspb.LogRecord
