@@ -49,7 +49,9 @@ func TestOneRedactedFieldLeavesTheOthers(t *testing.T) {
 	want := full()
 	want.Message, want.Labels, want.Related.Name = "", map[string]string{"c": "d"}, ""
 	want.Annotations = map[string]string{"c": "d"}
-	fields := []string{"message", `metadata.labels["a"]`, `metadata.annotations["example.com/key"]`, `metadata.annotations["none"]`, "related.name"}
+	want.Name, want.GenerateName = "", "" // which begins the name
+	want.ReportingController, want.ReportingInstance, want.Source = "", "", corev1.EventSource{}
+	fields := []string{"metadata.name", "reportingComponent", "reportingInstance", "message", `metadata.labels["a"]`, `metadata.annotations["example.com/key"]`, `metadata.annotations["none"]`, "related.name"}
 	event := full()
 	if diff := cmp.Diff(want, Redact(event, fields)); diff != "" {
 		t.Error(diff)
