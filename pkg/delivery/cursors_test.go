@@ -284,6 +284,23 @@ func TestAReceiverThatComesBackDuringTheRemovalOfItsEntryKeepsTheNewOne(t *testi
 	wantStored(t, m, "x", at(0, "20"))
 }
 
+// The end of a term cancels a write, and stores the cursors once more: an alert about failures must not
+// count that.
+func TestAWriteThatIsCancelledHasNotFailed(t *testing.T) {
+	ctx, cancel := context.WithCancel(quiet(t))
+	client := &configMapClient{of: &memoryConfigMap{}}
+	c := newTestCursors(t, client, "x")
+	c.advance("x", at(0, "10"))
+	<-c.due
+	client.before = func(ctx context.Context) error {
+		cancel()
+		return ctx.Err()
+	}
+	if c.tryWrite(ctx) || testutil.ToFloat64(c.metrics.failed) != 0 || len(c.due) != 1 {
+		t.Errorf("%v failed, due: %d", testutil.ToFloat64(c.metrics.failed), len(c.due))
+	}
+}
+
 // Whatever is stored, it is refused, or is a cursor that is stored as it was.
 func FuzzStoredCursor(f *testing.F) {
 	for _, text := range []string{

@@ -229,6 +229,15 @@ func TestWrongFieldIsNamed(t *testing.T) {
 	}
 }
 
+// The verification takes the address of a server, too.
+func TestServerNameMayBeAnAddress(t *testing.T) {
+	for _, name := range []string{"collector.example", "10.0.0.1", "fd00::1"} {
+		if _, err := Load([]byte(strings.Replace(readAll(t), "serverName: collector.example", `serverName: "`+name+`"`, 1))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestEveryWrongFieldIsAnErrorOfItsOwn(t *testing.T) {
 	_, err := Load([]byte(head + "receivers: [{name: a}, {name: a, from: Then, jsonLines: {}}]\n"))
 	var aggregate utilerrors.Aggregate

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -58,11 +57,8 @@ func (m *Metric) validate(names sets.Set[string], path *field.Path) (errs field.
 	if strings.HasSuffix(m.Name, "_total") {
 		errs = append(errs, field.Invalid(path.Child("name"), m.Name, "must not end in _total, which is added"))
 	}
-	switch {
-	case len(m.Help) > maxHelp:
+	if len(m.Help) > maxHelp { // it is UTF-8, as all of the file
 		errs = append(errs, field.TooLong(path.Child("help"), "", maxHelp))
-	case !utf8.ValidString(m.Help):
-		errs = append(errs, field.Invalid(path.Child("help"), field.OmitValueType{}, "must be UTF-8"))
 	}
 	labels := path.Child("labels")
 	if len(m.Labels) > maxLabels {
