@@ -174,6 +174,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 			{"-", ",log,log,", 0},
 			{"wrong", ",log,log,", 0}, // it never was
 		} {
+			before, loaded := testutil.ToFloat64(c.metrics.succeeded), len(*inForce)
 			if step.content == "-" {
 				if err := os.Remove(c.file); err != nil {
 					t.Fatal(err)
@@ -188,6 +189,9 @@ func TestConfigurationIsReloaded(t *testing.T) {
 			}
 			if got := testutil.ToFloat64(c.metrics.successful); got != step.ok {
 				t.Errorf("step %d: the last reload was successful: %v, want %v", i, got, step.ok)
+			}
+			if later := testutil.ToFloat64(c.metrics.succeeded) > before; later != (len(*inForce) > loaded) {
+				t.Errorf("step %d: the time of the last reload is another one: %t", i, later)
 			}
 			if n := testutil.CollectAndCount(c.metrics.hash); n != 1 {
 				t.Errorf("step %d: %d hashes are in force", i, n)
