@@ -185,3 +185,31 @@ func TestACursorThatTheApiserverNeverHadIsARestore(t *testing.T) {
 		}
 	})
 }
+
+// Another process has noticed restores that this one has not: all readers follow.
+func TestACursorOfALaterEpochIsThatOfAllReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.put("kept")
+		o, end := run(t, Options{Source: s})
+		defer end()
+		first := o.Reader(Start{})
+		defer first.Close()
+		synctest.Wait()
+		next(t, first, 10)
+		second := o.Reader(Start{Cursor: Cursor{Epoch: 3, ResourceVersion: "2"}})
+		defer second.Close()
+		time.Sleep(time.Second)
+		s.put("new")
+		synctest.Wait()
+		if b := next(t, second, 10); len(b.Entries) != 1 || b.Cursor != (Cursor{Epoch: 3, ResourceVersion: "3"}) {
+			t.Errorf("%+v, want the new version", b)
+		}
+		if b := next(t, first, 10); !b.Restored {
+			t.Errorf("%+v, want a restore", b)
+		}
+		if b := next(t, first, 10); len(b.Entries) != 2 || b.Cursor.Epoch != 3 {
+			t.Errorf("%+v, want everything that is stored", b)
+		}
+	})
+}
