@@ -1,0 +1,259 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GroupName is the name of the API group.
+const GroupName = "query.eventd.io"
+
+// GroupVersion is the group and the version of these types.
+var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
+
+// ObjectReference names an object that Events are about.
+type ObjectReference struct {
+	Kind      string    `json:"kind,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	UID       types.UID `json:"uid,omitempty"`
+}
+
+// Figure is a value of /metrics.
+type Figure struct {
+	// Metric and Labels are those of /metrics.
+	Metric string            `json:"metric"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Value  float64           `json:"value"`
+	// PerSecond is the rate of a counter over the last seconds, absent before it is known.
+	PerSecond *float64 `json:"perSecond,omitempty"`
+}
+
+// PipelineStatus is what eventd does at one moment. Its figures are those of /metrics of the replica.
+type PipelineStatus struct {
+	metav1.TypeMeta `json:",inline"`
+	// Time is when the figures were read.
+	Time metav1.MicroTime `json:"time"`
+	// Replica is the one that the figures are of: the leader, unless local=true asks for the replica that
+	// answers, or there is no leader.
+	Replica Replica `json:"replica"`
+	Leader  *Leader `json:"leader,omitempty"`
+	// Followers are the replicas that mirror what is pending.
+	Followers []Replica `json:"followers,omitempty"`
+	// Apiserver is the connection to the apiserver, and what limits it.
+	Apiserver Station `json:"apiserver"`
+	// Stations are in the order in which an occurrence passes them, then an observed Event.
+	Stations      []Station            `json:"stations"`
+	Receivers     []ReceiverStatus     `json:"receivers,omitempty"`
+	Configuration *ConfigurationStatus `json:"configuration,omitempty"`
+	History       *HistoryStatus       `json:"history,omitempty"`
+	// Flags are those that differ from their defaults.
+	Flags map[string]string `json:"flags,omitempty"`
+}
+
+// Replica is a process of eventd.
+type Replica struct {
+	Identity string `json:"identity"`
+	// Role is leader, standby or alone.
+	Role    string       `json:"role"`
+	Version string       `json:"version,omitempty"`
+	Started *metav1.Time `json:"started,omitempty"`
+	// Ready is false if /readyz fails; Reason says why.
+	Ready  *bool  `json:"ready,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Leader is the replica that records and writes.
+type Leader struct {
+	Identity string           `json:"identity"`
+	Since    metav1.MicroTime `json:"since"`
+	// Handovers is how often the Lease has changed its holder.
+	Handovers int32 `json:"handovers"`
+}
+
+// Station is one of the stations, and its figures.
+type Station struct {
+	// Name is intake, broadcaster, correlator, sink, observer or history.
+	Name string `json:"name"`
+	// Healthy is false if the station holds up others, or fails; Message says how.
+	Healthy bool   `json:"healthy"`
+	Message string `json:"message,omitempty"`
+	Queue   *Queue `json:"queue,omitempty"`
+	// Figures are in the order in which they are to be read.
+	Figures []Figure `json:"figures,omitempty"`
+}
+
+// Queue is what waits at a station.
+type Queue struct {
+	Length Figure `json:"length"`
+	// Capacity is nil if it is limited by bytes.
+	Capacity *Figure `json:"capacity,omitempty"`
+	// OldestSeconds is the age of what has waited for the longest time.
+	OldestSeconds *Figure `json:"oldestSeconds,omitempty"`
+}
+
+// ReceiverStatus is what a receiver does.
+type ReceiverStatus struct {
+	Name  string       `json:"name"`
+	State string       `json:"state"`
+	Until *metav1.Time `json:"until,omitempty"`
+	// LastError is of the last attempt that failed, at FailedAt. It stays after a success.
+	LastError string       `json:"lastError,omitempty"`
+	FailedAt  *metav1.Time `json:"failedAt,omitempty"`
+	// Cursor is the point up to which everything is settled.
+	Cursor     string   `json:"cursor,omitempty"`
+	LagSeconds Figure   `json:"lagSeconds"`
+	Pending    Figure   `json:"pending"`
+	Settled    []Figure `json:"settled,omitempty"`
+}
+
+// ConfigurationStatus is the configuration in force.
+type ConfigurationStatus struct {
+	Hash     string       `json:"hash"`
+	LoadedAt *metav1.Time `json:"loadedAt,omitempty"`
+	// Error is why a later file is not in force.
+	Error string `json:"error,omitempty"`
+}
+
+// HistoryStatus is what the history keeps.
+type HistoryStatus struct {
+	Versions int64 `json:"versions"`
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"maxBytes"`
+	// KnownSince is when the oldest of them was observed.
+	KnownSince *metav1.MicroTime `json:"knownSince,omitempty"`
+	// Connected: the watch is open.
+	Connected bool `json:"connected"`
+}
+
+// Top has the noisiest keys of a window of time, with most occurrences first.
+type Top struct {
+	metav1.TypeMeta `json:",inline"`
+	// Since and Until are the window.
+	Since metav1.MicroTime `json:"since"`
+	Until metav1.MicroTime `json:"until"`
+	// By is object, reason, namespace or reporter.
+	By string `json:"by"`
+	// Occurrences is the sum over all keys, those that are not listed included.
+	Occurrences int64     `json:"occurrences"`
+	Items       []TopItem `json:"items"`
+}
+
+// TopItem is one key, of which one field or, by object, Object is set.
+type TopItem struct {
+	Object    *ObjectReference `json:"object,omitempty"`
+	Reason    string           `json:"reason,omitempty"`
+	Namespace string           `json:"namespace,omitempty"`
+	Reporter  string           `json:"reporter,omitempty"`
+	// Occurrences is an estimate that may be too high by at most Error.
+	Occurrences int64 `json:"occurrences"`
+	Error       int64 `json:"error,omitempty"`
+	// Writes is how many versions of Events they have made, and Saved is how many writes eventd has
+	// spared the apiserver.
+	Writes int64 `json:"writes"`
+	Saved  int64 `json:"saved"`
+}
+
+// Timeline has observed Events, oldest first.
+type Timeline struct {
+	metav1.TypeMeta `json:",inline"`
+	// ListMeta has the resourceVersion up to which it is complete, from which a tail continues.
+	metav1.ListMeta `json:"metadata"`
+	// KnownSince is when the history begins. What was before is not known.
+	KnownSince metav1.MicroTime `json:"knownSince"`
+	Items      []TimelineItem   `json:"items"`
+}
+
+// TimelineItem is a version of an Event.
+type TimelineItem struct {
+	// ID is uid/resourceVersion.
+	ID              string           `json:"id"`
+	ResourceVersion string           `json:"resourceVersion"`
+	Observed        metav1.MicroTime `json:"observed"`
+	Namespace       string           `json:"namespace"`
+	Name            string           `json:"name"`
+	Regarding       ObjectReference  `json:"regarding"`
+	Type            string           `json:"type"`
+	Reason          string           `json:"reason"`
+	Message         string           `json:"message"`
+	Reporter        string           `json:"reporter,omitempty"`
+	// Instance is the reporting instance, or the host.
+	Instance string           `json:"instance,omitempty"`
+	Count    int64            `json:"count"`
+	First    metav1.MicroTime `json:"first"`
+	Last     metav1.MicroTime `json:"last"`
+}
+
+// What a Step says was done.
+const (
+	ActionRecorded   = "recorded"
+	ActionFiltered   = "filtered"      // by Rule
+	ActionWouldBe    = "would_be"      // filtered by Rule, which is in dry run
+	ActionMerged     = "merged"        // by the correlator into a series that exists
+	ActionAggregated = "aggregated"    // by the correlator into the combined Event of its group
+	ActionDeferred   = "deferred"      // until Until, for Cause
+	ActionSettled    = "settled"       // with Outcome, for Cause
+	ActionDelivered  = "delivered"     // to Receiver
+	ActionUnrouted   = "not_delivered" // to Receiver, by Rule or for Cause
+)
+
+// Step is something that was done to occurrences of a series.
+type Step struct {
+	Time metav1.MicroTime `json:"time"`
+	// Action is one of the constants above.
+	Action string `json:"action"`
+	// Occurrences is the number of them, those of equal steps since First included.
+	Occurrences int64             `json:"occurrences"`
+	First       *metav1.MicroTime `json:"first,omitempty"`
+	// Outcome and Cause are those of eventd_occurrences_settled_total, or the cause of a deferral.
+	Outcome string            `json:"outcome,omitempty"`
+	Cause   string            `json:"cause,omitempty"`
+	Until   *metav1.MicroTime `json:"until,omitempty"`
+	// Detail has the words of the apiserver, or of a destination.
+	Detail   string `json:"detail,omitempty"`
+	Rule     string `json:"rule,omitempty"`
+	Receiver string `json:"receiver,omitempty"`
+	// User has reported it.
+	User string `json:"user,omitempty"`
+	// The series.
+	Namespace string          `json:"namespace,omitempty"`
+	Event     string          `json:"event,omitempty"` // the name
+	Regarding ObjectReference `json:"regarding"`
+	Type      string          `json:"type,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+	Message   string          `json:"message,omitempty"` // at most 256 bytes
+	Reporter  string          `json:"reporter,omitempty"`
+}
+
+// Explanation is what became of the occurrences of an object.
+type Explanation struct {
+	metav1.TypeMeta `json:",inline"`
+	Object          ObjectReference `json:"object"`
+	// KnownSince is the beginning of what the leader remembers. A handover loses what was before.
+	KnownSince metav1.MicroTime `json:"knownSince"`
+	// Forgotten: steps of this object have left the memory, so there were more.
+	Forgotten bool   `json:"forgotten,omitempty"`
+	Leader    string `json:"leader,omitempty"`
+	Steps     []Step `json:"steps"`
+	// Events are those of the object that are in the history.
+	Events []TimelineItem `json:"events,omitempty"`
+}
+
+// DropList has the last steps by which occurrences were filtered or dropped, or would be; newest first.
+type DropList struct {
+	metav1.TypeMeta `json:",inline"`
+	KnownSince      metav1.MicroTime `json:"knownSince"`
+	Leader          string           `json:"leader,omitempty"`
+	Items           []Step           `json:"items"`
+}
+
+// TailItem is what a tail sends: a version of an Event, or a step. A frame of type BOOKMARK has only a
+// ResourceVersion; one of type ERROR has a metav1.Status, with code 410 if the client's place was lost.
+type TailItem struct {
+	metav1.TypeMeta `json:",inline"`
+	// ResourceVersion is the cursor to resume from.
+	ResourceVersion string        `json:"resourceVersion,omitempty"`
+	Event           *TimelineItem `json:"event,omitempty"`
+	Step            *Step         `json:"step,omitempty"`
+}
