@@ -162,7 +162,9 @@ type Timeline struct {
 	metav1.ListMeta `json:"metadata"`
 	// KnownSince is when the history begins. What was before is not known.
 	KnownSince metav1.MicroTime `json:"knownSince"`
-	Items      []TimelineItem   `json:"items"`
+	// Truncated: older items match too, and are left out, by the limit or by the size of the answer.
+	Truncated bool           `json:"truncated,omitempty"`
+	Items     []TimelineItem `json:"items"`
 }
 
 // TimelineItem is a version of an Event.
@@ -256,4 +258,6 @@ type TailItem struct {
 	ResourceVersion string        `json:"resourceVersion,omitempty"`
 	Event           *TimelineItem `json:"event,omitempty"`
 	Step            *Step         `json:"step,omitempty"`
+	// Lost, of a BOOKMARK, is how many steps were not sent, since the client was too slow.
+	Lost int64 `json:"lost,omitempty"`
 }
