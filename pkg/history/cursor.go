@@ -1,0 +1,50 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+var (
+	// ErrExpired is the error of a follower whose place is no longer kept, or was in another epoch.
+	ErrExpired = errors.New("the history no longer has what follows this resourceVersion")
+	// ErrInvalid is the error of a resourceVersion that no history has returned.
+	ErrInvalid = errors.New("not a resourceVersion of the history")
+	// ErrClosed is the error of Next after Close.
+	ErrClosed = errors.New("the follower is closed")
+)
+
+// position is a point in the order of versions: all up to rv, in an epoch.
+type position struct {
+	epoch int64
+	rv    uint64
+}
+
+// before orders points. Those of a former epoch are before all others.
+func (p position) before(q position) bool {
+	return p.epoch < q.epoch || p.epoch == q.epoch && p.rv < q.rv
+}
+
+// String is the cursor that clients have. It is a resourceVersion, unless etcd was restored.
+func (p position) String() string {
+	if p.epoch == 0 {
+		return formatRV(p.rv)
+	}
+	return formatRV(p.rv) + "." + strconv.FormatInt(p.epoch, 10)
+}
+
+func parsePosition(s string) (p position, err error) {
+	rv, epoch, dotted := strings.Cut(s, ".")
+	p.rv, err = strconv.ParseUint(rv, 10, 64)
+	if err == nil && dotted {
+		p.epoch, err = strconv.ParseInt(epoch, 10, 64)
+	}
+	if err != nil || p.String() != s {
+		return position{}, fmt.Errorf("%w: %.40q", ErrInvalid, s)
+	}
+	return p, nil
+}
+
+func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }

@@ -1,0 +1,42 @@
+// Package history keeps in memory what was observed, beyond the apiserver's time to live of Events.
+//
+// It promises:
+//
+//   - Every version that is added is found by List, from when Add has returned until it is removed. It
+//     is removed for two reasons only: the limit in bytes, or a resourceVersion that is no number below
+//     2^64, as etcd's all are.
+//   - Its size in memory is at most Options.MaxBytes: what is encoded, the head, the indexes.
+//     Not in it are what one run takes while it is encoded (about 4 MiB), the blocks that at most
+//     maxQueries queries and maxReads followers decode at once (one block each, usually 0.3 MiB, at
+//     most 8 MiB), and the results, which belong to their callers (at most maxResultBytes each).
+//   - Add takes microseconds. It waits neither for a reader nor for the encoding.
+//   - A slow or absent follower costs nobody anything. One whose place was removed is told (ErrExpired).
+//
+// A version has the fields that a timeline shows and that expressions of rules read (docs/history.md).
+// Without others, such as managedFields, and with long strings cut, it takes at most 64 KiB.
+//
+// # Layout
+//
+// The newest versions are the head, as they were added. A run of it is sealed at a time: its versions are
+// sorted by namespace, object, Event and time, and divided into blocks of at most blockVersions. A
+// namespace that has much of the run has blocks of its own. A block has columns: for each object a hash of
+// its name, its uid and where its Events begin; for each Event its uid and where its versions begin. These
+// are not compressed, since they would not become smaller, and are the index: a timeline of one object
+// scans 4 bytes for each object and block. The other columns are in three compressed frames: of objects,
+// of rows (times, counts, reasons), and of texts. A query decodes those that it needs.
+//
+// # What is removed
+//
+// When the limit is reached, the oldest block is removed. But if a namespace has more than its equal
+// share, MaxBytes / (1 + the number of namespaces that have blocks of their own), the oldest block of the
+// one that has most is removed instead. So a namespace that floods replaces its own history first: it has
+// at most half of the memory in the long run if it is the only one.
+//
+// # Order
+//
+// Versions are added in order of resourceVersion, except those of a list: when the history begins,
+// after a gap, and after etcd was restored, which begins a new epoch. A follower gets them in the order in
+// which they were added. The cursor of a follower or of a result is a resourceVersion, with the epoch
+// behind a dot if it is not 0. It does not move within a list. Another replica counts epochs for
+// itself; a cursor of an epoch that is not its own is expired there.
+package history

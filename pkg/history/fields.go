@@ -1,0 +1,138 @@
+package history
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eventd/eventd/internal/eventsize"
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/observer"
+)
+
+const (
+	// maxMessage and maxText cut the message and the other strings of an Event, in bytes. Validation
+	// allows less, but not in classic Events, which have no limit of their own.
+	maxMessage = 4 << 10
+	maxText    = 1 << 10
+	// maxMap is the size of the labels, or of the annotations, above which they are not kept.
+	maxMap = 1 << 10
+)
+
+// rowBytes is the size of a row without its Event, and of its place in the head, in bytes.
+const rowBytes = 128
+
+// row is a version in the head.
+type row struct {
+	observer.Version
+	seq   int64
+	epoch int64
+	rv    uint64
+	// listed: it came with a list, so neither is it in order of resourceVersion, nor is it known that
+	// all before it came.
+	listed bool
+	bytes  int64
+}
+
+// newRow returns the row of a version. ok is false if its resourceVersion is no number.
+func newRow(v observer.Version, listed bool) (r row, ok bool) {
+	rv, err := strconv.ParseUint(v.Event.ResourceVersion, 10, 64)
+	if err != nil {
+		return row{}, false
+	}
+	kept := keptOf(v.Event)
+	kept.ResourceVersion = strconv.FormatUint(rv, 10)
+	observed := time.UnixMicro(v.Observed.UnixMicro())
+	return row{Version: observer.Version{Event: kept, Observed: observed}, rv: rv, listed: listed, bytes: eventsize.Of(kept) + rowBytes}, true
+}
+
+// keptOf returns a copy of an Event with the fields that are kept. It shares strings and maps.
+func keptOf(e *corev1.Event) *corev1.Event {
+	kept := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: text(e.Namespace), Name: text(e.Name), UID: types.UID(text(string(e.UID))),
+			CreationTimestamp: metav1.Time{Time: instant(e.CreationTimestamp.Time)},
+			Labels:            keptMap(e.Labels), Annotations: keptMap(e.Annotations),
+		},
+		InvolvedObject: keptReference(&e.InvolvedObject),
+		Reason:         text(e.Reason), Message: cut(e.Message, maxMessage), Type: text(e.Type), Action: text(e.Action),
+		Source:              corev1.EventSource{Component: text(e.Source.Component), Host: text(e.Source.Host)},
+		ReportingController: text(e.ReportingController), ReportingInstance: text(e.ReportingInstance),
+		Count:          e.Count,
+		FirstTimestamp: metav1.Time{Time: instant(e.FirstTimestamp.Time)},
+		LastTimestamp:  metav1.Time{Time: instant(e.LastTimestamp.Time)},
+		EventTime:      metav1.MicroTime{Time: instant(e.EventTime.Time)},
+	}
+	if e.Series != nil {
+		kept.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: metav1.MicroTime{Time: instant(e.Series.LastObservedTime.Time)}}
+	}
+	if e.Related != nil {
+		if related := keptReference(e.Related); related != (corev1.ObjectReference{}) {
+			kept.Related = &related
+		}
+	}
+	return kept
+}
+
+// keptReference has no resourceVersion: nothing shows it, and it differs from Event to Event.
+func keptReference(o *corev1.ObjectReference) corev1.ObjectReference {
+	return corev1.ObjectReference{
+		Kind: text(o.Kind), Namespace: text(o.Namespace), Name: text(o.Name), UID: types.UID(text(string(o.UID))),
+		APIVersion: text(o.APIVersion), FieldPath: text(o.FieldPath),
+	}
+}
+
+// keptMap leaves out the annotations in which eventd counts: they change with every version.
+func keptMap(m map[string]string) map[string]string {
+	bytes, own := 0, 0
+	for k, v := range m {
+		if strings.HasPrefix(k, identity.AnnotationPrefix) {
+			own++
+			continue
+		}
+		bytes += len(k) + len(v) + 4
+	}
+	switch {
+	case len(m) == own || bytes > maxMap:
+		return nil
+	case own == 0:
+		return m
+	}
+	kept := make(map[string]string, len(m)-own)
+	for k, v := range m {
+		if !strings.HasPrefix(k, identity.AnnotationPrefix) {
+			kept[k] = v
+		}
+	}
+	return kept
+}
+
+func text(s string) string { return cut(s, maxText) }
+
+// cut cuts a string between characters. What it returns does not keep the whole of it in memory.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for i := 0; i < utf8.UTFMax && !utf8.RuneStart(s[limit]); i++ {
+		limit--
+	}
+	return strings.Clone(s[:limit])
+}
+
+// instant is a time in microseconds, the precision of the API. One that JSON cannot have is none.
+func instant(t time.Time) time.Time {
+	if year := t.UTC().Year(); t.IsZero() || year < 1 || year > 9999 {
+		return time.Time{}
+	}
+	return time.UnixMicro(t.UnixMicro())
+}
+
+// reporterOf is the reporter of an Event in either form of the API.
+func reporterOf(e *corev1.Event) string { return cmp.Or(e.ReportingController, e.Source.Component) }

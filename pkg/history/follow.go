@@ -1,0 +1,283 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/eventd/eventd/pkg/observer"
+)
+
+const (
+	// maxReads is how many followers decode at once. Others wait.
+	maxReads = 2
+	// maxBatch is the maximum of the limit of Next.
+	maxBatch = 1000
+	// batchInterval is the minimum time between two batches of a follower that has read all. So a
+	// storm costs each follower 40 wakeups per second, not one for each version.
+	batchInterval = 25 * time.Millisecond
+	// aheadTimeout is how long a follower waits for a history that has not reached its place: another
+	// replica may be ahead by milliseconds.
+	aheadTimeout = 30 * time.Second
+)
+
+// Follower reads versions as they are added. One goroutine at a time calls Next; Close may be called by
+// any. It holds nothing of the history, and belongs to its caller, who must close it.
+type Follower struct {
+	h      *History
+	closed context.Context
+	close  context.CancelFunc
+
+	// place is the point that was read, or at which to begin until it is placed: until the first list
+	// is complete.
+	place  position
+	placed bool
+	// now: it begins with what is added next.
+	now bool
+	// next is the sequence number of the next version.
+	next int64
+	// made is when Follow was called, and lastBatch when Next had read all.
+	made, lastBatch time.Time
+}
+
+// Follow returns a follower that begins after a resourceVersion, of a Result or of Next of any replica.
+// Empty is now. Its error is ErrExpired if not all that follows is kept, or ErrInvalid.
+func (h *History) Follow(after string) (*Follower, error) {
+	f := &Follower{h: h, now: after == "", made: time.Now()}
+	if !f.now {
+		var err error
+		if f.place, err = parsePosition(after); err != nil {
+			return nil, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := f.placeLocked(); err != nil {
+		return nil, err
+	}
+	f.closed, f.close = context.WithCancel(context.Background())
+	return f, nil
+}
+
+// placeLocked finds the place at which to begin, unless the first list is still being read.
+func (f *Follower) placeLocked() error {
+	h := f.h
+	switch {
+	case f.placed || h.beginning:
+		return nil
+	case f.now:
+		f.place, f.next = h.reached, h.next
+	case f.place.epoch != h.reached.epoch || f.place.rv < h.complete || f.place.before(h.store.lostAt):
+		return ErrExpired
+	default:
+		f.next = h.seekLocked(f.place.rv)
+	}
+	f.placed = true
+	return f.lostLocked()
+}
+
+// lostLocked is ErrExpired if the place of the follower was removed, or is of a former epoch.
+func (f *Follower) lostLocked() error {
+	if f.next < f.h.store.lost || f.place.epoch != f.h.reached.epoch {
+		return ErrExpired
+	}
+	return nil
+}
+
+// seekLocked returns a sequence number at or before that of the first version after rv, which is
+// neither below complete nor removed. What lies between is skipped by rv.
+func (h *History) seekLocked(rv uint64) int64 {
+	for _, b := range h.store.blocks {
+		if b.end > h.completeSeq && b.lastRV > rv {
+			return max(b.first, h.completeSeq)
+		}
+	}
+	first := h.next - int64(len(h.head))
+	begin := max(h.completeSeq, first)
+	end := h.next
+	if h.listing {
+		end = h.listSeq
+	}
+	if begin >= end {
+		return end
+	}
+	at, _ := slices.BinarySearchFunc(h.head[begin-first:end-first], rv, func(r row, rv uint64) int {
+		if r.rv <= rv {
+			return -1
+		}
+		return 1
+	})
+	return begin + int64(at)
+}
+
+// Close ends a call of Next, with ErrClosed. It may be called again.
+func (f *Follower) Close() { f.close() }
+
+// Next returns the versions that follow, at most limit, and the point that is reached with them. It
+// waits until there are any, or until the point has moved without one, by deletions. Its error is
+// ErrExpired if what follows was removed, or etcd was restored; the cause of ctx; or ErrClosed. After
+// ErrExpired, all later calls return it too.
+func (f *Follower) Next(ctx context.Context, limit int) (versions []observer.Version, resourceVersion string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(f.closed, func() { cancel(ErrClosed) })()
+	limit = min(max(limit, 1), maxBatch)
+	if d := batchInterval - time.Since(f.lastBatch); d > 0 {
+		wait(ctx, nil, d)
+	}
+	for ctx.Err() == nil {
+		p, err := f.plan(limit)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case p.run != nil:
+			if p.versions, err = f.read(ctx, p.run, limit); err != nil {
+				return nil, "", err
+			}
+			if len(p.versions) == 0 {
+				continue
+			}
+		case !p.moved:
+			wait(ctx, p.changed, p.after)
+			continue
+		}
+		return p.versions, f.place.String(), nil
+	}
+	return nil, "", context.Cause(ctx)
+}
+
+// plan is what Next does: return versions, or that the place has moved; read a run; or wait for a
+// change, or for some time.
+type plan struct {
+	versions []observer.Version
+	moved    bool
+	run      []*block
+	changed  <-chan struct{}
+	after    time.Duration
+}
+
+func (f *Follower) plan(limit int) (p plan, err error) {
+	h := f.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := f.placeLocked(); err != nil {
+		return p, err
+	}
+	if !f.placed {
+		return plan{changed: h.changeLocked()}, nil
+	}
+	if err := f.lostLocked(); err != nil {
+		return p, err
+	}
+	first := h.next - int64(len(h.head))
+	if f.next < first {
+		return plan{run: h.store.runOf(f.next)}, nil
+	}
+	before := f.place
+	for ; f.next < h.next && len(p.versions) < limit; f.next++ {
+		if r := &h.head[f.next-first]; f.pass(r.rv, r.listed) {
+			p.versions = append(p.versions, r.Version)
+		}
+	}
+	if f.next == h.next && !h.listing {
+		f.place.rv = max(f.place.rv, h.reached.rv)
+	}
+	if p.moved = len(p.versions) > 0 || f.place != before; p.moved {
+		f.lastBatch = time.Now()
+		return p, nil
+	}
+	p.changed = h.changeLocked()
+	if h.reached.rv < f.place.rv {
+		if p.after = aheadTimeout - time.Since(f.made); p.after <= 0 {
+			f.next = -1 // so it remains expired
+			return p, ErrExpired
+		}
+	}
+	return p, nil
+}
+
+// pass moves the place over a version, and reports whether it is to be returned.
+func (f *Follower) pass(rv uint64, listed bool) bool {
+	if listed {
+		return true
+	}
+	if rv <= f.place.rv {
+		return false
+	}
+	f.place.rv = rv
+	return true
+}
+
+// read returns the next versions of a run, in the order in which they were added. It keeps nothing of
+// what it decodes: whoever follows could else hold a megabyte.
+func (f *Follower) read(ctx context.Context, run []*block, limit int) (versions []observer.Version, err error) {
+	if err := acquire(ctx, f.h.reads); err != nil {
+		return nil, err
+	}
+	defer func() { <-f.h.reads }()
+	end := min(f.next+int64(limit), run[0].end)
+	var rows []sealedRow
+	for _, b := range run {
+		if rows, err = f.h.codec.appendRows(rows, b, f.next, end); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(rows, func(a, b sealedRow) int { return cmp.Compare(a.seq, b.seq) })
+	for _, r := range rows {
+		if f.pass(r.rv, r.listed) {
+			versions = append(versions, r.Version)
+		}
+	}
+	f.next = end
+	return versions, nil
+}
+
+// sealedRow is a version of a block.
+type sealedRow struct {
+	observer.Version
+	seq    int64
+	rv     uint64
+	listed bool
+}
+
+// appendRows appends the versions of a block from a sequence number on, up to another one.
+func (c *codec) appendRows(rows []sealedRow, b *block, begin, end int64) ([]sealedRow, error) {
+	v := c.view(b)
+	defer v.release()
+	if err := v.decode(rowsFrame); err != nil {
+		return nil, err
+	}
+	for _, row := range v.order {
+		seq := v.seqs[row]
+		if seq < begin || seq >= end {
+			continue
+		}
+		if err := errors.Join(v.decode(objectsFrame), v.decode(textsFrame)); err != nil {
+			return nil, err
+		}
+		object, event := b.indexOf(row)
+		version, err := v.version(object, event, row)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, sealedRow{version, seq, v.rvs[row], v.listed[row]})
+	}
+	return rows, nil
+}
+
+// wait returns after a change, after some time if it is not 0, or when ctx ends.
+func wait(ctx context.Context, changed <-chan struct{}, after time.Duration) {
+	var timeout <-chan time.Time
+	if after > 0 {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-changed:
+	case <-timeout:
+	case <-ctx.Done():
+	}
+}

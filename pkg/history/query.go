@@ -1,0 +1,281 @@
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eventd/eventd/pkg/observer"
+)
+
+const (
+	// DefaultLimit and MaxLimit are those of Query.Limit.
+	DefaultLimit = 500
+	MaxLimit     = 5000
+	// maxQueries is how many queries run at once. Others wait.
+	maxQueries = 4
+	// maxResultBytes bounds the versions of a result, in bytes of memory.
+	maxResultBytes = 16 << 20
+)
+
+// Object is what Events are about. Empty fields match all.
+type Object struct {
+	Kind, Namespace, Name string
+	UID                   types.UID
+}
+
+// Query selects versions. Empty fields match all.
+type Query struct {
+	// Namespaces are those of the Events. Nil are all; an empty list is none.
+	Namespaces []string
+	Object     Object
+	// Reporter is the reporting controller or, without one, the component of the source.
+	Reason, Type, Reporter string
+	// Since and Until are the first and the last time at which a version was observed.
+	Since, Until time.Time
+	// AllVersions: not only the latest of each Event that matches.
+	AllVersions bool
+	// Match, if not nil, is called for versions that match all else, newest first. It must not change
+	// the Event.
+	Match func(*corev1.Event) bool
+	// Limit is the maximum number of versions: DefaultLimit if it is 0, and at most MaxLimit.
+	Limit int
+}
+
+// Result is the answer to a query.
+type Result struct {
+	// Versions are the newest Limit that match, oldest first, in the order of resourceVersions. They
+	// are shared, and nobody changes them.
+	Versions []observer.Version
+	// KnownSince: what was observed in the namespaces of the query since then is in the history. It is
+	// zero before anything was observed.
+	KnownSince time.Time
+	// ResourceVersion is what the result is complete up to, from which Follow goes on. It is empty
+	// before the first list is complete.
+	ResourceVersion string
+	// Truncated: older versions match too, or the versions would take more than 16 MiB.
+	Truncated bool
+}
+
+// List returns what matches a query. It decodes one block at a time, and ends with an error soon after
+// ctx does.
+func (h *History) List(ctx context.Context, q Query) (Result, error) {
+	if err := acquire(ctx, h.queries); err != nil {
+		return Result{}, err
+	}
+	defer func() { <-h.queries }()
+	snapshot := h.snapshot(q.Namespaces)
+	s := newSearch(h.codec, q)
+	s.head(snapshot.head)
+	err := s.sealed(ctx, snapshot.blocks)
+	result := Result{KnownSince: snapshot.knownSince, ResourceVersion: snapshot.resourceVersion}
+	result.Versions, result.Truncated = s.result()
+	return result, err
+}
+
+// search is a query that runs.
+type search struct {
+	c     *codec
+	q     Query
+	limit int // one more than that of the query
+	// hashes of what a block must have.
+	name       uint32
+	uid        uidKey
+	exactUID   bool
+	facets     []uint32
+	namespaces []uint32
+	// since and until are in microseconds since 1970; 0 is no limit.
+	since, until int64
+
+	// found are the newest versions so far, by Event or by version.
+	found map[foundKey]found
+	bytes int64
+	// oldest is the point below which nothing is searched, as enough is found.
+	oldest    position
+	truncated bool
+}
+
+// foundKey identifies an Event, or a version if rv is not 0.
+type foundKey struct {
+	uid uidKey
+	rv  uint64
+}
+
+type found struct {
+	observer.Version
+	at    position
+	bytes int64
+}
+
+func newSearch(c *codec, q Query) *search {
+	s := &search{c: c, q: q, found: make(map[foundKey]found)}
+	if s.limit = q.Limit + 1; q.Limit <= 0 {
+		s.limit = DefaultLimit + 1
+	}
+	s.limit = min(s.limit, MaxLimit+1)
+	s.name = c.hash(nameOfObject, q.Object.Name)
+	s.uid, s.exactUID = keyOf(q.Object.UID)
+	for of, value := range map[int]string{facetReason: q.Reason, facetType: q.Type, facetReporter: q.Reporter} {
+		if value != "" {
+			s.facets = append(s.facets, c.hash(of, value))
+		}
+	}
+	for _, namespace := range q.Namespaces {
+		s.namespaces = append(s.namespaces, c.hash(facetNamespace, namespace))
+	}
+	if !q.Since.IsZero() {
+		s.since = q.Since.UnixMicro()
+	}
+	if !q.Until.IsZero() {
+		s.until = q.Until.UnixMicro()
+	}
+	return s
+}
+
+func (s *search) inTime(observed int64) bool {
+	return (s.since == 0 || observed >= s.since) && (s.until == 0 || observed <= s.until)
+}
+
+// wanted is false if a version is not needed, as there are enough later ones, or a later one of the same
+// Event.
+func (s *search) wanted(key uidKey, at position) bool {
+	if at.before(s.oldest) {
+		return false
+	}
+	had, ok := s.found[s.keyOf(key, at)]
+	return !ok || had.at.before(at)
+}
+
+func (s *search) keyOf(key uidKey, at position) foundKey {
+	if s.q.AllVersions {
+		return foundKey{key, at.rv}
+	}
+	return foundKey{uid: key}
+}
+
+// add adds a version that matches and is wanted.
+func (s *search) add(key uidKey, at position, v observer.Version, bytes int64) {
+	k := s.keyOf(key, at)
+	s.bytes += bytes - s.found[k].bytes
+	s.found[k] = found{v, at, bytes}
+	if len(s.found) >= 2*s.limit || s.bytes >= 2*maxResultBytes {
+		s.prune()
+	}
+}
+
+// prune leaves the newest versions, as many as are needed.
+func (s *search) prune() {
+	if len(s.found) < s.limit && s.bytes <= maxResultBytes {
+		return
+	}
+	sorted := s.sorted()
+	kept, bytes := 0, int64(0)
+	for kept < min(len(sorted), s.limit) && (kept == 0 || bytes+sorted[kept].bytes <= maxResultBytes) {
+		bytes += sorted[kept].bytes
+		kept++
+	}
+	s.truncated = s.truncated || kept < min(len(sorted), s.limit)
+	for _, f := range sorted[kept:] {
+		key, _ := keyOf(f.Event.UID)
+		delete(s.found, s.keyOf(key, f.at))
+	}
+	s.bytes, s.oldest = bytes, sorted[kept-1].at
+}
+
+// sorted returns what is found, newest first.
+func (s *search) sorted() []found {
+	sorted := make([]found, 0, len(s.found))
+	for _, f := range s.found {
+		sorted = append(sorted, f)
+	}
+	slices.SortFunc(sorted, func(a, b found) int {
+		return cmp.Or(cmp.Compare(b.at.epoch, a.at.epoch), cmp.Compare(b.at.rv, a.at.rv), cmp.Compare(a.Event.UID, b.Event.UID))
+	})
+	return sorted
+}
+
+func (s *search) result() (versions []observer.Version, truncated bool) {
+	s.prune()
+	sorted := s.sorted()
+	if len(sorted) == s.limit {
+		sorted, s.truncated = sorted[:s.limit-1], true
+	}
+	for _, f := range slices.Backward(sorted) {
+		versions = append(versions, f.Version)
+	}
+	return versions, s.truncated
+}
+
+// head searches the head.
+func (s *search) head(rows []row) {
+	for i := len(rows) - 1; i >= 0; i-- {
+		r := &rows[i]
+		key, _ := keyOf(r.Event.UID)
+		at := position{r.epoch, r.rv}
+		if s.inTime(r.Observed.UnixMicro()) && s.matches(r.Event) && s.wanted(key, at) && (s.q.Match == nil || s.q.Match(r.Event)) {
+			s.add(key, at, r.Version, r.bytes)
+		}
+	}
+}
+
+// matches reports whether all but times and Match do.
+func (s *search) matches(e *corev1.Event) bool {
+	q, o := &s.q, &e.InvolvedObject
+	return (q.Namespaces == nil || slices.Contains(q.Namespaces, e.Namespace)) &&
+		equalOrEmpty(q.Object.Kind, o.Kind) && equalOrEmpty(q.Object.Namespace, o.Namespace) && equalOrEmpty(q.Object.Name, o.Name) &&
+		equalOrEmpty(string(q.Object.UID), string(o.UID)) &&
+		equalOrEmpty(q.Reason, e.Reason) && equalOrEmpty(q.Type, e.Type) && equalOrEmpty(q.Reporter, reporterOf(e))
+}
+
+func equalOrEmpty(want, got string) bool { return want == "" || want == got }
+
+// sealed searches blocks, those with the newest versions first.
+func (s *search) sealed(ctx context.Context, blocks []*block) error {
+	blocks = slices.DeleteFunc(blocks, func(b *block) bool { return !s.mayMatch(b) })
+	slices.SortFunc(blocks, func(a, b *block) int {
+		return cmp.Or(cmp.Compare(b.epoch, a.epoch), cmp.Compare(b.lastRV, a.lastRV))
+	})
+	for _, b := range blocks {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if s.prune(); (position{b.epoch, b.lastRV}).before(s.oldest) {
+			break
+		}
+		if err := s.block(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayMatch is false if no version in a block matches, as its index shows.
+func (s *search) mayMatch(b *block) bool {
+	for _, facet := range s.facets {
+		if !b.mayHave(facet) {
+			return false
+		}
+	}
+	if s.since != 0 && b.until < s.since || s.until != 0 && b.from > s.until {
+		return false
+	}
+	if s.q.Object.Name != "" && !slices.Contains(b.names, s.name) || s.q.Object.UID != "" && !slices.Contains(b.uids, s.uid) {
+		return false
+	}
+	if s.q.Namespaces == nil {
+		return true
+	}
+	for i, namespace := range s.q.Namespaces {
+		if b.firstNamespace <= namespace && namespace <= b.lastNamespace && b.mayHave(s.namespaces[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func equalOrNone(want string, got []byte) bool { return want == "" || bytes.Equal([]byte(want), got) }
