@@ -41,6 +41,7 @@ type Elector struct {
 	term          atomic.Pointer[term]   // nil on a standby
 	leader        atomic.Pointer[Leader] // never nil
 	renewed       atomic.Pointer[time.Time]
+	tenure        atomic.Pointer[Tenure]
 	leaderChanged chan struct{} // wakes up reportLeaders
 	hints         chan struct{} // the lock's record may have changed
 

@@ -59,6 +59,28 @@ func (e *Elector) Renewed() time.Time {
 	return time.Time{}
 }
 
+// Tenure is what the lock's record says of its holder.
+type Tenure struct {
+	// Holder is "" if there is none.
+	Holder string
+	// Since is when it has acquired the Lease, by its own clock.
+	Since time.Time
+	// Transitions is how often the holder has changed.
+	Transitions int
+}
+
+// Tenure returns the record as this process last read or wrote it. It is zero before that.
+func (e *Elector) Tenure() Tenure {
+	if t := e.tenure.Load(); t != nil {
+		return *t
+	}
+	return Tenure{}
+}
+
+func (e *Elector) setTenure(r *resourcelock.LeaderElectionRecord) {
+	e.tenure.Store(&Tenure{Holder: r.HolderIdentity, Since: r.AcquireTime.Time, Transitions: r.LeaderTransitions})
+}
+
 func (e *Elector) setLeader(l Leader) {
 	if *e.leader.Load() == l {
 		return

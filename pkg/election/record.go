@@ -49,6 +49,7 @@ func (e *Elector) write(ctx context.Context, previous resourcelock.LeaderElectio
 	switch {
 	case a.err == nil:
 		e.held, e.unread, e.inDoubt = record, false, false
+		e.setTenure(&record)
 		e.setPublished(a.announced)
 	case !isRejected(a.err):
 		e.inDoubt = true
@@ -70,6 +71,7 @@ func (e *Elector) read(ctx context.Context) answer {
 	if e.unread {
 		return a
 	}
+	e.setTenure(a.record)
 	if e.observed.update(a, time.Now()) {
 		since := e.observed.since
 		e.renewed.Store(&since)
