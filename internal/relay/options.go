@@ -21,6 +21,8 @@ const (
 
 // Options of a Relay. Begin with DefaultOptions.
 type Options struct {
+	// Identity is the name of this replica for others, optional.
+	Identity string
 	// Gate admits requests to this process. Required.
 	Gate *Gate
 	// TokenFile holds a token of the ServiceAccount that all replicas have, bound to

@@ -25,6 +25,7 @@ type Relay struct {
 
 	mu        sync.Mutex
 	leader    *connections // nil if there is none to forward to
+	queries   *connections // to the same one, nil before the first query
 	closed    bool
 	lastCheck string // what was logged of Check last
 
@@ -82,6 +83,7 @@ func (r *Relay) dropLeader() {
 		r.leader.retire()
 		r.leader = nil
 	}
+	r.dropQueries()
 }
 
 // Close ends forwarding, and closes the connections to the leader. Connections with

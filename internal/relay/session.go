@@ -87,7 +87,9 @@ func (r *Relay) sessionRequest(ctx context.Context, leader leaderServer, body io
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)
 	}
 	// The leader knows replicas by an asserted user: this one asserts itself.
-	asserted, err := intake.EncodeUser(&user.DefaultInfo{Name: r.peers.lastName()})
+	asserted, err := intake.EncodeUser(&user.DefaultInfo{
+		Name: r.peers.lastName(), Extra: map[string][]string{intake.ReplicaExtra: {r.options.Identity}},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -127,6 +127,10 @@ func (allNames) GetPath() string { return "" }
 // which may be about an unrelated rule.
 func decide(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
 	decision, reason, err := authz.Authorize(ctx, attributes)
+	return statusOfDecision(ctx, attributes, decision, reason, err)
+}
+
+func statusOfDecision(ctx context.Context, attributes authorizer.Attributes, decision authorizer.Decision, reason string, err error) error {
 	switch {
 	case decision == authorizer.DecisionAllow:
 		return nil

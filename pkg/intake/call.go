@@ -52,9 +52,12 @@ type call struct {
 	tenant atomic.Pointer[string]
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
-	// session runs in place of a response. Set by sessions.begin; read by
+	// session runs in place of a response. Set by sessions.begin and queries.serve; read by
 	// unreadResponses.buffered.
 	session atomic.Pointer[func(http.ResponseWriter, *http.Request)]
+	// query: the response is the answer to a query, which is written within a limit of its own. Set by
+	// queries.serve; read by unreadResponses.buffered.
+	query atomic.Bool
 	// termEnded withholds the response, because nothing was recorded in this term. Set by
 	// the storage; read by handlerResponse.
 	termEnded atomic.Bool

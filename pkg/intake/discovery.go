@@ -12,9 +12,9 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// newDiscovery returns the handlers of the discovery documents by path. Aggregated
-// discovery is not served: clients that request it accept plain documents too.
-func newDiscovery() map[string]http.Handler {
+// newDiscovery returns the handlers of the discovery documents by path, those of queries, which may be nil,
+// included. Aggregated discovery is not served: clients that request it accept plain documents too.
+func newDiscovery(queries Queries) map[string]http.Handler {
 	addresses := discovery.DefaultAddresses{}
 	group := metav1.APIGroup{
 		Name:             eventsv1.GroupName,
@@ -23,7 +23,7 @@ func newDiscovery() map[string]http.Handler {
 	}
 	groups := discovery.NewRootAPIsHandler(addresses, codecs)
 	groups.AddGroup(group)
-	return map[string]http.Handler{
+	paths := map[string]http.Handler{
 		"/api":                   discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api"),
 		"/api/v1":                resources(occurrence.CoreV1),
 		"/apis":                  groups,
@@ -33,6 +33,15 @@ func newDiscovery() map[string]http.Handler {
 			responsewriters.WriteRawJSON(http.StatusOK, version.Get(), w)
 		}),
 	}
+	if queries != nil {
+		gv := queries.GroupVersion()
+		served := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+		group := metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{served}, PreferredVersion: served}
+		groups.AddGroup(group)
+		paths["/apis/"+gv.Group] = discovery.NewAPIGroupHandler(codecs, group)
+		paths["/apis/"+gv.String()] = discovery.NewAPIVersionHandler(codecs, gv, discovery.APIResourceListerFunc(queries.Resources))
+	}
+	return paths
 }
 
 func groupVersion(api occurrence.API) metav1.GroupVersionForDiscovery {

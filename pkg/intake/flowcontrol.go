@@ -50,6 +50,9 @@ type flowControl struct {
 	// largeSeats are for large bodies, so that small ones do not wait for them.
 	seats, largeSeats *seats
 	metrics           *metrics
+	// queries are served within inQueries, and not within inFlight. They are nil without Queries.
+	queries   *queries
+	inQueries *shares.Shares
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -82,6 +85,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		seats:      seats,
 		largeSeats: largeSeats,
 		metrics:    m,
+		inQueries:  shares.New(maxQueries),
 	}, nil
 }
 
@@ -157,6 +161,9 @@ func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 		if f, ok := c.knownFlow(req); ok {
 			r.shares, r.flow, reason = c.inFlight, f, refusedShare
 		}
+		if c.queries.resource(req) != "" {
+			r = newInFlight(c.inQueries, r.flow, req)
+		}
 		if !r.acquire() {
 			c.refuse(w, req, reason)
 			return
@@ -195,7 +202,11 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 		}
 		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
 		call.tenant.Store(&f.Tenant)
-		if (r.shares != c.inFlight || r.flow != f) && !r.moveTo(c.inFlight, f) {
+		to := c.inFlight
+		if c.queries.resource(req) != "" {
+			to = c.inQueries
+		}
+		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
 			c.refuse(w, req, refusedShare)
 			return
 		}

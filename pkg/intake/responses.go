@@ -42,7 +42,8 @@ var errResponseTooLarge = errors.New("the response is too large")
 // connection is aborted.
 type unreadResponses struct {
 	shares  *shares.Shares
-	limit   int // bytes of one response
+	queries *shares.Shares // of answers to queries
+	limit   int            // bytes of one response
 	aborted *prometheus.CounterVec
 }
 
@@ -81,7 +82,11 @@ func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 			(*session)(w, req)
 			return
 		}
-		u.write(w, req, call.flow(req), response, body.unread())
+		within := u.shares
+		if call.query.Load() {
+			within = u.queries
+		}
+		u.write(w, req, within, call.flow(req), response, body.unread())
 	})
 }
 
@@ -109,16 +114,16 @@ func (b *trackedBody) unread() int64 {
 	return b.buffer
 }
 
-func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, f flow, r *bufferedResponse, unread int64) {
+func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, within *shares.Shares, f flow, r *bufferedResponse, unread int64) {
 	if r.tooLarge {
 		u.abort(abortedTooLarge)
 	}
 	own, asserted := headerBytes(req) // the server keeps the request until the response is written
 	size := unread + int64(r.body.Len()+unreadOverhead+own+asserted)
-	if !u.shares.Acquire(f, size) {
+	if !within.Acquire(f, size) {
 		u.abort(abortedShare)
 	}
-	release := func() { u.shares.Release(f, size) }
+	release := func() { within.Release(f, size) }
 	serving := req.Context().Value(http.ServerContextKey) != nil
 	// With HTTP/2 the last 4 KiB are written after this function has returned, and the
 	// request's context ends before that.

@@ -68,6 +68,11 @@ type ServerOptions struct {
 	Role func() string
 	// Metrics, if not nil, serves /metrics.
 	Metrics http.Handler
+	// Paths are more handlers by path, such as /statusz. As for /metrics, a caller needs the right to get the
+	// path.
+	Paths map[string]http.Handler
+	// Queries, if not nil, serves an API of GETs.
+	Queries Queries
 }
 
 func (o *ServerOptions) validate() error {
@@ -109,12 +114,17 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
+	if options.Queries != nil {
+		if control.queries, err = newQueries(&options, control); err != nil {
+			return nil, fmt.Errorf("intake: %w", err)
+		}
+	}
 	refused := options.Intake.metrics.refused.WithLabelValues(refusedReviews)
 	if options.Authorizer, err = newSharedAuthorizer(options.Authorizer, options.MaxInFlight, options.AccessReviewTTL, refused); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))
-	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery()}
+	routes := &router{apis: make(map[occurrence.API]api), paths: newDiscovery(options.Queries)}
 	for _, a := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 		handlers, err := newAPI(options.Intake, a, options.Authorizer)
 		if err != nil {
@@ -131,6 +141,9 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 	if options.Metrics != nil {
 		routes.paths["/metrics"] = control.withSeat(options.Metrics.ServeHTTP)
 	}
+	for path, handler := range options.Paths {
+		routes.paths[path] = control.withSeat(handler.ServeHTTP)
+	}
 	return chain(routes, options, control), nil
 }
 
@@ -138,7 +151,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 func chain(handler http.Handler, options ServerOptions, control *flowControl) http.Handler {
 	longRunning := func(*http.Request, *request.RequestInfo) bool { return false }
 
-	handler = withAuthorization(handler, options.Authorizer)
+	handler = control.queries.or(withAuthorization(handler, options.Authorizer))
 	handler = withoutImpersonation(handler)
 	handler = control.withCallerFlow(handler)
 	if options.Replication != nil {
@@ -171,7 +184,11 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = withHeaderLimit(handler, options.Intake.metrics)
 	// Around all filters that respond, so that a request has released everything before
 	// the server waits for its client to read.
-	handler = newUnreadResponses(options.Intake).buffered(handler)
+	unread := newUnreadResponses(options.Intake)
+	if control.queries != nil {
+		unread.queries = control.queries.unread
+	}
+	handler = unread.buffered(handler)
 	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
 	handler = endpointfilters.WithAuditInit(handler)
 	return handler

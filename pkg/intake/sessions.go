@@ -8,12 +8,34 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 )
 
 // ReplicationPath is where a replica accepts sessions: a POST over HTTP/2, authenticated as
 // a forwarded request, whose body and response are the two directions.
 const ReplicationPath = "/eventd/v1/replication"
+
+// ReplicaExtra is the extra of the user that a replica asserts in a session, itself: its name.
+const ReplicaExtra = "eventd.io/replica"
+
+type replicaKey struct{}
+
+// ReplicaOf returns the name of the other end of a session, "" if it has sent none.
+func ReplicaOf(ctx context.Context) string {
+	name, _ := ctx.Value(replicaKey{}).(string)
+	return name
+}
+
+// replicaName returns the name that a replica asserts.
+func replicaName(ctx context.Context) string {
+	if caller, ok := request.UserFrom(ctx); ok {
+		if names := caller.GetExtra()[ReplicaExtra]; len(names) == 1 {
+			return names[0]
+		}
+	}
+	return ""
+}
 
 const (
 	// maxSessions is far above the number of replicas: sessions whose other end has
@@ -48,8 +70,10 @@ func (s *sessions) begin(next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		call := callOf(req.Context())
-		session := func(w http.ResponseWriter, req *http.Request) { s.run(w, req, call.token) }
+		call, name := callOf(req.Context()), replicaName(req.Context())
+		session := func(w http.ResponseWriter, req *http.Request) {
+			s.run(w, req.WithContext(context.WithValue(req.Context(), replicaKey{}, name)), call.token)
+		}
 		call.session.Store(&session)
 	})
 }

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"sync/atomic"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/relay"
+	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
 )
@@ -23,7 +26,10 @@ type replication struct {
 	// handoverUntil returns until when a process that ends waits for a leader that accepts what
 	// this one holds of former leaders.
 	handoverUntil func() time.Time
-	served        atomic.Int32 // open sessions with followers
+
+	mu        sync.Mutex
+	served    int            // open sessions with followers
+	followers map[string]int // those of them that have sent a name
 }
 
 // newHoldings returns the holdings of a replica, nil for a process that runs alone.
@@ -85,9 +91,34 @@ func (r *replication) awaitHandover(ctx context.Context) {
 
 // Serve serves a session with a follower.
 func (r *replication) Serve(ctx context.Context, follower io.ReadWriteCloser) error {
-	r.served.Add(1)
-	defer r.served.Add(-1)
+	name := intake.ReplicaOf(ctx)
+	r.add(name, 1)
+	defer r.add(name, -1)
 	return r.pipe.Serve(ctx, follower)
+}
+
+func (r *replication) add(name string, sessions int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.served += sessions
+	if r.followers == nil {
+		r.followers = make(map[string]int)
+	}
+	if r.followers[name] += sessions; r.followers[name] == 0 {
+		delete(r.followers, name)
+	}
+}
+
+// open returns the number of sessions with followers, and the names that are known.
+func (r *replication) open() (served int, names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.followers)) {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return r.served, names
 }
 
 // SetLeading sets whether this process writes what former leaders have left.
@@ -96,7 +127,7 @@ func (r *replication) SetLeading(leading bool) { r.pipe.SetLeading(leading) }
 // AwaitFollower returns when a follower holds what is pending, when ctx ends, or at once if
 // there is no follower.
 func (r *replication) AwaitFollower(ctx context.Context) error {
-	if r.served.Load() == 0 {
+	if served, _ := r.open(); served == 0 {
 		return nil
 	}
 	return r.pipe.AwaitFollower(ctx)

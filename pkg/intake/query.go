@@ -1,0 +1,218 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/shares"
+)
+
+// Limits of queries. None of them is shared with requests that report Events.
+const (
+	// maxQueries limits the queries in flight, those that wait included, and querySeats those that are
+	// answered at once.
+	maxQueries, querySeats = 64, 8
+	// maxWatches limits the open watches.
+	maxWatches = 64
+	// maxUnreadQueryBytes is the maximum memory of all answers to queries that are being written.
+	maxUnreadQueryBytes = 32 << 20
+	// Each open watch makes one or two reviews every 10 s for each of its namespaces.
+	queryReviewRate, queryReviewBurst = 50, 200
+)
+
+// Queries serves an API of GETs beside that of Events. It must be safe for concurrent use.
+type Queries interface {
+	// GroupVersion and Resources are for requests and discovery. They do not change.
+	GroupVersion() schema.GroupVersion
+	Resources() []metav1.APIResource
+	// Query checks a request and the rights of its caller, and returns what answers it. The answer to a watch
+	// is called with a request that has no timeout, and a writer that is not buffered. An error is answered
+	// as a Status.
+	Query(Query) (answer http.HandlerFunc, watch bool, err error)
+}
+
+// Query is a GET of one of the resources of Queries. Its caller is in its context.
+type Query struct {
+	*http.Request
+	Resource string
+	// Relayed is true if another replica has sent it.
+	Relayed bool
+	// Authorize returns nil if the caller has a verb on Events in a namespace, or, if that is empty, in all of
+	// them. Otherwise it returns the Status of the answer, and whether the caller was denied.
+	Authorize func(ctx context.Context, verb, namespace string) (denied bool, err error)
+}
+
+// queries serves Queries behind the same filters as the Events API, but authorizes by the rights on Events,
+// and has limits of its own. A watch runs in place of a response, as a session does.
+type queries struct {
+	api       Queries
+	resources map[string]bool
+	authz     authorizer.Authorizer
+	seats     *seats
+	watches   *shares.Shares
+	unread    *shares.Shares
+	control   *flowControl
+	requests  *prometheus.CounterVec
+}
+
+// newQueries registers the metrics of queries.
+func newQueries(o *ServerOptions, control *flowControl) (*queries, error) {
+	q := &queries{
+		api: o.Queries, resources: make(map[string]bool),
+		watches: shares.New(maxWatches), unread: shares.New(maxUnreadQueryBytes), control: control,
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_query_requests_total",
+			Help: "Queries by resource and HTTP status code. A watch counts when it begins.",
+		}, []string{"resource", "code"}),
+	}
+	for _, r := range o.Queries.Resources() {
+		q.resources[r.Name] = true
+		q.requests.WithLabelValues(r.Name, strconv.Itoa(http.StatusOK))
+	}
+	authz, err := newSharedAuthorizer(o.Authorizer, maxQueries, o.AccessReviewTTL, o.Intake.metrics.refused.WithLabelValues(refusedReviews))
+	if err != nil {
+		return nil, err
+	}
+	if authz.reviews, err = newReviews("query-access", queryReviewRate, queryReviewBurst, maxQueries+maxWatches); err != nil {
+		return nil, err
+	}
+	q.authz = authz
+	if q.seats, err = newSeats("queries", querySeats, maxQueries, nil); err != nil {
+		return nil, err
+	}
+	return q, q.register(o.Intake.options.Registerer)
+}
+
+func (q *queries) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	return errors.Join(
+		r.Register(q.requests),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_query_watches",
+			Help: "Open watches of queries.",
+		}, func() float64 { return float64(q.watches.InUse()) })),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_query_watches_capacity",
+			Help: "Maximum number of open watches. Above it, or above its share, a caller gets 429.",
+		}, func() float64 { return maxWatches })),
+	)
+}
+
+// resource returns the resource that a request queries, "" if it is no query. q may be nil.
+func (q *queries) resource(req *http.Request) string {
+	info, ok := request.RequestInfoFrom(req.Context())
+	if q == nil || !ok || !info.IsResourceRequest || req.Method != http.MethodGet || len(info.Parts) != 1 ||
+		info.Namespace != "" || (schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}) != q.api.GroupVersion() ||
+		!q.resources[info.Resource] {
+		return ""
+	}
+	return info.Resource
+}
+
+// or returns a handler that serves queries, and has another one serve the rest. It stands in for the
+// authorization of a request by its path.
+func (q *queries) or(next http.Handler) http.Handler {
+	if q == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		resource := q.resource(req)
+		if resource == "" {
+			next.ServeHTTP(w, req)
+			return
+		}
+		code := q.serve(w, req, resource)
+		q.requests.WithLabelValues(resource, strconv.Itoa(code)).Inc()
+	})
+}
+
+// serve answers a query with a seat, and returns the status code.
+func (q *queries) serve(w http.ResponseWriter, req *http.Request, resource string) int {
+	ctx, cancel := early(req.Context())
+	defer cancel()
+	call := callOf(ctx)
+	call.query.Store(true)
+	refused := func(err error) int {
+		refuse(w, req, err)
+		return call.response.code
+	}
+	caller, ok := request.UserFrom(ctx)
+	if !ok {
+		return refused(apierrors.NewInternalError(errors.New("no user in the context")))
+	}
+	s := &seat{seats: q.seats, flow: call.inFlight.flow}
+	if !s.acquire(ctx) {
+		if ctx.Err() != nil {
+			return refused(timeoutError(ctx.Err()))
+		}
+		q.control.metrics.refused.WithLabelValues(refusedSeats).Inc()
+		return refused(tooMany(refusedSeats))
+	}
+	defer s.end()
+	call.seat = s
+	answer, watch, err := q.api.Query(Query{
+		Request: req.WithContext(ctx), Resource: resource, Relayed: Forwarded(req), Authorize: q.authorize(caller),
+	})
+	switch {
+	case err != nil:
+		return refused(err)
+	case watch:
+		session := q.watch(flow{Tenant: call.inFlight.flow.Tenant}, answer)
+		call.session.Store(&session)
+		return http.StatusOK
+	default:
+		answer(w, req.WithContext(ctx))
+		return call.response.code
+	}
+}
+
+// authorize returns the Authorize of a caller. It waits without a seat.
+func (q *queries) authorize(caller user.Info) func(context.Context, string, string) (bool, error) {
+	return func(ctx context.Context, verb, namespace string) (denied bool, err error) {
+		attributes := authorizer.AttributesRecord{
+			User: caller, ResourceRequest: true, Verb: verb, APIVersion: "v1", Resource: resourceName, Namespace: namespace,
+		}
+		withoutSeat(ctx, func() {
+			var decision authorizer.Decision
+			var reason string
+			decision, reason, err = q.authz.Authorize(ctx, attributes)
+			denied = errors.Is(err, errDoubtful) || err == nil && decision != authorizer.DecisionAllow || decision == authorizer.DecisionDeny
+			err = statusOfDecision(ctx, attributes, decision, reason, err)
+		})
+		return denied, err
+	}
+}
+
+// watch returns a session that answers a watch within the limit of watches. It is behind all filters, so
+// nothing of the request is in flight any more.
+func (q *queries) watch(f flow, answer http.HandlerFunc) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, req *http.Request) {
+		if !q.watches.Acquire(f, 1) {
+			q.control.metrics.refused.WithLabelValues(refusedShare).Inc()
+			refuse(w, inJSON(req), tooMany(refusedShare))
+			return
+		}
+		defer q.watches.Release(f, 1)
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler {
+				klog.FromContext(req.Context()).Error(nil, "A watch panicked", "panic", p, "stack", string(debug.Stack()))
+				panic(http.ErrAbortHandler) // the response cannot be completed
+			}
+		}()
+		answer(w, req)
+	}
+}

@@ -1,0 +1,257 @@
+package intake_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// someQueries is an API with one resource, things, and a query that a test controls.
+type someQueries func(intake.Query) (http.HandlerFunc, bool, error)
+
+const things = "/apis/query.example.com/v1/things"
+
+func (someQueries) GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: "query.example.com", Version: "v1"}
+}
+
+func (someQueries) Resources() []metav1.APIResource {
+	return []metav1.APIResource{{Name: "things", SingularName: "things", Kind: "Thing", Verbs: metav1.Verbs{"get"}}}
+}
+
+func (q someQueries) Query(r intake.Query) (http.HandlerFunc, bool, error) { return q(r) }
+
+func withQueries(q someQueries) setting {
+	return withServer(func(o *intake.ServerOptions) { o.Queries = q })
+}
+
+// named authenticates each request as the user that its token names.
+var named = withServer(func(o *intake.ServerOptions) {
+	o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		name := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil
+	})
+})
+
+func sends(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+}
+
+func TestQueriesAreAuthorizedByTheRightsOnEvents(t *testing.T) {
+	var asked []authorizer.AttributesRecord
+	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		asked = append(asked, a.(authorizer.AttributesRecord))
+		if a.GetNamespace() == "shop" {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "not yours", nil
+	}), withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
+		denied, err := q.Authorize(q.Context(), "list", q.URL.Query().Get("namespace"))
+		if denied != (err != nil) {
+			t.Errorf("denied is %v: %v", denied, err)
+		}
+		return sends("seen"), false, err
+	}))
+	if a := s.Do(t, http.MethodGet, things+"?namespace=shop", nil); a.Code != http.StatusOK || string(a.Body) != "seen" {
+		t.Errorf("answered %d: %s", a.Code, a.Body)
+	}
+	a := s.Do(t, http.MethodGet, things+"?namespace=other", nil, "Accept", "text/event-stream")
+	a.Want(t, http.StatusForbidden, metav1.StatusReasonForbidden)
+	if text := a.Status(t).Message; !strings.Contains(text, `cannot list resource "events"`) || !strings.Contains(text, `"other"`) {
+		t.Errorf("the answer says: %s", text)
+	}
+	for i, namespace := range []string{"shop", "other"} {
+		want := authorizer.AttributesRecord{
+			User: asked[i].User, Verb: "list", APIVersion: "v1", Resource: "events", Namespace: namespace, ResourceRequest: true,
+		}
+		equal(t, "the review", asked[i], want)
+	}
+	equal(t, "the number of reviews", len(asked), 2)
+}
+
+func TestOnlyGETsOfResourcesAreQueries(t *testing.T) {
+	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.IsResourceRequest() {
+			return authorizer.DecisionNoOpinion, "", nil
+		}
+		return authorizer.DecisionAllow, "", nil
+	}), withQueries(func(intake.Query) (http.HandlerFunc, bool, error) { return sends("seen"), false, nil }))
+	for _, test := range []struct {
+		method, path string
+		code         int
+	}{
+		{http.MethodGet, things, http.StatusOK},
+		{http.MethodPost, things, http.StatusForbidden},
+		{http.MethodGet, things + "/one", http.StatusForbidden},
+		{http.MethodGet, "/apis/query.example.com/v1/others", http.StatusForbidden},
+		{http.MethodGet, "/apis/query.example.com/v2/things", http.StatusForbidden},
+		{http.MethodGet, "/apis/query.example.com/v1/namespaces/ns/things", http.StatusForbidden},
+	} {
+		if a := s.Do(t, test.method, test.path, nil); a.Code != test.code {
+			t.Errorf("%s %s is answered %d, want %d: %s", test.method, test.path, a.Code, test.code, a.Body)
+		}
+	}
+	var groups metav1.APIGroupList
+	if err := json.Unmarshal(s.Do(t, http.MethodGet, "/apis", nil).Body, &groups); err != nil || len(groups.Groups) != 2 {
+		t.Errorf("the groups are %+v, %v", groups.Groups, err)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(s.Do(t, http.MethodGet, "/apis/query.example.com/v1", nil).Body, &list); err != nil ||
+		len(list.APIResources) != 1 || len(list.APIResources[0].Verbs) != 1 || list.APIResources[0].Verbs[0] != "get" {
+		t.Errorf("the resources are %+v, %v", list, err)
+	}
+}
+
+// Whatever queries there are, as many reports can be in flight as without them; and the other way round.
+func TestQueriesTakeNoPlaceOfReports(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		release := make(chan struct{})
+		s := serve(t, written(), named, withServer(func(o *intake.ServerOptions) { o.MaxInFlight = 4 }),
+			withQueries(func(intake.Query) (http.HandlerFunc, bool, error) {
+				<-release
+				return sends("seen"), false, nil
+			}))
+		var answers []<-chan answer
+		for range 100 {
+			answers = append(answers, background(func() answer {
+				return s.Do(t, http.MethodGet, things, nil, "Authorization", "Bearer reader")
+			}))
+		}
+		synctest.Wait()
+		if a := s.Post(t, classic("web.1", 1)); a.Code != http.StatusCreated {
+			t.Errorf("the report is answered %d: %s", a.Code, a.Body)
+		}
+		other := background(func() answer {
+			return s.Do(t, http.MethodGet, things, nil, "Authorization", "Bearer another")
+		})
+		close(release)
+		codes := map[int]int{(<-other).Code: 1}
+		equal(t, "the query of another user", codes, map[int]int{http.StatusOK: 1})
+		codes = map[int]int{}
+		for _, a := range answers {
+			codes[(<-a).Code]++
+		}
+		// One flow has a third of 64.
+		equal(t, "the answers to one user", codes, map[int]int{http.StatusOK: 21, http.StatusTooManyRequests: 79})
+	})
+}
+
+// openResponse is a response that may be read while it is written.
+type openResponse struct {
+	mu sync.Mutex
+	httptest.ResponseRecorder
+}
+
+func newOpenResponse() *openResponse { return &openResponse{ResponseRecorder: *httptest.NewRecorder()} }
+
+func (r *openResponse) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ResponseRecorder.Write(p)
+}
+
+func (r *openResponse) WriteHeader(code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ResponseRecorder.WriteHeader(code)
+}
+
+func (r *openResponse) Flush() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ResponseRecorder.Flush()
+}
+
+func (r *openResponse) read() (code int, body string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Code, r.Body.String()
+}
+
+// A watch has no timeout, is not buffered, and is in flight nowhere.
+func TestWatchLastsAndIsNotBuffered(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		s := serve(t, written(), named, withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
+			return func(w http.ResponseWriter, req *http.Request) {
+				for range 3 {
+					_, _ = w.Write([]byte("frame\n"))
+					w.(http.Flusher).Flush()
+					select {
+					case <-time.After(5 * time.Minute):
+					case <-req.Context().Done():
+						return
+					}
+				}
+			}, true, nil
+		}))
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		var open sync.WaitGroup
+		watch := func(as string) *openResponse {
+			r := newOpenResponse()
+			open.Go(func() {
+				s.ServeHTTP(r, newRequest(ctx, t, http.MethodGet, things+"?watch=true", nil, "Authorization", "Bearer "+as))
+			})
+			return r
+		}
+		var watches []*openResponse
+		for range 30 {
+			watches = append(watches, watch("reader"))
+		}
+		synctest.Wait()
+		codes := map[int]int{}
+		for _, w := range watches {
+			code, _ := w.read()
+			codes[code]++
+		}
+		// One flow has a third of 64.
+		equal(t, "the watches of one user", codes, map[int]int{http.StatusOK: 21, http.StatusTooManyRequests: 9})
+		equal(t, "open watches", s.Metric(t, "eventd_query_watches"), 21)
+		another := watch("another")
+		synctest.Wait()
+		if code, got := another.read(); got != "frame\n" {
+			t.Errorf("another user gets %d %q", code, got)
+		}
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		if _, got := another.read(); got != "frame\nframe\n" {
+			t.Errorf("after six minutes it has %q", got)
+		}
+		leave()
+		open.Wait()
+		equal(t, "open watches at the end", s.Metric(t, "eventd_query_watches"), 0)
+	})
+}
+
+func TestPanicOfAWatchEndsItAlone(t *testing.T) {
+	var first atomic.Bool
+	s := serve(t, written(), withQueries(func(intake.Query) (http.HandlerFunc, bool, error) {
+		if first.CompareAndSwap(false, true) {
+			return func(http.ResponseWriter, *http.Request) { panic("no reason") }, true, nil
+		}
+		return sends("seen"), true, nil
+	}))
+	func() {
+		defer func() { equal(t, "the panic", recover(), any(http.ErrAbortHandler)) }()
+		s.Do(t, http.MethodGet, things+"?watch=true", nil)
+	}()
+	if a := s.Do(t, http.MethodGet, things+"?watch=true", nil); string(a.Body) != "seen" {
+		t.Errorf("the next is answered %d: %s", a.Code, a.Body)
+	}
+}
