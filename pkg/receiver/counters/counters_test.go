@@ -245,50 +245,6 @@ func TestANewTermKnowsNothing(t *testing.T) {
 	want(t, c, "events", " 3")
 }
 
-// Events that are forgotten count 1, those of the same namespace that are new cannot be told from
-// them, and other namespaces have nothing to do with that.
-func TestWhatIsKnownIsBoundedAndFair(t *testing.T) {
-	c := &Counters{}
-	use(t, c, v1alpha1.Metric{Name: "events"})
-	r := c.newReceiver(100)
-	at := time.Now().Add(time.Minute).Truncate(time.Second)
-	other := version("quiet", 10, at)
-	other.Namespace = "other"
-	send(t, r, other)
-	for i := range 1000 {
-		send(t, r, version(fmt.Sprint(i), 1, at))
-	}
-	if r.known.Len() != 100 {
-		t.Errorf("%d Events are known", r.known.Len())
-	}
-	for _, test := range []struct {
-		event *corev1.Event
-		want  int64
-	}{
-		{version("0", 9, at), 1},              // forgotten
-		{version("999", 9, at), 8},            // known
-		{version("new", 9, at), 1},            // may be forgotten
-		{version("later", 9, at.Add(1e9)), 9}, // is new
-	} {
-		if n := r.increase(test.event); n != test.want {
-			t.Errorf("%s counts %d, want %d", test.event.UID, n, test.want)
-		}
-	}
-	other = version("quiet", 15, at)
-	other.Namespace = "other"
-	fresh := version("fresh", 7, at)
-	fresh.Namespace = "other"
-	if n, m := r.increase(other), r.increase(fresh); n != 5 || m != 7 {
-		t.Errorf("another namespace counts %d and %d", n, m)
-	}
-	for i := range 2 * maxForgotten {
-		r.forget("", known{1, fmt.Sprint(i), at.Add(time.Duration(i) * time.Second)})
-	}
-	if len(r.forgotten) > maxForgotten || r.isNew(version("new", 9, at)) {
-		t.Errorf("%d namespaces are remembered", len(r.forgotten))
-	}
-}
-
 // The receiver counts while metrics are read and replaced.
 func TestCountersAreSafeForConcurrentUse(t *testing.T) {
 	c := &Counters{}
