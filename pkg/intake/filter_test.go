@@ -18,6 +18,7 @@ import (
 type filter struct {
 	mu     sync.Mutex
 	drops  occurrence.Reason // the rule, none if it is empty
+	dryRun string            // a rule that matches in dry run, none if it is empty
 	budget *occurrence.Budget
 	panics bool
 	asked  []int64 // weights
@@ -25,13 +26,16 @@ type filter struct {
 	got    []*occurrence.Occurrence // what was filtered
 }
 
-func (f *filter) decide(event *corev1.Event, weight int64) (occurrence.Reason, *occurrence.Budget) {
+func (f *filter) decide(event *corev1.Event, weight int64, dryRun func(rule, action string)) (occurrence.Reason, *occurrence.Budget) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.panics {
 		panic("deciding")
 	}
 	f.asked, f.seen = append(f.asked, weight), event
+	if f.dryRun != "" && dryRun != nil {
+		dryRun(f.dryRun, "would_drop")
+	}
 	return f.drops, f.budget
 }
 
@@ -93,6 +97,22 @@ func TestFilteredReportIsAnsweredAsIfItWereDeferred(t *testing.T) {
 	}
 	filtered.Pipeline.WantRecorded(t, 0)
 	equal(t, "filtered", f.weights(), deferred.Pipeline.Weights())
+}
+
+// A rule in dry run is reported with what is new in a report, and who has reported it.
+func TestDryRunIsReported(t *testing.T) {
+	f := &filter{dryRun: "maybe"}
+	var got []string
+	s := serve(t, written(), withOptions(func(o *intake.Options) {
+		o.Rules, o.Filter = f.decide, f.count
+		o.DryRun = func(o *occurrence.Occurrence, weight int64, rule, action string) {
+			got = append(got, fmt.Sprint(o.User, " ", o.Event.InvolvedObject.Name, " ", weight, " ", rule, " ", action))
+		}
+	}))
+	s.Post(t, classic("a", 2)).Want(t, http.StatusCreated, "")
+	s.Patch(t, "a", `{"count":5}`).Want(t, http.StatusOK, "")
+	equal(t, "reported", got, []string{"tester web-0 2 maybe would_drop", "tester web-0 3 maybe would_drop"})
+	s.Pipeline.WantWeights(t, 2, 3)
 }
 
 // What was filtered is in no later report.

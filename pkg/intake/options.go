@@ -19,11 +19,15 @@ type Options struct {
 	// request. It must not change the Event, which has the count that the client reports, and
 	// has occurred weight times since its last report. If drop is not empty, the report is
 	// filtered: it is counted by Filter, and answered as if it were deferred. Otherwise it has
-	// the budget, nil for the usual one.
-	Rules func(event *corev1.Event, weight int64) (drop occurrence.Reason, budget *occurrence.Budget)
+	// the budget, nil for the usual one. dryRun may be nil. Otherwise it is to be called for each
+	// rule in dry run that matches, with what the rule would do.
+	Rules func(event *corev1.Event, weight int64, dryRun func(rule, action string)) (drop occurrence.Reason, budget *occurrence.Budget)
 	// Filter counts an occurrence that a rule drops, and settles it as occurrence.Filtered with
 	// the rule as the reason, before it returns. Required with Rules.
 	Filter func(o *occurrence.Occurrence, rule occurrence.Reason)
+	// DryRun, if not nil, is told of each rule in dry run that matches what an occurrence
+	// reports, which is weight times, and what the rule would do. It must not block.
+	DryRun func(o *occurrence.Occurrence, weight int64, rule, action string)
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 	// MaxBodyBytes is the maximum size of a request body. A larger one gets 413.

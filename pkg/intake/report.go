@@ -165,7 +165,11 @@ func (i *Intake) filters(r *report) bool {
 		return false
 	}
 	o := r.occurrence
-	drop, budget := i.options.Rules(o.Event, r.fresh)
+	var dryRun func(rule, action string)
+	if i.options.DryRun != nil {
+		dryRun = func(rule, action string) { i.options.DryRun(o, r.fresh, rule, action) }
+	}
+	drop, budget := i.options.Rules(o.Event, r.fresh, dryRun)
 	switch {
 	case drop != occurrence.NoReason:
 		o.Weight = r.fresh

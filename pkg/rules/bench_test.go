@@ -61,7 +61,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				i.Decide(c.event, 1)
+				i.Decide(c.event, 1, nil)
 			}
 		})
 	}

@@ -83,8 +83,9 @@ func (i *Intake) countsOf(name string) *intakeCounts {
 // Decide evaluates the rules for an Event that a client reports, which it only reads, and which has
 // occurred weight times since the last report. It returns the name of the rule that drops it, or else
 // the budget of the rule that has one; both are zero if no rule decides. It ends with the function
-// that exceeds MaxIntakeCost.
-func (i *Intake) Decide(event *corev1.Event, weight int64) (drop occurrence.Reason, budget *occurrence.Budget) {
+// that exceeds MaxIntakeCost. dryRun, if not nil, is called for each rule in dry run that matches,
+// with what the rule would do: an Action.
+func (i *Intake) Decide(event *corev1.Event, weight int64, dryRun func(rule, action string)) (drop occurrence.Reason, budget *occurrence.Budget) {
 	now := i.inForce.Load()
 	if now == nil {
 		return occurrence.NoReason, nil
@@ -93,7 +94,11 @@ func (i *Intake) Decide(event *corev1.Event, weight int64) (drop occurrence.Reas
 		c := now.counts[n]
 		c.results[slices.Index(counted[:], result)].Add(1)
 		if result == Match {
-			c.occurrences[slices.Index(actions[:], now.set.intake[n].action())].Add(uint64(max(0, weight)))
+			matched := &now.set.intake[n]
+			c.occurrences[slices.Index(actions[:], matched.action())].Add(uint64(max(0, weight)))
+			if matched.dryRun && dryRun != nil {
+				dryRun(matched.name, string(matched.action()))
+			}
 		}
 	})
 	switch {

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,20 +88,32 @@ func TestFirstIntakeRuleThatMatchesDecides(t *testing.T) {
 		if results != test.results || decided != test.decided {
 			t.Errorf("%s: %s, %s; want %s, %s", name, results, decided, test.results, test.decided)
 		}
-		if got := decision(i.Decide(event, 1)); got != test.decided {
+		if got := decision(i.Decide(event, 1, nil)); got != test.decided {
 			t.Errorf("%s: Decide: %s, want %s", name, got, test.decided)
 		}
 	}
 }
 
+// What a rule in dry run would do is reported, whatever another rule does.
+func TestDryRunsReportWhatTheyWouldDo(t *testing.T) {
+	i, _ := using(t, nil, dry(drops("a", "true")), dry(drops("b", "false")), dry(budgets("c", "true", 1, "1")), drops("d", "true"), dry(drops("e", "true")))
+	var got []string
+	if drop, _ := i.Decide(&corev1.Event{}, 1, func(rule, action string) { got = append(got, rule+" "+action) }); drop != "d" {
+		t.Errorf("dropped by %q", drop)
+	}
+	if want := []string{"a would_drop", "c would_budget"}; !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
+	}
+}
+
 func TestBudgetIsThatOfItsRule(t *testing.T) {
 	i, _ := using(t, nil, budgets("slow", `event.reason == "a"`, 3, "1/600"))
-	_, b := i.Decide(&corev1.Event{Reason: "a"}, 1)
+	_, b := i.Decide(&corev1.Event{Reason: "a"}, 1, nil)
 	if b == nil || b.Name() != "slow" || b.Burst() != 3 || b.QPS() != 1./600 {
 		t.Errorf("%+v", b)
 	}
 	i.Use(mustCompile(t, &v1alpha1.EventdConfiguration{}))
-	if drop, b := i.Decide(&corev1.Event{Reason: "a"}, 1); drop != "" || b != nil {
+	if drop, b := i.Decide(&corev1.Event{Reason: "a"}, 1, nil); drop != "" || b != nil {
 		t.Errorf("%s %+v without rules", drop, b)
 	}
 }
@@ -152,10 +165,10 @@ func TestRulesTogetherHaveABudget(t *testing.T) {
 	if ran < 1 || ran > MaxIntakeCost/MaxCost {
 		t.Errorf("%d rules were evaluated", ran)
 	}
-	if drop, _ := i.Decide(large, 1); drop != "" {
+	if drop, _ := i.Decide(large, 1, nil); drop != "" {
 		t.Errorf("dropped by %s", drop)
 	}
-	if drop, _ := i.Decide(&corev1.Event{Message: "an Event of usual size"}, 1); drop != "last" {
+	if drop, _ := i.Decide(&corev1.Event{Message: "an Event of usual size"}, 1, nil); drop != "last" {
 		t.Errorf("a usual Event is dropped by %q", drop)
 	}
 }
@@ -170,7 +183,7 @@ func TestDryRunsSpendNothingOfOtherRules(t *testing.T) {
 	}
 	rules = append(rules, drops("last", "true"), dry(drops("never", "true")))
 	i, set := using(t, nil, rules...)
-	if drop, _ := i.Decide(large, 1); drop != "last" {
+	if drop, _ := i.Decide(large, 1, nil); drop != "last" {
 		t.Errorf("dropped by %q", drop)
 	}
 	evaluations := set.Intake(large)
@@ -185,9 +198,9 @@ func TestDryRunsSpendNothingOfOtherRules(t *testing.T) {
 func TestIntakeCountersNeverGoBack(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	i, _ := using(t, registry, dry(drops("a", `event.reason == "a"`)), budgets("b", `event.message.matches("^(x+|xxxxxxxxxxxxxxxxxxxxxxx)+$") && event.metadata.labels["z"] == ""`, 1, "1"))
-	i.Decide(&corev1.Event{Reason: "a"}, 3)
-	i.Decide(&corev1.Event{Message: "xx"}, 1) // an error
-	i.Decide(&corev1.Event{Message: strings.Repeat("x", 16<<10)}, 1)
+	i.Decide(&corev1.Event{Reason: "a"}, 3, nil)
+	i.Decide(&corev1.Event{Message: "xx"}, 1, nil) // an error
+	i.Decide(&corev1.Event{Message: strings.Repeat("x", 16<<10)}, 1, nil)
 	want := func(lines ...string) {
 		t.Helper()
 		text := "# HELP eventd_intake_rule_evaluations_total Evaluations of intake rules by result: match, no_match, error, over_budget. The last two do not match.\n# TYPE eventd_intake_rule_evaluations_total counter\n"
@@ -204,11 +217,11 @@ func TestIntakeCountersNeverGoBack(t *testing.T) {
 	}
 	want(lines...)
 	i.Use(mustCompile(t, &v1alpha1.EventdConfiguration{}))
-	i.Decide(&corev1.Event{Reason: "a"}, 1)
+	i.Decide(&corev1.Event{Reason: "a"}, 1, nil)
 	want(lines...)
 	i.Use(mustCompile(t, &v1alpha1.EventdConfiguration{Intake: []v1alpha1.IntakeRule{drops("a", `true`)}})) // another rule of the same name
-	i.Decide(&corev1.Event{}, 4)
-	i.Decide(&corev1.Event{}, 0)
+	i.Decide(&corev1.Event{}, 4, nil)
+	i.Decide(&corev1.Event{}, 0, nil)
 	lines[1] = `{result="match",rule="a"} 3`
 	want(lines...)
 	text := "# HELP eventd_intake_rule_occurrences_total Occurrences that match an intake rule, by what it does: drop, budget, or, as a dry run, would_drop, would_budget.\n# TYPE eventd_intake_rule_occurrences_total counter\n"
@@ -230,7 +243,7 @@ func TestNamesOfRulesWithCountersAreLimited(t *testing.T) {
 	i, _ := using(t, registry)
 	for n := range 2 * maxIntakeNames {
 		i.Use(mustCompile(t, &v1alpha1.EventdConfiguration{Intake: []v1alpha1.IntakeRule{drops(fmt.Sprint("r", n), "true")}}))
-		if drop, _ := i.Decide(&corev1.Event{}, 1); drop != occurrence.Reason(fmt.Sprint("r", n)) {
+		if drop, _ := i.Decide(&corev1.Event{}, 1, nil); drop != occurrence.Reason(fmt.Sprint("r", n)) {
 			t.Fatalf("dropped by %q", drop)
 		}
 	}
@@ -254,7 +267,7 @@ func TestSetsAreReplacedWhileRequestsAreDecided(t *testing.T) {
 		counts[n] = map[occurrence.Reason]int64{}
 		deciding.Go(func() {
 			for range 300 {
-				drop, _ := i.Decide(&corev1.Event{Reason: "y"}, 1)
+				drop, _ := i.Decide(&corev1.Event{Reason: "y"}, 1, nil)
 				counts[n][drop]++
 			}
 		})
@@ -292,7 +305,7 @@ func wantIntakeConsistent(t testing.TB, set *Set, event *corev1.Event) {
 	}
 	i.Use(set)
 	_, want := outcome(set.Intake(event))
-	if got := decision(i.Decide(event, 1)); got != want {
+	if got := decision(i.Decide(event, 1, nil)); got != want {
 		t.Errorf("Decide: %s, Intake: %s", got, want)
 	}
 }

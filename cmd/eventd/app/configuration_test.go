@@ -122,7 +122,7 @@ func TestIntakeRulesAreReloaded(t *testing.T) {
 			writeConfiguration(t, c.file, step.content)
 			time.Sleep(2 * configurationPeriod)
 			synctest.Wait()
-			if got, _ := c.intake.Decide(event, 1); got != step.want {
+			if got, _ := c.intake.Decide(event, 1, nil); got != step.want {
 				t.Errorf("step %d: dropped by %q, want %q", i, got, step.want)
 			}
 		}
