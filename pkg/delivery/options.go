@@ -69,6 +69,27 @@ type View interface {
 // concurrent use.
 type Routing func(receiver string) View
 
+// Trail is told what becomes of each version that a receiver has read. Superseded and handed over
+// versions have no Event at hand, and are not reported. Each call takes the time of a short critical
+// section, and is safe for use by many goroutines. Nothing is to be changed.
+type Trail interface {
+	// Delivered reports a version that the receiver has acknowledged. rejected is how many of its
+	// request the receiver has rejected without saying which.
+	Delivered(receiver string, event *corev1.Event, rejected int)
+	// NotDelivered reports a version that a route has filtered or throttled, or, with the error, that
+	// the receiver has rejected for good. The route is empty if none has decided.
+	NotDelivered(receiver string, event *corev1.Event, route string, why NotDelivered, err error)
+}
+
+// NotDelivered is why a receiver did not get a version.
+type NotDelivered string
+
+const (
+	NotRouted NotDelivered = "filtered"  // by a route, or by none
+	Throttled NotDelivered = "throttled" // a summary stands for it
+	Rejected  NotDelivered = "rejected"  // by the receiver
+)
+
 // Options of a Delivery. Begin with DefaultOptions.
 type Options struct {
 	// Cluster is the name of the cluster in every record. Without it, no configuration that is
@@ -87,6 +108,8 @@ type Options struct {
 	// Leading reports whether this process leads. It is called before each attempt to send, and
 	// before each write of the cursors. It must not wait. nil means always.
 	Leading func() bool
+	// Trail, if not nil, is told what becomes of observed versions.
+	Trail Trail
 	// Registerer registers the metrics. nil does not register them.
 	Registerer prometheus.Registerer
 }

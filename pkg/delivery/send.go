@@ -86,7 +86,7 @@ func (w *worker) send(ctx context.Context, o outgoing) bool {
 			return false
 		case a.err == nil:
 			w.failures = 0
-			w.settle(o, a.rejected)
+			w.settle(o, a.rejected, nil)
 			return true
 		case !isPermanent(a.err):
 			if hasProgressed(a.err) {
@@ -101,7 +101,7 @@ func (w *worker) send(ctx context.Context, o outgoing) bool {
 		default:
 			w.failures = 0
 			w.log(ctx, "rejected", fmt.Errorf("%s: %w", o.records[0].ID, a.err), "A receiver has rejected an Event for good")
-			w.settle(o, 1)
+			w.settle(o, 1, a.err)
 			return true
 		}
 	}

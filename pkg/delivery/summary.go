@@ -124,6 +124,7 @@ func (w *worker) throttles(view View, route string, v observer.Version) bool {
 	throttled, first := w.throttler.throttle(route, by, v, time.Now())
 	if throttled {
 		w.account.throttle(route, first)
+		w.traceNotDelivered(v.Event, route, Throttled)
 	}
 	return throttled
 }

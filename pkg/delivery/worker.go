@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/eventsize"
@@ -177,15 +178,16 @@ func (w *worker) advance(to observer.Cursor) {
 type outgoing struct {
 	records   []receiver.Record
 	cursors   []observer.Cursor
+	events    []*corev1.Event // of the records, before they were redacted; of a Trail only
 	summaries bool
 }
 
 func (o outgoing) first(n int) outgoing {
-	return outgoing{o.records[:n], o.cursors[:min(n, len(o.cursors))], o.summaries}
+	return outgoing{o.records[:n], o.cursors[:min(n, len(o.cursors))], o.events[:min(n, len(o.events))], o.summaries}
 }
 
 func (o outgoing) after(n int) outgoing {
-	return outgoing{o.records[n:], o.cursors[min(n, len(o.cursors)):], o.summaries}
+	return outgoing{o.records[n:], o.cursors[min(n, len(o.cursors)):], o.events[min(n, len(o.events)):], o.summaries}
 }
 
 // fitting returns how many records fit into a request.
@@ -217,9 +219,13 @@ func (w *worker) route(view View, entries []observer.Entry) outgoing {
 		switch ok, route := view.Deliver(e.Event); {
 		case !ok:
 			w.account.filter(route)
+			w.traceNotDelivered(e.Event, route, NotRouted)
 		case !w.throttles(view, route, e.Version):
 			o.records = append(o.records, w.record(view, e.Version))
 			o.cursors = append(o.cursors, e.Cursor)
+			if w.delivery.options.Trail != nil {
+				o.events = append(o.events, e.Event)
+			}
 			continue
 		}
 		switch last := len(o.cursors) - 1; {
@@ -234,7 +240,8 @@ func (w *worker) route(view View, entries []observer.Entry) outgoing {
 }
 
 // settle counts the first unsettled records, and moves the cursor. Summaries have no part in that.
-func (w *worker) settle(o outgoing, rejected int) {
+// err is why all of them are rejected, if they are.
+func (w *worker) settle(o outgoing, rejected int, err error) {
 	n := len(o.records)
 	rejected = min(max(0, rejected), n)
 	if o.summaries {
@@ -247,8 +254,26 @@ func (w *worker) settle(o outgoing, rejected int) {
 		next = w.unsettled[0].Observed
 	}
 	w.account.settle(n-rejected, rejected, next)
+	w.trace(o, rejected, err)
 	w.advance(o.reached())
 	w.cursors.delivered(n - rejected)
+}
+
+// trace reports what has settled to the trail.
+func (w *worker) trace(o outgoing, rejected int, err error) {
+	for _, event := range o.events {
+		if rejected == len(o.events) {
+			w.delivery.options.Trail.NotDelivered(w.config.Name, event, "", Rejected, err)
+		} else {
+			w.delivery.options.Trail.Delivered(w.config.Name, event, rejected)
+		}
+	}
+}
+
+func (w *worker) traceNotDelivered(event *corev1.Event, route string, why NotDelivered) {
+	if t := w.delivery.options.Trail; t != nil {
+		t.NotDelivered(w.config.Name, event, route, why, nil)
+	}
 }
 
 // log logs an error, rate-limited by reason.
