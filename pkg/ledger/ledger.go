@@ -28,6 +28,7 @@ type Ledger struct {
 	outcomes          map[occurrence.Outcome]*atomic.Int64 // all but Dropped and Filtered; fixed after New
 	dropped           map[occurrence.Reason]*atomic.Int64  // fixed after New
 	filtered          filtered
+	settled           func(*occurrence.Occurrence, occurrence.Settlement) // see OnSettle
 
 	recordedDesc, adoptedDesc, settledDesc *prometheus.Desc
 }
@@ -67,11 +68,25 @@ func (l *Ledger) Record(o *occurrence.Occurrence) { l.recorded.Add(o.Weight) }
 // Adopt counts a weight as adopted: recorded by another process. It must be called before Add.
 func (l *Ledger) Adopt(weight int64) { l.adopted.Add(weight) }
 
+// OnSettle has a function called for each occurrence that Settle and Count count. It must not
+// block. OnSettle must be called before anything is counted.
+func (l *Ledger) OnSettle(settled func(*occurrence.Occurrence, occurrence.Settlement)) {
+	l.settled = settled
+}
+
 // Settle counts o under the outcome of s, and calls o.Settled.
 func (l *Ledger) Settle(o *occurrence.Occurrence, s occurrence.Settlement) {
-	l.Add(s.Outcome, s.Reason, o.Weight)
+	l.Count(o, s)
 	if o.Settled != nil {
 		o.Settled(s)
+	}
+}
+
+// Count is Settle without the call of o.Settled.
+func (l *Ledger) Count(o *occurrence.Occurrence, s occurrence.Settlement) {
+	l.Add(s.Outcome, s.Reason, o.Weight)
+	if l.settled != nil {
+		l.settled(o, s)
 	}
 }
 

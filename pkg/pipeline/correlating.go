@@ -29,6 +29,7 @@ type correlating struct {
 	subscriber *broadcaster.Subscriber
 	ledger     *ledger.Ledger
 	sink       *sink.Sink
+	trail      Trail // nil if nobody is told
 	clock      clock.PassiveClock
 	logger     klog.Logger
 
@@ -113,6 +114,9 @@ func (c *correlating) process(correlator *correlator.Correlator, o *occurrence.O
 	if d.Drop != occurrence.NoReason {
 		c.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: d.Drop})
 	} else {
+		if c.trail != nil {
+			c.trail.Decided(o, d)
+		}
 		c.sink.Add(o, d.Target, d.Delay)
 	}
 	return c.advance(reporting, working)
@@ -175,7 +179,7 @@ func (c *correlating) dropRest() (weight int64) {
 		left = append(left, o)
 	}
 	for _, o := range left {
-		c.ledger.Add(end.Outcome, end.Reason, o.Weight)
+		c.ledger.Count(o, end)
 		weight += o.Weight
 	}
 	grace.Run(func() {

@@ -32,6 +32,9 @@ type Options struct {
 	// Clock is the clock of the correlator; nil means the system's. Deferred writes
 	// wait in real time.
 	Clock clock.PassiveClock
+	// Trail, if not nil, is told what becomes of each occurrence. With several sinks, it is
+	// told of each of them.
+	Trail Trail
 	// Registerer registers the metrics of all stages; nil leaves them unregistered.
 	// It replaces the Registerer in the options of the stages.
 	Registerer prometheus.Registerer

@@ -49,7 +49,7 @@ type Pipeline struct {
 // counted. The logger is that of the context, whose end has no effect. An error is one of
 // registering metrics.
 func New(ctx context.Context, o Options) (*Pipeline, error) {
-	l := ledger.New()
+	l := newLedger(o.Trail)
 	metrics := &registrations{underlying: o.Registerer}
 	if err := metrics.Register(l); err != nil {
 		return nil, err

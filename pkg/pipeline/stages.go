@@ -55,7 +55,7 @@ func newStages(c broadcasterConfig) *stages {
 	s := &stages{
 		ctx:      context.WithoutCancel(c.ctx),
 		options:  c.options,
-		noSink:   ledger.New(),
+		noSink:   newLedger(c.options.Trail),
 		traits:   newTraitsCache(),
 		writers:  make(map[*writer]struct{}),
 		watching: make(map[*subscription]struct{}),
@@ -117,7 +117,7 @@ func (s *stages) joinOrStart(to target) (*subscription, *registrations, error) {
 	}
 	s.limitDrains()
 	s.sinks++
-	l := ledger.New()
+	l := newLedger(s.options.Trail)
 	metrics := s.registrations(strconv.Itoa(s.sinks))
 	if err := metrics.Register(l); err != nil {
 		return nil, nil, err

@@ -59,11 +59,12 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	w.correlating = &correlating{ledger: w.ledger, clock: o.Clock, logger: klog.FromContext(ctx)}
+	w.correlating = &correlating{ledger: w.ledger, trail: o.Trail, clock: o.Clock, logger: klog.FromContext(ctx)}
 	if err = w.correlating.register(w.metrics); err != nil {
 		return err
 	}
 	o.Correlator.Registerer, o.Sink.Registerer = w.metrics, w.metrics
+	o.Sink.Trail = o.Trail
 	c, err := correlator.New(o.Correlator)
 	if err != nil {
 		return err

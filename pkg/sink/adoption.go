@@ -224,6 +224,8 @@ func (s *Sink) nextToAdopt() (out []toAdopt) {
 
 // addAdopted adds counters to what is pending.
 func (s *Sink) addAdopted(chunk []toAdopt) {
+	var parts []Part
+	defer func() { s.traceAdopted(parts) }() // without the mutex
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -246,6 +248,9 @@ func (s *Sink) addAdopted(chunk []toAdopt) {
 			e.Generation, e.Bytes = s.generations.enter(), 0 // its memory is that of the holdings
 			s.total.occurrences += e.Weight
 			s.ledger.Adopt(e.Weight)
+			if s.options.Trail != nil {
+				parts = append(parts, partOf(e, e.Weight))
+			}
 		}
 		n.adoption.pending[n.key] = p
 		s.pending[n.counter.Key] = p

@@ -58,6 +58,8 @@ type Options struct {
 	Holdings *Holdings
 	// Acknowledge is when an occurrence with Deferred is accepted.
 	Acknowledge Acknowledgement
+	// Trail, if not nil, is told what becomes of what is pending.
+	Trail Trail
 	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }

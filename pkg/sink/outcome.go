@@ -66,6 +66,9 @@ func (s *Sink) count(out []counter.Settled) {
 			s.ledger.Add(e.End.Outcome, e.End.Reason, e.Weight)
 		}
 	}
+	if s.options.Trail != nil {
+		s.trace(out)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.total.bytes -= bytes

@@ -170,7 +170,7 @@ func (s *Sink) Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Dur
 	switch {
 	case reason != occurrence.NoReason:
 		end := occurrence.Settlement{Outcome: occurrence.Dropped, Reason: reason}
-		s.ledger.Settle(o, end)
+		s.refuse(o, &t, end)
 		s.errorLog.settled(t.Event, end, false)
 	case deferred:
 		o.Deferred()

@@ -93,6 +93,9 @@ func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
 // Size returns which part of MaxBatch the entry uses.
 func (e *Entry) Size() int { return 1 + len(e.claims) }
 
+// User returns the user that has reported the oldest occurrence. All of an entry are of one tenant.
+func (e *Entry) User() string { return e.user }
+
 // accepts reports whether a further occurrence may become part of the entry. Different owners
 // have entries of their own, so that each is charged for its own.
 func (e *Entry) accepts(next *Entry) bool {
