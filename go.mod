@@ -3,6 +3,7 @@ module github.com/eventd/eventd
 go 1.26.0
 
 require (
+	github.com/apache/datasketches-go v0.1.0
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-logr/logr v1.4.4
@@ -38,6 +39,7 @@ require (
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/pandatix/go-abnf v0.5.3 // indirect
+	github.com/twmb/murmur3 v1.1.8 // indirect
 )
 
 require (

@@ -140,6 +140,7 @@ type model struct {
 	rng       *rand.Rand
 	server    *memoryServer
 	pipelines []*Pipeline
+	trails    []*modelTrail // by pipeline
 	clients   []*modelClient
 	recorded  []int64 // by pipeline
 	began     time.Time
@@ -166,7 +167,11 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.server = newMemoryServer(seed, m.faults)
 	m.recorded = make([]int64, m.writers)
 	for range m.writers {
-		m.pipelines = append(m.pipelines, startPipeline(t, m.options, m.server).Pipeline)
+		trail := newModelTrail(t)
+		o := m.options
+		o.Trail = trail
+		m.trails = append(m.trails, trail)
+		m.pipelines = append(m.pipelines, startPipeline(t, o, m.server).Pipeline)
 	}
 	for i := range m.reporters {
 		c := &modelClient{name: fmt.Sprint("web.", i), seen: make([]int64, len(m.pipelines))}
@@ -198,6 +203,7 @@ func (m *model) run() {
 
 func (m *model) record(pipeline int, o *occurrence.Occurrence) {
 	m.recorded[pipeline] += o.Weight
+	m.trails[pipeline].recorded[o.Event.InvolvedObject.Name] += o.Weight
 	if m.tracked {
 		m.called(o, 0)
 		o.Settled = func(s occurrence.Settlement) {
@@ -246,6 +252,7 @@ func (m *model) checkQuiet() {
 		if totals.Pending() != pending.Occurrences {
 			m.t.Errorf("recorded %d, settled %d, pending %d", totals.Recorded, totals.Settled(), pending.Occurrences)
 		}
+		m.trails[i].check(m.t, totals)
 	}
 }
 
@@ -293,6 +300,7 @@ func (m *model) check() {
 		if n := totals.Dropped[occurrence.Shutdown] + totals.Dropped[occurrence.RetriesExhausted]; n > 0 && !m.mayTimeOut() {
 			m.t.Errorf("%d are dropped, with enough time: %+v", n, totals)
 		}
+		m.trails[i].check(m.t, totals)
 	}
 	if uncertain > 0 && !m.mayTimeOut() && !m.mayEvict() && m.faults.refused == 0 {
 		m.t.Errorf("%d are uncertain, though nothing was dropped", uncertain)

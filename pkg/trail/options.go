@@ -1,0 +1,56 @@
+package trail
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/eventd/eventd/internal/increase"
+)
+
+// DefaultMaxBytes is the default of Options.MaxBytes. It has the steps of about 5,000 objects.
+const DefaultMaxBytes = 16 << 20
+
+// MinMaxBytes is the lowest Options.MaxBytes.
+const MinMaxBytes = 1 << 20
+
+// Options of a Trail. Zero values are the defaults.
+type Options struct {
+	// MaxBytes limits the memory. One half is for steps, one quarter for the rankings of single
+	// namespaces, one eighth for that of all, one sixteenth each for the counts of Events that others
+	// have written, and for followers.
+	MaxBytes int64
+	// Registerer registers the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+}
+
+// limits are the parts of Options.MaxBytes.
+type limits struct {
+	steps    int64 // bytes
+	boards   int64 // bytes of those of single namespaces
+	lgKeys   int   // of each sketch for all namespaces
+	counts   int64 // Events
+	followed int   // steps
+}
+
+// followedBytes is the memory of a step for followers, at most.
+const followedBytes = 2048
+
+func (o *Options) limits() (limits, error) {
+	bytes := o.MaxBytes
+	if bytes == 0 {
+		bytes = DefaultMaxBytes
+	}
+	if bytes < MinMaxBytes {
+		return limits{}, fmt.Errorf("trail options: MaxBytes must be at least %d, not %d", MinMaxBytes, bytes)
+	}
+	perKey := int64(dimensions) * slots * 2 * labelBytes
+	return limits{
+		steps:    bytes / 2,
+		boards:   bytes / 4,
+		lgKeys:   bits.Len64(uint64(bytes/8/perKey)) - 1,
+		counts:   bytes / 16 / increase.Bytes,
+		followed: int(bytes / 16 / followedBytes),
+	}, nil
+}
