@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/eventd/eventd/pkg/observer"
 )
 
 const (
@@ -21,10 +23,12 @@ const (
 	capacity = 128 << 20
 )
 
-// BenchmarkMillion fills a history with a million versions of Events of a real cluster, and measures
-// what they take and what a timeline of one object costs:
+// BenchmarkMillion fills a history with versions of a million Events of a cluster, and measures what they
+// take, and what the timeline of an object costs, for random pods and for the objects with most Events:
 //
 //	go test ./pkg/history -run '^$' -bench Million -benchtime 1x
+//
+// Times are those of the wall clock; CPU is that of the process.
 func BenchmarkMillion(b *testing.B) {
 	for b.Loop() {
 		before := resident(b)
@@ -33,53 +37,70 @@ func BenchmarkMillion(b *testing.B) {
 			b.Fatal(err)
 		}
 		c := newCluster(1)
-		events := make(map[types.UID]struct{}, million)
-		var spent time.Duration
-		for range million {
-			v := c.next()
-			events[v.Event.UID] = struct{}{}
+		events, spent := 0, time.Duration(0)
+		for events < million {
+			chunk := make([]observer.Version, 10_000)
+			for i := range chunk {
+				if chunk[i] = c.next(); chunk[i].Event.Count < 2 {
+					events++
+				}
+			}
 			begin := cpu(b)
-			h.Add(v)
+			for _, v := range chunk {
+				h.Add(v)
+				for behind := h.sealed(); behind != nil; behind = h.sealed() {
+					<-behind
+				}
+			}
 			waitSealed(h)
 			spent += cpu(b) - begin
 		}
-		distinct := len(events)
-		events = nil
-		s := h.Status()
-		full, pods := newSearchTimes(b, h, c.pods), len(c.pods)
+		s, pods := h.Status(), c.pods
 		c = nil
-		after := resident(b)
-		b.ReportMetric(float64(s.Bytes)/float64(s.Versions), "bytes/version")
-		b.ReportMetric(float64(s.Bytes)/(1<<20), "MiB-accounted")
-		b.ReportMetric(float64(after-before)/(1<<20), "MiB-resident")
-		b.ReportMetric(float64(s.Versions), "versions")
-		b.ReportMetric(float64(distinct), "Events")
-		b.ReportMetric(spent.Seconds()*1e6/million, "µs-CPU/version")
-		b.ReportMetric(full.p50, "ms-p50")
-		b.ReportMetric(full.p99, "ms-p99")
-		b.ReportMetric(full.max, "ms-max")
-		b.Logf("%d versions of %d Events of %d objects, %d blocks", s.Versions, distinct, pods, len(h.store.blocks))
+		b.ReportMetric(float64(s.Bytes)/float64(events), "B/Event")
+		b.ReportMetric(float64(s.Bytes)/float64(s.Versions), "B/version")
+		b.ReportMetric(float64(spent.Microseconds())/float64(s.Versions), "µs-CPU/version")
+		b.Logf("%d versions of %d Events, of %d pods and %d workloads, in %d blocks; %.1f MiB accounted; %v evicted",
+			s.Versions, events, len(pods), clusterWorkloads, len(h.store.blocks), mib(s.Bytes), testutil.ToFloat64(h.metrics.evicted))
+		random := rand.New(rand.NewPCG(2, 2))
+		objects := make([]Object, 1000)
+		for i := range objects {
+			p := pods[random.IntN(len(pods))]
+			objects[i] = Object{Kind: "Pod", Namespace: p.namespace, Name: p.name, UID: p.uid}
+		}
+		timelines(b, h, "pods, cold", objects, false)
+		timelines(b, h, "pods, warm", objects, false)
+		timelines(b, h, "pods, all versions", objects, true)
+		for i := range objects {
+			p := pods[random.IntN(len(pods))]
+			objects[i] = Object{Kind: "ReplicaSet", Namespace: p.namespace, Name: p.workload}
+		}
+		timelines(b, h, "busiest objects", objects[:200], true)
+		pods, objects = nil, nil
+		b.Logf("%.1f MiB resident", mib(resident(b)-before))
 		runtime.KeepAlive(h)
 	}
 }
 
-type searchTimes struct{ p50, p99, max float64 }
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
-// newSearchTimes measures the timelines of random objects.
-func newSearchTimes(b *testing.B, h *History, pods []pod) searchTimes {
-	rng := rand.New(rand.NewPCG(2, 2))
-	var times []float64
-	for range 1000 {
-		p := pods[rng.IntN(len(pods))]
+// timelines measures the timelines of objects.
+func timelines(b *testing.B, h *History, what string, objects []Object, all bool) {
+	var times []time.Duration
+	versions, spent := 0, cpu(b)
+	for _, o := range objects {
 		begin := time.Now()
-		r, err := h.List(b.Context(), Query{Namespaces: []string{p.namespace}, Object: Object{Kind: "Pod", Namespace: p.namespace, Name: p.name}, AllVersions: true})
-		times = append(times, time.Since(begin).Seconds()*1e3)
-		if err != nil || len(r.Versions) == 0 {
-			b.Fatal(len(r.Versions), err)
+		r, err := h.List(b.Context(), Query{Object: o, AllVersions: all})
+		times = append(times, time.Since(begin))
+		if versions += len(r.Versions); err != nil {
+			b.Fatal(err)
 		}
 	}
+	spent = cpu(b) - spent
 	slices.Sort(times)
-	return searchTimes{times[len(times)/2], times[len(times)*99/100], times[len(times)-1]}
+	n := len(times)
+	b.Logf("timelines of %s: %d versions each; p50 %v, p99 %v, max %v; %v CPU each", what, versions/n,
+		times[n/2].Round(time.Microsecond), times[n*99/100].Round(time.Microsecond), times[n-1].Round(time.Microsecond), spent/time.Duration(n))
 }
 
 // waitSealed waits until nothing is being sealed.

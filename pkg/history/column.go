@@ -3,6 +3,7 @@ package history
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -38,23 +39,28 @@ func (c *texts) add(s string) {
 	c.last, c.lastIndex = s, at
 }
 
+// appendTo has no codes if all rows are equal.
 func (c *texts) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.index)))
-	b = append(b, c.codes...)
+	if len(c.index) > 1 {
+		b = append(b, c.codes...)
+	}
 	b = append(b, c.lengths...)
 	return append(b, c.data...)
 }
 
 // column is a decoded column of strings. Its data is that of the frame.
 type column struct {
-	values []uint32 // of each row
+	values []uint32 // of each row; none if all are equal
 	ends   []uint32 // of each value, in data
 	data   []byte
 }
 
 func (c *column) at(row int) []byte {
-	value := c.values[row]
-	begin := uint32(0)
+	value, begin := uint32(0), uint32(0)
+	if len(c.values) > 0 {
+		value = c.values[row]
+	}
 	if value > 0 {
 		begin = c.ends[value-1]
 	}
@@ -105,21 +111,10 @@ func (r *reader) bytes(n uint64) []byte {
 func (r *reader) column(c *column, rows int) {
 	c.values, c.ends, c.data = c.values[:0], c.ends[:0], nil
 	values := r.uvarint()
-	seen := uint64(0)
-	for range rows {
-		code := r.uvarint()
-		if code > seen || r.err != nil {
-			r.fail()
-			return
-		}
-		if code == 0 {
-			c.values = append(c.values, uint32(seen))
-			seen++
-			continue
-		}
-		c.values = append(c.values, uint32(seen-code))
+	if values > 1 {
+		r.codes(c, values, rows)
 	}
-	if seen != values {
+	if values > uint64(rows) || values == 0 && rows > 0 || r.err != nil {
 		r.fail()
 		return
 	}
@@ -135,22 +130,32 @@ func (r *reader) column(c *column, rows int) {
 	c.data = r.bytes(total)
 }
 
-// varints reads a column of signed numbers.
-func (r *reader) varints(numbers []int64, rows int) []int64 {
-	numbers = numbers[:0]
+// codes reads which of a number of values the rows have.
+func (r *reader) codes(c *column, values uint64, rows int) {
+	seen := uint32(0)
 	for range rows {
-		numbers = append(numbers, r.varint())
+		code := r.uvarint()
+		if code > uint64(seen) {
+			r.fail()
+			return
+		}
+		c.values = append(c.values, seen-uint32(code))
+		if code == 0 {
+			seen++
+		}
 	}
-	return numbers
+	if uint64(seen) != values {
+		r.fail()
+	}
 }
 
 // appendTime encodes a time relative to another one, in microseconds since 1970. Most times of Events
 // are in seconds, so a fraction is apart.
-func appendTime(b []byte, t time.Time, base int64) []byte {
-	if t.IsZero() {
+func appendTime(b []byte, micros, base int64) []byte {
+	if micros == noTime {
 		return append(b, 0)
 	}
-	seconds, fraction := inSeconds(t.UnixMicro())
+	seconds, fraction := inSeconds(micros)
 	baseSeconds, _ := inSeconds(base)
 	difference := seconds - baseSeconds
 	code := uint64(difference<<1) ^ uint64(difference>>63)
@@ -161,10 +166,14 @@ func appendTime(b []byte, t time.Time, base int64) []byte {
 	return binary.AppendUvarint(b, uint64(fraction))
 }
 
-func (r *reader) time(base int64) time.Time {
+// noTime is the zero time, in microseconds since 1970.
+const noTime = math.MinInt64
+
+// time reads what appendTime has encoded, in microseconds since 1970.
+func (r *reader) time(base int64) int64 {
 	code := r.uvarint()
 	if code == 0 {
-		return time.Time{}
+		return noTime
 	}
 	code--
 	fraction := int64(0)
@@ -174,15 +183,30 @@ func (r *reader) time(base int64) time.Time {
 	code >>= 1
 	difference := int64(code>>1) ^ -int64(code&1)
 	seconds, _ := inSeconds(base)
-	return time.UnixMicro((seconds+difference)*1e6 + fraction)
+	return (seconds+difference)*1e6 + fraction
 }
 
-// microsOf is a time for which another one may be the base, or that base if it is zero.
-func microsOf(t time.Time, base int64) int64 {
+// microsOf is a time in microseconds since 1970.
+func microsOf(t time.Time) int64 {
 	if t.IsZero() {
-		return base
+		return noTime
 	}
 	return t.UnixMicro()
+}
+
+func timeOf(micros int64) time.Time {
+	if micros == noTime {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros)
+}
+
+// or returns a time, or another one if there is none.
+func or(micros, other int64) int64 {
+	if micros == noTime {
+		return other
+	}
+	return micros
 }
 
 func inSeconds(micros int64) (seconds, fraction int64) {

@@ -34,8 +34,10 @@ type view struct {
 	rvs      []uint64
 	observed []int64 // microseconds
 	counts   []counts
+	times    []times
 	texts    [rowTexts]column
-	order    []int // the rows by sequence number
+	order    []int32 // the rows by sequence number
+	places   []int32 // of the run: the row of each sequence number, and 1, or 0
 
 	// Of texts.
 	forms                         []byte
@@ -46,11 +48,10 @@ type view struct {
 	eventUIDs                     map[int]string
 }
 
-// counts are the fields of a row that are numbers, and its times.
+// counts are the fields of a row that are numbers.
 type counts struct {
-	count, series                          int32
-	hasSeries                              bool
-	last, first, created, event, seriesEnd time.Time
+	count, series int32
+	form          byte // of seriesForm
 }
 
 // maxPooled bounds the memory that a view keeps for the next block, in bytes.
@@ -154,13 +155,9 @@ func (r *reader) oddUIDs(limit int) map[int]string {
 
 func (v *view) decodeRows(r *reader) {
 	n := v.b.rows
-	first := r.varint()
-	v.seqs, v.listed, v.order = v.seqs[:0], v.listed[:0], v.order[:0]
-	for i := range n {
-		position := r.varint()
-		v.seqs, v.listed, v.order = append(v.seqs, first+position>>1), append(v.listed, position&1 == 1), append(v.order, i)
+	if v.decodeOrder(r, n); r.err != nil {
+		return
 	}
-	slices.SortFunc(v.order, func(x, y int) int { return int(v.seqs[x] - v.seqs[y]) })
 	v.rvs, v.observed = slices.Grow(v.rvs[:0], n)[:n], slices.Grow(v.observed[:0], n)[:n]
 	rv, observed := v.b.firstRV, v.b.from
 	for _, i := range v.order {
@@ -171,33 +168,60 @@ func (v *view) decodeRows(r *reader) {
 		observed += r.varint()
 		v.observed[i] = observed
 	}
-	v.counts = slices.Grow(v.counts[:0], n)[:n]
-	for i := range v.counts {
-		c := counts{count: int32(r.varint())}
-		if c.hasSeries = r.uvarint() != 0; c.hasSeries {
+	v.counts, v.times = v.counts[:0], v.times[:0]
+	for range n {
+		c := counts{count: int32(r.varint()), form: byte(r.uvarint())}
+		if c.form != noSeries {
 			c.series = int32(r.varint())
 		}
-		v.counts[i] = c
+		v.counts = append(v.counts, c)
 	}
 	for i := range v.counts {
-		r.times(&v.counts[i], v.observed[i])
+		v.times = append(v.times, r.times(v.observed[i], v.counts[i].form == seriesWithTime))
 	}
 	for i := range v.texts {
 		r.column(&v.texts[i], n)
 	}
 }
 
-// times reads what appendTimes has encoded.
-func (r *reader) times(c *counts, observed int64) {
-	c.last = r.time(observed)
-	last := microsOf(c.last, observed)
-	c.first = r.time(last)
-	first := microsOf(c.first, last)
-	c.created = r.time(first)
-	c.event = r.time(microsOf(c.created, first))
-	if c.hasSeries {
-		c.seriesEnd = r.time(observed)
+// decodeOrder decodes the sequence numbers, and sorts the rows by them: each is in the run, so it has a
+// place in a table.
+func (v *view) decodeOrder(r *reader, n int) {
+	first := r.varint()
+	v.seqs, v.listed, v.order = v.seqs[:0], v.listed[:0], v.order[:0]
+	length := int(v.b.end - v.b.first)
+	v.places = slices.Grow(v.places[:0], length)[:length]
+	clear(v.places)
+	for i := range n {
+		position := r.varint()
+		seq := first + position>>1
+		if seq < v.b.first || seq >= v.b.end || v.places[seq-v.b.first] != 0 {
+			r.fail()
+			return
+		}
+		v.places[seq-v.b.first] = int32(i + 1)
+		v.seqs, v.listed = append(v.seqs, seq), append(v.listed, position&1 == 1)
 	}
+	for _, place := range v.places {
+		if place > 0 {
+			v.order = append(v.order, place-1)
+		}
+	}
+}
+
+// times reads what times.appendTo has encoded.
+func (r *reader) times(observed int64, series bool) times {
+	t := times{series: noTime}
+	t.last = r.time(observed)
+	last := or(t.last, observed)
+	t.first = r.time(last)
+	first := or(t.first, last)
+	t.created = r.time(first)
+	t.event = r.time(or(t.created, first))
+	if series {
+		t.series = r.time(observed)
+	}
+	return t
 }
 
 func (v *view) decodeTexts(r *reader) {
@@ -246,12 +270,12 @@ func (v *view) reporter(row int) []byte {
 
 // version returns the version of a row. All frames must be decoded.
 func (v *view) version(object, event, row int) (observer.Version, error) {
-	counts := &v.counts[row]
+	counts, times := &v.counts[row], &v.times[row]
 	name := string(v.objectNames.at(object))
 	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: string(v.namespaces.at(object)), UID: types.UID(v.b.events[event].text()),
-			ResourceVersion: formatRV(v.rvs[row]), CreationTimestamp: metav1.Time{Time: counts.created},
+			ResourceVersion: formatRV(v.rvs[row]), CreationTimestamp: metav1.Time{Time: timeOf(times.created)},
 		},
 		InvolvedObject: corev1.ObjectReference{
 			Kind: string(v.kinds.at(object)), Namespace: string(v.objectNamespaces.at(object)), Name: name, UID: types.UID(v.objectUID(object)),
@@ -261,14 +285,14 @@ func (v *view) version(object, event, row int) (observer.Version, error) {
 		Source:              corev1.EventSource{Component: v.text(columnComponent, row), Host: v.text(columnHost, row)},
 		ReportingController: v.text(columnController, row), ReportingInstance: v.text(columnInstance, row),
 		Count:          counts.count,
-		FirstTimestamp: metav1.Time{Time: counts.first}, LastTimestamp: metav1.Time{Time: counts.last}, EventTime: metav1.MicroTime{Time: counts.event},
+		FirstTimestamp: metav1.Time{Time: timeOf(times.first)}, LastTimestamp: metav1.Time{Time: timeOf(times.last)}, EventTime: metav1.MicroTime{Time: timeOf(times.event)},
 	}
 	e.Message = restored(string(v.messages.at(row)), name, string(e.InvolvedObject.UID))
 	if uid, ok := v.eventUIDs[event]; ok {
 		e.UID = types.UID(uid)
 	}
-	if counts.hasSeries {
-		e.Series = &corev1.EventSeries{Count: counts.series, LastObservedTime: metav1.MicroTime{Time: counts.seriesEnd}}
+	if counts.form != noSeries {
+		e.Series = &corev1.EventSeries{Count: counts.series, LastObservedTime: metav1.MicroTime{Time: timeOf(times.series)}}
 	}
 	related := corev1.ObjectReference{
 		Kind: v.text(columnRelatedKind, row), Namespace: v.text(columnRelatedNamespace, row), Name: v.text(columnRelatedName, row),

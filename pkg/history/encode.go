@@ -196,7 +196,7 @@ var noReference corev1.ObjectReference
 
 // rowColumns returns the frame of rows.
 func rowColumns(rows []*row, b *block) []byte {
-	var order, times, counts []byte
+	var order, instants, counts []byte
 	var columns [rowTexts]texts
 	for _, r := range rows {
 		e := r.Event
@@ -206,12 +206,12 @@ func rowColumns(rows []*row, b *block) []byte {
 		}
 		order = binary.AppendVarint(order, position)
 		counts = binary.AppendVarint(counts, int64(e.Count))
-		if e.Series == nil {
-			counts = append(counts, 0)
-		} else {
-			counts = binary.AppendVarint(append(counts, 1), int64(e.Series.Count))
+		t := timesOf(e)
+		counts = append(counts, seriesForm(e, &t))
+		if e.Series != nil {
+			counts = binary.AppendVarint(counts, int64(e.Series.Count))
 		}
-		times = appendTimes(times, r)
+		instants = t.appendTo(instants, r.Observed.UnixMicro())
 		related := e.Related
 		if related == nil {
 			related = &noReference
@@ -225,11 +225,29 @@ func rowColumns(rows []*row, b *block) []byte {
 	}
 	plain := binary.AppendVarint(nil, rows[0].seq)
 	plain = append(appendOrdered(append(plain, order...), rows, b), counts...)
-	plain = append(plain, times...)
+	plain = append(plain, instants...)
 	for i := range columns {
 		plain = columns[i].appendTo(plain)
 	}
 	return plain
+}
+
+// Whether an Event has a series, and that a time.
+const (
+	noSeries = iota
+	seriesWithoutTime
+	seriesWithTime
+)
+
+func seriesForm(e *corev1.Event, t *times) byte {
+	switch {
+	case e.Series == nil:
+		return noSeries
+	case t.series == noTime:
+		return seriesWithoutTime
+	default:
+		return seriesWithTime
+	}
 }
 
 // appendOrdered encodes what rises from version to version: resourceVersion, and when it was observed.
@@ -237,26 +255,39 @@ func appendOrdered(plain []byte, rows []*row, b *block) []byte {
 	ordered := slices.Clone(rows)
 	slices.SortFunc(ordered, func(x, y *row) int { return cmp.Compare(x.seq, y.seq) })
 	rv, observed := b.firstRV, b.from
-	var versions, times []byte
+	var versions, instants []byte
 	for _, r := range ordered {
 		versions = binary.AppendVarint(versions, int64(r.rv-rv))
-		times = binary.AppendVarint(times, r.Observed.UnixMicro()-observed)
+		instants = binary.AppendVarint(instants, r.Observed.UnixMicro()-observed)
 		rv, observed = r.rv, r.Observed.UnixMicro()
 	}
-	return append(append(plain, versions...), times...)
+	return append(append(plain, versions...), instants...)
 }
 
-// appendTimes encodes the times of an Event, each relative to one that is close.
-func appendTimes(b []byte, r *row) []byte {
-	e, observed := r.Event, r.Observed.UnixMicro()
-	b = appendTime(b, e.LastTimestamp.Time, observed)
-	last := microsOf(e.LastTimestamp.Time, observed)
-	b = appendTime(b, e.FirstTimestamp.Time, last)
-	first := microsOf(e.FirstTimestamp.Time, last)
-	b = appendTime(b, e.CreationTimestamp.Time, first)
-	b = appendTime(b, e.EventTime.Time, microsOf(e.CreationTimestamp.Time, first))
+// times are those of an Event, in microseconds since 1970.
+type times struct{ last, first, created, event, series int64 }
+
+func timesOf(e *corev1.Event) times {
+	t := times{microsOf(e.LastTimestamp.Time), microsOf(e.FirstTimestamp.Time), microsOf(e.CreationTimestamp.Time), microsOf(e.EventTime.Time), noTime}
 	if e.Series != nil {
-		b = appendTime(b, e.Series.LastObservedTime.Time, observed)
+		t.series = microsOf(e.Series.LastObservedTime.Time)
+	}
+	return t
+}
+
+// appendTo encodes each time relative to one that is close.
+func (t *times) appendTo(b []byte, observed int64) []byte {
+	last := or(t.last, observed)
+	first := or(t.first, last)
+	b = appendTime(b, t.last, observed)
+	b = appendTime(b, t.first, last)
+	b = appendTime(b, t.created, first)
+	b = appendTime(b, t.event, or(t.created, first))
+	if t.series != noTime {
+		b = appendTime(b, t.series, observed)
 	}
 	return b
 }
+
+// begin is when the Event began, more or less.
+func (t *times) begin(observed int64) int64 { return or(t.event, or(t.first, or(t.last, observed))) }

@@ -55,9 +55,8 @@ func textColumns(rows []*row, b *block) []byte {
 
 // nanosOf is the time that the name of the Event has, more or less.
 func nanosOf(r *row) int64 {
-	observed := r.Observed.UnixMicro()
-	last := microsOf(r.Event.LastTimestamp.Time, observed)
-	return microsOf(r.Event.EventTime.Time, microsOf(r.Event.FirstTimestamp.Time, last)) * 1000
+	t := timesOf(r.Event)
+	return t.begin(r.Observed.UnixMicro()) * 1000
 }
 
 // suffixOf returns the digits after the name of the object and a dot.
@@ -152,9 +151,7 @@ func (v *view) eventName(event int, object string) string {
 	switch v.forms[event] {
 	case nameIsTime:
 		first, _ := v.b.rowsOf(event)
-		c := &v.counts[first]
-		last := microsOf(c.last, v.observed[first])
-		value += uint64(microsOf(c.event, microsOf(c.first, last)) * 1000)
+		value += uint64(v.times[first].begin(v.observed[first]) * 1000)
 	case nameIsHash:
 	default:
 		return string(v.eventNames.at(v.nameIndex[event]))

@@ -249,7 +249,8 @@ func (c *codec) appendRows(rows []sealedRow, b *block, begin, end int64) ([]seal
 	if err := v.decode(rowsFrame); err != nil {
 		return nil, err
 	}
-	for _, row := range v.order {
+	for _, i := range v.order {
+		row := int(i)
 		seq := v.seqs[row]
 		if seq < begin || seq >= end {
 			continue

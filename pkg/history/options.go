@@ -37,6 +37,6 @@ func defaultSizes(maxBytes int64) sizes {
 	return sizes{
 		runVersions: 2048, runBytes: min(maxBytes/8, 4<<20),
 		tailVersions: 512, tailBytes: min(maxBytes/16, 1<<20),
-		blockVersions: 1024,
+		blockVersions: 512,
 	}
 }

@@ -256,17 +256,18 @@ func (s *search) sealed(ctx context.Context, blocks []*block) error {
 
 // mayMatch is false if no version in a block matches, as its index shows.
 func (s *search) mayMatch(b *block) bool {
+	if s.since != 0 && b.until < s.since || s.until != 0 && b.from > s.until || !s.mayMatchNamespace(b) {
+		return false
+	}
 	for _, facet := range s.facets {
 		if !b.mayHave(facet) {
 			return false
 		}
 	}
-	if s.since != 0 && b.until < s.since || s.until != 0 && b.from > s.until {
-		return false
-	}
-	if s.q.Object.Name != "" && !slices.Contains(b.names, s.name) || s.q.Object.UID != "" && !slices.Contains(b.uids, s.uid) {
-		return false
-	}
+	return (s.q.Object.Name == "" || slices.Contains(b.names, s.name)) && (s.q.Object.UID == "" || slices.Contains(b.uids, s.uid))
+}
+
+func (s *search) mayMatchNamespace(b *block) bool {
 	if s.q.Namespaces == nil {
 		return true
 	}
