@@ -34,8 +34,8 @@ type Follower struct {
 	// is complete.
 	place  position
 	placed bool
-	// now: it begins with what is added next.
-	now bool
+	// now: it begins with what is added next, or, if it is early, with what follows the first list.
+	now, early bool
 	// next is the sequence number of the next version.
 	next int64
 	// made is when Follow was called, and lastBatch when Next had read all.
@@ -54,6 +54,9 @@ func (h *History) Follow(after string) (*Follower, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if f.early = h.beginning; f.now {
+		f.place.epoch = h.reached.epoch
+	}
 	if err := f.placeLocked(); err != nil {
 		return nil, err
 	}
@@ -64,12 +67,17 @@ func (h *History) Follow(after string) (*Follower, error) {
 // placeLocked finds the place at which to begin, unless the first list is still being read.
 func (f *Follower) placeLocked() error {
 	h := f.h
+	if !f.placed && f.place.epoch != h.reached.epoch && (f.now || !h.beginning) {
+		return ErrExpired
+	}
 	switch {
 	case f.placed || h.beginning:
 		return nil
+	case f.now && f.early:
+		f.place.rv, f.next = h.first, h.firstSeq
 	case f.now:
 		f.place, f.next = h.reached, h.next
-	case f.place.epoch != h.reached.epoch || f.place.rv < h.complete || f.place.before(h.store.lostAt):
+	case f.place.rv < h.complete || f.place.before(h.store.lostAt):
 		return ErrExpired
 	default:
 		f.next = h.seekLocked(f.place.rv)
@@ -90,7 +98,7 @@ func (f *Follower) lostLocked() error {
 // neither below complete nor removed. What lies between is skipped by rv.
 func (h *History) seekLocked(rv uint64) int64 {
 	for _, b := range h.store.blocks {
-		if b.end > h.completeSeq && b.lastRV > rv {
+		if b.end > h.completeSeq && (b.lastRV > rv || h.listing && b.end > h.listSeq) {
 			return max(b.first, h.completeSeq)
 		}
 	}

@@ -32,6 +32,9 @@ type History struct {
 	// number of the first version behind it. A follower may begin there, or later.
 	complete    uint64
 	completeSeq int64
+	// first and firstSeq are those of the first list of the epoch.
+	first    uint64
+	firstSeq int64
 	// listing: a list is being added, which begins with the sequence number listSeq. beginning: it is
 	// the first one of an epoch, or there was none yet.
 	listing, beginning bool
@@ -77,11 +80,20 @@ func (h *History) Add(v observer.Version) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.beginning && ok {
-		h.beginning, h.complete, h.completeSeq = false, r.rv-1, h.next
+		h.completeLocked(r.rv - 1)
 	}
 	h.addLocked(r, ok)
 	h.reached.rv = max(h.reached.rv, r.rv)
 	h.addedLocked()
+}
+
+// completeLocked notes that everything after a resourceVersion is added from now on.
+func (h *History) completeLocked(rv uint64) {
+	h.complete, h.completeSeq = rv, h.next
+	if h.beginning {
+		h.first, h.firstSeq = rv, h.next
+	}
+	h.listing, h.beginning = false, false
 }
 
 // addLocked appends a row to the head, and removes what is too much then. ok is that of newRow.

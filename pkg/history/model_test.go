@@ -30,7 +30,9 @@ type model struct {
 }
 
 func newModel(t *testing.T, seed uint64, maxBytes int64) *model {
-	return &model{rng: rand.New(rand.NewPCG(seed, 9)), h: newForTest(t, maxBytes, smallSizes), next: 100, used: make(map[position]bool), now: time.UnixMicro(1_790_000_000_000_000)}
+	h := newForTest(t, maxBytes, smallSizes)
+	h.begin()
+	return &model{rng: rand.New(rand.NewPCG(seed, 9)), h: h, listing: true, next: 100, used: make(map[position]bool), now: time.UnixMicro(1_790_000_000_000_000)}
 }
 
 func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }

@@ -127,8 +127,7 @@ func (h *History) reachedLocked(c observer.Cursor) {
 		h.reached = position{epoch: c.Epoch}
 	}
 	if h.listing {
-		h.listing, h.beginning = false, false
-		h.complete, h.completeSeq = rv, h.next
+		h.completeLocked(rv)
 		if h.began == 0 {
 			h.began = time.Now().UnixMicro()
 		}

@@ -1,0 +1,338 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/test/short"
+)
+
+// tail is a follower, and what it is to get.
+type tail struct {
+	f *Follower
+	// at is the index in model.all of the next version; -1 until the first list of the epoch is
+	// complete.
+	at     int
+	cursor string
+	epoch  int64
+}
+
+// start is the index of what follows a cursor.
+func (m *model) start(cursor string) int {
+	at, _ := parsePosition(cursor)
+	for i, r := range m.all {
+		if int64(i) >= m.h.completeSeq && (r.listed && m.listing && int64(i) >= m.h.listSeq || !r.listed && r.rv > at.rv) {
+			return i
+		}
+	}
+	return len(m.all)
+}
+
+func (m *model) follow(t *testing.T, after string) *tail {
+	t.Helper()
+	f, err := m.h.Follow(after)
+	if err != nil {
+		t.Fatalf("after %q: %v", after, err)
+	}
+	tail := &tail{f: f, at: -1, epoch: m.epoch, cursor: after}
+	switch {
+	case m.h.beginning:
+	case after == "":
+		tail.at, tail.cursor = len(m.all), m.h.reached.String()
+	default:
+		tail.at = m.start(after)
+	}
+	return tail
+}
+
+// read has a follower read, if it has something to read.
+func (m *model) read(t *testing.T, tail *tail) (expired bool) {
+	t.Helper()
+	switch {
+	case tail.epoch == m.epoch && tail.at < 0 && !m.h.beginning: // it begins where the list has ended
+		tail.at = int(m.h.firstSeq)
+		tail.cursor = position{m.epoch, m.h.first}.String()
+	case tail.epoch == m.epoch && tail.at < 0:
+		return false
+	}
+	if tail.epoch == m.epoch && tail.at == len(m.all) {
+		return false
+	}
+	versions, cursor, err := tail.f.Next(t.Context(), 1+m.rng.IntN(30))
+	if err != nil {
+		if !errors.Is(err, ErrExpired) {
+			t.Fatal(err)
+		}
+		return true
+	}
+	want := m.all[tail.at:min(tail.at+len(versions), len(m.all))]
+	if !slices.Equal(ids(versions), idsOfRows(want)) {
+		t.Fatalf("from %d of %d on, a follower at %s gets\n%v, want\n%v", tail.at, len(m.all), tail.cursor, ids(versions), idsOfRows(want))
+	}
+	if before, _ := parsePosition(tail.cursor); tail.cursor != "" {
+		if after, err := parsePosition(cursor); err != nil || after.before(before) {
+			t.Fatalf("the cursor %s comes after %s (%v)", cursor, tail.cursor, err)
+		}
+	}
+	tail.at += len(versions)
+	tail.cursor = cursor
+	return false
+}
+
+func TestFollowersGetEveryVersionInOrder(t *testing.T) {
+	for seed := range short.Seeds(40) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newModel(t, seed, 64<<20)
+			m.step()
+			tails := []*tail{m.follow(t, ""), m.follow(t, ""), m.follow(t, "")}
+			resumed, expired := 0, 0
+			for range 200 {
+				m.step()
+				if m.rng.IntN(2) == 0 {
+					waitSealed(m.h)
+				}
+				tail := tails[m.rng.IntN(len(tails))]
+				if m.read(t, tail) {
+					if tail.epoch == m.epoch {
+						t.Fatalf("seed %d: a place was lost, but nothing was removed", seed)
+					}
+					expired++
+					*tail = *m.follow(t, "")
+				}
+				if m.rng.IntN(10) == 0 && tail.at >= 0 && tail.epoch == m.epoch && !m.h.beginning { // a disconnect
+					tail.f.Close()
+					cursor := tail.cursor
+					if _, err := m.h.Follow(cursor); errors.Is(err, ErrExpired) {
+						if at, _ := parsePosition(cursor); at.rv >= m.h.complete {
+							t.Fatalf("seed %d: %s is expired, but all since %d is there", seed, cursor, m.h.complete)
+						}
+						cursor = ""
+					}
+					resumed++
+					*tail = *m.follow(t, cursor)
+				}
+			}
+			if resumed == 0 || seed > 5 && len(m.h.store.blocks) == 0 {
+				t.Errorf("seed %d: %d resumed, %d expired", seed, resumed, expired)
+			}
+		})
+	}
+}
+
+// Whose place was removed is told so; nobody else is.
+func TestASlowFollowerLosesItsPlace(t *testing.T) {
+	for seed := range short.Seeds(20) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newModel(t, seed, 60_000)
+			m.step()
+			prompt, slow := m.follow(t, ""), m.follow(t, "")
+			lost := 0
+			for range 400 {
+				m.step()
+				waitSealed(m.h)
+				for prompt.at < len(m.all) && (prompt.at >= 0 || !m.h.beginning) || prompt.epoch != m.epoch {
+					if m.read(t, prompt) {
+						if prompt.epoch == m.epoch {
+							t.Fatalf("seed %d: a prompt follower has lost its place", seed)
+						}
+						prompt = m.follow(t, "")
+					}
+				}
+				if m.rng.IntN(20) == 0 && m.read(t, slow) {
+					if lost++; slow.epoch == m.epoch && m.h.store.lost == 0 {
+						t.Fatalf("seed %d: nothing was removed", seed)
+					}
+					if _, _, err := slow.f.Next(t.Context(), 1); !errors.Is(err, ErrExpired) {
+						t.Fatalf("seed %d: then %v", seed, err)
+					}
+					slow = m.follow(t, "")
+				}
+			}
+			if lost == 0 {
+				t.Errorf("seed %d: no place was lost", seed)
+			}
+		})
+	}
+}
+
+func numbered(rv uint64) observer.Version {
+	return observer.Version{Observed: time.UnixMicro(int64(rv)), Event: &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: fmt.Sprint("n", rv%7), Name: fmt.Sprint("e", rv%100), UID: types.UID(fmt.Sprint("u", rv%100)), ResourceVersion: formatRV(rv)},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: fmt.Sprint("o", rv%10)}, Message: strconv.FormatUint(rv, 10),
+	}}
+}
+
+// Readers of all kinds, beside one who adds.
+func TestReadersAndAWriterAtOnce(t *testing.T) {
+	const versions = 2000
+	h := newForTest(t, 64<<20, smallSizes)
+	h.Add(numbered(1))
+	var readers sync.WaitGroup
+	for i := range 6 {
+		readers.Go(func() {
+			after := "1"
+			f, err := h.Follow(after)
+			for next := uint64(2); err == nil && next <= versions; {
+				var got []observer.Version
+				if got, after, err = f.Next(t.Context(), 50*(i+1)); err != nil {
+					break
+				}
+				for _, v := range got {
+					if v.Event.ResourceVersion != formatRV(next) || v.Event.Message != formatRV(next) {
+						t.Errorf("%s comes, want %d", v.Event.ResourceVersion, next)
+						return
+					}
+					next++
+				}
+				if i%2 == 0 { // a disconnect
+					f.Close()
+					f, err = h.Follow(after)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			f.Close()
+		})
+	}
+	done := make(chan struct{})
+	for range 4 {
+		readers.Go(func() {
+			for {
+				r, err := h.List(t.Context(), Query{Object: Object{Name: "o3"}, AllVersions: true, Limit: 10})
+				for i, v := range r.Versions {
+					if i > 0 && v.Event.Message != formatRV(mustParse(r.Versions[i-1])+10) {
+						t.Errorf("%s follows %s", v.ID(), r.Versions[i-1].ID())
+					}
+				}
+				if h.Status(); err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for rv := uint64(2); rv <= versions; rv++ {
+		h.Add(numbered(rv))
+	}
+	close(done)
+	readers.Wait()
+	if s := h.Status(); s.Versions != versions || s.ResourceVersion != formatRV(versions) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func mustParse(v observer.Version) uint64 {
+	rv, _ := strconv.ParseUint(v.Event.ResourceVersion, 10, 64)
+	return rv
+}
+
+func TestAFollowerThatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newForTest(t, 64<<20, smallSizes)
+		h.Add(numbered(10))
+		ahead, err := h.Follow("12")
+		never, err2 := h.Follow("1000")
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for rv := uint64(11); rv <= 13; rv++ {
+				time.Sleep(time.Second)
+				h.Add(numbered(rv))
+			}
+		}()
+		if got, cursor, err := ahead.Next(t.Context(), 10); err != nil || len(got) != 1 || got[0].Event.ResourceVersion != "13" || cursor != "13" {
+			t.Errorf("%v, %s, %v", ids(got), cursor, err)
+		}
+		begin := time.Now()
+		for range 2 {
+			if _, _, err := never.Next(t.Context(), 10); !errors.Is(err, ErrExpired) {
+				t.Error(err)
+			}
+		}
+		if waited := time.Since(begin); waited > aheadTimeout {
+			t.Errorf("after %v", waited)
+		}
+	})
+}
+
+func TestTheEndOfNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newForTest(t, 64<<20, smallSizes)
+		f, err := h.Follow("") // before anything was added
+		if err != nil {
+			t.Fatal(err)
+		}
+		cause := errors.New("cause")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(cause) })
+		if _, _, err := f.Next(ctx, 1); !errors.Is(err, cause) {
+			t.Error(err)
+		}
+		time.AfterFunc(time.Minute, f.Close)
+		if _, _, err := f.Next(t.Context(), 1); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if _, _, err := f.Next(t.Context(), 1); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		f.Close()
+		for _, wrong := range []string{"x", "-1", "01", "1.", "1.0", "1.x", "18446744073709551616", "1.2.3"} {
+			if _, err := h.Follow(wrong); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%q: %v", wrong, err)
+			}
+		}
+	})
+}
+
+// Deletions move the point that is reached, but a storm does not wake a follower for each version.
+func TestAFollowerIsWokenSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newForTest(t, 64<<20, defaultSizes(64<<20))
+		h.Add(numbered(1))
+		f, err := h.Follow("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		h.addBatch(observer.Batch{Cursor: observer.Cursor{ResourceVersion: "5"}})
+		if got, cursor, err := f.Next(t.Context(), 10); len(got) != 0 || cursor != "5" || err != nil {
+			t.Errorf("%v, %s, %v", got, cursor, err)
+		}
+		go func() {
+			for rv := range uint64(1000) {
+				time.Sleep(time.Millisecond)
+				h.Add(numbered(10 + rv))
+			}
+		}()
+		wakeups := 0
+		for got := 0; got < 1000; wakeups++ {
+			versions, _, err := f.Next(t.Context(), 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += len(versions)
+		}
+		if most := int(1000*time.Millisecond/batchInterval) + 2; wakeups > most {
+			t.Errorf("%d wakeups in a second, want at most %d", wakeups, most)
+		}
+	})
+}
