@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/observer"
 )
@@ -77,6 +78,11 @@ func BenchmarkMillion(b *testing.B) {
 		}
 		timelines(b, h, "busiest objects", objects[:200], true)
 		pods, objects = nil, nil
+		begin := cpu(b)
+		if r, err := h.List(b.Context(), Query{Match: func(*corev1.Event) bool { return false }}); err != nil || len(r.Versions) > 0 {
+			b.Fatal(err)
+		}
+		b.Logf("a query that decodes all: %v CPU", cpu(b)-begin)
 		b.Logf("%.1f MiB resident", mib(resident(b)-before))
 		runtime.KeepAlive(h)
 	}
@@ -90,7 +96,7 @@ func timelines(b *testing.B, h *History, what string, objects []Object, all bool
 	versions, spent := 0, cpu(b)
 	for _, o := range objects {
 		begin := time.Now()
-		r, err := h.List(b.Context(), Query{Object: o, AllVersions: all})
+		r, err := h.List(b.Context(), Query{Namespaces: []string{o.Namespace}, Object: o, AllVersions: all})
 		times = append(times, time.Since(begin))
 		if versions += len(r.Versions); err != nil {
 			b.Fatal(err)
@@ -137,4 +143,41 @@ func resident(t testing.TB) int64 {
 	}
 	t.Fatal(fmt.Errorf("no VmRSS in /proc/self/status"))
 	return 0
+}
+
+// BenchmarkAdd is the time of Add while versions are sealed beside it, and with followers at the end:
+//
+//	go test ./pkg/history -run '^$' -bench Add
+func BenchmarkAdd(b *testing.B) {
+	for _, followers := range []int{0, 50} {
+		b.Run(fmt.Sprint(followers, "-followers"), func(b *testing.B) {
+			h, err := New(Options{MaxBytes: capacity})
+			if err != nil {
+				b.Fatal(err)
+			}
+			c := newCluster(1)
+			h.Add(c.next())
+			versions := make([]observer.Version, 10_000)
+			for i := range versions {
+				versions[i] = c.next()
+			}
+			for range followers {
+				f, err := h.Follow("")
+				if err != nil {
+					b.Fatal(err)
+				}
+				go func() {
+					for {
+						if _, _, err := f.Next(b.Context(), 500); err != nil {
+							return
+						}
+					}
+				}()
+			}
+			for i := 0; b.Loop(); i++ {
+				h.Add(versions[i%len(versions)])
+			}
+			waitSealed(h)
+		})
+	}
 }

@@ -215,9 +215,12 @@ func (s *search) result() (versions []observer.Version, truncated bool) {
 func (s *search) head(rows []row) {
 	for i := len(rows) - 1; i >= 0; i-- {
 		r := &rows[i]
+		if !s.inTime(r.Observed.UnixMicro()) || !s.matches(r.Event) {
+			continue
+		}
 		key, _ := keyOf(r.Event.UID)
 		at := position{r.epoch, r.rv}
-		if s.inTime(r.Observed.UnixMicro()) && s.matches(r.Event) && s.wanted(key, at) && (s.q.Match == nil || s.q.Match(r.Event)) {
+		if s.wanted(key, at) && (s.q.Match == nil || s.q.Match(r.Event)) {
 			s.add(key, at, r.Version, r.bytes)
 		}
 	}

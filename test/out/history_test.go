@@ -67,8 +67,9 @@ func TestAHistoryIsFilledByAWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resumed.Close()
+	want := len(written) + len(while)
 	again, _ := followAll(t, resumed, union(written, while))
-	wantCount(t, "versions of the follower that resumes", len(again), len(written)+len(while))
+	wantCount(t, "versions of the follower that resumes", len(again), want)
 	all := union(union(stored(t, cluster), while), union(union(toSet(followed), toSet(more)), toSet(again)))
 	if err := events.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
