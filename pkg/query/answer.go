@@ -1,0 +1,75 @@
+package query
+
+import (
+	"encoding/json"
+	"net/http"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+const (
+	// maxAnswerBytes limits the items of an answer, as they are encoded. Above it, older ones are left out.
+	maxAnswerBytes = 4 << 20
+	// maxMessage and maxText limit texts of an Event of core/v1, which may have a megabyte.
+	maxMessage, maxText = 16 << 10, 1 << 10
+)
+
+// typeMeta is that of a kind of the API.
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{Kind: kind, APIVersion: v1alpha1.GroupVersion.String()}
+}
+
+func writeObject(w http.ResponseWriter, object any) { writeJSON(w, http.StatusOK, object) }
+
+// writeJSON encodes a whole answer before it writes any of it. HTML in texts is escaped.
+func writeJSON(w http.ResponseWriter, code int, object any) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		status := statusOf(err)
+		code = int(status.Code)
+		data, _ = json.Marshal(status) // of strings and numbers
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// newest returns the last items that fit into an answer, and whether others are left out.
+func newest[T any](items []T) (fitting []T, truncated bool) {
+	n := countFitting(len(items), func(i int) any { return items[len(items)-1-i] })
+	return items[len(items)-n:], n < len(items)
+}
+
+// first returns the first items that fit into an answer.
+func first[T any](items []T) []T {
+	return items[:countFitting(len(items), func(i int) any { return items[i] })]
+}
+
+// countFitting returns how many of n items fit into an answer, in order.
+func countFitting(n int, item func(int) any) int {
+	size := 0
+	for i := range n {
+		data, err := json.Marshal(item(i))
+		if size += len(data) + 1; err != nil || size > maxAnswerBytes {
+			return i
+		}
+	}
+	return n
+}
+
+// beginning cuts a string between characters.
+func beginning(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
+func short(s string) string { return beginning(s, maxText) }

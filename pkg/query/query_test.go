@@ -1,0 +1,198 @@
+package query_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/pkg/query"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+// queries has one of each resource, about a namespace if it can be.
+var queries = map[string]string{
+	"status": "status", "top": "top?namespace=shop", "timeline": "timeline?namespace=shop", "why": "why?namespace=shop&kind=Pod&name=web",
+	"drops": "drops?namespace=shop", "tail": "tail?watch=true&namespace=shop",
+}
+
+func TestEachQueryNeedsTheRightsOnItsEvents(t *testing.T) {
+	for resource, path := range queries {
+		t.Run(resource, func(t *testing.T) {
+			s := newScene(t)
+			s.happens("shop", "web", "secret")
+			denied := "shop"
+			if resource == "status" {
+				denied = ""
+			}
+			s.deny(denied)
+			a := s.Do(t, http.MethodGet, root+path, nil)
+			a.Want(t, http.StatusForbidden, metav1.StatusReasonForbidden)
+			if strings.Contains(string(a.Body), "secret") || len(s.reviewed()) != 1 {
+				t.Errorf("the answer is %s", a.Body)
+			}
+			// Without the namespace, a query is over all of them.
+			all, _ := url.Parse(path)
+			values := all.Query()
+			values.Del("namespace")
+			s.deny("")
+			s.Do(t, http.MethodGet, root+all.Path+"?"+values.Encode(), nil).Want(t, http.StatusForbidden, metav1.StatusReasonForbidden)
+			if got := s.reviewed(); !slices.Equal(got, []string{"list "}) {
+				t.Errorf("reviewed are %q", got)
+			}
+		})
+	}
+}
+
+func TestOneForbiddenNamespaceForbidsTheQuery(t *testing.T) {
+	s := newScene(t)
+	s.deny("other")
+	a := s.Do(t, http.MethodGet, root+"timeline?namespace=shop&namespace=other&namespace=shop", nil)
+	a.Want(t, http.StatusForbidden, metav1.StatusReasonForbidden)
+	if got := s.reviewed(); !slices.Equal(got, []string{"list shop", "list other"}) {
+		t.Errorf("reviewed are %q", got)
+	}
+}
+
+func TestWatchNeedsTheRightToWatch(t *testing.T) {
+	s := newScene(t)
+	close(s.stopping)
+	s.Do(t, http.MethodGet, root+"tail?watch=true&namespace=shop", nil)
+	if got := s.reviewed(); len(got) < 2 || !slices.Equal(got[:2], []string{"list shop", "watch shop"}) {
+		t.Errorf("reviewed are %q", got)
+	}
+}
+
+func TestTimelineHasTheNamespacesOfTheQueryAlone(t *testing.T) {
+	s := newScene(t)
+	for _, namespace := range []string{"shop", "other", "third"} {
+		s.happens(namespace, "web", "in "+namespace)
+	}
+	for path, want := range map[string]int{
+		"timeline":                3,
+		"timeline?namespace=shop": 1,
+		"timeline?namespace=shop&namespace=third":                   2,
+		"timeline?namespace=none":                                   0,
+		"timeline?kind=Pod&name=web&reason=Failed&reporter=kubelet": 3,
+		"timeline?reason=Started":                                   0,
+		"timeline?since=1h&until=" + url.QueryEscape(time.Now().Add(-time.Minute).Format(time.RFC3339)): 0,
+		"timeline?limit=2": 2,
+	} {
+		got := get[v1alpha1.Timeline](t, s, path)
+		if len(got.Items) != want || got.Kind != "Timeline" || got.APIVersion != "query.eventd.io/v1alpha1" {
+			t.Errorf("%s has %d items: %+v", path, len(got.Items), got)
+		}
+	}
+	item := get[v1alpha1.Timeline](t, s, "timeline?namespace=shop").Items[0]
+	if item.Message != "in shop" || item.Count != 3 || item.Reporter != "kubelet" || item.Instance != "node-1" || item.Regarding.Name != "web" ||
+		item.ID == "" || item.ResourceVersion != "1" || item.Last.IsZero() || item.Observed.IsZero() {
+		t.Errorf("the item is %+v", item)
+	}
+}
+
+func TestHostileTextsAreDataAndBounded(t *testing.T) {
+	s := newScene(t)
+	const text = "</script><script>alert(1)</script>\x1b]0;owned\x07\u202e\xff\"\n"
+	for range 400 {
+		s.happens("shop", "web", text+strings.Repeat("\x01", 20<<10))
+	}
+	a := s.Do(t, http.MethodGet, root+"timeline?namespace=shop&limit=5000", nil)
+	if a.Code != http.StatusOK || len(a.Body) > 5<<20 {
+		t.Fatalf("answered %d with %d bytes", a.Code, len(a.Body))
+	}
+	if i := slices.IndexFunc(a.Body[:len(a.Body)-1], func(b byte) bool { return b < ' ' || b == '<' || b > 0x7e && b < 0x80 }); i >= 0 {
+		t.Errorf("the answer has the byte %q", a.Body[i])
+	}
+	var timeline v1alpha1.Timeline
+	if err := json.Unmarshal(a.Body, &timeline); err != nil {
+		t.Fatal(err)
+	}
+	n := len(timeline.Items)
+	if !timeline.Truncated || n == 0 || n == 400 || timeline.Items[n-1].ResourceVersion != "400" {
+		t.Errorf("the answer has %d items, truncated: %v", n, timeline.Truncated)
+	}
+	if !strings.HasPrefix(timeline.Items[0].Message, "</script><script>alert(1)</script>\x1b]0;owned\x07\u202e") {
+		t.Errorf("the message is %.60q", timeline.Items[0].Message)
+	}
+}
+
+func TestWrongParametersAreRefused(t *testing.T) {
+	s := newScene(t)
+	many := ""
+	for i := range v1alpha1.MaxNamespaces + 1 {
+		many += fmt.Sprintf("namespace=n%d&", i)
+	}
+	for _, path := range []string{
+		"timeline?namespaces=shop", "timeline?namespace=", "timeline?namespace=Shop", "timeline?namespace=../x", "timeline?" + many,
+		"timeline?limit=0", "timeline?limit=5001", "timeline?limit=x", "timeline?since=-5m", "timeline?since=yesterday",
+		"timeline?name=a&name=b", "timeline?name=" + strings.Repeat("x", 2000), "timeline?watch=true", "timeline?versions=some",
+		"why?watch=true", "top?by=colour", "top?since=2999-01-01T00:00:00Z", "top?until=5m", "status?namespace=shop", "tail", "tail?watch=false",
+		"tail?watch=true&include=all", "tail?watch=true&resourceVersion=1%0Aid:2", "tail?watch=true&resourceVersion=" + strings.Repeat("1", 200),
+		"tail?watch=true&match=" + strings.Repeat("x", 16<<10), "tail?watch=true&match=event.reason", "tail?watch=true&match=nothing",
+		"tail?watch=true&match=" + url.QueryEscape("[1,2,3].all(a,[1,2,3].all(b,[1,2,3].all(c,[1,2,3].all(d,event.message.matches('(a+)+$')))))"),
+	} {
+		if a := s.Do(t, http.MethodGet, root+path, nil); a.Code != http.StatusBadRequest {
+			t.Errorf("%.100s is answered %d: %.300s", path, a.Code, a.Body)
+		}
+	}
+}
+
+// A source that is missing is not served, and not in discovery.
+func TestWhatHasNoSourceIsNotServed(t *testing.T) {
+	s := newScene(t, func(o *query.Options) { o.History, o.Trail = nil, nil })
+	for resource, path := range queries {
+		want := http.StatusNotFound
+		if resource == "status" {
+			want = http.StatusOK
+		}
+		if a := s.Do(t, http.MethodGet, root+path, nil); a.Code != want {
+			t.Errorf("%s is answered %d: %s", resource, a.Code, a.Body)
+		}
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(s.Do(t, http.MethodGet, strings.TrimSuffix(root, "/"), nil).Body, &list); err != nil || len(list.APIResources) != 1 {
+		t.Errorf("the resources are %+v, %v", list.APIResources, err)
+	}
+	s = newScene(t, func(o *query.Options) { o.Trail = nil })
+	for _, include := range []string{"steps", "events,steps"} {
+		a := s.Do(t, http.MethodGet, root+"tail?watch=true&include="+include, nil)
+		a.Want(t, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+	}
+}
+
+// Of a replica that does not lead, what is the leader's is the leader's answer, and its own history its own.
+func TestOnlyTheLeaderAnswersForEventd(t *testing.T) {
+	var relayed []string
+	s := newScene(t, func(o *query.Options) {
+		o.Leading = func() bool { return false }
+		o.Status = func() v1alpha1.PipelineStatus {
+			return v1alpha1.PipelineStatus{Replica: v1alpha1.Replica{Identity: "b"}, Leader: &v1alpha1.Leader{Identity: "a"}}
+		}
+		o.Relay = relayTo(func(req *http.Request) (int, string) {
+			relayed = append(relayed, req.URL.RequestURI())
+			return http.StatusTeapot, "the leader's"
+		})
+	})
+	for resource, path := range queries {
+		if resource == "tail" {
+			path += "&include=steps"
+		}
+		a := s.Do(t, http.MethodGet, root+path, nil)
+		switch {
+		case resource == "timeline" && a.Code != http.StatusOK, resource != "timeline" && (a.Code != http.StatusTeapot || string(a.Body) != "the leader's"):
+			t.Errorf("%s is answered %d: %s", resource, a.Code, a.Body)
+		}
+	}
+	if len(relayed) != len(queries)-1 {
+		t.Errorf("relayed are %q", relayed)
+	}
+	if got := get[v1alpha1.PipelineStatus](t, s, "status?local=true"); got.Replica.Identity != "b" {
+		t.Errorf("the local status is of %+v", got.Replica)
+	}
+}

@@ -1,0 +1,160 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+const (
+	// writeTimeout is for one write to a client that reads nothing.
+	writeTimeout = 10 * time.Second
+	// maxBuffered is how much is encoded before it is written.
+	maxBuffered = 32 << 10
+	sseType     = "text/event-stream"
+	// sseRetry is after how long a browser connects again, in milliseconds.
+	sseRetry = "retry: 1000\n\n"
+)
+
+// The types of frames, as in watches of Kubernetes.
+const (
+	frameAdded    = "ADDED"
+	frameModified = "MODIFIED"
+	frameBookmark = "BOOKMARK"
+	frameError    = "ERROR"
+)
+
+// frame is a metav1.WatchEvent, whose object is encoded with it.
+type frame struct {
+	Type   string `json:"type"`
+	Object any    `json:"object"`
+}
+
+// stream sends frames to a client: lines of JSON, or server-sent events. It is safe for concurrent use.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	sse     bool
+
+	sending sync.Mutex // guards buffer, and is held while it is written
+	buffer  bytes.Buffer
+
+	mu      sync.Mutex // guards the fields below
+	writing bool
+	closed  bool
+}
+
+var errClosed = errors.New("the stream is closed")
+
+func newStream(w http.ResponseWriter, sse bool) *stream {
+	return &stream{w: w, control: http.NewResponseController(w), sse: sse}
+}
+
+// begin writes the header.
+func (s *stream) begin() error {
+	contentType := "application/json"
+	if s.sse {
+		contentType = sseType
+		s.buffer.WriteString(sseRetry)
+	}
+	h := s.w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Accel-Buffering", "no") // of proxies
+	s.w.WriteHeader(http.StatusOK)
+	return s.flush()
+}
+
+// send encodes a frame, which flush writes. id is the cursor from which a browser resumes, if it is not
+// empty.
+func (s *stream) send(kind string, object any, id string) error {
+	data, err := json.Marshal(frame{kind, object}) // one line
+	if err != nil {
+		return err
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if s.sse {
+		if id != "" {
+			s.buffer.WriteString("id: " + id + "\n")
+		}
+		s.buffer.WriteString("data: ")
+	}
+	s.buffer.Write(data)
+	s.buffer.WriteByte('\n')
+	if s.sse {
+		s.buffer.WriteByte('\n')
+	}
+	if s.buffer.Len() < maxBuffered {
+		return nil
+	}
+	return s.writeBuffer()
+}
+
+// bookmark sends a cursor, and how many steps were lost.
+func (s *stream) bookmark(resourceVersion string, lost int64) error {
+	item := v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: resourceVersion, Lost: lost}
+	return s.send(frameBookmark, item, resourceVersion)
+}
+
+// fail sends the error with which a watch ends.
+func (s *stream) fail(err error) {
+	if s.send(frameError, statusOf(err), "") == nil {
+		_ = s.flush()
+	}
+}
+
+// flush writes what is encoded. It returns when the connection has accepted it, and fails after
+// writeTimeout.
+func (s *stream) flush() error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.writeBuffer()
+}
+
+func (s *stream) writeBuffer() error {
+	defer s.buffer.Reset()
+	return s.write(s.buffer.Bytes())
+}
+
+// write writes and flushes bytes. Only one goroutine at a time may call it.
+func (s *stream) write(p []byte) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errClosed
+	}
+	s.writing = true
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails in process, where there is none
+	s.mu.Unlock()
+	defer s.written()
+	if _, err := s.w.Write(p); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// written removes the deadline, which would reset an idle stream.
+func (s *stream) written() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing = false
+	if !s.closed {
+		_ = s.control.SetWriteDeadline(time.Time{})
+	}
+}
+
+// close ends a write at once, and refuses later ones. It may be called by any goroutine.
+func (s *stream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.writing {
+		_ = s.control.SetWriteDeadline(time.Now().Add(-time.Second))
+	}
+}

@@ -1,0 +1,136 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/pkg/history"
+	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+const (
+	// tailBatch is how many items are read at once.
+	tailBatch = 32
+	// matchShare is the part of the time in which a tail evaluates its expression: 1/50. A tail with a
+	// costly one becomes slow, and loses its place, before the tails of all clients take a processor.
+	matchShare = 50
+)
+
+// sendEvents sends what is observed, in order, from the cursor of the query on.
+func (a *API) sendEvents(ctx context.Context, q *query, s *stream) error {
+	at := q.after
+	if at == "" {
+		at = a.options.History.Status().ResourceVersion // before Follow: nothing is missed after it
+	}
+	f, err := a.options.History.Follow(q.after)
+	if err != nil {
+		return lost(err)
+	}
+	defer f.Close()
+	if err := errors.Join(s.bookmark(at, 0), s.flush()); err != nil {
+		return err
+	}
+	for {
+		versions, reached, err := next(ctx, f)
+		if err != nil {
+			return lost(err)
+		}
+		if err := a.sendVersions(ctx, q, s, versions, at); err != nil {
+			return err
+		}
+		if reached != "" {
+			at = reached
+		}
+		if err := errors.Join(s.bookmark(at, 0), s.flush()); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns the next versions, or none after quietPeriod.
+func next(ctx context.Context, f *history.Follower) (versions []observer.Version, reached string, err error) {
+	waiting, cancel := context.WithTimeout(ctx, quietPeriod)
+	defer cancel()
+	versions, reached, err = f.Next(waiting, tailBatch)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return nil, "", nil
+	}
+	return versions, reached, err
+}
+
+// sendVersions sends those that the query is about. Each has the cursor before all of them, since they are
+// one step of the follower: a client that resumes within them gets some twice, and misses none.
+func (a *API) sendVersions(ctx context.Context, q *query, s *stream, versions []observer.Version, before string) error {
+	began := time.Now()
+	matching := versions[:0:0]
+	for _, v := range versions {
+		if q.sees(v.Event.Namespace) && (q.match == nil || q.match.Matches(v.Event)) {
+			matching = append(matching, v)
+		}
+	}
+	took := time.Since(began)
+	for _, v := range matching {
+		item := itemOf(v)
+		if err := s.send(frameAdded, v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: before, Event: &item}, before); err != nil {
+			return err
+		}
+	}
+	if err := s.flush(); err != nil || q.match == nil {
+		return err
+	}
+	return sleep(ctx, (matchShare-1)*took)
+}
+
+// sendSteps sends what is done from now on.
+func (a *API) sendSteps(ctx context.Context, q *query, s *stream) error {
+	f := a.options.Trail.Follow()
+	defer f.Close()
+	for {
+		steps, missed, err := f.Next(ctx, tailBatch)
+		if err != nil {
+			return err
+		}
+		for i := range steps {
+			if !q.sees(steps[i].Namespace) {
+				continue
+			}
+			if err := s.send(frameAdded, v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Step: &steps[i]}, ""); err != nil {
+				return err
+			}
+		}
+		if missed > 0 {
+			if err := s.bookmark("", missed); err != nil {
+				return err
+			}
+		}
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// lost returns the error with which a tail ends.
+func lost(err error) error {
+	switch {
+	case errors.Is(err, history.ErrExpired):
+		return expired()
+	case errors.Is(err, history.ErrInvalid):
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
