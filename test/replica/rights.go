@@ -51,14 +51,25 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 // are in force.
 func DeployDelivery(t testing.TB, c *testenv.ControlPlane) {
 	t.Helper()
-	if err := c.Apply(t.Context(), manifests+"/delivery"); err != nil {
+	deployComponent(t, c, "delivery",
+		authorizationv1.ResourceAttributes{Verb: "watch", Resource: "events"},
+		authorizationv1.ResourceAttributes{Verb: "patch", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "eventd-cursors"})
+}
+
+// DeployHistory applies deploy/history, beside what Deploy has applied, and returns once its rights are in
+// force.
+func DeployHistory(t testing.TB, c *testenv.ControlPlane) {
+	t.Helper()
+	deployComponent(t, c, "history", authorizationv1.ResourceAttributes{Verb: "watch", Resource: "events"})
+}
+
+func deployComponent(t testing.TB, c *testenv.ControlPlane, name string, rights ...authorizationv1.ResourceAttributes) {
+	t.Helper()
+	if err := c.Apply(t.Context(), manifests+"/"+name); err != nil {
 		t.Fatal(err)
 	}
 	var reviews []authorizationv1.SubjectAccessReviewSpec
-	for _, right := range []authorizationv1.ResourceAttributes{
-		{Verb: "watch", Resource: "events"},
-		{Verb: "patch", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "eventd-cursors"},
-	} {
+	for _, right := range rights {
 		reviews = append(reviews, authorizationv1.SubjectAccessReviewSpec{
 			User: testenv.User(metav1.NamespaceSystem, account), ResourceAttributes: &right,
 		})

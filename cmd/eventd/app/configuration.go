@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	queryv1alpha1 "github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 )
 
@@ -33,6 +36,34 @@ type configuration struct {
 	routes  *rules.Metrics
 	sum     [sha256.Size]byte // of what was read last
 	inForce bool              // whether that is in force
+
+	mu      sync.Mutex
+	current queryv1alpha1.ConfigurationStatus
+}
+
+// status returns what is in force, and why a later file is not.
+func (c *configuration) status() *queryv1alpha1.ConfigurationStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.current
+	return &now
+}
+
+// loaded records the result of a load: a wrong file is an error until it changes.
+func (c *configuration) loaded(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch hash := hex.EncodeToString(c.sum[:]); {
+	case err != nil:
+		c.current.Error = err.Error()
+	case !c.inForce:
+	case c.current.Hash != hash:
+		now := metav1.Now()
+		c.current.Hash, c.current.LoadedAt = hash, &now
+		fallthrough
+	default:
+		c.current.Error = ""
+	}
 }
 
 type configurationMetrics struct {
@@ -75,6 +106,12 @@ func newConfiguration(o *Options, registry prometheus.Registerer) (*configuratio
 
 // load puts the content of the file in force, unless it is that of the last load.
 func (c *configuration) load(ctx context.Context) error {
+	err := c.loadFile(ctx)
+	c.loaded(err)
+	return err
+}
+
+func (c *configuration) loadFile(ctx context.Context) error {
 	data, err := readRegular(c.file)
 	if err != nil {
 		c.metrics.successful.Set(0)

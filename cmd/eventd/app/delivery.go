@@ -59,6 +59,9 @@ func (p *process) newWayOut(ctx context.Context, cluster *rest.Config) (*wayOut,
 		options.Leading = p.elector.Leading
 	}
 	options.Registerer = p.registry
+	if p.trail != nil {
+		options.Trail = p.trail
+	}
 	w := &wayOut{pipe: p.pipe}
 	options.NewReceiver = w.newReceiver
 	if err := p.registry.Register(&w.counters); err != nil {

@@ -60,7 +60,7 @@ func (p *process) newRelay() (*relay.Relay, error) {
 		return nil, err
 	}
 	options := relay.DefaultOptions()
-	options.Gate, options.Reviewer = p.gate, reviewer
+	options.Identity, options.Gate, options.Reviewer = p.elector.Identity(), p.gate, reviewer
 	options.TokenFile, options.Audience = p.options.LeaderElection.PeerTokenFile, p.options.LeaderElection.PeerAudience
 	options.LeaderRenewed, options.UnreachableAfter = p.elector.Renewed, p.options.LeaderElection.LeaseDuration/2
 	options.MaxInFlight = p.options.MaxRequestsInFlight
@@ -123,6 +123,7 @@ func certificateSHA256(ctx context.Context, info *server.SecureServingInfo) stri
 // setLeader is called when the leader has changed.
 func (p *process) setLeader(ctx context.Context, leader election.Leader) {
 	p.role.setLeader(leader)
+	p.queries.LeaderChanged()
 	logger := klog.FromContext(ctx)
 	switch {
 	case leader.Identity == "":

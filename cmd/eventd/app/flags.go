@@ -19,6 +19,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.addWritingFlags(sets.FlagSet("writing"))
 	o.addReplicationFlags(sets.FlagSet("replication"))
 	o.addDeliveryFlags(sets.FlagSet("delivery"))
+	o.addQueryFlags(sets.FlagSet("queries"))
 	o.addElectionFlags(sets.FlagSet("leader election"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
 	o.addServingFlags(sets.FlagSet("secure serving"))
@@ -119,6 +120,13 @@ func (o *Options) addDeliveryFlags(fs *pflag.FlagSet) {
 		"File with the rules about what clients report, the receivers to which the leader delivers the Events of the cluster, and the routes to them. It is reloaded when it changes. Without it, there are none.")
 	fs.StringVar(&o.ClusterName, "cluster-name", o.ClusterName,
 		"Name of the cluster in every record that is delivered. Required with receivers.")
+}
+
+func (o *Options) addQueryFlags(fs *pflag.FlagSet) {
+	fs.Var(bytesValue{&o.HistoryBytes}, "history-bytes",
+		"Maximum memory of the history of observed Events, which timelines and tails show; 0 is none. Every replica observes all Events, and needs the right to list and watch them: deploy/history.")
+	fs.Var(bytesValue{&o.TrailBytes}, "trail-bytes",
+		"Maximum memory of the trail of what the leader did with reports, and why, which queries show; 0 is none.")
 }
 
 func (o *Options) addElectionFlags(fs *pflag.FlagSet) {

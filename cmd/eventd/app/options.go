@@ -13,6 +13,7 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 // DefaultPort is near the ports of kube components (10250 to 10260), and is not one of
@@ -48,6 +49,9 @@ type Options struct {
 	// ConfigFile is the file of rules, receivers and routes. If empty, there are none.
 	// ClusterName is the name of the cluster in what is delivered.
 	ConfigFile, ClusterName string
+
+	// HistoryBytes limits the history of this replica, and TrailBytes its trail; 0 is none.
+	HistoryBytes, TrailBytes int64
 
 	// MaxHeldBytes limits what this replica holds of what others have pending; 0 is HeldBytes.
 	MaxHeldBytes int64
@@ -111,6 +115,7 @@ func NewOptions() *Options {
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
 		Pipeline:            pipeline.DefaultOptions(),
+		TrailBytes:          trail.DefaultMaxBytes,
 		LeaderElect:         true,
 		LeaderElection:      newLeaderElection(),
 		ShutdownGracePeriod: 30 * time.Second,

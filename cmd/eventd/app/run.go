@@ -13,11 +13,15 @@ import (
 
 	"github.com/eventd/eventd/internal/relay"
 	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/lifecycle"
+	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
+	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 // process is the parts of one eventd.
@@ -31,6 +35,14 @@ type process struct {
 	handler  http.Handler
 	// wayOut is nil without --config.
 	wayOut *wayOut
+	// queries are answered from history and trail, which are nil without their flags. observer fills the
+	// history.
+	queries  *query.API
+	history  *history.History
+	trail    *trail.Trail
+	observer *observer.Observer
+	started  time.Time
+	flags    map[string]string // those that differ from their defaults
 
 	// The fields below are nil in a process that runs alone.
 
@@ -81,6 +93,7 @@ func (p *process) run(ctx context.Context) error {
 		// Last, so that it stops first: clients do not wait for it.
 		options.Components = append(options.Components, p.wayOut.components()...)
 	}
+	options.Components = append(options.Components, p.historyComponents()...)
 	options.StopGracePeriod = p.options.ShutdownGracePeriod
 	manager, err := lifecycle.New(options)
 	if err != nil {
@@ -100,7 +113,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	if err != nil {
 		return nil, err
 	}
-	p := &process{options: o, registry: newRegistry()}
+	p := &process{options: o, registry: newRegistry(), started: time.Now(), flags: o.changedFlags()}
 	if p.serving, err = newServing(o, p.registry); err != nil {
 		return nil, err
 	}
@@ -111,6 +124,9 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	}()
 	klog.FromContext(ctx).Info("Starting eventd", "version", Version(), "apiserver", cluster.Host)
 	if err = p.serving.delegate(ctx, o); err != nil {
+		return nil, err
+	}
+	if err = p.newMemory(cluster); err != nil {
 		return nil, err
 	}
 	if err = p.startPipeline(ctx, client); err != nil {
@@ -130,6 +146,9 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	if o.LeaderElect {
 		p.replication = &replication{pipe: p.pipe, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil}
 	}
+	if err = p.newQueries(); err != nil {
+		return nil, err
+	}
 	p.handler, err = p.newHandler()
 	return p, err
 }
@@ -137,6 +156,9 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 func (p *process) startPipeline(ctx context.Context, client sink.Client) error {
 	options := p.options.Pipeline
 	options.Registerer = p.registry
+	if p.trail != nil {
+		options.Trail = p.trail
+	}
 	holdings, err := p.newHoldings(ctx)
 	if err != nil {
 		return err
@@ -161,6 +183,9 @@ func (p *process) newHandler() (http.Handler, error) {
 	if p.wayOut != nil {
 		options.Rules, options.Filter = p.wayOut.configuration.intake.Decide, p.pipe.Filter
 	}
+	if p.trail != nil {
+		options.DryRun = p.trail.DryRun
+	}
 	options.Registerer = p.registry
 	in, err := intake.New(options)
 	if err != nil {
@@ -177,6 +202,8 @@ func (p *process) newHandler() (http.Handler, error) {
 		Readyz:        p.readyz(),
 		Role:          p.roleName,
 		Metrics:       metricsHandler(p.registry),
+		Paths:         p.zpages(),
+		Queries:       servedQueries{p.queries},
 
 		ReviewTTL:       cacheTTL(p.options.Authentication.CacheTTL),
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),

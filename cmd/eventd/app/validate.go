@@ -20,7 +20,9 @@ import (
 
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/election"
+	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 // Validate returns all violations as one error of one line. Each names its flag.
@@ -36,6 +38,7 @@ func (o *Options) Validate() error {
 	o.validateCorrelation(&v)
 	o.validateWriting(&v)
 	o.validateDelivery(&v)
+	o.validateQueries(&v)
 	o.validateVerbosity(&v)
 	for _, err := range logsapi.Validate(o.Logs, nil, nil) {
 		v.add("%s: %s", loggingFlag(err.Field), err.ErrorBody())
@@ -63,6 +66,13 @@ func (o *Options) validateLifecycle(v *violations) {
 	v.addIf(o.ShutdownDelay < 0, "--shutdown-delay-duration must not be negative, got %s", o.ShutdownDelay)
 	v.addIf(o.ShutdownDelay > 0 && o.ShutdownDelay >= o.ShutdownGracePeriod,
 		"--shutdown-delay-duration must be less than --shutdown-grace-period (%s), got %s", o.ShutdownGracePeriod, o.ShutdownDelay)
+}
+
+func (o *Options) validateQueries(v *violations) {
+	v.addIf(o.HistoryBytes != 0 && o.HistoryBytes < history.MinMaxBytes,
+		"--history-bytes must be 0, or at least %s, got %s", bytesValue{new(int64(history.MinMaxBytes))}, bytesValue{&o.HistoryBytes})
+	v.addIf(o.TrailBytes != 0 && o.TrailBytes < trail.MinMaxBytes,
+		"--trail-bytes must be 0, or at least %s, got %s", bytesValue{new(int64(trail.MinMaxBytes))}, bytesValue{&o.TrailBytes})
 }
 
 func (l *LeaderElection) validate(v *violations) {

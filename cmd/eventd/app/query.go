@@ -1,0 +1,168 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/statusz"
+	"k8s.io/component-base/compatibility"
+
+	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/query"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+// newQueries creates the query API. Nothing is answered before the handler is served.
+func (p *process) newQueries() (err error) {
+	options := query.Options{
+		History: p.history, Trail: p.trail,
+		Gatherer: p.registry, Status: p.status, Stopping: p.shutdown.begun,
+	}
+	if p.elector != nil {
+		options.Leading, options.Relay = p.elector.Leading, p.relay.Query
+	}
+	p.queries, err = query.New(options)
+	return err
+}
+
+// servedQueries has the intake serve the query API.
+type servedQueries struct{ *query.API }
+
+// Query implements intake.Queries.
+func (s servedQueries) Query(q intake.Query) (http.HandlerFunc, bool, error) {
+	return s.API.Query(query.Request{Request: q.Request, Resource: q.Resource, Relayed: q.Relayed, Authorize: q.Authorize})
+}
+
+// status returns what is not in the metrics.
+func (p *process) status() v1alpha1.PipelineStatus {
+	s := v1alpha1.PipelineStatus{Replica: p.replica(), Flags: p.flags}
+	if p.elector != nil {
+		s.Leader = p.leader()
+		_, followers := p.replication.open()
+		for _, name := range followers {
+			s.Followers = append(s.Followers, v1alpha1.Replica{Identity: name, Role: roleStandby})
+		}
+	}
+	if p.wayOut != nil {
+		s.Configuration = p.wayOut.configuration.status()
+		s.Receivers = p.wayOut.receivers()
+	}
+	return s
+}
+
+// The roles of a replica.
+const roleLeader, roleStandby, roleAlone = "leader", "standby", "alone"
+
+func (p *process) replica() v1alpha1.Replica {
+	started := metav1.NewTime(p.started)
+	r := v1alpha1.Replica{Identity: hostName(), Role: roleAlone, Version: Version(), Started: &started}
+	if p.elector != nil {
+		r.Identity, r.Role = p.elector.Identity(), roleStandby
+		if p.elector.Leading() {
+			r.Role = roleLeader
+		}
+	}
+	err := p.checkReady()
+	ready := err == nil
+	if r.Ready = &ready; err != nil {
+		r.Reason = err.Error()
+	}
+	return r
+}
+
+// checkReady returns the first error of /readyz.
+func (p *process) checkReady() error {
+	for _, check := range p.readyz() {
+		if check == healthz.PingHealthz {
+			continue
+		}
+		if err := check.Check(nil); err != nil {
+			return fmt.Errorf("%s: %w", check.Name(), err)
+		}
+	}
+	return nil
+}
+
+// leader returns the leader that this replica knows, nil for none.
+func (p *process) leader() *v1alpha1.Leader {
+	known, tenure := p.elector.Leader(), p.elector.Tenure()
+	if known.Identity == "" {
+		return nil
+	}
+	l := &v1alpha1.Leader{Identity: known.Identity}
+	if tenure.Holder == known.Identity {
+		l.Since, l.Handovers = metav1.NewMicroTime(tenure.Since), int32(tenure.Transitions)
+	}
+	return l
+}
+
+// receivers returns what receivers do, without the internal one.
+func (w *wayOut) receivers() (out []v1alpha1.ReceiverStatus) {
+	for _, s := range w.delivery.Snapshot() {
+		r := v1alpha1.ReceiverStatus{Name: s.Name, State: string(s.State), LastError: s.LastError, Cursor: s.Cursor.ResourceVersion}
+		if !s.Until.IsZero() {
+			until := metav1.NewTime(s.Until)
+			r.Until = &until
+		}
+		if !s.FailedAt.IsZero() {
+			at := metav1.NewTime(s.FailedAt)
+			r.FailedAt = &at
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// changedFlags returns the flags that differ from their defaults.
+func (o *Options) changedFlags() map[string]string {
+	changed := make(map[string]string)
+	defaults := valuesOf(NewOptions())
+	for name, value := range valuesOf(o) {
+		if value != defaults[name] {
+			changed[name] = value
+		}
+	}
+	return changed
+}
+
+func valuesOf(o *Options) map[string]string {
+	values := make(map[string]string)
+	sets := o.Flags()
+	for _, fs := range sets.FlagSets {
+		fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+	}
+	return values
+}
+
+// handlers is where statusz and flagz install themselves.
+type handlers map[string]http.Handler
+
+// Handle adds a handler.
+func (h handlers) Handle(path string, handler http.Handler) { h[path] = handler }
+
+// zpages returns the pages of kube components about a process.
+func (p *process) zpages() handlers {
+	pages := make(handlers)
+	flagz.Install(pages, "eventd", flagz.NamedFlagSetsReader{FlagSets: p.options.Flags()})
+	paths := append(slices.Collect(maps.Keys(pages)), "/healthz", "/livez", "/readyz", "/metrics", statusz.DefaultStatuszPath)
+	slices.Sort(paths)
+	statusz.Install(pages, "eventd", statusz.NewRegistry(effectiveVersion(), statusz.WithListedPaths(paths)))
+	return pages
+}
+
+// effectiveVersion is that of this binary, 0.0.0 if it has none. eventd does not emulate others.
+func effectiveVersion() compatibility.EffectiveVersion {
+	v, err := version.ParseSemantic(strings.TrimPrefix(Version(), "v"))
+	if err != nil {
+		v = version.MustParseSemantic("0.0.0")
+	}
+	return compatibility.NewEffectiveVersion(v, false, version.MajorMinor(0, 0), version.MajorMinor(0, 0))
+}
