@@ -65,6 +65,12 @@ const (
 	// the maximum size (pkg/receiver/counters), and of what a scrape makes of it. usualSeries is the
 	// number of series of usual metrics, and usualSeriesOfMetricBytes their size.
 	seriesOfMetricBytes, usualSeriesOfMetricBytes, usualSeries = 2816, 1 * kib, 5000
+	// queryBytes is the size of queries: unread answers, those that are encoded (pkg/intake, maxUnreadQueryBytes,
+	// querySeats), and watches with their buffers. usualQueryBytes is that of some pages and tails.
+	queryBytes, usualQueryBytes = (32+8*12+64/4)*mib, 4*mib
+	// historyReadBytes is what is beside the history itself: the buffer of its observer, a run that is encoded,
+	// and what queries and tails read at once (pkg/history; pkg/query, tailBatch).
+	historyReadBytes, usualHistoryReadBytes = (8+4+6*8+4*16+64)*mib, 8*mib
 	// knownEventBytes is the size of the count of an Event that metrics remember.
 	knownEventBytes = 192
 )
@@ -106,6 +112,14 @@ func Memory(o *app.Options) []Part {
 		same("totals that clients report", totals),
 		same("idle series", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
+	}
+	parts = append(parts, Part{"queries", nil, usualQueryBytes, queryBytes})
+	if o.TrailBytes > 0 {
+		parts = append(parts, same("what became of reports", o.TrailBytes, "trail-bytes"))
+	}
+	if o.HistoryBytes > 0 {
+		parts = append(parts, same("observed Events", o.HistoryBytes, "history-bytes"),
+			Part{"what reads observed Events", []string{"history-bytes"}, usualHistoryReadBytes, historyReadBytes})
 	}
 	if o.ConfigFile == "" {
 		return parts

@@ -104,8 +104,8 @@ var stations = []station{
 	{
 		name: "history",
 		figures: []string{
-			"eventd_history_versions", "eventd_history_bytes", "eventd_history_capacity_bytes",
-			"eventd_history_evicted_versions_total", "eventd_history_oldest_timestamp_seconds",
+			"eventd_history_connected", "eventd_history_versions", "eventd_history_bytes", "eventd_history_capacity_bytes",
+			"eventd_history_oldest_timestamp_seconds", "eventd_history_evicted_versions_total", "eventd_history_skipped_versions_total",
 		},
 	},
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/eventd/eventd/test/replica"
 )
 
-// deliveryRights returns the rights that deploy/delivery adds to those of deploy/.
-func deliveryRights(t *testing.T) (rights []right) {
+// addedRights returns the rights that a component adds to those of deploy/, by the name of its roles.
+func addedRights(t *testing.T, component string) (rights []right) {
 	t.Helper()
 	for _, object := range rendered(t, complete) {
 		meta, ok := object.(metav1.Object)
-		if !ok || meta.GetName() != "eventd-delivery" {
+		if !ok || meta.GetName() != component {
 			continue
 		}
 		switch o := object.(type) {
@@ -34,7 +34,7 @@ func deliveryRights(t *testing.T) (rights []right) {
 		}
 	}
 	if len(rights) == 0 {
-		t.Fatal("deploy/delivery grants nothing")
+		t.Fatalf("%s grants nothing", component)
 	}
 	return rights
 }
@@ -44,7 +44,7 @@ const cursors = "eventd-cursors"
 // eventd uses each right of the component, and no other: without one, that is what it is refused.
 // With all of them, it delivers, and creates the ConfigMap of the cursors if somebody has deleted it.
 func TestEveryRightOfDeliveryIsNeeded(t *testing.T) {
-	rights := deliveryRights(t)
+	rights := addedRights(t, "eventd-delivery")
 	for i, removed := range append(slices.Clone(rights), right{}) {
 		name := "all"
 		if i < len(rights) {

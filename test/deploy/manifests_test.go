@@ -214,9 +214,12 @@ func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for folder, configuration := range map[string]string{manifests: "", complete: "configuration.yaml"} {
+	for folder, with := range map[string]struct {
+		configuration string
+		history       int64
+	}{manifests: {}, example: {"configuration.yaml", 0}, complete: {"configuration.yaml", 128 << 20}} {
 		o, _ := options(t)
-		o.ConfigFile = configuration
+		o.ConfigFile, o.HistoryBytes = with.configuration, with.history
 		advice := sizing.Advise(sizing.Memory(o))
 		c := containerOf(t, folder)
 		limit := c.Resources.Limits.Memory()

@@ -52,8 +52,9 @@ func startReplica(t *testing.T, c *testenv.ControlPlane) *replica.Replica {
 	credentials := replica.Deploy(t, c)
 	file := filepath.Join(filepath.Dir(t.TempDir()), "events.jsonl") // of all replicas of the test
 	replica.DeployDelivery(t, c)
+	replica.DeployHistory(t, c)
 	return replica.Run(t, c, replica.Options{
-		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: replica.Delivering(t, "archive", file),
+		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: append(replica.Delivering(t, "archive", file), "--history-bytes=8Mi"),
 	})
 }
 

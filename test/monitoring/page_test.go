@@ -23,8 +23,23 @@ var pages = []struct {
 	file, head, tail string
 	sections         []section
 }{
+	{"query-metrics.md", queryHead, "", queries},
 	{"delivery-metrics.md", deliveryHead, "", delivery},
 	{"metrics.md", pageHead, "\nThe Prometheus client library adds `go_*`, `process_*` and `promhttp_*`.\n", stages},
+}
+
+const queryHead = `# Metrics of queries
+
+For operators: what each metric means of [queries](query.md), and of what they are answered from: the history, with ` + "`--history-bytes`" + `, and the trail.
+
+<!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
+`
+
+// queries are the sections about queries.
+var queries = []section{
+	{"eventd_query_", "Queries"},
+	{"eventd_history_", "History"},
+	{"eventd_trail_", "Trail"},
 }
 
 const deliveryHead = `# Metrics of the delivery and of intake rules
