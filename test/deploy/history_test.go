@@ -29,6 +29,9 @@ func TestEveryRightOfTheHistoryIsNeeded(t *testing.T) {
 				}
 				return
 			}
+			if err := r.WaitServing(t.Context(), await.Timeout); err != nil {
+				t.Fatal(err)
+			}
 			// Its own election is an Event, at least.
 			await.Until(t, "the history has what is stored", func() bool {
 				return r.WantMetrics(t, cluster).Sum("eventd_history_versions") > 0
