@@ -28,6 +28,7 @@ type Trail struct {
 	// namespaces have traces, or have had some that were evicted. Of all others that were evicted,
 	// elsewhere is the newest time.
 	namespaces map[string]*namespace
+	empty      int // namespaces without traces
 	elsewhere  lost
 	lost       lost // of all
 
@@ -56,7 +57,7 @@ func (l *lost) raise(to lost) {
 	l.steps, l.drops = max(l.steps, to.steps), max(l.drops, to.drops)
 }
 
-// maxNamespaces bounds the namespaces of which it is known what was evicted.
+// maxNamespaces bounds the namespaces without traces of which it is known what was evicted.
 const maxNamespaces = 1024
 
 // New returns a trail that remembers nothing. An error is one of the options or of registering metrics.
@@ -85,7 +86,10 @@ func (t *Trail) traceOf(e *corev1.Event, user string) *trace {
 		return r
 	}
 	k = k.clone()
-	t.namespace(k.namespace).traces++
+	of := t.namespace(k.namespace)
+	if of.traces++; of.traces == 1 {
+		t.empty--
+	}
 	r := &trace{key: k, bytes: traceBytes + k.bytes(), next: t.byName[k.object.Name]}
 	if r.next != nil {
 		r.next.previous = r
@@ -100,6 +104,7 @@ func (t *Trail) namespace(name string) *namespace {
 	if n == nil {
 		n = &namespace{lost: t.elsewhere}
 		t.namespaces[name] = n
+		t.empty++
 	}
 	return n
 }
@@ -139,7 +144,10 @@ func (t *Trail) evicted(_ key, r *trace) {
 	if r.next != nil {
 		r.next.previous = r.previous
 	}
-	if of.traces--; of.traces == 0 && len(t.namespaces) > maxNamespaces {
+	if of.traces--; of.traces == 0 {
+		t.empty++
+	}
+	if t.empty > maxNamespaces {
 		t.forgetNamespaces()
 	}
 }
@@ -152,6 +160,7 @@ func (t *Trail) forgetNamespaces() {
 		}
 		return n.traces == 0
 	})
+	t.empty = 0
 }
 
 // forget removes a step from the lists. The mutex must be held.
