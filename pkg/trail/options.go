@@ -9,7 +9,7 @@ import (
 	"github.com/eventd/eventd/internal/increase"
 )
 
-// DefaultMaxBytes is the default of Options.MaxBytes. It has the steps of about 5,000 objects.
+// DefaultMaxBytes is the default of Options.MaxBytes. It has the steps of 3,000 to 6,000 objects.
 const DefaultMaxBytes = 16 << 20
 
 // MinMaxBytes is the lowest Options.MaxBytes.
