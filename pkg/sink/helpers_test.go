@@ -32,6 +32,7 @@ type bench struct {
 	*Sink
 	t         testing.TB
 	ledger    *ledger.Ledger
+	trail     *account
 	namespace string
 }
 
@@ -43,7 +44,8 @@ func unlimited() Options {
 
 func start(ctx context.Context, t testing.TB, c Client, o Options) *bench {
 	t.Helper()
-	b := &bench{t: t, ledger: ledger.New(), namespace: "ns"}
+	b := &bench{t: t, ledger: ledger.New(), trail: &account{}, namespace: "ns"}
+	o.Trail = b.trail
 	var err error
 	if b.Sink, err = New(ctx, c, b.ledger, o); err != nil {
 		t.Fatal(err)
@@ -110,6 +112,7 @@ func (b *bench) closeWithin(limit time.Duration) (left Pending) {
 	if got := b.ledger.Totals(); got.Pending() != 0 || b.holds() != (totals{}) {
 		b.t.Errorf("recorded %d, settled %v, total %+v", got.Recorded, got.Outcomes, b.total)
 	}
+	b.trail.want(b.t, b.ledger.Totals())
 	return left
 }
 
