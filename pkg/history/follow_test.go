@@ -133,7 +133,7 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 
 // Whose place was removed is told so; nobody else is.
 func TestASlowFollowerLosesItsPlace(t *testing.T) {
-	for seed := range short.Seeds(20) {
+	for seed := range short.Seeds(10) {
 		synctest.Test(t, func(t *testing.T) {
 			m := newModel(t, seed, 60_000)
 			m.step()

@@ -190,7 +190,7 @@ func idsOfRows(rows []row) (ids []string) {
 
 // Random histories, with lists, gaps and restores, answer as a slice does.
 func TestQueriesAnswerAsASliceDoes(t *testing.T) {
-	for seed := range short.Seeds(60) {
+	for seed := range short.Seeds(40) {
 		m := newModel(t, seed, 64<<20)
 		matched := 0
 		for range 60 {
@@ -217,7 +217,7 @@ func TestQueriesAnswerAsASliceDoes(t *testing.T) {
 
 // What is removed is older than KnownSince, and all else is there.
 func TestAFullHistoryHasAllSinceItsKnownSince(t *testing.T) {
-	for seed := range short.Seeds(40) {
+	for seed := range short.Seeds(15) {
 		const maxBytes = 100_000
 		m := newModel(t, seed, maxBytes)
 		for range 150 {
