@@ -189,7 +189,7 @@ func (f *Follower) plan(limit int) (p plan, err error) {
 			p.versions = append(p.versions, r.Version)
 		}
 	}
-	if f.next == h.next && !h.listing {
+	if f.next == h.next {
 		f.place.rv = max(f.place.rv, h.reached.rv)
 	}
 	if p.moved = len(p.versions) > 0 || f.place != before; p.moved {

@@ -114,10 +114,10 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 				if m.rng.IntN(10) == 0 && tail.at >= 0 && tail.epoch == m.epoch && !m.h.beginning { // a disconnect
 					tail.f.Close()
 					cursor := tail.cursor
-					if _, err := m.h.Follow(cursor); errors.Is(err, ErrExpired) {
-						if at, _ := parsePosition(cursor); at.rv >= m.h.complete {
-							t.Fatalf("seed %d: %s is expired, but all since %d is there", seed, cursor, m.h.complete)
-						}
+					at, _ := parsePosition(cursor)
+					if _, err := m.h.Follow(cursor); errors.Is(err, ErrExpired) != (at.rv < m.h.complete) {
+						t.Fatalf("seed %d: after %s, of which all since %d is there: %v", seed, cursor, m.h.complete, err)
+					} else if err != nil {
 						cursor = ""
 					}
 					resumed++
@@ -164,6 +164,34 @@ func TestASlowFollowerLosesItsPlace(t *testing.T) {
 				t.Errorf("seed %d: no place was lost", seed)
 			}
 		})
+	}
+}
+
+// Wherever a follower begins, it gets what follows, or is told that it is not there.
+func TestFollowingFromEveryVersion(t *testing.T) {
+	h := newForTest(t, 100_000, smallSizes)
+	const versions = 3000
+	for rv := uint64(1); rv <= versions; rv++ {
+		h.Add(numbered(rv))
+		waitSealed(h)
+	}
+	expired := 0
+	for rv := range uint64(versions) {
+		f, err := h.Follow(formatRV(rv))
+		if err != nil {
+			if expired++; !errors.Is(err, ErrExpired) || expired != int(rv)+1 {
+				t.Fatalf("after %d: %v", rv, err)
+			}
+			continue
+		}
+		got, cursor, err := f.Next(t.Context(), 1)
+		if err != nil || len(got) != 1 || got[0].Event.ResourceVersion != formatRV(rv+1) || cursor != formatRV(rv+1) {
+			t.Fatalf("after %d: %v, %s, %v", rv, ids(got), cursor, err)
+		}
+		f.Close()
+	}
+	if kept := h.Status().Versions; expired == 0 || int64(versions-expired) > kept || int64(versions-expired) < kept/3 {
+		t.Errorf("of %d versions, %d can be followed", kept, versions-expired)
 	}
 }
 
