@@ -185,6 +185,7 @@ func waitAllowed(t *testing.T, account string, rights []right) {
 var kustomized = map[string]func() ([]byte, error){
 	manifests:        onceKustomized(manifests),
 	complete:         onceKustomized(complete),
+	delivering:       onceKustomized(delivering),
 	example:          onceKustomized(example),
 	exampleReceivers: onceKustomized(exampleReceivers),
 }

@@ -31,6 +31,9 @@ import (
 // complete is deploy/ with all of its options, as an overlay would have it.
 var complete = filepath.Join("testdata", "complete")
 
+// delivering is deploy/ with deploy/delivery alone.
+var delivering = filepath.Join("testdata", "delivering")
+
 func TestManifestsAreTakenByAnApiserverThatIsStrict(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{manifests, complete} {
@@ -217,7 +220,7 @@ func TestMemoryIsEnoughForWhateverItIsSent(t *testing.T) {
 	for folder, with := range map[string]struct {
 		configuration string
 		history       int64
-	}{manifests: {}, example: {"configuration.yaml", 0}, complete: {"configuration.yaml", 128 << 20}} {
+	}{manifests: {}, delivering: {"configuration.yaml", 0}, complete: {"configuration.yaml", 128 << 20}} {
 		o, _ := options(t)
 		o.ConfigFile, o.HistoryBytes = with.configuration, with.history
 		advice := sizing.Advise(sizing.Memory(o))
