@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/eventd/eventd/pkg/history"
@@ -77,6 +79,10 @@ func newScene(t testing.TB, settings ...func(*query.Options)) *scene {
 			t.Fatal(err)
 		}
 		o.Queries, o.AccessReviewTTL = served{s.api}, -1
+		// A user for each token.
+		o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("Authorization")}}, true, nil
+		})
 	})
 	return s
 }

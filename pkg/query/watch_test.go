@@ -194,10 +194,10 @@ func TestTailThatIsNotReadDelaysNoOther(t *testing.T) {
 	_, alone := s.listen(t)
 	alone.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}
 	open(ctx, t, alone, root+"tail?watch=true")
-	const tails, events = 20, 200
+	const tails, events = 49, 200
 	var reading sync.WaitGroup
-	for range tails {
-		w := open(ctx, t, client, root+"tail?watch=true")
+	for i := range tails {
+		w := open(ctx, t, client, root+"tail?watch=true", "Authorization", fmt.Sprint("Bearer user-", i%10))
 		w.begun()
 		reading.Go(func() {
 			for i := range events {
