@@ -34,20 +34,26 @@ func (a *API) sendEvents(ctx context.Context, q *query, s *stream) error {
 	if err := errors.Join(s.bookmark(at, 0), s.flush()); err != nil {
 		return err
 	}
-	for {
+	for marked := time.Now(); ; {
 		versions, reached, err := next(ctx, f)
 		if err != nil {
 			return lost(err)
 		}
-		if err := a.sendVersions(ctx, q, s, versions, at); err != nil {
+		sent, err := a.sendVersions(ctx, q, s, versions, at)
+		if err != nil {
 			return err
 		}
 		if reached != "" {
 			at = reached
 		}
+		// Not for each batch of others: it would show when something happens in their namespaces.
+		if !sent && time.Since(marked) < quietPeriod {
+			continue
+		}
 		if err := errors.Join(s.bookmark(at, 0), s.flush()); err != nil {
 			return err
 		}
+		marked = time.Now()
 	}
 }
 
@@ -64,7 +70,7 @@ func next(ctx context.Context, f *history.Follower) (versions []observer.Version
 
 // sendVersions sends those that the query is about. Each has the cursor before all of them, since they are
 // one step of the follower: a client that resumes within them gets some twice, and misses none.
-func (a *API) sendVersions(ctx context.Context, q *query, s *stream, versions []observer.Version, before string) error {
+func (a *API) sendVersions(ctx context.Context, q *query, s *stream, versions []observer.Version, before string) (sent bool, err error) {
 	began := time.Now()
 	matching := versions[:0:0]
 	for _, v := range versions {
@@ -76,13 +82,17 @@ func (a *API) sendVersions(ctx context.Context, q *query, s *stream, versions []
 	for _, v := range matching {
 		item := itemOf(v)
 		if err := s.send(frameAdded, v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: before, Event: &item}, before); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if err := s.flush(); err != nil || q.match == nil {
-		return err
+	sent = len(matching) > 0
+	if sent {
+		err = s.flush()
 	}
-	return sleep(ctx, (matchShare-1)*took)
+	if err == nil && q.match != nil {
+		err = sleep(ctx, (matchShare-1)*took)
+	}
+	return sent, err
 }
 
 // sendSteps sends what is done from now on.
