@@ -233,6 +233,48 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// Whatever byte of a frame is wrong, all rows come, or an error.
+func TestABlockWithAWrongByte(t *testing.T) {
+	c, err := newCodec(smallSizes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := generator{[]byte(strings.Repeat("\x04web-1\x02\x03abc", 200))}
+	sealed := c.encode(g.run())[0]
+	refused := 0
+	for frame := range frames {
+		plain, err := c.decoder.DecodeAll(sealed.frame(frame), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range plain {
+			for _, wrong := range []byte{0, 1, 2, 0x7f, 0xff} {
+				changed := slices.Clone(plain)
+				changed[i] = wrong
+				b := *sealed
+				b.data = nil
+				for of := range frames {
+					if of == frame {
+						b.data = c.encoder.EncodeAll(changed, b.data)
+					} else {
+						b.data = append(b.data, sealed.frame(of)...)
+					}
+					b.ends[of] = uint32(len(b.data))
+				}
+				rows, err := c.appendRows(nil, &b, 0, math.MaxInt64)
+				if err != nil {
+					refused++
+				} else if len(rows) != b.rows {
+					t.Fatalf("frame %d, byte %d: %d rows of %d", frame, i, len(rows), b.rows)
+				}
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("none was refused")
+	}
+}
+
 // A version takes little, whatever its Event is: 1.5 MiB can be stored.
 func TestALargeEventIsCut(t *testing.T) {
 	large := strings.Repeat("ü", 700_000)
