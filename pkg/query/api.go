@@ -50,11 +50,13 @@ type Options struct {
 
 func (o *Options) validate() error {
 	var errs []error
-	if o.Gatherer == nil {
-		errs = append(errs, errors.New("Gatherer is required"))
-	}
-	if o.Status == nil {
-		errs = append(errs, errors.New("Status is required"))
+	for _, required := range []struct {
+		field   string
+		missing bool
+	}{{"Gatherer", o.Gatherer == nil}, {"Status", o.Status == nil}} {
+		if required.missing {
+			errs = append(errs, fmt.Errorf("%s is required", required.field))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -246,13 +245,4 @@ func (w *tail) end() *metav1.Status {
 			}
 		}
 	}
-}
-
-func has(list []v1alpha1.TimelineItem, name string) bool {
-	for _, item := range list {
-		if strings.HasPrefix(item.Name, name) {
-			return true
-		}
-	}
-	return false
 }

@@ -146,7 +146,7 @@ func TestQueriesShowWhatTheApiserverWouldShow(t *testing.T) {
 	taken := time.Now()
 	lines := bufio.NewScanner(tail.Body)
 	for lines.Scan() {
-		if time.Since(taken) > 30*time.Second {
+		if time.Since(taken) > await.Timeout {
 			t.Fatal("the tail goes on")
 		}
 	}
@@ -155,9 +155,6 @@ func TestQueriesShowWhatTheApiserverWouldShow(t *testing.T) {
 		t.Errorf("%s after the right was taken away, a query is answered %d", ended, code)
 	}
 	t.Logf("the tail has ended %s after the right was taken away", ended)
-	if ended > 20*time.Second {
-		t.Errorf("the tail has ended after %s", ended)
-	}
 	standby.terminate(0)
 	leader.terminate(0)
 }
@@ -176,7 +173,6 @@ func TestStatusIsThatOfTheMetrics(t *testing.T) {
 	standby.awaitStandby(r.holder())
 	r.post(standby, "web.1")
 	r.awaitCount(1)
-	admin := r.cluster.Config()
 	all := as(t, standby, r.administrator())
 	var status v1alpha1.PipelineStatus
 	await.Until(t, "the status is quiet", func() bool {
@@ -185,7 +181,6 @@ func TestStatusIsThatOfTheMetrics(t *testing.T) {
 		}
 		return len(status.Followers) == 1 && status.History != nil && status.History.Connected
 	})
-	_ = admin
 	if status.Replica.Identity != r.holder() || status.Replica.Role != "leader" || status.Leader == nil || status.Leader.Identity != r.holder() ||
 		status.Leader.Since.IsZero() || status.Replica.Ready == nil || !*status.Replica.Ready || status.Flags["history-bytes"] != "8Mi" {
 		t.Errorf("the status is %+v, %+v", status, status.Leader)
