@@ -3,6 +3,7 @@ package intake_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -149,6 +150,37 @@ func TestQueriesTakeNoPlaceOfReports(t *testing.T) {
 		}
 		// One flow has a third of 64.
 		equal(t, "the answers to one user", codes, map[int]int{http.StatusOK: 21, http.StatusTooManyRequests: 79})
+	})
+}
+
+// Queries whose callers are being reviewed take no place of reports of unknown callers, either.
+func TestQueriesThatWaitForAReviewTakeNoPlaceOfReports(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		reviewed := make(chan struct{})
+		s := serve(t, written(), withQueries(func(intake.Query) (http.HandlerFunc, bool, error) { return sends("seen"), false, nil }),
+			withServer(func(o *intake.ServerOptions) {
+				o.MaxInFlight = 4
+				o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+					if strings.HasPrefix(req.Header.Get("Authorization"), "Bearer slow") {
+						<-reviewed
+					}
+					return &authenticator.Response{User: &user.DefaultInfo{Name: "tester"}}, true, nil
+				})
+			}))
+		var answers []<-chan answer
+		for i := range 20 {
+			answers = append(answers, background(func() answer {
+				return s.Do(t, http.MethodGet, things, nil, "Authorization", fmt.Sprint("Bearer slow-", i))
+			}))
+		}
+		synctest.Wait()
+		if a := s.Post(t, classic("web.1", 1)); a.Code != http.StatusCreated {
+			t.Errorf("the report is answered %d: %s", a.Code, a.Body)
+		}
+		close(reviewed)
+		for _, a := range answers {
+			equal(t, "the answer to a query", (<-a).Code, http.StatusOK)
+		}
 	})
 }
 

@@ -236,12 +236,10 @@ func TestWatchEndsAfterItsTime(t *testing.T) {
 
 // The leader's watch passes through as it comes, and ends with its client.
 func TestRelayedWatchIsNotBuffered(t *testing.T) {
-	var leader io.WriteCloser
-	var follow func(context.Context, *http.Request) (*http.Response, error)
-	ended := make(chan struct{})
-	follow = func(ctx context.Context, _ *http.Request) (*http.Response, error) {
+	leader, ended := make(chan io.Writer, 1), make(chan struct{})
+	follow := func(ctx context.Context, _ *http.Request) (*http.Response, error) {
 		body, w := io.Pipe()
-		leader = w
+		leader <- w
 		context.AfterFunc(ctx, func() {
 			_ = body.CloseWithError(ctx.Err())
 			close(ended)
@@ -250,14 +248,14 @@ func TestRelayedWatchIsNotBuffered(t *testing.T) {
 	}
 	s := newScene(t, func(o *query.Options) {
 		o.Leading = func() bool { return false }
-		o.Relay = func(ctx context.Context, req *http.Request) (*http.Response, error) { return follow(ctx, req) }
+		o.Relay = follow
 	})
 	root, client := s.listen(t)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	opened := intaketest.Background(func() *tail { return open(ctx, t, client, root+"top?watch=true") })
-	await.Until(t, "the watch is open", func() bool { return int(s.Metric(t, "eventd_query_watches")) == 1 })
-	go func() { _, _ = io.WriteString(leader, `{"type":"ADDED","object":{}}`+"\n") }()
+	w := <-leader
+	go func() { _, _ = io.WriteString(w, `{"type":"ADDED","object":{}}`+"\n") }()
 	if f, ok := (<-opened).next(); !ok || f.Type != "ADDED" {
 		t.Errorf("the first frame is %+v", f)
 	}
