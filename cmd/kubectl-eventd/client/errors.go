@@ -1,0 +1,74 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+const (
+	// maxAttempts is how often a query is sent at most.
+	maxAttempts = 5
+	// maxWait bounds what Retry-After asks for.
+	maxWait = 10 * time.Second
+	// leaderWait is the pause before the Lease is read again, while it names no holder.
+	leaderWait = time.Second
+)
+
+// errNoLeader is that the Lease names no holder, as for moments at a handover.
+var errNoLeader = errors.New("no eventd leads at the moment")
+
+// answerError makes the error of an answer that is not 200, as client-go does.
+func answerError(resp *http.Response, resource string) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
+		if status.Code == 0 {
+			status.Code = int32(resp.StatusCode)
+		}
+		if seconds > 0 {
+			if status.Details == nil {
+				status.Details = &metav1.StatusDetails{}
+			}
+			status.Details.RetryAfterSeconds = int32(seconds)
+		}
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	group := schema.GroupResource{Group: v1alpha1.GroupName, Resource: resource}
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "get", group, "", string(text), seconds, true)
+}
+
+// askAgain reports whether a query is to be sent once more, and after what time.
+func askAgain(err error) (time.Duration, bool) {
+	if errors.Is(err, errNoLeader) {
+		return leaderWait, true
+	}
+	seconds, ok := apierrors.SuggestsClientDelay(err)
+	if !ok || seconds <= 0 {
+		return 0, false
+	}
+	return min(time.Duration(seconds)*time.Second, maxWait), true
+}
+
+// passes reports whether an error may be over when a watch is opened again: all that is no refusal.
+func passes(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return true // no answer
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
+}
+
+// isLost reports whether eventd no longer has what comes after a cursor.
+func isLost(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }

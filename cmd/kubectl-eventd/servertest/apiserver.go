@@ -1,0 +1,126 @@
+package servertest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/pkg/election"
+)
+
+// Token is that of the configurations of an APIServer.
+const Token = "the-token-of-the-caller"
+
+// Identity and Pod are those of the leader.
+const (
+	Pod      = "eventd-0"
+	Identity = Pod + "_abcdefgh"
+)
+
+// APIServer serves eventd's Lease, the leader's Pod, port forwarding, and the discovery of a few kinds.
+type APIServer struct {
+	*httptest.Server
+	mu    sync.Mutex
+	lease *coordinationv1.Lease
+	pod   *corev1.Pod
+}
+
+// NewAPIServer starts one without a Lease.
+func NewAPIServer(t testing.TB) *APIServer {
+	t.Helper()
+	a := &APIServer{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/eventd", func(w http.ResponseWriter, _ *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		writeFound(w, a.lease, a.lease != nil)
+	})
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods/"+Pod, func(w http.ResponseWriter, _ *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		writeFound(w, a.pod, a.pod != nil)
+	})
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/pods", func(w http.ResponseWriter, req *http.Request) {
+		WriteJSON(w, http.StatusOK, &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}})
+	})
+	// Over SPDY only.
+	mux.HandleFunc("POST /api/v1/namespaces/kube-system/pods/"+Pod+"/portforward", ServePortForward)
+	for path, object := range discovery {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, object) })
+	}
+	a.Server = httptest.NewTLSServer(mux)
+	t.Cleanup(func() {
+		a.CloseClientConnections()
+		a.Close()
+	})
+	return a
+}
+
+func writeFound(w http.ResponseWriter, object any, found bool) {
+	if !found {
+		WriteJSON(w, http.StatusNotFound, Failure(http.StatusNotFound, metav1.StatusReasonNotFound, "not found"))
+		return
+	}
+	WriteJSON(w, http.StatusOK, object)
+}
+
+// Lead makes a server the leader.
+func (a *APIServer) Lead(e *Eventd) { a.Announce(e.Address(), e.Fingerprint()) }
+
+// Announce sets what the leader announces, and the address of its Pod.
+func (a *APIServer) Announce(address, fingerprint string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lease = Lease("kube-system", Identity, address, fingerprint)
+	a.pod = &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: Pod},
+		Status:     corev1.PodStatus{PodIP: address[:strings.LastIndex(address, ":")]},
+	}
+}
+
+// RemovePod makes the leader one that is in no Pod.
+func (a *APIServer) RemovePod() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pod = nil
+}
+
+// Lease returns eventd's Lease as its leader writes it.
+func Lease(namespace, identity, address, fingerprint string) *coordinationv1.Lease {
+	announced, _ := json.Marshal(map[string]string{"identity": identity, "address": address, "certificateSHA256": fingerprint})
+	return &coordinationv1.Lease{
+		TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "eventd",
+			Annotations: map[string]string{election.AnnouncementAnnotation: string(announced)},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &identity},
+	}
+}
+
+// REST is the configuration of a caller with Token.
+func (a *APIServer) REST() *rest.Config {
+	return &rest.Config{Host: a.URL, BearerToken: Token, TLSClientConfig: rest.TLSClientConfig{CAData: PEM(a.Certificate())}}
+}
+
+// discovery has a namespaced kind with a short name, and one without a namespace.
+var discovery = map[string]any{
+	"/api":  &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}},
+	"/apis": &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}},
+	"/api/v1": &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
+		APIResources: []metav1.APIResource{
+			{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", ShortNames: []string{"po"}, Verbs: metav1.Verbs{"get", "list"}},
+			{Name: "nodes", SingularName: "node", Kind: "Node", ShortNames: []string{"no"}, Verbs: metav1.Verbs{"get", "list"}},
+		},
+	},
+}
