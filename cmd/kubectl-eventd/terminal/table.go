@@ -1,0 +1,44 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// Table writes rows in columns, as kubectl get does. It is for one goroutine.
+type Table struct {
+	out writer
+}
+
+// writer is a tabwriter.
+type writer interface {
+	io.Writer
+	Flush() error
+}
+
+// NewTable returns a table with a header, unless that is empty.
+func NewTable(out io.Writer, header ...string) *Table {
+	t := &Table{out: printers.GetNewTabWriter(out)}
+	if len(header) > 0 {
+		t.write(header)
+	}
+	return t
+}
+
+// Row adds a row. Its cells may contain anything.
+func (t *Table) Row(cells ...string) {
+	for i, cell := range cells {
+		if cells[i] = Text(cell); cell == "" {
+			cells[i] = "<none>"
+		}
+	}
+	t.write(cells)
+}
+
+func (t *Table) write(cells []string) { _, _ = fmt.Fprintln(t.out, strings.Join(cells, "\t")) }
+
+// Flush writes the rows. Later ones keep the widths of the columns, unless they are wider.
+func (t *Table) Flush() error { return t.out.Flush() }
