@@ -1,0 +1,219 @@
+package app_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+func TestCommandsPrintTablesLikeKubectl(t *testing.T) {
+	c := newCLI(t, everything())
+	for _, test := range []struct{ line, query, want string }{
+		{"status", "", `
+Leader:        eventd-0_a, since 20m, 3 handovers
+Replica:       eventd-0_a, leader, v1.2.3, started 20m ago
+Follower:      eventd-1_b, standby, not ready (no token)
+History:       12 versions of the last <unknown> in 2Mi of 64Mi, connected
+
+STATION     HEALTHY   QUEUE    CAPACITY   OLDEST   MESSAGE
+sink        false     17       <none>     2.5s     namespace team-a hangs
+apiserver   true      <none>   <none>     <none>   <none>
+
+RECEIVER   STATE      LAG    PENDING   LAST ERROR
+loki       Retrying   3.0s   9         503
+
+STATION   FIGURE                                    VALUE     PER SECOND
+sink      eventd_writes_total{b="c",code="200"}   1234567   12.3
+`},
+		{"top -A", "by=object&limit=20", `
+NAMESPACE   OBJECT      OCCURRENCES   WRITES   SAVED
+default     Pod/web-0   90            5        85
+`},
+		{"top -o wide --since 5m -n team-a", "by=object&limit=20&namespace=team-a&since=5m", `
+NAMESPACE   OBJECT      OCCURRENCES   WRITES   SAVED   MAX ERROR
+default     Pod/web-0   90            5        85      2
+`},
+		{"timeline po/web-0 --type Warning", "kind=Pod&limit=500&name=web-0&namespace=default&type=Warning", `
+LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
+20m         Warning   BackOff   Pod/web-0   4       restarting
+`},
+		{"timeline -A -o wide --no-headers --all-versions --limit 7", "limit=7&versions=all", `
+20m   Warning   BackOff   Pod/web-0   4     restarting   default   40m   kubelet   node-1   web-0.17   71
+`},
+		{"why pods web-0", "kind=Pod&name=web-0&namespace=default", `
+AGE               STEP                                      COUNT   TYPE      REASON    OBJECT      MESSAGE
+20m               recorded                                  3       Warning   BackOff   Pod/web-0   restarting
+20m               would be filtered by rule noise (dry run) 3       Warning   BackOff   Pod/web-0   restarting
+20m               deferred for 90m (budget)                 3       Warning   BackOff   Pod/web-0   restarting
+20m               dropped (forbidden): quota                3       Warning   BackOff   Pod/web-0   restarting
+20m (since 40m)   delivered to loki                         3       Warning   BackOff   Pod/web-0   restarting
+20m               not delivered to loki by rule quiet       3       Warning   BackOff   Pod/web-0   restarting
+
+LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
+20m         Warning   BackOff   Pod/web-0   4       restarting
+`},
+		{"drops -n team-a", "limit=50&namespace=team-a", `
+AGE   STEP                     COUNT   TYPE      REASON    OBJECT      MESSAGE
+20m   filtered by rule noise   3       Warning   BackOff   Pod/web-0   restarting
+`},
+		// A Node is in no namespace: its Events are in default.
+		{"timeline no/n1 --no-headers -n default", "kind=Node&limit=500&name=n1&namespace=default", ""},
+		{"timeline node/n1 --no-headers", "kind=Node&limit=500&name=n1&namespace=default", ""},
+		{"why Widget.example.com/w --no-headers -n a", "kind=Widget&name=w&namespace=a", ""},
+	} {
+		t.Run(test.line, func(t *testing.T) {
+			c.t = t
+			got := c.mustRun(test.line)
+			if query := c.lastQuery(); query != test.query {
+				t.Errorf("the query is %q, not %q", query, test.query)
+			}
+			if want := strings.TrimPrefix(test.want, "\n"); want != "" && columns(got) != columns(want) {
+				t.Errorf("got\n%s\nnot\n%s", got, want)
+			}
+		})
+	}
+}
+
+// columns returns a text with two spaces between columns.
+func columns(text string) string {
+	for strings.Contains(text, "   ") {
+		text = strings.ReplaceAll(text, "   ", "  ")
+	}
+	return strings.ReplaceAll(text, "  ", " ")
+}
+
+func TestFormatsHaveWhatEventdHasSent(t *testing.T) {
+	answers := everything()
+	c := newCLI(t, answers)
+	for _, line := range []string{"status", "top", "timeline", "why po/web-0", "drops"} {
+		resource, _, _ := strings.Cut(line, " ")
+		sent, err := json.Marshal(answers[resource])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for format, decode := range map[string]func([]byte, any) error{
+			"json": json.Unmarshal,
+			"yaml": func(text []byte, into any) error { return yaml.Unmarshal(text, into) },
+		} {
+			var got, want map[string]any
+			if err := decode([]byte(c.mustRun(line+" -o "+format)), &got); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+			if err := json.Unmarshal(sent, &want); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s -o %s: got\n%v\nnot\n%v", line, format, got, want)
+			}
+		}
+	}
+}
+
+func TestNothingFoundIsNoError(t *testing.T) {
+	c := newCLI(t, servertest.Answers{
+		"timeline": v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), KnownSince: ago(20)},
+		"why":      v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), KnownSince: ago(20), Leader: "eventd-0_a"},
+		"drops":    v1alpha1.DropList{TypeMeta: typeMeta("DropList")},
+		"top":      v1alpha1.Top{TypeMeta: typeMeta("Top"), By: "object"},
+	})
+	for line, want := range map[string]string{
+		"timeline -n a":    "No Events found in a namespace.\neventd has the last 20m.\n",
+		"why po/w":         "No reports about Pod/w found in default namespace.\nThe leader eventd-0_a remembers the last 20m.\n",
+		"timeline po/w -A": "No Events of Pod/w found.\neventd has the last 20m.\n",
+		"drops -A":         "No drops found.\n",
+		"top":              "No reports found.\n",
+	} {
+		if out, errOut, code := c.run(strings.Fields(line)...); out != "" || errOut != want || code != 0 {
+			t.Errorf("%s: got %q, %q, exit code %d; want %q", line, out, errOut, code, want)
+		}
+	}
+}
+
+func TestErrorsAreThoseOfKubectl(t *testing.T) {
+	refuse := func(code int, reason metav1.StatusReason, message string) http.Handler {
+		return servertest.Refuse(code, reason, message)
+	}
+	for _, test := range []struct {
+		handler http.Handler
+		line    string
+		want    string
+	}{
+		{refuse(403, metav1.StatusReasonForbidden, "events is forbidden: \x1b[2J"), "drops -A", "Error from server (Forbidden): events is forbidden: ^[[2J\n"},
+		{refuse(401, metav1.StatusReasonUnauthorized, "Unauthorized"), "drops", "error: You must be logged in to the server (Unauthorized)\n"},
+		{refuse(400, metav1.StatusReasonBadRequest, "bad"), "tail --match x", "Error from server (BadRequest): bad\n"},
+		{servertest.Answers{}, "timeline", "error: this eventd does not serve timeline: it is older, or runs with --history-bytes=0\n"},
+		{everything(), "why web-0", "error: name an object as KIND/NAME, such as pod/web-0, not \"web-0\"\n"},
+		{everything(), "timeline --owned", "error: --owned needs an object: KIND/NAME\n"},
+		{everything(), "top --by user", "error: --by must be one of [\"object\" \"reason\" \"namespace\" \"reporter\"], not \"user\"\n"},
+		{everything(), "status -o name", "error: unable to match a printer suitable for the output format \"name\", allowed formats are: json,wide,yaml\n"},
+		{everything(), "status --as jane", "error: --as, --as-group"},
+		{everything(), "status --connect tunnel", "error: --connect must be one of"},
+		{everything(), "status --via proxy", "error: --via must be one of"},
+		{everything(), "status --eventd-server-name a", "error: --eventd-server-name needs --certificate-authority-eventd"},
+		{everything(), "status --lease-name other", "error: there is no Lease kube-system/other of eventd"},
+		{everything(), "nonsense", "error: unknown command"},
+	} {
+		c := newCLI(t, test.handler)
+		out, errOut, code := c.run(strings.Fields(test.line)...)
+		if out != "" || code != 1 || !strings.HasPrefix(errOut, test.want) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%s: got %q, %q, exit code %d; want %q", test.line, out, errOut, code, test.want)
+		}
+		if strings.Contains(test.line, "--as") && len(c.eventd.Requests()) != 0 {
+			t.Errorf("%s: a request was sent", test.line)
+		}
+	}
+}
+
+// Whatever a client has put into an Event, no command writes it to the terminal as it is.
+func TestHostileTextsAreEscaped(t *testing.T) {
+	const hostile = "\x1b]0;owned\x07\r\n\t\x1b[2J\u009b31m\u202e"
+	poisoned := func(s string) string { return s + hostile }
+	object := v1alpha1.ObjectReference{Kind: poisoned("Pod"), Namespace: poisoned("ns"), Name: poisoned("web")}
+	item := event("a/71", poisoned("message"))
+	item.Regarding, item.Reason, item.Type, item.Name = object, poisoned("reason"), poisoned("type"), poisoned("name")
+	item.Reporter, item.Instance, item.Namespace = poisoned("reporter"), poisoned("instance"), poisoned("ns")
+	bad := step(poisoned("action"), func(s *v1alpha1.Step) {
+		s.Regarding, s.Reason, s.Type, s.Event, s.Message = object, item.Reason, item.Type, item.Name, item.Message
+		s.Reporter, s.User, s.Namespace, s.Cause, s.Detail = item.Reporter, poisoned("user"), item.Namespace, poisoned("cause"), poisoned("detail")
+	})
+	answers := everything()
+	answers["timeline"] = v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), Items: []v1alpha1.TimelineItem{item}}
+	answers["why"] = v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), Steps: []v1alpha1.Step{bad}, Events: []v1alpha1.TimelineItem{item}}
+	answers["drops"] = v1alpha1.DropList{TypeMeta: typeMeta("DropList"), Items: []v1alpha1.Step{bad}}
+	answers["top"] = v1alpha1.Top{TypeMeta: typeMeta("Top"), By: "object", Items: []v1alpha1.TopItem{{Object: &object, Occurrences: 1}}}
+	status := answers["status"].(v1alpha1.PipelineStatus)
+	status.Apiserver.Message, status.Receivers[0].LastError = hostile, hostile
+	answers["status"] = status
+	tail := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/tail") {
+			servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Event: &item, Step: &bad})
+			servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, hostile))
+			return
+		}
+		answers.ServeHTTP(w, req)
+	})
+	c := newCLI(t, tail)
+	for _, line := range []string{"status", "top", "timeline", "why po/web", "drops", "tail"} {
+		for _, format := range []string{"", "wide", "json", "yaml"} {
+			out, errOut, _ := c.run(append(strings.Fields(line), "--output="+format)...)
+			if out == "" {
+				t.Errorf("%s -o %s prints nothing: %s", line, format, errOut)
+			}
+			for _, r := range out + errOut {
+				escaping := r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r == '\u202e' && format != "yaml"
+				if escaping {
+					t.Errorf("%s -o %s prints %q in %q", line, format, r, out+errOut)
+					break
+				}
+			}
+		}
+	}
+}

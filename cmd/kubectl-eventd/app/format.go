@@ -1,0 +1,102 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+
+	"github.com/eventd/eventd/cmd/kubectl-eventd/terminal"
+)
+
+const (
+	formatJSON = "json"
+	formatYAML = "yaml"
+	formatWide = "wide"
+)
+
+var formats = []string{formatJSON, formatYAML, formatWide}
+
+// format is how a command prints.
+type format struct {
+	output    string
+	noHeaders bool
+}
+
+func (f *format) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "Output format. One of: (json, yaml, wide).")
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "When using the default output format, don't print headers.")
+	complete(cmd, "output", formats...)
+}
+
+func (f *format) validate() error {
+	if f.output != "" && !slices.Contains(formats, f.output) {
+		return genericclioptions.NoCompatiblePrinterError{OutputFormat: &f.output, AllowedFormats: slices.Clone(formats)} // sorts them
+	}
+	return nil
+}
+
+// wide reports whether all columns are to be printed.
+func (f *format) wide() bool { return f.output == formatWide }
+
+// structured reports whether objects of the API are to be printed.
+func (f *format) structured() bool { return f.output == formatJSON || f.output == formatYAML }
+
+// table returns a table with the columns of a header. Those after the first narrow ones are for -o wide.
+func (f *format) table(out io.Writer, narrow int, header ...string) (table *terminal.Table, row func(cells ...string)) {
+	columns := len(header)
+	if !f.wide() {
+		columns = narrow
+	}
+	if f.noHeaders {
+		header = nil
+	}
+	table = terminal.NewTable(out, header[:min(columns, len(header))]...)
+	return table, func(cells ...string) { table.Row(cells[:columns]...) }
+}
+
+// object prints an object as eventd has sent it.
+func (f *format) object(out io.Writer, raw []byte) error {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(raw); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := (&printers.JSONPrinter{}).PrintObj(object, &b); err != nil {
+		return err
+	}
+	text := terminal.JSON(b.String())
+	if f.output == formatYAML {
+		// YAML has the same escapes, and the YAMLPrinter refuses some of what they stand for.
+		converted, err := yaml.JSONToYAML([]byte(text))
+		if err != nil {
+			return err
+		}
+		text = string(converted)
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+// line prints an object of a stream: JSON in one line, for pipes, or a document of YAML.
+func (f *format) line(out io.Writer, raw []byte) error {
+	if f.output == formatYAML {
+		if _, err := io.WriteString(out, "---\n"); err != nil {
+			return err
+		}
+		return f.object(out, raw)
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out, terminal.JSON(b.String()))
+	return err
+}

@@ -1,0 +1,165 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// Bounds of what --owned follows.
+const (
+	maxOwned    = 100    // objects
+	maxDepth    = 5      // generations
+	maxListed   = 20_000 // objects of one kind in the namespace
+	pageOfOwned = 500
+)
+
+// ownedKinds are the kinds that a kind owns by the controllers of Kubernetes.
+var ownedKinds = map[string][]string{
+	"Deployment":            {"replicasets"},
+	"ReplicaSet":            {"pods"},
+	"ReplicationController": {"pods"},
+	"StatefulSet":           {"pods", "persistentvolumeclaims"},
+	"DaemonSet":             {"pods"},
+	"CronJob":               {"jobs"},
+	"Job":                   {"pods"},
+	"Pod":                   {"persistentvolumeclaims"},
+	"PersistentVolumeClaim": nil,
+}
+
+// anyKinds are those in which a custom resource usually owns something.
+var anyKinds = []string{"deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "jobs", "pods", "persistentvolumeclaims", "services"}
+
+// family returns an object, and what it owns, in generations.
+func (p *plugin) family(ctx context.Context, subject target) ([]object, error) {
+	if subject.mapping == nil {
+		return nil, fmt.Errorf("--owned needs a kind that the server has, which %q is not", subject.kind)
+	}
+	if subject.clusterScoped() || subject.namespace == "" {
+		return nil, fmt.Errorf("--owned follows owner references within one namespace: name it by -n")
+	}
+	config, err := p.kubeconfig.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	reader, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	first, err := reader.Resource(subject.mapping.Resource).Namespace(subject.namespace).Get(ctx, subject.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	tree := &tree{plugin: p, reader: reader, namespace: subject.namespace, listed: map[string][]listed{}, seen: map[types.UID]bool{first.UID: true}}
+	generation := []listed{{subject.object, first}}
+	family := []object{subject.object}
+	for range maxDepth {
+		var next []listed
+		for _, owner := range generation {
+			owned, err := tree.ownedBy(ctx, owner)
+			if err != nil {
+				return nil, err
+			}
+			next = append(next, owned...)
+		}
+		for _, o := range next {
+			if len(family) > maxOwned {
+				p.note("%s owns more than %d objects: only the first are shown", subject, maxOwned)
+				return family, nil
+			}
+			family = append(family, o.object)
+		}
+		if generation = next; len(generation) == 0 {
+			break
+		}
+	}
+	return family, nil
+}
+
+// listed is an object with its owner references.
+type listed struct {
+	object
+	meta *metav1.PartialObjectMetadata
+}
+
+// tree lists each kind of a namespace once.
+type tree struct {
+	*plugin
+	reader    metadata.Interface
+	namespace string
+	listed    map[string][]listed
+	seen      map[types.UID]bool // references may form a cycle
+}
+
+func (t *tree) ownedBy(ctx context.Context, owner listed) (owned []listed, err error) {
+	kinds, known := ownedKinds[owner.kind]
+	if !known {
+		kinds = anyKinds
+	}
+	for _, kind := range kinds {
+		all, err := t.list(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range all {
+			if isOwned(o.meta, owner.meta.UID) && !t.seen[o.meta.UID] {
+				t.seen[o.meta.UID] = true
+				owned = append(owned, o)
+			}
+		}
+	}
+	return owned, nil
+}
+
+func isOwned(o *metav1.PartialObjectMetadata, owner types.UID) bool {
+	for _, reference := range o.OwnerReferences {
+		if reference.UID == owner {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the objects of a kind. Those that the caller may not list are left out.
+func (t *tree) list(ctx context.Context, kind string) ([]listed, error) {
+	if all, done := t.listed[kind]; done {
+		return all, nil
+	}
+	mapping, err := t.mapping(kind)
+	if err != nil {
+		if meta.IsNoMatchError(err) {
+			t.listed[kind] = nil
+			err = nil
+		}
+		return nil, err
+	}
+	var all []listed
+	for next := ""; ; {
+		page, err := t.reader.Resource(mapping.Resource).Namespace(t.namespace).List(ctx, metav1.ListOptions{Limit: pageOfOwned, Continue: next})
+		if apierrors.IsForbidden(err) {
+			t.note("Warning: %s are left out: %v", kind, err)
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			all = append(all, listed{object{mapping.GroupVersionKind.Kind, o.Name, mapping}, o})
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+		if len(all) >= maxListed {
+			t.note("Warning: only the first %d %s of the namespace are searched", len(all), kind)
+			break
+		}
+	}
+	t.listed[kind] = all
+	return all, nil
+}

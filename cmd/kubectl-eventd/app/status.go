@@ -1,0 +1,196 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/eventd/eventd/cmd/kubectl-eventd/terminal"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+func (p *plugin) newStatus() *cobra.Command {
+	v := &view{plugin: p, resource: "status", needs: "--history-bytes and --trail-bytes"}
+	v.render = v.renderStatus
+	local := false
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what eventd does now",
+		Long: `Show who leads, the replicas, and each station with its queue and its figures, which are those of /metrics.
+On a terminal it is drawn again whenever it changes. It needs the right to list Events in all namespaces.`,
+		Example: `  kubectl eventd status
+  kubectl eventd status --once -o wide`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{}
+			if local {
+				query.Set(v1alpha1.ParamLocal, "true")
+			}
+			if err := v.validate(); err != nil {
+				return err
+			}
+			return v.show(cmd.Context(), query)
+		},
+	}
+	v.addFlags(cmd)
+	cmd.Flags().BoolVar(&local, "local", false, "Show the replica that answers, also if it does not lead.")
+	return cmd
+}
+
+func (v *view) renderStatus(raw []byte, out io.Writer) error {
+	var s v1alpha1.PipelineStatus
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return err
+	}
+	v.printSummary(out, &s)
+	for _, print := range []func(io.Writer, *v1alpha1.PipelineStatus) error{v.printStations, v.printReceivers, v.printFigures} {
+		if err := print(out, &s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printSummary prints what is no table, as kubectl describe does.
+func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
+	line := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(out, "%-15s%s\n", name+":", terminal.Text(fmt.Sprintf(format, args...)))
+	}
+	if l := s.Leader; l != nil {
+		line("Leader", "%s, since %s, %d handovers", l.Identity, age(l.Since.Time), l.Handovers)
+	} else {
+		line("Leader", "none")
+	}
+	line("Replica", "%s", replica(&s.Replica))
+	for i := range s.Followers {
+		line("Follower", "%s", replica(&s.Followers[i]))
+	}
+	if c := s.Configuration; c != nil {
+		line("Configuration", "%s, loaded %s ago%s", c.Hash, ageOf(c.LoadedAt), because(c.Error))
+	}
+	if h := s.History; h != nil {
+		connected := "connected"
+		if !h.Connected {
+			connected = "not connected"
+		}
+		since := "<unknown>"
+		if h.KnownSince != nil {
+			since = age(h.KnownSince.Time)
+		}
+		line("History", "%d versions of the last %s in %s of %s, %s", h.Versions, since, size(h.Bytes), size(h.MaxBytes), connected)
+	}
+	if v.wide() {
+		for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
+			line("Flag", "--%s=%s", name, s.Flags[name])
+		}
+	}
+}
+
+func size(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
+
+func replica(r *v1alpha1.Replica) string {
+	parts := []string{r.Identity, r.Role}
+	if r.Version != "" {
+		parts = append(parts, r.Version)
+	}
+	if r.Started != nil {
+		parts = append(parts, "started "+ageOf(r.Started)+" ago")
+	}
+	if r.Ready != nil && !*r.Ready {
+		parts = append(parts, "not ready"+because(r.Reason))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (v *view) printStations(out io.Writer, s *v1alpha1.PipelineStatus) error {
+	_, _ = fmt.Fprintln(out)
+	header := []string{"STATION", "HEALTHY", "QUEUE", "CAPACITY", "OLDEST", "MESSAGE"}
+	table, row := v.table(out, len(header), header...)
+	apiserver := s.Apiserver
+	if apiserver.Name == "" {
+		apiserver.Name = "apiserver"
+	}
+	for _, station := range append(slices.Clone(s.Stations), apiserver) {
+		var queue, capacity, oldest string
+		if q := station.Queue; q != nil {
+			queue = number(q.Length.Value)
+			if q.Capacity != nil {
+				capacity = number(q.Capacity.Value)
+			}
+			if q.OldestSeconds != nil {
+				oldest = seconds(q.OldestSeconds.Value)
+			}
+		}
+		row(station.Name, strconv.FormatBool(station.Healthy), queue, capacity, oldest, station.Message)
+	}
+	return table.Flush()
+}
+
+func (v *view) printReceivers(out io.Writer, s *v1alpha1.PipelineStatus) error {
+	if len(s.Receivers) == 0 {
+		return nil
+	}
+	_, _ = fmt.Fprintln(out)
+	table, row := v.table(out, 5, "RECEIVER", "STATE", "LAG", "PENDING", "LAST ERROR", "FAILED", "CURSOR")
+	for i := range s.Receivers {
+		r := &s.Receivers[i]
+		failed := ""
+		if r.FailedAt != nil {
+			failed = ageOf(r.FailedAt)
+		}
+		row(r.Name, r.State, seconds(r.LagSeconds.Value), number(r.Pending.Value), r.LastError, failed, r.Cursor)
+	}
+	return table.Flush()
+}
+
+// printFigures prints those that are not 0, or with -o wide all.
+func (v *view) printFigures(out io.Writer, s *v1alpha1.PipelineStatus) error {
+	_, _ = fmt.Fprintln(out)
+	header := []string{"STATION", "FIGURE", "VALUE", "PER SECOND"}
+	table, row := v.table(out, len(header), header...)
+	figures := func(station string, all []v1alpha1.Figure) {
+		for i := range all {
+			f := &all[i]
+			if f.Value == 0 && !v.wide() {
+				continue
+			}
+			rate := ""
+			if f.PerSecond != nil {
+				rate = strconv.FormatFloat(*f.PerSecond, 'f', 1, 64)
+			}
+			row(station, metric(f), number(f.Value), rate)
+		}
+	}
+	for i := range s.Stations {
+		figures(s.Stations[i].Name, s.Stations[i].Figures)
+	}
+	figures("apiserver", s.Apiserver.Figures)
+	for i := range s.Receivers {
+		figures(s.Receivers[i].Name, s.Receivers[i].Settled)
+	}
+	return table.Flush()
+}
+
+// metric returns the name of a figure as /metrics has it.
+func metric(f *v1alpha1.Figure) string {
+	if len(f.Labels) == 0 {
+		return f.Metric
+	}
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
+		labels = append(labels, name+"="+strconv.Quote(f.Labels[name]))
+	}
+	return f.Metric + "{" + strings.Join(labels, ",") + "}"
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+func seconds(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) + "s" }

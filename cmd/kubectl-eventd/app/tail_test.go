@@ -1,0 +1,110 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/await"
+)
+
+// tailing serves tails: an Event; then, from its cursor, that this is no longer kept; then a step, and a bookmark
+// that says how many were lost.
+func tailing(w http.ResponseWriter, req *http.Request, connection int32) {
+	cursor := req.URL.Query().Get(v1alpha1.ParamResourceVersion)
+	switch {
+	case connection == 1 && cursor == "":
+		item := event("a/71", "first")
+		servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "70"})
+		servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "71", Event: &item})
+		panic(http.ErrAbortHandler)
+	case connection == 2 && cursor == "71":
+		servertest.Frame(w, "ERROR", servertest.Failure(http.StatusGone, metav1.StatusReasonExpired, "too old"))
+	case connection == 3 && cursor == "":
+		s := step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver = "loki" })
+		servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "90", Step: &s})
+		servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "91", Lost: 5})
+		<-req.Context().Done()
+	}
+}
+
+func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
+	var connections atomic.Int32
+	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { tailing(w, req, connections.Add(1)) }))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errOut output
+	done := make(chan int)
+	go func() {
+		done <- c.runIn(ctx, &out, &errOut, "tail", "po/web-0", "--include=events,steps", "--match=event.count > 1", "--reason=BackOff")
+	}()
+	await.Until(t, "the last frame", func() bool { return strings.Contains(errOut.String(), "5 steps were lost") })
+	cancel() // Ctrl-C
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	want := "AGE   TYPE      REASON    OBJECT      COUNT   MESSAGE\n" +
+		"20m   Warning   BackOff   Pod/web-0   4       first\n" +
+		"20m   Warning   BackOff   Pod/web-0   3       [delivered to loki] restarting\n"
+	if out.String() != want {
+		t.Errorf("got\n%s\nnot\n%s", out.String(), want)
+	}
+	lines := strings.Split(errOut.String(), "\n")
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], "Warning: reconnecting: ") || lines[1] != "Warning: Events were lost: eventd no longer has what came after the last one" {
+		t.Errorf("stderr is %q", lines)
+	}
+	if got, want := c.eventd.Requests()[0].URL.Query().Encode(), "include=events%2Csteps&kind=Pod&match=event.count+%3E+1&name=web-0&namespace=default&reason=BackOff&watch=true"; got != want {
+		t.Errorf("the query is %s, not %s", got, want)
+	}
+}
+
+func TestTailPrintsOneItemALineForPipes(t *testing.T) {
+	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, v := range []string{"71", "72"} {
+			item := event("a/"+v, "two\nlines")
+			servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: v, Event: &item})
+		}
+		servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "no longer"))
+	}))
+	out, errOut, code := c.run("tail", "-o", "json", "--resource-version", "70")
+	if code != 1 || errOut != "Error from server (Forbidden): no longer\n" {
+		t.Errorf("exit code %d, %s", code, errOut)
+	}
+	var versions []string
+	for line := range strings.Lines(out) {
+		var item v1alpha1.TailItem
+		if err := json.Unmarshal([]byte(line), &item); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		versions = append(versions, item.ResourceVersion)
+	}
+	if strings.Join(versions, " ") != "71 72" {
+		t.Errorf("got %q", versions)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	c := newCLI(t, everything())
+	for line, want := range map[string]string{
+		"t":                   "tail\tShow Events as they come\ntimeline\tShow what happened to an object, in order\ntop\tShow what is reported most often\n:4\n",
+		"why p":               "persistentvolumeclaim/\npod/\n:6\n",
+		"why Widget/":         ":4\n",
+		"top --by re":         "object\nreason\nnamespace\nreporter\n:4\n",
+		"status -o ":          "json\nyaml\nwide\n:4\n",
+		"status --connect=fo": "auto\nforward\ndirect\n:4\n",
+		"drops --context ":    "testenv\n:4\n",
+	} {
+		args := strings.Split("__complete "+line, " ")
+		out, _, code := c.run(args...)
+		if code != 0 || out != want {
+			t.Errorf("%q: got %q, exit code %d; want %q", line, out, code, want)
+		}
+	}
+}
