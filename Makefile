@@ -69,8 +69,8 @@ run: ## a kube-apiserver, two replicas of eventd, clients that feed them and rec
 	@bin/run -eventd bin/eventd -feeder bin/feeder -rate $(RATE) $(if $(DURATION),-duration $(DURATION))
 
 .PHONY: build
-build: ## bin/eventd
-	@OUT=bin/ hack/build.sh 'eventd' -ldflags '$(LDFLAGS)' ./cmd/eventd
+build: ## bin/eventd, and bin/kubectl-eventd, the plugin of kubectl
+	@OUT=bin/ hack/build.sh 'eventd and its plugin of kubectl' -ldflags '$(LDFLAGS)' ./cmd/eventd ./cmd/kubectl-eventd
 
 .PHONY: static
 static: ## bin/eventd-static, for Linux: what the image has in it, the same bytes wherever it is built
