@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,5 +120,41 @@ func TestTimelineFollowsOwnersWithTheRightsOfTheCaller(t *testing.T) {
 	john := inCluster(t, cluster, namespace, "john", eventd)
 	if _, errOut, code := john.run("timeline", "deploy/web", "--owned"); code != 1 || !strings.HasPrefix(errOut, "Error from server (Forbidden): deployments.apps \"web\" is forbidden") {
 		t.Errorf("without rights: %d, %s", code, errOut)
+	}
+}
+
+func TestKubectlRunsAndCompletesThePlugin(t *testing.T) {
+	cluster := testenv.Shared(t)
+	namespace := cluster.Namespace(t)
+	eventd := servertest.NewEventd(t, http.HandlerFunc(timelines))
+	lead(t, cluster, namespace, eventd)
+	c := inCluster(t, cluster, namespace, "jane", eventd)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(dir, "kubectl-eventd")); err != nil {
+		t.Fatal(err)
+	}
+	// As docs/kubectl-eventd.md has it, but that kubectl is not called so in a test.
+	script := "#!/bin/sh\nkubectl-eventd __complete \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "kubectl_complete-eventd"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv(asPlugin, "true")
+
+	out, err := testenv.RunKubectl(t.Context(), append([]string{"eventd", "timeline", "pod/web-0"}, c.flags...)...)
+	if want := "LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE\n20m         Warning   BackOff   Pod/web-0   4       of web-0\n"; err != nil || string(out) != want {
+		t.Errorf("got %s, %v", out, err)
+	}
+	_, err = testenv.RunKubectl(t.Context(), append([]string{"eventd", "why", "pod"}, c.flags...)...)
+	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "error: name an object as KIND/NAME") {
+		t.Errorf("a wrong argument: %v", err)
+	}
+	out, err = testenv.RunKubectl(t.Context(), "__complete", "eventd", "why", "deplo")
+	if err != nil || !strings.HasPrefix(string(out), "deployment/\n") {
+		t.Errorf("completion: %q, %v", out, err)
 	}
 }
