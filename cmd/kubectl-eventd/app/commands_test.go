@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
@@ -64,9 +65,7 @@ LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 AGE   STEP                     COUNT   TYPE      REASON    OBJECT      MESSAGE
 20m   filtered by rule noise   3       Warning   BackOff   Pod/web-0   restarting
 `},
-		// A Node is in no namespace: its Events are in default.
-		{"timeline no/n1 --no-headers -n default", "kind=Node&limit=500&name=n1&namespace=default", ""},
-		{"timeline node/n1 --no-headers", "kind=Node&limit=500&name=n1&namespace=default", ""},
+		{"timeline no/n1 --no-headers -n kube-system", "kind=Node&limit=500&name=n1&namespace=kube-system", ""},
 		{"why Widget.example.com/w --no-headers -n a", "kind=Widget&name=w&namespace=a", ""},
 	} {
 		t.Run(test.line, func(t *testing.T) {
@@ -88,6 +87,32 @@ func columns(text string) string {
 		text = strings.ReplaceAll(text, "   ", "  ")
 	}
 	return strings.ReplaceAll(text, "  ", " ")
+}
+
+func TestTheNamespaceIsThatOfTheKubeconfigButForWhatIsInNone(t *testing.T) {
+	c := newCLI(t, everything())
+	file := strings.TrimPrefix(c.flags[0], "--kubeconfig=")
+	config, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = "team-a"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"why po/web-0":    "kind=Pod&name=web-0&namespace=team-a",
+		"why node/n1":     "kind=Node&name=n1&namespace=default",
+		"why node/n1 -A":  "kind=Node&name=n1",
+		"why po/w -n b":   "kind=Pod&name=w&namespace=b",
+		"top --limit=7":   "by=object&limit=7&namespace=team-a",
+		"drops --limit 7": "limit=7&namespace=team-a",
+	} {
+		c.mustRun(line)
+		if got := c.lastQuery(); got != want {
+			t.Errorf("%s: the query is %q, not %q", line, got, want)
+		}
+	}
 }
 
 func TestFormatsHaveWhatEventdHasSent(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,8 +18,9 @@ import (
 )
 
 const (
-	tailResource = "tail"
-	includeSteps = "steps"
+	tailResource  = "tail"
+	includeEvents = "events"
+	includeSteps  = "steps"
 )
 
 type tailOptions struct {
@@ -27,6 +30,7 @@ type tailOptions struct {
 	format
 	match, resourceVersion string
 	include                []string
+	subject                object // empty is any
 }
 
 func (p *plugin) newTail() *cobra.Command {
@@ -49,10 +53,10 @@ between are always missing.
 	o.scope.addFlags(cmd)
 	o.filters.addFlags(cmd)
 	o.format.addFlags(cmd)
-	cmd.Flags().StringVar(&o.match, "match", "", "Only Events for which this expression (CEL, as in eventd's rules) is true.")
-	cmd.Flags().StringSliceVar(&o.include, "include", []string{"events"}, "What to show: events, steps or both.")
+	cmd.Flags().StringVar(&o.match, "match", "", "Only Events for which this expression (CEL, as in eventd's rules) is true. Steps are not filtered by it.")
+	cmd.Flags().StringSliceVar(&o.include, "include", []string{includeEvents}, "What to show: events, steps or both.")
 	cmd.Flags().StringVar(&o.resourceVersion, "resource-version", "", "Show what comes after it, instead of what is new.")
-	complete(cmd, "include", "events", includeSteps, "events,"+includeSteps)
+	complete(cmd, "include", includeEvents, includeSteps, includeEvents+","+includeSteps)
 	return cmd
 }
 
@@ -60,19 +64,20 @@ func (o *tailOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	query := url.Values{v1alpha1.ParamInclude: {strings.Join(o.include, ",")}}
-	o.filters.set(query)
-	setUnlessEmpty(query, v1alpha1.ParamMatch, o.match)
-	setUnlessEmpty(query, v1alpha1.ParamResourceVersion, o.resourceVersion)
-	var err error
+	query := url.Values{}
 	if len(args) > 0 {
-		_, err = o.target(cmd, &o.scope, args, query)
-	} else {
-		_, err = o.scope.set(o.plugin, query)
-	}
-	if err != nil {
+		subject, err := o.target(cmd, &o.scope, args, query)
+		if err != nil {
+			return err
+		}
+		o.subject = subject.object
+		query = namespaces(query)
+	} else if _, err := o.scope.set(o.plugin, query); err != nil {
 		return err
 	}
+	query.Set(v1alpha1.ParamInclude, strings.Join(o.include, ","))
+	setUnlessEmpty(query, v1alpha1.ParamMatch, o.expression())
+	setUnlessEmpty(query, v1alpha1.ParamResourceVersion, o.resourceVersion)
 	c, err := o.connect()
 	if err != nil {
 		return err
@@ -82,9 +87,48 @@ func (o *tailOptions) run(cmd *cobra.Command, args []string) error {
 		Resource: tailResource, Query: query,
 		Handle:       o.handler(),
 		Disconnected: func(err error) { o.note("Warning: reconnecting: %v", err) },
-		Lost:         func() { o.note("Warning: Events were lost: eventd no longer has what came after the last one") },
+		Lost:         o.lost,
 	})
 	return notServed(err, tailResource, "--history-bytes")
+}
+
+// namespaces returns those of a query alone: a tail has no other parameter for what it is about.
+func namespaces(query url.Values) url.Values {
+	return url.Values{v1alpha1.ParamNamespace: query[v1alpha1.ParamNamespace]}
+}
+
+// expression returns what Events must match: the flags, and the expression of the command line.
+func (o *tailOptions) expression() string {
+	var parts []string
+	equal := func(field, value string) {
+		if value != "" {
+			parts = append(parts, "event."+field+" == "+strconv.Quote(value))
+		}
+	}
+	equal("involvedObject.kind", o.subject.kind)
+	equal("involvedObject.name", o.subject.name)
+	equal("reason", o.reason)
+	equal("type", o.eventType)
+	equal("reportingComponent", o.reporter)
+	if o.match != "" {
+		parts = append(parts, "("+o.match+")")
+	}
+	return strings.Join(parts, " && ")
+}
+
+// wants is expression for a step, without the expression of the command line, which is about Events.
+func (o *tailOptions) wants(s *v1alpha1.Step) bool {
+	equal := func(wanted, value string) bool { return wanted == "" || wanted == value }
+	return equal(o.subject.kind, s.Regarding.Kind) && equal(o.subject.name, s.Regarding.Name) &&
+		equal(o.reason, s.Reason) && equal(o.eventType, s.Type) && equal(o.reporter, s.Reporter)
+}
+
+func (o *tailOptions) lost() {
+	if slices.Contains(o.include, includeEvents) {
+		o.note("Warning: Events were lost: eventd no longer has what came after the last one")
+	} else {
+		o.note("Warning: the steps of the time without a connection are missing")
+	}
 }
 
 var tailColumns = []string{"AGE", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE", "NAMESPACE", "REPORTER", "VERSION"}
@@ -95,6 +139,7 @@ const narrowTailColumns = 6
 func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 	var table *terminal.Table
 	var row func(...string)
+	var printed repetitions
 	return func(frame metav1.WatchEvent) error {
 		var item v1alpha1.TailItem
 		if err := json.Unmarshal(frame.Object.Raw, &item); err != nil {
@@ -103,7 +148,7 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		if item.Lost > 0 {
 			o.note("Warning: %d steps were lost: this client was too slow for them", item.Lost)
 		}
-		if frame.Type == string(watch.Bookmark) {
+		if frame.Type == string(watch.Bookmark) || printed.has(&item) || item.Step != nil && !o.wants(item.Step) {
 			return nil
 		}
 		if o.structured() {
@@ -122,4 +167,27 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		return table.Flush()
 	}
+}
+
+// repetitions are the Events since the cursor has moved: several have the same one, so that a tail that continues
+// from it gets them again.
+type repetitions struct {
+	cursor string
+	ids    map[string]bool
+}
+
+// maxRepetitions is above the number of Events that eventd sends with one cursor.
+const maxRepetitions = 10_000
+
+// has reports whether an Event was there before, and remembers it.
+func (r *repetitions) has(item *v1alpha1.TailItem) bool {
+	if item.Event == nil {
+		return false
+	}
+	if r.ids == nil || item.ResourceVersion != r.cursor || len(r.ids) >= maxRepetitions {
+		r.cursor, r.ids = item.ResourceVersion, map[string]bool{}
+	}
+	before := r.ids[item.Event.ID]
+	r.ids[item.Event.ID] = true
+	return before
 }

@@ -15,22 +15,35 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// tailing serves tails: an Event; then, from its cursor, that this is no longer kept; then a step, and a bookmark
-// that says how many were lost.
+// tailing serves tails: two Events with the cursor before them, of which the second comes again after a
+// disconnect; then, that its cursor is no longer kept; then steps, and a bookmark that says how many were lost.
 func tailing(w http.ResponseWriter, req *http.Request, connection int32) {
 	cursor := req.URL.Query().Get(v1alpha1.ParamResourceVersion)
+	send := func(id string) {
+		item := event(id, id)
+		servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "70", Event: &item})
+	}
+	bookmark := func(version string, lost int64) {
+		servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: version, Lost: lost})
+	}
 	switch {
 	case connection == 1 && cursor == "":
-		item := event("a/71", "first")
-		servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "70"})
-		servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "71", Event: &item})
+		bookmark("70", 0)
+		send("a/71")
+		send("a/72")
 		panic(http.ErrAbortHandler)
-	case connection == 2 && cursor == "71":
+	case connection == 2 && cursor == "70":
+		bookmark("70", 0)
+		send("a/72")
+		send("a/73")
+		bookmark("73", 0)
 		servertest.Frame(w, "ERROR", servertest.Failure(http.StatusGone, metav1.StatusReasonExpired, "too old"))
 	case connection == 3 && cursor == "":
-		s := step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver = "loki" })
-		servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "90", Step: &s})
-		servertest.Frame(w, "BOOKMARK", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "91", Lost: 5})
+		for _, name := range []string{"web-0", "another"} {
+			s := step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver, s.Regarding.Name = "loki", name })
+			servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Step: &s})
+		}
+		bookmark("91", 5)
 		<-req.Context().Done()
 	}
 }
@@ -51,7 +64,9 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	want := "AGE   TYPE      REASON    OBJECT      COUNT   MESSAGE\n" +
-		"20m   Warning   BackOff   Pod/web-0   4       first\n" +
+		"20m   Warning   BackOff   Pod/web-0   4       a/71\n" +
+		"20m   Warning   BackOff   Pod/web-0   4       a/72\n" +
+		"20m   Warning   BackOff   Pod/web-0   4       a/73\n" +
 		"20m   Warning   BackOff   Pod/web-0   3       [delivered to loki] restarting\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nnot\n%s", out.String(), want)
@@ -60,7 +75,13 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], "Warning: reconnecting: ") || lines[1] != "Warning: Events were lost: eventd no longer has what came after the last one" {
 		t.Errorf("stderr is %q", lines)
 	}
-	if got, want := c.eventd.Requests()[0].URL.Query().Encode(), "include=events%2Csteps&kind=Pod&match=event.count+%3E+1&name=web-0&namespace=default&reason=BackOff&watch=true"; got != want {
+	query := c.eventd.Requests()[0].URL.Query()
+	match := `event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.reason == "BackOff" && (event.count > 1)`
+	if got := query.Get(v1alpha1.ParamMatch); got != match {
+		t.Errorf("matches %s, not %s", got, match)
+	}
+	query.Del(v1alpha1.ParamMatch)
+	if got, want := query.Encode(), "include=events%2Csteps&namespace=default&watch=true"; got != want {
 		t.Errorf("the query is %s, not %s", got, want)
 	}
 }
