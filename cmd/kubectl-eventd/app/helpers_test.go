@@ -127,7 +127,7 @@ func step(action string, change func(*v1alpha1.Step)) v1alpha1.Step {
 
 func everything() servertest.Answers {
 	rate := 12.34
-	started, until := metav1.NewTime(ago(20).Time), metav1.NewMicroTime(time.Now().Add(90*time.Minute+time.Second))
+	started, until := metav1.NewTime(ago(20).Time), metav1.NewMicroTime(time.Now().Add(90*time.Minute+50*time.Second))
 	return servertest.Answers{
 		"status": v1alpha1.PipelineStatus{
 			TypeMeta:  typeMeta("PipelineStatus"),

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -55,6 +56,8 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 			return run.handler
 		case errors.Is(err, io.EOF):
 		case isLost(err) && run.expire(): // goes on with what is new
+		case run.opened && !run.renewed && apierrors.IsUnauthorized(err):
+			run.renewed = true // an exec plugin makes another token after this answer
 		case !run.opened || !passes(err):
 			return err
 		default:
@@ -85,6 +88,7 @@ type following struct {
 	opened  bool       // once
 	expired bool       // the cursor, since it was open
 	away    bool       // since the last frame
+	renewed bool       // the credentials, since the last frame
 	handler error      // of Handle
 }
 
@@ -104,7 +108,7 @@ func (f *following) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.away = false
+		f.away, f.renewed = false, false
 		if f.handler = f.Handle(frame); f.handler != nil {
 			return f.handler
 		}

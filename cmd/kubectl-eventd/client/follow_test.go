@@ -67,6 +67,8 @@ func expired(w http.ResponseWriter, _ *http.Request) {
 	servertest.Frame(w, "ERROR", servertest.Failure(http.StatusGone, metav1.StatusReasonExpired, "too old"))
 }
 
+var unauthorized = servertest.Refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized").ServeHTTP
+
 // follow follows until so many frames have come. It returns what was called.
 func follow(t *testing.T, s *script, frames int, query map[string][]string) (calls []string, err error) {
 	t.Helper()
@@ -108,6 +110,8 @@ func TestFollowContinuesFromTheCursor(t *testing.T) {
 		{"unavailable for a while, which is said once",
 			[]http.HandlerFunc{broken("5"), servertest.Refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "").ServeHTTP, items("8")}, 2, nil,
 			[]string{"ADDED", "disconnected", "ADDED"}, []string{"", "5", "5"}},
+		{"a token that has expired", []http.HandlerFunc{items("5"), unauthorized, items("8")}, 2, nil,
+			[]string{"ADDED", "ADDED"}, []string{"", "5", "5"}},
 		{"expired", []http.HandlerFunc{items("5"), expired, items("9")}, 2, nil,
 			[]string{"ADDED", "lost", "ADDED"}, []string{"", "5", ""}},
 		{"expired at the start", []http.HandlerFunc{servertest.Refuse(http.StatusGone, metav1.StatusReasonExpired, "too old").ServeHTTP, items("9")}, 1,
@@ -131,6 +135,7 @@ func TestFollowEndsWithARefusal(t *testing.T) {
 	for name, parts := range map[string][]http.HandlerFunc{
 		"at the start":                    {forbidden},
 		"later":                           {items("5"), forbidden},
+		"twice unauthorized":              {items("5"), unauthorized, unauthorized},
 		"unavailable at the start":        {unavailable},
 		"gone at the start and no cursor": {servertest.Refuse(http.StatusGone, metav1.StatusReasonExpired, "no").ServeHTTP},
 	} {

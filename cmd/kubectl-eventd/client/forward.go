@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
@@ -51,7 +52,7 @@ func (d *dialer) pod(ctx context.Context, identity, ip string) (string, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("finding the Pod of the leader: %w", err)
 	}
-	list, err := d.pods.List(ctx, metav1.ListOptions{FieldSelector: "status.podIP=" + ip, LabelSelector: "app.kubernetes.io/name=eventd"})
+	list, err := d.pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.podIP", ip).String(), LabelSelector: "app.kubernetes.io/name=eventd"})
 	if err != nil {
 		return "", fmt.Errorf("finding the Pod of the leader: %w", err)
 	}

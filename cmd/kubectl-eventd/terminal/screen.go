@@ -30,16 +30,18 @@ func NewScreen(out io.Writer) *Screen {
 }
 
 const (
-	home             = "\x1b[H"
-	eraseScreen      = "\x1b[2J"
-	eraseLine        = "\x1b[K"
-	eraseToEnd       = "\x1b[J"
-	enterScreen      = "\x1b[?1049h" // the alternate one, so that what was there before comes back
-	leaveScreen      = "\x1b[?1049l"
+	home        = "\x1b[H"
+	eraseScreen = "\x1b[2J"
+	eraseLine   = "\x1b[K"
+	eraseToEnd  = "\x1b[J"
+	enterScreen = "\x1b[?1049h" // the alternate one, so that what was there before comes back
+	leaveScreen = "\x1b[?1049l"
+	// A line with characters of two columns may be wider than it is counted.
+	noWrap, wrap     = "\x1b[?7l", "\x1b[?7h"
 	hideCursor       = "\x1b[?25l"
 	showCursor       = "\x1b[?25h"
 	moreFollows      = "…"
-	opening, closing = enterScreen + hideCursor + eraseScreen, showCursor + leaveScreen
+	opening, closing = enterScreen + noWrap + hideCursor + eraseScreen, showCursor + wrap + leaveScreen
 )
 
 // Open takes the screen, and Close gives it back.
