@@ -48,7 +48,7 @@ var template = corev1.PodTemplateSpec{
 	Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 }
 
-// deploy makes a Deployment with a ReplicaSet and two Pods, as the controllers would, and a Pod of its own.
+// deploy makes a Deployment with a ReplicaSet and two Pods, as the controllers would, and two Pods of others.
 func deploy(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
 	t.Helper()
 	clients := kubernetes.NewForConfigOrDie(cluster.Config())
@@ -72,7 +72,10 @@ func deploy(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pod := range []metav1.ObjectMeta{owned("web-1-a", set, "ReplicaSet"), owned("web-1-b", set, "ReplicaSet"), owned("other", nil, "")} {
+	former := &metav1.ObjectMeta{Name: set.Name, UID: "of-one-that-was-deleted"}
+	for _, pod := range []metav1.ObjectMeta{
+		owned("web-1-a", set, "ReplicaSet"), owned("web-1-b", set, "ReplicaSet"), owned("of-former", former, "ReplicaSet"), owned("other", nil, ""),
+	} {
 		if _, err := clients.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{ObjectMeta: pod, Spec: template.Spec}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
