@@ -207,15 +207,19 @@ func TestForwardingThroughTheAPIServerToAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	account := cluster.ServiceAccount(t, namespace, "jane")
-	cluster.Grant(t, namespace, "jane",
-		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/portforward"}, Verbs: []string{"get", "create"}})
+	account := func(name string, verbs ...string) *rest.Config {
+		config := cluster.ServiceAccount(t, namespace, name)
+		cluster.Grant(t, namespace, name,
+			rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get"}},
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs},
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/portforward"}, Verbs: []string{"get", "create"}})
+		return config
+	}
+	jane, mary := account("jane", "get"), account("mary", "get", "list")
 	options := client.DefaultOptions()
 	options.LeaseNamespace = namespace
 	lead(t, cluster, namespace, servertest.Identity, net.JoinHostPort(podIP, served), eventd.Fingerprint())
-	if got, err := who(t, account, options); err != nil || got != testenv.User(namespace, "jane") {
+	if got, err := who(t, jane, options); err != nil || got != testenv.User(namespace, "jane") {
 		t.Errorf("eventd sees %q, %v", got, err)
 	}
 
@@ -224,7 +228,7 @@ func TestForwardingThroughTheAPIServerToAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead(t, cluster, namespace, "node-1_abcdefgh", net.JoinHostPort(podIP, served), eventd.Fingerprint())
-	if got, err := who(t, account, options); err != nil || got != testenv.User(namespace, "jane") {
+	if got, err := who(t, mary, options); err != nil || got != testenv.User(namespace, "mary") {
 		t.Errorf("by the address of the Pod: eventd sees %q, %v", got, err)
 	}
 
