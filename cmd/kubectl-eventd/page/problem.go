@@ -1,0 +1,67 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+// problem is why there is nothing to show, and what to do about it.
+type problem struct {
+	Code        int
+	Title, Hint string
+	Words       string // of eventd, or of the connection
+}
+
+// needs is the flag without which eventd does not serve a resource.
+var needs = map[string]string{
+	"timeline": "--history-bytes", "tail": "--history-bytes",
+	"why": "--trail-bytes", "drops": "--trail-bytes", "top": "--trail-bytes",
+}
+
+// explain says in words what an error of the backend means for who reads the page.
+func explain(err error, resource string, query url.Values) *problem {
+	if err == nil {
+		return nil
+	}
+	p := &problem{Code: http.StatusBadGateway, Words: text(err.Error())}
+	flag := needs[resource]
+	without := "eventd may run without " + flag + ": set it, and eventd keeps what this needs from then on."
+	switch {
+	case apierrors.IsForbidden(err):
+		p.Code, p.Title = http.StatusForbidden, "You may not see this."
+		p.Hint = "A query over all namespaces needs the right to list Events in all of them. Enter a namespace whose Events you may list."
+		if named := query[v1alpha1.ParamNamespace]; len(named) > 0 {
+			p.Hint = "You need the right to list Events in " + text(strings.Join(named, ", ")) + "."
+		}
+	case apierrors.IsUnauthorized(err):
+		p.Code, p.Title = http.StatusForbidden, "eventd does not accept your credentials."
+		p.Hint = "They may have expired. Log in again, and run kubectl eventd page again."
+	case apierrors.IsNotFound(err) && flag != "":
+		p.Code, p.Title, p.Hint = http.StatusNotFound, "eventd does not keep this.", without
+	case apierrors.IsNotFound(err):
+		p.Code, p.Title = http.StatusNotFound, "This eventd has no query API."
+		p.Hint = "It is older than this page. Update eventd."
+	case apierrors.IsServiceUnavailable(err):
+		p.Code, p.Title = http.StatusServiceUnavailable, "eventd cannot answer this now."
+		p.Hint = "The page asks again."
+		if flag != "" {
+			p.Hint = "Perhaps no replica leads at the moment, or " + without
+		}
+	case apierrors.IsTooManyRequests(err):
+		p.Code, p.Title, p.Hint = http.StatusServiceUnavailable, "eventd has too many requests.", "The page asks again."
+	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
+		p.Code, p.Title, p.Hint = http.StatusBadRequest, "eventd does not understand this question.", "Correct what is entered above."
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		p.Code, p.Title, p.Hint = http.StatusGatewayTimeout, "eventd has not answered in time.", "The page asks again."
+	default:
+		p.Title, p.Hint = "eventd cannot be reached.", "Is a replica ready? kubectl -n kube-system get pods -l app.kubernetes.io/name=eventd"
+	}
+	return p
+}

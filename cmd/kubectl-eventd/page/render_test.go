@@ -1,0 +1,391 @@
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
+	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+// views are all, with what is asked by them.
+var views = []string{
+	"/", "/top", "/top?by=reason", "/drops", "/drops?show=lost", "/drops?show=dry-run", "/object", "/object?kind=Pod&name=web&namespace=shop",
+	"/tail", "/tail?include=events,steps&match=true", "/nothing",
+}
+
+func TestEveryFigureOfTheStatusIsShown(t *testing.T) {
+	now := time.Now()
+	for name, status := range map[string]*v1alpha1.PipelineStatus{
+		"busy": pagetest.BusyStatus(now), "empty": pagetest.EmptyStatus(now), "failing": pagetest.FailingStatus(now), "all": withAll(now),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := pagetest.NewBackend()
+			b.Set("status", status)
+			_, body := serve(t, b).get(t, "/")
+			want, got := figuresOf(status), figuresIn(t, body)
+			for series, value := range want {
+				if got[series] != value {
+					t.Errorf("%s is %q on the page, not %q", series, got[series], value)
+				}
+			}
+			for series := range got {
+				if _, ok := want[series]; !ok {
+					t.Errorf("%s is only on the page", series)
+				}
+			}
+			if len(want) < 15 {
+				t.Errorf("only %d figures are compared", len(want))
+			}
+		})
+	}
+}
+
+// withAll has what a status may have: a station of the history, one that is not known, values at the edge.
+func withAll(now time.Time) *v1alpha1.PipelineStatus {
+	s := pagetest.BusyStatus(now)
+	queue := &v1alpha1.Queue{Length: v1alpha1.Figure{Metric: "eventd_history_queue", Value: 3}, OldestSeconds: &v1alpha1.Figure{Metric: "eventd_history_oldest_seconds"}}
+	var figures []v1alpha1.Figure
+	for i := range 20 {
+		figures = append(figures, v1alpha1.Figure{Metric: fmt.Sprintf("eventd_history_%d_total", i), Value: 1e15 + float64(i), Labels: map[string]string{"quoted": `"\`}})
+	}
+	s.Stations = append(s.Stations, v1alpha1.Station{Name: "history", Healthy: true, Queue: queue, Figures: figures},
+		v1alpha1.Station{Name: "new", Figures: []v1alpha1.Figure{{Metric: "eventd_new_ratio", Value: 0.123456789}}})
+	return s
+}
+
+// figuresOf returns the value and the rate of each figure in an object, by its series.
+func figuresOf(object any) map[string]string {
+	out := map[string]string{}
+	var walk func(reflect.Value)
+	walk = func(v reflect.Value) {
+		if f, ok := v.Interface().(v1alpha1.Figure); ok {
+			var pairs []string
+			for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
+				pairs = append(pairs, name+"="+strconv.Quote(f.Labels[name]))
+			}
+			value := exact(f.Value)
+			if f.PerSecond != nil {
+				value += " " + exact(*f.PerSecond)
+			}
+			out[f.Metric+"{"+strings.Join(pairs, ",")+"}"] = value
+			return
+		}
+		switch v.Kind() {
+		case reflect.Pointer:
+			if !v.IsNil() {
+				walk(v.Elem())
+			}
+		case reflect.Slice:
+			for i := range v.Len() {
+				walk(v.Index(i))
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				if v.Type().Field(i).IsExported() {
+					walk(v.Field(i))
+				}
+			}
+		}
+	}
+	walk(reflect.ValueOf(object))
+	return out
+}
+
+func exact(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// figuresIn returns the same of a page.
+func figuresIn(t *testing.T, body string) map[string]string {
+	out := map[string]string{}
+	for n := range parse(t, body) {
+		if metric := attr(n, "data-metric"); metric != "" {
+			out[metric+"{"+attr(n, "data-labels")+"}"] = strings.TrimSpace(attr(n, "value") + " " + attr(n, "data-per-second"))
+		}
+	}
+	return out
+}
+
+func TestTheHeadlineSaysWhatIsWrong(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.PipelineStatus)
+		want   []string
+	}{
+		"nothing": {func(s *v1alpha1.PipelineStatus) { *s = *pagetest.EmptyStatus(now) }, []string{"Nothing waits."}},
+		"busy":    {func(*v1alpha1.PipelineStatus) {}, []string{"All is well. Sink: 1,204 series wait, the oldest for 42 s."}},
+		"sink": {func(s *v1alpha1.PipelineStatus) {
+			s.Stations[3].Healthy, s.Stations[3].Message = false, "waits for the apiserver"
+		}, []string{"Sink: waits for the apiserver. 1,204 series wait, the oldest for 42 s."}},
+		"no leader":     {func(s *v1alpha1.PipelineStatus) { s.Leader = nil }, []string{"No replica leads: nothing is recorded or written until one does."}},
+		"not ready":     {func(s *v1alpha1.PipelineStatus) { s.Replica.Ready, s.Replica.Reason = new(false), "no lease." }, []string{"eventd-6f7c9d5b8-x2m4q is not ready: no lease."}},
+		"receiver":      {func(s *v1alpha1.PipelineStatus) { s.Receivers[0].State, s.Receivers[0].LastError = "hanging", "" }, []string{"The receiver loki is hanging, 200 ms behind."}},
+		"configuration": {func(s *v1alpha1.PipelineStatus) { s.Configuration.Error = "line 3" }, []string{"the former one stays in force: line 3."}},
+		"history":       {func(s *v1alpha1.PipelineStatus) { s.History.Connected = false }, []string{"The history has no watch"}},
+		"several":       {func(s *v1alpha1.PipelineStatus) { *s = *pagetest.FailingStatus(now) }, []string{"Sink: waits", "kube-apiserver: no answer for 48 s", "audit-stream is backing off, 15 min behind"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := pagetest.NewBackend()
+			status := pagetest.BusyStatus(now)
+			test.change(status)
+			b.Set("status", status)
+			_, body := serve(t, b).get(t, "/")
+			wantWords(t, strings.ReplaceAll(body, "\u00a0", " "), test.want...)
+		})
+	}
+}
+
+func TestProblemsAreSaidInWords(t *testing.T) {
+	top := v1alpha1.GroupVersion.WithResource("top").GroupResource()
+	for name, test := range map[string]struct {
+		path, resource string
+		err            error
+		code           int
+		want           []string
+	}{
+		"all namespaces":  {"/top", "top", apierrors.NewForbidden(top, "", fmt.Errorf("the reason")), 403, []string{"You may not see this", "Enter a namespace", "the reason"}},
+		"one namespace":   {"/top?namespace=shop,cart", "top", apierrors.NewForbidden(top, "", nil), 403, []string{"list Events in shop, cart"}},
+		"no trail":        {"/drops", "drops", apierrors.NewNotFound(top, ""), 404, []string{"--trail-bytes"}},
+		"no history":      {"/tail", "timeline", apierrors.NewServiceUnavailable("no history"), 503, []string{"--history-bytes", "no history"}},
+		"old":             {"/", "status", apierrors.NewNotFound(top, ""), 404, []string{"Update eventd"}},
+		"no leader":       {"/", "status", apierrors.NewServiceUnavailable("no leader"), 503, []string{"cannot answer this now", "no leader"}},
+		"credentials":     {"/", "status", apierrors.NewUnauthorized("expired"), 403, []string{"does not accept your credentials"}},
+		"too many":        {"/", "status", apierrors.NewTooManyRequests("slow down", 1), 503, []string{"too many requests"}},
+		"late":            {"/", "status", fmt.Errorf("get: %w", context.DeadlineExceeded), 504, []string{"has not answered in time"}},
+		"away":            {"/", "status", fmt.Errorf("connection \x1b[31mrefused <b>"), 502, []string{"cannot be reached", "connection ␛[31mrefused <b>"}},
+		"wrong parameter": {"/top?by=x", "top", apierrors.NewBadRequest("by: x is not known"), 400, []string{"x is not known"}},
+		"both halves":     {"/object?kind=Pod&name=web", "why", apierrors.NewNotFound(top, ""), 200, []string{"--trail-bytes", "No Event about it is known"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := pagetest.Empty(time.Now())
+			b.Set(test.resource, test.err)
+			code, body := serve(t, b).get(t, test.path)
+			if code != test.code {
+				t.Errorf("answered %d, not %d", code, test.code)
+			}
+			wantWords(t, body, test.want...)
+		})
+	}
+}
+
+// hostile is what who may create an Event puts into it.
+const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}'-->` + "\x1b]0;owned\a\u202etxt\u2066\x00\r\n"
+
+func TestHostileTextsShowAsText(t *testing.T) {
+	for name, bad := range map[string]string{"markup": hostile, "long": strings.Repeat("<b>\x1b\u202e", 15_000)} {
+		b := pagetest.NewBackend()
+		for resource, answer := range map[string]any{
+			"status": pagetest.BusyStatus(time.Now()), "top": answerOf[v1alpha1.Top](t, "top"), "drops": answerOf[v1alpha1.DropList](t, "drops"),
+			"why": answerOf[v1alpha1.Explanation](t, "why"), "timeline": answerOf[v1alpha1.Timeline](t, "timeline"),
+		} {
+			spoil(reflect.ValueOf(answer), bad)
+			b.Set(resource, answer)
+		}
+		v := serve(t, b)
+		shown := views
+		if name == "long" {
+			shown = []string{"/", "/drops", "/object?name=web"}
+		}
+		for _, path := range append(shown, "/tail?match="+url.QueryEscape(bad[:min(len(bad), 5000)])) {
+			t.Run(name+" "+path[:min(len(path), 20)], func(t *testing.T) {
+				_, body := v.get(t, path)
+				wantHarmless(t, body)
+				if len(body) > 4<<20 {
+					t.Errorf("%d bytes", len(body))
+				}
+			})
+		}
+		_, body := v.get(t, "/drops")
+		if name == "markup" {
+			wantWords(t, body, `"><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}'-->␛]0;owned␇‹U+202E›txt‹U+2066›␀␍ ↵`)
+		}
+	}
+}
+
+// answerOf returns an answer of a busy eventd.
+func answerOf[T any](t *testing.T, resource string) *T {
+	t.Helper()
+	var out T
+	if err := pagetest.Busy(time.Now()).Get(t.Context(), resource, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}
+
+// spoil replaces all strings in an object, but for those that the API defines.
+func spoil(v reflect.Value, bad string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			spoil(v.Elem(), bad)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			spoil(v.Index(i), bad)
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			v.SetMapIndex(key, reflect.ValueOf(bad))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; v.Field(i).CanSet() && name != "Action" && name != "Outcome" {
+				spoil(v.Field(i), bad)
+			}
+		}
+	case reflect.String:
+		v.SetString(bad)
+	}
+}
+
+// wantHarmless checks that a page has only its own elements, nothing inline, and no character that acts on
+// others.
+func wantHarmless(t *testing.T, body string) {
+	t.Helper()
+	for _, r := range body {
+		if r != '\n' && (r < 0x20 || r == 0x7f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069) {
+			t.Errorf("the page has %U", r)
+			break
+		}
+	}
+	scripts := 0
+	for n := range parse(t, body) {
+		switch n.Data {
+		case "script":
+			if scripts++; attr(n, "src") != "/assets/page.js" || n.FirstChild != nil {
+				t.Errorf("a script of %q", attr(n, "src"))
+			}
+		case "img":
+			if attr(n, "src") != "/assets/icon.svg" {
+				t.Errorf("an image of %q", attr(n, "src"))
+			}
+		case "style", "iframe", "object", "embed", "base":
+			t.Errorf("an element %s", n.Data)
+		}
+		for _, a := range n.Attr {
+			if strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "href" && !local(n, a.Val) {
+				t.Errorf("%s has %s=%q", n.Data, a.Key, a.Val)
+			}
+		}
+	}
+	if scripts != 1 {
+		t.Errorf("%d scripts", scripts)
+	}
+}
+
+func local(n *html.Node, href string) bool {
+	return href == "" || strings.HasPrefix(href, "/") && !strings.HasPrefix(href, "//") || href == "#live" && n.Data == "a"
+}
+
+func TestAllViewsOfAllStatesRender(t *testing.T) {
+	for name, state := range pagetest.Each {
+		v := serve(t, state(time.Now()))
+		for _, path := range views {
+			code, body := v.get(t, path)
+			if code >= 500 && name != "failing" {
+				t.Errorf("%s: %s is answered %d", name, path, code)
+			}
+			if !strings.Contains(body, "</html>") || strings.Contains(body, "ZgotmplZ") {
+				t.Errorf("%s: %s is not whole:\n%s", name, path, body)
+			}
+			wantHarmless(t, body)
+			ids := map[string]bool{}
+			for n := range parse(t, body) {
+				if id := attr(n, "id"); id != "" && ids[id] {
+					t.Errorf("%s: %s has the id %s twice", name, path, id)
+				} else {
+					ids[id] = true
+				}
+			}
+		}
+	}
+}
+
+func TestTheViewsAskForWhatIsEntered(t *testing.T) {
+	for path, want := range map[string]string{
+		"/?namespace=":                               "status?",
+		"/top?by=reporter&namespace=a,b+c":           "top?by=reporter&limit=50&namespace=a&namespace=b&namespace=c",
+		"/top":                                       "top?by=object&limit=50",
+		"/drops?namespace=a":                         "drops?limit=200&namespace=a",
+		"/object?kind=Pod&name=web&namespace=a":      "why?kind=Pod&limit=200&name=web&namespace=a",
+		"/object?q=pod/web&namespace=a":              "timeline?kind=Pod&limit=200&name=web&namespace=a",
+		"/object?q=+web+":                            "why?limit=200&name=web",
+		"/tail?namespace=a&match=event.count+%3E+10": "timeline?limit=50&namespace=a&versions=all",
+	} {
+		b := pagetest.Busy(time.Now())
+		if code, _ := serve(t, b).get(t, path); code != http.StatusOK {
+			t.Errorf("%s is answered %d", path, code)
+		}
+		if asked := b.Asked(); !slices.Contains(asked, want) {
+			t.Errorf("%s asks for %q, not for %s", path, asked, want)
+		}
+	}
+}
+
+func TestDropsCanBeSelected(t *testing.T) {
+	v := serve(t, pagetest.Busy(time.Now()))
+	for show, test := range map[string]struct{ has, hasNot string }{
+		"lost": {"Dropped forbidden", "by the rule"}, "filtered": {"Filtered by the rule probes", "Dropped forbidden"}, "dry-run": {"Would be filtered by the rule image-pulls", "Dropped forbidden"},
+	} {
+		_, body := v.get(t, "/drops?show="+show)
+		wantWords(t, body, test.has)
+		if strings.Contains(words(t, body), test.hasNot) {
+			t.Errorf("%s shows %q", show, test.hasNot)
+		}
+	}
+	// 3 + 4 + 5 of three objects
+	_, body := v.get(t, "/drops")
+	wantWords(t, body, "12 Dropped forbidden 3 objects", "7,224 Filtered by the rule probes 3 objects")
+}
+
+// slow answers nothing before it may.
+type slow struct {
+	page.Backend
+	began chan struct{}
+}
+
+func (s slow) Get(ctx context.Context, _ string, _ url.Values, _ any) error {
+	s.began <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestAQueryEndsWithThePage(t *testing.T) {
+	b := slow{began: make(chan struct{})}
+	v := start(t, b)
+	ended := make(chan error, 1)
+	go func() {
+		response, err := v.Get(v.address)
+		if err == nil {
+			response.Body.Close()
+		}
+		ended <- err
+	}()
+	<-b.began
+	v.stop() // Serve returns, and goleak finds nothing
+	<-ended
+}
+
+// The types of the API are what the backend decodes, so a page of one version reads the answers of another.
+func TestAnswersOfANewerEventdAreShown(t *testing.T) {
+	b := pagetest.NewBackend()
+	b.Set("status", json.RawMessage(`{"time":null,"replica":{"identity":"a","role":"new","more":1},"apiserver":{"name":"apiserver","healthy":true},"stations":null,"receivers":[{"name":"r","state":"new"}]}`))
+	code, body := serve(t, b).get(t, "/")
+	if code != http.StatusOK {
+		t.Errorf("answered %d", code)
+	}
+	wantWords(t, body, "No replica leads", "receiver r")
+}

@@ -1,0 +1,67 @@
+package page
+
+import "github.com/eventd/eventd/pkg/query/v1alpha1"
+
+// description is a step in words.
+type description struct {
+	// Text says what was done, Reason why: a label of /metrics, Detail in the words of others.
+	Text, Reason, Detail string
+	// Tone is good, bad or neutral: it has a shape and a colour.
+	Tone string
+}
+
+// outcomes are those of eventd_occurrences_settled_total.
+var outcomes = map[string]description{
+	"created":     {Text: "Stored as a new Event", Tone: "good"},
+	"merged":      {Text: "Counted on the stored Event", Tone: "good"},
+	"aggregated":  {Text: "Counted on the combined Event of its group", Tone: "good"},
+	"replayed":    {Text: "Reported again, counted before", Tone: "neutral"},
+	"found":       {Text: "Counted by another replica", Tone: "good"},
+	"handed_over": {Text: "Left to the next leader", Tone: "neutral"},
+	"filtered":    {Text: "Filtered by a rule", Tone: "neutral"},
+	"dropped":     {Text: "Dropped", Tone: "bad"},
+	"uncertain":   {Text: "Uncertain: it may be stored", Tone: "bad"},
+}
+
+// causes of deferrals are those of eventd_correlator_deferred_total.
+var causes = map[string]string{
+	"budget":   "Deferred: its source has spent the budget for this object",
+	"spaced":   "Deferred: its series was written a moment ago",
+	"settling": "Deferred: the final count of its series is awaited",
+}
+
+// describe says what a step has done.
+func describe(s v1alpha1.Step) description {
+	d := description{Reason: s.Cause, Detail: s.Detail, Tone: "neutral"}
+	switch s.Action {
+	case v1alpha1.ActionRecorded:
+		d.Text = "Recorded"
+	case v1alpha1.ActionFiltered:
+		d.Text = "Filtered by the rule " + s.Rule
+	case v1alpha1.ActionWouldBe:
+		d.Text = "Would be filtered by the rule " + s.Rule + ", a dry run"
+	case v1alpha1.ActionMerged:
+		d.Text = "Merged into its series"
+	case v1alpha1.ActionAggregated:
+		d.Text = "Combined with others of its group"
+	case v1alpha1.ActionDeferred:
+		if d.Text = causes[s.Cause]; d.Text == "" {
+			d.Text = "Deferred"
+		}
+	case v1alpha1.ActionSettled:
+		known, ok := outcomes[s.Outcome]
+		if d.Text, d.Tone = known.Text, known.Tone; !ok {
+			d.Text, d.Tone = "Settled: "+s.Outcome, "neutral"
+		}
+	case v1alpha1.ActionDelivered:
+		d.Text, d.Tone = "Delivered to "+s.Receiver, "good"
+	case v1alpha1.ActionUnrouted:
+		d.Text = "Not delivered to " + s.Receiver
+		if s.Rule != "" {
+			d.Text += ", by the route " + s.Rule
+		}
+	default:
+		d.Text = s.Action
+	}
+	return d
+}

@@ -1,0 +1,194 @@
+package page
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
+)
+
+// listLimit is how many items a view has. More would not be read.
+const listLimit = "200"
+
+func (s *server) status(w http.ResponseWriter, r *http.Request) {
+	f := newFrame("status", "Status", r)
+	var answer v1alpha1.PipelineStatus
+	if f.Problem = s.get(r, "status", query(r), &answer); f.Problem == nil {
+		f.Content = newStatus(&answer)
+	}
+	f.render(w, r)
+}
+
+// ranking is the view of Top.
+type ranking struct {
+	*v1alpha1.Top
+	By, Seconds string
+	// Choices are the values of By.
+	Choices []string
+	Rows    []ranked
+}
+
+type ranked struct {
+	v1alpha1.TopItem
+	Key string
+	Bar *bar
+}
+
+func (s *server) top(w http.ResponseWriter, r *http.Request) {
+	f := newFrame("top", "Top", r)
+	by := r.URL.Query().Get(v1alpha1.ParamBy)
+	if by == "" {
+		by = "object"
+	}
+	out := &ranking{Top: &v1alpha1.Top{}, By: text(by), Choices: []string{"object", "reason", "namespace", "reporter"}}
+	f.Problem = s.get(r, "top", query(r, v1alpha1.ParamBy, by, v1alpha1.ParamLimit, "50"), out.Top)
+	out.Seconds = duration(out.Until.Sub(out.Since.Time).Seconds())
+	for _, item := range out.Items {
+		row := ranked{TopItem: item, Key: item.Reason + item.Namespace + item.Reporter}
+		if item.Object != nil {
+			row.Key = item.Object.Namespace + " " + objectName(*item.Object)
+		}
+		row.Bar = newBar(float64(item.Occurrences), float64(out.Occurrences), "share of all occurrences")
+		out.Rows = append(out.Rows, row)
+	}
+	f.Content = out
+	f.render(w, r)
+}
+
+// dropped is the view of DropList.
+type dropped struct {
+	*v1alpha1.DropList
+	Show string
+	Sums []sum
+}
+
+// sum has the drops of one kind.
+type sum struct {
+	Step        description
+	Occurrences int64
+	Objects     int
+}
+
+// shown says which steps the parts of the view have.
+var shown = map[string]func(v1alpha1.Step) bool{
+	"":         func(v1alpha1.Step) bool { return true },
+	"lost":     func(s v1alpha1.Step) bool { return s.Action == v1alpha1.ActionSettled && s.Outcome != "filtered" },
+	"filtered": func(s v1alpha1.Step) bool { return s.Action == v1alpha1.ActionFiltered || s.Outcome == "filtered" },
+	"dry-run":  func(s v1alpha1.Step) bool { return s.Action == v1alpha1.ActionWouldBe },
+}
+
+func (s *server) drops(w http.ResponseWriter, r *http.Request) {
+	f := newFrame("drops", "Drops and rules", r)
+	out := &dropped{DropList: &v1alpha1.DropList{}, Show: r.URL.Query().Get("show")}
+	f.Problem = s.get(r, "drops", query(r, v1alpha1.ParamLimit, listLimit), out.DropList)
+	if accept := shown[out.Show]; accept != nil {
+		out.Items = slices.DeleteFunc(out.Items, func(s v1alpha1.Step) bool { return !accept(s) })
+	}
+	out.Sums = sums(out.Items)
+	f.Content = out
+	f.render(w, r)
+}
+
+// sums adds the steps up by what was done and why, the largest first.
+func sums(steps []v1alpha1.Step) (out []sum) {
+	objects := map[description]map[v1alpha1.ObjectReference]bool{}
+	at := map[description]int{}
+	for _, s := range steps {
+		key := describe(s)
+		key.Detail = ""
+		if objects[key] == nil {
+			objects[key], at[key] = map[v1alpha1.ObjectReference]bool{}, len(out)
+			out = append(out, sum{Step: key})
+		}
+		objects[key][s.Regarding] = true
+		out[at[key]].Occurrences += s.Occurrences
+		out[at[key]].Objects = len(objects[key])
+	}
+	slices.SortStableFunc(out, func(a, b sum) int { return int(b.Occurrences - a.Occurrences) })
+	return out
+}
+
+// found is the view of an object. Each half has its own problem.
+type found struct {
+	Object            v1alpha1.ObjectReference
+	Timeline          v1alpha1.Timeline
+	Why               v1alpha1.Explanation
+	NoTimeline, NoWhy *problem
+	// Last is what was done last, the answer in short.
+	Last *v1alpha1.Step
+}
+
+func (s *server) object(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if entered := strings.TrimSpace(q.Get("q")); entered != "" {
+		kind, name, both := strings.Cut(entered, "/")
+		if !both {
+			kind, name = "", entered
+		}
+		to := link("/object", v1alpha1.ParamKind, asKind(kind), v1alpha1.ParamName, name, v1alpha1.ParamNamespace, strings.Join(namespaces(r), " "))
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return
+	}
+	out := &found{Object: v1alpha1.ObjectReference{Kind: q.Get(v1alpha1.ParamKind), Name: q.Get(v1alpha1.ParamName)}}
+	asked := query(r, v1alpha1.ParamKind, out.Object.Kind, v1alpha1.ParamName, out.Object.Name, v1alpha1.ParamLimit, listLimit)
+	clean(out)
+	f := newFrame("object", objectName(out.Object), r)
+	f.Search, f.Content = f.Title, out
+	if f.Title == "" {
+		f.Title, f.Content = "Find an object", nil
+		f.render(w, r)
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { out.NoTimeline = s.get(r, "timeline", asked, &out.Timeline) })
+	both.Go(func() { out.NoWhy = s.get(r, "why", asked, &out.Why) })
+	both.Wait()
+	if out.NoTimeline != nil && out.NoWhy != nil && out.NoTimeline.Code == out.NoWhy.Code && out.NoTimeline.Code != http.StatusNotFound {
+		f.Problem = out.NoTimeline // one and the same
+	}
+	if n := len(out.Why.Steps); n > 0 {
+		out.Last = &out.Why.Steps[n-1]
+	}
+	f.render(w, r)
+}
+
+// asKind writes a kind as the API does, pod as Pod. Events have kinds, not the names of resources.
+func asKind(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// following is the view of a tail: what was last, and from where the stream goes on.
+type following struct {
+	Match, Include string
+	Items          []v1alpha1.TailItem
+	// Stream is its address.
+	Stream string
+	// NoHistory says why there is nothing from before.
+	NoHistory *problem
+}
+
+func (s *server) tail(w http.ResponseWriter, r *http.Request) {
+	f := newFrame("tail", "Tail", r)
+	out := &following{Match: text(r.URL.Query().Get(v1alpha1.ParamMatch)), Include: r.URL.Query().Get(v1alpha1.ParamInclude)}
+	f.Content = out
+	var before v1alpha1.Timeline
+	asked := query(r, v1alpha1.ParamLimit, "50", v1alpha1.ParamVersions, "all")
+	switch out.NoHistory = s.get(r, "timeline", asked, &before); {
+	case out.NoHistory == nil && out.Match == "":
+		for _, item := range slices.Backward(before.Items) { // newest first
+			out.Items = append(out.Items, v1alpha1.TailItem{ResourceVersion: item.ResourceVersion, Event: &item})
+		}
+	case out.NoHistory != nil && !strings.Contains(out.Include, "steps"):
+		f.Problem, out.NoHistory = out.NoHistory, nil // nothing can be followed
+	}
+	if f.Problem == nil {
+		out.Stream = link("/tail/stream", v1alpha1.ParamNamespace, f.Namespaces, v1alpha1.ParamMatch, r.URL.Query().Get(v1alpha1.ParamMatch),
+			v1alpha1.ParamInclude, out.Include, v1alpha1.ParamResourceVersion, before.ResourceVersion)
+	}
+	f.render(w, r)
+}
