@@ -17,6 +17,8 @@ type figure struct {
 	Name, Metric, Labels, Value, PerSecond string
 	// Text is the value, or the rate of a counter. Beside is the value of a counter.
 	Text, Beside string
+	// Sum: it is that of all series of the metric.
+	Sum bool
 }
 
 // stations are the first words of names of metrics that a card says already.
@@ -56,6 +58,61 @@ func newFigure(f v1alpha1.Figure) *figure {
 	out.Name = strings.ReplaceAll(name, "_", " ")
 	if values := strings.Join(labelValues(f.Labels), " "); values != "" {
 		out.Name += ": " + strings.ReplaceAll(values, "_", " ")
+	}
+	return out
+}
+
+// shortCard is how many figures a card has before those that are shown when asked for.
+const shortCard = 3
+
+// against are words in names of counters of what does not pass.
+var against = []string{"dropped", "refused", "failed", "failures", "retries", "panics", "aborted", "evict", "lost", "restarts", "gaps"}
+
+// arrange divides the figures of a station: the sum of the first counter that says how much passes, the next
+// figures that are not 0, those of the same counter first, and all others.
+func arrange(all []v1alpha1.Figure) (lead *figure, short, more []*figure) {
+	first := ""
+	for _, f := range all {
+		if first == "" && f.PerSecond != nil && !slices.ContainsFunc(against, func(w string) bool { return strings.Contains(f.Metric, w) }) {
+			first = f.Metric
+		}
+	}
+	var same, others []v1alpha1.Figure
+	for _, f := range all {
+		if f.Metric == first {
+			same = append(same, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	switch len(same) {
+	case 0:
+	case 1:
+		lead = newFigure(same[0])
+		same = nil
+	default:
+		lead = newFigure(total(same))
+		lead.Sum = true
+	}
+	for _, f := range append(same, others...) {
+		if f.Value != 0 && len(short) < shortCard {
+			short = append(short, newFigure(f))
+		} else {
+			more = append(more, newFigure(f))
+		}
+	}
+	return lead, short, more
+}
+
+// total adds the series of a counter up.
+func total(all []v1alpha1.Figure) v1alpha1.Figure {
+	rate := 0.0
+	out := v1alpha1.Figure{Metric: all[0].Metric, PerSecond: &rate}
+	for _, f := range all {
+		out.Value += f.Value
+		if f.PerSecond != nil {
+			rate += *f.PerSecond
+		}
 	}
 	return out
 }

@@ -97,6 +97,14 @@ func duration(v float64) string {
 	return count(math.Floor(whole/86400)) + space + "days"
 }
 
+// seconds formats a duration without parts of a second.
+func seconds(d time.Duration) string {
+	if s := math.Floor(d.Seconds()); s >= 10 {
+		return duration(s)
+	}
+	return strconv.Itoa(int(d.Seconds())) + space + "s"
+}
+
 // stamp is a time as it is shown: how long ago, with the exact time in reach.
 type stamp struct{ DateTime, Exact, Text string }
 
@@ -125,21 +133,24 @@ func at(now time.Time, v any) *stamp {
 	s := &stamp{DateTime: t.UTC().Format(time.RFC3339Nano), Exact: t.Local().Format("2006-01-02 15:04:05.000 MST")}
 	switch age := now.Sub(t); {
 	case age < -time.Second:
-		s.Text = "in" + space + duration(math.Round(-age.Seconds()))
+		s.Text = "in" + space + seconds(-age)
 	case age < time.Second:
 		s.Text = "now"
 	default:
-		s.Text = duration(math.Floor(age.Seconds())) + space + "ago"
+		s.Text = seconds(age) + space + "ago"
 	}
 	return s
 }
 
-// clock is the time of day on this machine.
+// clock is the time of day on this machine, with the day if that is another one.
 func clock(v any) *stamp {
 	s := at(time.Time{}, v)
 	if s != nil {
 		t, _ := time.Parse(time.RFC3339Nano, s.DateTime)
 		s.Text = t.Local().Format(time.TimeOnly)
+		if day := t.Local().Format("Jan 2"); day != time.Now().Format("Jan 2") {
+			s.Text = strings.ReplaceAll(day, " ", space) + ", " + s.Text
+		}
 	}
 	return s
 }
@@ -149,7 +160,7 @@ func lasting(now time.Time, v any) *stamp {
 	s := at(now, v)
 	if s != nil {
 		t, _ := time.Parse(time.RFC3339Nano, s.DateTime)
-		s.Text = duration(math.Max(0, math.Floor(now.Sub(t).Seconds())))
+		s.Text = seconds(max(0, now.Sub(t)))
 	}
 	return s
 }

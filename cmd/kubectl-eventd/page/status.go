@@ -27,7 +27,7 @@ type station struct {
 	Name, Title string
 	Healthy     bool
 	Message     string
-	// Lead is the first rate, or the first figure. More are shown when asked for.
+	// Lead is what passes, Figures the next ones that are not 0. More are shown when asked for.
 	Lead          *figure
 	Figures, More []*figure
 	Queue         *queue
@@ -55,9 +55,6 @@ type history struct {
 	Bar *bar
 }
 
-// shortCard is how many figures a card has before those that are shown when asked for.
-const shortCard = 3
-
 // inward are the stations of the way in.
 var inward = map[string]bool{"intake": true, "broadcaster": true, "correlator": true, "sink": true}
 
@@ -71,7 +68,7 @@ func newStatus(s *v1alpha1.PipelineStatus) *pipeline {
 		}
 	}
 	apiserver := newStation(s.Apiserver)
-	apiserver.Name, apiserver.Title = "apiserver", "kube-apiserver"
+	apiserver.Name, apiserver.Title = "apiserver", "Apiserver"
 	out.In = append(out.In, apiserver)
 	for _, r := range s.Receivers {
 		out.Receivers = append(out.Receivers, newReceiver(r))
@@ -88,22 +85,7 @@ func newStatus(s *v1alpha1.PipelineStatus) *pipeline {
 
 func newStation(s v1alpha1.Station) station {
 	out := station{Name: s.Name, Title: title(s.Name), Healthy: s.Healthy, Message: s.Message, Queue: newQueue(s.Queue)}
-	lead := 0
-	for i := len(s.Figures) - 1; i >= 0; i-- {
-		if s.Figures[i].PerSecond != nil {
-			lead = i
-		}
-	}
-	for i, f := range s.Figures {
-		switch {
-		case i == lead:
-			out.Lead = newFigure(f)
-		case len(out.Figures) < shortCard:
-			out.Figures = append(out.Figures, newFigure(f))
-		default:
-			out.More = append(out.More, newFigure(f))
-		}
-	}
+	out.Lead, out.Figures, out.More = arrange(s.Figures)
 	return out
 }
 

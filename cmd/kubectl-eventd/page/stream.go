@@ -32,7 +32,7 @@ type frames struct {
 	err   error
 }
 
-// stream sends a tail as server-sent events: item has HTML, problem a sentence, lost a sentence after which
+// stream sends a tail as server-sent events: item has HTML, note and problem a sentence, lost one after which
 // the tail goes on with what comes. The id of an event is the cursor from which the next stream resumes.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
@@ -111,6 +111,11 @@ func (s *sender) frame(event metav1.WatchEvent) error {
 		return err
 	}
 	clean(&item)
+	if item.Lost > 0 {
+		if err := s.send("note", "", count(float64(item.Lost))+" steps are missing here: they came faster than they were read."); err != nil {
+			return err
+		}
+	}
 	if item.Event == nil && item.Step == nil {
 		return s.send("alive", item.ResourceVersion, "")
 	}

@@ -116,8 +116,34 @@ type found struct {
 	Timeline          v1alpha1.Timeline
 	Why               v1alpha1.Explanation
 	NoTimeline, NoWhy *problem
-	// Last is what was done last, the answer in short.
+	// Runs are the steps, Last what was done last, the answer in short.
+	Runs []run
 	Last *v1alpha1.Step
+}
+
+// run has the steps one after another that are about the same series.
+type run struct {
+	Series v1alpha1.Step
+	Steps  []v1alpha1.Step
+}
+
+func runs(steps []v1alpha1.Step) (out []run) {
+	for _, s := range steps {
+		if n := len(out); n == 0 || series(out[n-1].Series) != series(s) {
+			out = append(out, run{Series: s})
+		}
+		last := &out[len(out)-1]
+		last.Steps = append(last.Steps, s)
+		if last.Series.Event == "" {
+			last.Series.Event = s.Event // it is not known before the correlator
+		}
+	}
+	return out
+}
+
+// series has what tells the series of a step from others.
+func series(s v1alpha1.Step) v1alpha1.Step {
+	return v1alpha1.Step{Regarding: s.Regarding, Type: s.Type, Reason: s.Reason, Message: s.Message, Reporter: s.Reporter}
 }
 
 func (s *server) object(w http.ResponseWriter, r *http.Request) {
@@ -148,6 +174,7 @@ func (s *server) object(w http.ResponseWriter, r *http.Request) {
 	if out.NoTimeline != nil && out.NoWhy != nil && out.NoTimeline.Code == out.NoWhy.Code && out.NoTimeline.Code != http.StatusNotFound {
 		f.Problem = out.NoTimeline // one and the same
 	}
+	out.Runs = runs(out.Why.Steps)
 	if n := len(out.Why.Steps); n > 0 {
 		out.Last = &out.Why.Steps[n-1]
 	}

@@ -16,7 +16,7 @@
     const stale = !paused && !document.hidden && age > staleAfter;
     document.body.classList.toggle('stale', stale);
     document.body.classList.toggle('live', !paused && !stale);
-    let text = following ? 'Live' : 'Live: figures are up to date';
+    let text = 'Live';
     if (paused) {
       text = 'Paused' + (held.length > 0 ? ', ' + held.length + ' new' : '');
     } else if (stale) {
@@ -135,6 +135,7 @@
     const again = (why) => { reason = why; close(); retry = setTimeout(follow, retryAfter); };
     on('alive', answer);
     on('item', (html) => { answer(); come(line(html)); });
+    on('note', (text) => come([note(text)]));
     on('ended', () => again(''));
     on('lost', (text) => { come([note(text)]); resumeFrom = null; again(''); });
     on('problem', again);

@@ -43,30 +43,38 @@ func BusyStatus(now time.Time) *v1alpha1.PipelineStatus {
 			{Identity: "eventd-6f7c9d5b8-p8wzk", Role: "standby", Version: "v0.9.0", Started: second(now.Add(-76 * time.Hour)), Ready: new(true)},
 		},
 		Apiserver: v1alpha1.Station{Name: "apiserver", Healthy: true, Figures: []v1alpha1.Figure{
-			counter("eventd_sink_requests_total", 1_204_881, 212.4, "code", "200", "verb", "patch"),
+			gauge("eventd_sink_requests_in_flight", 7), gauge("eventd_sink_concurrency_limit", 64), gauge("eventd_sink_concurrency_ceiling", 64),
 			counter("eventd_sink_requests_total", 88_412, 18.2, "code", "201", "verb", "create"),
-			gauge("eventd_sink_requests_in_flight", 7), gauge("eventd_sink_concurrency_limit", 64),
-			counter("eventd_sink_retries_total", 31, 0, "class", "retry"),
+			counter("eventd_sink_requests_total", 12, 0, "code", "409", "verb", "create"),
+			counter("eventd_sink_requests_total", 1_204_881, 212.4, "code", "200", "verb", "patch"),
+			counter("eventd_sink_requests_failed_total", 12, 0, "class", "exists"), counter("eventd_sink_requests_failed_total", 0, 0, "class", "lost"),
+			counter("eventd_sink_retries_total", 0, 0, "class", "retry"), gauge("eventd_sink_abandoned_requests", 0),
 		}},
 		Stations: []v1alpha1.Station{
 			{Name: "intake", Healthy: true,
 				Queue: &v1alpha1.Queue{Length: gauge("eventd_intake_in_flight", 12), Capacity: new(gauge("eventd_intake_in_flight_capacity", 400))},
 				Figures: []v1alpha1.Figure{
-					counter("eventd_occurrences_recorded_total", 4_812_904, 1243.7),
-					counter("eventd_intake_refused_total", 18, 0, "reason", "share"),
-					gauge("eventd_connections", 214),
+					counter("eventd_intake_requests_total", 412_220, 97.2, "api", "core/v1", "code", "201", "verb", "create"),
+					counter("eventd_intake_requests_total", 4_310_002, 1101, "api", "core/v1", "code", "200", "verb", "patch"),
+					counter("eventd_intake_requests_total", 90_682, 45.5, "api", "events.k8s.io/v1", "code", "202", "verb", "create"),
+					counter("eventd_intake_requests_total", 0, 0, "api", "events.k8s.io/v1", "code", "403", "verb", "create"),
+					counter("eventd_intake_refused_total", 18, 0, "reason", "share"), counter("eventd_intake_refused_total", 0, 0, "reason", "seats"),
+					gauge("eventd_intake_unwritten_bytes", 0), gauge("eventd_intake_unwritten_bytes_capacity", 33_554_432),
+					gauge("eventd_connections", 214), gauge("eventd_connections_capacity", 2048),
 				}},
 			{Name: "broadcaster", Healthy: true,
 				Queue: &v1alpha1.Queue{Length: gauge("eventd_broadcaster_queue_length", 3, "subscriber", "sink"), Capacity: new(gauge("eventd_broadcaster_queue_capacity", 16384, "subscriber", "sink"))},
 				Figures: []v1alpha1.Figure{
+					counter("eventd_occurrences_recorded_total", 4_812_904, 1243.7),
 					counter("eventd_broadcaster_dropped_total", 0, 0, "subscriber", "sink"),
 				}},
 			{Name: "correlator", Healthy: true, Figures: []v1alpha1.Figure{
-				counter("eventd_correlator_decisions_total", 4_310_220, 1101.2, "reason", "repeat"),
-				counter("eventd_correlator_decisions_total", 412_008, 96.4, "reason", "new_series"),
-				counter("eventd_correlator_deferred_total", 391_772, 46.1, "reason", "spaced"),
-				gauge("eventd_correlator_subjects", 3120),
+				counter("eventd_correlator_decisions_total", 0, 0, "reason", "budget_spent"),
 				counter("eventd_correlator_decisions_total", 90_676, 0.02, "reason", "combined"),
+				counter("eventd_correlator_decisions_total", 412_008, 96.4, "reason", "new_series"),
+				counter("eventd_correlator_decisions_total", 4_310_220, 1147.2, "reason", "repeat"),
+				counter("eventd_correlator_deferred_total", 391_772, 46.1, "reason", "spaced"),
+				gauge("eventd_correlator_subjects", 3120), gauge("eventd_correlator_stalled", 0),
 			}},
 			{Name: "sink", Healthy: true,
 				Queue: &v1alpha1.Queue{
@@ -74,18 +82,24 @@ func BusyStatus(now time.Time) *v1alpha1.PipelineStatus {
 					OldestSeconds: new(gauge("eventd_sink_oldest_pending_seconds", 41.8)),
 				},
 				Figures: []v1alpha1.Figure{
+					gauge("eventd_occurrences_pending", 3, "station", "broadcaster"), gauge("eventd_occurrences_pending", 1977, "station", "sink"),
 					counter("eventd_occurrences_settled_total", 88_412, 18.2, "outcome", "created", "reason", ""),
-					counter("eventd_occurrences_settled_total", 4_633_101, 1198.9, "outcome", "merged", "reason", ""),
 					counter("eventd_occurrences_settled_total", 112, 0, "outcome", "dropped", "reason", "pending_full"),
-					gauge("eventd_sink_pending_bytes", 8_812_441), gauge("eventd_sink_deferred_series", 1181),
+					counter("eventd_occurrences_settled_total", 4_633_101, 1198.9, "outcome", "merged", "reason", ""),
+					counter("eventd_occurrences_settled_total", 0, 0, "outcome", "uncertain", "reason", ""),
+					gauge("eventd_sink_deferred_series", 1181), gauge("eventd_sink_overdue_seconds", 0), gauge("eventd_sink_pending_bytes", 8_812_441),
 				}},
 			{Name: "observer", Healthy: true,
 				Queue: &v1alpha1.Queue{Length: gauge("eventd_observer_buffer_bytes", 21_233_664), Capacity: new(gauge("eventd_observer_buffer_capacity_bytes", 67_108_864))},
 				Figures: []v1alpha1.Figure{
-					counter("eventd_observer_versions_total", 1_382_118, 241.3),
-					gauge("eventd_observer_connected", 1),
-					gauge("eventd_observer_last_change_timestamp_seconds", float64(now.Add(-200*time.Millisecond).UnixMilli())/1000),
+					gauge("eventd_observer_connected", 1), counter("eventd_observer_versions_total", 1_382_118, 241.3),
+					counter("eventd_observer_failures_total", 2, 0, "request", "watch"), counter("eventd_observer_gaps_total", 0, 0),
 				}},
+			{Name: "history", Healthy: true, Figures: []v1alpha1.Figure{
+				gauge("eventd_history_versions", 931_204), gauge("eventd_history_bytes", 122_683_392),
+				counter("eventd_history_evicted_versions_total", 450_914, 238),
+				gauge("eventd_history_oldest_timestamp_seconds", float64(now.Add(-61*time.Minute).UnixMilli())/1000),
+			}},
 		},
 		Receivers: []v1alpha1.ReceiverStatus{
 			newReceiver("loki", "sending", 14, 0.2, 1_382_104, 240.9, nil),
@@ -156,8 +170,10 @@ func FailingStatus(now time.Time) *v1alpha1.PipelineStatus {
 	sink := &s.Stations[3]
 	sink.Healthy, sink.Message = false, "waits for the apiserver"
 	sink.Queue.Length.Value, sink.Queue.OldestSeconds.Value = 88_210, 48.3
-	for i := range sink.Figures[:2] {
-		sink.Figures[i].PerSecond = new(0.0)
+	for i := range sink.Figures {
+		if sink.Figures[i].PerSecond != nil {
+			sink.Figures[i].PerSecond = new(0.0)
+		}
 	}
 	r := &s.Receivers[1]
 	r.State, r.Until = "backing_off", second(now.Add(14*time.Second))
