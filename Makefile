@@ -27,6 +27,8 @@ UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter inte
 # This package measures latency and memory, so it runs alone and without the race
 # detector.
 MEASURED := $(MODULE)/test/hostile
+# This package needs a Chromium: make browser.
+BROWSER := $(MODULE)/cmd/kubectl-eventd/page/browser
 # make check: the packages that it omits, since their tests need a control plane or a collector, those that it
 # begins with, since they take longest, and how many run at once: more than there are
 # processors, since many tests wait most of the time.
@@ -85,7 +87,7 @@ test: ## every test, those against the local control plane included
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
-		$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(MEASURED)))
+		$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(MEASURED) $(BROWSER)))
 	@echo '• what starts no goroutine and takes no lock, without the race detector'
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)
 	@echo '• attacks on a running eventd, by themselves'
@@ -133,10 +135,19 @@ monitoring: ## the metrics, alerts and dashboard in a real Prometheus, which has
 	@$(AS_DEPLOYED) hack/build.sh 'eventd' ./cmd/eventd ./test/testenv
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./test/monitoring -prometheus
 
+.PHONY: browser
+browser: ## the page in a real browser, Chromium, which has to be there; TESTFLAGS=-screenshots=DIR keeps pictures
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+		echo 'make browser needs chromium in PATH.' >&2; \
+		echo 'Debian has it in the package chromium (apt-get install chromium).' >&2; \
+		echo 'All that can be tested without it is part of make test.' >&2; \
+		exit 1; }
+	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(BROWSER) $(TESTFLAGS)
+
 .PHONY: check
 check: style ## formatting, vet, static analysis and all tests that need no control plane, in two minutes
 	@echo '• tests that need no control plane'
-	@checked="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(UNCHECKED)))"; \
+	@checked="$$($(GO) list ./... | grep -vxF $(addprefix -e ,$(UNSHARED) $(UNCHECKED) $(BROWSER)))"; \
 	$(CHECKRACE) $(GO) test -short -vet=off -p $(CHECKATONCE) $(RACE) -timeout $(TESTTIMEOUT) $(TESTFLAGS) \
 		$$(printf '%s\n' $(SLOWEST) | grep -xF "$$checked") $$checked
 	@$(AS_DEPLOYED) $(GO) test -short -vet=off -timeout $(TESTTIMEOUT) $(TESTFLAGS) $(UNSHARED)

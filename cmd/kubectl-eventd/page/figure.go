@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -69,7 +70,7 @@ const shortCard = 3
 var against = []string{"dropped", "refused", "failed", "failures", "retries", "panics", "aborted", "evict", "lost", "restarts", "gaps"}
 
 // arrange divides the figures of a station: the sum of the first counter that says how much passes, the next
-// figures that are not 0, those of the same counter first, and all others.
+// figures that are not 0, the largest series of that counter first, and all others.
 func arrange(all []v1alpha1.Figure) (lead *figure, short, more []*figure) {
 	first := ""
 	for _, f := range all {
@@ -93,12 +94,17 @@ func arrange(all []v1alpha1.Figure) (lead *figure, short, more []*figure) {
 	default:
 		lead = newFigure(total(same))
 		lead.Sum = true
+		slices.SortStableFunc(same, func(a, b v1alpha1.Figure) int { return cmp.Compare(b.Value, a.Value) })
 	}
 	for _, f := range append(same, others...) {
+		out := newFigure(f)
+		if _, values, ok := strings.Cut(out.Name, ": "); ok && f.Metric == first {
+			out.Name = values // the lead has the rest
+		}
 		if f.Value != 0 && len(short) < shortCard {
-			short = append(short, newFigure(f))
+			short = append(short, out)
 		} else {
-			more = append(more, newFigure(f))
+			more = append(more, out)
 		}
 	}
 	return lead, short, more

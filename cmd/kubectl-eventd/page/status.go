@@ -37,8 +37,8 @@ type station struct {
 type queue struct {
 	Length, Capacity, Oldest *figure
 	Bar                      *bar
-	// Of is what is counted, if that is not occurrences.
-	Of string
+	// Of is what is counted, if that is not occurrences, and State what that does.
+	Of, State string
 }
 
 type receiver struct {
@@ -93,10 +93,16 @@ func newQueue(q *v1alpha1.Queue) *queue {
 	if q == nil {
 		return nil
 	}
-	out := &queue{Length: newFigure(q.Length), Of: unit(q.Length.Metric)}
+	out := &queue{Length: newFigure(q.Length), Of: unit(q.Length.Metric), State: "waiting"}
+	switch {
+	case out.Of == "bytes":
+		out.Of, out.State = "", "used"
+	case strings.HasSuffix(q.Length.Metric, "in_flight"):
+		out.State = "in flight"
+	}
 	if q.Capacity != nil {
 		out.Capacity = newFigure(*q.Capacity)
-		out.Bar = newBar(q.Length.Value, q.Capacity.Value, out.Length.Text+" of "+out.Capacity.Text+" wait")
+		out.Bar = newBar(q.Length.Value, q.Capacity.Value, out.Length.Text+" of "+out.Capacity.Text+" "+out.State)
 	}
 	if q.OldestSeconds != nil {
 		out.Oldest = newFigure(*q.OldestSeconds)
@@ -193,11 +199,11 @@ func (p *pipeline) quiet() string {
 
 // waiting says how much waits at a station, after a separator; nothing if that is so.
 func (s station) waiting(separator string) string {
-	if s.Queue == nil || s.Queue.Length.Value == "0" {
+	if s.Queue == nil || s.Queue.Length.Value == "0" || s.Queue.State != "waiting" {
 		return ""
 	}
 	out := separator + s.Queue.Length.Text
-	if s.Queue.Of != "" && s.Queue.Of != "bytes" {
+	if s.Queue.Of != "" {
 		out += space + s.Queue.Of
 	}
 	out += " " + verb(s.Queue.Length.Value)
