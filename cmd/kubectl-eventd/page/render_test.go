@@ -409,8 +409,10 @@ func TestAQueryEndsWithThePage(t *testing.T) {
 		ended <- err
 	}()
 	<-b.began
-	v.stop() // Serve returns, and goleak finds nothing
-	<-ended
+	v.stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the connection is closed, and the query was not ended: %v", err)
+	}
 }
 
 // The types of the API are what the backend decodes, so a page of one version reads the answers of another.

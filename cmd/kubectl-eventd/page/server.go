@@ -76,11 +76,6 @@ func (s *server) guard(next http.Handler) http.Handler {
 			refuse(w, http.StatusMisdirectedRequest, "The page is at http://"+s.host+"/ only.")
 			return
 		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			h.Set("Allow", "GET, HEAD")
-			refuse(w, http.StatusMethodNotAllowed, "The page only reads: use GET or HEAD.")
-			return
-		}
 		// Other ports of this machine are the same site, and get no answers either. Programs and old
 		// browsers send no such header; they need the cookie, as all others do.
 		switch r.Header.Get("Sec-Fetch-Site") {

@@ -25,6 +25,7 @@ type Backend struct {
 	asked   []string
 	watches []*Stream
 	open    atomic.Int64
+	peak    int64
 }
 
 // NewBackend returns one that answers 404.
@@ -85,15 +86,22 @@ func (b *Backend) Watch(ctx context.Context, resource string, query url.Values) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{ctx: ctx, cancel: cancel, frames: make(chan metav1.WatchEvent), open: &b.open}
-	b.open.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.peak = max(b.peak, b.open.Add(1))
 	b.watches = append(b.watches, s)
 	return s, nil
 }
 
 // Open is how many streams are not closed.
 func (b *Backend) Open() int { return int(b.open.Load()) }
+
+// Peak is how many were open at once.
+func (b *Backend) Peak() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int(b.peak)
+}
 
 // Last returns the stream that was opened last, and how many have been.
 func (b *Backend) Last() (*Stream, int) {
