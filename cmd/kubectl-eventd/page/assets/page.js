@@ -15,8 +15,9 @@
     const age = Date.now() - answered;
     const stale = !paused && !document.hidden && age > staleAfter;
     document.body.classList.toggle('stale', stale);
-    document.body.classList.toggle('live', !paused && !stale);
-    let text = 'Live';
+    const failing = live.hasAttribute('data-problem');
+    document.body.classList.toggle('live', !paused && !stale && !failing);
+    let text = failing ? 'Trying again every second' : 'Live';
     if (paused) {
       text = 'Paused' + (held.length > 0 ? ', ' + held.length + ' new' : '');
     } else if (stale) {

@@ -67,7 +67,7 @@ func TestEveryViewIsReadable(t *testing.T) {
 				b.visit(address)
 				for name, path := range views {
 					b.visit(base(address) + path)
-					b.until("the script runs", `document.body.classList.contains('live')`)
+					b.until("the script runs", `document.getElementById('state').textContent !== ''`)
 					if wide := 0; !b.is(`document.documentElement.scrollWidth <= innerWidth`) {
 						b.eval(`document.documentElement.scrollWidth`, &wide)
 						t.Errorf("%s is %d wide", name, wide)
@@ -77,18 +77,24 @@ func TestEveryViewIsReadable(t *testing.T) {
 					for _, text := range faint {
 						t.Errorf("%s: %s", name, text)
 					}
-					if *screenshots != "" {
-						file := fmt.Sprintf("%s-%s-%d-%s.png", state, name, shown.width, shown.scheme)
-						if err := os.WriteFile(filepath.Join(*screenshots, file), b.screenshot(), 0o644); err != nil {
-							t.Fatal(err)
-						}
-					}
+					b.keep(fmt.Sprintf("%s-%s-%d-%s", state, name, shown.width, shown.scheme))
 				}
 				if state != "failing" { // whose answers of 403 and 503 are in the console
 					b.wantSilence()
 				}
 			})
 		}
+	}
+}
+
+// keep writes a screenshot, if there is a folder for them.
+func (b *tab) keep(name string) {
+	b.t.Helper()
+	if *screenshots == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), b.screenshot(), 0o644); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -149,6 +155,7 @@ func TestFiguresChangeInPlace(t *testing.T) {
 	if !b.is(`document.querySelector('[data-metric=eventd_sink_pending_series]').value === '1008'`) {
 		t.Error("the last figures are gone")
 	}
+	b.keep("stale")
 }
 
 func TestAPageThatCannotBeAnsweredComesBack(t *testing.T) {
@@ -157,13 +164,13 @@ func TestAPageThatCannotBeAnsweredComesBack(t *testing.T) {
 	b := launch(t).open(t, desktop)
 	b.visit(address)
 	b.visit(base(address) + "/top")
-	b.until("the problem", `document.querySelector('#problem h1').textContent.includes('may not see')`)
+	b.until("the problem", `document.querySelector('#problem h1').textContent.includes('may not see') && document.getElementById('state').textContent === 'Trying again every second'`)
 	var top v1alpha1.Top
 	if err := pagetest.Busy(time.Now()).Get(t.Context(), "top", nil, &top); err != nil {
 		t.Fatal(err)
 	}
 	backend.Set("top", top)
-	b.until("the table", `document.querySelectorAll('tbody tr').length === 6 && !document.getElementById('problem')`)
+	b.until("the table", `document.querySelectorAll('tbody tr').length === 6 && !document.getElementById('problem') && document.getElementById('state').textContent === 'Live'`)
 }
 
 func TestTheTailFollows(t *testing.T) {
