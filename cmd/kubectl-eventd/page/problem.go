@@ -37,7 +37,9 @@ func explain(err error, resource string, query url.Values) *problem {
 	case apierrors.IsForbidden(err):
 		p.Code, p.Title = http.StatusForbidden, "You may not see this."
 		p.Hint = "A query over all namespaces needs the right to list Events in all of them. Enter a namespace whose Events you may list."
-		if named := query[v1alpha1.ParamNamespace]; len(named) > 0 {
+		if named := query[v1alpha1.ParamNamespace]; resource == "status" {
+			p.Hint = "The status needs the right to list Events in all namespaces. The other views work in a namespace whose Events you may list."
+		} else if len(named) > 0 {
 			p.Hint = "You need the right to list Events in " + text(strings.Join(named, ", ")) + "."
 		}
 	case apierrors.IsUnauthorized(err):

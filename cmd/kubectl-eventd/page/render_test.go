@@ -192,6 +192,7 @@ func TestProblemsAreSaidInWords(t *testing.T) {
 	}{
 		"all namespaces":  {"/top", "top", apierrors.NewForbidden(top, "", fmt.Errorf("the reason")), 403, []string{"You may not see this", "Enter a namespace", "the reason"}},
 		"one namespace":   {"/top?namespace=shop,cart", "top", apierrors.NewForbidden(top, "", nil), 403, []string{"list Events in shop, cart"}},
+		"status":          {"/?namespace=shop", "status", apierrors.NewForbidden(top, "", nil), 403, []string{"The status needs the right to list Events in all namespaces"}},
 		"no trail":        {"/drops", "drops", apierrors.NewNotFound(top, ""), 404, []string{"--trail-bytes"}},
 		"no history":      {"/tail", "timeline", apierrors.NewServiceUnavailable("no history"), 503, []string{"--history-bytes", "no history"}},
 		"old":             {"/", "status", apierrors.NewNotFound(top, ""), 404, []string{"Update eventd"}},
@@ -350,7 +351,7 @@ func TestAllViewsOfAllStatesRender(t *testing.T) {
 
 func TestTheViewsAskForWhatIsEntered(t *testing.T) {
 	for path, want := range map[string]string{
-		"/?namespace=":                               "status?",
+		"/?namespace=a":                              "status?", // eventd refuses parameters that a resource does not have
 		"/top?by=reporter&namespace=a,b+c":           "top?by=reporter&limit=50&namespace=a&namespace=b&namespace=c",
 		"/top":                                       "top?by=object&limit=50",
 		"/drops?namespace=a":                         "drops?limit=200&namespace=a",

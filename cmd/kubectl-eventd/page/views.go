@@ -15,7 +15,7 @@ const listLimit = "200"
 func (s *server) status(w http.ResponseWriter, r *http.Request) {
 	f := newFrame("status", "Status", r)
 	var answer v1alpha1.PipelineStatus
-	if f.Problem = s.get(r, "status", query(r), &answer); f.Problem == nil {
+	if f.Problem = s.get(r, "status", nil, &answer); f.Problem == nil {
 		f.Content = newStatus(&answer)
 	}
 	f.render(w, r)
