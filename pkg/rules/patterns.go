@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"regexp/syntax"
 	"slices"
 
@@ -24,8 +25,15 @@ var patternFunctions = map[string]int{"matches": 1, "find": 1, "findAll": 1}
 // comparing 1e999999999, computes a number of so many digits.
 var quantityFunctions = map[string]int{"quantity": 0, "isQuantity": 0}
 
+// maxQuantity is the maximum length of a quantity, and longExponent an exponent that it may not have: the
+// apiserver stores no quantity above 2^63, and none below 1e-9.
+const maxQuantity = 64
+
+var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
+
 var (
 	errNoLiteral         = errors.New("a regular expression must be a string in the expression, and not a field: whoever creates an Event could write one that takes minutes")
+	errLargeQuantity     = fmt.Errorf("a quantity may have %d characters, and two digits in its exponent", maxQuantity)
 	errNoLiteralQuantity = errors.New("a quantity must be a string in the expression, and not a field: whoever creates an Event could write one that takes minutes")
 )
 
@@ -33,8 +41,11 @@ var (
 func checkLiterals(expression *cel.Ast) error {
 	root := ast.NavigateAST(expression.NativeRep())
 	for _, e := range ast.MatchDescendants(root, ast.KindMatcher(ast.CallKind)) {
-		if _, found, isLiteral := literalOf(e.AsCall(), quantityFunctions); found && !isLiteral {
+		switch quantity, found, isLiteral := literalOf(e.AsCall(), quantityFunctions); {
+		case found && !isLiteral:
 			return errNoLiteralQuantity
+		case len(quantity) > maxQuantity || longExponent.MatchString(string(quantity)):
+			return errLargeQuantity
 		}
 		pattern, found, isLiteral := literalOf(e.AsCall(), patternFunctions)
 		switch {

@@ -151,6 +151,9 @@ func TestWrongExpressionIsNamed(t *testing.T) {
 		{`event.message.findAll(event.type, 2).size() > 1`, "must be a string in the expression"},
 		// "1e999999999" takes minutes, and gigabytes.
 		{`quantity(event.message).isGreaterThan(quantity("1Gi"))`, "a quantity must be a string in the expression"},
+		{`quantity("1e-999") == quantity("1")`, "two digits in its exponent"},
+		{`isQuantity("1E+999999999")`, "two digits in its exponent"},
+		{`isQuantity("` + strings.Repeat("1", 65) + `")`, "a quantity may have 64 characters"},
 		{`event.metadata.annotations.exists(k, v, isQuantity(v))`, "a quantity must be a string in the expression"},
 	} {
 		config := &v1alpha1.EventdConfiguration{Routes: []v1alpha1.Route{{Name: "a", Match: test.expression}}}
