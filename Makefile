@@ -67,7 +67,7 @@ run: ## a kube-apiserver, two replicas of eventd, clients that feed them and rec
 		echo '• this runs a control plane (kube-apiserver and etcd), two replicas of eventd and clients that feed them, all on this machine'; \
 		echo '• the first time on a machine they take about nine minutes on two cores to compile; later they are there in seconds'; \
 	fi
-	@OUT=bin/ hack/build.sh 'eventd and its client' -ldflags '$(LDFLAGS)' ./cmd/eventd ./examples/feeder ./hack/run
+	@OUT=bin/ hack/build.sh 'eventd, its client and its plugin of kubectl' -ldflags '$(LDFLAGS)' ./cmd/eventd ./cmd/kubectl-eventd ./examples/feeder ./hack/run
 	@bin/run -eventd bin/eventd -feeder bin/feeder -rate $(RATE) $(if $(DURATION),-duration $(DURATION))
 
 .PHONY: build

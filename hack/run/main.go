@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/eventd/eventd/test/testenv"
 )
 
 // settings are the flags. The Makefile fills them in.
@@ -106,13 +108,21 @@ func run(ctx, abort context.Context, s settings) (err error) {
 	}
 	say("the receivers %s and %s deliver to %s, by hack/run/configuration.yaml", archive, pager, to.url)
 	say("starting %d replicas of eventd", replicas)
-	eventds, err := startReplicas(ctx, abort, cluster, s.eventd, dir, flags)
+	eventds, err := startReplicas(ctx, abort, cluster, s.eventd, dir, append(flags, historyBytes))
 	defer func() { err = errors.Join(err, stop(abort, processesOf(eventds)...)) }()
 	if err != nil {
 		return interrupted(ctx, err)
 	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := testenv.WriteKubeconfig(kubeconfig, cluster.config); err != nil {
+		return err
+	}
+	say("to see it in a browser, in another terminal: bin/kubectl-eventd page --kubeconfig=%s", kubeconfig)
 	return interrupted(ctx, show(ctx, abort, cluster, eventds, to, s, dir))
 }
+
+// historyBytes has every replica keep what it observes, for the page and kubectl eventd.
+const historyBytes = "--history-bytes=64Mi"
 
 // interrupted drops an error that Ctrl-C has caused.
 func interrupted(ctx context.Context, err error) error {

@@ -94,7 +94,7 @@ certificate, and uses your own credentials: you see the Events of the namespaces
 	p.kubeconfig.AddFlags(cmd.PersistentFlags())
 	p.options.AddFlags(cmd.PersistentFlags())
 	p.completeFlags(cmd)
-	cmd.AddCommand(p.newStatus(), p.newTop(), p.newWhy(), p.newTimeline(), p.newDrops(), p.newTail())
+	cmd.AddCommand(p.newStatus(), p.newTop(), p.newWhy(), p.newTimeline(), p.newDrops(), p.newTail(), p.newPage())
 	return cmd
 }
 
