@@ -30,13 +30,14 @@ func (c counters) written() int64 {
 	return c.settled["created"] + c.settled["merged"] + c.settled["aggregated"]
 }
 
-// quiet reports whether everything that was recorded has settled.
-func (c counters) quiet() bool {
+// balanced reports whether everything that was recorded is settled or pending. What is pending may be
+// deferred for minutes.
+func (c counters) balanced() bool {
 	sum := c.pending
 	for _, n := range c.settled {
 		sum += n
 	}
-	return c.pending == 0 && sum == c.recorded
+	return sum == c.recorded
 }
 
 // meters lead to /metrics of all replicas, for what they deliver, too.

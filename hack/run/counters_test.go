@@ -63,7 +63,7 @@ func TestMetricsThatAreRefusedAreAnError(t *testing.T) {
 	}
 }
 
-func TestQuietIsWhenEverythingHasSettled(t *testing.T) {
+func TestBalancedIsWhenEverythingIsSettledOrPending(t *testing.T) {
 	created := func(n int64) map[string]int64 { return map[string]int64{"created": n} }
 	for name, test := range map[string]struct {
 		c    counters
@@ -71,10 +71,11 @@ func TestQuietIsWhenEverythingHasSettled(t *testing.T) {
 	}{
 		"nothing yet":                 {counters{}, true},
 		"settled":                     {counters{recorded: 3, settled: map[string]int64{"created": 1, "dropped": 2}}, true},
-		"pending":                     {counters{recorded: 3, pending: 1, settled: created(2)}, false},
+		"pending":                     {counters{recorded: 3, pending: 1, settled: created(2)}, true},
+		"settled twice":               {counters{recorded: 3, pending: 1, settled: created(3)}, false},
 		"neither settled nor pending": {counters{recorded: 3, settled: created(2)}, false},
 	} {
-		if got := test.c.quiet(); got != test.want {
+		if got := test.c.balanced(); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

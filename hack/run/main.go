@@ -117,7 +117,7 @@ func run(ctx, abort context.Context, s settings) (err error) {
 	if err := testenv.WriteKubeconfig(kubeconfig, cluster.config); err != nil {
 		return err
 	}
-	say("to see it in a browser, in another terminal: bin/kubectl-eventd page --kubeconfig=%s", kubeconfig)
+	say("to see it in a browser, in another terminal: bin/kubectl-eventd page --kubeconfig=%s --lease-namespace=%s", kubeconfig, demoNamespace)
 	return interrupted(ctx, show(ctx, abort, cluster, eventds, to, s, dir))
 }
 
