@@ -98,6 +98,23 @@ func TestAnswersSaySinceWhenAllIsKnown(t *testing.T) {
 	})
 }
 
+// A leader does not claim to know what happened while another one led.
+func TestATermBeginsWithoutWhatWasBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newTrail(t, Options{})
+		time.Sleep(time.Hour)
+		to.BeginTerm()
+		began := time.Now()
+		time.Sleep(time.Minute)
+		_, steps, _ := to.Why(Query{Object: Object{Name: "web-0"}})
+		_, drops := to.Drops(Query{})
+		top := to.Top(TopQuery{Window: MaxWindow})
+		if !steps.Equal(began) || !drops.Equal(began) || !top.Since.Time.Equal(began) {
+			t.Errorf("steps are known since %v, drops since %v, the noisiest since %v: the term began at %v", steps, drops, top.Since, began)
+		}
+	})
+}
+
 // An object has a bounded number of steps. The oldest leave, and the answer says so.
 func TestStepsOfAnObjectAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 // Trail is safe for concurrent use. Make it with New.
 type Trail struct {
 	limits
-	began     time.Time
 	evictions prometheus.Counter // nil if the metrics are not registered
 	hash      hash
 
 	mu     sync.Mutex
+	began  time.Time // of what is known without a gap: when it was made, or its process began to lead
 	traces *fairlru.Cache[key, flow, *trace]
 	bytes  int64
 	byName map[string]*trace // of the object: the newest trace
@@ -77,6 +77,13 @@ func New(o Options) (*Trail, error) {
 	t.traces = fairlru.New[key, flow](l.steps, t.evicted)
 	t.ranked = fairlru.New[string, struct{}](l.boards, t.boardEvicted)
 	return t, t.register(o.Registerer)
+}
+
+// BeginTerm says that the process begins to lead: what was before was done by another one.
+func (t *Trail) BeginTerm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.began = time.Now()
 }
 
 // traceOf returns the trace of an Event that a user has reported. The mutex must be held.

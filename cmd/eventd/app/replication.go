@@ -15,12 +15,14 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 // replication is what this replica holds of others, and others of this one. It is safe for
 // concurrent use.
 type replication struct {
 	pipe     *pipeline.Pipeline
+	trail    *trail.Trail // nil without one
 	relay    *relay.Relay
 	holdings *sink.Holdings
 	// handoverUntil returns until when a process that ends waits for a leader that accepts what
@@ -122,7 +124,12 @@ func (r *replication) open() (served int, names []string) {
 }
 
 // SetLeading sets whether this process writes what former leaders have left.
-func (r *replication) SetLeading(leading bool) { r.pipe.SetLeading(leading) }
+func (r *replication) SetLeading(leading bool) {
+	if leading && r.trail != nil {
+		r.trail.BeginTerm()
+	}
+	r.pipe.SetLeading(leading)
+}
 
 // AwaitFollower returns when a follower holds what is pending, when ctx ends, or at once if
 // there is no follower.

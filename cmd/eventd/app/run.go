@@ -144,7 +144,7 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
 	if o.LeaderElect {
-		p.replication = &replication{pipe: p.pipe, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil}
+		p.replication = &replication{pipe: p.pipe, trail: p.trail, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil}
 	}
 	if err = p.newQueries(); err != nil {
 		return nil, err
