@@ -65,6 +65,7 @@ func (o *Options) validate() error {
 type API struct {
 	options Options
 	figures *figures
+	matches *matches
 
 	mu     sync.Mutex
 	leader chan struct{} // closed when the leader changes
@@ -75,7 +76,7 @@ func New(o Options) (*API, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
-	return &API{options: o, figures: newFigures(o.Gatherer), leader: make(chan struct{})}, nil
+	return &API{options: o, figures: newFigures(o.Gatherer), matches: newMatches(), leader: make(chan struct{})}, nil
 }
 
 // LeaderChanged ends the watches that a leader answers. It must be called when another replica leads, or
@@ -162,6 +163,8 @@ func (a *API) Query(req Request) (answer http.HandlerFunc, watch bool, err error
 			return a.relayed(req, q, changed), q.Watch, nil
 		case q.resource != resourceStatus:
 			return nil, false, unavailable("this replica does not lead")
+		default: // until somebody leads
+			q.changed = changed
 		}
 	}
 	if q.Watch {

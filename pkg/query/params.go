@@ -15,6 +15,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 const (
@@ -22,8 +23,8 @@ const (
 	maxParam, maxMatch = 1 << 10, 4 << 10
 	// maxCursor limits a resourceVersion.
 	maxCursor = 128
-	// defaultWindow and maxWindow are the windows of top.
-	defaultWindow, maxWindow = 5 * time.Minute, time.Hour
+	// maxWatched limits the items of an object that is watched: 64 watches send theirs every second.
+	maxWatched = 200
 	// dropsLimit is the default of drops and top: what one looks at.
 	dropsLimit, topLimit = 100, 20
 )
@@ -98,6 +99,9 @@ func parse(resource string, values url.Values, header http.Header) (*query, erro
 	default:
 		q.since = p.time(v1alpha1.ParamSince)
 		q.limit = p.limit(v1alpha1.DefaultLimit)
+	}
+	if q.Watch {
+		q.limit = min(q.limit, maxWatched)
 	}
 	q.include(p, header)
 	p.unknown()
@@ -247,13 +251,16 @@ func (p *parser) time(name string) time.Time {
 func (p *parser) windowUntilNow() time.Duration {
 	since := p.time(v1alpha1.ParamSince)
 	if since.IsZero() {
-		return defaultWindow
+		return trail.MaxWindow
 	}
 	window := time.Since(since)
 	if window <= 0 {
 		p.failed(v1alpha1.ParamSince, "must be before now")
 	}
-	return min(window, maxWindow)
+	if window > trail.MaxWindow+time.Second { // a second for what has passed since it was computed
+		p.failed(v1alpha1.ParamSince, fmt.Sprintf("must be within the last %s, of which top knows", trail.MaxWindow))
+	}
+	return min(window, trail.MaxWindow)
 }
 
 // acceptsSSE reports whether a client prefers server-sent events.

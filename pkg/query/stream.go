@@ -118,8 +118,11 @@ func (s *stream) flush() error {
 }
 
 func (s *stream) writeBuffer() error {
-	defer s.buffer.Reset()
-	return s.write(s.buffer.Bytes())
+	err := s.write(s.buffer.Bytes())
+	if s.buffer.Reset(); s.buffer.Cap() > 2*maxBuffered {
+		s.buffer = bytes.Buffer{} // of a large frame
+	}
+	return err
 }
 
 // write writes and flushes bytes. Only one goroutine at a time may call it.

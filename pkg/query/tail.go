@@ -10,6 +10,7 @@ import (
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 const (
@@ -71,14 +72,23 @@ func next(ctx context.Context, f *history.Follower) (versions []observer.Version
 // sendVersions sends those that the query is about. Each has the cursor before all of them, since they are
 // one step of the follower: a client that resumes within them gets some twice, and misses none.
 func (a *API) sendVersions(ctx context.Context, q *query, s *stream, versions []observer.Version, before string) (sent bool, err error) {
-	began := time.Now()
+	var took time.Duration
 	matching := versions[:0:0]
 	for _, v := range versions {
-		if q.sees(v.Event.Namespace) && (q.match == nil || q.match.Matches(v.Event)) {
-			matching = append(matching, v)
+		if !q.sees(v.Event.Namespace) {
+			continue
 		}
+		if q.match != nil {
+			matched, cost, err := a.matches.evaluate(ctx, q.match, v.Event)
+			if took += cost; err != nil {
+				return false, err
+			}
+			if !matched {
+				continue
+			}
+		}
+		matching = append(matching, v)
 	}
-	took := time.Since(began)
 	for _, v := range matching {
 		item := itemOf(v)
 		if err := s.send(frameAdded, v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: before, Event: &item}, before); err != nil {
@@ -100,7 +110,7 @@ func (a *API) sendSteps(ctx context.Context, q *query, s *stream) error {
 	f := a.options.Trail.Follow()
 	defer f.Close()
 	for {
-		steps, missed, err := f.Next(ctx, tailBatch)
+		steps, missed, err := nextSteps(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -112,7 +122,10 @@ func (a *API) sendSteps(ctx context.Context, q *query, s *stream) error {
 				return err
 			}
 		}
-		if missed > 0 {
+		if missed > 0 || len(steps) == 0 {
+			if missed > 0 && q.Namespaces != nil {
+				missed = 1 // they are of all namespaces
+			}
 			if err := s.bookmark("", missed); err != nil {
 				return err
 			}
@@ -121,6 +134,17 @@ func (a *API) sendSteps(ctx context.Context, q *query, s *stream) error {
 			return err
 		}
 	}
+}
+
+// nextSteps returns the next steps, or none after quietPeriod.
+func nextSteps(ctx context.Context, f *trail.Follower) (steps []v1alpha1.Step, missed int64, err error) {
+	waiting, cancel := context.WithTimeout(ctx, quietPeriod)
+	defer cancel()
+	steps, missed, err = f.Next(waiting, tailBatch)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return nil, 0, nil
+	}
+	return steps, missed, err
 }
 
 // lost returns the error with which a tail ends.

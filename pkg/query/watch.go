@@ -1,8 +1,8 @@
 package query
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -93,7 +93,7 @@ func (a *API) feed(ctx context.Context, q *query, s *stream) error {
 func (a *API) sendObjects(ctx context.Context, q *query, s *stream) error {
 	ticker := time.NewTicker(objectPeriod)
 	defer ticker.Stop()
-	var last []byte
+	var last [sha256.Size]byte // and not the object: there may be 64 watches
 	var sent time.Time
 	kind := frameAdded
 	for {
@@ -101,11 +101,12 @@ func (a *API) sendObjects(ctx context.Context, q *query, s *stream) error {
 		if err != nil {
 			return err
 		}
-		now, err := json.Marshal(withoutTimes(object))
+		text, err := json.Marshal(withoutTimes(object))
+		now := sha256.Sum256(text)
 		switch {
 		case err != nil:
 			return err
-		case !bytes.Equal(now, last), time.Since(sent) >= quietPeriod:
+		case now != last, time.Since(sent) >= quietPeriod:
 			if err := s.send(kind, object, ""); err != nil {
 				return err
 			}

@@ -191,7 +191,7 @@ type TimelineItem struct {
 const (
 	ActionRecorded   = "recorded"
 	ActionFiltered   = "filtered"      // by Rule
-	ActionWouldBe    = "would_be"      // filtered by Rule, which is in dry run
+	ActionWouldBe    = "would_be"      // decided by Rule, which is in dry run: Cause says what
 	ActionMerged     = "merged"        // by the correlator into a series that exists
 	ActionAggregated = "aggregated"    // by the correlator into the combined Event of its group
 	ActionDeferred   = "deferred"      // until Until, for Cause
@@ -199,6 +199,9 @@ const (
 	ActionDelivered  = "delivered"     // to Receiver
 	ActionUnrouted   = "not_delivered" // to Receiver, by Rule or for Cause
 )
+
+// CauseWouldBudget is the Cause of an ActionWouldBe whose rule has a budget, and does not drop.
+const CauseWouldBudget = "would_budget"
 
 // Step is something that was done to occurrences of a series.
 type Step struct {
@@ -258,6 +261,7 @@ type TailItem struct {
 	ResourceVersion string        `json:"resourceVersion,omitempty"`
 	Event           *TimelineItem `json:"event,omitempty"`
 	Step            *Step         `json:"step,omitempty"`
-	// Lost, of a BOOKMARK, is how many steps were not sent, since the client was too slow.
+	// Lost, of a BOOKMARK, is how many steps were not sent, since the client was too slow. In a query over
+	// named namespaces it is 1, since some of them may have been of others.
 	Lost int64 `json:"lost,omitempty"`
 }
