@@ -23,6 +23,9 @@ const (
 	// minConnect is how long a request waits for a connection at least, so that it uses an
 	// open one even when its time to wait is over.
 	minConnect = 50 * time.Millisecond
+	// receiveBuffer is what the leader may send of an answer before it is read: a client may read nothing
+	// of a watch. The default of net/http is 4 MiB.
+	receiveBuffer = 256 << 10
 	// requestsPerTransport is after how many requests all connections are replaced. Each
 	// has ids for 2^30.
 	requestsPerTransport = 1 << 29
@@ -72,7 +75,7 @@ func newConnections(server leaderServer, limit int, h *health) *connections {
 		// not count.
 		MaxConnsPerHost:    1,
 		DisableCompression: true, // the leader's answer is not changed
-		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: receiveBuffer},
 	}
 	c.transport.Protocols.SetHTTP2(true)
 	return c

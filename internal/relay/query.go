@@ -31,6 +31,9 @@ func (r *Relay) Query(ctx context.Context, req *http.Request) (*http.Response, e
 	response, err := r.query(ctx, cancel, leader, req)
 	if err != nil {
 		end()
+		if why, ok := errors.AsType[*failure](err); ok {
+			err = why // the rest has addresses and files, which are not the caller's business
+		}
 		return nil, err
 	}
 	response.Body = &endingBody{response.Body, end}
