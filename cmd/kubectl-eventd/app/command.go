@@ -136,12 +136,17 @@ func (s *scope) set(p *plugin, query url.Values) (string, error) {
 	return namespace, nil
 }
 
-// notServed adds what is missing to the error for a resource that eventd does not serve.
+// notServed adds what is missing to the error for a resource that eventd does not serve. The flag is "" if it
+// always does, today.
 func notServed(err error, resource, flag string) error {
-	if apierrors.IsNotFound(err) {
+	switch {
+	case !apierrors.IsNotFound(err):
+		return err
+	case flag == "":
+		return fmt.Errorf("this eventd does not serve %s: it is older", resource)
+	default:
 		return fmt.Errorf("this eventd does not serve %s: it is older, or runs with %s=0", resource, flag)
 	}
-	return err
 }
 
 // nothing says on stderr that there is nothing to show, as kubectl get does.

@@ -242,3 +242,12 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 		}
 	}
 }
+
+func TestDryRunOfABudgetIsNoFilter(t *testing.T) {
+	c := newCLI(t, servertest.Answers{"why": v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), Object: web, KnownSince: ago(30), Steps: []v1alpha1.Step{
+		step(v1alpha1.ActionWouldBe, func(s *v1alpha1.Step) { s.Rule, s.Cause = "noise", v1alpha1.CauseWouldBudget }),
+	}}})
+	if out := c.mustRun("why pod/web-0"); !strings.Contains(out, "would have the budget of rule noise (dry run)") {
+		t.Error(out)
+	}
+}

@@ -18,7 +18,7 @@ import (
 )
 
 func (p *plugin) newStatus() *cobra.Command {
-	v := &view{plugin: p, resource: "status", needs: "--history-bytes and --trail-bytes"}
+	v := &view{plugin: p, resource: "status"}
 	v.render = v.renderStatus
 	local := false
 	cmd := &cobra.Command{

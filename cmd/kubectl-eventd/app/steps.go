@@ -186,6 +186,9 @@ func describe(s *v1alpha1.Step) string {
 		said = "filtered by rule " + s.Rule
 	case v1alpha1.ActionWouldBe:
 		said = "would be filtered by rule " + s.Rule + " (dry run)"
+		if s.Cause == v1alpha1.CauseWouldBudget {
+			said = "would have the budget of rule " + s.Rule + " (dry run)"
+		}
 	case v1alpha1.ActionMerged:
 		said = "merged into its series"
 	case v1alpha1.ActionAggregated:

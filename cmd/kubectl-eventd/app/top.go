@@ -30,7 +30,7 @@ func (p *plugin) newTop() *cobra.Command {
 		Long: `Show the noisiest objects, reasons, namespaces or reporters of the last minutes, with the writes that they have
 caused, and those that eventd has saved. On a terminal it is drawn again whenever it changes.`,
 		Example: `  kubectl eventd top -A
-  kubectl eventd top -A --by reporter --since 10m --once`,
+  kubectl eventd top -A --by reporter --since 2m --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := v.validate(); err != nil {

@@ -36,7 +36,7 @@ const (
 var errPlain = errors.New("eventd is served by TLS only")
 
 // errImpersonation is why impersonation is refused: eventd would not do it, but answer as to the caller itself.
-var errImpersonation = errors.New("--as, --as-group, --as-uid and --as-user-extra (or impersonation in the kubeconfig) are not possible over a connection to eventd, which knows callers by their own credentials; --via=apiserver supports them")
+var errImpersonation = errors.New("--as, --as-group, --as-uid and --as-user-extra (or impersonation in the kubeconfig) are not possible over a connection to eventd, which knows callers by their own credentials")
 
 // Client sends queries to one eventd.
 type Client struct {

@@ -55,6 +55,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.LeaseNamespace, "lease-namespace", o.LeaseNamespace, "Namespace of eventd's Lease and Pods.")
 	fs.StringVar(&o.LeaseName, "lease-name", o.LeaseName, "Name of eventd's Lease.")
 	fs.StringVar(&o.Via, "via", o.Via, "Way to eventd: eventd (a connection to it) or apiserver (the aggregated API).")
+	_ = fs.MarkHidden("via") // until the aggregated API can be installed
 	fs.StringVar(&o.Connect, "connect", o.Connect, "How to connect to eventd: forward (to its Pod, as kubectl port-forward), direct (to the address in its Lease), or auto (direct to a loopback address, else forward).")
 	fs.StringVar(&o.CertificateAuthority, "certificate-authority-eventd", o.CertificateAuthority, "Path to a cert file for the certificate authority of eventd. Without it, eventd's certificate must be the one whose fingerprint is in its Lease.")
 	fs.StringVar(&o.ServerName, "eventd-server-name", o.ServerName, "Server name to verify eventd's certificate for, with --certificate-authority-eventd. By default it is the host in its Lease.")

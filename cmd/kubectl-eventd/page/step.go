@@ -39,7 +39,10 @@ func describe(s v1alpha1.Step) description {
 	case v1alpha1.ActionFiltered:
 		d.Text = "Filtered by the rule " + s.Rule
 	case v1alpha1.ActionWouldBe:
-		d.Text = "Would be filtered by the rule " + s.Rule + ", a dry run"
+		d.Text, d.Reason = "Would be filtered by the rule "+s.Rule+", a dry run", ""
+		if s.Cause == v1alpha1.CauseWouldBudget {
+			d.Text = "Would have the budget of the rule " + s.Rule + ", a dry run"
+		}
 	case v1alpha1.ActionMerged:
 		d.Text = "Merged into its series"
 	case v1alpha1.ActionAggregated:
