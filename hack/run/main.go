@@ -20,8 +20,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"github.com/eventd/eventd/test/testenv"
 )
 
 // settings are the flags. The Makefile fills them in.
@@ -113,11 +111,6 @@ func run(ctx, abort context.Context, s settings) (err error) {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := testenv.WriteKubeconfig(kubeconfig, cluster.config); err != nil {
-		return err
-	}
-	say("to see it in a browser, in another terminal: bin/kubectl-eventd page --kubeconfig=%s --lease-namespace=%s", kubeconfig, demoNamespace)
 	return interrupted(ctx, show(ctx, abort, cluster, eventds, to, s, dir))
 }
 

@@ -124,7 +124,7 @@ func (t *terminal) draw(f frame) {
 	if err != nil || columns == 0 || rows == 0 {
 		columns, rows = 80, 24
 	}
-	text := append([]string{t.title}, f.summary()...)
+	text := append(strings.Split(t.title, "\n"), f.summary()...)
 	text = append(text, "", heading)
 	now := time.Now()
 	for _, event := range f.events {

@@ -44,7 +44,11 @@ func show(ctx, abort context.Context, c *cluster, all []*replica.Replica, to *de
 		ctx, cancel = context.WithTimeout(ctx, s.duration)
 		defer cancel()
 	}
-	screen := newScreen(os.Stdout, title(c, s))
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := testenv.WriteKubeconfig(kubeconfig, c.config); err != nil {
+		return errors.Join(err, stop(abort, feeders...))
+	}
+	screen := newScreen(os.Stdout, title(c, s, kubeconfig))
 	err = watchAll(ctx, screen, meters, stored, slices.Concat(feeders, processesOf(all)))
 	screen.close()
 	if err == nil {
@@ -73,12 +77,13 @@ func newMeters(ctx context.Context, c *cluster, all []*replica.Replica) (m meter
 	return m, nil
 }
 
-func title(c *cluster, s settings) string {
+func title(c *cluster, s settings, kubeconfig string) string {
 	until := "Ctrl-C ends it"
 	if s.duration > 0 {
 		until = fmt.Sprintf("ends after %s", s.duration)
 	}
-	return fmt.Sprintf("client-go recorders → %d replicas of eventd → kube-apiserver %s → receivers · %s", replicas, c.config.Host, until)
+	return fmt.Sprintf("client-go recorders → %d replicas of eventd → kube-apiserver %s → receivers · %s\n", replicas, c.config.Host, until) +
+		fmt.Sprintf("in a browser: bin/kubectl-eventd page --kubeconfig=%s --lease-namespace=%s", kubeconfig, demoNamespace)
 }
 
 // startFeeders starts a client for each replica, with its part of the rate. The
