@@ -25,7 +25,8 @@ type rights struct {
 // yet to be confirmed by another review. It is not, if there was no review.
 type Authorize func(ctx context.Context, verb, namespace string) (denied bool, err error)
 
-// review returns the first error, which names a namespace that the caller may not see.
+// review returns the first denial, which names a namespace that the caller may not see, or else the first
+// error: what cannot be reviewed now hides no denial.
 func (r *rights) review(ctx context.Context) (denied bool, err error) {
 	namespaces := r.namespaces
 	if namespaces == nil {
@@ -37,12 +38,16 @@ func (r *rights) review(ctx context.Context) (denied bool, err error) {
 	}
 	for _, namespace := range namespaces {
 		for _, verb := range verbs {
-			if denied, err := r.authorize(ctx, verb, namespace); err != nil {
-				return denied, err
+			denied, failure := r.authorize(ctx, verb, namespace)
+			if denied {
+				return true, failure
+			}
+			if err == nil {
+				err = failure
 			}
 		}
 	}
-	return false, nil
+	return false, err
 }
 
 // follow reviews the rights until ctx ends, and returns the error with which a watch ends. An apiserver
