@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
+
+// followInterval is how long a follower that is up to date waits for more after a step: each read needs the
+// mutex that the pipeline needs for each step.
+const followInterval = 25 * time.Millisecond
 
 // ErrClosed is the error of Next after Close.
 var ErrClosed = errors.New("the follower is closed")
@@ -76,12 +81,28 @@ func (f *Follower) Next(ctx context.Context, limit int) (steps []v1alpha1.Step, 
 		if len(steps) > 0 || lost > 0 {
 			return steps, lost, nil
 		}
+		if err := f.wait(ctx, changed); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// wait waits for a change, and then for what comes with it.
+func (f *Follower) wait(ctx context.Context, changed <-chan struct{}) error {
+	var soon <-chan time.Time
+	for {
 		select {
 		case <-changed:
+			changed = nil
+			timer := time.NewTimer(followInterval)
+			defer timer.Stop()
+			soon = timer.C
+		case <-soon:
+			return nil
 		case <-ctx.Done():
-			return nil, 0, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-f.closed:
-			return nil, 0, ErrClosed
+			return ErrClosed
 		}
 	}
 }

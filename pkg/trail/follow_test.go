@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A follower gets each step, as it comes.
@@ -29,6 +30,25 @@ func TestAFollowerGetsWhatIsDone(t *testing.T) {
 			first = append(first, lines(steps)...)
 		}
 		want(t, "steps", []string{"web-0 recorded 2", "web-0 settled 2 created"}, first)
+	})
+}
+
+// A storm does not wake every follower for every step.
+func TestAFollowerReadsWhatComesSoonTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newTrail(t, Options{})
+		f := to.Follow()
+		defer f.Close()
+		go func() {
+			synctest.Wait() // the follower waits
+			for range 2 {
+				record(to, event("shop", "web-0", "A", ""), "jane", 1)
+				time.Sleep(followInterval / 2)
+			}
+		}()
+		if steps, lost, err := f.Next(t.Context(), 10); len(steps) != 4 || lost != 0 || err != nil {
+			t.Errorf("%d steps, %d lost, %v", len(steps), lost, err)
+		}
 	})
 }
 
