@@ -124,6 +124,7 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 					*tail = *m.follow(t, cursor)
 				}
 			}
+			waitSealed(m.h)
 			if resumed == 0 || seed > 5 && len(m.h.store.blocks) == 0 {
 				t.Errorf("seed %d: %d resumed, %d expired", seed, resumed, expired)
 			}

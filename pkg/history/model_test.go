@@ -209,6 +209,7 @@ func TestQueriesAnswerAsASliceDoes(t *testing.T) {
 			}
 			matched += len(want)
 		}
+		waitSealed(m.h)
 		if matched == 0 || len(m.h.store.blocks) == 0 {
 			t.Fatalf("seed %d: %d versions matched, %d blocks", seed, matched, len(m.h.store.blocks))
 		}
@@ -243,6 +244,7 @@ func TestAFullHistoryHasAllSinceItsKnownSince(t *testing.T) {
 				t.Fatalf("seed %d: since %v, %d versions, want %d", seed, got.KnownSince, len(since.Versions), len(want))
 			}
 		}
+		waitSealed(m.h)
 		if m.h.store.lost == 0 {
 			t.Fatalf("seed %d: nothing was removed", seed)
 		}
