@@ -103,6 +103,11 @@ func parse(resource string, values url.Values, header http.Header) (*query, erro
 	if q.Watch {
 		q.limit = min(q.limit, maxWatched)
 	}
+	named := q.Object.Name != ""
+	if resource == resourceWhy && !named || resource == resourceDrops && !named && q.Object != (v1alpha1.ObjectReference{}) {
+		// The trail would look at each object, while reports wait for it.
+		p.failed(v1alpha1.ParamName, "is required: what is known of an object is found by its name")
+	}
 	q.include(p, header)
 	p.unknown()
 	return q, p.err

@@ -26,7 +26,7 @@ func TestWithoutALeaderAQueryIsAnswered503(t *testing.T) {
 		o.Leading = func() bool { return false }
 		o.Relay = func(context.Context, *http.Request) (*http.Response, error) { return nil, errors.New("no leader") }
 	})
-	for _, path := range []string{"top", "top?watch=true", "why", "drops"} {
+	for _, path := range []string{"top", "top?watch=true", "why?name=web-0", "drops"} {
 		a := s.Do(t, http.MethodGet, root+path, nil)
 		a.Want(t, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 		if a.Header.Get("Retry-After") == "" {
