@@ -20,7 +20,6 @@ import (
 func (p *plugin) newStatus() *cobra.Command {
 	v := &view{plugin: p, resource: "status"}
 	v.render = v.renderStatus
-	local := false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what eventd does now",
@@ -30,18 +29,13 @@ On a terminal it is drawn again whenever it changes. It needs the right to list 
   kubectl eventd status --once -o wide`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{}
-			if local {
-				query.Set(v1alpha1.ParamLocal, "true")
-			}
 			if err := v.validate(); err != nil {
 				return err
 			}
-			return v.show(cmd.Context(), query)
+			return v.show(cmd.Context(), url.Values{})
 		},
 	}
 	v.addFlags(cmd)
-	cmd.Flags().BoolVar(&local, "local", false, "Show the replica that answers, also if it does not lead.")
 	return cmd
 }
 
