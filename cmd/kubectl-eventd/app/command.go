@@ -5,6 +5,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -113,6 +114,24 @@ func (p *plugin) connect() (*client.Client, error) {
 		return nil, err
 	}
 	return client.New(config, p.options)
+}
+
+// get reads a resource, whose flag of eventd is in errors, into an object, and prints it if the format is that
+// of the API.
+func (p *plugin) get(ctx context.Context, resource, flag string, query url.Values, f *format, into any) (printed bool, err error) {
+	c, err := p.connect()
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	var raw json.RawMessage
+	if err := c.Get(ctx, resource, query, &raw); err != nil {
+		return false, notServed(err, resource, flag)
+	}
+	if f.structured() {
+		return true, f.object(p.Out, raw)
+	}
+	return false, json.Unmarshal(raw, into)
 }
 
 // scope is the namespaces of a query.

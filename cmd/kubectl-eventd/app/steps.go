@@ -1,7 +1,6 @@
 package app
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -55,20 +54,8 @@ func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.connect()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var raw json.RawMessage
-	if err := c.Get(cmd.Context(), whyResource, query, &raw); err != nil {
-		return notServed(err, whyResource, "--trail-bytes")
-	}
-	if o.structured() {
-		return o.format.object(o.Out, raw)
-	}
 	var explanation v1alpha1.Explanation
-	if err := json.Unmarshal(raw, &explanation); err != nil {
+	if printed, err := o.get(cmd.Context(), whyResource, "--trail-bytes", query, &o.format, &explanation); printed || err != nil {
 		return err
 	}
 	return o.print(&explanation, subject)
@@ -128,20 +115,8 @@ func (o *dropsOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.connect()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	var raw json.RawMessage
-	if err := c.Get(cmd.Context(), dropsResource, query, &raw); err != nil {
-		return notServed(err, dropsResource, "--trail-bytes")
-	}
-	if o.structured() {
-		return o.format.object(o.Out, raw)
-	}
 	var drops v1alpha1.DropList
-	if err := json.Unmarshal(raw, &drops); err != nil {
+	if printed, err := o.get(cmd.Context(), dropsResource, "--trail-bytes", query, &o.format, &drops); printed || err != nil {
 		return err
 	}
 	if len(drops.Items) == 0 {

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/terminal"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
@@ -109,30 +108,23 @@ func (o *timelineOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.connect()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	if o.owned {
-		return o.runOwned(cmd.Context(), c, subject, query)
-	}
-	var raw json.RawMessage
-	if err := c.Get(cmd.Context(), timelineResource, query, &raw); err != nil {
-		return notServed(err, timelineResource, "--history-bytes")
-	}
-	if o.structured() {
-		return o.format.object(o.Out, raw)
+		return o.runOwned(cmd.Context(), subject, query)
 	}
 	var timeline v1alpha1.Timeline
-	if err := json.Unmarshal(raw, &timeline); err != nil {
+	if printed, err := o.get(cmd.Context(), timelineResource, "--history-bytes", query, &o.format, &timeline); printed || err != nil {
 		return err
 	}
 	return o.print(&timeline, subject)
 }
 
 // runOwned merges the timelines of an object and of those that it owns.
-func (o *timelineOptions) runOwned(ctx context.Context, c *client.Client, subject target, query url.Values) error {
+func (o *timelineOptions) runOwned(ctx context.Context, subject target, query url.Values) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
 	family, err := o.family(ctx, subject)
 	if err != nil {
 		return err
