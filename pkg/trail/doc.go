@@ -3,7 +3,7 @@
 // delivered. It also ranks who is noisy.
 //
 // The stations of the pipeline tell a Trail what they do (pipeline.Options, delivery.Options, intake.Options).
-// It knows none of them. What a step has in common with an earlier one of its series is added to that: so the
+// None of them knows it. What a step has in common with an earlier one of its series is added to that: so the
 // occurrences of an object that were recorded are those that have settled, and those that are pending, as long
 // as no step of the object was forgotten.
 //

@@ -9,7 +9,7 @@
 //	timeline  Timeline        what was observed, in order
 //	why       Explanation     what became of the occurrences of an object
 //	drops     DropList        what was not written, and why
-//	tail      (watch only)    Events and settlements as they come
+//	tail      (watch only)    Events and steps as they come
 //
 // The parameters of a query are in the URL (Query). Its answer has what its caller may list: Events of the
 // namespaces of the query. With watch=true, status, top and drops send their object again when it has
