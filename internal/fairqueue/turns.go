@@ -1,0 +1,38 @@
+package fairqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/eventd/eventd/internal/shares"
+)
+
+// Turns limit the processors that work takes, fairly between tenants: a turn is followed by a pause in proportion
+// to what it took, and counts as long as both. Make them with NewTurns. They are safe for use by many goroutines, and
+// need no stop.
+type Turns struct {
+	seats *Seats
+	rest  int
+}
+
+// NewTurns returns turns of which count run at once, on 1/(1+rest) of so many processors. A queue holds up to
+// queueLength.
+func NewTurns(name string, count, rest, queueLength int) (*Turns, error) {
+	seats, err := New(name, count, queueLength, nil)
+	return &Turns{seats: seats, rest: rest}, err
+}
+
+// Run calls work when it is the turn of a tenant, and returns after the pause, which does not end with ctx: whoever
+// goes away would gain by it. It returns false, and does not call work, if the queues are full or ctx ends first.
+func (t *Turns) Run(ctx context.Context, tenant string, work func()) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	return t.seats.Run(ctx, shares.Flow{Tenant: tenant}, func() {
+		began := time.Now()
+		work()
+		if t.rest > 0 {
+			time.Sleep(time.Duration(t.rest) * time.Since(began))
+		}
+	})
+}
