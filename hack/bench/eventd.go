@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
@@ -18,6 +19,7 @@ import (
 // no other side has.
 func unlimited() pipeline.Options {
 	o := pipeline.DefaultOptions()
+	o.QueueCapacity, o.Sink = broadcaster.DefaultCapacity, sink.DefaultOptions()
 	o.Sink.QPS = math.Inf(1)
 	return o
 }

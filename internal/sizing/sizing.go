@@ -69,8 +69,9 @@ const (
 	// querySeats), and watches with their buffers. usualQueryBytes is that of some pages and tails.
 	queryBytes, usualQueryBytes = (32 + 8*12 + 64/4) * mib, 4 * mib
 	// historyReadBytes is what is beside the history itself: the buffer of its observer, a run that is encoded,
-	// and what queries and tails read at once (pkg/history; pkg/query, tailBatch).
-	historyReadBytes, usualHistoryReadBytes = (8 + 4 + 6*8 + 4*16 + 64) * mib, 8 * mib
+	// blocks that are decoded at once, results, what tails have decoded, and what they read at once (pkg/history;
+	// pkg/query, tailBatch).
+	historyReadBytes, usualHistoryReadBytes = (8 + 4 + 4*8 + 64 + 16 + 64) * mib, 8 * mib
 	// knownEventBytes is the size of the count of an Event that metrics remember.
 	knownEventBytes = 192
 )

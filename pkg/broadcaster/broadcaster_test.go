@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -160,16 +161,22 @@ func TestSubscribersComeAndGoWhileOccurrencesFlow(t *testing.T) {
 	wantTotals(t, l, publishers*each, publishers*each, occurrence.QueueFull, 0)
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetrics(t *testing.T) { synctest.Test(t, testMetrics) }
+
+func testMetrics(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	b, s, _ := subscribed(t, SubscribeOptions{Name: "sink", Capacity: 2, Registerer: r})
 	for range 5 {
 		b.Publish(&occurrence.Occurrence{Weight: 3})
 	}
+	time.Sleep(4 * time.Second)
 	want := `
 # HELP eventd_broadcaster_dropped_total Occurrences dropped because a subscriber's queue was full or shut down.
 # TYPE eventd_broadcaster_dropped_total counter
 eventd_broadcaster_dropped_total{subscriber="sink"} 3
+# HELP eventd_broadcaster_oldest_queued_seconds Age of a subscriber's oldest queued occurrence.
+# TYPE eventd_broadcaster_oldest_queued_seconds gauge
+eventd_broadcaster_oldest_queued_seconds{subscriber="sink"} 4
 # HELP eventd_broadcaster_panics_total Panics of a subscriber's handler.
 # TYPE eventd_broadcaster_panics_total counter
 eventd_broadcaster_panics_total{subscriber="sink"} 0

@@ -2,6 +2,7 @@ package broadcaster
 
 import (
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,8 +41,12 @@ type queue struct {
 // slot holds one occurrence, with its neighbours in both orders.
 type slot struct {
 	occurrence  *occurrence.Occurrence
+	queued      time.Duration // since epoch
 	all, normal links
 }
+
+// epoch is what slots count from: a duration is a third of a time, and there may be 32,768 slots.
+var epoch = time.Now()
 
 // links are slot numbers, or none.
 type links struct{ previous, next int }
@@ -131,6 +136,16 @@ func (q *queue) len() (length int, weight int64) {
 	return q.length, q.weight
 }
 
+// age returns for how long the oldest occurrence has been queued, 0 if there is none.
+func (q *queue) age() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.length == 0 {
+		return 0
+	}
+	return time.Since(epoch) - q.slots[q.all.first].queued
+}
+
 // isNormal reports whether a Warning may displace o: anything but a Warning.
 func isNormal(o *occurrence.Occurrence) bool {
 	return o.Type() != corev1.EventTypeWarning
@@ -144,7 +159,7 @@ func (q *queue) append(o *occurrence.Occurrence) {
 	} else {
 		q.free = q.slots[i].all.next
 	}
-	q.slots[i].occurrence = o
+	q.slots[i].occurrence, q.slots[i].queued = o, time.Since(epoch)
 	q.link(&q.all, i, (*slot).allLinks)
 	if isNormal(o) {
 		q.link(&q.normal, i, (*slot).normalLinks)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/klog/v2/ktesting"
@@ -40,6 +41,33 @@ func TestWarningDisplacesTheNewestNormal(t *testing.T) {
 		t.Errorf("dropped %v", dropped)
 	}
 	wantTotals(t, l, 8, 4, occurrence.QueueFull, 4)
+}
+
+func TestQueueHasTheAgeOfItsOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(2, DropWhenFull)
+		wantAge := func(want time.Duration) {
+			t.Helper()
+			if got := q.age(); got != want {
+				t.Errorf("the oldest is %s old, not %s", got, want)
+			}
+		}
+		wantAge(0)
+		q.push(ofType("Normal", 1))
+		time.Sleep(time.Second)
+		q.push(ofType("Normal", 2))
+		time.Sleep(time.Second)
+		wantAge(2 * time.Second)
+		q.pop()
+		wantAge(time.Second)
+		q.push(ofType("Warning", 3)) // in a slot that was used before
+		q.pop()
+		wantAge(0)
+		time.Sleep(time.Second)
+		wantAge(time.Second)
+		q.pop()
+		wantAge(0)
+	})
 }
 
 // The linked slots behave as a plain slice does.

@@ -90,9 +90,8 @@ type Origin interface {
 	Type() string
 	// Event builds the Event, as recorded at the given time. Each call returns a new one.
 	Event(recorded time.Time) *corev1.Event
-	// Name returns the name under which the given Event, built by Event, is stored.
-	// It is computed once for all subscribers.
-	Name(*corev1.Event) string
+	// Shared returns the Event that all watchers of the occurrence read. It is built once.
+	Shared(recorded time.Time) *Shared
 }
 
 // Type returns the Event's type, "" if there is neither an Event nor an Origin.

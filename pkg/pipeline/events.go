@@ -5,14 +5,12 @@ import (
 	"errors"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/recorder"
 )
@@ -83,9 +81,9 @@ func (b *EventsBroadcaster) NewRecorder(scheme *runtime.Scheme, reportingControl
 }
 
 // StartEventWatcher calls the handler with every Event that is recorded from now on, as an
-// *eventsv1.Event that the handler owns, in a goroutine of the watcher. The name is that of
-// the stored Event, unless it is combined with others. Panics of the handler are recovered
-// and counted. The returned function stops the watcher.
+// *eventsv1.Event, in a goroutine of the watcher. As in client-go, all handlers share the
+// Event: a handler that changes it must copy it before. The name is that of the stored Event,
+// unless it is combined with others. Panics of the handler are recovered and counted. The returned function stops the watcher.
 func (b *EventsBroadcaster) StartEventWatcher(eventHandler func(event runtime.Object)) (func(), error) {
 	return b.watch(func(event *eventsv1.Event) { eventHandler(event) })
 }
@@ -113,7 +111,7 @@ func (b *EventsBroadcaster) StartStructuredLogging(verbosity klog.Level) func() 
 }
 
 func (b *EventsBroadcaster) watch(handle func(*eventsv1.Event)) (func(), error) {
-	s, err := b.stages.watch(func(event *corev1.Event) { handle(identity.ToEventsV1(event)) })
+	s, err := b.stages.watch(func(event *occurrence.Shared) { handle(event.EventsV1()) })
 	if err != nil {
 		return nil, err
 	}

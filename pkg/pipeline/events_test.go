@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -174,6 +176,53 @@ func TestEventsWatchersAndLogging(t *testing.T) {
 			t.Errorf("seen %v, stored %v", seen, m.events)
 		}
 		b.StartStructuredLogging(0)()
+	})
+}
+
+// Watchers of either kind of broadcaster share the Event, as those of client-go do. The sink has its
+// own: a handler that changes the Event anyway changes nothing that is stored.
+func TestWatchersShareTheEventAndTheSinkHasItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newStyle, classic := &newStyleSink{}, &memorySink{}
+		n, nr := eventsTo(t, newStyle)
+		c, cr := recordTo(classic)
+		seen := map[runtime.Object]int{}
+		var mu sync.Mutex
+		see := func(object runtime.Object) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[object]++
+			switch e := object.(type) {
+			case *corev1.Event:
+				e.Reason, e.Annotations["k"] = "Changed", "changed"
+			case *eventsv1.Event:
+				e.Reason, e.Related.Name = "Changed", "changed"
+			}
+		}
+		for range 3 {
+			if _, err := n.StartEventWatcher(see); err != nil {
+				t.Fatal(err)
+			}
+			c.StartEventWatcher(func(event *corev1.Event) { see(event) })
+		}
+		nr.Eventf(podIn("ns", "web-0"), podIn("ns", "web-1"), "Normal", "Tested", "Testing", "note")
+		cr.AnnotatedEventf(podIn("ns", "web-0"), map[string]string{"k": "v"}, "Normal", "Tested", "message")
+		drain(t, n)
+		drain(t, c)
+		for object, times := range seen {
+			if times != 3 {
+				t.Errorf("%d of 3 watchers have seen %v", times, object)
+			}
+		}
+		if len(seen) != 2 {
+			t.Errorf("%d different Events, want 2", len(seen))
+		}
+		if e := newStyle.stored(); len(e) != 1 || e[0].Reason != "Tested" || e[0].Related.Name != "web-1" {
+			t.Errorf("stored %v", e)
+		}
+		if e := classic.stored(); len(e) != 1 || e[0].Reason != "Tested" || e[0].Annotations["k"] != "v" {
+			t.Errorf("stored %v", e)
+		}
 	})
 }
 

@@ -66,7 +66,7 @@ func ExampleNewEventsBroadcaster() {
 	// Output: Scheduled Binding assigned to node-1 node-1
 }
 
-// A watcher receives a copy of every Event, before it is written.
+// Watchers receive every Event, before it is written. They share it, so they do not change it.
 func ExampleRecordBroadcaster_StartEventWatcher() {
 	broadcaster := pipeline.NewRecordBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: fake.NewClientset().CoreV1().Events("")})

@@ -40,15 +40,26 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// DefaultOptions returns the default options of all stages.
+// DefaultOptions returns the default options of all stages, for a process that reports its own
+// Events. While nothing can be written, a broadcaster or Pipeline with one sink takes at most
+// 16 MiB:
+//
+//   - 8 MiB for pending occurrences, and 5 MiB for their series;
+//   - 2 MiB for idle series, and 1 MiB for the objects that the correlator knows.
+//
+// That is without what Events take while they are queued, 4 MiB if the queue is full of usual
+// ones, and without the series of objects that have many (correlator.DefaultOptions).
 func DefaultOptions() Options {
-	return Options{
-		QueueCapacity:   broadcaster.DefaultCapacity,
+	o := Options{
+		QueueCapacity:   8192,
 		WatcherCapacity: 1000, // as in client-go
 		DrainTimeout:    5 * time.Second,
 		Correlator:      correlator.DefaultOptions(),
 		Sink:            sink.DefaultOptions(),
 	}
+	o.Sink.MaxPendingBytes, o.Sink.MaxPendingSeries, o.Sink.MaxIdleSeries = 8<<20, 5120, 1536
+	o.Sink.WarningsFirst = true
+	return o
 }
 
 // BroadcasterOption is an option of a broadcaster. The functions that return one have the

@@ -49,12 +49,13 @@ func (b *RecordBroadcaster) StartRecordingToSink(to record.EventSink) watch.Inte
 }
 
 // StartEventWatcher calls the handler with every Event that is recorded from now on, in a
-// goroutine of the watcher. The handler owns the Event. Its name is that of the stored
-// Event, unless it is combined with others. Panics of the handler are recovered and counted.
+// goroutine of the watcher. As in client-go, all handlers share the Event: a handler that
+// changes it must copy it before. Its name is that of the stored Event, unless it is combined
+// with others. Panics of the handler are recovered and counted.
 // The returned Interface stops the watcher; its channel delivers nothing, and is closed
 // after the last call.
 func (b *RecordBroadcaster) StartEventWatcher(eventHandler func(*corev1.Event)) watch.Interface {
-	return b.orFailed(b.stages.watch(eventHandler))
+	return b.orFailed(b.stages.watch(func(event *occurrence.Shared) { eventHandler(event.CoreV1()) }))
 }
 
 // StartLogging writes every Event that is recorded from now on through logf.

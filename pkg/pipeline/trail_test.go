@@ -6,7 +6,6 @@ import (
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/trail"
 )
 
@@ -26,15 +25,15 @@ func newModelTrail(t *testing.T) *modelTrail {
 }
 
 // settledOf returns the occurrences of steps that were recorded, and those that have settled, by outcome and reason.
-func settledOf(steps []v1alpha1.Step) (recorded int64, settled map[string]int64) {
+func settledOf(steps []trail.Step) (recorded int64, settled map[string]int64) {
 	settled = map[string]int64{}
 	for _, s := range steps {
 		switch s.Action {
-		case v1alpha1.ActionRecorded:
+		case trail.ActionRecorded:
 			recorded += s.Occurrences
-		case v1alpha1.ActionFiltered:
+		case trail.ActionFiltered:
 			settled[s.Outcome+"/"+s.Rule] += s.Occurrences
-		case v1alpha1.ActionSettled:
+		case trail.ActionSettled:
 			settled[s.Outcome+"/"+s.Cause] += s.Occurrences
 		}
 	}

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -28,8 +26,8 @@ func (s *subscription) Stop() { s.stop() }
 // ResultChan is closed when the subscription has ended.
 func (s *subscription) ResultChan() <-chan watch.Event { return s.done }
 
-// watch calls the handler with each Event, which the handler then owns.
-func (s *stages) watch(handle func(*corev1.Event)) (*subscription, error) {
+// watch calls the handler with each Event, which all watchers share.
+func (s *stages) watch(handle func(*occurrence.Shared)) (*subscription, error) {
 	metrics := s.registrations("")
 	out, err := s.startWatcher(handle, metrics)
 	if err != nil {
@@ -40,7 +38,7 @@ func (s *stages) watch(handle func(*corev1.Event)) (*subscription, error) {
 	return out, nil
 }
 
-func (s *stages) startWatcher(handle func(*corev1.Event), metrics *registrations) (*subscription, error) {
+func (s *stages) startWatcher(handle func(*occurrence.Shared), metrics *registrations) (*subscription, error) {
 	if s.options.WatcherCapacity <= 0 {
 		return nil, fmt.Errorf("pipeline options: WatcherCapacity must be greater than 0, not %d", s.options.WatcherCapacity)
 	}
@@ -59,7 +57,7 @@ func (s *stages) startWatcher(handle func(*corev1.Event), metrics *registrations
 	out := &subscription{stop: subscriber.Stop, done: make(chan watch.Event)}
 	s.watching[out] = struct{}{}
 	go func() {
-		subscriber.Handle(klog.FromContext(s.ctx), func(o *occurrence.Occurrence) { handle(eventOf(o)) })
+		subscriber.Handle(klog.FromContext(s.ctx), func(o *occurrence.Occurrence) { handle(o.Origin.Shared(o.Recorded)) })
 		s.mu.Lock()
 		delete(s.watching, out)
 		shut := s.shut
@@ -71,17 +69,4 @@ func (s *stages) startWatcher(handle func(*corev1.Event), metrics *registrations
 		}
 	}()
 	return out, nil
-}
-
-// eventOf returns a copy of an occurrence's Event, which the caller owns. Its name is the
-// one that it will be stored under, unless another object has that name.
-func eventOf(o *occurrence.Occurrence) *corev1.Event {
-	if o.Origin != nil {
-		event := o.Origin.Event(o.Recorded)
-		event.Name = o.Origin.Name(event)
-		return event
-	}
-	event := o.Event.DeepCopy()
-	event.Name = identity.Name(event.InvolvedObject.Name, o.Series(), 0)
-	return event
 }

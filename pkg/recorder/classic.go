@@ -101,3 +101,11 @@ func (c *classic) Event(recorded time.Time) *corev1.Event {
 		ReportingInstance:   source.Host,
 	}
 }
+
+// Shared implements occurrence.Origin.
+func (c *classic) Shared(recorded time.Time) *occurrence.Shared {
+	if event := c.shared.Load(); event != nil {
+		return event
+	}
+	return c.share(c.Event(recorded))
+}

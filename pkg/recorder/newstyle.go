@@ -128,3 +128,11 @@ func (n *newStyle) Event(recorded time.Time) *corev1.Event {
 		ReportingInstance:   n.recorder.instance,
 	}
 }
+
+// Shared implements occurrence.Origin.
+func (n *newStyle) Shared(recorded time.Time) *occurrence.Shared {
+	if event := n.shared.Load(); event != nil {
+		return event
+	}
+	return n.share(n.Event(recorded))
+}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -25,7 +24,7 @@ type recorded struct {
 	length  uint8
 	warning bool
 	text    [54]byte
-	name    atomic.Pointer[string] // of the Event; nil until Name computes it
+	shared  atomic.Pointer[occurrence.Shared] // nil until a watcher reads it
 }
 
 // Type implements occurrence.Origin.
@@ -36,14 +35,10 @@ func (r *recorded) Type() string {
 	return corev1.EventTypeNormal
 }
 
-// Name implements occurrence.Origin.
-func (r *recorded) Name(event *corev1.Event) string {
-	if name := r.name.Load(); name != nil {
-		return *name
-	}
-	name := identity.Name(event.InvolvedObject.Name, identity.Of(event), 0)
-	r.name.Store(&name)
-	return name
+// share returns the Event that is shared: the given one, unless another was first.
+func (r *recorded) share(event *corev1.Event) *occurrence.Shared {
+	r.shared.CompareAndSwap(nil, occurrence.NewShared(event))
+	return r.shared.Load()
 }
 
 // namespace returns the namespace of the Event. For cluster-scoped objects the apiserver

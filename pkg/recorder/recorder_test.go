@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -187,10 +188,6 @@ func TestEachSubscriberBuildsItsOwnEvent(t *testing.T) {
 		if first.WithEvent() != first || o.Event != nil || first.Type() != eventtype || first.Recorded != o.Recorded {
 			t.Errorf("built %+v of %+v", first, o)
 		}
-		want := identity.Name(first.Event.InvolvedObject.Name, first.Series(), 0)
-		if name := o.Origin.Name(first.Event); name != want || o.Origin.Name(second.Event) != want {
-			t.Errorf("named %q, want %q", name, want)
-		}
 		before := second.Event.DeepCopy()
 		if diff := cmp.Diff(first, second); diff != "" || before.Message != "message" || before.Annotations["a"] == "another" {
 			t.Errorf("built %+v and %+v", first.Event, before)
@@ -204,6 +201,39 @@ func TestEachSubscriberBuildsItsOwnEvent(t *testing.T) {
 		}
 		if diff := cmp.Diff(before, second.Event); diff != "" {
 			t.Errorf("changed with the other: %s", diff)
+		}
+	}
+}
+
+// Watchers share one Event in each form, whoever is first. It has the name that is stored, and
+// otherwise is the one that a sink builds for itself.
+func TestWatchersShareTheEvent(t *testing.T) {
+	var q queue
+	classic, newStyle := recorders(&q)
+	classic.AnnotatedEventf(pod, map[string]string{"a": "b"}, "Warning", "R", "%s", "message")
+	newStyle.Eventf(pod, node, "Normal", "R", "A", "%s", "message")
+	for _, o := range q {
+		own := o.WithEvent()
+		own.Event.Name = identity.Name(own.Event.InvolvedObject.Name, own.Series(), 0)
+		var readers sync.WaitGroup
+		events, converted := make([]*corev1.Event, 16), make([]*eventsv1.Event, 16)
+		for i := range events {
+			readers.Go(func() {
+				shared := o.Origin.Shared(o.Recorded)
+				events[i], converted[i] = shared.CoreV1(), shared.EventsV1()
+			})
+		}
+		readers.Wait()
+		for i := range events {
+			if events[i] != events[0] || converted[i] != converted[0] || events[i] == own.Event {
+				t.Errorf("watcher %d has another Event", i)
+			}
+		}
+		if diff := cmp.Diff(own.Event, events[0]); diff != "" {
+			t.Errorf("shared (-own +shared): %s", diff)
+		}
+		if diff := cmp.Diff(identity.ToEventsV1(own.Event), converted[0]); diff != "" {
+			t.Errorf("shared in the other form (-own +shared): %s", diff)
 		}
 	}
 }

@@ -31,6 +31,11 @@ type Options struct {
 	// QPS and Burst limit the rate of requests to the apiserver. math.Inf(1) is no limit.
 	QPS   float64
 	Burst int
+	// WarningsFirst has Warnings written before other Events, whatever their namespaces are: of
+	// four writes at least one is of another Event, if one waits. It is for a process that
+	// writes only its own Events. Without it, namespaces and tenants take turns, and Warnings
+	// come first among those of their namespace and tenant.
+	WarningsFirst bool
 	// RequestTimeout is the timeout of a single request.
 	RequestTimeout time.Duration
 	// RetryBaseDelay is the delay after the first failure. It doubles up to RetryMaxDelay.

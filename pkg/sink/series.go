@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
@@ -40,7 +42,7 @@ const deadlineGrains = 16
 
 func newPendingSeries(a *counter.Counter) *pendingSeries {
 	p := &pendingSeries{counter: a, deadlines: make(deadlines, 0, 2)}
-	p.job.Value = p
+	p.job.Value, p.job.Urgent = p, a.EventType == corev1.EventTypeWarning
 	return p
 }
 

@@ -135,7 +135,7 @@ func (s *Sink) stopWorkers(cause error) {
 	s.mu.Lock()
 	s.stopped = true
 	s.alarm.Stop()
-	s.ready.Broadcast()
+	s.endIfStopped()
 	s.mu.Unlock()
 	s.stop(cause)
 	if grace.Wait(s.noWorkers) {

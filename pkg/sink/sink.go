@@ -21,8 +21,9 @@
 // Memory is bounded. When it is full, occurrences are evicted by fair shares of namespaces
 // and tenants.
 //
-// Add never blocks on I/O. The sink owns its goroutines and ends them in Close, which
-// settles what could not be written. One mutex guards its state; see Sink.
+// Add never blocks on I/O. The sink owns its goroutines: workers start when there is something
+// to write, and end when there is nothing. Close ends them, and settles what could not be
+// written. One mutex guards its state; see Sink.
 package sink
 
 import (
@@ -52,7 +53,9 @@ type Sink struct {
 	metrics  *metrics
 	errorLog *errorLog
 
-	// stop cancels the requests and waits of workers when the context of Close has ended.
+	// ctx is that of the workers. stop cancels their requests and waits when the context of
+	// Close has ended.
+	ctx       context.Context
 	stop      context.CancelCauseFunc
 	noWorkers chan struct{} // closed when the sink is stopped and all workers have ended
 	ended     chan struct{} // closed when Close is done
@@ -64,13 +67,14 @@ type Sink struct {
 	// with mu held.
 	mu        sync.Mutex
 	scheduler *scheduler.Scheduler
-	ready     sync.Cond   // on mu: Dequeue may return a job
-	alarm     *time.Timer // wakes a worker when Dequeue may return a job
+	alarm     *time.Timer // starts a worker when Dequeue may return a job
 	alarmAt   time.Time   // zero if the alarm is not set
 	stopped   bool        // workers return
-	// workers are those that Close waits for. When abandoning is set, a worker is removed
-	// as soon as it runs external code.
+	// workers are those that Close waits for, at most Concurrency. starting is the one that was
+	// started and has not dequeued yet, if there is one. When abandoning is set, a worker is
+	// removed as soon as it runs external code.
 	workers    map[*worker]struct{}
+	starting   *worker
 	abandoning bool
 	requests   *requests
 	closed     bool
@@ -112,6 +116,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		gaps:     newGaps(),
 		scheduler: scheduler.New(scheduler.Options{
 			MinConcurrency: o.MinConcurrency, Concurrency: o.Concurrency, SlowAnswer: o.SlowAnswer, QPS: o.QPS, Burst: o.Burst,
+			UrgentFirst: o.WarningsFirst,
 		}),
 		pending:     make(map[occurrence.Key]*pendingSeries),
 		idle:        fairlru.New[occurrence.Key, string, *counter.Counter](int64(o.MaxIdleSeries), nil),
@@ -124,7 +129,6 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 
 		unacknowledged: newUnacknowledged(),
 	}
-	s.ready.L = &s.mu
 	s.fair = newFairShare(&s.options)
 	s.alarm = time.AfterFunc(time.Hour, s.onAlarm)
 	s.alarm.Stop() // until a job waits
@@ -137,10 +141,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 	if s.access, err = newAccessCache(c); err != nil {
 		return nil, err
 	}
-	ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	for range o.Concurrency {
-		s.startWorker(ctx)
-	}
+	s.ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	if s.journal != nil {
 		go s.adoptWhenNeeded(s.sessions.ctx)
 	}

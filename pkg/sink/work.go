@@ -8,8 +8,9 @@ import (
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
 
-// worker is one of the sink's goroutines. The sink's mutex guards its fields, except for
-// series and request while inCall is not set: nobody else reads them then.
+// worker is a goroutine that writes series while there are any to write, and then ends. The
+// sink's mutex guards its fields, except for series and request while inCall is not set:
+// nobody else reads them then.
 type worker struct {
 	sink *Sink
 	ctx  context.Context
@@ -27,12 +28,15 @@ type worker struct {
 	abandoned bool
 }
 
-// startWorker starts a worker.
-func (s *Sink) startWorker(ctx context.Context) {
-	w := &worker{sink: s, ctx: ctx}
-	s.mu.Lock()
+// startWorker starts a worker for a job that is ready, if there may be one more. A worker that
+// has not dequeued yet starts the next one when it has. The mutex must be held.
+func (s *Sink) startWorker() {
+	if s.starting != nil || len(s.workers) >= s.options.Concurrency {
+		return
+	}
+	w := &worker{sink: s, ctx: s.ctx}
 	w.add()
-	s.mu.Unlock()
+	s.starting = w
 	go w.work(nil)
 }
 
@@ -41,18 +45,23 @@ func (w *worker) add() { w.sink.workers[w] = struct{}{} }
 
 func (w *worker) remove() {
 	delete(w.sink.workers, w)
-	if w.sink.stopped && len(w.sink.workers) == 0 {
-		close(w.sink.noWorkers)
+	w.sink.endIfStopped()
+}
+
+// endIfStopped reports the end of the last worker after the stop. The mutex must be held.
+func (s *Sink) endIfStopped() {
+	if s.stopped && len(s.workers) == 0 {
+		close(s.noWorkers)
 	}
 }
 
-// work runs begin, if it is not nil, and then writes series until the sink stops or the
-// worker is abandoned. If a client or callback ends the goroutine, as runtime.Goexit does,
-// another worker replaces it.
+// work runs begin, if it is not nil, and then writes series until there is none to write, the
+// sink stops or the worker is abandoned. If a client or callback ends the goroutine, as
+// runtime.Goexit does, another worker replaces it.
 func (w *worker) work(begin func()) {
-	stopped := false
+	ended := false
 	defer func() {
-		if stopped {
+		if ended {
 			return
 		}
 		if p := recover(); p != nil {
@@ -61,8 +70,7 @@ func (w *worker) work(begin func()) {
 		if !w.endCall() {
 			return
 		}
-		defer w.end()
-		defer w.sink.startWorker(w.ctx) // also if a callback ends the goroutine again
+		defer w.end() // also if a callback ends the goroutine again
 		w.requeue()
 	}()
 	if begin != nil {
@@ -73,42 +81,49 @@ func (w *worker) work(begin func()) {
 		w.reconcile(first)
 		w.requeue()
 	}
-	stopped = true
-	w.end()
+	ended = true
 }
 
-// end removes the worker, unless that was done when it was abandoned.
+// end removes the worker, unless that was done when it was abandoned. Another one starts if there
+// is a job.
 func (w *worker) end() {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
 	if !w.abandoned {
 		w.remove()
+		w.sink.wakeWorkers(time.Now())
 	}
 }
 
-// dequeue waits for a series to write, until a request may be sent, and begins to plan it
-// only then. It returns false when the sink stops or the worker was abandoned.
+// dequeue returns a series to write, and begins to plan it. If there is none now, or the sink
+// stops, it removes the worker and returns false: in one critical section, since the next job
+// starts a worker only if there are fewer than Concurrency.
 func (w *worker) dequeue() (first action, ok bool) {
 	s := w.sink
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.stopped && !w.abandoned {
-		now := time.Now()
-		j := s.scheduler.Dequeue(now)
-		if j != nil {
+	if s.starting == w {
+		s.starting = nil
+	}
+	if w.abandoned {
+		return action{}, false
+	}
+	now := time.Now()
+	if !s.stopped {
+		if j := s.scheduler.Dequeue(now); j != nil {
 			w.series = j.Value.(*pendingSeries)
 			s.updateEvictable(w.series)
 			if first = s.next(w.series, now); first.draft != nil {
 				s.scheduler.RequestSent(now)
 			}
+			ok = true
 		}
-		s.wakeWorkers(now)
-		if j != nil {
-			return first, true
-		}
-		s.ready.Wait()
 	}
-	return action{}, false
+	if !ok {
+		w.remove()
+	}
+	s.wakeWorkers(now)
+	return first, ok
 }
 
 // requeue returns the series to the scheduler. A request without an answer may have taken
@@ -143,12 +158,15 @@ func (w *worker) finish() (out []counter.Settled) {
 	return out
 }
 
-// wakeWorkers wakes a worker if there is a job for it, and sets the alarm for the next one.
+// wakeWorkers starts a worker if there is a job for it, and sets the alarm for the next one.
 // The mutex must be held.
 func (s *Sink) wakeWorkers(now time.Time) {
+	if s.stopped {
+		return
+	}
 	ready, next := s.scheduler.Next(now)
 	if ready {
-		s.ready.Signal() // it wakes the next one if there is another job
+		s.startWorker()
 	}
 	if !next.IsZero() && (s.alarmAt.IsZero() || next.Before(s.alarmAt)) {
 		s.alarmAt = next
@@ -160,9 +178,6 @@ func (s *Sink) wakeWorkers(now time.Time) {
 func (s *Sink) onAlarm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
-		return
-	}
 	s.alarmAt = time.Time{}
 	s.wakeWorkers(time.Now())
 }

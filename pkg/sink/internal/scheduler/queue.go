@@ -24,24 +24,80 @@ type namespace struct {
 	jobs int
 	// queues have the ready jobs, and running is how many from each queue run. Dequeue
 	// alternates between the queues; first is the one that is next.
-	queues   [queueKinds]tenantQueue
-	running  [queueKinds]int
-	first    queueKind
-	list     *list.List    // of Scheduler.ready that it is in, nil if it has no ready job
-	position *list.Element // in the list
+	queues  [queueKinds]tenantQueue
+	running [queueKinds]int
+	first   queueKind
+	// position is its element in the lists of Scheduler.ready for each class, nil if it has no
+	// ready job of that, and degraded the list of the two.
+	position [classes]*list.Element
+	degraded int
 	health   health
 }
 
 func (n *namespace) inUse() int { return n.running[answered] + n.running[unanswered] }
 
-func (n *namespace) hasReady() bool {
-	return n.queues[answered].tenants.Len()+n.queues[unanswered].tenants.Len() > 0
+// has reports whether a job of a class is ready.
+func (n *namespace) has(c class) bool {
+	return n.queues[answered].has(c) || n.queues[unanswered].has(c)
+}
+
+// class is a set of jobs.
+type class uint8
+
+const (
+	everyJob class = iota
+	urgentJob
+	classes
+)
+
+// urgentInARow is how many urgent jobs are dequeued before a ready one that is not: those wait
+// longer, but not forever.
+const urgentInARow = 3
+
+// turns decides whether the next job is an urgent one.
+type turns struct{ urgent int } // in a row
+
+func (t *turns) isUrgent() bool { return t.urgent < urgentInARow }
+
+// dequeued records a job that was dequeued.
+func (t *turns) dequeued(j *Job) {
+	if t.urgent++; !j.Urgent {
+		t.urgent = 0
+	}
 }
 
 // tenantQueue is a queue of jobs, round-robin by tenant.
 type tenantQueue struct {
-	tenants  list.List                // of *list.List of *Job, none of which is empty
+	tenants  list.List                // of *tenantJobs, none of which is empty
 	position map[string]*list.Element // in tenants
+	urgent   int
+}
+
+// tenantJobs are the jobs of a tenant, in order of arrival. Urgent ones are dequeued first.
+type tenantJobs struct {
+	urgent, others list.List // of *Job
+	turns          turns
+}
+
+func (t *tenantJobs) listOf(j *Job) *list.List {
+	if j.Urgent {
+		return &t.urgent
+	}
+	return &t.others
+}
+
+func (t *tenantJobs) next() *Job {
+	if t.others.Len() == 0 || t.urgent.Len() > 0 && t.turns.isUrgent() {
+		return t.urgent.Front().Value.(*Job)
+	}
+	return t.others.Front().Value.(*Job)
+}
+
+func (q *tenantQueue) has(c class) bool {
+	if c == urgentJob {
+		return q.urgent > 0
+	}
+	return q.tenants.Len() > 0
 }
 
 func (q *tenantQueue) add(j *Job) {
@@ -50,26 +106,40 @@ func (q *tenantQueue) add(j *Job) {
 		if q.position == nil {
 			q.position = make(map[string]*list.Element)
 		}
-		position = q.tenants.PushBack(list.New())
+		position = q.tenants.PushBack(&tenantJobs{})
 		q.position[j.Tenant] = position
 	}
-	j.element = position.Value.(*list.List).PushBack(j)
+	j.element = position.Value.(*tenantJobs).listOf(j).PushBack(j)
+	if j.Urgent {
+		q.urgent++
+	}
 }
 
-// peek returns the next job, nil if there is none.
-func (q *tenantQueue) peek() *Job {
-	position := q.tenants.Front()
-	if position == nil {
+// peek returns the next job of a class, nil if there is none.
+func (q *tenantQueue) peek(c class) *Job {
+	if !q.has(c) {
 		return nil
 	}
-	return position.Value.(*list.List).Front().Value.(*Job)
+	position := q.tenants.Front()
+	if c == everyJob {
+		return position.Value.(*tenantJobs).next()
+	}
+	for position.Value.(*tenantJobs).urgent.Len() == 0 {
+		position = position.Next()
+	}
+	return position.Value.(*tenantJobs).urgent.Front().Value.(*Job)
 }
 
 // remove removes a job. Another tenant is next then.
 func (q *tenantQueue) remove(j *Job) {
 	position := q.position[j.Tenant]
-	jobs := position.Value.(*list.List)
-	if jobs.Remove(j.element); jobs.Len() > 0 {
+	t := position.Value.(*tenantJobs)
+	t.listOf(j).Remove(j.element)
+	t.turns.dequeued(j)
+	if j.Urgent {
+		q.urgent--
+	}
+	if t.urgent.Len()+t.others.Len() > 0 {
 		q.tenants.MoveToBack(position)
 		return
 	}

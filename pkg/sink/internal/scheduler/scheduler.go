@@ -3,7 +3,7 @@
 //
 // A job is idle, waits for a time, is ready, or runs; at most one worker runs it. Ready
 // jobs are dequeued round-robin by namespace, and within a namespace round-robin by
-// tenant. How many run at once follows the answers of the apiserver (limiter). How many of
+// tenant. Of a tenant, urgent jobs are dequeued first. How many run at once follows the answers of the apiserver (limiter). How many of
 // them may belong to one namespace follows the health of that namespace
 // (namespaceHealth), so one whose requests hang delays no other. Jobs whose last request
 // was not answered have a queue of their own and may use half of the slots of their
@@ -27,6 +27,9 @@ type Options struct {
 	SlowAnswer                  time.Duration // a mean latency as high as this decreases the limit
 	QPS                         float64       // requests per second
 	Burst                       int
+	// UrgentFirst dequeues the urgent jobs of all namespaces first. Otherwise, they are first
+	// among those of their tenant in their namespace.
+	UrgentFirst bool
 }
 
 // Scheduler schedules jobs.
@@ -37,11 +40,14 @@ type Scheduler struct {
 	rateLimiter  rateLimiter
 	waiting      waiting
 	namespaces   map[string]*namespace
-	// ready are the namespaces with ready jobs, in the order in which they are served:
-	// the healthy ones and the degraded ones. Dequeue alternates between the two lists;
-	// first is the one that is next.
-	ready [2]list.List
+	// ready are the namespaces with ready jobs of each class, in the order in which they are
+	// served: the healthy ones and the degraded ones. Dequeue alternates between the two
+	// lists; first is the one that is next.
+	ready [classes][2]list.List
 	first int
+	// With urgentFirst, turns decides from which class the next job is.
+	urgentFirst bool
+	turns       turns
 }
 
 const (
@@ -49,11 +55,12 @@ const (
 	degraded
 )
 
-// Job is the state of something to schedule. The zero Job is idle. Value and Tenant belong
-// to its owner, who does not change Tenant while the job is queued.
+// Job is the state of something to schedule. The zero Job is idle. Value, Tenant and Urgent
+// belong to its owner, who does not change the latter two while the job is queued.
 type Job struct {
 	Value  any
 	Tenant string
+	Urgent bool
 
 	namespace *namespace // nil while it is idle
 	state     jobState
@@ -87,7 +94,10 @@ const (
 // New returns a Scheduler whose concurrency limit begins at its upper bound.
 func New(o Options) *Scheduler {
 	l := newLimiter(min(o.MinConcurrency, o.Concurrency), o.Concurrency, o.SlowAnswer)
-	return &Scheduler{limiter: l, health: newNamespaceHealth(l), rateLimiter: newRateLimiter(o.QPS, o.Burst), namespaces: make(map[string]*namespace)}
+	return &Scheduler{
+		limiter: l, health: newNamespaceHealth(l), rateLimiter: newRateLimiter(o.QPS, o.Burst),
+		namespaces: make(map[string]*namespace), urgentFirst: o.UrgentFirst,
+	}
 }
 
 // Enqueue makes a job ready at a time, unless it is ready or runs.
@@ -123,10 +133,13 @@ func (s *Scheduler) Dequeue(now time.Time) *Job {
 	n.running[j.kind]++
 	n.first = 1 - j.kind
 	j.degraded = s.health.acquire(&n.health)
-	if n.list != nil {
-		n.list.MoveToBack(n.position)
+	for c, position := range n.position {
+		if position != nil {
+			s.ready[c][n.degraded].MoveToBack(position)
+		}
 	}
 	s.first = 1 - s.first
+	s.turns.dequeued(j)
 	return j
 }
 
@@ -209,10 +222,20 @@ func (s *Scheduler) Report(j *Job, r Result, now time.Time) {
 	} else {
 		s.health.answered(n.name, &n.health, r.Answered, r.Began, now)
 	}
-	// Its health may have changed.
-	if l := s.listOf(n); n.list != nil && n.list != l {
-		n.list.Remove(n.position)
-		n.list, n.position = l, l.PushBack(n)
+	s.updateHealth(n)
+}
+
+// updateHealth moves a namespace to the other lists if its health has changed.
+func (s *Scheduler) updateHealth(n *namespace) {
+	before := n.degraded
+	if n.degraded = s.listOf(n); n.degraded == before {
+		return
+	}
+	for c, position := range n.position {
+		if position != nil {
+			s.ready[c][before].Remove(position)
+			n.position[c] = s.ready[c][n.degraded].PushBack(n)
+		}
 	}
 }
 
@@ -229,13 +252,24 @@ func (s *Scheduler) next(now, request time.Time) *Job {
 	if !s.hasReady() || request.After(now) {
 		return nil
 	}
-	for i := range s.ready {
-		l := &s.ready[(s.first+i)%len(s.ready)]
-		if l == &s.ready[degraded] && !s.health.hasSlotForDegraded() {
+	if s.urgentFirst && s.turns.isUrgent() {
+		if j := s.nextOf(urgentJob); j != nil {
+			return j
+		}
+	}
+	return s.nextOf(everyJob)
+}
+
+// nextOf returns the job of a class to dequeue.
+func (s *Scheduler) nextOf(c class) *Job {
+	ready := &s.ready[c]
+	for i := range ready {
+		l := &ready[(s.first+i)%len(ready)]
+		if l == &ready[degraded] && !s.health.hasSlotForDegraded() {
 			continue
 		}
 		for e := l.Front(); e != nil; e = e.Next() {
-			if j := s.nextIn(e.Value.(*namespace)); j != nil {
+			if j := s.nextIn(e.Value.(*namespace), c); j != nil {
 				return j
 			}
 		}
@@ -244,7 +278,7 @@ func (s *Scheduler) next(now, request time.Time) *Job {
 }
 
 // nextIn returns the job of a namespace to dequeue, nil if it has no free slot.
-func (s *Scheduler) nextIn(n *namespace) *Job {
+func (s *Scheduler) nextIn(n *namespace, c class) *Job {
 	share := s.health.share(&n.health, n.inUse())
 	if n.inUse() >= share {
 		return nil
@@ -253,7 +287,7 @@ func (s *Scheduler) nextIn(n *namespace) *Job {
 		if kind == unanswered && n.running[kind] >= max(1, share/2) {
 			continue
 		}
-		if j := n.queues[kind].peek(); j != nil {
+		if j := n.queues[kind].peek(c); j != nil {
 			return j
 		}
 	}
@@ -262,15 +296,16 @@ func (s *Scheduler) nextIn(n *namespace) *Job {
 
 // hasReady reports whether a job is ready and a slot is free.
 func (s *Scheduler) hasReady() bool {
-	return s.ready[healthy].Len()+s.ready[degraded].Len() > 0 && !s.limiter.isFull()
+	ready := &s.ready[everyJob]
+	return ready[healthy].Len()+ready[degraded].Len() > 0 && !s.limiter.isFull()
 }
 
-// listOf returns the list that a namespace belongs to.
-func (s *Scheduler) listOf(n *namespace) *list.List {
+// listOf returns which of the lists a namespace belongs to.
+func (s *Scheduler) listOf(n *namespace) int {
 	if s.health.isDegraded(&n.health) {
-		return &s.ready[degraded]
+		return degraded
 	}
-	return &s.ready[healthy]
+	return healthy
 }
 
 // nextRequest returns when the next request may be sent.
@@ -305,22 +340,27 @@ func (s *Scheduler) advance(now time.Time) {
 	}
 }
 
-// makeReady lists the namespace with its first ready job, and removeReady removes it with
-// its last.
+// makeReady lists the namespace with its first ready job of a class, and removeReady removes
+// it with its last.
 func (s *Scheduler) makeReady(j *Job) {
 	n := j.namespace
 	j.state, j.kind = jobReady, kindOf(j)
-	if n.queues[j.kind].add(j); n.list == nil {
-		n.list = s.listOf(n)
-		n.position = n.list.PushBack(n)
+	n.queues[j.kind].add(j)
+	for c := range classes {
+		if n.position[c] == nil && n.has(c) {
+			n.position[c] = s.ready[c][n.degraded].PushBack(n)
+		}
 	}
 }
 
 func (s *Scheduler) removeReady(j *Job) {
 	n := j.namespace
-	if n.queues[j.kind].remove(j); !n.hasReady() {
-		n.list.Remove(n.position)
-		n.list, n.position = nil, nil
+	n.queues[j.kind].remove(j)
+	for c := range classes {
+		if n.position[c] != nil && !n.has(c) {
+			s.ready[c][n.degraded].Remove(n.position[c])
+			n.position[c] = nil
+		}
 	}
 }
 
@@ -328,6 +368,7 @@ func (s *Scheduler) enter(j *Job, name string) {
 	n := s.namespaces[name]
 	if n == nil {
 		n = &namespace{name: name, health: s.health.load(name)}
+		n.degraded = s.listOf(n)
 		s.namespaces[name] = n
 	}
 	n.jobs++

@@ -192,8 +192,12 @@ func TestScheduleServesAll(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		d := newDriver(t, 1+rng.IntN(6))
+		d.urgentFirst = seed%2 == 0
 		pending, again := make(map[*Job]bool), make(map[*Job]bool) // again: enqueued while it ran
 		jobs := make([]Job, 30)
+		for i := range jobs {
+			jobs[i].Urgent = i%3 == 0
+		}
 		var running []*Job
 		for step := 0; step < 2000 || len(pending) > 0; step++ {
 			if step > 100_000 {
