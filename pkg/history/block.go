@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // The frames of a block.
@@ -28,6 +29,8 @@ type block struct {
 	// since 1970.
 	from, until int64
 	rows        int
+	// size is that of the versions when they are decoded, in bytes of memory.
+	size int64
 	// owner is the namespace that all of them are of, or empty if it is of several.
 	owner string
 	// firstNamespace and lastNamespace are the lowest and the highest namespace.
@@ -120,8 +123,9 @@ type codec struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
 	// seeds are random, so nobody can make hashes equal.
-	seeds [facetKinds]maphash.Seed
-	sizes sizes
+	seeds   [facetKinds]maphash.Seed
+	sizes   sizes
+	decoded prometheus.Counter // blocks
 }
 
 func newCodec(s sizes) (*codec, error) {
@@ -130,11 +134,11 @@ func newCodec(s sizes) (*codec, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(64<<20))
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(maxDecoding), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(64<<20))
 	if err != nil {
 		return nil, err
 	}
-	c := &codec{encoder: encoder, decoder: decoder, sizes: s}
+	c := &codec{encoder: encoder, decoder: decoder, sizes: s, decoded: decodedBlocks()}
 	for i := range c.seeds {
 		c.seeds[i] = maphash.MakeSeed()
 	}

@@ -63,6 +63,7 @@ var views = sync.Pool{New: func() any { return new(view) }}
 func (c *codec) view(b *block) *view {
 	v := views.Get().(*view)
 	v.c, v.b, v.decoded = c, b, [frames]bool{}
+	c.decoded.Inc()
 	return v
 }
 

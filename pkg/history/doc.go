@@ -6,11 +6,15 @@
 //     is removed for two reasons only: the limit in bytes, or a resourceVersion that is no number below
 //     2^64, as etcd's all are.
 //   - Its size in memory is at most Options.MaxBytes: what is encoded, the head, the indexes.
-//     Not in it are what one run takes while it is encoded (about 4 MiB), the blocks that at most
-//     maxQueries queries and maxReads followers decode at once (one block each, usually 0.3 MiB, at
-//     most 8 MiB), and the results, which belong to their callers (at most maxResultBytes each).
+//     Not in it are what one run takes while it is encoded (about 4 MiB), the blocks that are decoded at
+//     once (at most maxDecoding, usually 0.3 MiB each, at most 8 MiB), the results until they are released
+//     (at most maxResultBytes each, maxResultsBytes in all), and what followers have decoded before it is
+//     read (maxAheadBytes in all).
 //   - Add takes microseconds. It waits neither for a reader nor for the encoding.
 //   - A slow or absent follower costs nobody anything. One whose place was removed is told (ErrExpired).
+//   - Readers decode on at most half of the processors, one block or run at a time. Tenants have equal parts of
+//     that time, by fair queuing, and of the memory. A follower of old versions decodes each block once, while
+//     its tenant has memory for what it has yet to read, and more often otherwise.
 //
 // A version has the fields that a timeline shows and that expressions of rules read (docs/history.md).
 // Without others, such as managedFields, and with long strings cut, it takes at most 64 KiB.

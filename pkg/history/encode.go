@@ -81,6 +81,7 @@ func (c *codec) block(rows []*row, owner string) *block {
 	}
 	facets := make(map[uint32]bool)
 	for _, r := range rows {
+		b.size += r.bytes
 		b.firstRV, b.lastRV = min(b.firstRV, r.rv), max(b.lastRV, r.rv)
 		b.from, b.until = min(b.from, r.Observed.UnixMicro()), max(b.until, r.Observed.UnixMicro())
 		if len(facets) <= maxFacets {

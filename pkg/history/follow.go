@@ -4,29 +4,33 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/eventd/eventd/internal/eventsize"
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
 const (
-	// maxReads is how many followers decode at once. Others wait.
-	maxReads = 2
 	// maxBatch is the maximum of the limit of Next.
 	maxBatch = 1000
-	// batchInterval is the minimum time between two batches of a follower that has read all. So a
-	// storm costs each follower 40 wakeups per second, not one for each version.
-	batchInterval = 25 * time.Millisecond
+	// batchInterval is the time between two batches of a follower that has read all. So a storm costs each
+	// follower 10 wakeups per second, not one for each version. Followers do not wake at the same time.
+	batchInterval = 100 * time.Millisecond
 	// aheadTimeout is how long a follower waits for a history that has not reached its place: another
 	// replica may be ahead by milliseconds.
 	aheadTimeout = 30 * time.Second
 )
 
 // Follower reads versions as they are added. One goroutine at a time calls Next; Close may be called by
-// any. It holds nothing of the history, and belongs to its caller, who must close it.
+// any. It holds at most one run, decoded, within a limit for all of them. It belongs to its caller, who must
+// close it.
 type Follower struct {
 	h      *History
+	flow   shares.Flow
 	closed context.Context
 	close  context.CancelFunc
 
@@ -36,16 +40,25 @@ type Follower struct {
 	placed bool
 	// now: it begins with what is added next, or, if it is early, with what follows the first list.
 	now, early bool
-	// next is the sequence number of the next version.
+	// next is the sequence number of the next version that is neither returned nor ahead.
 	next int64
-	// made is when Follow was called, and lastBatch when Next had read all.
-	made, lastBatch time.Time
+	// made is when Follow was called. At turn, and each batchInterval after it, Next reads what is at the end;
+	// again: it has done so.
+	made, turn time.Time
+	again      bool
+
+	mu sync.Mutex
+	// ahead are versions of a run that were decoded and not yet returned, in order: a block is decoded once,
+	// however few are read at a time.
+	ahead []sealedRow
 }
 
 // Follow returns a follower that begins after a resourceVersion, of a Result or of Next of any replica.
-// Empty is now. Its error is ErrExpired if not all that follows is kept, or ErrInvalid.
-func (h *History) Follow(after string) (*Follower, error) {
-	f := &Follower{h: h, now: after == "", made: time.Now()}
+// Empty is now. Its error is ErrExpired if not all that follows is kept, or ErrInvalid. Tenants have equal
+// parts of the time and the memory in which old versions are decoded.
+func (h *History) Follow(after, tenant string) (*Follower, error) {
+	f := &Follower{h: h, flow: shares.Flow{Tenant: tenant}, now: after == "", made: time.Now()}
+	f.turn = f.made.Add(-rand.N(batchInterval))
 	if !f.now {
 		var err error
 		if f.place, err = parsePosition(after); err != nil {
@@ -121,7 +134,10 @@ func (h *History) seekLocked(rv uint64) int64 {
 }
 
 // Close ends a call of Next, with ErrClosed. It may be called again.
-func (f *Follower) Close() { f.close() }
+func (f *Follower) Close() {
+	f.close()
+	f.setAhead(nil)
+}
 
 // Next returns the versions that follow, at most limit, and the point that is reached with them. It
 // waits until there are any, or until the point has moved without one, by deletions. Its error is
@@ -132,23 +148,26 @@ func (f *Follower) Next(ctx context.Context, limit int) (versions []observer.Ver
 	defer cancel(nil)
 	defer context.AfterFunc(f.closed, func() { cancel(ErrClosed) })()
 	limit = min(max(limit, 1), maxBatch)
-	if d := batchInterval - time.Since(f.lastBatch); d > 0 {
-		wait(ctx, nil, d)
-	}
 	for ctx.Err() == nil {
+		if versions = f.take(limit); len(versions) > 0 {
+			return versions, f.place.String(), nil
+		}
+		if f.again {
+			wait(ctx, nil, batchInterval-time.Since(f.turn)%batchInterval)
+			f.again = false
+		}
 		p, err := f.plan(limit)
 		switch {
 		case err != nil:
 			return nil, "", err
 		case p.run != nil:
-			if p.versions, err = f.read(ctx, p.run, limit); err != nil {
+			if err := f.h.budget.decode(ctx, f.flow.Tenant, func() error { return f.read(p.run, limit) }); err != nil {
 				return nil, "", err
 			}
-			if len(p.versions) == 0 {
-				continue
-			}
+			continue
 		case !p.moved:
 			wait(ctx, p.changed, p.after)
+			f.again = f.placed
 			continue
 		}
 		return p.versions, f.place.String(), nil
@@ -193,7 +212,7 @@ func (f *Follower) plan(limit int) (p plan, err error) {
 		f.place.rv = max(f.place.rv, h.reached.rv)
 	}
 	if p.moved = len(p.versions) > 0 || f.place != before; p.moved {
-		f.lastBatch = time.Now()
+		f.again = true
 		return p, nil
 	}
 	p.changed = h.changeLocked()
@@ -218,28 +237,71 @@ func (f *Follower) pass(rv uint64, listed bool) bool {
 	return true
 }
 
-// read returns the next versions of a run, in the order in which they were added. It keeps nothing of
-// what it decodes: whoever follows could else hold a megabyte.
-func (f *Follower) read(ctx context.Context, run []*block, limit int) (versions []observer.Version, err error) {
-	if err := acquire(ctx, f.h.reads); err != nil {
-		return nil, err
-	}
-	defer func() { <-f.h.reads }()
-	end := min(f.next+int64(limit), run[0].end)
-	var rows []sealedRow
+// read decodes what follows of a run, as far as there is memory for it, but at least as much as is returned
+// next.
+func (f *Follower) read(run []*block, limit int) error {
+	size := int64(0)
 	for _, b := range run {
-		if rows, err = f.h.codec.appendRows(rows, b, f.next, end); err != nil {
-			return nil, err
-		}
+		size += b.size
 	}
-	slices.SortFunc(rows, func(a, b sealedRow) int { return cmp.Compare(a.seq, b.seq) })
-	for _, r := range rows {
-		if f.pass(r.rv, r.listed) {
+	end := run[0].end
+	reserved := f.h.budget.ahead.AcquireUpTo(f.flow, size)
+	if reserved < size {
+		end = min(end, f.next+int64(limit)+(end-f.next)*reserved/size)
+	}
+	rows, err := f.h.codec.rows(run, f.next, end)
+	used := int64(0)
+	for i := limit; i < len(rows); i++ {
+		bytes := eventsize.Of(rows[i].Event) + rowBytes
+		if used+bytes > reserved {
+			rows, end = rows[:i], rows[i].seq
+			break
+		}
+		rows[i].reserved = bytes
+		used += bytes
+	}
+	f.h.budget.ahead.Release(f.flow, reserved-used)
+	if f.setAhead(rows); err == nil {
+		f.next = end
+	}
+	return err
+}
+
+// setAhead replaces what is ahead, and releases its memory. It is nothing after Close.
+func (f *Follower) setAhead(rows []sealedRow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.releaseLocked(f.ahead)
+	if f.ahead = rows; f.closed.Err() != nil {
+		f.releaseLocked(rows)
+		f.ahead = nil
+	}
+}
+
+func (f *Follower) releaseLocked(rows []sealedRow) {
+	bytes := int64(0)
+	for i := range rows {
+		bytes += rows[i].reserved
+	}
+	f.h.budget.ahead.Release(f.flow, bytes)
+}
+
+// take returns the next versions of those ahead, at most limit.
+func (f *Follower) take(limit int) (versions []observer.Version) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for ; n < len(f.ahead) && len(versions) < limit; n++ {
+		if r := &f.ahead[n]; f.pass(r.rv, r.listed) {
 			versions = append(versions, r.Version)
 		}
 	}
-	f.next = end
-	return versions, nil
+	f.releaseLocked(f.ahead[:n])
+	clear(f.ahead[:n]) // the array keeps nothing alive
+	if f.ahead = f.ahead[n:]; len(f.ahead) == 0 {
+		f.ahead = nil
+	}
+	return versions
 }
 
 // sealedRow is a version of a block.
@@ -248,6 +310,20 @@ type sealedRow struct {
 	seq    int64
 	rv     uint64
 	listed bool
+	// reserved is the memory of the version while it is ahead.
+	reserved int64
+}
+
+// rows returns the versions of a run from a sequence number on, up to another one, in the order in which they
+// were added.
+func (c *codec) rows(run []*block, begin, end int64) (rows []sealedRow, err error) {
+	for _, b := range run {
+		if rows, err = c.appendRows(rows, b, begin, end); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(rows, func(a, b sealedRow) int { return cmp.Compare(a.seq, b.seq) })
+	return rows, nil
 }
 
 // appendRows appends the versions of a block from a sequence number on, up to another one.
@@ -271,7 +347,7 @@ func (c *codec) appendRows(rows []sealedRow, b *block, begin, end int64) ([]seal
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, sealedRow{version, seq, v.rvs[row], v.listed[row]})
+		rows = append(rows, sealedRow{Version: version, seq: seq, rv: v.rvs[row], listed: v.listed[row]})
 	}
 	return rows, nil
 }

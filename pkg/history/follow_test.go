@@ -42,7 +42,7 @@ func (m *model) start(cursor string) int {
 
 func (m *model) follow(t *testing.T, after string) *tail {
 	t.Helper()
-	f, err := m.h.Follow(after)
+	f, err := m.h.Follow(after, "")
 	if err != nil {
 		t.Fatalf("after %q: %v", after, err)
 	}
@@ -115,7 +115,7 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 					tail.f.Close()
 					cursor := tail.cursor
 					at, _ := parsePosition(cursor)
-					if _, err := m.h.Follow(cursor); errors.Is(err, ErrExpired) != (at.rv < m.h.complete) {
+					if _, err := m.h.Follow(cursor, ""); errors.Is(err, ErrExpired) != (at.rv < m.h.complete) {
 						t.Fatalf("seed %d: after %s, of which all since %d is there: %v", seed, cursor, m.h.complete, err)
 					} else if err != nil {
 						cursor = ""
@@ -178,7 +178,7 @@ func TestFollowingFromEveryVersion(t *testing.T) {
 	}
 	expired := 0
 	for rv := range uint64(versions) {
-		f, err := h.Follow(formatRV(rv))
+		f, err := h.Follow(formatRV(rv), "")
 		if err != nil {
 			if expired++; !errors.Is(err, ErrExpired) || expired != int(rv)+1 {
 				t.Fatalf("after %d: %v", rv, err)
@@ -212,7 +212,7 @@ func TestReadersAndAWriterAtOnce(t *testing.T) {
 	for i := range 6 {
 		readers.Go(func() {
 			after := "1"
-			f, err := h.Follow(after)
+			f, err := h.Follow(after, "")
 			for next := uint64(2); err == nil && next <= versions; {
 				var got []observer.Version
 				if got, after, err = f.Next(t.Context(), 50*(i+1)); err != nil {
@@ -227,7 +227,7 @@ func TestReadersAndAWriterAtOnce(t *testing.T) {
 				}
 				if i%2 == 0 { // a disconnect
 					f.Close()
-					f, err = h.Follow(after)
+					f, err = h.Follow(after, "")
 				}
 			}
 			if err != nil {
@@ -249,7 +249,9 @@ func TestReadersAndAWriterAtOnce(t *testing.T) {
 				}
 				if h.Status(); err != nil {
 					t.Error(err)
+					return
 				}
+				r.Release()
 				select {
 				case <-done:
 					return
@@ -277,8 +279,8 @@ func TestAFollowerThatIsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newForTest(t, 64<<20, smallSizes)
 		h.Add(numbered(10))
-		ahead, err := h.Follow("12")
-		never, err2 := h.Follow("1000")
+		ahead, err := h.Follow("12", "")
+		never, err2 := h.Follow("1000", "")
 		if err = errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +308,7 @@ func TestAFollowerThatIsAhead(t *testing.T) {
 func TestTheEndOfNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newForTest(t, 64<<20, smallSizes)
-		f, err := h.Follow("") // before anything was added
+		f, err := h.Follow("", "") // before anything was added
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +327,7 @@ func TestTheEndOfNext(t *testing.T) {
 		}
 		f.Close()
 		for _, wrong := range []string{"x", "-1", "01", "1.", "1.0", "1.x", "18446744073709551616", "1.2.3"} {
-			if _, err := h.Follow(wrong); !errors.Is(err, ErrInvalid) {
+			if _, err := h.Follow(wrong, ""); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%q: %v", wrong, err)
 			}
 		}
@@ -337,7 +339,7 @@ func TestAFollowerIsWokenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newForTest(t, 64<<20, defaultSizes(64<<20))
 		h.Add(numbered(1))
-		f, err := h.Follow("")
+		f, err := h.Follow("", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,8 +16,7 @@ type History struct {
 	sizes    sizes
 	codec    *codec
 	metrics  *Metrics
-	queries  chan struct{} // has an element for each query that runs
-	reads    chan struct{} // has an element for each follower that decodes
+	budget   *budget
 
 	mu    sync.Mutex
 	store store
@@ -61,15 +59,19 @@ func newHistory(opts Options, s sizes) (*History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
+	budget, err := newBudget()
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
 	h := &History{
-		maxBytes: opts.MaxBytes, sizes: s, codec: c, metrics: opts.Metrics, store: newStore(), beginning: true,
-		queries: make(chan struct{}, maxQueries), reads: make(chan struct{}, maxReads),
+		maxBytes: opts.MaxBytes, sizes: s, codec: c, budget: budget, metrics: opts.Metrics, store: newStore(), beginning: true,
 	}
 	if h.metrics == nil {
 		if h.metrics, err = NewMetrics(nil); err != nil {
 			return nil, fmt.Errorf("history: %w", err)
 		}
 	}
+	c.decoded = h.metrics.decoded
 	h.metrics.current.Store(h)
 	return h, nil
 }
@@ -286,15 +288,5 @@ func (h *History) snapshot(namespaces []string) snapshot {
 	return snapshot{
 		head: h.head[:len(h.head):len(h.head)], blocks: slices.Clone(h.store.blocks),
 		knownSince: h.knownSinceLocked(namespaces), resourceVersion: h.resourceVersionLocked(),
-	}
-}
-
-// acquire takes one of few places. It returns the cause of ctx if that ends first.
-func acquire(ctx context.Context, places chan struct{}) error {
-	select {
-	case places <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -14,6 +14,7 @@ type Metrics struct {
 
 	evicted prometheus.Counter
 	skipped prometheus.Counter
+	decoded prometheus.Counter
 }
 
 // NewMetrics registers the metrics; a nil registerer leaves them out.
@@ -21,13 +22,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		evicted: counter("evicted_versions_total", "Versions of Events removed from the history, since it was full."),
 		skipped: counter("skipped_versions_total", "Versions of Events that the history cannot have, since their resourceVersions are no numbers."),
+		decoded: decodedBlocks(),
 	}
 	if r == nil {
 		return m, nil
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.evicted, m.skipped,
+		m.evicted, m.skipped, m.decoded,
 		m.gauge("versions", "Versions of Events in the history.", func(s Status) float64 { return float64(s.Versions) }),
 		m.gauge("bytes", "Size of the history in memory.", func(s Status) float64 { return float64(s.Bytes) }),
 		m.gauge("capacity_bytes", "Limit of the history. Its oldest versions are removed above that.", func(s Status) float64 { return float64(s.MaxBytes) }),
@@ -57,6 +59,10 @@ func (m *Metrics) gauge(name, help string, read func(Status) float64) prometheus
 		}
 		return 0
 	})
+}
+
+func decodedBlocks() prometheus.Counter {
+	return counter("decoded_blocks_total", "Blocks of the history decoded for queries and tails. A block has at most 512 versions.")
 }
 
 func counter(name, help string) prometheus.Counter {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -17,10 +18,9 @@ const (
 	// DefaultLimit and MaxLimit are those of Query.Limit.
 	DefaultLimit = 500
 	MaxLimit     = 5000
-	// maxQueries is how many queries run at once. Others wait.
-	maxQueries = 4
-	// maxResultBytes bounds the versions of a result, in bytes of memory.
-	maxResultBytes = 16 << 20
+	// maxResultBytes bounds the versions of a result, in bytes of memory, and pruneBytes what is found
+	// before the older ones are left out.
+	maxResultBytes, pruneBytes = 16 << 20, 17 << 20
 )
 
 // Object is what Events are about. Empty fields match all.
@@ -40,14 +40,13 @@ type Query struct {
 	Since, Until time.Time
 	// AllVersions: not only the latest of each Event that matches.
 	AllVersions bool
-	// Match, if not nil, is called for versions that match all else, newest first. It must not change
-	// the Event.
-	Match func(*corev1.Event) bool
+	// Tenant is that of the caller. Tenants have equal parts of the time and the memory of queries.
+	Tenant string
 	// Limit is the maximum number of versions: DefaultLimit if it is 0, and at most MaxLimit.
 	Limit int
 }
 
-// Result is the answer to a query.
+// Result is the answer to a query. It belongs to its caller, who must release it.
 type Result struct {
 	// Versions are the newest Limit that match, oldest first, in the order of resourceVersions. They
 	// are shared, and nobody changes them.
@@ -60,22 +59,36 @@ type Result struct {
 	ResourceVersion string
 	// Truncated: older versions match too, or the versions would take more than 16 MiB.
 	Truncated bool
+
+	memory *reservation
 }
 
-// List returns what matches a query. It decodes one block at a time, and ends with an error soon after
-// ctx does.
+// Release frees the memory that is reserved for the versions, which are not used after that.
+func (r Result) Release() { r.memory.release() }
+
+// List returns what matches a query. It decodes one block at a time, when it is the turn of its tenant, and
+// ends with an error soon after ctx does. The error is ErrBusy if the results of its tenant take too much
+// memory. With an error, there is nothing to release.
 func (h *History) List(ctx context.Context, q Query) (Result, error) {
-	if err := acquire(ctx, h.queries); err != nil {
-		return Result{}, err
-	}
-	defer func() { <-h.queries }()
 	snapshot := h.snapshot(q.Namespaces)
 	s := newSearch(h.codec, q)
-	s.head(snapshot.head)
-	err := s.sealed(ctx, snapshot.blocks)
-	result := Result{KnownSince: snapshot.knownSince, ResourceVersion: snapshot.resourceVersion}
+	s.memory = &reservation{of: h.budget.results, flow: shares.Flow{Tenant: q.Tenant}}
+	turn := func(work func() error) error { return h.budget.decode(ctx, q.Tenant, work) }
+	err := turn(func() error {
+		s.head(snapshot.head)
+		return nil
+	})
+	if err == nil {
+		err = s.sealed(snapshot.blocks, func(b *block) error { return turn(func() error { return s.block(b) }) })
+	}
+	if err != nil {
+		s.memory.release()
+		return Result{}, err
+	}
+	result := Result{KnownSince: snapshot.knownSince, ResourceVersion: snapshot.resourceVersion, memory: s.memory}
 	result.Versions, result.Truncated = s.result()
-	return result, err
+	s.memory.shrink(s.bytes)
+	return result, nil
 }
 
 // search is a query that runs.
@@ -95,6 +108,9 @@ type search struct {
 	// found are the newest versions so far, by Event or by version.
 	found map[foundKey]found
 	bytes int64
+	// memory is reserved for them. There was no more if busy.
+	memory *reservation
+	busy   bool
 	// oldest is the point below which nothing is searched, as enough is found.
 	oldest    position
 	truncated bool
@@ -163,9 +179,10 @@ func (s *search) add(key uidKey, at position, v observer.Version, bytes int64) {
 	k := s.keyOf(key, at)
 	s.bytes += bytes - s.found[k].bytes
 	s.found[k] = found{v, at, bytes}
-	if len(s.found) >= 2*s.limit || s.bytes >= 2*maxResultBytes {
+	if len(s.found) >= 2*s.limit || s.bytes >= pruneBytes {
 		s.prune()
 	}
+	s.busy = s.busy || !s.memory.grow(s.bytes)
 }
 
 // prune leaves the newest versions, as many as are needed.
@@ -220,13 +237,13 @@ func (s *search) head(rows []row) {
 		}
 		key, _ := keyOf(r.Event.UID)
 		at := position{r.epoch, r.rv}
-		if s.wanted(key, at) && (s.q.Match == nil || s.q.Match(r.Event)) {
+		if s.wanted(key, at) {
 			s.add(key, at, r.Version, r.bytes)
 		}
 	}
 }
 
-// matches reports whether all but times and Match do.
+// matches reports whether all but times do.
 func (s *search) matches(e *corev1.Event) bool {
 	q, o := &s.q, &e.InvolvedObject
 	return (q.Namespaces == nil || slices.Contains(q.Namespaces, e.Namespace)) &&
@@ -238,21 +255,24 @@ func (s *search) matches(e *corev1.Event) bool {
 func equalOrEmpty(want, got string) bool { return want == "" || want == got }
 
 // sealed searches blocks, those with the newest versions first.
-func (s *search) sealed(ctx context.Context, blocks []*block) error {
+func (s *search) sealed(blocks []*block, search func(*block) error) error {
 	blocks = slices.DeleteFunc(blocks, func(b *block) bool { return !s.mayMatch(b) })
 	slices.SortFunc(blocks, func(a, b *block) int {
 		return cmp.Or(cmp.Compare(b.epoch, a.epoch), cmp.Compare(b.lastRV, a.lastRV))
 	})
 	for _, b := range blocks {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if s.busy {
+			return ErrBusy
 		}
 		if s.prune(); (position{b.epoch, b.lastRV}).before(s.oldest) {
 			break
 		}
-		if err := s.block(ctx, b); err != nil {
+		if err := search(b); err != nil {
 			return err
 		}
+	}
+	if s.busy {
+		return ErrBusy
 	}
 	return nil
 }

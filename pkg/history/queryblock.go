@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	"github.com/eventd/eventd/internal/eventsize"
@@ -15,7 +14,7 @@ type hit struct {
 }
 
 // block searches a block. It decodes only what it needs.
-func (s *search) block(ctx context.Context, b *block) error {
+func (s *search) block(b *block) error {
 	objects := s.objects(b)
 	if len(objects) == 0 {
 		return nil
@@ -39,7 +38,7 @@ func (s *search) block(ctx context.Context, b *block) error {
 	if err := v.decode(textsFrame); err != nil {
 		return err
 	}
-	return s.addHits(ctx, v, hits)
+	return s.addHits(v, hits)
 }
 
 // objects returns the objects of a block that may match, and have Events that are wanted, from what is
@@ -67,8 +66,8 @@ func (s *search) matchesObject(v *view, object int) bool {
 		(q.Object.UID == "" || s.exactUID && v.objectUIDs[object] == "" || v.objectUIDs[object] == string(q.Object.UID))
 }
 
-// hits returns the rows of objects that match and are wanted, newest first. Without Match there are no
-// more than can be in the result.
+// hits returns the rows of objects that match and are wanted, newest first, and no more than can be in the
+// result.
 func (s *search) hits(v *view, objects []int) (hits []hit) {
 	for _, o := range objects {
 		begin, end := v.b.eventsOf(o)
@@ -77,14 +76,13 @@ func (s *search) hits(v *view, objects []int) (hits []hit) {
 		}
 	}
 	slices.SortFunc(hits, func(a, b hit) int { return cmp.Compare(b.at.rv, a.at.rv) })
-	if s.q.Match == nil && len(hits) > s.limit {
+	if len(hits) > s.limit {
 		hits = hits[:s.limit]
 	}
 	return hits
 }
 
-// eventHits appends the rows of an Event that match. If only the latest is wanted, and nothing else
-// decides, it is one.
+// eventHits appends the rows of an Event that match: one, if only the latest is wanted.
 func (s *search) eventHits(v *view, object, event int, hits []hit) []hit {
 	begin, end := v.b.rowsOf(event)
 	first := len(hits)
@@ -93,7 +91,7 @@ func (s *search) eventHits(v *view, object, event int, hits []hit) []hit {
 		if !s.wanted(v.b.events[event], at) || !s.matchesRow(v, row) {
 			continue
 		}
-		if len(hits) > first && !s.q.AllVersions && s.q.Match == nil {
+		if len(hits) > first && !s.q.AllVersions {
 			if hits[first].at.before(at) {
 				hits[first] = hit{object, event, row, at}
 			}
@@ -109,7 +107,7 @@ func (s *search) matchesRow(v *view, row int) bool {
 		equalOrNone(s.q.Type, v.texts[columnType].at(row)) && equalOrNone(s.q.Reporter, v.reporter(row))
 }
 
-func (s *search) addHits(ctx context.Context, v *view, hits []hit) error {
+func (s *search) addHits(v *view, hits []hit) error {
 	for _, h := range hits {
 		key := v.b.events[h.event]
 		if !s.wanted(key, h.at) { // a later one of the block was added
@@ -118,14 +116,6 @@ func (s *search) addHits(ctx context.Context, v *view, hits []hit) error {
 		version, err := v.version(h.object, h.event, h.row)
 		if err != nil {
 			return err
-		}
-		if s.q.Match != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if !s.q.Match(version.Event) {
-				continue
-			}
 		}
 		s.add(key, h.at, version, eventsize.Of(version.Event)+rowBytes)
 	}

@@ -3,6 +3,7 @@ package observer
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -68,6 +69,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		prometheus.NewGaugeFunc(gauge("buffer_capacity_bytes", "Limit of the buffer of versions. Its oldest versions are removed above that."), m.of(func(o *Observer) float64 {
 			return float64(o.log.maxBytes)
 		})),
+		prometheus.NewGaugeFunc(gauge("oldest_unread_seconds", "Age of the oldest version that a reader has not read, since it was observed."), m.of(func(o *Observer) float64 {
+			return o.oldestUnread().Seconds()
+		})),
 		prometheus.NewGaugeFunc(gauge("connected", "1 while the shared watch is open."), m.of(func(o *Observer) float64 {
 			if o.Status().Connected {
 				return 1
@@ -78,6 +82,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// oldestUnread returns the age of the oldest version that is pending for a reader, 0 if there is none. There is
+// a reader for each receiver.
+func (o *Observer) oldestUnread() (oldest time.Duration) {
+	o.log.mu.Lock()
+	defer o.log.mu.Unlock()
+	for r := range o.log.readers {
+		oldest = max(oldest, r.statusLocked(o.log).OldestPending)
+	}
+	return oldest
 }
 
 // of reads a gauge of the current Observer. It is 0 without one.

@@ -97,6 +97,9 @@ func TestAReaderThatStopsCostsTheOthersNothing(t *testing.T) {
 		if s := stopped.Status(); s.Pending != int64(n) || s.OldestPending != time.Hour {
 			t.Errorf("%+v, want %d pending for an hour", s, n)
 		}
+		if got := o.oldestUnread(); got != time.Hour {
+			t.Errorf("the oldest that is not read is %s old", got)
+		}
 		// It reads all of it: what has left the buffer from the apiserver, the rest from the buffer.
 		for got := 0; got < n; {
 			b := next(t, stopped, 1000)
@@ -112,6 +115,9 @@ func TestAReaderThatStopsCostsTheOthersNothing(t *testing.T) {
 		}
 		if s := stopped.Status(); s.Pending != 0 || s.OldestPending != 0 || s.Observed != int64(n)+superseded {
 			t.Errorf("%+v, want observed: %d + %d", s, n, superseded)
+		}
+		if got := o.oldestUnread(); got != 0 {
+			t.Errorf("all is read, and the oldest that is not is %s old", got)
 		}
 	})
 }

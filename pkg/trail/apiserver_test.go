@@ -161,7 +161,7 @@ func TestWhereIsMyEvent(t *testing.T) {
 	has("aggregated", "recorded 1 message 0", "recorded 3 (combined", "aggregated 3 (combined", "settled 1 created message 0", "settled 1 created (combined")
 	has("deferred", "recorded 2", "merged 1", "deferred 1 spaced", "settled 1 created", "settled 1 merged", "delivered 2 file")
 	for _, s := range why(to, "deferred") {
-		if s.Action == "deferred" && (s.Until == nil || !s.Until.After(s.Time.Time)) {
+		if s.Action == "deferred" && !s.Until.After(s.Time) {
 			t.Errorf("it is deferred until %v", s.Until)
 		}
 		if s.Event == "" && s.User == "jane" {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 // P5: whoever floods loses its own steps. All else is known, and is said to be.
@@ -43,12 +42,12 @@ func TestAFloodLosesItsOwnSteps(t *testing.T) {
 				flood(to, i)
 			}
 			steps, _, _ := to.Why(Query{Object: Object{Name: "web-0"}, Namespaces: []string{"shop"}, Limit: 5000})
-			i := slices.IndexFunc(steps, func(s v1alpha1.Step) bool { return s.User == "victim" && s.Cause == "refused" })
+			i := slices.IndexFunc(steps, func(s Step) bool { return s.User == "victim" && s.Cause == "refused" })
 			if i < 0 {
 				t.Errorf("the steps of the victim are gone: %d steps", len(steps))
 			}
 			drops, _ := to.Drops(Query{Namespaces: []string{"shop"}, Limit: 5000})
-			if !slices.ContainsFunc(drops, func(s v1alpha1.Step) bool { return s.User == "victim" }) {
+			if !slices.ContainsFunc(drops, func(s Step) bool { return s.User == "victim" }) {
 				t.Errorf("the drop of the victim is gone")
 			}
 			if to.bytes > to.limits.steps {
@@ -109,7 +108,7 @@ func TestATermBeginsWithoutWhatWasBefore(t *testing.T) {
 		_, steps, _ := to.Why(Query{Object: Object{Name: "web-0"}})
 		_, drops := to.Drops(Query{})
 		top := to.Top(TopQuery{Window: MaxWindow})
-		if !steps.Equal(began) || !drops.Equal(began) || !top.Since.Time.Equal(began) {
+		if !steps.Equal(began) || !drops.Equal(began) || !top.Since.Equal(began) {
 			t.Errorf("steps are known since %v, drops since %v, the noisiest since %v: the term began at %v", steps, drops, top.Since, began)
 		}
 	})

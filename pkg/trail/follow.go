@@ -3,22 +3,21 @@ package trail
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
-// followInterval is how long a follower that is up to date waits for more after a step: each read needs the
-// mutex that the pipeline needs for each step.
-const followInterval = 25 * time.Millisecond
+// followInterval is between two reads of a follower: each needs the mutex that the pipeline needs for each step. The
+// followers do not read at the same time, so that what the pipeline does waits for one of them at most.
+const followInterval = 100 * time.Millisecond
 
 // ErrClosed is the error of Next after Close.
 var ErrClosed = errors.New("the follower is closed")
 
 // stepLog has the last steps for all followers. It is empty while there is none. The mutex of the Trail guards it.
 type stepLog struct {
-	ring      []*v1alpha1.Step // that of number n is at n modulo its length; nil if it is empty
+	ring      []*Step // that of number n is at n modulo its length; nil if it is empty
 	most      uint64
 	first     uint64 // number of the first step since it was empty
 	next      uint64 // number of the next step
@@ -37,7 +36,7 @@ func (l *stepLog) add(st *step, occurrences, now int64) {
 	one.occurrences, one.first, one.last = occurrences, now, now
 	step := one.copy()
 	if l.ring == nil {
-		l.ring, l.first = make([]*v1alpha1.Step, l.most), l.next
+		l.ring, l.first = make([]*Step, l.most), l.next
 	}
 	l.ring[l.next%l.most] = &step
 	l.next++
@@ -60,6 +59,8 @@ func (l *stepLog) oldest() uint64 {
 type Follower struct {
 	t      *Trail
 	next   uint64
+	turn   time.Time // it reads at this time, and each followInterval after it
+	again  bool      // it has read all, and waits for its turn
 	once   sync.Once
 	closed chan struct{}
 }
@@ -69,14 +70,19 @@ func (t *Trail) Follow() *Follower {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.log.followers++
-	return &Follower{t: t, next: t.log.next, closed: make(chan struct{})}
+	return &Follower{t: t, next: t.log.next, turn: time.Now().Add(-rand.N(followInterval)), closed: make(chan struct{})}
 }
 
 // Next returns at most limit steps, and how many were lost before them, since the follower was too slow. It waits until
-// there is one. Its error is the cause of ctx, or ErrClosed. Each step is of a single time, and its occurrences are those
-// of that time. The steps are shared, and must not be changed.
-func (f *Follower) Next(ctx context.Context, limit int) (steps []v1alpha1.Step, lost int64, err error) {
+// there is one, and for its turn if it has read all. Its error is the cause of ctx, or ErrClosed. Each step is of a
+// single time, and its occurrences are those of that time. The steps are shared, and must not be changed.
+func (f *Follower) Next(ctx context.Context, limit int) (steps []*Step, lost int64, err error) {
 	for {
+		if f.again {
+			if err := f.wait(ctx, nil); err != nil {
+				return nil, 0, err
+			}
+		}
 		steps, lost, changed := f.take(limited(limit))
 		if len(steps) > 0 || lost > 0 {
 			return steps, lost, nil
@@ -87,28 +93,27 @@ func (f *Follower) Next(ctx context.Context, limit int) (steps []v1alpha1.Step, 
 	}
 }
 
-// wait waits for a change, and then for what comes with it.
+// wait waits for a change or, if that is nil, for the turn of the follower.
 func (f *Follower) wait(ctx context.Context, changed <-chan struct{}) error {
-	var soon <-chan time.Time
-	for {
-		select {
-		case <-changed:
-			changed = nil
-			timer := time.NewTimer(followInterval)
-			defer timer.Stop()
-			soon = timer.C
-		case <-soon:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-f.closed:
-			return ErrClosed
-		}
+	var turn <-chan time.Time
+	if changed == nil {
+		timer := time.NewTimer(followInterval - time.Since(f.turn)%followInterval)
+		defer timer.Stop()
+		turn = timer.C
 	}
+	select {
+	case <-changed:
+	case <-turn:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-f.closed:
+		return ErrClosed
+	}
+	return nil
 }
 
 // take returns what there is, and what to wait for if that is nothing.
-func (f *Follower) take(limit int) (steps []v1alpha1.Step, lost int64, changed <-chan struct{}) {
+func (f *Follower) take(limit int) (steps []*Step, lost int64, changed <-chan struct{}) {
 	f.t.mu.Lock()
 	defer f.t.mu.Unlock()
 	select {
@@ -121,12 +126,16 @@ func (f *Follower) take(limit int) (steps []v1alpha1.Step, lost int64, changed <
 		lost, f.next = int64(oldest-f.next), oldest
 	}
 	for ; f.next < l.next && len(steps) < limit; f.next++ {
-		steps = append(steps, *l.ring[f.next%l.most])
+		steps = append(steps, l.ring[f.next%l.most])
+	}
+	f.again = f.next == l.next
+	if len(steps) > 0 || lost > 0 {
+		return steps, lost, nil
 	}
 	if l.changed == nil {
 		l.changed = make(chan struct{})
 	}
-	return steps, lost, l.changed
+	return nil, 0, l.changed
 }
 
 // Close ends the follower, and a call of Next. It may be called again.

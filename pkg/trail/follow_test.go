@@ -4,10 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// followed is lines of what a follower returns.
+func followed(steps []*Step) []string {
+	var values []Step
+	for _, st := range steps {
+		values = append(values, *st)
+	}
+	return lines(values)
+}
 
 // A follower gets each step, as it comes.
 func TestAFollowerGetsWhatIsDone(t *testing.T) {
@@ -27,53 +39,79 @@ func TestAFollowerGetsWhatIsDone(t *testing.T) {
 			if len(steps) != 1 || lost != 0 || err != nil {
 				t.Fatal(len(steps), lost, err)
 			}
-			first = append(first, lines(steps)...)
+			first = append(first, followed(steps)...)
 		}
 		want(t, "steps", []string{"web-0 recorded 2", "web-0 settled 2 created"}, first)
 	})
 }
 
-// A storm does not wake every follower for every step.
-func TestAFollowerReadsWhatComesSoonTogether(t *testing.T) {
+// A storm does not wake every follower for every step, nor all of them at once.
+func TestFollowersReadWhatComesSoonTogetherAndInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newTrail(t, Options{})
-		f := to.Follow()
-		defer f.Close()
-		go func() {
-			synctest.Wait() // the follower waits
-			for range 2 {
-				record(to, event("shop", "web-0", "A", ""), "jane", 1)
-				time.Sleep(followInterval / 2)
+		const followers, periods, each = 50, 10, 20
+		var at [followers][]time.Time
+		var reading sync.WaitGroup
+		for i := range followers {
+			f := to.Follow()
+			reading.Go(func() {
+				defer f.Close()
+				for read := 0; read < 2*periods*each; {
+					steps, lost, err := f.Next(t.Context(), 1000)
+					if lost != 0 || err != nil {
+						t.Error(lost, err)
+						return
+					}
+					read += len(steps)
+					at[i] = append(at[i], time.Now())
+				}
+			})
+		}
+		synctest.Wait() // they wait
+		for range periods * each {
+			record(to, event("shop", "web-0", "A", ""), "jane", 1)
+			time.Sleep(followInterval / each)
+		}
+		reading.Wait()
+		turns := map[time.Time]int{}
+		for i := range at {
+			if len(at[i]) > periods+2 {
+				t.Errorf("follower %d has read %d times in %d periods", i, len(at[i]), periods)
 			}
-		}()
-		if steps, lost, err := f.Next(t.Context(), 10); len(steps) != 4 || lost != 0 || err != nil {
-			t.Errorf("%d steps, %d lost, %v", len(steps), lost, err)
+			for _, turn := range at[i] {
+				turns[turn]++
+			}
+		}
+		if most := slices.Max(slices.Collect(maps.Values(turns))); most > followers/5 {
+			t.Errorf("%d of %d followers read at the same time", most, followers)
 		}
 	})
 }
 
 // A slow follower loses the oldest steps, and is told how many. Another one loses none.
 func TestASlowFollowerLosesSteps(t *testing.T) {
-	to := newTrail(t, Options{MaxBytes: MinMaxBytes})
-	slow, quick := to.Follow(), to.Follow()
-	defer slow.Close()
-	defer quick.Close()
-	total, most := int64(1000), int64(to.log.most)
-	for i := range total / 2 {
-		record(to, event("shop", fmt.Sprint("pod-", i), "A", ""), "jane", 1)
-		if steps, lost, err := quick.Next(t.Context(), 10); len(steps) != 2 || lost != 0 || err != nil {
-			t.Fatal(len(steps), lost, err)
+	synctest.Test(t, func(t *testing.T) {
+		to := newTrail(t, Options{MaxBytes: MinMaxBytes})
+		slow, quick := to.Follow(), to.Follow()
+		defer slow.Close()
+		defer quick.Close()
+		total, most := int64(1000), int64(to.log.most)
+		for i := range total / 2 {
+			record(to, event("shop", fmt.Sprint("pod-", i), "A", ""), "jane", 1)
+			if steps, lost, err := quick.Next(t.Context(), 10); len(steps) != 2 || lost != 0 || err != nil {
+				t.Fatal(len(steps), lost, err)
+			}
 		}
-	}
-	steps, lost, err := slow.Next(t.Context(), 1)
-	if lost != total-most || err != nil || len(steps) != 1 || steps[0].Regarding.Name != fmt.Sprint("pod-", lost/2) {
-		t.Errorf("%d lost of %d, then %q, %v", lost, total, lines(steps), err)
-	}
-	for read := int64(1); read < most; read += int64(len(steps)) {
-		if steps, lost, err = slow.Next(t.Context(), 7); lost != 0 || err != nil {
-			t.Fatal(lost, err)
+		steps, lost, err := slow.Next(t.Context(), 1)
+		if lost != total-most || err != nil || len(steps) != 1 || steps[0].Regarding.Name != fmt.Sprint("pod-", lost/2) {
+			t.Errorf("%d lost of %d, then %q, %v", lost, total, followed(steps), err)
 		}
-	}
+		for read := int64(1); read < most; read += int64(len(steps)) {
+			if steps, lost, err = slow.Next(t.Context(), 7); lost != 0 || err != nil {
+				t.Fatal(lost, err)
+			}
+		}
+	})
 }
 
 func TestNextEndsWithItsContextAndWithClose(t *testing.T) {
@@ -105,6 +143,6 @@ func TestNextEndsWithItsContextAndWithClose(t *testing.T) {
 		if lost != 0 || err != nil {
 			t.Error(lost, err)
 		}
-		want(t, "steps", []string{"web-1 recorded 1", "web-1 settled 1 created"}, lines(steps))
+		want(t, "steps", []string{"web-1 recorded 1", "web-1 settled 1 created"}, followed(steps))
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
@@ -49,7 +48,7 @@ func drop(to *Trail, e *corev1.Event, user string, reason occurrence.Reason) {
 }
 
 // lines are what steps are about.
-func lines(steps []v1alpha1.Step) []string {
+func lines(steps []Step) []string {
 	out := []string{}
 	for _, s := range steps {
 		words := []string{s.Regarding.Name, s.Action, fmt.Sprint(s.Occurrences), s.Outcome, s.Cause, s.Rule, s.Receiver, s.Detail, s.Message}
@@ -58,7 +57,7 @@ func lines(steps []v1alpha1.Step) []string {
 	return out
 }
 
-func why(t *Trail, name string) []v1alpha1.Step {
+func why(t *Trail, name string) []Step {
 	steps, _, _ := t.Why(Query{Object: Object{Name: name}})
 	return steps
 }

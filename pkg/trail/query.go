@@ -6,23 +6,14 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
-
-// Object is what Events are about. Empty fields match all.
-type Object struct {
-	Kind, Namespace, Name string
-	UID                   types.UID
-}
 
 // Query asks for steps.
 type Query struct {
 	Namespaces []string // of the Events; nil: all
 	Object     Object
-	Limit      int // 0: v1alpha1.DefaultLimit
+	Limit      int // 0: DefaultLimit
 }
 
 // chunk is the number of steps that are copied at once with the mutex held.
@@ -30,7 +21,7 @@ const chunk = 256
 
 // Why returns the steps of an object, oldest first: of more than the limit, the newest. since is from when on all
 // that happened in the namespaces of the query is known. forgotten: steps of the object have left the memory.
-func (t *Trail) Why(q Query) (steps []v1alpha1.Step, since time.Time, forgotten bool) {
+func (t *Trail) Why(q Query) (steps []Step, since time.Time, forgotten bool) {
 	t.mu.Lock()
 	var hits []hit
 	for _, r := range t.match(q) {
@@ -46,7 +37,7 @@ func (t *Trail) Why(q Query) (steps []v1alpha1.Step, since time.Time, forgotten 
 
 // Drops returns the steps by which occurrences were filtered or dropped, are uncertain, or would be filtered, newest
 // first. since is from when on all of them are known.
-func (t *Trail) Drops(q Query) (steps []v1alpha1.Step, since time.Time) {
+func (t *Trail) Drops(q Query) (steps []Step, since time.Time) {
 	t.mu.Lock()
 	var hits []hit
 	switch {
@@ -95,7 +86,7 @@ func appendList(to []hit, l *list, of func(*step) *links, most int) []hit {
 
 func limited(limit int) int {
 	if limit <= 0 {
-		return v1alpha1.DefaultLimit
+		return DefaultLimit
 	}
 	return limit
 }
@@ -110,8 +101,8 @@ func newest(of []hit, limit int) []hit {
 }
 
 // copy copies steps as they are now. They may have been evicted meanwhile.
-func (t *Trail) copy(of []hit) []v1alpha1.Step {
-	steps := make([]v1alpha1.Step, 0, len(of))
+func (t *Trail) copy(of []hit) []Step {
+	steps := make([]Step, 0, len(of))
 	for some := range slices.Chunk(of, chunk) {
 		t.mu.Lock()
 		for _, f := range some {
@@ -141,7 +132,7 @@ func (t *Trail) match(q Query) (out []*trace) {
 	return out
 }
 
-func (o *Object) matches(other *v1alpha1.ObjectReference) bool {
+func (o *Object) matches(other *Object) bool {
 	return equal(o.Kind, other.Kind) && equal(o.Namespace, other.Namespace) && equal(o.Name, other.Name) && equal(string(o.UID), string(other.UID))
 }
 
@@ -168,32 +159,23 @@ func (t *Trail) since(q Query, of func(lost) int64) time.Time {
 }
 
 // copy returns the step for others. The mutex must be held.
-func (st *step) copy() v1alpha1.Step {
+func (st *step) copy() Step {
 	s := st.series
-	out := v1alpha1.Step{
-		Time: microTime(st.last), Action: st.what.action, Occurrences: st.occurrences,
+	out := Step{
+		First: time.Unix(0, st.first), Time: time.Unix(0, st.last), Action: st.what.action, Occurrences: st.occurrences,
 		Outcome: st.what.outcome, Cause: st.what.cause, Detail: valid(st.detail), Rule: valid(st.what.rule), Receiver: valid(st.what.receiver),
 		User: valid(s.user), Namespace: valid(s.trace.key.namespace), Event: valid(s.event), Regarding: reference(s.trace.key.object),
 		Type: valid(s.eventType), Reason: valid(s.reason), Message: valid(s.message), Reporter: valid(s.reporter),
 	}
-	if st.first != st.last {
-		first := microTime(st.first)
-		out.First = &first
-	}
 	if st.upTo != 0 {
-		until := microTime(st.upTo)
-		out.Until = &until
+		out.Until = time.Unix(0, st.upTo)
 	}
 	return out
-}
-
-func microTime(nanoseconds int64) metav1.MicroTime {
-	return metav1.NewMicroTime(time.Unix(0, nanoseconds))
 }
 
 // valid returns a text that can be encoded as JSON. A client may have sent any bytes in protobuf.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-func reference(o v1alpha1.ObjectReference) v1alpha1.ObjectReference {
-	return v1alpha1.ObjectReference{Kind: valid(o.Kind), Namespace: valid(o.Namespace), Name: valid(o.Name), UID: types.UID(valid(string(o.UID)))}
+func reference(o Object) Object {
+	return Object{Kind: valid(o.Kind), Namespace: valid(o.Namespace), Name: valid(o.Name), UID: types.UID(valid(string(o.UID)))}
 }

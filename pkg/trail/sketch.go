@@ -8,8 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/apache/datasketches-go/frequencies"
-
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 // counts are what a ranking is about.
@@ -35,7 +33,7 @@ const (
 // subject is what counts are about. It never changes.
 type subject struct {
 	namespace, reason, reporter string
-	object                      v1alpha1.ObjectReference
+	object                      Object
 	keys                        [dimensions]int64 // of the sketches
 }
 
@@ -56,7 +54,7 @@ func (h hash) subject(k *key, reason, reporter string) *subject {
 	}
 	type object struct {
 		namespace string
-		v1alpha1.ObjectReference
+		Object
 	}
 	s.keys = [dimensions]int64{
 		byObject:    int64(maphash.Comparable(h.seed, object{k.namespace, k.object})),

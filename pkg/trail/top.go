@@ -5,13 +5,10 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/apache/datasketches-go/frequencies"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/observer"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 // What a ranking is by: TopQuery.By.
@@ -115,7 +112,7 @@ type ranked struct {
 	error int64
 }
 
-// lgMerged is for all keys of the slots of v1alpha1.MaxNamespaces namespaces.
+// lgMerged is for all keys of the slots of 20 namespaces.
 const lgMerged = 12
 
 func (r *ranking) addSlot(s *slot) {
@@ -152,7 +149,7 @@ func (r *ranking) addNamespace(name string, s *slot) {
 
 // Top returns the noisiest of the last minutes. The occurrences of an item are too high by at most its error, and
 // never too low. With namespaces, it is of sketches that are of one namespace each.
-func (t *Trail) Top(q TopQuery) v1alpha1.Top {
+func (t *Trail) Top(q TopQuery) Top {
 	by, ok := dimensionOf[q.By]
 	if !ok {
 		q.By, by = ByObject, byObject
@@ -163,9 +160,9 @@ func (t *Trail) Top(q TopQuery) v1alpha1.Top {
 	now := time.Now()
 	r := ranking{by: by}
 	since := t.rankWithin(&r, q, now)
-	top := v1alpha1.Top{
-		Since: metav1.NewMicroTime(since), Until: metav1.NewMicroTime(now),
-		By: q.By, Occurrences: r.total.occurrences, Items: []v1alpha1.TopItem{},
+	top := Top{
+		Since: since, Until: now,
+		By: q.By, Occurrences: r.total.occurrences, Items: []TopItem{},
 	}
 	for _, at := range r.sorted(q.Limit) {
 		top.Items = append(top.Items, at.topItem(by))
@@ -227,8 +224,8 @@ func (r *ranking) sorted(limit int) []ranked {
 	return r.items[:min(len(r.items), limited(limit))]
 }
 
-func (at *ranked) topItem(by dimension) v1alpha1.TopItem {
-	item := v1alpha1.TopItem{Occurrences: at.occurrences, Error: at.error, Writes: at.writes, Saved: at.saved}
+func (at *ranked) topItem(by dimension) TopItem {
+	item := TopItem{Occurrences: at.occurrences, Error: at.error, Writes: at.writes, Saved: at.saved}
 	switch s := at.subject; by {
 	case byReason:
 		item.Reason = valid(s.reason)

@@ -13,7 +13,6 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/sink"
 )
 
@@ -25,7 +24,7 @@ func observed(uid, namespace string, count int32) observer.Version {
 }
 
 // ranks are the items of an answer: key, occurrences, writes, saved.
-func ranks(top v1alpha1.Top) string {
+func ranks(top Top) string {
 	var items []string
 	for _, i := range top.Items {
 		key := i.Reason + i.Namespace + i.Reporter
@@ -91,7 +90,7 @@ func TestRankingsAreOfTheLastMinutes(t *testing.T) {
 				if len(top.Items) != test.items {
 					t.Errorf("%v of %v: %s, want %d items", test.window, namespaces, ranks(top), test.items)
 				}
-				if since := top.Until.Sub(top.Since.Time); since > MaxWindow+time.Minute || test.window > 0 && test.window < MaxWindow && since < test.window {
+				if since := top.Until.Sub(top.Since); since > MaxWindow+time.Minute || test.window > 0 && test.window < MaxWindow && since < test.window {
 					t.Errorf("the window is %v", since)
 				}
 			}
@@ -140,7 +139,7 @@ func TestRankingsOfNamespacesAreBounded(t *testing.T) {
 		if ranks(top) != "first/web-0 1 1 0" || !top.Since.After(to.began) {
 			t.Errorf("%s since %v", ranks(top), top.Since)
 		}
-		if top := to.Top(TopQuery{By: ByNamespace}); top.Since.Before(&top.Since) || top.Occurrences != 502 {
+		if top := to.Top(TopQuery{By: ByNamespace}); top.Occurrences != 502 {
 			t.Errorf("%+v", top)
 		}
 	})

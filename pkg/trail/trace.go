@@ -10,7 +10,6 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 const (
@@ -38,7 +37,7 @@ type flow struct{ namespace, tenant string }
 // object, and must not be able to push that out. What is not of a reporter has no tenant.
 type key struct {
 	flow
-	object v1alpha1.ObjectReference
+	object Object
 }
 
 // trace has the steps of a key. The mutex of the Trail guards it, its series and its steps.
@@ -91,9 +90,9 @@ type what struct{ action, outcome, cause, rule, receiver string }
 // isDrop reports whether a step is of those that occurrences are missing for, or would be.
 func (w *what) isDrop() bool {
 	switch w.action {
-	case v1alpha1.ActionFiltered, v1alpha1.ActionWouldBe:
+	case ActionFiltered, ActionWouldBe:
 		return true
-	case v1alpha1.ActionSettled:
+	case ActionSettled:
 		return w.outcome == string(occurrence.Dropped) || w.outcome == string(occurrence.Uncertain)
 	default:
 		return false
@@ -103,17 +102,17 @@ func (w *what) isDrop() bool {
 // rank orders steps of the same time as an occurrence passes them.
 func (w *what) rank() int {
 	switch w.action {
-	case v1alpha1.ActionRecorded:
+	case ActionRecorded:
 		return 0
-	case v1alpha1.ActionWouldBe:
+	case ActionWouldBe:
 		return 1
-	case v1alpha1.ActionFiltered:
+	case ActionFiltered:
 		return 2
-	case v1alpha1.ActionMerged, v1alpha1.ActionAggregated:
+	case ActionMerged, ActionAggregated:
 		return 3
-	case v1alpha1.ActionDeferred:
+	case ActionDeferred:
 		return 4
-	case v1alpha1.ActionSettled:
+	case ActionSettled:
 		return 5
 	default:
 		return 6
@@ -138,7 +137,7 @@ func keyOf(e *corev1.Event, user string) key {
 	o := &e.InvolvedObject
 	return key{
 		flow: flow{cut(e.Namespace, maxName), cut(occurrence.TenantOf(user), maxName)},
-		object: v1alpha1.ObjectReference{
+		object: Object{
 			Kind: cut(o.Kind, maxName), Namespace: cut(o.Namespace, maxName), Name: cut(o.Name, maxName),
 			UID: types.UID(cut(string(o.UID), maxName)),
 		},

@@ -21,7 +21,6 @@ import (
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/delivery"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/testenv"
 )
@@ -60,14 +59,12 @@ func TestEqualStepsAreOne(t *testing.T) {
 			"web-0 deferred 6 spaced restarting",
 			"web-0 settled 6 merged restarting",
 		}, lines(steps))
-		first := metav1.NewMicroTime(began)
-		until := metav1.NewMicroTime(began.Add(4*time.Second + time.Minute))
-		want(t, "recorded", v1alpha1.Step{
-			Time: metav1.NewMicroTime(began.Add(4 * time.Second)), First: &first, Action: "recorded", Occurrences: 7,
+		want(t, "recorded", Step{
+			First: time.Unix(0, began.UnixNano()), Time: time.Unix(0, began.Add(4*time.Second).UnixNano()), Action: "recorded", Occurrences: 7,
 			User: "kubelet", Namespace: "shop", Event: "web-0.1", Type: "Warning", Reason: "BackOff", Message: "restarting", Reporter: "kubelet",
-			Regarding: v1alpha1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "uid-web-0"},
+			Regarding: Object{Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "uid-web-0"},
 		}, steps[1])
-		if got := steps[3].Until; got == nil || !got.Equal(&until) {
+		if got, until := steps[3].Until, began.Add(4*time.Second+time.Minute); !got.Equal(until) {
 			t.Errorf("deferred until %v, want %v", got, until)
 		}
 	})

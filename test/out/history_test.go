@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -46,7 +45,7 @@ func TestAHistoryIsFilledByAWatch(t *testing.T) {
 	await.Until(t, "the list", func() bool { return h.Status().ResourceVersion != "" && h.Status().Connected })
 	wantHistory(t, h, stored(t, cluster))
 
-	follower, err := h.Follow("")
+	follower, err := h.Follow("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func TestAHistoryIsFilledByAWatch(t *testing.T) {
 	while := write(t, events, "while", 20, 1)
 	end = keep(t, h, cluster.Config())
 	defer end()
-	resumed, err := h.Follow(cursor)
+	resumed, err := h.Follow(cursor, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +125,7 @@ func followAll(t *testing.T, f *history.Follower, ids map[string]bool) (got []st
 
 func wantHistory(t *testing.T, h *history.History, ids map[string]bool) {
 	t.Helper()
-	r, err := h.List(t.Context(), history.Query{AllVersions: true, Limit: history.MaxLimit, Namespaces: []string{namespace}, Match: func(e *corev1.Event) bool { return e.InvolvedObject.Kind == "Pod" }})
+	r, err := h.List(t.Context(), history.Query{AllVersions: true, Limit: history.MaxLimit, Namespaces: []string{namespace}, Object: history.Object{Kind: "Pod"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/pipeline"
 	"github.com/eventd/eventd/pkg/sink"
 	"github.com/eventd/eventd/test/await"
@@ -29,7 +30,7 @@ import (
 // docs/correlation.md of a correlator.
 const statedMemory = (16 + 40 + 192 + 16 + 65) << 20
 
-// outage is one pipeline with everything at its defaults, under load.
+// outage is one pipeline with the limits of the daemon, under load.
 type outage struct {
 	*pipeline.Pipeline
 	t        *testing.T
@@ -42,6 +43,7 @@ type outage struct {
 func newOutage(t *testing.T, config *rest.Config, namespace string) *outage {
 	o := &outage{t: t, registry: prometheus.NewRegistry()}
 	options := pipeline.DefaultOptions()
+	options.QueueCapacity, options.Sink = broadcaster.DefaultCapacity, sink.DefaultOptions()
 	options.Registerer = o.registry
 	var err error
 	if o.Pipeline, err = pipeline.New(t.Context(), options); err != nil {

@@ -1,0 +1,68 @@
+package trail
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DefaultLimit is that of a query which has none.
+const DefaultLimit = 500
+
+// Object is what Events are about. In a query, empty fields match all.
+type Object struct {
+	Kind, Namespace, Name string
+	UID                   types.UID
+}
+
+// What a Step says was done.
+const (
+	ActionRecorded   = "recorded"
+	ActionFiltered   = "filtered"      // by Rule
+	ActionWouldBe    = "would_be"      // decided by Rule, which is in dry run: Cause says what
+	ActionMerged     = "merged"        // by the correlator into a series that exists
+	ActionAggregated = "aggregated"    // by the correlator into the combined Event of its group
+	ActionDeferred   = "deferred"      // until Until, for Cause
+	ActionSettled    = "settled"       // with Outcome, for Cause
+	ActionDelivered  = "delivered"     // to Receiver
+	ActionUnrouted   = "not_delivered" // to Receiver, by Rule or for Cause
+)
+
+// Step is something that was done to occurrences of a series, with equal ones: the first at First, the last at
+// Time.
+type Step struct {
+	First, Time time.Time
+	// Action is one of the constants above.
+	Action      string
+	Occurrences int64
+	// Outcome and Cause are those of a settlement, or Cause that of a deferral.
+	Outcome, Cause string
+	Until          time.Time // zero if nothing is deferred
+	// Detail has the words of the apiserver, or of a destination.
+	Detail, Rule, Receiver string
+	// User has reported it.
+	User string
+	// The series. Event is the name of the stored one, once it is known.
+	Namespace, Event                string
+	Regarding                       Object
+	Type, Reason, Message, Reporter string
+}
+
+// Top has the noisiest keys of a window of time, with most occurrences first.
+type Top struct {
+	Since, Until time.Time
+	By           string
+	// Occurrences is the sum over all keys, those that are not listed included.
+	Occurrences int64
+	Items       []TopItem
+}
+
+// TopItem is one key, of which one field or, by object, Object is set.
+type TopItem struct {
+	Object                      *Object
+	Reason, Namespace, Reporter string
+	// Occurrences is an estimate that may be too high by at most Error.
+	Occurrences, Error int64
+	// Writes is how many versions of Events they have made, and Saved how many writes were spared.
+	Writes, Saved int64
+}
