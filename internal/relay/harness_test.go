@@ -110,7 +110,7 @@ func newReplica(t testing.TB, o options) *replica {
 			o.set(in, s)
 		}
 		with := relay.DefaultOptions()
-		with.Gate, with.Reviewer, with.TokenFile, with.Audience = r.gate, o.reviewer, o.token, peerAudience
+		with.Identity, with.Gate, with.Reviewer, with.TokenFile, with.Audience = "me", r.gate, o.reviewer, o.token, peerAudience
 		with.Registerer, with.LeaderRenewed = in.Registerer, o.renewed
 		with.MaxInFlight = cmp.Or(s.MaxInFlight, with.MaxInFlight)
 		with.LeaderWait = cmp.Or(o.leaderWait, 5*time.Second)

@@ -12,12 +12,16 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// queryTimeout is for the leader's answer to begin: it may review the caller first.
-const queryTimeout = 10 * time.Second
+const (
+	// queryTimeout is for the leader's answer to begin: it may review the caller first.
+	queryTimeout = 10 * time.Second
+	// queryConnections have a stream for each query and watch that a replica serves at once (pkg/intake).
+	queryConnections = 2
+)
 
 // Query has the leader answer a GET, in the name of its authenticated caller, until ctx ends. It does not
 // wait for a leader, and tries once. The caller must close the body of the response, which may be a watch.
-// Queries have a connection of their own, so they take no place of a request that is forwarded.
+// Queries have connections of their own, so they take no place of a request that is forwarded.
 func (r *Relay) Query(ctx context.Context, req *http.Request) (*http.Response, error) {
 	leader := r.acquireForQuery()
 	if leader == nil {
@@ -55,7 +59,11 @@ func (r *Relay) query(ctx context.Context, cancel context.CancelCauseFunc, leade
 	}
 	timer := time.AfterFunc(queryTimeout, func() { cancel(errSilent) })
 	defer timer.Stop()
+	giveUp := time.Now().Add(queryTimeout)
 	response, err := leader.transport.RoundTrip(sent)
+	for errors.Is(err, errFull) && leader.awaitSlot(ctx, giveUp) {
+		response, err = leader.transport.RoundTrip(sent)
+	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errNotConnected, errors.Join(err, context.Cause(ctx)))
@@ -66,7 +74,7 @@ func (r *Relay) query(ctx context.Context, cancel context.CancelCauseFunc, leade
 	return response, nil
 }
 
-// acquireForQuery returns the connection for queries, nil if there is no leader to forward to. The caller
+// acquireForQuery returns the connections for queries, nil if there is no leader to forward to. The caller
 // calls release.
 func (r *Relay) acquireForQuery() *connections {
 	r.mu.Lock()
@@ -76,7 +84,7 @@ func (r *Relay) acquireForQuery() *connections {
 	}
 	if r.queries == nil || !r.queries.acquire() {
 		r.dropQueries()
-		r.queries = newConnections(r.leader.server, 1, &health{})
+		r.queries = newConnections(r.leader.server, queryConnections, &health{})
 		r.queries.acquire()
 	}
 	return r.queries

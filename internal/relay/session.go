@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/grace"
@@ -68,11 +67,10 @@ func (r *Relay) requestSession(request, life context.Context, cancel context.Can
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(request))
 	}
-	switch response.StatusCode {
-	case http.StatusOK:
+	switch {
+	case response.StatusCode == http.StatusOK:
 		return response, nil
-	// Its authorizer denies a path that it does not serve.
-	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+	case isUnsupported(response.StatusCode):
 		err = errUnsupported
 	default:
 		err = errors.New("the leader answers " + response.Status)
@@ -86,10 +84,7 @@ func (r *Relay) sessionRequest(ctx context.Context, leader leaderServer, body io
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoToken, err)
 	}
-	// The leader knows replicas by an asserted user: this one asserts itself.
-	asserted, err := intake.EncodeUser(&user.DefaultInfo{
-		Name: r.peers.lastName(), Extra: map[string][]string{intake.ReplicaExtra: {r.options.Identity}},
-	})
+	asserted, err := r.assertSelf(r.peers.lastName())
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 	known := authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "reviewed"}}
 	unknown := authenticationv1.TokenReviewStatus{}
 	refused := authenticationv1.TokenReviewStatus{Error: "[invalid bearer token, square/go-jose: error in cryptographic primitive]"}
-	untrusted := certificate(t, "somebody")
+	untrusted, ca := certificate(t, "somebody"), certificate(t, "ca")
 	const unavailable, unauthorized = http.StatusServiceUnavailable, http.StatusUnauthorized
 	type request struct {
 		apiserver http.HandlerFunc // nil: nobody listens
@@ -107,7 +107,7 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 			}
 			var user string
 			s := serve(t, written(), withServer(func(o *intake.ServerOptions) {
-				o.Authenticator = delegatingAuthenticator(t, apiserver.URL)
+				o.Authenticator = delegatingAuthenticator(t, apiserver.URL, ca, ca)
 			}), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 				user = a.GetUser().GetName()
 				return authorizer.DecisionAllow, "", nil
@@ -146,27 +146,33 @@ func TestWhoCannotBeAskedForIsNotRefused(t *testing.T) {
 	}
 }
 
-// delegatingAuthenticator returns an authenticator with all parts of the daemon's.
-func delegatingAuthenticator(t *testing.T, apiserver string) authenticator.Request {
+// delegatingAuthenticator returns an authenticator with all parts of the daemon's, the CAs of clients and of
+// front proxies included.
+func delegatingAuthenticator(t *testing.T, apiserver string, clients *x509.Certificate, proxies ...*x509.Certificate) authenticator.Request {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	client := must(kubernetes.NewForConfigAndClient(&rest.Config{Host: apiserver, QPS: -1}, &http.Client{Transport: transport}))
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate(t, "ca").Raw})
-	bundle := must(dynamiccertificates.NewStaticCAContent("ca", ca))
+	bundle := func(cas ...*x509.Certificate) dynamiccertificates.CAContentProvider {
+		var content []byte
+		for _, ca := range cas {
+			content = append(content, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})...)
+		}
+		return must(dynamiccertificates.NewStaticCAContent("ca", content))
+	}
 	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous:                          &apiserverapi.AnonymousAuthConfig{Enabled: true},
 		TokenAccessReviewClient:            client.AuthenticationV1(),
 		TokenAccessReviewTimeout:           200 * time.Millisecond,
 		WebhookRetryBackoff:                &wait.Backoff{Duration: time.Millisecond, Factor: 1.5, Steps: 2},
 		CacheTTL:                           time.Minute,
-		ClientCertificateCAContentProvider: bundle,
+		ClientCertificateCAContentProvider: bundle(clients),
 		RequestHeaderConfig: &authenticatorfactory.RequestHeaderConfig{
 			UsernameHeaders:     headerrequest.StaticStringSlice{"X-Remote-User"},
 			GroupHeaders:        headerrequest.StaticStringSlice{"X-Remote-Group"},
 			ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
 			UIDHeaders:          headerrequest.StaticStringSlice{"X-Remote-Uid"},
-			CAContentProvider:   bundle,
+			CAContentProvider:   bundle(proxies...),
 			AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy"},
 		},
 	}.New()

@@ -32,6 +32,9 @@ type call struct {
 	// inFlight is what the request counts as. Set by flowControl.withInFlightLimit, moved
 	// by flowControl.withCallerFlow, and read by flowControl.withSeat.
 	inFlight *inFlight
+	// presented is the request of a watch as it was before its authentication, which removes credentials; nil
+	// for others. Set by flowControl.withInFlightLimit; read by queries.serve.
+	presented *http.Request
 	// authnErr is the error of the authenticator. Set by keepError; read by the handler
 	// of requests that are not authenticated.
 	authnErr error

@@ -40,8 +40,20 @@ func newDiscovery(queries Queries) map[string]http.Handler {
 		groups.AddGroup(group)
 		paths["/apis/"+gv.Group] = discovery.NewAPIGroupHandler(codecs, group)
 		paths["/apis/"+gv.String()] = discovery.NewAPIVersionHandler(codecs, gv, discovery.APIResourceListerFunc(queries.Resources))
+		paths["/openapi/v2"] = http.HandlerFunc(serveOpenAPI)
 	}
 	return paths
+}
+
+// serveOpenAPI serves an OpenAPI document without paths: schemas are not published. Without a document, a
+// kube-apiserver in front of the queries logs an error now and then, for as long as it runs. It makes the
+// document of version 3 of this one.
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	responsewriters.WriteRawJSON(http.StatusOK, map[string]any{
+		"swagger": "2.0",
+		"info":    map[string]string{"title": "eventd", "version": "unversioned"},
+		"paths":   struct{}{},
+	}, w)
 }
 
 func groupVersion(api occurrence.API) metav1.GroupVersionForDiscovery {

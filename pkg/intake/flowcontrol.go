@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -48,11 +49,12 @@ type flowControl struct {
 	// inFlight are the requests of known callers, unknown those of unknown callers.
 	inFlight, unknown *shares.Shares
 	// largeSeats are for large bodies, so that small ones do not wait for them.
-	seats, largeSeats *seats
+	seats, largeSeats *fairqueue.Seats
 	metrics           *metrics
-	// queries are served within inQueries, and not within inFlight. They are nil without Queries.
-	queries   *queries
-	inQueries *shares.Shares
+	// queries are served within inQueries, and not within inFlight, and those of unknown callers within
+	// unknownInQueries until they are authenticated. They are nil without Queries.
+	queries                     *queries
+	inQueries, unknownInQueries *shares.Shares
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -68,11 +70,11 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	m := o.Intake.metrics
 	count := max(seatsPerCPU*runtime.GOMAXPROCS(0), minSeats)
 	m.seatsCapacity.Set(float64(count + count/2))
-	seats, err := newSeats("intake", count, o.MaxInFlight, m.waitingForSeat)
+	seats, err := fairqueue.New("intake", count, o.MaxInFlight, m.waitingForSeat)
 	if err != nil {
 		return nil, err
 	}
-	largeSeats, err := newSeats("intake-large", count/2, o.MaxInFlight, m.waitingForSeat)
+	largeSeats, err := fairqueue.New("intake-large", count/2, o.MaxInFlight, m.waitingForSeat)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +88,8 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		largeSeats: largeSeats,
 		metrics:    m,
 		inQueries:  shares.New(maxQueries),
+		// As many again, as of reports.
+		unknownInQueries: shares.New(maxQueries),
 	}, nil
 }
 
@@ -157,12 +161,14 @@ func (r *inFlight) moveTo(to *shares.Shares, f flow) bool {
 // withInFlightLimit limits the requests in flight. It is before authentication.
 func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r, reason := newInFlight(c.unknown, flowOfAddress(req), req), refusedUnknownShare
-		if f, ok := c.knownFlow(req); ok {
-			r.shares, r.flow, reason = c.inFlight, f, refusedShare
-		}
+		known, unknown := c.inFlight, c.unknown
 		if c.queries.resource(req) != "" {
-			r = newInFlight(c.inQueries, r.flow, req)
+			known, unknown = c.inQueries, c.unknownInQueries
+			callOf(req.Context()).presented = asPresented(req)
+		}
+		r, reason := newInFlight(unknown, flowOfAddress(req), req), refusedUnknownShare
+		if f, ok := c.knownFlow(req); ok {
+			r, reason = newInFlight(known, f, req), refusedShare
 		}
 		if !r.acquire() {
 			c.refuse(w, req, reason)
@@ -180,15 +186,26 @@ func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
 	if !ok {
 		return flow{}, false
 	}
-	if tenant == replicas {
+	switch tenant {
+	case replicas:
 		asserted, err := decodeUser(req.Header[AssertedUserHeader])
 		if err != nil {
 			return flow{}, false
 		}
 		tenant = occurrence.TenantOf(asserted.GetName())
+	case frontProxy:
+		// So that one of its users does not take the places of all of them.
+		if proxied := req.Header.Get(proxiedUserHeader); proxied != "" {
+			tenant = occurrence.TenantOf(proxied)
+		}
 	}
 	return flow{Tenant: tenant, Namespace: namespaceOf(req)}, true
 }
+
+// proxiedUserHeader is the header in which a kube-apiserver passes the user on to an aggregated API,
+// whatever other headers are configured. It only predicts the flow: the authentication reads the configured
+// headers, and from a front proxy only.
+const proxiedUserHeader = "X-Remote-User"
 
 // withCallerFlow moves a request to the flow of its caller. It is after authentication.
 func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {

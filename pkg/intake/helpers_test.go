@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -36,7 +37,9 @@ func testFlowControl() *flowControl {
 	return must(newFlowControl(&ServerOptions{Intake: newIntake(), ReviewTTL: time.Second, MaxInFlight: 10}))
 }
 
-func testSeats(count, queueLength int) *seats { return must(newSeats("test", count, queueLength, nil)) }
+func testSeats(count, queueLength int) *fairqueue.Seats {
+	return must(fairqueue.New("test", count, queueLength, nil))
+}
 
 // presented is a request with a token, as withCredentials calls the next handler.
 func presented(ctx context.Context, c *callers, token string) (*http.Request, credential) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -128,7 +129,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 		code   int
 	}{
 		"in time":              {0, http.StatusGatewayTimeout},
-		"behind too many more": {handSize, http.StatusTooManyRequests},
+		"behind too many more": {fairqueue.HandSize, http.StatusTooManyRequests},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			c := testFlowControl()
@@ -186,7 +187,7 @@ func TestSeatsForEachCPU(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(6))
 	synctest.Test(t, func(t *testing.T) {
 		c := testFlowControl()
-		for s, want := range map[*seats]int{c.seats: 12, c.largeSeats: 6} {
+		for s, want := range map[*fairqueue.Seats]int{c.seats: 12, c.largeSeats: 6} {
 			late := &seat{seats: s}
 			late.end()
 			equal(t, "acquired late", late.acquire(t.Context()), false)
@@ -198,14 +199,6 @@ func TestSeatsForEachCPU(t *testing.T) {
 		}
 		equal(t, "counted", testutil.ToFloat64(c.metrics.seatsCapacity), 18)
 	})
-}
-
-func TestNamespacesOfATenantAreFewFlows(t *testing.T) {
-	s, hashes := testSeats(1, 1), map[uint64]bool{}
-	for i := range 1000 {
-		hashes[s.hash(flow{Tenant: "a", Namespace: fmt.Sprint(i)})] = true
-	}
-	equal(t, "flows", len(hashes), namespaceFlows)
 }
 
 // Requests of an unknown caller whose credentials verify locally count against the share
@@ -222,6 +215,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 	})
 	for name, test := range map[string]struct {
 		token, asserted, certificate string
+		proxied                      string // by a front proxy
 		authn                        authenticator.Request
 		alone                        bool   // it has no other replicas
 		known                        string // tenant of the credentials, "" if they are unknown
@@ -238,6 +232,9 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 		"a client's token that asserts somebody":       {token: valid, asserted: jane, want: ofA},
 		"a certificate":                                {certificate: "jane", authn: accepting("jane"), want: "jane"},
 		"a certificate of a front proxy":               {certificate: "proxy", authn: accepting("jane"), want: frontProxy},
+		"a front proxy that names its user":            {certificate: "proxy", proxied: "jane", authn: accepting("jane"), want: "jane"},
+		"a certificate that names another user":        {certificate: "jane", proxied: "joe", authn: accepting("jane"), want: "jane"},
+		"a token, naming another user":                 {token: valid, proxied: "joe", want: ofA},
 		"a certificate that does not verify":           {certificate: "jane", authn: saying(nil, false, x509.UnknownAuthorityError{})},
 		"a certificate of nobody":                      {certificate: "jane", authn: accepting(user.Anonymous)},
 		"a certificate that asserts somebody":          {certificate: "jane", asserted: jane, authn: accepting("joe")},
@@ -257,6 +254,9 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 			req := requestWith(test.token, test.certificate)
 			if test.asserted != "" {
 				req.Header.Set(AssertedUserHeader, test.asserted)
+			}
+			if test.proxied != "" {
+				req.Header.Set("X-Remote-User", test.proxied)
 			}
 			presented, _ := c.callers.hasher.of(req)
 			if test.known != "" {

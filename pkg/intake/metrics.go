@@ -15,6 +15,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
+	arrivals arrivals // of inFlight
 	// inFlightCapacity is 0 until NewHandler sets it.
 	inFlightCapacity prometheus.Gauge
 	// The rest are those of flowControl.
@@ -54,7 +55,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		waitingForSeat: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_waiting_for_seat",
-			Help: "Requests waiting for a seat to be decoded and handled.",
+			Help: "Requests waiting for a seat.",
 		}),
 		seatsCapacity: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "eventd_intake_seats",
@@ -80,6 +81,10 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_intake_oldest_in_flight_seconds",
+			Help: "Age of the oldest request in flight.",
+		}, func() float64 { return m.arrivals.oldest().Seconds() }),
 		m.requests, m.duration, m.inFlight, m.inFlightCapacity, m.refused, m.aborted, m.waitingForSeat, m.seatsCapacity,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes",
@@ -123,7 +128,9 @@ func (m *metrics) observe(next http.Handler) http.Handler {
 		begun := time.Now()
 		response := callOf(req.Context()).response
 		m.inFlight.Inc()
+		end := m.arrivals.begin()
 		defer func() {
+			end()
 			m.inFlight.Dec()
 			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(response.code)).Inc()
 			m.duration.WithLabelValues(verb).Observe(time.Since(begun).Seconds())

@@ -1,21 +1,22 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/shares"
 )
 
@@ -28,7 +29,7 @@ const (
 	maxWatches = 64
 	// maxUnreadQueryBytes is the maximum memory of all answers to queries that are being written.
 	maxUnreadQueryBytes = 32 << 20
-	// Each open watch makes one or two reviews every 10 s for each of its namespaces.
+	// Each user with open watches makes one or two reviews every 10 s for each of their namespaces.
 	queryReviewRate, queryReviewBurst = 50, 200
 )
 
@@ -49,18 +50,29 @@ type Query struct {
 	Resource string
 	// Relayed is true if another replica has sent it.
 	Relayed bool
-	// Authorize returns nil if the caller has a verb on Events in a namespace, or, if that is empty, in all of
-	// them. Otherwise it returns the Status of the answer, and whether the caller was denied.
-	Authorize func(ctx context.Context, verb, namespace string) (denied bool, err error)
+	// Tenant is that of the caller.
+	Tenant    string
+	Authorize Authorize
+	// Answering reports whether the apiserver has answered a review of a query in the last 10 s.
+	Answering func() bool
+	// Wait calls a function without the seat of the query, since that waits for others. The context of the
+	// request may have ended when it returns.
+	Wait func(ctx context.Context, wait func())
 }
+
+// Authorize returns nil if a caller has a verb on Events in a namespace, or, if that is empty, in all of
+// them. Otherwise it returns the Status of the answer, and whether the caller was denied: also if that has
+// yet to be confirmed by another review. It is not, if there was no review.
+type Authorize func(ctx context.Context, verb, namespace string) (denied bool, err error)
 
 // queries serves Queries behind the same filters as the Events API, but authorizes by the rights on Events,
 // and has limits of its own. A watch runs in place of a response, as a session does.
 type queries struct {
 	api       Queries
 	resources map[string]bool
-	authz     authorizer.Authorizer
-	seats     *seats
+	authz     *sharedAuthorizer
+	authn     authenticator.Request
+	seats     *fairqueue.Seats
 	watches   *shares.Shares
 	unread    *shares.Shares
 	control   *flowControl
@@ -81,7 +93,7 @@ func newQueries(o *ServerOptions, control *flowControl) (*queries, error) {
 		q.resources[r.Name] = true
 		q.requests.WithLabelValues(r.Name, strconv.Itoa(http.StatusOK))
 	}
-	authz, err := newSharedAuthorizer(o.Authorizer, maxQueries, o.AccessReviewTTL, o.Intake.metrics.refused.WithLabelValues(refusedReviews))
+	authz, err := newSharedAuthorizer(cmp.Or(o.QueryAuthorizer, o.Authorizer), maxQueries+maxWatches, o.AccessReviewTTL, o.Intake.metrics.refused.WithLabelValues(refusedReviews))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +101,7 @@ func newQueries(o *ServerOptions, control *flowControl) (*queries, error) {
 		return nil, err
 	}
 	q.authz = authz
-	if q.seats, err = newSeats("queries", querySeats, maxQueries, nil); err != nil {
+	if q.seats, err = fairqueue.New("queries", querySeats, maxQueries, nil); err != nil {
 		return nil, err
 	}
 	return q, q.register(o.Intake.options.Registerer)
@@ -135,12 +147,18 @@ func (q *queries) or(next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		code := q.serve(w, req, resource)
-		q.requests.WithLabelValues(resource, strconv.Itoa(code)).Inc()
+		if code := q.serve(w, req, resource); code != 0 {
+			q.count(resource, code)
+		}
 	})
 }
 
-// serve answers a query with a seat, and returns the status code.
+func (q *queries) count(resource string, code int) {
+	q.requests.WithLabelValues(resource, strconv.Itoa(code)).Inc()
+}
+
+// serve answers a query with a seat, and returns the status code. It is 0 for a watch, which counts when it
+// begins.
 func (q *queries) serve(w http.ResponseWriter, req *http.Request, resource string) int {
 	ctx, cancel := early(req.Context())
 	defer cancel()
@@ -165,54 +183,30 @@ func (q *queries) serve(w http.ResponseWriter, req *http.Request, resource strin
 	defer s.end()
 	call.seat = s
 	answer, watch, err := q.api.Query(Query{
-		Request: req.WithContext(ctx), Resource: resource, Relayed: Forwarded(req), Authorize: q.authorize(caller),
+		Request: req.WithContext(ctx), Resource: resource, Relayed: Forwarded(req),
+		Tenant: call.inFlight.flow.Tenant, Authorize: q.authorize(caller), Answering: q.authz.answering, Wait: withoutSeat,
 	})
 	switch {
 	case err != nil:
 		return refused(err)
 	case watch:
-		session := q.watch(flow{Tenant: call.inFlight.flow.Tenant}, answer)
+		session := q.watch(resource, flow{Tenant: call.inFlight.flow.Tenant}, q.whileAuthentic(call, answer))
 		call.session.Store(&session)
-		return http.StatusOK
+		return 0
 	default:
 		answer(w, req.WithContext(ctx))
 		return call.response.code
 	}
 }
 
-// authorize returns the Authorize of a caller. It waits without a seat.
+// authorize returns the Authorize of a caller. The shared authorizer waits without a seat.
 func (q *queries) authorize(caller user.Info) func(context.Context, string, string) (bool, error) {
 	return func(ctx context.Context, verb, namespace string) (denied bool, err error) {
 		attributes := authorizer.AttributesRecord{
 			User: caller, ResourceRequest: true, Verb: verb, APIVersion: "v1", Resource: resourceName, Namespace: namespace,
 		}
-		withoutSeat(ctx, func() {
-			var decision authorizer.Decision
-			var reason string
-			decision, reason, err = q.authz.Authorize(ctx, attributes)
-			denied = errors.Is(err, errDoubtful) || err == nil && decision != authorizer.DecisionAllow || decision == authorizer.DecisionDeny
-			err = statusOfDecision(ctx, attributes, decision, reason, err)
-		})
-		return denied, err
-	}
-}
-
-// watch returns a session that answers a watch within the limit of watches. It is behind all filters, so
-// nothing of the request is in flight any more.
-func (q *queries) watch(f flow, answer http.HandlerFunc) func(http.ResponseWriter, *http.Request) {
-	return func(w http.ResponseWriter, req *http.Request) {
-		if !q.watches.Acquire(f, 1) {
-			q.control.metrics.refused.WithLabelValues(refusedShare).Inc()
-			refuse(w, inJSON(req), tooMany(refusedShare))
-			return
-		}
-		defer q.watches.Release(f, 1)
-		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				klog.FromContext(req.Context()).Error(nil, "A watch panicked", "panic", p, "stack", string(debug.Stack()))
-				panic(http.ErrAbortHandler) // the response cannot be completed
-			}
-		}()
-		answer(w, req)
+		decision, reason, err := q.authz.Authorize(ctx, attributes)
+		denied = errors.Is(err, errDoubtful) || err == nil && decision != authorizer.DecisionAllow || decision == authorizer.DecisionDeny
+		return denied, statusOfDecision(ctx, attributes, decision, reason, err)
 	}
 }

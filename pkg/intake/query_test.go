@@ -86,6 +86,29 @@ func TestQueriesAreAuthorizedByTheRightsOnEvents(t *testing.T) {
 	equal(t, "the number of reviews", len(asked), 2)
 }
 
+// Reviews of queries wait for none of reports, nor the other way round, if each has an authorizer.
+func TestQueriesHaveTheirOwnAuthorizer(t *testing.T) {
+	allow := func(reviews *atomic.Int64) authorizer.Authorizer {
+		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			reviews.Add(1)
+			return authorizer.DecisionAllow, "", nil
+		})
+	}
+	var ofReports, ofQueries atomic.Int64
+	s := serve(t, written(), withServer(func(o *intake.ServerOptions) {
+		o.Authorizer, o.QueryAuthorizer = allow(&ofReports), allow(&ofQueries)
+	}), withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
+		_, err := q.Authorize(q.Context(), "list", "shop")
+		return sends("seen"), false, err
+	}))
+	equal(t, "the query", s.Do(t, http.MethodGet, things, nil).Code, http.StatusOK)
+	equal(t, "reviews of reports, of queries", [2]int64{ofReports.Load(), ofQueries.Load()}, [2]int64{0, 1})
+	equal(t, "the report", s.Post(t, classic("web.1", 1)).Code, http.StatusCreated)
+	if ofReports.Load() == 0 || ofQueries.Load() != 1 {
+		t.Errorf("%d reviews of reports, %d of queries", ofReports.Load(), ofQueries.Load())
+	}
+}
+
 func TestOnlyGETsOfResourcesAreQueries(t *testing.T) {
 	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.IsResourceRequest() {
@@ -184,6 +207,93 @@ func TestQueriesThatWaitForAReviewTakeNoPlaceOfReports(t *testing.T) {
 	})
 }
 
+// The first denial of what was allowed has yet to be confirmed, and ends a watch already.
+func TestADenialIsOneBeforeItIsConfirmed(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		var revoked, denied bool
+		s := serve(t, written(), named,
+			authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
+				if revoked {
+					return authorizer.DecisionNoOpinion, "", nil
+				}
+				return authorizer.DecisionAllow, "", nil
+			}),
+			withQueries(func(q intake.Query) (_ http.HandlerFunc, _ bool, err error) {
+				denied, err = q.Authorize(q.Context(), "list", "shop")
+				return sends("seen"), false, err
+			}))
+		for i, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			revoked = i > 0
+			equal(t, "the answer", s.Do(t, http.MethodGet, things, nil, "Authorization", "Bearer reader").Code, want)
+			equal(t, "denied", denied, revoked)
+			time.Sleep(time.Minute) // longer than a decision is kept
+		}
+	})
+}
+
+// Whoever asks, only so many queries are answered at once: each may take megabytes.
+func TestFewQueriesAreAnsweredAtOnce(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		var now, most int
+		var mu sync.Mutex
+		add := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += n
+			most = max(most, now)
+		}
+		s := serve(t, written(), named, withQueries(func(intake.Query) (http.HandlerFunc, bool, error) {
+			return func(w http.ResponseWriter, req *http.Request) {
+				add(1)
+				time.Sleep(time.Second)
+				add(-1)
+				sends("seen")(w, req)
+			}, false, nil
+		}))
+		var answers []<-chan answer
+		for i := range 40 {
+			answers = append(answers, background(func() answer {
+				return s.Do(t, http.MethodGet, things, nil, "Authorization", fmt.Sprint("Bearer reader-", i%4))
+			}))
+		}
+		for _, a := range answers {
+			equal(t, "the answer to a query", (<-a).Code, http.StatusOK)
+		}
+		equal(t, "the queries that are answered at once", most, 8)
+	})
+}
+
+// Queries that wait for others, as for the turn of their tenant, have no seat.
+func TestQueriesThatWaitKeepNoSeat(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		free := make(chan struct{})
+		s := serve(t, written(), named, withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
+			return func(w http.ResponseWriter, req *http.Request) {
+				if q.Tenant == "slow" {
+					q.Wait(req.Context(), func() { <-free })
+				}
+				sends("seen")(w, req)
+			}, false, nil
+		}))
+		var answers []<-chan answer
+		for range 21 {
+			answers = append(answers, background(func() answer {
+				return s.Do(t, http.MethodGet, things, nil, "Authorization", "Bearer slow")
+			}))
+		}
+		synctest.Wait()
+		began := time.Now()
+		a := s.Do(t, http.MethodGet, things, nil, "Authorization", "Bearer other")
+		if waited := time.Since(began); a.Code != http.StatusOK || waited > 0 {
+			t.Errorf("answered %d after %s", a.Code, waited)
+		}
+		close(free)
+		for _, a := range answers {
+			equal(t, "the answer to a query that waited", (<-a).Code, http.StatusOK)
+		}
+	})
+}
+
 // openResponse is a response that may be read while it is written.
 type openResponse struct {
 	mu sync.Mutex
@@ -223,7 +333,7 @@ func TestWatchLastsAndIsNotBuffered(t *testing.T) {
 			return func(w http.ResponseWriter, req *http.Request) {
 				for range 3 {
 					_, _ = w.Write([]byte("frame\n"))
-					w.(http.Flusher).Flush()
+					_ = http.NewResponseController(w).Flush()
 					select {
 					case <-time.After(5 * time.Minute):
 					case <-req.Context().Done():
@@ -245,8 +355,8 @@ func TestWatchLastsAndIsNotBuffered(t *testing.T) {
 		var watches []*openResponse
 		for range 30 {
 			watches = append(watches, watch("reader"))
+			synctest.Wait() // so that no more than one is in flight
 		}
-		synctest.Wait()
 		codes := map[int]int{}
 		for _, w := range watches {
 			code, _ := w.read()
@@ -255,6 +365,8 @@ func TestWatchLastsAndIsNotBuffered(t *testing.T) {
 		// One flow has a third of 64.
 		equal(t, "the watches of one user", codes, map[int]int{http.StatusOK: 21, http.StatusTooManyRequests: 9})
 		equal(t, "open watches", s.Metric(t, "eventd_query_watches"), 21)
+		equal(t, "counted as begun", s.Metric(t, "eventd_query_requests_total", "200"), 21)
+		equal(t, "counted as refused", s.Metric(t, "eventd_query_requests_total", "429"), 9)
 		another := watch("another")
 		synctest.Wait()
 		if code, got := another.read(); got != "frame\n" {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -32,17 +33,17 @@ var errReviews = errors.New("too many reviews are waiting")
 // reviews limits the rate and the concurrency of reviews, fairly between flows. It is
 // safe for use by many goroutines.
 type reviews struct {
-	queue *seats // one seat, to wait for the rate limiter
+	queue *fairqueue.Seats // one seat, to wait for the rate limiter
 	rate  *rate.Limiter
-	calls *seats
+	calls *fairqueue.Seats
 }
 
 func newReviews(name string, perSecond float64, burst, waiting int) (*reviews, error) {
-	queue, err := newSeats(name+"-rate", 1, waiting, nil)
+	queue, err := fairqueue.New(name+"-rate", 1, waiting, nil)
 	if err != nil {
 		return nil, err
 	}
-	calls, err := newSeats(name, reviewsAtOnce, waiting, nil)
+	calls, err := fairqueue.New(name, reviewsAtOnce, waiting, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +53,10 @@ func newReviews(name string, perSecond float64, burst, waiting int) (*reviews, e
 // run calls review when its flow is next. If the error is errReviews, it does not.
 func (r *reviews) run(ctx context.Context, f flow, review func()) error {
 	allowed := false
-	if !r.queue.run(ctx, f, func() { allowed = r.rate.Wait(ctx) == nil }) || !allowed {
+	if !r.queue.Run(ctx, f, func() { allowed = r.rate.Wait(ctx) == nil }) || !allowed {
 		return errReviews
 	}
-	if !r.calls.run(ctx, f, review) {
+	if !r.calls.Run(ctx, f, review) {
 		return errReviews
 	}
 	return nil

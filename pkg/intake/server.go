@@ -43,6 +43,9 @@ type ServerOptions struct {
 	// gets 503.
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
+	// QueryAuthorizer, if not nil, decides about queries in place of Authorizer. With a client of its own,
+	// reviews of queries and of reports do not wait for each other.
+	QueryAuthorizer authorizer.Authorizer
 	// Forwarder, if not nil, has only the leader of several replicas record. Without
 	// one this process records everything.
 	Forwarder Forwarder
@@ -50,6 +53,9 @@ type ServerOptions struct {
 	// one: a POST of ReplicationPath. It must return soon after ctx has ended or the session
 	// is closed. There are at most 8 sessions at once. It needs a Forwarder.
 	Replication func(ctx context.Context, session io.ReadWriteCloser) error
+	// ReplicaState, if not nil, accepts what another replica reports of itself: a POST of ReplicaStatePath.
+	// It must not block. Its error is answered 400. It needs a Forwarder.
+	ReplicaState func(replica string, state []byte) error
 	// Issuer, if not nil, verifies ServiceAccount tokens that this process has not seen
 	// accepted yet. Until their TokenReview, their requests count against the share of
 	// their tenant, and not that of their address. The caller runs it.
@@ -85,6 +91,7 @@ func (o *ServerOptions) validate() error {
 		{"Authenticator", o.Authenticator == nil},
 		{"Authorizer", o.Authorizer == nil},
 		{"Forwarder, with Replication,", o.Replication != nil && o.Forwarder == nil},
+		{"Forwarder, with ReplicaState,", o.ReplicaState != nil && o.Forwarder == nil},
 	} {
 		if required.missing {
 			errs = append(errs, fmt.Errorf("%s is required", required.field))
@@ -157,11 +164,18 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	if options.Replication != nil {
 		handler = newSessions(&options).begin(handler)
 	}
+	if options.ReplicaState != nil {
+		handler = withReplicaStates(handler, options.ReplicaState)
+	}
 	authn := notAnonymous(options.Authenticator)
 	if options.Forwarder != nil {
 		authn = orPeer(options.Forwarder, authn)
 	}
-	handler = withAuthentication(handler, control.callers.limit(authn), control)
+	authn = control.callers.limit(authn)
+	if control.queries != nil {
+		control.queries.authn = authn
+	}
+	handler = withAuthentication(handler, authn, control)
 	if options.Forwarder != nil {
 		handler = awaitLeader(handler, options.Forwarder)
 	}

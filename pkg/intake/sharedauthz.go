@@ -47,6 +47,7 @@ type sharedAuthorizer struct {
 	reviews     *reviews
 	decisions   *decisions
 	refused     prometheus.Counter
+	answered    atomic.Int64 // when the apiserver has answered last, in nanoseconds since 1970
 }
 
 func newSharedAuthorizer(authz authorizer.Authorizer, maxDetached int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
@@ -69,8 +70,7 @@ type decision struct {
 
 // Authorize implements authorizer.Authorizer.
 func (s *sharedAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if a.IsReadOnly() {
-		// It may have selectors, and is rare.
+	if hasSelectors(a) { // which are not in the key
 		d, err := s.review(ctx, a)
 		return d.Decision, d.reason, err
 	}
@@ -132,10 +132,27 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		s.refused.Inc()
 		return decision{Decision: authorizer.DecisionNoOpinion}, limited
 	}
+	if err == nil {
+		s.answered.Store(time.Now().UnixNano())
+	}
 	if err == nil && s.decisions.note(a, key, begun, d.Decision) {
 		return decision{Decision: authorizer.DecisionNoOpinion}, errDoubtful
 	}
 	return d, err
+}
+
+// answeringTime is for how long an apiserver that has answered a review is taken to answer.
+const answeringTime = 10 * time.Second
+
+// answering reports whether the apiserver has answered a review recently.
+func (s *sharedAuthorizer) answering() bool {
+	return time.Since(time.Unix(0, s.answered.Load())) < answeringTime
+}
+
+func hasSelectors(a authorizer.Attributes) bool {
+	fields, _ := a.GetFieldSelector()
+	labels, _ := a.GetLabelSelector()
+	return len(fields) > 0 || len(labels) > 0
 }
 
 // errDoubtful is the error of a denial of what was allowed before, until a later review confirms it.
@@ -175,9 +192,7 @@ func newDecisions(ttl time.Duration) *decisions {
 
 // hash returns false for attributes whose decision is not cached, or depends on more.
 func (k *decisions) hash(a authorizer.Attributes, key string) (uint64, bool) {
-	fields, _ := a.GetFieldSelector()
-	labels, _ := a.GetLabelSelector()
-	if len(fields) > 0 || len(labels) > 0 || len(key) > maxCachedKey {
+	if hasSelectors(a) || len(key) > maxCachedKey {
 		return 0, false
 	}
 	return maphash.String(k.seed, key), true

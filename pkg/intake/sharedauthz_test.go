@@ -86,6 +86,72 @@ func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
 	})
 }
 
+// The watches of a user share the review of a right. One that depends on selectors is shared with none.
+func TestReviewsOfReadsAreShared(t *testing.T) {
+	for name, test := range map[string]struct {
+		selectors fields.Requirements
+		reviews   int64
+	}{
+		"a right":                      {nil, 1},
+		"one that has field selectors": {make(fields.Requirements, 1), 21},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared, asked := sharing(10, allowed)
+				list := creating("")
+				list.Verb, list.FieldSelectorRequirements = "list", test.selectors
+				var same []<-chan result
+				for range 21 {
+					same = append(same, asking(shared, t.Context(), list))
+				}
+				for _, one := range same {
+					equal(t, "the answer", <-one, result{authorizer.DecisionAllow, "", nil})
+				}
+				equal(t, "reviews", asked.Load(), test.reviews)
+			})
+		})
+	}
+}
+
+// A user whose watches need more reviews than there may be delays the reviews of another one by a few.
+func TestReviewsOfManyWatchesDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quick := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+		shared := must(newSharedAuthorizer(quick, maxQueries+maxWatches, reviewTTL, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
+		shared.reviews = must(newReviews("query-access", queryReviewRate, queryReviewBurst, maxQueries+maxWatches))
+		equal(t, "answering before the first review", shared.answering(), false)
+		list := func(who, namespace string) authorizer.AttributesRecord {
+			a := creating("")
+			a.User, a.Verb, a.Namespace = &user.DefaultInfo{Name: who}, "list", namespace
+			return a
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var watches sync.WaitGroup
+		for w := range 21 { // each of 20 namespaces, again and again: 84 reviews per second
+			watches.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					_, _, _ = shared.Authorize(ctx, list("flood", fmt.Sprint(w, "-", i)))
+				}
+			})
+		}
+		for range 10 {
+			time.Sleep(reviewTTL)
+			began := time.Now()
+			equal(t, "the other is allowed", (<-asking(shared, t.Context(), list("other", "ns"))).decision, authorizer.DecisionAllow)
+			if waited := time.Since(began); waited > 200*time.Millisecond { // behind all others: 400
+				t.Errorf("the review of another user has waited for %s", waited)
+			}
+		}
+		equal(t, "answering", shared.answering(), true)
+		leave()
+		watches.Wait()
+		time.Sleep(answeringTime + time.Second) // the last reviews outlive their requests
+		equal(t, "answering later", shared.answering(), false)
+	})
+}
+
 // A review does not end with its request, since other requests share it.
 func TestReviewOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

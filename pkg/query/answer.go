@@ -22,31 +22,24 @@ func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: v1alpha1.GroupVersion.String()}
 }
 
-func writeObject(w http.ResponseWriter, object any) { writeJSON(w, http.StatusOK, object) }
-
-// writeJSON encodes a whole answer before it writes any of it. HTML in texts is escaped.
-func writeJSON(w http.ResponseWriter, code int, object any) {
-	data, err := json.Marshal(object)
-	if err != nil {
-		status := statusOf(err)
-		code = int(status.Code)
-		data, _ = json.Marshal(status) // of strings and numbers
-	}
+// writeJSON writes a whole answer that is encoded. HTML in texts is escaped.
+func writeJSON(w http.ResponseWriter, code int, data []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// newest returns the last items that fit into an answer, and whether others are left out.
-func newest[T any](items []T) (fitting []T, truncated bool) {
-	n := countFitting(len(items), func(i int) any { return items[len(items)-1-i] })
+// last returns the last items that fit into an answer, at most limit, and whether others are left out.
+func last[T any](items []T, limit int) (fitting []T, truncated bool) {
+	n := countFitting(min(len(items), limit), func(i int) any { return items[len(items)-1-i] })
 	return items[len(items)-n:], n < len(items)
 }
 
-// first returns the first items that fit into an answer.
-func first[T any](items []T) []T {
-	return items[:countFitting(len(items), func(i int) any { return items[i] })]
+// first returns the first items that fit into an answer, at most limit, and whether others are left out.
+func first[T any](items []T, limit int) (fitting []T, truncated bool) {
+	n := countFitting(min(len(items), limit), func(i int) any { return items[i] })
+	return items[:n], n < len(items)
 }
 
 // countFitting returns how many of n items fit into an answer, in order.

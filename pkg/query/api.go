@@ -2,9 +2,11 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -13,9 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/pkg/history"
+	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
-	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
 )
 
@@ -35,10 +38,15 @@ type Options struct {
 	History *history.History
 	// Trail is what this replica did. Without it there are no top, why and drops, and tail has no steps.
 	Trail *trail.Trail
+	// Identity is the name of this replica.
+	Identity string
 	// Gatherer has the metrics of /metrics. Required.
 	Gatherer prometheus.Gatherer
-	// Status returns what a PipelineStatus has beside figures. Receivers have no figures yet. Required.
+	// Status returns what a PipelineStatus has beside the leader and figures. Receivers have no figures yet.
+	// It is called for status only. Required.
 	Status func() v1alpha1.PipelineStatus
+	// Leader returns the leader that this replica knows, nil for none. nil means that there never is one.
+	Leader func() *v1alpha1.Leader
 	// Leading reports whether this replica leads. nil means always.
 	Leading func() bool
 	// Relay has the leader answer a request in the name of the user in its context. The caller closes the
@@ -61,14 +69,17 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// API answers queries. Make it with New.
+// API answers queries: it is intake.Queries. Make it with New.
 type API struct {
 	options Options
 	figures *figures
 	matches *matches
+	// answers are the turns in which answers are made and encoded.
+	answers   *fairqueue.Turns
+	encodings *encodings
 
-	mu     sync.Mutex
-	leader chan struct{} // closed when the leader changes
+	mu      sync.Mutex
+	changed chan struct{} // closed when the leader changes
 }
 
 // New returns an API.
@@ -76,7 +87,21 @@ func New(o Options) (*API, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
-	return &API{options: o, figures: newFigures(o.Gatherer), matches: newMatches(), leader: make(chan struct{})}, nil
+	matches, err := newMatches()
+	if err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	answers, err := fairqueue.NewTurns("answers", max(1, runtime.GOMAXPROCS(0)/4), answerRest, maxTails)
+	if err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	return &API{options: o, figures: newFigures(o.Gatherer), matches: matches, answers: answers, encodings: newEncodings(), changed: make(chan struct{})}, nil
+}
+
+// Run samples the metrics, for rates, until ctx ends. Without it, figures have none. It must be called once.
+func (a *API) Run(ctx context.Context) error {
+	a.figures.run(ctx)
+	return nil
 }
 
 // LeaderChanged ends the watches that a leader answers. It must be called when another replica leads, or
@@ -84,18 +109,26 @@ func New(o Options) (*API, error) {
 func (a *API) LeaderChanged() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	close(a.leader)
-	a.leader = make(chan struct{})
+	close(a.changed)
+	a.changed = make(chan struct{})
 }
 
 // leaderChange returns what is closed at the next change.
 func (a *API) leaderChange() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.leader
+	return a.changed
 }
 
 func (a *API) leading() bool { return a.options.Leading == nil || a.options.Leading() }
+
+// leader returns the leader that this replica knows, nil for none.
+func (a *API) leader() *v1alpha1.Leader {
+	if a.options.Leader == nil {
+		return nil
+	}
+	return a.options.Leader()
+}
 
 // GroupVersion returns that of the API.
 func (a *API) GroupVersion() schema.GroupVersion { return v1alpha1.GroupVersion }
@@ -118,20 +151,10 @@ func (a *API) Resources() []metav1.APIResource {
 	return out
 }
 
-// Request is a GET of a resource of Resources. Its authenticated caller is in its context.
-type Request struct {
-	*http.Request
-	// Resource is the name of the resource.
-	Resource string
-	// Relayed is true if another replica has sent it.
-	Relayed   bool
-	Authorize Authorize
-}
-
 // Query checks a request and the rights of its caller, and returns what writes the answer. With watch, the
 // answer takes minutes, and needs a request whose context ends when its client goes away; it flushes what
 // it writes. An error is the Status of the answer.
-func (a *API) Query(req Request) (answer http.HandlerFunc, watch bool, err error) {
+func (a *API) Query(req intake.Query) (answer http.HandlerFunc, watch bool, err error) {
 	q, err := parse(req.Resource, req.URL.Query(), req.Header)
 	if err != nil {
 		return nil, false, err
@@ -139,16 +162,18 @@ func (a *API) Query(req Request) (answer http.HandlerFunc, watch bool, err error
 	if err := a.served(q); err != nil {
 		return nil, false, err
 	}
-	r := rights{authorize: req.Authorize, namespaces: q.Namespaces, watch: q.Watch}
+	q.tenant, q.wait = req.Tenant, req.Wait
+	r := rights{authorize: req.Authorize, answering: req.Answering, namespaces: q.Namespaces, watch: q.Watch}
 	if q.resource == resourceStatus {
 		r.namespaces = nil
 	}
-	if _, err := r.review(req.Context()); err != nil {
+	if _, err := r.review(req.Context(), nil); err != nil {
 		return nil, false, err
 	}
-	if q.expression != "" { // to compile it takes a while
-		if q.match, err = rules.CompileExpression(q.expression, v1alpha1.ParamMatch); err != nil {
-			return nil, false, apierrors.NewBadRequest(err.Error())
+	if q.expression != "" {
+		q.wait(req.Context(), func() { q.match, err = a.matches.compile(req.Context(), q.tenant, q.expression) })
+		if err != nil {
+			return nil, false, err
 		}
 	}
 	if a.isOfLeader(q) {
@@ -159,7 +184,7 @@ func (a *API) Query(req Request) (answer http.HandlerFunc, watch bool, err error
 			q.changed = changed
 		case req.Relayed:
 			return nil, false, unavailable("this replica does not lead")
-		case a.options.Relay != nil && !(q.resource == resourceStatus && a.options.Status().Leader == nil):
+		case a.options.Relay != nil && !(q.resource == resourceStatus && a.leader() == nil):
 			return a.relayed(req, q, changed), q.Watch, nil
 		case q.resource != resourceStatus:
 			return nil, false, unavailable("this replica does not lead")
@@ -202,29 +227,78 @@ func (a *API) isOfLeader(q *query) bool {
 // get returns what answers a query once.
 func (a *API) get(q *query) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		object, err := a.object(req.Context(), q)
+		ctx := req.Context()
+		object, err := a.object(ctx, q)
+		var data []byte
+		if err == nil {
+			err = a.work(ctx, q, func() (err error) {
+				data, err = json.Marshal(object)
+				return err
+			})
+		}
 		if err != nil {
 			writeError(w, err)
 			return
 		}
-		writeObject(w, object)
+		writeJSON(w, http.StatusOK, data)
 	}
 }
 
+// answerRest is for how long answers rest after each turn, in times of what it took: so they take an eighth of the
+// processors, or half of one.
+const answerRest = 1
+
+// work calls a function when it is the turn of the tenant of a query, without its seat. Its error is that of the
+// function, the cause of ctx, or 503.
+func (a *API) work(ctx context.Context, q *query, f func() error) (err error) {
+	q.wait(ctx, func() {
+		var failed error
+		if err = inTurn(ctx, a.answers, q.tenant, func() { failed = f() }); err == nil {
+			err = failed
+		}
+	})
+	return err
+}
+
 // object returns the answer to a query.
-func (a *API) object(ctx context.Context, q *query) (any, error) {
-	switch q.resource {
-	case resourceStatus:
-		return a.status()
-	case resourceTop:
-		return a.top(q), nil
-	case resourceTimeline:
-		return a.timeline(ctx, q)
-	case resourceWhy:
-		return a.why(ctx, q)
-	default:
-		return a.drops(q), nil
+func (a *API) object(ctx context.Context, q *query) (object any, err error) {
+	var found history.Result
+	if of, reads := a.historyQuery(q); reads {
+		if found, err = a.list(ctx, q, of); err != nil {
+			return nil, err
+		}
+		defer found.Release()
 	}
+	err = a.work(ctx, q, func() (err error) {
+		switch q.resource {
+		case resourceStatus:
+			object, err = a.status()
+		case resourceTop:
+			object = a.top(q)
+		case resourceTimeline:
+			object = timeline(q, found)
+		case resourceWhy:
+			object = a.why(q, found)
+		default:
+			object = a.drops(q)
+		}
+		return err
+	})
+	return object, err
+}
+
+// historyQuery returns what an answer needs of the history, if anything.
+func (a *API) historyQuery(q *query) (of history.Query, reads bool) {
+	of = history.Query{Namespaces: q.Namespaces, Object: history.Object(q.Object), Limit: q.limit, Tenant: q.tenant}
+	switch {
+	case q.resource == resourceTimeline:
+		of.Reason, of.Type, of.Reporter = q.reason, q.eventType, q.reporter
+		of.Since, of.Until, of.AllVersions = q.since, q.until, q.allVersions
+		return of, true
+	case q.resource == resourceWhy && a.options.History != nil:
+		return of, true
+	}
+	return of, false
 }
 
 // sees reports whether the query is about the Events of a namespace.

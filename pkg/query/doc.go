@@ -15,6 +15,7 @@
 // Every replica answers timeline and tail from its own history. The rest is the leader's: other replicas
 // have it answer, in the name of the caller.
 //
-// An API starts no goroutine but those of a watch, which end before it returns. It is safe for concurrent
-// use, and needs no stop. Who serves it limits how many queries and watches there are at once.
+// Run samples counters, for rates; else an API starts no goroutine but those of a watch or a relayed query, which
+// end before it returns. It is safe for concurrent use, and needs no stop. Who serves it limits how many queries and watches
+// there are at once.
 package query

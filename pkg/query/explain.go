@@ -1,8 +1,6 @@
 package query
 
 import (
-	"context"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/history"
@@ -10,66 +8,86 @@ import (
 	"github.com/eventd/eventd/pkg/trail"
 )
 
-// why answers from the trail of this replica and, if it has one, its history.
-func (a *API) why(ctx context.Context, q *query) (*v1alpha1.Explanation, error) {
-	steps, since, forgotten := a.options.Trail.Why(a.ofTrail(q))
-	steps, truncated := newest(steps)
+// why answers from the trail of this replica and from what was found in its history, if it has one.
+func (a *API) why(q *query, found history.Result) *v1alpha1.Explanation {
+	known, since, forgotten := a.options.Trail.Why(a.ofTrail(q))
+	steps, truncatedSteps := last(stepsOf(known), q.limit)
 	out := &v1alpha1.Explanation{
 		TypeMeta:   typeMeta("Explanation"),
 		Object:     q.Object,
 		KnownSince: metav1.NewMicroTime(since),
-		Forgotten:  forgotten || truncated,
-		Leader:     a.identity(),
-		Steps:      notNil(steps),
+		Forgotten:  forgotten,
+		Leader:     a.options.Identity,
+		Steps:      steps,
 	}
 	if len(q.Namespaces) == 1 {
 		out.Object.Namespace = q.Namespaces[0]
 	}
-	if a.options.History == nil {
-		return out, nil
-	}
-	found, err := a.options.History.List(ctx, history.Query{
-		Namespaces: q.Namespaces, Object: history.Object(q.Object), Limit: q.limit,
-	})
-	if err != nil {
-		return nil, err
-	}
-	out.Events, _ = newest(itemsOf(found.Versions))
-	return out, nil
+	events, truncatedEvents := last(itemsOf(found.Versions), q.limit)
+	out.Events, out.Truncated = events, truncatedSteps || truncatedEvents || found.Truncated
+	return out
 }
 
 // drops answers from the trail of this replica.
 func (a *API) drops(q *query) *v1alpha1.DropList {
-	steps, since := a.options.Trail.Drops(a.ofTrail(q))
+	known, since := a.options.Trail.Drops(a.ofTrail(q))
+	steps, truncated := first(stepsOf(known), q.limit)
 	return &v1alpha1.DropList{
 		TypeMeta:   typeMeta("DropList"),
 		KnownSince: metav1.NewMicroTime(since),
-		Leader:     a.identity(),
-		Items:      notNil(first(steps)),
+		Leader:     a.options.Identity,
+		Truncated:  truncated,
+		Items:      steps,
 	}
 }
 
 // top answers from the trail of this replica.
 func (a *API) top(q *query) *v1alpha1.Top {
-	out := a.options.Trail.Top(trail.TopQuery{Namespaces: q.Namespaces, By: q.by, Window: q.window, Limit: q.limit})
-	out.TypeMeta = typeMeta("Top")
-	out.Items = notNil(out.Items)
-	return &out
+	found := a.options.Trail.Top(trail.TopQuery{Namespaces: q.Namespaces, By: q.by, Window: q.window, Limit: q.limit})
+	out := &v1alpha1.Top{
+		TypeMeta: typeMeta("Top"),
+		Since:    metav1.NewMicroTime(found.Since), Until: metav1.NewMicroTime(found.Until),
+		By: found.By, Occurrences: found.Occurrences, OnlyReported: a.options.History == nil,
+		Items: make([]v1alpha1.TopItem, len(found.Items)),
+	}
+	for i, item := range found.Items {
+		out.Items[i] = v1alpha1.TopItem{
+			Object: (*v1alpha1.ObjectReference)(item.Object), Reason: item.Reason, Namespace: item.Namespace, Reporter: item.Reporter,
+			Occurrences: item.Occurrences, Error: item.Error, Writes: item.Writes, Saved: item.Saved,
+		}
+	}
+	return out
+}
+
+// stepsOf returns steps of the trail for an answer.
+func stepsOf(steps []trail.Step) []v1alpha1.Step {
+	out := make([]v1alpha1.Step, len(steps))
+	for i := range steps {
+		out[i] = stepOf(&steps[i])
+	}
+	return out
+}
+
+func stepOf(s *trail.Step) v1alpha1.Step {
+	out := v1alpha1.Step{
+		Time: metav1.NewMicroTime(s.Time), Action: s.Action, Occurrences: s.Occurrences,
+		Outcome: s.Outcome, Cause: s.Cause, Detail: s.Detail, Rule: s.Rule, Receiver: s.Receiver, User: s.User,
+		Namespace: s.Namespace, Event: s.Event, Regarding: v1alpha1.ObjectReference(s.Regarding),
+		Type: s.Type, Reason: s.Reason, Message: s.Message, Reporter: s.Reporter,
+	}
+	if !s.First.Equal(s.Time) {
+		first := metav1.NewMicroTime(s.First)
+		out.First = &first
+	}
+	if !s.Until.IsZero() {
+		until := metav1.NewMicroTime(s.Until)
+		out.Until = &until
+	}
+	return out
 }
 
 func (a *API) ofTrail(q *query) trail.Query {
-	return trail.Query{Namespaces: q.Namespaces, Object: trail.Object(q.Object), Limit: q.limit}
-}
-
-// identity is that of this replica, which answers.
-func (a *API) identity() string { return a.options.Status().Replica.Identity }
-
-// notNil makes an empty list an empty array in JSON.
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
+	return trail.Query{Namespaces: q.Namespaces, Object: trail.Object(q.Object), Limit: q.limit + 1} // to see whether there are more
 }
 
 // withoutTimes returns an answer without what changes by itself, to compare it with the one before.

@@ -1,10 +1,11 @@
 package query
 
 import (
+	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 const (
 	// gatherPeriod is the minimum time between two reads of the metrics, for all who ask.
 	gatherPeriod = time.Second
-	// rateWindow is the maximum time that a rate is over. Without a read in that time, there is none.
-	rateWindow = time.Minute
+	// samplePeriod is how often counters are sampled, and rateSamples how many samples are kept: rates are
+	// over the last 4 to 6 s.
+	samplePeriod = 2 * time.Second
+	rateSamples  = 3
 	// maxSamples limits the samples of one metric in an answer: rules and receivers are labels.
 	maxSamples = 64
 )
@@ -27,16 +30,51 @@ const (
 type figures struct {
 	gatherer prometheus.Gatherer
 
-	mu   sync.Mutex
-	last *reading
+	mu     sync.Mutex
+	last   *reading
+	before []samples // of the last seconds, oldest first
 }
 
 func newFigures(g prometheus.Gatherer) *figures { return &figures{gatherer: g} }
+
+// run samples the counters until ctx ends, whether anybody asks or not: so the first answer has rates.
+func (f *figures) run(ctx context.Context) {
+	ticker := time.NewTicker(samplePeriod)
+	defer ticker.Stop()
+	for {
+		f.sample()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sample keeps the counters of now, in place of the oldest ones. Metrics that cannot be read now leave no
+// sample: whoever asks gets the error.
+func (f *figures) sample() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, err := f.read()
+	if err != nil {
+		return
+	}
+	if len(f.before) == rateSamples {
+		f.before = slices.Delete(f.before, 0, 1)
+	}
+	f.before = append(f.before, r.counters())
+}
 
 // get returns the metrics, at most gatherPeriod old.
 func (f *figures) get() (*reading, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.read()
+}
+
+// read reads the metrics, unless that was done a moment ago. The mutex must be held.
+func (f *figures) read() (*reading, error) {
 	if f.last != nil && time.Since(f.last.at) < gatherPeriod {
 		return f.last, nil
 	}
@@ -44,27 +82,74 @@ func (f *figures) get() (*reading, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics: %w", err)
 	}
-	next := &reading{samples: samples{at: time.Now(), families: make(map[string]*dto.MetricFamily, len(families))}}
+	next := &reading{at: time.Now(), families: make(map[string]*dto.MetricFamily, len(families))}
 	for _, family := range families {
 		next.families[family.GetName()] = family
 	}
-	if f.last != nil && next.at.Sub(f.last.at) < rateWindow {
-		next.before = &f.last.samples
+	if len(f.before) > 0 {
+		oldest := f.before[0] // it is at least gatherPeriod old
+		next.before = &oldest
 	}
 	f.last = next
 	return next, nil
 }
 
-// samples are the metrics at one moment.
+// samples are the counters of the stations at one moment, by name and labels. It does not change.
 type samples struct {
-	at       time.Time
-	families map[string]*dto.MetricFamily
+	at     time.Time
+	values map[string]float64
 }
 
-// reading is the metrics at one moment, and those of the reading before, or nil. It does not change.
+// reading is the metrics at one moment, and the counters of some seconds before, or nil. It does not change.
 type reading struct {
-	samples
-	before *samples
+	at       time.Time
+	families map[string]*dto.MetricFamily
+	before   *samples
+}
+
+// counters returns the counters that answers have.
+func (r *reading) counters() samples {
+	s := samples{at: r.at, values: make(map[string]float64)}
+	for name := range shown {
+		family := r.families[name]
+		if family.GetType() != dto.MetricType_COUNTER {
+			continue
+		}
+		s.values[name] = 0 // the metric exists: its labels that come have counted from 0
+		for _, m := range family.GetMetric() {
+			if value, ok := valueOf(family.GetType(), m); ok {
+				s.values[keyOf(name, m)] = value
+			}
+		}
+	}
+	return s
+}
+
+// shown are the metrics in answers.
+var shown = func() map[string]bool {
+	names := make(map[string]bool)
+	for _, s := range append(slices.Clone(stations), apiserver) {
+		for _, name := range s.figures {
+			names[name] = true
+		}
+	}
+	for _, name := range slices.Concat(receiverFigures, ruleFigures) {
+		names[name] = true
+	}
+	return names
+}()
+
+// keyOf returns the name of a sample with its labels.
+func keyOf(name string, m *dto.Metric) string {
+	var key strings.Builder
+	key.WriteString(name)
+	for _, l := range m.GetLabel() {
+		key.WriteByte(0)
+		key.WriteString(l.GetName())
+		key.WriteByte(0)
+		key.WriteString(l.GetValue())
+	}
+	return key.String()
 }
 
 // all returns the samples of a metric whose labels have the given ones, names and values in turn, in the
@@ -104,18 +189,15 @@ func (r *reading) value(name string, labels ...string) float64 {
 	return 0
 }
 
-// rate returns the rate of a counter since the reading before.
+// rate returns the rate of a counter over the last seconds, or nil.
 func (r *reading) rate(family *dto.MetricFamily, m *dto.Metric, value float64) *float64 {
-	if r.before == nil || family.GetType() != dto.MetricType_COUNTER || r.before.families[family.GetName()] == nil {
+	if r.before == nil || family.GetType() != dto.MetricType_COUNTER {
 		return nil
 	}
-	former := 0. // a label that is new has counted from 0
-	for _, other := range r.before.families[family.GetName()].GetMetric() {
-		if maps.Equal(labelsOf(other), labelsOf(m)) {
-			former, _ = valueOf(family.GetType(), other)
-			break
-		}
+	if _, ok := r.before.values[family.GetName()]; !ok {
+		return nil
 	}
+	former := r.before.values[keyOf(family.GetName(), m)] // a label that is new has counted from 0
 	if value < former {
 		return nil // it was removed, and is a new one
 	}

@@ -1,8 +1,10 @@
 package query
 
 import (
+	"context"
 	"math"
 	"reflect"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,46 +42,92 @@ func TestFiguresAreReadOnceASecondForAll(t *testing.T) {
 	})
 }
 
-func TestRateIsThatSinceTheReadingBefore(t *testing.T) {
+// sampling has figures sampled until the test ends, in a bubble.
+func sampling(t *testing.T, g prometheus.Gatherer) *figures {
+	f := newFigures(g)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f.run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	synctest.Wait()
+	return f
+}
+
+func (f *figures) mustGet(t *testing.T) *reading {
+	t.Helper()
+	r, err := f.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// These are metrics that answers have: others are not sampled.
+const aCounter, aGauge = "eventd_sink_requests_total", "eventd_sink_rate_limit"
+
+func TestRateIsThatOfTheLastSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := prometheus.NewRegistry()
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c_total"}, []string{"a"})
-		limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: "limit"})
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: aCounter}, []string{"a"})
+		limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: aGauge})
 		g.MustRegister(c, limit)
-		f := newFigures(g)
-		read := func() *reading {
-			r, err := f.get()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
 		c.WithLabelValues("x").Add(5)
 		c.WithLabelValues("never")
 		limit.Set(math.Inf(1))
-		if got, want := read().all("c_total"), []v1alpha1.Figure{{Metric: "c_total", Labels: map[string]string{"a": "x"}, Value: 5}}; !reflect.DeepEqual(got, want) {
+		f := sampling(t, g)
+		if got, want := f.mustGet(t).all(aCounter), []v1alpha1.Figure{{Metric: aCounter, Labels: map[string]string{"a": "x"}, Value: 5}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("the first reading is %+v", got)
 		}
-		if got := read().all("limit"); got != nil {
+		if got := f.mustGet(t).all(aGauge); got != nil {
 			t.Errorf("what JSON does not have is %+v", got)
 		}
-		time.Sleep(2 * time.Second)
-		c.WithLabelValues("x").Add(8)
-		c.WithLabelValues("y").Add(2)
+		time.Sleep(5 * time.Second)
+		c.WithLabelValues("x").Add(20)
+		c.WithLabelValues("y").Add(5)
+		// Nobody has asked for 5 s, and rates are known.
 		for label, want := range map[string]float64{"x": 4, "y": 1} {
-			if got := read().one("c_total", "a", label); got == nil || got.PerSecond == nil || *got.PerSecond != want {
+			if got := f.mustGet(t).one(aCounter, "a", label); got == nil || got.PerSecond == nil || *got.PerSecond != want {
 				t.Errorf("%s is %+v", label, got)
 			}
+		}
+		// What was long ago is in no rate.
+		time.Sleep(time.Hour)
+		if got := f.mustGet(t).one(aCounter, "a", "x"); got.PerSecond == nil || *got.PerSecond != 0 {
+			t.Errorf("later, it is %+v", got)
 		}
 		time.Sleep(2 * time.Second)
 		c.Reset()
 		c.WithLabelValues("x").Add(1)
-		if got := read().one("c_total", "a", "x"); got.PerSecond != nil {
+		if got := f.mustGet(t).one(aCounter, "a", "x"); got.PerSecond != nil {
 			t.Errorf("the rate of a counter that began anew is %v", *got.PerSecond)
 		}
-		time.Sleep(time.Hour)
-		if got := read().one("c_total", "a", "x"); got.PerSecond != nil {
-			t.Errorf("the rate over an hour is %v", *got.PerSecond)
+	})
+}
+
+// Several who ask at different times get the same rates, over some seconds.
+func TestRateDoesNotDependOnWhoAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := prometheus.NewRegistry()
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: aCounter})
+		g.MustRegister(c)
+		f := sampling(t, g)
+		for i := range 200 {
+			time.Sleep(100 * time.Millisecond)
+			c.Add(1)
+			got := f.mustGet(t)
+			if i < 10 {
+				continue // the first second
+			}
+			rate := got.one(aCounter).PerSecond
+			if rate == nil || *rate < 9 || *rate > 11 {
+				t.Fatalf("after %d tenths of a second, ten per second are %v", i, rate)
+			}
+			if over := got.at.Sub(got.before.at); i > 100 && (over < 4*time.Second || over > 6*time.Second) {
+				t.Fatalf("the rate is over %s", over)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -43,20 +44,14 @@ type scene struct {
 
 	mu      sync.Mutex
 	denied  map[string]bool // namespaces; "" for all
+	failing map[string]bool // namespaces whose reviews fail
 	reviews []string        // verb and namespace
 	version int
 }
 
-// served adapts an API to the intake, as cmd/eventd/app does.
-type served struct{ *query.API }
-
-func (s served) Query(q intake.Query) (http.HandlerFunc, bool, error) {
-	return s.API.Query(query.Request{Request: q.Request, Resource: q.Resource, Relayed: q.Relayed, Authorize: q.Authorize})
-}
-
 func newScene(t testing.TB, settings ...func(*query.Options)) *scene {
 	t.Helper()
-	s := &scene{stopping: make(chan struct{}), denied: map[string]bool{}}
+	s := &scene{stopping: make(chan struct{}), denied: map[string]bool{}, failing: map[string]bool{}}
 	var err error
 	if s.history, err = history.New(history.Options{MaxBytes: 8 << 20}); err != nil {
 		t.Fatal(err)
@@ -77,7 +72,7 @@ func newScene(t testing.TB, settings ...func(*query.Options)) *scene {
 		if s.api, err = query.New(options); err != nil {
 			t.Fatal(err)
 		}
-		o.Queries, o.AccessReviewTTL = served{s.api}, -1
+		o.Queries, o.AccessReviewTTL = s.api, -1
 		// A user for each token.
 		o.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: req.Header.Get("Authorization")}}, true, nil
@@ -93,6 +88,9 @@ func (s *scene) authorize(a authorizer.Attributes) (authorizer.Decision, string,
 	if s.denied[a.GetNamespace()] {
 		return authorizer.DecisionDeny, "", nil
 	}
+	if s.failing[a.GetNamespace()] {
+		return authorizer.DecisionNoOpinion, "", errors.New("the apiserver does not answer")
+	}
 	return authorizer.DecisionAllow, "", nil
 }
 
@@ -100,6 +98,13 @@ func (s *scene) deny(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied[namespace] = true
+}
+
+// fail has the reviews of a namespace fail.
+func (s *scene) fail(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing[namespace] = true
 }
 
 // reviewed returns the reviews since it was called last.

@@ -2,53 +2,90 @@ package query
 
 import (
 	"context"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/internal/fairqueue"
+	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 const (
-	// allMatchShare is the part of one processor that the expressions of all tails take: 1/4. It outlasts a
-	// tail, so that a client cannot begin anew with one.
-	allMatchShare = 4
-	// maxMatchDebt is how long expressions may run before that counts.
-	maxMatchDebt = 5 * time.Millisecond
+	// matchRest is for how long expressions rest after each turn, in times of what it took. So those of all
+	// tails, and to compile them, take a quarter of one processor.
+	matchRest = 3
+	// matchTurn is how long a turn evaluates.
+	matchTurn = 5 * time.Millisecond
+	// maxTails is how many may wait: more than there are tails and queries.
+	maxTails = 1024
 )
 
-// matches evaluates the expressions of all tails, one at a time.
-type matches struct {
-	place chan struct{} // has an element while none is evaluated
-	free  time.Time     // when the next may begin, at most maxMatchDebt before
+// matches compiles and evaluates the expressions of all tails, one at a time, fairly between tenants. A client that
+// goes away and begins anew does not get its turn sooner.
+type matches struct{ turns *fairqueue.Turns }
+
+func newMatches() (*matches, error) {
+	turns, err := fairqueue.NewTurns("matches", 1, matchRest, maxTails)
+	return &matches{turns}, err
 }
 
-func newMatches() *matches {
-	m := &matches{place: make(chan struct{}, 1)}
-	m.place <- struct{}{}
-	return m
-}
-
-// evaluate returns whether an Event matches, and how long that took. Its error is the cause of ctx.
-func (m *matches) evaluate(ctx context.Context, expression *rules.Expression, event *corev1.Event) (matched bool, took time.Duration, err error) {
-	select {
-	case <-m.place:
-	case <-ctx.Done():
-		return false, 0, context.Cause(ctx)
+// compile returns an expression, or the Status of the answer.
+func (m *matches) compile(ctx context.Context, tenant, text string) (expression *rules.Expression, err error) {
+	if failed := m.turn(ctx, tenant, func() { expression, err = rules.CompileExpression(text, v1alpha1.ParamMatch) }); failed != nil {
+		return nil, failed
 	}
-	defer func() { m.place <- struct{}{} }()
-	if debt := time.Until(m.free); debt > maxMatchDebt {
-		if err := sleep(ctx, debt); err != nil {
-			return false, 0, err
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return expression, nil
+}
+
+// evaluate returns which of some Events match, and how long that took.
+func (m *matches) evaluate(ctx context.Context, tenant string, expression *rules.Expression, events []*corev1.Event) (matched []bool, took time.Duration, err error) {
+	matched = make([]bool, len(events))
+	for i := 0; i < len(events); {
+		if err := m.turn(ctx, tenant, func() {
+			began := time.Now()
+			for ; i < len(events) && time.Since(began) < matchTurn; i++ {
+				matched[i] = expression.Matches(events[i])
+			}
+			took += time.Since(began)
+		}); err != nil {
+			return nil, took, err
 		}
 	}
-	began := time.Now()
-	matched = expression.Matches(event)
-	ended := time.Now()
-	took = ended.Sub(began)
-	if m.free.Before(ended) {
-		m.free = ended
-	}
-	m.free = m.free.Add((allMatchShare - 1) * took)
 	return matched, took, nil
+}
+
+// turn calls a function when it is the turn of a tenant. Its error is the cause of ctx, or 503.
+func (m *matches) turn(ctx context.Context, tenant string, work func()) error {
+	return inTurn(ctx, m.turns, tenant, work)
+}
+
+func inTurn(ctx context.Context, turns *fairqueue.Turns, tenant string, work func()) error {
+	switch {
+	case turns.Run(ctx, tenant, work):
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return unavailable("too many queries wait")
+}
+
+// eventOf is what an expression sees of a step: the Event that it is about, as far as the trail knows it. The
+// rest is empty. The count is that of the step, and its time the last one of the Event.
+func eventOf(step *trail.Step) *corev1.Event {
+	o := step.Regarding
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: step.Namespace, Name: step.Event},
+		InvolvedObject: corev1.ObjectReference{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		Type:           step.Type, Reason: step.Reason, Message: step.Message, ReportingController: step.Reporter,
+		Count:         int32(min(step.Occurrences, math.MaxInt32)),
+		LastTimestamp: metav1.NewTime(step.Time),
+	}
 }

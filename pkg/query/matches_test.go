@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,22 +20,92 @@ func TestExpressionsOfAllTailsHaveAShareOfOneProcessor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := &corev1.Event{Message: strings.Repeat("a", 16<<10)}
-	m := newMatches()
-	if matched, took, err := m.evaluate(t.Context(), costly, event); matched || err != nil || took <= maxMatchDebt {
-		t.Fatalf("%v after %s, %v", matched, took, err)
-	}
-	free := m.free
-	canceled, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("closed"))
-	if _, took, err := m.evaluate(canceled, costly, event); err == nil || took > 0 {
-		t.Errorf("evaluated for %s, %v", took, err)
-	}
-	cheap, err := rules.CompileExpression(`event.reason == "a"`, "match")
+	events := []*corev1.Event{{Message: strings.Repeat("a", 16<<10)}}
+	m, err := newMatches()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if matched, _, err := m.evaluate(t.Context(), cheap, &corev1.Event{Reason: "a"}); !matched || err != nil || time.Now().Before(free) {
-		t.Errorf("%v, %v, %s early", matched, err, time.Until(free))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	began := time.Now()
+	go cancel(errors.New("closed"))
+	_, took, _ := m.evaluate(ctx, "a", costly, events)
+	if _, _, err := m.evaluate(ctx, "a", costly, events); err == nil {
+		t.Error("evaluated after the end of the context")
+	}
+	cheap, err := m.compile(t.Context(), "b", `event.reason == "a"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if matched, _, err := m.evaluate(t.Context(), "b", cheap, []*corev1.Event{{Reason: "a"}, {Reason: "b"}}); err != nil || !matched[0] || matched[1] {
+		t.Errorf("%v, %v", matched, err)
+	}
+	if rest := time.Since(began) - took; rest < matchRest*took {
+		t.Errorf("the next one has waited for %s after %s", rest, took)
+	}
+}
+
+// To compile takes a part of that share.
+func TestExpressionsAreCompiledInTurn(t *testing.T) {
+	text := `event.reason == "a"` + strings.Repeat(` || event.reason == "a"`, 100)
+	alone := time.Hour
+	for range 3 {
+		began := time.Now()
+		if _, err := rules.CompileExpression(text, "match"); err != nil {
+			t.Fatal(err)
+		}
+		alone = min(alone, time.Since(began))
+	}
+	m, err := newMatches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := m.compile(t.Context(), "a", text); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 2*alone {
+		t.Errorf("%s, and %s without a turn", took, alone)
+	}
+}
+
+// A tenant with many tails whose expressions are costly delays those of another one by a few evaluations.
+func TestExpressionsOfATenantDelayThoseOfAnotherByAFew(t *testing.T) {
+	costly, err := rules.CompileExpression(`event.message.matches("(a{1,9}){1,9}b")`, "match")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := []*corev1.Event{{Message: strings.Repeat("a", 1<<10)}}
+	m, err := newMatches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var evaluated atomic.Int64
+	var flood sync.WaitGroup
+	began := make(chan struct{}, 60)
+	for range cap(began) {
+		flood.Go(func() {
+			began <- struct{}{}
+			for ctx.Err() == nil {
+				_, _, _ = m.evaluate(ctx, "flood", costly, events)
+				evaluated.Add(1)
+			}
+		})
+	}
+	for range cap(began) {
+		<-began
+	}
+	const own = 10
+	before := evaluated.Load()
+	for range own {
+		if _, _, err := m.evaluate(t.Context(), "other", costly, events); err != nil {
+			t.Error(err)
+		}
+	}
+	others := evaluated.Load() - before
+	end()
+	flood.Wait()
+	if others > own*30 { // in order of arrival, own * 60
+		t.Errorf("%d evaluations have waited for %d", own, others)
 	}
 }

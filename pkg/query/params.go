@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -46,6 +47,9 @@ const paramTimeout, paramPretty = "timeout", "pretty"
 // query is a request that was read.
 type query struct {
 	resource string
+	// tenant is that of the caller, and wait intake.Query.Wait.
+	tenant string
+	wait   func(ctx context.Context, wait func())
 	// Namespaces are those of the Events, nil for all.
 	Namespaces []string
 	Object     v1alpha1.ObjectReference

@@ -14,6 +14,7 @@ import (
 
 	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/pkg/trail"
 )
 
 // queries has one of each resource, about a namespace if it can be.
@@ -172,8 +173,9 @@ func TestOnlyTheLeaderAnswersForEventd(t *testing.T) {
 	s := newScene(t, func(o *query.Options) {
 		o.Leading = func() bool { return false }
 		o.Status = func() v1alpha1.PipelineStatus {
-			return v1alpha1.PipelineStatus{Replica: v1alpha1.Replica{Identity: "b"}, Leader: &v1alpha1.Leader{Identity: "a"}}
+			return v1alpha1.PipelineStatus{Replica: v1alpha1.Replica{Identity: "b"}}
 		}
+		o.Leader = func() *v1alpha1.Leader { return &v1alpha1.Leader{Identity: "a"} }
 		o.Relay = relayTo(func(req *http.Request) (int, string) {
 			relayed = append(relayed, req.URL.RequestURI())
 			return http.StatusTeapot, "the leader's"
@@ -192,7 +194,37 @@ func TestOnlyTheLeaderAnswersForEventd(t *testing.T) {
 	if len(relayed) != len(queries)-1 {
 		t.Errorf("relayed are %q", relayed)
 	}
-	if got := get[v1alpha1.PipelineStatus](t, s, "status?local=true"); got.Replica.Identity != "b" {
-		t.Errorf("the local status is of %+v", got.Replica)
+	if got := get[v1alpha1.PipelineStatus](t, s, "status?local=true"); got.Replica.Identity != "b" || got.Leader == nil || got.Leader.Identity != "a" {
+		t.Errorf("the local status is of %+v, the leader is %+v", got.Replica, got.Leader)
+	}
+}
+
+// The rest of the status needs the checks of /readyz, which other answers do without.
+func TestOnlyStatusReadsTheStatus(t *testing.T) {
+	s := newScene(t, func(o *query.Options) {
+		o.Identity = "me"
+		o.Status = func() v1alpha1.PipelineStatus {
+			t.Error("the status is read")
+			return v1alpha1.PipelineStatus{}
+		}
+	})
+	if got := get[v1alpha1.Explanation](t, s, "why?name=web"); got.Leader != "me" {
+		t.Errorf("the leader of the explanation is %q", got.Leader)
+	}
+	if got := get[v1alpha1.DropList](t, s, "drops"); got.Leader != "me" {
+		t.Errorf("the leader of the drops is %q", got.Leader)
+	}
+}
+
+// The trail has names of its own for what was done, which answers have as they are.
+func TestActionsAreThoseOfTheTrail(t *testing.T) {
+	for ours, theirs := range map[string]string{
+		v1alpha1.ActionRecorded: trail.ActionRecorded, v1alpha1.ActionFiltered: trail.ActionFiltered, v1alpha1.ActionWouldBe: trail.ActionWouldBe,
+		v1alpha1.ActionMerged: trail.ActionMerged, v1alpha1.ActionAggregated: trail.ActionAggregated, v1alpha1.ActionDeferred: trail.ActionDeferred,
+		v1alpha1.ActionSettled: trail.ActionSettled, v1alpha1.ActionDelivered: trail.ActionDelivered, v1alpha1.ActionUnrouted: trail.ActionUnrouted,
+	} {
+		if ours != theirs {
+			t.Errorf("the trail says %q, answers say %q", theirs, ours)
+		}
 	}
 }

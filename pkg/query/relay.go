@@ -4,17 +4,21 @@ import (
 	"context"
 	"io"
 	"net/http"
+
+	"github.com/eventd/eventd/pkg/intake"
 )
 
 // maxRelayedBytes limits the leader's answer to a query: more than maxAnswerBytes, and the rest of it.
 const maxRelayedBytes = 2 * maxAnswerBytes
 
 // relayed returns what has the leader answer. The leader reviews the rights of the caller again.
-func (a *API) relayed(to Request, q *query, changed <-chan struct{}) http.HandlerFunc {
+func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		life, end := a.life(req.Context(), changed)
 		defer end()
-		response, err := a.options.Relay(life, to.Request)
+		var response *http.Response
+		var err error
+		q.wait(req.Context(), func() { response, err = a.options.Relay(life, to.Request) })
 		if err != nil {
 			writeError(w, unavailable("the leader did not answer the query: "+err.Error()))
 			return

@@ -37,3 +37,29 @@ func TestWithoutALeaderAQueryIsAnswered503(t *testing.T) {
 		t.Errorf("the status is answered %d: %s", a.Code, a.Body)
 	}
 }
+
+// closing is a body that notes whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (b *closing) Close() error {
+	b.closed = true
+	return nil
+}
+
+// Of the leader's answer, some headers and a bounded body are passed on, and its connection is freed.
+func TestTheAnswerOfALeaderIsBounded(t *testing.T) {
+	body := &closing{Reader: strings.NewReader(strings.Repeat("x", 32<<20))}
+	s := newScene(t, func(o *query.Options) {
+		o.Leading = func() bool { return false }
+		o.Relay = func(context.Context, *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"7"}, "Set-Cookie": {"a=b"}}, Body: body}, nil
+		}
+	})
+	a := s.Do(t, http.MethodGet, root+"top", nil)
+	if a.Code != http.StatusTooManyRequests || a.Header.Get("Retry-After") != "7" || a.Header.Get("Set-Cookie") != "" || len(a.Body) > 16<<20 || !body.closed {
+		t.Errorf("answered %d with %v and %d bytes, closed: %v", a.Code, a.Header, len(a.Body), body.closed)
+	}
+}

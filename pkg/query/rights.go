@@ -2,70 +2,113 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/pkg/intake"
 )
 
-// reviewPeriod is between two reviews of the rights of an open watch. Decisions are cached for longer, so
-// most of them cost nothing.
-const reviewPeriod = 2 * time.Second
+const (
+	// reviewPeriod is between two reviews of the rights of an open watch. Decisions are cached for longer, so
+	// most of them cost nothing.
+	reviewPeriod = 2 * time.Second
+	// reviewTimeout is for all reviews of one watch at a time.
+	reviewTimeout = 6 * time.Second
+	// maxUnreviewed is for how long a watch lasts when one of its rights cannot be reviewed, though the
+	// apiserver answers others. With the age of a cached decision, 10 s, a right that is taken away is gone
+	// after 30 s.
+	maxUnreviewed = 12 * time.Second
+)
 
 // rights are what a query needs: in all namespaces if there are none.
 type rights struct {
-	authorize  Authorize
+	authorize  intake.Authorize
+	answering  func() bool
 	namespaces []string
 	watch      bool
 }
 
-// Authorize returns nil if a caller has a verb on Events in a namespace, or, if that is empty, in all of
-// them. Otherwise it returns the Status of the answer, and whether the caller was denied: also if that has
-// yet to be confirmed by another review. It is not, if there was no review.
-type Authorize func(ctx context.Context, verb, namespace string) (denied bool, err error)
+// right is a verb on the Events of a namespace, or of all.
+type right struct{ verb, namespace string }
 
-// review returns the first denial, which names a namespace that the caller may not see, or else the first
-// error: what cannot be reviewed now hides no denial.
-func (r *rights) review(ctx context.Context) (denied bool, err error) {
+func (r *rights) all() (all []right) {
 	namespaces := r.namespaces
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	verbs := []string{"list"}
-	if r.watch {
-		verbs = append(verbs, "watch")
-	}
 	for _, namespace := range namespaces {
-		for _, verb := range verbs {
-			denied, failure := r.authorize(ctx, verb, namespace)
-			if denied {
-				return true, failure
-			}
-			if err == nil {
-				err = failure
-			}
+		all = append(all, right{"list", namespace})
+		if r.watch {
+			all = append(all, right{"watch", namespace})
+		}
+	}
+	return all
+}
+
+// review returns the first denial, which names a namespace that the caller may not see, or else the first
+// error: what cannot be reviewed now hides no denial. reviewed, if not nil, is called for each right that is
+// allowed, or has an error.
+func (r *rights) review(ctx context.Context, reviewed func(right, error)) (denied bool, err error) {
+	for _, right := range r.all() {
+		denied, failure := r.authorize(ctx, right.verb, right.namespace)
+		if denied {
+			return true, failure
+		}
+		if reviewed != nil {
+			reviewed(right, failure)
+		}
+		if err == nil {
+			err = failure
 		}
 	}
 	return false, err
 }
 
-// follow reviews the rights until ctx ends, and returns the error with which a watch ends. An apiserver
-// that cannot answer ends none: the watch ends within minutes anyway. A denial does, also one that has yet
-// to be confirmed: then the client gets 503 until it is.
+// follow reviews the rights until ctx ends, and returns the error with which a watch ends. A denial ends it,
+// also one that has yet to be confirmed: then the client gets 503 until it is. So does a right that is not
+// reviewed within maxUnreviewed, as when there are too many reviews. But an apiserver that answers nobody ends
+// no watch: that ends within minutes anyway.
 func (r *rights) follow(ctx context.Context) error {
 	ticker := time.NewTicker(reviewPeriod)
 	defer ticker.Stop()
+	known := make(map[right]time.Time)
+	for _, right := range r.all() {
+		known[right] = time.Now()
+	}
 	for {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}
-		if denied, err := r.review(ctx); denied && ctx.Err() == nil {
+		if err := r.reviewAgain(ctx, known); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
+}
+
+// reviewAgain reviews the rights of a watch. known is when each was known, or could not be, last.
+func (r *rights) reviewAgain(ctx context.Context, known map[right]time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	denied, err := r.review(ctx, func(right right, failure error) {
+		if failure == nil || !r.answering() {
+			known[right] = time.Now()
+		}
+	})
+	if denied {
+		return err
+	}
+	for _, last := range known {
+		if time.Since(last) >= maxUnreviewed {
+			return unavailable("the rights of the watch could not be reviewed in time")
+		}
+	}
+	return nil
 }
 
 // unavailable is 503 with Retry-After.
@@ -86,7 +129,8 @@ func writeError(w http.ResponseWriter, err error) {
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, int(status.Code), status)
+	data, _ := json.Marshal(status) // of strings and numbers
+	writeJSON(w, int(status.Code), data)
 }
 
 // statusOf returns the Status of an error, with a kind.

@@ -42,8 +42,11 @@ var apiserver = station{
 // stations are in the order in which an occurrence passes them, then an observed Event.
 var stations = []station{
 	{
-		name:  "intake",
-		queue: queue{length: "eventd_intake_in_flight", capacity: "eventd_intake_in_flight_capacity"},
+		name: "intake",
+		queue: queue{
+			length: "eventd_intake_in_flight", capacity: "eventd_intake_in_flight_capacity",
+			oldest: "eventd_intake_oldest_in_flight_seconds",
+		},
 		figures: []string{
 			"eventd_intake_requests_total", "eventd_intake_refused_total", "eventd_intake_waiting_for_seat",
 			"eventd_intake_seats", "eventd_intake_unwritten_bytes", "eventd_intake_unwritten_bytes_capacity",
@@ -59,12 +62,16 @@ var stations = []station{
 		},
 	},
 	{
-		name:  "broadcaster",
-		queue: queue{length: "eventd_broadcaster_queue_length", capacity: "eventd_broadcaster_queue_capacity"},
+		name: "broadcaster",
+		queue: queue{
+			length: "eventd_broadcaster_queue_length", capacity: "eventd_broadcaster_queue_capacity",
+			oldest: "eventd_broadcaster_oldest_queued_seconds",
+		},
 		figures: []string{
 			"eventd_occurrences_recorded_total", "eventd_broadcaster_dropped_total", "eventd_broadcaster_panics_total",
 		},
 	},
+	// Nothing waits in it: what it defers is pending in the sink.
 	{
 		name: "correlator",
 		figures: []string{
@@ -93,8 +100,12 @@ var stations = []station{
 		problem: overdue,
 	},
 	{
-		name:  "observer",
-		queue: queue{length: "eventd_observer_buffer_bytes", capacity: "eventd_observer_buffer_capacity_bytes"},
+		name: "observer",
+		// What was read stays in the buffer until its place is needed.
+		queue: queue{
+			length: "eventd_observer_buffer_bytes", capacity: "eventd_observer_buffer_capacity_bytes",
+			oldest: "eventd_observer_oldest_unread_seconds",
+		},
 		figures: []string{
 			"eventd_observer_connected", "eventd_observer_versions_total", "eventd_observer_failures_total",
 			"eventd_observer_gaps_total", "eventd_observer_lists_total", "eventd_observer_rereads_total",

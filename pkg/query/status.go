@@ -13,7 +13,7 @@ func (a *API) status() (*v1alpha1.PipelineStatus, error) {
 		return nil, err
 	}
 	s := a.options.Status()
-	s.TypeMeta = typeMeta("PipelineStatus")
+	s.TypeMeta, s.Leader = typeMeta("PipelineStatus"), a.leader()
 	s.Time = metav1.NewMicroTime(r.at)
 	s.Apiserver, _ = apiserver.read(r)
 	s.Stations = []v1alpha1.Station{}
@@ -24,6 +24,9 @@ func (a *API) status() (*v1alpha1.PipelineStatus, error) {
 	}
 	for i := range s.Receivers {
 		addFigures(&s.Receivers[i], r)
+	}
+	for i := range s.Rules {
+		addRuleFigures(&s.Rules[i], r)
 	}
 	if a.options.History != nil {
 		s.History = a.historyStatus()
@@ -36,6 +39,12 @@ func (a *API) status() (*v1alpha1.PipelineStatus, error) {
 	return &s, nil
 }
 
+// receiverFigures are what became of versions.
+var receiverFigures = []string{
+	"eventd_receiver_delivered_versions_total", "eventd_receiver_filtered_versions_total", "eventd_receiver_superseded_versions_total",
+	"eventd_receiver_given_up_versions_total", "eventd_receiver_handed_over_versions_total",
+}
+
 // addFigures adds the figures of a receiver.
 func addFigures(to *v1alpha1.ReceiverStatus, r *reading) {
 	figure := func(name string) v1alpha1.Figure {
@@ -45,10 +54,7 @@ func addFigures(to *v1alpha1.ReceiverStatus, r *reading) {
 		return v1alpha1.Figure{Metric: name, Labels: map[string]string{"receiver": to.Name}}
 	}
 	to.LagSeconds, to.Pending = figure("eventd_receiver_lag_seconds"), figure("eventd_receiver_pending_versions")
-	for _, name := range []string{
-		"eventd_receiver_delivered_versions_total", "eventd_receiver_filtered_versions_total", "eventd_receiver_superseded_versions_total",
-		"eventd_receiver_given_up_versions_total", "eventd_receiver_handed_over_versions_total",
-	} {
+	for _, name := range receiverFigures {
 		to.Settled = append(to.Settled, r.all(name, "receiver", to.Name)...)
 	}
 }

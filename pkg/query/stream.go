@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -77,6 +78,26 @@ func (s *stream) send(kind string, object any, id string) error {
 	if err != nil {
 		return err
 	}
+	return s.sendLine(id, data)
+}
+
+// itemPrefix returns the beginning of a frame with an added TailItem, up to its event or step. It is the same for
+// all items with one cursor, and to encode it takes longer than to send an item.
+func itemPrefix(cursor, field string) ([]byte, error) {
+	item, err := json.Marshal(v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: cursor})
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, `{"type":%q,"object":%s,%q:`, frameAdded, item[:len(item)-1], field), nil
+}
+
+// sendItem sends an item that is encoded, after its prefix.
+func (s *stream) sendItem(prefix []byte, cursor string, item []byte) error {
+	return s.sendLine(cursor, prefix, item, []byte("}}"))
+}
+
+// sendLine sends a frame that is encoded, in parts.
+func (s *stream) sendLine(id string, parts ...[]byte) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	if s.sse {
@@ -85,7 +106,9 @@ func (s *stream) send(kind string, object any, id string) error {
 		}
 		s.buffer.WriteString("data: ")
 	}
-	s.buffer.Write(data)
+	for _, part := range parts {
+		s.buffer.Write(part)
+	}
 	s.buffer.WriteByte('\n')
 	if s.sse {
 		s.buffer.WriteByte('\n')

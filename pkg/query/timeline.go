@@ -3,35 +3,42 @@ package query
 import (
 	"cmp"
 	"context"
-	"time"
+	"errors"
 
-	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/pkg/history"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
-// timeline answers from the history of this replica.
-func (a *API) timeline(ctx context.Context, q *query) (*v1alpha1.Timeline, error) {
-	found, err := a.options.History.List(ctx, history.Query{
-		Namespaces: q.Namespaces, Object: history.Object(q.Object),
-		Reason: q.reason, Type: q.eventType, Reporter: q.reporter,
-		Since: q.since, Until: q.until, AllVersions: q.allVersions, Limit: q.limit,
-	})
-	if err != nil {
-		return nil, err
-	}
-	items, truncated := newest(itemsOf(found.Versions))
+// timeline answers from what was found in the history of this replica.
+func timeline(q *query, found history.Result) *v1alpha1.Timeline {
+	items, truncated := last(itemsOf(found.Versions), q.limit)
 	return &v1alpha1.Timeline{
 		TypeMeta:   typeMeta("Timeline"),
 		ListMeta:   metav1.ListMeta{ResourceVersion: found.ResourceVersion},
 		KnownSince: metav1.NewMicroTime(found.KnownSince),
 		Truncated:  truncated || found.Truncated,
 		Items:      items,
-	}, nil
+	}
+}
+
+// list reads the history, which has limits of its own: a query that waits there keeps nobody from being
+// answered. Its caller releases the result.
+func (a *API) list(ctx context.Context, q *query, of history.Query) (found history.Result, err error) {
+	q.wait(ctx, func() { found, err = a.options.History.List(ctx, of) })
+	switch {
+	case errors.Is(err, history.ErrBusy):
+		return found, apierrors.NewTooManyRequests(err.Error(), 1)
+	case err == nil && ctx.Err() != nil:
+		found.Release()
+		return found, context.Cause(ctx)
+	}
+	return found, err
 }
 
 func itemsOf(versions []observer.Version) []v1alpha1.TimelineItem {
@@ -45,7 +52,6 @@ func itemsOf(versions []observer.Version) []v1alpha1.TimelineItem {
 // itemOf returns a version with its texts cut.
 func itemOf(v observer.Version) v1alpha1.TimelineItem {
 	e := v.Event
-	first := cmp.Or(e.FirstTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 	return v1alpha1.TimelineItem{
 		ID:              short(v.ID()),
 		ResourceVersion: short(e.ResourceVersion),
@@ -61,24 +67,8 @@ func itemOf(v observer.Version) v1alpha1.TimelineItem {
 		Message:  beginning(e.Message, maxMessage),
 		Reporter: short(cmp.Or(e.ReportingController, e.Source.Component)),
 		Instance: short(cmp.Or(e.ReportingInstance, e.Source.Host)),
-		Count:    countOf(e),
-		First:    metav1.NewMicroTime(first),
-		Last:     metav1.NewMicroTime(lastOf(e, first)),
+		Count:    max(int64(eventfields.Count(e)), 1),
+		First:    metav1.NewMicroTime(cmp.Or(e.FirstTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)),
+		Last:     metav1.NewMicroTime(eventfields.LastTime(e)),
 	}
-}
-
-// countOf is how often it happened. An Event with a series counts in the series only.
-func countOf(e *corev1.Event) int64 {
-	if e.Series != nil {
-		return max(int64(e.Series.Count), 1)
-	}
-	return max(int64(e.Count), 1)
-}
-
-// lastOf is when it happened last.
-func lastOf(e *corev1.Event, first time.Time) time.Time {
-	if e.Series != nil && !e.Series.LastObservedTime.IsZero() {
-		return e.Series.LastObservedTime.Time
-	}
-	return cmp.Or(e.LastTimestamp.Time, first)
 }

@@ -14,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/test/await"
@@ -156,6 +159,21 @@ func TestWatchesOfALeaderEndWithItsTerm(t *testing.T) {
 	}
 }
 
+// A replica that does not know a leader answers for itself, until there is one.
+func TestWatchedStatusOfAReplicaEndsWhenThereIsALeader(t *testing.T) {
+	s := newScene(t, func(o *query.Options) { o.Leading = func() bool { return false } })
+	root, client := s.listen(t)
+	ctx, leave := context.WithTimeout(t.Context(), await.Timeout)
+	defer leave()
+	w := open(ctx, t, client, root+"status?watch=true")
+	w.next()
+	s.api.LeaderChanged()
+	w.end()
+	if ctx.Err() != nil {
+		t.Error("it goes on")
+	}
+}
+
 func TestWatchedStatusIsSentWhenItChanges(t *testing.T) {
 	identity := make(chan string, 1)
 	identity <- "a"
@@ -232,6 +250,43 @@ func TestWatchEndsAfterItsTime(t *testing.T) {
 			t.Errorf("it has sent %d frames", n)
 		}
 	})
+}
+
+// Clients take a watch without a frame for dead. What happens elsewhere must not keep it silent.
+func TestTailOfAQuietNamespaceHasAFrameEveryFewSeconds(t *testing.T) {
+	for _, include := range []string{"events", "steps"} {
+		t.Run(include, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				ctx, leave := context.WithCancel(t.Context())
+				var elsewhere sync.WaitGroup
+				elsewhere.Go(func() {
+					for ctx.Err() == nil {
+						s.happens("other", "web", "not for the shop")
+						s.trail.Delivered("archive", &corev1.Event{
+							ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "web"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web"},
+						}, 0)
+						select {
+						case <-time.After(3 * time.Second):
+						case <-ctx.Done():
+						}
+					}
+				})
+				began := time.Now()
+				a := s.Do(t, http.MethodGet, root+"tail?watch=true&namespace=shop&include="+include, nil)
+				took := time.Since(began)
+				leave()
+				elsewhere.Wait()
+				if n := bytes.Count(a.Body, []byte("\n")); n < int(took/(5*time.Second)) {
+					t.Errorf("it has sent %d frames in %s", n, took)
+				}
+				// More would show when something happens elsewhere.
+				if n := bytes.Count(a.Body, []byte("\n")); n > int(took/(4*time.Second))+2 {
+					t.Errorf("it has sent %d frames in %s", n, took)
+				}
+			})
+		})
+	}
 }
 
 // The leader's watch passes through as it comes, and ends with its client.

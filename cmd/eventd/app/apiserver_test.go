@@ -34,13 +34,13 @@ type apiserver struct {
 	creating chan *corev1.Event
 	release  chan struct{}
 
-	// clientCA is optional: the published CA of client certificates. Listing it waits
-	// until listable is closed.
-	clientCA []byte
-	listable chan struct{}
+	// authentication is optional: what is published for the authentication of clients, such
+	// as the CA of their certificates. Listing it waits until listable is closed.
+	authentication map[string]string
+	listable       chan struct{}
 }
 
-func startAPIServer(t *testing.T) *apiserver {
+func startAPIServer(t testing.TB) *apiserver {
 	t.Helper()
 	a := &apiserver{
 		kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"),
@@ -112,11 +112,11 @@ func (a *apiserver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (a *apiserver) get(w http.ResponseWriter, req *http.Request) {
 	published := corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: authenticationConfigMap, ResourceVersion: "1"},
-		Data:       map[string]string{clientCAKey: string(a.clientCA)},
+		Data:       a.authentication,
 	}
 	query := req.URL.Query()
 	switch configMaps := "/api/v1/namespaces/kube-system/configmaps"; {
-	case a.clientCA == nil:
+	case a.authentication == nil:
 		http.NotFound(w, req)
 	case req.URL.Path == configMaps+"/"+authenticationConfigMap:
 		reply(w, &published)
@@ -146,7 +146,7 @@ func reply(w http.ResponseWriter, object runtime.Object) {
 // flags returns the flags of an eventd that runs alone.
 func (a *apiserver) flags(more ...string) []string {
 	flags := []string{"--kubeconfig=" + a.kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false"}
-	if a.clientCA == nil {
+	if a.authentication == nil {
 		flags = append(flags, "--authentication-skip-lookup")
 	}
 	return append(flags, more...)

@@ -39,6 +39,7 @@ type configuration struct {
 
 	mu      sync.Mutex
 	current queryv1alpha1.ConfigurationStatus
+	rules   []queryv1alpha1.RuleStatus // in force
 }
 
 // status returns what is in force, and why a later file is not.
@@ -178,6 +179,9 @@ func (c *configuration) use(data []byte) error {
 	c.intake.Use(set)
 	c.routes.Use(set)
 	c.apply(config, set)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rules = rulesOf(config)
 	return nil
 }
 

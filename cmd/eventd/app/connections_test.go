@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -17,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/test/await"
@@ -279,25 +279,17 @@ func TestStopDoesNotWaitForClientsThatStall(t *testing.T) {
 	}
 }
 
-// logged returns what is logged by a function.
-func logged(by func()) string {
-	var written bytes.Buffer
-	flags := flag.NewFlagSet("", flag.PanicOnError)
-	klog.InitFlags(flags)
-	state := klog.CaptureState()
-	defer state.Restore()
-	_ = flags.Set("logtostderr", "false")
-	klog.SetOutput(&written)
-	by()
-	klog.Flush()
-	klog.SetOutput(io.Discard) // goroutines of tests before may log, too
+// logged returns what a function logs at verbosity 0. The log of the process belongs to all goroutines.
+func logged(by func(logr.Logger)) string {
+	var written strings.Builder
+	by(funcr.New(func(_, args string) { written.WriteString(args + "\n") }, funcr.Options{}))
 	return written.String()
 }
 
 // A client can cause a message with each frame that it sends.
 func TestServerLimitsItsErrorLog(t *testing.T) {
-	written := logged(func() {
-		server := newServerLog()
+	written := logged(func(logger logr.Logger) {
+		server := newServerLog(logger)
 		for range 1000 {
 			server.Print("http2: received GOAWAY")
 			server.Print("http: TLS handshake error from 10.0.0.1:1: EOF")
@@ -311,9 +303,13 @@ func TestServerLimitsItsErrorLog(t *testing.T) {
 // A destination can cause a message of 16 KiB with each answer.
 func TestLogOfTheStandardLibraryIsLimited(t *testing.T) {
 	limitLibraryErrors()
-	written := logged(func() {
+	if _, ok := log.Writer().(libraryLog); !ok || log.Flags() != 0 {
+		t.Errorf("the output of the standard library's log is %T", log.Writer())
+	}
+	written := logged(func(logger logr.Logger) {
+		library := log.New(newLibraryLog(logger), "", 0)
 		for range 1000 {
-			log.Printf("Unsolicited response received on idle HTTP channel starting with %q", strings.Repeat("\x00", 4096))
+			library.Printf("Unsolicited response received on idle HTTP channel starting with %q", strings.Repeat("\x00", 4096))
 		}
 	})
 	if lines := strings.Count(written, "A library has logged"); lines > 1 || len(written) > 10_000 {

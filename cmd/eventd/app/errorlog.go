@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
@@ -46,7 +47,7 @@ func limitLibraryErrors() {
 			},
 		}
 		log.SetFlags(0)
-		log.SetOutput(libraryLog{&limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}})
+		log.SetOutput(newLibraryLog(klog.Background()))
 	})
 }
 
@@ -54,21 +55,31 @@ func limitLibraryErrors() {
 const maxLibraryLine = 512
 
 // libraryLog is the output of the standard library's log.
-type libraryLog struct{ limited *limitedLog }
+type libraryLog struct {
+	logger  logr.Logger
+	limited *limitedLog
+}
+
+func newLibraryLog(logger logr.Logger) libraryLog {
+	return libraryLog{logger, &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}}
+}
 
 // Write implements io.Writer.
 func (l libraryLog) Write(line []byte) (int, error) {
 	message := strings.TrimSpace(string(line[:min(len(line), maxLibraryLine)]))
-	klog.V(klog.Level(l.limited.level())).InfoS("A library has logged", "message", message)
+	l.logger.V(l.limited.level()).Info("A library has logged", "message", message)
 	return len(line), nil
 }
 
 // serverLog is the error log of the HTTP server.
-type serverLog struct{ limited *limitedLog }
+type serverLog struct {
+	logger  logr.Logger
+	limited *limitedLog
+}
 
-func newServerLog() *log.Logger {
+func newServerLog(logger logr.Logger) *log.Logger {
 	limited := &limitedLog{sometimes: rate.Sometimes{First: 1, Interval: time.Minute}, verbosity: 5}
-	return log.New(serverLog{limited}, "", 0)
+	return log.New(serverLog{logger, limited}, "", 0)
 }
 
 // Write implements io.Writer. Failed handshakes are never logged by default: port
@@ -79,6 +90,6 @@ func (l serverLog) Write(line []byte) (int, error) {
 	if !strings.Contains(message, "TLS handshake error") {
 		level = l.limited.level()
 	}
-	klog.V(klog.Level(level)).InfoS("HTTP server error", "message", message)
+	l.logger.V(level).Info("HTTP server error", "message", message)
 	return len(line), nil
 }

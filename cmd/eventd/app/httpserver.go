@@ -50,7 +50,7 @@ func newHTTPServer(info *server.SecureServingInfo, handler http.Handler, stoppin
 		MaxHeaderBytes:    intake.MaxHeaderBytes,
 		ReadHeaderTimeout: handshakeTimeout,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          newServerLog(),
+		ErrorLog:          newServerLog(klog.Background()),
 	}
 	if info.DisableHTTP2 {
 		return s, nil

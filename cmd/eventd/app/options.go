@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/pipeline"
@@ -104,6 +105,20 @@ func newLeaderElection() LeaderElection {
 // defaultMaxConnections is for a cluster whose nodes all connect to one replica.
 const defaultMaxConnections = 2048
 
+// newPipeline returns the defaults of a process that writes the Events of a cluster. Those of
+// package pipeline are for a controller.
+func newPipeline() pipeline.Options {
+	o := pipeline.DefaultOptions()
+	o.QueueCapacity = broadcaster.DefaultCapacity
+	// A cluster has more subjects than one controller.
+	o.Correlator.CacheSize = 16_384
+	o.Sink = sink.DefaultOptions()
+	// MaxPendingSeries is the limit for usual Events. Followers hold all of it, twice.
+	o.Sink.MaxPendingBytes = 96 << 20
+	o.Sink.Acknowledge = sink.AcknowledgeReplicated
+	return o
+}
+
 // NewOptions returns the defaults. They work in a Pod of deploy/; elsewhere there is no
 // PeerTokenFile.
 func NewOptions() *Options {
@@ -114,18 +129,13 @@ func NewOptions() *Options {
 		MaxConnections:      defaultMaxConnections,
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
-		Pipeline:            pipeline.DefaultOptions(),
+		Pipeline:            newPipeline(),
 		TrailBytes:          trail.DefaultMaxBytes,
 		LeaderElect:         true,
 		LeaderElection:      newLeaderElection(),
 		ShutdownGracePeriod: 30 * time.Second,
 		Logs:                logsapi.NewLoggingConfiguration(),
 	}
-	// A cluster has more subjects than one controller.
-	o.Pipeline.Correlator.CacheSize = 16_384
-	// MaxPendingSeries is the limit for usual Events. Followers hold all of it, twice.
-	o.Pipeline.Sink.MaxPendingBytes = 96 << 20
-	o.Pipeline.Sink.Acknowledge = sink.AcknowledgeReplicated
 	o.SecureServing.BindAddress = net.IPv4zero
 	o.SecureServing.BindPort = DefaultPort
 	// Without a directory the self-signed certificate stays in memory.

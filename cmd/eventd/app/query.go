@@ -1,6 +1,7 @@
 package app
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/server/statusz"
 	"k8s.io/component-base/compatibility"
 
-	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
@@ -24,36 +25,24 @@ import (
 func (p *process) newQueries() (err error) {
 	options := query.Options{
 		History: p.history, Trail: p.trail,
-		Gatherer: p.registry, Status: p.status, Stopping: p.shutdown.begun,
+		Identity: p.identity(), Gatherer: p.registry, Status: p.status, Stopping: p.shutdown.begun,
 	}
 	if p.elector != nil {
-		options.Leading, options.Relay = p.elector.Leading, p.relay.Query
+		options.Leading, options.Leader, options.Relay = p.elector.Leading, p.leader, p.relay.Query
 	}
 	p.queries, err = query.New(options)
 	return err
 }
 
-// servedQueries has the intake serve the query API.
-type servedQueries struct{ *query.API }
-
-// Query implements intake.Queries.
-func (s servedQueries) Query(q intake.Query) (http.HandlerFunc, bool, error) {
-	return s.API.Query(query.Request{Request: q.Request, Resource: q.Resource, Relayed: q.Relayed, Authorize: q.Authorize})
-}
-
 // status returns what is not in the metrics.
 func (p *process) status() v1alpha1.PipelineStatus {
 	s := v1alpha1.PipelineStatus{Replica: p.replica(), Flags: p.flags}
-	if p.elector != nil {
-		s.Leader = p.leader()
-		_, followers := p.replication.open()
-		for _, name := range followers {
-			s.Followers = append(s.Followers, v1alpha1.Replica{Identity: name, Role: roleStandby})
-		}
+	if p.elector != nil && p.elector.Leading() {
+		s.Followers = p.replication.followers.list()
 	}
 	if p.wayOut != nil {
 		s.Configuration = p.wayOut.configuration.status()
-		s.Receivers = p.wayOut.receivers()
+		s.Receivers, s.Rules = p.wayOut.receivers(), p.wayOut.configuration.ruleStatus()
 	}
 	return s
 }
@@ -61,11 +50,34 @@ func (p *process) status() v1alpha1.PipelineStatus {
 // The roles of a replica.
 const roleLeader, roleStandby, roleAlone = "leader", "standby", "alone"
 
+// identity is the name of this replica among others, or else that of its host.
+func (p *process) identity() string {
+	if p.elector != nil {
+		return p.elector.Identity()
+	}
+	return hostName()
+}
+
+// state is what this replica reports to the leader.
+func (p *process) state() []byte {
+	s := replicaState{Replica: p.replica()}
+	select {
+	case <-p.shutdown.begun:
+		s.Ending = true
+	default:
+	}
+	data, _ := json.Marshal(s) // of strings, times and booleans
+	return data
+}
+
+// maxReason limits why a replica is not ready: the words may be those of another server.
+const maxReason = 1 << 10
+
 func (p *process) replica() v1alpha1.Replica {
 	started := metav1.NewTime(p.started)
-	r := v1alpha1.Replica{Identity: hostName(), Role: roleAlone, Version: Version(), Started: &started}
+	r := v1alpha1.Replica{Identity: p.identity(), Role: roleAlone, Version: Version(), Started: &started}
 	if p.elector != nil {
-		r.Identity, r.Role = p.elector.Identity(), roleStandby
+		r.Role = roleStandby
 		if p.elector.Leading() {
 			r.Role = roleLeader
 		}
@@ -73,7 +85,7 @@ func (p *process) replica() v1alpha1.Replica {
 	err := p.checkReady()
 	ready := err == nil
 	if r.Ready = &ready; err != nil {
-		r.Reason = err.Error()
+		r.Reason = eventfields.ValidUTF8(err.Error(), maxReason)
 	}
 	return r
 }

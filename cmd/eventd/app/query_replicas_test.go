@@ -82,87 +82,6 @@ func (r *reader) awaitEvents(path string, n int) (items []v1alpha1.TimelineItem)
 	return items
 }
 
-func mayRead(verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: verbs}
-}
-
-// Every query, of a leader and of a standby, with the rights of the apiserver.
-func TestQueriesShowWhatTheApiserverWouldShow(t *testing.T) {
-	r := newReplicas(t)
-	replica.DeployHistory(t, r.cluster)
-	leader := r.start("--history-bytes=8Mi")
-	leader.awaitLeader()
-	standby := r.start("--history-bytes=8Mi")
-	standby.awaitStandby(r.holder())
-	r.post(standby, "web.1")
-	other := r.cluster.Namespace(t)
-	seesOne := r.cluster.ServiceAccount(t, r.namespace, "sees-one")
-	r.cluster.Grant(t, r.namespace, "sees-one", mayRead("list", "watch"))
-	seesOther := r.cluster.ServiceAccount(t, other, "sees-other")
-	r.cluster.Grant(t, other, "sees-other", mayRead("list"))
-	seesNone := r.cluster.ServiceAccount(t, other, "sees-none")
-
-	about := "?namespace=" + r.namespace
-	queries := []string{"top" + about, "timeline" + about, "why" + about + "&kind=Pod&name=web", "drops" + about, "tail" + about + "&watch=true"}
-	for _, to := range []*child{leader, standby} {
-		as(t, to, seesOne).awaitEvents("timeline"+about+"&name=web", 1)
-		for _, path := range queries {
-			for who, account := range map[string]*rest.Config{"another namespace": seesOther, "none": seesNone} {
-				if code := as(t, to, account).get(path, nil); code != http.StatusForbidden {
-					t.Errorf("%s is answered %d to who may see %s", path, code, who)
-				}
-			}
-			ctx, leave := context.WithCancel(t.Context())
-			if code := as(t, to, seesOne).open(ctx, path).StatusCode; code != http.StatusOK {
-				t.Errorf("%s is answered %d to who may see it", path, code)
-			}
-			leave()
-		}
-		for _, path := range []string{"status", "status?local=true", "top", "timeline", "drops"} {
-			if code := as(t, to, seesOne).get(path, nil); code != http.StatusForbidden {
-				t.Errorf("%s is answered %d to who may see one namespace", path, code)
-			}
-		}
-		if code := as(t, to, seesOther).get("tail?watch=true&namespace="+other, nil); code != http.StatusForbidden {
-			t.Errorf("a watch is answered %d to who may only list", code)
-		}
-	}
-	var why v1alpha1.Explanation
-	if code := as(t, standby, seesOne).get("why"+about+"&kind=Pod&name=web", &why); code != http.StatusOK ||
-		why.Leader != r.holder() || len(why.Events) != 1 || !hasStep(why.Steps, v1alpha1.ActionSettled, "created") {
-		t.Errorf("%d: the explanation is %+v", code, why)
-	}
-	var top v1alpha1.Top
-	if code := as(t, standby, seesOther).get("top?namespace="+other, &top); code != http.StatusOK || top.Occurrences != 0 || len(top.Items) != 0 {
-		t.Errorf("%d: what others did is in %+v", code, top)
-	}
-	// A right that is taken away is gone within the time of the cache, and its watch ends.
-	one := as(t, standby, seesOne)
-	tail := one.open(t.Context(), "tail"+about+"&watch=true")
-	defer func() { _ = tail.Body.Close() }()
-	if err := r.client.RbacV1().RoleBindings(r.namespace).Delete(t.Context(), "sees-one", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	taken := time.Now()
-	lines := bufio.NewScanner(tail.Body)
-	for lines.Scan() {
-		if time.Since(taken) > await.Timeout {
-			t.Fatal("the tail goes on")
-		}
-	}
-	ended := time.Since(taken)
-	if code := one.get("timeline"+about, nil); code != http.StatusServiceUnavailable && code != http.StatusForbidden {
-		t.Errorf("%s after the right was taken away, a query is answered %d", ended, code)
-	}
-	t.Logf("the tail has ended %s after the right was taken away", ended)
-	standby.terminate(0)
-	leader.terminate(0)
-}
-
-func hasStep(steps []v1alpha1.Step, action, outcome string) bool {
-	return slices.ContainsFunc(steps, func(s v1alpha1.Step) bool { return s.Action == action && s.Outcome == outcome })
-}
-
 // Each figure of the status is that of /metrics, and the rest that of the election and the flags.
 func TestStatusIsThatOfTheMetrics(t *testing.T) {
 	r := newReplicas(t)
@@ -207,6 +126,47 @@ func TestStatusIsThatOfTheMetrics(t *testing.T) {
 		c.requireExit(0)
 		t.Logf("with open watches, the end took %s", time.Since(began))
 	}
+}
+
+// The leader knows how each replica is, and answers while one hangs.
+func TestStatusShowsEachReplica(t *testing.T) {
+	r := newReplicas(t)
+	leader := r.start()
+	leader.awaitLeader()
+	standby := r.start()
+	standby.awaitStandby(r.holder())
+	r.post(standby, "web.1")
+	all := as(t, leader, r.administrator())
+	var status v1alpha1.PipelineStatus
+	followerIs := func(what string, is func(*v1alpha1.Replica) bool) {
+		t.Helper()
+		await.Until(t, "the standby is "+what, func() bool {
+			status = v1alpha1.PipelineStatus{}
+			began := time.Now()
+			code := all.get("status", &status)
+			if took := time.Since(began); code != http.StatusOK || took > 2*time.Second {
+				t.Fatalf("the status is answered %d after %s", code, took)
+			}
+			return len(status.Followers) == 1 && is(&status.Followers[0])
+		})
+	}
+	well := func(f *v1alpha1.Replica) bool {
+		return f.Ready != nil && *f.Ready && *f.Follows && f.Version == status.Replica.Version && f.Started != nil && f.UnknownSince == nil
+	}
+	followerIs("known", well)
+	standby.signal(syscall.SIGSTOP)
+	followerIs("not known", func(f *v1alpha1.Replica) bool { return f.Ready == nil && f.UnknownSince != nil })
+	standby.signal(syscall.SIGCONT)
+	followerIs("known again", well)
+	if !slices.ContainsFunc(figuresOf(&status), func(f v1alpha1.Figure) bool { return f.PerSecond != nil }) {
+		t.Error("no figure has a rate")
+	}
+	standby.terminate(0)
+	await.Until(t, "the standby is gone", func() bool {
+		status = v1alpha1.PipelineStatus{}
+		return all.get("status", &status) == http.StatusOK && len(status.Followers) == 0
+	})
+	leader.terminate(0)
 }
 
 // administrator returns an account that may list and watch all Events, and read /metrics.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,9 +27,10 @@ type replication struct {
 	// this one holds of former leaders.
 	handoverUntil func() time.Time
 
-	mu        sync.Mutex
-	served    int            // open sessions with followers
-	followers map[string]int // those of them that have sent a name
+	// state returns what this replica reports to the leader.
+	state func() []byte
+
+	followers followers
 }
 
 // newHoldings returns the holdings of a replica, nil for a process that runs alone.
@@ -70,8 +69,11 @@ func (p *process) handoverUntil() time.Time {
 }
 
 // Replicate keeps a session with the leader until ctx ends, and then until what this replica holds is
-// handed over.
+// handed over. It reports to the leader how this replica is, until ctx ends.
 func (r *replication) Replicate(ctx context.Context) error {
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.relay.Report(ctx, r.state) })
+	defer reporting.Wait()
 	following, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() {
@@ -94,39 +96,18 @@ func (r *replication) awaitHandover(ctx context.Context) {
 // Serve serves a session with a follower.
 func (r *replication) Serve(ctx context.Context, follower io.ReadWriteCloser) error {
 	name := intake.ReplicaOf(ctx)
-	r.add(name, 1)
-	defer r.add(name, -1)
+	r.followers.addSessions(name, 1)
+	defer r.followers.addSessions(name, -1)
 	return r.pipe.Serve(ctx, follower)
-}
-
-func (r *replication) add(name string, sessions int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.served += sessions
-	if r.followers == nil {
-		r.followers = make(map[string]int)
-	}
-	if r.followers[name] += sessions; r.followers[name] == 0 {
-		delete(r.followers, name)
-	}
-}
-
-// open returns the number of sessions with followers, and the names that are known.
-func (r *replication) open() (served int, names []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(r.followers)) {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	return r.served, names
 }
 
 // SetLeading sets whether this process writes what former leaders have left.
 func (r *replication) SetLeading(leading bool) {
-	if leading && r.trail != nil {
-		r.trail.BeginTerm()
+	if leading {
+		r.followers.begin()
+		if r.trail != nil {
+			r.trail.BeginTerm()
+		}
 	}
 	r.pipe.SetLeading(leading)
 }
@@ -134,7 +115,7 @@ func (r *replication) SetLeading(leading bool) {
 // AwaitFollower returns when a follower holds what is pending, when ctx ends, or at once if
 // there is no follower.
 func (r *replication) AwaitFollower(ctx context.Context) error {
-	if served, _ := r.open(); served == 0 {
+	if r.followers.sessions() == 0 {
 		return nil
 	}
 	return r.pipe.AwaitFollower(ctx)

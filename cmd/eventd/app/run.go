@@ -94,6 +94,7 @@ func (p *process) run(ctx context.Context) error {
 		options.Components = append(options.Components, p.wayOut.components()...)
 	}
 	options.Components = append(options.Components, p.historyComponents()...)
+	options.Components = append(options.Components, lifecycle.Component{Name: "queries", Run: p.queries.Run})
 	options.StopGracePeriod = p.options.ShutdownGracePeriod
 	manager, err := lifecycle.New(options)
 	if err != nil {
@@ -144,7 +145,9 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 	}
 	p.shutdown = newShutdown(ctx, o.ShutdownGracePeriod, o.ShutdownDelay)
 	if o.LeaderElect {
-		p.replication = &replication{pipe: p.pipe, trail: p.trail, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil}
+		p.replication = &replication{
+			pipe: p.pipe, trail: p.trail, relay: p.relay, holdings: p.holdings, handoverUntil: p.handoverUntil, state: p.state,
+		}
 	}
 	if err = p.newQueries(); err != nil {
 		return nil, err
@@ -193,23 +196,24 @@ func (p *process) newHandler() (http.Handler, error) {
 	}
 	p.intake = in
 	server := intake.ServerOptions{
-		Intake:        in,
-		Authenticator: p.serving.authenticator,
-		Authorizer:    p.serving.authorizer,
-		Issuer:        p.serving.issuer.Issuer,
-		MaxInFlight:   p.options.MaxRequestsInFlight,
-		Livez:         p.livez(),
-		Readyz:        p.readyz(),
-		Role:          p.roleName,
-		Metrics:       metricsHandler(p.registry),
-		Paths:         p.zpages(),
-		Queries:       servedQueries{p.queries},
+		Intake:          in,
+		Authenticator:   p.serving.authenticator,
+		Authorizer:      p.serving.authorizer,
+		QueryAuthorizer: p.serving.queryAuthorizer,
+		Issuer:          p.serving.issuer.Issuer,
+		MaxInFlight:     p.options.MaxRequestsInFlight,
+		Livez:           p.livez(),
+		Readyz:          p.readyz(),
+		Role:            p.roleName,
+		Metrics:         metricsHandler(p.registry),
+		Paths:           p.zpages(),
+		Queries:         p.queries,
 
 		ReviewTTL:       cacheTTL(p.options.Authentication.CacheTTL),
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	}
 	if p.relay != nil {
-		server.Forwarder, server.Replication = p.relay, p.replication.Serve
+		server.Forwarder, server.Replication, server.ReplicaState = p.relay, p.replication.Serve, p.replication.followers.report
 	}
 	handler, err := intake.NewHandler(server)
 	return withConnectionDraining(handler, p.shutdown.begun), err

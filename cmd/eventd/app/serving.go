@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,9 +26,12 @@ type serving struct {
 	info          *server.SecureServingInfo
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
-	clientCA      *clientCA // nil if the cluster's CA is not used
-	issuer        *issuer   // nil before delegate
-	listener      *boundedListener
+	// queryAuthorizer has a client of its own, and so a rate limit of its own.
+	queryAuthorizer authorizer.Authorizer
+	clientCA        *publishedCA // nil if the cluster's CA is not used
+	frontProxyCA    *publishedCA // nil if the cluster's front proxy is not used
+	issuer          *issuer      // nil before delegate
+	listener        *boundedListener
 }
 
 // newServing listens, so that a port in use is an error at the start. It accepts no
@@ -82,8 +86,8 @@ func openPort(secure *options.SecureServingOptions) (err error) {
 }
 
 // delegate sets up authentication by TokenReview and authorization by
-// SubjectAccessReview. It reads the CA of client certificates from the apiserver, and
-// fails without an answer. It reads the public keys of ServiceAccount tokens too, and
+// SubjectAccessReview. It reads the CAs of client certificates and of the front proxy from
+// the apiserver, and fails without an answer. It reads the public keys of ServiceAccount tokens too, and
 // continues without them.
 func (s *serving) delegate(ctx context.Context, o *Options) error {
 	authentication, authorization := *o.Authentication, *o.Authorization
@@ -99,11 +103,14 @@ func (s *serving) delegate(ctx context.Context, o *Options) error {
 	if err := authentication.ApplyTo(&authn, s.info, nil); err != nil {
 		return fmt.Errorf("setting up delegated authentication: %w", err)
 	}
-	var authz server.AuthorizationInfo
-	if err := authorization.ApplyTo(&authz); err != nil {
+	if err := s.lookUpFrontProxyCA(ctx, &authentication, &authn); err != nil {
+		return fmt.Errorf("looking up the CA of the front proxy: %w", err)
+	}
+	var authz, queryAuthz server.AuthorizationInfo
+	if err := errors.Join(authorization.ApplyTo(&authz), authorization.ApplyTo(&queryAuthz)); err != nil {
 		return fmt.Errorf("setting up delegated authorization: %w", err)
 	}
-	s.authenticator, s.authorizer = authn.Authenticator, authz.Authorizer
+	s.authenticator, s.authorizer, s.queryAuthorizer = authn.Authenticator, authz.Authorizer, queryAuthz.Authorizer
 	return nil
 }
 
@@ -135,6 +142,19 @@ func (s *serving) lookUpClientCA(ctx context.Context, authentication *options.De
 	return nil
 }
 
+// lookUpFrontProxyCA waits for the CA of the cluster's front proxy.
+func (s *serving) lookUpFrontProxyCA(ctx context.Context, authentication *options.DelegatingAuthenticationOptions, authn *server.AuthenticationInfo) (err error) {
+	s.frontProxyCA, err = followFrontProxyCA(ctx, s.info.ClientCA, authn.RequestHeaderConfig)
+	if err != nil && authentication.TolerateInClusterLookupFailure {
+		klog.FromContext(ctx).Error(err, "Starting without the CA of the front proxy")
+		return nil
+	}
+	if s.frontProxyCA != nil {
+		s.info.ClientCA = s.frontProxyCA
+	}
+	return err
+}
+
 func (s *serving) lookUpIssuer(ctx context.Context, kubeconfig string) error {
 	config, err := loadConfig(kubeconfig)
 	if err != nil {
@@ -152,9 +172,8 @@ func (s *serving) close() {
 }
 
 func (s *serving) stopFollowing() {
-	if s.clientCA != nil {
-		s.clientCA.stop()
-	}
+	s.clientCA.stop()
+	s.frontProxyCA.stop()
 	if s.issuer != nil {
 		s.issuer.stop()
 	}

@@ -26,7 +26,8 @@ type Figure struct {
 	Metric string            `json:"metric"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Value  float64           `json:"value"`
-	// PerSecond is the rate of a counter over the last seconds, absent before it is known.
+	// PerSecond is the rate of a counter over the last 4 to 6 seconds; less, and at first absent, in the first
+	// seconds of the process.
 	PerSecond *float64 `json:"perSecond,omitempty"`
 }
 
@@ -39,13 +40,15 @@ type PipelineStatus struct {
 	// answers, or there is no leader.
 	Replica Replica `json:"replica"`
 	Leader  *Leader `json:"leader,omitempty"`
-	// Followers are the replicas that mirror what is pending.
+	// Followers are the other replicas, as they have reported to the leader. A replica that has ended
+	// without a word stays for 10 minutes.
 	Followers []Replica `json:"followers,omitempty"`
 	// Apiserver is the connection to the apiserver, and what limits it.
 	Apiserver Station `json:"apiserver"`
 	// Stations are in the order in which an occurrence passes them, then an observed Event.
 	Stations      []Station            `json:"stations"`
 	Receivers     []ReceiverStatus     `json:"receivers,omitempty"`
+	Rules         []RuleStatus         `json:"rules,omitempty"`
 	Configuration *ConfigurationStatus `json:"configuration,omitempty"`
 	History       *HistoryStatus       `json:"history,omitempty"`
 	// Flags are those that differ from their defaults.
@@ -62,6 +65,11 @@ type Replica struct {
 	// Ready is false if /readyz fails; Reason says why.
 	Ready  *bool  `json:"ready,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Follows, of a follower: it mirrors what is pending.
+	Follows *bool `json:"follows,omitempty"`
+	// UnknownSince, of a follower, is when it last reported, if that is too long ago: Ready is not known.
+	// A follower of a release that does not report has neither.
+	UnknownSince *metav1.Time `json:"unknownSince,omitempty"`
 }
 
 // Leader is the replica that records and writes.
@@ -136,8 +144,10 @@ type Top struct {
 	// By is object, reason, namespace or reporter.
 	By string `json:"by"`
 	// Occurrences is the sum over all keys, those that are not listed included.
-	Occurrences int64     `json:"occurrences"`
-	Items       []TopItem `json:"items"`
+	Occurrences int64 `json:"occurrences"`
+	// OnlyReported: what others write to the apiserver is not counted, since the replica keeps no history.
+	OnlyReported bool      `json:"onlyReported,omitempty"`
+	Items        []TopItem `json:"items"`
 }
 
 // TopItem is one key, of which one field or, by object, Object is set.
@@ -238,7 +248,9 @@ type Explanation struct {
 	// KnownSince is the beginning of what the leader remembers. A handover loses what was before.
 	KnownSince metav1.MicroTime `json:"knownSince"`
 	// Forgotten: steps of this object have left the memory, so there were more.
-	Forgotten bool   `json:"forgotten,omitempty"`
+	Forgotten bool `json:"forgotten,omitempty"`
+	// Truncated: older steps or Events are left out, by the limit or by the size of the answer.
+	Truncated bool   `json:"truncated,omitempty"`
 	Leader    string `json:"leader,omitempty"`
 	Steps     []Step `json:"steps"`
 	// Events are those of the object that are in the history.
@@ -249,12 +261,14 @@ type Explanation struct {
 type DropList struct {
 	metav1.TypeMeta `json:",inline"`
 	KnownSince      metav1.MicroTime `json:"knownSince"`
-	Leader          string           `json:"leader,omitempty"`
-	Items           []Step           `json:"items"`
+	// Truncated: older items are left out, by the limit or by the size of the answer.
+	Truncated bool   `json:"truncated,omitempty"`
+	Leader    string `json:"leader,omitempty"`
+	Items     []Step `json:"items"`
 }
 
-// TailItem is what a tail sends: a version of an Event, or a step. A frame of type BOOKMARK has only a
-// ResourceVersion; one of type ERROR has a metav1.Status, with code 410 if the client's place was lost.
+// TailItem is what a tail sends: a version of an Event, or a step. A frame of type BOOKMARK has only
+// ResourceVersion and Lost; one of type ERROR has a metav1.Status, with code 410 if the client's place was lost.
 type TailItem struct {
 	metav1.TypeMeta `json:",inline"`
 	// ResourceVersion is the cursor to resume from.
