@@ -81,7 +81,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Show what eventd does, what happened to an object, and what became of its Events.
 
 It finds eventd by its Lease, forwards to the leader's Pod as kubectl port-forward does, verifies its
-certificate, and uses your own credentials: you see the Events of the namespaces in which you may list them.`,
+certificate, and uses your own credentials; or, with --connect=apiserver, asks the apiserver. You see the Events of the namespaces in which you may list them.`,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl eventd"},
 		Version:     stampedVersion(),
 		// An error is one line, without the usage.
@@ -126,7 +126,7 @@ func (p *plugin) get(ctx context.Context, resource, flag string, query url.Value
 	defer c.Close()
 	var raw json.RawMessage
 	if err := c.Get(ctx, resource, query, &raw); err != nil {
-		return false, notServed(err, resource, flag)
+		return false, p.notServed(err, resource, flag)
 	}
 	if f.structured() {
 		return true, f.object(p.Out, raw)
@@ -157,16 +157,22 @@ func (s *scope) set(p *plugin, query url.Values) (string, error) {
 
 // notServed adds what is missing to the error for a resource that eventd does not serve. The flag is "" if it
 // always does, today.
-func notServed(err error, resource, flag string) error {
-	switch {
-	case !apierrors.IsNotFound(err):
+func (p *plugin) notServed(err error, resource, flag string) error {
+	if !apierrors.IsNotFound(err) {
 		return err
-	case flag == "":
-		return fmt.Errorf("this eventd does not serve %s: it is older", resource)
-	default:
-		return fmt.Errorf("this eventd does not serve %s: it is older, or runs with %s=0", resource, flag)
 	}
+	text := fmt.Sprintf("this eventd does not serve %s: it is older", resource)
+	if p.options.Connect == client.ConnectAPIServer {
+		text = fmt.Sprintf("the cluster does not serve %s: the aggregated API of eventd is not installed, or eventd is older", resource)
+	}
+	if flag != "" {
+		text += ", or runs with " + flag + "=0"
+	}
+	return errors.New(text)
 }
+
+// waiting says on stderr why a watch is not open yet.
+func (p *plugin) waiting(err error) { p.note("Waiting for a leader: %v", err) }
 
 // nothing says on stderr that there is nothing to show, as kubectl get does.
 func (p *plugin) nothing(what, namespace string) {

@@ -2,10 +2,12 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,15 +23,20 @@ func TestCommandsPrintTablesLikeKubectl(t *testing.T) {
 		{"status", "", `
 Leader:        eventd-0_a, since 20m, 3 handovers
 Replica:       eventd-0_a, leader, v1.2.3, started 20m ago
-Follower:      eventd-1_b, standby, not ready (no token)
-History:       12 versions of the last <unknown> in 2Mi of 64Mi, connected
+Follower:      eventd-1_b, standby, not ready (no token), does not hold what is pending
+Follower:      eventd-2_c, standby, silent for 20m
+History:       12 versions of the last <unknown> in 1.9 MiB of 64.0 MiB, connected
 
 STATION     HEALTHY   QUEUE    CAPACITY   OLDEST   MESSAGE
 sink        false     17       <none>     2.5s     namespace team-a hangs
+observer    true      512 B    64.0 MiB   <none>   <none>
 apiserver   true      <none>   <none>     <none>   <none>
 
 RECEIVER   STATE      LAG    PENDING   LAST ERROR
 loki       Retrying   3.0s   9         503
+
+KIND    RULE    DOES            MATCHED   PER SECOND   FAILURES
+route   quiet   drop to loki    7         <none>       2
 
 STATION   FIGURE                                    VALUE     PER SECOND
 sink      eventd_writes_total{b="c",code="200"}   1234567   12.3
@@ -51,19 +58,20 @@ LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 `},
 		{"why pods web-0", "kind=Pod&name=web-0&namespace=default", `
 AGE               STEP                                      COUNT   TYPE      REASON    OBJECT      MESSAGE
-20m               recorded                                  3       Warning   BackOff   Pod/web-0   restarting
-20m               would be filtered by rule noise (dry run) 3       Warning   BackOff   Pod/web-0   restarting
-20m               deferred for 90m (budget)                 3       Warning   BackOff   Pod/web-0   restarting
-20m               dropped (forbidden): quota                3       Warning   BackOff   Pod/web-0   restarting
-20m (since 40m)   delivered to loki                         3       Warning   BackOff   Pod/web-0   restarting
-20m               not delivered to loki by rule quiet       3       Warning   BackOff   Pod/web-0   restarting
+20m               Recorded                                  3       Warning   BackOff   Pod/web-0   restarting
+20m               Would be filtered by the rule noise, a dry run   3       Warning   BackOff   Pod/web-0   restarting
+20m               Deferred: its source has spent the budget for this object (budget), for 90m from now   3       Warning   BackOff   Pod/web-0   restarting
+20m               Deferred: its series was written a moment ago (spaced)   3       Warning   BackOff   Pod/web-0   restarting
+20m               Dropped (forbidden): quota                3       Warning   BackOff   Pod/web-0   restarting
+20m (since 40m)   Delivered to loki                         3       Warning   BackOff   Pod/web-0   restarting
+20m               Not delivered to loki, by the route quiet   3       Warning   BackOff   Pod/web-0   restarting
 
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
 		{"drops -n team-a", "limit=50&namespace=team-a", `
 AGE   STEP                     COUNT   TYPE      REASON    OBJECT      MESSAGE
-20m   filtered by rule noise   3       Warning   BackOff   Pod/web-0   restarting
+20m   Filtered by the rule noise   3       Warning   BackOff   Pod/web-0   restarting
 `},
 		{"timeline no/n1 --no-headers -n kube-system", "kind=Node&limit=500&name=n1&namespace=kube-system", ""},
 		{"why Widget.example.com/w --no-headers -n a", "kind=Widget&name=w&namespace=a", ""},
@@ -146,15 +154,16 @@ func TestNothingFoundIsNoError(t *testing.T) {
 	c := newCLI(t, servertest.Answers{
 		"timeline": v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), KnownSince: ago(20)},
 		"why":      v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), KnownSince: ago(20), Leader: "eventd-0_a"},
-		"drops":    v1alpha1.DropList{TypeMeta: typeMeta("DropList")},
+		"drops":    v1alpha1.DropList{TypeMeta: typeMeta("DropList"), KnownSince: ago(20), Leader: "eventd-0_a"},
 		"top":      v1alpha1.Top{TypeMeta: typeMeta("Top"), By: "object"},
 	})
 	for line, want := range map[string]string{
 		"timeline -n a":    "No Events found in a namespace.\neventd has the last 20m.\n",
-		"why po/w":         "No reports about Pod/w found in default namespace.\nThe leader eventd-0_a remembers the last 20m.\n",
+		"why po/w":         "No reports about Pod/w found in default namespace.\nDoes its reporter use eventd? What it writes to the apiserver itself is only in the timeline.\nThe leader eventd-0_a remembers the last 20m.\n",
 		"timeline po/w -A": "No Events of Pod/w found.\neventd has the last 20m.\n",
-		"drops -A":         "No drops found.\n",
-		"top":              "No reports found.\n",
+		"drops -A":         "No drops found.\nThe leader eventd-0_a remembers the last 20m.\n",
+		"top":              "No reports found in default namespace.\n",
+		"top -A":           "No reports found.\n",
 	} {
 		if out, errOut, code := c.run(strings.Fields(line)...); out != "" || errOut != want || code != 0 {
 			t.Errorf("%s: got %q, %q, exit code %d; want %q", line, out, errOut, code, want)
@@ -181,7 +190,9 @@ func TestErrorsAreThoseOfKubectl(t *testing.T) {
 		{everything(), "status -o name", "error: unable to match a printer suitable for the output format \"name\", allowed formats are: json,wide,yaml\n"},
 		{everything(), "status --as jane", "error: --as, --as-group"},
 		{everything(), "status --connect tunnel", "error: --connect must be one of"},
-		{everything(), "status --via proxy", "error: --via must be one of"},
+		{everything(), "status --connect apiserver --certificate-authority-eventd ca.crt", "error: --certificate-authority-eventd is not for --connect=apiserver"},
+		{everything(), "status --connect apiserver", "error: the cluster does not serve status: the aggregated API of eventd is not installed, or eventd is older\n"},
+		{everything(), "timeline --connect apiserver", "error: the cluster does not serve timeline: the aggregated API of eventd is not installed, or eventd is older, or runs with --history-bytes=0\n"},
 		{everything(), "status --eventd-server-name a", "error: --eventd-server-name needs --certificate-authority-eventd"},
 		{everything(), "status --lease-name other", "error: there is no Lease kube-system/other of eventd"},
 		{everything(), "nonsense", "error: unknown command"},
@@ -197,9 +208,41 @@ func TestErrorsAreThoseOfKubectl(t *testing.T) {
 	}
 }
 
+// Without a Lease to read, and in the name of another user.
+func TestCommandsAreTheSameByTheAggregatedAPI(t *testing.T) {
+	answers := everything()
+	c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/tail") {
+			item := event("a/71", "restarting")
+			servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Event: &item})
+			servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "over"))
+			return
+		}
+		answers.ServeHTTP(w, req)
+	}))
+	lines := []string{"status", "top -A", "timeline po/web-0", "why po/web-0", "drops", "tail"}
+	directly := make(map[string]string)
+	for _, line := range lines {
+		out, errOut, code := c.run(strings.Fields(line)...)
+		directly[line] = fmt.Sprint(out, errOut, code)
+	}
+	c.cluster.Announce(":", "")
+	c.cluster.Aggregate(c.eventd)
+	for _, line := range lines {
+		out, errOut, code := c.run(append(strings.Fields(line), "--connect=apiserver", "--as=jane")...)
+		if got := fmt.Sprint(out, errOut, code); got != directly[line] || out == "" {
+			t.Errorf("%s: got %q, directly %q", line, got, directly[line])
+		}
+		requests := c.eventd.Requests()
+		if user := requests[len(requests)-1].Header.Get("Impersonate-User"); user != "jane" {
+			t.Errorf("%s: asked as %q", line, user)
+		}
+	}
+}
+
 // Whatever a client has put into an Event, no command writes it to the terminal as it is.
 func TestHostileTextsAreEscaped(t *testing.T) {
-	const hostile = "\x1b]0;owned\x07\r\n\t\x1b[2J\u009b31m\u202e"
+	const hostile = "\x1b]0;owned\x07\r\n\t\x1b[2J\u009b31m\u202e\u200b\U000e0041"
 	poisoned := func(s string) string { return s + hostile }
 	object := v1alpha1.ObjectReference{Kind: poisoned("Pod"), Namespace: poisoned("ns"), Name: poisoned("web")}
 	item := event("a/71", poisoned("message"))
@@ -233,7 +276,7 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 				t.Errorf("%s -o %s prints nothing: %s", line, format, errOut)
 			}
 			for _, r := range out + errOut {
-				escaping := r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r == '\u202e' && format != "yaml"
+				escaping := r != '\n' && !unicode.IsGraphic(r)
 				if escaping {
 					t.Errorf("%s -o %s prints %q in %q", line, format, r, out+errOut)
 					break
@@ -244,10 +287,20 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 }
 
 func TestDryRunOfABudgetIsNoFilter(t *testing.T) {
-	c := newCLI(t, servertest.Answers{"why": v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), Object: web, KnownSince: ago(30), Steps: []v1alpha1.Step{
+	c := newCLI(t, servertest.Answers{"why": v1alpha1.Explanation{TypeMeta: typeMeta("Explanation"), Object: web, KnownSince: ago(30), Leader: "eventd-0_a", Steps: []v1alpha1.Step{
 		step(v1alpha1.ActionWouldBe, func(s *v1alpha1.Step) { s.Rule, s.Cause = "noise", v1alpha1.CauseWouldBudget }),
 	}}})
-	if out := c.mustRun("why pod/web-0"); !strings.Contains(out, "would have the budget of rule noise (dry run)") {
+	if out := c.mustRun("why pod/web-0"); !strings.Contains(out, "Would have the budget of the rule noise, a dry run") {
 		t.Error(out)
+	}
+}
+
+// Receivers have the age of a failure, rules the number of them.
+func TestFailuresOfReceiversAndRulesAreNamedApart(t *testing.T) {
+	out := columns(newCLI(t, everything()).mustRun("status -o wide"))
+	for _, want := range []string{"LAST ERROR LAST FAILURE CURSOR\n", " 503 20m 8\n", "PER SECOND FAILURES MATCH\n"} {
+		if !strings.Contains(strings.ReplaceAll(out, "  ", " "), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
 	}
 }

@@ -68,21 +68,42 @@ func (f *format) object(out io.Writer, raw []byte) error {
 	if err := object.UnmarshalJSON(raw); err != nil {
 		return err
 	}
+	if f.output == formatYAML {
+		// YAML has escapes only in some styles, so those of strings are a part of their text.
+		text, err := yaml.Marshal(escaped(object.Object))
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(text)
+		return err
+	}
 	var b bytes.Buffer
 	if err := (&printers.JSONPrinter{}).PrintObj(object, &b); err != nil {
 		return err
 	}
-	text := terminal.JSON(b.String())
-	if f.output == formatYAML {
-		// YAML has the same escapes, and the YAMLPrinter refuses some of what they stand for.
-		converted, err := yaml.JSONToYAML([]byte(text))
-		if err != nil {
-			return err
-		}
-		text = string(converted)
-	}
-	_, err := io.WriteString(out, text)
+	_, err := io.WriteString(out, terminal.JSON(b.String()))
 	return err
+}
+
+// escaped returns a value of JSON in which all strings are as terminal.Lines returns them.
+func escaped(value any) any {
+	switch v := value.(type) {
+	case string:
+		return terminal.Lines(v)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = escaped(v[i])
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key := range v {
+			out[terminal.Lines(key)] = escaped(v[key])
+		}
+		return out
+	}
+	return value
 }
 
 // line prints an object of a stream: JSON in one line, for pipes, or a document of YAML.

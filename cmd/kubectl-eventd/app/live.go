@@ -25,7 +25,9 @@ type view struct {
 	format
 	once     bool
 	resource string
-	needs    string // the flag without which eventd does not serve the resource
+	// namespace is that of the query, "" for all.
+	namespace string
+	needs     string // the flag without which eventd does not serve the resource
 	// render prints an object as a table.
 	render func(raw []byte, out io.Writer) error
 }
@@ -47,7 +49,7 @@ func (v *view) show(ctx context.Context, query url.Values) error {
 	}
 	var raw json.RawMessage
 	if err := c.Get(ctx, v.resource, query, &raw); err != nil {
-		return notServed(err, v.resource, v.needs)
+		return v.notServed(err, v.resource, v.needs)
 	}
 	if v.structured() {
 		return v.format.object(v.Out, raw)
@@ -78,11 +80,12 @@ func (v *view) live(ctx context.Context, c *client.Client, query url.Values, scr
 				}
 				return nil
 			},
+			Waiting:      v.waiting,
 			Disconnected: func(err error) { report(update{err: err}) },
 		})
 	})
 	group.Go(func() error { return v.draw(ctx, news, screen) })
-	return notServed(group.Wait(), v.resource, v.needs)
+	return v.notServed(group.Wait(), v.resource, v.needs)
 }
 
 // update is an object, or why none comes.

@@ -64,6 +64,16 @@ func (p *plugin) object(args []string) (object, error) {
 	return object{kind: mapping.GroupVersionKind.Kind, name: name, mapping: mapping}, nil
 }
 
+// kind returns the kind of the API that an argument means, or "" if the discovery of the cluster does not know it,
+// or fails.
+func (p *plugin) kind(arg string) string {
+	mapping, err := p.mapping(arg)
+	if err != nil {
+		return ""
+	}
+	return mapping.GroupVersionKind.Kind
+}
+
 // mapping finds a kind as kubectl does: by a resource, a short name or a kind, with or without its group.
 func (p *plugin) mapping(arg string) (*meta.RESTMapping, error) {
 	mapper, err := p.kubeconfig.ToRESTMapper()

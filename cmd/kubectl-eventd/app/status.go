@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/terminal"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -45,7 +44,7 @@ func (v *view) renderStatus(raw []byte, out io.Writer) error {
 		return err
 	}
 	v.printSummary(out, &s)
-	for _, print := range []func(io.Writer, *v1alpha1.PipelineStatus) error{v.printStations, v.printReceivers, v.printFigures} {
+	for _, print := range []func(io.Writer, *v1alpha1.PipelineStatus) error{v.printStations, v.printReceivers, v.printRules, v.printFigures} {
 		if err := print(out, &s); err != nil {
 			return err
 		}
@@ -79,7 +78,7 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 		if h.KnownSince != nil {
 			since = age(h.KnownSince.Time)
 		}
-		line("History", "%d versions of the last %s in %s of %s, %s", h.Versions, since, size(h.Bytes), size(h.MaxBytes), connected)
+		line("History", "%d versions of the last %s in %s of %s, %s", h.Versions, since, size(float64(h.Bytes)), size(float64(h.MaxBytes)), connected)
 	}
 	if v.wide() {
 		for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
@@ -88,7 +87,26 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 	}
 }
 
-func size(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
+// size formats bytes with their unit, as the page does.
+func size(v float64) string {
+	if v < 1024 {
+		return number(v) + " B"
+	}
+	i := -1
+	const units = "KMGTPE"
+	for ; v >= 1024 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[i])
+}
+
+// amount is how much a queue has, or may have.
+func amount(f *v1alpha1.Figure) string {
+	if strings.Contains(f.Metric, "bytes") {
+		return size(f.Value)
+	}
+	return number(f.Value)
+}
 
 func replica(r *v1alpha1.Replica) string {
 	parts := []string{r.Identity, r.Role}
@@ -100,6 +118,12 @@ func replica(r *v1alpha1.Replica) string {
 	}
 	if r.Ready != nil && !*r.Ready {
 		parts = append(parts, "not ready"+because(r.Reason))
+	}
+	if r.UnknownSince != nil {
+		parts = append(parts, "silent for "+ageOf(r.UnknownSince))
+	}
+	if r.Follows != nil && !*r.Follows {
+		parts = append(parts, "does not hold what is pending")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -115,9 +139,9 @@ func (v *view) printStations(out io.Writer, s *v1alpha1.PipelineStatus) error {
 	for _, station := range append(slices.Clone(s.Stations), apiserver) {
 		var queue, capacity, oldest string
 		if q := station.Queue; q != nil {
-			queue = number(q.Length.Value)
+			queue = amount(&q.Length)
 			if q.Capacity != nil {
-				capacity = number(q.Capacity.Value)
+				capacity = amount(q.Capacity)
 			}
 			if q.OldestSeconds != nil {
 				oldest = seconds(q.OldestSeconds.Value)
@@ -133,7 +157,7 @@ func (v *view) printReceivers(out io.Writer, s *v1alpha1.PipelineStatus) error {
 		return nil
 	}
 	_, _ = fmt.Fprintln(out)
-	table, row := v.table(out, 5, "RECEIVER", "STATE", "LAG", "PENDING", "LAST ERROR", "FAILED", "CURSOR")
+	table, row := v.table(out, 5, "RECEIVER", "STATE", "LAG", "PENDING", "LAST ERROR", "LAST FAILURE", "CURSOR")
 	for i := range s.Receivers {
 		r := &s.Receivers[i]
 		failed := ""
@@ -143,6 +167,35 @@ func (v *view) printReceivers(out io.Writer, s *v1alpha1.PipelineStatus) error {
 		row(r.Name, r.State, seconds(r.LagSeconds.Value), number(r.Pending.Value), r.LastError, failed, r.Cursor)
 	}
 	return table.Flush()
+}
+
+func (v *view) printRules(out io.Writer, s *v1alpha1.PipelineStatus) error {
+	if len(s.Rules) == 0 {
+		return nil
+	}
+	_, _ = fmt.Fprintln(out)
+	table, row := v.table(out, 6, "KIND", "RULE", "DOES", "MATCHED", "PER SECOND", "FAILURES", "MATCH")
+	for i := range s.Rules {
+		r := &s.Rules[i]
+		does := r.Does
+		if len(r.Receivers) > 0 {
+			does += " to " + strings.Join(r.Receivers, ",")
+		}
+		failed := 0.
+		for _, f := range r.Failed {
+			failed += f.Value
+		}
+		row(r.Kind, r.Name, does, number(r.Matched.Value), perSecond(&r.Matched), number(failed), r.Match)
+	}
+	return table.Flush()
+}
+
+// perSecond returns the rate of a counter, if it is known.
+func perSecond(f *v1alpha1.Figure) string {
+	if f.PerSecond == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*f.PerSecond, 'f', 1, 64)
 }
 
 // printFigures prints those that are not 0, or with -o wide all.
@@ -156,11 +209,7 @@ func (v *view) printFigures(out io.Writer, s *v1alpha1.PipelineStatus) error {
 			if f.Value == 0 && !v.wide() {
 				continue
 			}
-			rate := ""
-			if f.PerSecond != nil {
-				rate = strconv.FormatFloat(*f.PerSecond, 'f', 1, 64)
-			}
-			row(station, metric(f), number(f.Value), rate)
+			row(station, metric(f), number(f.Value), perSecond(f))
 		}
 	}
 	for i := range s.Stations {

@@ -5,13 +5,13 @@ import (
 	"io"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -64,12 +64,11 @@ func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
 func (o *whyOptions) print(e *v1alpha1.Explanation, subject target) error {
 	if len(e.Steps) == 0 {
 		o.nothing("reports about "+subject.String()+" found", subject.namespace)
-		if !e.KnownSince.IsZero() {
-			o.note("The leader %s remembers the last %s.", e.Leader, age(e.KnownSince.Time))
-		}
+		o.note("Does its reporter use eventd? What it writes to the apiserver itself is only in the timeline.")
 	} else if err := printSteps(&o.format, o.Out, e.Steps); err != nil {
 		return err
 	}
+	o.remembers(e.Leader, e.KnownSince)
 	if e.Forgotten {
 		o.note("There was more: the oldest steps have left the memory of the leader.")
 	}
@@ -80,6 +79,13 @@ func (o *whyOptions) print(e *v1alpha1.Explanation, subject target) error {
 		_, _ = fmt.Fprintln(o.Out)
 	}
 	return printEvents(&o.format, o.Out, e.Events)
+}
+
+// remembers says on stderr how far back an answer goes: a handover loses what was before.
+func (p *plugin) remembers(leader string, since metav1.MicroTime) {
+	if !since.IsZero() {
+		p.note("The leader %s remembers the last %s.", leader, age(since.Time))
+	}
 }
 
 type dropsOptions struct {
@@ -121,9 +127,11 @@ func (o *dropsOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	if len(drops.Items) == 0 {
 		o.nothing("drops found", namespace)
-		return nil
+	} else if err := printSteps(&o.format, o.Out, drops.Items); err != nil {
+		return err
 	}
-	return printSteps(&o.format, o.Out, drops.Items)
+	o.remembers(drops.Leader, drops.KnownSince)
+	return nil
 }
 
 var stepColumns = []string{"AGE", "STEP", "COUNT", "TYPE", "REASON", "OBJECT", "MESSAGE", "NAMESPACE", "EVENT", "REPORTER", "USER"}
@@ -140,7 +148,7 @@ func printSteps(f *format, out io.Writer, steps []v1alpha1.Step) error {
 
 func stepCells(s *v1alpha1.Step) []string {
 	return []string{
-		stepAge(s), describe(s), strconv.FormatInt(s.Occurrences, 10), s.Type, s.Reason, reference(s.Regarding), s.Message,
+		stepAge(s), inWords(s), strconv.FormatInt(s.Occurrences, 10), s.Type, s.Reason, reference(s.Regarding), s.Message,
 		s.Namespace, s.Event, s.Reporter, s.User,
 	}
 }
@@ -153,40 +161,14 @@ func stepAge(s *v1alpha1.Step) string {
 	return fmt.Sprintf("%s (since %s)", age(s.Time.Time), age(s.First.Time))
 }
 
-// describe says in words what a step has done.
-func describe(s *v1alpha1.Step) string {
-	var said string
-	switch s.Action {
-	case v1alpha1.ActionFiltered:
-		said = "filtered by rule " + s.Rule
-	case v1alpha1.ActionWouldBe:
-		said = "would be filtered by rule " + s.Rule + " (dry run)"
-		if s.Cause == v1alpha1.CauseWouldBudget {
-			said = "would have the budget of rule " + s.Rule + " (dry run)"
-		}
-	case v1alpha1.ActionMerged:
-		said = "merged into its series"
-	case v1alpha1.ActionAggregated:
-		said = "aggregated into the combined Event"
-	case v1alpha1.ActionDeferred:
-		said = "deferred" + until(s.Until) + because(s.Cause)
-	case v1alpha1.ActionSettled:
-		said = s.Outcome + because(s.Cause)
-	case v1alpha1.ActionDelivered:
-		said = "delivered to " + s.Receiver
-	case v1alpha1.ActionUnrouted:
-		said = "not delivered to " + s.Receiver
-		if s.Rule != "" {
-			said += " by rule " + s.Rule
-		}
-		said += because(s.Cause)
-	default: // recorded, and what a newer eventd does
-		said = s.Action + because(s.Cause)
+// inWords says what a step has done, with the reason as /metrics has it, and the words of others.
+func inWords(s *v1alpha1.Step) string {
+	d := describe.Step(*s)
+	said := d.Text + because(d.Reason) + until(s.Until)
+	if d.Detail != "" {
+		said += ": " + d.Detail
 	}
-	if s.Detail != "" {
-		said += ": " + s.Detail
-	}
-	return strings.TrimSpace(said)
+	return said
 }
 
 func because(cause string) string {
@@ -196,13 +178,10 @@ func because(cause string) string {
 	return " (" + cause + ")"
 }
 
+// until says how long a deferral still lasts. Of one that is over, the next steps say what followed.
 func until(t *metav1.MicroTime) string {
-	switch {
-	case t == nil:
+	if t == nil || time.Until(t.Time) <= 0 {
 		return ""
-	case time.Until(t.Time) > 0:
-		return " for " + duration.HumanDuration(time.Until(t.Time))
-	default:
-		return " until " + age(t.Time) + " ago"
 	}
+	return ", for " + duration.HumanDuration(time.Until(t.Time)) + " from now"
 }

@@ -53,7 +53,7 @@ between are always missing.
 	o.scope.addFlags(cmd)
 	o.filters.addFlags(cmd)
 	o.format.addFlags(cmd)
-	cmd.Flags().StringVar(&o.match, "match", "", "Only Events for which this expression (CEL, as in eventd's rules) is true. Steps are not filtered by it.")
+	cmd.Flags().StringVar(&o.match, "match", "", "Only Events and steps for which this expression (CEL, as in eventd's rules) is true. A step is evaluated as the Event of its series.")
 	cmd.Flags().StringSliceVar(&o.include, "include", []string{includeEvents}, "What to show: events, steps or both.")
 	cmd.Flags().StringVar(&o.resourceVersion, "resource-version", "", "Show what comes after it, instead of what is new.")
 	complete(cmd, "include", includeEvents, includeSteps, includeEvents+","+includeSteps)
@@ -86,10 +86,11 @@ func (o *tailOptions) run(cmd *cobra.Command, args []string) error {
 	err = c.Follow(cmd.Context(), client.Follow{
 		Resource: tailResource, Query: query,
 		Handle:       o.handler(),
+		Waiting:      o.waiting,
 		Disconnected: func(err error) { o.note("Warning: reconnecting: %v", err) },
 		Lost:         o.lost,
 	})
-	return notServed(err, tailResource, "--history-bytes")
+	return o.notServed(err, tailResource, "--history-bytes")
 }
 
 // namespaces returns those of a query alone: a tail has no other parameter for what it is about.
@@ -97,7 +98,7 @@ func namespaces(query url.Values) url.Values {
 	return url.Values{v1alpha1.ParamNamespace: query[v1alpha1.ParamNamespace]}
 }
 
-// expression returns what Events must match: the flags, and the expression of the command line.
+// expression returns what Events and steps must match: the flags, and the expression of the command line.
 func (o *tailOptions) expression() string {
 	var parts []string
 	equal := func(field, value string) {
@@ -114,13 +115,6 @@ func (o *tailOptions) expression() string {
 		parts = append(parts, "("+o.match+")")
 	}
 	return strings.Join(parts, " && ")
-}
-
-// wants is expression for a step, without the expression of the command line, which is about Events.
-func (o *tailOptions) wants(s *v1alpha1.Step) bool {
-	equal := func(wanted, value string) bool { return wanted == "" || wanted == value }
-	return equal(o.subject.kind, s.Regarding.Kind) && equal(o.subject.name, s.Regarding.Name) &&
-		equal(o.reason, s.Reason) && equal(o.eventType, s.Type) && equal(o.reporter, s.Reporter)
 }
 
 func (o *tailOptions) lost() {
@@ -148,7 +142,7 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		if item.Lost > 0 {
 			o.note("Warning: %d steps were lost: this client was too slow for them", item.Lost)
 		}
-		if frame.Type == string(watch.Bookmark) || printed.has(&item) || item.Step != nil && !o.wants(item.Step) {
+		if frame.Type == string(watch.Bookmark) || printed.has(&item) {
 			return nil
 		}
 		if o.structured() {
@@ -163,7 +157,7 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		if s := item.Step; s != nil {
 			cells := stepCells(s)
-			row(cells[0], s.Type, s.Reason, reference(s.Regarding), cells[2], "["+describe(s)+"] "+s.Message, s.Namespace, s.Reporter, "")
+			row(cells[0], s.Type, s.Reason, reference(s.Regarding), cells[2], "["+inWords(s)+"] "+s.Message, s.Namespace, s.Reporter, "")
 		}
 		return table.Flush()
 	}

@@ -39,6 +39,7 @@ func tailing(w http.ResponseWriter, req *http.Request, connection int32) {
 		bookmark("73", 0)
 		servertest.Frame(w, "ERROR", servertest.Failure(http.StatusGone, metav1.StatusReasonExpired, "too old"))
 	case connection == 3 && cursor == "":
+		// One that the flags exclude: eventd alone decides, by the expression of the query.
 		for _, name := range []string{"web-0", "another"} {
 			s := step(v1alpha1.ActionDelivered, func(s *v1alpha1.Step) { s.Receiver, s.Regarding.Name = "loki", name })
 			servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), Step: &s})
@@ -67,7 +68,8 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 		"20m   Warning   BackOff   Pod/web-0   4       a/71\n" +
 		"20m   Warning   BackOff   Pod/web-0   4       a/72\n" +
 		"20m   Warning   BackOff   Pod/web-0   4       a/73\n" +
-		"20m   Warning   BackOff   Pod/web-0   3       [delivered to loki] restarting\n"
+		"20m   Warning   BackOff   Pod/web-0   3       [Delivered to loki] restarting\n" +
+		"20m   Warning   BackOff   Pod/another   3       [Delivered to loki] restarting\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nnot\n%s", out.String(), want)
 	}
@@ -119,7 +121,7 @@ func TestCompletion(t *testing.T) {
 		"why Widget/":         ":4\n",
 		"top --by re":         "object\nreason\nnamespace\nreporter\n:4\n",
 		"status -o ":          "json\nyaml\nwide\n:4\n",
-		"status --connect=fo": "auto\nforward\ndirect\n:4\n",
+		"status --connect=fo": "auto\nforward\ndirect\napiserver\n:4\n",
 		"drops --context ":    "testenv\n:4\n",
 	} {
 		args := strings.Split("__complete "+line, " ")

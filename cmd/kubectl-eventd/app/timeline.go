@@ -134,7 +134,7 @@ func (o *timelineOptions) runOwned(ctx context.Context, subject target, query ur
 		member.set(query)
 		var one v1alpha1.Timeline
 		if err := c.Get(ctx, timelineResource, query, &one); err != nil {
-			return notServed(err, timelineResource, "--history-bytes")
+			return o.notServed(err, timelineResource, "--history-bytes")
 		}
 		if i == 0 {
 			merged = one

@@ -41,7 +41,8 @@ caused, and those that eventd has saved. On a terminal it is drawn again wheneve
 			}
 			query := url.Values{v1alpha1.ParamBy: {by}, v1alpha1.ParamLimit: {strconv.Itoa(limit)}}
 			setUnlessEmpty(query, v1alpha1.ParamSince, since)
-			if _, err := v.scope.set(v.plugin, query); err != nil {
+			var err error
+			if v.namespace, err = v.scope.set(v.plugin, query); err != nil {
 				return err
 			}
 			return v.show(cmd.Context(), query)
@@ -61,8 +62,11 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 	if err := json.Unmarshal(raw, &top); err != nil {
 		return err
 	}
+	if top.OnlyReported && v.Out == out {
+		v.note("Only what clients report to eventd is counted: with --history-bytes, it counts what others write to the apiserver too.")
+	}
 	if len(top.Items) == 0 && v.Out == out {
-		v.nothing("reports found", "")
+		v.nothing("reports found", v.namespace)
 		return nil
 	}
 	header := []string{strings.ToUpper(top.By), "OCCURRENCES", "WRITES", "SAVED", "MAX ERROR"}

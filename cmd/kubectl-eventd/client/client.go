@@ -5,6 +5,8 @@
 // port-forward does, and sends nothing before the server has proven to be the one that the Lease announces.
 // So the caller's token reaches only whom the writers of the Lease name; they are part of the control plane.
 //
+// With ConnectAPIServer it sends queries to the kube-apiserver, which passes them on.
+//
 // A Client is safe for concurrent use. Close ends its connections and its goroutines.
 package client
 
@@ -17,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -36,7 +39,7 @@ const (
 var errPlain = errors.New("eventd is served by TLS only")
 
 // errImpersonation is why impersonation is refused: eventd would not do it, but answer as to the caller itself.
-var errImpersonation = errors.New("--as, --as-group, --as-uid and --as-user-extra (or impersonation in the kubeconfig) are not possible over a connection to eventd, which knows callers by their own credentials")
+var errImpersonation = errors.New("--as, --as-group, --as-uid and --as-user-extra (or impersonation in the kubeconfig) are not possible over a connection to eventd, which knows callers by their own credentials; they are with --connect=apiserver")
 
 // Client sends queries to one eventd.
 type Client struct {
@@ -44,6 +47,9 @@ type Client struct {
 	base    *url.URL
 	timeout time.Duration // of a request that is not a watch; 0 is none
 	dialer  *dialer       // nil via the apiserver
+
+	maxSilence, leaderPatience time.Duration // but for tests the constants
+	wasSilent                  atomic.Bool   // eventd, so its connections are not used again
 }
 
 // New returns a client with the credentials of a kubeconfig. It connects at the first request.
@@ -51,10 +57,10 @@ func New(config *rest.Config, options Options) (*Client, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{timeout: config.Timeout}
+	c := &Client{timeout: config.Timeout, maxSilence: maxSilence, leaderPatience: leaderPatience}
 	var carrier http.RoundTripper
 	var err error
-	if options.Via == ViaAPIServer {
+	if options.Connect == ConnectAPIServer {
 		if c.base, _, err = rest.DefaultServerUrlFor(config); err == nil {
 			carrier, err = rest.TransportFor(config)
 		}

@@ -155,20 +155,20 @@ func TestImpersonationIsRefused(t *testing.T) {
 			t.Errorf("%+v: got %v", i, err)
 		}
 		options := client.DefaultOptions()
-		options.Via = client.ViaAPIServer // passes it on
+		options.Connect = client.ConnectAPIServer // passes it on
 		c, err := client.New(config, options)
 		if err != nil {
-			t.Fatalf("%+v via the apiserver: %v", i, err)
+			t.Fatalf("%+v by the apiserver: %v", i, err)
 		}
 		c.Close()
 	}
 }
 
-func TestViaTheAPIServerIsTheSameAPI(t *testing.T) {
+func TestTheAggregatedAPIIsTheSameAPI(t *testing.T) {
 	apiserver := servertest.NewEventd(t, answer)
 	config := &rest.Config{Host: apiserver.URL, BearerToken: servertest.Token, TLSClientConfig: rest.TLSClientConfig{CAData: servertest.PEM(apiserver.Certificate())}}
 	config.Impersonate.UserName = "jane"
-	c := newClient(t, config, func(o *client.Options) { o.Via = client.ViaAPIServer })
+	c := newClient(t, config, func(o *client.Options) { o.Connect = client.ConnectAPIServer })
 	if err := get(t, c); err != nil {
 		t.Fatal(err)
 	}

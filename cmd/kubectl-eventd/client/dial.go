@@ -124,7 +124,7 @@ func (d *dialer) leader(ctx context.Context) (election.Leader, error) {
 	case err != nil:
 		return election.Leader{}, fmt.Errorf("reading eventd's Lease: %w", timedOut(ctx, err))
 	case record.HolderIdentity == "":
-		return election.Leader{}, errNoLeader
+		return election.Leader{}, fmt.Errorf("%w: the Lease %s has no holder; --lease-namespace and --lease-name name another", errNoLeader, d.lock.Describe())
 	}
 	leader := election.Leader{Identity: record.HolderIdentity, Announcement: d.lock.Announced()}
 	if leader.Address == "" || leader.CertificateSHA256 == "" {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +25,8 @@ const (
 	leaderWait = time.Second
 )
 
-// errNoLeader is that the Lease names no holder, as for moments at a handover.
+// errNoLeader is that the Lease names no holder, as for moments at a handover. What wraps it names the Lease:
+// it may be that of another installation.
 var errNoLeader = errors.New("no eventd leads at the moment")
 
 // answerError makes the error of an answer that is not 200, as client-go does.
@@ -68,6 +70,12 @@ func passes(err error) bool {
 	}
 	code := status.Status().Code
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout
+}
+
+// awaitsLeader reports whether an error says that there is no leader at the moment: the Lease names none, or one
+// that has ended, or eventd says so.
+func awaitsLeader(err error) bool {
+	return errors.Is(err, errNoLeader) || errors.Is(err, errSilent) || errors.Is(err, syscall.ECONNREFUSED) || apierrors.IsServiceUnavailable(err)
 }
 
 // isLost reports whether eventd no longer has what comes after a cursor.

@@ -23,6 +23,10 @@ const (
 	steady                = 5 * time.Second
 )
 
+// leaderPatience is how long a watch waits for a leader before it is open for the first time: more than the
+// Lease of one that has crashed lasts.
+const leaderPatience = 20 * time.Second
+
 // Follow is a watch that goes on over disconnects, handovers, and the ends of connections that eventd sets.
 // Its functions are called one at a time.
 type Follow struct {
@@ -30,6 +34,9 @@ type Follow struct {
 	Query    url.Values
 	// Handle is called for each frame that is no error. An error of it ends the watch.
 	Handle func(metav1.WatchEvent) error
+	// Waiting is optional. It is called once, with the reason, if the watch cannot be opened at first since there is
+	// no leader.
+	Waiting func(error)
 	// Disconnected is optional. It is called with the error when a connection has failed, and not again before
 	// a frame has come. A connection that eventd has ended in order has not failed.
 	Disconnected func(error)
@@ -39,13 +46,13 @@ type Follow struct {
 }
 
 // Follow runs a watch until ctx ends, which is no error, or it is refused. Until it was open once, any failure
-// ends it.
+// ends it, but that it waits some seconds for a leader.
 func (c *Client) Follow(ctx context.Context, f Follow) error {
 	run := &following{Follow: f, client: c, query: maps.Clone(f.Query)}
 	if run.query == nil {
 		run.query = url.Values{}
 	}
-	pauses := newPauses()
+	pauses, start := newPauses(), time.Now()
 	for {
 		began := time.Now()
 		err := run.once(ctx)
@@ -58,6 +65,8 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 		case isLost(err) && run.expire(): // goes on with what is new
 		case run.opened && !run.renewed && apierrors.IsUnauthorized(err):
 			run.renewed = true // an exec plugin makes another token after this answer
+		case !run.opened && awaitsLeader(err) && time.Since(start) < c.leaderPatience:
+			run.waiting(err)
 		case !run.opened || !passes(err):
 			return err
 		default:
@@ -128,6 +137,13 @@ func (f *following) expire() bool {
 	f.expired = f.opened || f.query.Has(v1alpha1.ParamResourceVersion)
 	f.query.Del(v1alpha1.ParamResourceVersion)
 	return f.expired
+}
+
+func (f *following) waiting(err error) {
+	if !f.away && f.Waiting != nil {
+		f.Waiting(err)
+	}
+	f.away = true
 }
 
 func (f *following) disconnected(err error) {

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,7 +68,10 @@ func expired(w http.ResponseWriter, _ *http.Request) {
 	servertest.Frame(w, "ERROR", servertest.Failure(http.StatusGone, metav1.StatusReasonExpired, "too old"))
 }
 
-var unauthorized = servertest.Refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized").ServeHTTP
+var (
+	unauthorized = servertest.Refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized").ServeHTTP
+	unavailable  = servertest.Refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no leader").ServeHTTP
+)
 
 // follow follows until so many frames have come. It returns what was called.
 func follow(t *testing.T, s *script, frames int, query map[string][]string) (calls []string, err error) {
@@ -85,6 +89,7 @@ func follow(t *testing.T, s *script, frames int, query map[string][]string) (cal
 			}
 			return nil
 		},
+		Waiting:      func(error) { calls = append(calls, "waiting") },
 		Disconnected: func(error) { calls = append(calls, "disconnected") },
 		Lost:         func() { calls = append(calls, "lost") },
 	})
@@ -108,8 +113,10 @@ func TestFollowContinuesFromTheCursor(t *testing.T) {
 		{"broken", []http.HandlerFunc{broken("5"), items("8")}, 2, nil,
 			[]string{"ADDED", "disconnected", "ADDED"}, []string{"", "5"}},
 		{"unavailable for a while, which is said once",
-			[]http.HandlerFunc{broken("5"), servertest.Refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "").ServeHTTP, items("8")}, 2, nil,
+			[]http.HandlerFunc{broken("5"), unavailable, items("8")}, 2, nil,
 			[]string{"ADDED", "disconnected", "ADDED"}, []string{"", "5", "5"}},
+		{"without a leader at first, which is said once", []http.HandlerFunc{unavailable, unavailable, items("5")}, 1, nil,
+			[]string{"waiting", "ADDED"}, []string{"", "", ""}},
 		{"a token that has expired", []http.HandlerFunc{items("5"), unauthorized, items("8")}, 2, nil,
 			[]string{"ADDED", "ADDED"}, []string{"", "5", "5"}},
 		{"expired", []http.HandlerFunc{items("5"), expired, items("9")}, 2, nil,
@@ -131,17 +138,73 @@ func TestFollowContinuesFromTheCursor(t *testing.T) {
 
 func TestFollowEndsWithARefusal(t *testing.T) {
 	forbidden := servertest.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "no").ServeHTTP
-	unavailable := servertest.Refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no").ServeHTTP
 	for name, parts := range map[string][]http.HandlerFunc{
 		"at the start":                    {forbidden},
 		"later":                           {items("5"), forbidden},
 		"twice unauthorized":              {items("5"), unauthorized, unauthorized},
-		"unavailable at the start":        {unavailable},
 		"gone at the start and no cursor": {servertest.Refuse(http.StatusGone, metav1.StatusReasonExpired, "no").ServeHTTP},
 	} {
 		if _, err := follow(t, &script{parts: parts}, 2, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+func TestFollowWaitsSomeSecondsForALeader(t *testing.T) {
+	const patience = 500 * time.Millisecond
+	refuse := http.HandlerFunc(unavailable)
+	for name, test := range map[string]struct {
+		handler http.Handler
+		lead    bool
+		want    string
+	}{
+		"eventd has none":     {refuse, true, "no leader"},
+		"the Lease has ended": {refuse, false, "no eventd leads at the moment: the Lease kube-system/eventd has no holder; --lease-namespace and"},
+		"the leader hangs":    {hanging, true, "eventd is silent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, eventd := servertest.NewAPIServer(t), servertest.NewEventd(t, test.handler)
+			cluster.Lead(eventd)
+			if !test.lead {
+				cluster.Release()
+			}
+			c := newClient(t, cluster.REST(), nil)
+			c.SetPatience(patience/3, patience)
+			began, waited := time.Now(), []string{}
+			err := c.Follow(t.Context(), client.Follow{Resource: "tail", Waiting: func(err error) { waited = append(waited, err.Error()) }})
+			if err == nil || !strings.Contains(err.Error(), test.want) || len(waited) != 1 || !strings.Contains(waited[0], test.want) || time.Since(began) < patience {
+				t.Errorf("after %s %v; waited for %q", time.Since(began), err, waited)
+			}
+		})
+	}
+}
+
+var hanging = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+
+// A leader that hangs keeps its connections. The watch goes on with who the Lease names now.
+func TestFollowLeavesALeaderThatIsSilent(t *testing.T) {
+	cluster := servertest.NewAPIServer(t)
+	first, second := &script{parts: []http.HandlerFunc{func(w http.ResponseWriter, req *http.Request) {
+		items("5")(w, req)
+		<-req.Context().Done()
+	}}}, &script{parts: []http.HandlerFunc{items("6")}}
+	cluster.Lead(servertest.NewEventd(t, first))
+	c := newClient(t, cluster.REST(), nil)
+	c.SetPatience(500*time.Millisecond, time.Minute)
+	enough, why := errors.New("enough"), ""
+	err := c.Follow(t.Context(), client.Follow{
+		Resource: "tail",
+		Handle: func(frame metav1.WatchEvent) error {
+			if strings.Contains(string(frame.Object.Raw), `"6"`) {
+				return enough
+			}
+			cluster.Lead(servertest.NewEventd(t, second))
+			return nil
+		},
+		Disconnected: func(err error) { why = err.Error() },
+	})
+	if !errors.Is(err, enough) || !slices.Equal(second.cursors, []string{"5"}) || !strings.Contains(why, "silent") {
+		t.Errorf("%v, after %q; the second leader is asked for %q", err, why, second.cursors)
 	}
 }
 

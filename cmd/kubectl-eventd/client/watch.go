@@ -4,54 +4,84 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
-// maxFrame bounds one frame of a watch.
-const maxFrame = 32 << 20
+const (
+	// maxFrame bounds one frame of a watch.
+	maxFrame = 32 << 20
+	// maxSilence is how long a watch may have no frame. eventd sends one every 4 s: one that does not hangs, or
+	// is cut off.
+	maxSilence = 10 * time.Second
+)
+
+// errSilent ends a watch that has no frames.
+var errSilent = errors.New("eventd is silent: a frame of its watch is overdue")
 
 // Stream has the frames of one watch, for one goroutine. Close may be called by any.
 type Stream struct {
-	body  io.ReadCloser
-	lines *bufio.Scanner
-	end   context.CancelFunc
+	body    io.ReadCloser
+	lines   *bufio.Scanner
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	limit   time.Duration // maxSilence
+	silence *time.Timer   // runs while a frame is waited for
 }
 
-// Watch opens the watch of a resource. It ends with ctx, when eventd ends it, or with Close.
+// Watch opens the watch of a resource. It ends with ctx, when eventd ends it or is silent, or with Close.
 func (c *Client) Watch(ctx context.Context, resource string, query url.Values) (*Stream, error) {
 	query = maps.Clone(query)
 	if query == nil {
 		query = url.Values{}
 	}
 	query.Set(v1alpha1.ParamWatch, "true")
-	ctx, cancel := context.WithCancel(ctx)
-	resp, err := c.Do(ctx, resource, query, http.Header{"Accept": {"application/json"}})
+	if c.wasSilent.Swap(false) {
+		utilnet.CloseIdleConnectionsFor(c.http.Transport) // the next one leads to who leads now
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &Stream{ctx: ctx, end: cancel, limit: c.maxSilence}
+	s.silence = time.AfterFunc(s.limit, func() {
+		c.wasSilent.Store(true)
+		cancel(errSilent)
+	})
+	s.silence.Stop()
+	// To log in and to connect may take longer.
+	connected := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { s.silence.Reset(s.limit) }}
+	resp, err := c.Do(httptrace.WithClientTrace(ctx, connected), resource, query, http.Header{"Accept": {"application/json"}})
+	s.silence.Stop()
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = answerError(resp, resource)
 		_ = resp.Body.Close()
 	}
 	if err != nil {
-		cancel()
+		err = timedOut(ctx, err)
+		cancel(nil)
 		return nil, err
 	}
-	s := &Stream{body: resp.Body, lines: bufio.NewScanner(resp.Body), end: cancel}
+	s.body, s.lines = resp.Body, bufio.NewScanner(resp.Body)
 	s.lines.Buffer(nil, maxFrame)
 	return s, nil
 }
 
-// Next waits for the next frame. It returns io.EOF when eventd has ended the watch in order, and the error of
-// a frame of type ERROR.
+// Next waits for the next frame, at most maxSilence. It returns io.EOF when eventd has ended the watch in order,
+// and the error of a frame of type ERROR.
 func (s *Stream) Next() (metav1.WatchEvent, error) {
+	s.silence.Reset(s.limit)
+	defer s.silence.Stop()
 	var frame metav1.WatchEvent
 	for s.lines.Scan() {
 		line := s.lines.Bytes()
@@ -71,13 +101,13 @@ func (s *Stream) Next() (metav1.WatchEvent, error) {
 		return frame, &apierrors.StatusError{ErrStatus: status}
 	}
 	if err := s.lines.Err(); err != nil {
-		return frame, err
+		return frame, timedOut(s.ctx, err)
 	}
 	return frame, io.EOF
 }
 
 // Close ends the watch.
 func (s *Stream) Close() error {
-	s.end() // the body alone would be read to its end
+	s.end(nil) // the body alone would be read to its end
 	return s.body.Close()
 }

@@ -24,8 +24,8 @@ type figure struct {
 
 // stations are the first words of names of metrics that a card says already.
 var stations = []string{
-	"occurrences_", "intake_", "relay_", "recorder_", "broadcaster_", "correlator_", "sink_", "observer_",
-	"receiver_", "history_", "trail_", "election_",
+	"occurrences_", "intake_rule_", "intake_", "relay_", "recorder_", "broadcaster_", "correlator_", "sink_", "observer_",
+	"receiver_", "history_", "trail_", "election_", "route_", "metric_",
 }
 
 // newFigure derives the words from the name and the labels, so that a new metric needs none here.
@@ -74,7 +74,8 @@ var against = []string{"dropped", "refused", "failed", "failures", "retries", "p
 func arrange(all []v1alpha1.Figure) (lead *figure, short, more []*figure) {
 	first := ""
 	for _, f := range all {
-		if first == "" && f.PerSecond != nil && !slices.ContainsFunc(against, func(w string) bool { return strings.Contains(f.Metric, w) }) {
+		// Also before its rate is known, so that the card has the same parts.
+		if first == "" && strings.HasSuffix(f.Metric, "_total") && !slices.ContainsFunc(against, func(w string) bool { return strings.Contains(f.Metric, w) }) {
 			first = f.Metric
 		}
 	}
@@ -112,13 +113,16 @@ func arrange(all []v1alpha1.Figure) (lead *figure, short, more []*figure) {
 
 // total adds the series of a counter up.
 func total(all []v1alpha1.Figure) v1alpha1.Figure {
-	rate := 0.0
-	out := v1alpha1.Figure{Metric: all[0].Metric, PerSecond: &rate}
+	rate, known := 0.0, false
+	out := v1alpha1.Figure{Metric: all[0].Metric}
 	for _, f := range all {
 		out.Value += f.Value
 		if f.PerSecond != nil {
-			rate += *f.PerSecond
+			rate, known = rate+*f.PerSecond, true
 		}
+	}
+	if known {
+		out.PerSecond = &rate
 	}
 	return out
 }

@@ -30,7 +30,12 @@ type visitor struct {
 // serve runs the page until the test ends, and opens its address.
 func serve(t *testing.T, b page.Backend) *visitor {
 	t.Helper()
-	v := start(t, b)
+	return serveWith(t, page.Options{Backend: b})
+}
+
+func serveWith(t *testing.T, o page.Options) *visitor {
+	t.Helper()
+	v := startWith(t, o)
 	if code, body := v.get(t, v.address); code != http.StatusOK && strings.Contains(body, "works once") {
 		t.Fatalf("the address is answered %d: %s", code, body)
 	}
@@ -40,11 +45,15 @@ func serve(t *testing.T, b page.Backend) *visitor {
 // start is serve without opening the address.
 func start(t *testing.T, b page.Backend) *visitor {
 	t.Helper()
+	return startWith(t, page.Options{Backend: b})
+}
+
+func startWith(t *testing.T, o page.Options) *visitor {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	opened, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- page.Serve(ctx, page.Options{Backend: b, Open: func(address string) { opened <- address }})
-	}()
+	o.Open = func(address string) { opened <- address }
+	go func() { ended <- page.Serve(ctx, o) }()
 	v := &visitor{Client: newClient(t), stop: stop}
 	t.Cleanup(func() {
 		stop()

@@ -39,6 +39,10 @@ type Stream interface {
 type Options struct {
 	// Backend is required.
 	Backend Backend
+	// Kind returns the kind that somebody means by a resource, a short name or a kind, as kubectl does: Pod by po.
+	// It returns "" if it knows none. It must be safe for concurrent use, and return in bounded time. Without it,
+	// a kind is as it was typed, with a capital letter.
+	Kind func(typed string) string
 	// Address is where to listen, on a loopback address. The default is a free port of 127.0.0.1.
 	Address string
 	// Out gets a line with the address to open, unless it is nil.
@@ -62,6 +66,7 @@ func Serve(ctx context.Context, o Options) error {
 	// Requests end with ctx, streams included.
 	requests, cancel := context.WithCancelCause(ctx)
 	s := newServer(o.Backend, listener.Addr().String())
+	s.kind = o.Kind
 	server := &http.Server{
 		Handler:           s.handler(),
 		BaseContext:       func(net.Listener) context.Context { return requests },

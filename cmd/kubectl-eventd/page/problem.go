@@ -17,6 +17,9 @@ type problem struct {
 	Code        int
 	Title, Hint string
 	Words       string // of eventd, or of the connection
+	// Calm: nothing is wrong, eventd was not set up for it. Docs says how it is.
+	Calm bool
+	Docs string
 }
 
 // needs is the flag without which eventd does not serve a resource.
@@ -32,7 +35,6 @@ func explain(err error, resource string, query url.Values) *problem {
 	}
 	p := &problem{Code: http.StatusBadGateway, Words: text(err.Error())}
 	flag := needs[resource]
-	without := "eventd may run without " + flag + ": set it, and eventd keeps what this needs from then on."
 	switch {
 	case apierrors.IsForbidden(err):
 		p.Code, p.Title = http.StatusForbidden, "You may not see this."
@@ -46,7 +48,11 @@ func explain(err error, resource string, query url.Values) *problem {
 		p.Code, p.Title = http.StatusForbidden, "eventd does not accept your credentials."
 		p.Hint = "They may have expired. Log in again, and run kubectl eventd page again."
 	case apierrors.IsNotFound(err) && flag != "":
-		p.Code, p.Title, p.Hint = http.StatusNotFound, "eventd does not keep this.", without
+		p.Code, p.Title, p.Hint, p.Calm = http.StatusNotFound, "eventd keeps no history of Events.", "With --history-bytes, it keeps what is stored from then on.", true
+		if p.Docs = docs + "history.md"; flag == "--trail-bytes" {
+			p.Title, p.Hint, p.Docs = "eventd keeps no trail of what it does.", "With --trail-bytes, it remembers what becomes of reports from then on.", docs+"trail.md"
+		}
+		p.Words = "" // only that there is no such resource
 	case apierrors.IsNotFound(err):
 		p.Code, p.Title = http.StatusNotFound, "This eventd has no query API."
 		p.Hint = "It is older than this page. Update eventd."
@@ -54,7 +60,7 @@ func explain(err error, resource string, query url.Values) *problem {
 		p.Code, p.Title = http.StatusServiceUnavailable, "eventd cannot answer this now."
 		p.Hint = "The page asks again."
 		if flag != "" {
-			p.Hint = "Perhaps no replica leads at the moment, or " + without
+			p.Hint = "Perhaps no replica leads at the moment. The status shows what is wrong, and the page asks again."
 		}
 	case apierrors.IsTooManyRequests(err):
 		p.Code, p.Title, p.Hint = http.StatusServiceUnavailable, "eventd has too many requests.", "The page asks again."

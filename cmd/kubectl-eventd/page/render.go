@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -26,8 +27,8 @@ const queryTimeout = 10 * time.Second
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(template.FuncMap{
 		"at": at, "clock": clock, "lasting": lasting, "count": func(n int64) string { return count(float64(n)) },
-		"size": func(n int64) string { return size(float64(n)) }, "link": link, "objectLink": objectLink,
-		"object": objectName, "describe": describe, "list": func(v ...any) []any { return v },
+		"link": link, "objectLink": objectLink,
+		"object": objectName, "describe": describe.Step, "list": func(v ...any) []any { return v },
 		"deref": func(v *bool) bool { return *v },
 	}).ParseFS(sources, "templates/frame.html", "templates/parts.html"))
 	all := map[string]*template.Template{}

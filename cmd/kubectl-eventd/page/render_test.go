@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/page/pagetest"
@@ -38,6 +40,9 @@ func TestEveryFigureOfTheStatusIsShown(t *testing.T) {
 			b.Set("status", status)
 			_, body := serve(t, b).get(t, "/")
 			want, got := figuresOf(status), figuresIn(t, body)
+			if h := status.History; h != nil {
+				want["eventd_history_versions{}"], want["eventd_history_bytes{}"], want["eventd_history_capacity_bytes{}"] = fmt.Sprint(h.Versions), fmt.Sprint(h.Bytes), fmt.Sprint(h.MaxBytes)
+			}
 			for series, value := range want {
 				if got[series] != value {
 					t.Errorf("%s is %q on the page, not %q", series, got[series], value)
@@ -158,15 +163,27 @@ func TestTheHeadlineSaysWhatIsWrong(t *testing.T) {
 		change func(*v1alpha1.PipelineStatus)
 		want   []string
 	}{
-		"nothing": {func(s *v1alpha1.PipelineStatus) { *s = *pagetest.EmptyStatus(now) }, []string{"Nothing waits."}},
-		"busy":    {func(*v1alpha1.PipelineStatus) {}, []string{"All is well. Sink: 1,204 series wait, the oldest for 42 s."}},
+		"nothing": {func(s *v1alpha1.PipelineStatus) { *s = *pagetest.EmptyStatus(now) }, []string{"Ready. No client has reported anything yet.", "point them at it"}},
+		"busy":    {func(*v1alpha1.PipelineStatus) {}, []string{"All is well. Sink: 1,204 series wait, 1,181 of them deferred, the oldest for 42 s."}},
+		"deferred": {func(s *v1alpha1.PipelineStatus) {
+			sink := &s.Stations[3]
+			sink.Queue.Length.Value = 1180
+		}, []string{"All is well. Sink: 1,180 series are deferred, the oldest for 42 s."}},
+		"nothing deferred": {func(s *v1alpha1.PipelineStatus) {
+			sink := &s.Stations[3]
+			sink.Queue.Length.Value, sink.Figures[6].Value = 1, 0
+		}, []string{"All is well. Sink: 1 series waits, the oldest for 42 s."}},
 		"sink": {func(s *v1alpha1.PipelineStatus) {
 			s.Stations[3].Healthy, s.Stations[3].Message = false, "waits for the apiserver"
-		}, []string{"Sink: waits for the apiserver. 1,204 series wait, the oldest for 42 s."}},
-		"no leader":     {func(s *v1alpha1.PipelineStatus) { s.Leader = nil }, []string{"No replica leads: nothing is recorded or written until one does."}},
-		"not ready":     {func(s *v1alpha1.PipelineStatus) { s.Replica.Ready, s.Replica.Reason = new(false), "no lease." }, []string{"eventd-6f7c9d5b8-x2m4q is not ready: no lease."}},
+		}, []string{"Sink: waits for the apiserver. 1,204 series wait, 1,181 of them deferred, the oldest for 42 s."}},
+		"no leader": {func(s *v1alpha1.PipelineStatus) { s.Leader = nil }, []string{"No replica leads: nothing is recorded or written until one does."}},
+		"not ready": {func(s *v1alpha1.PipelineStatus) { s.Replica.Ready, s.Replica.Reason = new(false), "no lease." }, []string{"eventd-6f7c9d5b8-x2m4q is not ready: no lease."}},
+		"silent": {func(s *v1alpha1.PipelineStatus) {
+			f := &s.Followers[0]
+			f.Ready, f.Follows, f.UnknownSince = nil, new(false), new(metav1.NewTime(now.Add(-time.Minute)))
+		}, []string{"eventd-6f7c9d5b8-p8wzk has not reported to the leader since", "silent, last heard of", "does not hold what is pending"}},
 		"receiver":      {func(s *v1alpha1.PipelineStatus) { s.Receivers[0].State, s.Receivers[0].LastError = "hanging", "" }, []string{"The receiver loki is hanging, 200 ms behind."}},
-		"configuration": {func(s *v1alpha1.PipelineStatus) { s.Configuration.Error = "line 3" }, []string{"the former one stays in force: line 3."}},
+		"configuration": {func(s *v1alpha1.PipelineStatus) { s.Configuration.Error = "line 3" }, []string{"the former one stays in force. runbook line 3"}},
 		"history":       {func(s *v1alpha1.PipelineStatus) { s.History.Connected = false }, []string{"The history has no watch"}},
 		"several":       {func(s *v1alpha1.PipelineStatus) { *s = *pagetest.FailingStatus(now) }, []string{"Sink: waits", "Apiserver: no answer for 48 s", "audit-stream is backing off, 15 min behind"}},
 	} {
@@ -178,6 +195,35 @@ func TestTheHeadlineSaysWhatIsWrong(t *testing.T) {
 			_, body := serve(t, b).get(t, "/")
 			wantWords(t, strings.ReplaceAll(body, "\u00a0", " "), test.want...)
 		})
+	}
+}
+
+// Each problem leads to a runbook that exists.
+func TestProblemsLeadToTheirRunbooks(t *testing.T) {
+	now := time.Now()
+	status := pagetest.FailingStatus(now)
+	status.Leader, status.Replica.Ready = nil, new(bool)
+	for i := range status.Stations {
+		status.Stations[i].Healthy = false
+	}
+	b := pagetest.NewBackend()
+	b.Set("status", status)
+	_, body := serve(t, b).get(t, "/")
+	links := 0
+	for n := range parse(t, body) {
+		rest, found := strings.CutPrefix(attr(n, "href"), "https://github.com/eventd/eventd/blob/main/")
+		if !found {
+			continue
+		}
+		links++
+		file, anchor, _ := strings.Cut(rest, "#")
+		text, err := os.ReadFile("../../../" + file)
+		if err != nil || !strings.Contains(strings.ToLower(string(text)), "\n## "+anchor+"\n") {
+			t.Errorf("there is no %s: %v", rest, err)
+		}
+	}
+	if problems := strings.Count(words(t, body), "runbook"); links < 10 || links != problems {
+		t.Errorf("%d of %d problems have a runbook", links, problems)
 	}
 }
 
@@ -193,7 +239,7 @@ func TestProblemsAreSaidInWords(t *testing.T) {
 		"one namespace":   {"/top?namespace=shop,cart", "top", apierrors.NewForbidden(top, "", nil), 403, []string{"list Events in shop, cart"}},
 		"status":          {"/?namespace=shop", "status", apierrors.NewForbidden(top, "", nil), 403, []string{"The status needs the right to list Events in all namespaces"}},
 		"no trail":        {"/drops", "drops", apierrors.NewNotFound(top, ""), 404, []string{"--trail-bytes"}},
-		"no history":      {"/tail", "timeline", apierrors.NewServiceUnavailable("no history"), 503, []string{"--history-bytes", "no history"}},
+		"no history":      {"/tail", "timeline", apierrors.NewServiceUnavailable("no history"), 503, []string{"Perhaps no replica leads", "no history"}},
 		"old":             {"/", "status", apierrors.NewNotFound(top, ""), 404, []string{"Update eventd"}},
 		"no leader":       {"/", "status", apierrors.NewServiceUnavailable("no leader"), 503, []string{"cannot answer this now", "no leader"}},
 		"credentials":     {"/", "status", apierrors.NewUnauthorized("expired"), 403, []string{"does not accept your credentials"}},
@@ -260,6 +306,18 @@ func TestTheViewsAskForWhatIsEntered(t *testing.T) {
 	}
 }
 
+// Options.Kind knows the cluster. What it does not know is as it was typed.
+func TestASearchFindsKindsByTheirShortNames(t *testing.T) {
+	b := pagetest.Empty(time.Now())
+	v := serveWith(t, page.Options{Backend: b, Kind: func(typed string) string { return map[string]string{"rs": "ReplicaSet"}[typed] }})
+	for typed, kind := range map[string]string{"rs": "ReplicaSet", "widget": "Widget"} {
+		v.get(t, "/object?q="+typed+"/web")
+		if want, asked := "why?kind="+kind+"&limit=200&name=web", b.Asked(); !slices.Contains(asked, want) {
+			t.Errorf("%s asks for %q, not for %s", typed, asked, want)
+		}
+	}
+}
+
 func TestDropsCanBeSelected(t *testing.T) {
 	v := serve(t, pagetest.Busy(time.Now()))
 	for show, test := range map[string]struct{ has, hasNot string }{
@@ -274,6 +332,21 @@ func TestDropsCanBeSelected(t *testing.T) {
 	// 3 + 4 + 5 of three objects
 	_, body := v.get(t, "/drops")
 	wantWords(t, body, "12 Dropped forbidden 3 objects", "7,224 Filtered by the rule probes 3 objects")
+}
+
+func TestStepsAreGroupedBySeries(t *testing.T) {
+	b := pagetest.Busy(time.Now())
+	step := func(reason, action string) v1alpha1.Step {
+		return v1alpha1.Step{Action: action, Outcome: "created", Reason: reason, Regarding: v1alpha1.ObjectReference{Kind: "Pod", Name: "web"}}
+	}
+	b.Set("why", v1alpha1.Explanation{Steps: []v1alpha1.Step{
+		step("First", v1alpha1.ActionRecorded), step("Second", v1alpha1.ActionRecorded), step("First", v1alpha1.ActionSettled), step("Second", v1alpha1.ActionSettled),
+	}})
+	_, body := serve(t, b).get(t, "/object?kind=Pod&name=web")
+	_, why, _ := strings.Cut(words(t, body), "what eventd did with reports")
+	if want := "First an unknown time Recorded an unknown time Stored as a new Event Second an unknown time Recorded an unknown time Stored as a new Event"; !strings.Contains(why, want) {
+		t.Errorf("it says %s", why)
+	}
 }
 
 // slow answers nothing before it may.

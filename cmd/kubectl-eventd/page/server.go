@@ -24,6 +24,7 @@ var assets embed.FS
 type server struct {
 	backend Backend
 	session *session
+	kind    func(typed string) string // nil, or Options.Kind
 	// host is what browsers send as Host.
 	host, local       string
 	requests, streams chan struct{}

@@ -14,13 +14,22 @@ type pipeline struct {
 	*v1alpha1.PipelineStatus
 	// Headline says in a sentence what holds now: the first problem, if there are any.
 	Headline string
-	Problems []string // further ones
-	Healthy  bool
+	// Runbook is what to do about it, if that is written. Detail has the words of others.
+	Runbook, Detail string
+	Problems        []trouble // further ones
+	Healthy         bool
+	// Untouched: no client has reported anything yet. Clients says how one does.
+	Untouched bool
+	Clients   string
 	// In is what an occurrence passes, the apiserver included, Out what an observed Event does.
 	In, Out   []station
 	History   *history
 	Receivers []receiver
+	Rules     []ruleKind
 }
+
+// trouble is something that is wrong, where it is written what to do, and what others say about it.
+type trouble struct{ Text, Runbook, Detail string }
 
 // station is a card.
 type station struct {
@@ -31,6 +40,8 @@ type station struct {
 	Lead          *figure
 	Figures, More []*figure
 	Queue         *queue
+	// Deferred is how many series of the queue wait on purpose, until their deadlines.
+	Deferred *figure
 }
 
 // queue is what waits.
@@ -43,6 +54,8 @@ type queue struct {
 
 type receiver struct {
 	v1alpha1.ReceiverStatus
+	// Internal: eventd counts for the metrics of its configuration.
+	Internal     bool
 	Healthy      bool
 	Word         string
 	Lag, Waiting *figure
@@ -52,7 +65,8 @@ type receiver struct {
 
 type history struct {
 	*v1alpha1.HistoryStatus
-	Bar *bar
+	Versions, Bytes, Limit *figure
+	Bar                    *bar
 }
 
 // inward are the stations of the way in.
@@ -73,19 +87,50 @@ func newStatus(s *v1alpha1.PipelineStatus) *pipeline {
 	for _, r := range s.Receivers {
 		out.Receivers = append(out.Receivers, newReceiver(r))
 	}
+	out.Rules = newRules(s.Rules)
 	if s.History != nil {
-		out.History = &history{HistoryStatus: s.History, Bar: newBar(float64(s.History.Bytes), float64(s.History.MaxBytes), "memory of the history")}
+		out.History = newHistory(s.History)
 		if out.History.Bar != nil {
 			out.History.Bar.Full = false // it is to be full
 		}
 	}
+	out.Untouched, out.Clients = !reported(s.Stations), docs+"deployment.md#point-clients-at-it"
 	out.summarize()
 	return out
+}
+
+// reported reports whether there was a request of a client, to this replica or another one.
+func reported(stations []v1alpha1.Station) bool {
+	for _, s := range stations {
+		for _, f := range s.Figures {
+			if (f.Metric == "eventd_intake_requests_total" || f.Metric == "eventd_intake_refused_total") && f.Value > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func newHistory(s *v1alpha1.HistoryStatus) *history {
+	of := func(metric string, value int64) *figure {
+		return newFigure(v1alpha1.Figure{Metric: metric, Value: float64(value)})
+	}
+	return &history{
+		HistoryStatus: s, Versions: of("eventd_history_versions", s.Versions),
+		Bytes: of("eventd_history_bytes", s.Bytes), Limit: of("eventd_history_capacity_bytes", s.MaxBytes),
+		Bar: newBar(float64(s.Bytes), float64(s.MaxBytes), "memory of the history"),
+	}
 }
 
 func newStation(s v1alpha1.Station) station {
 	out := station{Name: s.Name, Title: title(s.Name), Healthy: s.Healthy, Message: s.Message, Queue: newQueue(s.Queue)}
 	out.Lead, out.Figures, out.More = arrange(s.Figures)
+	for _, f := range s.Figures {
+		if f.Metric == "eventd_sink_deferred_series" && f.Value > 0 && s.Queue != nil {
+			f.Value = min(f.Value, s.Queue.Length.Value) // they may be of different moments
+			out.Deferred = newFigure(f)
+		}
+	}
 	return out
 }
 
@@ -125,7 +170,7 @@ var failing = map[string]bool{"backing_off": true, "hanging": true}
 
 func newReceiver(r v1alpha1.ReceiverStatus) receiver {
 	out := receiver{
-		ReceiverStatus: r, Healthy: !failing[r.State], Word: strings.ReplaceAll(r.State, "_", " "),
+		ReceiverStatus: r, Internal: r.Name == "_metrics", Healthy: !failing[r.State], Word: strings.ReplaceAll(r.State, "_", " "),
 		Lag: newFigure(r.LagSeconds), Waiting: newFigure(r.Pending),
 	}
 	for _, f := range r.Settled {
@@ -144,51 +189,82 @@ func title(name string) string {
 	return string(unicode.ToUpper(first)) + name[n:]
 }
 
+// runbooks are in the documentation, by what is wrong.
+const (
+	docs             = "https://github.com/eventd/eventd/blob/main/docs/"
+	runbooks         = docs + "runbooks.md#eventd"
+	deliveryRunbooks = docs + "delivery-runbooks.md#eventd"
+)
+
+// stationRunbooks are those of the stations, by name.
+var stationRunbooks = map[string]string{
+	"intake": runbooks + "noleader", "broadcaster": runbooks + "queuesaturated", "correlator": runbooks + "writesoverdue", "sink": runbooks + "writesoverdue",
+	"apiserver": runbooks + "writesoverdue", "observer": deliveryRunbooks + "notobserving", "history": deliveryRunbooks + "notobserving",
+}
+
 // summarize puts problems first, in the order of the pipeline.
 func (p *pipeline) summarize() {
-	var all []string
-	add := func(format string, args ...any) { all = append(all, sentence(fmt.Sprintf(format, args...))) }
+	var all []trouble
+	add := func(runbook, format string, args ...any) {
+		all = append(all, trouble{Text: sentence(fmt.Sprintf(format, args...)), Runbook: runbook})
+	}
+	detail := func(words string) { all[len(all)-1].Detail = words }
 	if p.Leader == nil && p.Replica.Role != "alone" {
-		add("No replica leads: nothing is recorded or written until one does")
+		add(runbooks+"noleader", "No replica leads: nothing is recorded or written until one does")
 	}
 	if p.Replica.Ready != nil && !*p.Replica.Ready {
-		add("%s is not ready: %s", p.Replica.Identity, p.Replica.Reason)
+		add(runbooks+"noleader", "%s is not ready: %s", p.Replica.Identity, p.Replica.Reason)
 	}
 	for _, s := range append(append([]station{}, p.In...), p.Out...) {
-		if s.Healthy {
-			continue
+		if s.Healthy || s.Name == "history" && p.History != nil {
+			continue // the history has a sentence of its own
 		}
 		what := s.Message
 		if what == "" {
 			what = "fails"
 		}
-		add("%s: %s%s", s.Title, strings.TrimSuffix(what, "."), s.waiting(". "))
+		add(stationRunbooks[s.Name], "%s: %s%s", s.Title, strings.TrimSuffix(what, "."), s.waiting(". "))
 	}
 	for _, r := range p.Receivers {
 		if !r.Healthy {
-			add("The receiver %s is %s, %s behind: %s", r.Name, r.Word, r.Lag.Text, r.LastError)
+			add(deliveryRunbooks+"deliverybehind", "The receiver %s is %s, %s behind", r.Name, r.Word, r.Lag.Text)
+			detail(r.LastError)
 		}
 	}
 	if p.History != nil && !p.History.Connected {
-		add("The history has no watch: it does not see what is stored now")
+		add(stationRunbooks["history"], "The history has no watch: it does not see what is stored now")
 	}
 	if c := p.Configuration; c != nil && c.Error != "" {
-		add("The configuration file has an error, so the former one stays in force: %s", c.Error)
+		add(deliveryRunbooks+"configurationrejected", "The configuration file has an error, so the former one stays in force")
+		detail(c.Error)
+	}
+	for _, kind := range p.Rules {
+		for _, r := range kind.Rules {
+			if r.failsNow() {
+				add(deliveryRunbooks+"expressionfailing", "The expression of %s fails, and does not match then", r.Name)
+			}
+		}
 	}
 	for _, f := range p.Followers {
 		if f.Ready != nil && !*f.Ready {
-			add("%s is not ready: %s", f.Identity, f.Reason)
+			add(runbooks+"notreplicated", "%s is not ready: %s", f.Identity, f.Reason)
+		}
+		if f.UnknownSince != nil {
+			add(runbooks+"notreplicated", "%s has not reported to the leader since %s", f.Identity, f.UnknownSince.UTC().Format("15:04:05 UTC"))
 		}
 	}
 	if p.Healthy = len(all) == 0; p.Healthy {
 		p.Headline = p.quiet()
 		return
 	}
-	p.Headline, p.Problems = all[0], all[1:]
+	p.Headline, p.Runbook, p.Detail, p.Problems = all[0].Text, all[0].Runbook, all[0].Detail, all[1:]
 }
 
 // quiet is the headline when all is well. Some Events wait in the sink on purpose.
 func (p *pipeline) quiet() string {
+	if p.Untouched {
+		return "Ready. No client has reported anything yet."
+	}
 	for i := len(p.In) - 1; i >= 0; i-- {
 		if waiting := p.In[i].waiting(""); waiting != "" {
 			return "All is well. " + title(p.In[i].Name) + ": " + waiting + "."
@@ -206,18 +282,25 @@ func (s station) waiting(separator string) string {
 	if s.Queue.Of != "" {
 		out += space + s.Queue.Of
 	}
-	out += " " + verb(s.Queue.Length.Value)
+	switch d := s.Deferred; {
+	case d == nil:
+		out += " " + verb(s.Queue.Length.Value, "waits", "wait")
+	case d.Value == s.Queue.Length.Value:
+		out += " " + verb(d.Value, "is", "are") + " deferred"
+	default:
+		out += " " + verb(s.Queue.Length.Value, "waits", "wait") + ", " + d.Text + " of them deferred"
+	}
 	if s.Queue.Oldest != nil {
 		out += ", the oldest for " + s.Queue.Oldest.Text
 	}
 	return out
 }
 
-func verb(n string) string {
+func verb(n, one, several string) string {
 	if n == "1" {
-		return "waits"
+		return one
 	}
-	return "wait"
+	return several
 }
 
 // sentence ends with one full stop.

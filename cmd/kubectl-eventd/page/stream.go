@@ -19,12 +19,8 @@ import (
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
-const (
-	// aliveInterval is how often a stream says that it is there. The script shows after 5 s that it is not.
-	aliveInterval = 2 * time.Second
-	// unreadTimeout is how long a browser may not read a stream.
-	unreadTimeout = 10 * time.Second
-)
+// unreadTimeout is how long a browser may not read a stream.
+const unreadTimeout = 10 * time.Second
 
 // frames is what a watch has sent, or why it has ended.
 type frames struct {
@@ -33,7 +29,8 @@ type frames struct {
 }
 
 // stream sends a tail as server-sent events: item has HTML, note and problem a sentence, lost one after which
-// the tail goes on with what comes. The id of an event is the cursor from which the next stream resumes.
+// the tail goes on with what comes. alive says that eventd has answered or has sent a bookmark, which it does every
+// 4 s: never that this process is there. The id of an event is the cursor from which the next stream resumes.
 func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	asked := query(r, v1alpha1.ParamWatch, "true", v1alpha1.ParamMatch, q.Get(v1alpha1.ParamMatch),
@@ -55,21 +52,16 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	defer source.Close()
 	defer cancel()
 
-	alive := time.NewTicker(aliveInterval)
-	defer alive.Stop()
-	for err := out.send("alive", "", ""); err == nil; {
+	for err := out.send("alive", "", ""); err == nil; { // eventd has answered
 		select {
 		case <-ctx.Done():
 			return
-		case <-alive.C:
-			err = out.send("alive", "", "")
 		case f := <-received:
-			if f.err == nil {
-				f.err = out.frame(f.event)
+			if err = f.err; err == nil {
+				err = out.frame(f.event)
 			}
-			if f.err != nil {
-				out.end(f.err)
-				return
+			if err != nil {
+				out.end(err)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -51,6 +52,9 @@ func (s *server) top(w http.ResponseWriter, r *http.Request) {
 			row.Key = item.Object.Namespace + " " + objectName(*item.Object)
 		}
 		row.Bar = newBar(float64(item.Occurrences), float64(out.Occurrences), "share of all occurrences")
+		if row.Bar != nil {
+			row.Bar.Full = false // a share, and no limit
+		}
 		out.Rows = append(out.Rows, row)
 	}
 	f.Content = out
@@ -60,13 +64,14 @@ func (s *server) top(w http.ResponseWriter, r *http.Request) {
 // dropped is the view of DropList.
 type dropped struct {
 	*v1alpha1.DropList
-	Show string
-	Sums []sum
+	// Show and Rule select.
+	Show, Rule string
+	Sums       []sum
 }
 
 // sum has the drops of one kind.
 type sum struct {
-	Step        description
+	Step        describe.Description
 	Occurrences int64
 	Objects     int
 }
@@ -81,10 +86,13 @@ var shown = map[string]func(v1alpha1.Step) bool{
 
 func (s *server) drops(w http.ResponseWriter, r *http.Request) {
 	f := newFrame("drops", "Drops and rules", r)
-	out := &dropped{DropList: &v1alpha1.DropList{}, Show: r.URL.Query().Get("show")}
+	out := &dropped{DropList: &v1alpha1.DropList{}, Show: r.URL.Query().Get("show"), Rule: text(r.URL.Query().Get("rule"))}
 	f.Problem = s.get(r, "drops", query(r, v1alpha1.ParamLimit, listLimit), out.DropList)
 	if accept := shown[out.Show]; accept != nil {
 		out.Items = slices.DeleteFunc(out.Items, func(s v1alpha1.Step) bool { return !accept(s) })
+	}
+	if out.Rule != "" {
+		out.Items = slices.DeleteFunc(out.Items, func(s v1alpha1.Step) bool { return s.Rule != out.Rule })
 	}
 	out.Sums = sums(out.Items)
 	f.Content = out
@@ -93,10 +101,10 @@ func (s *server) drops(w http.ResponseWriter, r *http.Request) {
 
 // sums adds the steps up by what was done and why, the largest first.
 func sums(steps []v1alpha1.Step) (out []sum) {
-	objects := map[description]map[v1alpha1.ObjectReference]bool{}
-	at := map[description]int{}
+	objects := map[describe.Description]map[v1alpha1.ObjectReference]bool{}
+	at := map[describe.Description]int{}
 	for _, s := range steps {
-		key := describe(s)
+		key := describe.Step(s)
 		key.Detail = ""
 		if objects[key] == nil {
 			objects[key], at[key] = map[v1alpha1.ObjectReference]bool{}, len(out)
@@ -121,21 +129,24 @@ type found struct {
 	Last *v1alpha1.Step
 }
 
-// run has the steps one after another that are about the same series.
+// run has the steps about a series, in their order. Runs are in the order of their first steps.
 type run struct {
 	Series v1alpha1.Step
 	Steps  []v1alpha1.Step
 }
 
 func runs(steps []v1alpha1.Step) (out []run) {
+	at := map[v1alpha1.Step]int{}
 	for _, s := range steps {
-		if n := len(out); n == 0 || series(out[n-1].Series) != series(s) {
+		i, known := at[series(s)]
+		if !known {
+			i = len(out)
+			at[series(s)] = i
 			out = append(out, run{Series: s})
 		}
-		last := &out[len(out)-1]
-		last.Steps = append(last.Steps, s)
-		if last.Series.Event == "" {
-			last.Series.Event = s.Event // it is not known before the correlator
+		out[i].Steps = append(out[i].Steps, s)
+		if out[i].Series.Event == "" {
+			out[i].Series.Event = s.Event // it is not known before the correlator
 		}
 	}
 	return out
@@ -153,7 +164,7 @@ func (s *server) object(w http.ResponseWriter, r *http.Request) {
 		if !both {
 			kind, name = "", entered
 		}
-		to := link("/object", v1alpha1.ParamKind, asKind(kind), v1alpha1.ParamName, name, v1alpha1.ParamNamespace, strings.Join(namespaces(r), " "))
+		to := link("/object", v1alpha1.ParamKind, s.asKind(kind), v1alpha1.ParamName, name, v1alpha1.ParamNamespace, strings.Join(namespaces(r), " "))
 		http.Redirect(w, r, to, http.StatusSeeOther)
 		return
 	}
@@ -181,12 +192,18 @@ func (s *server) object(w http.ResponseWriter, r *http.Request) {
 	f.render(w, r)
 }
 
-// asKind writes a kind as the API does, pod as Pod. Events have kinds, not the names of resources.
-func asKind(s string) string {
-	if s == "" {
+// asKind writes a kind as the API does, po and pod as Pod. Events have kinds, not the names of resources. A kind
+// that the cluster does not know may have been removed, and is as it was typed.
+func (s *server) asKind(typed string) string {
+	if typed == "" {
 		return ""
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	if s.kind != nil {
+		if kind := s.kind(typed); kind != "" {
+			return kind
+		}
+	}
+	return strings.ToUpper(typed[:1]) + typed[1:]
 }
 
 // following is the view of a tail: what was last, and from where the stream goes on.

@@ -28,9 +28,10 @@ const (
 // APIServer serves eventd's Lease, the leader's Pod, port forwarding, and the discovery of a few kinds.
 type APIServer struct {
 	*httptest.Server
-	mu    sync.Mutex
-	lease *coordinationv1.Lease
-	pod   *corev1.Pod
+	mu         sync.Mutex
+	lease      *coordinationv1.Lease
+	pod        *corev1.Pod
+	aggregated http.Handler
 }
 
 // NewAPIServer starts one without a Lease.
@@ -53,6 +54,16 @@ func NewAPIServer(t testing.TB) *APIServer {
 	})
 	// Over SPDY only.
 	mux.HandleFunc("POST /api/v1/namespaces/kube-system/pods/"+Pod+"/portforward", ServePortForward)
+	mux.HandleFunc("GET /apis/query.eventd.io/", func(w http.ResponseWriter, req *http.Request) {
+		a.mu.Lock()
+		aggregated := a.aggregated
+		a.mu.Unlock()
+		if aggregated == nil {
+			http.NotFound(w, req)
+			return
+		}
+		aggregated.ServeHTTP(w, req)
+	})
 	for path, object := range discovery {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, object) })
 	}
@@ -85,6 +96,20 @@ func (a *APIServer) Announce(address, fingerprint string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: Pod},
 		Status:     corev1.PodStatus{PodIP: address[:strings.LastIndex(address, ":")]},
 	}
+}
+
+// Aggregate has queries to the apiserver answered by a server, as by an aggregated API.
+func (a *APIServer) Aggregate(e *Eventd) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.aggregated = e.Config.Handler
+}
+
+// Release removes the holder of the Lease, as a leader does that ends.
+func (a *APIServer) Release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lease.Spec.HolderIdentity = nil
 }
 
 // RemovePod makes the leader one that is in no Pod.

@@ -2,12 +2,13 @@
 'use strict';
 
 (() => {
-  const interval = 1000, staleAfter = 5000, patience = 4000, retryAfter = 2000, maxLines = 500;
+  const interval = 1000, patience = 4000, retryAfter = 2000, maxLines = 500;
   const live = document.getElementById('live');
   const state = document.getElementById('state');
   const pause = document.getElementById('pause');
   const tail = document.getElementById('tail');
   const following = tail !== null;
+  const staleAfter = following ? 6000 : 5000; // eventd sends a frame of a tail every 4 s
   let answered = Date.now(), reason = '', paused = false;
 
   // show says how old the page is.
@@ -17,11 +18,11 @@
     document.body.classList.toggle('stale', stale);
     const failing = live.hasAttribute('data-problem');
     document.body.classList.toggle('live', !paused && !stale && !failing);
-    let text = failing ? 'Trying again every second' : 'Live';
+    let text = failing ? 'Trying again' : 'Live';
     if (paused) {
       text = 'Paused' + (held.length > 0 ? ', ' + held.length + ' new' : '');
     } else if (stale) {
-      text = 'Stale: no answer for ' + Math.round(age / 1000) + ' s' + (reason ? '. ' + reason : '');
+      text = (following ? 'Stale: nothing from eventd for ' : 'Stale: no answer for ') + Math.round(age / 1000) + ' s' + (reason ? '. ' + reason : '');
     }
     if (state.textContent !== text) state.textContent = text;
   }

@@ -201,10 +201,16 @@ func (c *chromium) open(t *testing.T, s settings) *tab {
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		b.do(domain+".enable", nil, nil)
 	}
-	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": 1, "mobile": s.width < 600}, nil)
-	b.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": s.scheme}}}, nil)
+	b.show(s)
 	b.do("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
 	return b
+}
+
+// show changes how the tab is shown.
+func (b *tab) show(s settings) {
+	b.t.Helper()
+	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": 1, "mobile": s.width < 600}, nil)
+	b.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": s.scheme}}}, nil)
 }
 
 func (b *tab) complain(params json.RawMessage) {
@@ -293,11 +299,15 @@ func (b *tab) key(key string) {
 	}
 }
 
-// screenshot returns a picture of the whole page.
-func (b *tab) screenshot() []byte {
+// screenshot returns a picture of the page of a size, or of the whole page.
+func (b *tab) screenshot(width, height int) []byte {
 	b.t.Helper()
+	params := map[string]any{"format": "png", "captureBeyondViewport": true}
+	if height > 0 {
+		params["clip"] = map[string]any{"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+	}
 	var out struct{ Data string }
-	b.do("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &out)
+	b.do("Page.captureScreenshot", params, &out)
 	data, err := base64.StdEncoding.DecodeString(out.Data)
 	if err != nil {
 		b.t.Fatal(err)

@@ -68,15 +68,7 @@ func TestEveryViewIsReadable(t *testing.T) {
 				for name, path := range views {
 					b.visit(base(address) + path)
 					b.until("the script runs", `document.getElementById('state').textContent !== ''`)
-					if wide := 0; !b.is(`document.documentElement.scrollWidth <= innerWidth`) {
-						b.eval(`document.documentElement.scrollWidth`, &wide)
-						t.Errorf("%s is %d wide", name, wide)
-					}
-					var faint []string
-					b.eval(contrast, &faint)
-					for _, text := range faint {
-						t.Errorf("%s: %s", name, text)
-					}
+					b.wantReadable(name)
 					b.keep(fmt.Sprintf("%s-%s-%d-%s", state, name, shown.width, shown.scheme))
 				}
 				if state != "failing" { // whose answers of 403 and 503 are in the console
@@ -87,13 +79,27 @@ func TestEveryViewIsReadable(t *testing.T) {
 	}
 }
 
+// wantReadable checks the width of a view and its contrasts.
+func (b *tab) wantReadable(name string) {
+	b.t.Helper()
+	if wide := 0; !b.is(`document.documentElement.scrollWidth <= innerWidth`) {
+		b.eval(`document.documentElement.scrollWidth`, &wide)
+		b.t.Errorf("%s is %d wide", name, wide)
+	}
+	var faint []string
+	b.eval(contrast, &faint)
+	for _, text := range faint {
+		b.t.Errorf("%s: %s", name, text)
+	}
+}
+
 // keep writes a screenshot, if there is a folder for them.
 func (b *tab) keep(name string) {
 	b.t.Helper()
 	if *screenshots == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), b.screenshot(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), b.screenshot(0, 0), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -164,7 +170,7 @@ func TestAPageThatCannotBeAnsweredComesBack(t *testing.T) {
 	b := launch(t).open(t, desktop)
 	b.visit(address)
 	b.visit(base(address) + "/top")
-	b.until("the problem", `document.querySelector('#problem h1').textContent.includes('may not see') && document.getElementById('state').textContent === 'Trying again every second'`)
+	b.until("the problem", `document.querySelector('#problem h1').textContent.includes('may not see') && document.getElementById('state').textContent === 'Trying again'`)
 	var top v1alpha1.Top
 	if err := pagetest.Busy(time.Now()).Get(t.Context(), "top", nil, &top); err != nil {
 		t.Fatal(err)
@@ -220,6 +226,29 @@ func TestTheTailFollows(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	b.wantSilence()
+}
+
+// The page is as live as eventd, which sends a bookmark every few seconds: this process alone is not enough.
+func TestATailOfASilentEventdIsStale(t *testing.T) {
+	backend := pagetest.Busy(time.Now())
+	address, _ := serve(t, backend)
+	b := launch(t).open(t, desktop)
+	b.visit(address)
+	b.visit(base(address) + "/tail")
+	b.until("it is live", `document.getElementById('state').textContent === 'Live'`)
+	var from *pagetest.Stream
+	await.Until(t, "a watch", func() bool {
+		from, _ = backend.Last()
+		return from != nil
+	})
+	from.Hang()
+	b.until("it is stale", `document.body.classList.contains('stale') && /^Stale: nothing from eventd for \d+ s/.test(document.getElementById('state').textContent)`)
+	if !b.is(`document.querySelectorAll('#tail li').length > 0`) {
+		t.Error("what was last is gone")
+	}
+	b.keep("stale-tail")
+	from.Send("BOOKMARK", v1alpha1.TailItem{ResourceVersion: "101"})
+	b.until("it is live again", `document.getElementById('state').textContent === 'Live' && !document.body.classList.contains('stale')`)
 }
 
 func TestThePageIsUsableByKeyboard(t *testing.T) {

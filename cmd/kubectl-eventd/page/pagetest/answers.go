@@ -16,7 +16,7 @@ import (
 func Empty(now time.Time) *Backend {
 	b := NewBackend()
 	b.SetFunc("status", func() (any, error) { return EmptyStatus(time.Now()), nil })
-	b.Set("top", v1alpha1.Top{Since: micro(now.Add(-5 * time.Minute)), Until: micro(now), By: "object"})
+	b.Set("top", v1alpha1.Top{Since: micro(now.Add(-5 * time.Minute)), Until: micro(now), By: "object", OnlyReported: true})
 	b.Set("drops", v1alpha1.DropList{KnownSince: micro(now.Add(-40 * time.Second)), Leader: "laptop_1f0c"})
 	b.Set("why", v1alpha1.Explanation{KnownSince: micro(now.Add(-40 * time.Second)), Leader: "laptop_1f0c"})
 	b.Set("timeline", v1alpha1.Timeline{KnownSince: micro(now.Add(-40 * time.Second)), ListMeta: metav1.ListMeta{ResourceVersion: "7"}})

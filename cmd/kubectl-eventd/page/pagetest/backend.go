@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,7 +121,14 @@ type Stream struct {
 	frames chan metav1.WatchEvent
 	end    sync.Once
 	open   *atomic.Int64
+	hung   atomic.Bool
 }
+
+// quiet is after what time without a frame eventd sends a bookmark.
+const quiet = 4 * time.Second
+
+// Hang has a stream send no more bookmarks, as one of an eventd that hangs.
+func (s *Stream) Hang() { s.hung.Store(true) }
 
 // Send passes a frame to who reads, and reports whether there is still somebody.
 func (s *Stream) Send(kind string, object any) bool {
@@ -143,11 +151,22 @@ func (s *Stream) End() { s.cancel() }
 
 // Next implements page.Stream.
 func (s *Stream) Next() (metav1.WatchEvent, error) {
-	select {
-	case f := <-s.frames:
-		return f, nil
-	case <-s.ctx.Done():
-		return metav1.WatchEvent{}, io.EOF
+	bookmarks := time.NewTicker(quiet)
+	defer bookmarks.Stop()
+	for {
+		select {
+		case f := <-s.frames:
+			return f, nil
+		case <-bookmarks.C:
+			if s.hung.Load() {
+				continue
+			}
+			bookmark := metav1.WatchEvent{Type: "BOOKMARK"}
+			bookmark.Object.Raw = []byte(`{}`)
+			return bookmark, nil
+		case <-s.ctx.Done():
+			return metav1.WatchEvent{}, io.EOF
+		}
 	}
 }
 

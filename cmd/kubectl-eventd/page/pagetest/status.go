@@ -107,10 +107,35 @@ func BusyStatus(now time.Time) *v1alpha1.PipelineStatus {
 				counter("eventd_receiver_filtered_versions_total", 1_338_010, 238.2, "receiver", "audit-stream", "route", "warnings"),
 			}),
 		},
+		Rules: []v1alpha1.RuleStatus{
+			newRule(v1alpha1.RuleIntake, "probes", v1alpha1.DoesDrop, `event.reason == "Unhealthy" && event.count > 10`, 7224, 12.2),
+			newRule(v1alpha1.RuleIntake, "image-pulls", v1alpha1.DoesWouldDrop, `event.type == "Normal" && event.reason in ["Pulling", "Pulled", "Created", "Started"]`, 412_008, 96.4),
+			newRule(v1alpha1.RuleIntake, "policies", v1alpha1.DoesBudget, `event.reportingComponent.startsWith("kyverno") && event.reason == "PolicyApplied"`, 0, 0),
+			newRule(v1alpha1.RuleRoute, "keep-all", v1alpha1.DoesDeliver, "", 1_382_104, 240.9),
+			newRule(v1alpha1.RuleRoute, "warnings", v1alpha1.DoesDeliver, `event.type == "Warning"`, 44_108, 3.1),
+			newRule(v1alpha1.RuleRoute, "rest", v1alpha1.DoesDrop, "", 1_338_010, 238.2),
+			newRule(v1alpha1.RuleMetric, "failing_probes", v1alpha1.DoesCount, `event.reason == "Unhealthy"`, 7224, 12.2),
+		},
 		Configuration: &v1alpha1.ConfigurationStatus{Hash: "9f2c51d0a7e4c8b36f1e", LoadedAt: second(now.Add(-26 * time.Hour))},
 		History:       &v1alpha1.HistoryStatus{Versions: 931_204, Bytes: 122_683_392, MaxBytes: 134_217_728, KnownSince: new(micro(now.Add(-61 * time.Minute))), Connected: true},
 		Flags:         map[string]string{"config": "/etc/eventd/configuration.yaml", "history-bytes": "128Mi", "cluster-name": "prod-eu-1"},
 	}
+}
+
+func newRule(kind, name, does, match string, matched, perSecond float64) v1alpha1.RuleStatus {
+	r := v1alpha1.RuleStatus{Kind: kind, Name: name, Does: does, Match: match}
+	switch kind {
+	case v1alpha1.RuleIntake:
+		r.Matched = counter("eventd_intake_rule_occurrences_total", matched, perSecond, "rule", name, "action", does)
+	case v1alpha1.RuleRoute:
+		r.Matched = counter("eventd_route_evaluations_total", matched, perSecond, "route", name, "result", "match")
+		if does == v1alpha1.DoesDeliver {
+			r.Receivers, r.Continue = []string{"loki", "audit-stream"}, name == "keep-all"
+		}
+	default:
+		r.Matched = counter("eventd_metric_evaluations_total", matched, perSecond, "metric", name, "result", "match")
+	}
+	return r
 }
 
 func newReceiver(name, state string, pending, lag, delivered, perSecond float64, more []v1alpha1.Figure) v1alpha1.ReceiverStatus {
@@ -131,6 +156,7 @@ func EmptyStatus(now time.Time) *v1alpha1.PipelineStatus {
 	s.Replica = v1alpha1.Replica{Identity: "laptop_1f0c", Role: "alone", Version: "v0.9.0", Started: second(now.Add(-40 * time.Second)), Ready: new(true)}
 	s.Leader = &v1alpha1.Leader{Identity: "laptop_1f0c", Since: micro(now.Add(-38 * time.Second))}
 	s.Followers, s.Receivers, s.Configuration, s.History, s.Flags = nil, nil, nil, nil, nil
+	s.Rules = nil
 	s.Stations = s.Stations[:4]
 	for i := range s.Stations {
 		calm(&s.Stations[i])
@@ -181,5 +207,6 @@ func FailingStatus(now time.Time) *v1alpha1.PipelineStatus {
 	r.Pending.Value, r.LagSeconds.Value, r.Settled[0].PerSecond = 41_922, 913.4, new(0.0)
 	s.Configuration.Error = "receivers[1].jetstream.stream: Required value"
 	s.History.Connected = false
+	s.Rules[4].Failed = []v1alpha1.Figure{counter("eventd_route_evaluations_total", 912, 3.1, "route", "warnings", "result", "error")}
 	return s
 }

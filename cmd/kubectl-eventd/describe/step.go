@@ -1,9 +1,10 @@
-package page
+// Package describe says in words what eventd has done, the same for the terminal and for the page. It has no state.
+package describe
 
 import "github.com/eventd/eventd/pkg/query/v1alpha1"
 
-// description is a step in words.
-type description struct {
+// Description is a step in words. Those of steps that did the same are equal, apart from Detail.
+type Description struct {
 	// Text says what was done, Reason why: a label of /metrics, Detail in the words of others.
 	Text, Reason, Detail string
 	// Tone is good, bad or neutral: it has a shape and a colour.
@@ -11,7 +12,7 @@ type description struct {
 }
 
 // outcomes are those of eventd_occurrences_settled_total.
-var outcomes = map[string]description{
+var outcomes = map[string]Description{
 	"created":     {Text: "Stored as a new Event", Tone: "good"},
 	"merged":      {Text: "Counted on the stored Event", Tone: "good"},
 	"aggregated":  {Text: "Counted on the combined Event of its group", Tone: "good"},
@@ -30,9 +31,9 @@ var causes = map[string]string{
 	"settling": "Deferred: the final count of its series is awaited",
 }
 
-// describe says what a step has done.
-func describe(s v1alpha1.Step) description {
-	d := description{Reason: s.Cause, Detail: s.Detail, Tone: "neutral"}
+// Step says what a step has done. An action that is newer than this package is its own text.
+func Step(s v1alpha1.Step) Description {
+	d := Description{Reason: s.Cause, Detail: s.Detail, Tone: "neutral"}
 	switch s.Action {
 	case v1alpha1.ActionRecorded:
 		d.Text = "Recorded"
