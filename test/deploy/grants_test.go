@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -211,9 +212,21 @@ func rendered(t *testing.T, folder string) (objects []runtime.Object) {
 			t.Fatal(err)
 		}
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if runtime.IsNotRegisteredError(err) {
+			object, _, err = unstructured.UnstructuredJSONScheme.Decode(asJSON(t, document), nil, nil)
+		}
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, document)
 		}
 		objects = append(objects, object)
 	}
+}
+
+func asJSON(t *testing.T, document []byte) []byte {
+	t.Helper()
+	out, err := utilyaml.ToJSON(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
