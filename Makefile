@@ -44,6 +44,9 @@ TESTFLAGS ?=
 # make fuzz: how many executions of each target, or for how long (10m).
 FUZZTIME ?= 2000x
 
+# make screenshots: where the pictures go.
+SHOTS ?= .cache/screenshots
+
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
 # The same for the runs through failovers: -times=5, -run=Kill.
@@ -143,6 +146,15 @@ browser: ## the page in a real browser, Chromium, which has to be there; TESTFLA
 		echo 'All that can be tested without it is part of make test.' >&2; \
 		exit 1; }
 	$(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(BROWSER) $(TESTFLAGS)
+
+.PHONY: screenshots
+screenshots: ## pictures of the page of a real eventd that is empty, busy and failing, in SHOTS; two of them replace docs/images
+	@mkdir -p '$(SHOTS)'
+	@test/controlplane/build.sh >/dev/null
+	@$(AS_DEPLOYED) OUT=bin/ hack/build.sh 'eventd and its client' -ldflags '-X k8s.io/component-base/version.gitVersion=v0.9.0' ./cmd/eventd ./examples/feeder
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) test -count=1 -timeout $(TESTTIMEOUT) $(BROWSER) -run TestScreenshots -v \
+		-bin='$(CURDIR)/bin' -screenshots='$(abspath $(SHOTS))'
+	@mkdir -p docs/images && cp '$(SHOTS)/page.png' '$(SHOTS)/page-dark.png' docs/images/
 
 .PHONY: check
 check: style ## formatting, vet, static analysis and all tests that need no control plane, in two minutes

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 func event(name string, count int32) *corev1.Event {
@@ -64,5 +65,17 @@ func TestCountsAddUp(t *testing.T) {
 	series.Series = &corev1.EventSeries{Count: 5}
 	if got := total([]*corev1.Event{classic, series}); got != 3+5 {
 		t.Errorf("counts add up to %d", got)
+	}
+}
+
+func TestTitleSaysHowToLook(t *testing.T) {
+	got := title(&cluster{config: &rest.Config{Host: "https://127.0.0.1:6443"}}, settings{}, "/tmp/kubeconfig")
+	for _, want := range []string{
+		"bin/kubectl-eventd page --kubeconfig=/tmp/kubeconfig --lease-namespace=eventd-demo\n",
+		"bin/kubectl-eventd why deployment/web --kubeconfig=/tmp/kubeconfig --lease-namespace=eventd-demo --namespace=eventd-demo",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want %q in\n%s", want, got)
+		}
 	}
 }

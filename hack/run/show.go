@@ -83,7 +83,9 @@ func title(c *cluster, s settings, kubeconfig string) string {
 		until = fmt.Sprintf("ends after %s", s.duration)
 	}
 	return fmt.Sprintf("client-go recorders → %d replicas of eventd → kube-apiserver %s → receivers · %s\n", replicas, c.config.Host, until) +
-		fmt.Sprintf("in a browser: bin/kubectl-eventd page --kubeconfig=%s --lease-namespace=%s", kubeconfig, demoNamespace)
+		fmt.Sprintf("in a browser: bin/kubectl-eventd page --kubeconfig=%s --lease-namespace=%s\n", kubeconfig, demoNamespace) +
+		// The feeder reports about a few Deployments again and again, by their names.
+		fmt.Sprintf("of an object: bin/kubectl-eventd why deployment/web --kubeconfig=%s --lease-namespace=%s --namespace=%s", kubeconfig, demoNamespace, demoNamespace)
 }
 
 // startFeeders starts a client for each replica, with its part of the rate. The
@@ -154,12 +156,12 @@ func compare(ctx context.Context, meters meters, stored *stored) error {
 		if err != nil {
 			return false, err
 		}
-		all := stored.events()
+		all := ofEventd(stored.events())
 		last, events, sum = read, len(all), total(all)
 		return last.balanced() && exact(), nil
 	})
 	say("%s", last)
-	say("%d Events are stored, and their counts add up to %d", events, sum)
+	say("%d Events of eventd are stored, and their counts add up to %d", events, sum)
 	switch gone := stored.gone.Load(); {
 	case err == nil:
 		say("every occurrence is accounted for; %d are pending, and written when the budget of their subject allows", last.pending)

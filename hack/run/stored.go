@@ -12,13 +12,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/eventd/eventd/internal/identity"
 	storedevents "github.com/eventd/eventd/test/stored"
 )
 
 // stored are the Events in the apiserver, by a watch.
 type stored struct {
 	informer cache.SharedIndexInformer
-	gone     atomic.Int64 // Events that were deleted, or expired
+	gone     atomic.Int64 // Events of eventd that were deleted, or expired
 }
 
 // watchStored begins to watch the Events of the feeder, until ctx ends. It calls forget with the UID of
@@ -28,11 +29,11 @@ func watchStored(ctx context.Context, client kubernetes.Interface, forget func(u
 	s := &stored{informer: factory.Core().V1().Events().Informer()}
 	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(object any) {
-			s.gone.Add(1)
 			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = missed.Obj
 			}
 			if event, ok := object.(*corev1.Event); ok {
+				s.gone.Add(int64(len(ofEventd([]*corev1.Event{event}))))
 				forget(string(event.UID))
 			}
 		},
@@ -57,6 +58,12 @@ func (s *stored) events() []*corev1.Event {
 		return cmp.Or(lastSeen(b).Compare(lastSeen(a)), cmp.Compare(a.Name, b.Name))
 	})
 	return events
+}
+
+// ofEventd returns the Events that eventd has created. Others may be written to the apiserver directly, and no
+// metric of eventd counts them.
+func ofEventd(events []*corev1.Event) []*corev1.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(event *corev1.Event) bool { return event.Annotations[identity.Annotation] == "" })
 }
 
 func total(events []*corev1.Event) (sum int64) {

@@ -86,6 +86,10 @@ func (a *account) echoed() stalledRequest {
 // open opens a connection and makes a request on as many streams as a server allows by
 // default.
 func (s *stalledConns) open(ctx context.Context, t *testing.T, a *account, r stalledRequest) error {
+	return s.openStreams(ctx, t, a, r, streamsOfAConn)
+}
+
+func (s *stalledConns) openStreams(ctx context.Context, t *testing.T, a *account, r stalledRequest, streams int) error {
 	conn, err := (&tls.Dialer{Config: a.tlsConfig(t, "h2")}).DialContext(ctx, "tcp", a.hostPort())
 	if err != nil {
 		return err
@@ -108,7 +112,7 @@ func (s *stalledConns) open(ctx context.Context, t *testing.T, a *account, r sta
 	if err != nil {
 		return err
 	}
-	for i := range streamsOfAConn {
+	for i := range streams {
 		var block bytes.Buffer
 		encoder := hpack.NewEncoder(&block)
 		for _, field := range [][2]string{

@@ -2,6 +2,8 @@ package hostile
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -15,5 +17,12 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
+	if os.Getenv(viewersEnv) != "" {
+		if err := view(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(replica.Runner(testenv.Runner(m)))
 }

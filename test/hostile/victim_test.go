@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/eventd/eventd/test/longrun"
+	"github.com/eventd/eventd/test/request"
 )
 
 // victim reports ten Events a second, each of a series of its own.
@@ -35,8 +36,15 @@ type experience struct {
 	failed []string
 }
 
-// report reports Events for some time. Requests do not wait for each other.
+// report reports Events for some time.
 func (v *victim) report(ctx context.Context, during time.Duration) experience {
+	return offer(ctx, victimPeriod, during, func(ctx context.Context) request.Answer {
+		return v.post(ctx, fmt.Sprintf("victim-%d", v.posted.Add(1)), "Warning")
+	})
+}
+
+// offer makes a request in each period for some time. Requests do not wait for each other.
+func offer(ctx context.Context, period, during time.Duration, post func(ctx context.Context) request.Answer) experience {
 	ctx, cancel := context.WithTimeout(ctx, during+10*time.Second)
 	defer cancel()
 	var (
@@ -44,12 +52,12 @@ func (v *victim) report(ctx context.Context, during time.Duration) experience {
 		out experience
 		all sync.WaitGroup
 	)
-	tick := time.NewTicker(victimPeriod)
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for end := time.Now().Add(during); time.Now().Before(end); <-tick.C {
 		all.Go(func() {
 			begun := time.Now()
-			a := v.post(ctx, fmt.Sprintf("victim-%d", v.posted.Add(1)), "Warning")
+			a := post(ctx)
 			took := time.Since(begun)
 			mu.Lock()
 			defer mu.Unlock()
