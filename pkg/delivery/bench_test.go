@@ -135,8 +135,8 @@ func (b *bench) end(cause error) time.Duration {
 
 // write stores n versions of one Event, and lets them be delivered.
 func (b *bench) write(uid string, n int) (ids []string) {
-	for range n {
-		ids = append(ids, idOf(b.history.write(uid)))
+	for _, version := range b.history.writeVersions(uid, n) {
+		ids = append(ids, idOf(version))
 	}
 	time.Sleep(2 * sendInterval)
 	synctest.Wait()

@@ -41,18 +41,24 @@ func versionOf(e *corev1.Event) int {
 }
 
 // write stores a version of an Event.
-func (h *history) write(uid string) *corev1.Event {
+func (h *history) write(uid string) *corev1.Event { return h.writeVersions(uid, 1)[0] }
+
+// writeVersions stores n versions of one Event. Who reads gets all of them at once.
+func (h *history) writeVersions(uid string, n int) (versions []*corev1.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.head++
-	e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid), ResourceVersion: strconv.Itoa(h.head)}}
-	h.versions = append(h.versions, e)
-	for r := range h.readers {
-		r.add(e)
+	for range n {
+		h.head++
+		e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid), ResourceVersion: strconv.Itoa(h.head)}}
+		h.versions = append(h.versions, e)
+		for r := range h.readers {
+			r.add(e)
+		}
+		versions = append(versions, e)
 	}
 	close(h.changed)
 	h.changed = make(chan struct{})
-	return e
+	return versions
 }
 
 // compact leaves only the latest version of each Event to who begins to read.
