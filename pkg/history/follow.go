@@ -18,8 +18,8 @@ const (
 	// maxBatch is the maximum of the limit of Next.
 	maxBatch = 1000
 	// batchInterval is the time between two batches of a follower that has read all. So a storm costs each
-	// follower 10 wakeups per second, not one for each version. Followers do not wake at the same time.
-	batchInterval = 100 * time.Millisecond
+	// follower 4 wakeups per second, not one for each version. Followers do not wake at the same time.
+	batchInterval = 250 * time.Millisecond
 	// aheadTimeout is how long a follower waits for a history that has not reached its place: another
 	// replica may be ahead by milliseconds.
 	aheadTimeout = 30 * time.Second
@@ -175,6 +175,9 @@ func (f *Follower) Next(ctx context.Context, limit int) (versions []observer.Ver
 	return nil, "", context.Cause(ctx)
 }
 
+// UpToDate reports whether Next waits for what is not there yet. It is called by the goroutine that calls Next.
+func (f *Follower) UpToDate() bool { return f.again && len(f.ahead) == 0 }
+
 // plan is what Next does: return versions, or that the place has moved; read a run; or wait for a
 // change, or for some time.
 type plan struct {
@@ -212,7 +215,7 @@ func (f *Follower) plan(limit int) (p plan, err error) {
 		f.place.rv = max(f.place.rv, h.reached.rv)
 	}
 	if p.moved = len(p.versions) > 0 || f.place != before; p.moved {
-		f.again = true
+		f.again = f.next == h.next
 		return p, nil
 	}
 	p.changed = h.changeLocked()

@@ -334,6 +334,31 @@ func TestTheEndOfNext(t *testing.T) {
 	})
 }
 
+// A follower waits only when it has read all: many versions are no reason to fall behind.
+func TestAFollowerReadsOnUntilItIsUpToDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newForTest(t, 64<<20, defaultSizes(64<<20))
+		f, err := h.Follow("", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for rv := range uint64(101) {
+			h.Add(numbered(1 + rv))
+		}
+		began := time.Now()
+		for _, want := range []int{32, 32, 32, 5} {
+			versions, _, err := f.Next(t.Context(), 32)
+			if len(versions) != want || err != nil || f.UpToDate() != (want == 5) {
+				t.Errorf("%d versions, want %d; up to date: %v, %v", len(versions), want, f.UpToDate(), err)
+			}
+		}
+		if took := time.Since(began); took > batchInterval {
+			t.Errorf("it has waited %s", took)
+		}
+	})
+}
+
 // Deletions move the point that is reached, but a storm does not wake a follower for each version.
 func TestAFollowerIsWokenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

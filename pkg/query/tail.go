@@ -36,6 +36,7 @@ func (a *API) sendEvents(ctx context.Context, q *query, s *stream) error {
 	if err := b.mark(); err != nil {
 		return err
 	}
+	unmarked := false // sent items, which may still be in the buffer
 	for {
 		versions, reached, err := next(ctx, b.due, func(ctx context.Context) ([]observer.Version, string, error) { return f.Next(ctx, tailBatch) })
 		if err != nil {
@@ -48,9 +49,10 @@ func (a *API) sendEvents(ctx context.Context, q *query, s *stream) error {
 		if reached != "" {
 			at = reached
 		}
+		unmarked = unmarked || sent
 		// Not for each batch of others: it would show when something happens in their namespaces.
-		if sent {
-			err = b.mark()
+		if unmarked && f.UpToDate() {
+			err, unmarked = b.mark(), false
 		}
 		if err := errors.Join(err, b.rest(ctx, (matchShare-1)*took)); err != nil {
 			return err
@@ -103,12 +105,14 @@ func (a *API) sendSteps(ctx context.Context, q *query, s *stream) error {
 		if err != nil {
 			return err
 		}
-		if missed += lost; missed > 0 {
-			if q.Namespaces != nil {
-				missed = 1 // they are of all namespaces
-			}
+		if missed += lost; missed > 0 && q.Namespaces != nil {
+			missed = 1 // they are of all namespaces
+		}
+		switch {
+		case !f.UpToDate():
+		case missed > 0:
 			err = b.mark()
-		} else {
+		default:
 			err = s.flush()
 		}
 		if err := errors.Join(err, b.rest(ctx, (matchShare-1)*took)); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // followInterval is between two reads of a follower: each needs the mutex that the pipeline needs for each step. The
 // followers do not read at the same time, so that what the pipeline does waits for one of them at most.
-const followInterval = 100 * time.Millisecond
+const followInterval = 250 * time.Millisecond
 
 // ErrClosed is the error of Next after Close.
 var ErrClosed = errors.New("the follower is closed")
@@ -92,6 +92,9 @@ func (f *Follower) Next(ctx context.Context, limit int) (steps []*Step, lost int
 		}
 	}
 }
+
+// UpToDate reports whether Next waits for what is not done yet. It is called by the goroutine that calls Next.
+func (f *Follower) UpToDate() bool { return f.again }
 
 // wait waits for a change or, if that is nil, for the turn of the follower.
 func (f *Follower) wait(ctx context.Context, changed <-chan struct{}) error {
