@@ -11,8 +11,11 @@ import (
 
 // Flush waits until everything that was added before has settled, or until the context ends.
 // It returns what is pending then, which stays pending. Deadlines in the future are moved to
-// now meanwhile. Callbacks may run after Flush has returned.
+// now meanwhile, unless the context has ended before. Callbacks may run after Flush has returned.
 func (s *Sink) Flush(ctx context.Context) Pending {
+	if ctx.Err() != nil {
+		return s.Pending()
+	}
 	generation := s.beginFlush()
 	defer s.endFlush()
 	for {

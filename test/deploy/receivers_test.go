@@ -15,8 +15,8 @@ import (
 // docs/receivers.md has them.
 const exampleReceivers = repository + "/examples/receivers"
 
+// Not beside tests that delete what it is about to patch.
 func TestExampleOfReceiversIsTakenByAnApiserverThatIsStrict(t *testing.T) {
-	t.Parallel()
 	if _, err := cluster.Kubectl(t.Context(), "apply", "-k", exampleReceivers, "--validate=strict", "--dry-run=server"); err != nil {
 		t.Error(err)
 	}

@@ -100,7 +100,11 @@ func TestLineWithoutAnEndIsNotRead(t *testing.T) {
 				}
 				written <- n
 			})})
-			sendError(t, r, records(1, 1, "a"), await.Timeout, "too large")
+			want := "too large"
+			if name == "later" {
+				want = "" // the connection may end while the client prepares to publish
+			}
+			sendError(t, r, records(1, 1, "a"), await.Timeout, want)
 			must(t, r.Close())
 			if n := <-written; n > 64<<20 { // the buffers of two sockets
 				t.Errorf("the server could send %d bytes", n)

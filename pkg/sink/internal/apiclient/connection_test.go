@@ -33,7 +33,7 @@ import (
 // much longer than a handshake takes: client-go v0.36 reads the certificate that
 // it has without its lock, which is a race if the first handshake has not ended
 // by the second look.
-func init() { transport.CertCallbackRefreshDuration = 2 * time.Second }
+func init() { transport.CertCallbackRefreshDuration = 10 * time.Second }
 
 // serveEvents starts a server that answers each request with an Event, after hold, and
 // refuses to compress, which would cost an apiserver more than the network costs. It
