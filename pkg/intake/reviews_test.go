@@ -330,6 +330,22 @@ func TestResponseToARequestThatIsNotAuthenticated(t *testing.T) {
 	}
 }
 
+// Whether the credentials of a watch are still accepted is not known while there are too many reviews.
+func TestTooManyReviewsEndNoWatch(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		c := must(newCallers(time.Second, 10))
+		_, own := presented(t.Context(), c, "a")
+		q := &queries{authn: c.limit(saying(nil, false, nil))}
+		watch := &call{credential: own, presented: requestWith("a", "")}
+		for range 40 {
+			c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
+		}
+		equal(t, "authentic, when it cannot be reviewed", q.authentic(t.Context(), watch), true)
+		time.Sleep(2 * time.Minute) // until there are reviews again
+		equal(t, "authentic, when it is rejected", q.authentic(t.Context(), watch), false)
+	})
+}
+
 func TestAnonymousUserIsRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		u    user.DefaultInfo
