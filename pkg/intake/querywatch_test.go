@@ -84,6 +84,49 @@ func TestWatchEndsWhenItsTokenIsRevoked(t *testing.T) {
 	}
 }
 
+// standbys is a Forwarder that reviews the tokens of other replicas.
+type standbys struct {
+	intake.Forwarder
+	rejected atomic.Bool
+	reviews  atomic.Int64
+}
+
+func (*standbys) PeerUser() string { return "" }
+
+func (r *standbys) IsPeer(context.Context, string) (bool, error) {
+	r.reviews.Add(1)
+	return !r.rejected.Load(), nil
+}
+
+// The leader does not have the token of a caller whose watch is relayed: the replica that relays it authenticates the
+// caller again, and ends it. The token of that replica, which may be rotated meanwhile, is for the request alone.
+func TestRelayedWatchIsNotAuthenticatedAgainByTheLeader(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		var others standbys
+		s := serve(t, written(), withQueries(lasting), withServer(func(o *intake.ServerOptions) { o.Forwarder = &others }))
+		jane, err := intake.EncodeUser(&user.DefaultInfo{Name: "jane"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.ServeHTTP(newOpenResponse(), newRequest(ctx, t, http.MethodGet, things+"?watch=true", nil,
+				"Authorization", "Bearer of-a-replica", intake.AssertedUserHeader, jane))
+		}()
+		synctest.Wait()
+		others.rejected.Store(true)
+		time.Sleep(time.Minute)
+		equal(t, "open watches", s.Metric(t, "eventd_query_watches"), 1)
+		equal(t, "reviews of the token of the replica", others.reviews.Load(), 1)
+		leave()
+		<-ended
+		equal(t, "open watches at the end", s.Metric(t, "eventd_query_watches"), 0)
+	})
+}
+
 // Whatever unknown callers send, a known one is answered.
 func TestStrangersTakeNoPlaceOfQueries(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
