@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/query"
+	"github.com/eventd/eventd/test/intaketest"
 )
 
 // relayTo returns a leader that answers each query.
@@ -62,4 +65,32 @@ func TestTheAnswerOfALeaderIsBounded(t *testing.T) {
 	if a.Code != http.StatusTooManyRequests || a.Header.Get("Retry-After") != "7" || a.Header.Get("Set-Cookie") != "" || len(a.Body) > 16<<20 || !body.closed {
 		t.Errorf("answered %d with %v and %d bytes, closed: %v", a.Code, a.Header, len(a.Body), body.closed)
 	}
+}
+
+// A leader that does not answer the queries that are relayed delays none that this replica answers.
+func TestQueriesThatWaitForTheLeaderDelayNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		s := newScene(t, func(o *query.Options) {
+			o.Leading = func() bool { return false }
+			o.Relay = relayTo(func(*http.Request) (int, string) {
+				<-answers
+				return http.StatusOK, "top"
+			})
+		})
+		var relayed []<-chan intaketest.Answer
+		for range 20 { // more than are answered at once
+			relayed = append(relayed, intaketest.Background(func() intaketest.Answer { return s.Do(t, http.MethodGet, root+"top", nil) }))
+		}
+		synctest.Wait()
+		began := time.Now()
+		a := s.Do(t, http.MethodGet, root+"timeline", nil, "Authorization", "Bearer another")
+		if waited := time.Since(began); a.Code != http.StatusOK || waited > 0 {
+			t.Errorf("answered %d after %s: %s", a.Code, waited, a.Body)
+		}
+		close(answers)
+		for _, a := range relayed {
+			(<-a).Want(t, http.StatusOK, "")
+		}
+	})
 }
