@@ -146,3 +146,25 @@ func TestNextEndsWithItsContextAndWithClose(t *testing.T) {
 		want(t, "steps", []string{"web-1 recorded 1", "web-1 settled 1 created"}, followed(steps))
 	})
 }
+
+// A follower waits only when it has read all: many steps are no reason to fall behind.
+func TestAFollowerReadsOnUntilItIsUpToDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newTrail(t, Options{})
+		f := to.Follow()
+		defer f.Close()
+		for range 5 { // of two steps each
+			record(to, event("shop", "web-0", "A", ""), "jane", 1)
+		}
+		began := time.Now()
+		for _, want := range []int{4, 4, 2} {
+			steps, lost, err := f.Next(t.Context(), 4)
+			if len(steps) != want || lost != 0 || err != nil || f.UpToDate() != (want == 2) {
+				t.Errorf("%d steps, want %d; %d lost; up to date: %v, %v", len(steps), want, lost, f.UpToDate(), err)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it has waited %s", took)
+		}
+	})
+}
