@@ -202,3 +202,31 @@ func TestTextsOfClientsAreBoundedAndValid(t *testing.T) {
 		t.Errorf("%d drops of what no Event could be built of", len(drops))
 	}
 }
+
+// Of too many namespaces, it is not known when each has lost something. Whoever asks for one of them is not told that
+// all is known, nor when something new has happened there.
+func TestANamespaceThatIsForgottenIsNotKnownFromTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := newTrail(t, Options{MaxBytes: MinMaxBytes})
+		name := func(i int) string { return fmt.Sprintf("shop-%05d", i) } // of equal size: the oldest is evicted
+		n := 0
+		for n == 0 || to.namespaces[name(0)] != nil {
+			if n++; n > 10_000 {
+				t.Fatal("no namespace is forgotten")
+			}
+			time.Sleep(time.Second)
+			drop(to, event(name(n-1), "web-0", "A", ""), "jane", occurrence.Invalid)
+		}
+		lost := to.began
+		for i := 0; to.namespaces[name(i)] == nil; i++ {
+			lost = lost.Add(time.Second)
+		}
+		for range 2 {
+			_, steps, _ := to.Why(Query{Namespaces: []string{name(0)}})
+			if _, drops := to.Drops(Query{Namespaces: []string{name(0)}}); !steps.Equal(lost) || !drops.Equal(lost) {
+				t.Errorf("steps are known since %v, drops since %v, want %v", steps, drops, lost)
+			}
+			drop(to, event(name(0), "web-0", "A", ""), "jane", occurrence.Invalid) // it is one of those that are known again
+		}
+	})
+}
