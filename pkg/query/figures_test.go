@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"reflect"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,4 +131,22 @@ func TestRateDoesNotDependOnWhoAsks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rules and receivers are labels: however many there are, an answer is bounded, and has the other metrics.
+func TestSamplesOfAMetricAreBounded(t *testing.T) {
+	g := prometheus.NewRegistry()
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: aCounter}, []string{"a"})
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{Name: aGauge})
+	g.MustRegister(c, limit)
+	for i := range 2 * maxSamples {
+		c.WithLabelValues(strconv.Itoa(i)).Inc()
+	}
+	r := newFigures(g).mustGet(t)
+	if n := len(r.all(aCounter)); n != maxSamples {
+		t.Errorf("an answer has %d samples of a metric, want %d", n, maxSamples)
+	}
+	if n := len(r.all(aGauge)); n != 1 {
+		t.Errorf("an answer has %d samples of another metric", n)
+	}
 }
