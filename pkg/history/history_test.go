@@ -163,7 +163,7 @@ func TestAddNeverWaits(t *testing.T) {
 	h.sealing = nil
 }
 
-// A result is bounded in bytes too, and has the newest.
+// A result is bounded in bytes too, and has the newest. Memory is reserved for what it has, not for what was found.
 func TestALargeResultIsCut(t *testing.T) {
 	a := newAdder(t, 64<<20)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -185,6 +185,9 @@ func TestALargeResultIsCut(t *testing.T) {
 		if err != nil || bytes > maxResultBytes || bytes < maxResultBytes*9/10 || !got.Truncated {
 			t.Errorf("%d bytes, truncated: %v, %v", bytes, got.Truncated, err)
 			return
+		}
+		if reserved := a.h.budget.results.InUse(); reserved != bytes {
+			t.Errorf("%d bytes are reserved for %d", reserved, bytes)
 		}
 		got.Release()
 	}
