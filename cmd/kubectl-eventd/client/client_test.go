@@ -106,13 +106,25 @@ func TestTheCertificateCanBeVerifiedByAnAuthorityInstead(t *testing.T) {
 	}
 }
 
+// The credentials are for one server. Over a connection to eventd a redirect would only lead back to it, but a
+// kube-apiserver could send the caller's token anywhere.
 func TestARedirectIsNotFollowed(t *testing.T) {
 	elsewhere := servertest.NewEventd(t, answer)
 	cluster := servertest.NewAPIServer(t)
 	for _, target := range []string{elsewhere.URL, "http://" + elsewhere.Address()} {
-		cluster.Lead(servertest.NewEventd(t, http.RedirectHandler(target, http.StatusTemporaryRedirect)))
-		if err := get(t, newClient(t, cluster.REST(), nil)); err == nil {
-			t.Errorf("%s: no error", target)
+		queries := http.NewServeMux()
+		queries.Handle("/apis/", http.RedirectHandler(target, http.StatusTemporaryRedirect))
+		redirecting := servertest.NewEventd(t, queries)
+		cluster.Lead(redirecting)
+		apiserver := &rest.Config{Host: redirecting.URL, BearerToken: servertest.Token, TLSClientConfig: rest.TLSClientConfig{CAData: servertest.PEM(redirecting.Certificate())}}
+		for connect, config := range map[string]*rest.Config{client.ConnectAuto: cluster.REST(), client.ConnectAPIServer: apiserver} {
+			before := len(redirecting.Requests())
+			if err := get(t, newClient(t, config, func(o *client.Options) { o.Connect = connect })); err == nil {
+				t.Errorf("%s, %s: no error", connect, target)
+			}
+			if n := len(redirecting.Requests()) - before; n != 1 {
+				t.Errorf("%s, %s: %d requests arrived", connect, target, n)
+			}
 		}
 	}
 	if n := len(elsewhere.Requests()); n != 0 {
