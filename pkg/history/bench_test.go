@@ -168,9 +168,11 @@ func BenchmarkAdd(b *testing.B) {
 					b.Fatal(err)
 				}
 				go func() {
-					for {
-						if _, _, err := f.Next(b.Context(), 500); err != nil {
-							return
+					for tick := time.Tick(250 * time.Millisecond); b.Context().Err() == nil; <-tick {
+						for more := true; more; more = !f.UpToDate() {
+							if _, _, err := f.Read(b.Context(), 500); err != nil {
+								return
+							}
 						}
 					}
 				}()

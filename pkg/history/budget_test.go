@@ -36,7 +36,7 @@ func (h *History) decodedBlocks() int { return int(testutil.ToFloat64(h.metrics.
 func readAll(t *testing.T, f *Follower, from, to uint64) {
 	t.Helper()
 	for next := from; next <= to; {
-		versions, _, err := f.Next(t.Context(), 32)
+		versions, _, err := f.Read(t.Context(), 32)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 	if n := h.decodedBlocks() - before; n != blocks {
 		t.Errorf("for another tenant, %d blocks are decoded, of %d", n, blocks)
 	}
-	versionsOfOne, _, err := followers[63].Next(t.Context(), 32)
+	versionsOfOne, _, err := followers[63].Read(t.Context(), 32)
 	if err != nil || len(versionsOfOne) == 0 {
 		t.Fatalf("%d versions, %v", len(versionsOfOne), err)
 	}
@@ -105,30 +105,6 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 		f.Close()
 	}
 	other.Close()
-	if n := h.budget.ahead.InUse(); n != 0 {
-		t.Errorf("%d bytes are reserved at the end", n)
-	}
-}
-
-// What a follower has read ahead is released though it is closed while it reads.
-func TestCloseWhileAFollowerReads(t *testing.T) {
-	h := sealedHistory(t, 5000)
-	for range 50 {
-		f, err := h.Follow("1", "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var reading sync.WaitGroup
-		reading.Go(func() {
-			for {
-				if _, _, err := f.Next(t.Context(), 32); err != nil {
-					return
-				}
-			}
-		})
-		f.Close()
-		reading.Wait()
-	}
 	if n := h.budget.ahead.InUse(); n != 0 {
 		t.Errorf("%d bytes are reserved at the end", n)
 	}

@@ -12,8 +12,6 @@ var (
 	ErrExpired = errors.New("the history no longer has what follows this resourceVersion")
 	// ErrInvalid is the error of a resourceVersion that no history has returned.
 	ErrInvalid = errors.New("not a resourceVersion of the history")
-	// ErrClosed is the error of Next after Close.
-	ErrClosed = errors.New("the follower is closed")
 )
 
 // position is a point in the order of versions: all up to rv, in an epoch.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/eventd/eventd/internal/eventsize"
@@ -15,24 +13,19 @@ import (
 )
 
 const (
-	// maxBatch is the maximum of the limit of Next.
+	// maxBatch is the maximum of the limit of Read.
 	maxBatch = 1000
-	// batchInterval is the time between two batches of a follower that has read all. So a storm costs each
-	// follower 4 wakeups per second, not one for each version. Followers do not wake at the same time.
-	batchInterval = 250 * time.Millisecond
 	// aheadTimeout is how long a follower waits for a history that has not reached its place: another
 	// replica may be ahead by milliseconds.
 	aheadTimeout = 30 * time.Second
 )
 
-// Follower reads versions as they are added. One goroutine at a time calls Next; Close may be called by
-// any. It holds at most one run, decoded, within a limit for all of them. It belongs to its caller, who must
-// close it.
+// Follower reads versions as they are added, and never waits for more: its caller decides how often it reads. One
+// goroutine at a time uses it. It holds at most one run, decoded, within a limit for all of them. It belongs to its
+// caller, who must close it.
 type Follower struct {
-	h      *History
-	flow   shares.Flow
-	closed context.Context
-	close  context.CancelFunc
+	h    *History
+	flow shares.Flow
 
 	// place is the point that was read, or at which to begin until it is placed: until the first list
 	// is complete.
@@ -42,23 +35,20 @@ type Follower struct {
 	now, early bool
 	// next is the sequence number of the next version that is neither returned nor ahead.
 	next int64
-	// made is when Follow was called. At turn, and each batchInterval after it, Next reads what is at the end;
-	// again: it has done so.
-	made, turn time.Time
-	again      bool
-
-	mu sync.Mutex
+	// made is when Follow was called.
+	made time.Time
 	// ahead are versions of a run that were decoded and not yet returned, in order: a block is decoded once,
 	// however few are read at a time.
 	ahead []sealedRow
+	// atEnd: the last Read has read all there was.
+	atEnd bool
 }
 
-// Follow returns a follower that begins after a resourceVersion, of a Result or of Next of any replica.
+// Follow returns a follower that begins after a resourceVersion, of a Result or of Read of any replica.
 // Empty is now. Its error is ErrExpired if not all that follows is kept, or ErrInvalid. Tenants have equal
 // parts of the time and the memory in which old versions are decoded.
 func (h *History) Follow(after, tenant string) (*Follower, error) {
 	f := &Follower{h: h, flow: shares.Flow{Tenant: tenant}, now: after == "", made: time.Now()}
-	f.turn = f.made.Add(-rand.N(batchInterval))
 	if !f.now {
 		var err error
 		if f.place, err = parsePosition(after); err != nil {
@@ -73,7 +63,6 @@ func (h *History) Follow(after, tenant string) (*Follower, error) {
 	if err := f.placeLocked(); err != nil {
 		return nil, err
 	}
-	f.closed, f.close = context.WithCancel(context.Background())
 	return f, nil
 }
 
@@ -133,99 +122,72 @@ func (h *History) seekLocked(rv uint64) int64 {
 	return begin + int64(at)
 }
 
-// Close ends a call of Next, with ErrClosed. It may be called again.
-func (f *Follower) Close() {
-	f.close()
-	f.setAhead(nil)
-}
+// Close releases what the follower holds. It may be called again.
+func (f *Follower) Close() { f.setAhead(nil) }
 
-// Next returns the versions that follow, at most limit, and the point that is reached with them. It
-// waits until there are any, or until the point has moved without one, by deletions. Its error is
-// ErrExpired if what follows was removed, or etcd was restored; the cause of ctx; or ErrClosed. After
-// ErrExpired, all later calls return it too.
-func (f *Follower) Next(ctx context.Context, limit int) (versions []observer.Version, resourceVersion string, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(f.closed, func() { cancel(ErrClosed) })()
+// Read returns the versions that follow, at most limit, and the point that is reached with them. The point is empty
+// if it has not moved, and may move without a version, by deletions. It waits for its turn to decode old versions,
+// and for nothing else. Its error is ErrExpired if what follows was removed, or etcd was restored; ErrBusy; or the
+// cause of ctx. After ErrExpired, all later calls return it too.
+func (f *Follower) Read(ctx context.Context, limit int) (versions []observer.Version, resourceVersion string, err error) {
 	limit = min(max(limit, 1), maxBatch)
-	for ctx.Err() == nil {
+	for {
 		if versions = f.take(limit); len(versions) > 0 {
+			f.atEnd = false
 			return versions, f.place.String(), nil
 		}
-		if f.again {
-			wait(ctx, nil, batchInterval-time.Since(f.turn)%batchInterval)
-			f.again = false
-		}
-		p, err := f.plan(limit)
+		before := f.place
+		versions, run, err := f.readHead(limit)
 		switch {
 		case err != nil:
 			return nil, "", err
-		case p.run != nil:
-			if err := f.h.budget.decode(ctx, f.flow.Tenant, func() error { return f.read(p.run, limit) }); err != nil {
+		case run != nil:
+			if err := f.h.budget.decode(ctx, f.flow.Tenant, func() error { return f.decode(run, limit) }); err != nil {
 				return nil, "", err
 			}
-			continue
-		case !p.moved:
-			wait(ctx, p.changed, p.after)
-			f.again = f.placed
-			continue
+		case len(versions) > 0 || f.place != before:
+			return versions, f.place.String(), nil
+		default:
+			return nil, "", nil
 		}
-		return p.versions, f.place.String(), nil
 	}
-	return nil, "", context.Cause(ctx)
 }
 
-// UpToDate reports whether Next waits for what is not there yet. It is called by the goroutine that calls Next.
-func (f *Follower) UpToDate() bool { return f.again && len(f.ahead) == 0 }
+// UpToDate reports whether the last Read has read all there was.
+func (f *Follower) UpToDate() bool { return f.atEnd }
 
-// plan is what Next does: return versions, or that the place has moved; read a run; or wait for a
-// change, or for some time.
-type plan struct {
-	versions []observer.Version
-	moved    bool
-	run      []*block
-	changed  <-chan struct{}
-	after    time.Duration
-}
-
-func (f *Follower) plan(limit int) (p plan, err error) {
+// readHead returns what follows of the versions that are not sealed, or the run that has it.
+func (f *Follower) readHead(limit int) (versions []observer.Version, run []*block, err error) {
 	h := f.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := f.placeLocked(); err != nil {
-		return p, err
+		return nil, nil, err
 	}
 	if !f.placed {
-		return plan{changed: h.changeLocked()}, nil
+		f.atEnd = true
+		return nil, nil, nil
 	}
 	if err := f.lostLocked(); err != nil {
-		return p, err
+		return nil, nil, err
 	}
 	first := h.next - int64(len(h.head))
 	if f.next < first {
-		return plan{run: h.store.runOf(f.next)}, nil
+		return nil, h.store.runOf(f.next), nil
 	}
-	before := f.place
-	for ; f.next < h.next && len(p.versions) < limit; f.next++ {
+	for ; f.next < h.next && len(versions) < limit; f.next++ {
 		if r := &h.head[f.next-first]; f.pass(r.rv, r.listed) {
-			p.versions = append(p.versions, r.Version)
+			versions = append(versions, r.Version)
 		}
 	}
-	if f.next == h.next {
+	if f.atEnd = f.next == h.next; f.atEnd {
 		f.place.rv = max(f.place.rv, h.reached.rv)
 	}
-	if p.moved = len(p.versions) > 0 || f.place != before; p.moved {
-		f.again = f.next == h.next
-		return p, nil
+	if h.reached.rv < f.place.rv && time.Since(f.made) >= aheadTimeout {
+		f.next = -1 // so it remains expired
+		return nil, nil, ErrExpired
 	}
-	p.changed = h.changeLocked()
-	if h.reached.rv < f.place.rv {
-		if p.after = aheadTimeout - time.Since(f.made); p.after <= 0 {
-			f.next = -1 // so it remains expired
-			return p, ErrExpired
-		}
-	}
-	return p, nil
+	return versions, nil, nil
 }
 
 // pass moves the place over a version, and reports whether it is to be returned.
@@ -240,9 +202,9 @@ func (f *Follower) pass(rv uint64, listed bool) bool {
 	return true
 }
 
-// read decodes what follows of a run, as far as there is memory for it, but at least as much as is returned
+// decode decodes what follows of a run, as far as there is memory for it, but at least as much as is returned
 // next.
-func (f *Follower) read(run []*block, limit int) error {
+func (f *Follower) decode(run []*block, limit int) error {
 	size := int64(0)
 	for _, b := range run {
 		size += b.size
@@ -270,18 +232,13 @@ func (f *Follower) read(run []*block, limit int) error {
 	return err
 }
 
-// setAhead replaces what is ahead, and releases its memory. It is nothing after Close.
+// setAhead replaces what is ahead, and releases its memory.
 func (f *Follower) setAhead(rows []sealedRow) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.releaseLocked(f.ahead)
-	if f.ahead = rows; f.closed.Err() != nil {
-		f.releaseLocked(rows)
-		f.ahead = nil
-	}
+	f.release(f.ahead)
+	f.ahead = rows
 }
 
-func (f *Follower) releaseLocked(rows []sealedRow) {
+func (f *Follower) release(rows []sealedRow) {
 	bytes := int64(0)
 	for i := range rows {
 		bytes += rows[i].reserved
@@ -291,15 +248,13 @@ func (f *Follower) releaseLocked(rows []sealedRow) {
 
 // take returns the next versions of those ahead, at most limit.
 func (f *Follower) take(limit int) (versions []observer.Version) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	n := 0
 	for ; n < len(f.ahead) && len(versions) < limit; n++ {
 		if r := &f.ahead[n]; f.pass(r.rv, r.listed) {
 			versions = append(versions, r.Version)
 		}
 	}
-	f.releaseLocked(f.ahead[:n])
+	f.release(f.ahead[:n])
 	clear(f.ahead[:n]) // the array keeps nothing alive
 	if f.ahead = f.ahead[n:]; len(f.ahead) == 0 {
 		f.ahead = nil
@@ -353,19 +308,4 @@ func (c *codec) appendRows(rows []sealedRow, b *block, begin, end int64) ([]seal
 		rows = append(rows, sealedRow{Version: version, seq: seq, rv: v.rvs[row], listed: v.listed[row]})
 	}
 	return rows, nil
-}
-
-// wait returns after a change, after some time if it is not 0, or when ctx ends.
-func wait(ctx context.Context, changed <-chan struct{}, after time.Duration) {
-	var timeout <-chan time.Time
-	if after > 0 {
-		timer := time.NewTimer(after)
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	select {
-	case <-changed:
-	case <-timeout:
-	case <-ctx.Done():
-	}
 }

@@ -42,8 +42,7 @@ type History struct {
 	began int64
 	// sealing is closed when the goroutine that seals ends. It is nil if none runs.
 	sealing chan struct{}
-	changed chan struct{} // closed at the next change, or nil if nobody waits
-	source  Source        // nil before and after Run
+	source  Source // nil before and after Run
 }
 
 // New returns an empty History.
@@ -114,24 +113,12 @@ func (h *History) addLocked(r row, ok bool) {
 	h.evictLocked()
 }
 
-// addedLocked has the head sealed if that is due, and wakes those who wait for a change.
+// addedLocked has the head sealed if that is due.
 func (h *History) addedLocked() {
 	if h.sealing == nil && h.sealableLocked() != nil {
 		h.sealing = make(chan struct{})
 		go h.seal()
 	}
-	if h.changed != nil {
-		close(h.changed)
-		h.changed = nil
-	}
-}
-
-// changeLocked returns a channel that is closed at the next change.
-func (h *History) changeLocked() <-chan struct{} {
-	if h.changed == nil {
-		h.changed = make(chan struct{})
-	}
-	return h.changed
 }
 
 // sealableLocked returns the run of the head that is due to be sealed, if any.

@@ -17,7 +17,7 @@ func TestResumingWithinTheHead(t *testing.T) {
 		if want := int64(after / 2); f.next != want {
 			t.Errorf("after %d, the follower begins at %d, want %d", after, f.next, want)
 		}
-		got, cursor, err := f.Next(t.Context(), 2*versions)
+		got, cursor, err := f.Read(t.Context(), 2*versions)
 		if want := versions - int(after/2); err != nil || len(got) != want || cursor != formatRV(2*versions) {
 			t.Fatalf("after %d: %v, %s, %v", after, ids(got), cursor, err)
 		}

@@ -45,15 +45,20 @@ type stream struct {
 	sending sync.Mutex // guards buffer, and is held while it is written
 	buffer  bytes.Buffer
 
+	timeout *time.Timer // of a write; stopped while nothing is written
+
 	mu      sync.Mutex // guards the fields below
-	writing bool
+	writing time.Time  // when a write has begun; zero while nothing is written
 	closed  bool
 }
 
 var errClosed = errors.New("the stream is closed")
 
 func newStream(w http.ResponseWriter, sse bool) *stream {
-	return &stream{w: w, control: http.NewResponseController(w), sse: sse}
+	s := &stream{w: w, control: http.NewResponseController(w), sse: sse}
+	s.timeout = time.AfterFunc(writeTimeout, s.closeIfBlocked)
+	s.timeout.Stop()
+	return s
 }
 
 // begin writes the header.
@@ -68,7 +73,9 @@ func (s *stream) begin() error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Accel-Buffering", "no") // of proxies
 	s.w.WriteHeader(http.StatusOK)
-	return s.flush()
+	err := s.write(s.buffer.Bytes()) // the header, though there may be nothing else
+	s.buffer.Reset()
+	return err
 }
 
 // send encodes a frame, which flush writes. id is the cursor from which a browser resumes, if it is not
@@ -141,6 +148,9 @@ func (s *stream) flush() error {
 }
 
 func (s *stream) writeBuffer() error {
+	if s.buffer.Len() == 0 {
+		return nil
+	}
 	err := s.write(s.buffer.Bytes())
 	if s.buffer.Reset(); s.buffer.Cap() > 2*maxBuffered {
 		s.buffer = bytes.Buffer{} // of a large frame
@@ -148,16 +158,17 @@ func (s *stream) writeBuffer() error {
 	return err
 }
 
-// write writes and flushes bytes. Only one goroutine at a time may call it.
+// write writes and flushes bytes. Only one goroutine at a time may call it. A timer ends it after writeTimeout: a
+// deadline of the connection would have to be set and removed for each write, and cost more than to write.
 func (s *stream) write(p []byte) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return errClosed
 	}
-	s.writing = true
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails in process, where there is none
+	s.writing = time.Now()
 	s.mu.Unlock()
+	s.timeout.Reset(writeTimeout)
 	defer s.written()
 	if _, err := s.w.Write(p); err != nil {
 		return err
@@ -165,13 +176,19 @@ func (s *stream) write(p []byte) error {
 	return s.control.Flush()
 }
 
-// written removes the deadline, which would reset an idle stream.
 func (s *stream) written() {
+	s.timeout.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writing = false
-	if !s.closed {
-		_ = s.control.SetWriteDeadline(time.Time{})
+	s.writing = time.Time{}
+}
+
+// closeIfBlocked closes the stream of a write that takes too long. The timer may have fired for the one before.
+func (s *stream) closeIfBlocked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.writing.IsZero() && time.Since(s.writing) >= writeTimeout {
+		s.closeLocked()
 	}
 }
 
@@ -179,8 +196,12 @@ func (s *stream) written() {
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closeLocked()
+}
+
+func (s *stream) closeLocked() {
 	s.closed = true
-	if s.writing {
-		_ = s.control.SetWriteDeadline(time.Now().Add(-time.Second))
+	if !s.writing.IsZero() {
+		_ = s.control.SetWriteDeadline(time.Now().Add(-time.Second)) // fails in process, where there is none
 	}
 }

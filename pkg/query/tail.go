@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,12 @@ import (
 )
 
 const (
+	// tailInterval is between two turns of a tail that has sent all there was. A turn costs the process some
+	// wakeups, whatever it sends, so a storm costs each tail 4 of them per second and not one for each item.
+	tailInterval = 250 * time.Millisecond
+	// tailPhases is how many groups of tails have their turns at different times: reports never wait for the turns of
+	// all tails, and those of a group share the wakeups of the process.
+	tailPhases = 10
 	// tailBatch is how many versions are read at once, and stepBatch how many steps, which nothing decodes.
 	tailBatch, stepBatch = 32, 256
 	// matchShare is the part of the time in which a tail evaluates its expression: 1/50. A tail with a
@@ -21,112 +28,187 @@ const (
 	matchShare = 50
 )
 
-// sendEvents sends what is observed, in order, from the cursor of the query on.
-func (a *API) sendEvents(ctx context.Context, q *query, s *stream) error {
-	at := q.after
-	if at == "" {
-		at = a.options.History.Status().ResourceVersion // before Follow: nothing is missed after it
+// tail is an open one. One goroutine uses it.
+type tail struct {
+	api    *API
+	query  *query
+	stream *stream
+	events *history.Follower // nil if it has no Events
+	steps  *trail.Follower   // nil if it has no steps
+	phase  time.Duration
+	// at is the cursor behind what was read. unmarked: Events were sent after the last bookmark. missed are the steps
+	// that were lost since then.
+	at       string
+	unmarked bool
+	missed   int64
+	// due is when the next bookmark is sent, whatever else is: a client can tell a quiet tail from a dead one.
+	due time.Time
+}
+
+// newTail returns a tail that begins at the cursor of a query. The caller must close it.
+func (a *API) newTail(q *query, s *stream) (*tail, error) {
+	t := &tail{api: a, query: q, stream: s, phase: rand.N[time.Duration](tailPhases) * tailInterval / tailPhases}
+	if q.events {
+		if t.at = q.after; t.at == "" {
+			t.at = a.options.History.Status().ResourceVersion // before Follow: nothing is missed after it
+		}
+		var err error
+		if t.events, err = a.options.History.Follow(q.after, q.tenant); err != nil {
+			return nil, err
+		}
 	}
-	f, err := a.options.History.Follow(q.after, q.tenant)
+	if q.steps {
+		t.steps = a.options.Trail.Follow()
+	}
+	return t, nil
+}
+
+func (t *tail) close() {
+	if t.events != nil {
+		t.events.Close()
+	}
+	if t.steps != nil {
+		t.steps.Close()
+	}
+}
+
+// sendTail sends what is observed, in order, from the cursor of the query on, and what is done from now on. It
+// returns when ctx ends, the client does not read, or the place of the tail is lost.
+func (a *API) sendTail(ctx context.Context, q *query, s *stream) error {
+	t, err := a.newTail(q, s)
 	if err != nil {
 		return lost(err)
 	}
-	defer f.Close()
-	b := &bookmarks{send: func() error { return errors.Join(s.bookmark(at, 0), s.flush()) }}
-	if err := b.mark(); err != nil {
+	defer t.close()
+	if err := t.mark(); err != nil {
 		return err
 	}
-	unmarked := false // sent items, which may still be in the buffer
 	for {
-		versions, reached, err := next(ctx, b.due, func(ctx context.Context) ([]observer.Version, string, error) { return f.Next(ctx, tailBatch) })
+		took, err := t.sendBatch(ctx)
 		if err != nil {
 			return lost(err)
 		}
-		sent, took, err := a.sendVersions(ctx, q, s, versions, at)
-		if err != nil {
+		pause := (matchShare - 1) * took
+		if t.upToDate() {
+			if err := t.flush(); err != nil {
+				return err
+			}
+			pause = max(pause, t.untilTurn())
+		}
+		if err := t.rest(ctx, pause); err != nil {
 			return err
+		}
+	}
+}
+
+// sendBatch encodes some of what follows, and returns how long the expression took.
+func (t *tail) sendBatch(ctx context.Context) (took time.Duration, err error) {
+	if t.events != nil {
+		versions, reached, err := t.events.Read(ctx, tailBatch)
+		if err != nil {
+			return 0, err
+		}
+		if took, err = t.sendVersions(ctx, versions); err != nil {
+			return 0, err
 		}
 		if reached != "" {
-			at = reached
+			t.at = reached
 		}
-		unmarked = unmarked || sent
-		// Not for each batch of others: it would show when something happens in their namespaces.
-		if unmarked && f.UpToDate() {
-			err, unmarked = b.mark(), false
+	}
+	if t.steps != nil {
+		steps, lost := t.steps.Read(stepBatch)
+		if t.missed += lost; t.missed > 0 && t.query.Namespaces != nil {
+			t.missed = 1 // they are of all namespaces
 		}
-		if err := errors.Join(err, b.rest(ctx, (matchShare-1)*took)); err != nil {
+		more, err := t.sendSteps(ctx, steps)
+		if took += more; err != nil {
+			return 0, err
+		}
+	}
+	return took, nil
+}
+
+func (t *tail) upToDate() bool {
+	return (t.events == nil || t.events.UpToDate()) && (t.steps == nil || t.steps.UpToDate())
+}
+
+// untilTurn is the time until the next turn, at least a moment.
+func (t *tail) untilTurn() time.Duration {
+	now := time.Now().Add(t.phase)
+	return tailInterval - now.Sub(now.Truncate(tailInterval))
+}
+
+// flush writes what is encoded, with a bookmark if Events are among it, or steps were missed. There is none for what
+// others did: it would show when something happens in their namespaces.
+func (t *tail) flush() error {
+	if t.unmarked || t.missed > 0 {
+		return t.mark()
+	}
+	return t.stream.flush()
+}
+
+// mark writes what is encoded, and a bookmark.
+func (t *tail) mark() error {
+	err := t.stream.bookmark(t.at, t.missed)
+	t.due, t.unmarked, t.missed = time.Now().Add(quietPeriod), false, 0
+	return errors.Join(err, t.stream.flush())
+}
+
+// rest waits, and sends the bookmarks that are due. Its error is that of a write, or the cause of ctx.
+func (t *tail) rest(ctx context.Context, d time.Duration) error {
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !time.Now().Before(t.due) {
+			if err := t.mark(); err != nil {
+				return err
+			}
+		}
+		if d <= 0 {
+			return nil
+		}
+		pause := min(d, time.Until(t.due))
+		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
+		d -= pause
 	}
 }
 
 // sendVersions encodes those that the query is about. Each has the cursor before all of them, since they are
 // one step of the follower: a client that resumes within them gets some twice, and misses none. It returns how
 // long the expression took.
-func (a *API) sendVersions(ctx context.Context, q *query, s *stream, versions []observer.Version, before string) (sent bool, took time.Duration, err error) {
-	matching, took, err := matching(ctx, a, q, versions, func(v observer.Version) (string, func() *corev1.Event) {
+func (t *tail) sendVersions(ctx context.Context, versions []observer.Version) (took time.Duration, err error) {
+	matching, took, err := matching(ctx, t.api, t.query, versions, func(v observer.Version) (string, func() *corev1.Event) {
 		return v.Event.Namespace, func() *corev1.Event { return v.Event }
 	})
-	if err != nil {
-		return false, took, err
+	if err != nil || len(matching) == 0 {
+		return took, err
 	}
-	prefix, err := itemPrefix(before, "event")
+	prefix, err := itemPrefix(t.at, "event")
 	if err != nil {
-		return false, took, err
+		return took, err
 	}
+	t.unmarked = true
 	for _, v := range matching {
-		item, err := a.encodings.encode(v.Event, func() any { return itemOf(v) })
+		item, err := t.api.encodings.encode(v.Event, func() any { return itemOf(v) })
 		if err == nil {
-			err = s.sendItem(prefix, before, item)
+			err = t.stream.sendItem(prefix, t.at, item)
 		}
 		if err != nil {
-			return false, took, err
+			return took, err
 		}
 	}
-	return len(matching) > 0, took, nil
+	return took, nil
 }
 
-// sendSteps sends what is done from now on.
-func (a *API) sendSteps(ctx context.Context, q *query, s *stream) error {
-	f := a.options.Trail.Follow()
-	defer f.Close()
-	var missed int64 // since the last bookmark
-	b := &bookmarks{send: func() error {
-		defer func() { missed = 0 }()
-		return errors.Join(s.bookmark("", missed), s.flush())
-	}}
-	b.begin()
-	for {
-		steps, lost, err := next(ctx, b.due, func(ctx context.Context) ([]*trail.Step, int64, error) { return f.Next(ctx, stepBatch) })
-		if err != nil {
-			return err
-		}
-		took, err := a.sendMatchingSteps(ctx, q, s, steps)
-		if err != nil {
-			return err
-		}
-		if missed += lost; missed > 0 && q.Namespaces != nil {
-			missed = 1 // they are of all namespaces
-		}
-		switch {
-		case !f.UpToDate():
-		case missed > 0:
-			err = b.mark()
-		default:
-			err = s.flush()
-		}
-		if err := errors.Join(err, b.rest(ctx, (matchShare-1)*took)); err != nil {
-			return err
-		}
-	}
-}
-
-// sendMatchingSteps encodes those that the query is about, and returns how long the expression took.
-func (a *API) sendMatchingSteps(ctx context.Context, q *query, s *stream, steps []*trail.Step) (took time.Duration, err error) {
-	matching, took, err := matching(ctx, a, q, steps, func(step *trail.Step) (string, func() *corev1.Event) {
+// sendSteps encodes those that the query is about, and returns how long the expression took.
+func (t *tail) sendSteps(ctx context.Context, steps []*trail.Step) (took time.Duration, err error) {
+	matching, took, err := matching(ctx, t.api, t.query, steps, func(step *trail.Step) (string, func() *corev1.Event) {
 		return step.Namespace, func() *corev1.Event { return eventOf(step) }
 	})
-	if err != nil {
+	if err != nil || len(matching) == 0 {
 		return took, err
 	}
 	prefix, err := itemPrefix("", "step")
@@ -134,9 +216,9 @@ func (a *API) sendMatchingSteps(ctx context.Context, q *query, s *stream, steps 
 		return took, err
 	}
 	for _, step := range matching {
-		item, err := a.encodings.encode(step, func() any { return stepOf(step) })
+		item, err := t.api.encodings.encode(step, func() any { return stepOf(step) })
 		if err == nil {
-			err = s.sendItem(prefix, "", item)
+			err = t.stream.sendItem(prefix, "", item)
 		}
 		if err != nil {
 			return took, err
@@ -173,51 +255,6 @@ func matching[T any](ctx context.Context, a *API, q *query, items []T, of func(T
 		}
 	}
 	return matches, took, nil
-}
-
-// next returns what a follower has next, or nothing if there is nothing until due.
-func next[T, U any](ctx context.Context, due time.Time, follow func(context.Context) ([]T, U, error)) (items []T, more U, err error) {
-	waiting, cancel := context.WithDeadline(ctx, due)
-	defer cancel()
-	items, more, err = follow(waiting)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return nil, more, nil
-	}
-	return items, more, err
-}
-
-// bookmarks are those of a source of a tail: at the latest quietPeriod after the one before, whatever else is
-// sent, so that a client can tell a quiet tail from a dead one.
-type bookmarks struct {
-	send func() error
-	due  time.Time
-}
-
-func (b *bookmarks) begin() { b.due = time.Now().Add(quietPeriod) }
-
-// mark sends one now.
-func (b *bookmarks) mark() error {
-	b.begin()
-	return b.send()
-}
-
-// rest sends one if it is due, and waits, sending those that are due meanwhile.
-func (b *bookmarks) rest(ctx context.Context, d time.Duration) error {
-	for {
-		if !time.Now().Before(b.due) {
-			if err := b.mark(); err != nil {
-				return err
-			}
-		}
-		if d <= 0 {
-			return nil
-		}
-		pause := min(d, time.Until(b.due))
-		if err := sleep(ctx, pause); err != nil {
-			return err
-		}
-		d -= pause
-	}
 }
 
 // lost returns the error with which a tail ends.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +41,7 @@ type writes struct {
 	httptest.ResponseRecorder
 	mu  sync.Mutex
 	all [][]byte
+	at  []time.Time // of each
 }
 
 // Write implements http.ResponseWriter.
@@ -47,8 +50,16 @@ func (w *writes) Write(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	if len(p) > 0 {
 		w.all = append(w.all, bytes.Clone(p))
+		w.at = append(w.at, time.Now())
 	}
 	return len(p), nil
+}
+
+// times returns when each write was.
+func (w *writes) times() []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.at
 }
 
 // since returns the writes after the first ones.
@@ -72,8 +83,8 @@ func TestTailWritesWhatIsLeftWhenItHasReadAll(t *testing.T) {
 					s.ServeHTTP(w, intaketest.NewRequest(ctx, t, http.MethodGet, root+"tail?watch=true&include="+include, nil))
 				})
 				synctest.Wait()
-				occurs(s, "first") // it waits for its turn from then on, and reads the others together
-				time.Sleep(time.Second)
+				occurs(s, "first")
+				time.Sleep(time.Second + time.Millisecond) // no turn begins now, so it reads the others together
 				before := len(w.since(0))
 				for range items {
 					occurs(s, "it has failed")
@@ -93,6 +104,52 @@ func TestTailWritesWhatIsLeftWhenItHasReadAll(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A storm costs each tail a write per turn, whatever happens in it, and not all tails have their turns at once.
+func TestTailsWriteInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		ctx, leave := context.WithCancel(t.Context())
+		const tails, seconds = 50, 3
+		var all [tails]*writes
+		var open sync.WaitGroup
+		for i := range all {
+			all[i] = &writes{ResponseRecorder: *httptest.NewRecorder()}
+			open.Go(func() {
+				req := intaketest.NewRequest(ctx, t, http.MethodGet, root+"tail?watch=true&include=events,steps", nil)
+				req.Header.Set("Authorization", fmt.Sprint("Bearer user-", i%10))
+				s.ServeHTTP(all[i], req)
+			})
+		}
+		time.Sleep(time.Second)
+		begun := time.Now()
+		for time.Since(begun) < seconds*time.Second {
+			for _, occurs := range occurs {
+				occurs(s, "it has failed")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		turns := map[time.Time]int{}
+		for i, w := range all {
+			n := 0
+			for _, at := range w.times() {
+				if at.Before(begun) {
+					continue
+				}
+				n++
+				turns[at]++
+			}
+			if n < 4*seconds-1 || n > 4*seconds+1 {
+				t.Errorf("tail %d has written %d times in %d s", i, n, seconds)
+			}
+		}
+		if most := slices.Max(slices.Collect(maps.Values(turns))); most > tails/3 {
+			t.Errorf("%d of %d tails have written at the same time", most, tails)
+		}
+		leave()
+		open.Wait()
+	})
 }
 
 // A client that resumes from an item gets all that was read with it, for it may have lost its connection in between.

@@ -76,17 +76,7 @@ func (a *API) feed(ctx context.Context, q *query, s *stream) error {
 	if q.resource != resourceTail {
 		return a.sendObjects(ctx, q, s)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var sources sync.WaitGroup
-	if q.events {
-		sources.Go(func() { cancel(a.sendEvents(ctx, q, s)) })
-	}
-	if q.steps {
-		sources.Go(func() { cancel(a.sendSteps(ctx, q, s)) })
-	}
-	sources.Wait()
-	return context.Cause(ctx)
+	return a.sendTail(ctx, q, s)
 }
 
 // sendObjects sends an object when it has changed, and after quietPeriod.

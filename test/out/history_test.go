@@ -1,6 +1,7 @@
 package out
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -103,10 +104,9 @@ func toSet(ids []string) map[string]bool {
 // followAll reads until all of some versions have come, each once.
 func followAll(t *testing.T, f *history.Follower, ids map[string]bool) (got []string, cursor string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
-	defer cancel()
-	for missing := len(ids); missing > 0; {
-		versions, to, err := f.Next(ctx, 100)
+	missing := len(ids)
+	await.Until(t, "all versions have come", func() bool {
+		versions, to, err := f.Read(t.Context(), 100)
 		if err != nil {
 			t.Fatalf("%d are missing: %v", missing, err)
 		}
@@ -118,8 +118,9 @@ func followAll(t *testing.T, f *history.Follower, ids map[string]bool) (got []st
 				missing--
 			}
 		}
-		cursor = to
-	}
+		cursor = cmp.Or(to, cursor)
+		return missing == 0
+	})
 	return got, cursor
 }
 
