@@ -42,7 +42,7 @@ func correlating() []comparison {
 			clientGo: eachByClientGo(repeats), eventd: eachByEventd(repeats),
 		},
 		{
-			work: "correlate a new series", occurrences: 1, goal: goal{ratio: 1. / 8, allocs: 4},
+			work: "correlate a new series", occurrences: 1, goal: goal{ratio: 1. / 10, allocs: 4},
 			clientGo: eachByClientGo(distinct), eventd: eachByEventd(distinct),
 		},
 		{

@@ -10,6 +10,7 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/receiver/counters"
+	"github.com/eventd/eventd/pkg/sink"
 )
 
 const (
@@ -43,8 +44,7 @@ const (
 	// tenant; subjectSeriesBytes that of each further series and group
 	// (pkg/correlator, BenchmarkMemory).
 	subjectBytes, subjectSeriesBytes = 420, 256
-	// seriesBytes is the size of a series in a sink, without pending occurrences
-	// (pkg/sink, Options.MaxIdleSeries).
+	// seriesBytes is the size of a pending series in a sink, without its occurrences.
 	seriesBytes = 1 * kib
 	// writeBytes is the size of a request to the apiserver: its goroutines, and its
 	// part of a connection.
@@ -111,7 +111,7 @@ func Memory(o *app.Options) []Part {
 		same("those that a leader adopts", adopted(o), "max-held-bytes", "max-pending-bytes", "max-pending-series"),
 		{"changes that others do not hold yet", nil, usualBacklogs, sessions * backlogBytes},
 		same("totals that clients report", totals),
-		same("idle series", int64(p.Sink.MaxIdleSeries)*seriesBytes, "max-idle-series"),
+		same("idle series", int64(p.Sink.MaxIdleSeries)*sink.IdleSeriesBytes, "max-idle-series"),
 		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
 	}
 	parts = append(parts, Part{"queries", nil, usualQueryBytes, queryBytes})

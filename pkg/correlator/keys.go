@@ -9,8 +9,9 @@ import (
 
 // seeds hash identities to keys of a fixed size. They are secret and differ in every
 // process, so nobody can choose identities that collide. A collision of subjects, groups or
-// messages, whose keys have 64 bits, changes when something is written or combined. Only
-// the keys of series, of 128 bits, decide what is counted together.
+// messages, whose keys have 64 bits, changes when something is written or combined, and so does
+// one of the halves by which a subject knows its series. Only the whole keys of series, of 128
+// bits, decide what is counted together.
 type seeds struct{ a, b maphash.Seed }
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }

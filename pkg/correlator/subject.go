@@ -1,10 +1,6 @@
 package correlator
 
-import (
-	"time"
-
-	"github.com/eventd/eventd/pkg/occurrence"
-)
+import "time"
 
 // Times within the correlator are durations since its first occurrence.
 
@@ -19,16 +15,16 @@ type subject struct {
 	firstGroup  [1]group
 }
 
-// series has the state of a series. It takes about 90 bytes.
+// series has the state of a series. It takes 48 bytes.
 type series struct {
-	key         occurrence.Key
+	key         uint64        // a part of its Key, which is enough within a subject
 	began, seen time.Duration // first occurrence since the last restart; last occurrence
 	// due is the time of the last write that was decided on, and written that of the
 	// write before. Occurrences before due join that write.
 	due, written time.Duration
+	writes       int32
 	why          Deferral // of the last write
-	writes       int
-	aside        bool // a token is set aside for the final count
+	aside        bool     // a token is set aside for the final count
 }
 
 // newSubject returns a subject without series. It reuses the memory of spare, if that is
@@ -44,7 +40,7 @@ func newSubject(spare *subject, budget budget) *subject {
 }
 
 // find returns the series with a key, or nil.
-func (s *subject) find(key occurrence.Key) *series {
+func (s *subject) find(key uint64) *series {
 	for i := range s.series {
 		if s.series[i].key == key {
 			return &s.series[i]

@@ -137,8 +137,7 @@ func (s *Sink) isRepeat(t *occurrence.Target) bool {
 	if p := s.pending[t.Key]; p != nil {
 		return p.counter.IsStored()
 	}
-	_, ok := s.idle.Peek(t.Key)
-	return ok
+	return s.idle.has(t.Key)
 }
 
 // evictFor evicts until an occurrence of a flow fits, and returns what has settled. It returns

@@ -117,12 +117,14 @@ type action struct {
 type draft struct {
 	*counter.Draft
 	access writeAccess
+	first  bool // see firstRequests
 }
 
 // request is a request to the apiserver.
 type request struct {
 	*counter.Request
-	verb apiclient.Verb
+	verb  apiclient.Verb
+	first bool // see firstRequests
 	// sequence is that of the newest occurrence of the sink when it was planned.
 	sequence uint64
 }
@@ -141,12 +143,17 @@ func (s *Sink) next(p *pendingSeries, now time.Time) (m action) {
 	}
 	if len(p.counter.Pending()) > 0 {
 		access := s.access.lookup(p.counter.Namespace, p.counter.API(), now)
+		first := p.unknown
+		p.unknown = false
+		if first && access.Change && !access.Unmarked && s.first.isRead(p.counter.Namespace) {
+			p.counter.Stale()
+		}
 		var d *counter.Draft
 		if d, m.settled = p.counter.Begin(access.Access); d != nil {
 			if p.counter.Creates() {
 				s.scheduler.Postpone(&p.job, now.Add(s.options.NamespaceRefusedFor)) // one request is sent
 			}
-			return action{draft: &draft{d, access}}
+			return action{draft: &draft{d, access, first}}
 		}
 	}
 	m.done = s.release(p)
@@ -158,7 +165,7 @@ func (s *Sink) commit(p *pendingSeries, d *draft) (m action) {
 	r, out := p.counter.Commit(d.Draft)
 	m.settled = out
 	if r != nil {
-		m.request = &request{r, d.access.verb(r.Kind), s.sequence}
+		m.request = &request{r, d.access.verb(r.Kind), d.first, s.sequence}
 	}
 	m.done = s.release(p)
 	return m
@@ -190,6 +197,9 @@ func (s *Sink) reportAnswer(p *pendingSeries, r *request, a apiclient.Answer, no
 		Began: a.Began, Unsent: a.Unsent, Unreachable: a.Class == apiclient.ClassUnreachable, Answered: a.Code != 0,
 		Overloaded: a.Code == http.StatusTooManyRequests || a.Code == http.StatusServiceUnavailable,
 	}, now)
+	if r.first {
+		s.first.answered(r.Namespace, r.verb, a.Class)
+	}
 	switch {
 	case a.Reason == occurrence.NamespaceNotFound, a.Reason == occurrence.NamespaceTerminating:
 		s.scheduler.Refuse(&p.job, scheduler.Refusal{Reason: a.Reason, Err: a.Err, UpTo: r.sequence, Until: now.Add(s.options.NamespaceRefusedFor)})

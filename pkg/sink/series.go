@@ -27,6 +27,8 @@ type pendingSeries struct {
 	job     scheduler.Job
 	// deferred: its deadline lies in the future.
 	deferred bool
+	// unknown: there was no state of it, and no request was planned. See firstRequests.
+	unknown bool
 	// over: nothing is pending any more. Later occurrences get a new pendingSeries.
 	over bool
 	// allocations has one element for each flow with pending occurrences; usually one.
@@ -41,7 +43,7 @@ type pendingSeries struct {
 const deadlineGrains = 16
 
 func newPendingSeries(a *counter.Counter) *pendingSeries {
-	p := &pendingSeries{counter: a, deadlines: make(deadlines, 0, 2)}
+	p := &pendingSeries{counter: a, deadlines: make(deadlines, 0, 2), unknown: true}
 	p.job.Value, p.job.Urgent = p, a.EventType == corev1.EventTypeWarning
 	return p
 }
@@ -183,7 +185,7 @@ func (s *Sink) release(p *pendingSeries) bool {
 	case p.adopted != nil:
 		s.endAdopted(p)
 	case a.IsStored():
-		s.idle.Add(a.Key, a.Namespace, a, 1)
+		s.idle.add(a)
 	}
 	return true
 }

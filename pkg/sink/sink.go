@@ -36,7 +36,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
@@ -89,8 +88,9 @@ type Sink struct {
 	// byDeadline and byRecorded have all pending series, by the deadline of the next write
 	// and by when the oldest occurrence was recorded.
 	byDeadline, byRecorded ages
-	deferred               int                                                      // series whose deadline lies in the future
-	idle                   *fairlru.Cache[occurrence.Key, string, *counter.Counter] // in groups of one namespace
+	deferred               int // series whose deadline lies in the future
+	idle                   *idleSeries
+	first                  *firstRequests
 	generations            *flushGenerations
 	flushing               int           // calls of Flush in progress
 	drained                chan struct{} // closed when a generation is over; nil if no Flush waits
@@ -119,7 +119,7 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 			UrgentFirst: o.WarningsFirst,
 		}),
 		pending:     make(map[occurrence.Key]*pendingSeries),
-		idle:        fairlru.New[occurrence.Key, string, *counter.Counter](int64(o.MaxIdleSeries), nil),
+		idle:        newIdleSeries(o.MaxIdleSeries),
 		generations: newFlushGenerations(),
 		ended:       make(chan struct{}),
 		noWorkers:   make(chan struct{}),
@@ -139,6 +139,9 @@ func New(ctx context.Context, c Client, l *ledger.Ledger, o Options) (*Sink, err
 		return nil, err
 	}
 	if s.access, err = newAccessCache(c); err != nil {
+		return nil, err
+	}
+	if s.first, err = newFirstRequests(); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -213,7 +216,8 @@ func (s *Sink) add(o *occurrence.Occurrence, t *occurrence.Target, f flowKey, e 
 		p, h = s.pendingOf(t.Key, f)
 	}
 	if p == nil {
-		p = newPendingSeries(s.counterOf(t))
+		p = newPendingSeries(counter.New(s.instance, t, s.counterJournal()))
+		p.unknown = !s.idle.recall(p.counter)
 		p.job.Tenant = f.tenant
 		s.pending[t.Key] = p
 	}
@@ -266,15 +270,6 @@ func (s *Sink) pendingOf(key occurrence.Key, f flowKey) (*pendingSeries, *alloca
 		return nil, nil
 	}
 	return p, p.allocation(f)
-}
-
-// counterOf returns the counter of a series that is not pending.
-func (s *Sink) counterOf(t *occurrence.Target) *counter.Counter {
-	if a, ok := s.idle.Get(t.Key); ok {
-		s.idle.Remove(t.Key)
-		return a
-	}
-	return counter.New(s.instance, t, s.counterJournal())
 }
 
 // Pending is what a sink has not written yet.

@@ -124,14 +124,9 @@ func TestNamespaceMakesNoOthersSeriesForgotten(t *testing.T) {
 		b.flush()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		kept := 0
-		for _, a := range b.idle.Values() {
-			if a.Namespace == "quiet" {
-				kept++
-			}
-		}
-		if kept != own || b.idle.Len() != size {
-			t.Errorf("%d of %d series of the quiet namespace are cached, %d in all", kept, own, b.idle.Len())
+		const second = 4 // places that a further namespace takes
+		if kept, all := b.idle.states.Group("quiet"), b.idle.states.Len(); kept != own || all != size-second {
+			t.Errorf("%d of %d series of the quiet namespace are remembered, %d in all", kept, own, all)
 		}
 	})
 }
@@ -232,6 +227,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"MaxPendingSeries must be greater than 0, got 0":                 func(o *Options) { o.MaxPendingSeries = 0 },
 		"MaxPendingBytes must be greater than 0, got 0":                  func(o *Options) { o.MaxPendingBytes = 0 },
 		"MaxIdleSeries must be greater than 0, got 0":                    func(o *Options) { o.MaxIdleSeries = 0 },
+		"MaxIdleSeries must be at most 16777216, got 16777217":           func(o *Options) { o.MaxIdleSeries = MaxIdleSeriesLimit + 1 },
 		"Acknowledge must be one of the constants, got 3":                func(o *Options) { o.Acknowledge = 3 },
 		"Acknowledge must not be AcknowledgeReplicated without Holdings, got 1": func(o *Options) {
 			o.Acknowledge = AcknowledgeReplicated

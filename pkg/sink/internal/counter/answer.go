@@ -18,7 +18,7 @@ func (c *Counter) Succeeded(r *Request, object *corev1.Event) []Settled {
 	c.resolve()
 	c.bare = false
 	if p.base == nil {
-		c.author.created(c.pending[0].user)
+		c.author.created(&c.pending[0])
 	}
 	o, marked := c.observe(object)
 	c.observed, c.mustRead, c.exclusive, c.sent = o, false, !marked, plan{}

@@ -20,29 +20,38 @@ var errMayNotPatch = errors.New("the Event was created by another user, and the 
 // author is the user who created the observed Event, as far as this process knows.
 // The zero value is nobody.
 type author struct {
-	user  string
+	user  uint64 // its hash
 	known bool
+	// createOnly: the user could not change Events then. Others need not be known: what they
+	// report is not limited.
+	createOnly bool
 	// creating is the user of the content in the creates that may have taken effect. Only
 	// they have written a sequence of this instance that is at least since; 0 if there are
 	// none.
-	creating string
-	since    uint64
+	creating     string
+	creatingOnly bool // createOnly of the last of them
+	since        uint64
 }
 
-// begin records that a create with the content of a user is about to be sent. It carries the
-// oldest sequence and later ones. Earlier writes have carried sequences up to carried.
-func (a *author) begin(user string, oldest, carried uint64) {
+// begin records that a create with the content of an entry is about to be sent. It carries the
+// sequence of the entry and later ones. Earlier writes have carried sequences up to carried.
+func (a *author) begin(e *Entry, carried uint64) {
 	switch {
 	case a.since == 0:
-		a.creating, a.since = user, oldest
-	case a.creating != user:
+		a.creating, a.since = e.user, e.Sequence
+	case a.creating != e.user:
 		// A sequence that both carried does not show which of them took effect.
-		a.creating, a.since = user, max(oldest, carried+1)
+		a.creating, a.since = e.user, max(e.Sequence, carried+1)
 	}
+	a.creatingOnly = e.createOnly
 }
 
-// created records that the create took effect.
-func (a *author) created(user string) { *a = author{user: user, known: true} }
+// created records that the create with the content of an entry took effect.
+func (a *author) created(e *Entry) { a.set(e.user, e.createOnly) }
+
+func (a *author) set(user string, createOnly bool) {
+	*a = author{user: hashOf(user), known: true, createOnly: createOnly}
+}
 
 // read records an Event that was read. before is the one that was observed before, nil if there
 // was none; sequence is that of this instance in the Event, 0 if there is none.
@@ -50,11 +59,11 @@ func (a *author) read(before, o *observation, sequence, carried uint64) {
 	switch {
 	case a.known && before != nil && before.meta.UID == o.meta.UID:
 	case a.since > 0 && a.since <= sequence && sequence <= carried:
-		a.user, a.known = a.creating, true
+		a.set(a.creating, a.creatingOnly)
 	default:
-		a.user, a.known = "", false
+		*a = author{}
 	}
-	a.creating, a.since = "", 0
+	a.creating, a.creatingOnly, a.since = "", false, 0
 }
 
 // limits reports whether an entry may only add 1 for each posted name. If nothing is observed,
@@ -68,7 +77,7 @@ func (c *Counter) limits(e, first *Entry) bool {
 	case c.observed == nil:
 		return e.user != first.user
 	default:
-		return !c.author.known || e.user != c.author.user
+		return !c.author.known || hashOf(e.user) != c.author.user
 	}
 }
 

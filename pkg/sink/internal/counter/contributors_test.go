@@ -157,7 +157,7 @@ func TestSharedEntryIsPlannedAsManyAre(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		clients := 1 + rng.IntN(2*maxClients)
 		client := func() string { return fmt.Sprint("client-", rng.IntN(clients)) }
-		base := &observation{count: 1000}
+		base := &observation{meta: &corev1.Event{}, count: 1000}
 		for range rng.IntN(maxClients) {
 			base.contributors.clients = set(base.contributors.clients, clientKey(client()), uint64(rng.IntN(20)), maxClients)
 		}

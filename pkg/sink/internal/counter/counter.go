@@ -43,6 +43,8 @@ type Counter struct {
 	combined     bool
 	// keyed: the digest is that of a correlation key, which an Event does not contain.
 	keyed bool
+	// message is the hash of the message of all occurrences, 0 if they have different ones.
+	message uint64
 	// adopted: the entries are those of another contributor, which the instance is.
 	adopted   bool
 	EventType string
@@ -95,6 +97,9 @@ func New(instance Contributor, t *occurrence.Target, journal Journal) *Counter {
 	c := &Counter{instance: instance, journal: journal, Key: t.Key, Namespace: t.Event.Namespace, Object: t.Name, digest: t.Digest, combined: t.Combined, keyed: t.Digest != occurrence.Digest{}, EventType: t.Event.Type}
 	if !c.keyed {
 		c.unidentified = t.Identified()
+	}
+	if !c.combined {
+		c.message = hashOf(t.Event.Message)
 	}
 	return c
 }

@@ -17,6 +17,8 @@ type observation struct {
 	message      uint64           // its hash, which is enough to compare it
 	last         metav1.Time      // classic Events
 	lastMicro    metav1.MicroTime // new-style Events
+	// recalled: it is from a state, so no answer has shown it to this Counter. See AppendState.
+	recalled bool
 }
 
 func (o *observation) resourceVersion() string { return o.meta.ResourceVersion }
@@ -51,9 +53,11 @@ func (c *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
 	return o, err == nil
 }
 
-var messageSeed = maphash.MakeSeed()
+var seed = maphash.MakeSeed()
 
-func hashOf(message string) uint64 { return maphash.String(messageSeed, message) }
+// hashOf returns the hash of a message or a user. It is secret, so nobody can choose one with the
+// hash of another.
+func hashOf(text string) uint64 { return maphash.String(seed, text) }
 
 // countOf returns the count of an Event.
 func countOf(event *corev1.Event) int64 {

@@ -101,8 +101,7 @@ func isReplayed(batch []Entry) bool {
 // carry records that a write with the plan is about to be sent.
 func (c *Counter) carry(p plan) {
 	if p.base == nil {
-		oldest := &c.pending[0]
-		c.author.begin(oldest.user, oldest.Sequence, c.carried)
+		c.author.begin(&c.pending[0], c.carried)
 	}
 	c.carried, c.carriedByCreate = max(c.carried, p.upTo), p.base == nil
 	if c.isExclusive() {
@@ -158,10 +157,13 @@ func (d *Draft) Plan() {
 	}
 	r.plan = c.plan(d.batch)
 	base := r.plan.base
+	isFull, replayed := r.plan.isTooMany(), base != nil && isReplayed(d.batch)
 	switch {
-	case r.plan.isTooMany():
+	case base != nil && base.recalled && (isFull || replayed):
+		r.Kind, r.Patch = Read, emptyPatch
+	case isFull:
 		d.outcome = draftFull
-	case base != nil && isReplayed(d.batch):
+	case replayed:
 		d.outcome = draftReplayed
 	case base != nil:
 		r.Kind, r.Patch = Change, c.patchFor(d.batch, r.plan)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // scenario is a world without faults but those of its steps.
@@ -214,7 +215,7 @@ func newWriter(t testing.TB, digest occurrence.Digest) *writer {
 	instance := NewInstance()
 	return &writer{
 		t: t, instance: instance,
-		counter: &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0"},
+		counter: &Counter{instance: instance, digest: digest, Namespace: "ns", Object: "web-0", message: hashOf(sinktest.Event(false).Message)},
 		views:   map[string]int64{}, seen: map[string]int64{}, ended: map[uint64]bool{}, settled: map[occurrence.Outcome]int64{},
 	}
 }
@@ -311,6 +312,9 @@ func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
 }
 
 func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
+	if c := w.counter; len(c.pending) == 0 && c.observed != nil && rand.IntN(2) == 0 {
+		w.recalls()
+	}
 	w.sequence = sequence
 	w.recorded += o.Weight
 	event = event.DeepCopy() // each has its own
@@ -320,6 +324,17 @@ func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.
 	}
 	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
 	w.counter.Add(w.sequence, 0, &e, c)
+}
+
+// recalls has the process forget the counter, and remember its state.
+func (w *writer) recalls() {
+	c := w.counter
+	w.counter = &Counter{
+		instance: c.instance, journal: c.journal, Key: c.Key, Namespace: c.Namespace, Object: c.Object,
+		digest: c.digest, combined: c.combined, keyed: c.keyed, message: c.message,
+	}
+	state := c.AppendState([]byte("before"))[len("before"):]
+	w.counter.SetState(append(state, 0, 0, 0))
 }
 
 // giveUp drops everything that is pending.

@@ -1,0 +1,229 @@
+package fairstore
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+func TestGroupThatFloodsReplacesItsOwn(t *testing.T) {
+	for name, test := range map[string]struct {
+		quiet string // names of groups
+		each  int    // records of a quiet group
+		kept  int    // of these
+	}{
+		"others have less than a share":   {"abc", 20, 20},
+		"others have a share":             {"abc", 25, 25},
+		"others have more than a share":   {"a", 90, 50},
+		"there are nearly as many groups": {"abcdefghi", 10, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(100 + groupSlots*len(test.quiet))
+			key := uint64(0)
+			add := func(group rune) {
+				key++
+				s.Add(spread(key), string(group), nil)
+			}
+			for range test.each {
+				for _, g := range test.quiet {
+					add(g)
+				}
+			}
+			for range 10_000 {
+				add('~')
+			}
+			for _, g := range test.quiet {
+				if kept := s.Group(string(g)); kept != test.kept {
+					t.Errorf("%c has %d records left, want %d", g, kept, test.kept)
+				}
+			}
+			if !s.Has(spread(key)) || s.Len() != 100 {
+				t.Errorf("%d records; the flood has its last one: %v", s.Len(), s.Has(spread(key)))
+			}
+		})
+	}
+}
+
+// spread makes keys of numbers, as a hash does.
+func spread(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 }
+
+// model is the same store as a slice.
+type model struct {
+	limit   int
+	records []modelled // oldest first
+	added   map[string]int
+	now     int
+}
+
+type modelled struct {
+	key    uint64
+	group  string
+	record []byte
+}
+
+func (r modelled) slots() int {
+	if len(r.record) <= slotBytes-dataAt {
+		return 1
+	}
+	rest := len(r.record) - (linkAt - dataAt)
+	return 1 + (rest+linkAt-1)/linkAt
+}
+
+func (m *model) take(key uint64) (record []byte, ok bool) {
+	i := slices.IndexFunc(m.records, func(r modelled) bool { return r.key == key })
+	if i < 0 {
+		return nil, false
+	}
+	record = m.records[i].record
+	m.records = slices.Delete(m.records, i, i+1)
+	return record, true
+}
+
+func (m *model) add(added modelled) {
+	m.take(added.key)
+	m.records = append(m.records, added)
+	m.now++
+	m.added[added.group] = m.now
+	for {
+		slots, all := map[string]int{}, -groupSlots
+		for _, r := range m.records {
+			if slots[r.group] == 0 {
+				all += groupSlots
+			}
+			slots[r.group] += r.slots()
+			all += r.slots()
+		}
+		if all <= m.limit || len(m.records) == 1 {
+			return
+		}
+		heaviest := added.group
+		for g, n := range slots {
+			if n > slots[heaviest] || n == slots[heaviest] && m.added[g] < m.added[heaviest] {
+				heaviest = g
+			}
+		}
+		i := slices.IndexFunc(m.records, func(r modelled) bool { return r.group == heaviest })
+		m.records = slices.Delete(m.records, i, i+1)
+	}
+}
+
+// check fails unless the store has the records of the model, and nothing else.
+func (m *model) check(t *testing.T, s *Store) {
+	t.Helper()
+	groups := map[string]int{}
+	for _, r := range m.records {
+		if groups[r.group]++; !s.Has(r.key) {
+			t.Fatalf("%x is not there", r.key)
+		}
+	}
+	for g, n := range groups {
+		if got := s.Group(g); got != n {
+			t.Fatalf("group %q has %d records, want %d", g, got, n)
+		}
+	}
+	if s.Len() != len(m.records) || len(s.groups) != len(groups) || len(s.heaviest) != len(groups) {
+		t.Fatalf("%d records of %d groups, want %d of %d", s.Len(), len(s.groups), len(m.records), len(groups))
+	}
+}
+
+// FuzzStore compares the store with the model. Each operation is four bytes.
+func FuzzStore(f *testing.F) {
+	for seed := range byte(8) {
+		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		operations := make([]byte, 1200)
+		for i := range operations {
+			operations[i] = byte(rng.Uint32())
+		}
+		f.Add(1+10*seed, operations)
+	}
+	f.Fuzz(func(t *testing.T, limit byte, operations []byte) {
+		s := New(max(1, int(limit)))
+		m := &model{limit: max(1, int(limit)), added: map[string]int{}}
+		for ; len(operations) >= 4; operations = operations[4:] {
+			// Many keys have the same place in the index.
+			key := uint64(operations[0]%64)<<62 | uint64(operations[0]%64)
+			if operations[3]%3 == 0 {
+				got, ok := s.Take(key)
+				want, wanted := m.take(key)
+				if ok != wanted || !bytes.HasPrefix(got, want) || len(bytes.TrimRight(got[min(len(got), len(want)):], "\x00")) > 0 {
+					t.Fatalf("record %x (%v), want %x (%v)", got, ok, want, wanted)
+				}
+			} else {
+				record := bytes.Repeat([]byte{1 + operations[2]}, int(operations[2]))
+				g := string('a' + rune(operations[1]%8))
+				s.Add(key, g, record)
+				m.add(modelled{key, g, record})
+			}
+			m.check(t, s)
+		}
+		used := 0
+		for _, r := range m.records {
+			used += r.slots()
+			s.Take(r.key)
+		}
+		if s.Len() != 0 || s.used != 0 || len(s.groups) != 0 || slices.ContainsFunc(s.index, func(id slotID) bool { return id != 0 }) {
+			t.Errorf("left %+v", s)
+		}
+		free := 0
+		for id := s.unused; id != 0; id = s.slot(id).next() {
+			free++
+		}
+		if want := len(s.chunks) * chunkSlots; want > 0 && free != want-1 {
+			t.Errorf("%d of %d slots are free", free, want-1)
+		}
+	})
+}
+
+// The memory is that of the limit, whatever is added: short records, long ones, or one of each
+// group.
+func TestMemoryIsBounded(t *testing.T) {
+	const limit = 20_000
+	for name, test := range map[string]struct {
+		group  func(i int) string
+		length int
+		kept   int // at least
+	}{
+		"short records":          {func(int) string { return "ns" }, 44, limit},
+		"long records":           {func(int) string { return "ns" }, 1000, limit / 18},
+		"a group of each record": {func(i int) string { return fmt.Sprintf("%063d", i) }, 44, limit / (1 + groupSlots)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heapBytes()
+			s := New(limit)
+			record := make([]byte, test.length)
+			for i := range 3 * limit {
+				s.Add(spread(uint64(i)), test.group(i), record)
+			}
+			took := heapBytes() - before
+			t.Logf("%d records, %d KiB", s.Len(), took>>10)
+			if most := int64(limit*BytesPerSlot + 64<<10); took > most || s.Len() < test.kept {
+				t.Errorf("%d records take %d KiB, want at least %d in at most %d", s.Len(), took>>10, test.kept, most>>10)
+			}
+			runtime.KeepAlive(s)
+		})
+	}
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func BenchmarkTakeAndAdd(b *testing.B) {
+	const records = 100_000
+	s := New(2 * records)
+	record := make([]byte, 42)
+	for i := range uint64(records) {
+		s.Add(spread(i), fmt.Sprint("ns-", i%100), record)
+	}
+	b.ReportAllocs()
+	for i := uint64(0); b.Loop(); i++ {
+		s.Take(spread(i % records))
+		s.Add(spread(i%records), "ns-1", record)
+	}
+}

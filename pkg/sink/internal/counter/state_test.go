@@ -1,0 +1,171 @@
+package counter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
+)
+
+// stateOf returns a counter without pending occurrences that has observed an Event.
+func stateOf(event *corev1.Event) *Counter {
+	c := New(NewInstance(), &occurrence.Target{Event: event, Name: event.InvolvedObject.Name}, nil)
+	o, _ := c.observe(event)
+	c.observed = o
+	return c
+}
+
+// recalled returns a new counter of the series with the state of another.
+func recalled(c *Counter, event *corev1.Event) *Counter {
+	out := New(c.instance, &occurrence.Target{Event: event, Name: event.InvolvedObject.Name}, nil)
+	out.SetState(append(c.AppendState(nil), 0, 0))
+	return out
+}
+
+func someContributor(rng *rand.Rand) (c Contributor) {
+	var b [10]byte
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return newContributor(b)
+}
+
+func someContributions(rng *rand.Rand, most int) (list []contribution) {
+	for range rng.IntN(most + 1) {
+		list = append(list, contribution{someContributor(rng), rng.Uint64() >> rng.IntN(64)})
+	}
+	return list
+}
+
+// Whatever a counter knows of its Event, its state has all that a later write depends on.
+func TestStateHasAllThatANextWriteNeeds(t *testing.T) {
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		event := sinktest.Event(rng.IntN(2) == 0)
+		event.UID = []types.UID{"0a1b2c3d-0000-1111-2222-333344445555", "0A1B2C3D-0000-1111-2222-333344445555", "uid-1", "", "0a1b2c3d-0000-1111-2222-33334444555x"}[rng.IntN(5)]
+		event.ResourceVersion = []string{"12345678", "0", "", "007", "18446744073709551615", "opaque"}[rng.IntN(6)]
+		event.LastTimestamp = metav1.Unix(rng.Int64N(1<<33), 0)
+		if event.EventTime.IsZero() {
+			event.Count = rng.Int32()
+		} else {
+			event.LastTimestamp = metav1.Time{}
+			event.Series = &corev1.EventSeries{Count: rng.Int32(), LastObservedTime: metav1.NewMicroTime(time.UnixMicro(rng.Int64N(1 << 52)))}
+		}
+		posted := event.DeepCopy()
+		if rng.IntN(4) == 0 {
+			event.Message = "that of somebody else"
+		}
+		c := stateOf(event)
+		c.message = hashOf(posted.Message)
+		c.mustRead, c.exclusive = rng.IntN(2) == 0, rng.IntN(2) == 0
+		c.suffix, c.nonce = rng.IntN(3), uint64(rng.IntN(2))*rng.Uint64()
+		c.author = author{user: rng.Uint64(), known: true, createOnly: true}
+		s := &c.observed.contributors
+		s.creator = []Contributor{{}, c.instance, someContributor(rng)}[rng.IntN(3)]
+		s.sinks, s.clients = someContributions(rng, maxSinks-1), someContributions(rng, maxClients)
+		if rng.IntN(2) == 0 {
+			s.sinks = append(s.sinks, contribution{contributor: c.instance})
+		}
+		if rng.IntN(2) == 0 {
+			s.pushedOut = []Contributor{}
+			for range rng.IntN(maxPushedOut) {
+				s.pushedOut = append(s.pushedOut, someContributor(rng))
+			}
+		}
+		for range rng.IntN(3) {
+			s.unknown = append(s.unknown, "z="+strings.Repeat("x", rng.IntN(100)))
+		}
+		got := recalled(c, posted)
+		want := *c.observed
+		want.meta, want.recalled = &corev1.Event{ObjectMeta: metav1.ObjectMeta{UID: event.UID, ResourceVersion: event.ResourceVersion}}, true
+		if event.Message != posted.Message {
+			want.message = 0 // it is written again
+		}
+		want.last, want.lastMicro = got.observed.last, got.observed.lastMicro // another location
+		if !reflect.DeepEqual(*got.observed, want) || got.author != c.author {
+			t.Fatalf("%d: recalled %+v, author %+v\nwant %+v, %+v", seed, *got.observed, got.author, want, c.author)
+		}
+		if !got.observed.last.Equal(&c.observed.last) || !got.observed.lastMicro.Equal(&c.observed.lastMicro) {
+			t.Fatalf("%d: last %v and %v, want %v and %v", seed, got.observed.last, got.observed.lastMicro, c.observed.last, c.observed.lastMicro)
+		}
+		if got.mustRead != c.mustRead || got.exclusive != c.exclusive || got.suffix != c.suffix || got.nonce != c.nonce {
+			t.Fatalf("%d: recalled %+v, want %+v", seed, got, c)
+		}
+	}
+}
+
+// The author of an Event is not needed if it could change Events.
+func TestStateHasTheAuthorOnlyIfItMayOnlyCreate(t *testing.T) {
+	for _, createOnly := range []bool{false, true} {
+		c := stateOf(sinktest.Event(false))
+		c.author.created(&Entry{user: "jane", createOnly: createOnly})
+		if got := recalled(c, sinktest.Event(false)).author; got.known != createOnly {
+			t.Errorf("create-only %v: recalled %+v", createOnly, got)
+		}
+	}
+}
+
+// A usual state fits into one slot of a store: of an Event that one process has written, and one
+// client has reported.
+func TestUsualStateIsShort(t *testing.T) {
+	const slot = 44
+	for _, newStyle := range []bool{false, true} {
+		event := sinktest.Event(newStyle)
+		event.UID, event.ResourceVersion = "0a1b2c3d-0000-1111-2222-333344445555", fmt.Sprint(1<<32)
+		event.LastTimestamp, event.Count = metav1.Now(), 1000
+		if newStyle {
+			event.Series = &corev1.EventSeries{Count: 1000, LastObservedTime: metav1.NewMicroTime(time.Now())}
+		}
+		c := stateOf(event)
+		c.author.created(&Entry{user: "system:node:node-1"})
+		c.observed.contributors = contributors{
+			creator: c.instance, sinks: []contribution{{c.instance, 1 << 40}}, clients: []contribution{{clientKey("web-0.17"), 1000}},
+		}
+		if state := c.AppendState(nil); len(state) > slot {
+			t.Errorf("new style %v: %d bytes, want at most %d", newStyle, len(state), slot)
+		} else {
+			t.Logf("new style %v: %d bytes", newStyle, len(state))
+		}
+	}
+}
+
+// A state of another series, or of an Event that is gone, costs requests, and no count.
+func TestStateOfAnotherSeriesDoesNoHarm(t *testing.T) {
+	other := stateOf(func() *corev1.Event {
+		event := sinktest.Event(false)
+		event.UID, event.ResourceVersion, event.Count = "another", "4711", 1<<31-1
+		return event
+	}())
+	other.observed.contributors.clients = []contribution{{clientKey("client-0"), 1000}}
+	isRecalled := func(w *world) {
+		w.ours.counter.SetState(other.AppendState(nil))
+	}
+	check(t, scenario{
+		name:  "that has counted more of the same client, and is full",
+		steps: []step{isRecalled, reports("client-0", 3), sends, sends},
+		ends:  []string{"created"}, counted: 3, events: 1,
+	}, scenario{
+		name:  "whose Event exists",
+		steps: []step{adds, sends, forgets, isRecalled, adds, sends, sends},
+		ends:  []string{"created", "merged"}, counted: 2, events: 1,
+	})
+}
+
+// Each client that counts by itself is counted once, though the counter is recalled in between.
+func TestReplayOnARecalledStateIsRead(t *testing.T) {
+	recalls := func(w *world) { w.ours.recalls() }
+	check(t, scenario{
+		name:  "a report that comes twice",
+		steps: []step{reports("client-0", 2), sends, recalls, reports("client-0", 2), sends, settles},
+		ends:  []string{"created", "replayed"}, counted: 2, events: 1,
+	})
+}
