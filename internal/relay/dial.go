@@ -39,21 +39,22 @@ func Fingerprint(certificate *x509.Certificate) string {
 
 // tlsConfig is without a server name: for a name, the leader may have another certificate
 // than the one that it announces.
-func (s leaderServer) tlsConfig() *tls.Config {
+func (s leaderServer) tlsConfig(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{protocol},
 		// Only the fingerprint is verified: the leader's certificate may be self-signed,
 		// for names that are not known here. Whoever may write the Lease announces it.
 		InsecureSkipVerify: true,
-		VerifyConnection:   s.verify,
+		VerifyConnection:   func(state tls.ConnectionState) error { return s.verify(state, protocol) },
 	}
 }
 
-const protocol = "h2"
+// What is spoken with the leader: forwarding sessions begin with http1.
+const http2, http1 = "h2", "http/1.1"
 
 // verify ends a handshake with any other server, before anything is sent.
-func (s leaderServer) verify(state tls.ConnectionState) error {
+func (s leaderServer) verify(state tls.ConnectionState, protocol string) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("no certificate")
 	}
@@ -112,7 +113,7 @@ func (c *connections) connect() (net.Conn, error) {
 		return nil, err
 	}
 	conn := &countedConn{Conn: plain}
-	secured := tls.Client(conn, c.server.tlsConfig())
+	secured := tls.Client(conn, c.server.tlsConfig(http2))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = plain.Close()
 		return nil, err

@@ -42,6 +42,10 @@ func listen(t testing.TB, handler http.Handler, changes ...func(*httptest.Server
 	for _, change := range changes {
 		change(l.Server)
 	}
+	if l.TLS == nil {
+		l.TLS = &tls.Config{}
+	}
+	l.TLS.NextProtos = []string{"h2", "http/1.1"}
 	l.StartTLS()
 	t.Cleanup(func() {
 		l.CloseClientConnections()

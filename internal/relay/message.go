@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/eventd/eventd/internal/relay/frame"
 	"github.com/eventd/eventd/pkg/intake"
 )
 
@@ -30,35 +34,68 @@ const (
 type outgoing struct {
 	url    url.URL // without scheme and host
 	method string
-	header http.Header
+	header http.Header // nil before it is sent over HTTP/2, if it is received
 	body   []byte
+
+	// received is what a client has sent, nil for this replica's own requests, and caller
+	// who that is.
+	received *http.Request
+	caller   user.Info
 }
 
 // newOutgoing asserts the authenticated user of a request.
 func newOutgoing(r *intake.Received) (*outgoing, error) {
-	req := r.Request
-	caller, ok := request.UserFrom(req.Context())
+	caller, ok := request.UserFrom(r.Request.Context())
 	if !ok {
 		return nil, apierrors.NewInternalError(errors.New("no user in the context"))
 	}
-	asserted, err := intake.EncodeUser(caller)
+	return &outgoing{url: *r.Request.URL, method: r.Request.Method, body: r.Body, received: r.Request, caller: caller}, nil
+}
+
+// forwardedHeader returns the headers of a request for HTTP/2.
+func (o *outgoing) forwardedHeader() (http.Header, error) {
+	asserted, err := intake.EncodeUser(o.caller)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, err
 	}
-	o := &outgoing{url: *req.URL, method: req.Method, header: endToEnd(req.Header), body: r.Body}
-	o.header.Set(intake.AssertedUserHeader, asserted)
-	if len(o.header["User-Agent"]) == 0 {
-		o.header.Set("User-Agent", "") // or the transport sets its own
+	header := endToEnd(o.received.Header)
+	header.Set(intake.AssertedUserHeader, asserted)
+	if len(header["User-Agent"]) == 0 {
+		header.Set("User-Agent", "") // or the transport sets its own
 	}
-	if id, ok := audit.AuditIDFrom(req.Context()); ok {
-		o.header.Set("Audit-Id", string(id)) // the same in the logs of both replicas
+	if id, ok := audit.AuditIDFrom(o.received.Context()); ok {
+		header.Set("Audit-Id", string(id)) // the same in the logs of both replicas
 	}
-	return o, nil
+	return header, nil
+}
+
+// appendFrame appends a received request for a session. It reports whether it is not too
+// long.
+func (o *outgoing) appendFrame(ctx context.Context, buf []byte, id uint64) ([]byte, bool) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return buf, false
+	}
+	header := o.received.Header
+	if audited, ok := audit.AuditIDFrom(ctx); ok && len(header["Audit-Id"]) == 0 {
+		header = maps.Clone(header)
+		header["Audit-Id"] = []string{string(audited)} // the same in the logs of both replicas
+	}
+	return frame.AppendRequest(buf, id, &frame.Forwarded{
+		Timeout: time.Until(deadline), Method: o.method, URI: o.url.RequestURI(), Host: o.received.Host,
+		User: o.caller, Header: header, Body: o.body,
+	}, func(name string) bool { return name != "Authorization" && isEndToEnd(header, name) })
 }
 
 // request returns a request to the leader. The time until the deadline of ctx is in the
 // timeout parameter.
 func (o *outgoing) request(ctx context.Context, leader, token string) (*http.Request, error) {
+	if o.header == nil {
+		var err error
+		if o.header, err = o.forwardedHeader(); err != nil {
+			return nil, err
+		}
+	}
 	u := o.url
 	u.Scheme, u.Host = "https", leader
 	if deadline, ok := ctx.Deadline(); ok {
@@ -112,22 +149,24 @@ func (a *answer) write(w http.ResponseWriter) {
 var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// endToEnd returns a copy of the headers without those of a connection, and those between
-// replicas.
+// isEndToEnd reports whether a header is not of a connection, nor between replicas.
+func isEndToEnd(header http.Header, name string) bool {
+	if strings.HasPrefix(name, peerHeaders) || slices.Contains(hopByHop, name) {
+		return false
+	}
+	for _, value := range header["Connection"] {
+		for hop := range strings.SplitSeq(value, ",") {
+			if http.CanonicalHeaderKey(strings.TrimSpace(hop)) == name {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// endToEnd returns a copy of the headers that are end-to-end.
 func endToEnd(header http.Header) http.Header {
 	out := header.Clone()
-	for _, value := range header["Connection"] {
-		for name := range strings.SplitSeq(value, ",") {
-			out.Del(strings.TrimSpace(name))
-		}
-	}
-	for _, name := range hopByHop {
-		out.Del(name)
-	}
-	for name := range out {
-		if strings.HasPrefix(name, peerHeaders) {
-			delete(out, name)
-		}
-	}
+	maps.DeleteFunc(out, func(name string, _ []string) bool { return !isEndToEnd(header, name) })
 	return out
 }

@@ -24,8 +24,9 @@ type Relay struct {
 	leaderless    leaderless
 
 	mu        sync.Mutex
-	leader    *connections // nil if there is none to forward to
-	queries   *connections // to the same one, nil before the first query
+	leader    *connections    // nil if there is none to forward to
+	queries   *connections    // to the same one, nil before the first query
+	session   *forwardSession // with the same one, nil if there is none
 	closed    bool
 	lastCheck string // what was logged of Check last
 
@@ -82,6 +83,10 @@ func (r *Relay) dropLeader() {
 	if r.leader != nil {
 		r.leader.retire()
 		r.leader = nil
+	}
+	if r.session != nil {
+		r.session.retire()
+		r.session = nil
 	}
 	r.dropQueries()
 }

@@ -32,7 +32,17 @@ type Follow func(ctx context.Context, leader io.ReadWriteCloser) error
 // that context. It must be called once. Nothing is opened before the apiserver has accepted
 // this replica's own token.
 func (r *Relay) Replicate(ctx context.Context, follow Follow) error {
-	f := &following{relay: r, follow: follow, leaders: make(map[leaderServer]struct{})}
+	return r.keepSessions(ctx, func(ctx context.Context, leader leaderServer) error {
+		err := r.openSession(ctx, leader, follow)
+		r.logSession(ctx, leader, err)
+		return err
+	})
+}
+
+// keepSessions has a session opened with the leader that SetLeader has named, and again
+// while that one leads. open returns when the session has ended.
+func (r *Relay) keepSessions(ctx context.Context, open func(context.Context, leaderServer) error) error {
+	f := &following{relay: r, open: open, leaders: make(map[leaderServer]struct{})}
 	defer f.sessions.Wait()
 	_ = r.Ready(ctx) // an error is the end of ctx
 	for ctx.Err() == nil {
@@ -48,10 +58,10 @@ func (r *Relay) Replicate(ctx context.Context, follow Follow) error {
 	return nil
 }
 
-// following is the sessions of this replica.
+// following is the sessions of one kind of this replica.
 type following struct {
 	relay    *Relay
-	follow   Follow
+	open     func(context.Context, leaderServer) error
 	sessions sync.WaitGroup
 
 	mu      sync.Mutex
@@ -87,8 +97,7 @@ func (f *following) run(ctx context.Context, leader leaderServer) {
 	pause := time.Duration(0)
 	for !f.remove(ctx, leader) {
 		began := time.Now()
-		err := f.relay.openSession(ctx, leader, f.follow)
-		f.relay.logSession(ctx, leader, err)
+		err := f.open(ctx, leader)
 		pause = nextPause(pause, time.Since(began), err)
 		f.relay.awaitAnother(ctx, leader, pause-rand.N(pause/5))
 	}

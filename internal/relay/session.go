@@ -23,8 +23,8 @@ const (
 )
 
 var (
-	// errUnsupported is of a leader of a release without replication.
-	errUnsupported = errors.New("the leader's release has no replication")
+	// errUnsupported is of a leader of a release without a kind of sessions.
+	errUnsupported = errors.New("the leader's release has no such sessions")
 	errSilent      = errors.New("the leader does not answer in time")
 )
 

@@ -158,11 +158,15 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 func chain(handler http.Handler, options ServerOptions, control *flowControl) http.Handler {
 	longRunning := func(*http.Request, *request.RequestInfo) bool { return false }
 
+	routes := handler
 	handler = control.queries.or(withAuthorization(handler, options.Authorizer))
 	handler = withoutImpersonation(handler)
 	handler = control.withCallerFlow(handler)
 	if options.Replication != nil {
 		handler = newSessions(&options).begin(handler)
+	}
+	if options.Forwarder != nil {
+		handler = newForwardings(routes, &options, control).begin(handler)
 	}
 	if options.ReplicaState != nil {
 		handler = withReplicaStates(handler, options.ReplicaState)

@@ -91,7 +91,7 @@ func (s *sessions) run(w http.ResponseWriter, req *http.Request, token string) {
 	stream := &sessionStream{w: w, control: http.NewResponseController(w), body: req.Body}
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	var reviewing sync.WaitGroup
-	reviewing.Go(func() { s.review(ctx, cancel, token) })
+	reviewing.Go(func() { reviewPeer(ctx, cancel, s.forwarder, token) })
 	_, err := stream.Write(nil) // the header
 	if err == nil {
 		err = s.serve(ctx, stream)
@@ -104,9 +104,9 @@ func (s *sessions) run(w http.ResponseWriter, req *http.Request, token string) {
 	reviewing.Wait()
 }
 
-// review ends a session when its token is no longer accepted. An apiserver that does not
+// reviewPeer ends a session when its token is no longer accepted. An apiserver that does not
 // answer ends none.
-func (s *sessions) review(ctx context.Context, end context.CancelCauseFunc, token string) {
+func reviewPeer(ctx context.Context, end context.CancelCauseFunc, forwarder Forwarder, token string) {
 	ticker := time.NewTicker(sessionReviewPeriod)
 	defer ticker.Stop()
 	for {
@@ -115,7 +115,7 @@ func (s *sessions) review(ctx context.Context, end context.CancelCauseFunc, toke
 		case <-ctx.Done():
 			return
 		}
-		if ok, err := s.forwarder.IsPeer(ctx, token); !ok && (err == nil || !Undecided(err)) {
+		if ok, err := forwarder.IsPeer(ctx, token); !ok && (err == nil || !Undecided(err)) {
 			end(errNotPeer)
 			return
 		}

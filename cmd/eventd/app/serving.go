@@ -213,7 +213,8 @@ func (s *serving) start(handler http.Handler, timeout time.Duration, working fun
 // the rest of a request, when nothing else is in flight.
 const lingerTime = 500 * time.Millisecond
 
-// waitIdle returns when the server is idle, or has worked on no request for lingerTime.
+// waitIdle returns when the server is idle, or has worked on no request for lingerTime. A
+// server without requests of its connections may work on those of forwarding sessions.
 func waitIdle(idle <-chan struct{}, working func() int) {
 	ticker := time.NewTicker(lingerTime / 20)
 	defer ticker.Stop()
@@ -221,7 +222,10 @@ func waitIdle(idle <-chan struct{}, working func() int) {
 	for {
 		select {
 		case <-idle:
-			return
+			if working() == 0 {
+				return
+			}
+			idle = nil
 		case <-ticker.C:
 		}
 		if working() > 0 {

@@ -1,0 +1,230 @@
+package frame
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func all(string) bool { return true }
+
+func TestRequestIsDecodedAsItWasEncoded(t *testing.T) {
+	f := &Forwarded{
+		Timeout: time.Second, Method: "POST", URI: "/a?b=c", Host: "h",
+		User:   &user.DefaultInfo{Name: "Jörg\n", UID: "1", Groups: []string{"a", ""}, Extra: map[string][]string{"k": {"v", ""}}},
+		Header: http.Header{"A": {"1", "2"}, "B": {""}}, Body: []byte("body"),
+	}
+	for _, body := range []string{"", "body"} {
+		f.Body = []byte(body)
+		buf, ok := AppendRequest([]byte("before"), 7, f, all)
+		if !ok {
+			t.Fatal("too long")
+		}
+		kind, id, payload, err := NewReader(bytes.NewReader(buf[len("before"):])).Next()
+		if kind != Request || id != 7 || err != nil {
+			t.Fatalf("kind %d, id %d, %v", kind, id, err)
+		}
+		got, err := DecodeRequest(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(payload) // it is not kept
+		if diff := cmp.Diff(f, got); diff != "" {
+			t.Errorf("-sent +got:\n%s", diff)
+		}
+	}
+}
+
+func TestFrameThatIsTooLongIsNotSent(t *testing.T) {
+	f := &Forwarded{User: &user.DefaultInfo{Name: "a"}}
+	overhead, _ := AppendRequest(nil, 1, f, all)
+	for more, want := range map[int]bool{0: true, 1: false} {
+		f.Body = make([]byte, MaxBytes-len(overhead)+more)
+		buf, ok := AppendRequest(nil, 1, f, all)
+		if ok != want {
+			t.Errorf("%d bytes: %v", len(buf), ok)
+		}
+		if _, _, _, err := NewReader(bytes.NewReader(buf)).Next(); (err == nil) != want {
+			t.Errorf("%d bytes are read: %v", len(buf), err)
+		}
+	}
+}
+
+func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		w := NewWriter(own)
+		ended, flushed := make(chan error, 1), make(chan struct{})
+		go func() { ended <- w.Run() }()
+		if _, ok := w.TryAdd([]byte("first")); !ok {
+			t.Error("not added")
+		}
+		go func() {
+			w.Flush()
+			close(flushed)
+		}()
+		synctest.Wait() // it is being written
+		var last int64
+		for range 3 {
+			last, _ = w.TryAdd([]byte("more"))
+			w.Flush() // waits for nothing
+		}
+		if w.Taken(last) || !w.Taken(0) {
+			t.Error("what is written is not what was taken")
+		}
+		buf := make([]byte, 100)
+		for _, want := range []string{"first", "moremoremore"} {
+			if n, err := other.Read(buf); string(buf[:n]) != want || err != nil {
+				t.Errorf("read %q, want %q: %v", buf[:n], want, err)
+			}
+			<-flushed // others write the rest
+			synctest.Wait()
+		}
+		if !w.Taken(last) {
+			t.Error("it is not taken")
+		}
+		began := time.Now()
+		if n, _ := other.Read(buf); n != headBytes || Kind(buf[4]) != Ping || time.Since(began) != Period {
+			t.Errorf("%d bytes after %s", n, time.Since(began))
+		}
+		w.Close()
+		if err := <-ended; !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if _, ok := w.TryAdd(nil); ok {
+			t.Error("added after the end")
+		}
+	})
+}
+
+// The other end reads nothing.
+func TestLittleWaitsToBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		w := NewWriter(own)
+		part := make([]byte, 16<<10)
+		answered := make(chan error)
+		answer := func() {
+			go func() { answered <- w.AddAnswer(1, 0, part) }()
+			synctest.Wait()
+		}
+		answer() // is being written
+		size := 0
+		for ; size < maxWaiting+MaxBytes; size += len(part) {
+			if _, ok := w.TryAdd(part); !ok {
+				break
+			}
+		}
+		if size != maxWaiting {
+			t.Errorf("%d bytes wait", size)
+		}
+		answer()
+		w.AddControl(Cancel, 1) // always, since it is little
+		if len(w.waiting) != size+headBytes {
+			t.Errorf("%d bytes wait", len(w.waiting))
+		}
+		buf := make([]byte, 1<<20)
+		_, _ = other.Read(buf)
+		if err := <-answered; err != nil { // the first
+			t.Error(err)
+		}
+		go w.Flush() // is being written: there is space
+		_, _ = other.Read(buf)
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+		answer()
+		for len(w.waiting) < maxWaiting {
+			_, _ = w.TryAdd(part)
+		}
+		answer()
+		w.Close()
+		_ = own.Close()
+		for range 2 {
+			<-answered
+		}
+		if err := w.AddAnswer(1, 0, part); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSilentConnectionFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		defer other.Close()
+		for name, call := range map[string]func([]byte) (int, error){"read": Limited{own}.Read, "write": Limited{own}.Write} {
+			began := time.Now()
+			if _, err := call(make([]byte, 1)); err == nil || time.Since(began) != Silence {
+				t.Errorf("%s: %v after %s", name, err, time.Since(began))
+			}
+		}
+	})
+}
+
+func TestWriterEndsWhenItsConnectionFails(t *testing.T) {
+	own, other := net.Pipe()
+	_ = other.Close()
+	w := NewWriter(own)
+	if _, ok := w.TryAdd([]byte("a")); !ok {
+		t.Error("not added")
+	}
+	w.Flush()
+	if err := w.Run(); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	if err := w.AddAnswer(1, 0, nil); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	request, _ := AppendRequest(nil, 1, &Forwarded{
+		Method: "POST", URI: "/", User: &user.DefaultInfo{Name: "a", Groups: []string{"b"}}, Header: http.Header{"A": {"b"}}, Body: []byte("{}"),
+	}, all)
+	answer := AppendAnswerHead(Begin(nil, Answer, 1), 201, http.Header{"A": {"b"}})
+	End(answer, 0)
+	f.Add(request)
+	f.Add(append(answer, request...))
+	f.Add([]byte(strings.Repeat("\xff", 20)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		frames := NewReader(bytes.NewReader(data))
+		for {
+			_, id, payload, err := frames.Next()
+			if err != nil {
+				return
+			}
+			if len(payload) > MaxBytes {
+				t.Fatalf("%d bytes", len(payload))
+			}
+			if code, header, body, err := DecodeAnswer(payload); err == nil && fmt.Sprint(code, header, body) == "" {
+				t.Fatal("nothing")
+			}
+			r, err := DecodeRequest(payload)
+			if err != nil {
+				continue
+			}
+			again, ok := AppendRequest(nil, id, r, all)
+			if !ok {
+				continue
+			}
+			got, err := DecodeRequest(again[headBytes:])
+			if diff := cmp.Diff(r, got); diff != "" || err != nil {
+				t.Fatalf("%v: %s", err, diff)
+			}
+		}
+	})
+}

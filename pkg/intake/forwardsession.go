@@ -1,0 +1,352 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/klog/v2"
+
+	"github.com/eventd/eventd/internal/relay/frame"
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+const (
+	// ForwardingPath is where a replica accepts forwarding sessions: a POST over HTTP/1.1 with
+	// "Upgrade: ForwardingProtocol", authenticated as a forwarded request. After the answer
+	// 101, the connection has the frames of internal/relay/frame in both directions.
+	ForwardingPath     = "/eventd/v1/forward"
+	ForwardingProtocol = "eventd-forward"
+	// peerHeaders begin all headers between replicas.
+	peerHeaders = "Eventd-"
+	// answerChunk is how much of an answer is in a frame, so that a large one does not delay
+	// the others.
+	answerChunk = 16 << 10
+)
+
+var errSessionProtocol = errors.New("the replica does not keep to the protocol")
+
+// forwardings serves the forwarding sessions of other replicas. A session is authenticated
+// behind the same filters and limits as a forwarded request. It carries reports only:
+// requests that would be recorded, which the other replica has authenticated and authorized.
+// Each of them counts as in flight and gets a seat in the flow of its caller, as all others.
+//
+// A session ends with its connection, or when its token is no longer accepted. Its requests
+// are cancelled then.
+type forwardings struct {
+	handler   http.Handler // of the requests
+	forwarder Forwarder
+	open      chan struct{} // has a value for each session
+}
+
+func newForwardings(routes http.Handler, o *ServerOptions, control *flowControl) *forwardings {
+	return &forwardings{
+		handler:   forwardedChain(routes, o, control),
+		forwarder: o.Forwarder,
+		open:      make(chan struct{}, maxSessions),
+	}
+}
+
+// forwardedChain is chain without what the replica of the client has done: limits of headers,
+// credentials, authentication and authorization.
+func forwardedChain(handler http.Handler, o *ServerOptions, control *flowControl) http.Handler {
+	handler = awaitLeader(handler, o.Forwarder)
+	handler = control.withForwardedFlow(handler)
+	handler = onlyReports(handler)
+	handler = endpointfilters.WithWarningRecorder(handler)
+	handler = filters.WithHTTPLogging(handler)
+	handler = withRecovery(handler)
+	handler = o.Intake.metrics.observe(handler)
+	handler = endpointfilters.WithRequestInfo(handler, newResolver())
+	handler = newUnreadResponses(o.Intake).buffered(handler)
+	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
+	return endpointfilters.WithAuditInit(handler)
+}
+
+// onlyReports refuses all requests that would not be recorded: only those are authorized.
+func onlyReports(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !recording(req) {
+			notServed(w, req, http.StatusNotFound, "404: Page Not Found")
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// withForwardedFlow limits the requests in flight of a caller, as withInFlightLimit and
+// withCallerFlow.
+func (c *flowControl) withForwardedFlow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		caller, ok := request.UserFrom(req.Context())
+		if !ok {
+			refuse(w, req, apierrors.NewInternalError(errors.New("no user in the context")))
+			return
+		}
+		call, f := callOf(req.Context()), flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
+		r := newInFlight(c.inFlight, f, req)
+		if !r.acquire() {
+			c.refuse(w, req, refusedShare)
+			return
+		}
+		defer r.release()
+		call.inFlight = r
+		call.tenant.Store(&f.Tenant)
+		next.ServeHTTP(w, req)
+	})
+}
+
+// begin is a filter behind the authentication. It lets unreadResponses.buffered run a session
+// in place of a response.
+func (f *forwardings) begin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !Forwarded(req) || req.ProtoMajor != 1 || req.Method != http.MethodPost || req.URL.Path != ForwardingPath ||
+			req.Header.Get("Upgrade") != ForwardingProtocol {
+			next.ServeHTTP(w, req)
+			return
+		}
+		call := callOf(req.Context())
+		session := func(w http.ResponseWriter, req *http.Request) { f.run(w, req, call.token) }
+		call.session.Store(&session)
+	})
+}
+
+// run serves a session until its connection or its token ends it.
+func (f *forwardings) run(w http.ResponseWriter, req *http.Request, token string) {
+	select {
+	case f.open <- struct{}{}:
+		defer func() { <-f.open }()
+	default:
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	conn, buffer, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	// Nothing of the connection's own request is for those in it.
+	ctx, cancel := context.WithCancelCause(klog.NewContext(context.Background(), klog.FromContext(req.Context())))
+	defer cancel(nil)
+	limited := frame.Limited{Conn: conn}
+	s := &forwardingSession{ctx: ctx, handler: f.handler, from: req.RemoteAddr, out: frame.NewWriter(limited), running: make(map[uint64]context.CancelFunc)}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	var ends sync.WaitGroup
+	ends.Go(func() { reviewPeer(ctx, cancel, f.forwarder, token) })
+	ends.Go(func() { cancel(s.out.Run()) })
+	err = errSessionProtocol
+	if buffer.Reader.Buffered() == 0 {
+		err = s.serve(limited)
+	}
+	cancel(err)
+	klog.FromContext(ctx).V(2).Info("A forwarding session has ended", "replica", req.RemoteAddr, "cause", context.Cause(ctx))
+	if stop() {
+		_ = conn.Close()
+	}
+	s.out.Close()
+	s.requests.Wait()
+	ends.Wait()
+}
+
+// forwardingSession is the leader's end of a session.
+type forwardingSession struct {
+	ctx      context.Context // of all requests
+	handler  http.Handler
+	from     string // address of the other replica
+	out      *frame.Writer
+	requests sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc // by the id of the request
+}
+
+// serve accepts the session, and reads requests. It does not wait for them, so that one that
+// hangs delays no other.
+func (s *forwardingSession) serve(conn io.ReadWriter) error {
+	const accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + ForwardingProtocol + "\r\n\r\n"
+	if _, err := io.WriteString(conn, accepted); err != nil {
+		return err
+	}
+	frames := frame.NewReader(conn)
+	for {
+		kind, id, payload, err := frames.Next()
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case frame.Ping:
+		case frame.Request:
+			if err := s.begin(id, payload); err != nil {
+				return err
+			}
+		case frame.Cancel:
+			s.cancel(id)
+		default:
+			return errSessionProtocol
+		}
+	}
+}
+
+// begin handles a request, on a goroutine of its own.
+func (s *forwardingSession) begin(id uint64, payload []byte) error {
+	received, err := frame.DecodeRequest(payload)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, min(received.Timeout, requestTimeout))
+	if err := s.add(id, cancel); err != nil {
+		cancel()
+		return err
+	}
+	s.requests.Go(func() {
+		w := &frameResponse{id: id, out: s.out, header: make(http.Header), ending: func() { s.remove(id) }}
+		defer w.finish()
+		defer func() {
+			if p := recover(); p != nil && p != http.ErrAbortHandler { // else the response was too large, or late
+				klog.FromContext(ctx).Error(nil, "Answering a forwarded request panicked", "panic", p)
+			}
+		}()
+		s.handle(ctx, w, received)
+		w.complete = true
+	})
+	return nil
+}
+
+func (s *forwardingSession) handle(ctx context.Context, w http.ResponseWriter, received *frame.Forwarded) {
+	req, err := s.request(ctx, received)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.handler.ServeHTTP(w, req)
+}
+
+func (s *forwardingSession) add(id uint64, cancel context.CancelFunc) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.running[id]; known || len(s.running) >= frame.MaxPending {
+		return fmt.Errorf("%w: request %d of %d", errSessionProtocol, id, len(s.running))
+	}
+	s.running[id] = cancel
+	return nil
+}
+
+func (s *forwardingSession) cancel(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel, ok := s.running[id]; ok {
+		cancel()
+	}
+}
+
+func (s *forwardingSession) remove(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[id]()
+	delete(s.running, id)
+}
+
+// request returns what the other replica has received. Headers between replicas are not from
+// there: the mark of a forwarded request is set here.
+func (s *forwardingSession) request(ctx context.Context, f *frame.Forwarded) (*http.Request, error) {
+	u, err := url.ParseRequestURI(f.URI)
+	if err != nil {
+		return nil, err
+	}
+	for name := range f.Header {
+		if strings.HasPrefix(name, peerHeaders) {
+			delete(f.Header, name)
+		}
+	}
+	f.Header[AssertedUserHeader] = []string{f.User.GetName()}
+	req := &http.Request{
+		Method: f.Method, URL: u, RequestURI: f.URI, Host: f.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: f.Header, ContentLength: int64(len(f.Body)), RemoteAddr: s.from,
+	}
+	return withBody(req.WithContext(request.WithUser(ctx, f.User)), f.Body, 0), nil
+}
+
+// frameResponse writes an answer as frames. It is used by one goroutine.
+type frameResponse struct {
+	id       uint64
+	out      *frame.Writer
+	ending   func() // called once, before the other replica may know that the request has ended
+	header   http.Header
+	code     int
+	unsent   []byte // of the encoded answer
+	written  int    // bytes of the body
+	complete bool   // the handler has returned
+	ended    bool
+}
+
+// Header implements http.ResponseWriter.
+func (r *frameResponse) Header() http.Header { return r.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *frameResponse) WriteHeader(code int) {
+	if r.code == 0 && code >= http.StatusOK {
+		r.code = code
+		r.unsent = frame.AppendAnswerHead(make([]byte, 0, answerChunk/8), code, r.header)
+	}
+}
+
+// Write implements http.ResponseWriter. It waits while the other replica does not read.
+func (r *frameResponse) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	r.unsent = append(r.unsent, b...)
+	r.written += len(b)
+	if size := r.header.Get("Content-Length"); size != "" && size == strconv.Itoa(r.written) {
+		return len(b), r.end()
+	}
+	return len(b), r.send(false)
+}
+
+// end adds the last frame of the answer.
+func (r *frameResponse) end() error {
+	if r.ended {
+		return nil
+	}
+	r.ended = true
+	r.ending()
+	return r.send(true)
+}
+
+// finish ends the answer when the handler has returned, or has panicked.
+func (r *frameResponse) finish() {
+	if !r.complete && !r.ended {
+		r.ended = true
+		r.ending()
+		r.out.AddControl(frame.Abort, r.id)
+		return
+	}
+	r.WriteHeader(http.StatusOK)
+	_ = r.end() // the session has ended
+}
+
+// send adds what is not sent. Other answers are between its frames.
+func (r *frameResponse) send(last bool) error {
+	for {
+		chunk := r.unsent[:min(len(r.unsent), answerChunk)]
+		r.unsent = r.unsent[len(chunk):]
+		ends := byte(0)
+		if last && len(r.unsent) == 0 {
+			ends = 1
+		}
+		if err := r.out.AddAnswer(r.id, ends, chunk); err != nil {
+			return err
+		}
+		if len(r.unsent) == 0 {
+			return nil
+		}
+	}
+}
