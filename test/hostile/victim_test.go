@@ -72,6 +72,13 @@ func offer(ctx context.Context, period, during time.Duration, post func(ctx cont
 	return out
 }
 
+// and returns what both have experienced.
+func (e experience) and(other experience) experience {
+	took := slices.Concat(e.took, other.took)
+	slices.Sort(took)
+	return experience{took: took, failed: slices.Concat(e.failed, other.failed)}
+}
+
 // percentile is a percentile of the latencies.
 func (e experience) percentile(p int) time.Duration {
 	if len(e.took) == 0 {
