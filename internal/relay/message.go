@@ -46,7 +46,7 @@ type outgoing struct {
 // newOutgoing asserts the authenticated user of a request.
 func newOutgoing(r *intake.Received) (*outgoing, error) {
 	caller, ok := request.UserFrom(r.Request.Context())
-	if !ok {
+	if !ok || caller.GetName() == "" { // the leader would end the session, with the requests of others
 		return nil, apierrors.NewInternalError(errors.New("no user in the context"))
 	}
 	return &outgoing{url: *r.Request.URL, method: r.Request.Method, body: r.Body, received: r.Request, caller: caller}, nil
@@ -58,7 +58,9 @@ func (o *outgoing) forwardedHeader() (http.Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := endToEnd(o.received.Header)
+	keep := endToEnd(o.received.Header)
+	header := o.received.Header.Clone()
+	maps.DeleteFunc(header, func(name string, _ []string) bool { return !keep(name) })
 	header.Set(intake.AssertedUserHeader, asserted)
 	if len(header["User-Agent"]) == 0 {
 		header.Set("User-Agent", "") // or the transport sets its own
@@ -76,7 +78,7 @@ func (o *outgoing) appendFrame(ctx context.Context, buf []byte, id uint64) ([]by
 	if !ok {
 		return buf, false
 	}
-	header := o.received.Header
+	header, keep := o.received.Header, endToEnd(o.received.Header)
 	if audited, ok := audit.AuditIDFrom(ctx); ok && len(header["Audit-Id"]) == 0 {
 		header = maps.Clone(header)
 		header["Audit-Id"] = []string{string(audited)} // the same in the logs of both replicas
@@ -84,7 +86,7 @@ func (o *outgoing) appendFrame(ctx context.Context, buf []byte, id uint64) ([]by
 	return frame.AppendRequest(buf, id, &frame.Forwarded{
 		Timeout: time.Until(deadline), Method: o.method, URI: o.url.RequestURI(), Host: o.received.Host,
 		User: o.caller, Header: header, Body: o.body,
-	}, func(name string) bool { return name != "Authorization" && isEndToEnd(header, name) })
+	}, func(name string) bool { return name != "Authorization" && keep(name) })
 }
 
 // request returns a request to the leader. The time until the deadline of ctx is in the
@@ -136,9 +138,11 @@ func (a *answer) withoutEffect() bool {
 }
 
 func (a *answer) write(w http.ResponseWriter) {
-	header := w.Header()
-	for name, values := range endToEnd(a.header) {
-		header[name] = values
+	header, keep := w.Header(), endToEnd(a.header)
+	for name, values := range a.header {
+		if keep(name) {
+			header[name] = values
+		}
 	}
 	w.WriteHeader(a.code)
 	_, _ = w.Write(a.body)
@@ -149,24 +153,17 @@ func (a *answer) write(w http.ResponseWriter) {
 var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// isEndToEnd reports whether a header is not of a connection, nor between replicas.
-func isEndToEnd(header http.Header, name string) bool {
-	if strings.HasPrefix(name, peerHeaders) || slices.Contains(hopByHop, name) {
-		return false
-	}
+// endToEnd returns a function that reports whether a header is neither of a connection nor
+// between replicas. A client may list thousands of names in Connection: they are read once.
+func endToEnd(header http.Header) func(name string) bool {
+	listed := make(map[string]struct{})
 	for _, value := range header["Connection"] {
-		for hop := range strings.SplitSeq(value, ",") {
-			if http.CanonicalHeaderKey(strings.TrimSpace(hop)) == name {
-				return false
-			}
+		for name := range strings.SplitSeq(value, ",") {
+			listed[http.CanonicalHeaderKey(strings.TrimSpace(name))] = struct{}{}
 		}
 	}
-	return true
-}
-
-// endToEnd returns a copy of the headers that are end-to-end.
-func endToEnd(header http.Header) http.Header {
-	out := header.Clone()
-	maps.DeleteFunc(out, func(name string, _ []string) bool { return !isEndToEnd(header, name) })
-	return out
+	return func(name string) bool {
+		_, ofConnection := listed[name]
+		return !ofConnection && !strings.HasPrefix(name, peerHeaders) && !slices.Contains(hopByHop, name)
+	}
 }
