@@ -202,7 +202,7 @@ func (s *serving) start(handler http.Handler, timeout time.Duration, working fun
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
-			waitIdle(idle, working)
+			waitIdle(idle, timeout, working)
 			s.listener.closeConns()
 		}()
 		return closed
@@ -213,11 +213,14 @@ func (s *serving) start(handler http.Handler, timeout time.Duration, working fun
 // the rest of a request, when nothing else is in flight.
 const lingerTime = 500 * time.Millisecond
 
-// waitIdle returns when the server is idle, or has worked on no request for lingerTime. A
-// server without requests of its connections may work on those of forwarding sessions.
-func waitIdle(idle <-chan struct{}, working func() int) {
+// waitIdle returns when the server is idle, has worked on no request for lingerTime, or after
+// timeout. A server without requests of its connections may work on those of forwarding
+// sessions: net/http does not count them.
+func waitIdle(idle <-chan struct{}, timeout time.Duration, working func() int) {
 	ticker := time.NewTicker(lingerTime / 20)
 	defer ticker.Stop()
+	end := time.NewTimer(timeout)
+	defer end.Stop()
 	worked := time.Now()
 	for {
 		select {
@@ -227,6 +230,8 @@ func waitIdle(idle <-chan struct{}, working func() int) {
 			}
 			idle = nil
 		case <-ticker.C:
+		case <-end.C:
+			return
 		}
 		if working() > 0 {
 			worked = time.Now()
