@@ -2,6 +2,7 @@ package frame
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -110,6 +111,32 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 	})
 }
 
+// Run writes what others have added during its own write, and during that of an answer.
+func TestNothingWaitsWhenNobodyWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		w := NewWriter(own)
+		go func() { _ = w.Run() }()
+		defer w.Close()
+		go func() { _ = w.AddAnswer(1, 1, []byte("answer")) }()
+		synctest.Wait() // it is being written
+		for _, next := range []string{"second", "third", ""} {
+			if next != "" {
+				if err := w.AddAnswer(2, 1, []byte(next)); err != nil { // waits for nothing
+					t.Error(err)
+				}
+			}
+			if _, err := other.Read(make([]byte, 100)); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		if len(w.waiting) > 0 || w.writing {
+			t.Errorf("%q waits", w.waiting)
+		}
+	})
+}
+
 // The other end reads nothing.
 func TestLittleWaitsToBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,11 +168,13 @@ func TestLittleWaitsToBeWritten(t *testing.T) {
 		if err := <-answered; err != nil { // the first
 			t.Error(err)
 		}
-		go w.Flush() // is being written: there is space
-		_, _ = other.Read(buf)
+		go w.Flush()
+		synctest.Wait() // it is being written: there is space
 		if err := <-answered; err != nil {
 			t.Error(err)
 		}
+		_, _ = other.Read(buf)
+		synctest.Wait() // it is written
 		answer()
 		for len(w.waiting) < maxWaiting {
 			_, _ = w.TryAdd(part)
@@ -188,6 +217,51 @@ func TestWriterEndsWhenItsConnectionFails(t *testing.T) {
 	}
 	if err := w.AddAnswer(1, 0, nil); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
+	}
+}
+
+// The other end may send anything: it costs neither the process nor its memory.
+func TestMalformedMessagesAreRefused(t *testing.T) {
+	f := &Forwarded{
+		Method: "POST", URI: "/", User: &user.DefaultInfo{Name: "a", Groups: []string{"b"}, Extra: map[string][]string{"k": {"v"}}},
+		Header: http.Header{"A": {"1"}},
+	}
+	request, _ := AppendRequest(nil, 1, f, all)
+	answer := AppendAnswerHead(nil, 201, f.Header)
+	decodes := map[string]func([]byte) error{
+		"request": func(data []byte) error { _, err := DecodeRequest(data); return err },
+		"answer":  func(data []byte) error { _, _, _, err := DecodeAnswer(data); return err },
+	}
+	for name, message := range map[string][]byte{"request": request[headBytes:], "answer": answer} {
+		for i := range message {
+			if decodes[name](message[:i]) == nil {
+				t.Errorf("%s: %d of %d bytes are accepted", name, i, len(message))
+			}
+			for b := range 256 {
+				changed := bytes.Clone(message)
+				changed[i] = byte(b)
+				_ = decodes[name](changed) // may be another message
+			}
+		}
+		// The head is longer by a byte, which is no part of it.
+		longer := append(bytes.Clone(message), 0)
+		binary.BigEndian.PutUint32(longer, uint32(len(message)-lengthBytes+1))
+		if decodes[name](longer) == nil {
+			t.Errorf("%s: the head has a rest", name)
+		}
+	}
+	for name, data := range map[string][]byte{
+		"informational": AppendAnswerHead(nil, 103, nil), "no code": AppendAnswerHead(nil, 1000, nil),
+		"many headers": binary.AppendUvarint([]byte{0, 0, 0, 7, 200, 1}, 1<<30),
+	} {
+		if decodes["answer"](data) == nil {
+			t.Errorf("answer: %s", name)
+		}
+	}
+	many := binary.AppendUvarint([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 'a', 0}, 1<<50) // groups
+	binary.BigEndian.PutUint32(many, uint32(len(many)-lengthBytes))
+	if decodes["request"](many) == nil {
+		t.Error("request: many groups")
 	}
 }
 
