@@ -17,12 +17,12 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 )
 
-// maxAnswerBytes limits an answer. That of the leader is limited to less.
+// maxAnswerBytes limits what is kept of an answer. A leader sends less (pkg/intake/responses.go).
 const maxAnswerBytes = 32 << 20
 
 var (
-	// errNoSession is of a request that must be forwarded over HTTP/2: there is no session,
-	// or the request is too large for it, or too much waits for it.
+	// errNoSession: the request must be forwarded over HTTP/2. There is no session, the
+	// request is too large for it, or too much waits in it.
 	errNoSession = errors.New("there is no forwarding session")
 	errRefused   = errors.New("the leader refuses a forwarding session")
 	errRotated   = errors.New("this replica has another token")
@@ -170,7 +170,7 @@ type forwardSession struct {
 
 // pending is a request without its whole answer.
 type pending struct {
-	position int64  // of its frame
+	position int64  // of its frame, for Writer.Taken
 	data     []byte // of the answer
 	err      error
 	ended    chan struct{} // closed when data or err is final

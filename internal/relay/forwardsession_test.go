@@ -1,12 +1,8 @@
 package relay_test
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,7 +19,6 @@ import (
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/test/await"
-	"github.com/eventd/eventd/test/intaketest"
 )
 
 const sessionRequests = "eventd_relay_session_requests_total"
@@ -109,34 +104,6 @@ func TestAnswerInASessionIsThatOfTheLeader(t *testing.T) {
 	other.WantMetric(t, float64(n), sessionRequests)
 }
 
-// A right is reviewed where the caller was authenticated. What only the leader finds out to
-// need is reviewed by the leader, for the same caller.
-func TestLeaderBelievesWhatASessionHasAuthorized(t *testing.T) {
-	caller := &user.DefaultInfo{
-		Name: "Jörg, \"the user\"\n", UID: "uid/1", Groups: []string{"system:authenticated", "Ops; all", "ops", ""},
-		Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {"web-0"}, "Upper Case%": {"a, b", "", "ü"}},
-	}
-	var verbs []string
-	var asked []user.Info
-	leader, other, _ := paired(t, options{set: authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
-		verbs, asked = append(verbs, a.GetVerb()), append(asked, a.GetUser())
-		return authorizer.DecisionAllow, "", nil
-	})}, options{set: intaketest.Authenticated(caller)})
-	other.Post(t, classic("a", 1)).Want(t, 201, "")
-	other.Do(t, http.MethodPut, coreEvents+"/b", classic("b", 1)).Want(t, 201, "")
-	if diff := gocmp.Diff([]string{"patch", "update", "create"}, verbs); diff != "" {
-		t.Errorf("the leader reviews (-want +got):\n%s", diff)
-	}
-	if diff := gocmp.Diff([]user.Info{caller, caller, caller}, asked); diff != "" {
-		t.Errorf("of (-want +got):\n%s", diff)
-	}
-	for _, o := range leader.Pipeline.Occurrences() {
-		if o.User != caller.Name {
-			t.Errorf("recorded for %q", o.User)
-		}
-	}
-}
-
 func TestStandbyForwardsNothingInASessionThatItDoesNotAuthorize(t *testing.T) {
 	leader, other, _ := paired(t, options{}, options{set: authorized(func(authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -164,7 +131,7 @@ func TestClientAssertsNothingInASession(t *testing.T) {
 	}).leads(other)
 	other.forward(t)
 	other.awaitSession(t)
-	other.Do(t, http.MethodPost, coreEvents+"?fieldManager=me", classic("a", 1), "Authorization", "Bearer of-a-client",
+	other.Do(t, http.MethodPost, coreEvents+"?fieldManager=me&timeout=5s", classic("a", 1), "Authorization", "Bearer of-a-client",
 		"Eventd-Not-Leading", "true", "Eventd-Else", "x", "Audit-Id", "1",
 		"Connection", "X-Hop, close", "X-Hop", "1", "Te", "trailers", "X-Other", "kept").Want(t, 201, "")
 	f := <-got
@@ -172,7 +139,7 @@ func TestClientAssertsNothingInASession(t *testing.T) {
 	if diff := gocmp.Diff(want, f.Header); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
-	if f.User.GetName() != "tester" || f.Method != http.MethodPost || f.URI != coreEvents+"?fieldManager=me" || f.Timeout <= 0 {
+	if f.User.GetName() != "tester" || f.Method != http.MethodPost || f.URI != coreEvents+"?fieldManager=me&timeout=5s" || f.Timeout <= 0 || f.Timeout > 5*time.Second {
 		t.Errorf("forwarded %+v", f)
 	}
 }
@@ -183,205 +150,6 @@ func TestClientThatAssertsAUserIsRejected(t *testing.T) {
 	other.Do(t, http.MethodPost, coreEvents, classic("a", 1), "Eventd-Asserted-User", must(intake.EncodeUser(&user.DefaultInfo{Name: "admin"}))).
 		Want(t, 401, metav1.StatusReasonUnauthorized)
 	leader.Pipeline.WantRecorded(t, 0)
-}
-
-// rawSession is an end of a session that the test has in its hands.
-type rawSession struct {
-	net.Conn
-	frames *frame.Reader
-}
-
-func (s *rawSession) send(frames ...[]byte) {
-	for _, f := range frames {
-		_, _ = s.Write(f) // the other end may have ended
-	}
-}
-
-func (s *rawSession) answer(id uint64, code int, body string) {
-	f := append(frame.Begin(nil, frame.Answer, id), 1)
-	f = append(frame.AppendAnswerHead(f, code, http.Header{"Content-Type": {"application/json"}}), body...)
-	frame.End(f, 0)
-	s.send(f)
-}
-
-// rawLeader accepts sessions, and has serve handle the last one until it returns.
-func rawLeader(t testing.TB, serve func(*rawSession)) *listening {
-	t.Helper()
-	return listen(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path != intake.ForwardingPath {
-			w.WriteHeader(http.StatusCreated)
-			return
-		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+intake.ForwardingProtocol+"\r\n\r\n")
-		serve(&rawSession{conn, frame.NewReader(conn)})
-	}))
-}
-
-// openRaw asks a leader for a session.
-func openRaw(t testing.TB, leader *listening, header ...string) (*rawSession, int) {
-	t.Helper()
-	conn := must(tls.Dial("tcp", leader.address(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}))
-	t.Cleanup(func() { _ = conn.Close() })
-	req := newRequest(t.Context(), t, http.MethodPost, "https://"+leader.address()+intake.ForwardingPath, nil,
-		append(header, "Connection", "Upgrade", "Upgrade", intake.ForwardingProtocol)...)
-	if err := req.Write(conn); err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rawSession{conn, frame.NewReader(conn)}, response.StatusCode
-}
-
-func TestOnlyAReplicaOpensASession(t *testing.T) {
-	leader := newReplica(t, options{})
-	where := listen(t, leader)
-	leader.lead(t)
-	asserted := must(intake.EncodeUser(&user.DefaultInfo{Name: peerUser}))
-	for name, test := range map[string]struct {
-		header []string
-		code   int
-	}{
-		"a replica":                     {[]string{"Authorization", "Bearer " + peerToken, "Eventd-Asserted-User", asserted}, 101},
-		"nobody":                        {[]string{intaketest.WithoutToken, "true"}, 401},
-		"a client":                      {[]string{"Authorization", "Bearer of-the-tester"}, 404},
-		"a client that asserts":         {[]string{"Authorization", "Bearer of-the-tester", "Eventd-Asserted-User", asserted}, 401},
-		"a replica that asserts nobody": {[]string{"Authorization", "Bearer " + peerToken, "Eventd-Asserted-User", "bm9ib2R5"}, 401},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, code := openRaw(t, where, test.header...); code != test.code {
-				t.Errorf("answered %d, want %d", code, test.code)
-			}
-		})
-	}
-}
-
-// asPeerSession opens a session as a replica does.
-func asPeerSession(t testing.TB, where *listening) *rawSession {
-	t.Helper()
-	s, code := openRaw(t, where, "Authorization", "Bearer "+peerToken, "Eventd-Asserted-User", must(intake.EncodeUser(&user.DefaultInfo{Name: peerUser})))
-	if code != 101 {
-		t.Fatalf("answered %d", code)
-	}
-	return s
-}
-
-func encoded(id uint64, f frame.Forwarded) []byte {
-	if f.User == nil {
-		f.User = &user.DefaultInfo{Name: "tester"}
-	}
-	f.Timeout = time.Minute
-	all, _ := frame.AppendRequest(nil, id, &f, nil)
-	return all
-}
-
-// Nothing but a report is authorized where it comes from.
-func TestSessionIsForReportsOnly(t *testing.T) {
-	leader := newReplica(t, options{set: func(_ *intake.Options, o *intake.ServerOptions) {
-		o.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("metrics are read") })
-	}})
-	where := listen(t, leader)
-	leader.lead(t)
-	s := asPeerSession(t, where)
-	for id, f := range []frame.Forwarded{
-		{Method: http.MethodGet, URI: "/metrics"},
-		{Method: http.MethodGet, URI: coreEvents},
-		{Method: http.MethodPost, URI: intake.ForwardingPath},
-		{Method: http.MethodPost, URI: intake.ReplicaStatePath},
-		{Method: http.MethodDelete, URI: coreEvents + "/a"},
-		{Method: http.MethodPost, URI: "/api/v1/namespaces/ns/pods"},
-		{Method: http.MethodPost, URI: coreEvents + "/a/status"},
-		{Method: http.MethodPost, URI: "%"},
-	} {
-		s.send(encoded(uint64(id), f))
-		code := s.wantAnswer(t, uint64(id))
-		if code != 404 && code != 400 {
-			t.Errorf("%s %s is answered %d", f.Method, f.URI, code)
-		}
-	}
-	leader.Pipeline.WantRecorded(t, 0)
-}
-
-// wantAnswer reads the answer to a request.
-func (s *rawSession) wantAnswer(t testing.TB, id uint64) (code int) {
-	t.Helper()
-	var data []byte
-	for {
-		kind, of, payload, err := s.frames.Next()
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case kind == frame.Ping:
-		case kind != frame.Answer || of != id:
-			t.Fatalf("frame %d of request %d", kind, of)
-		default:
-			data = append(data, payload[1:]...)
-			if payload[0] == 1 {
-				code, _, _, err := frame.DecodeAnswer(data)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return code
-			}
-		}
-	}
-}
-
-func TestReplicaThatBreaksTheProtocolLosesItsSession(t *testing.T) {
-	leader := newReplica(t, options{pipeline: kept()})
-	where := listen(t, leader)
-	leader.lead(t)
-	post := frame.Forwarded{Method: http.MethodPost, URI: coreEvents, Body: []byte(`{}`)}
-	unnamed := post
-	unnamed.User = &user.DefaultInfo{}
-	long := frame.Begin(nil, frame.Request, 1)
-	frame.End(long, 0)
-	long[0] = 1
-	for name, sent := range map[string][]byte{
-		"an id twice":        append(encoded(1, post), encoded(1, post)...),
-		"nobody is asserted": encoded(1, unnamed),
-		"no request":         {0, 0, 0, 10, byte(frame.Request), 0, 0, 0, 0, 0, 0, 0, 1, 1},
-		"an answer":          {0, 0, 0, 9, byte(frame.Answer), 0, 0, 0, 0, 0, 0, 0, 1},
-		"a long frame":       long,
-		"a short frame":      {0, 0, 0, 1, byte(frame.Ping), 0, 0, 0, 0, 0, 0, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := asPeerSession(t, where)
-			s.send(sent)
-			for {
-				kind, _, _, err := s.frames.Next()
-				if err != nil {
-					break
-				}
-				if kind != frame.Ping && kind != frame.Answer {
-					t.Fatalf("frame %d", kind)
-				}
-			}
-		})
-	}
-}
-
-// A name is kept locked by an occurrence that is not written.
-func TestHangingRequestDelaysNoOtherInItsSession(t *testing.T) {
-	leader, other, _ := paired(t, options{pipeline: kept()}, options{})
-	hanging := background(func() answer { return other.Post(t, classic("hangs", 1)) })
-	o := <-leader.Pipeline.Recorded
-	leader.Pipeline.Becomes(written())
-	for i := range 20 {
-		other.Post(t, classic(fmt.Sprint("a-", i), 1)).Want(t, 201, "")
-	}
-	if len(hanging) > 0 {
-		t.Error("it does not hang")
-	}
-	o.Settled(stored(occurrence.Created, 1))
-	(<-hanging).Want(t, 201, "")
 }
 
 func TestRequestEndsAtTheLeaderWhenItsClientHasGone(t *testing.T) {
@@ -563,31 +331,10 @@ func TestLeaderWithoutForwardingSessionsGetsRequestsOverHTTP2(t *testing.T) {
 	where.leads(other)
 	other.forward(t)
 	<-tried
+	await.Until(t, "its connection is closed", func() bool { return where.open.Load() == 0 })
 	other.Post(t, classic("a", 1)).Want(t, 201, "")
 	other.WantMetric(t, 0, sessionRequests)
 	if len(tried) > 0 {
 		t.Error("it is tried again at once")
-	}
-}
-
-// Others have their places.
-func TestCallerHasItsShareOfTheLeaderInASession(t *testing.T) {
-	limited := func(n int) setting {
-		return func(_ *intake.Options, o *intake.ServerOptions) { o.MaxInFlight = n }
-	}
-	leader, other, _ := paired(t, options{pipeline: kept(), set: limited(6)}, options{})
-	var hanging []<-chan answer
-	var recorded []*occurrence.Occurrence
-	for i := range 2 { // a third, in one namespace
-		hanging = append(hanging, background(func() answer { return other.Post(t, classic(fmt.Sprint("a-", i), 1)) }))
-		recorded = append(recorded, <-leader.Pipeline.Recorded)
-	}
-	other.Post(t, classic("b", 1)).Want(t, 429, metav1.StatusReasonTooManyRequests)
-	leader.WantMetric(t, 1, "eventd_intake_refused_total", "share")
-	for _, o := range recorded {
-		o.Settled(stored(occurrence.Created, 1))
-	}
-	for _, answered := range hanging {
-		(<-answered).Want(t, 201, "")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ const (
 	// answerChunk is how much of an answer is in a frame, so that a large one does not delay
 	// the others.
 	answerChunk = 16 << 10
+	// accepted is the answer with which a session begins.
+	accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + ForwardingProtocol + "\r\n\r\n"
 )
 
 var errSessionProtocol = errors.New("the replica does not keep to the protocol")
@@ -137,22 +140,21 @@ func (f *forwardings) run(w http.ResponseWriter, req *http.Request, token string
 	}
 	// Nothing of the connection's own request is for those in it.
 	ctx, cancel := context.WithCancelCause(klog.NewContext(context.Background(), klog.FromContext(req.Context())))
-	defer cancel(nil)
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	limited := frame.Limited{Conn: conn}
 	s := &forwardingSession{ctx: ctx, handler: f.handler, from: req.RemoteAddr, out: frame.NewWriter(limited), running: make(map[uint64]context.CancelFunc)}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	var ends sync.WaitGroup
 	ends.Go(func() { reviewPeer(ctx, cancel, f.forwarder, token) })
-	ends.Go(func() { cancel(s.out.Run()) })
 	err = errSessionProtocol
 	if buffer.Reader.Buffered() == 0 {
+		_, err = io.WriteString(limited, accepted)
+	}
+	if err == nil { // no frame is written before
+		ends.Go(func() { cancel(s.out.Run()) })
 		err = s.serve(limited)
 	}
 	cancel(err)
 	klog.FromContext(ctx).V(2).Info("A forwarding session has ended", "replica", req.RemoteAddr, "cause", context.Cause(ctx))
-	if stop() {
-		_ = conn.Close()
-	}
 	s.out.Close()
 	s.requests.Wait()
 	ends.Wait()
@@ -170,13 +172,8 @@ type forwardingSession struct {
 	running map[uint64]context.CancelFunc // by the id of the request
 }
 
-// serve accepts the session, and reads requests. It does not wait for them, so that one that
-// hangs delays no other.
-func (s *forwardingSession) serve(conn io.ReadWriter) error {
-	const accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + ForwardingProtocol + "\r\n\r\n"
-	if _, err := io.WriteString(conn, accepted); err != nil {
-		return err
-	}
+// serve reads requests. It does not wait for them, so that one that hangs delays no other.
+func (s *forwardingSession) serve(conn io.Reader) error {
 	frames := frame.NewReader(conn)
 	for {
 		kind, id, payload, err := frames.Next()
@@ -303,8 +300,17 @@ func (r *frameResponse) WriteHeader(code int) {
 // Write implements http.ResponseWriter. It waits while the other replica does not read.
 func (r *frameResponse) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
-	r.unsent = append(r.unsent, b...)
 	r.written += len(b)
+	if len(r.unsent)+len(b) <= answerChunk { // so that a usual answer is one frame
+		r.unsent = append(r.unsent, b...)
+	} else {
+		if len(r.unsent) > 0 {
+			if err := r.send(false); err != nil {
+				return 0, err
+			}
+		}
+		r.unsent = slices.Clip(b) // not copied: send keeps none of it
+	}
 	if size := r.header.Get("Content-Length"); size != "" && size == strconv.Itoa(r.written) {
 		return len(b), r.end()
 	}
