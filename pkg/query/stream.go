@@ -36,16 +36,13 @@ type frame struct {
 	Object any    `json:"object"`
 }
 
-// stream sends frames to a client: lines of JSON, or server-sent events. It is safe for concurrent use.
+// stream sends frames to a client: lines of JSON, or server-sent events. One goroutine uses it, and any may close it.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	sse     bool
-
-	sending sync.Mutex // guards buffer, and is held while it is written
-	buffer  bytes.Buffer
-
-	timeout *time.Timer // of a write; stopped while nothing is written
+	buffer  bytes.Buffer // what is encoded and not written
+	timeout *time.Timer  // of a write; stopped while nothing is written
 
 	mu      sync.Mutex // guards the fields below
 	writing time.Time  // when a write has begun; zero while nothing is written
@@ -105,8 +102,6 @@ func (s *stream) sendItem(prefix []byte, cursor string, item []byte) error {
 
 // sendLine sends a frame that is encoded, in parts.
 func (s *stream) sendLine(id string, parts ...[]byte) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
 	if s.sse {
 		if id != "" {
 			s.buffer.WriteString("id: " + id + "\n")
@@ -123,7 +118,7 @@ func (s *stream) sendLine(id string, parts ...[]byte) error {
 	if s.buffer.Len() < maxBuffered {
 		return nil
 	}
-	return s.writeBuffer()
+	return s.flush()
 }
 
 // bookmark sends a cursor, and how many steps were lost.
@@ -142,12 +137,6 @@ func (s *stream) fail(err error) {
 // flush writes what is encoded. It returns when the connection has accepted it, and fails after
 // writeTimeout.
 func (s *stream) flush() error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	return s.writeBuffer()
-}
-
-func (s *stream) writeBuffer() error {
 	if s.buffer.Len() == 0 {
 		return nil
 	}
@@ -158,8 +147,8 @@ func (s *stream) writeBuffer() error {
 	return err
 }
 
-// write writes and flushes bytes. Only one goroutine at a time may call it. A timer ends it after writeTimeout: a
-// deadline of the connection would have to be set and removed for each write, and cost more than to write.
+// write writes and flushes bytes. A timer ends it after writeTimeout: a deadline of the connection would have to be
+// set and removed for each write, and cost more than to write.
 func (s *stream) write(p []byte) error {
 	s.mu.Lock()
 	if s.closed {

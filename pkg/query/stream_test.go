@@ -62,3 +62,55 @@ func TestWriteThatIsBlockedEndsWithItsWatch(t *testing.T) {
 		}
 	}
 }
+
+// timed is a pipe that tells when each write begins.
+type timed struct {
+	pipe
+	begun chan time.Time
+}
+
+// Write implements http.ResponseWriter.
+func (w timed) Write(b []byte) (int, error) {
+	w.begun <- time.Now()
+	return w.pipe.Write(b)
+}
+
+// A client may take nearly the whole timeout for each write: the time of those before does not count.
+func TestEachWriteHasATimeoutOfItsOwn(t *testing.T) {
+	for _, path := range []string{"top?watch=true", "tail?watch=true"} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				own, client := net.Pipe()
+				defer func() { _, _ = own.Close(), client.Close() }()
+				w := timed{pipe{httptest.NewRecorder(), own}, make(chan time.Time, 100)}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					s.ServeHTTP(w, intaketest.NewRequest(t.Context(), t, http.MethodGet, root+path, nil))
+				}()
+				next := func() (begun time.Time) {
+					select {
+					case begun = <-w.begun:
+					case <-ended:
+						t.Fatal("it has ended")
+					}
+					return begun
+				}
+				buffer := make([]byte, 1<<20)
+				for range 5 {
+					next()
+					time.Sleep(10*time.Second - time.Millisecond)
+					if _, err := client.Read(buffer); err != nil {
+						t.Fatal(err)
+					}
+				}
+				begun := next() // and nobody reads
+				<-ended
+				if took := time.Since(begun); took != 10*time.Second {
+					t.Errorf("the last write has ended after %s", took)
+				}
+			})
+		})
+	}
+}

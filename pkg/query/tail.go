@@ -116,8 +116,8 @@ func (t *tail) sendBatch(ctx context.Context) (took time.Duration, err error) {
 		}
 	}
 	if t.steps != nil {
-		steps, lost := t.steps.Read(stepBatch)
-		if t.missed += lost; t.missed > 0 && t.query.Namespaces != nil {
+		steps, missed := t.steps.Read(stepBatch)
+		if t.missed += missed; t.missed > 0 && t.query.Namespaces != nil {
 			t.missed = 1 // they are of all namespaces
 		}
 		more, err := t.sendSteps(ctx, steps)

@@ -121,6 +121,7 @@ func TestTailsWriteInTurn(t *testing.T) {
 				req.Header.Set("Authorization", fmt.Sprint("Bearer user-", i%10))
 				s.ServeHTTP(all[i], req)
 			})
+			synctest.Wait() // so many at once would be refused: nobody knows yet whose they are
 		}
 		time.Sleep(time.Second)
 		begun := time.Now()
@@ -252,4 +253,23 @@ func TestTailRestsAfterItsExpression(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tail that has ended has no steps kept: to keep one takes memory, and somebody has to read it.
+func TestTailThatHasEndedHasNoStepsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		allocations := func() float64 {
+			return testing.AllocsPerRun(100, func() { occurs["steps"](s, "it has failed") })
+		}
+		before := allocations()
+		for range 3 {
+			ctx, leave := context.WithTimeout(t.Context(), time.Second)
+			s.DoUntil(ctx, t, http.MethodGet, root+"tail?watch=true&include=events,steps", nil)
+			leave()
+		}
+		if after := allocations(); after != before {
+			t.Errorf("%v allocations for each step, %v before", after, before)
+		}
+	})
 }
