@@ -2,9 +2,9 @@
 // namespaces. A full store evicts the oldest record of the group that uses most. So a group that
 // adds without end, and has its share, replaces its own records.
 //
-// It is what internal/fairlru is for records that are used once and added again. A record of up
-// to 44 bytes takes 69 in all, and nothing of it is a pointer, so the garbage collector reads none
-// of it. A longer one takes 64 more for each 60 bytes.
+// internal/fairlru does the same for values that stay in it while they are used. A record is taken out
+// to be used, and added again. One of up to 44 bytes takes 69 in all, and nothing of it is a pointer,
+// so the garbage collector reads none of it. A longer one takes 64 more for each 60 bytes.
 package fairstore
 
 import (

@@ -167,6 +167,9 @@ func FuzzStore(f *testing.F) {
 		if s.Len() != 0 || s.used != 0 || len(s.groups) != 0 || slices.ContainsFunc(s.index, func(id slotID) bool { return id != 0 }) {
 			t.Errorf("left %+v", s)
 		}
+		if len(s.byID) > 8 || slices.ContainsFunc(s.byID, func(g *group) bool { return g != nil }) {
+			t.Errorf("8 groups have used %d IDs, and leave %v", len(s.byID), s.byID)
+		}
 		free := 0
 		for id := s.unused; id != 0; id = s.slot(id).next() {
 			free++

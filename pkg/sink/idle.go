@@ -23,8 +23,9 @@ func newIdleSeries(limit int) *idleSeries {
 	return &idleSeries{seed: maphash.MakeSeed(), states: fairstore.New(limit)}
 }
 
-// hash returns the key of a series in the store. That is shorter: a series with the hash of
-// another costs two requests, since no state is believed before an answer (counter.AppendState).
+// hash returns the key of a series in the store, which is half as long as its Key. A series with the
+// hash of another costs two requests more, and no count: nothing settles on a state alone
+// (counter.AppendState).
 func (i *idleSeries) hash(k occurrence.Key) uint64 { return maphash.Comparable(i.seed, k) }
 
 func (i *idleSeries) has(k occurrence.Key) bool { return i.states.Has(i.hash(k)) }
