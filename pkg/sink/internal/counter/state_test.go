@@ -106,10 +106,16 @@ func TestStateHasAllThatANextWriteNeeds(t *testing.T) {
 // The author of an Event is not needed if it could change Events.
 func TestStateHasTheAuthorOnlyIfItMayOnlyCreate(t *testing.T) {
 	for _, createOnly := range []bool{false, true} {
-		c := stateOf(sinktest.Event(false))
-		c.author.created(&Entry{user: "jane", createOnly: createOnly})
-		if got := recalled(c, sinktest.Event(false)).author; got.known != createOnly {
-			t.Errorf("create-only %v: recalled %+v", createOnly, got)
+		e := &Entry{user: "jane", createOnly: createOnly, Sequence: 7}
+		answered, read := stateOf(sinktest.Event(false)), stateOf(sinktest.Event(false))
+		answered.author.created(e)
+		read.author.begin(e, 0) // and the answer is lost
+		read.author.read(nil, read.observed, e.Sequence, e.Sequence)
+		for name, c := range map[string]*Counter{"answered": answered, "read": read} {
+			got := recalled(c, sinktest.Event(false)).author
+			if got.known != createOnly || createOnly && got.user != hashOf("jane") {
+				t.Errorf("%s, create-only %v: recalled %+v", name, createOnly, got)
+			}
 		}
 	}
 }
