@@ -47,6 +47,9 @@ FUZZTIME ?= 2000x
 # make screenshots: where the pictures go.
 SHOTS ?= .cache/screenshots
 
+# make scale: flags such as -only=rollout.
+SCALEFLAGS ?=
+
 # make soak: flags such as -seeds=10, -seed=17 (the first one) and -run=Pause.
 SOAKFLAGS ?=
 # The same for the runs through failovers: -times=5, -run=Kill.
@@ -116,6 +119,11 @@ bench-delivery: ## the delivery beside an OpenTelemetry collector, in a burst an
 	@test/collector/build.sh hack/bench/collector >/dev/null
 	@OUT=bin/ hack/build.sh 'the benchmark and eventd' ./hack/bench/delivery ./cmd/eventd
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" EVENTD_COLLECTOR="$$(test/collector/build.sh hack/bench/collector)" bin/delivery $(BENCHFLAGS)
+
+.PHONY: scale
+scale: ## clusters of 1,000 to 15,000 nodes that report to one eventd: its cores, memory and writes, 15 minutes; SCALEFLAGS=-only=rollout measures a part
+	@$(AS_DEPLOYED) OUT=bin/ hack/build.sh 'the simulation and eventd' ./hack/scale ./cmd/eventd
+	@bin/scale $(SCALEFLAGS)
 
 .PHONY: soak
 soak: ## the runs under faults and through failovers in full, about two hours, with figures; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
