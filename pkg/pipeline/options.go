@@ -45,7 +45,7 @@ type Options struct {
 // 16 MiB:
 //
 //   - 8 MiB for pending occurrences, and 5 MiB for their series;
-//   - 2 MiB for idle series, and 1 MiB for the objects that the correlator knows.
+//   - 0.1 MiB for idle series, and 1 MiB for the objects that the correlator knows.
 //
 // That is without what Events take while they are queued, 4 MiB if the queue is full of usual
 // ones, and without the series of objects that have many (correlator.DefaultOptions).

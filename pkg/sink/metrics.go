@@ -130,6 +130,14 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 			Help: "Maximum memory of pending occurrences. Above it, occurrences are dropped.",
 		}, func() float64 { return float64(s.options.MaxPendingBytes) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_idle_series",
+			Help: "Remembered series without pending occurrences.",
+		}, func() float64 { return float64(s.idleCount()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "eventd_sink_idle_series_capacity",
+			Help: "Maximum number of remembered series, if each is of one reporter and all are in one namespace.",
+		}, func() float64 { return float64(s.options.MaxIdleSeries) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "eventd_occurrences_pending",
 			Help:        "Occurrences without an outcome yet, by stage.",
 			ConstLabels: prometheus.Labels{"station": "sink"},

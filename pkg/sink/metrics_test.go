@@ -57,6 +57,21 @@ func TestRequestsWithoutAnswerHaveNoLatency(t *testing.T) {
 	})
 }
 
+// Series are idle between their writes, and forgotten when there is no place for them.
+func TestIdleSeriesAreCounted(t *testing.T) {
+	measured(t, &fake{}, func(o *Options) { o.MaxIdleSeries = 8 }, func(t *testing.T, b *bench, want func(map[string]float64)) {
+		want(map[string]float64{"idle_series": 0, "idle_series_capacity": 8})
+		b.recordEach(5)
+		b.flush()
+		want(map[string]float64{"idle_series": 5})
+		b.recordLater(0, time.Hour) // no longer idle
+		want(map[string]float64{"idle_series": 4})
+		b.recordEach(20)
+		b.flush()
+		want(map[string]float64{"idle_series": 8})
+	})
+}
+
 // How full a sink is can be told from its metrics alone.
 func TestLimitsAreMetricsBesideTheUsage(t *testing.T) {
 	limits := func(o *Options) {

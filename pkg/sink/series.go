@@ -124,6 +124,15 @@ func (s *Sink) deferredSeries() int {
 	return s.deferred
 }
 
+func (s *Sink) idleCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle == nil { // the sink is closed
+		return 0
+	}
+	return s.idle.states.Len()
+}
+
 func (s *Sink) pendingBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

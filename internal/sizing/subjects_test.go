@@ -1,0 +1,46 @@
+package sizing
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/pkg/correlator"
+)
+
+// A subject takes no more than is said, and at least three quarters of it: one with a single series, and one with as
+// many series and groups as it may have. Each is of a tenant of its own.
+func TestSubjectsTakeNoMoreThanIsSaid(t *testing.T) {
+	const subjects = 1024
+	o := deployed(1)
+	o.Pipeline.Correlator.CacheSize = subjects
+	said, now := part(o, "subjects, and their series and groups"), time.Now()
+	for _, test := range []struct {
+		groups, messages int
+		want             int64
+	}{{1, 1, said.Usual}, {o.Pipeline.Correlator.MaxSeries, o.Pipeline.Correlator.MaxMessages - 1, said.Most}} {
+		before := liveBytes()
+		c, err := correlator.New(o.Pipeline.Correlator)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for message := range test.messages {
+			for group := range test.groups {
+				for i := range subjects {
+					reported := podEvent(i, 1, now)
+					reported.Event.Reason = fmt.Sprint("Reason", group)
+					reported.Event.Message = fmt.Sprint("Back-off restarting failed container ", message)
+					reported.User = fmt.Sprint("system:node:node-", i)
+					c.Correlate(reported, now)
+				}
+			}
+		}
+		took := liveBytes() - before
+		t.Logf("%d bytes for each of %d groups with %d messages", took/subjects, test.groups, test.messages)
+		if took > test.want || took < test.want*3/4 {
+			t.Errorf("%d groups with %d messages of %d subjects take %d KiB, said are %d", test.groups, test.messages, subjects, took>>10, test.want>>10)
+		}
+		runtime.KeepAlive(c)
+	}
+}
