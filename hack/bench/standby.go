@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/eventd/eventd/hack/bench/internal/timing"
 	"github.com/eventd/eventd/test/replica"
 )
 
@@ -84,36 +81,22 @@ func (r *replicas) post(ctx context.Context, to *replica.Replica, events []*core
 	if err != nil {
 		return e, err
 	}
-	errs := make(chan error, len(events))
-	slots := make(chan struct{}, standbyAtOnce)
 	began := time.Now()
-	err = timing.Paced(ctx, len(events), standbyOver, func(i int) {
-		slots <- struct{}{}
-		go func() {
-			defer func() { <-slots }()
-			_, err := c.CoreV1().Events(events[i].Namespace).Create(ctx, events[i], metav1.CreateOptions{})
-			errs <- err
-		}()
-	})
-	if err != nil {
+	if err := sendPaced(ctx, len(events), standbyOver, standbyAtOnce, func(i int) error { return create(ctx, c, events[i]) }); err != nil {
 		return e, err
 	}
-	for range events {
-		err = errors.Join(err, <-errs)
-	}
-	after, cpuErr := r.cpu(ctx, of)
-	e = effort{occurrences: len(events), written: len(events), took: time.Since(began), cpu: after - before}
-	return e, errors.Join(err, cpuErr)
+	after, err := r.cpu(ctx, of)
+	return effort{occurrences: len(events), written: len(events), took: time.Since(began), cpu: after - before}, err
 }
 
 // cpu is what some replicas have taken in all.
 func (r *replicas) cpu(ctx context.Context, of []*replica.Replica) (total time.Duration, err error) {
 	for _, one := range of {
-		m, err := one.Metrics(ctx, r.admin)
+		cpu, err := cpuOf(ctx, one.Config(r.admin))
 		if err != nil {
 			return 0, err
 		}
-		total += time.Duration(m.Sum("process_cpu_seconds_total") * float64(time.Second))
+		total += cpu
 	}
 	return total, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/test/versions"
 )
 
 // A subject takes no more than is said, and at least three quarters of it: one with a single series, and one with as
@@ -28,7 +29,7 @@ func TestSubjectsTakeNoMoreThanIsSaid(t *testing.T) {
 		for message := range test.messages {
 			for group := range test.groups {
 				for i := range subjects {
-					reported := podEvent(i, 1, now)
+					reported := versions.PodEvent(i, 1, now)
 					reported.Event.Reason = fmt.Sprint("Reason", group)
 					reported.Event.Message = fmt.Sprint("Back-off restarting failed container ", message)
 					reported.User = fmt.Sprint("system:node:node-", i)
