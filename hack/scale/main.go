@@ -2,7 +2,7 @@
 // takes: cores, memory, and writes per second. The apiserver is one in this process that answers at once, so
 // that only eventd and its clients take the processors.
 //
-//	make scale                                # all rows, about 14 minutes
+//	make scale                                # all rows, about 14 minutes on two cores
 //	make scale SCALEFLAGS=-only=rollout       # those that have this in their names, such as
 //	                                          # "rollout, 5000 nodes, default limits"
 //
@@ -27,7 +27,7 @@ import (
 var (
 	binary     = flag.String("eventd", "bin/eventd", "the `file` to run")
 	only       = flag.String("only", "", "measure only rows that have this in their `name`")
-	ceiling    = flag.Float64("ceiling", 2000, "occurrences per second that this machine can report: a situation with more is stretched in time")
+	ceiling    = flag.Float64("ceiling", 500, "occurrences per second that this machine can report: a situation with more is stretched in time")
 	flags      = flag.String("flags", "", "more flags of eventd, separated by spaces")
 	oneAddress = flag.Bool("one-address", false, "kubelets connect from one address, as behind a NAT")
 	kept       = flag.String("rows", ".cache/scale.json", "`file` in which rows are kept")

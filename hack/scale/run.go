@@ -128,7 +128,7 @@ func withEventd(ctx context.Context, flags []string, limits string, do func(*eve
 
 // limitedWindow is how much of a situation is simulated with the default limits: whether they are enough shows
 // soon.
-const limitedWindow = 15 * time.Second
+const limitedWindow = 8 * time.Second
 
 // simulate runs a situation in a cluster. If this machine cannot report as much, it takes longer than there.
 func (e *eventd) simulate(ctx context.Context, s situation, nodes int, limits string) (row, error) {

@@ -44,16 +44,16 @@ func TestSituationsHaveTheRatesOfTheirSources(t *testing.T) {
 	const nodes = 600
 	for _, test := range []struct {
 		situation situation
-		perNode   float64 // in the minute
+		perNode   float64 // in the window
 		reporters int     // at least
 	}{
-		{situations[0], 9 * podsPerNode / 60., 200},
-		{situations[1], 31./3 + 2./3*3*6, 2 * nodes / 3},
-		{situations[2], 2 * 10.8, nodes},
+		{situations[0], 1.35, 100},
+		{situations[1], 31./3/3 + 2./3*3*2, 2 * nodes / 3},
+		{situations[2], 3.85, nodes / 2},
 	} {
 		c, occurrences := planned(t, test.situation, nodes)
 		if got := float64(len(occurrences)) / nodes; got < 0.9*test.perNode || got > 1.1*test.perNode {
-			t.Errorf("%s: %.2f occurrences for each node in a minute, want %.2f", test.situation.name, got, test.perNode)
+			t.Errorf("%s: %.2f occurrences for each node, want %.2f", test.situation.name, got, test.perNode)
 		}
 		if len(c.kubelets) < test.reporters {
 			t.Errorf("%s: %d kubelets report", test.situation.name, len(c.kubelets))

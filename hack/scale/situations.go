@@ -19,7 +19,7 @@ type occurrence struct {
 	text, detail string // of the message; detail may be ""
 }
 
-// situation is a minute of a cluster. docs/sizing.md has the sources of the rates.
+// situation is the beginning of a bad minute of a cluster. docs/sizing.md has the sources of the rates.
 type situation struct {
 	name string
 	// happen adds what is reported.
@@ -29,7 +29,7 @@ type situation struct {
 var situations = []situation{{"rollout", rollout}, {"zone outage", zoneOutage}, {"registry down", registryDown}}
 
 // window is how long a situation is simulated.
-const window = time.Minute
+const window = 20 * time.Second
 
 // plan is what happens in a cluster.
 type plan struct {
@@ -174,7 +174,7 @@ func zoneOutage(p *plan) error {
 		return err
 	}
 	lost := p.nodes / 3
-	every := max(time.Second/nodeControllerRate, window/time.Duration(lost*(1+podsPerNode)))
+	every := max(time.Second/nodeControllerRate, time.Minute/time.Duration(lost*(1+podsPerNode)))
 	for i := range lost * (1 + podsPerNode) {
 		at, node, n := every*time.Duration(i), i/(1+podsPerNode), i%(1+podsPerNode)
 		if n == 0 {
@@ -214,7 +214,7 @@ func registryDown(p *plan) error {
 		for range 2 {
 			app := container(p.newPod())
 			wait := 10 * time.Second
-			for at := p.anyTime(window); at < window; {
+			for at := p.anyTime(time.Minute); at < window; {
 				p.add(at, kubelet, app, normal, "Pulling", "Pulling image "+image, "")
 				p.add(at+time.Second, kubelet, app, warning, "Failed", "Failed to pull image "+image+": "+cause, "")
 				p.add(at+time.Second, kubelet, app, warning, "Failed", "Error: ErrImagePull", "")

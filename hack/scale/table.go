@@ -17,7 +17,7 @@ func (r results) table() []byte {
 		for _, nodes := range sizes {
 			row, ok := r.of(nameOf(s.name, nodes, raised))
 			limited, both := r.of(nameOf(s.name, nodes, byDefault))
-			if !ok || !both {
+			if !ok || !both { // only a part was measured
 				continue
 			}
 			cores := fmt.Sprintf("%.2f", row.cores())
