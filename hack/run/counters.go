@@ -23,7 +23,7 @@ type counters struct {
 
 // outcomes are shown in this order; those after the first two only if they
 // occurred.
-var outcomes = []string{"created", "merged", "aggregated", "replayed", "found", "handed_over", "filtered", "uncertain", "dropped"}
+var outcomes = []string{"created", "merged", "aggregated", "replayed", "found", "handed_over", "acknowledged", "filtered", "uncertain", "dropped"}
 
 // written is what the counts of stored Events must add up to.
 func (c counters) written() int64 {

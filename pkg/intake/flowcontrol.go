@@ -31,6 +31,7 @@ const (
 	refusedReviews       = "reviews"
 	refusedSeats         = "seats"
 	refusedHeaders       = "headers"
+	refusedBatched       = "batched"
 )
 
 // flowControl isolates callers from each other. A request
@@ -55,6 +56,8 @@ type flowControl struct {
 	// unknownInQueries until they are authenticated. They are nil without Queries.
 	queries                     *queries
 	inQueries, unknownInQueries *shares.Shares
+	// batched are the Events of batches.
+	batched *shares.Shares
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -90,6 +93,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		inQueries:  shares.New(maxQueries),
 		// As many again, as of reports.
 		unknownInQueries: shares.New(maxQueries),
+		batched:          shares.New(maxBatched),
 	}, nil
 }
 
@@ -270,6 +274,7 @@ var tooManyTexts = map[string]string{
 	refusedShare:        "too many requests of this caller are in flight",
 	refusedReviews:      "too many reviews are waiting for the apiserver",
 	refusedSeats:        "too many requests of this caller wait to be handled",
+	refusedBatched:      "too many events in batches of this caller are in flight",
 }
 
 func namespaceOf(req *http.Request) string {

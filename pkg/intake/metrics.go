@@ -23,6 +23,8 @@ type metrics struct {
 	aborted        *prometheus.CounterVec
 	waitingForSeat prometheus.Gauge
 	seatsCapacity  prometheus.Gauge
+	// batched are Events of batches.
+	batched *prometheus.CounterVec
 }
 
 // newMetrics registers the intake's metrics; a nil registerer leaves them out.
@@ -61,8 +63,15 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_intake_seats",
 			Help: "Maximum number of requests decoded and handled at once; 0 until the server starts.",
 		}),
+		batched: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "eventd_intake_batched_events_total",
+			Help: "Events in batches by HTTP status code. A batch is one request of eventd_intake_requests_total.",
+		}, []string{"code"}),
 	}
-	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedUnknownShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders} {
+	for _, code := range []int{http.StatusCreated, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		m.batched.WithLabelValues(strconv.Itoa(code))
+	}
+	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedUnknownShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders, refusedBatched} {
 		m.refused.WithLabelValues(reason)
 	}
 	for _, reason := range []string{abortedWrite, abortedShare, abortedTooLarge} {
@@ -85,7 +94,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 			Name: "eventd_intake_oldest_in_flight_seconds",
 			Help: "Age of the oldest request in flight.",
 		}, func() float64 { return m.arrivals.oldest().Seconds() }),
-		m.requests, m.duration, m.inFlight, m.inFlightCapacity, m.refused, m.aborted, m.waitingForSeat, m.seatsCapacity,
+		m.requests, m.duration, m.inFlight, m.inFlightCapacity, m.refused, m.aborted, m.waitingForSeat, m.seatsCapacity, m.batched,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_intake_unwritten_bytes",
 			Help: "Memory of responses that clients have not read.",

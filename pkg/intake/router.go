@@ -44,7 +44,11 @@ func (r *router) serveResource(w http.ResponseWriter, req *http.Request, info *r
 		// Without a namespace the apiserver only lists.
 	case len(info.Parts) == 1:
 		if info.Verb == "create" {
-			r.apis[which]["create"].ServeHTTP(w, req)
+			verb := info.Verb
+			if isBatch(req) {
+				verb = batchVerb
+			}
+			r.apis[which][verb].ServeHTTP(w, req)
 			return
 		}
 		allowed = []string{http.MethodPost}

@@ -56,14 +56,7 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		MetaGroupVersion:         metav1.SchemeGroupVersion,
 		MaxRequestBodyBytes:      i.options.MaxBodyBytes,
 	}
-	s := &storage{
-		intake:     i,
-		api:        a,
-		resource:   schema.GroupResource{Group: gv.Group, Resource: resourceName},
-		strategy:   newStrategy(a),
-		mayCreate:  mayCreate(authz),
-		createOnly: createOnly(authz),
-	}
+	s := newStorage(i, a, authz)
 	// Each request has its own handler, as in the apiserver, because a handler changes
 	// its arguments.
 	local := api{
@@ -81,6 +74,17 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 		local[verb] = withReservation(handler)
 	}
 	return local, nil
+}
+
+func newStorage(i *Intake, a occurrence.API, authz authorizer.Authorizer) *storage {
+	return &storage{
+		intake:     i,
+		api:        a,
+		resource:   schema.GroupResource{Group: a.GroupVersion().Group, Resource: resourceName},
+		strategy:   newStrategy(a),
+		mayCreate:  mayCreate(authz),
+		createOnly: createOnly(authz),
+	}
 }
 
 // each wraps all handlers.

@@ -144,6 +144,7 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 			handlers = handlers.each(withoutTerm)
 		}
 		routes.apis[a] = handlers.each(options.Intake.decoding.withBodyCheck(options.Intake.options.MaxBodyBytes)).each(options.Intake.withBody)
+		routes.apis[a][batchVerb] = newBatches(&options, a, control)
 	}
 	if options.Metrics != nil {
 		routes.paths["/metrics"] = control.withSeat(options.Metrics.ServeHTTP)

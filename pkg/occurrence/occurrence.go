@@ -149,6 +149,9 @@ const (
 	// HandedOver: it is left to the next leader: it was pending at the end of a shutdown and
 	// another replica holds it, or it was adopted and the Lease was lost.
 	HandedOver Outcome = "handed_over"
+	// Acknowledged: another eventd has accepted it, and accounts for it from then on. Only a
+	// remote sink settles so.
+	Acknowledged Outcome = "acknowledged"
 	// Filtered: a rule of the operator dropped it, before it was queued. The Reason is the
 	// name of the rule.
 	Filtered Outcome = "filtered"
@@ -160,7 +163,7 @@ const (
 )
 
 // Outcomes lists every outcome.
-var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Found, HandedOver, Filtered, Dropped, Uncertain}
+var Outcomes = []Outcome{Created, Merged, Aggregated, Replayed, Found, HandedOver, Acknowledged, Filtered, Dropped, Uncertain}
 
 // Reason is why an occurrence was dropped, or the rule that filtered it. Its values are
 // metric labels.

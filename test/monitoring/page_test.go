@@ -91,6 +91,7 @@ var about = map[string]string{
 		"Outcomes: `created` (an Event was created for it), `merged` (counted on an existing Event), " +
 		"`aggregated` (counted on the combined Event of its group), `replayed` (reported again, counted before), " +
 		"`found` (counted by another replica), `handed_over` (left to the next leader), " +
+		"`acknowledged` (accepted by another eventd, in a process that [reports to it](library.md#report-to-eventd)), " +
 		"`filtered` (dropped by an [intake rule](intake-rules.md), whose name is the reason), " +
 		"`dropped` (lost, with a [reason](drop-reasons.md)), " +
 		"`uncertain` (dropped, but perhaps counted by a write without an answer).",

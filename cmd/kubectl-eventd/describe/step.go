@@ -13,15 +13,16 @@ type Description struct {
 
 // outcomes are those of eventd_occurrences_settled_total.
 var outcomes = map[string]Description{
-	"created":     {Text: "Stored as a new Event", Tone: "good"},
-	"merged":      {Text: "Counted on the stored Event", Tone: "good"},
-	"aggregated":  {Text: "Counted on the combined Event of its group", Tone: "good"},
-	"replayed":    {Text: "Reported again, counted before", Tone: "neutral"},
-	"found":       {Text: "Counted by another replica", Tone: "good"},
-	"handed_over": {Text: "Left to the next leader", Tone: "neutral"},
-	"filtered":    {Text: "Filtered by a rule", Tone: "neutral"},
-	"dropped":     {Text: "Dropped", Tone: "bad"},
-	"uncertain":   {Text: "Uncertain: it may be stored", Tone: "bad"},
+	"created":      {Text: "Stored as a new Event", Tone: "good"},
+	"merged":       {Text: "Counted on the stored Event", Tone: "good"},
+	"aggregated":   {Text: "Counted on the combined Event of its group", Tone: "good"},
+	"replayed":     {Text: "Reported again, counted before", Tone: "neutral"},
+	"found":        {Text: "Counted by another replica", Tone: "good"},
+	"handed_over":  {Text: "Left to the next leader", Tone: "neutral"},
+	"acknowledged": {Text: "Accepted by another eventd", Tone: "good"},
+	"filtered":     {Text: "Filtered by a rule", Tone: "neutral"},
+	"dropped":      {Text: "Dropped", Tone: "bad"},
+	"uncertain":    {Text: "Uncertain: it may be stored", Tone: "bad"},
 }
 
 // causes of deferrals are those of eventd_correlator_deferred_total.

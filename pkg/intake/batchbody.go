@@ -1,0 +1,212 @@
+package intake
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/batch"
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+// eventList is an EventList whose Events are not decoded: that is done one after the other, so
+// that a list never costs more at once than its largest Event (decoding.go).
+type eventList struct {
+	api       occurrence.API
+	mediaType string
+	items     [][]byte // in the body, or copies of its parts
+}
+
+const listKind = "EventList"
+
+// protobufPrefix begins all bodies in protobuf (runtime/serializer/protobuf).
+var protobufPrefix = []byte("k8s\x00")
+
+// itemsField is the number of the items in both EventLists (generated.proto of both APIs).
+const itemsField = 2
+
+// splitList finds the Events of a body. The error is the response.
+func splitList(api occurrence.API, mediaType string, body []byte) (l eventList, err error) {
+	l = eventList{api: api, mediaType: mediaType}
+	var of metav1.TypeMeta
+	if mediaType == runtime.ContentTypeProtobuf {
+		of, l.items, err = splitProtobuf(body)
+	} else {
+		of, l.items, err = splitJSON(body)
+	}
+	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return l, err
+	}
+	if err != nil {
+		return l, apierrors.NewBadRequest("the batch cannot be decoded: " + err.Error())
+	}
+	if gv := api.GroupVersion().String(); of.Kind != listKind || of.APIVersion != gv {
+		return l, apierrors.NewBadRequest(fmt.Sprintf("a batch to this path must be an %s of %s, not a %.64q of %.64q", listKind, gv, of.Kind, of.APIVersion))
+	}
+	return l, nil
+}
+
+var errTooManyItems = overLimit("events", batch.MaxItems)
+
+// splitProtobuf reads the envelope of a body and the tags of its list. It allocates nothing
+// for what is in an Event.
+func splitProtobuf(body []byte) (of metav1.TypeMeta, items [][]byte, err error) {
+	enveloped, ok := bytes.CutPrefix(body, protobufPrefix)
+	if !ok {
+		return of, nil, errors.New("it does not begin as a body in protobuf")
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(enveloped); err != nil {
+		return of, nil, err
+	}
+	of = metav1.TypeMeta{APIVersion: unknown.APIVersion, Kind: unknown.Kind}
+	for rest := unknown.Raw; len(rest) > 0; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return of, nil, protowire.ParseError(n)
+		}
+		rest = rest[n:]
+		if number == itemsField && kind == protowire.BytesType {
+			item, n := protowire.ConsumeBytes(rest)
+			if n < 0 {
+				return of, nil, protowire.ParseError(n)
+			}
+			if len(items) == batch.MaxItems {
+				return of, nil, errTooManyItems
+			}
+			items, rest = append(items, item), rest[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, rest); n < 0 {
+			return of, nil, protowire.ParseError(n)
+		}
+		rest = rest[n:]
+	}
+	return of, items, nil
+}
+
+// splitJSON reads the members of a list. As in the apiserver, their names are case-sensitive.
+func splitJSON(body []byte) (of metav1.TypeMeta, items [][]byte, err error) {
+	in := json.NewDecoder(bytes.NewReader(body))
+	if err := expect(in, json.Delim('{')); err != nil {
+		return of, nil, err
+	}
+	listed := false
+	for in.More() {
+		name, err := in.Token()
+		if err != nil {
+			return of, nil, err
+		}
+		var value any = new(json.RawMessage)
+		switch name {
+		case "kind":
+			value = &of.Kind
+		case "apiVersion":
+			value = &of.APIVersion
+		case "items":
+			if listed {
+				return of, nil, errors.New("it has two lists of items")
+			}
+			listed = true
+			if items, err = splitItems(in); err != nil {
+				return of, nil, err
+			}
+			continue
+		}
+		if err := in.Decode(value); err != nil {
+			return of, nil, err
+		}
+	}
+	if err := expect(in, json.Delim('}')); err != nil {
+		return of, nil, err
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return of, nil, errors.New("there is more after the list")
+	}
+	return of, items, nil
+}
+
+func splitItems(in *json.Decoder) (items [][]byte, err error) {
+	if err := expect(in, json.Delim('[')); err != nil {
+		return nil, err
+	}
+	for in.More() {
+		if len(items) == batch.MaxItems {
+			return nil, errTooManyItems
+		}
+		var item json.RawMessage
+		if err := in.Decode(&item); err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, expect(in, json.Delim(']'))
+}
+
+func expect(in *json.Decoder, want json.Delim) error {
+	token, err := in.Token()
+	if err != nil {
+		return err
+	}
+	if token != want {
+		return fmt.Errorf("%v is not %v", token, want)
+	}
+	return nil
+}
+
+// decode decodes an Event as it is decoded if it is alone. The error is its answer.
+func (l *eventList) decode(item []byte) (*corev1.Event, error) {
+	if l.mediaType != runtime.ContentTypeProtobuf {
+		return l.decodeJSON(item)
+	}
+	var event *corev1.Event
+	var err error
+	if l.api == occurrence.EventsV1 {
+		var in eventsv1.Event
+		err = in.Unmarshal(item)
+		event = identity.ToCoreV1(&in)
+	} else {
+		event = &corev1.Event{}
+		err = event.Unmarshal(item)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return event, checkEvent(event)
+}
+
+func (l *eventList) decodeJSON(item []byte) (*corev1.Event, error) {
+	if err := checkShape(item); err != nil {
+		return nil, err
+	}
+	gv := l.api.GroupVersion()
+	kind := gv.WithKind("Event")
+	obj, of, err := codecs.DecoderToVersion(jsonSerializer, hub(l.api)).Decode(item, &kind, nil)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	event, ok := obj.(*corev1.Event)
+	if !ok || of.GroupVersion() != gv {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the event is a %s, not an Event of %s", of, gv))
+	}
+	return event, checkEvent(event)
+}
+
+// jsonSerializer is the one that the handlers use for bodies in JSON.
+var jsonSerializer = func() runtime.Serializer {
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		panic("the codecs have no JSON")
+	}
+	return info.Serializer
+}()

@@ -1,0 +1,46 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/eventd/eventd/pkg/batch"
+)
+
+// Batches as large as they may be, of the smallest Events, of Events that differ, and of nothing,
+// delay no single report of another tenant.
+func TestBatchesOfOneUserAreNoticedByNoOther(t *testing.T) {
+	g := eventdTarget(t)
+	attacker := g.account(t, "attacker", "create", "patch")
+	url := attacker.events() + "?" + batch.Query
+	list := func(items string) string {
+		return `{"apiVersion":"v1","kind":"EventList","items":[` + strings.TrimSuffix(items, ",") + `]}`
+	}
+	smallest := list(strings.Repeat("{},", batch.MaxItems))
+	nothing := list(strings.Repeat("0,", 500<<10))
+	var posted atomic.Int64
+	siege{allowed: limits{peak: 256, p99: usual.p99}, attack: func(ctx context.Context) {
+		crowd(ctx, 50, 100, func() {
+			n := posted.Add(1)
+			switch n % 4 {
+			case 0:
+				attacker.do(ctx, http.MethodPost, url, smallest, "Content-Type", "application/json")
+			case 1:
+				attacker.do(ctx, http.MethodPost, url, nothing, "Content-Type", "application/json")
+			default:
+				var items strings.Builder
+				for i := range batch.MaxItems {
+					items.WriteString(attacker.event(fmt.Sprintf("batched-%d-%d", n, i), fmt.Sprint("pod-", i), "Warning", 1) + ",")
+				}
+				attacker.do(ctx, http.MethodPost, url, list(items.String()), "Content-Type", "application/json")
+			}
+		})
+	}}.run(t, g)
+	if n := g.metrics(t).Sum("eventd_intake_batched_events_total"); n < batch.MaxItems {
+		t.Errorf("%v Events of batches were handled: the attack had no effect", n)
+	}
+}
