@@ -1,0 +1,141 @@
+package remote
+
+import (
+	"context"
+	"errors"
+
+	"github.com/eventd/eventd/internal/grace"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink"
+)
+
+var errClosed = errors.New("the sink is closed")
+
+// Flush sends everything that is pending without the Delay of the options, and returns when that
+// has settled, or when the context ends. Retry delays remain. It returns what is pending.
+func (s *Sink) Flush(ctx context.Context) sink.Pending {
+	items := s.hurry()
+	defer s.calm()
+	for {
+		changes, left := s.unsettled(items)
+		if len(left) == 0 {
+			return s.Pending()
+		}
+		items = left
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return s.Pending()
+		}
+	}
+}
+
+// hurry has everything sent without delay, and returns what is pending.
+func (s *Sink) hurry() (items []*item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurrying++
+	for _, q := range s.queues {
+		if q.call != nil {
+			items = append(items, q.call.items...)
+		}
+		items = append(append(items, q.retrying...), q.forming...)
+	}
+	for _, q := range s.queues {
+		s.schedule(q)
+	}
+	return items
+}
+
+func (s *Sink) calm() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurrying--
+}
+
+// unsettled returns which items are pending, and what is closed at the next change.
+func (s *Sink) unsettled(items []*item) (changes <-chan struct{}, left []*item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range items {
+		if !i.gone {
+			left = append(left, i)
+		}
+	}
+	return s.changes(), left
+}
+
+// Close sends what is pending until the context ends. What is left then settles as dropped, or
+// as uncertain if it was sent. It returns that, within two grace periods after the end of the
+// context. What is added later is dropped. It may be called once.
+func (s *Sink) Close(ctx context.Context) sink.Pending {
+	s.Flush(ctx)
+	s.mu.Lock()
+	empty := s.items == 0
+	s.mu.Unlock()
+	if !empty {
+		s.cancel(errClosed)
+		s.awaitCalls() // their answers count
+	}
+	left, out := s.close()
+	s.cancel(errClosed)
+	s.account(out)
+	grace.Run(func() {
+		for _, o := range out {
+			o.call()
+		}
+	})
+	s.awaitCalls()
+	return left
+}
+
+// awaitCalls waits until all requests have returned, for at most a grace period.
+func (s *Sink) awaitCalls() {
+	done := make(chan struct{})
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		defer close(done)
+		for {
+			s.mu.Lock()
+			changes, calls := s.changes(), s.calls
+			s.mu.Unlock()
+			if calls == 0 {
+				return
+			}
+			select {
+			case <-changes:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	grace.Wait(done)
+}
+
+// close takes everything that is pending.
+func (s *Sink) close() (left sink.Pending, out []settled) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, q := range s.queues {
+		if q.call != nil {
+			q.call.timer.Stop()
+			for _, i := range q.call.items {
+				i.inDoubt = true
+			}
+			q.retrying = append(q.retrying, q.call.items...)
+		}
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		for _, i := range append(q.retrying, q.forming...) {
+			i.gone = true
+			left.Series++
+			left.Occurrences += i.weight
+			out = append(out, settled{i, i.give(occurrence.Shutdown)})
+		}
+	}
+	s.queues, s.runnable, s.items, s.bytes = make(map[target]*queue), nil, 0, 0
+	return left, out
+}
