@@ -24,6 +24,7 @@ import (
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/sink/remote"
 )
 
 var errNoSink = errors.New("the sink, or its client, is nil")
@@ -31,6 +32,7 @@ var errNoSink = errors.New("the sink, or its client, is nil")
 // target is what a writer writes to.
 type target struct {
 	client sink.Client
+	remote remote.Client // of an eventd, in place of client
 	// server is the URL of the apiserver, "" if it is unknown.
 	server  string
 	options sink.Options

@@ -14,12 +14,21 @@ import (
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink"
 )
 
 // stalledAfter is the time after which a decision is reported as stalled. Usually it takes
 // a microsecond.
 const stalledAfter = 10 * time.Second
+
+// decider decides on occurrences: a correlator.Correlator, or undecided.
+type decider interface {
+	Correlate(o *occurrence.Occurrence, now time.Time) correlator.Decision
+}
+
+// adder is the stage behind: a sink.Sink, or a remoteSink.
+type adder interface {
+	Add(o *occurrence.Occurrence, t occurrence.Target, delay time.Duration)
+}
 
 // correlating passes occurrences from a subscriber through a correlator to a sink, in one
 // goroutine. The goroutine calls user code: key functions, the clock, callbacks of
@@ -28,7 +37,7 @@ const stalledAfter = 10 * time.Second
 type correlating struct {
 	subscriber *broadcaster.Subscriber
 	ledger     *ledger.Ledger
-	sink       *sink.Sink
+	sink       adder
 	trail      Trail // nil if nobody is told
 	clock      clock.PassiveClock
 	logger     klog.Logger
@@ -62,7 +71,7 @@ const (
 func phaseOf(state uint64) phase { return phase(state % uint64(phases)) }
 
 // start starts the goroutine, which ends with the subscription. The caller must call end.
-func (c *correlating) start(correlator *correlator.Correlator) {
+func (c *correlating) start(correlator decider) {
 	c.done = make(chan struct{})
 	c.watchdog = time.AfterFunc(time.Hour, c.watch)
 	c.watchdog.Reset(stalledAfter) // after the assignment, which watch reads
@@ -71,7 +80,7 @@ func (c *correlating) start(correlator *correlator.Correlator) {
 
 // run owns the correlator. If user code ends the goroutine, with runtime.Goexit, run starts
 // another one.
-func (c *correlating) run(correlator *correlator.Correlator) {
+func (c *correlating) run(correlator decider) {
 	ended := false
 	defer func() {
 		if ended || phaseOf(c.state.Load()) == abandoned {
@@ -96,7 +105,7 @@ func (c *correlating) run(correlator *correlator.Correlator) {
 }
 
 // process handles one occurrence. It returns false if the goroutine was abandoned.
-func (c *correlating) process(correlator *correlator.Correlator, o *occurrence.Occurrence) bool {
+func (c *correlating) process(correlator decider, o *occurrence.Occurrence) bool {
 	c.number++
 	if c.cancelled.Load() {
 		c.dropped += o.Weight

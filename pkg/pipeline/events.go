@@ -48,6 +48,10 @@ func (b *EventsBroadcaster) StartRecordingToSinkWithContext(ctx context.Context)
 	if err != nil {
 		return err
 	}
+	return b.startRecording(ctx, target)
+}
+
+func (b *EventsBroadcaster) startRecording(ctx context.Context, target target) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.recording != nil {

@@ -118,7 +118,7 @@ func fillWhileAway(t *testing.T, message func(i int) string) *RecordBroadcaster 
 // queued returns the number of occurrences that the sink has not received yet.
 func (b *RecordBroadcaster) queued() (n int64) {
 	for w := range b.stages.writers {
-		n += w.ledger.Totals().Pending() - w.sink.Pending().Occurrences
+		n += w.ledger.Totals().Pending() - w.outlet.Pending().Occurrences
 	}
 	return n
 }

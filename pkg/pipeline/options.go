@@ -11,6 +11,7 @@ import (
 	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/sink"
+	"github.com/eventd/eventd/pkg/sink/remote"
 )
 
 // Options of a broadcaster or Pipeline and its stages. Start from DefaultOptions.
@@ -29,6 +30,8 @@ type Options struct {
 	DrainTimeout time.Duration
 	Correlator   correlator.Options
 	Sink         sink.Options
+	// Remote are the options of a sink that reports to eventd, in place of Correlator and Sink.
+	Remote remote.Options
 	// Clock is the clock of the correlator; nil means the system's. Deferred writes
 	// wait in real time.
 	Clock clock.PassiveClock
@@ -56,6 +59,7 @@ func DefaultOptions() Options {
 		DrainTimeout:    5 * time.Second,
 		Correlator:      correlator.DefaultOptions(),
 		Sink:            sink.DefaultOptions(),
+		Remote:          remote.DefaultOptions(),
 	}
 	o.Sink.MaxPendingBytes, o.Sink.MaxPendingSeries, o.Sink.MaxIdleSeries = 8<<20, 5120, 1536
 	o.Sink.WarningsFirst = true

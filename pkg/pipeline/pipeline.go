@@ -107,8 +107,11 @@ func (p *Pipeline) Totals() ledger.Totals { return p.ledger.Totals() }
 // is written, or when the context ends; writing then continues. It does not wait for
 // occurrences that reach the sink later.
 func (p *Pipeline) Flush(ctx context.Context) {
-	if s := p.startedSink(); s != nil {
-		s.Flush(ctx)
+	p.mu.Lock()
+	w := p.writer
+	p.mu.Unlock()
+	if w != nil {
+		w.outlet.Flush(ctx)
 	}
 }
 

@@ -124,7 +124,13 @@ func (s *stages) joinOrStart(to target) (*subscription, *registrations, error) {
 	}
 	o := s.options
 	o.Sink = to.options
-	w, err := startWriter(s.ctx, s.broadcaster, l, to.client, o, metrics)
+	var w *writer
+	var err error
+	if to.remote != nil {
+		w, err = startRemoteWriter(s.ctx, s.broadcaster, l, to.remote, o, metrics)
+	} else {
+		w, err = startWriter(s.ctx, s.broadcaster, l, to.client, o, metrics)
+	}
 	if err != nil {
 		s.nameHolder.remove(metrics)
 		return nil, nil, err

@@ -18,7 +18,8 @@ import (
 // writer is one sink, with its own subscriber, correlator and ledger.
 type writer struct {
 	ledger      *ledger.Ledger
-	sink        *sink.Sink
+	sink        *sink.Sink // nil if it is remote
+	outlet      outlet     // the sink
 	subscriber  *broadcaster.Subscriber
 	correlating *correlating
 	metrics     *registrations
@@ -41,6 +42,13 @@ type writer struct {
 	left    sink.Pending     // set when done is closed
 }
 
+// outlet is what the writer needs of a sink.Sink or a remote.Sink.
+type outlet interface {
+	Flush(context.Context) sink.Pending
+	Close(context.Context) sink.Pending
+	Pending() sink.Pending
+}
+
 // startWriter starts a sink. On an error, it has stopped and unregistered everything.
 func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client sink.Client, o Options, metrics *registrations) (*writer, error) {
 	w := &writer{ledger: l, client: client, metrics: metrics, done: make(chan watch.Event)}
@@ -53,8 +61,8 @@ func startWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledg
 }
 
 func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client sink.Client, o Options) (err error) {
-	if o.QueueCapacity <= 0 {
-		return fmt.Errorf("pipeline options: QueueCapacity must be greater than 0, not %d", o.QueueCapacity)
+	if err := o.validateQueue(); err != nil {
+		return err
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -72,6 +80,19 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 	if w.sink, err = sink.New(ctx, client, w.ledger, o.Sink); err != nil {
 		return err
 	}
+	w.outlet, w.correlating.sink = w.sink, w.sink
+	return w.subscribe(ctx, b, o, c)
+}
+
+func (o *Options) validateQueue() error {
+	if o.QueueCapacity <= 0 {
+		return fmt.Errorf("pipeline options: QueueCapacity must be greater than 0, not %d", o.QueueCapacity)
+	}
+	return nil
+}
+
+// subscribe starts to pass on what is published. On an error, it closes the sink.
+func (w *writer) subscribe(ctx context.Context, b *broadcaster.Broadcaster, o Options, c decider) (err error) {
 	w.subscriber, err = b.Subscribe(broadcaster.SubscribeOptions{
 		Name:       "sink",
 		Capacity:   o.QueueCapacity,
@@ -80,10 +101,10 @@ func (w *writer) start(ctx context.Context, b *broadcaster.Broadcaster, client s
 		Registerer: w.metrics,
 	})
 	if err != nil {
-		w.sink.Close(ctx) // nothing is pending
+		w.outlet.Close(ctx) // nothing is pending
 		return err
 	}
-	w.correlating.subscriber, w.correlating.sink = w.subscriber, w.sink
+	w.correlating.subscriber = w.subscriber
 	w.correlating.start(c)
 	return nil
 }
@@ -110,7 +131,7 @@ func (w *writer) close(ctx context.Context) sink.Pending {
 	last := w.waiting == 0
 	w.mu.Unlock()
 	if !last {
-		return sink.Pending{Series: w.sink.Pending().Series, Occurrences: w.ledger.Totals().Pending()}
+		return sink.Pending{Series: w.outlet.Pending().Series, Occurrences: w.ledger.Totals().Pending()}
 	}
 	w.cancel(context.Cause(ctx))
 	<-w.done
@@ -120,7 +141,7 @@ func (w *writer) close(ctx context.Context) sink.Pending {
 // end is the goroutine that the first close starts, and waits for.
 func (w *writer) end() {
 	dropped := w.correlating.end(w.drain)
-	w.left = w.sink.Close(w.drain)
+	w.left = w.outlet.Close(w.drain)
 	w.left.Occurrences += dropped
 	if c, ok := w.client.(*customSink); ok {
 		c.release() // callers may reference the writer for longer

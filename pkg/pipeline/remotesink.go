@@ -1,0 +1,98 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/eventd/eventd/pkg/broadcaster"
+	"github.com/eventd/eventd/pkg/correlator"
+	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/remote"
+)
+
+// StartRecordingToEventd is StartRecordingToSink for an eventd, such as that of a cluster: it
+// correlates and writes what is recorded, and counts what it loses. This process sends it
+// batches, keeps what is pending within Options.Remote, and settles what is acknowledged as
+// occurrence.Acknowledged. It needs the rights to create and patch events.
+//
+// A second sink for the same address joins the first.
+func (b *RecordBroadcaster) StartRecordingToEventd(config *rest.Config) watch.Interface {
+	to, err := eventdTarget(config)
+	if err != nil {
+		return b.failed(err)
+	}
+	return b.orFailed(b.stages.write(to))
+}
+
+// StartRecordingToEventd is StartRecordingToSinkWithContext for an eventd, in place of the
+// broadcaster's own sink, which may be nil. See RecordBroadcaster.StartRecordingToEventd.
+func (b *EventsBroadcaster) StartRecordingToEventd(ctx context.Context, config *rest.Config) error {
+	to, err := eventdTarget(config)
+	if err != nil {
+		return err
+	}
+	return b.startRecording(ctx, to)
+}
+
+// StartRemoteSink is StartSink for an eventd. See RecordBroadcaster.StartRecordingToEventd.
+func (p *Pipeline) StartRemoteSink(client remote.Client) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.writer != nil {
+		return errors.New("the pipeline already has a sink")
+	}
+	metrics := &registrations{underlying: p.options.Registerer}
+	p.writer, err = startRemoteWriter(p.ctx, p.broadcaster, p.ledger, client, p.options, metrics)
+	return err
+}
+
+func eventdTarget(config *rest.Config) (target, error) {
+	client, err := remote.NewClientForConfig(config)
+	return target{remote: client, server: "eventd at " + config.Host}, err
+}
+
+// startRemoteWriter is startWriter for an eventd.
+func startRemoteWriter(ctx context.Context, b *broadcaster.Broadcaster, l *ledger.Ledger, client remote.Client, o Options, metrics *registrations) (*writer, error) {
+	w := &writer{ledger: l, metrics: metrics, done: make(chan watch.Event)}
+	w.drain, w.cancel = context.WithCancelCause(ctx)
+	if err := w.startRemote(ctx, b, client, o); err != nil {
+		metrics.unregisterAll()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) startRemote(ctx context.Context, b *broadcaster.Broadcaster, client remote.Client, o Options) error {
+	if err := o.validateQueue(); err != nil {
+		return err
+	}
+	o.Remote.Registerer = w.metrics
+	s, err := remote.New(ctx, client, w.ledger, o.Remote)
+	if err != nil {
+		return err
+	}
+	w.outlet = s
+	w.correlating = &correlating{ledger: w.ledger, clock: clock.RealClock{}, logger: klog.FromContext(ctx), sink: remoteSink{s}}
+	return w.subscribe(ctx, b, o, undecided{})
+}
+
+// undecided decides nothing: eventd does.
+type undecided struct{}
+
+// Correlate implements decider.
+func (undecided) Correlate(*occurrence.Occurrence, time.Time) (d correlator.Decision) { return d }
+
+// remoteSink is a remote.Sink that needs no decision.
+type remoteSink struct{ *remote.Sink }
+
+// Add implements adder.
+func (s remoteSink) Add(o *occurrence.Occurrence, _ occurrence.Target, _ time.Duration) {
+	s.Sink.Add(o)
+}
