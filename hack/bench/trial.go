@@ -62,7 +62,7 @@ func (t trial) attempt(ctx context.Context, s *apiserver) ([]outcome, error) {
 
 // againstAnAPIServer are all trials.
 func againstAnAPIServer() []trial {
-	trials := []trial{besideBareClient(), besideClientGo(), burstOf20000(), repeated(), halved(), hanging(), acknowledged(), throughStandby(), besideStoredWrite(), inController(), remembered()}
+	trials := []trial{besideBareClient(), besideClientGo(), burstOf20000(), repeated(), halved(), hanging(), acknowledged(), throughStandby(), batched(), besideStoredWrite(), inController(), remembered()}
 	for _, r := range reportings() {
 		trials = append(trials, reportedBy(r))
 	}
