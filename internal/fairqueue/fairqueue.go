@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 
 	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing/eventclock"
@@ -31,9 +32,16 @@ const (
 // are in the queues of their flow. Flows get seats in proportion to the time that their
 // requests have had one (k8s.io/apiserver, fairqueuing/queueset). Make them with New. They are
 // safe for use by many goroutines, and need no stop.
+//
+// Acquire takes a free seat without the queues while nobody is in them: there is nobody to be fair to, and
+// the queues take a goroutine for each seat. So whoever leaves the queues has the next seat that is free, and
+// waits for one if those without the queues have all of them.
 type Seats struct {
-	set  fq.QueueSet
-	seed maphash.Seed // random, so that nobody can choose the queues of others
+	set     fq.QueueSet
+	seed    maphash.Seed  // random, so that nobody can choose the queues of others
+	taken   chan struct{} // has a value for each seat that is taken
+	queued  atomic.Int64  // requests in the queues, or that have left them without a seat
+	waiting fcmetrics.Gauge
 }
 
 // New returns free seats. A queue holds up to queueLength requests. waiting, if not nil, is how many wait.
@@ -46,28 +54,81 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 		return nil, err
 	}
 	dispatching := fq.DispatchingConfig{ConcurrencyLimit: count, ConcurrencyDenominator: count}
-	return &Seats{set: completer.Complete(dispatching), seed: maphash.MakeSeed()}, nil
+	return &Seats{
+		set: completer.Complete(dispatching), seed: maphash.MakeSeed(),
+		taken: make(chan struct{}, count), waiting: ratioed(waiting),
+	}, nil
 }
 
 // Run waits for a seat and calls execute with it. It returns false, and does not call
 // execute, if the queues are full or ctx ends first.
 func (s *Seats) Run(ctx context.Context, f shares.Flow, execute func()) bool {
+	s.queued.Add(1)
+	left := sync.OnceFunc(func() { s.queued.Add(-1) })
+	defer left()
 	request, _ := s.set.StartRequest(ctx, &fcrequest.WorkEstimate{InitialSeats: 1}, s.hash(f), "", "", nil, nil, nil)
 	if request == nil {
 		return false
 	}
 	executed := false
 	request.Finish(func() {
+		if !s.take(ctx) {
+			return
+		}
+		defer s.free()
+		left()
 		executed = true
 		execute()
 	})
 	return executed
 }
 
-// Acquire waits for a seat, until release is called. It returns false when Run does.
+// take waits for a seat that is taken without the queues. It returns false if ctx ends first.
+func (s *Seats) take(ctx context.Context) bool {
+	if s.tryTake() {
+		return true
+	}
+	s.waiting.Inc()
+	defer s.waiting.Dec()
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Seats) tryTake() bool {
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Seats) free() { <-s.taken }
+
+// TryAcquire is Acquire without waiting. It fails while somebody waits.
+func (s *Seats) TryAcquire() (release func(), ok bool) {
+	if s.queued.Load() != 0 || !s.tryTake() {
+		return nil, false
+	}
+	var once atomic.Bool
+	return func() {
+		if !once.Swap(true) {
+			s.free()
+		}
+	}, true
+}
+
+// Acquire waits for a seat, and has it until release is called. It returns false when Run does.
 // The queue set frees a seat when a function returns, so a goroutine waits in that
 // function for release.
 func (s *Seats) Acquire(ctx context.Context, f shares.Flow) (release func(), ok bool) {
+	if release, ok := s.TryAcquire(); ok {
+		return release, true
+	}
 	acquired, released := make(chan struct{}), make(chan struct{})
 	ended := make(chan struct{})
 	go func() {

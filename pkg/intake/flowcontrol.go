@@ -238,25 +238,33 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 // withSeat handles a request with a seat.
 func (c *flowControl) withSeat(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		ctx, cancel := early(req.Context())
-		defer cancel()
-		call := callOf(ctx)
+		call := callOf(req.Context())
 		s := &seat{seats: c.seats, flow: call.inFlight.flow}
 		if call.decoding != nil && isLarge(call.decoding.cost) {
 			s.seats = c.largeSeats
 		}
-		if !s.acquire(ctx) {
-			if ctx.Err() != nil {
-				refuse(w, req, timeoutError(ctx.Err()))
-				return
-			}
-			c.refuse(w, req, refusedSeats)
+		if !s.tryAcquire() && !c.awaitSeat(w, req, s) {
 			return
 		}
 		defer s.end()
 		call.seat = s
 		next(w, req)
 	}
+}
+
+// awaitSeat waits for a seat. If there is none, it responds and returns false.
+func (c *flowControl) awaitSeat(w http.ResponseWriter, req *http.Request, s *seat) bool {
+	ctx, cancel := early(req.Context())
+	defer cancel()
+	if s.acquire(ctx) {
+		return true
+	}
+	if ctx.Err() != nil {
+		refuse(w, req, timeoutError(ctx.Err()))
+	} else {
+		c.refuse(w, req, refusedSeats)
+	}
+	return false
 }
 
 // refuse responds 429, counted by reason.

@@ -129,7 +129,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 		code   int
 	}{
 		"in time":              {0, http.StatusGatewayTimeout},
-		"behind too many more": {fairqueue.HandSize, http.StatusTooManyRequests},
+		"behind too many more": {fairqueue.HandSize + 1, http.StatusTooManyRequests}, // the first one is next, and in no queue
 	} {
 		bubble(t, name, func(t *testing.T) {
 			c := testFlowControl()

@@ -22,9 +22,16 @@ type seat struct {
 // acquire waits for the seat. It returns false when Seats.Run does, and after end.
 func (s *seat) acquire(ctx context.Context) bool {
 	free, ok := s.seats.Acquire(ctx, s.flow)
-	if !ok {
-		return false
-	}
+	return ok && s.has(free)
+}
+
+// tryAcquire is acquire without waiting.
+func (s *seat) tryAcquire() bool {
+	free, ok := s.seats.TryAcquire()
+	return ok && s.has(free)
+}
+
+func (s *seat) has(free func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
