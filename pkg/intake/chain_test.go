@@ -58,7 +58,7 @@ func TestDecisionsOfTheAuthorizer(t *testing.T) {
 func TestWhatIsAuthorized(t *testing.T) {
 	var asked, denied []string
 	var failing string
-	s := serve(t, written(), authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+	authorize := authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetNamespace() != "ns" || a.GetResource() != "events" || (a.GetPath() != "") != (a.GetName() != "" || a.GetPath() == coreEvents) {
 			t.Errorf("asked for %+v", a)
 		}
@@ -71,7 +71,7 @@ func TestWhatIsAuthorized(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", errors.New("no connection")
 		}
 		return authorizer.DecisionAllow, "", nil
-	}))
+	})
 	const put, patch, post = http.MethodPut, http.MethodPatch, http.MethodPost
 	for _, test := range []struct {
 		method, path string
@@ -90,13 +90,20 @@ func TestWhatIsAuthorized(t *testing.T) {
 		{post, "", nil, "patch ", 503, []string{"create ", "patch "}},
 		{post, "?dryRun=All", nil, "patch ", 201, []string{"create "}}, // which changes nothing
 	} {
+		s := serve(t, written(), authorize) // to which no decision is known
+		if asked, denied, failing = nil, nil, ""; test.method == patch {
+			s.Do(t, put, coreEvents+"/a", classic("a", 1)).Want(t, 201, "")
+		}
 		asked, denied, failing = nil, test.denied, test.failing
 		name, _, _ := strings.Cut(strings.TrimPrefix(test.path, "/"), "?")
 		a := s.Do(t, test.method, coreEvents+test.path, classic(cmp.Or(name, "d"), 1))
 		equal(t, fmt.Sprintf("%+v: code", test), a.Code, test.code)
 		equal(t, fmt.Sprintf("%+v: asked", test), asked, test.asked)
 	}
-	asked, denied, failing = nil, nil, ""
+	denied, failing = nil, ""
+	s := serve(t, written(), authorize)
+	s.Do(t, put, coreEvents+"/a", classic("a", 1)).Want(t, 201, "")
+	asked = nil
 	s.Do(t, patch, newEvents+"/a", `{}`).Want(t, 200, "")
 	equal(t, "asked for the other API", asked, []string{"patch  events.k8s.io", "patch  events.k8s.io"})
 	s.Pipeline.WantRecorded(t, 1)

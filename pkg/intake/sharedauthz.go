@@ -2,9 +2,9 @@ package intake
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -70,11 +70,14 @@ type decision struct {
 
 // Authorize implements authorizer.Authorizer.
 func (s *sharedAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if s.decisions.allow(a) {
+		return authorizer.DecisionAllow, "", nil
+	}
 	if hasSelectors(a) { // which are not in the key
 		d, err := s.review(ctx, a)
 		return d.Decision, d.reason, err
 	}
-	shared := s.shared.DoChan(attributesKey(a), func() (any, error) { return s.sharedReview(ctx, a) })
+	shared := s.shared.DoChan(string(attributesKey(a)), func() (any, error) { return s.sharedReview(ctx, a) })
 	var d decision
 	var err error
 	withoutSeat(ctx, func() {
@@ -171,12 +174,15 @@ const (
 // decisions are what is known of the last decisions of the authorizer. It is safe for use by many
 // goroutines.
 type decisions struct {
-	ttl  time.Duration // of a decision in the authorizer's cache
-	seed maphash.Seed
+	ttl time.Duration // of a decision in the authorizer's cache
 
 	mu   sync.Mutex
-	last *simplelru.LRU[uint64, lastDecision]
+	last *simplelru.LRU[decisionKey, lastDecision]
 }
+
+// decisionKey is the hash of the attributes of a request. No two requests have the same one: what is allowed by it
+// is not reviewed.
+type decisionKey [sha256.Size]byte
 
 // lastDecision is zero if it is not known.
 type lastDecision struct {
@@ -186,20 +192,28 @@ type lastDecision struct {
 }
 
 func newDecisions(ttl time.Duration) *decisions {
-	last, _ := simplelru.NewLRU[uint64, lastDecision](maxCachedDecisions, nil) // fails for a size of 0
-	return &decisions{ttl: ttl, seed: maphash.MakeSeed(), last: last}
+	last, _ := simplelru.NewLRU[decisionKey, lastDecision](maxCachedDecisions, nil) // fails for a size of 0
+	return &decisions{ttl: ttl, last: last}
 }
 
 // hash returns false for attributes whose decision is not cached, or depends on more.
-func (k *decisions) hash(a authorizer.Attributes, key string) (uint64, bool) {
+func (k *decisions) hash(a authorizer.Attributes, key []byte) (decisionKey, bool) {
 	if hasSelectors(a) || len(key) > maxCachedKey {
-		return 0, false
+		return decisionKey{}, false
 	}
-	return maphash.String(k.seed, key), true
+	return sha256.Sum256(key), true
+}
+
+// allow reports whether the authorizer has allowed a request, and has that in its cache: it would allow it again
+// without a review, but takes longer for it.
+func (k *decisions) allow(a authorizer.Attributes) bool {
+	var buf [512]byte
+	last := k.get(a, appendAttributes(buf[:0], a))
+	return last.allowed && time.Since(last.begun) < k.ttl
 }
 
 // get returns the last decision. The authorizer has it in its cache since its review began.
-func (k *decisions) get(a authorizer.Attributes, key string) (last lastDecision) {
+func (k *decisions) get(a authorizer.Attributes, key []byte) (last lastDecision) {
 	hash, kept := k.hash(a, key)
 	if !kept {
 		return last
@@ -212,7 +226,7 @@ func (k *decisions) get(a authorizer.Attributes, key string) (last lastDecision)
 
 // note records the decision of a review that has ended, and reports whether it is doubtful: no rule
 // allows what the review before allowed. A denial by a rule is never doubtful.
-func (k *decisions) note(a authorizer.Attributes, key string, begun time.Time, d authorizer.Decision) (doubtful bool) {
+func (k *decisions) note(a authorizer.Attributes, key []byte, begun time.Time, d authorizer.Decision) (doubtful bool) {
 	hash, kept := k.hash(a, key)
 	if !kept {
 		return false
@@ -229,8 +243,11 @@ func (k *decisions) note(a authorizer.Attributes, key string, begun time.Time, d
 }
 
 // attributesKey has all attributes that a decision depends on.
-func attributesKey(a authorizer.Attributes) string {
-	key := make([]byte, 0, 512)
+func attributesKey(a authorizer.Attributes) []byte {
+	return appendAttributes(make([]byte, 0, 512), a)
+}
+
+func appendAttributes(key []byte, a authorizer.Attributes) []byte {
 	add := func(parts ...string) {
 		for _, part := range parts {
 			key = binary.AppendUvarint(key, uint64(len(part)))
@@ -244,12 +261,16 @@ func attributesKey(a authorizer.Attributes) string {
 	if user := a.GetUser(); user != nil {
 		add(user.GetName(), user.GetUID())
 		list(user.GetGroups())
+		var names []string
 		extra := user.GetExtra()
-		list(slices.Sorted(maps.Keys(extra)))
-		for _, name := range slices.Sorted(maps.Keys(extra)) {
+		if len(extra) > 0 {
+			names = slices.Sorted(maps.Keys(extra))
+		}
+		list(names)
+		for _, name := range names {
 			list(extra[name])
 		}
 	}
 	add(a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName(), a.GetPath())
-	return string(key)
+	return key
 }

@@ -307,7 +307,7 @@ func TestAttributesHaveKeysOfTheirOwn(t *testing.T) {
 		if a.User != nil {
 			a.User = &a.DefaultInfo
 		}
-		return attributesKey(a.AttributesRecord)
+		return string(attributesKey(a.AttributesRecord))
 	}
 	seen := map[string]string{}
 	for what, change := range map[string]func(*attributes){

@@ -37,6 +37,7 @@ func Main(m *testing.M) {
 // test in a synctest bubble sees when every request waits.
 type Server struct {
 	http.Handler
+	Bare     http.Handler // without the token that a request without one gets
 	Intake   *intake.Intake
 	Pipeline *Pipeline
 	Registry *prometheus.Registry
@@ -66,15 +67,15 @@ func Serve(t testing.TB, p *Pipeline, settings ...Setting) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Handler = presenting(handler)
+	s.Bare, s.Handler = handler, Presenting(handler)
 	return s
 }
 
 // WithoutToken is a header of a request that is to have no token.
 const WithoutToken = "Test-No-Token"
 
-// presenting adds a token to requests without one, which would be refused.
-func presenting(next http.Handler) http.Handler {
+// Presenting adds a token to requests without one, which would be refused.
+func Presenting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get(WithoutToken) == "" && req.Header.Get("Authorization") == "" {
 			req.Header.Set("Authorization", "Bearer of-the-tester")
@@ -92,9 +93,9 @@ func Authenticated(as *user.DefaultInfo) Setting {
 	}
 }
 
-// Authorized authorizes requests with a function.
+// Authorized authorizes requests with a function, which caches nothing.
 func Authorized(allow Decision) Setting {
-	return func(_ *intake.Options, o *intake.ServerOptions) { o.Authorizer = allow }
+	return func(_ *intake.Options, o *intake.ServerOptions) { o.Authorizer, o.AccessReviewTTL = allow, -1 }
 }
 
 // Decision is a function that authorizes.
