@@ -55,6 +55,11 @@ type call struct {
 	tenant atomic.Pointer[string]
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
+	// usual is what is known of a request on the fast path, nil on the generic one. Set by usualRequest; read by
+	// the handlers.
+	usual *usual
+	// early is that the context of the handler ends early already. Set by usualOr; read by early.
+	early bool
 	// session runs in place of a response. Set by sessions.begin and queries.serve; read by
 	// unreadResponses.buffered.
 	session atomic.Pointer[func(http.ResponseWriter, *http.Request)]

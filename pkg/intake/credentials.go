@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"hash"
 	"net/http"
 	"sync"
 	"time"
@@ -32,13 +33,15 @@ const (
 // hash does not disclose a token and cannot be computed in advance.
 type credential [sha256.Size]byte
 
-// hasher computes credentials.
-type hasher struct{ key []byte }
+// hasher computes credentials. It is safe for use by many goroutines.
+type hasher struct {
+	hashes *sync.Pool // of hash.Hash
+}
 
 func newHasher() hasher {
-	h := hasher{make([]byte, sha256.Size)}
-	_, _ = rand.Read(h.key) // never fails
-	return h
+	key := make([]byte, sha256.Size)
+	_, _ = rand.Read(key) // never fails
+	return hasher{&sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
 }
 
 // of returns the credential of a request: of a token, a client certificate, or both. It
@@ -57,7 +60,9 @@ func (h hasher) of(req *http.Request) (c credential, presented bool) {
 	if Forwarded(req) {
 		kind = 1 // reviewed for another audience
 	}
-	sum := hmac.New(sha256.New, h.key)
+	sum := h.hashes.Get().(hash.Hash)
+	defer h.hashes.Put(sum)
+	sum.Reset()
 	_, _ = sum.Write([]byte{kind})
 	_, _ = sum.Write([]byte(token)) // a header has no 0 in it
 	_, _ = sum.Write([]byte{0})

@@ -55,6 +55,9 @@ func (b *decodeBudget) half(cost int64) (*semaphore.Weighted, int64) {
 // reserve waits up to decodingLimit until so many bytes may be allocated. The error is
 // the response. release may be called more than once.
 func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(), err error) {
+	if release, err := b.tryReserve(cost); err == nil {
+		return release, nil
+	}
 	half, cost := b.half(cost)
 	ctx, cancel := context.WithTimeout(ctx, decodingLimit)
 	defer cancel()

@@ -1,7 +1,13 @@
 package intake
 
 import (
+	"bytes"
 	"context"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -40,3 +46,53 @@ const (
 	MaxValues = maxValues
 	MaxDepth  = maxDepth
 )
+
+// GenericPath returns the handler without the fast path.
+func GenericPath(h http.Handler) http.Handler { return h.(*fastPath).generic }
+
+// UsualInfo is the RequestInfo of a request on the fast path, nil on the generic one.
+func UsualInfo(req *http.Request) *request.RequestInfo {
+	if u := usualRequest(req, maxUsualBody); u != nil {
+		return &u.info
+	}
+	return nil
+}
+
+// GenericInfo is the RequestInfo of a request on the generic path.
+func GenericInfo(req *http.Request) (*request.RequestInfo, error) {
+	return newResolver().NewRequestInfo(req)
+}
+
+// UsualEvent decodes a body on the fast path. It returns nil if the body is not usual.
+func UsualEvent(api occurrence.API, mediaType string, body []byte) *corev1.Event {
+	u := &usual{api: api, protobuf: mediaType == runtime.ContentTypeProtobuf}
+	u.info.Namespace = "ns"
+	return u.decode(body)
+}
+
+// GenericEvent decodes a body as the handlers of the apiserver do. The error may be a warning.
+func GenericEvent(api occurrence.API, mediaType string, body []byte) (*corev1.Event, error) {
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	serializer := info.StrictSerializer
+	kind := api.GroupVersion().WithKind("Event")
+	obj, _, err := checkedSerializer{codecs}.DecoderToVersion(serializer, hub(api)).Decode(body, &kind, &corev1.Event{})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Event), nil
+}
+
+// UsualAnswer encodes an Event on the fast path, and GenericAnswer as the handlers of the apiserver do.
+func UsualAnswer(event *corev1.Event, api occurrence.API, mediaType string) []byte {
+	if !isUsualAnswer(event) {
+		return nil
+	}
+	return (&usual{api: api, answer: mediaType}).encode(event.DeepCopy())
+}
+
+func GenericAnswer(event *corev1.Event, api occurrence.API, mediaType string) ([]byte, error) {
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	var out bytes.Buffer
+	err := codecs.EncoderForVersion(info.Serializer, api.GroupVersion()).Encode(event.DeepCopy(), &out)
+	return out.Bytes(), err
+}

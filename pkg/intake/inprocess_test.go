@@ -16,11 +16,19 @@ import (
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/intaketest"
 )
 
 // TestInputsAreAnsweredAsListed does without a control plane what
-// TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes.
+// TestInputsAreAnsweredAsByTheAPIServer does with one, as far as the table goes: with and without the fast path.
 func TestInputsAreAnsweredAsListed(t *testing.T) {
+	t.Run("fast path", func(t *testing.T) { answersInputs(t, func(*server) {}) })
+	t.Run("generic path", func(t *testing.T) {
+		answersInputs(t, func(s *server) { s.Handler = intaketest.Presenting(intake.GenericPath(s.Bare)) })
+	})
+}
+
+func answersInputs(t *testing.T, change func(*server)) {
 	p, ok := written(), written().Settle
 	p.Settle = func(o *occurrence.Occurrence) (occurrence.Settlement, bool) {
 		switch o.Event.Namespace {
@@ -52,6 +60,7 @@ func TestInputsAreAnsweredAsListed(t *testing.T) {
 		}
 		return authorizer.DecisionNoOpinion, "", nil
 	}))
+	change(s)
 
 	for n, in := range inputs() {
 		t.Run(in.name, func(t *testing.T) {

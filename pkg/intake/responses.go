@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -66,28 +67,34 @@ func newUnreadResponses(i *Intake) *unreadResponses {
 // runs the session that next has begun instead.
 func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		response := &bufferedResponse{w: w, limit: u.limit}
-		call := &call{response: response}
-		inner := req.WithContext(withCall(req.Context(), call))
-		body := &trackedBody{ReadCloser: req.Body}
-		if req.ProtoMajor == 2 && req.Body != nil {
-			body.buffer = UploadBufferBytes
-			if n := req.ContentLength; n >= 0 { // the server resets a stream with more
-				body.buffer = min(body.buffer, n)
-			}
-			inner.Body = body
-		}
-		next.ServeHTTP(response, inner)
-		if session := call.session.Load(); session != nil && response.code == 0 { // it was not too late
-			(*session)(w, req)
-			return
-		}
-		within := u.shares
-		if call.query.Load() {
-			within = u.queries
-		}
-		u.write(w, req, within, call.flow(req), response, body.unread())
+		call := new(call)
+		u.serve(w, req, withCall(req.Context(), call), call, next)
 	})
+}
+
+// serve is buffered for one request. ctx has its call.
+func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, ctx context.Context, call *call, next http.Handler) {
+	response := &bufferedResponse{w: w, limit: u.limit}
+	call.response = response
+	inner := req.WithContext(ctx)
+	body := &trackedBody{ReadCloser: req.Body}
+	if req.ProtoMajor == 2 && req.Body != nil {
+		body.buffer = UploadBufferBytes
+		if n := req.ContentLength; n >= 0 { // the server resets a stream with more
+			body.buffer = min(body.buffer, n)
+		}
+		inner.Body = body
+	}
+	next.ServeHTTP(response, inner)
+	if session := call.session.Load(); session != nil && response.code == 0 { // it was not too late
+		(*session)(w, req)
+		return
+	}
+	within := u.shares
+	if call.query.Load() {
+		within = u.queries
+	}
+	u.write(w, req, within, call.flow(req), response, body.unread())
 }
 
 // trackedBody is the body of a request. The server buffers the part that is not read.

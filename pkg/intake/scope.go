@@ -70,6 +70,8 @@ func newAPI(i *Intake, a occurrence.API, authz authorizer.Authorizer) (api, erro
 			handlers.PatchResource(s, scope, nil, patchTypes)(w, req)
 		},
 	}
+	local["create"] = s.usualOr(local["create"], s.createUsual)
+	local["patch"] = s.usualOr(local["patch"], s.patchUsual)
 	for verb, handler := range local {
 		local[verb] = withReservation(handler)
 	}
@@ -108,6 +110,6 @@ func (i *Intake) withBody(next http.HandlerFunc) http.HandlerFunc {
 		}
 		i.working.Add(1)
 		defer i.working.Add(-1)
-		next(w, withBody(req, body, time.Since(begun)))
+		next(w, withBody(req, body, time.Since(begun)+bodyOf(req).took))
 	}
 }

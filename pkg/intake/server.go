@@ -177,6 +177,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 		authn = orPeer(options.Forwarder, authn)
 	}
 	authn = control.callers.limit(authn)
+	fast := newFastPath(nil, routes, authn, options, control)
 	if control.queries != nil {
 		control.queries.authn = authn
 	}
@@ -209,8 +210,8 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	}
 	handler = unread.buffered(handler)
 	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
-	handler = endpointfilters.WithAuditInit(handler)
-	return handler
+	fast.generic = endpointfilters.WithAuditInit(handler)
+	return fast
 }
 
 func withDeadline(next http.Handler, timeout time.Duration) http.Handler {

@@ -176,7 +176,7 @@ func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case now.view == nil || !apiequality.Semantic.DeepEqual(event, now.view.event):
+	case now.view == nil || differ(event, now.view.event):
 	case now.last != nil:
 		return now.last, nil, nil
 	default:
@@ -188,6 +188,11 @@ func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo
 	r.occurrence.CreateOnly = createOnly
 	s.intake.record(ctx, r)
 	return r, nil, nil
+}
+
+// differ reports whether a change of an Event has an effect. Most change the count.
+func differ(event, old *corev1.Event) bool {
+	return event.Count != old.Count || !apiequality.Semantic.DeepEqual(event, old)
 }
 
 // updated returns the Event after a request, where old is the view before, nil if there
@@ -277,6 +282,9 @@ func unlogged(ctx context.Context) context.Context {
 // early ends a context shortly before its deadline. So this package responds to a
 // request that times out; the apiserver's handlers would log an error for each.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	if callOf(ctx).early {
+		return ctx, func() {}
+	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)

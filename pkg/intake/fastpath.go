@@ -1,0 +1,179 @@
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+)
+
+// fastPath serves the reports that client-go sends without the generic filters and handlers of
+// k8s.io/apiserver, which take most of the time of a report. It answers alike. Every other request
+// takes the generic path, which is the reference: FuzzFastPath compares the two.
+//
+// A request is chosen by its method, its path and its headers before anything of it is parsed
+// (usualRequest). Then it passes the same filters of this package as on the generic path. A body
+// that is not usual is handled by the generic handler, behind these filters.
+type fastPath struct {
+	generic http.Handler
+	chain   http.Handler
+	unread  *unreadResponses
+	maxBody int64
+}
+
+// newFastPath returns a handler that serves usual requests by routes, and all others by generic.
+func newFastPath(generic, routes http.Handler, authn authenticator.Request, options ServerOptions, control *flowControl) *fastPath {
+	handler := withArrival(routes)
+	handler = withAuthorization(handler, options.Authorizer)
+	handler = control.withCallerFlow(handler)
+	handler = withAuthentication(handler, authn, control)
+	if options.Forwarder != nil {
+		handler = awaitLeader(handler, options.Forwarder)
+	}
+	handler = control.withInFlightLimit(handler)
+	handler = withUsualDeadline(handler)
+	handler = control.withCredentials(handler)
+	handler = withRecovery(handler)
+	handler = options.Intake.metrics.observe(handler)
+	return &fastPath{
+		generic: generic, chain: handler, unread: newUnreadResponses(options.Intake),
+		maxBody: min(maxUsualBody, options.Intake.options.MaxBodyBytes),
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	// What is logged of each request is the filters' that are left out.
+	if klog.V(3).Enabled() {
+		f.generic.ServeHTTP(w, req)
+		return
+	}
+	u := usualRequest(req, f.maxBody)
+	if u == nil {
+		f.generic.ServeHTTP(w, req)
+		return
+	}
+	u.setHeaders(w, req)
+	ctx := request.WithRequestInfo(req.Context(), &u.info)
+	f.unread.serve(w, req, withCall(ctx, &u.call), &u.call, f.chain)
+}
+
+// setHeaders sets the headers of WithAuditInit and WithCacheControl. The audit ID is also in the request: the
+// leader of another replica, or the generic handler, is to have the same.
+func (u *usual) setHeaders(w http.ResponseWriter, req *http.Request) {
+	values := []string{uuid.New().String(), "no-cache, private"}
+	id, cacheControl := values[0:1:1], values[1:2:2]
+	if given := w.Header()["Audit-Id"]; len(given) == 0 {
+		w.Header()["Audit-Id"] = id
+	}
+	req.Header["Audit-Id"] = id
+	if _, ok := w.Header()["Cache-Control"]; !ok {
+		w.Header()["Cache-Control"] = cacheControl
+	}
+}
+
+// withGenericContext returns the generic handler of an API for a usual request whose body is not usual: it has
+// what the filters that are left out add for the handler.
+func withGenericContext(handler http.HandlerFunc) http.HandlerFunc {
+	inner := endpointfilters.WithWarningRecorder(handler)
+	inner = endpointfilters.WithRequestReceivedTimestamp(inner)
+	return endpointfilters.WithAuditInit(inner).ServeHTTP
+}
+
+// withUsualDeadline is WithRequestDeadline, and in place of the filter that abandons a handler: what is left
+// out of the chain is all that ignores the deadline, except for a body that does not arrive (withArrival).
+func withUsualDeadline(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		call := callOf(req.Context())
+		ctx, cancel := context.WithTimeout(req.Context(), call.usual.timeout)
+		defer cancel()
+		next.ServeHTTP(w, req.WithContext(ctx))
+		if call.response.code == 0 && ctx.Err() != nil {
+			abandon(w)
+		}
+	})
+}
+
+// withArrival reads the body of a usual request. The read takes a goroutine of its own, since it ignores
+// the deadline: one that does not end is abandoned as on the generic path, and ends when the server closes
+// the body.
+func withArrival(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		begun := time.Now()
+		a := &arrival{done: make(chan struct{})}
+		go a.read(req.Body, req.ContentLength)
+		if !a.await(req.Context(), begun.Add(abandonAfter)) {
+			abandon(w)
+			return
+		}
+		if a.err != nil {
+			refuse(w, req, a.err)
+			return
+		}
+		next.ServeHTTP(w, withBody(req, a.body, time.Since(begun)))
+	})
+}
+
+// arrival is a body that arrives.
+type arrival struct {
+	body []byte
+	err  error
+	done chan struct{}
+}
+
+// read reads a body of known length until its end: then the server needs no buffer for it any more.
+func (a *arrival) read(body io.Reader, length int64) {
+	defer close(a.done)
+	buf, n := make([]byte, length+1), 0
+	for n < len(buf) {
+		read, err := body.Read(buf[n:])
+		if n += read; err == io.EOF {
+			break
+		} else if err != nil {
+			a.err = err
+			return
+		}
+	}
+	if a.body = buf[:n]; n == len(buf) {
+		a.err = errBodyLength
+	}
+}
+
+// errBodyLength is for a body that is longer than the server says. No server does.
+var errBodyLength = apierrors.NewBadRequest("the body is longer than its Content-Length")
+
+// await returns false if the body does not arrive before the time, or its client has gone.
+func (a *arrival) await(ctx context.Context, until time.Time) bool {
+	select {
+	case <-a.done:
+		return true
+	case <-ctx.Done():
+	}
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return false
+	}
+	late := time.NewTimer(time.Until(until))
+	defer late.Stop()
+	select {
+	case <-a.done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// abandon responds as WithTimeoutForNonLongRunningRequests does.
+func abandon(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusGatewayTimeout)
+	status := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
+	_ = json.NewEncoder(w).Encode(&status)
+}

@@ -1,0 +1,459 @@
+package intake_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/intaketest"
+)
+
+// paths are two servers that differ only in the fast path.
+type paths struct{ fast, generic *server }
+
+func bothPaths(t testing.TB, pipeline func() *fakePipeline, settings ...setting) paths {
+	t.Helper()
+	p := paths{serve(t, pipeline(), settings...), serve(t, pipeline(), settings...)}
+	p.generic.Handler = intaketest.Presenting(intake.GenericPath(p.generic.Bare))
+	return p
+}
+
+// usualRequest is a request as client-go sends it.
+type usualRequest struct {
+	method, path, contentType, accept string
+	header                            map[string]string
+	body                              []byte
+}
+
+func (r usualRequest) build(ctx context.Context) *http.Request {
+	req := httptest.NewRequestWithContext(ctx, r.method, "/", bytes.NewReader(r.body))
+	req.URL.Path, req.RequestURI = r.path, r.path
+	if path, query, ok := strings.Cut(r.path, "?"); ok {
+		req.URL.Path, req.URL.RawQuery = path, query
+	}
+	req.Header.Set("Content-Type", r.contentType)
+	req.Header.Set("User-Agent", "kubelet/v1.36.0 (linux/amd64) kubernetes/abcdef")
+	req.Header.Set("Accept-Encoding", "gzip")
+	if r.accept != "" {
+		req.Header.Set("Accept", r.accept)
+	}
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
+	return req
+}
+
+// compare sends the same request on both paths, and compares the answers and what is recorded. A usual
+// request has passed before.
+func (p paths) compare(t *testing.T, r usualRequest) answer {
+	t.Helper()
+	var answers [2]answer
+	var recorded [2][]*occurrence.Occurrence
+	for i, s := range []*server{p.fast, p.generic} {
+		answers[i] = s.Send(r.build(t.Context()))
+		recorded[i] = s.Pipeline.Taken()
+		answers[i].Header.Del("Audit-Id")
+	}
+	fast, generic := answers[0], answers[1]
+	if fast.Code != generic.Code || !bytes.Equal(withoutNow(fast.Body), withoutNow(generic.Body)) {
+		t.Errorf("%s %s %.2000q\nis answered %d %q\non the generic path %d %q", r.method, r.path, r.body, fast.Code, fast.Body, generic.Code, generic.Body)
+	}
+	if diff := cmp.Diff(generic.Header, fast.Header); diff != "" {
+		t.Errorf("%s %s %q: headers (-generic +fast):\n%s", r.method, r.path, r.body, diff)
+	}
+	if len(recorded[0]) != len(recorded[1]) {
+		t.Fatalf("%d are recorded, on the generic path %d", len(recorded[0]), len(recorded[1]))
+	}
+	for i, fast := range recorded[0] {
+		generic := recorded[1][i]
+		if !apiequality.Semantic.DeepEqual(fast.Event, generic.Event) || !apiequality.Semantic.DeepEqual(fast.Begun, generic.Begun) {
+			t.Errorf("recorded (-generic +fast):\n%s", cmp.Diff(generic.Event, fast.Event))
+		}
+		if fast.API != generic.API || fast.Weight != generic.Weight || fast.Total != generic.Total || fast.Client != generic.Client ||
+			fast.User != generic.User || fast.CreateOnly != generic.CreateOnly {
+			t.Errorf("recorded %+v, on the generic path %+v", fast, generic)
+		}
+	}
+	return fast
+}
+
+// withoutNow removes what is random, or the time, from the answer to an Event that is not written yet.
+func withoutNow(body []byte) []byte {
+	var event map[string]any
+	if json.Unmarshal(body, &event) != nil || event["kind"] != "Event" {
+		return body
+	}
+	meta := event["metadata"].(map[string]any)
+	if meta["uid"] == "stored-uid" {
+		return body
+	}
+	uid, _ := meta["uid"].(string)
+	created, _ := meta["creationTimestamp"].(string)
+	if uid != "" {
+		body = bytes.ReplaceAll(body, []byte(uid), []byte("random"))
+	}
+	return bytes.ReplaceAll(body, []byte(`"creationTimestamp":"`+created+`"`), []byte("now"))
+}
+
+// newStyle is a valid Event of events.k8s.io/v1 in core/v1.
+func newStyle(name string) *corev1.Event {
+	event := &eventsv1.Event{}
+	if err := json.Unmarshal([]byte(fmt.Sprintf(newStyleJSON, name)), event); err != nil {
+		panic(err)
+	}
+	return identity.ToCoreV1(event)
+}
+
+func encode(event *corev1.Event, api occurrence.API, mediaType string) []byte {
+	return must(intake.GenericAnswer(event, api, mediaType))
+}
+
+// usualRequests are requests of client-go, each after the one before it.
+func usualRequests() []usualRequest {
+	var all []usualRequest
+	for _, accept := range []string{"", "application/json, */*", "application/vnd.kubernetes.protobuf, */*", "application/vnd.kubernetes.protobuf,application/json"} {
+		for _, mediaType := range []string{jsonType, protoType} {
+			name := fmt.Sprintf("a.%d", len(all))
+			post := func(path string, api occurrence.API, event *corev1.Event) {
+				event.Name = name
+				all = append(all, usualRequest{method: http.MethodPost, path: path, contentType: mediaType, accept: accept, body: encode(event, api, mediaType)})
+			}
+			patch := func(path, body string) {
+				all = append(all, usualRequest{method: http.MethodPatch, path: path + "/" + name, contentType: strategicType, accept: accept, body: []byte(body)})
+			}
+			event := classic("", 1)
+			event.Message, event.Source.Component = "a <b> & \"c\"\n\u2028 ü", "kubelet"
+			event.ReportingController, event.ReportingInstance = "kubelet", "node-1"
+			post(coreEvents, occurrence.CoreV1, event)
+			post(coreEvents, occurrence.CoreV1, event) // exists
+			patch(coreEvents, `{"count":2,"lastTimestamp":"2026-11-23T10:00:00Z"}`)
+			patch(coreEvents, `{"count":2,"lastTimestamp":"2026-11-23T10:00:00Z"}`) // changes nothing
+			patch(coreEvents, `{"count":7,"lastTimestamp":"2026-11-23T10:00:01Z","message":"changed \u003c"}`)
+			name += "x"
+			patch(coreEvents, `{"count":2}`) // not found
+			post(newEvents, occurrence.EventsV1, newStyle(""))
+			patch(newEvents, `{"series":{"count":2,"lastObservedTime":"2026-11-23T10:00:00.123456Z"}}`)
+			patch(newEvents, `{"series":{"count":3}}`)
+			patch(newEvents, `{"series":{"count":1}}`) // invalid
+		}
+	}
+	return all
+}
+
+func TestUsualRequestsTakeTheFastPath(t *testing.T) {
+	p := bothPaths(t, written)
+	for _, r := range usualRequests() {
+		req := r.build(t.Context())
+		info := intake.UsualInfo(req)
+		if info == nil {
+			t.Fatalf("%s %s %v takes the generic path", r.method, r.path, req.Header)
+		}
+		if want := must(intake.GenericInfo(req)); !reflect.DeepEqual(info, want) {
+			t.Errorf("%s %s is taken for %+v, not %+v", r.method, r.path, info, want)
+		}
+		if api := apiOfPath(r.path); r.method == http.MethodPost && intake.UsualEvent(api, r.contentType, r.body) == nil {
+			t.Errorf("the body takes the generic path: %q", r.body)
+		}
+		p.compare(t, r)
+	}
+}
+
+func apiOfPath(path string) occurrence.API {
+	if strings.HasPrefix(path, "/apis/") {
+		return occurrence.EventsV1
+	}
+	return occurrence.CoreV1
+}
+
+// What changes the meaning of a request, or only might, takes the generic path.
+func TestUnusualRequestsTakeTheGenericPath(t *testing.T) {
+	post := usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType, body: []byte(`{}`)}
+	patch := usualRequest{method: http.MethodPatch, path: coreEvents + "/a", contentType: strategicType, body: []byte(`{}`)}
+	for name, change := range map[string]func(*http.Request){
+		"as they are":              func(*http.Request) {},
+		"PUT":                      func(req *http.Request) { req.Method = http.MethodPut },
+		"a body of unknown length": func(req *http.Request) { req.ContentLength = -1 },
+		"a chunked body":           func(req *http.Request) { req.TransferEncoding = []string{"chunked"} },
+		"no body":                  func(req *http.Request) { req.ContentLength = 0 },
+		"a large body":             func(req *http.Request) { req.ContentLength = 17 << 10 },
+		"a trailer":                func(req *http.Request) { req.Trailer = http.Header{"X": nil} },
+		"a query":                  func(req *http.Request) { req.URL.RawQuery = "dryRun=All" },
+		"a question mark":          func(req *http.Request) { req.URL.ForceQuery = true },
+		"an encoded path":          func(req *http.Request) { req.URL.RawPath = "/api%2Fv1" },
+		"an encoded request URI":   func(req *http.Request) { req.RequestURI = "/%61pi/v1/namespaces/ns/events" },
+		"an absolute URI":          func(req *http.Request) { req.URL.Host = "example.com" },
+		"a fragment":               func(req *http.Request) { req.URL.Fragment = "x" },
+		"a slash at the end":       func(req *http.Request) { req.URL.Path += "/"; req.RequestURI += "/" },
+		"a double slash":           func(req *http.Request) { req.URL.Path = "/" + req.URL.Path; req.RequestURI = req.URL.Path },
+		"dots":                     func(req *http.Request) { req.URL.Path = "/api/v1/namespaces/../events"; req.RequestURI = req.URL.Path },
+		"a name of dots":           func(req *http.Request) { req.URL.Path = coreEvents + "/.."; req.RequestURI = req.URL.Path },
+		"a subresource":            func(req *http.Request) { req.URL.Path = coreEvents + "/a/status"; req.RequestURI = req.URL.Path },
+		"capitals":                 func(req *http.Request) { req.URL.Path = "/api/v1/namespaces/NS/events"; req.RequestURI = req.URL.Path },
+		"another resource":         func(req *http.Request) { req.URL.Path = "/api/v1/namespaces/ns/pods"; req.RequestURI = req.URL.Path },
+		"another version": func(req *http.Request) {
+			req.URL.Path = "/apis/events.k8s.io/v1beta1/namespaces/ns/events"
+			req.RequestURI = req.URL.Path
+		},
+		"no namespace": func(req *http.Request) { req.URL.Path = "/api/v1/namespaces//events"; req.RequestURI = req.URL.Path },
+		"a long namespace": func(req *http.Request) {
+			req.URL.Path = "/api/v1/namespaces/" + long(64) + "/events"
+			req.RequestURI = req.URL.Path
+		},
+		"a watch": func(req *http.Request) {
+			req.URL.Path = "/api/v1/watch/namespaces/ns/events"
+			req.RequestURI = req.URL.Path
+		},
+		"impersonation":   func(req *http.Request) { req.Header.Set("Impersonate-User", "a") },
+		"a front proxy":   func(req *http.Request) { req.Header.Set("X-Remote-User", "a") },
+		"a replica":       func(req *http.Request) { req.Header.Set(intake.AssertedUserHeader, "a") },
+		"an audit ID":     func(req *http.Request) { req.Header.Set("Audit-Id", "a") },
+		"an encoded body": func(req *http.Request) { req.Header.Set("Content-Encoding", "gzip") },
+		"Expect":          func(req *http.Request) { req.Header.Set("Expect", "100-continue") },
+		"Upgrade":         func(req *http.Request) { req.Header.Set("Upgrade", "h2c") },
+		"a header twice":  func(req *http.Request) { req.Header.Add("Content-Type", jsonType) },
+		"a charset": func(req *http.Request) {
+			req.Header.Set("Content-Type", req.Header.Get("Content-Type")+"; charset=utf-8")
+		},
+		"no content type":           func(req *http.Request) { req.Header.Del("Content-Type") },
+		"YAML":                      func(req *http.Request) { req.Header.Set("Content-Type", yamlType) },
+		"an apply patch":            func(req *http.Request) { req.Header.Set("Content-Type", "application/apply-patch+yaml") },
+		"a table":                   func(req *http.Request) { req.Header.Set("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1") },
+		"a quality":                 func(req *http.Request) { req.Header.Set("Accept", "application/json;q=0.9") },
+		"another encoding":          func(req *http.Request) { req.Header.Set("Accept-Encoding", "br, gzip") },
+		"large headers":             func(req *http.Request) { req.Header.Set("User-Agent", long(17<<10)) },
+		"a token for a WebSocket":   func(req *http.Request) { req.Header.Set("Sec-Websocket-Protocol", "a") },
+		"a header in another style": func(req *http.Request) { req.Header["content-type"] = []string{jsonType} },
+	} {
+		for _, r := range []usualRequest{post, patch} {
+			req := r.build(t.Context())
+			req.Header.Set("Accept", "application/json")
+			change(req)
+			if usual := intake.UsualInfo(req) != nil; usual != (name == "as they are") {
+				t.Errorf("%s, with %s: usual is %t", r.method, name, usual)
+			}
+		}
+	}
+}
+
+// unusualBodies are bodies that only look usual.
+func unusualBodies() []string {
+	usual := string(encode(classic("b", 1), occurrence.CoreV1, jsonType))
+	change := func(old, with string) string { return strings.Replace(usual, old, with, 1) }
+	return []string{
+		"\xef\xbb\xbf" + usual, usual + "x", usual + usual, usual[:len(usual)-3], "", "null", "[]", `{}`,
+		change(`"reason":`, `"reason":"other","reason":`), change(`"reason"`, `"Reason"`), change(`"reason"`, `"r\u0065ason"`),
+		change(`"kind":"Event"`, `"kind":"Event","KIND":"Pod"`), change(`"kind":"Event",`, ``), change(`"v1"`, `"v2"`),
+		change(`"count":1`, `"count":1.0`), change(`"count":1`, `"count":1e3`), change(`"count":1`, `"count":01`), change(`"count":1`, `"count":-1`),
+		change(`"count":1`, `"count":99999999999999999999`), change(`"count":1`, `"count":"1"`), change(`"count":1`, `"count":null`),
+		change(`"count":1`, `"count":2147483648`), change(`"count":1`, `"count":-0`),
+		change(`Started`, "\xff"), change(`Started`, `\ud800`), change(`Started`, `\ud83d\ude00`), change(`Started`, `\u0000`), change(`Started`, "a\tb"),
+		change(`Started`, `\x`), change(`Started`, `\/\b\f`), change(`"involvedObject":{`, `"involvedObject":{"nonsense":`+strings.Repeat("[", 40)+strings.Repeat("]", 40)+`,`),
+		change(`"metadata":{`, `"metadata":{"generateName":"x-",`), change(`"metadata":{`, `"metadata":{"labels":{"a":"b"},`),
+		change(`"metadata":{`, `"metadata":{"finalizers":["a"],`), change(`"metadata":{`, `"metadata":{"ownerReferences":[{},{}],`),
+		change(`"metadata":{`, `"metadata":{"resourceVersion":"5",`), change(`"metadata":{`, `"metadata":{"uid":"x",`),
+		change(`"namespace":"ns"`, `"namespace":"other"`), change(`"name":"b"`, `"name":""`), change(`"name":"b"`, `"name":"a/b"`),
+		change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:20.5Z"`), change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:20+01:00"`),
+		change(`"2023-11-14T22:13:20Z"`, `"2023-02-30T22:13:20Z"`), change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:60Z"`), change(`"2023-11-14T22:13:20Z"`, `""`),
+		change(`"eventTime":null`, `"eventTime":"2023-11-14T22:13:20Z"`), change(`"eventTime":null`, `"eventTime":"2023-11-14T22:13:20.000001Z"`),
+		change(`"eventTime":null`, `"series":{},"eventTime":null`), change(`"eventTime":null`, `"series":null,"eventTime":null`), change(`"eventTime":null`, `"related":{},"eventTime":null`),
+		strings.ReplaceAll(usual, ",", " ,\n\t"),
+	}
+}
+
+// FuzzFastPath sends any body and path as client-go would, on both paths.
+func FuzzFastPath(f *testing.F) {
+	for _, r := range usualRequests() {
+		f.Add(r.method == http.MethodPatch, r.contentType == protoType, r.path, r.accept, byte(0), r.body)
+	}
+	for i, body := range unusualBodies() {
+		f.Add(false, false, coreEvents, jsonType, byte(i), []byte(body))
+		f.Add(false, false, newEvents, "", byte(i), []byte(body))
+	}
+	inProtobuf := string(encode(classic("b", 1), occurrence.CoreV1, protoType))
+	for _, body := range []string{inProtobuf + "x", inProtobuf[:len(inProtobuf)-5], inProtobuf + inProtobuf[4:], shortest(100), "k8s\x00", "k8s"} {
+		f.Add(false, true, coreEvents, protoType, byte(0), []byte(body))
+	}
+	for _, body := range []string{
+		`{}`, `{"count":2}`, `{"count":2,"count":3}`, `{"count":null}`, `{"lastTimestamp":null}`, `{"message":""}`, `{"count":0}`, `{"series":{}}`,
+		`{"series":{"count":2}}`, `{"series":null}`, `{"series":{"lastObservedTime":null}}`, `{"series":{"count":2,"lastObservedTime":"2026-11-23T10:00:00.123456Z"}}`,
+		`{"$patch":"delete"}`, `{"metadata":{"resourceVersion":"1"}}`, `{"reason":"other"}`, `{"nonsense":1}`, `{"count":2}x`, `{"message":"\ud800"}`,
+	} {
+		for i := range byte(5) {
+			f.Add(true, false, coreEvents+"/known", jsonType, i, []byte(body))
+			f.Add(true, false, newEvents+"/known", protoType, i, []byte(body))
+			f.Add(true, false, coreEvents+"/known-too", jsonType, i, []byte(body))
+		}
+	}
+	for _, path := range []string{coreEvents + "/", "/" + coreEvents, coreEvents + "/a/b", "/api/v1/namespaces/ns/events/..", "/api/v1/namespaces/other/events", coreEvents + "?timeout=1s"} {
+		f.Add(false, false, path, jsonType, byte(0), encode(classic("b", 1), occurrence.CoreV1, jsonType))
+	}
+	outcomes := []func() *fakePipeline{
+		written,
+		func() *fakePipeline { p := written(); p.Deferring = true; return p },
+		func() *fakePipeline { return settled(dropped(occurrence.QueueFull, nil)) },
+		func() *fakePipeline { return settled(uncertain) },
+		func() *fakePipeline { return settled(stored(occurrence.Replayed, 1)) },
+	}
+	f.Fuzz(func(t *testing.T, patch, inProtobuf bool, path, accept string, outcome byte, body []byte) {
+		if strings.ContainsAny(accept, "\r\n\x00") {
+			return
+		}
+		r := usualRequest{method: http.MethodPost, path: path, contentType: jsonType, accept: accept, body: body}
+		if inProtobuf {
+			r.contentType = protoType
+		}
+		if patch {
+			r.method, r.contentType = http.MethodPatch, strategicType
+		}
+		p := bothPaths(t, written)
+		p.compare(t, usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType, body: encode(classic("known", 1), occurrence.CoreV1, jsonType)})
+		p.compare(t, usualRequest{method: http.MethodPost, path: newEvents, contentType: protoType, body: encode(newStyle("known-too"), occurrence.EventsV1, protoType)})
+		for _, s := range []*server{p.fast, p.generic} {
+			becomes := outcomes[int(outcome)%len(outcomes)]()
+			s.Pipeline.Becomes(becomes)
+			s.Pipeline.WriteLater(becomes.Deferring)
+		}
+		generated := bytes.Contains(body, []byte("generateName")) || bytes.Contains(body, []byte("-\x1a"))
+		if generated && !patch {
+			return // another name each time
+		}
+		p.compare(t, r)
+		p.compare(t, r) // again
+	})
+}
+
+// FuzzUsualBody decodes any body. What the fast path decodes, the apiserver's strict decoder decodes alike, without
+// an error or a warning.
+func FuzzUsualBody(f *testing.F) {
+	for _, body := range unusualBodies() {
+		f.Add(false, false, []byte(body))
+		f.Add(true, false, []byte(body))
+	}
+	for _, r := range usualRequests() {
+		f.Add(apiOfPath(r.path) == occurrence.EventsV1, r.contentType == protoType, r.body)
+	}
+	f.Fuzz(func(t *testing.T, newAPI, inProtobuf bool, body []byte) {
+		api, mediaType := occurrence.CoreV1, jsonType
+		if newAPI {
+			api = occurrence.EventsV1
+		}
+		if inProtobuf {
+			mediaType = protoType
+		}
+		got := intake.UsualEvent(api, mediaType, body)
+		if got == nil {
+			return
+		}
+		want, err := intake.GenericEvent(api, mediaType, bytes.Clone(body))
+		if err != nil {
+			t.Fatalf("%q is decoded, and not by the apiserver: %v", body, err)
+		}
+		clear(body) // nothing of it is kept
+		got.TypeMeta, want.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("decoded (-apiserver +fast path):\n%s", diff)
+		}
+	})
+}
+
+// FuzzUsualAnswer encodes any Event. The fast path writes the same bytes as the apiserver's encoder.
+func FuzzUsualAnswer(f *testing.F) {
+	for _, event := range []*corev1.Event{classic("a", 1), newStyle("a"), {}} {
+		f.Add(must(event.Marshal()))
+		event.Message = "\x00\x1f\x7f\"\\/<>&\b\f\n\r\t\u2028\u2029\uffff\xff\xc0ü😀"
+		event.Related, event.Series = &corev1.ObjectReference{Name: "<"}, &corev1.EventSeries{Count: -1}
+		f.Add(must(event.Marshal()))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		event := &corev1.Event{}
+		if event.Unmarshal(data) != nil {
+			return
+		}
+		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+				got := intake.UsualAnswer(event, api, mediaType)
+				want, err := intake.GenericAnswer(event, api, mediaType)
+				if got != nil && (err != nil || !bytes.Equal(got, want)) {
+					t.Errorf("%v, %s:\n%q, not\n%q, %v", api, mediaType, got, want, err)
+				}
+			}
+		}
+	})
+}
+
+// A body that does not arrive, or whose client leaves, is abandoned as on the generic path.
+func TestBodyThatDoesNotArriveIsAbandonedAlike(t *testing.T) {
+	for name, leaves := range map[string]time.Duration{"nobody leaves": time.Hour, "the client leaves": 10 * time.Second} {
+		bubble(t, name, func(t *testing.T) {
+			p := bothPaths(t, written)
+			var answers [2]answer
+			var took [2]time.Duration
+			for i, s := range []*server{p.fast, p.generic} {
+				ctx, leave := context.WithCancel(t.Context())
+				time.AfterFunc(leaves, leave)
+				body, end := io.Pipe()
+				req := usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType}.build(ctx)
+				req.Body, req.ContentLength = body, 100
+				if intake.UsualInfo(req) == nil {
+					t.Fatal("the request takes the generic path")
+				}
+				begun := time.Now()
+				answers[i] = s.Send(req)
+				took[i] = time.Since(begun)
+				answers[i].Header.Del("Audit-Id")
+				_ = end.Close()
+				leave()
+				synctest.Wait()
+				s.Pipeline.WantRecorded(t, 0)
+			}
+			equal(t, "answers", answers[0], answers[1])
+			equal(t, "after", took[0], took[1])
+			equal(t, "code", answers[0].Code, http.StatusGatewayTimeout)
+		})
+	}
+}
+
+// Both paths count alike.
+func TestBothPathsCountAlike(t *testing.T) {
+	p := bothPaths(t, written)
+	for _, r := range usualRequests() {
+		p.compare(t, r)
+	}
+	for _, header := range []map[string]string{{withoutToken: "true"}, {"Authorization": "Basic x"}} {
+		r := usualRequests()[0]
+		r.header = header
+		p.compare(t, r)
+	}
+	gather := func(s *server) (lines []string) {
+		for _, family := range must(s.Registry.Gather()) {
+			for _, m := range family.GetMetric() {
+				lines = append(lines, fmt.Sprint(family.GetName(), m.GetLabel(), m.GetCounter().GetValue(), m.GetHistogram().GetSampleCount()))
+			}
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	if diff := cmp.Diff(gather(p.generic), gather(p.fast)); diff != "" {
+		t.Errorf("metrics (-generic +fast):\n%s", diff)
+	}
+}
