@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -94,16 +95,14 @@ func isUsualMeta(meta *metav1.ObjectMeta) bool {
 	return len(meta.OwnerReferences)+len(meta.Finalizers)+len(meta.ManagedFields) == 0
 }
 
-// protobufPrefix begins a body in protobuf (apimachinery, runtime/serializer/protobuf).
-const protobufPrefix = "k8s\x00"
-
 // decodeUsualProtobuf is the decoder of the apiserver without the steps that choose a type.
 func decodeUsualProtobuf(body []byte, api occurrence.API) *corev1.Event {
-	if len(body) <= len(protobufPrefix) || string(body[:len(protobufPrefix)]) != protobufPrefix {
+	raw, ok := bytes.CutPrefix(body, protobufPrefix)
+	if !ok || len(raw) == 0 {
 		return nil
 	}
 	var unknown runtime.Unknown
-	if unknown.Unmarshal(body[len(protobufPrefix):]) != nil || unknown.Kind != "Event" {
+	if unknown.Unmarshal(raw) != nil || unknown.Kind != "Event" {
 		return nil
 	}
 	switch event := (&corev1.Event{}); {
