@@ -97,7 +97,7 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 	}
 	for path, apiVersion := range map[string]string{coreEvents: "v1", newEvents: "events.k8s.io/v1"} {
 		items := []string{
-			valid, with(`"valid"`, `"valid"`), with(`"valid"`, `"other"`), with(`"valid"`, `"Not a name"`),
+			valid, valid, with(`"valid"`, `"other"`), with(`"valid"`, `"Not a name"`),
 			with(`"namespace":"ns"`, `"namespace":"elsewhere"`), with(`"count":1`, `"count":"one"`), with(`"count":1`, `"count":7`),
 			with(`"metadata":{`, `"metadata":{"resourceVersion":"5",`), with(`"metadata":{`, `"metadata":{"labels":{"a b":"c"},`),
 			with(`"kind":"Event"`, `"kind":"Pod"`), with(`"v1"`, `"events.k8s.io/v1"`), `{}`, `null`, `7`, `"x"`, `[]`,
