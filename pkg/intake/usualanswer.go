@@ -42,7 +42,7 @@ var contentTypes = map[string][]string{
 // isUsualAnswer reports whether an Event has nothing but what appendEvent writes.
 func isUsualAnswer(event *corev1.Event) bool {
 	m := &event.ObjectMeta
-	return isUsualMeta(m) && m.SelfLink == "" && m.Generation == 0 && m.DeletionTimestamp == nil && m.DeletionGracePeriodSeconds == nil &&
+	return isUsualMeta(m) && m.GetSelfLink() == "" && m.Generation == 0 && m.DeletionTimestamp == nil && m.DeletionGracePeriodSeconds == nil &&
 		len(m.Labels)+len(m.Annotations) == 0
 }
 
