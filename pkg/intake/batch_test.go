@@ -115,6 +115,9 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 			if err := json.Unmarshal(a.Body, &status); err != nil {
 				t.Fatal(err)
 			}
+			if a.Code < 300 { // it is the Event
+				status = metav1.Status{}
+			}
 			want = append(want, fmt.Sprint(a.Code, " ", status.Reason, causes(&status)))
 		}
 		together := serve(t, written())
@@ -123,7 +126,7 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 			got = append(got, fmt.Sprint(status.Code, " ", status.Reason, causes(&status)))
 		}
 		for i := range items {
-			if strings.Contains(want[i], "FieldValueRequired metadata.name") { // it needs one in a batch
+			if items[i] == "{}" || items[i] == "null" { // in a batch it needs a name
 				want[i] = "400 BadRequest[]"
 			}
 			if got[i] != want[i] {

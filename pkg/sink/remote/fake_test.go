@@ -113,6 +113,13 @@ func (f *fakeEventd) counted() (sum int64) {
 	return sum
 }
 
+// made is the number of requests so far.
+func (f *fakeEventd) made() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests
+}
+
 func decodeList(api occurrence.API, body []byte) ([]corev1.Event, error) {
 	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(bytes.TrimPrefix(body, []byte(prefix))); err != nil {

@@ -103,8 +103,8 @@ func TestRepeatsAreSentTogether(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 1000})
-				if f.requests != 1 || len(f.events) != 1 {
-					t.Fatalf("%d requests, %d Events", f.requests, len(f.events))
+				if f.made() != 1 || len(f.events) != 1 {
+					t.Fatalf("%d requests, %d Events", f.made(), len(f.events))
 				}
 				for _, e := range f.events {
 					first, last := e.FirstTimestamp.Time, e.LastTimestamp.Time
@@ -139,8 +139,8 @@ func TestEventdThatHangsHoldsUpNothing(t *testing.T) {
 		if pending := s.Pending(); pending.Series > s.options.MaxPendingItems || s.pendingBytes() > s.options.MaxPendingBytes {
 			t.Errorf("%+v, %d bytes are pending", pending, s.pendingBytes())
 		}
-		if f.requests > s.options.Concurrency {
-			t.Errorf("%d requests hang, want at most %d", f.requests, s.options.Concurrency)
+		if f.made() > s.options.Concurrency {
+			t.Errorf("%d requests hang, want at most %d", f.made(), s.options.Concurrency)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -224,8 +224,8 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		s := newSubject(t, f)
 		s.record("ns", "web")
 		time.Sleep(29 * time.Second)
-		if n := f.counted(); n != 0 || f.requests != 1 {
-			t.Errorf("counted %d after %d requests", n, f.requests)
+		if n := f.counted(); n != 0 || f.made() != 1 {
+			t.Errorf("counted %d after %d requests", n, f.made())
 		}
 		time.Sleep(2 * time.Second)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 1})
@@ -373,8 +373,8 @@ func TestReportsOfClientsAreRefused(t *testing.T) {
 		s := newSubject(t, f)
 		s.record("ns", "web", func(o *occurrence.Occurrence) { o.Client, o.Total = "web.1", 1 })
 		s.record("ns", "web", func(o *occurrence.Occurrence) { o.Event.Namespace = "" })
-		if totals := s.balanced(t); totals.Dropped[occurrence.Malformed] != 2 || f.requests != 0 {
-			t.Errorf("dropped %v, %d requests", totals.Dropped, f.requests)
+		if totals := s.balanced(t); totals.Dropped[occurrence.Malformed] != 2 || f.made() != 0 {
+			t.Errorf("dropped %v, %d requests", totals.Dropped, f.made())
 		}
 		s.close(t.Context())
 	})
