@@ -1,12 +1,9 @@
 package relay_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -118,51 +115,6 @@ func TestRequestInASessionThatPanicsIsAnswered(t *testing.T) {
 	other.Post(t, classic("a", 1)).Want(t, 500, metav1.StatusReasonInternalError)
 	if !other.relay.HasSession() {
 		t.Error("the session has ended")
-	}
-}
-
-// A standby that does not read the answers to one caller has those of others wait too, but not
-// aborted.
-func TestCallerHasItsShareOfUnreadAnswersInASession(t *testing.T) {
-	leader := newReplica(t, options{})
-	where := listen(t, leader)
-	leader.lead(t)
-	large := classic("large", 1)
-	large.Annotations = map[string]string{"a": "many"}
-	text := string(must(json.Marshal(large)))
-	text = strings.Replace(text, "many", strings.Repeat("<", 200<<10), 1) // escaped in an answer
-	leader.Do(t, http.MethodPost, coreEvents, text).Want(t, 201, "")
-	leader.Post(t, classic("small", 1)).Want(t, 201, "")
-	s := asPeerSession(t, where)
-	patch := func(id uint64, event, caller string) {
-		s.send(encoded(id, frame.Forwarded{
-			Method: http.MethodPatch, URI: coreEvents + "/" + event, User: &user.DefaultInfo{Name: caller},
-			Header: http.Header{"Content-Type": {"application/strategic-merge-patch+json"}}, Body: fmt.Appendf(nil, `{"count":%d}`, id+1),
-		}))
-	}
-	id := uint64(0)
-	await.Within(t, 4*time.Second, "answers are aborted", func() bool { // a write fails after 5 s
-		id++
-		patch(id, "large", "a")
-		return leader.Metric(t, "eventd_intake_aborted_answers_total", "share") > 0
-	})
-	patch(id+1, "small", "b")
-	aborted := false
-	for {
-		kind, of, payload, err := s.frames.Next()
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case kind == frame.Abort && of == id+1:
-			t.Fatal("the answer to another caller is aborted")
-		case kind == frame.Abort:
-			aborted = true
-		case kind == frame.Answer && of == id+1 && payload[0] == 1:
-			if !aborted {
-				t.Error("nothing is aborted")
-			}
-			return
-		}
 	}
 }
 

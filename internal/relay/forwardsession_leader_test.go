@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,6 +116,7 @@ func TestReplicaThatBreaksTheProtocolLosesItsSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := asPeerSession(t, where)
 			s.send(sent)
+			began := time.Now()
 			for {
 				kind, _, _, err := s.frames.Next()
 				if err != nil {
@@ -123,6 +125,9 @@ func TestReplicaThatBreaksTheProtocolLosesItsSession(t *testing.T) {
 				if kind != frame.Ping && kind != frame.Answer {
 					t.Fatalf("frame %d", kind)
 				}
+			}
+			if took := time.Since(began); took > frame.Silence/2 {
+				t.Errorf("it has ended after %s, since nothing more was sent", took)
 			}
 		})
 	}

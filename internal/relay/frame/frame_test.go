@@ -49,6 +49,14 @@ func TestRequestIsDecodedAsItWasEncoded(t *testing.T) {
 	}
 }
 
+// It would end the session.
+func TestRequestThatIsTooLateHasNoTime(t *testing.T) {
+	buf, _ := AppendRequest(nil, 1, &Forwarded{Timeout: -1, User: &user.DefaultInfo{Name: "a"}}, all)
+	if got, err := DecodeRequest(buf[headBytes:]); err != nil || got.Timeout != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestFrameThatIsTooLongIsNotSent(t *testing.T) {
 	f := &Forwarded{User: &user.DefaultInfo{Name: "a"}}
 	overhead, _ := AppendRequest(nil, 1, f, all)
@@ -114,6 +122,7 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 // Run writes what others have added during its own write, and during that of an answer.
 func TestNothingWaitsWhenNobodyWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
 		own, other := net.Pipe()
 		w := NewWriter(own)
 		go func() { _ = w.Run() }()
@@ -131,8 +140,8 @@ func TestNothingWaitsWhenNobodyWrites(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		if len(w.waiting) > 0 || w.writing {
-			t.Errorf("%q waits", w.waiting)
+		if took := time.Since(began); len(w.waiting) > 0 || w.writing || took > 0 { // until a ping
+			t.Errorf("%q waits after %s", w.waiting, took)
 		}
 	})
 }
