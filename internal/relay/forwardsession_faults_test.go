@@ -158,3 +158,26 @@ func TestSessionThatIsAcceptedTooLateIsNotUsed(t *testing.T) {
 		t.Error("there is a session")
 	}
 }
+
+// Otherwise it would take a place of the former leader, until that ends.
+func TestSessionEndsWhenItsLeaderLeadsNoMore(t *testing.T) {
+	ended := make(chan error, 1)
+	pings := 0
+	other := newReplica(t, options{})
+	rawLeader(t, func(s *rawSession) {
+		for {
+			if _, _, _, err := s.frames.Next(); err != nil {
+				ended <- err
+				return
+			}
+			pings++
+		}
+	}).leads(other)
+	other.forward(t)
+	other.awaitSession(t)
+	other.relay.SetLeader("", "")
+	<-ended
+	if pings > 0 {
+		t.Error("it ends only since nothing is answered")
+	}
+}

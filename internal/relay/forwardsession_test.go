@@ -142,6 +142,10 @@ func TestClientAssertsNothingInASession(t *testing.T) {
 	if f.User.GetName() != "tester" || f.Method != http.MethodPost || f.URI != coreEvents+"?fieldManager=me&timeout=5s" || f.Timeout <= 0 || f.Timeout > 5*time.Second {
 		t.Errorf("forwarded %+v", f)
 	}
+	id := other.Post(t, classic("b", 1)).Header["Audit-Id"]
+	if diff := gocmp.Diff(id, (<-got).Header["Audit-Id"]); diff != "" || len(id) != 1 { // in the logs of both
+		t.Errorf("Audit-Id (-standby +leader):\n%s", diff)
+	}
 }
 
 // A client with such a header is taken for a replica, which it is not.
@@ -172,7 +176,11 @@ func TestLargeRequestIsForwardedOverHTTP2(t *testing.T) {
 	other.WantMetric(t, 0, sessionRequests)
 	leader.Pipeline.WantRecorded(t, 1)
 	// The answer to a patch of it is in many frames.
-	other.Patch(t, "a", `{"count":2}`).Want(t, 200, "")
+	patched := other.Patch(t, "a", `{"count":2}`)
+	patched.Want(t, 200, "")
+	if got := len(patched.Event(t).Annotations["a"]); got != frame.MaxBytes {
+		t.Errorf("%d bytes of it arrive", got)
+	}
 	other.WantMetric(t, 1, sessionRequests)
 }
 

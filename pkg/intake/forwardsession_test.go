@@ -179,6 +179,17 @@ func TestForwardingSessionEndsWhenTheStandbyIsSilent(t *testing.T) {
 	})
 }
 
+// It sends pings, so nothing else would end it.
+func TestForwardingSessionEndsWhenTheStandbyReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		accepting := &replicaTokens{review: func() (bool, error) { return true, nil }}
+		s := openForwarding(t, &forwardings{handler: http.HandlerFunc(hang), forwarder: accepting, open: make(chan struct{}, 1)})
+		defer s.leave()
+		time.Sleep(frame.Period + frame.Silence)
+		s.wantEnded(t, true)
+	})
+}
+
 // What runs after a session has ended would write to nobody, and count as in flight.
 func TestForwardingSessionEndsAfterItsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -91,7 +91,7 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 			last, _ = w.TryAdd([]byte("more"))
 			w.Flush() // waits for nothing
 		}
-		if w.Taken(last) || !w.Taken(0) {
+		if w.Taken(last) || w.Taken(int64(len("first"))) || !w.Taken(0) {
 			t.Error("what is written is not what was taken")
 		}
 		buf := make([]byte, 100)
