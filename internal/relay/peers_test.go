@@ -42,6 +42,7 @@ func TestWhoIsAcceptedAsAReplica(t *testing.T) {
 	leader := newReplica(t, options{reviewer: client.AuthenticationV1(), token: tokenFile(t, token("eventd", peerAudience)),
 		set: func(_ *intake.Options, o *intake.ServerOptions) {
 			o.Authenticator = authn
+			o.AccessReviewTTL = -1 // each request is authorized
 			o.Authorizer = intaketest.Decision(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
 				authorized = a.GetUser()
 				return authz.Authorize(t.Context(), a)

@@ -35,7 +35,7 @@ func TestLedgerAddsUp(t *testing.T) {
 		Outcomes: map[occurrence.Outcome]int64{
 			occurrence.Created: 1, occurrence.Merged: 5, occurrence.Aggregated: 4,
 			occurrence.Replayed: 0, occurrence.Dropped: 5, occurrence.Uncertain: 0,
-			occurrence.Found: 1, occurrence.HandedOver: 2, occurrence.Filtered: 1,
+			occurrence.Found: 1, occurrence.HandedOver: 2, occurrence.Filtered: 1, occurrence.Acknowledged: 0,
 		},
 		Dropped:  map[occurrence.Reason]int64{occurrence.Forbidden: 5},
 		Filtered: map[occurrence.Reason]int64{"noise": 1},
