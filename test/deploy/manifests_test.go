@@ -34,8 +34,8 @@ var complete = filepath.Join("testdata", "complete")
 // delivering is deploy/ with deploy/delivery alone.
 var delivering = filepath.Join("testdata", "delivering")
 
+// Not in parallel: kubectl reads each object and then patches it, and other tests delete theirs.
 func TestManifestsAreTakenByAnApiserverThatIsStrict(t *testing.T) {
-	t.Parallel()
 	for _, folder := range []string{manifests, complete} {
 		for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
 			out, err := cluster.Kubectl(t.Context(), append(how, "apply", "-k", folder, "--validate=strict", "--dry-run=server", "-o=name")...)
