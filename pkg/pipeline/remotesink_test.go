@@ -88,8 +88,9 @@ func TestReportsToAnEventdWithFaultsAreCountedOnce(t *testing.T) {
 		} else {
 			newStyle.Eventf(object, nil, corev1.EventTypeWarning, "Tested", "Testing", "it was tested")
 		}
-		if i%100 == 0 {
-			time.Sleep(10 * time.Millisecond) // so that there are several batches
+		if i%100 == 0 { // so that there are several batches, and all kinds of answers
+			seen := requests.Load()
+			await.Until(t, "the next batch is sent", func() bool { return requests.Load() > seen })
 		}
 	}
 	await.Until(t, "all is acknowledged", func() bool { return ledgers(b)[0].Outcomes[occurrence.Acknowledged] == count })
