@@ -14,11 +14,13 @@ import (
 	"github.com/eventd/eventd/internal/relay/frame"
 )
 
-// The leader handles what the standby has authorized: both read the same from it.
+// The leader handles what the standby has authorized: both read the same report from it. Other requests are
+// not forwarded in a session, and none of them may become a report: the URL "h:" has the path "" at the standby, and
+// "/" at the leader.
 func FuzzForwardedRequestIsThatWhichWasAuthorized(f *testing.F) {
 	for _, target := range []string{
 		"/api/v1/namespaces/a/events", "/apis/events.k8s.io/v1/namespaces/a/events/b?timeout=1s#c", "//api/v1/namespaces/a/events",
-		"http://h/api/v1/namespaces/a/events", "/api/v1/namespaces/a%2Fb/events/%2e%2e", "/api/v1/namespaces/a/events/b#c?d", "*", "http:api",
+		"http://h/api/v1/namespaces/a/events", "/api/v1/namespaces/a%2Fb/events/%2e%2e", "/api/v1/namespaces/a/events/b#c?d", "*", "http:api", "h:",
 	} {
 		f.Add(http.MethodPost, target)
 	}
@@ -51,6 +53,9 @@ func FuzzForwardedRequestIsThatWhichWasAuthorized(f *testing.F) {
 		}
 		want, wantErr := newResolver().NewRequestInfo(authorized)
 		got, gotErr := newResolver().NewRequestInfo(handled)
+		if wantErr == nil && gotErr == nil && !want.IsResourceRequest && !got.IsResourceRequest {
+			return
+		}
 		if diff := cmp.Diff([]any{want, wantErr == nil, authorized.URL.RawQuery}, []any{got, gotErr == nil, handled.URL.RawQuery}); diff != "" {
 			t.Errorf("-authorized +handled:\n%s", diff)
 		}
