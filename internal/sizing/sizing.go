@@ -26,6 +26,8 @@ const (
 	// copiesOfABody are those of the server, of the handler, the decoded one, and the
 	// rest of the buffers. TestRequestsThatWaitTakeNoMoreThanIsSaid measures them.
 	copiesOfABody = 4
+	// batchedEvents is maxBatched of pkg/intake: each Event of a batch is as a request, but for its body.
+	batchedEvents = 8 << 10
 	// unwrittenAnswers is maxUnwrittenBytes of pkg/intake. credentials is the size of
 	// its caches of accepted and rejected credentials.
 	unwrittenAnswers = 32 * mib
@@ -100,6 +102,7 @@ func Memory(o *app.Options) []Part {
 		// As many requests of unknown callers may be in flight. Their bodies are not read.
 		{"requests of unknown callers", []string{"max-requests-inflight"}, requests * kib, requests * (unknownCallerBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
 		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
+		same("Events of batches", batchedEvents*requestBytes),
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),
 		{"names that clients posted", []string{"max-client-names"}, min(int64(o.Intake.MaxNames)*viewBytes, views), views},
