@@ -54,7 +54,7 @@ func (f *reading) occurs(kind byte) {
 		o.Weight = math.MaxInt32 - 1
 	}
 	o.CreateOnly, o.User = kind&32 != 0, string('u'+rune(kind>>6))
-	f.ours.addAt(f.ours.sequence+1+uint64(kind), o, f.event)
+	f.ours.put(f.ours.sequence+1+uint64(kind), o, f.event)
 }
 
 // tamper returns what somebody makes of the object under a name.
@@ -139,7 +139,7 @@ func (f *reading) step(how byte) {
 func FuzzRead(f *testing.F) {
 	own := occurrence.Digest(identity.Of(sinktest.Event(false))).String()
 	shares := "v1;s=" + sinkA + ":12;n=" + sinkB + ":2"
-	const add, step, tamper, expire, giveUp, rights, ops = 0, 1, 2, 3, 4, 5, 8
+	const add, step, tamper, expire, giveUp, rights, forget, ops = 0, 1, 2, 3, 4, 5, 6, 9
 	for kind := range byte(16) {
 		f.Add([]byte{kind, add, 1, step, 0, add, 5, step, 0}, own, shares, "", "uid", "1", int32(3))
 		f.Add([]byte{kind, add, 1, step, 3, tamper, 1 | 6<<3, step, 0, step, 0, step, 0}, own, shares, "", "uid", "1", int32(3))
@@ -147,6 +147,7 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte{kind, add, 5, step, 0, add, 5, step, 3, expire, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(-1))
 		// A share of what no write has carried yet.
 		f.Add([]byte{kind, add, 5, step, 3, step, 0, add, 5, tamper, 1 | 3<<1, 3, step, 0, step, 0}, own, shares, "x", "uid", "1", int32(2))
+		f.Add([]byte{kind, add, 5, step, 0, forget, tamper, 1 | 6<<3, add, 5, step, 0, step, 0}, own, shares, "", "uid", "1", int32(2))
 		f.Add([]byte{kind, rights, 1, add, 5, step, 3, add, 5, giveUp, 0, step, 0, step, 0}, own, shares, "x", "", "", int32(-1))
 	}
 	f.Fuzz(func(t *testing.T, script []byte, digest, shares, message, uid, version string, count int32) {
@@ -166,35 +167,38 @@ func FuzzRead(f *testing.F) {
 			Message: message, Count: count,
 		}}
 		f.ours.instance = Contributor([]byte(sinkA))
-		a := New(f.ours.instance, f.target(f.next()), nil)
-		a.identify()
-		f.ours.counter = a
+		f.ours.counter = New(f.ours.instance, f.target(f.next()), nil)
+		f.ours.counter.identify()
 		for len(f.script) > 0 {
 			switch f.next() % ops {
 			case add:
 				f.occurs(f.next())
 			case tamper:
-				name := a.name()
+				name := f.ours.counter.name()
 				if e := f.tamper(name, f.next()); e.ResourceVersion != "" && e.UID != "" {
 					f.server.Objects[name] = e
 				}
 			case expire:
 				f.server.Expire()
 			case giveUp:
-				f.ours.take(a.Drop(f.ours.sequence-uint64(f.next()), occurrence.RetriesExhausted, nil))
+				f.ours.take(f.ours.counter.Drop(f.ours.sequence-uint64(f.next()), occurrence.RetriesExhausted, nil))
 			case rights:
 				b := f.next()
 				f.may = Access{Change: b%3 != 2, Unmarked: b&4 != 0}
 				f.server.Strips = b&8 != 0
+			case forget:
+				if f.ours.isIdle() {
+					f.ours.recalls()
+				}
 			default: // step, which makes most of the difference
 				f.step(f.next())
 			}
 		}
 		// When nothing happens any more, all ends.
 		f.may = all
-		for i := 0; len(a.pending) > 0; i++ {
+		for i := 0; len(f.ours.counter.pending) > 0; i++ {
 			if i > 100 {
-				t.Fatalf("%d entries do not end", len(a.pending))
+				t.Fatalf("%d entries do not end", len(f.ours.counter.pending))
 			}
 			f.step(0)
 		}

@@ -311,10 +311,15 @@ func (w *writer) add(o *occurrence.Occurrence, event *corev1.Event) {
 	w.addAt(w.sequence+uint64(1+rand.IntN(3)), o, event) // gaps are normal
 }
 
+// addAt adds an occurrence, before which the process may have forgotten the counter.
 func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
-	if c := w.counter; len(c.pending) == 0 && c.observed != nil && rand.IntN(2) == 0 {
+	if w.isIdle() && rand.IntN(2) == 0 {
 		w.recalls()
 	}
+	w.put(sequence, o, event)
+}
+
+func (w *writer) put(sequence uint64, o *occurrence.Occurrence, event *corev1.Event) {
 	w.sequence = sequence
 	w.recorded += o.Weight
 	event = event.DeepCopy() // each has its own
@@ -325,6 +330,9 @@ func (w *writer) addAt(sequence uint64, o *occurrence.Occurrence, event *corev1.
 	e, c := NewEntry(o, &occurrence.Target{Digest: w.counter.digest, Event: event, Name: event.InvolvedObject.Name})
 	w.counter.Add(w.sequence, 0, &e, c)
 }
+
+// isIdle reports whether the process may forget the counter.
+func (w *writer) isIdle() bool { return len(w.counter.pending) == 0 && w.counter.observed != nil }
 
 // recalls has the process forget the counter, and remember its state.
 func (w *writer) recalls() {
