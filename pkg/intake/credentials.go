@@ -83,29 +83,31 @@ type knownCredential struct {
 	tenant string
 	// accepted is when the review that accepted it began.
 	accepted time.Time
+	// verification is that of a client certificate.
+	verification verification
 }
 
 func newKnownCredentials(limit int) *knownCredentials {
 	return &knownCredentials{cache: fairlru.New[credential, string, knownCredential](int64(limit), nil)}
 }
 
-// get returns the tenant of credentials, and when they were accepted last.
-func (k *knownCredentials) get(c credential) (tenant string, accepted time.Time, ok bool) {
+// get returns what is known of credentials.
+func (k *knownCredentials) get(c credential) (known knownCredential, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known, ok := k.cache.Get(c)
+	known, ok = k.cache.Get(c)
 	if ok && time.Since(known.accepted) > knownFor {
 		k.cache.Remove(c)
-		return "", time.Time{}, false
+		return knownCredential{}, false
 	}
-	return known.tenant, known.accepted, ok
+	return known, ok
 }
 
-// add adds credentials that were accepted by a review that began at the given time.
-func (k *knownCredentials) add(c credential, tenant string, begun time.Time) {
+// add adds credentials that were accepted.
+func (k *knownCredentials) add(c credential, known knownCredential) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cache.Add(c, tenant, knownCredential{tenant, begun}, 1)
+	k.cache.Add(c, known.tenant, known, 1)
 }
 
 // remove removes credentials that are no longer accepted.

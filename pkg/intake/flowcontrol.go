@@ -65,7 +65,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	if err != nil {
 		return nil, err
 	}
-	callers.issuer = o.Issuer
+	callers.issuer, callers.certificates.options = o.Issuer, o.ClientCA
 	callers.authn = o.Authenticator
 	if o.Forwarder != nil {
 		callers.ownName = o.Forwarder.PeerUser

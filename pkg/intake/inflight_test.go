@@ -71,7 +71,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 			}
 			call := &call{credential: credential{1}}
 			if test.known != "" {
-				c.callers.known.add(call.credential, test.known, time.Now())
+				c.callers.known.add(call.credential, acceptedNow(test.known))
 			}
 			req := requestWith("", "")
 			req = req.WithContext(withCall(req.Context(), call))
@@ -260,7 +260,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 			}
 			presented, _ := c.callers.hasher.of(req)
 			if test.known != "" {
-				c.callers.known.add(presented, test.known, time.Now())
+				c.callers.known.add(presented, acceptedNow(test.known))
 			}
 			served, known, unknown := false, int64(0), int64(1)
 			if test.want != "" {
@@ -274,7 +274,7 @@ func TestUnknownCallersWaitInTheSharesOfWhomTheyVerifyAs(t *testing.T) {
 			})))
 			handler.ServeHTTP(httptest.NewRecorder(), req.WithContext(withCall(req.Context(), &call{})))
 			equal(t, "served", served, true)
-			_, _, accepted := c.callers.known.get(presented)
+			_, accepted := c.callers.known.get(presented)
 			equal(t, "accepted without a review", accepted, test.known != "")
 			equal(t, "rejected without a review", c.callers.rejected.contains(presented), false)
 		})

@@ -78,6 +78,8 @@ type callers struct {
 	issuer  *Issuer
 	authn   authenticator.Request
 	ownName func() string
+
+	certificates certificates
 }
 
 func newCallers(ttl time.Duration, inFlight int) (*callers, error) {
@@ -101,13 +103,13 @@ func newCallers(ttl time.Duration, inFlight int) (*callers, error) {
 func (c *callers) limit(authn authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		presented := callOf(req.Context()).credential
-		_, accepted, known := c.known.get(presented)
-		fresh := known && time.Since(accepted) < c.ttl
-		switch {
-		case fresh:
-			return authn.AuthenticateRequest(req)
-		case bearerToken(req) == "":
+		if bearerToken(req) == "" {
 			return c.verify(req, presented, authn)
+		}
+		known, ok := c.known.get(presented)
+		switch {
+		case ok && time.Since(known.accepted) < c.ttl:
+			return authn.AuthenticateRequest(req)
 		case c.ttl <= 0:
 			r := c.newReview(req, presented, authn)
 			return r.response, r.ok, r.err
@@ -116,12 +118,22 @@ func (c *callers) limit(authn authenticator.Request) authenticator.Request {
 	})
 }
 
-// verify authenticates a certificate.
+// verify authenticates a certificate. On the fast path a request has no header of a front proxy, so it is the subject
+// of the certificate who sends it.
 func (c *callers) verify(req *http.Request, presented credential, authn authenticator.Request) (*authenticator.Response, bool, error) {
+	usual := callOf(req.Context()).usual != nil
+	known, _ := c.known.get(presented)
+	if usual && c.certificates.holds(known.verification, req) {
+		return subject.AuthenticateRequest(req)
+	}
 	begun := time.Now()
 	response, ok, err := authn.AuthenticateRequest(req)
 	if ok && err == nil {
-		c.known.add(presented, tenantOf(req, response.User), begun)
+		known.tenant, known.accepted = tenantOf(req, response.User), begun
+		if usual {
+			known.verification = c.certificates.verify(req, response.User)
+		}
+		c.known.add(presented, known)
 	}
 	return response, ok, err
 }
@@ -180,7 +192,7 @@ func (c *callers) newReview(req *http.Request, presented credential, authn authe
 func (c *callers) remember(req *http.Request, presented credential, r reviewed, begun time.Time) {
 	switch {
 	case r.err == nil && r.ok:
-		c.known.add(presented, tenantOf(req, r.response.User), begun)
+		c.known.add(presented, knownCredential{tenant: tenantOf(req, r.response.User), accepted: begun})
 	case errors.Is(r.err, errAssertion):
 	case r.err == nil || !Undecided(r.err):
 		c.known.remove(presented)
@@ -192,8 +204,8 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 // accepted them, otherwise by local verification. It returns false for unknown callers.
 func (c *callers) tenant(ctx context.Context) (string, bool) {
 	call := callOf(ctx)
-	if tenant, _, ok := c.known.get(call.credential); ok {
-		return tenant, true
+	if known, ok := c.known.get(call.credential); ok {
+		return known.tenant, true
 	}
 	return call.verified, call.verified != ""
 }
@@ -202,7 +214,7 @@ func (c *callers) tenant(ctx context.Context) (string, bool) {
 // the signature of a token, or as a client certificate. They are still reviewed as all
 // others.
 func (c *callers) verified(req *http.Request, presented credential) (tenant string) {
-	if _, _, known := c.known.get(presented); known {
+	if _, known := c.known.get(presented); known {
 		return ""
 	}
 	token := bearerToken(req)

@@ -44,19 +44,21 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 	}
 }
 
+func acceptedNow(tenant string) knownCredential { return knownCredential{tenant: tenant, accepted: time.Now()} }
+
 // A tenant with many credentials evicts its own least recently used one.
 func TestManyCredentialsOfOneTenantEvictNoOthers(t *testing.T) {
 	k := newKnownCredentials(4)
-	k.add(credential{1}, "quiet", time.Now())
+	k.add(credential{1}, acceptedNow("quiet"))
 	for n := byte(2); n <= 4; n++ {
-		k.add(credential{n}, "many", time.Now())
+		k.add(credential{n}, acceptedNow("many"))
 	}
 	k.get(credential{2})
-	k.add(credential{5}, "many", time.Now())
-	k.add(credential{6}, "another", time.Now())
+	k.add(credential{5}, acceptedNow("many"))
+	k.add(credential{6}, acceptedNow("another"))
 	known := map[byte]bool{}
 	for n := byte(1); n <= 6; n++ {
-		_, _, known[n] = k.get(credential{n})
+		_, known[n] = k.get(credential{n})
 	}
 	equal(t, "known", known, map[byte]bool{1: true, 2: true, 3: false, 4: false, 5: true, 6: true})
 	equal(t, "held", k.cache.Len(), 4)
@@ -67,17 +69,17 @@ func TestCredentialsAreHeldOnceUntilTheyAreForgotten(t *testing.T) {
 		k := newKnownCredentials(2)
 		want := func(want bool, held int) {
 			t.Helper()
-			_, _, known := k.get(credential{})
+			_, known := k.get(credential{})
 			equal(t, "known", known, want)
 			equal(t, "held", k.cache.Len(), held)
 		}
-		k.add(credential{}, "tenant", time.Now())
-		k.add(credential{}, "tenant", time.Now())
+		k.add(credential{}, acceptedNow("tenant"))
+		k.add(credential{}, acceptedNow("tenant"))
 		time.Sleep(knownFor)
 		want(true, 1)
 		time.Sleep(time.Nanosecond)
 		want(false, 0)
-		k.add(credential{}, "tenant", time.Now())
+		k.add(credential{}, acceptedNow("tenant"))
 		k.remove(credential{})
 		want(false, 0)
 	})
@@ -124,11 +126,11 @@ func TestResultOfAReviewIsKept(t *testing.T) {
 					c := must(newCallers(ttl, 10))
 					req, own := presented(t.Context(), c, "a")
 					if before {
-						c.known.add(own, "jane", time.Now())
+						c.known.add(own, acceptedNow("jane"))
 						time.Sleep(time.Minute) // its review is kept no more
 					}
 					_, _, _ = c.limit(test.authn).AuthenticateRequest(req)
-					_, _, known := c.known.get(own)
+					_, known := c.known.get(own)
 					equal(t, "known", known, test.known && (before || name == "accepted"))
 					equal(t, "rejected", c.rejected.contains(own), test.rejected)
 				})
@@ -169,7 +171,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 			req, own := presented(t.Context(), c, "a")
 			callOf(req.Context()).verified = test.verified
 			if test.known > 0 {
-				c.known.add(own, "jane", time.Now())
+				c.known.add(own, acceptedNow("jane"))
 				time.Sleep(test.known)
 			}
 			for range test.bursts {
@@ -185,7 +187,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 			equal(t, "accepted", ok, test.ok && made)
 			equal(t, "error", err, test.err)
 			equal(t, "reviews of known callers", tokenReviewBurst-c.ofKnown.rate.Tokens(), test.ofKnown)
-			_, _, known := c.known.get(own)
+			_, known := c.known.get(own)
 			equal(t, "known", known, ok)
 			equal(t, "rejected", c.rejected.contains(own), !ok && made)
 		})
@@ -264,14 +266,13 @@ func TestReviewOfACancelledRequestIsKept(t *testing.T) {
 		equal(t, "waited", time.Since(begun), time.Millisecond)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		_, accepted, known := c.known.get(own)
-		equal(t, "known", known, true)
-		equal(t, "accepted at", accepted, begun)
+		known, ok := c.known.get(own)
+		equal(t, "known", ok, true)
+		equal(t, "accepted at", known.accepted, begun)
 	})
 }
 
-// A certificate is verified each time. It is known afterwards, so that its requests
-// count in the flow of its user.
+// A certificate is known when it is verified, so that its requests count in the flow of its user.
 func TestCertificatesCostNoReviews(t *testing.T) {
 	for name, test := range map[string]struct {
 		user   string
@@ -294,9 +295,9 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 			_, ok, err := c.limit(saying(response, test.ok, test.err)).AuthenticateRequest(req)
 			equal(t, "accepted", ok, test.ok)
 			equal(t, "error", err, test.err)
-			tenant, _, known := c.known.get(own)
-			equal(t, "known", known, test.tenant != "")
-			equal(t, "tenant", tenant, test.tenant)
+			known, ok := c.known.get(own)
+			equal(t, "known", ok, test.tenant != "")
+			equal(t, "tenant", known.tenant, test.tenant)
 			equal(t, "rejected from now on", c.rejected.contains(own), false)
 			for _, reviews := range []*reviews{c.ofKnown, c.ofUnknown} {
 				equal(t, "reviews that are left", reviews.rate.Tokens(), tokenReviewBurst)

@@ -3,6 +3,7 @@ package intake
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +61,9 @@ type ServerOptions struct {
 	// accepted yet. Until their TokenReview, their requests count against the share of
 	// their tenant, and not that of their address. The caller runs it.
 	Issuer *Issuer
+	// ClientCA, if not nil, returns the CAs by which Authenticator verifies client certificates, and false if there are
+	// none. As long as it returns the same Roots, a certificate is not verified again for each report.
+	ClientCA func() (x509.VerifyOptions, bool)
 	// MaxInFlight limits the requests of known callers in flight. Above it, or above its
 	// share of it, a caller gets 429. 0 is DefaultMaxInFlight.
 	MaxInFlight int

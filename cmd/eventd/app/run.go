@@ -201,6 +201,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		Authorizer:      p.serving.authorizer,
 		QueryAuthorizer: p.serving.queryAuthorizer,
 		Issuer:          p.serving.issuer.Issuer,
+		ClientCA:        p.serving.verifyOptions,
 		MaxInFlight:     p.options.MaxRequestsInFlight,
 		Livez:           p.livez(),
 		Readyz:          p.readyz(),

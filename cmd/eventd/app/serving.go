@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -29,9 +30,11 @@ type serving struct {
 	// queryAuthorizer has a client of its own, and so a rate limit of its own.
 	queryAuthorizer authorizer.Authorizer
 	clientCA        *publishedCA // nil if the cluster's CA is not used
-	frontProxyCA    *publishedCA // nil if the cluster's front proxy is not used
-	issuer          *issuer      // nil before delegate
-	listener        *boundedListener
+	// verifyOptions returns the CAs of client certificates, wherever they are from; nil without any.
+	verifyOptions func() (x509.VerifyOptions, bool)
+	frontProxyCA  *publishedCA // nil if the cluster's front proxy is not used
+	issuer        *issuer      // nil before delegate
+	listener      *boundedListener
 }
 
 // newServing listens, so that a port in use is an error at the start. It accepts no
@@ -95,6 +98,13 @@ func (s *serving) delegate(ctx context.Context, o *Options) error {
 	authorization.RemoteKubeConfigFile = cmp.Or(authorization.RemoteKubeConfigFile, o.Kubeconfig)
 	if err := s.lookUpClientCA(ctx, &authentication); err != nil {
 		return fmt.Errorf("looking up the CA of client certificates: %w", err)
+	}
+	provider, err := authentication.ClientCert.GetClientCAContentProvider()
+	if err != nil {
+		return fmt.Errorf("reading the CA of client certificates: %w", err)
+	}
+	if provider != nil {
+		authentication.ClientCert.CAContentProvider, s.verifyOptions = provider, provider.VerifyOptions
 	}
 	if err := s.lookUpIssuer(ctx, authentication.RemoteKubeConfigFile); err != nil {
 		return fmt.Errorf("looking up the public keys of ServiceAccount tokens: %w", err)
