@@ -62,10 +62,27 @@ func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		f.generic.ServeHTTP(w, req)
 		return
 	}
+	growStack()
 	u.setHeaders(w, req)
 	ctx := request.WithRequestInfo(req.Context(), &u.info)
 	f.unread.serve(w, req, withCall(ctx, &u.call), &u.call, f.chain)
 }
+
+// stackBytes is about what the stack of a report takes.
+const stackBytes = 16 << 10
+
+// growStack has the stack of a goroutine grow once, while there is little on it. A server handles each request in a
+// new goroutine, whose stack would grow three times, and each time all that is on it would be copied and adjusted:
+// a tenth of the time that a report takes.
+//
+//go:noinline
+func growStack() {
+	var frame [stackBytes]byte
+	use(&frame)
+}
+
+//go:noinline
+func use(*[stackBytes]byte) {}
 
 // setHeaders sets the headers of WithAuditInit and WithCacheControl. The audit ID is also in the request: the
 // leader of another replica, or the generic handler, is to have the same.
