@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,7 @@ type API struct {
 	// answers are the turns in which answers are made and encoded.
 	answers   *fairqueue.Turns
 	encodings *encodings
+	tails     atomic.Int64 // that were opened
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when the leader changes

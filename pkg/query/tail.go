@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,9 +17,9 @@ const (
 	// tailInterval is between two turns of a tail that has sent all there was. A turn costs the process some
 	// wakeups, whatever it sends, so a storm costs each tail 4 of them per second and not one for each item.
 	tailInterval = 250 * time.Millisecond
-	// tailPhases is how many groups of tails have their turns at different times: reports never wait for the turns of
-	// all tails, and those of a group share the wakeups of the process.
-	tailPhases = 10
+	// tailPhases is how many tails have their turns at different times: reports wait for the turn of one tail at most,
+	// and find a processor that is idle if there are several.
+	tailPhases = 50
 	// tailBatch is how many versions are read at once, and stepBatch how many steps, which nothing decodes.
 	tailBatch, stepBatch = 32, 256
 	// matchShare is the part of the time in which a tail evaluates its expression: 1/50. A tail with a
@@ -47,7 +46,7 @@ type tail struct {
 
 // newTail returns a tail that begins at the cursor of a query. The caller must close it.
 func (a *API) newTail(q *query, s *stream) (*tail, error) {
-	t := &tail{api: a, query: q, stream: s, phase: rand.N[time.Duration](tailPhases) * tailInterval / tailPhases}
+	t := &tail{api: a, query: q, stream: s, phase: time.Duration(a.tails.Add(1)%tailPhases) * tailInterval / tailPhases}
 	if q.events {
 		if t.at = q.after; t.at == "" {
 			t.at = a.options.History.Status().ResourceVersion // before Follow: nothing is missed after it

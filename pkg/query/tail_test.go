@@ -106,7 +106,7 @@ func TestTailWritesWhatIsLeftWhenItHasReadAll(t *testing.T) {
 	}
 }
 
-// A storm costs each tail a write per turn, whatever happens in it, and not all tails have their turns at once.
+// A storm costs each tail a write per turn, whatever happens in it, and no two of 50 tails have their turns at once.
 func TestTailsWriteInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -145,7 +145,7 @@ func TestTailsWriteInTurn(t *testing.T) {
 				t.Errorf("tail %d has written %d times in %d s", i, n, seconds)
 			}
 		}
-		if most := slices.Max(slices.Collect(maps.Values(turns))); most > tails/3 {
+		if most := slices.Max(slices.Collect(maps.Values(turns))); most > 1 {
 			t.Errorf("%d of %d tails have written at the same time", most, tails)
 		}
 		leave()
