@@ -20,6 +20,13 @@ import (
 )
 
 func main() {
+	if os.Getenv(bareServerEnv) != "" {
+		if err := serveBare(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	testing.Init()
 	only := flag.String("only", "", "measure only what has this in its name")
 	flag.Parse()

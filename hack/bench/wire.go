@@ -27,17 +27,19 @@ const (
 )
 
 // besideStoredWrite compares what a repeat over HTTP/2 and TLS costs eventd with what a stored write costs the
-// apiserver and etcd, which are one process here. The repeat is posted, or is the patch of a client that counts by
-// itself. One replica runs alone.
+// apiserver and etcd, which are one process here, and a posted one with what it costs a server that does nothing. The
+// repeat is posted, or is the patch of a client that counts by itself. One replica runs alone.
 func besideStoredWrite() trial {
 	const (
 		turns  = 5
 		post   = "a repeat by POST over HTTP/2 and TLS: CPU of eventd"
 		patch  = "a repeat by PATCH of a client that counts: CPU of eventd"
 		beside = "a stored write: CPU of apiserver and etcd"
+		served = "a repeat by POST, beside HTTP/2 and TLS alone: CPU of eventd"
+		bare   = "a Go server that only reads and answers"
 	)
-	return trial{works: []string{post, patch}, run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
-		var posts, patches, writes []effort
+	return trial{works: []string{post, patch, served}, run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
+		var posts, patches, writes, answers []effort
 		err := withOne(ctx, s, func(r *replica.Replica, admin *rest.Config) error {
 			names, err := s.namespaces(ctx, loadNamespaces)
 			if err != nil {
@@ -54,6 +56,17 @@ func besideStoredWrite() trial {
 				return err
 			}
 			defer direct.close()
+			server, err := startBareServer(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = server.stop() }()
+			toServer, err := connect(ctx, server.config)
+			if err != nil {
+				return err
+			}
+			defer toServer.close()
+			cpuOfServer := func() (time.Duration, error) { return server.cpu(ctx, toServer) }
 			cpuOfEventd := func() (time.Duration, error) { return cpuOf(ctx, r.Config(admin)) }
 			cpuOfAPIServer := func() (time.Duration, error) { return cpuOf(ctx, s.config()) }
 			// The first turn is a warm-up: reviews, connections, the series.
@@ -75,8 +88,12 @@ func besideStoredWrite() trial {
 				if err != nil {
 					return err
 				}
+				d, err := exertOf(ctx, cpuOfServer, len(posted), func(i int) error { return create(ctx, toServer, posted[i]) })
+				if err != nil {
+					return err
+				}
 				if turn > 0 {
-					posts, patches, writes = append(posts, a), append(patches, b), append(writes, c)
+					posts, patches, writes, answers = append(posts, a), append(patches, b), append(writes, c), append(answers, d)
 				}
 			}
 			return nil
@@ -90,7 +107,10 @@ func besideStoredWrite() trial {
 				beside: beside, other: of(writes, effort.each), aim: atMostOfOther(0.05),
 			}
 		}
-		return []outcome{row(post, posts), row(patch, patches)}, nil
+		floor := outcome{
+			work: served, unit: microseconds, eventd: of(posts, effort.each), beside: bare, other: of(answers, effort.each),
+		}
+		return []outcome{row(post, posts), row(patch, patches), floor}, nil
 	}}
 }
 

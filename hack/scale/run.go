@@ -201,9 +201,14 @@ type usage struct {
 	metrics                            metrics.Metrics
 }
 
-func (e *eventd) usage(ctx context.Context) (time.Time, usage, error) {
-	at := time.Now()
-	m, err := e.Metrics(ctx, e.admin)
+// usage asks again while eventd has too many requests.
+func (e *eventd) usage(ctx context.Context) (at time.Time, _ usage, err error) {
+	var m metrics.Metrics
+	err = await.Success(ctx, time.Minute, func() error {
+		at = time.Now()
+		m, err = e.Metrics(ctx, e.admin)
+		return err
+	})
 	return at, usage{
 		cpu: m.Sum("process_cpu_seconds_total"), connections: m.Sum("eventd_connections"),
 		dropped: m.Sum("eventd_occurrences_settled_total", "outcome=dropped"), pending: m.Sum("eventd_occurrences_pending"),
