@@ -119,7 +119,9 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 	case time.Since(last.deniedAt) < doubtTime:
 		return decision{Decision: authorizer.DecisionNoOpinion}, errDoubtful
 	case time.Since(last.begun) < s.decisions.ttl:
+		begun := time.Now()
 		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
+		s.decisions.repeat(a, key, begun, d.Decision)
 		return d, err
 	}
 	var tenant string
@@ -169,6 +171,10 @@ const (
 	// doubtTime is for how long a denial of what was allowed before is doubtful: as long as it is
 	// cached by default. The next review decides.
 	doubtTime = reviewTTL
+	// repeatPart is the part of the time to live of a decision for which the authorizer is not called
+	// again. Its cache ends that time later than the review has begun, so what it returns may be near
+	// its end: a right that is withdrawn may last that part longer.
+	repeatPart = 10
 )
 
 // decisions are what is known of the last decisions of the authorizer. It is safe for use by many
@@ -189,6 +195,9 @@ type lastDecision struct {
 	begun    time.Time // of the review
 	allowed  bool
 	deniedAt time.Time // zero unless the decision before allowed it
+	// allowedAt is when the authorizer was called last, if it has allowed the request. That may
+	// have been a decision from its cache, of any age.
+	allowedAt time.Time
 }
 
 func newDecisions(ttl time.Duration) *decisions {
@@ -204,12 +213,12 @@ func (k *decisions) hash(a authorizer.Attributes, key []byte) (decisionKey, bool
 	return sha256.Sum256(key), true
 }
 
-// allow reports whether the authorizer has allowed a request, and has that in its cache: it would allow it again
-// without a review, but takes longer for it.
+// allow reports whether the authorizer has just allowed a request. It would allow it again from its cache, but takes
+// longer for it.
 func (k *decisions) allow(a authorizer.Attributes) bool {
 	var buf [512]byte
 	last := k.get(a, appendAttributes(buf[:0], a))
-	return last.allowed && time.Since(last.begun) < k.ttl
+	return time.Since(last.allowedAt) < k.ttl/repeatPart
 }
 
 // get returns the last decision. The authorizer has it in its cache since its review began.
@@ -234,12 +243,34 @@ func (k *decisions) note(a authorizer.Attributes, key []byte, begun time.Time, d
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	last, _ := k.last.Get(hash)
-	now := lastDecision{begun: begun, allowed: d == authorizer.DecisionAllow}
+	now := lastDecision{begun: begun, allowed: d == authorizer.DecisionAllow, allowedAt: allowedAt(begun, d)}
 	if doubtful = last.allowed && d == authorizer.DecisionNoOpinion; doubtful {
 		now.deniedAt = time.Now()
 	}
 	k.last.Add(hash, now)
 	return doubtful
+}
+
+// repeat records a decision that the authorizer has returned from its cache.
+func (k *decisions) repeat(a authorizer.Attributes, key []byte, called time.Time, d authorizer.Decision) {
+	hash, kept := k.hash(a, key)
+	if !kept {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if last, ok := k.last.Get(hash); ok {
+		last.allowedAt = allowedAt(called, d)
+		k.last.Add(hash, last)
+	}
+}
+
+// allowedAt is the time of a call that has allowed a request, zero for another one.
+func allowedAt(called time.Time, d authorizer.Decision) time.Time {
+	if d == authorizer.DecisionAllow {
+		return called
+	}
+	return time.Time{}
 }
 
 // attributesKey has all attributes that a decision depends on.

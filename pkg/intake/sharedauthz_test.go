@@ -263,6 +263,52 @@ func TestDenialOfWhatWasAllowedIsReviewedAgain(t *testing.T) {
 	}
 }
 
+// cachedReviews is an authorizer with the cache of the webhook authorizer, in which a decision lives from when
+// its review has ended. It is not safe for concurrent use.
+type cachedReviews struct {
+	takes, ttl time.Duration
+	last       authorizer.Decision
+	until      time.Time
+	withdrawn  bool
+	calls      int
+}
+
+func (c *cachedReviews) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	if c.calls++; time.Now().Before(c.until) {
+		return c.last, "", nil
+	}
+	c.last = authorizer.DecisionAllow
+	if c.withdrawn {
+		c.last = authorizer.DecisionNoOpinion
+	}
+	time.Sleep(c.takes)
+	c.until = time.Now().Add(c.ttl)
+	return c.last, "", nil
+}
+
+// A decision from the cache of the authorizer is not kept for as long again: a right that is withdrawn ends with
+// the cache, whenever requests are made.
+func TestRightThatIsWithdrawnEndsWithTheCache(t *testing.T) {
+	for _, takes := range []time.Duration{0, 5 * time.Millisecond, time.Second} {
+		bubble(t, takes.String(), func(t *testing.T) {
+			reviews := &cachedReviews{takes: takes, ttl: 10 * time.Second}
+			shared := must(newSharedAuthorizer(reviews, 10, reviews.ttl, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
+			equal(t, "at first", (<-asking(shared, t.Context(), creating(""))).decision, authorizer.DecisionAllow)
+			reviews.withdrawn = true
+			begun, requests := time.Now(), 0
+			for ; (<-asking(shared, t.Context(), creating(""))).decision == authorizer.DecisionAllow; requests++ {
+				time.Sleep(time.Millisecond)
+			}
+			if lasted := time.Since(begun); lasted > reviews.ttl+reviews.ttl/repeatPart+2*takes+time.Millisecond {
+				t.Errorf("the right has lasted for %v", lasted)
+			}
+			if reviews.calls > requests/10 {
+				t.Errorf("the authorizer was called %d times for %d requests", reviews.calls, requests)
+			}
+		})
+	}
+}
+
 func TestReviewEndsSomeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never, _ := sharing(10, func(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
