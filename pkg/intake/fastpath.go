@@ -111,6 +111,7 @@ func withGenericContext(handler http.HandlerFunc) http.HandlerFunc {
 func withUsualDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		call := callOf(req.Context())
+		call.usual.abandonAt = time.Now().Add(abandonAfter)
 		ctx, cancel := context.WithTimeout(req.Context(), call.usual.timeout)
 		defer cancel()
 		next.ServeHTTP(w, req.WithContext(ctx))
@@ -128,7 +129,7 @@ func withArrival(next http.Handler) http.Handler {
 		begun := time.Now()
 		a := &arrival{done: make(chan struct{})}
 		go a.read(req.Body, req.ContentLength)
-		if !a.await(req.Context(), begun.Add(abandonAfter)) {
+		if !a.await(req.Context(), callOf(req.Context()).usual.abandonAt) {
 			abandon(w)
 			return
 		}

@@ -21,6 +21,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/intake"
@@ -407,16 +409,26 @@ func FuzzUsualAnswer(f *testing.F) {
 	})
 }
 
-// A body that does not arrive, or whose client leaves, is abandoned as on the generic path.
+// A body that does not arrive, or whose client leaves, is abandoned as on the generic path. That is a time
+// after the request, however long its authentication takes.
 func TestBodyThatDoesNotArriveIsAbandonedAlike(t *testing.T) {
-	for name, leaves := range map[string]time.Duration{"nobody leaves": time.Hour, "the client leaves": 10 * time.Second} {
+	for name, test := range map[string]struct{ leaves, authenticated time.Duration }{
+		"nobody leaves":           {leaves: time.Hour},
+		"the client leaves":       {leaves: 10 * time.Second},
+		"a review takes its time": {leaves: time.Hour, authenticated: 20 * time.Second},
+	} {
 		bubble(t, name, func(t *testing.T) {
-			p := bothPaths(t, written)
+			p := bothPaths(t, written, withServer(func(o *intake.ServerOptions) {
+				o.Authenticator = authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+					time.Sleep(test.authenticated)
+					return &authenticator.Response{User: &user.DefaultInfo{Name: "tester"}}, true, nil
+				})
+			}))
 			var answers [2]answer
 			var took [2]time.Duration
 			for i, s := range []*server{p.fast, p.generic} {
 				ctx, leave := context.WithCancel(t.Context())
-				time.AfterFunc(leaves, leave)
+				time.AfterFunc(test.leaves, leave)
 				body, end := io.Pipe()
 				req := usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType}.build(ctx)
 				req.Body, req.ContentLength = body, 100

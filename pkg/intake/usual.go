@@ -28,7 +28,9 @@ type usual struct {
 	// answer is the media type of the response.
 	answer  string
 	timeout time.Duration
-	call    call
+	// abandonAt is until when a body may arrive. Set by withUsualDeadline.
+	abandonAt time.Time
+	call      call
 }
 
 // usualHeaders are the headers that client-go sends. Any other one may change what a request
