@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/eventd/eventd/pkg/batch"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -106,6 +107,17 @@ func TestListOfNothingIsRefusedBeforeItIsDecoded(t *testing.T) {
 			t.Errorf("%s: %d bytes are allocated for %d", mediaType, allocated, len(body))
 		}
 	}
+}
+
+// A replica that has lost the answer to a batch does not decode it: its Events have names, and there is no limit to
+// what its body may be decoded as.
+func TestBatchIsNeverUnnamed(t *testing.T) {
+	req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/events?"+batch.Query, nil)
+	ctx := request.WithRequestInfo(req.Context(), must(newResolver().NewRequestInfo(req)))
+	r := &Received{Request: req.WithContext(ctx), Body: []byte(`{"kind":"Event","apiVersion":"v1","metadata":{"generateName":"a-"}}`)}
+	equal(t, "unnamed", r.Unnamed(), false)
+	r.Request.URL.RawQuery = ""
+	equal(t, "unnamed, alone", r.Unnamed(), true)
 }
 
 // appendLength returns a field of bytes without its tag.

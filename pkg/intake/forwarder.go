@@ -58,7 +58,7 @@ func (r *Received) Handle(w http.ResponseWriter, term Term) bool {
 // Unnamed reports whether the request creates an Event whose name is generated where it
 // is recorded: to repeat it makes another Event.
 func (r *Received) Unnamed() bool {
-	if r.Request.Method != http.MethodPost {
+	if r.Request.Method != http.MethodPost || isBatch(r.Request) { // the Events of a batch have names
 		return false
 	}
 	ctx := r.Request.Context()
