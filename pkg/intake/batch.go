@@ -31,8 +31,9 @@ const (
 	// seatItems is how many Events of a batch are recorded with one seat. Then others have
 	// their turn.
 	seatItems = 64
-	// maxErrorText limits the text of all errors in the answer to a batch. Further ones have
-	// a code and a reason only. So an answer is never too large to be sent.
+	// maxErrorText limits the text of all errors of a batch. Further ones have a code and a
+	// reason only. So an answer is never too large to be sent, or to be kept while other Events
+	// of its batch wait for their outcome: an error may be much longer than its Event.
 	maxErrorText = 256 << 10
 )
 
@@ -115,9 +116,10 @@ func (b *batches) serve(w http.ResponseWriter, req *http.Request) {
 		refuse(w, req, err)
 		return
 	}
-	results := b.record(withNamespaceOf(ctx), l, createOnly)
+	text := errorText(maxErrorText)
+	results := b.record(withNamespaceOf(ctx), l, createOnly, &text)
 	for i := range results {
-		results[i].await(ctx, b.storage)
+		results[i].await(ctx, b.storage, &text)
 	}
 	if ended(results) {
 		call.termEnded.Store(true) // this answer is withheld, and another replica can handle it
@@ -129,26 +131,27 @@ func (b *batches) serve(w http.ResponseWriter, req *http.Request) {
 
 // itemResult is what becomes of an Event of a batch.
 type itemResult struct {
-	report *report // nil if err is not
+	report *report // nil if err is not, as the event
 	event  *corev1.Event
-	err    error
+	err    *apierrors.StatusError
 	code   int // of a success
 	// ended: nothing was recorded, since the term had ended.
 	ended bool
 }
 
 // record records all Events without waiting for one. A seat is for some of them.
-func (b *batches) record(ctx context.Context, l eventList, createOnly bool) []itemResult {
+func (b *batches) record(ctx context.Context, l eventList, createOnly bool, text *errorText) []itemResult {
 	results := make([]itemResult, len(l.items))
 	var refused error
 	for i, item := range l.items {
 		if i > 0 && i%seatItems == 0 && refused == nil {
 			refused = b.yield(ctx)
 		}
-		r := &results[i]
-		if r.err = refused; refused == nil {
-			r.report, r.event, r.err = b.recordItem(ctx, &l, item, createOnly)
+		r, err := &results[i], refused
+		if err == nil {
+			r.report, r.event, err = b.recordItem(ctx, &l, item, createOnly)
 		}
+		r.err = text.limit(err)
 	}
 	return results
 }
@@ -188,7 +191,10 @@ func (b *batches) recordItem(ctx context.Context, l *eventList, item []byte, cre
 		return nil, nil, err
 	}
 	r, err := b.storage.post(ctx, event, createOnly)
-	return r, event, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, event, nil
 }
 
 // post records a posted Event: Create without waiting for anything. Without a name it could
@@ -271,25 +277,30 @@ func (n *names) lockOf(k key) *nameLock {
 }
 
 // await waits for the outcome of a report, and sets the answer.
-func (r *itemResult) await(ctx context.Context, s *storage) {
-	if r.err != nil {
-		return
+func (r *itemResult) await(ctx context.Context, s *storage, text *errorText) {
+	if r.err == nil {
+		r.err = text.limit(r.outcome(ctx, s))
 	}
-	if r.err = r.report.wait(ctx); r.err != nil {
-		return
+}
+
+func (r *itemResult) outcome(ctx context.Context, s *storage) error {
+	if err := r.report.wait(ctx); err != nil {
+		return err
 	}
 	switch {
 	case errors.Is(r.report.settlement.Err, errTermEnded):
-		r.ended, r.err = true, notWritten(r.report)
+		r.ended = true
+		return notWritten(r.report)
 	case r.report.settlement.Outcome == occurrence.Replayed:
-		r.err = s.exists(ctx, r.event)
+		return s.exists(ctx, r.event)
 	case r.report.view == nil:
-		r.err = notWritten(r.report)
+		return notWritten(r.report)
 	case r.report.accepted:
 		r.code = http.StatusAccepted
 	default:
 		r.code = http.StatusCreated
 	}
+	return nil
 }
 
 // ended reports whether the term had ended before anything was recorded.
@@ -307,15 +318,11 @@ func ended(results []itemResult) bool {
 // answer writes an Answer.
 func (b *batches) answer(w http.ResponseWriter, results []itemResult) {
 	answer := batch.Answer{TypeMeta: metav1.TypeMeta{APIVersion: batch.APIVersion, Kind: batch.Kind}, Code: usualCode(results)}
-	text := maxErrorText
 	for i := range results {
 		status := results[i].status()
 		b.control.metrics.batched.WithLabelValues(strconv.Itoa(int(status.Code))).Inc()
 		if status.Code == answer.Code {
 			continue
-		}
-		if text -= textOf(&status); text < 0 {
-			status.Message, status.Details = "", retryAfterOf(status.Details)
 		}
 		answer.Others = append(answer.Others, batch.Item{Index: i, Status: status})
 	}
@@ -349,9 +356,23 @@ func (r *itemResult) status() metav1.Status {
 	if r.err == nil {
 		return metav1.Status{Status: metav1.StatusSuccess, Code: int32(r.code)}
 	}
-	status := *responsewriters.ErrorToAPIStatus(r.err)
+	return r.err.ErrStatus
+}
+
+// errorText is how much text the further errors of a batch may have.
+type errorText int
+
+// limit returns the Status of an error, without its text if that is too much.
+func (t *errorText) limit(err error) *apierrors.StatusError {
+	if err == nil {
+		return nil
+	}
+	status := *responsewriters.ErrorToAPIStatus(err)
 	status.TypeMeta = metav1.TypeMeta{}
-	return status
+	if *t -= errorText(textOf(&status)); *t < 0 {
+		status.Message, status.Details = "", retryAfterOf(status.Details)
+	}
+	return &apierrors.StatusError{ErrStatus: status}
 }
 
 // textOf is the length of a status in an answer, about.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
 	"strings"
 	"testing"
 
@@ -105,6 +106,43 @@ func TestListOfNothingIsRefusedBeforeItIsDecoded(t *testing.T) {
 		}).AllocedBytesPerOp()
 		if float64(allocated) > most {
 			t.Errorf("%s: %d bytes are allocated for %d", mediaType, allocated, len(body))
+		}
+	}
+}
+
+// Errors are longer than the Events that they are about. Those of a batch that waits for one of its Events take
+// no more memory than their text in the answer.
+func TestErrorsOfABatchThatWaitsTakeLittleMemory(t *testing.T) {
+	const items = batch.MaxItems - 1
+	o := DefaultOptions()
+	recorded := make(chan *occurrence.Occurrence, 1)
+	o.Record = func(o *occurrence.Occurrence) { recorded <- o }
+	b := &batches{storage: newStorage(must(New(o)), occurrence.CoreV1, nil), control: testFlowControl()}
+	var labels []string
+	for i := range 2 * maxErrors {
+		labels = append(labels, fmt.Sprintf(`"!%d":""`, i))
+	}
+	list := `{"metadata":{"name":"waits"},"involvedObject":{"namespace":"ns"}}` +
+		strings.Repeat(`,{"metadata":{"name":"a","labels":{`+strings.Join(labels, ",")+`}}}`, items)
+	l := must(splitList(occurrence.CoreV1, runtime.ContentTypeJSON, []byte(`{"kind":"EventList","apiVersion":"v1","items":[`+list+`]}`)))
+	ctx := request.WithNamespace(withCall(t.Context(), &call{seat: &seat{seats: testSeats(1, 1)}}), "ns")
+	text := errorText(maxErrorText)
+	heap := func() int64 {
+		goruntime.GC()
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	results := b.record(ctx, l, false, &text)
+	if kept := heap() - before; kept > 4*maxErrorText {
+		t.Errorf("%d KiB are kept for %d errors", kept>>10, items)
+	}
+	(<-recorded).Settled(occurrence.Settlement{Outcome: occurrence.Created})
+	for i := range results {
+		results[i].await(ctx, b.storage, &text)
+		if status := results[i].status(); i == 0 && status.Code != http.StatusCreated || i > 0 && status.Code != http.StatusUnprocessableEntity {
+			t.Fatalf("%d: %+v", i, status)
 		}
 	}
 }

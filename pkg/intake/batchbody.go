@@ -159,7 +159,7 @@ func expect(in *json.Decoder, want json.Delim) error {
 		return err
 	}
 	if token != want {
-		return fmt.Errorf("%v is not %v", token, want)
+		return fmt.Errorf("%.64v is not %v", token, want) // it may be as long as the body
 	}
 	return nil
 }
