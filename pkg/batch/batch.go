@@ -7,6 +7,9 @@
 package batch
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -36,7 +39,33 @@ type Answer struct {
 	// Code is the code of all Events that are not in Others: a success.
 	Code int32 `json:"code"`
 	// Others are the Events with another answer, in ascending order.
-	Others []Item `json:"others,omitempty"`
+	Others Items `json:"others,omitempty"`
+}
+
+// Items are the answers to some Events of a batch.
+type Items []Item
+
+// UnmarshalJSON implements json.Unmarshaler. It reads no more than MaxItems, since many empty ones take
+// 60 times the memory of their JSON.
+func (i *Items) UnmarshalJSON(data []byte) error {
+	*i = nil
+	in := json.NewDecoder(bytes.NewReader(data))
+	if token, err := in.Token(); err != nil || token == nil {
+		return err // null
+	} else if token != json.Delim('[') {
+		return errors.New("the others are no list")
+	}
+	for in.More() {
+		if len(*i) == MaxItems {
+			return fmt.Errorf("the answer to a batch has more than %d others", MaxItems)
+		}
+		var item Item
+		if err := in.Decode(&item); err != nil {
+			return err
+		}
+		*i = append(*i, item)
+	}
+	return nil
 }
 
 // Item is the answer to one Event.

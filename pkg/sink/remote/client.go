@@ -43,8 +43,12 @@ func (e *UnsentError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *UnsentError) Unwrap() error { return e.Err }
 
-// maxAnswerBytes limits an answer. That of eventd is limited to less.
-const maxAnswerBytes = 8 << 20
+const (
+	// maxAnswerBytes limits an answer. That of eventd is limited to less.
+	maxAnswerBytes = 8 << 20
+	// maxErrorBytes limits the answer to a whole batch: each of its Events keeps the error.
+	maxErrorBytes = 16 << 10
+)
 
 // client implements Client over HTTP.
 type client struct {
@@ -67,7 +71,11 @@ func NewClientForConfig(config *rest.Config) (Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{base: base, http: c, traced: traced}, nil
+	own := *c // it may be http.DefaultClient
+	// To follow a redirect would send the credentials to whatever server it names, and most make a GET
+	// of the POST.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &client{base: base, http: &own, traced: traced}, nil
 }
 
 // Post implements Client.
@@ -113,14 +121,18 @@ func isDial(err error) bool {
 
 func readAnswer(response *http.Response) (*batch.Answer, error) {
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	limit := int64(maxAnswerBytes)
+	if response.StatusCode != http.StatusOK {
+		limit = maxErrorBytes
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	switch {
 	case err != nil:
 		return nil, err
+	case response.StatusCode != http.StatusOK:
+		return nil, statusOf(response, body) // one that is cut is no Status
 	case len(body) > maxAnswerBytes:
 		return nil, errors.New("the answer to a batch is too large")
-	case response.StatusCode != http.StatusOK:
-		return nil, statusOf(response, body)
 	}
 	var answer batch.Answer
 	if err := json.Unmarshal(body, &answer); err != nil {

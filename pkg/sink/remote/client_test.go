@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,10 @@ func TestErrorsTellWhetherABatchWasSent(t *testing.T) {
 	if _, err := clientOf(t, host).Post(t.Context(), occurrence.CoreV1, "ns", nil); !errors.As(err, &unsent) {
 		t.Errorf("refused: %v", err)
 	}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		t.Errorf("a redirect is followed, with the credentials %q", req.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
 	for name, test := range map[string]struct {
 		answer func(http.ResponseWriter)
 		code   int32 // of a Status; 0 for another error
@@ -84,7 +89,21 @@ func TestErrorsTellWhetherABatchWasSent(t *testing.T) {
 		"no Status":   {answer: func(w http.ResponseWriter) { w.Header().Set("Retry-After", "7"); w.WriteHeader(503) }, code: 503, after: 7},
 		"a Status":    {answer: func(w http.ResponseWriter) { w.WriteHeader(403); _ = json.NewEncoder(w).Encode(status(403)) }, code: 403},
 		"a long text": {answer: func(w http.ResponseWriter) { w.WriteHeader(502); _, _ = w.Write(make([]byte, maxAnswerBytes)) }, code: 502},
-		"too long":    {answer: func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, maxAnswerBytes+1)) }},
+		"a redirect": {answer: func(w http.ResponseWriter) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(307)
+		}, code: 307},
+		"a long Status": {answer: func(w http.ResponseWriter) {
+			s := status(500)
+			s.Message = strings.Repeat("x", 1<<20)
+			w.WriteHeader(500)
+			_ = json.NewEncoder(w).Encode(&s)
+		}, code: 500},
+		"many others": {answer: func(w http.ResponseWriter) {
+			_, _ = io.WriteString(w, `{"others":[`+strings.Repeat("{},", batch.MaxItems)+`{}]}`)
+		}},
+		"no list":  {answer: func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"others":7}`) }},
+		"too long": {answer: func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, maxAnswerBytes+1)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { test.answer(w) }))
@@ -92,6 +111,9 @@ func TestErrorsTellWhetherABatchWasSent(t *testing.T) {
 			_, err := clientOf(t, s.URL).Post(t.Context(), occurrence.CoreV1, "ns", []byte("x"))
 			if errors.As(err, &unsent) || err == nil {
 				t.Fatalf("%v", err)
+			}
+			if len(err.Error()) > 2<<10 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			status, ok := errors.AsType[*apierrors.StatusError](err)
 			if ok != (test.code != 0) {
