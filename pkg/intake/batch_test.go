@@ -212,6 +212,7 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"no JSON":               {body: "{", code: 400},
 		"an Event":              {body: valid, code: 400},
 		"a list":                {body: "[" + valid + "]", code: 400},
+		"many members":          {body: strings.Replace(listOf("v1", valid), "{", "{"+strings.Repeat(`"x":0,`, 64), 1), code: 413},
 		"a long text":           {body: `"` + strings.Repeat("x", 1<<19) + `"`, code: 400},
 		"another kind":          {body: strings.Replace(listOf("v1", valid), "EventList", "PodList", 1), code: 400},
 		"another API":           {path: newBatch, body: listOf("v1", valid), code: 400},
