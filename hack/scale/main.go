@@ -2,7 +2,7 @@
 // takes: cores, memory, and writes per second. The apiserver is one in this process that answers at once, so
 // that only eventd and its clients take the processors.
 //
-//	make scale                                # all rows, about 14 minutes on two cores
+//	make scale                                # all rows, about 15 minutes on two cores
 //	make scale SCALEFLAGS=-only=rollout       # those that have this in their names, such as
 //	                                          # "rollout, 5000 nodes, default limits"
 //
