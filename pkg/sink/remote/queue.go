@@ -85,11 +85,11 @@ func (q *queue) batch(now time.Time, maxBytes int64) (out []*item) {
 }
 
 // due returns when the next batch is to be sent. There must be something to send.
-func (q *queue) due(delay time.Duration, hurry bool) (at time.Time) {
+func (q *queue) due(delay time.Duration, flushing bool) (at time.Time) {
 	first := true
 	if len(q.forming) > 0 {
 		first = false
-		if at = q.began; len(q.forming) < q.maxItems && !hurry {
+		if at = q.began; len(q.forming) < q.maxItems && !flushing {
 			at = at.Add(delay)
 		}
 	}

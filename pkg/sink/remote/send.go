@@ -37,7 +37,7 @@ func (s *Sink) schedule(q *queue) {
 		s.forget(q)
 		return
 	}
-	if wait := time.Until(q.due(s.options.Delay, s.hurrying > 0)); wait > 0 {
+	if wait := time.Until(q.due(s.options.Delay, s.flushing > 0)); wait > 0 {
 		q.timer = time.AfterFunc(wait, func() { s.wake(q) })
 		return
 	}
@@ -180,11 +180,11 @@ func (s *Sink) failed(q *queue, items []*item, f failure, now time.Time) (out []
 		i.err = f.err
 		switch age := now.Sub(i.since); {
 		case f.tooLarge:
-			out = append(out, settled{i, i.give(occurrence.Invalid)})
+			out = append(out, settled{i, i.settlement(occurrence.Invalid)})
 		case f.forbidden && age >= s.options.ForbiddenFor:
-			out = append(out, settled{i, i.give(occurrence.Forbidden)})
+			out = append(out, settled{i, i.settlement(occurrence.Forbidden)})
 		case age >= s.options.RetryFor:
-			out = append(out, settled{i, i.give(occurrence.RetriesExhausted)})
+			out = append(out, settled{i, i.settlement(occurrence.RetriesExhausted)})
 		default:
 			i.retryAt = q.notBefore
 			q.retrying = append(q.retrying, i)
@@ -202,18 +202,18 @@ func (s *Sink) answered(i *item, status *metav1.Status, now time.Time) (occurren
 	i.inDoubt = i.inDoubt || o.inDoubt
 	i.err = o.err
 	if o.refused != occurrence.NoReason {
-		return i.give(o.refused), true
+		return i.settlement(o.refused), true
 	}
 	if now.Sub(i.since) >= s.options.RetryFor {
-		return i.give(occurrence.RetriesExhausted), true
+		return i.settlement(occurrence.RetriesExhausted), true
 	}
 	i.failures++
 	i.retryAt = now.Add(max(s.backoff(i.failures), min(o.retryAfter, s.options.RetryFor)))
 	return occurrence.Settlement{}, false
 }
 
-// give is the settlement of an item that is given up.
-func (i *item) give(reason occurrence.Reason) occurrence.Settlement {
+// settlement is that of an item that is not sent again: dropped for a reason, or uncertain.
+func (i *item) settlement(reason occurrence.Reason) occurrence.Settlement {
 	if i.inDoubt {
 		return occurrence.Settlement{Outcome: occurrence.Uncertain, Err: i.err}
 	}

@@ -14,8 +14,8 @@ var errClosed = errors.New("the sink is closed")
 // Flush sends everything that is pending without the Delay of the options, and returns when that
 // has settled, or when the context ends. Retry delays remain. It returns what is pending.
 func (s *Sink) Flush(ctx context.Context) sink.Pending {
-	items := s.hurry()
-	defer s.calm()
+	items := s.beginFlush()
+	defer s.endFlush()
 	for {
 		changes, left := s.unsettled(items)
 		if len(left) == 0 {
@@ -30,11 +30,11 @@ func (s *Sink) Flush(ctx context.Context) sink.Pending {
 	}
 }
 
-// hurry has everything sent without delay, and returns what is pending.
-func (s *Sink) hurry() (items []*item) {
+// beginFlush has everything sent without Options.Delay until endFlush, and returns what is pending.
+func (s *Sink) beginFlush() (items []*item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurrying++
+	s.flushing++
 	for _, q := range s.queues {
 		if q.call != nil {
 			items = append(items, q.call.items...)
@@ -47,10 +47,10 @@ func (s *Sink) hurry() (items []*item) {
 	return items
 }
 
-func (s *Sink) calm() {
+func (s *Sink) endFlush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurrying--
+	s.flushing--
 }
 
 // unsettled returns which items are pending, and what is closed at the next change.
@@ -133,7 +133,7 @@ func (s *Sink) close() (left sink.Pending, out []settled) {
 			i.gone = true
 			left.Series++
 			left.Occurrences += i.weight
-			out = append(out, settled{i, i.give(occurrence.Shutdown)})
+			out = append(out, settled{i, i.settlement(occurrence.Shutdown)})
 		}
 	}
 	s.queues, s.runnable, s.items, s.bytes = make(map[target]*queue), nil, 0, 0

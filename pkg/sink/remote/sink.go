@@ -53,7 +53,7 @@ type Sink struct {
 	bytes    int64    // of them
 	// occurrences includes what has settled until the ledger has it.
 	occurrences int64
-	hurrying    int // calls of Flush and Close: nothing waits for more
+	flushing    int // calls of Flush and Close: nothing waits for Options.Delay
 	closed      bool
 	// changed is closed when something has settled or a call has returned, nil if nobody
 	// waits for that.
