@@ -31,7 +31,7 @@ func (r results) save(file string) error {
 	return os.WriteFile(file, append(data, '\n'), 0o644)
 }
 
-// with has a row in place of that of the same name.
+// with returns the rows with another one, in place of that of the same name. It may change r.
 func (r results) with(added row) results {
 	if i := slices.IndexFunc(r, func(old row) bool { return old.name() == added.name() }); i >= 0 {
 		r[i] = added

@@ -45,7 +45,7 @@ type row struct {
 	Overflowed float64
 }
 
-// String is what the table leaves out, too.
+// String has all figures, also those that the table leaves out.
 func (r row) String() string {
 	return fmt.Sprintf("reported %.0f/s, offered %.0f/s (stretch %.1f), answered %.1f %%, refused %v, %.0f µs of CPU and %.2f writes and %.2f reviews each (needs %.0f/s), "+
 		"%.0f MiB, %.0f connections, dropped %.0f, pending %.0f, dropped by reporters %.0f", r.Reported, r.Offered, r.Stretch, 100*r.Answered, r.Refused,
@@ -194,7 +194,7 @@ func (e *eventd) simulate(ctx context.Context, s situation, nodes int, limits st
 	return out, err
 }
 
-// usage is what eventd has taken so far.
+// usage is what eventd has used and done so far.
 type usage struct {
 	cpu, connections, dropped, pending float64
 	counts                             fakeapiserver.Counts
@@ -216,7 +216,7 @@ func (e *eventd) usage(ctx context.Context) (at time.Time, _ usage, err error) {
 	}, err
 }
 
-// peakBytes is the peak of the resident memory, which Linux tells.
+// peakBytes is the peak of the resident memory, from /proc.
 func (e *eventd) peakBytes() (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.PID()))
 	if err != nil {

@@ -19,7 +19,7 @@ type occurrence struct {
 	text, detail string // of the message; detail may be ""
 }
 
-// situation is the beginning of a bad minute of a cluster. docs/sizing.md has the sources of the rates.
+// situation is the beginning of a minute in which a cluster reports much. docs/sizing.md has the sources of the rates.
 type situation struct {
 	name string
 	// happen adds what is reported.

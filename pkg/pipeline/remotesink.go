@@ -17,10 +17,10 @@ import (
 	"github.com/eventd/eventd/pkg/sink/remote"
 )
 
-// StartRecordingToEventd is StartRecordingToSink for an eventd, such as that of a cluster: it
-// correlates and writes what is recorded, and counts what it loses. This process sends it
-// batches, keeps what is pending within Options.Remote, and settles what is acknowledged as
-// occurrence.Acknowledged. It needs the rights to create and patch events.
+// StartRecordingToEventd is StartRecordingToSink for an eventd, such as that of the cluster, which
+// correlates and writes what is recorded. This process sends it batches, limits what is pending by
+// Options.Remote, and settles as occurrence.Acknowledged what eventd has accepted. It needs the
+// rights to create and patch events.
 //
 // A second sink for the same address joins the first.
 func (b *RecordBroadcaster) StartRecordingToEventd(config *rest.Config) watch.Interface {
@@ -83,13 +83,13 @@ func (w *writer) startRemote(ctx context.Context, b *broadcaster.Broadcaster, cl
 	return w.subscribe(ctx, b, o, undecided{})
 }
 
-// undecided decides nothing: eventd does.
+// undecided is the decider of a remote sink: eventd decides.
 type undecided struct{}
 
 // Correlate implements decider.
 func (undecided) Correlate(*occurrence.Occurrence, time.Time) (d correlator.Decision) { return d }
 
-// remoteSink is a remote.Sink that needs no decision.
+// remoteSink is a remote.Sink as an adder, without the decision.
 type remoteSink struct{ *remote.Sink }
 
 // Add implements adder.

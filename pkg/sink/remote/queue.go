@@ -10,8 +10,8 @@ import (
 // queue has the pending items of one target. The mutex of the sink guards it.
 type queue struct {
 	target target
-	// forming are the items that no attempt has carried, oldest first, and waiting the same by
-	// their series: an occurrence may still be merged into them.
+	// forming are the items that were never sent, oldest first, and waiting the same by their
+	// series: an occurrence may still be merged into them.
 	forming []*item
 	waiting map[occurrence.Digest]*item
 	// retrying are those of an attempt that has failed.
@@ -49,7 +49,7 @@ func (q *queue) removeForming(at int) {
 	}
 }
 
-// batch removes and returns what is sent now: what is due again, and then what is new.
+// batch removes and returns the items of the next batch: those whose retry is due, and then forming ones.
 func (q *queue) batch(now time.Time, maxBytes int64) (out []*item) {
 	var bytes int64
 	fits := func(i *item) bool {
@@ -79,7 +79,7 @@ func (q *queue) batch(now time.Time, maxBytes int64) (out []*item) {
 	}
 	q.forming = slices.Delete(q.forming, 0, n)
 	if len(q.forming) > 0 {
-		q.began = time.Time{} // they are late
+		q.began = time.Time{} // those that did not fit are due at once
 	}
 	return out
 }

@@ -61,7 +61,7 @@ func (s *Sink) forget(q *queue) {
 		q.timer.Stop()
 		q.timer = nil
 	}
-	// One that eventd takes fewer Events of is kept small: as long as it has any.
+	// Its maxItems, which eventd may have lowered, goes with it.
 	if s.queues[q.target] == q {
 		delete(s.queues, q.target)
 	}
@@ -105,7 +105,7 @@ func (s *Sink) run(c *call) {
 	s.notify()
 }
 
-// post makes a request. A panic of the client is as an answer that is lost.
+// post makes a request. A panic of the client is handled as a lost answer.
 func (s *Sink) post(ctx context.Context, c *call) (statuses []metav1.Status, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -172,7 +172,7 @@ type item struct {
 	failures int       // of this item, while the rest of its batch succeeded
 	retryAt  time.Time // zero before the first attempt
 	err      error     // of the last attempt
-	gone     bool      // it has settled
+	gone     bool      // it is no longer pending
 }
 
 // itemBytes is the memory of an item beside its Event, and callbackBytes that of an occurrence
