@@ -54,14 +54,15 @@ const (
 type client struct {
 	base *url.URL
 	http *http.Client
-	// traced: the transport is client-go's, which reports each connection that it uses.
+	// traced: the transport is client-go's, which reports each connection that it uses. A wrapper of the caller's may
+	// hide them.
 	traced bool
 }
 
 // NewClientForConfig returns a Client of an eventd, with connections of its own, made from
 // sink.ConfigFor(config). There is nothing to close.
 func NewClientForConfig(config *rest.Config) (Client, error) {
-	traced := config.Transport == nil
+	traced := config.Transport == nil && config.WrapTransport == nil
 	config = sink.ConfigFor(config)
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {

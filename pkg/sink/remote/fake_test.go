@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,7 +36,8 @@ type fakeEventd struct {
 
 	mu       sync.Mutex
 	requests int
-	sizes    []int // numbers of Events of each request
+	sizes    []int            // numbers of Events of each request
+	apis     []occurrence.API // of each request
 	counts   map[string]int64
 	events   map[string]*corev1.Event // by name
 }
@@ -53,7 +55,7 @@ func (f *fakeEventd) Post(ctx context.Context, api occurrence.API, namespace str
 	f.mu.Lock()
 	f.requests++
 	n := f.requests
-	f.sizes = append(f.sizes, len(events))
+	f.sizes, f.apis = append(f.sizes, len(events)), append(f.apis, api)
 	f.mu.Unlock()
 	if f.before != nil {
 		if err := f.before(ctx, n, events); err != nil {
@@ -187,14 +189,19 @@ func newStyle(o *occurrence.Occurrence) {
 	e.Action, e.ReportingController, e.ReportingInstance = "Testing", "example.com/tester", "tester-1"
 }
 
-// close closes the sink, and compares the ledger with what it was told.
-func (s *subject) close(ctx context.Context) sink.Pending {
+// close closes the sink. It fails if anything is pending then, or if something else is said to have been left.
+func (s *subject) close(t *testing.T, ctx context.Context) sink.Pending {
+	t.Helper()
 	left := s.Close(ctx)
-	synctest.Wait()
+	totals := s.balanced(t)
+	if lost := totals.Dropped[occurrence.Shutdown] + totals.Outcomes[occurrence.Uncertain]; totals.Pending() != 0 || left.Occurrences > lost {
+		t.Errorf("%+v were left, %d are pending, %d settled as lost", left, totals.Pending(), lost)
+	}
 	return left
 }
 
-// balanced fails if an occurrence is neither settled nor pending.
+// balanced fails if an occurrence is neither settled nor pending, or if the queues have something else than what is
+// pending.
 func (s *subject) balanced(t *testing.T) ledger.Totals {
 	t.Helper()
 	synctest.Wait()
@@ -202,7 +209,47 @@ func (s *subject) balanced(t *testing.T) ledger.Totals {
 	if totals.Pending() != pending.Occurrences {
 		t.Errorf("recorded %d, settled %v, pending %+v", totals.Recorded, totals.Outcomes, pending)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, q := range s.runnable {
+		if slices.Contains(s.runnable[:n], q) {
+			t.Errorf("the queue of %v would have two requests", q.target)
+		}
+	}
+	items, bytes := 0, int64(0)
+	for to, q := range s.queues {
+		all := append(slices.Clone(q.forming), q.retrying...)
+		if q.call != nil {
+			all = append(all, q.call.items...)
+		}
+		own := int64(0)
+		for _, i := range all {
+			own += i.bytes
+		}
+		if own != q.bytes || len(all) == 0 {
+			t.Errorf("the queue of %v has %d items of %d bytes, and counts %d bytes", to, len(all), own, q.bytes)
+		}
+		for _, i := range q.waiting {
+			if !slices.Contains(q.forming, i) {
+				t.Errorf("the queue of %v would merge into an item that it does not have", to)
+			}
+		}
+		items, bytes = items+len(all), bytes+own
+	}
+	if items != s.items || bytes != s.bytes {
+		t.Errorf("%d items of %d bytes are pending, and %d of %d counted", items, bytes, s.items, s.bytes)
+	}
 	return totals
+}
+
+// call is the request of a namespace that is in flight, nil if there is none.
+func (s *subject) call(namespace string) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[target{occurrence.CoreV1, namespace}]; q != nil {
+		return q.call
+	}
+	return nil
 }
 
 // want compares outcomes of the ledger; those that are not named are 0.

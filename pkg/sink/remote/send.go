@@ -69,7 +69,7 @@ func (s *Sink) forget(q *queue) {
 
 // dispatch starts requests, as many as may be in flight. The mutex must be held.
 func (s *Sink) dispatch() {
-	for len(s.runnable) > 0 && s.calls < s.options.Concurrency && !s.closed {
+	for len(s.runnable) > 0 && s.calls < s.options.Concurrency {
 		q := s.runnable[0]
 		s.runnable[0] = nil
 		s.runnable = s.runnable[1:]
@@ -186,7 +186,6 @@ func (s *Sink) failed(q *queue, items []*item, f failure, now time.Time) (out []
 		case age >= s.options.RetryFor:
 			out = append(out, settled{i, i.settlement(occurrence.RetriesExhausted)})
 		default:
-			i.retryAt = q.notBefore
 			q.retrying = append(q.retrying, i)
 		}
 	}

@@ -170,7 +170,7 @@ type item struct {
 	name     string    // from the first attempt on
 	inDoubt  bool      // an attempt may have had an effect
 	failures int       // of this item, while the rest of its batch succeeded
-	retryAt  time.Time // zero before the first attempt
+	retryAt  time.Time // zero until it was refused for now
 	err      error     // of the last attempt
 	gone     bool      // it is no longer pending
 }

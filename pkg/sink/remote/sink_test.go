@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
-	"github.com/eventd/eventd/pkg/sink"
 )
 
 // Whatever becomes of requests and answers, eventd has counted what is acknowledged, and at most
@@ -71,7 +73,7 @@ func TestNothingIsCountedTwiceOrLostWithoutAnOutcome(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(round)*3*time.Second)
 			defer cancel()
-			left := s.close(ctx)
+			s.close(t, ctx)
 			totals := s.balanced(t)
 			acknowledged, uncertain := totals.Outcomes[occurrence.Acknowledged], totals.Outcomes[occurrence.Uncertain]
 			if n := f.counted(); n < acknowledged || n > acknowledged+uncertain {
@@ -79,9 +81,6 @@ func TestNothingIsCountedTwiceOrLostWithoutAnOutcome(t *testing.T) {
 			}
 			if totals.Recorded != 1000 || settled.Load() != 1000 || acknowledged == 0 {
 				t.Errorf("recorded %d, told of %d, acknowledged %d", totals.Recorded, settled.Load(), acknowledged)
-			}
-			if lost := totals.Dropped[occurrence.Shutdown] + uncertain; left.Occurrences > lost {
-				t.Errorf("%+v left, but %d are settled so", left, lost)
 			}
 		})
 	}
@@ -115,7 +114,7 @@ func TestRepeatsAreSentTogether(t *testing.T) {
 						t.Errorf("%+v", e)
 					}
 				}
-				s.close(t.Context())
+				s.close(t, t.Context())
 			})
 		})
 	}
@@ -127,7 +126,12 @@ func TestEventdThatHangsHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		f := newFakeEventd()
-		f.before = func(context.Context, int, []corev1.Event) error { <-release; return errors.New("too late") }
+		f.before = func(_ context.Context, n int, _ []corev1.Event) error {
+			if <-release; n%2 == 0 {
+				return errors.New("too late")
+			}
+			return nil
+		}
 		s := newSubject(t, f)
 		for i := range 100_000 {
 			s.record(fmt.Sprint("ns-", i%20), fmt.Sprint("web-", i))
@@ -206,30 +210,8 @@ func TestNamespaceThatFloodsTakesNoPlaceOfOthers(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		s.close(ctx)
+		s.close(t, ctx)
 		s.balanced(t)
-	})
-}
-
-// A Retry-After is honoured, and nothing is lost meanwhile.
-func TestRetryAfterIsHonoured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeEventd()
-		f.before = func(_ context.Context, n int, _ []corev1.Event) error {
-			if n == 1 {
-				return statusError(429, 30)
-			}
-			return nil
-		}
-		s := newSubject(t, f)
-		s.record("ns", "web")
-		time.Sleep(29 * time.Second)
-		if n := f.counted(); n != 0 || f.made() != 1 {
-			t.Errorf("counted %d after %d requests", n, f.made())
-		}
-		time.Sleep(2 * time.Second)
-		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 1})
-		s.close(t.Context())
 	})
 }
 
@@ -255,7 +237,7 @@ func TestEventThatIsRefusedForNowDelaysNoOther(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 11})
-		s.close(t.Context())
+		s.close(t, t.Context())
 	})
 }
 
@@ -298,7 +280,7 @@ func TestWhatIsGivenUpHasAnOutcome(t *testing.T) {
 				if len(s.queues) != 0 || s.items != 0 || s.bytes != 0 {
 					t.Errorf("%d queues, %d items, %d bytes are left", len(s.queues), s.items, s.bytes)
 				}
-				s.close(t.Context())
+				s.close(t, t.Context())
 			})
 		})
 	}
@@ -319,63 +301,68 @@ func TestForbiddenIsRetriedForAWhile(t *testing.T) {
 		s.record("ns", "web")
 		time.Sleep(30 * time.Second)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 1})
-		s.close(t.Context())
+		s.close(t, t.Context())
 	})
 }
 
-// A batch that eventd does not take is sent in parts.
-func TestBatchThatIsTooLargeIsHalved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeEventd()
-		f.before = func(_ context.Context, _ int, events []corev1.Event) error {
-			if len(events) > 60 {
-				return statusError(413, 0)
-			}
-			return nil
-		}
-		s := newSubject(t, f)
-		for i := range 400 {
-			s.record("ns", fmt.Sprint("web-", i))
-		}
-		time.Sleep(time.Second)
-		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 400})
-		if f.counted() != 400 {
-			t.Errorf("%d are counted", f.counted())
-		}
-		s.close(t.Context())
-	})
+// What has no namespace or no number of its own cannot be sent, nor can reports of clients that count by themselves:
+// their names are not ours.
+func TestWhatCannotBeSentIsMalformed(t *testing.T) {
+	for name, spoil := range map[string]func(*occurrence.Occurrence){
+		"a client's report": func(o *occurrence.Occurrence) { o.Client, o.Total = "web.1", 1 },
+		"no namespace":      func(o *occurrence.Occurrence) { o.Event.Namespace = "" },
+		"no Event":          func(o *occurrence.Occurrence) { o.Event = nil },
+		"too many":          func(o *occurrence.Occurrence) { o.Weight = math.MaxInt32 + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeEventd()
+				s := newSubject(t, f)
+				var settled occurrence.Settlement
+				s.record("ns", "web", spoil, func(o *occurrence.Occurrence) { o.Settled = func(s occurrence.Settlement) { settled = s } })
+				if s.balanced(t); settled.Reason != occurrence.Malformed || settled.Err == nil || f.made() != 0 {
+					t.Errorf("%+v, %d requests", settled, f.made())
+				}
+				s.close(t, t.Context())
+			})
+		})
+	}
 }
 
-// Flush and Close wait for no further occurrences.
-func TestFlushSendsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeEventd()
-		s := newSubject(t, f, func(o *Options) { o.Delay = time.Hour })
-		s.record("ns", "web")
-		if left := s.Flush(t.Context()); left != (sink.Pending{}) || f.counted() != 1 {
-			t.Errorf("%+v are left, %d counted", left, f.counted())
-		}
-		s.record("ns", "web")
-		if left := s.close(t.Context()); left != (sink.Pending{}) || f.counted() != 2 {
-			t.Errorf("%+v are left, %d counted", left, f.counted())
-		}
-		s.record("ns", "late")
-		if totals := s.balanced(t); totals.Dropped[occurrence.Shutdown] != 1 {
-			t.Errorf("dropped %v", totals.Dropped)
-		}
-	})
-}
-
-// Reports of clients that count by themselves cannot be sent: their names are not ours.
-func TestReportsOfClientsAreRefused(t *testing.T) {
+// The two APIs of a namespace have a batch each, and more than an Event can count is two.
+func TestWhatIsNotInOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEventd()
 		s := newSubject(t, f)
-		s.record("ns", "web", func(o *occurrence.Occurrence) { o.Client, o.Total = "web.1", 1 })
-		s.record("ns", "web", func(o *occurrence.Occurrence) { o.Event.Namespace = "" })
-		if totals := s.balanced(t); totals.Dropped[occurrence.Malformed] != 2 || f.made() != 0 {
-			t.Errorf("dropped %v, %d requests", totals.Dropped, f.made())
+		s.record("ns", "web", newStyle)
+		s.record("ns", "web")
+		for range 2 {
+			s.record("ns", "many", func(o *occurrence.Occurrence) { o.Weight = math.MaxInt32 })
 		}
-		s.close(t.Context())
+		time.Sleep(s.options.Delay)
+		s.balanced(t)
+		if slices.Sort(f.apis); !slices.Equal(f.apis, []occurrence.API{occurrence.CoreV1, occurrence.EventsV1}) || len(f.events) != 4 || f.counted() != 2*math.MaxInt32+2 {
+			t.Errorf("%v have %d Events that count %d", f.apis, len(f.events), f.counted())
+		}
+		s.close(t, t.Context())
+	})
+}
+
+// The end of the context of New has no effect.
+func TestSinkOutlivesItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f, l := newFakeEventd(), ledger.New()
+		sink, err := New(ctx, f, l, DefaultOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.before = func(ctx context.Context, _ int, _ []corev1.Event) error { return ctx.Err() }
+		cancel()
+		s := &subject{sink, l}
+		s.record("ns", "web")
+		time.Sleep(s.options.Delay)
+		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 1})
+		s.close(t, t.Context())
 	})
 }
