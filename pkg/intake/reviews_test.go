@@ -44,7 +44,9 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 	}
 }
 
-func acceptedNow(tenant string) knownCredential { return knownCredential{tenant: tenant, accepted: time.Now()} }
+func acceptedNow(tenant string) knownCredential {
+	return knownCredential{tenant: tenant, accepted: time.Now()}
+}
 
 // A tenant with many credentials evicts its own least recently used one.
 func TestManyCredentialsOfOneTenantEvictNoOthers(t *testing.T) {
