@@ -124,11 +124,11 @@ func TestFullBatchesAreSentAtOnce(t *testing.T) {
 		s.balanced(t)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 25})
 		s.record("ns", "late")
-		time.Sleep(time.Hour - 1)
+		time.Sleep(time.Hour - time.Nanosecond)
 		if s.balanced(t); f.counted() != 25 {
 			t.Errorf("%d are counted before the delay", f.counted())
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 26})
 		s.close(t, t.Context())
 	})
