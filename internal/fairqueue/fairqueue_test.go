@@ -92,3 +92,45 @@ func TestWhoLeavesHasNoSeat(t *testing.T) {
 		}
 	})
 }
+
+// Who does not wait takes no seat from those who do: not even in the moment in which it is free, before the
+// next of them has it.
+func TestSeatIsNotTakenAheadOfThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newForTest(t, 2)
+		try := func(when string, want bool) {
+			t.Helper()
+			release, ok := s.TryAcquire()
+			if ok != want {
+				t.Errorf("%s: a seat is had at once: %t, want %t", when, ok, want)
+			}
+			if ok {
+				release()
+			}
+		}
+		try("nobody waits", true)
+		if !s.Run(t.Context(), shares.Flow{Tenant: "a"}, func() { try("while somebody has the other", true) }) {
+			t.Error("refused")
+		}
+		try("after it", true)
+
+		first, _ := s.TryAcquire()
+		second, _ := s.TryAcquire()
+		waiting, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { s.Run(waiting, shares.Flow{Tenant: "a"}, func() { t.Error("it had no seat") }) })
+		synctest.Wait()
+		if n := s.queued.Load(); n != 1 {
+			t.Errorf("%d wait", n)
+		}
+		leave()
+		all.Wait()
+		first()
+		second()
+		try("after it has left", true)
+
+		s.queued.Add(1) // between the end of one and the begin of the next
+		try("while somebody waits", false)
+		s.queued.Add(-1)
+	})
+}
