@@ -1,0 +1,123 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/pkg/batch"
+	"github.com/eventd/eventd/pkg/occurrence"
+)
+
+// leaderless is a gate that knows a leader or not.
+type leaderless struct {
+	*gate
+	err error
+}
+
+func (l leaderless) Begin() Forwarding                 { return l }
+func (l leaderless) AwaitLeader(context.Context) error { return l.err }
+
+// A usual request waits for a leader before its caller is authenticated, and is handled in the term of one, as any
+// other request.
+func TestUsualRequestIsHandledInATerm(t *testing.T) {
+	for name, test := range map[string]struct {
+		err     error
+		lasts   int // records of the first term
+		code    int
+		asked   int // how often the authenticator was
+		handled string
+	}{
+		"without a leader":           {err: apierrors.NewServiceUnavailable("no leader"), code: 503, handled: "[]"},
+		"with a leader":              {lasts: 1, code: 201, asked: 1, handled: "[true]"},
+		"with one whose term is out": {code: 201, asked: 1, handled: "[false true]"},
+	} {
+		for path, header := range map[string]string{"usual": "Accept", "generic": "X-Other"} {
+			t.Run(name+", "+path, func(t *testing.T) {
+				asked := 0
+				o := DefaultOptions()
+				o.Record = func(o *occurrence.Occurrence) { o.Settled(occurrence.Settlement{Outcome: occurrence.Created}) }
+				forwarder := leaderless{&gate{lasts: test.lasts}, test.err}
+				handler := must(NewHandler(ServerOptions{
+					Intake: must(New(o)), Authorizer: allowing{}, Forwarder: forwarder,
+					Authenticator: authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+						asked++
+						return accepting("jane").AuthenticateRequest(req)
+					}),
+				}))
+				req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/events",
+					strings.NewReader(`{"kind":"Event","apiVersion":"v1","metadata":{"name":"a"},"involvedObject":{"namespace":"ns"}}`))
+				req.Header.Set("Content-Type", runtime.ContentTypeJSON)
+				req.Header.Set("Authorization", "Bearer token")
+				req.Header.Set(header, runtime.ContentTypeJSON)
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, req)
+				equal(t, "code", w.Code, test.code)
+				equal(t, "authenticated", asked, test.asked)
+				equal(t, "handled", fmt.Sprint(forwarder.handled), test.handled)
+			})
+		}
+	}
+}
+
+// allowing allows everything, but not the verbs that it has.
+type allowing map[string]error
+
+func (a allowing) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch err, denied := a[attributes.GetVerb()]; {
+	case err != nil:
+		return authorizer.DecisionNoOpinion, "", err
+	case denied:
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return authorizer.DecisionAllow, "", nil
+}
+
+// Who may create Events and not change them reports for Events of its own, one by one and in batches. If that is
+// not known, nothing is recorded.
+func TestCallerWhoMayOnlyCreateDoesSoInABatch(t *testing.T) {
+	const event = `{"metadata":{"name":"a"},"involvedObject":{"namespace":"ns"}}`
+	for name, test := range map[string]struct {
+		denied allowing
+		code   int
+		want   []bool // CreateOnly of each occurrence
+	}{
+		"may patch":    {code: 201, want: []bool{false}},
+		"may not":      {denied: allowing{"patch": nil}, code: 201, want: []bool{true}},
+		"is not known": {denied: allowing{"patch": apierrors.NewInternalError(fmt.Errorf("no answer"))}, code: 503},
+	} {
+		for path, request := range map[string]struct{ query, body string }{
+			"alone":      {"", `{"kind":"Event","apiVersion":"v1",` + event[1:]},
+			"in a batch": {"?" + batch.Query, `{"kind":"EventList","apiVersion":"v1","items":[` + event + `]}`},
+		} {
+			t.Run(name+", "+path, func(t *testing.T) {
+				var got []bool
+				o := DefaultOptions()
+				o.Record = func(o *occurrence.Occurrence) {
+					got = append(got, o.CreateOnly)
+					o.Settled(occurrence.Settlement{Outcome: occurrence.Created})
+				}
+				handler := must(NewHandler(ServerOptions{Intake: must(New(o)), Authenticator: accepting("jane"), Authorizer: test.denied}))
+				req := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/events"+request.query, strings.NewReader(request.body))
+				req.Header.Set("Content-Type", runtime.ContentTypeJSON)
+				req.Header.Set("Authorization", "Bearer token")
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, req)
+				if code := test.code; code == http.StatusCreated && request.query != "" {
+					equal(t, "code", w.Code, http.StatusOK)
+				} else {
+					equal(t, "code", w.Code, code)
+				}
+				equal(t, "create only", got, test.want)
+			})
+		}
+	}
+}
