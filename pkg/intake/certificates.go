@@ -42,11 +42,11 @@ func (c *certificates) verify(req *http.Request, u user.Info) (v verification) {
 	if !ok {
 		return v
 	}
-	chains, err := req.TLS.PeerCertificates[0].Verify(options)
-	if err != nil {
+	if response, ok, err := subject.AuthenticateRequest(req); err != nil || !ok || !reflect.DeepEqual(response.User, u) {
 		return v
 	}
-	if response, ok, err := subject.AuthenticateRequest(req); err != nil || !ok || !reflect.DeepEqual(response.User, u) {
+	chains, err := req.TLS.PeerCertificates[0].Verify(options)
+	if err != nil {
 		return v
 	}
 	until := chains[0][0].NotAfter
