@@ -149,6 +149,8 @@ func TestSnapshotIsSentWithWhatChangesMeanwhile(t *testing.T) {
 
 func TestBacklogIsBounded(t *testing.T) {
 	o := newOwner()
+	o.Lock()
+	defer o.Unlock()
 	s := o.open(t)
 	o.acknowledge(t, s)
 	for range 2 * maxBacklog >> 16 {
@@ -177,6 +179,8 @@ func TestStreamsAreBounded(t *testing.T) {
 
 func TestStreamIsDoneWhenAllIsAcknowledgedAndAnswered(t *testing.T) {
 	o := newOwner()
+	o.Lock()
+	defer o.Unlock()
 	s := o.open(t)
 	want := func(when string, done bool) {
 		t.Helper()
