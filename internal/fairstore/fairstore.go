@@ -3,8 +3,8 @@
 // adds without end, and has its share, replaces its own records.
 //
 // internal/fairlru does the same for values that stay in it while they are used. A record is taken out
-// to be used, and added again. One of up to 44 bytes takes 69 in all, and nothing of it is a pointer,
-// so the garbage collector reads none of it. A longer one takes 64 more for each 60 bytes.
+// to be used, and added again. One of up to 34 bytes takes 52 in all, and nothing of it is a pointer,
+// so the garbage collector reads none of it. A longer one takes 48 more for each 45 bytes.
 package fairstore
 
 import (
@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// MaxLimit is the highest limit, 1 GiB.
-	MaxLimit = 1 << 24
+	// MaxLimit is the highest limit, 0.8 GiB. The number of a slot has 24 bits, and for a moment a record
+	// has slots beyond the limit. So records must be shorter than 2 MiB.
+	MaxLimit = 1<<24 - 1<<16
 	// BytesPerSlot is the memory of a slot and of its part of the index.
-	BytesPerSlot = 69
+	BytesPerSlot = 52
 
 	// groupSlots is what each group but the first costs, as a number of slots: its struct, name,
 	// and elements of the maps and slices.
@@ -30,7 +31,8 @@ const (
 // goroutines.
 //
 // Keys must be hashes that nobody else can predict: which of two with the same hash is there is
-// then up to chance.
+// then up to chance. Only their highest 40 bits are stored and compared: of 200,000 records, two have
+// the same ones in one of 50 stores.
 //
 // Methods take O(1), those that change it O(log g) with g groups.
 type Store struct {
@@ -39,7 +41,7 @@ type Store struct {
 	chunks      []*[chunkSlots]slot
 	unused      slotID // the first of those that are not in use; they are linked by next
 	// index is a hash table with linear probing of the first slot of each record.
-	index  []slotID
+	index  []number
 	groups map[string]*group
 	byID   []*group // nil if the ID is not in use
 	// unusedIDs are indexes of byID.
@@ -49,12 +51,12 @@ type Store struct {
 	record    []byte // buffer of Take
 }
 
-// New returns a store of a number of slots, from 1 to MaxLimit. It allocates the index, of 5 bytes
+// New returns a store of a number of slots, from 1 to MaxLimit. It allocates the index, of 4 bytes
 // for each, and the slots as they are needed.
 func New(limit int) *Store {
 	limit = min(limit, MaxLimit)
 	// The first slot is none. At most four fifths of the index are in use, and one more during Add.
-	return &Store{limit: limit, index: make([]slotID, limit+limit/4+2), groups: make(map[string]*group)}
+	return &Store{limit: limit, index: make([]number, limit+limit/4+2), groups: make(map[string]*group)}
 }
 
 // Len returns the number of records.
@@ -98,7 +100,7 @@ func (s *Store) Add(key uint64, groupName string, record []byte) {
 	head.setGroup(g.id)
 	g.link(s, id)
 	at, _ := s.find(key)
-	s.index[at] = id
+	s.index[at].set(id)
 	s.entries++
 	s.charge(g, slots)
 	for s.used+groupSlots*(len(s.groups)-1) > s.limit && s.entries > 1 {
@@ -196,14 +198,14 @@ func (s *Store) free(id slotID) (slots int) {
 
 // home returns the place in the index at which the search for a key begins.
 func (s *Store) home(key uint64) int {
-	high, _ := bits.Mul64(key, uint64(len(s.index)))
+	high, _ := bits.Mul64(key&keyMask, uint64(len(s.index)))
 	return int(high)
 }
 
 // find returns the place of a key in the index and its slot, or a free place and 0.
 func (s *Store) find(key uint64) (at int, id slotID) {
 	for at = s.home(key); ; at = s.after(at) {
-		if id = s.index[at]; id == 0 || s.slot(id).key() == key {
+		if id = s.index[at].get(); id == 0 || s.slot(id).key() == key&keyMask {
 			return at, id
 		}
 	}
@@ -218,15 +220,15 @@ func (s *Store) after(at int) int {
 
 // unindex frees a place of the index. It moves those behind it that are found only past it.
 func (s *Store) unindex(at int) {
-	for i := s.after(at); s.index[i] != 0; i = s.after(i) {
-		home := s.home(s.slot(s.index[i]).key())
+	for i := s.after(at); s.index[i] != (number{}); i = s.after(i) {
+		home := s.home(s.slot(s.index[i].get()).key())
 		// The distances are those in a ring.
 		if s.distance(home, i) >= s.distance(at, i) {
 			s.index[at] = s.index[i]
 			at = i
 		}
 	}
-	s.index[at] = 0
+	s.index[at] = number{}
 }
 
 func (s *Store) distance(from, to int) int {
@@ -237,60 +239,72 @@ func (s *Store) distance(from, to int) int {
 }
 
 // slotBytes is the size of a slot.
-const slotBytes = 64
+const slotBytes = 48
 
 // slotID is the number of a slot; 0 is none.
 type slotID = uint32
 
+// number is a number of 24 bits: that of a slot, or of a group, of which there are fewer.
+type number [3]byte
+
+func (n *number) get() uint32  { return uint32(n[0]) | uint32(n[1])<<8 | uint32(n[2])<<16 }
+func (n *number) set(v uint32) { n[0], n[1], n[2] = byte(v), byte(v>>8), byte(v>>16) }
+
 // slot is the first slot of a record, or a further one. The first one has its key, its neighbours
 // in the ring of its group, the ID of that, and the first part of the record; a further one only
-// a part. In both, the last four bytes are the next slot, if there is one.
+// a part. In both, the last three bytes are the next slot, if there is one.
 type slot [slotBytes]byte
 
 const (
-	keyAt   = 0
-	prevAt  = 8
-	nextAt  = 12
-	groupAt = 16
-	dataAt  = 20
-	linkAt  = slotBytes - 4
-	// hasMore is set in the ID of the group of a record that has further slots.
-	hasMore = 1 << 31
+	prevAt  = 0 // the key is in the highest 40 bits of the 64 that begin here
+	nextAt  = 8
+	groupAt = 11
+	dataAt  = 14
+	linkAt  = slotBytes - 3
+
+	keyMask = ^uint64(1<<24 - 1)
+	// hasMore is set in the ID of the group of a record that has further slots. A group takes more than
+	// two slots, so no ID has this bit.
+	hasMore = 1 << 23
 )
 
-func (s *slot) get(at int) uint32    { return binary.LittleEndian.Uint32(s[at:]) }
-func (s *slot) set(at int, v uint32) { binary.LittleEndian.PutUint32(s[at:], v) }
+func (s *slot) at(at int) *number { return (*number)(s[at:]) }
 
-func (s *slot) key() uint64       { return binary.LittleEndian.Uint64(s[keyAt:]) }
-func (s *slot) setKey(key uint64) { binary.LittleEndian.PutUint64(s[keyAt:], key) }
+func (s *slot) key() uint64 { return binary.LittleEndian.Uint64(s[prevAt:]) & keyMask }
 
-func (s *slot) prev() slotID      { return s.get(prevAt) }
-func (s *slot) setPrev(id slotID) { s.set(prevAt, id) }
-func (s *slot) next() slotID      { return s.get(nextAt) }
-func (s *slot) setNext(id slotID) { s.set(nextAt, id) }
+func (s *slot) setKey(key uint64) {
+	binary.LittleEndian.PutUint64(s[prevAt:], key&keyMask|uint64(s.prev()))
+}
 
-func (s *slot) group() uint32      { return s.get(groupAt) &^ hasMore }
-func (s *slot) setGroup(id uint32) { s.set(groupAt, s.get(groupAt)&hasMore|id) }
+func (s *slot) prev() slotID      { return s.at(prevAt).get() }
+func (s *slot) setPrev(id slotID) { s.at(prevAt).set(id) }
+func (s *slot) next() slotID      { return s.at(nextAt).get() }
+func (s *slot) setNext(id slotID) { s.at(nextAt).set(id) }
+
+func (s *slot) hasMore() bool { return s.at(groupAt).get()&hasMore != 0 }
+
+func (s *slot) group() uint32      { return s.at(groupAt).get() &^ hasMore }
+func (s *slot) setGroup(id uint32) { s.at(groupAt).set(s.at(groupAt).get()&hasMore | id) }
 
 // more returns the second slot of the record whose first slot it is, 0 if there is none.
 func (s *slot) more() slotID {
-	if s.get(groupAt)&hasMore == 0 {
+	if !s.hasMore() {
 		return 0
 	}
 	return s.link()
 }
 
 func (s *slot) setMore(id slotID) {
-	s.set(groupAt, s.get(groupAt)|hasMore)
+	s.at(groupAt).set(s.at(groupAt).get() | hasMore)
 	s.setLink(id)
 }
 
-func (s *slot) link() slotID      { return s.get(linkAt) }
-func (s *slot) setLink(id slotID) { s.set(linkAt, id) }
+func (s *slot) link() slotID      { return s.at(linkAt).get() }
+func (s *slot) setLink(id slotID) { s.at(linkAt).set(id) }
 
 // data returns the part of the record in a first slot.
 func (s *slot) data() []byte {
-	if s.get(groupAt)&hasMore == 0 {
+	if !s.hasMore() {
 		return s[dataAt:]
 	}
 	return s[dataAt:linkAt]

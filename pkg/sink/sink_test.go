@@ -227,7 +227,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"MaxPendingSeries must be greater than 0, got 0":                 func(o *Options) { o.MaxPendingSeries = 0 },
 		"MaxPendingBytes must be greater than 0, got 0":                  func(o *Options) { o.MaxPendingBytes = 0 },
 		"MaxIdleSeries must be greater than 0, got 0":                    func(o *Options) { o.MaxIdleSeries = 0 },
-		"MaxIdleSeries must be at most 16777216, got 16777217":           func(o *Options) { o.MaxIdleSeries = MaxIdleSeriesLimit + 1 },
+		"MaxIdleSeries must be at most 16711680, got 16711681":           func(o *Options) { o.MaxIdleSeries = MaxIdleSeriesLimit + 1 },
 		"Acknowledge must be one of the constants, got 3":                func(o *Options) { o.Acknowledge = 3 },
 		"Acknowledge must not be AcknowledgeReplicated without Holdings, got 1": func(o *Options) {
 			o.Acknowledge = AcknowledgeReplicated
