@@ -17,7 +17,7 @@ const MaxConcurrency = 10_000
 const (
 	// IdleSeriesBytes is the memory of a remembered idle series.
 	IdleSeriesBytes = fairstore.BytesPerSlot
-	// MaxIdleSeriesLimit is the highest MaxIdleSeries. They take about a GiB.
+	// MaxIdleSeriesLimit is the highest MaxIdleSeries. They take 0.8 GiB.
 	MaxIdleSeriesLimit = fairstore.MaxLimit
 )
 

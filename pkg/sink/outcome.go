@@ -35,7 +35,7 @@ func (s *Sink) raiseTotals(p *pendingSeries, out []counter.Settled) {
 	for i := range out {
 		if object := out[i].End.Object; object != nil {
 			out[i].Totals(func(client counter.Contributor, total uint64) {
-				s.journal.Raise(p.counter.Namespace, p.counter.Digest(), object.UID, client, total)
+				s.journal.Raise(p.counter.Namespace, p.counter.Digest(), counter.EventIDOf(object), client, total)
 			})
 		}
 	}

@@ -124,7 +124,7 @@ func (c *Counter) byOthers() uint64 {
 // whatever its annotations are now.
 func (c *Counter) mayHaveWritten(o *observation, object *corev1.Event) bool {
 	if c.inDoubtBase != nil {
-		return c.inDoubtBase.meta.UID == o.meta.UID
+		return c.inDoubtBase.id == o.id
 	}
 	return c.describes(object)
 }
@@ -168,7 +168,7 @@ func (c *Counter) forget() {
 
 // isObserved reports whether an object is the one that was observed before.
 func (c *Counter) isObserved(o *observation) bool {
-	return c.observed != nil && c.observed.meta.UID == o.meta.UID
+	return c.observed != nil && c.observed.id == o.id
 }
 
 // describes reports whether the fields of an object are those of the series, not only its
@@ -230,7 +230,7 @@ func (c *Counter) pushedOut(o *observation, isOver bool) (upTo uint64) {
 		return 0
 	}
 	switch base := c.inDoubtBase; {
-	case isOver && base == nil && o.contributors.creator == c.instance, isOver && base != nil && o.meta.UID == base.meta.UID:
+	case isOver && base == nil && o.contributors.creator == c.instance, isOver && base != nil && o.id == base.id:
 		upTo = c.inDoubt
 	}
 	return max(upTo, c.byOthers())

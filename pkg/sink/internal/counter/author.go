@@ -57,7 +57,7 @@ func (a *author) set(user string, createOnly bool) {
 // was none; sequence is that of this instance in the Event, 0 if there is none.
 func (a *author) read(before, o *observation, sequence, carried uint64) {
 	switch {
-	case a.known && before != nil && before.meta.UID == o.meta.UID:
+	case a.known && before != nil && before.id == o.id:
 	case a.since > 0 && a.since <= sequence && sequence <= carried:
 		a.set(a.creating, a.creatingOnly)
 	default:

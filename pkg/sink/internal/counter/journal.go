@@ -1,8 +1,6 @@
 package counter
 
 import (
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -26,8 +24,8 @@ type Journal interface {
 	// Sent returns the highest sequence that a follower may hold, 0 if there is none.
 	Sent() uint64
 	// Counted returns the highest total of a client that this process has seen to be counted
-	// on the Event of a series with a UID, 0 if there is none. See Settled.Totals.
-	Counted(series occurrence.Digest, event types.UID, client Contributor) uint64
+	// on an Event of a series, 0 if there is none. See Settled.Totals.
+	Counted(series occurrence.Digest, event EventID, client Contributor) uint64
 }
 
 // Growth is what an addition has changed. All of it concerns the owner of the occurrence.

@@ -11,7 +11,8 @@ import (
 
 // observation is the stored Event as far as later writes depend on it.
 type observation struct {
-	meta         *corev1.Event // name, UID, resourceVersion and creationTimestamp
+	meta         *corev1.Event // name, UID, resourceVersion and creationTimestamp; only the version if recalled
+	id           EventID
 	count        int64
 	contributors contributors
 	message      uint64           // its hash, which is enough to compare it
@@ -31,6 +32,7 @@ func (c *Counter) IsMarked(event *corev1.Event) bool {
 // observe reads an object; marked reports whether its annotations are those of the series.
 func (c *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
 	o = &observation{
+		id: EventIDOf(event),
 		meta: &corev1.Event{ObjectMeta: metav1.ObjectMeta{
 			Name:              event.Name,
 			Namespace:         event.Namespace,
@@ -53,10 +55,16 @@ func (c *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
 	return o, err == nil
 }
 
+// EventID is the hash of an Event's UID in this process, which is enough to compare it.
+type EventID uint64
+
+// EventIDOf returns the ID of a stored Event.
+func EventIDOf(event *corev1.Event) EventID { return EventID(hashOf(string(event.UID))) }
+
 var seed = maphash.MakeSeed()
 
-// hashOf returns the hash of a message or a user. It is secret, so nobody can choose one with the
-// hash of another.
+// hashOf returns the hash of a message, a user or a UID. It is secret, so nobody can choose one with
+// the hash of another.
 func hashOf(text string) uint64 { return maphash.String(seed, text) }
 
 // countOf returns the count of an Event.

@@ -84,7 +84,7 @@ func (c *Counter) counted(client Contributor) uint64 {
 	if c.journal == nil || c.observed == nil {
 		return 0
 	}
-	return c.journal.Counted(c.digest, c.observed.meta.UID, client)
+	return c.journal.Counted(c.digest, c.observed.id, client)
 }
 
 // isReplayed reports whether the whole batch needs no write: it was counted before, through

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/wire"
@@ -116,7 +115,7 @@ func (r *replica) Keeps(first, second uint64) bool {
 
 func (r *replica) Sent() uint64 { return r.sent }
 
-func (r *replica) Counted(_ occurrence.Digest, event types.UID, client Contributor) uint64 {
+func (r *replica) Counted(_ occurrence.Digest, event EventID, client Contributor) uint64 {
 	return r.totals[fmt.Sprint(event, client)]
 }
 
@@ -124,7 +123,7 @@ func (r *replica) Counted(_ occurrence.Digest, event types.UID, client Contribut
 func (r *replica) learn(out []Settled) {
 	for i := range out {
 		out[i].Totals(func(client Contributor, total uint64) {
-			key := fmt.Sprint(out[i].End.Object.UID, client)
+			key := fmt.Sprint(EventIDOf(out[i].End.Object), client)
 			r.totals[key] = max(r.totals[key], total)
 		})
 	}

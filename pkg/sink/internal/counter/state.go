@@ -2,13 +2,11 @@ package counter
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/sink/internal/wire"
 )
@@ -18,6 +16,7 @@ import (
 // the series, and what no later write depends on:
 //
 //   - the own sequence in the annotation, since every write replaces it;
+//   - the total of a client that is the count;
 //   - the author, unless it may only create Events; see author.
 //
 // The next write has the resourceVersion of the state. So with a state that is outdated, or of
@@ -30,7 +29,7 @@ func (c *Counter) AppendState(b []byte) []byte {
 	o := c.observed
 	w := stateWriter{begin: len(b)}
 	w.Bytes = append(b, 0, 0)
-	w.uid(o.meta.UID)
+	w.Bytes = binary.LittleEndian.AppendUint64(w.Bytes, uint64(o.id))
 	w.resourceVersion(o.meta.ResourceVersion)
 	w.Int(o.count)
 	w.times(o)
@@ -46,7 +45,7 @@ func (c *Counter) AppendState(b []byte) []byte {
 	if w.flag(c.author.known && c.author.createOnly) {
 		w.Uint(c.author.user)
 	}
-	w.contributors(&o.contributors, c.instance)
+	w.contributors(o, c.instance)
 	return w.end()
 }
 
@@ -54,7 +53,7 @@ func (c *Counter) AppendState(b []byte) []byte {
 func (c *Counter) SetState(state []byte) {
 	r := newStateReader(state)
 	o := &observation{meta: &corev1.Event{}, recalled: true}
-	o.meta.UID = r.uid()
+	o.id = EventID(binary.LittleEndian.Uint64(r.Raw(8)))
 	o.meta.ResourceVersion = r.resourceVersion()
 	o.count = r.Int()
 	r.times(o)
@@ -71,11 +70,11 @@ func (c *Counter) SetState(state []byte) {
 	if r.flag() {
 		c.author = author{user: r.Uint(), known: true, createOnly: true}
 	}
-	o.contributors = r.contributors(c.instance)
+	o.contributors = r.contributors(o.count, c.instance)
 	c.observed = o
 }
 
-// stateWriter encodes a state. Its flags are in the first two bytes.
+// stateWriter encodes a state. Its flags, of which there are 16 at most, are in the first two bytes.
 type stateWriter struct {
 	wire.Writer
 	begin int
@@ -111,46 +110,6 @@ func (r *stateReader) flag() bool {
 	set := r.flags&1 != 0
 	r.flags >>= 1
 	return set
-}
-
-// uid writes a UID. That of a kube-apiserver takes 16 bytes.
-func (w *stateWriter) uid(uid types.UID) {
-	uuid, ok := parseUUID(uid)
-	if w.flag(ok) {
-		w.Raw(uuid[:])
-	} else {
-		w.String(string(uid))
-	}
-}
-
-func (r *stateReader) uid() types.UID {
-	if r.flag() {
-		return formatUUID([16]byte(r.Raw(16)))
-	}
-	return types.UID(r.String())
-}
-
-// uuidGroups are the places of the digits in a UUID, and those of their bytes.
-var uuidGroups = [...]struct{ begin, end, from, to int }{{0, 8, 0, 4}, {9, 13, 4, 6}, {14, 18, 6, 8}, {19, 23, 8, 10}, {24, 36, 10, 16}}
-
-func parseUUID(uid types.UID) (b [16]byte, ok bool) {
-	if len(uid) != 36 {
-		return b, false
-	}
-	for _, g := range uuidGroups {
-		if _, err := hex.Decode(b[g.from:g.to], []byte(uid[g.begin:g.end])); err != nil {
-			return b, false
-		}
-	}
-	return b, formatUUID(b) == uid
-}
-
-func formatUUID(b [16]byte) types.UID {
-	out := [36]byte{8: '-', 13: '-', 18: '-', 23: '-'}
-	for _, g := range uuidGroups {
-		hex.Encode(out[g.begin:g.end], b[g.from:g.to])
-	}
-	return types.UID(out[:])
 }
 
 // resourceVersion writes a resourceVersion, which is usually a number.
@@ -198,7 +157,8 @@ func (r *stateReader) varint() int64 {
 }
 
 // contributors writes what is in the annotation, without the sequence of an instance.
-func (w *stateWriter) contributors(s *contributors, own Contributor) {
+func (w *stateWriter) contributors(o *observation, own Contributor) {
+	s := &o.contributors
 	w.flag(s.creator == own)
 	if w.flag(s.creator != own && s.creator != Contributor{}) {
 		w.contributor(s.creator)
@@ -206,7 +166,11 @@ func (w *stateWriter) contributors(s *contributors, own Contributor) {
 	at := index(s.sinks, own)
 	w.flag(at >= 0)
 	w.contributions(s.sinks, at)
-	w.contributions(s.clients, -1)
+	if w.flag(isOfOneClient(o)) {
+		w.contributor(s.clients[0].contributor)
+	} else {
+		w.contributions(s.clients, -1)
+	}
 	if w.flag(s.pushedOut != nil) {
 		w.Uint(uint64(len(s.pushedOut)))
 		for _, c := range s.pushedOut {
@@ -221,7 +185,7 @@ func (w *stateWriter) contributors(s *contributors, own Contributor) {
 	}
 }
 
-func (r *stateReader) contributors(own Contributor) (s contributors) {
+func (r *stateReader) contributors(count int64, own Contributor) (s contributors) {
 	if r.flag() {
 		s.creator = own
 	}
@@ -233,7 +197,11 @@ func (r *stateReader) contributors(own Contributor) (s contributors) {
 	if isOwn {
 		s.sinks = append(s.sinks, contribution{contributor: own})
 	}
-	s.clients = r.contributions()
+	if r.flag() {
+		s.clients = []contribution{{r.contributor(), uint64(count)}}
+	} else {
+		s.clients = r.contributions()
+	}
 	if r.flag() {
 		s.pushedOut = make([]Contributor, r.Uint())
 		for i := range s.pushedOut {
@@ -247,6 +215,13 @@ func (r *stateReader) contributors(own Contributor) (s contributors) {
 		}
 	}
 	return s
+}
+
+// isOfOneClient reports whether the count is the total of one client, as it usually is of an Event
+// whose reporter counts by itself.
+func isOfOneClient(o *observation) bool {
+	clients := o.contributors.clients
+	return len(clients) == 1 && clients[0].value == uint64(o.count)
 }
 
 // contributions writes a list without the element at an index, which is negative for none.

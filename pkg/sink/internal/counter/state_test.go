@@ -72,6 +72,9 @@ func TestStateHasAllThatANextWriteNeeds(t *testing.T) {
 		s := &c.observed.contributors
 		s.creator = []Contributor{{}, c.instance, someContributor(rng)}[rng.IntN(3)]
 		s.sinks, s.clients = someContributions(rng, maxSinks-1), someContributions(rng, maxClients)
+		if rng.IntN(2) == 0 { // as usual
+			s.clients = []contribution{{someContributor(rng), uint64(c.observed.count + rng.Int64N(2))}}
+		}
 		if rng.IntN(2) == 0 {
 			s.sinks = append(s.sinks, contribution{contributor: c.instance})
 		}
@@ -86,7 +89,7 @@ func TestStateHasAllThatANextWriteNeeds(t *testing.T) {
 		}
 		got := recalled(c, posted)
 		want := *c.observed
-		want.meta, want.recalled = &corev1.Event{ObjectMeta: metav1.ObjectMeta{UID: event.UID, ResourceVersion: event.ResourceVersion}}, true
+		want.meta, want.recalled = &corev1.Event{ObjectMeta: metav1.ObjectMeta{ResourceVersion: event.ResourceVersion}}, true
 		if event.Message != posted.Message {
 			want.message = 0 // it is written again
 		}
@@ -120,21 +123,22 @@ func TestStateHasTheAuthorOnlyIfItMayOnlyCreate(t *testing.T) {
 	}
 }
 
-// A usual state fits into one slot of a store: of an Event that one process has written, and one
-// client has reported.
+// A usual state fits into one slot of a store: of an Event that one process has written, for a year, and
+// one client has reported, in a cluster that is as old as its revisions are many.
 func TestUsualStateIsShort(t *testing.T) {
-	const slot = 44
+	const slot = 34
 	for _, newStyle := range []bool{false, true} {
 		event := sinktest.Event(newStyle)
-		event.UID, event.ResourceVersion = "0a1b2c3d-0000-1111-2222-333344445555", fmt.Sprint(1<<32)
-		event.LastTimestamp, event.Count = metav1.Now(), 1000
+		event.UID, event.ResourceVersion = "0a1b2c3d-0000-1111-2222-333344445555", fmt.Sprint(1<<34)
+		last := time.Now().Add(365 * 24 * time.Hour)
+		event.LastTimestamp, event.Count = metav1.NewTime(last), 10_000
 		if newStyle {
-			event.Series = &corev1.EventSeries{Count: 1000, LastObservedTime: metav1.NewMicroTime(time.Now())}
+			event.Series = &corev1.EventSeries{Count: 10_000, LastObservedTime: metav1.NewMicroTime(last)}
 		}
 		c := stateOf(event)
 		c.author.created(&Entry{user: "system:node:node-1"})
 		c.observed.contributors = contributors{
-			creator: c.instance, sinks: []contribution{{c.instance, 1 << 40}}, clients: []contribution{{clientKey("web-0.17"), 1000}},
+			creator: c.instance, sinks: []contribution{{c.instance, 1 << 40}}, clients: []contribution{{clientKey("web-0.17"), 10_000}},
 		}
 		if state := c.AppendState(nil); len(state) > slot {
 			t.Errorf("new style %v: %d bytes, want at most %d", newStyle, len(state), slot)

@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 )
@@ -129,13 +127,13 @@ func (j *Journal) Keeps(first, second uint64) bool {
 func (j *Journal) Sent() uint64 { return j.sent }
 
 // Counted implements counter.Journal.
-func (j *Journal) Counted(series occurrence.Digest, event types.UID, client counter.Contributor) uint64 {
+func (j *Journal) Counted(series occurrence.Digest, event counter.EventID, client counter.Contributor) uint64 {
 	return j.totals.get(totalKey{series, event, client})
 }
 
 // Raise records a total of a client that was seen to be counted on an Event. It is safe for
 // concurrent use.
-func (j *Journal) Raise(namespace string, series occurrence.Digest, event types.UID, client counter.Contributor, total uint64) {
+func (j *Journal) Raise(namespace string, series occurrence.Digest, event counter.EventID, client counter.Contributor, total uint64) {
 	j.totals.raise(namespace, totalKey{series, event, client}, total)
 }
 

@@ -3,8 +3,6 @@ package replication
 import (
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/eventd/eventd/internal/fairlru"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
@@ -19,7 +17,7 @@ type totals struct {
 
 type totalKey struct {
 	series occurrence.Digest
-	event  types.UID
+	event  counter.EventID
 	client counter.Contributor
 }
 
