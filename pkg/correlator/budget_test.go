@@ -72,9 +72,9 @@ func TestWriteThatWaitsIsMadeWhenItsTokenComesSooner(t *testing.T) {
 		s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 1./50 })
 		r := c.claimed
 		r.due, r.why = 100*time.Second, Budget
-		sub := subject{budget: budget{general: -1, reserve: s.bucket.reserveSize}, series: []series{r}}
-		sub.repeat(s.Correlator, &sub.series[0], c.after, false)
-		if left := sub.series[0].due - c.after; left != c.left {
+		sub := subject{budget: budget{general: -1, reserve: s.bucket.reserveSize}, first: r}
+		sub.repeat(s.Correlator, &sub.first, c.after, false)
+		if left := sub.first.due - c.after; left != c.left {
 			t.Errorf("%s: waits for another %v, want %v", name, left, c.left)
 		}
 	}
@@ -95,10 +95,10 @@ func TestSeriesThatWaitsForLongerThanTheOthersJoinsThem(t *testing.T) {
 		s := newStream(t, func(o *Options) { o.Burst, o.QPS = 5, 2 })
 		now := written + c.waited
 		r := series{began: c.began, due: written, writes: 1, aside: true}
-		sub := subject{budget: budget{general: -1, filled: now}, series: []series{r}}
-		sub.repeat(s.Correlator, &sub.series[0], now, false)
+		sub := subject{budget: budget{general: -1, filled: now}, first: r}
+		sub.repeat(s.Correlator, &sub.first, now, false)
 		c.want.began, c.want.seen, c.want.written, c.want.due = c.began, now, written, c.want.due+written
-		if got := sub.series[0]; got != c.want {
+		if got := sub.first; got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -117,9 +117,9 @@ func TestWritesAreCountedHoweverTheyWereMade(t *testing.T) {
 	} {
 		s := newStream(t, nil)
 		c.made.writes, c.budget.filled = 1, now
-		sub := subject{budget: c.budget, series: []series{c.made}}
-		if sub.repeat(s.Correlator, &sub.series[0], now, true); sub.series[0].writes < 2 {
-			t.Errorf("%s: %d writes", name, sub.series[0].writes)
+		sub := subject{budget: c.budget, first: c.made}
+		if sub.repeat(s.Correlator, &sub.first, now, true); sub.first.writes < 2 {
+			t.Errorf("%s: %d writes", name, sub.first.writes)
 		}
 	}
 }
@@ -129,18 +129,18 @@ func TestWritesAreCountedHoweverTheyWereMade(t *testing.T) {
 func TestTokensSetAsideReturnUnlessUsed(t *testing.T) {
 	s := newStream(t, nil)
 	const now = time.Hour
-	quiet := series{began: 1, seen: 1, due: 2, why: Spaced, aside: true}
+	quiet := series{began: 1, seen: 1, due: 2, writes: 1, why: Spaced, aside: true}
 	settled := quiet
 	settled.why = Settling
 	for name, end := range map[string]func(*subject){
 		"to a further series": func(sub *subject) { sub.add(&s.bucket, 1, now) },
-		"to a fresh start":    func(sub *subject) { sub.restart(s.Correlator, &sub.series[0], now) },
+		"to a fresh start":    func(sub *subject) { sub.restart(s.Correlator, &sub.first, now) },
 		"to another series":   func(sub *subject) { sub.survey(s.Correlator, nil, now) },
 	} {
 		given := func(r series) float64 {
 			none := series{}
-			a := subject{budget: budget{filled: now}, series: []series{r}}
-			b := subject{budget: budget{filled: now}, series: []series{none}}
+			a := subject{budget: budget{filled: now}, first: r}
+			b := subject{budget: budget{filled: now}, first: none}
 			end(&a)
 			end(&b)
 			return a.budget.general + a.budget.reserve - b.budget.general - b.budget.reserve
@@ -178,8 +178,8 @@ func TestQuietestIsReplaced(t *testing.T) {
 			s.occurs(time.Minute, about("a", fmt.Sprint("r", i), "m"))
 		}
 		for _, sub := range s.subjects.Values() {
-			if len(sub.series) > 2 || len(sub.groups) > 2 {
-				t.Errorf("%s: %d series and %d groups", name, len(sub.series), len(sub.groups))
+			if sub.len() != 2 || 1+len(sub.more().groups) != 2 {
+				t.Errorf("%s: %d series and %d groups", name, sub.len(), 1+len(sub.more().groups))
 			}
 		}
 	}

@@ -104,7 +104,7 @@ type Correlator struct {
 	subjects *fairlru.Cache[uint64, uint64, *subject] // by tenant
 	spare    *subject                                 // the last evicted one, to reuse its memory
 	// groups are those of Options.GroupKey, which may span subjects.
-	groups *fairlru.Cache[uint64, uint64, *group]
+	groups *fairlru.Cache[uint64, uint64, *fullGroup]
 }
 
 // New returns a correlator. An error is one of the options or of registering metrics.
@@ -123,7 +123,7 @@ func New(o Options) (*Correlator, error) {
 		c.spare = s
 	}
 	c.subjects = fairlru.New[uint64, uint64](int64(o.CacheSize), evicted)
-	c.groups = fairlru.New[uint64, uint64, *group](int64(o.CacheSize), nil)
+	c.groups = fairlru.New[uint64, uint64, *fullGroup](int64(o.CacheSize), nil)
 	return c, nil
 }
 
@@ -191,14 +191,14 @@ func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
 func (c *Correlator) decide(d *Decision, o *occurrence.Occurrence) {
 	s := c.subject(o)
 	d.Reason = c.route(&d.Target, s, o)
-	r := s.find(d.Target.Key.B)
+	r := s.find(seriesKey(d.Target.Key))
 	switch {
 	case r == nil:
 		if r = s.add(&c.bucket, c.options.MaxSeries, c.now); r == nil {
 			d.Reason, d.Drop = BudgetSpent, occurrence.BudgetSpent
 			return
 		}
-		r.key = d.Target.Key.B
+		r.key = seriesKey(d.Target.Key)
 		s.begin(c, r, c.now)
 	case r.due <= c.now && c.now-r.seen > c.options.Interval:
 		s.restart(c, r, c.now)

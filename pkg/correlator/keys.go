@@ -9,8 +9,9 @@ import (
 
 // seeds hash identities to keys of a fixed size. They are secret and differ in every
 // process, so nobody can choose identities that collide. A collision of subjects, groups or
-// messages, whose keys have 64 bits, changes when something is written or combined, and so does
-// one of the halves by which a subject knows its series. Only the whole keys of series, of 128
+// messages, whose keys have 63 bits and more, changes when something is written or combined, and so does
+// one of the 32 bits by which a subject knows its series: of 64 series, two have the same ones in one of
+// two million subjects. Only the whole keys of series, of 128
 // bits, decide what is counted together.
 type seeds struct{ a, b maphash.Seed }
 
@@ -27,6 +28,9 @@ func (s *seeds) keys(e *identity.Encoding) keys {
 	k.series = s.series(&k, e)
 	return k
 }
+
+// seriesKey returns the part of the key of a series by which its subject knows it.
+func seriesKey(k occurrence.Key) uint32 { return uint32(k.B) }
 
 // series returns the key of the encoded series. k has the keys of its subject and group.
 func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {

@@ -25,8 +25,7 @@ func (c *Correlator) route(t *occurrence.Target, s *subject, o *occurrence.Occur
 	if group, member, ok := c.options.groupKey(o.Event); ok {
 		return c.routeByKey(t, o, group, member)
 	}
-	g := s.group(c.keys.similar(), c.options.MaxSeries)
-	if g.admit(t.Key.A, &c.options, c.now) {
+	if s.admit(c.keys.similar(), t.Key.A, &c.options, c.now) {
 		return NewSeries
 	}
 	c.encoding.SetCombined()
@@ -43,10 +42,10 @@ func (c *Correlator) routeByKey(t *occurrence.Target, o *occurrence.Occurrence, 
 	own := c.seeds.ofUser(key.A, o.User)
 	g, ok := c.groups.Get(own)
 	if !ok {
-		g = &group{}
+		g = &fullGroup{}
 		c.groups.Add(own, c.seeds.tenant(o), g, 1)
 	}
-	if g.admit(c.seeds.named(member), &c.options, c.now) {
+	if g.further, ok = g.admit(g.further, c.seeds.named(member), &c.options, c.now); ok {
 		return NewSeries
 	}
 	*t = occurrence.Target{

@@ -4,25 +4,30 @@ import "time"
 
 // Times within the correlator are durations since its first occurrence.
 
-// subject has the state of a source that reports about an object.
+// subject has the state of a source that reports about an object. Most have one series, whose message
+// is the only one of one group: they take 96 bytes. What the others have is in rest.
 type subject struct {
 	budget budget
-	series []series
-	groups []group
-
-	// Most subjects have one series, and need no further allocation.
-	firstSeries [1]series
-	firstGroup  [1]group
+	first  series
+	group  group
+	rest   *rest // or nil
 }
 
-// series has the state of a series. It takes 48 bytes.
+// rest has the series and groups but the first ones, and the messages of the first group but the first.
+type rest struct {
+	series  []series
+	groups  []fullGroup
+	further []uint64
+}
+
+// series has the state of a series. It takes 40 bytes.
 type series struct {
-	key         uint64        // a part of its Key, which is enough within a subject
 	began, seen time.Duration // first occurrence since the last restart; last occurrence
 	// due is the time of the last write that was decided on, and written that of the
 	// write before. Occurrences before due join that write.
 	due, written time.Duration
-	writes       int32
+	key          uint32   // a part of its Key, which is enough within a subject
+	writes       uint8    // 0 if it has not begun, 2 for all further ones
 	why          Deferral // of the last write
 	aside        bool     // a token is set aside for the final count
 }
@@ -34,32 +39,58 @@ func newSubject(spare *subject, budget budget) *subject {
 	if s == nil {
 		s = new(subject)
 	}
-	s.budget = budget
-	s.series, s.groups = s.firstSeries[:0], s.firstGroup[:0]
+	*s = subject{budget: budget}
 	return s
 }
 
+// more returns the rest, a new one if there is none.
+func (s *subject) more() *rest {
+	if s.rest == nil {
+		s.rest = new(rest)
+	}
+	return s.rest
+}
+
+// len returns the number of series, of which the first may not have begun.
+func (s *subject) len() int {
+	if s.rest == nil {
+		return 1
+	}
+	return 1 + len(s.rest.series)
+}
+
+// at returns the i-th series.
+func (s *subject) at(i int) *series {
+	if i == 0 {
+		return &s.first
+	}
+	return &s.rest.series[i-1]
+}
+
 // find returns the series with a key, or nil.
-func (s *subject) find(key uint64) *series {
-	for i := range s.series {
-		if s.series[i].key == key {
-			return &s.series[i]
+func (s *subject) find(key uint32) *series {
+	for i := range s.len() {
+		if r := s.at(i); r.key == key && r.writes > 0 {
+			return r
 		}
 	}
 	return nil
 }
 
-// add returns a new series. At the limit, it replaces the one that was quiet for longest
-// and has no pending write; if there is none, add returns nil. The result is valid until
+// add returns a new series, which the caller begins. At the limit, it replaces the one that was quiet
+// for longest and has no pending write; if there is none, add returns nil. The result is valid until
 // the next call.
 func (s *subject) add(k *bucket, limit int, now time.Duration) *series {
-	if len(s.series) < limit {
-		s.series = append(s.series, series{})
-		return &s.series[len(s.series)-1]
+	switch n := s.len(); {
+	case s.first.writes == 0:
+		return &s.first
+	case n < limit:
+		s.more().series = append(s.more().series, series{})
+		return s.at(n)
 	}
 	var quietest *series
-	for i := range s.series {
-		if r := &s.series[i]; r.due <= now && (quietest == nil || r.seen < quietest.seen) {
+	for i := range s.len() {
+		if r := s.at(i); r.due <= now && (quietest == nil || r.seen < quietest.seen) {
 			quietest = r
 		}
 	}
@@ -73,13 +104,16 @@ func (s *subject) add(k *bucket, limit int, now time.Duration) *series {
 	return quietest
 }
 
+// wrote counts a write.
+func (r *series) wrote() { r.writes = min(2, r.writes+1) }
+
 // settle accounts for a write that is over. The write of a final count used the token that
 // was set aside for it.
 func (r *series) settle() {
 	r.written = r.due
 	if r.why == Settling {
 		r.aside = false
-		r.writes++
+		r.wrote()
 	}
 	r.why = NotDeferred
 }
@@ -149,7 +183,7 @@ func (s *subject) repeat(c *Correlator, r *series, now time.Duration, newStyle b
 // plan adds a write that has a token or a claim.
 func (r *series) plan(due time.Duration, why Deferral) {
 	r.due, r.why = due, why
-	r.writes++
+	r.wrote()
 }
 
 // bringForward is called when a write that waits for the budget has its token.
@@ -188,8 +222,8 @@ type others struct {
 // survey describes all series except one. It returns the tokens set aside for quiet series
 // to the budget.
 func (s *subject) survey(c *Correlator, but *series, now time.Duration) (o others) {
-	for i := range s.series {
-		r := &s.series[i]
+	for i := range s.len() {
+		r := s.at(i)
 		if r == but {
 			continue
 		}
