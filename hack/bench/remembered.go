@@ -38,7 +38,7 @@ func remembered() trial {
 		return []outcome{
 			{work: requests, unit: ratio, eventd: figures{each}, aim: atMost(1.1, ratio)},
 			{work: memory, unit: number, eventd: figures{sinkBytes}, aim: atMost(75, number)},
-			{work: subjects, unit: number, eventd: figures{correlatorBytes}},
+			{work: subjects, unit: number, eventd: figures{correlatorBytes}, aim: atMost(40, number)},
 		}, nil
 	}}
 }

@@ -15,7 +15,8 @@ import (
 
 // A sink remembers each of 100,000 live series in less than 75 bytes, and each further occurrence of one
 // is one request. The clients are kubelets that count by themselves. A correlator that knows as many
-// subjects as it may takes the same for any number of series.
+// subjects as it may takes the same for any number of series: of 100,000, less than 40 bytes for each.
+// Both together take 100 in a process that does nothing else.
 // The bytes include the index for the 200,000 series of the default, and the records of 1,000 namespaces.
 func TestLiveSeriesAreRememberedInFewBytesAndNeedOneRequestEach(t *testing.T) {
 	const (
@@ -56,11 +57,11 @@ func TestLiveSeriesAreRememberedInFewBytesAndNeedOneRequestEach(t *testing.T) {
 	if totals := ends.Totals(); totals.Written() != rounds*series {
 		t.Errorf("settled %v: a series was forgotten, and read", totals.Outcomes)
 	}
-	took := float64(liveBytes()-before) / series
+	took, subjects := float64(liveBytes()-before)/series, float64(before-empty)/series
 	each := float64(server.Requests()) / (rounds * series)
-	t.Logf("%.1f bytes and %.3f requests for each; %d KiB for the correlator", took, each, (before-empty)>>10)
-	if took > 75 || took < 40 || each > 1.1 {
-		t.Errorf("%.1f bytes and %.2f requests for each", took, each)
+	t.Logf("%.1f bytes in the sink, %.1f in the correlator, and %.3f requests for each", took, subjects, each)
+	if took > 75 || took < 40 || subjects > 40 || each > 1.1 {
+		t.Errorf("%.1f bytes in the sink, %.1f in the correlator, and %.2f requests for each", took, subjects, each)
 	}
 	runtime.KeepAlive(c)
 	runtime.KeepAlive(server)

@@ -13,15 +13,15 @@ var storms = []struct {
 	next func(i int) (object, reason, message, user string)
 	most int64 // bytes that a correlator with the default options may take
 }{
-	{"subjects", func(i int) (string, string, string, string) { return fmt.Sprint(i), "r", "m", "" }, 3 << 20},
-	{"tenants", func(i int) (string, string, string, string) { return "a", "r", "m", fmt.Sprint(i) }, 3 << 20},
+	{"subjects", func(i int) (string, string, string, string) { return fmt.Sprint(i), "r", "m", "" }, 1 << 20},
+	{"tenants", func(i int) (string, string, string, string) { return "a", "r", "m", fmt.Sprint(i) }, 3 << 19},
 	{"reasons", func(i int) (string, string, string, string) { return "a", fmt.Sprint(i), "m", "" }, 1 << 20},
 	{"messages", func(i int) (string, string, string, string) { return "a", "r", fmt.Sprint(i), "" }, 1 << 20},
 	// 4,096 subjects with 64 groups of 9 messages each; new series replace those
 	// without a pending write.
 	{"everything", func(i int) (string, string, string, string) {
 		return fmt.Sprint(i / (64 * 9) % 4096), fmt.Sprint(i % 64), fmt.Sprint(i / 64 % 9), ""
-	}, 80 << 20},
+	}, 50 << 20},
 }
 
 // The memory of a correlator does not depend on the number of occurrences.

@@ -60,7 +60,7 @@ type Options struct {
 }
 
 // DefaultOptions returns the defaults of client-go, where it has them. A correlator takes
-// less than 2 MiB if each subject has one series, and at most 65 MiB.
+// about 1 MiB if each subject has one series, and at most 45 MiB.
 func DefaultOptions() Options {
 	return Options{
 		CacheSize:   4096,
