@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/batch"
-	"github.com/eventd/eventd/test/replica"
 )
 
 // batchedEvents is the number of Events in a batch.
@@ -26,73 +24,55 @@ func batched() trial {
 		turns = 5
 		work  = "repeats in batches of 500: CPU of the leader for each"
 	)
-	return trial{works: []string{work}, run: func(ctx context.Context, s *apiserver) (rows []outcome, err error) {
-		var together, alone []effort
-		err = withReplicas(ctx, s, replicated, func(r *replicas) error {
+	return trial{works: []string{work}, run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
+		var efforts [][]effort
+		err := withReplicas(ctx, s, replicated, func(r *replicas) error {
 			names, err := s.namespaces(ctx, loadNamespaces)
 			if err != nil {
 				return err
 			}
-			events := repeatsOf(spread(names, standbySeries, 0))
-			// The first turn is a warm-up: reviews, connections, the series.
-			for turn := range turns + 1 {
-				a, err := r.post(ctx, r.leader, named(events[:standbyRate*int(standbyOver/time.Second)], turn), r.leader)
-				if err != nil {
-					return err
-				}
-				b, err := r.postBatches(ctx, r.leader, named(events, turns+1+turn), r.leader)
-				if err != nil {
-					return err
-				}
-				if turn > 0 {
-					alone, together = append(alone, a), append(together, b)
-				}
-			}
-			return nil
+			alone, together := pacedRepeats(names), repeatsOf(spread(names, pacedSeries, 0))
+			efforts, err = warmedUp(turns,
+				func(turn int) (effort, error) { return r.post(ctx, r.leader, named(alone, turn), r.leader) },
+				func(turn int) (effort, error) { return r.postBatches(ctx, named(together, turns+1+turn)) },
+			)
+			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 		return []outcome{{
-			work: work, unit: microseconds, eventd: of(together, effort.each),
-			beside: "posted alone", other: of(alone, effort.each), aim: atMostOfOther(0.1),
+			work: work, unit: microseconds, eventd: of(efforts[1], effort.each),
+			beside: "posted alone", other: of(efforts[0], effort.each), aim: atMostOfOther(0.1),
 		}}, nil
 	}}
 }
 
-// postBatches posts Events in batches to a replica, one after the other. The CPU is that of some
-// replicas.
-func (r *replicas) postBatches(ctx context.Context, to *replica.Replica, events []*corev1.Event, of ...*replica.Replica) (e effort, err error) {
-	c, err := connect(ctx, to.Config(r.account))
+// postBatches posts Events in batches to the leader, one after the other. The CPU is that of the leader.
+func (r *replicas) postBatches(ctx context.Context, events []*corev1.Event) (e effort, err error) {
+	c, err := connect(ctx, r.leader.Config(r.account))
 	if err != nil {
 		return e, err
 	}
 	defer c.close()
-	before, err := r.cpu(ctx, of)
-	if err != nil {
-		return e, err
-	}
-	began := time.Now()
-	lists := make(map[string]*corev1.EventList)
-	for _, event := range events {
-		list := lists[event.Namespace]
-		if list == nil {
-			list = &corev1.EventList{}
-			lists[event.Namespace] = list
-		}
-		if list.Items = append(list.Items, *event); len(list.Items) == batchedEvents {
-			if err := postBatch(ctx, c.CoreV1().RESTClient(), event.Namespace, list); err != nil {
-				return e, err
+	return exertOther(len(events), r.cpu(ctx, r.leader), func() error {
+		for namespace, all := range byNamespace(events) {
+			for some := range slices.Chunk(all, batchedEvents) {
+				if err := postBatch(ctx, c.CoreV1().RESTClient(), namespace, &corev1.EventList{Items: some}); err != nil {
+					return err
+				}
 			}
-			delete(lists, event.Namespace)
 		}
+		return nil
+	})
+}
+
+func byNamespace(events []*corev1.Event) map[string][]corev1.Event {
+	out := make(map[string][]corev1.Event)
+	for _, e := range events {
+		out[e.Namespace] = append(out[e.Namespace], *e)
 	}
-	for namespace, list := range lists {
-		err = errors.Join(err, postBatch(ctx, c.CoreV1().RESTClient(), namespace, list))
-	}
-	after, cpuErr := r.cpu(ctx, of)
-	e = effort{occurrences: len(events), written: len(events), took: time.Since(began), cpu: after - before}
-	return e, errors.Join(err, cpuErr)
+	return out
 }
 
 func postBatch(ctx context.Context, c rest.Interface, namespace string, list *corev1.EventList) error {

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,4 +290,40 @@ func TestRepeatsArePostedInEverySeries(t *testing.T) {
 	if len(names) != deferredSeries*deferredRounds || len(series) != deferredSeries || series["a/web-0"] != deferredRounds {
 		t.Errorf("%d names, %d series, %d of one", len(names), len(series), series["a/web-0"])
 	}
+}
+
+func TestWarmUpIsLeftOut(t *testing.T) {
+	var order []int
+	side := func(number int) func(int) (effort, error) {
+		return func(turn int) (effort, error) {
+			order = append(order, 10*turn+number)
+			return effort{written: turn}, nil
+		}
+	}
+	efforts, err := warmedUp(2, side(1), side(2))
+	if err != nil || !slices.Equal(order, []int{1, 2, 11, 12, 21, 22}) {
+		t.Errorf("the sides took turns %v, %v", order, err)
+	}
+	for i, own := range efforts {
+		if len(own) != 2 || own[0].written != 1 || own[1].written != 2 {
+			t.Errorf("the efforts of side %d are %+v", i, own)
+		}
+	}
+}
+
+func TestRepeatsAreSentInAFixedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		cpu := func() (time.Duration, error) { return time.Duration(sent.Load()) * 20 * time.Millisecond, nil }
+		e, err := exertPaced(t.Context(), 300, cpu, func(int) error {
+			sent.Add(1)
+			return nil
+		})
+		if err != nil || e.written != 300 || e.cpu != 6*time.Second || e.each() != 0.02 {
+			t.Errorf("%+v, %v", e, err)
+		}
+		if over := e.took - pacedOver; over < -100*time.Millisecond || over > 100*time.Millisecond {
+			t.Errorf("they took %v", e.took)
+		}
+	})
 }

@@ -12,19 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/eventd/eventd/hack/bench/internal/timing"
-	"github.com/eventd/eventd/test/metrics"
 	"github.com/eventd/eventd/test/replica"
 )
 
-const (
-	wireSeries = 200
-	wireRate   = 2000 // repeats per second
-	wireOver   = 3 * time.Second
-	wireAtOnce = 64
-	// storedRate is what the apiserver writes beside a client on a small machine.
-	storedRate = 300
-)
+// storedRate is what the apiserver writes beside a client on a small machine.
+const storedRate = 300
 
 // besideStoredWrite compares what a repeat over HTTP/2 and TLS costs eventd with what a stored write costs the
 // apiserver and etcd, which are one process here, and a posted one with what it costs a server that does nothing. The
@@ -39,13 +31,13 @@ func besideStoredWrite() trial {
 		bare   = "a Go server that only reads and answers"
 	)
 	return trial{works: []string{post, patch, served}, run: func(ctx context.Context, s *apiserver) ([]outcome, error) {
-		var posts, patches, writes, answers []effort
+		var efforts [][]effort
 		err := withOne(ctx, s, func(r *replica.Replica, admin *rest.Config) error {
 			names, err := s.namespaces(ctx, loadNamespaces)
 			if err != nil {
 				return err
 			}
-			reported := repeatsOf(spread(names, wireSeries, 0))[:int(wireOver/time.Second)*wireRate]
+			reported := pacedRepeats(names)
 			through, err := connect(ctx, r.Config(admin))
 			if err != nil {
 				return err
@@ -69,48 +61,42 @@ func besideStoredWrite() trial {
 			cpuOfServer := func() (time.Duration, error) { return server.cpu(ctx, toServer) }
 			cpuOfEventd := func() (time.Duration, error) { return cpuOf(ctx, r.Config(admin)) }
 			cpuOfAPIServer := func() (time.Duration, error) { return cpuOf(ctx, s.config()) }
-			// The first turn is a warm-up: reviews, connections, the series.
-			for turn := range turns + 1 {
-				posted := named(reported, turn)
-				a, err := exertOf(ctx, cpuOfEventd, len(posted), func(i int) error { return create(ctx, through, posted[i]) })
-				if err != nil {
-					return err
-				}
-				// The Event that each series was posted under counts on.
-				b, err := exertOf(ctx, cpuOfEventd, len(posted), func(i int) error {
-					return count(ctx, through, posted[i%wireSeries], 2+i/wireSeries)
-				})
-				if err != nil {
-					return err
-				}
-				stored := named(spreadEvents(names, storedRate*int(wireOver/time.Second), turn), turn)
-				c, err := exertOf(ctx, cpuOfAPIServer, len(stored), func(i int) error { return create(ctx, direct, stored[i]) })
-				if err != nil {
-					return err
-				}
-				d, err := exertOf(ctx, cpuOfServer, len(posted), func(i int) error { return create(ctx, toServer, posted[i]) })
-				if err != nil {
-					return err
-				}
-				if turn > 0 {
-					posts, patches, writes, answers = append(posts, a), append(patches, b), append(writes, c), append(answers, d)
-				}
-			}
-			return nil
+			efforts, err = warmedUp(turns,
+				func(turn int) (effort, error) {
+					posted := named(reported, turn)
+					return exertPaced(ctx, len(posted), cpuOfEventd, func(i int) error { return create(ctx, through, posted[i]) })
+				},
+				func(turn int) (effort, error) {
+					// The Event that each series was posted under counts on.
+					posted := named(reported[:pacedSeries], turn)
+					return exertPaced(ctx, len(reported), cpuOfEventd, func(i int) error {
+						return count(ctx, through, posted[i%pacedSeries], 2+i/pacedSeries)
+					})
+				},
+				func(turn int) (effort, error) {
+					stored := named(spreadEvents(names, storedRate*int(pacedOver/time.Second), turn), turn)
+					return exertPaced(ctx, len(stored), cpuOfAPIServer, func(i int) error { return create(ctx, direct, stored[i]) })
+				},
+				func(turn int) (effort, error) {
+					posted := named(reported, turn)
+					return exertPaced(ctx, len(posted), cpuOfServer, func(i int) error { return create(ctx, toServer, posted[i]) })
+				},
+			)
+			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		row := func(work string, efforts []effort) outcome {
+		row := func(work string, own []effort) outcome {
 			return outcome{
-				work: work, unit: microseconds, eventd: of(efforts, effort.each),
-				beside: beside, other: of(writes, effort.each), aim: atMostOfOther(0.05),
+				work: work, unit: microseconds, eventd: of(own, effort.each),
+				beside: beside, other: of(efforts[2], effort.each), aim: atMostOfOther(0.05),
 			}
 		}
 		floor := outcome{
-			work: served, unit: microseconds, eventd: of(posts, effort.each), beside: bare, other: of(answers, effort.each),
+			work: served, unit: microseconds, eventd: of(efforts[0], effort.each), beside: bare, other: of(efforts[3], effort.each),
 		}
-		return []outcome{row(post, posts), row(patch, patches), floor}, nil
+		return []outcome{row(post, efforts[0]), row(patch, efforts[1]), floor}, nil
 	}}
 }
 
@@ -157,44 +143,4 @@ func count(ctx context.Context, c *connection, e *corev1.Event, n int) error {
 	patch := fmt.Appendf(nil, `{"count":%d,"lastTimestamp":%q}`, n, time.Now().UTC().Format(time.RFC3339))
 	_, err := c.CoreV1().Events(e.Namespace).Patch(ctx, e.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	return err
-}
-
-// exertOf sends n requests over a time, and measures the CPU of the process that answers them.
-func exertOf(ctx context.Context, cpu func() (time.Duration, error), n int, send func(int) error) (e effort, err error) {
-	before, err := cpu()
-	if err != nil {
-		return e, err
-	}
-	began := time.Now()
-	if err := sendPaced(ctx, n, wireOver, wireAtOnce, send); err != nil {
-		return e, err
-	}
-	after, err := cpu()
-	return effort{occurrences: n, written: n, took: time.Since(began), cpu: after - before}, err
-}
-
-// sendPaced sends n requests evenly over a time, with at most so many at once.
-func sendPaced(ctx context.Context, n int, over time.Duration, atOnce int, send func(int) error) error {
-	errs := make(chan error, n)
-	slots := make(chan struct{}, atOnce)
-	err := timing.Paced(ctx, n, over, func(i int) {
-		slots <- struct{}{}
-		go func() {
-			defer func() { <-slots }()
-			errs <- send(i)
-		}()
-	})
-	if err != nil {
-		return err
-	}
-	for range n {
-		err = errors.Join(err, <-errs)
-	}
-	return err
-}
-
-// cpuOf is what a process has taken, by its metrics.
-func cpuOf(ctx context.Context, config *rest.Config) (time.Duration, error) {
-	m, err := metrics.Read(ctx, config)
-	return time.Duration(m.Sum("process_cpu_seconds_total") * float64(time.Second)), err
 }
