@@ -31,18 +31,14 @@ const (
 	// seatItems is how many Events of a batch are recorded with one seat. Then others have
 	// their turn.
 	seatItems = 64
-	// maxErrorText limits the text of all errors of a batch. Further ones have a code and a
-	// reason only. So an answer is never too large to be sent, or to be kept while other Events
-	// of its batch wait for their outcome: an error may be much longer than its Event.
+	// maxErrorText limits the text of all errors of a batch. Further ones have a code, a reason
+	// and retryAfterSeconds only. So an answer is never too large to be sent, or to be kept while
+	// other Events of its batch wait for their outcome: an error may be much longer than its Event.
 	maxErrorText = 256 << 10
 )
 
-// errNamePending is the answer to an Event whose name has another pending report: a POST
-// would wait for it, and a batch must not wait for one of its Events.
-var errNamePending = apierrors.NewTooManyRequests("another report of this name is pending", retryAfterSeconds)
-
-// errVersionSet is the answer to an Event with a resourceVersion, as the handlers make it of the
-// error of a storage.
+// errVersionSet is the answer to an Event with a resourceVersion, as the handlers make it of
+// ErrResourceVersionSetOnCreate. They log each.
 var errVersionSet = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
 	Reason: metav1.StatusReasonUnknown, Message: apistorage.ErrResourceVersionSetOnCreate.Error()}}
 
@@ -68,7 +64,7 @@ func newBatches(o *ServerOptions, a occurrence.API, control *flowControl) http.H
 	return o.Intake.withBody(o.Intake.withBatchCheck(handler))
 }
 
-// isBatch reports whether a POST to the path of Events is a batch.
+// isBatch reports whether a POST to the path of Events is a batch. Most have no query, and are not parsed.
 func isBatch(req *http.Request) bool {
 	return req.URL.RawQuery != "" && strings.Contains(req.URL.RawQuery, batch.Parameter) && req.URL.Query().Get(batch.Parameter) == "true"
 }
@@ -96,7 +92,7 @@ func (i *Intake) withBatchCheck(next http.HandlerFunc) http.HandlerFunc {
 }
 
 // serve records the Events of a batch, one after the other, and answers when each of them has
-// an answer. It holds a seat meanwhile.
+// an answer. It has a seat while it records, and none while it waits for outcomes.
 func (b *batches) serve(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := early(req.Context())
 	defer cancel()
@@ -139,7 +135,8 @@ type itemResult struct {
 	ended bool
 }
 
-// record records all Events without waiting for one. A seat is for some of them.
+// record records all Events without waiting for the outcome of one. After seatItems of them, others have their
+// turn.
 func (b *batches) record(ctx context.Context, l eventList, createOnly bool, text *errorText) []itemResult {
 	results := make([]itemResult, len(l.items))
 	var refused error
@@ -177,13 +174,12 @@ func withNamespaceOf(ctx context.Context) context.Context {
 	return request.WithNamespace(ctx, info.Namespace)
 }
 
+// recordItem decodes and records one Event.
 func (b *batches) recordItem(ctx context.Context, l *eventList, item []byte, createOnly bool) (*report, *corev1.Event, error) {
-	budget, cost := b.storage.intake.decoding, costOf(l.mediaType, int64(len(item)), b.storage.intake.options.MaxBodyBytes)
-	release, err := budget.tryReserve(cost)
+	cost := costOf(l.mediaType, int64(len(item)), b.storage.intake.options.MaxBodyBytes)
+	release, err := b.storage.intake.decoding.reserve(ctx, cost)
 	if err != nil {
-		if release, err = budget.reserve(ctx, cost); err != nil {
-			return nil, nil, err
-		}
+		return nil, nil, err
 	}
 	defer release()
 	event, err := l.decode(item)
@@ -197,8 +193,8 @@ func (b *batches) recordItem(ctx context.Context, l *eventList, item []byte, cre
 	return r, event, nil
 }
 
-// post records a posted Event: Create without waiting for anything. Without a name it could
-// not be repeated, so it must have one.
+// post records a posted Event, as Create does, without waiting for its name or its outcome. It must have a name,
+// since the batch could not be sent again otherwise.
 func (s *storage) post(ctx context.Context, event *corev1.Event, createOnly bool) (*report, error) {
 	rest.WipeObjectMetaSystemFields(event)
 	namespace := request.NamespaceValue(ctx)
@@ -232,50 +228,6 @@ func (s *storage) post(ctx context.Context, event *corev1.Event, createOnly bool
 	return r, nil
 }
 
-// tryLockForPost is lockForPost without waiting: it returns errNamePending instead.
-func (n *names) tryLockForPost(k key, r *report) (joined *report, err error) {
-	if joined := n.repeated(k, r); joined != nil {
-		return joined, nil
-	}
-	n.mu.Lock()
-	l := n.ref(k)
-	select {
-	case l.locked <- struct{}{}:
-		n.mu.Unlock()
-	default:
-		n.unref(k, l)
-		n.mu.Unlock()
-		return nil, errNamePending
-	}
-	joined, err = n.startPost(k, r)
-	if joined != nil || err != nil {
-		n.unlock(k)
-	}
-	return joined, err
-}
-
-// startPost decides what to do with a POST of a name that is locked.
-func (n *names) startPost(k key, r *report) (joined *report, err error) {
-	f := flow{Tenant: occurrence.TenantOf(r.occurrence.User), Namespace: k.namespace}
-	now := n.known(k)
-	joined = n.repeated(k, r)
-	switch {
-	case joined != nil:
-		return joined, nil
-	case now.settled > 0:
-		return nil, errNameKnown
-	case now.last != nil && !r.raises(now.last), n.blocking(n.lockOf(k), f) != nil:
-		return nil, errNamePending
-	}
-	return nil, nil
-}
-
-func (n *names) lockOf(k key) *nameLock {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.locks[k]
-}
-
 // await waits for the outcome of a report, and sets the answer.
 func (r *itemResult) await(ctx context.Context, s *storage, text *errorText) {
 	if r.err == nil {
@@ -305,14 +257,14 @@ func (r *itemResult) outcome(ctx context.Context, s *storage) error {
 
 // ended reports whether the term had ended before anything was recorded.
 func ended(results []itemResult) bool {
-	any := false
+	found := false
 	for i := range results {
 		if r := &results[i]; r.report != nil && !r.ended {
 			return false
 		}
-		any = any || results[i].ended
+		found = found || results[i].ended
 	}
-	return any
+	return found
 }
 
 // answer writes an Answer.
@@ -375,7 +327,7 @@ func (t *errorText) limit(err error) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// textOf is the length of a status in an answer, about.
+// textOf is about the length of the text of a status in an answer.
 func textOf(s *metav1.Status) int {
 	n := len(s.Message)
 	if s.Details != nil {

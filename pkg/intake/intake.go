@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/eventd/eventd/internal/shares"
 )
 
 // errNameKnown is the error of a POST to a name that has a view.
 var errNameKnown = errors.New("the name is known")
+
+// errNamePending is the answer to an Event of a batch whose name has another pending report. A POST of it alone
+// would wait for that.
+var errNamePending = apierrors.NewTooManyRequests("another report of this name is pending", retryAfterSeconds)
 
 // Intake turns requests into occurrences, and their outcomes into responses. It is safe
 // for use by many goroutines, starts none and needs no stop. NewHandler serves it.

@@ -160,23 +160,64 @@ func (n *names) lockForPost(ctx context.Context, k key, r *report) (joined *repo
 		return nil, err
 	}
 	for {
-		now := n.known(k)
-		joined := n.repeated(k, r)
-		switch {
-		case joined != nil:
+		joined, before, err := n.startPost(k, r)
+		if joined != nil || err != nil {
 			n.unlock(k)
-			return joined, nil
-		case now.settled > 0:
-			n.unlock(k)
-			return nil, errNameKnown
-		case now.last == nil || r.raises(now.last):
+			return joined, err
+		}
+		if before == nil {
 			return nil, nil
 		}
-		if err := now.last.wait(ctx); err != nil {
+		if err := before.wait(ctx); err != nil {
 			n.unlock(k)
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// tryLockForPost is lockForPost without waiting: it returns errNamePending instead.
+func (n *names) tryLockForPost(k key, r *report) (joined *report, err error) {
+	if joined := n.repeated(k, r); joined != nil {
+		return joined, nil
+	}
+	n.mu.Lock()
+	l := n.ref(k)
+	select {
+	case l.locked <- struct{}{}:
+		n.mu.Unlock()
+	default:
+		n.unref(k, l)
+		n.mu.Unlock()
+		return nil, errNamePending
+	}
+	joined, before, err := n.startPost(k, r)
+	if joined == nil && err == nil {
+		f := flow{Tenant: occurrence.TenantOf(r.occurrence.User), Namespace: k.namespace}
+		if before != nil || n.blocking(l, f) != nil {
+			err = errNamePending
+		}
+	}
+	if joined != nil || err != nil {
+		n.unlock(k)
+	}
+	return joined, err
+}
+
+// startPost decides about a POST of a name that is locked: it returns the same POST if
+// that is pending, errNameKnown if the name has a view, or the pending report for whose
+// end the POST has to wait.
+func (n *names) startPost(k key, r *report) (joined, before *report, err error) {
+	now := n.known(k)
+	joined = n.repeated(k, r)
+	switch {
+	case joined != nil:
+		return joined, nil, nil
+	case now.settled > 0:
+		return nil, nil, errNameKnown
+	case now.last != nil && !r.raises(now.last):
+		return nil, now.last, nil
+	}
+	return nil, nil, nil
 }
 
 // repeated returns the pending POST that another one repeats, or nil.
