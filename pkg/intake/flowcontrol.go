@@ -52,8 +52,8 @@ type flowControl struct {
 	// largeSeats are for large bodies, so that small ones do not wait for them.
 	seats, largeSeats *fairqueue.Seats
 	metrics           *metrics
-	// queries are served within inQueries, and not within inFlight, and those of unknown callers within
-	// unknownInQueries until they are authenticated. They are nil without Queries.
+	// queries, and requests for paths such as /metrics, are served within inQueries, and not within inFlight, and
+	// those of unknown callers within unknownInQueries until they are authenticated. They are nil without Queries.
 	queries                     *queries
 	inQueries, unknownInQueries *shares.Shares
 	// batched are the Events of batches.
@@ -166,7 +166,7 @@ func (r *inFlight) moveTo(to *shares.Shares, f flow) bool {
 func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		known, unknown := c.inFlight, c.unknown
-		if c.queries.resource(req) != "" {
+		if c.queries.asks(req) {
 			known, unknown = c.inQueries, c.unknownInQueries
 			callOf(req.Context()).presented = asPresented(req)
 		}
@@ -224,7 +224,7 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
 		call.tenant.Store(&f.Tenant)
 		to := c.inFlight
-		if c.queries.resource(req) != "" {
+		if c.queries.asks(req) {
 			to = c.inQueries
 		}
 		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
@@ -240,7 +240,10 @@ func (c *flowControl) withSeat(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		call := callOf(req.Context())
 		s := &seat{seats: c.seats, flow: call.inFlight.flow}
-		if call.decoding != nil && isLarge(call.decoding.cost) {
+		switch {
+		case c.queries.asks(req):
+			s.seats = c.queries.seats
+		case call.decoding != nil && isLarge(call.decoding.cost):
 			s.seats = c.largeSeats
 		}
 		if !s.tryAcquire() && !c.awaitSeat(w, req, s) {

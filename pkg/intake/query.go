@@ -20,7 +20,8 @@ import (
 	"github.com/eventd/eventd/internal/shares"
 )
 
-// Limits of queries. None of them is shared with requests that report Events.
+// Limits of queries, and of requests for paths such as /metrics. None of them is shared with requests that report
+// Events.
 const (
 	// maxQueries limits the queries in flight, those that wait included, and querySeats those that are
 	// answered at once.
@@ -135,20 +136,35 @@ func (q *queries) resource(req *http.Request) string {
 	return info.Resource
 }
 
-// or returns a handler that serves queries, and has another one serve the rest. It stands in for the
-// authorization of a request by its path.
-func (q *queries) or(next http.Handler) http.Handler {
-	if q == nil {
-		return next
+// asks reports whether a request reports no Events: it is a query, or for a path such as /metrics. Both are
+// served within the limits of queries, so that they tell what is wrong while reports wait. q may be nil.
+func (q *queries) asks(req *http.Request) bool {
+	if q == nil || req.Method != http.MethodGet { // replicas post to paths
+		return false
 	}
+	info, ok := request.RequestInfoFrom(req.Context())
+	return ok && !info.IsResourceRequest || q.resource(req) != ""
+}
+
+// or returns a handler that serves queries, and has another one serve the rest, which it authorizes. q may be nil.
+func (q *queries) or(next http.Handler, authz authorizer.Authorizer) http.Handler {
+	reports := withAuthorization(next, authz)
+	if q == nil {
+		return reports
+	}
+	paths := withAuthorization(next, q.authz)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		resource := q.resource(req)
-		if resource == "" {
-			next.ServeHTTP(w, req)
-			return
-		}
-		if code := q.serve(w, req, resource); code != 0 {
-			q.count(resource, code)
+		switch {
+		case resource != "":
+			if code := q.serve(w, req, resource); code != 0 {
+				q.count(resource, code)
+			}
+		case q.asks(req):
+			callOf(req.Context()).query.Store(true)
+			paths.ServeHTTP(w, req)
+		default:
+			reports.ServeHTTP(w, req)
 		}
 	})
 }

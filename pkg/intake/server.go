@@ -164,7 +164,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	longRunning := func(*http.Request, *request.RequestInfo) bool { return false }
 
 	routes := handler
-	handler = control.queries.or(withAuthorization(handler, options.Authorizer))
+	handler = control.queries.or(handler, options.Authorizer)
 	handler = withoutImpersonation(handler)
 	handler = control.withCallerFlow(handler)
 	if options.Replication != nil {

@@ -1,0 +1,81 @@
+package intake_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/eventd/eventd/pkg/intake"
+)
+
+// withPaths serves metrics, with rights that are reviewed apart from those of reports.
+func withPaths(metrics http.HandlerFunc, ofReports authorizer.AuthorizerFunc) setting {
+	return withServer(func(o *intake.ServerOptions) {
+		o.MaxInFlight, o.Metrics, o.Authorizer = 4, metrics, ofReports
+		o.Queries = someQueries(func(intake.Query) (http.HandlerFunc, bool, error) { return sends("seen"), false, nil })
+		o.QueryAuthorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetPath() == "/metrics" && a.GetUser().GetName() != "stranger" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})
+	})
+}
+
+// All places of reports are taken by requests that wait for a review, as when the apiserver hangs.
+func TestMetricsAreServedWhileReportsWait(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		reviewed := make(chan struct{})
+		s := serve(t, written(), named, withPaths(sends("eventd_up 1"), func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			<-reviewed
+			return authorizer.DecisionAllow, "", nil
+		}))
+		var reports []<-chan answer
+		for i := range 20 {
+			reports = append(reports, background(func() answer {
+				return s.Do(t, http.MethodPost, coreEvents, classic(fmt.Sprint("web.", i), 1), "Authorization", fmt.Sprint("Bearer reporter-", i))
+			}))
+		}
+		synctest.Wait()
+		for user, want := range map[string]int{"prometheus": http.StatusOK, "stranger": http.StatusForbidden} {
+			a := s.Do(t, http.MethodGet, "/metrics", nil, "Authorization", "Bearer "+user)
+			equal(t, "the answer to "+user, a.Code, want)
+		}
+		close(reviewed)
+		codes := map[int]int{}
+		for _, a := range reports {
+			codes[(<-a).Code]++
+		}
+		equal(t, "the reports", codes, map[int]int{http.StatusCreated: 4, http.StatusTooManyRequests: 16})
+	})
+}
+
+// And however many metrics are read, reports have their places and seats.
+func TestMetricsTakeNoPlaceOfReports(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		release := make(chan struct{})
+		s := serve(t, written(), named, withPaths(func(w http.ResponseWriter, req *http.Request) {
+			<-release
+			sends("eventd_up 1")(w, req)
+		}, func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		}))
+		var scrapes []<-chan answer
+		for i := range 20 {
+			scrapes = append(scrapes, background(func() answer {
+				return s.Do(t, http.MethodGet, "/metrics", nil, "Authorization", fmt.Sprint("Bearer prometheus-", i))
+			}))
+		}
+		synctest.Wait()
+		a := s.Do(t, http.MethodPost, coreEvents, classic("web.1", 1), "Authorization", "Bearer reporter")
+		equal(t, "the report", a.Code, http.StatusCreated)
+		close(release)
+		for _, a := range scrapes {
+			equal(t, "a scrape", (<-a).Code, http.StatusOK)
+		}
+	})
+}
