@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/filters"
@@ -58,6 +59,7 @@ type flowControl struct {
 	inQueries, unknownInQueries *shares.Shares
 	// batched are the Events of batches.
 	batched *shares.Shares
+	crowd   *crowd
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -94,6 +96,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		// As many again, as of reports.
 		unknownInQueries: shares.New(maxQueries),
 		batched:          shares.New(maxBatched),
+		crowd:            newCrowd(o.MaxInFlight),
 	}, nil
 }
 
@@ -175,7 +178,7 @@ func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 			r, reason = newInFlight(known, f, req), refusedShare
 		}
 		if !r.acquire() {
-			c.refuse(w, req, reason)
+			c.refuseFlow(w, req, r.shares, r.flow, reason)
 			return
 		}
 		defer r.release()
@@ -228,7 +231,7 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 			to = c.inQueries
 		}
 		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
-			c.refuse(w, req, refusedShare)
+			c.refuseFlow(w, req, to, f, refusedShare)
 			return
 		}
 		next.ServeHTTP(w, req)
@@ -270,14 +273,29 @@ func (c *flowControl) awaitSeat(w http.ResponseWriter, req *http.Request, s *sea
 	return false
 }
 
-// refuse responds 429, counted by reason.
-func (c *flowControl) refuse(w http.ResponseWriter, req *http.Request, reason string) {
-	c.metrics.refused.WithLabelValues(reason).Inc()
-	refuse(w, req, tooMany(reason))
+// refuseFlow responds 429 to a request for which a flow has no place in shares.
+func (c *flowControl) refuseFlow(w http.ResponseWriter, req *http.Request, of *shares.Shares, f flow, reason string) {
+	seconds := retryAfterSeconds
+	if of.UsedBy(f) == 0 {
+		seconds = c.crowd.retryAfter(time.Now())
+	}
+	c.refuseFor(w, req, reason, seconds)
 }
 
-func tooMany(reason string) *apierrors.StatusError {
-	return apierrors.NewTooManyRequests(tooManyTexts[reason], retryAfterSeconds)
+// refuse responds 429, counted by reason.
+func (c *flowControl) refuse(w http.ResponseWriter, req *http.Request, reason string) {
+	c.refuseFor(w, req, reason, retryAfterSeconds)
+}
+
+func (c *flowControl) refuseFor(w http.ResponseWriter, req *http.Request, reason string, seconds int) {
+	c.metrics.refused.WithLabelValues(reason).Inc()
+	refuse(w, req, tooManyFor(reason, seconds))
+}
+
+func tooMany(reason string) *apierrors.StatusError { return tooManyFor(reason, retryAfterSeconds) }
+
+func tooManyFor(reason string, seconds int) *apierrors.StatusError {
+	return apierrors.NewTooManyRequests(tooManyTexts[reason], seconds)
 }
 
 var tooManyTexts = map[string]string{

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -76,6 +77,46 @@ func TestMetricsTakeNoPlaceOfReports(t *testing.T) {
 		close(release)
 		for _, a := range scrapes {
 			equal(t, "a scrape", (<-a).Code, http.StatusOK)
+		}
+	})
+}
+
+// A crowd that is refused is told to come again later than one caller who has its share.
+func TestCrowdComesAgainLater(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		reviewed := make(chan struct{})
+		s := serve(t, written(), named, withPaths(nil, func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			<-reviewed
+			return authorizer.DecisionAllow, "", nil
+		}))
+		post := func(user string) answer {
+			return s.Do(t, http.MethodPost, coreEvents, classic("web."+user, 1), "Authorization", "Bearer "+user)
+		}
+		var first []<-chan answer
+		for i := range 4 {
+			first = append(first, background(func() answer { return post(fmt.Sprint("first-", i)) }))
+		}
+		synctest.Wait()
+		later := 0
+		for second := range 5 {
+			for i := range 20 {
+				a := post(fmt.Sprint("crowd-", second, "-", i))
+				equal(t, "the answer to one of the crowd", a.Code, http.StatusTooManyRequests)
+				if a.Header.Get("Retry-After") != "1" {
+					later++
+				}
+			}
+			again := post("first-0")
+			equal(t, "the answer to one who has its share", again.Code, http.StatusTooManyRequests)
+			equal(t, "its Retry-After", again.Header.Get("Retry-After"), "1")
+			time.Sleep(time.Second)
+		}
+		if later < 20 {
+			t.Errorf("%d of 100 of a crowd were told to come later than in a second", later)
+		}
+		close(reviewed)
+		for _, a := range first {
+			equal(t, "the first ones", (<-a).Code, http.StatusCreated)
 		}
 	})
 }
