@@ -42,7 +42,6 @@ type cluster struct {
 	tally     *tally
 	// oneAddress: all kubelets connect from one address, as behind a NAT.
 	oneAddress bool
-	limits     string
 
 	kubelets    map[int]*reporter // those that have something to report
 	controllers map[string]*reporter
@@ -67,7 +66,7 @@ func (c *cluster) kubelet(ctx context.Context, node int) (*reporter, error) {
 	if r := c.kubelets[node]; r != nil {
 		return r, nil
 	}
-	cert, err := c.authority.issue("system:node:"+nodeName(node), groupsOf("system:nodes", c.limits)...)
+	cert, err := c.authority.issue("system:node:"+nodeName(node), "system:nodes")
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func run(ctx context.Context) error {
 }
 
 func measure(ctx context.Context, s situation, nodes int, limits string) (r row, err error) {
-	err = withEventd(ctx, append(flagsFor(nodes, limits), strings.Fields(*flags)...), limits, func(e *eventd) error {
+	err = withEventd(ctx, append(flagsFor(nodes, limits), strings.Fields(*flags)...), func(e *eventd) error {
 		r, err = e.simulate(ctx, s, nodes, limits)
 		return err
 	})
@@ -107,7 +107,8 @@ func measure(ctx context.Context, s situation, nodes int, limits string) (r row,
 func flagsFor(nodes int, limits string) []string {
 	out := []string{fmt.Sprintf("--max-connections=%d", 2048+nodes)}
 	if limits == raised {
-		out = append(out, "--kube-api-qps=unlimited")
+		out = append(out, "--kube-api-qps=unlimited", "--access-review-qps=unlimited",
+			"--authorization-webhook-cache-authorized-ttl=5m", "--authorization-webhook-cache-unauthorized-ttl=5m")
 	}
 	return out
 }

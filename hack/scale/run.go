@@ -66,16 +66,8 @@ type eventd struct {
 	authority *authority
 }
 
-// groupsOf are the groups of a reporter. With raised limits, it is in the one whose requests need no review.
-func groupsOf(group, limits string) []string {
-	if limits == raised {
-		return []string{group, "system:masters"}
-	}
-	return []string{group}
-}
-
 // withEventd runs a leader against an apiserver of its own.
-func withEventd(ctx context.Context, flags []string, limits string, do func(*eventd) error) (err error) {
+func withEventd(ctx context.Context, flags []string, do func(*eventd) error) (err error) {
 	dir, err := os.MkdirTemp("", "scale-")
 	if err != nil {
 		return err
@@ -90,7 +82,7 @@ func withEventd(ctx context.Context, flags []string, limits string, do func(*eve
 		peerToken: {User: "system:serviceaccount:kube-system:eventd", Groups: []string{"system:serviceaccounts"}, Audiences: []string{"eventd"}},
 	}
 	for name, token := range controllers {
-		tokens[token] = fakeapiserver.Token{User: "system:serviceaccount:kube-system:" + name, Groups: groupsOf("system:serviceaccounts", limits)}
+		tokens[token] = fakeapiserver.Token{User: "system:serviceaccount:kube-system:" + name, Groups: []string{"system:serviceaccounts"}}
 	}
 	apiserver := fakeapiserver.Start(fakeapiserver.Options{ClientCA: a.pem(), Tokens: tokens})
 	defer apiserver.Close()
@@ -137,7 +129,7 @@ func (e *eventd) simulate(ctx context.Context, s situation, nodes int, limits st
 		return row{}, err
 	}
 	defer c.close()
-	c.oneAddress, c.limits = *oneAddress, limits
+	c.oneAddress = *oneAddress
 	reporting, stop := context.WithCancel(ctx)
 	defer stop()
 	occurrences, err := s.of(reporting, c)

@@ -30,9 +30,11 @@ const (
 	maxWatches = 64
 	// maxUnreadQueryBytes is the maximum memory of all answers to queries that are being written.
 	maxUnreadQueryBytes = 32 << 20
-	// Each user with open watches makes one or two reviews every 10 s for each of their namespaces.
-	queryReviewRate, queryReviewBurst = 50, 200
 )
+
+// queryReviews is the limit of reviews: each user with open watches makes one or two every 10 s for each of their
+// namespaces.
+var queryReviews = reviewLimit{50, 200}
 
 // Queries serves an API of GETs beside that of Events. It must be safe for concurrent use.
 type Queries interface {
@@ -94,14 +96,12 @@ func newQueries(o *ServerOptions, control *flowControl) (*queries, error) {
 		q.resources[r.Name] = true
 		q.requests.WithLabelValues(r.Name, strconv.Itoa(http.StatusOK))
 	}
-	authz, err := newSharedAuthorizer(cmp.Or(o.QueryAuthorizer, o.Authorizer), maxQueries+maxWatches, o.AccessReviewTTL, o.Intake.metrics.refused.WithLabelValues(refusedReviews))
+	var err error
+	q.authz, err = newSharedAuthorizer(cmp.Or(o.QueryAuthorizer, o.Authorizer), queryReviews, maxQueries+maxWatches, o.AccessReviewTTL,
+		o.Intake.metrics.refused.WithLabelValues(refusedReviews))
 	if err != nil {
 		return nil, err
 	}
-	if authz.reviews, err = newReviews("query-access", queryReviewRate, queryReviewBurst, maxQueries+maxWatches); err != nil {
-		return nil, err
-	}
-	q.authz = authz
 	if q.seats, err = fairqueue.New("queries", querySeats, maxQueries, nil); err != nil {
 		return nil, err
 	}

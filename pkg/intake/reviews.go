@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -16,16 +17,27 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// How many reviews are sent to the apiserver. Known and unknown callers have half each
-// of the 200 TokenReviews per second that components with delegated authentication allow
+// DefaultAccessReviewQPS is how many SubjectAccessReviews per second components with delegated authorization allow
 // themselves.
-const (
-	tokenReviewRate, tokenReviewBurst = 100, 200
-	accessReviewRate                  = 200
-	accessReviewBurst                 = 400
-	// reviewsAtOnce limits the concurrent reviews of a kind.
-	reviewsAtOnce = 64
-)
+const DefaultAccessReviewQPS = 200
+
+// reviewLimit is how many reviews are sent to the apiserver.
+type reviewLimit struct {
+	perSecond float64
+	burst     int
+}
+
+// tokenReviews is the limit of known and unknown callers each: half of the 200 TokenReviews per second that components
+// with delegated authentication allow themselves.
+var tokenReviews = reviewLimit{100, 200}
+
+// accessReviews returns a limit of SubjectAccessReviews, which may be infinite.
+func accessReviews(qps float64) reviewLimit {
+	return reviewLimit{qps, max(1, int(min(2*qps, math.MaxInt32)))}
+}
+
+// reviewsAtOnce limits the concurrent reviews of a kind.
+const reviewsAtOnce = 64
 
 // errReviews is the error of a review that was not made, because too many are waiting.
 var errReviews = errors.New("too many reviews are waiting")
@@ -38,7 +50,7 @@ type reviews struct {
 	calls *fairqueue.Seats
 }
 
-func newReviews(name string, perSecond float64, burst, waiting int) (*reviews, error) {
+func newReviews(name string, limit reviewLimit, waiting int) (*reviews, error) {
 	queue, err := fairqueue.New(name+"-rate", 1, waiting, nil)
 	if err != nil {
 		return nil, err
@@ -47,7 +59,7 @@ func newReviews(name string, perSecond float64, burst, waiting int) (*reviews, e
 	if err != nil {
 		return nil, err
 	}
-	return &reviews{queue: queue, rate: rate.NewLimiter(rate.Limit(perSecond), burst), calls: calls}, nil
+	return &reviews{queue: queue, rate: rate.NewLimiter(rate.Limit(limit.perSecond), limit.burst), calls: calls}, nil
 }
 
 // run calls review when its flow is next. If the error is errReviews, it does not.
@@ -83,11 +95,11 @@ type callers struct {
 }
 
 func newCallers(ttl time.Duration, inFlight int) (*callers, error) {
-	ofKnown, err := newReviews("known", tokenReviewRate, tokenReviewBurst, inFlight)
+	ofKnown, err := newReviews("known", tokenReviews, inFlight)
 	if err != nil {
 		return nil, err
 	}
-	ofUnknown, err := newReviews("unknown", tokenReviewRate, tokenReviewBurst, inFlight)
+	ofUnknown, err := newReviews("unknown", tokenReviews, inFlight)
 	if err != nil {
 		return nil, err
 	}

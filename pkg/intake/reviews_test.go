@@ -165,7 +165,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 		"verified, rejected": {verified: "a", bursts: 40, ofKnown: 1},
 		"verified, revoked":  {verified: "a", bursts: 40, err: revoked, ofKnown: 1},
 		"unknown":            {ok: true},
-		"unknown, in time":   {bursts: 1, ok: true, waits: time.Second / tokenReviewRate},
+		"unknown, in time":   {bursts: 1, ok: true, waits: time.Second / time.Duration(tokenReviews.perSecond)},
 		"unknown, too late":  {bursts: 40, ok: true, err: errReviews, late: true},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 				time.Sleep(test.known)
 			}
 			for range test.bursts {
-				c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
+				c.ofUnknown.rate.ReserveN(time.Now(), tokenReviews.burst)
 			}
 			made, begun := false, time.Now()
 			_, ok, err := c.limit(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -188,7 +188,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 			equal(t, "waited", time.Since(begun), test.waits)
 			equal(t, "accepted", ok, test.ok && made)
 			equal(t, "error", err, test.err)
-			equal(t, "reviews of known callers", tokenReviewBurst-c.ofKnown.rate.Tokens(), test.ofKnown)
+			equal(t, "reviews of known callers", float64(tokenReviews.burst)-c.ofKnown.rate.Tokens(), test.ofKnown)
 			_, known := c.known.get(own)
 			equal(t, "known", known, ok)
 			equal(t, "rejected", c.rejected.contains(own), !ok && made)
@@ -302,7 +302,7 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 			equal(t, "tenant", known.tenant, test.tenant)
 			equal(t, "rejected from now on", c.rejected.contains(own), false)
 			for _, reviews := range []*reviews{c.ofKnown, c.ofUnknown} {
-				equal(t, "reviews that are left", reviews.rate.Tokens(), tokenReviewBurst)
+				equal(t, "reviews that are left", reviews.rate.Tokens(), float64(tokenReviews.burst))
 			}
 			beside := tenantOf(requestWith("a", "jane"), response.User)
 			equal(t, "tenant of a token beside it", beside, occurrence.TenantOf(test.user))
@@ -341,7 +341,7 @@ func TestTooManyReviewsEndNoWatch(t *testing.T) {
 		q := &queries{authn: c.limit(saying(nil, false, nil))}
 		watch := &call{credential: own, presented: requestWith("a", "")}
 		for range 40 {
-			c.ofUnknown.rate.ReserveN(time.Now(), tokenReviewBurst)
+			c.ofUnknown.rate.ReserveN(time.Now(), tokenReviews.burst)
 		}
 		equal(t, "authentic, when it cannot be reviewed", q.authentic(t.Context(), watch), true)
 		time.Sleep(2 * time.Minute) // until there are reviews again

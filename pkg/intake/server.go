@@ -70,6 +70,9 @@ type ServerOptions struct {
 	// ReviewTTL and AccessReviewTTL are for how long Authenticator and Authorizer cache
 	// successful reviews. 0 is 10 s; a negative value means that they do not.
 	ReviewTTL, AccessReviewTTL time.Duration
+	// AccessReviewQPS limits how often per second Authorizer is called for a decision that it has not cached, with
+	// twice as many at once after a quiet time. 0 is DefaultAccessReviewQPS, infinity no limit.
+	AccessReviewQPS float64
 	// Livez are the checks of /livez and /healthz, Readyz those of /readyz. These paths
 	// need no authentication, and work without the apiserver.
 	Livez, Readyz []healthz.HealthChecker
@@ -101,6 +104,9 @@ func (o *ServerOptions) validate() error {
 			errs = append(errs, fmt.Errorf("%s is required", required.field))
 		}
 	}
+	if !(o.AccessReviewQPS >= 0) {
+		errs = append(errs, fmt.Errorf("AccessReviewQPS must not be negative, but is %v", o.AccessReviewQPS))
+	}
 	if o.MaxInFlight < 0 {
 		errs = append(errs, fmt.Errorf("MaxInFlight must not be negative, but is %d", o.MaxInFlight))
 	}
@@ -131,7 +137,8 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		}
 	}
 	refused := options.Intake.metrics.refused.WithLabelValues(refusedReviews)
-	if options.Authorizer, err = newSharedAuthorizer(options.Authorizer, options.MaxInFlight, options.AccessReviewTTL, refused); err != nil {
+	limit := accessReviews(cmp.Or(options.AccessReviewQPS, DefaultAccessReviewQPS))
+	if options.Authorizer, err = newSharedAuthorizer(options.Authorizer, limit, options.MaxInFlight, options.AccessReviewTTL, refused); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
 	options.Intake.metrics.inFlightCapacity.Set(float64(options.MaxInFlight))

@@ -50,8 +50,8 @@ type sharedAuthorizer struct {
 	answered    atomic.Int64 // when the apiserver has answered last, in nanoseconds since 1970
 }
 
-func newSharedAuthorizer(authz authorizer.Authorizer, maxDetached int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
-	reviews, err := newReviews("access", accessReviewRate, accessReviewBurst, maxDetached)
+func newSharedAuthorizer(authz authorizer.Authorizer, limit reviewLimit, maxDetached int, ttl time.Duration, refused prometheus.Counter) (*sharedAuthorizer, error) {
+	reviews, err := newReviews("access", limit, maxDetached)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func sharing(most int, answer authorizer.AuthorizerFunc) (shared *sharedAuthoriz
 			return authorizer.DecisionNoOpinion, "", context.Cause(ctx)
 		}
 	})
-	return must(newSharedAuthorizer(slow, most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))), asked
+	return must(newSharedAuthorizer(slow, accessReviews(DefaultAccessReviewQPS), most, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}))), asked
 }
 
 func TestSameReviewIsMadeOnceAtATime(t *testing.T) {
@@ -119,8 +119,7 @@ func TestReviewsOfManyWatchesDelayNoOther(t *testing.T) {
 		quick := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		})
-		shared := must(newSharedAuthorizer(quick, maxQueries+maxWatches, reviewTTL, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
-		shared.reviews = must(newReviews("query-access", queryReviewRate, queryReviewBurst, maxQueries+maxWatches))
+		shared := must(newSharedAuthorizer(quick, queryReviews, maxQueries+maxWatches, reviewTTL, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
 		equal(t, "answering before the first review", shared.answering(), false)
 		list := func(who, namespace string) authorizer.AttributesRecord {
 			a := creating("")
@@ -203,7 +202,7 @@ func TestFewReviewsOutliveTheirRequests(t *testing.T) {
 func TestDecisionsThatAreNotCachedAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
-		shared := must(newSharedAuthorizer(authorizer.AuthorizerFunc(allowed), 10, time.Second, refused))
+		shared := must(newSharedAuthorizer(authorizer.AuthorizerFunc(allowed), accessReviews(DefaultAccessReviewQPS), 10, time.Second, refused))
 		cached := func(a authorizer.Attributes) bool {
 			return time.Since(shared.decisions.get(a, attributesKey(a)).begun) < time.Second
 		}
@@ -211,13 +210,13 @@ func TestDecisionsThatAreNotCachedAreLimited(t *testing.T) {
 		byField.FieldSelectorRequirements = make(fields.Requirements, 1)
 		byLabel.LabelSelectorRequirements = make(labels.Requirements, 1)
 		long.Path = strings.Repeat("x", maxCachedKey)
-		shared.reviews.rate.ReserveN(time.Now(), accessReviewBurst)
-		shared.reviews.rate.ReserveN(time.Now(), accessReviewRate)
+		shared.reviews.rate.ReserveN(time.Now(), 2*DefaultAccessReviewQPS)
+		shared.reviews.rate.ReserveN(time.Now(), DefaultAccessReviewQPS)
 		for i, a := range []authorizer.Attributes{plain, byField, byLabel, long} {
 			equal(t, "result", <-asking(shared, t.Context(), a), result{authorizer.DecisionAllow, "", nil})
 			equal(t, fmt.Sprintf("%+v is cached", a), cached(a), i == 0)
 		}
-		time.Sleep(time.Second - 3*time.Second/accessReviewRate) // the others waited for the rest
+		time.Sleep(time.Second - 3*time.Second/DefaultAccessReviewQPS) // the others waited for the rest
 		equal(t, "cached after its time", cached(plain), false)
 		shared.reviews.rate.SetBurst(0)
 		equal(t, "too late", (<-asking(shared, t.Context(), plain)).err, errReviews)
@@ -246,7 +245,7 @@ func TestDenialOfWhatWasAllowedIsReviewedAgain(t *testing.T) {
 				reviews := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 					return answer, "", nil
 				})
-				shared := must(newSharedAuthorizer(reviews, 10, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
+				shared := must(newSharedAuthorizer(reviews, accessReviews(DefaultAccessReviewQPS), 10, -1, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
 				for i, s := range steps {
 					time.Sleep(s.after)
 					answer = s.answer
@@ -292,7 +291,7 @@ func TestRightThatIsWithdrawnEndsWithTheCache(t *testing.T) {
 	for _, takes := range []time.Duration{0, 5 * time.Millisecond, time.Second} {
 		bubble(t, takes.String(), func(t *testing.T) {
 			reviews := &cachedReviews{takes: takes, ttl: 10 * time.Second}
-			shared := must(newSharedAuthorizer(reviews, 10, reviews.ttl, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
+			shared := must(newSharedAuthorizer(reviews, accessReviews(DefaultAccessReviewQPS), 10, reviews.ttl, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
 			equal(t, "at first", (<-asking(shared, t.Context(), creating(""))).decision, authorizer.DecisionAllow)
 			reviews.withdrawn = true
 			begun, requests := time.Now(), 0

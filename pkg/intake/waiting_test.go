@@ -3,6 +3,7 @@ package intake_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -119,4 +120,30 @@ func TestCrowdComesAgainLater(t *testing.T) {
 			equal(t, "the first ones", (<-a).Code, http.StatusCreated)
 		}
 	})
+}
+
+func TestReportsWaitForTheRateOfReviews(t *testing.T) {
+	for name, test := range map[string]struct {
+		qps   float64
+		waits time.Duration
+	}{
+		"the default": {0, 0},
+		"low":         {1, 8 * time.Second}, // two for each report, and the first two at once
+		"unlimited":   {math.Inf(1), 0},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			s := serve(t, written(), named, withServer(func(o *intake.ServerOptions) { o.AccessReviewQPS = test.qps }))
+			begun := time.Now()
+			var reports []<-chan answer
+			for i := range 5 {
+				reports = append(reports, background(func() answer {
+					return s.Do(t, http.MethodPost, coreEvents, classic(fmt.Sprint("web.", i), 1), "Authorization", fmt.Sprint("Bearer reporter-", i))
+				}))
+			}
+			for _, a := range reports {
+				equal(t, "a report", (<-a).Code, http.StatusCreated)
+			}
+			equal(t, "the time until all are answered", time.Since(begun), test.waits)
+		})
+	}
 }

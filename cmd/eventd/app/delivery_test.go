@@ -110,7 +110,7 @@ func TestFileThatIsAwayIsLoggedOnce(t *testing.T) {
 			if err := os.Remove(c.file); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour + configurationPeriod/2) // it is not read while it is written
 			writeConfiguration(t, c.file, headOfConfiguration)
 			time.Sleep(2 * configurationPeriod)
 		}

@@ -50,6 +50,8 @@ func (o *Options) addIntakeFlags(fs *pflag.FlagSet) {
 		"Maximum memory for decoding request bodies, each counted at its worst case. A body that waits longer than a second is answered 429.")
 	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", o.MaxRequestsInFlight,
 		"Maximum number of concurrent requests of authenticated clients, including those that wait. Further requests are answered 429.")
+	fs.Var(rateValue{&o.AccessReviewQPS}, "access-review-qps",
+		`Maximum number of SubjectAccessReviews per second for reports, with twice as many at once after a quiet time: a number greater than 0, or "unlimited". Reports wait for them, and above --max-requests-inflight are answered 429.`)
 	fs.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections,
 		"Maximum number of open connections from clients and other replicas. One address may use a third of it. Further connections are closed.")
 	fs.IntVar(&o.Intake.MaxNames, "max-client-names", o.Intake.MaxNames,

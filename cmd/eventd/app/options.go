@@ -43,6 +43,8 @@ type Options struct {
 	// MaxRequestsInFlight limits their number.
 	Intake              intake.Options
 	MaxRequestsInFlight int
+	// AccessReviewQPS limits the SubjectAccessReviews of reports.
+	AccessReviewQPS float64
 
 	// Pipeline: its Registerer is set by Run.
 	Pipeline pipeline.Options
@@ -129,6 +131,7 @@ func NewOptions() *Options {
 		MaxConnections:      defaultMaxConnections,
 		Intake:              intake.DefaultOptions(),
 		MaxRequestsInFlight: intake.DefaultMaxInFlight,
+		AccessReviewQPS:     intake.DefaultAccessReviewQPS,
 		Pipeline:            newPipeline(),
 		TrailBytes:          trail.DefaultMaxBytes,
 		LeaderElect:         true,

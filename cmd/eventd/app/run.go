@@ -211,6 +211,7 @@ func (p *process) newHandler() (http.Handler, error) {
 		Queries:         p.queries,
 
 		ReviewTTL:       cacheTTL(p.options.Authentication.CacheTTL),
+		AccessReviewQPS: p.options.AccessReviewQPS,
 		AccessReviewTTL: cacheTTL(min(p.options.Authorization.AllowCacheTTL, p.options.Authorization.DenyCacheTTL)),
 	}
 	if p.relay != nil {

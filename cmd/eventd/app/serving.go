@@ -116,11 +116,12 @@ func (s *serving) delegate(ctx context.Context, o *Options) error {
 	if err := s.lookUpFrontProxyCA(ctx, &authentication, &authn); err != nil {
 		return fmt.Errorf("looking up the CA of the front proxy: %w", err)
 	}
-	var authz, queryAuthz server.AuthorizationInfo
-	if err := errors.Join(authorization.ApplyTo(&authz), authorization.ApplyTo(&queryAuthz)); err != nil {
+	authz, err := newAuthorizer(&authorization)
+	queryAuthz, queryErr := newAuthorizer(&authorization)
+	if err := errors.Join(err, queryErr); err != nil {
 		return fmt.Errorf("setting up delegated authorization: %w", err)
 	}
-	s.authenticator, s.authorizer, s.queryAuthorizer = authn.Authenticator, authz.Authorizer, queryAuthz.Authorizer
+	s.authenticator, s.authorizer, s.queryAuthorizer = authn.Authenticator, authz, queryAuthz
 	return nil
 }
 

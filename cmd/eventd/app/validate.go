@@ -200,6 +200,7 @@ func (o *Options) validateIntake(v *violations) {
 	atLeast(v, "--max-decode-bytes", o.Intake.MaxDecodeBytes, 1)
 	atLeast(v, "--max-client-names", o.Intake.MaxNames, 1)
 	atLeast(v, "--max-requests-inflight", o.MaxRequestsInFlight, 1)
+	v.addIf(!(o.AccessReviewQPS > 0), `--access-review-qps must be greater than 0, or "unlimited", got %v`, o.AccessReviewQPS)
 }
 
 func (o *Options) validateCorrelation(v *violations) {

@@ -37,7 +37,7 @@ func TestErrorsOfOptionsNameTheFlag(t *testing.T) {
 			budget-burst aggregate-max-messages max-subjects max-series-per-subject queue-capacity kube-api-burst
 			min-concurrent-writes max-pending-bytes max-pending-series max-idle-series`},
 		{"16711681", "must be at most 16711680, got 16711681", "max-idle-series"},
-		{"0", `must be greater than 0, or "unlimited", got 0`, "budget-qps kube-api-qps"},
+		{"0", `must be greater than 0, or "unlimited", got 0`, "budget-qps kube-api-qps access-review-qps"},
 		{"-1", `must be greater than 0, or "unlimited", got -1`, "kube-api-qps"},
 		{"0s", "must be greater than 0, got 0s", "aggregate-interval slow-answer write-timeout retry-base-delay retry-for"},
 		{"0s", "must be greater than 0 and at most 24h0m0s, got 0s", "series-heartbeat"},
