@@ -106,11 +106,12 @@ func TestFileThatIsAwayIsLoggedOnce(t *testing.T) {
 		}, funcr.Options{})))
 		done := make(chan error)
 		go func() { done <- c.follow(ctx) }()
+		time.Sleep(configurationPeriod / 2) // so that the file is not read while it is written
 		for range 2 {
 			if err := os.Remove(c.file); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Hour + configurationPeriod/2) // it is not read while it is written
+			time.Sleep(time.Hour)
 			writeConfiguration(t, c.file, headOfConfiguration)
 			time.Sleep(2 * configurationPeriod)
 		}
