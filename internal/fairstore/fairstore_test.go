@@ -3,6 +3,7 @@ package fairstore
 import (
 	"bytes"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -89,6 +90,73 @@ func TestFieldsOfASlotAreApart(t *testing.T) {
 			if got := s.more(); more == 0 && got != 0 || more != 0 && got != more {
 				t.Errorf("after field %d was set: %x more, want %x", i, got, more)
 			}
+		}
+	}
+}
+
+// Only the highest 40 bits of a key count, also next to the border of two places in the index.
+func TestLowestBitsOfAKeyDoNotCount(t *testing.T) {
+	for _, limit := range []int{1, 7, 100, 1000} {
+		s := New(limit)
+		for home := range uint64(len(s.index)) {
+			key, _ := bits.Div64(home, 0, uint64(len(s.index))) // the highest one of the place before, or the first one
+			for i := range uint64(3) {
+				s.Add(key+i, "ns", []byte{1})
+				for _, same := range []uint64{(key + i) & keyMask, (key + i) | ^keyMask} {
+					if !s.Has(same) {
+						t.Fatalf("limit %d: %x is there, and %x is not", limit, key+i, same)
+					}
+				}
+				if _, ok := s.Take((key + i) | ^keyMask); !ok || s.Len() != 0 {
+					t.Fatalf("limit %d: of %x, %d records are left", limit, key+i, s.Len())
+				}
+			}
+		}
+	}
+}
+
+// A limit above the highest one is that, and each slot of a chunk is used, but the first of all.
+func TestSlotsAreUsedUpToTheLimit(t *testing.T) {
+	if s := New(2 * MaxLimit); s.limit != MaxLimit {
+		t.Errorf("the limit is %d, want %d", s.limit, MaxLimit)
+	}
+	const chunks = 3
+	s := New(chunks*chunkSlots - 1)
+	for i := range uint64(chunks*chunkSlots - 1) {
+		s.Add(spread(i), "ns", nil)
+	}
+	if s.Len() != chunks*chunkSlots-1 || len(s.chunks) != chunks || s.unused != 0 {
+		t.Errorf("%d records in %d chunks, and slot %d is free", s.Len(), len(s.chunks), s.unused)
+	}
+	if n := s.Group("another"); n != 0 {
+		t.Errorf("a group that is not there has %d records", n)
+	}
+}
+
+// Each record is taken as it was added, whatever its length: of those that just fit into their slots,
+// and those that just do not.
+func TestRecordsAreTakenAsTheyWereAdded(t *testing.T) {
+	const one, more = slotBytes - dataAt, linkAt
+	if one != 34 || more != 45 {
+		t.Fatalf("a slot has %d bytes, and further ones %d", one, more)
+	}
+	s := New(100)
+	for length, slots := range map[int]int{
+		0: 1, 1: 1, one - 1: 1, one: 1, one + 1: 2, more: 2, one + more - 4: 2, one + more - 3: 2, one + more - 2: 3, one + more: 3,
+		one - 3 + 2*more: 3, one - 2 + 2*more: 4, one - 3 + 10*more: 11, one - 2 + 10*more: 12,
+	} {
+		record := bytes.Repeat([]byte{0xff}, length)
+		s.Add(spread(1), "ns", []byte("beside it"))
+		s.Add(spread(2), "ns", record)
+		if s.used != 1+slots {
+			t.Errorf("%d bytes take %d slots, want %d", length, s.used-1, slots)
+		}
+		got, ok := s.Take(spread(2))
+		if !ok || !bytes.HasPrefix(got, record) || len(bytes.TrimRight(got, "\x00")) != length {
+			t.Errorf("%d bytes are taken as %x", length, got)
+		}
+		if got, _ := s.Take(spread(1)); !bytes.HasPrefix(got, []byte("beside it\x00")) || s.used != 0 {
+			t.Errorf("beside %d bytes: %q, and %d slots are left", length, got, s.used)
 		}
 	}
 }
