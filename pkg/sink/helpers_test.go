@@ -143,18 +143,32 @@ func (b *bench) record(series int, changes ...change) {
 
 // recordLater adds one whose write is deferred.
 func (b *bench) recordLater(series int, delay time.Duration, changes ...change) {
-	event := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: b.namespace},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: b.namespace, Name: fmt.Sprint("pod-", series)},
-		Reason:         "Tested", Message: "it was", Type: "Normal",
-		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-	}
+	event := b.event(series)
 	o := &occurrence.Occurrence{Event: event, Weight: 1, Recorded: time.Now()}
 	for _, c := range changes {
 		c(o)
 	}
 	b.ledger.Record(o)
 	b.Add(o, occurrence.Target{Key: occurrence.KeyOf(identity.Of(event)), Event: event, Name: event.InvolvedObject.Name}, delay)
+}
+
+// event returns an Event of a series.
+func (b *bench) event(series int) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: b.namespace},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: b.namespace, Name: fmt.Sprint("pod-", series)},
+		Reason:         "Tested", Message: "it was", Type: "Normal",
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+	}
+}
+
+// key returns the key of a series.
+func (b *bench) key(series int, changes ...change) occurrence.Key {
+	o := &occurrence.Occurrence{Event: b.event(series)}
+	for _, c := range changes {
+		c(o)
+	}
+	return occurrence.KeyOf(identity.Of(o.Event))
 }
 
 // recordEach adds one occurrence of each of some series.

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -178,4 +179,71 @@ func TestReplayOnARecalledStateIsRead(t *testing.T) {
 		steps: []step{reports("client-0", 2), sends, recalls, reports("client-0", 2), sends, settles},
 		ends:  []string{"created", "replayed"}, counted: 2, events: 1,
 	})
+}
+
+// recallsAnother has the process recall the state of another series, whose Event was written just now.
+// That has counted more of the same contributors, and may be of who may only create.
+func (w *world) recallsAnother(writer *writer) {
+	w.server.Version++ // by that write
+	event := sinktest.Event(w.rng.IntN(2) == 0)
+	event.UID, event.ResourceVersion = "another", fmt.Sprint(w.server.Version)
+	if event.Count = math.MaxInt32 - w.rng.Int32N(1000)*w.rng.Int32N(1000); !event.EventTime.IsZero() {
+		event.Series = &corev1.EventSeries{Count: event.Count}
+	}
+	other := stateOf(event)
+	other.instance = writer.instance
+	other.mustRead, other.exclusive = w.rng.IntN(4) == 0, w.rng.IntN(4) == 0
+	other.suffix, other.nonce = w.rng.IntN(3), uint64(w.rng.IntN(2))*w.rng.Uint64()
+	if author := []poster{owner, attacker, another}[w.rng.IntN(3)]; w.rng.IntN(2) == 0 {
+		other.author.set(author.name, author.createOnly)
+	}
+	s := &other.observed.contributors
+	s.creator = writer.instance
+	for _, other := range w.writers {
+		s.sinks = append(s.sinks, contribution{other.instance, 1 << 40})
+	}
+	for i := range w.rng.IntN(4) {
+		s.clients = append(s.clients, contribution{clientKey(fmt.Sprint("client-", i)), uint64(event.Count) - uint64(w.rng.IntN(2))})
+	}
+	writer.seen[event.ResourceVersion] = countOf(event)
+	w.ours = writer
+	forgets(w)
+	writer.counter.SetState(other.AppendState(nil))
+}
+
+// Whatever the state of another series says, and however its requests end, it changes no count.
+func TestStateOfAnotherSeriesChangesNoCountUnderAnyInterleaving(t *testing.T) {
+	for name, r := range map[string]random{
+		"clients alone":       {may: all, report: func(w *world) { w.report(4) }},
+		"clients and others":  {may: all, clients: 4},
+		"with expiry":         {may: all, clients: 4, expiry: true},
+		"of who may only add": {then: &all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recalled := 0
+			r.after = func(w *world) {
+				writer := w.writers[w.rng.IntN(len(w.writers))]
+				if writer.isIdle() && !writer.busy && w.rng.IntN(2) == 0 {
+					w.recallsAnother(writer)
+					recalled++
+				}
+			}
+			for seed := range uint64(200) {
+				w := r.run(t, seed, seed%2 == 0)
+				var totals int64
+				for _, total := range w.clients {
+					totals += total
+				}
+				if counted := w.server.Counted(); r.report != nil && counted != totals {
+					t.Errorf("counted %d, clients reported %d", counted, totals)
+				}
+				if t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+			if recalled < 1000 {
+				t.Errorf("only %d states were recalled", recalled)
+			}
+		})
+	}
 }
