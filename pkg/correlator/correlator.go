@@ -191,14 +191,14 @@ func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
 func (c *Correlator) decide(d *Decision, o *occurrence.Occurrence) {
 	s := c.subject(o)
 	d.Reason = c.route(&d.Target, s, o)
-	r := s.find(seriesKey(d.Target.Key))
+	r := s.find(c.seeds.seriesKey(d.Target.Key))
 	switch {
 	case r == nil:
 		if r = s.add(&c.bucket, c.options.MaxSeries, c.now); r == nil {
 			d.Reason, d.Drop = BudgetSpent, occurrence.BudgetSpent
 			return
 		}
-		r.key = seriesKey(d.Target.Key)
+		r.key = c.seeds.seriesKey(d.Target.Key)
 		s.begin(c, r, c.now)
 	case r.due <= c.now && c.now-r.seen > c.options.Interval:
 		s.restart(c, r, c.now)

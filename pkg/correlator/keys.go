@@ -7,15 +7,22 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// seeds hash identities to keys of a fixed size. They are secret and differ in every
-// process, so nobody can choose identities that collide. A collision of subjects, groups or
-// messages, whose keys have 63 bits and more, changes when something is written or combined, and so does
-// one of the 32 bits by which a subject knows its series: of 64 series, two have the same ones in one of
-// two million subjects. Only the whole keys of series, of 128
-// bits, decide what is counted together.
-type seeds struct{ a, b maphash.Seed }
+// seeds hash identities to keys of a fixed size. They are secret and differ in every process, so nobody
+// can choose identities that collide. A collision of subjects, groups or messages, whose keys have 63
+// bits and more, changes when something is written or combined. So does one of the 32 bits by which a
+// subject knows its series: of 64 series, two have the same ones in one of two million subjects. While
+// both go on and tokens are scarce, the count of one may not be written. Only the whole keys of series,
+// of 128 bits, decide what is counted together.
+type seeds struct {
+	a, b   maphash.Seed
+	within uint64 // an odd factor; see seriesKey
+}
 
-func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
+func newSeeds() seeds {
+	s := seeds{a: maphash.MakeSeed(), b: maphash.MakeSeed()}
+	s.within = maphash.String(s.a, "") | 1
+	return s
+}
 
 // keys are those of the subject, the group within it, and the series of an occurrence.
 type keys struct {
@@ -29,8 +36,9 @@ func (s *seeds) keys(e *identity.Encoding) keys {
 	return k
 }
 
-// seriesKey returns the part of the key of a series by which its subject knows it.
-func seriesKey(k occurrence.Key) uint32 { return uint32(k.B) }
+// seriesKey returns the hash of the key of a series by which its subject knows it. The key of a group
+// of Options.GroupKey is no secret, so its hash must be.
+func (s *seeds) seriesKey(k occurrence.Key) uint32 { return uint32(k.B * s.within >> 32) }
 
 // series returns the key of the encoded series. k has the keys of its subject and group.
 func (s *seeds) series(k *keys, e *identity.Encoding) occurrence.Key {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // A subject with one series fits into an allocation of 96 bytes.
@@ -94,6 +96,28 @@ func TestNumberOfWritesDoesNotOverflow(t *testing.T) {
 	for i := range 1000 {
 		if r.wrote(); r.writes < 2 {
 			t.Fatalf("%d after %d writes", r.writes, i+2)
+		}
+	}
+}
+
+// Nobody can choose the key of a group that has the hash of another: of equal parts of keys follow no
+// equal hashes, and each process has its own.
+func TestHashOfASeriesIsSecret(t *testing.T) {
+	first := newSeeds()
+	for bit := range 64 {
+		k, other := occurrence.Key{B: 0x0123456789abcdef}, occurrence.Key{B: 0x0123456789abcdef ^ 1<<bit}
+		same := 0
+		for range 20 {
+			s := newSeeds()
+			if s.seriesKey(k) == s.seriesKey(other) {
+				same++
+			}
+			if s.seriesKey(k) == first.seriesKey(k) {
+				t.Errorf("two processes have the same hash")
+			}
+		}
+		if same > 1 {
+			t.Errorf("keys that differ in bit %d have the same hash in %d of 20 processes", bit, same)
 		}
 	}
 }
