@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/eventd/eventd/pkg/intake"
+	"github.com/eventd/eventd/test/await"
 )
 
 // What a kube-apiserver passes on about the caller is reviewed, all of it. From anybody else, the headers
@@ -35,7 +36,7 @@ func TestFrontProxyAloneSaysWhoTheCallerIs(t *testing.T) {
 		}))
 	}))
 	defer apiserver.Close()
-	authn := delegatingAuthenticator(t, apiserver.URL, client, proxy, otherProxy)
+	authn := delegatingAuthenticator(t, apiserver.URL, await.Timeout, client, proxy, otherProxy)
 	const everybody = "system:authenticated"
 	admin := &user.DefaultInfo{
 		Name: "admin", UID: "7", Groups: []string{"admins", "others", everybody}, Extra: map[string][]string{"example.com/scope": {"a", "b"}},
