@@ -185,7 +185,7 @@ func TestWhatIsAwayIsRetried(t *testing.T) {
 		must(t, err)
 		must(t, nc.Flush())
 		r := newReceiver(t, v1alpha1.JetStream{URL: s.url()})
-		sendError(t, r, batch, 300*time.Millisecond, "is it a stream")
+		sendError(t, r, batch, 5*time.Second, "is it a stream") // it has to connect before
 	})
 }
 
@@ -201,7 +201,7 @@ func TestServerThatStopsIsBoundedByTheContext(t *testing.T) {
 	for _, of := range []*Receiver{r, r, newReceiver(t, v1alpha1.JetStream{URL: s.url()})} {
 		begin := time.Now()
 		sendError(t, of, batch, 300*time.Millisecond, "deadline exceeded")
-		if took := time.Since(begin); took > 2*time.Second {
+		if took := time.Since(begin); took > await.Timeout/2 { // a busy machine may be late
 			t.Errorf("Send returned after %s", took)
 		}
 		if of.conn != nil {
