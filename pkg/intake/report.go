@@ -213,13 +213,19 @@ func (i *Intake) deferred(r *report) {
 }
 
 // wait returns when the report has settled or is deferred. It fails if the context ends
-// first; the report stays pending.
+// first; the report stays pending. A batch waits for many reports with one context: those
+// that have ended do not fail when it has ended too.
 func (r *report) wait(ctx context.Context) error {
 	releaseSeat(ctx)
 	select {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-r.done:
+		return nil
+	default:
 		return timeoutError(ctx.Err())
 	}
 }
