@@ -38,7 +38,7 @@ func (a *answers) Authorize(context.Context, authorizer.Attributes) (authorizer.
 const decidedFor = 10 * time.Second
 
 func deciding(of authorizer.Authorizer) *sharedAuthorizer {
-	return must(newSharedAuthorizer(of, 10, decidedFor, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
+	return must(newSharedAuthorizer(of, accessReviews(DefaultAccessReviewQPS), 10, decidedFor, prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})))
 }
 
 // The authorizer is not called again for what it has just allowed. It is for all else: for what it has denied,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/test/await"
 )
 
 // asIs is a handler without faults.
@@ -159,7 +160,14 @@ func TestSecondSinkForTheSameEventdJoinsTheFirst(t *testing.T) {
 	first.Stop()
 	record()
 	second.Stop()
-	<-first.ResultChan()
+	await.Until(t, "the first sink has ended", func() bool {
+		select {
+		case <-first.ResultChan():
+			return true
+		default:
+			return false
+		}
+	})
 	record() // for the other only
 	if n := metricsWith(t, registry, "sink=2"); n == 0 {
 		t.Error("the other sink has no metrics")
