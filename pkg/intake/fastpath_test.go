@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -193,6 +193,27 @@ func apiOfPath(path string) occurrence.API {
 	return occurrence.CoreV1
 }
 
+func setPath(req *http.Request, path string) { req.URL.Path, req.RequestURI = path, path }
+
+// The longest names and bodies that client-go sends are usual.
+func TestLongestUsualRequests(t *testing.T) {
+	for name, r := range map[string]struct {
+		method, path, contentType string
+		length                    int64
+	}{
+		"a namespace":                  {http.MethodPost, "/api/v1/namespaces/" + long(63) + "/events", jsonType, 2},
+		"a name":                       {http.MethodPatch, coreEvents + "/" + long(253), strategicType, 2},
+		"a name with dots and hyphens": {http.MethodPatch, coreEvents + "/a-b.c--d", strategicType, 2},
+		"a body":                       {http.MethodPost, coreEvents, jsonType, 16 << 10},
+	} {
+		req := usualRequest{method: r.method, path: r.path, contentType: r.contentType, body: []byte("{}")}.build(t.Context())
+		req.ContentLength = r.length
+		if intake.UsualInfo(req) == nil {
+			t.Errorf("%s takes the generic path", name)
+		}
+	}
+}
+
 // What changes the meaning of a request, or only might, takes the generic path.
 func TestUnusualRequestsTakeTheGenericPath(t *testing.T) {
 	post := usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType, body: []byte(`{}`)}
@@ -210,6 +231,8 @@ func TestUnusualRequestsTakeTheGenericPath(t *testing.T) {
 		"an encoded path":          func(req *http.Request) { req.URL.RawPath = "/api%2Fv1" },
 		"an encoded request URI":   func(req *http.Request) { req.RequestURI = "/%61pi/v1/namespaces/ns/events" },
 		"an absolute URI":          func(req *http.Request) { req.URL.Host = "example.com" },
+		"an opaque URI":            func(req *http.Request) { req.URL.Opaque = "x" },
+		"a user in the URI":        func(req *http.Request) { req.URL.User = url.User("x") },
 		"a fragment":               func(req *http.Request) { req.URL.Fragment = "x" },
 		"a slash at the end":       func(req *http.Request) { req.URL.Path += "/"; req.RequestURI += "/" },
 		"a double slash":           func(req *http.Request) { req.URL.Path = "/" + req.URL.Path; req.RequestURI = req.URL.Path },
@@ -227,6 +250,14 @@ func TestUnusualRequestsTakeTheGenericPath(t *testing.T) {
 			req.URL.Path = "/api/v1/namespaces/" + long(64) + "/events"
 			req.RequestURI = req.URL.Path
 		},
+		"a namespace with a dot":                         func(req *http.Request) { setPath(req, "/api/v1/namespaces/a.b/events") },
+		"a namespace that begins with a hyphen":          func(req *http.Request) { setPath(req, "/api/v1/namespaces/-a/events") },
+		"a namespace that ends with a hyphen":            func(req *http.Request) { setPath(req, "/api/v1/namespaces/a-/events") },
+		"a name in a namespace with a dot":               func(req *http.Request) { setPath(req, "/api/v1/namespaces/a.b/events/a") },
+		"a name that begins with a dot":                  func(req *http.Request) { setPath(req, coreEvents+"/.a") },
+		"a name that ends with a dot":                    func(req *http.Request) { setPath(req, coreEvents+"/a.") },
+		"a long name":                                    func(req *http.Request) { setPath(req, coreEvents+"/"+long(254)) },
+		"a body that is missing, though it has a length": func(req *http.Request) { req.Body = nil },
 		"a watch": func(req *http.Request) {
 			req.URL.Path = "/api/v1/watch/namespaces/ns/events"
 			req.RequestURI = req.URL.Path
@@ -260,31 +291,6 @@ func TestUnusualRequestsTakeTheGenericPath(t *testing.T) {
 				t.Errorf("%s, with %s: usual is %t", r.method, name, usual)
 			}
 		}
-	}
-}
-
-// unusualBodies are bodies that only look usual.
-func unusualBodies() []string {
-	usual := string(encode(classic("b", 1), occurrence.CoreV1, jsonType))
-	change := func(old, with string) string { return strings.Replace(usual, old, with, 1) }
-	return []string{
-		"\xef\xbb\xbf" + usual, usual + "x", usual + usual, usual[:len(usual)-3], "", "null", "[]", `{}`,
-		change(`"reason":`, `"reason":"other","reason":`), change(`"reason"`, `"Reason"`), change(`"reason"`, `"r\u0065ason"`),
-		change(`"kind":"Event"`, `"kind":"Event","KIND":"Pod"`), change(`"kind":"Event",`, ``), change(`"v1"`, `"v2"`),
-		change(`"count":1`, `"count":1.0`), change(`"count":1`, `"count":1e3`), change(`"count":1`, `"count":01`), change(`"count":1`, `"count":-1`),
-		change(`"count":1`, `"count":99999999999999999999`), change(`"count":1`, `"count":"1"`), change(`"count":1`, `"count":null`),
-		change(`"count":1`, `"count":2147483648`), change(`"count":1`, `"count":-0`),
-		change(`Started`, "\xff"), change(`Started`, `\ud800`), change(`Started`, `\ud83d\ude00`), change(`Started`, `\u0000`), change(`Started`, "a\tb"),
-		change(`Started`, `\x`), change(`Started`, `\/\b\f`), change(`"involvedObject":{`, `"involvedObject":{"nonsense":`+strings.Repeat("[", 40)+strings.Repeat("]", 40)+`,`),
-		change(`"metadata":{`, `"metadata":{"generateName":"x-",`), change(`"metadata":{`, `"metadata":{"labels":{"a":"b"},`),
-		change(`"metadata":{`, `"metadata":{"finalizers":["a"],`), change(`"metadata":{`, `"metadata":{"ownerReferences":[{},{}],`),
-		change(`"metadata":{`, `"metadata":{"resourceVersion":"5",`), change(`"metadata":{`, `"metadata":{"uid":"x",`),
-		change(`"namespace":"ns"`, `"namespace":"other"`), change(`"name":"b"`, `"name":""`), change(`"name":"b"`, `"name":"a/b"`),
-		change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:20.5Z"`), change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:20+01:00"`),
-		change(`"2023-11-14T22:13:20Z"`, `"2023-02-30T22:13:20Z"`), change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:60Z"`), change(`"2023-11-14T22:13:20Z"`, `""`),
-		change(`"eventTime":null`, `"eventTime":"2023-11-14T22:13:20Z"`), change(`"eventTime":null`, `"eventTime":"2023-11-14T22:13:20.000001Z"`),
-		change(`"eventTime":null`, `"series":{},"eventTime":null`), change(`"eventTime":null`, `"series":null,"eventTime":null`), change(`"eventTime":null`, `"related":{},"eventTime":null`),
-		strings.ReplaceAll(usual, ",", " ,\n\t"),
 	}
 }
 
@@ -347,65 +353,6 @@ func FuzzFastPath(f *testing.F) {
 		}
 		p.compare(t, r)
 		p.compare(t, r) // again
-	})
-}
-
-// FuzzUsualBody decodes any body. What the fast path decodes, the apiserver's strict decoder decodes alike, without
-// an error or a warning.
-func FuzzUsualBody(f *testing.F) {
-	for _, body := range unusualBodies() {
-		f.Add(false, false, []byte(body))
-		f.Add(true, false, []byte(body))
-	}
-	for _, r := range usualRequests() {
-		f.Add(apiOfPath(r.path) == occurrence.EventsV1, r.contentType == protoType, r.body)
-	}
-	f.Fuzz(func(t *testing.T, newAPI, inProtobuf bool, body []byte) {
-		api, mediaType := occurrence.CoreV1, jsonType
-		if newAPI {
-			api = occurrence.EventsV1
-		}
-		if inProtobuf {
-			mediaType = protoType
-		}
-		got := intake.UsualEvent(api, mediaType, body)
-		if got == nil {
-			return
-		}
-		want, err := intake.GenericEvent(api, mediaType, bytes.Clone(body))
-		if err != nil {
-			t.Fatalf("%q is decoded, and not by the apiserver: %v", body, err)
-		}
-		clear(body) // nothing of it is kept
-		got.TypeMeta, want.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("decoded (-apiserver +fast path):\n%s", diff)
-		}
-	})
-}
-
-// FuzzUsualAnswer encodes any Event. The fast path writes the same bytes as the apiserver's encoder.
-func FuzzUsualAnswer(f *testing.F) {
-	for _, event := range []*corev1.Event{classic("a", 1), newStyle("a"), {}} {
-		f.Add(must(event.Marshal()))
-		event.Message = "\x00\x1f\x7f\"\\/<>&\b\f\n\r\t\u2028\u2029\uffff\xff\xc0ü😀"
-		event.Related, event.Series = &corev1.ObjectReference{Name: "<"}, &corev1.EventSeries{Count: -1}
-		f.Add(must(event.Marshal()))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		event := &corev1.Event{}
-		if event.Unmarshal(data) != nil {
-			return
-		}
-		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
-			for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
-				got := intake.UsualAnswer(event, api, mediaType)
-				want, err := intake.GenericAnswer(event, api, mediaType)
-				if got != nil && (err != nil || !bytes.Equal(got, want)) {
-					t.Errorf("%v, %s:\n%q, not\n%q, %v", api, mediaType, got, want, err)
-				}
-			}
-		}
 	})
 }
 

@@ -41,8 +41,8 @@ func TestMetricsAreServedWhileReportsWait(t *testing.T) {
 			reports = append(reports, background(func() answer {
 				return s.Do(t, http.MethodPost, coreEvents, classic(fmt.Sprint("web.", i), 1), "Authorization", fmt.Sprint("Bearer reporter-", i))
 			}))
+			synctest.Wait() // those that are not authenticated yet have a part of the places of their address
 		}
-		synctest.Wait()
 		for user, want := range map[string]int{"prometheus": http.StatusOK, "stranger": http.StatusForbidden} {
 			a := s.Do(t, http.MethodGet, "/metrics", nil, "Authorization", "Bearer "+user)
 			equal(t, "the answer to "+user, a.Code, want)
@@ -96,8 +96,8 @@ func TestCrowdComesAgainLater(t *testing.T) {
 		var first []<-chan answer
 		for i := range 4 {
 			first = append(first, background(func() answer { return post(fmt.Sprint("first-", i)) }))
+			synctest.Wait()
 		}
-		synctest.Wait()
 		later := 0
 		for second := range 5 {
 			for i := range 20 {
