@@ -22,7 +22,7 @@ const (
 //
 // It is safe for use by many goroutines.
 type crowd struct {
-	limit int // of refusals per second
+	limit int64 // of refusals per second
 
 	mu      sync.Mutex
 	since   time.Time
@@ -31,7 +31,7 @@ type crowd struct {
 	rising  time.Time
 }
 
-func newCrowd(inFlight int) *crowd {
+func newCrowd(inFlight int64) *crowd {
 	return &crowd{limit: max(1, inFlight/crowdPart), seconds: retryAfterSeconds}
 }
 

@@ -59,7 +59,8 @@ type flowControl struct {
 	inQueries, unknownInQueries *shares.Shares
 	// batched are the Events of batches.
 	batched *shares.Shares
-	crowd   *crowd
+	// crowds are those of the shares of requests: strangers and queries delay no reports of known callers.
+	crowds map[*shares.Shares]*crowd
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -83,7 +84,7 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &flowControl{
+	c := &flowControl{
 		callers:  callers,
 		inFlight: shares.New(int64(o.MaxInFlight)),
 		// As many again: all requests of an unknown client wait together for its first
@@ -96,8 +97,12 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		// As many again, as of reports.
 		unknownInQueries: shares.New(maxQueries),
 		batched:          shares.New(maxBatched),
-		crowd:            newCrowd(o.MaxInFlight),
-	}, nil
+		crowds:           make(map[*shares.Shares]*crowd),
+	}
+	for _, of := range []*shares.Shares{c.inFlight, c.unknown, c.inQueries, c.unknownInQueries} {
+		c.crowds[of] = newCrowd(of.Capacity())
+	}
+	return c, nil
 }
 
 // withCredentials refuses requests without credentials, and those with recently rejected
@@ -277,7 +282,7 @@ func (c *flowControl) awaitSeat(w http.ResponseWriter, req *http.Request, s *sea
 func (c *flowControl) refuseFlow(w http.ResponseWriter, req *http.Request, of *shares.Shares, f flow, reason string) {
 	seconds := retryAfterSeconds
 	if of.UsedBy(f) == 0 {
-		seconds = c.crowd.retryAfter(time.Now())
+		seconds = c.crowds[of].retryAfter(time.Now())
 	}
 	c.refuseFor(w, req, reason, seconds)
 }

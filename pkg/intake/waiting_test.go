@@ -122,6 +122,58 @@ func TestCrowdComesAgainLater(t *testing.T) {
 	})
 }
 
+// However many ask for metrics in vain, reports that find no place are not told to come later.
+func TestCrowdOfQueriesDelaysNoReport(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		release := make(chan struct{})
+		s := serve(t, written(), named, withPaths(func(w http.ResponseWriter, req *http.Request) {
+			<-release
+			sends("eventd_up 1")(w, req)
+		}, func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			<-release
+			return authorizer.DecisionAllow, "", nil
+		}))
+		scrape := func(user string) answer {
+			return s.Do(t, http.MethodGet, "/metrics", nil, "Authorization", "Bearer "+user)
+		}
+		post := func(user string) answer {
+			return s.Do(t, http.MethodPost, coreEvents, classic("web."+user, 1), "Authorization", "Bearer "+user)
+		}
+		var waiting []<-chan answer
+		wait := func(send func(string) answer, name string, n int) {
+			for i := range n {
+				waiting = append(waiting, background(func() answer { return send(fmt.Sprint(name, i)) }))
+				synctest.Wait()
+			}
+		}
+		wait(scrape, "scraper-", 64)
+		later := 0
+		for second := range 5 {
+			for i := range 30 {
+				a := scrape(fmt.Sprint("crowd-", second, "-", i))
+				equal(t, "the answer to a scrape", a.Code, http.StatusTooManyRequests)
+				if a.Header.Get("Retry-After") != "1" {
+					later++
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if later == 0 {
+			t.Error("nobody of a crowd was told to come later")
+		}
+		wait(post, "reporter-", 4)
+		for i := range 20 {
+			a := post(fmt.Sprint("refused-", i))
+			equal(t, "the answer to a report", a.Code, http.StatusTooManyRequests)
+			equal(t, "its Retry-After", a.Header.Get("Retry-After"), "1")
+		}
+		close(release)
+		for _, a := range waiting {
+			<-a
+		}
+	})
+}
+
 func TestReportsWaitForTheRateOfReviews(t *testing.T) {
 	for name, test := range map[string]struct {
 		qps   float64
