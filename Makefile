@@ -7,7 +7,15 @@ GO ?= go
 # The version and, by "make static", the commit in eventd.
 VERSION ?= $(shell hack/version.sh)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+# The time of all files in the image: that of the commit.
+SOURCE_DATE_EPOCH ?= $(or $(shell git show -s --format=%ct HEAD 2>/dev/null),0)
 LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION))
+
+# What bin/release makes a release of.
+RELEASED = -version '$(VERSION)' -commit '$(COMMIT)' -epoch '$(SOURCE_DATE_EPOCH)'
+
+# make push: where the image goes.
+IMAGE_REPOSITORY ?=
 
 # make run: the duration (until Ctrl-C if empty), and the rate of Events.
 DURATION ?=
@@ -84,6 +92,16 @@ build: ## bin/eventd, and bin/kubectl-eventd, the plugin of kubectl
 static: ## bin/eventd-static, for Linux: what the image has in it, the same bytes wherever it is built
 	@VERSION='$(VERSION)' COMMIT='$(COMMIT)' hack/static.sh bin/eventd-static
 
+.PHONY: image
+image: ## bin/eventd-image.tar, for Linux on amd64 and arm64, with its digest: an OCI image layout, the same bytes wherever it is made; needs no Docker
+	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
+	@bin/release image -o bin/eventd-image.tar $(RELEASED)
+
+.PHONY: push
+push: ## bin/eventd-image.tar to IMAGE_REPOSITORY, such as registry.example/eventd
+	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
+	@bin/release push bin/eventd-image.tar '$(IMAGE_REPOSITORY)'
+
 .PHONY: test
 test: ## every test, those against the local control plane included
 	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, then the packages'
@@ -102,6 +120,8 @@ test: ## every test, those against the local control plane included
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a module that can import nothing but pkg/'
 	$(GO) -C test/outside test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	@echo '• what makes the image'
+	$(AS_DEPLOYED) $(GO) -C hack/release test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x) or a duration (10m)
@@ -182,6 +202,8 @@ lint: style ## formatting, vet, static analysis
 	@$(AS_DEPLOYED) $(GO) -C test/dropin vet ./...
 	@$(AS_DEPLOYED) $(GO) -C test/dropin vet -tags clientgo ./...
 	@$(GO) -C test/outside vet ./...
+	@$(AS_DEPLOYED) $(GO) -C hack/release vet ./...
+	@cd hack/release && $(AS_DEPLOYED) ../../bin/staticcheck ./...
 	@echo '• nothing found'
 
 # The checks of this module that need no control plane.
@@ -194,6 +216,7 @@ style:
 	@$(GO) mod tidy -diff
 	@$(GO) -C test/dropin mod tidy -diff
 	@$(GO) -C test/outside mod tidy -diff
+	@$(GO) -C hack/release mod tidy -diff
 	@$(AS_DEPLOYED) hack/build.sh 'the packages to check' ./...
 	@echo '• go vet'
 	@$(AS_DEPLOYED) $(GO) vet ./...

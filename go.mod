@@ -2,6 +2,8 @@ module github.com/eventd/eventd
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/apache/datasketches-go v0.1.0
 	github.com/cloudevents/sdk-go/v2 v2.16.2

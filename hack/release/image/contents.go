@@ -1,0 +1,101 @@
+package image
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Contents are those of a file that Write has written. They are read from a folder
+// when they are needed, so that it has to stay until then.
+type Contents struct {
+	// Version is the tag of the image, and Index the image.
+	Version string
+	Index   v1.ImageIndex
+	// Bills are the bills of materials that refer to the images of Index.
+	Bills []v1.Image
+}
+
+// Open unpacks file into an empty folder and returns its contents.
+func Open(file, folder string) (Contents, error) {
+	if err := unpack(file, folder); err != nil {
+		return Contents{}, fmt.Errorf("%s: %w", file, err)
+	}
+	index, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		return Contents{}, fmt.Errorf("%s is no image layout: %w", file, err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return Contents{}, err
+	}
+	var contents Contents
+	for _, descriptor := range manifest.Manifests {
+		if err := contents.add(index, descriptor); err != nil {
+			return Contents{}, err
+		}
+	}
+	if contents.Index == nil {
+		return Contents{}, fmt.Errorf("%s has no image with a version", file)
+	}
+	return contents, nil
+}
+
+func (c *Contents) add(index v1.ImageIndex, descriptor v1.Descriptor) (err error) {
+	if version := descriptor.Annotations["org.opencontainers.image.ref.name"]; version != "" && descriptor.MediaType == types.OCIImageIndex {
+		c.Version = version
+		c.Index, err = index.ImageIndex(descriptor.Digest)
+		return err
+	}
+	bill, err := index.Image(descriptor.Digest)
+	c.Bills = append(c.Bills, bill)
+	return err
+}
+
+// unpack writes the files of an archive below folder, and nowhere else.
+func unpack(file, folder string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for archive := tar.NewReader(in); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		if err := unpackFile(root, filepath.FromSlash(header.Name), archive); err != nil {
+			return err
+		}
+	}
+}
+
+func unpackFile(root *os.Root, name string, content io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, content)
+	return errors.Join(err, out.Close())
+}

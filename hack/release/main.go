@@ -1,0 +1,41 @@
+// Command release makes what is published of eventd from this checkout.
+//
+//	release image [-o FILE] [-version VERSION] [-commit HASH] [-epoch SECONDS]
+//	release push FILE REPOSITORY
+//
+// docs/release.md describes both.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// commands are those of the first argument.
+var commands = map[string]func(context.Context, []string) error{
+	"image": makeImage,
+	"push":  pushImage,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		if command, ok := commands[args[0]]; ok {
+			return command(ctx, args[1:])
+		}
+	}
+	return errors.New("the first argument is image or push")
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/eventd/eventd/hack/release/image"
+)
+
+// makeImage writes the image to a file, and its digest to standard output.
+func makeImage(ctx context.Context, args []string) error {
+	var s source
+	flags := flag.NewFlagSet("release image", flag.ContinueOnError)
+	s.addFlags(flags)
+	file := flags.String("o", "bin/eventd-image.tar", "the `file` for the image")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if s.version == "" {
+		return errors.New("-version is the tag of the image, and must be set")
+	}
+	work, err := os.MkdirTemp("", "eventd-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	binaries, err := s.imageBinaries(ctx, work)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(*file), 0o755); err != nil {
+		return err
+	}
+	digest, err := image.Write(*file, s.description(), binaries)
+	if err != nil {
+		return err
+	}
+	fmt.Println(digest)
+	return nil
+}
+
+// imageBinaries compiles eventd for each platform of the image.
+func (s source) imageBinaries(ctx context.Context, dir string) (binaries []image.Binary, err error) {
+	for _, platform := range releasedPlatforms.ofImage() {
+		file := filepath.Join(dir, "eventd-"+platform.OS+"-"+platform.Architecture)
+		if err := s.compile(ctx, platform, "eventd", file); err != nil {
+			return nil, err
+		}
+		binaries = append(binaries, image.Binary{Platform: platform, File: file})
+	}
+	return binaries, nil
+}

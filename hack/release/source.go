@@ -1,0 +1,53 @@
+package main
+
+import (
+	"flag"
+	"strconv"
+	"time"
+
+	"github.com/eventd/eventd/hack/release/image"
+)
+
+const (
+	homepage = "https://github.com/eventd/eventd"
+	license  = "Apache-2.0"
+)
+
+// source is the checkout that is built, and which release it is.
+type source struct {
+	// dir is the root of the checkout.
+	dir string
+	// version is a tag such as v1.2.3, commit the hash that it names.
+	version, commit string
+	// created is the time of every file that is made: that of the commit, so that it is
+	// the same wherever the commit is built.
+	created time.Time
+}
+
+// addFlags reads s from a command line.
+func (s *source) addFlags(flags *flag.FlagSet) {
+	s.created = time.Unix(0, 0).UTC()
+	flags.StringVar(&s.dir, "source", ".", "the `folder` of the checkout")
+	flags.StringVar(&s.version, "version", "", "the version, such as v1.2.3")
+	flags.StringVar(&s.commit, "commit", "", "the `hash` of the commit")
+	flags.Func("epoch", "the time of all files, in `seconds` since 1970 (SOURCE_DATE_EPOCH)", func(value string) error {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err == nil {
+			s.created = time.Unix(seconds, 0).UTC()
+		}
+		return err
+	})
+}
+
+// description is the one of the image.
+func (s source) description() image.Description {
+	return image.Description{
+		Title:       "eventd",
+		Description: "One pipeline for the Events of a Kubernetes cluster",
+		Source:      homepage,
+		License:     license,
+		Version:     s.version,
+		Revision:    s.commit,
+		Created:     s.created,
+	}
+}
