@@ -1,15 +1,21 @@
 package trail
 
+import "unsafe"
+
 // stepLog has the last steps for all followers. It is empty while there is none. The mutex of the Trail guards it.
 type stepLog struct {
+	maxBytes  int64
+	bytes     int64   // of the steps
 	ring      []*Step // that of number n is at n modulo its length; nil if it is empty
-	most      uint64
-	first     uint64 // number of the first step since it was empty
-	next      uint64 // number of the next step
+	first     uint64  // number of the oldest step
+	next      uint64  // number of the next step
 	followers int
 }
 
-func newStepLog(most int) stepLog { return stepLog{most: uint64(most)} }
+// loggedBytes is what a step without texts takes in a stepLog.
+const loggedBytes = int64(unsafe.Sizeof(Step{}) + unsafe.Sizeof(&Step{}))
+
+func newStepLog(maxBytes int64) stepLog { return stepLog{maxBytes: maxBytes} }
 
 // add adds what was done to a number of occurrences.
 func (l *stepLog) add(st *step, occurrences, now int64) {
@@ -20,18 +26,36 @@ func (l *stepLog) add(st *step, occurrences, now int64) {
 	one.occurrences, one.first, one.last = occurrences, now, now
 	step := one.copy()
 	if l.ring == nil {
-		l.ring, l.first = make([]*Step, l.most), l.next
+		l.ring = make([]*Step, l.maxBytes/loggedBytes)
 	}
-	l.ring[l.next%l.most] = &step
+	for l.bytes += step.bytes(); l.bytes > l.maxBytes; l.first++ {
+		oldest := l.at(l.first)
+		l.bytes -= (*oldest).bytes()
+		*oldest = nil
+	}
+	*l.at(l.next) = &step
 	l.next++
 }
 
-// oldest is the number of the oldest step.
-func (l *stepLog) oldest() uint64 {
-	if l.next-l.first > l.most {
-		return l.next - l.most
+// at is the place of the step of a number.
+func (l *stepLog) at(number uint64) **Step { return &l.ring[number%uint64(len(l.ring))] }
+
+// since returns the steps from a number on, at most limit, and the number of the step after them.
+func (l *stepLog) since(number uint64, limit int) (steps []*Step, next uint64) {
+	for ; number < l.next && len(steps) < limit; number++ {
+		steps = append(steps, *l.at(number))
 	}
-	return l.first
+	return steps, number
+}
+
+// clear removes all steps.
+func (l *stepLog) clear() { l.ring, l.first, l.bytes = nil, l.next, 0 }
+
+// bytes is the memory of a step in a stepLog, its texts included: those that it shares stay as long as it does.
+func (s *Step) bytes() int64 {
+	o := &s.Regarding
+	return loggedBytes + int64(len(s.Detail)+len(s.Rule)+len(s.Receiver)+len(s.User)+len(s.Namespace)+len(s.Event)+
+		len(o.Kind)+len(o.Namespace)+len(o.Name)+len(o.UID)+len(s.Type)+len(s.Reason)+len(s.Message)+len(s.Reporter))
 }
 
 // Follower returns steps as they come, and never waits for more: its caller decides how often it reads. A slow one
@@ -63,12 +87,10 @@ func (f *Follower) Read(limit int) (steps []*Step, lost int64) {
 		return nil, 0
 	}
 	l := &f.t.log
-	if oldest := l.oldest(); f.next < oldest {
-		lost, f.next = int64(oldest-f.next), oldest
+	if f.next < l.first {
+		lost, f.next = int64(l.first-f.next), l.first
 	}
-	for limit = limited(limit); f.next < l.next && len(steps) < limit; f.next++ {
-		steps = append(steps, l.ring[f.next%l.most])
-	}
+	steps, f.next = l.since(f.next, limited(limit))
 	f.atEnd = f.next == l.next
 	return steps, lost
 }
@@ -86,6 +108,6 @@ func (f *Follower) Close() {
 	f.closed = true
 	l := &f.t.log
 	if l.followers--; l.followers == 0 {
-		l.ring, l.first = nil, l.next
+		l.clear()
 	}
 }

@@ -44,18 +44,28 @@ func TestASlowFollowerLosesSteps(t *testing.T) {
 		slow, quick := to.Follow(), to.Follow()
 		defer slow.Close()
 		defer quick.Close()
-		total, most := int64(1000), int64(to.log.most)
+		const total = 1000
 		for i := range total / 2 {
 			record(to, event("shop", fmt.Sprint("pod-", i), "A", ""), "jane", 1)
 			if steps, lost := quick.Read(10); len(steps) != 2 || lost != 0 {
 				t.Fatal(len(steps), lost)
 			}
 		}
+		// As many are kept as there is memory for.
+		kept, size := int64(0), int64(0)
+		for _, step := range to.log.ring {
+			if step != nil {
+				kept, size = kept+1, size+step.bytes()
+			}
+		}
+		if limit := int64(MinMaxBytes / 16); size > limit || size < limit-2*size/kept {
+			t.Errorf("%d steps take %d bytes of %d", kept, size, limit)
+		}
 		steps, lost := slow.Read(1)
-		if lost != total-most || len(steps) != 1 || steps[0].Regarding.Name != fmt.Sprint("pod-", lost/2) {
+		if lost != total-kept || len(steps) != 1 || steps[0].Regarding.Name != fmt.Sprint("pod-", lost/2) {
 			t.Errorf("%d lost of %d, then %q", lost, total, followed(steps))
 		}
-		for read := int64(1); read < most; read += int64(len(steps)) {
+		for read := int64(1); read < kept; read += int64(len(steps)) {
 			if steps, lost = slow.Read(7); lost != 0 {
 				t.Fatal(lost)
 			}

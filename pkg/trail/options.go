@@ -31,11 +31,8 @@ type limits struct {
 	boards   int64 // bytes of those of single namespaces
 	lgKeys   int   // of each sketch for all namespaces
 	counts   int64 // Events
-	followed int   // steps
+	followed int64 // bytes of steps for followers
 }
-
-// followedBytes is the memory of a step for followers, at most.
-const followedBytes = 2048
 
 func (o *Options) limits() (limits, error) {
 	bytes := o.MaxBytes
@@ -51,6 +48,6 @@ func (o *Options) limits() (limits, error) {
 		boards:   bytes / 4,
 		lgKeys:   bits.Len64(uint64(bytes/8/perKey)) - 1,
 		counts:   bytes / 16 / increase.Bytes,
-		followed: int(bytes / 16 / followedBytes),
+		followed: bytes / 16,
 	}, nil
 }
