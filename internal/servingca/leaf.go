@@ -1,0 +1,62 @@
+package servingca
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"time"
+)
+
+// leaf is a serving certificate. Its key is in memory only.
+type leaf struct {
+	certificate *tls.Certificate
+	issuer      *x509.Certificate
+	renewAt     time.Time
+}
+
+// issue makes a serving certificate for DNS names. It is valid no longer than its CA.
+func issue(a *authority, names []string, now time.Time, times Times) (*leaf, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	end := now.Add(times.LeafLife)
+	if a.certificate.NotAfter.Before(end) {
+		end = a.certificate.NotAfter
+	}
+	template := &x509.Certificate{
+		SerialNumber: serialNumber(),
+		Subject:      pkix.Name{Organization: []string{organization}, CommonName: "eventd"},
+		DNSNames:     names,
+		NotBefore:    now.Add(-times.Backdate),
+		NotAfter:     end,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &leaf{
+		certificate: &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed},
+		issuer:      a.certificate,
+		renewAt:     now.Add(times.LeafRenewAfter - jitter(times.LeafRenewAfter/10)),
+	}, nil
+}
+
+// jitter returns a random duration of at most limit.
+func jitter(limit time.Duration) time.Duration {
+	n, err := rand.Int(rand.Reader, big.NewInt(max(int64(limit), 1)))
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n.Int64())
+}

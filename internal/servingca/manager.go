@@ -1,0 +1,264 @@
+package servingca
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/eventd/eventd/internal/ratelimitedlog"
+)
+
+// Options of a Manager.
+type Options struct {
+	// Config leads to the apiserver.
+	Config *rest.Config
+	// Namespace and Name are those of the Secret and of the ConfigMap.
+	Namespace, Name string
+	// DNSNames are those of the serving certificates.
+	DNSNames []string
+	Times    Times
+	// Registerer is optional.
+	Registerer prometheus.Registerer
+	// Now is the clock of this machine; nil is time.Now.
+	Now func() time.Time
+}
+
+// Manager issues serving certificates, and keeps the CA while this process leads. It is safe for
+// concurrent use, and does nothing before Run.
+type Manager struct {
+	options Options
+	store   *store
+	clock   *clock
+	metrics *metrics
+	lines   *ratelimitedlog.Limiter
+
+	leaf   atomic.Pointer[leaf]
+	issued chan struct{} // closed at the first certificate
+	wake   chan struct{} // has an element when there may be something to do
+
+	mu   sync.Mutex
+	term context.Context // nil while this process does not lead
+
+	// Of Run only.
+
+	last view
+	// agreed is the ConfigMap as it last was what the Secret says.
+	agreed string
+}
+
+// New returns a Manager. It makes no request.
+func New(o Options) (*Manager, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	m := &Manager{
+		options: o, clock: &clock{own: o.Now}, lines: ratelimitedlog.New(ratelimitedlog.Interval),
+		issued: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	config := rest.CopyConfig(o.Config)
+	config.Wrap(m.clock.wrap)
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("serving CA: %w", err)
+	}
+	m.store = &store{client: client, namespace: o.Namespace, name: o.Name, timeout: o.Times.CallTimeout}
+	if m.metrics, err = newMetrics(o.Registerer); err != nil {
+		return nil, fmt.Errorf("serving CA: %w", err)
+	}
+	return m, nil
+}
+
+// Issued is closed when there is a certificate.
+func (m *Manager) Issued() <-chan struct{} { return m.issued }
+
+// GetCertificate is one of tls.Config. It returns nil for a client that names no server, or another
+// one, and before there is a certificate.
+func (m *Manager) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	l := m.leaf.Load()
+	if l == nil || hello.ServerName == "" || l.certificate.Leaf.VerifyHostname(hello.ServerName) != nil {
+		return nil, nil
+	}
+	return l.certificate, nil
+}
+
+// Lead has Run keep the CA until ctx ends, which must be when this process no longer leads.
+func (m *Manager) Lead(ctx context.Context) error {
+	m.setTerm(ctx)
+	defer m.setTerm(nil)
+	<-ctx.Done()
+	return nil
+}
+
+func (m *Manager) setTerm(ctx context.Context) {
+	m.mu.Lock()
+	m.term = ctx
+	m.mu.Unlock()
+	m.notify()
+}
+
+// leading returns a context that ends with ctx and with the term, or nil if this process does not
+// lead.
+func (m *Manager) leading(ctx context.Context) (context.Context, context.CancelFunc) {
+	m.mu.Lock()
+	term := m.term
+	m.mu.Unlock()
+	if term == nil || term.Err() != nil {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(term, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (m *Manager) notify() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// minPause is between two reads: somebody may write the objects all the time.
+const minPause = 100 * time.Millisecond
+
+// Run issues certificates, and keeps the CA during terms, until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching.Go(func() { m.keepWatching(ctx, m.store.watchSecret) })
+	watching.Go(func() { m.keepWatching(ctx, m.store.watchConfigMap) })
+	for ctx.Err() == nil {
+		next := m.step(ctx)
+		pause(ctx, minPause, nil)
+		pause(ctx, next.Sub(m.clock.now()), m.wake)
+	}
+}
+
+// pause returns after d, when there is something to do, or when ctx ends.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(max(d, 0))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+func (m *Manager) keepWatching(ctx context.Context, watch func(context.Context, func()) error) {
+	for ctx.Err() == nil {
+		err := watch(ctx, m.notify)
+		if ctx.Err() == nil && err != nil {
+			m.fail(ctx, failedRead, fmt.Errorf("watching: %w", err))
+		}
+		pause(ctx, m.options.Times.RetryAfter, nil)
+	}
+}
+
+// step reads both objects, does what is due, and returns when something is due again.
+func (m *Manager) step(ctx context.Context) time.Time {
+	times := m.options.Times
+	again := m.clock.now().Add(times.Resync)
+	planned, err := m.maintain(ctx)
+	if err != nil {
+		again = m.clock.now().Add(times.RetryAfter)
+	} else if !planned.IsZero() {
+		again = earlier(again, planned)
+	}
+	m.renew(ctx)
+	if l := m.leaf.Load(); l != nil {
+		again = earlier(again, later(l.renewAt, m.clock.now().Add(times.RetryAfter)))
+	}
+	return again
+}
+
+// maxActions bounds the actions of one step: a whole rotation takes fewer.
+const maxActions = 16
+
+// maintain reads both objects, and writes them while this process leads. It returns when there is
+// something to write again; zero is unknown.
+func (m *Manager) maintain(ctx context.Context) (again time.Time, err error) {
+	for range maxActions {
+		c, err := m.read(ctx)
+		if err != nil {
+			return time.Time{}, m.fail(ctx, failedRead, err)
+		}
+		term, end := m.leading(ctx)
+		if term == nil {
+			end()
+			m.agree()
+			return time.Time{}, nil
+		}
+		m.last.rejectUnknown()
+		do, at := plan(m.clock.now(), m.options.Times, &m.last)
+		if do == nothing {
+			end()
+			m.agree()
+			return at, nil
+		}
+		err = m.perform(term, do, c)
+		end()
+		if err != nil {
+			return time.Time{}, err
+		}
+	}
+	return m.clock.now().Add(m.options.Times.RetryAfter), nil
+}
+
+func (m *Manager) read(ctx context.Context) (content, error) {
+	c, err := m.store.read(ctx)
+	if err != nil {
+		return content{}, err
+	}
+	published, _ := parseBundle(c.bundle) // the leader compares the text
+	m.last = view{state: decode(c.secret), text: c.bundle, published: published, known: m.last.known}
+	if signs := m.last.signer(m.clock.now()); signs != nil {
+		setExpiry(m.metrics.caExpires, signs.certificate)
+	}
+	return c, nil
+}
+
+// agree remembers the CAs of a good Secret that are published.
+func (m *Manager) agree() {
+	v := &m.last
+	if v.problem == nil && v.current != nil && slices.ContainsFunc(v.published, v.current.certificate.Equal) {
+		v.known, m.agreed = v.bundle(), string(v.text)
+	}
+}
+
+// perform does one action. It returns nil if both objects are to be read again.
+func (m *Manager) perform(ctx context.Context, do action, c content) error {
+	v, now := &m.last, m.clock.now()
+	m.report(ctx, do)
+	if do == publish {
+		return m.wrote(ctx, do, m.store.writeBundle(ctx, c.configMapVersion, encodeBundle(v.bundle())))
+	}
+	var made *authority
+	var err error
+	if do == createFirst || do == createNext {
+		if made, err = newAuthority(now, m.options.Times); err != nil {
+			return m.fail(ctx, failedIssue, err)
+		}
+	}
+	s := v.after(do, now, made)
+	data, err := s.encode()
+	if err != nil {
+		return m.fail(ctx, failedIssue, err)
+	}
+	if err = m.store.writeSecret(ctx, c.secretVersion, data); err == nil && c.secretVersion != "" {
+		v.known = s.bundle()
+		if do == switchOver {
+			m.metrics.rotations.Inc()
+		}
+	}
+	return m.wrote(ctx, do, err)
+}

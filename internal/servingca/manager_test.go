@@ -1,0 +1,315 @@
+package servingca
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/eventd/eventd/test/await"
+	"github.com/eventd/eventd/test/link"
+)
+
+func mustJSON(t *testing.T, value any) []byte {
+	t.Helper()
+	body, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func TestLeaderKeepsTheCAAndEveryReplicaUsesIt(t *testing.T) {
+	s := newScene(t)
+	standby, leader := s.start(steadyTimes()), s.start(steadyTimes())
+	await.Until(t, "both have read the objects", func() bool { return standby.clock.now().Unix() > 0 })
+	if found := s.state(); found.current != nil {
+		t.Fatal("a CA was made without a leader")
+	}
+	leader.lead()
+	for _, m := range []*member{standby, leader} {
+		l := m.awaitIssued()
+		if err := verify(l, s.bundle(), serverName, time.Now()); err != nil {
+			t.Error(err)
+		}
+		<-m.Issued()
+		if got := testutil.ToFloat64(m.metrics.leafExpires); got != float64(l.certificate.Leaf.NotAfter.Unix()) {
+			t.Errorf("the metric says that the certificate expires at %v", got)
+		}
+		if got := testutil.ToFloat64(m.metrics.caExpires); got != float64(l.issuer.NotAfter.Unix()) {
+			t.Errorf("the metric says that the CA expires at %v", got)
+		}
+	}
+	if standby.leaf.Load().certificate.Leaf.Equal(leader.leaf.Load().certificate.Leaf) {
+		t.Error("both have the same certificate")
+	}
+	before := s.state()
+	third := s.start(steadyTimes())
+	third.lead()
+	third.awaitIssuer(before.current.certificate)
+	for _, m := range []*member{standby, leader, third} {
+		for _, reason := range reasons {
+			if n := m.count(reason); n > 0 && reason != failedConflict {
+				t.Errorf("%v errors of %s", n, reason)
+			}
+		}
+	}
+}
+
+// Every few seconds another CA, for clients that see the ConfigMap late, whoever leads. At times two
+// do: conflicts decide.
+func TestCertificatesAreTrustedThroughRotations(t *testing.T) {
+	s := newScene(t)
+	members := []*member{s.start(quickTimes()), s.start(quickTimes()), s.start(quickTimes())}
+	ends := []func(){members[0].lead(), members[1].lead()}
+	for _, m := range members {
+		m.awaitIssued()
+	}
+	mounted := s.mount()
+	await.Until(t, "the ConfigMap is mounted", func() bool { return len(mounted.trusted()) > 0 })
+	end := s.verifyAll(mounted, members...)
+	issuers := map[string]bool{}
+	await.Until(t, "three CAs have signed", func() bool {
+		issuers[members[2].leaf.Load().issuer.Subject.CommonName] = true
+		return len(issuers) == 4
+	})
+	for _, e := range ends {
+		e()
+	}
+	last := members[2].lead()
+	await.Until(t, "the next leader has replaced the CA, too", func() bool {
+		return testutil.ToFloat64(members[2].metrics.rotations) > 0
+	})
+	last()
+	checks, failures, err := end()
+	var issued float64
+	for _, m := range members {
+		issued += testutil.ToFloat64(m.metrics.issued)
+	}
+	t.Logf("%d checks, %v certificates, %v conflicts", checks, issued, members[0].count(failedConflict)+members[1].count(failedConflict))
+	if failures > 0 || checks < 100 {
+		t.Errorf("%d of %d checks failed: %v", failures, checks, err)
+	}
+	for _, m := range members {
+		for _, reason := range []string{foundSecret, foundConfigMap, failedWrite, failedRead, failedIssue} {
+			if n := m.count(reason); n > 0 {
+				t.Errorf("%v errors of %s", n, reason)
+			}
+		}
+	}
+}
+
+// A former CA is trusted as long as its certificates may be in use, and then no longer.
+func TestFormerCAIsRemoved(t *testing.T) {
+	s := newScene(t)
+	times := quickTimes()
+	times.CARenewBefore = time.Minute // once, by the deletion below
+	m := s.start(times)
+	m.lead()
+	first := m.awaitIssued().issuer
+	s.deleteSecret()
+	await.Until(t, "another CA signs", func() bool { return !m.leaf.Load().issuer.Equal(first) })
+	retired := s.awaitSettled(func(found *state) bool { return found.current != nil && len(found.previous) == 0 && found.next == nil })
+	if contains(retired.bundle(), first) || time.Since(retired.switched) < times.RetireAfter {
+		t.Errorf("the former CA was removed %s after the switch", time.Since(retired.switched))
+	}
+}
+
+// Whatever somebody does to the Secret, another CA replaces the lost one, and what replicas serve with
+// stays trusted.
+func TestSecretIsRepaired(t *testing.T) {
+	other := mustMake(t, time.Now())
+	foreign := foreignCA(t)
+	otherCertificate, otherKey, err := other.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*scene){
+		"deleted":            func(s *scene) { s.deleteSecret() },
+		"emptied":            func(s *scene) { s.editSecret(map[string][]byte{currentCertificateKey: nil, currentKeyKey: nil}) },
+		"garbage":            func(s *scene) { s.editSecret(map[string][]byte{currentCertificateKey: []byte("garbage")}) },
+		"a key of garbage":   func(s *scene) { s.editSecret(map[string][]byte{currentKeyKey: []byte("garbage")}) },
+		"the key of another": func(s *scene) { s.editSecret(map[string][]byte{currentKeyKey: otherKey}) },
+		"the CA of somebody": func(s *scene) {
+			s.editSecret(map[string][]byte{currentCertificateKey: foreign, currentKeyKey: otherKey})
+		},
+		"the CA of another one": func(s *scene) {
+			s.editSecret(map[string][]byte{currentCertificateKey: otherCertificate, currentKeyKey: otherKey})
+		},
+		"both deleted": func(s *scene) { s.deleteSecret(); s.deleteConfigMap() },
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			leader, standby := s.start(steadyTimes()), s.start(steadyTimes())
+			leader.lead()
+			leaves := []*leaf{leader.awaitIssued(), standby.awaitIssued()}
+			// The leader knows what it has published.
+			await.Until(t, "the state has settled", func() bool { return s.text() != "" })
+			s.awaitSettled(func(found *state) bool { return found.current != nil })
+
+			spoil(s)
+			found := s.awaitSettled(func(found *state) bool { return found.next != nil && !found.nextPublished.IsZero() })
+			if found.current != nil || contains(found.bundle(), other.certificate) {
+				t.Errorf("the CA still signs, or that of another one is trusted: %v", found.current)
+			}
+			for i, m := range []*member{leader, standby} {
+				if m.leaf.Load() != leaves[i] {
+					t.Error("a certificate was replaced by one that clients may not trust yet")
+				}
+				if err := verify(leaves[i], s.bundle(), serverName, time.Now()); err != nil {
+					t.Error(err)
+				}
+			}
+			if leader.count(foundSecret) == 0 {
+				t.Error("the edit is not counted")
+			}
+			// One that starts now has nothing better.
+			third := s.start(steadyTimes())
+			third.awaitIssuer(found.next.certificate)
+		})
+	}
+}
+
+// A leader that has just started knows nothing but the objects.
+func TestNewLeaderRepairsTheSecret(t *testing.T) {
+	s := newScene(t)
+	first := s.start(steadyTimes())
+	end := first.lead()
+	held := first.awaitIssued()
+	s.awaitSettled(func(found *state) bool { return found.current != nil })
+	end()
+	first.stop()
+	s.deleteSecret()
+	s.start(steadyTimes()).lead()
+	s.awaitSettled(func(found *state) bool { return found.next != nil && found.current == nil })
+	if err := verify(held, s.bundle(), serverName, time.Now()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigMapIsRepaired(t *testing.T) {
+	foreign := string(foreignCA(t))
+	for name, spoil := range map[string]func(*scene){
+		"deleted":       func(s *scene) { s.deleteConfigMap() },
+		"emptied":       func(s *scene) { s.editConfigMap(map[string]any{BundleKey: nil}) },
+		"garbage":       func(s *scene) { s.editConfigMap(map[string]any{BundleKey: "garbage"}) },
+		"a foreign CA":  func(s *scene) { s.editConfigMap(map[string]any{BundleKey: foreign}) },
+		"another added": func(s *scene) { s.editConfigMap(map[string]any{BundleKey: s.text() + foreign}) },
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			m := s.start(steadyTimes())
+			m.lead()
+			l := m.awaitIssued()
+			s.awaitSettled(func(found *state) bool { return found.current != nil })
+			want := s.text()
+			spoil(s)
+			await.Until(t, "it is repaired", func() bool { return s.text() == want && m.count(foundConfigMap) > 0 })
+			if m.leaf.Load() != l || m.count(foundSecret) > 0 {
+				t.Error("more than the ConfigMap has changed")
+			}
+		})
+	}
+}
+
+// Leaders whose clocks are a day off make what others make, and replace nothing.
+func TestClockThatIsADayOff(t *testing.T) {
+	s := newScene(t)
+	var first *x509.Certificate
+	for _, off := range []time.Duration{day, -day, 0, 30 * day} {
+		m := s.start(steadyTimes(), func(o *Options) { o.Now = func() time.Time { return time.Now().Add(off) } })
+		end := m.lead()
+		l := m.awaitIssued()
+		for _, client := range []time.Duration{-day, 0, day} {
+			if err := verify(l, s.bundle(), serverName, time.Now().Add(client)); err != nil {
+				t.Errorf("leader %s, client %s: %v", off, client, err)
+			}
+		}
+		if first == nil {
+			first = l.issuer
+		}
+		if !l.issuer.Equal(first) || len(s.bundle()) != 1 {
+			t.Errorf("%s: the CA was replaced", off)
+		}
+		end()
+		m.stop()
+	}
+}
+
+func TestReplicaRenewsItsCertificateWithoutTheApiserver(t *testing.T) {
+	s := newScene(t)
+	line := link.New(t, strings.TrimPrefix(s.account.Host, "https://"))
+	times := quickTimes()
+	times.CARenewBefore, times.CallTimeout = time.Minute, 300*time.Millisecond
+	s.start(times).lead()
+	m := s.start(times, func(o *Options) {
+		o.Config = rest.CopyConfig(o.Config)
+		o.Config.Host = "https://" + line.Address()
+	})
+	held := m.awaitIssued()
+	line.Cut()
+	await.Until(t, "requests fail", func() bool { return m.count(failedRead) > 0 })
+	failed := time.Now()
+	await.Until(t, "another certificate is issued", func() bool {
+		return m.leaf.Load().certificate.Leaf.NotBefore.After(failed.Add(-times.Backdate).Truncate(time.Second))
+	})
+	if l := m.leaf.Load(); l == held || verify(l, s.bundle(), serverName, time.Now()) != nil {
+		t.Error("it is no good certificate")
+	}
+	m.stop() // requests hang
+	line.Mend()
+}
+
+// A leader that loses its lease writes no more.
+func TestOnlyTheLeaderWrites(t *testing.T) {
+	s := newScene(t)
+	m := s.start(steadyTimes())
+	end := m.lead()
+	m.awaitIssued()
+	s.awaitSettled(func(found *state) bool { return found.current != nil })
+	end()
+	s.deleteConfigMap()
+	reads := m.clock.now()
+	other := s.start(steadyTimes()) // has seen the same, after it
+	await.Until(t, "both have read", func() bool { return time.Since(reads) > 2*minPause && other.clock.now().After(reads) })
+	if s.text() != "" {
+		t.Error("it has written the ConfigMap without leading")
+	}
+	m.lead()
+	await.Until(t, "it is repaired", func() bool { return s.text() != "" })
+}
+
+// Rights are by name, also that to create.
+func TestCreationIsLimitedToTheName(t *testing.T) {
+	s := newScene(t)
+	s.deleteSecret()
+	manager, err := New(Options{Config: s.account, Namespace: s.namespace, Name: "other", Times: steadyTimes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
+	defer cancel()
+	if err := manager.store.writeSecret(ctx, "", nil); err == nil || !strings.Contains(err.Error(), "cannot patch") {
+		t.Errorf("another name: %v", err)
+	}
+	manager.store.name = objectName
+	if err := manager.store.writeSecret(ctx, "", nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.client.Secrets(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := manager.store.writeSecret(ctx, "1", map[string][]byte{"x": nil}); err == nil || !strings.Contains(err.Error(), "modified") {
+		t.Errorf("another version: %v", err)
+	}
+}
+

@@ -1,0 +1,131 @@
+package servingca
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+const fieldManager = "eventd"
+
+// store reads and writes the Secret and the ConfigMap, which have the same name. It needs the rights
+// to get, watch and patch the two, and to create them: a server-side apply creates them, because
+// unlike that of a POST the right to do so can be limited to a name.
+type store struct {
+	client          typedcorev1.CoreV1Interface
+	namespace, name string
+	timeout         time.Duration // of one call
+}
+
+// content is what both objects have. A resourceVersion is empty if there is no such object.
+type content struct {
+	secretVersion, configMapVersion string
+	secret                          map[string][]byte
+	bundle                          []byte
+}
+
+func (s *store) read(ctx context.Context) (c content, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.timeout)
+	defer cancel()
+	secret, err := s.client.Secrets(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		c.secretVersion, c.secret = secret.ResourceVersion, secret.Data
+	case !apierrors.IsNotFound(err):
+		return content{}, err
+	}
+	// After the Secret: a CA that is in it is published later.
+	configMap, err := s.client.ConfigMaps(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		c.configMapVersion, c.bundle = configMap.ResourceVersion, []byte(configMap.Data[BundleKey])
+	case !apierrors.IsNotFound(err):
+		return content{}, err
+	}
+	return c, nil
+}
+
+// writeSecret writes keys of the Secret, and removes those that are nil. It fails with a conflict if
+// the Secret has changed. If there is none, it only creates an empty one.
+func (s *store) writeSecret(ctx context.Context, version string, data map[string][]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	kind, body, options, err := s.patch("Secret", version, data)
+	if err == nil {
+		_, err = s.client.Secrets(s.namespace).Patch(ctx, s.name, kind, body, options)
+	}
+	return err
+}
+
+// writeBundle writes the ConfigMap, as writeSecret does the Secret.
+func (s *store) writeBundle(ctx context.Context, version string, bundle []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	kind, body, options, err := s.patch("ConfigMap", version, map[string]string{BundleKey: string(bundle)})
+	if err == nil {
+		_, err = s.client.ConfigMaps(s.namespace).Patch(ctx, s.name, kind, body, options)
+	}
+	return err
+}
+
+func (s *store) patch(kind, version string, data any) (types.PatchType, []byte, metav1.PatchOptions, error) {
+	if version == "" {
+		// It applies no data, so it changes nothing if another process has created it meanwhile.
+		body, err := json.Marshal(map[string]any{
+			"apiVersion": "v1", "kind": kind,
+			"metadata": map[string]any{
+				"name": s.name, "namespace": s.namespace,
+				"labels": map[string]string{"app.kubernetes.io/name": "eventd"},
+			},
+		})
+		return types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, err
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": version},
+		"data":     data,
+	})
+	return types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, err
+}
+
+// watchFor is the shortest time after which the apiserver ends a watch; the longest is twice as long.
+const watchFor = 5 * time.Minute
+
+// watch calls changed at each change of an object, and when the watch has begun. It returns when the
+// watch has ended.
+func (s *store) watch(ctx context.Context, begin func(context.Context, metav1.ListOptions) (watch.Interface, error), changed func()) error {
+	limit := watchFor + time.Duration(rand.Int64N(int64(watchFor)))
+	ctx, cancel := context.WithTimeout(ctx, limit+s.timeout)
+	defer cancel()
+	w, err := begin(ctx, metav1.ListOptions{
+		FieldSelector:  "metadata.name=" + s.name,
+		TimeoutSeconds: ptr.To(int64(limit / time.Second)),
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	changed()
+	for event := range w.ResultChan() {
+		if event.Type == watch.Error {
+			return apierrors.FromObject(event.Object)
+		}
+		changed()
+	}
+	return nil
+}
+
+func (s *store) watchSecret(ctx context.Context, changed func()) error {
+	return s.watch(ctx, s.client.Secrets(s.namespace).Watch, changed)
+}
+
+func (s *store) watchConfigMap(ctx context.Context, changed func()) error {
+	return s.watch(ctx, s.client.ConfigMaps(s.namespace).Watch, changed)
+}
