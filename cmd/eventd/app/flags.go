@@ -22,6 +22,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.addQueryFlags(sets.FlagSet("queries"))
 	o.addElectionFlags(sets.FlagSet("leader election"))
 	o.addLifecycleFlags(sets.FlagSet("lifecycle"))
+	o.addServingCAFlags(sets.FlagSet("serving CA"))
 	o.addServingFlags(sets.FlagSet("secure serving"))
 
 	authentication := sets.FlagSet("authentication")
@@ -162,6 +163,13 @@ func (o *Options) addLifecycleFlags(fs *pflag.FlagSet) {
 		"Maximum time from SIGTERM to the end of the process. If accepted occurrences are lost then, their number is logged and the exit code is 1.")
 	fs.StringVar(&o.EndpointKubeconfig, "endpoint-kubeconfig", o.EndpointKubeconfig,
 		"File to which a kubeconfig for this eventd is written once it serves: URL and CA, no credentials. It is removed at the end.")
+}
+
+func (o *Options) addServingCAFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.ServingCA, "serving-ca", o.ServingCA,
+		`"managed" for serving certificates of a CA that eventd keeps itself, for clients that name the server: the leader keeps it in a Secret, and publishes it in a ConfigMap for clients. Both are in --leader-elect-resource-namespace, and their name is that of the Lease with "-serving-ca". Without it, the certificate is that of --tls-cert-file, or self-signed.`)
+	fs.StringSliceVar(&o.ServingCADNSNames, "serving-ca-dns-names", o.ServingCADNSNames,
+		"Further DNS names of the certificates of --serving-ca, such as that of a load balancer. They are always for the Service eventd.")
 }
 
 func (o *Options) addServingFlags(fs *pflag.FlagSet) {

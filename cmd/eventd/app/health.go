@@ -23,5 +23,8 @@ func (p *process) readyz() []healthz.HealthChecker {
 	if p.elector != nil {
 		checks = append(checks, healthz.NamedCheck("leader", p.role.check))
 	}
+	if p.serving.ca != nil {
+		checks = append(checks, healthz.NamedCheck("serving-certificate", p.serving.ca.check))
+	}
 	return checks
 }

@@ -39,8 +39,8 @@ const (
 	maxClientCerts, maxClientCertBytes = 10, 16 << 10
 )
 
-func newHTTPServer(info *server.SecureServingInfo, handler http.Handler, stopping <-chan struct{}) (*http.Server, error) {
-	config, err := serverTLS(info, stopping)
+func newHTTPServer(info *server.SecureServingInfo, ca *servingCA, handler http.Handler, stopping <-chan struct{}) (*http.Server, error) {
+	config, err := serverTLS(info, ca, stopping)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,10 @@ func newHTTPServer(info *server.SecureServingInfo, handler http.Handler, stoppin
 
 // serverTLS returns a configuration that reloads the certificates and the client CA
 // when they change, until stopping is closed.
-func serverTLS(info *server.SecureServingInfo, stopping <-chan struct{}) (*tls.Config, error) {
+//
+// The certificate of a managed CA is only for clients that name the server. Other replicas and kubectl
+// eventd do not: they expect the certificate whose fingerprint is in the Lease, which stays the same.
+func serverTLS(info *server.SecureServingInfo, ca *servingCA, stopping <-chan struct{}) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion:            max(tls.VersionTLS12, info.MinTLSVersion),
 		CipherSuites:          info.CipherSuites,
@@ -91,6 +94,9 @@ func serverTLS(info *server.SecureServingInfo, stopping <-chan struct{}) (*tls.C
 	}
 	if info.DisableHTTP2 {
 		config.NextProtos = config.NextProtos[1:]
+	}
+	if ca != nil {
+		config.GetCertificate = ca.GetCertificate
 	}
 	if info.ClientCA != nil {
 		config.ClientAuth = tls.RequestClientCert // the intake verifies it

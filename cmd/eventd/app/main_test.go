@@ -22,6 +22,9 @@ var mostVerbose = fmt.Sprint("--v=", maxVerbosity)
 var certificates string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(quickServingCA) != "" {
+		servingCATimes = quickServingCATimes()
+	}
 	if os.Getenv(asEventd) != "" {
 		os.Exit(Main(os.Stderr))
 	}

@@ -36,6 +36,11 @@ type Options struct {
 	// MaxConnections limits the number of open connections.
 	MaxConnections int
 
+	// ServingCA is ServingCAManaged, or empty for a self-signed certificate or one in files.
+	// ServingCADNSNames are further names of its certificates.
+	ServingCA         string
+	ServingCADNSNames []string
+
 	// EndpointKubeconfig is optional: a file that is written when requests are served.
 	EndpointKubeconfig string
 

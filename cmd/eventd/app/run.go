@@ -96,6 +96,7 @@ func (p *process) run(ctx context.Context) error {
 	options.Components = append(options.Components, p.historyComponents()...)
 	options.Components = append(options.Components, lifecycle.Component{Name: "queries", Run: p.queries.Run})
 	options.StopGracePeriod = p.options.ShutdownGracePeriod
+	options.Components = append(options.Components, p.serving.ca.components()...)
 	manager, err := lifecycle.New(options)
 	if err != nil {
 		return err
@@ -124,6 +125,11 @@ func newProcess(ctx context.Context, o *Options, cluster *rest.Config) (_ *proce
 		}
 	}()
 	klog.FromContext(ctx).Info("Starting eventd", "version", Version(), "apiserver", cluster.Host)
+	if o.ServingCA == ServingCAManaged {
+		if p.serving.ca, err = followServingCA(ctx, o, cluster, p.registry); err != nil {
+			return nil, err
+		}
+	}
 	if err = p.serving.delegate(ctx, o); err != nil {
 		return nil, err
 	}

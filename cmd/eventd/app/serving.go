@@ -34,6 +34,7 @@ type serving struct {
 	verifyOptions func() (x509.VerifyOptions, bool)
 	frontProxyCA  *publishedCA // nil if the cluster's front proxy is not used
 	issuer        *issuer      // nil before delegate
+	ca            *servingCA   // nil without --serving-ca
 	listener      *boundedListener
 }
 
@@ -185,6 +186,7 @@ func (s *serving) close() {
 func (s *serving) stopFollowing() {
 	s.clientCA.stop()
 	s.frontProxyCA.stop()
+	s.ca.stop()
 	if s.issuer != nil {
 		s.issuer.stop()
 	}
@@ -196,7 +198,7 @@ func (s *serving) stopFollowing() {
 // timeout.
 func (s *serving) start(handler http.Handler, timeout time.Duration, working func() int) (stop func() <-chan struct{}, err error) {
 	stopping := make(chan struct{})
-	httpServer, err := newHTTPServer(s.info, handler, stopping)
+	httpServer, err := newHTTPServer(s.info, s.ca, handler, stopping)
 	var idle <-chan struct{}
 	if err == nil {
 		klog.Infof("Serving securely on %s", s.info.Listener.Addr())

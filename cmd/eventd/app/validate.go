@@ -33,6 +33,7 @@ func (o *Options) Validate() error {
 		o.LeaderElection.validate(&v)
 	}
 	o.validateServing(&v)
+	o.validateServingCA(&v)
 	o.validateEndpoint(&v)
 	o.validateIntake(&v)
 	o.validateCorrelation(&v)
