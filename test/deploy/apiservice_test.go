@@ -48,17 +48,17 @@ func TestAPIServiceLeadsToTheServiceOfEventd(t *testing.T) {
 	if at("insecureSkipTLSVerify") != nil || at("caBundle") != nil {
 		t.Error("its manifest says how eventd is verified: cert-manager or an overlay does")
 	}
-	page, err := os.ReadFile(filepath.Join(repository, "docs", "deployment.md"))
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "certificates.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, certificate, _ := strings.Cut(string(page), "kind: Certificate\n    metadata: ")
 	name := "{name: " + service.Name + ", namespace: " + service.Namespace + "}"
 	if from := api.GetAnnotations()["cert-manager.io/inject-ca-from"]; from != service.Namespace+"/"+service.Name || !strings.HasPrefix(certificate, name) {
-		t.Errorf("cert-manager takes the CA of %s, and docs/deployment.md has %.60s", from, certificate)
+		t.Errorf("cert-manager takes the CA of %s, and docs/certificates.md has %.60s", from, certificate)
 	}
 	if !strings.Contains(certificate, service.Name+"."+service.Namespace+".svc,") {
-		t.Error("the certificate of docs/deployment.md is not for the name that the apiserver verifies")
+		t.Error("the certificate of docs/certificates.md is not for the name that the apiserver verifies")
 	}
 }
 

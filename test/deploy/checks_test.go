@@ -63,18 +63,23 @@ func leads(t *testing.T, s *scene) error {
 
 // followsTheClientCA is for a CA that changes after the start.
 func followsTheClientCA(t *testing.T, s *scene) error {
+	return s.follows(t, "configmaps", "extension-apiserver-authentication")
+}
+
+// follows waits until eventd watches an object.
+func (s *scene) follows(t *testing.T, resource, name string) error {
 	return await.Success(t.Context(), s.patience, func() error {
 		for _, request := range cluster.Audited(t, s.account) {
 			need, _ := needed(&request)
-			if need.verb != "watch" || need.resource != "configmaps" {
+			if need.verb != "watch" || need.resource != resource || need.name != name {
 				continue
 			}
 			if request.Refused() {
-				return await.Permanent(errors.New("it may not watch configmaps"))
+				return await.Permanent(fmt.Errorf("it may not watch %s/%s", resource, name))
 			}
 			return nil
 		}
-		return errors.New("it does not watch configmaps")
+		return fmt.Errorf("it does not watch %s/%s", resource, name)
 	})
 }
 
@@ -126,12 +131,19 @@ func answersItsProbes(t *testing.T, s *scene) error {
 }
 
 // staysWhenAppliedAgain is an upgrade of deploy/ that changes nothing: it leaves the
-// content of the Lease to eventd.
+// content of the Lease, and the CA, to eventd.
 func staysWhenAppliedAgain(t *testing.T, s *scene) error {
 	leases := administrator().CoordinationV1().Leases(metav1.NamespaceSystem)
 	before, err := leases.Get(t.Context(), s.account, metav1.GetOptions{})
 	if err != nil {
 		return err
+	}
+	if err := hasACertificate(t, s); err != nil {
+		return err
+	}
+	secret, bundle := contentOfCA(t, s.account)
+	if len(secret) == 0 || len(bundle) == 0 {
+		return errors.New("there is no CA")
 	}
 	for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
 		if _, err := cluster.Kubectl(t.Context(), append(how, "apply", "-k", manifests, "--validate=strict")...); err != nil {
@@ -141,6 +153,9 @@ func staysWhenAppliedAgain(t *testing.T, s *scene) error {
 	after, err := leases.Get(t.Context(), s.account, metav1.GetOptions{})
 	if err != nil {
 		return err
+	}
+	if newSecret, newBundle := contentOfCA(t, s.account); !reflect.DeepEqual(newSecret, secret) || !reflect.DeepEqual(newBundle, bundle) {
+		return errors.New("the CA has changed")
 	}
 	const leader = election.AnnouncementAnnotation
 	if !reflect.DeepEqual(before.Spec, after.Spec) || before.Annotations[leader] == "" || after.Annotations[leader] != before.Annotations[leader] {

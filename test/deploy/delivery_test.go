@@ -48,7 +48,7 @@ func TestEveryRightOfDeliveryIsNeeded(t *testing.T) {
 	for i, removed := range append(slices.Clone(rights), right{}) {
 		name := "all"
 		if i < len(rights) {
-			name = strings.ReplaceAll(removed.String(), " ", "_")
+			name = strings.NewReplacer(" ", "_", "/", "_").Replace(removed.String())
 		}
 		t.Run(name, func(t *testing.T) {
 			account := newAccount("delivery")

@@ -14,6 +14,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +34,9 @@ func (r right) String() string {
 	s := r.verb + " " + r.resource
 	if r.group != "" {
 		s += "." + r.group
+	}
+	if r.name != "" {
+		s += "/" + r.name
 	}
 	return s
 }
@@ -68,10 +72,13 @@ func (r right) covers(other right) bool {
 }
 
 // ofAccount is the same right of another account, which has a Lease of its own
-// name.
+// name, and a serving CA of that Lease.
 func (r right) ofAccount(account string) right {
-	if r.resource == "leases" {
+	switch {
+	case r.resource == "leases":
 		r.name = account
+	case r.name == servingCA:
+		r.name = servingCAOf(account)
 	}
 	return r
 }
@@ -104,7 +111,7 @@ func expanded(t *testing.T, namespace string, rules []rbacv1.PolicyRule) (rights
 	t.Helper()
 	for _, rule := range rules {
 		all := slices.Concat(rule.Verbs, rule.APIGroups, rule.Resources)
-		if slices.Contains(all, "*") || slices.Contains(rule.Resources, "secrets") || len(rule.NonResourceURLs) > 0 {
+		if slices.Contains(all, "*") || slices.Contains(rule.Resources, "secrets") && !slices.Equal(rule.ResourceNames, []string{servingCA}) || len(rule.NonResourceURLs) > 0 {
 			t.Errorf("a rule gives more than eventd may have: %v", rule)
 		}
 		names := rule.ResourceNames
@@ -125,7 +132,7 @@ func expanded(t *testing.T, namespace string, rules []rbacv1.PolicyRule) (rights
 }
 
 // makeAccount makes a ServiceAccount in kube-system with a Lease of the same
-// name and these rights, and returns when they are in force.
+// name, a serving CA without data, and these rights, and returns when they are in force.
 func makeAccount(t *testing.T, account string, rights []right) {
 	t.Helper()
 	client := administrator()
@@ -139,6 +146,9 @@ func makeAccount(t *testing.T, account string, rights []right) {
 	made := func(_ any, err error) { errs = append(errs, err) }
 	rbac, none := client.RbacV1(), metav1.CreateOptions{}
 	made(client.CoordinationV1().Leases(local.Namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: local}, none))
+	ca := metav1.ObjectMeta{Name: servingCAOf(account)}
+	made(client.CoreV1().Secrets(local.Namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: ca}, none))
+	made(client.CoreV1().ConfigMaps(local.Namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: ca}, none))
 	made(rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: cluster, Rules: everywhere}, none))
 	made(rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: cluster, Subjects: subjects, RoleRef: clusterRole}, none))
 	made(rbac.Roles(local.Namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: local, Rules: here}, none))

@@ -19,9 +19,9 @@ type need struct {
 
 // needs names one for each right that deploy/ grants.
 var needs = map[string]need{
-	"get configmaps":   {starts, "cannot get resource"},
-	"list configmaps":  {startsWithoutStreams, "eventd does not serve"},
-	"watch configmaps": {followsTheClientCA, "may not watch"},
+	"get configmaps/extension-apiserver-authentication":   {starts, "cannot get resource"},
+	"list configmaps/extension-apiserver-authentication":  {startsWithoutStreams, "eventd does not serve"},
+	"watch configmaps/extension-apiserver-authentication": {followsTheClientCA, "may not watch"},
 
 	"create tokenreviews.authentication.k8s.io":        {leads, "it does not lead"}, // it cannot review its own token
 	"create subjectaccessreviews.authorization.k8s.io": {takes(classic), "answered 503"},
@@ -31,10 +31,19 @@ var needs = map[string]need{
 	"patch events":                {counts("repeated", classic), "the repeat is not counted"},
 	"patch events.events.k8s.io":  {counts("repeated", newStyle), "the repeat is not counted"},
 
-	"get leases.coordination.k8s.io":    {leads, "it does not lead"},
-	"update leases.coordination.k8s.io": {leads, "it does not lead"},
-	"watch leases.coordination.k8s.io":  {handsOver, "it does not lead"},
-	"create leases.coordination.k8s.io": {putsItsLeaseBack, "the Lease is not put back"},
+	"get leases.coordination.k8s.io/eventd":    {leads, "it does not lead"},
+	"update leases.coordination.k8s.io/eventd": {leads, "it does not lead"},
+	"watch leases.coordination.k8s.io/eventd":  {handsOver, "it does not lead"},
+	"create leases.coordination.k8s.io/eventd": {putsItsLeaseBack, "the Lease is not put back"},
+
+	"get secrets/eventd-serving-ca":       {hasACertificate, "it has no serving certificate"},
+	"patch secrets/eventd-serving-ca":     {hasACertificate, "it has no serving certificate"},
+	"watch secrets/eventd-serving-ca":     {followsTheServingCA("secrets"), "may not watch"},
+	"create secrets/eventd-serving-ca":    {putsItsCABack("secrets"), "is not put back"},
+	"get configmaps/eventd-serving-ca":    {hasACertificate, "it has no serving certificate"},
+	"patch configmaps/eventd-serving-ca":  {hasACertificate, "it has no serving certificate"},
+	"watch configmaps/eventd-serving-ca":  {followsTheServingCA("configmaps"), "may not watch"},
+	"create configmaps/eventd-serving-ca": {putsItsCABack("configmaps"), "is not put back"},
 }
 
 // With the rights of deploy/ everything works, each right is used, and no request
@@ -60,6 +69,12 @@ func TestEventdUsesTheRightsThatItHas(t *testing.T) {
 		{"answers its probes", answersItsProbes},
 		{"leads on when deploy/ is applied again", staysWhenAppliedAgain},
 		{"puts its Lease back", putsItsLeaseBack},
+		{"follows the Secret of its CA", followsTheServingCA("secrets")},
+		{"follows the ConfigMap of its CA", followsTheServingCA("configmaps")},
+		{"is verified by the CA that it publishes", isVerified},
+		{"puts the Secret of its CA back", putsItsCABack("secrets")},
+		{"puts the ConfigMap of its CA back", putsItsCABack("configmaps")},
+		{"is verified by what it has put back", isVerified},
 		{"passes an Event on to the leader", passesOn},
 		{"hands over", handsOver},
 	} {
@@ -99,7 +114,7 @@ func TestEveryRightIsNeeded(t *testing.T) {
 		}
 	}
 	for i, removed := range rights {
-		t.Run(strings.ReplaceAll(removed.String(), " ", "_"), func(t *testing.T) {
+		t.Run(strings.NewReplacer(" ", "_", "/", "_").Replace(removed.String()), func(t *testing.T) {
 			t.Parallel()
 			account := newAccount("without")
 			need, ok := needs[removed.String()]

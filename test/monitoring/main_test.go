@@ -54,7 +54,7 @@ func startReplica(t *testing.T, c *testenv.ControlPlane) *replica.Replica {
 	replica.DeployDelivery(t, c)
 	replica.DeployHistory(t, c)
 	return replica.Run(t, c, replica.Options{
-		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: append(replica.Delivering(t, "archive", file), "--history-bytes=8Mi"),
+		Credentials: credentials, PeerToken: replica.PeerToken(t, c), Flags: append(replica.Delivering(t, "archive", file), "--history-bytes=8Mi", "--serving-ca=managed"),
 	})
 }
 

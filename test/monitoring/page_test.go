@@ -82,6 +82,7 @@ var stages = []section{
 	{"eventd_sink_", "Sink"},
 	{"eventd_held_", "Replication"},
 	{"eventd_election_", "Election"},
+	{"eventd_serving_ca_", "Serving CA"},
 	{"", "Process"},
 }
 

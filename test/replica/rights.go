@@ -36,6 +36,7 @@ func Deploy(t testing.TB, c *testenv.ControlPlane, audiences ...string) *rest.Co
 		{Verb: "create", Resource: "events"},
 		{Verb: "get", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"},
 		{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: metav1.NamespaceSystem, Name: account},
+		{Verb: "patch", Resource: "secrets", Namespace: metav1.NamespaceSystem, Name: account + "-serving-ca"},
 	} {
 		reviews = append(reviews, authorizationv1.SubjectAccessReviewSpec{
 			User: testenv.User(metav1.NamespaceSystem, account), ResourceAttributes: &right,
