@@ -60,7 +60,7 @@ var ofKubernetes = map[string]bool{"secure serving": true, "authentication": tru
 
 // name is how the flag is written, with its default.
 func name(f *pflag.Flag) string {
-	if f.DefValue == "" {
+	if f.DefValue == "" || f.DefValue == "[]" {
 		return code("--" + f.Name)
 	}
 	return code("--"+f.Name) + " (" + code(f.DefValue) + ")"

@@ -40,9 +40,12 @@ type Manager struct {
 	metrics *metrics
 	lines   *ratelimitedlog.Limiter
 
-	leaf   atomic.Pointer[leaf]
-	issued chan struct{} // closed at the first certificate
-	wake   chan struct{} // has an element when there may be something to do
+	leaf atomic.Pointer[leaf]
+	read struct {
+		once sync.Once
+		done chan struct{}
+	}
+	wake chan struct{} // has an element when there may be something to do
 
 	mu   sync.Mutex
 	term context.Context // nil while this process does not lead
@@ -61,10 +64,12 @@ func New(o Options) (*Manager, error) {
 	}
 	m := &Manager{
 		options: o, clock: &clock{own: o.Now}, lines: ratelimitedlog.New(ratelimitedlog.Interval),
-		issued: make(chan struct{}), wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1),
 	}
+	m.read.done = make(chan struct{})
 	config := rest.CopyConfig(o.Config)
 	config.Wrap(m.clock.wrap)
+	config.QPS = -1 // minPause limits the rate
 	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("serving CA: %w", err)
@@ -76,8 +81,8 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Issued is closed when there is a certificate.
-func (m *Manager) Issued() <-chan struct{} { return m.issued }
+// Read is closed when both objects have been read. If there is a CA, there is a certificate then.
+func (m *Manager) Read() <-chan struct{} { return m.read.done }
 
 // GetCertificate is one of tls.Config. It returns nil for a client that names no server, or another
 // one, and before there is a certificate.
@@ -175,6 +180,9 @@ func (m *Manager) step(ctx context.Context) time.Time {
 		again = earlier(again, planned)
 	}
 	m.renew(ctx)
+	if err == nil {
+		m.read.once.Do(func() { close(m.read.done) })
+	}
 	if l := m.leaf.Load(); l != nil {
 		again = earlier(again, later(l.renewAt, m.clock.now().Add(times.RetryAfter)))
 	}
@@ -188,7 +196,7 @@ const maxActions = 16
 // something to write again; zero is unknown.
 func (m *Manager) maintain(ctx context.Context) (again time.Time, err error) {
 	for range maxActions {
-		c, err := m.read(ctx)
+		c, err := m.load(ctx)
 		if err != nil {
 			return time.Time{}, m.fail(ctx, failedRead, err)
 		}
@@ -214,7 +222,7 @@ func (m *Manager) maintain(ctx context.Context) (again time.Time, err error) {
 	return m.clock.now().Add(m.options.Times.RetryAfter), nil
 }
 
-func (m *Manager) read(ctx context.Context) (content, error) {
+func (m *Manager) load(ctx context.Context) (content, error) {
 	c, err := m.store.read(ctx)
 	if err != nil {
 		return content{}, err

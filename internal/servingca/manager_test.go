@@ -57,7 +57,7 @@ func TestLeaderKeepsTheCAAndEveryReplicaUsesIt(t *testing.T) {
 		if err := verify(l, s.bundle(), serverName, time.Now()); err != nil {
 			t.Error(err)
 		}
-		<-m.Issued()
+		<-m.Read()
 		if got := testutil.ToFloat64(m.metrics.leafExpires); got != float64(l.certificate.Leaf.NotAfter.Unix()) {
 			t.Errorf("the metric says that the certificate expires at %v", got)
 		}
@@ -70,6 +70,10 @@ func TestLeaderKeepsTheCAAndEveryReplicaUsesIt(t *testing.T) {
 	}
 	before := s.state()
 	third := s.start(steadyTimes())
+	<-third.Read()
+	if third.leaf.Load() == nil {
+		t.Error("it has read the CA, and has no certificate")
+	}
 	third.lead()
 	third.awaitIssuer(before.current.certificate)
 	for _, m := range []*member{standby, leader, third} {

@@ -73,9 +73,6 @@ func (m *Manager) renew(ctx context.Context) {
 	m.leaf.Store(l)
 	m.metrics.issued.Inc()
 	setExpiry(m.metrics.leafExpires, l.certificate.Leaf)
-	if old == nil {
-		close(m.issued)
-	}
 	klog.FromContext(ctx).Info("Issued a serving certificate", "expires", l.certificate.Leaf.NotAfter, "issuer", l.issuer.Subject.CommonName)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -23,7 +24,7 @@ var certificates string
 
 func TestMain(m *testing.M) {
 	if os.Getenv(quickServingCA) != "" {
-		servingCATimes = quickServingCATimes()
+		servingCATimes, servingCAPatience = quickServingCATimes(), 3*time.Second
 	}
 	if os.Getenv(asEventd) != "" {
 		os.Exit(Main(os.Stderr))

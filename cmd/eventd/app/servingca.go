@@ -23,12 +23,14 @@ const ServingCAManaged = "managed"
 // serviceName is the Service of deploy/.
 const serviceName = "eventd"
 
-// servingCATimes are those of the CA and the certificates. Tests have shorter ones.
-var servingCATimes = servingca.DefaultTimes()
-
-// certificatePatience bounds how long a replica without a certificate of its CA is not ready. It is
-// ready without one after that: clients that verify no certificate can use it.
-const certificatePatience = 30 * time.Second
+// Tests have shorter times than these.
+var (
+	// servingCATimes are those of the CA and the certificates.
+	servingCATimes = servingca.DefaultTimes()
+	// servingCAPatience bounds how long a replica is not ready that could not read its CA. It is ready
+	// after that: clients that verify no certificate can use it.
+	servingCAPatience = 30 * time.Second
+)
 
 // ServingCAName is the name of the Secret and of the ConfigMap of --serving-ca=managed.
 func (o *Options) ServingCAName() string { return o.LeaderElection.ResourceName + "-serving-ca" }
@@ -97,15 +99,16 @@ func (c *servingCA) components() []lifecycle.Component {
 	return []lifecycle.Component{{Name: "serving CA", NeedsLeadership: true, Run: c.Lead}}
 }
 
-// check fails before there is a certificate, for certificatePatience at most.
+// check fails before the CA was read, for servingCAPatience at most. If there is none yet, no client
+// can verify any replica.
 func (c *servingCA) check(*http.Request) error {
 	select {
-	case <-c.Issued():
+	case <-c.Read():
 		return nil
 	default:
 	}
-	if time.Since(c.begun) > certificatePatience {
+	if time.Since(c.begun) > servingCAPatience {
 		return nil
 	}
-	return errors.New("no serving certificate has been issued yet")
+	return errors.New("the CA of serving certificates has not been read yet")
 }

@@ -50,6 +50,8 @@ func TestRotationsFailNoRequest(t *testing.T) {
 	leader.awaitLeader()
 	standby := r.start("--serving-ca=managed")
 	standby.awaitStandby(r.holder())
+	leader.awaitCertificate()
+	standby.awaitCertificate()
 	v := newVerifying(r)
 	for _, to := range []*child{leader, standby} {
 		v.startClientGo(to, 175)

@@ -50,6 +50,11 @@ func (c *child) certificate(name string) *x509.Certificate {
 	return conn.ConnectionState().PeerCertificates[0]
 }
 
+func (c *child) awaitCertificate() {
+	c.t.Helper()
+	await.Until(c.t, "a certificate is issued", func() bool { return c.metric("eventd_serving_ca_certificates_issued_total") > 0 })
+}
+
 // Clients that name the server get a certificate that they can verify, from each replica. Who does not,
 // as other replicas, gets the one that the Lease announces, which does not change.
 func TestReplicasServeWithCertificatesOfTheirCA(t *testing.T) {
@@ -59,6 +64,8 @@ func TestReplicasServeWithCertificatesOfTheirCA(t *testing.T) {
 	leader.awaitLeader()
 	standby := r.start("--serving-ca=managed")
 	standby.awaitStandby(r.holder())
+	leader.awaitCertificate()
+	standby.awaitCertificate()
 	m, err := r.client.CoreV1().ConfigMaps(r.namespace).Get(t.Context(), "eventd-serving-ca", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +98,7 @@ func TestReplicasServeWithCertificatesOfTheirCA(t *testing.T) {
 
 // Without the rights, eventd works as without the flag, after a while.
 func TestReplicaWithoutRightsOnItsCAServes(t *testing.T) {
+	t.Setenv(quickServingCA, "1")
 	r := newReplicas(t)
 	c := r.start("--serving-ca=managed")
 	c.awaitAnswer("/readyz?verbose", http.StatusInternalServerError, "[-]serving-certificate failed")
