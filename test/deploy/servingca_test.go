@@ -55,7 +55,12 @@ func (s *scene) hasACertificate(t *testing.T, r *replica.Replica) error {
 }
 
 func followsTheServingCA(resource string) check {
-	return func(t *testing.T, s *scene) error { return s.follows(t, resource, servingCAOf(s.account)) }
+	return func(t *testing.T, s *scene) error {
+		if err := serves(t, s.leader); err != nil {
+			return err
+		}
+		return s.follows(t, resource, servingCAOf(s.account))
+	}
 }
 
 // putsItsCABack deletes one of the two objects.
