@@ -14,8 +14,9 @@ LDFLAGS := $(if $(VERSION),-X k8s.io/component-base/version.gitVersion=$(VERSION
 # What bin/release makes a release of.
 RELEASED = -version '$(VERSION)' -commit '$(COMMIT)' -epoch '$(SOURCE_DATE_EPOCH)'
 
-# make push: where the image goes.
+# make push, make release: where the image goes.
 IMAGE_REPOSITORY ?=
+IMAGE ?= bin/eventd-image.tar
 
 # make run: the duration (until Ctrl-C if empty), and the rate of Events.
 DURATION ?=
@@ -98,9 +99,15 @@ image: ## bin/eventd-image.tar, for Linux on amd64 and arm64, with its digest: a
 	@bin/release image -o bin/eventd-image.tar $(RELEASED)
 
 .PHONY: push
-push: ## bin/eventd-image.tar to IMAGE_REPOSITORY, such as registry.example/eventd
+push: ## IMAGE, bin/eventd-image.tar by default, to IMAGE_REPOSITORY, such as registry.example/eventd
 	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
-	@bin/release push bin/eventd-image.tar '$(IMAGE_REPOSITORY)'
+	@bin/release push '$(IMAGE)' '$(IMAGE_REPOSITORY)'
+
+.PHONY: release
+release: ## dist/ with all that is published of VERSION=v1.2.3, whose image will be in IMAGE_REPOSITORY; the same bytes wherever it is made
+	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
+	@rm -rf dist
+	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)'
 
 .PHONY: test
 test: ## every test, those against the local control plane included
@@ -120,7 +127,7 @@ test: ## every test, those against the local control plane included
 	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/dropin test $(RACE) -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• the same as a module that can import nothing but pkg/'
 	$(GO) -C test/outside test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
-	@echo '• what makes the image'
+	@echo '• what makes the image and the release, with a release for this machine'
 	$(AS_DEPLOYED) $(GO) -C hack/release test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
@@ -227,4 +234,4 @@ style:
 
 .PHONY: clean
 clean: ## remove what was built, the control plane included
-	rm -rf bin .cache
+	rm -rf bin dist .cache

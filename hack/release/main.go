@@ -2,8 +2,9 @@
 //
 //	release image [-o FILE] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //	release push FILE REPOSITORY
+//	release all -image-repository REPOSITORY [-o FOLDER] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //
-// docs/release.md describes both.
+// docs/release.md describes them.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 var commands = map[string]func(context.Context, []string) error{
 	"image": makeImage,
 	"push":  pushImage,
+	"all":   makeRelease,
 }
 
 func main() {
@@ -37,5 +39,5 @@ func run(ctx context.Context, args []string) error {
 			return command(ctx, args[1:])
 		}
 	}
-	return errors.New("the first argument is image or push")
+	return errors.New("the first argument is image, push or all")
 }

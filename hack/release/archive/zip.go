@@ -1,0 +1,24 @@
+package archive
+
+import (
+	"archive/zip"
+	"io"
+	"time"
+)
+
+// zipPacker packs a zip.
+type zipPacker struct {
+	*zip.Writer
+	modified time.Time
+}
+
+func (p zipPacker) add(file File, _ int64, content io.Reader) error {
+	header := &zip.FileHeader{Name: file.Name, Method: zip.Deflate, Modified: p.modified}
+	header.SetMode(file.Mode.Perm())
+	out, err := p.CreateHeader(header)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, content)
+	return err
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// release is what is being made.
+type release struct {
+	source    source
+	platforms platforms
+	// repository is where the image will be, downloads the URL of the folder in which the
+	// archives will be.
+	repository, downloads string
+	// folder has what is published, work what it is made of.
+	folder, work string
+	// products are the programs, and digest the image, once they are made.
+	products []product
+	digest   string
+}
+
+// steps are those of a release, in their order. Each adds files: what else is to be released,
+// such as a chart, is another one here.
+var steps = []struct {
+	what string
+	add  func(*release, context.Context) error
+}{
+	{"release notes", (*release).addNotes},
+	{"programs", (*release).addPrograms},
+	{"image", (*release).addImage},
+	{"manifests", (*release).addManifests},
+	{"plugin of kubectl", (*release).addPlugin},
+}
+
+// versions are those that krew, Helm and registries accept.
+var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
+
+// makeRelease writes all files of a release to a folder, and the image's digest to
+// standard output.
+func makeRelease(ctx context.Context, args []string) error {
+	r := release{platforms: releasedPlatforms}
+	flags := flag.NewFlagSet("release all", flag.ContinueOnError)
+	r.source.addFlags(flags)
+	flags.Var(&r.platforms, "platforms", "the `platforms` of the archives; the image is for those with Linux")
+	flags.StringVar(&r.repository, "image-repository", "", "the `repository` to which the image will be pushed, such as registry.example/eventd")
+	flags.StringVar(&r.downloads, "downloads", "", "the `URL` of the folder in which the archives will be; by default that of a release on GitHub")
+	flags.StringVar(&r.folder, "o", "dist", "the `folder` for the release, which must not exist or be empty")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if r.downloads == "" {
+		r.downloads = homepage + "/releases/download/" + r.source.version
+	}
+	if err := r.validate(); err != nil {
+		return err
+	}
+	return r.make(ctx)
+}
+
+// validate looks at what can be wrong before anything is built.
+func (r *release) validate() error {
+	if !versions.MatchString(r.source.version) {
+		return fmt.Errorf("-version is %q, and must be one such as v1.2.3", r.source.version)
+	}
+	if r.repository == "" {
+		return errors.New("-image-repository must be set: the manifests name the image in it")
+	}
+	if _, err := name.NewRepository(r.repository); err != nil {
+		return fmt.Errorf("-image-repository: %w", err)
+	}
+	if len(r.platforms.ofImage()) == 0 {
+		return errors.New("-platforms must have one with Linux, for the image")
+	}
+	if there, err := os.ReadDir(r.folder); err == nil && len(there) > 0 {
+		return fmt.Errorf("the folder %s is not empty", r.folder)
+	}
+	return nil
+}
+
+// make does all steps. The folder is there only if all of them succeed.
+func (r *release) make(ctx context.Context) error {
+	folder := filepath.Clean(r.folder)
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(folder), ".release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	r.work, r.folder = work, filepath.Join(work, "dist")
+	if err := os.Mkdir(r.folder, 0o755); err != nil {
+		return err
+	}
+	for _, step := range steps {
+		fmt.Fprintf(os.Stderr, "• %s\n", step.what)
+		if err := step.add(r, ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	if err := writeChecksums(r.folder); err != nil {
+		return err
+	}
+	// An empty folder makes way.
+	if err := os.Remove(folder); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	fmt.Println(r.repository + "@" + r.digest)
+	return os.Rename(r.folder, folder)
+}
+
+// file is the path of a file that is published.
+func (r *release) file(name string) string { return filepath.Join(r.folder, filepath.FromSlash(name)) }
