@@ -71,8 +71,11 @@ func TestRotationsFailNoRequest(t *testing.T) {
 	longrun.Report(t, "%v certificates of the leader, %v of the standby, %v CAs replaced, %d requests answered (%.0f/s), %d failed, in %s",
 		leader.metric("eventd_serving_ca_certificates_issued_total"), standby.metric("eventd_serving_ca_certificates_issued_total"),
 		leader.metric("eventd_serving_ca_rotations_total"), answered, rate, failed, took.Round(time.Second))
-	if failed > 0 || *longrun.Full && rate < 450 {
-		t.Errorf("%d requests failed, of %d (%.0f/s): %v", failed, answered, rate, v.first.Load())
+	if failed > 0 {
+		t.Errorf("%d requests failed, of %d, the first one with: %s", failed, answered, *v.first.Load())
+	}
+	if *longrun.Full && rate < 450 {
+		t.Errorf("%.0f requests per second, of 500: the machine is too busy", rate)
 	}
 	for _, to := range []*child{leader, standby} {
 		if n := to.metric("eventd_serving_ca_errors_total"); n > 0 {
