@@ -32,7 +32,7 @@ MODULE := github.com/eventd/eventd
 # tests ten times as slow, and the memory that those of internal/sizing measure larger.
 UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter internal/replication/model internal/sizing \
 	internal/eventsize internal/fairlru internal/identity pkg pkg/config/v1alpha1 pkg/occurrence pkg/sink/internal/scheduler \
-	hack/configschema hack/configuration hack/sizing test/metrics test/stored)
+	hack/chart hack/configschema hack/configuration hack/sizing test/metrics test/stored)
 # This package measures latency and memory, so it runs alone and without the race
 # detector.
 MEASURED := $(MODULE)/test/hostile
@@ -109,6 +109,10 @@ release: ## dist/ with all that is published of VERSION=v1.2.3, whose image will
 	@rm -rf dist
 	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)'
 
+.PHONY: chart
+chart: ## dist/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3
+	@$(GO) run ./hack/chart -version '$(VERSION)' -out dist
+
 .PHONY: test
 test: ## every test, those against the local control plane included
 	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, then the packages'
@@ -129,6 +133,8 @@ test: ## every test, those against the local control plane included
 	$(GO) -C test/outside test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 	@echo '• what makes the image and the release, with a release for this machine'
 	$(AS_DEPLOYED) $(GO) -C hack/release test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
+	@echo '• the chart, with the library of Helm (minutes to compile, the first time)'
+	EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(AS_DEPLOYED) $(GO) -C test/chart test -count=1 -timeout $(TESTTIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each: a number of executions (2000x) or a duration (10m)
@@ -212,6 +218,7 @@ lint: style ## formatting, vet, static analysis
 	@$(GO) -C test/outside vet ./...
 	@$(AS_DEPLOYED) $(GO) -C hack/release vet ./...
 	@cd hack/release && $(AS_DEPLOYED) ../../bin/staticcheck ./...
+	@$(AS_DEPLOYED) $(GO) -C test/chart vet ./...
 	@echo '• nothing found'
 
 # The checks of this module that need no control plane.
@@ -225,6 +232,7 @@ style:
 	@$(GO) -C test/dropin mod tidy -diff
 	@$(GO) -C test/outside mod tidy -diff
 	@$(GO) -C hack/release mod tidy -diff
+	@$(GO) -C test/chart mod tidy -diff
 	@$(AS_DEPLOYED) hack/build.sh 'the packages to check' ./...
 	@echo '• go vet'
 	@$(AS_DEPLOYED) $(GO) vet ./...

@@ -1,0 +1,110 @@
+package chart
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+)
+
+// refused renders values, which must not match the schema at a path.
+func refused(t *testing.T, values map[string]any, path string) {
+	t.Helper()
+	_, err := template(load(t, folder), "kube-system", values)
+	if err == nil || !strings.Contains(err.Error(), "schema") || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v: got %v, want an error of the schema with %q", values, err, path)
+	}
+}
+
+// Each value with another type, one at a time.
+func TestValueOfAnotherTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, row := range documented(t) {
+		var wrong any = 17.5
+		if row.scalar() {
+			wrong = []any{"wrong"}
+		}
+		refused(t, nested(row.path, wrong), "'/"+strings.Join(row.path, "/")+"'")
+	}
+}
+
+// An unknown key beside each value, such as one that is misspelled.
+func TestUnknownKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, row := range documented(t) {
+		path := append([]string{}, row.path...)
+		path[len(path)-1] += "x"
+		refused(t, nested(path, "unknown"), "'"+path[len(path)-1]+"' not allowed")
+	}
+}
+
+// nested is {a: {b: value}} for the path a, b.
+func nested(path []string, value any) map[string]any {
+	for i := len(path) - 1; i > 0; i-- {
+		value = map[string]any{path[i]: value}
+	}
+	return map[string]any{path[0]: value}
+}
+
+func TestWrongValueIsRefused(t *testing.T) {
+	t.Parallel()
+	for values, path := range map[string]string{
+		`image: {repository: ""}`:                               "/image/repository",
+		`image: {repository: "a b"}`:                            "/image/repository",
+		`image: {tag: "a:b"}`:                                   "/image/tag",
+		`image: {digest: sha256:abc}`:                           "/image/digest",
+		`image: {pullPolicy: Sometimes}`:                        "/image/pullPolicy",
+		`image: {pullSecrets: [registry]}`:                      "/image/pullSecrets/0",
+		`replicas: 0`:                                           "/replicas",
+		`replicas: "2"`:                                         "/replicas",
+		`resources: {request: {}}`:                              "/resources",
+		`resources: {requests: {cpu: some}}`:                    "/resources/requests/cpu",
+		`resources: {limits: {memory: 8Gi}}`:                    "/resources/limits", // without goMemLimit
+		`goMemLimit: 7GiB`:                                      "/resources/limits", // without a limit
+		`{goMemLimit: 7Gi, resources: {limits: {memory: 8Gi}}}`: "/goMemLimit",
+		`history: {bytes: 256Mi}`:                               "/goMemLimit", // the memory of 128Mi would not do
+		`history: {bytes: many}`:                                "/history/bytes",
+		`extraArgs: [v=2]`:                                      "/extraArgs/0",
+		`extraVolumes: [{emptyDir: {}}]`:                        "/extraVolumes/0",
+		`extraVolumeMounts: [{mountPath: /x}]`:                  "/extraVolumeMounts/0",
+		`nodeSelector: {zone: 1}`:                               "/nodeSelector/zone",
+		`tolerations: [master]`:                                 "/tolerations/0",
+		`affinity: {podAntiAfinity: {}}`:                        "/affinity",
+		`priorityClassName: System`:                             "/priorityClassName",
+		`networkPolicy: {apiserverPorts: []}`:                   "/networkPolicy/apiserverPorts",
+		`networkPolicy: {apiserverPorts: [https]}`:              "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {apiserverPorts: [70000]}`:              "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {apiserverCIDRs: [10.0.0.1]}`:           "/networkPolicy/apiserverCIDRs/0",
+		`networkPolicy: {extraEgress: [4222]}`:                  "/networkPolicy/extraEgress/0",
+		`delivery: {clusterName: ""}`:                           "/delivery/clusterName",
+		`delivery: {configuration: {kind: Pod}}`:                "/delivery/configuration/kind",
+		`delivery: {configuration: {apiVersion: v1}}`:           "/delivery/configuration/apiVersion",
+		`delivery: {configuration: {receivers: [{otlp: {}}]}}`:  "/delivery/configuration/receivers/0",
+		`certificate: {secretName: ""}`:                         "/certificate/secretName",
+		`apiservice: {enabled: true}`:                           "/certificate/enabled",
+		`apiservice: {caBundle: "-----BEGIN"}`:                  "/apiservice/caBundle",
+		`monitoring: {labels: {release: 1}}`:                    "/monitoring/labels/release",
+		`monitoring: {prometheus: {namespace: ""}}`:             "/monitoring/prometheus/namespace",
+	} {
+		refused(t, parse(t, values), "'"+path+"'")
+	}
+}
+
+// Helm passes "global" to the charts that another one depends on.
+func TestChartOfAnotherOne(t *testing.T) {
+	t.Parallel()
+	parent := &helmchart.Chart{
+		Metadata: &helmchart.Metadata{APIVersion: "v2", Name: "platform", Version: "1.0.0"},
+		Values:   parse(t, `{global: {region: north}, eventd: {replicas: 3}}`),
+	}
+	parent.AddDependency(load(t, folder))
+	release, err := template(parent, "kube-system", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployment := decode(t, release.Manifest)["apps/v1 Deployment kube-system/eventd"]
+	if got := deployment["spec"].(map[string]any)["replicas"]; fmt.Sprint(got) != "3" {
+		t.Errorf("%v replicas", got)
+	}
+}
