@@ -53,7 +53,7 @@ patches:
 - target: {kind: Deployment}
   patch: |-
     - {op: replace, path: /spec/replicas, value: 3}
-    - {op: replace, path: /spec/template/spec/containers/0/args/8, value: --history-bytes=256Mi}
+    - {op: replace, path: /spec/template/spec/containers/0/args/9, value: --history-bytes=256Mi}
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --kube-api-qps=300}
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --logging-format=json}
     - op: replace
@@ -109,6 +109,28 @@ patches:
   patch: |-
     - {op: remove, path: /metadata/annotations}
     - {op: add, path: /spec/caBundle, value: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t}`},
+
+	{"apiservice with the CA of eventd", `apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t}`, `
+resources: [../install]
+components: [../deploy/apiservice]
+patches:
+- target: {kind: APIService}
+  patch: |-
+    - {op: remove, path: /metadata/annotations}
+    - {op: add, path: /spec/caBundle, value: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t}`},
+	{"neither a CA nor a certificate", `servingCA: {enabled: false}`, `
+resources: [../install]
+patches:
+- target: {kind: Deployment}
+  patch: |-
+    - {op: test, path: /spec/template/spec/containers/0/args/8, value: --serving-ca=managed}
+    - {op: remove, path: /spec/template/spec/containers/0/args/8}
+- target: {name: eventd-serving-ca}
+  patch: |-
+    $patch: delete
+    apiVersion: any
+    kind: any
+    metadata: {name: eventd-serving-ca}`},
 
 	// As docs/deployment.md has it for kube-prometheus-stack.
 	{"another Prometheus", `

@@ -26,7 +26,7 @@ import (
 
 // A release is installed, upgraded to all components, rolled back, and uninstalled, while an eventd leads,
 // which runs until after that, as Pods do. Each time there is what the chart renders and no more, the leader
-// stays, and so do cursors.
+// stays, and so do its CA and cursors.
 func TestReleaseIsUpgradedAndLeavesNothingBehind(t *testing.T) {
 	cluster := testenv.Shared(t)
 	client := clientset.NewForConfigOrDie(cluster.Config())
@@ -39,7 +39,7 @@ func TestReleaseIsUpgradedAndLeavesNothingBehind(t *testing.T) {
 		}
 		hasAdded(t, cluster, before, rendered(t, namespace, ""), 1)
 		leader := start(t, cluster, binary, namespace)
-		holder := leads(t, client, namespace)
+		holder, ca := leads(t, client, namespace), publishes(t, client, namespace)
 
 		if err := h.upgrade(t, inCluster); err != nil {
 			t.Fatal(err)
@@ -60,12 +60,15 @@ func TestReleaseIsUpgradedAndLeavesNothingBehind(t *testing.T) {
 		if now := leads(t, client, namespace); now != holder {
 			t.Errorf("%s leads, and %s did before the upgrades", now, holder)
 		}
+		if publishes(t, client, namespace) != ca {
+			t.Error("the upgrades have replaced the CA")
+		}
 
 		if err := h.uninstall(); err != nil {
 			t.Fatal(err)
 		}
 		hasAdded(t, cluster, before, nil, 0)
-		// It cannot create its Lease again: its rights were removed first.
+		// It cannot create its Lease and its CA again: its rights were removed first.
 		await.Until(t, "eventd to be refused", func() bool {
 			return strings.Contains(leader.Stderr(), `leases.coordination.k8s.io \"eventd\" is forbidden`)
 		})
@@ -163,6 +166,19 @@ func leads(t *testing.T, client clientset.Interface, namespace string) (holder s
 		return holder != ""
 	})
 	return holder
+}
+
+// publishes waits until eventd has a CA, and returns it.
+func publishes(t *testing.T, client clientset.Interface, namespace string) (ca string) {
+	t.Helper()
+	await.Until(t, "a CA", func() bool {
+		published, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "eventd-serving-ca", metav1.GetOptions{})
+		if err == nil {
+			ca = published.Data["ca.crt"]
+		}
+		return ca != ""
+	})
+	return ca
 }
 
 // writeCursor is what eventd does for a receiver.

@@ -92,7 +92,8 @@ func decode(t *testing.T, documents string) objects {
 }
 
 // normalize removes what makes no difference. Volumes, their mounts, the environment (none of which
-// refers to another variable) and the fields of the configuration file may have any order.
+// refers to another variable), flags that are not repeated, and the fields of the configuration file may
+// have any order.
 func normalize(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	switch object.GetKind() + " " + object.GetName() {
@@ -100,6 +101,11 @@ func normalize(t *testing.T, object *unstructured.Unstructured) {
 		pod := object.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 		sortByName(pod["volumes"])
 		for _, container := range pod["containers"].([]any) {
+			slices.SortStableFunc(container.(map[string]any)["args"].([]any), func(a, b any) int {
+				nameA, _, _ := strings.Cut(a.(string), "=")
+				nameB, _, _ := strings.Cut(b.(string), "=")
+				return strings.Compare(nameA, nameB)
+			})
 			sortByName(container.(map[string]any)["env"])
 			sortByName(container.(map[string]any)["volumeMounts"])
 		}

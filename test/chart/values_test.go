@@ -83,9 +83,10 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`delivery: {configuration: {receivers: [{otlp: {}}]}}`:  "/delivery/configuration/receivers/0",
 		`certificate: {secretName: ""}`:                         "/certificate/secretName",
 		`apiservice: {enabled: true}`:                           "/certificate/enabled",
-		`apiservice: {caBundle: "-----BEGIN"}`:                  "/apiservice/caBundle",
-		`monitoring: {labels: {release: 1}}`:                    "/monitoring/labels/release",
-		`monitoring: {prometheus: {namespace: ""}}`:             "/monitoring/prometheus/namespace",
+		`{apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBD}, servingCA: {enabled: false}}`: "/apiservice/enabled",
+		`apiservice: {caBundle: "-----BEGIN"}`:                                                   "/apiservice/caBundle",
+		`monitoring: {labels: {release: 1}}`:                                                     "/monitoring/labels/release",
+		`monitoring: {prometheus: {namespace: ""}}`:                                              "/monitoring/prometheus/namespace",
 	} {
 		refused(t, parse(t, values), "'"+path+"'")
 	}
