@@ -26,10 +26,17 @@ var released = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[
 // chartVersion is the version of the chart of a release: Helm wants it without the "v".
 func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
 
-// archive returns the chart in a folder, for a version of eventd.
-func archive(folder, version string) ([]byte, error) {
-	if !released.MatchString(version) {
-		return nil, fmt.Errorf("%q is no version such as v1.2.3", version)
+// release is what a chart says of itself and of its image.
+type release struct {
+	version string
+	// repository and digest are those of the image. Without them, the values stay as they are.
+	repository, digest string
+}
+
+// archive returns the chart in a folder, for a release of eventd.
+func archive(folder string, r release) ([]byte, error) {
+	if !released.MatchString(r.version) {
+		return nil, fmt.Errorf("%q is no version such as v1.2.3", r.version)
 	}
 	var out bytes.Buffer
 	compressed := gzip.NewWriter(&out) // its header has no name and no time
@@ -47,10 +54,8 @@ func archive(folder, version string) ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		if within == "Chart.yaml" {
-			if content, err = stamp(content, version); err != nil {
-				return err
-			}
+		if content, err = stamp(content, r.lines(within)); err != nil {
+			return fmt.Errorf("%s: %w", within, err)
 		}
 		return add(packed, path.Join(name, filepath.ToSlash(within)), content)
 	}); err != nil {
@@ -75,21 +80,25 @@ func add(to *tar.Writer, file string, content []byte) error {
 	return err
 }
 
-var (
-	versionLine    = regexp.MustCompile(`(?m)^version: .*$`)
-	appVersionLine = regexp.MustCompile(`(?m)^appVersion: .*$`)
-)
+// lines returns the lines of a file that a release replaces, as they are in the repository.
+func (r release) lines(file string) map[string]string {
+	switch {
+	case file == "Chart.yaml":
+		return map[string]string{`version: .*`: "version: " + chartVersion(r.version), `appVersion: .*`: "appVersion: " + r.version}
+	case file == "values.yaml" && r.digest != "":
+		return map[string]string{`  repository: eventd`: "  repository: " + r.repository, `  digest: ""`: "  digest: " + r.digest}
+	}
+	return nil
+}
 
-// stamp writes both versions into Chart.yaml.
-func stamp(content []byte, version string) ([]byte, error) {
-	for line, value := range map[*regexp.Regexp]string{
-		versionLine:    "version: " + chartVersion(version),
-		appVersionLine: "appVersion: " + version,
-	} {
-		if n := len(line.FindAll(content, -1)); n != 1 {
-			return nil, fmt.Errorf("Chart.yaml has %d lines %s", n, line)
+// stamp replaces lines, each of which is there once.
+func stamp(content []byte, lines map[string]string) ([]byte, error) {
+	for line, value := range lines {
+		is := regexp.MustCompile(`(?m)^` + line + `$`)
+		if n := len(is.FindAll(content, -1)); n != 1 {
+			return nil, fmt.Errorf("there are %d lines %q", n, line)
 		}
-		content = line.ReplaceAllLiteral(content, []byte(value))
+		content = is.ReplaceAllLiteral(content, []byte(value))
 	}
 	return content, nil
 }

@@ -48,7 +48,7 @@ func unpacked(t *testing.T, content []byte) map[string]string {
 }
 
 func TestArchiveHasTheFilesOfTheChartAndTheVersion(t *testing.T) {
-	content, err := archive(chart, "v1.2.3-rc.1")
+	content, err := archive(chart, release{version: "v1.2.3-rc.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +71,18 @@ func TestArchiveHasTheFilesOfTheChartAndTheVersion(t *testing.T) {
 	about := files["eventd/Chart.yaml"]
 	if !strings.Contains(about, "\nversion: 1.2.3-rc.1\n") || !strings.Contains(about, "\nappVersion: v1.2.3-rc.1\n") {
 		t.Errorf("Chart.yaml is\n%s", about)
+	}
+}
+
+func TestArchiveOfAReleaseNamesItsImage(t *testing.T) {
+	const repository, digest = "registry.example/team/eventd", "sha256:0123"
+	content, err := archive(chart, release{version: "v1.2.3", repository: repository, digest: digest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := unpacked(t, content)["eventd/values.yaml"]
+	if !strings.Contains(values, "\n  repository: "+repository+"\n") || !strings.Contains(values, "\n  digest: "+digest+"\n") {
+		t.Errorf("the values are\n%s", values)
 	}
 }
 
@@ -99,7 +111,7 @@ func TestArchiveHasTheSameBytesWhereverItIsMade(t *testing.T) {
 	}
 	var archives [2][]byte
 	for i, folder := range []string{chart, elsewhere} {
-		file, err := pack(folder, "v1.2.3", filepath.Join(t.TempDir(), "dist"))
+		file, err := pack(folder, release{version: "v1.2.3"}, filepath.Join(t.TempDir(), "dist"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +129,12 @@ func TestArchiveHasTheSameBytesWhereverItIsMade(t *testing.T) {
 
 func TestWhatIsNoVersionIsRefused(t *testing.T) {
 	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+dirty", "v01.2.3", "latest", "v1.2.3\nx"} {
-		if _, err := archive(chart, version); err == nil {
+		if _, err := archive(chart, release{version: version}); err == nil {
 			t.Errorf("%q is taken for a version", version)
 		}
 	}
 	for _, content := range []string{"version: 1.0.0\n", "version: 1\nversion: 2\nappVersion: v1\n"} {
-		if _, err := stamp([]byte(content), "v1.2.3"); err == nil {
+		if _, err := stamp([]byte(content), release{version: "v1.2.3"}.lines("Chart.yaml")); err == nil {
 			t.Errorf("stamped %q", content)
 		}
 	}

@@ -26,8 +26,8 @@ type release struct {
 	digest   string
 }
 
-// steps are those of a release, in their order. Each adds files: what else is to be released,
-// such as a chart, is another one here.
+// steps are those of a release, in their order. Each adds files: what else is to be released
+// is another one here.
 var steps = []struct {
 	what string
 	add  func(*release, context.Context) error
@@ -36,6 +36,7 @@ var steps = []struct {
 	{"programs", (*release).addPrograms},
 	{"image", (*release).addImage},
 	{"manifests", (*release).addManifests},
+	{"chart", (*release).addChart},
 	{"plugin of kubectl", (*release).addPlugin},
 }
 

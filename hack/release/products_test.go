@@ -76,7 +76,7 @@ func checkBill(t *testing.T, program, file string) {
 	}
 }
 
-// The image has the program of the archive, and the manifests name it by its digest.
+// The image has the program of the archive, and the manifests and the chart name it by its digest.
 func TestImageIsThatOfTheManifests(t *testing.T) {
 	t.Parallel()
 	contents, err := image.Open(filepath.Join(made, "eventd_v1.2.3_image.tar"), t.TempDir())
@@ -94,6 +94,10 @@ func TestImageIsThatOfTheManifests(t *testing.T) {
 		if content := read(t, filepath.Join(made, file)); !strings.Contains(string(content), "image: "+repository+"@"+digest.String()+"\n") {
 			t.Errorf("%s does not name %v", file, digest)
 		}
+	}
+	values := read(t, filepath.Join(unpacked(t, "eventd-1.2.3.tgz"), "eventd", "values.yaml"))
+	if !strings.Contains(string(values), "  repository: "+repository+"\n") || !strings.Contains(string(values), "  digest: "+digest.String()+"\n") {
+		t.Errorf("the chart does not name %v", digest)
 	}
 	if want := read(t, filepath.Join(unpacked(t, named("eventd", ".tar.gz")), "eventd")); !bytes.Contains(layerOf(t, contents.Index), want) {
 		t.Error("the image has another program than the archive")

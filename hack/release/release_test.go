@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // copySource has all that a release is made of, and a changelog with the version.
 func copySource(folder string) error {
 	root := filepath.Join("..", "..")
-	for _, part := range []string{"cmd", "internal", "pkg", "deploy", "install"} {
+	for _, part := range []string{"cmd", "internal", "pkg", "deploy", "install", "hack/chart"} {
 		if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(root, part))); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func named(command, end string) string {
 func TestReleaseHasTheseFiles(t *testing.T) {
 	t.Parallel()
 	want := []string{
-		"RELEASE_NOTES.md", "SHA256SUMS", "eventd-apiservice.yaml", "eventd-certificate.yaml", "eventd-delivery.yaml",
+		"RELEASE_NOTES.md", "SHA256SUMS", "eventd-1.2.3.tgz", "eventd-apiservice.yaml", "eventd-certificate.yaml", "eventd-delivery.yaml",
 		"eventd-flowcontrol.yaml", "eventd-monitoring.yaml", "eventd.yaml", "eventd_v1.2.3_image.tar",
 		named("eventd", ".cdx.json"), named("eventd", ".tar.gz"), "krew/eventd.yaml",
 		named("kubectl-eventd", ".cdx.json"), named("kubectl-eventd", ".tar.gz"),
@@ -117,7 +117,7 @@ func TestChecksumsAreThoseOfAllFiles(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	if files := strings.Count(string(out), ": OK\n"); files != 13 {
+	if files := strings.Count(string(out), ": OK\n"); files != 14 {
 		t.Errorf("%d files were checked", files)
 	}
 }

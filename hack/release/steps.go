@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/eventd/eventd/hack/release/image"
@@ -83,6 +84,18 @@ func (r *release) writeManifest(name, what string, content []byte) error {
 	file := name + ".yaml"
 	head := fmt.Sprintf("# eventd %s: %s.\n#\n#   kubectl apply -f %s\n", r.source.version, what, file)
 	return os.WriteFile(r.file(file), append([]byte(head), content...), 0o644)
+}
+
+// addChart packs the chart, whose values name the image by its digest.
+func (r *release) addChart(ctx context.Context) error {
+	folder, err := filepath.Abs(r.folder)
+	if err != nil {
+		return err
+	}
+	pack := exec.CommandContext(ctx, "go", "run", "./hack/chart",
+		"-version="+r.source.version, "-repository="+r.repository, "-digest="+r.digest, "-out="+folder)
+	pack.Dir, pack.Stderr = r.source.dir, os.Stderr
+	return pack.Run()
 }
 
 // addPlugin describes the plugin of kubectl to krew, in a folder of its own: the name of
