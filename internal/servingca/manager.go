@@ -48,7 +48,7 @@ type Manager struct {
 	wake chan struct{} // has an element when there may be something to do
 
 	mu   sync.Mutex
-	term context.Context // nil while this process does not lead
+	term context.Context // ends when this process no longer leads; nil before its first term
 
 	// Of Run only.
 
@@ -96,17 +96,12 @@ func (m *Manager) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, 
 
 // Lead has Run keep the CA until ctx ends, which must be when this process no longer leads.
 func (m *Manager) Lead(ctx context.Context) error {
-	m.setTerm(ctx)
-	defer m.setTerm(nil)
-	<-ctx.Done()
-	return nil
-}
-
-func (m *Manager) setTerm(ctx context.Context) {
 	m.mu.Lock()
 	m.term = ctx
 	m.mu.Unlock()
 	m.notify()
+	<-ctx.Done()
+	return nil
 }
 
 // leading returns a context that ends with ctx and with the term, or nil if this process does not
