@@ -199,6 +199,7 @@ var kustomized = map[string]func() ([]byte, error){
 	delivering:       onceKustomized(delivering),
 	example:          onceKustomized(example),
 	exampleReceivers: onceKustomized(exampleReceivers),
+	installed:        onceKustomized(installed),
 }
 
 func onceKustomized(folder string) func() ([]byte, error) {
