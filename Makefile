@@ -115,9 +115,10 @@ chart: ## dist/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is
 
 .PHONY: test
 test: ## every test, those against the local control plane included
-	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, then the packages'
+	@echo '• building what the tests need: the control plane (minutes, the first time), a collector, the previous release, then the packages'
 	@test/controlplane/build.sh >/dev/null
 	@test/collector/build.sh >/dev/null
+	@test/upgrade/build.sh >/dev/null
 	@$(if $(RACE),,echo '• no C compiler, so the race detector is off')
 	@hack/build.sh 'the packages under test' $(RACE) ./...
 	@GOOS="$$($(GO) env GOOS)" hack/static.sh .cache/eventd-static
@@ -162,6 +163,7 @@ scale: ## clusters of 1,000 to 15,000 nodes that report to one eventd: its cores
 soak: ## the runs under faults and through failovers in full, about two hours, with figures; SOAKFLAGS=-seeds=10, HAFLAGS=-times=5 make fewer
 	@echo '• building what the runs need: the control plane (minutes, the first time), then the packages'
 	@test/controlplane/build.sh >/dev/null
+	@test/upgrade/build.sh >/dev/null
 	@hack/build.sh 'the packages under test' ./...
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/soak test -count=1 -timeout $(SOAKTIMEOUT) -soak -seeds=200 $(SOAKFLAGS)
 	@EVENTD_CONTROLPLANE="$$(test/controlplane/build.sh)" $(GO) -C test/ha test -count=1 -timeout $(SOAKTIMEOUT) -soak $(HAFLAGS)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/longrun"
@@ -181,6 +182,13 @@ type delivering struct {
 // startDelivering returns when the fleet delivers.
 func startDelivering(t *testing.T) *delivering {
 	cluster := testenv.Shared(t)
+	return startDeliveringFleet(t, cluster, func(credentials *rest.Config, flags []string) *fleet {
+		return startFleetAt(t, cluster, credentials, append(shortLease, flags...)...)
+	})
+}
+
+// startDeliveringFleet returns when the fleet that start starts delivers.
+func startDeliveringFleet(t *testing.T, cluster *testenv.ControlPlane, start func(credentials *rest.Config, flags []string) *fleet) *delivering {
 	d := &delivering{destination: newDestination(t)}
 	file, receiver := filepath.Join(t.TempDir(), "configuration.yaml"), strings.ToLower(rand.Text()[:8])
 	if err := os.WriteFile(file, fmt.Appendf(nil, `
@@ -194,7 +202,7 @@ receivers:
 	}
 	credentials := replica.Deploy(t, cluster)
 	replica.DeployDelivery(t, cluster)
-	d.fleet = startFleetAt(t, cluster, credentials, append(shortLease, "--config="+file, "--cluster-name=ha")...)
+	d.fleet = start(credentials, []string{"--config=" + file, "--cluster-name=ha"})
 	client := kubernetes.NewForConfigOrDie(cluster.Config()).CoreV1()
 	namespace := cluster.Namespace(t)
 	d.author = &author{namespace: namespace, events: client.Events(namespace), stored: map[delivery]bool{}}
@@ -209,7 +217,12 @@ receivers:
 // wantAll waits until every version that is stored by now is delivered.
 func (d *delivering) wantAll() {
 	d.fleet.t.Helper()
-	versions := d.all()
+	d.wantVersions(d.all())
+}
+
+// wantVersions waits until these are delivered.
+func (d *delivering) wantVersions(versions map[delivery]bool) {
+	d.fleet.t.Helper()
 	n, one := 0, delivery{}
 	ctx, cancel := await.Context(d.fleet.t)
 	defer cancel()
@@ -248,9 +261,15 @@ func (d *delivering) wantDelivered(t *testing.T, full, short int, atMost func(pe
 	end()
 	d.wantAll()
 	wantFewRepeated()
+	longrun.Report(t, "%d versions are stored, and all delivered; %d were repeated after %d leaders", len(d.all()), repeated, times)
+	d.wantNoErrors(t)
+}
+
+// wantNoErrors checks what was delivered, and that the author could store.
+func (d *delivering) wantNoErrors(t *testing.T) {
+	t.Helper()
 	d.author.mu.Lock()
 	defer d.author.mu.Unlock()
-	longrun.Report(t, "%d versions are stored, and all delivered; %d were repeated after %d leaders", len(d.stored), repeated, times)
 	d.destination.mu.Lock()
 	defer d.destination.mu.Unlock()
 	for _, err := range append(d.bad, d.errs...) {

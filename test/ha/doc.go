@@ -1,11 +1,12 @@
 // Package ha runs three replicas of the built eventd against a real kube-apiserver
 // under continuous load, and removes what they depend on: the leader by SIGTERM,
 // SIGKILL and SIGSTOP, the connections between the replicas and to the apiserver,
-// the apiserver itself, and all replicas one after the other.
+// the apiserver itself, and all replicas one after the other. It also runs them beside
+// those of the previous release, which test/upgrade builds.
 //
 //	go test ./test/ha               # each scenario a few times
 //	go test -C test/ha -soak        # in full, with figures; make soak
-//	go test -C test/ha -run ReleaseBefore -old=FILE # beside the eventd of another release
+//	EVENTD_PREVIOUS=FILE go test ./test/ha -run 'Upgrade|Releases' # beside the eventd in a file
 //
 // Each occurrence that the plain clients of the load post has a name of its own, and
 // the ledger has the acknowledgement of each. The journal has each write that the

@@ -28,11 +28,14 @@ var shortLease = []string{
 // shortRenewDeadline is how long a leader that cannot renew such a lease continues.
 const shortRenewDeadline = 2 * time.Second
 
-// fleet is three replicas, the Service before them, and the Lease that they share.
+// fleet is some replicas, usually three, the Service before them, and the Lease that they share.
 type fleet struct {
 	t       *testing.T
 	cluster *testenv.ControlPlane
+	options replica.Options // of a new member
 	members []*member
+	named   int           // members so far
+	timeout time.Duration // of requests of plain clients; 0 is patience
 	service *service
 	lease   *lease
 
@@ -68,11 +71,17 @@ func startFleet(t *testing.T, cluster *testenv.ControlPlane, flags ...string) *f
 // startFleetAt is startFleet with other credentials, maybe for a proxy before the apiserver.
 func startFleetAt(t *testing.T, cluster *testenv.ControlPlane, credentials *rest.Config, flags ...string) *fleet {
 	t.Helper()
+	return startFleetOf(t, cluster, credentials, make([]string, replicas), flags...)
+}
+
+// startFleetOf is startFleetAt with a replica of each of these binaries; "" is the one under test.
+func startFleetOf(t *testing.T, cluster *testenv.ControlPlane, credentials *rest.Config, binaries []string, flags ...string) *fleet {
+	t.Helper()
 	f := &fleet{t: t, cluster: cluster, service: newService(t), accounts: replica.Accounts{}}
-	options := replica.Options{Credentials: credentials, PeerToken: replica.PeerToken(t, cluster), Flags: append(flags, settling)}
+	f.options = replica.Options{Credentials: credentials, PeerToken: replica.PeerToken(t, cluster), Flags: append(flags, settling)}
 	f.lease = followLease(t, cluster.Config())
-	for i := range replicas {
-		f.members = append(f.members, f.newMember(fmt.Sprint("replica-", i), options))
+	for _, binary := range binaries {
+		f.members = append(f.members, f.newMember(binary))
 	}
 	atOnce(f.members, (*member).start)
 	f.leader()
@@ -81,23 +90,25 @@ func startFleetAt(t *testing.T, cluster *testenv.ControlPlane, credentials *rest
 
 // newMember prepares a replica that reaches the apiserver, and is reached by the
 // others, over links that can be cut.
-func (f *fleet) newMember(name string, options replica.Options) *member {
+func (f *fleet) newMember(binary string) *member {
 	f.t.Helper()
-	m := &member{fleet: f, name: name, dir: f.t.TempDir(), options: options}
+	m := &member{fleet: f, name: fmt.Sprint("replica-", f.named), dir: f.t.TempDir(), options: f.options}
+	f.named++
 	if *logs != "" {
-		m.dir = filepath.Join(*logs, f.t.Name(), name)
+		m.dir = filepath.Join(*logs, f.t.Name(), m.name)
 	}
-	apiserver, err := url.Parse(options.Credentials.Host)
+	apiserver, err := url.Parse(f.options.Credentials.Host)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	m.api, m.peers = link.New(f.t, apiserver.Host), link.New(f.t, "")
-	m.options.Credentials = rest.CopyConfig(options.Credentials)
+	m.options.Binary = binary
+	m.options.Credentials = rest.CopyConfig(f.options.Credentials)
 	m.options.Credentials.Host = "https://" + m.api.Address()
 	m.options.Flags = append([]string{
 		"--leader-elect", "--advertise-address=" + m.peers.Address(), "--peer-audience=eventd",
 		"--shutdown-grace-period=2m",
-	}, options.Flags...)
+	}, f.options.Flags...)
 	return m
 }
 
@@ -237,7 +248,7 @@ func (f *fleet) otherLeader(former *member) (leader *member) {
 // standby is one of the replicas that do not lead.
 func (f *fleet) standby(leader *member, n int) *member {
 	i := slices.Index(f.members, leader)
-	return f.members[(i+1+n%(replicas-1))%replicas]
+	return f.members[(i+1+n%(len(f.members)-1))%len(f.members)]
 }
 
 // read adds up a metric of a replica.

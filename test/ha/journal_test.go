@@ -82,15 +82,16 @@ type version struct {
 type journal struct {
 	events typedcorev1.EventInterface
 
-	mu      sync.Mutex
-	known   map[types.UID]version
-	commits []commit
+	mu       sync.Mutex
+	known    map[types.UID]version
+	commits  []commit
+	versions map[delivery]bool // of all commits
 }
 
 // keepJournal begins a journal, which ends with the test.
 func keepJournal(t *testing.T, config *rest.Config, namespace string) *journal {
 	t.Helper()
-	j := &journal{events: kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace), known: map[types.UID]version{}}
+	j := &journal{events: kubernetes.NewForConfigOrDie(config).CoreV1().Events(namespace), known: map[types.UID]version{}, versions: map[delivery]bool{}}
 	follow(t, j.events.Watch, false, func(kind watch.EventType, e *corev1.Event) error { return j.note(time.Now(), kind, e) })
 	return j
 }
@@ -163,6 +164,7 @@ func (j *journal) note(at time.Time, kind watch.EventType, e *corev1.Event) erro
 	}
 	before := j.known[e.UID]
 	j.known[e.UID] = now
+	j.versions[delivery{e.UID, e.ResourceVersion}] = true
 	c := commit{at: at, of: seriesOf(e), added: now.count - before.count}
 	for key := range now.clients {
 		if _, there := before.clients[key]; !there {
@@ -186,6 +188,13 @@ func (j *journal) since(moment time.Time) []commit {
 	defer j.mu.Unlock()
 	first, _ := slices.BinarySearchFunc(j.commits, moment, func(c commit, at time.Time) int { return c.at.Compare(at) })
 	return slices.Clone(j.commits[first:])
+}
+
+// all returns all versions of Events that were stored.
+func (j *journal) all() map[delivery]bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.versions)
 }
 
 // waitComplete waits until the watch has seen all that is stored.
@@ -231,7 +240,7 @@ func TestJournalSaysWhoWroteWhat(t *testing.T) {
 			InvolvedObject: corev1.ObjectReference{Name: "pod"}, Reason: "Tested", Count: count,
 		}
 	}
-	j := &journal{known: map[types.UID]version{}}
+	j := &journal{known: map[types.UID]version{}, versions: map[delivery]bool{}}
 	began := time.Now()
 	for i, e := range []*corev1.Event{
 		event("x", 1, "v1;c="+one+";s="+one+":7;n="+a+":1"),

@@ -215,31 +215,36 @@ type roles struct {
 // watchRoles begins to poll; stop ends it.
 func (f *fleet) watchRoles() *roles {
 	r := &roles{}
-	for _, m := range f.members {
-		var now *span // nil while it does not lead
-		var term time.Time
-		r.ends = append(r.ends, await.Every(50*time.Millisecond, func(ctx context.Context) {
-			sent := time.Now()
-			role, err := m.role(ctx)
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			switch began := m.lease.lastTerm(m.peers.Address()); {
-			case err != nil:
-				// A replica that does not answer may still lead.
-			case role != leading:
-				now = nil
-			case now == nil || !began.Equal(term):
-				now, term = &span{name: m.name, from: time.Now()}, began
-			default:
-				if now.to.IsZero() {
-					r.spans = append(r.spans, now)
-				}
-				now.to = sent
-			}
-		}))
-	}
 	f.t.Cleanup(r.stop)
+	for _, m := range f.members {
+		r.watch(m)
+	}
 	return r
+}
+
+// watch polls the role of one more replica, which has been started.
+func (r *roles) watch(m *member) {
+	var now *span // nil while it does not lead
+	var term time.Time
+	r.ends = append(r.ends, await.Every(50*time.Millisecond, func(ctx context.Context) {
+		sent := time.Now()
+		role, err := m.role(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch began := m.lease.lastTerm(m.peers.Address()); {
+		case err != nil:
+			// A replica that does not answer may still lead.
+		case role != leading:
+			now = nil
+		case now == nil || !began.Equal(term):
+			now, term = &span{name: m.name, from: time.Now()}, began
+		default:
+			if now.to.IsZero() {
+				r.spans = append(r.spans, now)
+			}
+			now.to = sent
+		}
+	}))
 }
 
 func (r *roles) stop() {

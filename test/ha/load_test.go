@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/eventd/eventd/test/longrun"
 	"github.com/eventd/eventd/test/replica"
 	"github.com/eventd/eventd/test/testenv"
@@ -44,12 +46,19 @@ func startLoadAt(t *testing.T, r rate, cluster *testenv.ControlPlane, flags ...s
 	return startFleet(t, cluster, flags...).startLoad(t, r)
 }
 
+// through is the configuration of a client of the Service.
+func (f *fleet) through(credentials *rest.Config) *rest.Config {
+	config := f.service.through(credentials)
+	config.Timeout = f.timeout
+	return config
+}
+
 // startLoad starts a load of a fleet.
 func (f *fleet) startLoad(t *testing.T, r rate) *load {
 	t.Helper()
 	cluster := f.cluster
 	namespace := cluster.Namespace(t)
-	clients := f.service.through(replica.Reporter(t, cluster, namespace))
+	clients := f.through(replica.Reporter(t, cluster, namespace))
 	l := &load{
 		fleet:     f,
 		plain:     newPlain(t, clients, namespace),
@@ -87,7 +96,7 @@ const seriesPerObject = 52
 func (f *fleet) newDeferred(least int) *deferred {
 	f.t.Helper()
 	namespace := f.cluster.Namespace(f.t)
-	d := &deferred{plain: newPlain(f.t, f.service.through(replica.Reporter(f.t, f.cluster, namespace)), namespace)}
+	d := &deferred{plain: newPlain(f.t, f.through(replica.Reporter(f.t, f.cluster, namespace)), namespace)}
 	for i := 0; len(d.all)-i < least; i++ {
 		for j := range seriesPerObject {
 			d.all = append(d.all, series{fmt.Sprint("deferred-", i), fmt.Sprint("Reason", j)})

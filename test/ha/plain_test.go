@@ -1,6 +1,7 @@
 package ha
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ type plain struct {
 
 func newPlain(t *testing.T, config *rest.Config, namespace string) *plain {
 	config = rest.CopyConfig(config)
-	config.Timeout = patience
+	config.Timeout = cmp.Or(config.Timeout, patience)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p := &plain{
 		namespace: namespace, ctx: ctx, stop: func() {},
