@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -99,7 +100,8 @@ func TestReplicaThatBreaksTheProtocolLosesItsSession(t *testing.T) {
 	leader := newReplica(t, options{pipeline: kept()})
 	where := listen(t, leader)
 	leader.lead(t)
-	post := frame.Forwarded{Method: http.MethodPost, URI: coreEvents, Body: []byte(`{}`)}
+	// It is not answered, since its occurrence is not written.
+	post := frame.Forwarded{Method: http.MethodPost, URI: coreEvents, Body: must(json.Marshal(classic("a", 1)))}
 	unnamed := post
 	unnamed.User = &user.DefaultInfo{}
 	long := frame.Begin(nil, frame.Request, 1)
