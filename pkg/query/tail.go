@@ -15,8 +15,8 @@ import (
 
 const (
 	// tailInterval is between two turns of a tail that has sent all there was. A turn costs the process some
-	// wakeups, whatever it sends, so a storm costs each tail 2 of them per second and not one for each item.
-	tailInterval = 500 * time.Millisecond
+	// wakeups, whatever it sends, so a storm costs each tail 4 of them per second and not one for each item.
+	tailInterval = 250 * time.Millisecond
 	// tailPhases is how many tails have their turns at different times: reports wait for the turn of one tail at most,
 	// and find a processor that is idle if there are several.
 	tailPhases = 50

@@ -141,7 +141,7 @@ func TestTailsWriteInTurn(t *testing.T) {
 				n++
 				turns[at]++
 			}
-			if n < 2*seconds-1 || n > 2*seconds+1 {
+			if n < 4*seconds-1 || n > 4*seconds+1 {
 				t.Errorf("tail %d has written %d times in %d s", i, n, seconds)
 			}
 		}
