@@ -19,6 +19,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -211,7 +212,7 @@ func (v *verifying) connectClientGo(config *rest.Config, port string, tick <-cha
 		v.failure(err)
 		return
 	}
-	defer connection.CloseIdleConnections()
+	defer utilnet.CloseIdleConnectionsFor(connection.Transport) // http.Client does not find it behind those of client-go
 	client, err := kubernetes.NewForConfigAndClient(own, connection)
 	if err != nil {
 		v.failure(err)
