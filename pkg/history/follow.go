@@ -42,6 +42,9 @@ type Follower struct {
 	ahead []sealedRow
 	// atEnd: the last Read has read all there was.
 	atEnd bool
+	// met: it has been at the end of the history, which was not behind it. Before, it may have to pass over versions that
+	// it has had, since they follow a place of another replica.
+	met bool
 }
 
 // Follow returns a follower that begins after a resourceVersion, of a Result or of Read of any replica.
@@ -78,7 +81,7 @@ func (f *Follower) placeLocked() error {
 	case f.now && f.early:
 		f.place.rv, f.next = h.first, h.firstSeq
 	case f.now:
-		f.place, f.next = h.reached, h.next
+		f.place, f.next, f.met = h.reached, h.next, true
 	case f.place.rv < h.complete || f.place.before(h.store.lostAt):
 		return ErrExpired
 	default:
@@ -130,6 +133,12 @@ func (f *Follower) Close() { f.setAhead(nil) }
 // and for nothing else. Its error is ErrExpired if what follows was removed, or etcd was restored; ErrBusy; or the
 // cause of ctx. After ErrExpired, all later calls return it too.
 func (f *Follower) Read(ctx context.Context, limit int) (versions []observer.Version, resourceVersion string, err error) {
+	return f.ReadTo(ctx, limit, End)
+}
+
+// ReadTo is Read up to a place, which the follower is at when there is no more to return. Before it has begun to read
+// up to there, the follower must be at a place, too.
+func (f *Follower) ReadTo(ctx context.Context, limit int, end Place) (versions []observer.Version, resourceVersion string, err error) {
 	limit = min(max(limit, 1), maxBatch)
 	for {
 		if versions = f.take(limit); len(versions) > 0 {
@@ -137,12 +146,12 @@ func (f *Follower) Read(ctx context.Context, limit int) (versions []observer.Ver
 			return versions, f.place.String(), nil
 		}
 		before := f.place
-		versions, run, err := f.readHead(limit)
+		versions, run, err := f.readHead(limit, end)
 		switch {
 		case err != nil:
 			return nil, "", err
 		case run != nil:
-			if err := f.h.budget.decode(ctx, f.flow.Tenant, func() error { return f.decode(run, limit) }); err != nil {
+			if err := f.h.budget.decode(ctx, f.flow.Tenant, func() error { return f.decode(run, limit, end) }); err != nil {
 				return nil, "", err
 			}
 		case len(versions) > 0 || f.place != before:
@@ -156,8 +165,8 @@ func (f *Follower) Read(ctx context.Context, limit int) (versions []observer.Ver
 // UpToDate reports whether the last Read has read all there was.
 func (f *Follower) UpToDate() bool { return f.atEnd }
 
-// readHead returns what follows of the versions that are not sealed, or the run that has it.
-func (f *Follower) readHead(limit int) (versions []observer.Version, run []*block, err error) {
+// readHead returns what follows of the versions that are not sealed, up to a place, or the run that has it.
+func (f *Follower) readHead(limit int, to Place) (versions []observer.Version, run []*block, err error) {
 	h := f.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,16 +181,20 @@ func (f *Follower) readHead(limit int) (versions []observer.Version, run []*bloc
 		return nil, nil, err
 	}
 	first := h.next - int64(len(h.head))
-	if f.next < first {
+	if f.next < min(first, to.next) {
 		return nil, h.store.runOf(f.next), nil
 	}
-	for ; f.next < h.next && len(versions) < limit; f.next++ {
+	for end := min(h.next, to.next); f.next < end && len(versions) < limit; f.next++ {
 		if r := &h.head[f.next-first]; f.pass(r.rv, r.listed) {
 			versions = append(versions, r.Version)
 		}
 	}
+	if f.next == to.next {
+		f.place.rv = max(f.place.rv, to.rv)
+	}
 	if f.atEnd = f.next == h.next; f.atEnd {
 		f.place.rv = max(f.place.rv, h.reached.rv)
+		f.met = f.met || f.place == h.reached
 	}
 	if h.reached.rv < f.place.rv && time.Since(f.made) >= aheadTimeout {
 		f.next = -1 // so it remains expired
@@ -202,14 +215,14 @@ func (f *Follower) pass(rv uint64, listed bool) bool {
 	return true
 }
 
-// decode decodes what follows of a run, as far as there is memory for it, but at least as much as is returned
-// next.
-func (f *Follower) decode(run []*block, limit int) error {
+// decode decodes what follows of a run, up to a place and as far as there is memory for it, but at least as much as
+// is returned next.
+func (f *Follower) decode(run []*block, limit int, to Place) error {
 	size := int64(0)
 	for _, b := range run {
 		size += b.size
 	}
-	end := run[0].end
+	end := min(run[0].end, to.next)
 	reserved := f.h.budget.ahead.AcquireUpTo(f.flow, size)
 	if reserved < size {
 		end = min(end, f.next+int64(limit)+(end-f.next)*reserved/size)

@@ -92,6 +92,7 @@ func (m *model) read(t *testing.T, tail *tail) (expired bool) {
 }
 
 func TestFollowersGetEveryVersionInOrder(t *testing.T) {
+	met := 0
 	for seed := range short.Seeds(40) {
 		synctest.Test(t, func(t *testing.T) {
 			m := newModel(t, seed, 64<<20)
@@ -111,6 +112,9 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 					expired++
 					*tail = *m.follow(t, "")
 				}
+				if other := tails[m.rng.IntN(len(tails))]; m.rng.IntN(4) == 0 && m.meet(t, tail, other) {
+					met++
+				}
 				if m.rng.IntN(10) == 0 && tail.at >= 0 && tail.epoch == m.epoch && !m.h.beginning { // a disconnect
 					tail.f.Close()
 					cursor := tail.cursor
@@ -129,6 +133,9 @@ func TestFollowersGetEveryVersionInOrder(t *testing.T) {
 				t.Errorf("seed %d: %d resumed, %d expired", seed, resumed, expired)
 			}
 		})
+	}
+	if met < 10 {
+		t.Errorf("%d followers have met", met)
 	}
 }
 

@@ -78,6 +78,7 @@ type API struct {
 	// answers are the turns in which answers are made and encoded.
 	answers   *fairqueue.Turns
 	encodings *encodings
+	batches   *batches
 	tails     atomic.Int64 // that were opened
 
 	mu      sync.Mutex
@@ -97,7 +98,7 @@ func New(o Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}
-	return &API{options: o, figures: newFigures(o.Gatherer), matches: matches, answers: answers, encodings: newEncodings(), changed: make(chan struct{})}, nil
+	return &API{options: o, figures: newFigures(o.Gatherer), matches: matches, answers: answers, encodings: newEncodings(), batches: newBatches(), changed: make(chan struct{})}, nil
 }
 
 // Run samples the metrics, for rates, until ctx ends. Without it, figures have none. It must be called once.

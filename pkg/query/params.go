@@ -64,7 +64,9 @@ type query struct {
 
 	Watch bool
 	sse   bool // server-sent events
-	match *rules.Expression
+	// compressed: the client gets gzip.
+	compressed bool
+	match      *rules.Expression
 	// expression is that of match, which is compiled after the caller is authorized.
 	expression    string
 	events, steps bool
@@ -113,9 +115,13 @@ func parse(resource string, values url.Values, header http.Header) (*query, erro
 		p.failed(v1alpha1.ParamName, "is required: what is known of an object is found by its name")
 	}
 	q.include(p, header)
+	q.compressed = q.shared() && acceptsGzip(header)
 	p.unknown()
 	return q, p.err
 }
+
+// shared reports whether others may be sent the same: there is no expression, whose time is that of a tenant.
+func (q *query) shared() bool { return q.resource == resourceTail && q.expression == "" }
 
 // include reads what is of tail alone, and checks what can be watched.
 func (q *query) include(p *parser, header http.Header) {

@@ -24,7 +24,7 @@ func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.H
 			return
 		}
 		defer func() { _ = response.Body.Close() }()
-		for _, name := range []string{"Content-Type", "Retry-After", "X-Content-Type-Options", "X-Accel-Buffering"} {
+		for _, name := range []string{"Content-Type", "Retry-After", "X-Content-Type-Options", "X-Accel-Buffering", "Content-Encoding"} {
 			if value := response.Header.Get(name); value != "" {
 				w.Header().Set(name, value)
 			}
@@ -46,7 +46,7 @@ func (a *API) relayed(to intake.Query, q *query, changed <-chan struct{}) http.H
 // copyStream sends what the leader sends, as it comes.
 func copyStream(life context.Context, w http.ResponseWriter, response *http.Response) {
 	w.WriteHeader(response.StatusCode)
-	s := newStream(w, false)
+	s := newStream(w, false, false)
 	defer context.AfterFunc(life, s.close)()
 	buffer := make([]byte, maxBuffered)
 	for {

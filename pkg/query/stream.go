@@ -2,14 +2,10 @@ package query
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 const (
@@ -22,26 +18,13 @@ const (
 	sseRetry = "retry: 1000\n\n"
 )
 
-// The types of frames, as in watches of Kubernetes.
-const (
-	frameAdded    = "ADDED"
-	frameModified = "MODIFIED"
-	frameBookmark = "BOOKMARK"
-	frameError    = "ERROR"
-)
-
-// frame is a metav1.WatchEvent, whose object is encoded with it.
-type frame struct {
-	Type   string `json:"type"`
-	Object any    `json:"object"`
-}
-
-// stream sends frames to a client: lines of JSON, or server-sent events. One goroutine uses it, and any may close it.
+// stream sends frames to a client. One goroutine uses it, and any may close it.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	sse     bool
-	buffer  bytes.Buffer // what is encoded and not written
+	lines                // encoded, and for this client alone
+	gzip    *gzipStream  // nil: not compressed
+	ready   bytes.Buffer // what is written next
 	timeout *time.Timer  // of a write; stopped while nothing is written
 
 	mu      sync.Mutex // guards the fields below
@@ -51,8 +34,11 @@ type stream struct {
 
 var errClosed = errors.New("the stream is closed")
 
-func newStream(w http.ResponseWriter, sse bool) *stream {
-	s := &stream{w: w, control: http.NewResponseController(w), sse: sse}
+func newStream(w http.ResponseWriter, sse, compressed bool) *stream {
+	s := &stream{w: w, control: http.NewResponseController(w), lines: lines{sse: sse}}
+	if compressed {
+		s.gzip = &gzipStream{}
+	}
 	s.timeout = time.AfterFunc(writeTimeout, s.closeIfBlocked)
 	s.timeout.Stop()
 	return s
@@ -63,88 +49,89 @@ func (s *stream) begin() error {
 	contentType := "application/json"
 	if s.sse {
 		contentType = sseType
-		s.buffer.WriteString(sseRetry)
+		s.WriteString(sseRetry)
 	}
 	h := s.w.Header()
+	if s.gzip != nil {
+		h.Set("Content-Encoding", gzipEncoding)
+		s.gzip.begin(&s.ready)
+	}
 	h.Set("Content-Type", contentType)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Accel-Buffering", "no") // of proxies
 	s.w.WriteHeader(http.StatusOK)
-	err := s.write(s.buffer.Bytes()) // the header, though there may be nothing else
-	s.buffer.Reset()
+	s.addLines()
+	err := s.write(s.ready.Bytes()) // the header, though there may be nothing else
+	s.ready.Reset()
 	return err
 }
 
-// send encodes a frame, which flush writes. id is the cursor from which a browser resumes, if it is not
-// empty.
-func (s *stream) send(kind string, object any, id string) error {
-	data, err := json.Marshal(frame{kind, object}) // one line
+// addLines has the lines of this client written next.
+func (s *stream) addLines() {
+	if s.gzip != nil {
+		s.gzip.add(&s.ready, s.Bytes())
+	} else {
+		s.ready.Write(s.Bytes())
+	}
+	if s.Reset(); s.Cap() > 2*maxBuffered {
+		s.Buffer = bytes.Buffer{} // of a large frame
+	}
+}
+
+// sendBatch sends what others are sent, too.
+func (s *stream) sendBatch(b *batch) error {
+	s.addLines()
+	if s.gzip == nil {
+		s.ready.Write(b.plain)
+		return s.flushFull()
+	}
+	packed, err := b.packed()
 	if err != nil {
 		return err
 	}
-	return s.sendLine(id, data)
+	s.gzip.addPacked(&s.ready, b.plain, packed)
+	return s.flushFull()
 }
 
-// itemPrefix returns the beginning of a frame with an added TailItem, up to its event or step. It is the same for
-// all items with one cursor, and to encode it takes longer than to send an item.
-func itemPrefix(cursor, field string) ([]byte, error) {
-	item, err := json.Marshal(v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: cursor})
-	if err != nil {
-		return nil, err
-	}
-	return fmt.Appendf(nil, `{"type":%q,"object":%s,%q:`, frameAdded, item[:len(item)-1], field), nil
-}
-
-// sendItem sends an item that is encoded, after its prefix.
-func (s *stream) sendItem(prefix []byte, cursor string, item []byte) error {
-	return s.sendLine(cursor, prefix, item, []byte("}}"))
-}
-
-// sendLine sends a frame that is encoded, in parts.
-func (s *stream) sendLine(id string, parts ...[]byte) error {
-	if s.sse {
-		if id != "" {
-			s.buffer.WriteString("id: " + id + "\n")
-		}
-		s.buffer.WriteString("data: ")
-	}
-	for _, part := range parts {
-		s.buffer.Write(part)
-	}
-	s.buffer.WriteByte('\n')
-	if s.sse {
-		s.buffer.WriteByte('\n')
-	}
-	if s.buffer.Len() < maxBuffered {
+// flushFull writes what is encoded if there is much.
+func (s *stream) flushFull() error {
+	if s.Len()+s.ready.Len() < maxBuffered {
 		return nil
 	}
 	return s.flush()
 }
 
-// bookmark sends a cursor, and how many steps were lost.
-func (s *stream) bookmark(resourceVersion string, lost int64) error {
-	item := v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: resourceVersion, Lost: lost}
-	return s.send(frameBookmark, item, resourceVersion)
-}
-
 // fail sends the error with which a watch ends.
-func (s *stream) fail(err error) {
-	if s.send(frameError, statusOf(err), "") == nil {
-		_ = s.flush()
+func (s *stream) fail(err error) { _ = s.send(frameError, statusOf(err), "") }
+
+// end writes what is encoded, and the end of the stream.
+func (s *stream) end() {
+	if s.addLines(); s.gzip != nil {
+		s.gzip.end(&s.ready)
 	}
+	_ = s.flush()
 }
 
 // flush writes what is encoded. It returns when the connection has accepted it, and fails after
 // writeTimeout.
 func (s *stream) flush() error {
-	if s.buffer.Len() == 0 {
-		return nil
+	s.addLines()
+	rest := s.ready.Bytes()
+	for len(rest) > 2*maxBuffered { // so that each has its time
+		if err := s.write(rest[:maxBuffered]); err != nil {
+			return err
+		}
+		rest = rest[maxBuffered:]
 	}
-	err := s.write(s.buffer.Bytes())
-	if s.buffer.Reset(); s.buffer.Cap() > 2*maxBuffered {
-		s.buffer = bytes.Buffer{} // of a large frame
+	if len(rest) > 0 {
+		if err := s.write(rest); err != nil {
+			return err
+		}
 	}
-	return err
+	if s.ready.Reset(); s.ready.Cap() > 2*maxBuffered {
+		s.ready = bytes.Buffer{}
+	}
+	return nil
 }
 
 // write writes and flushes bytes. A timer ends it after writeTimeout: a deadline of the connection would have to be

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,9 +18,9 @@ const (
 	// tailInterval is between two turns of a tail that has sent all there was. A turn costs the process some
 	// wakeups, whatever it sends, so a storm costs each tail 4 of them per second and not one for each item.
 	tailInterval = 250 * time.Millisecond
-	// tailPhases is how many tails have their turns at different times: reports wait for the turn of one tail at most,
-	// and find a processor that is idle if there are several.
-	tailPhases = 50
+	// tailPhases is at how many times within a tailInterval tails have their turns. One would delay reports by the turns
+	// of all tails; with as many as there are tails, each would wake an idle processor for itself.
+	tailPhases = 10
 	// tailBatch is how many versions are read at once, and stepBatch how many steps, which nothing decodes.
 	tailBatch, stepBatch = 32, 256
 	// matchShare is the part of the time in which a tail evaluates its expression: 1/50. A tail with a
@@ -32,9 +33,11 @@ type tail struct {
 	api    *API
 	query  *query
 	stream *stream
+	out    *lines            // of stream, or of a batch
 	events *history.Follower // nil if it has no Events
 	steps  *trail.Follower   // nil if it has no steps
 	phase  time.Duration
+	selection
 	// at is the cursor behind what was read. unmarked: Events were sent after the last bookmark. missed are the steps
 	// that were lost since then.
 	at       string
@@ -46,7 +49,7 @@ type tail struct {
 
 // newTail returns a tail that begins at the cursor of a query. The caller must close it.
 func (a *API) newTail(q *query, s *stream) (*tail, error) {
-	t := &tail{api: a, query: q, stream: s, phase: time.Duration(a.tails.Add(1)%tailPhases) * tailInterval / tailPhases}
+	t := &tail{api: a, query: q, stream: s, out: &s.lines, selection: q.selection(), phase: time.Duration(a.tails.Add(1)%tailPhases) * tailInterval / tailPhases}
 	if q.events {
 		if t.at = q.after; t.at == "" {
 			t.at = a.options.History.Status().ResourceVersion // before Follow: nothing is missed after it
@@ -82,13 +85,17 @@ func (a *API) sendTail(ctx context.Context, q *query, s *stream) error {
 	if err := t.mark(); err != nil {
 		return err
 	}
+	next := t.sendShared
+	if !q.shared() {
+		next = t.sendOwn
+	}
 	for {
-		took, err := t.sendBatch(ctx)
+		took, done, err := next(ctx)
 		if err != nil {
 			return lost(err)
 		}
 		pause := (matchShare - 1) * took
-		if t.upToDate() {
+		if done {
 			if err := t.flush(); err != nil {
 				return err
 			}
@@ -100,14 +107,104 @@ func (a *API) sendTail(ctx context.Context, q *query, s *stream) error {
 	}
 }
 
-// sendBatch encodes some of what follows, and returns how long the expression took.
-func (t *tail) sendBatch(ctx context.Context) (took time.Duration, err error) {
+// sendOwn sends some of what follows to this tail alone. It returns how long the expression took, and whether that was
+// all there is.
+func (t *tail) sendOwn(ctx context.Context) (took time.Duration, done bool, err error) {
+	if took, err = t.encode(ctx, unlimited); err == nil {
+		err = t.stream.flushFull()
+	}
+	return took, t.upToDate(), err
+}
+
+// sendShared sends the next batch of all tails that ask for the same, or makes it.
+func (t *tail) sendShared(ctx context.Context) (took time.Duration, done bool, err error) {
+	at, ok := t.place()
+	if !ok {
+		return t.sendOwn(ctx)
+	}
+	next, newest, early := t.api.batches.after(t.selection, at)
+	switch {
+	case next != nil:
+		return 0, false, t.sendBatch(next)
+	case at.lags(newest):
+		if _, err = t.encode(ctx, newest); err == nil {
+			err = t.stream.flushFull()
+		}
+		return 0, false, err
+	case at == newest && early:
+		return 0, true, nil
+	}
+	next, err = t.makeBatch(ctx, at)
+	if err != nil {
+		return 0, false, err
+	}
+	return 0, next.complete, t.sendBatch(next)
+}
+
+// makeBatch encodes what follows, and keeps it for the others. The tail is at the end of it then.
+func (t *tail) makeBatch(ctx context.Context, from place) (*batch, error) {
+	out := &lines{sse: t.query.sse}
+	t.out = out
+	defer func() { t.out = &t.stream.lines }()
+	one := &batch{}
+	for !one.complete && out.Len() < maxBuffered {
+		if _, err := t.encode(ctx, unlimited); err != nil {
+			return nil, err
+		}
+		one.complete = t.upToDate()
+	}
+	if one.marked = t.unmarked || t.missed > 0; one.marked {
+		if err := out.bookmark(t.at, t.missed); err != nil {
+			return nil, err
+		}
+	}
+	one.cursor, one.plain = t.at, out.Bytes()
+	one.packed = sync.OnceValues(func() ([]byte, error) { return t.api.batches.packer.pack(one.plain) })
+	to, ok := t.place()
+	if one.to = to; ok && to != from {
+		t.api.batches.add(t.selection, from, one)
+	}
+	return one, nil
+}
+
+// sendBatch sends a batch, and moves to its end.
+func (t *tail) sendBatch(b *batch) error {
 	if t.events != nil {
-		versions, reached, err := t.events.Read(ctx, tailBatch)
+		t.events.MoveTo(b.to.events)
+		t.at = b.cursor
+	}
+	if t.steps != nil {
+		t.steps.MoveTo(b.to.steps)
+	}
+	if len(b.plain) == 0 {
+		return nil
+	}
+	if b.marked {
+		t.marked()
+	}
+	return t.stream.sendBatch(b)
+}
+
+// place returns where the tail is. It is at no place while it has to read from where no other one may be.
+func (t *tail) place() (at place, ok bool) {
+	ok = true
+	if t.events != nil {
+		at.events, ok = t.events.Place()
+	}
+	if t.steps != nil {
+		at.steps = t.steps.Place()
+	}
+	return at, ok
+}
+
+// encode encodes some of what follows, up to a place, and returns how long the expression took.
+func (t *tail) encode(ctx context.Context, to place) (took time.Duration, err error) {
+	if t.events != nil {
+		versions, reached, err := t.events.ReadTo(ctx, tailBatch, to.events)
 		if err != nil {
 			return 0, err
 		}
-		if took, err = t.sendVersions(ctx, versions); err != nil {
+		if took, err = t.encodeVersions(ctx, versions); err != nil {
 			return 0, err
 		}
 		if reached != "" {
@@ -115,11 +212,11 @@ func (t *tail) sendBatch(ctx context.Context) (took time.Duration, err error) {
 		}
 	}
 	if t.steps != nil {
-		steps, missed := t.steps.Read(stepBatch)
+		steps, missed := t.steps.ReadTo(stepBatch, to.steps)
 		if t.missed += missed; t.missed > 0 && t.query.Namespaces != nil {
 			t.missed = 1 // they are of all namespaces
 		}
-		more, err := t.sendSteps(ctx, steps)
+		more, err := t.encodeSteps(ctx, steps)
 		if took += more; err != nil {
 			return 0, err
 		}
@@ -149,9 +246,12 @@ func (t *tail) flush() error {
 // mark writes what is encoded, and a bookmark.
 func (t *tail) mark() error {
 	err := t.stream.bookmark(t.at, t.missed)
-	t.due, t.unmarked, t.missed = time.Now().Add(quietPeriod), false, 0
+	t.marked()
 	return errors.Join(err, t.stream.flush())
 }
+
+// marked notes that there is a bookmark behind all that was sent.
+func (t *tail) marked() { t.due, t.unmarked, t.missed = time.Now().Add(quietPeriod), false, 0 }
 
 // rest waits, and sends the bookmarks that are due. Its error is that of a write, or the cause of ctx.
 func (t *tail) rest(ctx context.Context, d time.Duration) error {
@@ -175,10 +275,10 @@ func (t *tail) rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sendVersions encodes those that the query is about. Each has the cursor before all of them, since they are
+// encodeVersions encodes those that the query is about. Each has the cursor before all of them, since they are
 // one step of the follower: a client that resumes within them gets some twice, and misses none. It returns how
 // long the expression took.
-func (t *tail) sendVersions(ctx context.Context, versions []observer.Version) (took time.Duration, err error) {
+func (t *tail) encodeVersions(ctx context.Context, versions []observer.Version) (took time.Duration, err error) {
 	matching, took, err := matching(ctx, t.api, t.query, versions, func(v observer.Version) (string, func() *corev1.Event) {
 		return v.Event.Namespace, func() *corev1.Event { return v.Event }
 	})
@@ -192,18 +292,16 @@ func (t *tail) sendVersions(ctx context.Context, versions []observer.Version) (t
 	t.unmarked = true
 	for _, v := range matching {
 		item, err := t.api.encodings.encode(v.Event, func() any { return itemOf(v) })
-		if err == nil {
-			err = t.stream.sendItem(prefix, t.at, item)
-		}
 		if err != nil {
 			return took, err
 		}
+		t.out.sendItem(prefix, t.at, item)
 	}
 	return took, nil
 }
 
-// sendSteps encodes those that the query is about, and returns how long the expression took.
-func (t *tail) sendSteps(ctx context.Context, steps []*trail.Step) (took time.Duration, err error) {
+// encodeSteps encodes those that the query is about, and returns how long the expression took.
+func (t *tail) encodeSteps(ctx context.Context, steps []*trail.Step) (took time.Duration, err error) {
 	matching, took, err := matching(ctx, t.api, t.query, steps, func(step *trail.Step) (string, func() *corev1.Event) {
 		return step.Namespace, func() *corev1.Event { return eventOf(step) }
 	})
@@ -216,12 +314,10 @@ func (t *tail) sendSteps(ctx context.Context, steps []*trail.Step) (took time.Du
 	}
 	for _, step := range matching {
 		item, err := t.api.encodings.encode(step, func() any { return stepOf(step) })
-		if err == nil {
-			err = t.stream.sendItem(prefix, "", item)
-		}
 		if err != nil {
 			return took, err
 		}
+		t.out.sendItem(prefix, "", item)
 	}
 	return took, nil
 }

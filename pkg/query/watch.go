@@ -34,7 +34,7 @@ func (a *API) watching(q *query, r rights) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		life, end := a.life(req.Context(), q.changed)
 		defer end()
-		s := newStream(w, q.sse)
+		s := newStream(w, q.sse, q.compressed)
 		defer context.AfterFunc(life, s.close)()
 		ctx, cancel := context.WithCancelCause(life)
 		timer := time.AfterFunc(minWatch+rand.N(maxWatch-minWatch), func() { cancel(errOver) })
@@ -50,6 +50,7 @@ func (a *API) watching(q *query, r rights) http.HandlerFunc {
 		if status := apierrors.APIStatus(nil); errors.As(context.Cause(ctx), &status) {
 			s.fail(context.Cause(ctx))
 		}
+		s.end()
 	}
 }
 

@@ -2,7 +2,10 @@ package query_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -228,7 +231,9 @@ func TestTailThatIsNotReadDelaysNoOther(t *testing.T) {
 	}
 	s.awaitWatches(t, tails+1)
 	for range events { // more than all buffers of a stream
-		s.happens("shop", "web", strings.Repeat("x", 2000))
+		text := make([]byte, 1500) // which nothing compresses
+		_, _ = rand.Read(text)
+		s.happens("shop", "web", base64.StdEncoding.EncodeToString(text))
 	}
 	reading.Wait()
 	s.awaitWatches(t, tails) // after the timeout of a write
@@ -299,7 +304,7 @@ func TestRelayedWatchIsNotBuffered(t *testing.T) {
 			_ = body.CloseWithError(ctx.Err())
 			close(ended)
 		})
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, Body: body}, nil
 	}
 	s := newScene(t, func(o *query.Options) {
 		o.Leading = func() bool { return false }
@@ -310,7 +315,11 @@ func TestRelayedWatchIsNotBuffered(t *testing.T) {
 	defer leave()
 	opened := intaketest.Background(func() *tail { return open(ctx, t, client, root+"top?watch=true") })
 	w := <-leader
-	go func() { _, _ = io.WriteString(w, `{"type":"ADDED","object":{}}`+"\n") }()
+	go func() {
+		compressed := gzip.NewWriter(w)
+		_, _ = io.WriteString(compressed, `{"type":"ADDED","object":{}}`+"\n")
+		_ = compressed.Flush()
+	}()
 	if f, ok := (<-opened).next(); !ok || f.Type != "ADDED" {
 		t.Errorf("the first frame is %+v", f)
 	}

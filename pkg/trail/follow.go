@@ -1,6 +1,9 @@
 package trail
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // stepLog has the last steps for all followers. It is empty while there is none. The mutex of the Trail guards it.
 type stepLog struct {
@@ -40,9 +43,9 @@ func (l *stepLog) add(st *step, occurrences, now int64) {
 // at is the place of the step of a number.
 func (l *stepLog) at(number uint64) **Step { return &l.ring[number%uint64(len(l.ring))] }
 
-// since returns the steps from a number on, at most limit, and the number of the step after them.
-func (l *stepLog) since(number uint64, limit int) (steps []*Step, next uint64) {
-	for ; number < l.next && len(steps) < limit; number++ {
+// since returns the steps from a number on up to another one, at most limit, and the number of the step after them.
+func (l *stepLog) since(number, end uint64, limit int) (steps []*Step, next uint64) {
+	for ; number < end && len(steps) < limit; number++ {
 		steps = append(steps, *l.at(number))
 	}
 	return steps, number
@@ -81,6 +84,11 @@ func (t *Trail) Follow() *Follower {
 // Close it returns nothing. It needs the mutex that the pipeline needs for each step: a caller that reads too often
 // delays reports.
 func (f *Follower) Read(limit int) (steps []*Step, lost int64) {
+	return f.ReadTo(limit, math.MaxUint64)
+}
+
+// ReadTo is Read up to a place.
+func (f *Follower) ReadTo(limit int, end uint64) (steps []*Step, lost int64) {
 	f.t.mu.Lock()
 	defer f.t.mu.Unlock()
 	if f.closed {
@@ -90,10 +98,16 @@ func (f *Follower) Read(limit int) (steps []*Step, lost int64) {
 	if f.next < l.first {
 		lost, f.next = int64(l.first-f.next), l.first
 	}
-	steps, f.next = l.since(f.next, limited(limit))
+	steps, f.next = l.since(f.next, min(l.next, end), limited(limit))
 	f.atEnd = f.next == l.next
 	return steps, lost
 }
+
+// Place is the number of the step that Read returns next. Two followers of a Trail at the same place read the same.
+func (f *Follower) Place() uint64 { return f.next }
+
+// MoveTo has the follower continue from a place of another one.
+func (f *Follower) MoveTo(place uint64) { f.next = place }
 
 // UpToDate reports whether the last Read has read all there was.
 func (f *Follower) UpToDate() bool { return f.atEnd }
