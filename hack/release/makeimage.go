@@ -46,11 +46,19 @@ func makeImage(ctx context.Context, args []string) error {
 // imageBinaries compiles eventd for each platform of the image.
 func (s source) imageBinaries(ctx context.Context, dir string) (binaries []image.Binary, err error) {
 	for _, platform := range releasedPlatforms.ofImage() {
-		file := filepath.Join(dir, "eventd-"+platform.OS+"-"+platform.Architecture)
+		folder := filepath.Join(dir, platform.OS+"-"+platform.Architecture)
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			return nil, err
+		}
+		file := filepath.Join(folder, "eventd")
 		if err := s.compile(ctx, platform, "eventd", file); err != nil {
 			return nil, err
 		}
-		binaries = append(binaries, image.Binary{Platform: platform, File: file})
+		licenses, err := s.licenseFiles(ctx, platform, "eventd", folder)
+		if err != nil {
+			return nil, err
+		}
+		binaries = append(binaries, image.Binary{Platform: platform, File: file, Licenses: licenses})
 	}
 	return binaries, nil
 }

@@ -25,7 +25,7 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 	if out, err := install(filepath.Join(made, named("kubectl-eventd", ".tar.gz"))); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, file := range []string{"bin/kubectl-eventd", "store/eventd/v1.2.3/LICENSE"} {
+	for _, file := range []string{"bin/kubectl-eventd", "store/eventd/v1.2.3/LICENSE", "store/eventd/v1.2.3/THIRD_PARTY_LICENSES"} {
 		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 			t.Error(err)
 		}

@@ -17,6 +17,8 @@ type product struct {
 	platform v1.Platform
 	// binary is the file that was built, archive the name of the one that is published.
 	binary, archive string
+	// licenses are the files that go with it.
+	licenses []string
 }
 
 // program is its name on its platform.
@@ -27,7 +29,7 @@ func (p product) program() string {
 	return p.command
 }
 
-// build compiles a command, packs it with the license, and lists what it is made of.
+// build compiles a command, packs it with the licenses, and lists what it is made of.
 func (r *release) build(ctx context.Context, command string, platform v1.Platform) (product, error) {
 	p := product{command: command, platform: platform}
 	name := command + "_" + r.source.version + "_" + platform.OS + "_" + platform.Architecture
@@ -38,14 +40,19 @@ func (r *release) build(ctx context.Context, command string, platform v1.Platfor
 	if err := r.source.compile(ctx, platform, command, p.binary); err != nil {
 		return p, err
 	}
+	var err error
+	if p.licenses, err = r.source.licenseFiles(ctx, platform, command, filepath.Dir(p.binary)); err != nil {
+		return p, err
+	}
 	p.archive = name + ".tar.gz"
 	if platform.OS == "windows" {
 		p.archive = name + ".zip"
 	}
-	err := archive.Write(r.file(p.archive), r.source.created,
-		archive.File{Name: p.program(), Path: p.binary, Mode: 0o755},
-		archive.File{Name: "LICENSE", Path: filepath.Join(r.source.dir, "LICENSE"), Mode: 0o644})
-	if err != nil {
+	packed := []archive.File{{Name: p.program(), Path: p.binary, Mode: 0o755}}
+	for _, file := range p.licenses {
+		packed = append(packed, archive.File{Name: filepath.Base(file), Path: file, Mode: 0o644})
+	}
+	if err := archive.Write(r.file(p.archive), r.source.created, packed...); err != nil {
 		return p, err
 	}
 	bill, err := sbom.Of(p.binary, sbom.Subject{Name: command, Version: r.source.version, License: license, Created: r.source.created})

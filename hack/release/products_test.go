@@ -43,7 +43,7 @@ func TestArchivesHaveTheProgramsOfTheVersion(t *testing.T) {
 	for command, says := range map[string]string{"eventd": "eventd v1.2.3", "kubectl-eventd": version} {
 		folder := unpacked(t, named(command, ".tar.gz"))
 		entries, err := os.ReadDir(folder)
-		if err != nil || len(entries) != 2 || !bytes.Equal(read(t, folder+"/LICENSE"), read(t, checkout+"/LICENSE")) {
+		if err != nil || len(entries) != 3 || !bytes.Equal(read(t, folder+"/LICENSE"), read(t, checkout+"/LICENSE")) {
 			t.Errorf("the archive of %s has %v (%v)", command, entries, err)
 		}
 		if runtime.GOOS == "linux" {
@@ -53,6 +53,22 @@ func TestArchivesHaveTheProgramsOfTheVersion(t *testing.T) {
 			}
 		}
 		checkBill(t, filepath.Join(folder, command), filepath.Join(made, named(command, ".cdx.json")))
+		checkLicenses(t, filepath.Join(folder, command), filepath.Join(folder, "THIRD_PARTY_LICENSES"))
+	}
+}
+
+// checkLicenses looks whether the file has a license of each module of the program.
+func checkLicenses(t *testing.T, program, file string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	licenses := string(read(t, file))
+	for _, module := range info.Deps {
+		if !strings.Contains(licenses, "\n"+module.Path+" "+module.Version+", ") {
+			t.Errorf("%s has no license of %s %s", file, module.Path, module.Version)
+		}
 	}
 }
 
@@ -76,7 +92,7 @@ func checkBill(t *testing.T, program, file string) {
 	}
 }
 
-// The image has the program of the archive, and the manifests and the chart name it by its digest.
+// The image has the files of the archive, and the manifests and the chart name it by its digest.
 func TestImageIsThatOfTheManifests(t *testing.T) {
 	t.Parallel()
 	contents, err := image.Open(filepath.Join(made, "eventd_v1.2.3_image.tar"), t.TempDir())
@@ -99,8 +115,11 @@ func TestImageIsThatOfTheManifests(t *testing.T) {
 	if !strings.Contains(string(values), "  repository: "+repository+"\n") || !strings.Contains(string(values), "  digest: "+digest.String()+"\n") {
 		t.Errorf("the chart does not name %v", digest)
 	}
-	if want := read(t, filepath.Join(unpacked(t, named("eventd", ".tar.gz")), "eventd")); !bytes.Contains(layerOf(t, contents.Index), want) {
-		t.Error("the image has another program than the archive")
+	archive := unpacked(t, named("eventd", ".tar.gz"))
+	for _, file := range []string{"eventd", "LICENSE", "THIRD_PARTY_LICENSES"} {
+		if !bytes.Contains(layerOf(t, contents.Index), read(t, filepath.Join(archive, file))) {
+			t.Errorf("the image has not the %s of the archive", file)
+		}
 	}
 }
 

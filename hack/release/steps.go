@@ -46,7 +46,7 @@ func (r *release) addImage(context.Context) error {
 	var binaries []image.Binary
 	for _, p := range r.products {
 		if p.command == "eventd" && p.platform.OS == "linux" {
-			binaries = append(binaries, image.Binary{Platform: p.platform, File: p.binary})
+			binaries = append(binaries, image.Binary{Platform: p.platform, File: p.binary, Licenses: p.licenses})
 		}
 	}
 	digest, err := image.Write(r.file("eventd_"+r.source.version+"_image.tar"), r.source.description(), binaries)

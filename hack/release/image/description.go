@@ -21,6 +21,8 @@ type Description struct {
 type Binary struct {
 	Platform v1.Platform
 	File     string
+	// Licenses are files that the image has too, in /licenses.
+	Licenses []string
 }
 
 // labels have the names of the OCI image specification.

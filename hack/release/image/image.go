@@ -17,7 +17,7 @@ const (
 
 // platformImage is the image of one binary.
 func platformImage(d Description, b Binary) (v1.Image, error) {
-	layer, err := layer(b.File, d.Created)
+	layer, err := layer(b, d.Created)
 	if err != nil {
 		return nil, err
 	}

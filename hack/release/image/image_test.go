@@ -27,7 +27,7 @@ var (
 	arm64 = v1.Platform{OS: "linux", Architecture: "arm64"}
 )
 
-// binaries are two that differ, and have build information.
+// binaries are two that differ, and have build information and a license.
 func binaries(t *testing.T) []Binary {
 	t.Helper()
 	content := read(t, program)
@@ -38,7 +38,11 @@ func binaries(t *testing.T) []Binary {
 		if err := os.WriteFile(file, append(slices.Clone(content), platform.Architecture...), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, Binary{Platform: platform, File: file})
+		license := filepath.Join(dir, platform.Architecture+"-LICENSE")
+		if err := os.WriteFile(license, []byte("license of "+platform.Architecture), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, Binary{Platform: platform, File: file, Licenses: []string{license}})
 	}
 	return made
 }
@@ -108,7 +112,7 @@ func TestImageIsValid(t *testing.T) {
 			t.Fatalf("no image for %v", binary.Platform)
 		}
 		checkConfig(t, found[binary.Platform.Architecture], binary.Platform)
-		checkLayer(t, found[binary.Platform.Architecture], binary.File)
+		checkLayer(t, found[binary.Platform.Architecture], binary)
 	}
 }
 
@@ -146,7 +150,7 @@ func checkConfig(t *testing.T, image v1.Image, platform v1.Platform) {
 	}
 }
 
-func checkLayer(t *testing.T, image v1.Image, file string) {
+func checkLayer(t *testing.T, image v1.Image, binary Binary) {
 	t.Helper()
 	layers, err := image.Layers()
 	if err != nil || len(layers) != 1 {
@@ -158,20 +162,27 @@ func checkLayer(t *testing.T, image v1.Image, file string) {
 	}
 	defer content.Close()
 	archive := tar.NewReader(content)
+	checkFile(t, archive, "eventd", 0o555, binary.File)
+	checkFile(t, archive, "licenses/"+binary.Platform.Architecture+"-LICENSE", 0o444, binary.Licenses[0])
+	if header, err := archive.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("there is another file: %v (%v)", header, err)
+	}
+}
+
+// checkFile compares the next file of a layer.
+func checkFile(t *testing.T, archive *tar.Reader, name string, mode int64, file string) {
+	t.Helper()
 	header, err := archive.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if header.Name != "eventd" || header.Typeflag != tar.TypeReg || header.Mode != 0o555 || header.Uid != 0 || header.Gid != 0 ||
+	if header.Name != name || header.Typeflag != tar.TypeReg || header.Mode != mode || header.Uid != 0 || header.Gid != 0 ||
 		!header.ModTime.Equal(created) {
 		t.Errorf("the file is %+v", header)
 	}
 	have, err := io.ReadAll(archive)
 	if want := read(t, file); err != nil || !bytes.Equal(have, want) {
-		t.Errorf("the file has %d bytes (%v) that are not the %d of the binary", len(have), err, len(want))
-	}
-	if header, err := archive.Next(); !errors.Is(err, io.EOF) {
-		t.Errorf("there is another file: %v (%v)", header, err)
+		t.Errorf("%s has %d bytes (%v) that are not the %d of %s", name, len(have), err, len(want), file)
 	}
 }
 

@@ -12,7 +12,7 @@ type Plugin struct {
 	Archives          []Archive
 }
 
-// Archive has the plugin for one platform, with the license.
+// Archive has the plugin for one platform, with the licenses.
 type Archive struct {
 	OS, Arch string
 	// URL is where it will be, SHA256 its digest in hex, Binary the file to run.
