@@ -3,6 +3,7 @@ package monitoring
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -115,5 +116,26 @@ func TestDashboardBeginsWithThePipeline(t *testing.T) {
 	}
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("it begins with %v, want %v", got, want)
+	}
+}
+
+// A rotation is rare: who looks at it wants all that there is.
+func TestDashboardShowsAllOfTheServingCA(t *testing.T) {
+	var queries []string
+	for _, q := range dashboardQueries(t) {
+		queries = append(queries, metricsIn(q.expr)...)
+	}
+	found := 0
+	for name := range pageMetrics(t) {
+		if !strings.HasPrefix(name, "eventd_serving_ca_") {
+			continue
+		}
+		found++
+		if !slices.Contains(queries, name) {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+	if found == 0 {
+		t.Error("the page of metrics has none of the serving CA")
 	}
 }
