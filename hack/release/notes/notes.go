@@ -11,27 +11,39 @@ import (
 // file of the repository.
 var link = regexp.MustCompile(`\]\(([^)#:][^):]*)\)`)
 
-// Of is the section of a version in a changelog, without its heading. Links to files
+// unreleased is the section of what no release has yet.
+const unreleased = "Unreleased"
+
+// Of is the section of a version in a changelog, without its heading. A pre-release that has none,
+// such as the version that the go command has for a commit, has what is unreleased. Links to files
 // of the repository get the prefix, which has to end in a slash: the notes are not read there.
 func Of(changelog, version, prefix string) (string, error) {
-	var section []string
-	found := false
-	for line := range strings.Lines(changelog) {
-		if heading, ok := strings.CutPrefix(line, "## "); ok {
-			if found {
-				break
-			}
-			name, _, _ := strings.Cut(strings.TrimSpace(heading), " ")
-			found = name == version
-			continue
-		}
-		if found {
-			section = append(section, line)
-		}
+	text := section(changelog, version)
+	if text == "" && strings.Contains(version, "-") {
+		text = section(changelog, unreleased)
 	}
-	text := strings.TrimSpace(strings.Join(section, ""))
-	if !found || text == "" {
+	if text == "" {
 		return "", fmt.Errorf("the changelog has no section %q, or nothing in it", "## "+version)
 	}
 	return link.ReplaceAllString(text, "]("+prefix+"$1)") + "\n", nil
+}
+
+// section is the text below a heading, or nothing.
+func section(changelog, heading string) string {
+	var lines []string
+	found := false
+	for line := range strings.Lines(changelog) {
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			if found {
+				break
+			}
+			name, _, _ := strings.Cut(strings.TrimSpace(title), " ")
+			found = name == heading
+			continue
+		}
+		if found {
+			lines = append(lines, line)
+		}
+	}
+	return strings.TrimSpace(strings.Join(lines, ""))
 }

@@ -28,6 +28,9 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.2.3": "- One, with [a page](https://example.com/at/docs/a.md#b), [a site](https://example.com/x) and [a place](#v122).\n\n- Two.\n",
 		"v1.2.2": "- An older one.\n",
+
+		"v0.0.0-20261126220000-0123456789ab": "- Not yet.\n",
+		"v1.2.4-rc.1":                        "- Not yet.\n",
 	} {
 		if have, err := Of(changelog, version, "https://example.com/at/"); err != nil || have != want {
 			t.Errorf("those of %s are %q (%v)", version, have, err)
