@@ -1,6 +1,7 @@
 package servingca
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"math/big"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // leaf is a serving certificate. Its key is in memory only.
@@ -50,6 +53,24 @@ func issue(a *authority, names []string, now time.Time, times Times) (*leaf, err
 		issuer:      a.certificate,
 		renewAt:     now.Add(times.LeafRenewAfter - jitter(times.LeafRenewAfter/10)),
 	}, nil
+}
+
+// renew issues a certificate for this replica if it needs one.
+func (m *Manager) renew(ctx context.Context) {
+	now := m.clock.now()
+	signer, old := m.last.signer(now), m.leaf.Load()
+	if !m.last.needsLeaf(now, old, signer) {
+		return
+	}
+	l, err := issue(signer, m.options.DNSNames, now, m.options.Times)
+	if err != nil {
+		_ = m.fail(ctx, failedIssue, err)
+		return
+	}
+	m.leaf.Store(l)
+	m.metrics.issued.Inc()
+	setExpiry(m.metrics.leafExpires, l.certificate.Leaf)
+	klog.FromContext(ctx).Info("Issued a serving certificate", "expires", l.certificate.Leaf.NotAfter, "issuer", l.issuer.Subject.CommonName)
 }
 
 // jitter returns a random duration of at most limit.

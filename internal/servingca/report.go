@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
@@ -35,7 +34,7 @@ func (m *Manager) report(ctx context.Context, do action) {
 func (m *Manager) wrote(ctx context.Context, do action, err error) error {
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).Info("Kept the serving CA", "action", string(do), "namespace", m.options.Namespace, "name", m.options.Name)
+		klog.FromContext(ctx).Info("Updated the serving CA", "action", string(do), "namespace", m.options.Namespace, "name", m.options.Name)
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		m.metrics.failed(failedConflict)
@@ -52,40 +51,8 @@ func (m *Manager) fail(ctx context.Context, reason string, err error) error {
 	}
 	m.metrics.failed(reason)
 	if m.lines.Allow(reason) {
-		klog.FromContext(ctx).Error(err, "Could not keep the serving CA, or read it. The present certificate stays in use",
+		klog.FromContext(ctx).Error(err, "Could not read or update the serving CA. The present certificate stays in use",
 			"reason", reason, "namespace", m.options.Namespace, "name", m.options.Name)
 	}
 	return err
-}
-
-// renew issues a certificate for this replica if it needs one.
-func (m *Manager) renew(ctx context.Context) {
-	now := m.clock.now()
-	signer, old := m.last.signer(now), m.leaf.Load()
-	if !m.last.needsLeaf(now, old, signer) {
-		return
-	}
-	l, err := issue(signer, m.options.DNSNames, now, m.options.Times)
-	if err != nil {
-		_ = m.fail(ctx, failedIssue, err)
-		return
-	}
-	m.leaf.Store(l)
-	m.metrics.issued.Inc()
-	setExpiry(m.metrics.leafExpires, l.certificate.Leaf)
-	klog.FromContext(ctx).Info("Issued a serving certificate", "expires", l.certificate.Leaf.NotAfter, "issuer", l.issuer.Subject.CommonName)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }

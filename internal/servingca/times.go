@@ -40,3 +40,17 @@ func DefaultTimes() Times {
 		CallTimeout: 5 * time.Second,
 	}
 }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

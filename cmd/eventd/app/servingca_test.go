@@ -102,7 +102,7 @@ func TestReplicaWithoutRightsOnItsCAServes(t *testing.T) {
 	r := newReplicas(t)
 	c := r.start("--serving-ca=managed")
 	c.awaitAnswer("/readyz?verbose", http.StatusInternalServerError, "[-]serving-certificate failed")
-	c.awaitLog("Could not keep the serving CA")
+	c.awaitLog("Could not read or update the serving CA")
 	c.awaitLeader()
 	r.post(c, "web.1")
 	r.awaitCount(1)
