@@ -32,7 +32,7 @@ MODULE := github.com/eventd/eventd
 # tests ten times as slow, and the memory that those of internal/sizing measure larger.
 UNSHARED := $(addprefix $(MODULE)/,pkg/correlator pkg/sink/internal/counter internal/replication/model internal/sizing \
 	internal/eventsize internal/fairlru internal/identity pkg pkg/config/v1alpha1 pkg/occurrence pkg/sink/internal/scheduler \
-	hack/chart hack/configschema hack/configuration hack/sizing test/metrics test/stored)
+	hack/configschema hack/configuration hack/sizing test/metrics test/stored)
 # This package measures latency and memory, so it runs alone and without the race
 # detector.
 MEASURED := $(MODULE)/test/hostile
@@ -93,25 +93,27 @@ build: ## bin/eventd, and bin/kubectl-eventd, the plugin of kubectl
 static: ## bin/eventd-static, for Linux: what the image has in it, the same bytes wherever it is built
 	@VERSION='$(VERSION)' COMMIT='$(COMMIT)' hack/static.sh bin/eventd-static
 
-.PHONY: image
-image: ## bin/eventd-image.tar, for Linux on amd64 and arm64, with its digest: an OCI image layout, the same bytes wherever it is made; needs no Docker
+# What makes the image, the chart and the release.
+.PHONY: bin/release
+bin/release:
 	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
+
+.PHONY: image
+image: bin/release ## bin/eventd-image.tar, for Linux on amd64 and arm64, with its digest: an OCI image layout, the same bytes wherever it is made; needs no Docker
 	@bin/release image -o bin/eventd-image.tar $(RELEASED)
 
 .PHONY: push
-push: ## IMAGE, bin/eventd-image.tar by default, to IMAGE_REPOSITORY, such as registry.example/eventd
-	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
+push: bin/release ## IMAGE, bin/eventd-image.tar by default, to IMAGE_REPOSITORY, such as registry.example/eventd
 	@bin/release push '$(IMAGE)' '$(IMAGE_REPOSITORY)'
 
 .PHONY: release
-release: ## dist/ with all that is published of VERSION=v1.2.3, whose image will be in IMAGE_REPOSITORY; the same bytes wherever it is made
-	@$(AS_DEPLOYED) $(GO) build -C hack/release -o ../../bin/release .
+release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whose image will be in IMAGE_REPOSITORY; the same bytes wherever it is made
 	@rm -rf dist
 	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)'
 
 .PHONY: chart
-chart: ## dist/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3
-	@$(GO) run ./hack/chart -version '$(VERSION)' -out dist
+chart: bin/release ## dist/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3
+	@bin/release chart -o dist $(RELEASED)
 
 .PHONY: test
 test: ## every test, those against the local control plane included

@@ -2,6 +2,7 @@
 //
 //	release image [-o FILE] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //	release push FILE REPOSITORY
+//	release chart [-o FOLDER] [-version VERSION] [-epoch SECONDS]
 //	release all -image-repository REPOSITORY [-o FOLDER] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //
 // docs/release.md describes them.
@@ -21,6 +22,7 @@ import (
 var commands = map[string]func(context.Context, []string) error{
 	"image": makeImage,
 	"push":  pushImage,
+	"chart": makeChart,
 	"all":   makeRelease,
 }
 
@@ -39,5 +41,5 @@ func run(ctx context.Context, args []string) error {
 			return command(ctx, args[1:])
 		}
 	}
-	return errors.New("the first argument is image, push or all")
+	return errors.New("the first argument is image, push, chart or all")
 }

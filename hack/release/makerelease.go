@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/google/go-containerregistry/pkg/name"
 )
@@ -40,9 +39,6 @@ var steps = []struct {
 	{"plugin of kubectl", (*release).addPlugin},
 }
 
-// versions are those that krew, Helm and registries accept.
-var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
-
 // makeRelease writes all files of a release to a folder, and the image's digest to
 // standard output.
 func makeRelease(ctx context.Context, args []string) error {
@@ -67,8 +63,8 @@ func makeRelease(ctx context.Context, args []string) error {
 
 // validate looks at what can be wrong before anything is built.
 func (r *release) validate() error {
-	if !versions.MatchString(r.source.version) {
-		return fmt.Errorf("-version is %q, and must be one such as v1.2.3", r.source.version)
+	if err := r.source.validateVersion(); err != nil {
+		return err
 	}
 	if r.repository == "" {
 		return errors.New("-image-repository must be set: the manifests name the image in it")
@@ -113,8 +109,11 @@ func (r *release) make(ctx context.Context) error {
 	if err := os.Remove(folder); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	if err := os.Rename(r.folder, folder); err != nil {
+		return err
+	}
 	fmt.Println(r.repository + "@" + r.digest)
-	return os.Rename(r.folder, folder)
+	return nil
 }
 
 // file is the path of a file that is published.

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // copySource has all that a release is made of, and a changelog with the version.
 func copySource(folder string) error {
 	root := filepath.Join("..", "..")
-	for _, part := range []string{"cmd", "internal", "pkg", "deploy", "install", "hack/chart"} {
+	for _, part := range []string{"cmd", "internal", "pkg", "deploy", "install"} {
 		if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(filepath.Join(root, part))); err != nil {
 			return err
 		}
@@ -132,16 +132,22 @@ func TestReleaseThatCannotBeMade(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"is not empty":                   arguments(full),
-		"must be one such as":            arguments(t.TempDir(), "-version=1.2.3"),
 		"has no section \"## v1.2.4\"":   arguments(t.TempDir(), "-version=v1.2.4"),
 		"-image-repository must be set":  arguments(t.TempDir(), "-image-repository="),
 		"-image-repository: ":            arguments(t.TempDir(), "-image-repository=Not A Repository"),
 		"must have one with Linux":       arguments(t.TempDir(), "-platforms=darwin/arm64"),
 		"is not OS/ARCHITECTURE":         arguments(t.TempDir(), "-platforms=linux"),
-		"first argument is image, push ": {"unknown"},
+		"first argument is image, push,": {"unknown"},
 	} {
 		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("without %q the error is %v", want, err)
+		}
+	}
+	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+dirty", "v01.2.3", "latest", "v1.2.3\nx"} {
+		for _, args := range [][]string{arguments(t.TempDir(), "-version="+version), {"chart", "-source=" + checkout, "-o=" + t.TempDir(), "-version=" + version}} {
+			if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), "must be one such as") {
+				t.Errorf("%s of %q: %v", args[0], version, err)
+			}
 		}
 	}
 	if left, err := os.ReadDir(full); err != nil || len(left) != 1 {

@@ -2,6 +2,9 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -38,6 +41,19 @@ func (s *source) addFlags(flags *flag.FlagSet) {
 		return err
 	})
 }
+
+// versions are those that krew, Helm and registries accept.
+var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
+
+func (s source) validateVersion() error {
+	if !versions.MatchString(s.version) {
+		return fmt.Errorf("-version is %q, and must be one such as v1.2.3", s.version)
+	}
+	return nil
+}
+
+// chart is the folder of the chart.
+func (s source) chart() string { return filepath.Join(s.dir, "deploy", "chart") }
 
 // description is the one of the image.
 func (s source) description() image.Description {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
+	"github.com/eventd/eventd/hack/release/chart"
 	"github.com/eventd/eventd/hack/release/image"
 	"github.com/eventd/eventd/hack/release/krew"
 	"github.com/eventd/eventd/hack/release/manifests"
@@ -87,15 +87,11 @@ func (r *release) writeManifest(name, what string, content []byte) error {
 }
 
 // addChart packs the chart, whose values name the image by its digest.
-func (r *release) addChart(ctx context.Context) error {
-	folder, err := filepath.Abs(r.folder)
-	if err != nil {
-		return err
-	}
-	pack := exec.CommandContext(ctx, "go", "run", "./hack/chart",
-		"-version="+r.source.version, "-repository="+r.repository, "-digest="+r.digest, "-out="+folder)
-	pack.Dir, pack.Stderr = r.source.dir, os.Stderr
-	return pack.Run()
+func (r *release) addChart(context.Context) error {
+	_, err := chart.Pack(r.source.chart(), chart.Release{
+		Version: r.source.version, Repository: r.repository, Digest: r.digest, Created: r.source.created,
+	}, r.folder)
+	return err
 }
 
 // addPlugin describes the plugin of kubectl to krew, in a folder of its own: the name of

@@ -12,7 +12,7 @@ import (
 func TestArchiveIsTheChart(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
-	pack := exec.CommandContext(t.Context(), "go", "run", "./hack/chart", "-version=v1.2.3", "-out="+out)
+	pack := exec.CommandContext(t.Context(), "go", "-C", "hack/release", "run", ".", "chart", "-source=../..", "-version=v1.2.3", "-o="+out)
 	pack.Dir = repository
 	if printed, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, printed)

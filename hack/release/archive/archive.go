@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// File is one of an archive, which has no folders.
+// File is one of an archive, which has no entries for folders.
 type File struct {
 	// Name is that in the archive, Path where it is read.
 	Name, Path string

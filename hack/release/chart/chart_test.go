@@ -1,4 +1,4 @@
-package main
+package chart
 
 import (
 	"archive/tar"
@@ -14,7 +14,27 @@ import (
 	"time"
 )
 
-const chart = "../../deploy/chart"
+const folder = "../../../deploy/chart"
+
+var created = time.Date(2026, 11, 26, 22, 0, 0, 0, time.UTC)
+
+// packed is the archive of the chart, which is named by its version.
+func packed(t *testing.T, folder string, r Release) []byte {
+	t.Helper()
+	r.Created = created
+	file, err := Pack(folder, r, filepath.Join(t.TempDir(), "dist"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "eventd-" + strings.TrimPrefix(r.Version, "v") + ".tgz"; filepath.Base(file) != want {
+		t.Errorf("the archive is %s, not %s", file, want)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
 
 // unpacked returns the files of an archive, which name nothing of this machine.
 func unpacked(t *testing.T, content []byte) map[string]string {
@@ -26,20 +46,20 @@ func unpacked(t *testing.T, content []byte) map[string]string {
 	if !compressed.ModTime.IsZero() || compressed.Name != "" {
 		t.Errorf("the archive says %v", compressed.Header)
 	}
-	packed := tar.NewReader(compressed)
+	archive := tar.NewReader(compressed)
 	files := map[string]string{}
 	for {
-		header, err := packed.Next()
+		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if header.Typeflag != tar.TypeReg || header.Mode != 0o644 || header.ModTime.Unix() != 0 || header.Uid != 0 || header.Uname != "" {
+		if header.Typeflag != tar.TypeReg || header.Mode != 0o644 || !header.ModTime.Equal(created) || header.Uid != 0 || header.Uname != "" {
 			t.Errorf("%s has %+v", header.Name, header)
 		}
-		file, err := io.ReadAll(packed)
+		file, err := io.ReadAll(archive)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,17 +68,14 @@ func unpacked(t *testing.T, content []byte) map[string]string {
 }
 
 func TestArchiveHasTheFilesOfTheChartAndTheVersion(t *testing.T) {
-	content, err := archive(chart, release{version: "v1.2.3-rc.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := unpacked(t, content)
+	t.Parallel()
+	files := unpacked(t, packed(t, folder, Release{Version: "v1.2.3-rc.1"}))
 	for file, want := range map[string]string{
-		"eventd/values.yaml":            chart + "/values.yaml",
-		"eventd/values.schema.json":     chart + "/values.schema.json",
-		"eventd/templates/NOTES.txt":    chart + "/templates/NOTES.txt",
-		"eventd/files/dashboard.json":   "../../deploy/monitoring/dashboard.json", // not a link
-		"eventd/templates/service.yaml": chart + "/templates/service.yaml",
+		"eventd/values.yaml":            folder + "/values.yaml",
+		"eventd/values.schema.json":     folder + "/values.schema.json",
+		"eventd/templates/NOTES.txt":    folder + "/templates/NOTES.txt",
+		"eventd/files/dashboard.json":   "../../../deploy/monitoring/dashboard.json", // not a link
+		"eventd/templates/service.yaml": folder + "/templates/service.yaml",
 	} {
 		content, err := os.ReadFile(want)
 		if err != nil {
@@ -75,12 +92,9 @@ func TestArchiveHasTheFilesOfTheChartAndTheVersion(t *testing.T) {
 }
 
 func TestArchiveOfAReleaseNamesItsImage(t *testing.T) {
+	t.Parallel()
 	const repository, digest = "registry.example/team/eventd", "sha256:0123"
-	content, err := archive(chart, release{version: "v1.2.3", repository: repository, digest: digest})
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := unpacked(t, content)["eventd/values.yaml"]
+	values := unpacked(t, packed(t, folder, Release{Version: "v1.2.3", Repository: repository, Digest: digest}))["eventd/values.yaml"]
 	if !strings.Contains(values, "\n  repository: "+repository+"\n") || !strings.Contains(values, "\n  digest: "+digest+"\n") {
 		t.Errorf("the values are\n%s", values)
 	}
@@ -88,12 +102,13 @@ func TestArchiveOfAReleaseNamesItsImage(t *testing.T) {
 
 // From another copy, which somebody else has checked out at another time with other modes.
 func TestArchiveHasTheSameBytesWhereverItIsMade(t *testing.T) {
+	t.Parallel()
 	elsewhere := filepath.Join(t.TempDir(), "chart")
-	if err := filepath.WalkDir(chart, func(file string, entry fs.DirEntry, err error) error {
+	if err := filepath.WalkDir(folder, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		within, _ := filepath.Rel(chart, file)
+		within, _ := filepath.Rel(folder, file)
 		if entry.IsDir() {
 			return os.MkdirAll(filepath.Join(elsewhere, within), 0o700)
 		}
@@ -109,33 +124,20 @@ func TestArchiveHasTheSameBytesWhereverItIsMade(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	var archives [2][]byte
-	for i, folder := range []string{chart, elsewhere} {
-		file, err := pack(folder, release{version: "v1.2.3"}, filepath.Join(t.TempDir(), "dist"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if filepath.Base(file) != "eventd-1.2.3.tgz" {
-			t.Errorf("the archive is %s", file)
-		}
-		if archives[i], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !bytes.Equal(archives[0], archives[1]) {
+	if !bytes.Equal(packed(t, folder, Release{Version: "v1.2.3"}), packed(t, elsewhere, Release{Version: "v1.2.3"})) {
 		t.Error("two archives of one chart differ")
 	}
 }
 
-func TestWhatIsNoVersionIsRefused(t *testing.T) {
-	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+dirty", "v01.2.3", "latest", "v1.2.3\nx"} {
-		if _, err := archive(chart, release{version: version}); err == nil {
-			t.Errorf("%q is taken for a version", version)
-		}
-	}
+func TestLineThatIsNotThereOnceIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, content := range []string{"version: 1.0.0\n", "version: 1\nversion: 2\nappVersion: v1\n"} {
-		if _, err := stamp([]byte(content), release{version: "v1.2.3"}.lines("Chart.yaml")); err == nil {
-			t.Errorf("stamped %q", content)
+		elsewhere := t.TempDir()
+		if err := os.WriteFile(filepath.Join(elsewhere, "Chart.yaml"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Pack(elsewhere, Release{Version: "v1.2.3"}, t.TempDir()); err == nil {
+			t.Errorf("packed a chart with %q", content)
 		}
 	}
 }
