@@ -243,7 +243,7 @@ func (m *Manager) perform(ctx context.Context, do action, c content) error {
 	v, now := &m.last, m.clock.now()
 	m.report(ctx, do)
 	if do == publish {
-		return m.wrote(ctx, do, m.store.writeBundle(ctx, c.configMapVersion, encodeBundle(v.bundle())))
+		return m.wrote(ctx, do, m.store.writeBundle(ctx, c, encodeBundle(v.bundle())))
 	}
 	var made *authority
 	var err error
@@ -257,7 +257,7 @@ func (m *Manager) perform(ctx context.Context, do action, c content) error {
 	if err != nil {
 		return m.fail(ctx, failedIssue, err)
 	}
-	if err = m.store.writeSecret(ctx, c.secretVersion, data); err == nil && c.secretVersion != "" {
+	if err = m.store.writeSecret(ctx, c, data); err == nil && c.secretVersion != "" {
 		v.known = s.bundle()
 		if do == switchOver {
 			m.metrics.rotations.Inc()

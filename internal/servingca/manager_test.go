@@ -320,17 +320,17 @@ func TestCreationIsLimitedToTheName(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
-	if err := manager.store.writeSecret(ctx, "", nil); err == nil || !strings.Contains(err.Error(), "cannot patch") {
+	if err := manager.store.writeSecret(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot patch") {
 		t.Errorf("another name: %v", err)
 	}
 	manager.store.name = objectName
-	if err := manager.store.writeSecret(ctx, "", nil); err != nil {
+	if err := manager.store.writeSecret(ctx, content{}, nil); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.client.Secrets(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if err := manager.store.writeSecret(ctx, "1", map[string][]byte{"x": nil}); err == nil || !strings.Contains(err.Error(), "modified") {
+	if err := manager.store.writeSecret(ctx, content{secretVersion: "1"}, map[string][]byte{"x": nil}); err == nil || !strings.Contains(err.Error(), "modified") {
 		t.Errorf("another version: %v", err)
 	}
 }

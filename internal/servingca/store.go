@@ -3,6 +3,7 @@ package servingca
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -30,6 +31,8 @@ type content struct {
 	secretVersion, configMapVersion string
 	secret                          map[string][]byte
 	bundle                          []byte
+	// others are the keys of the ConfigMap that it must not have.
+	others []string
 }
 
 func (s *store) read(ctx context.Context) (c content, err error) {
@@ -47,36 +50,53 @@ func (s *store) read(ctx context.Context) (c content, err error) {
 	switch {
 	case err == nil:
 		c.configMapVersion, c.bundle = configMap.ResourceVersion, []byte(configMap.Data[BundleKey])
+		for key := range configMap.Data {
+			if key != BundleKey {
+				c.others = append(c.others, key)
+			}
+		}
 	case !apierrors.IsNotFound(err):
 		return content{}, err
 	}
 	return c, nil
 }
 
-// writeSecret writes keys of the Secret, and removes those that are nil. It fails with a conflict if
-// the Secret has changed. If there is none, it only creates an empty one.
-func (s *store) writeSecret(ctx context.Context, version string, data map[string][]byte) error {
+// writeSecret writes keys of the Secret that was read, and removes those that are nil and all others:
+// with them, it could be too large. It fails with a conflict if the Secret has changed. If there is
+// none, it only creates an empty one.
+func (s *store) writeSecret(ctx context.Context, read content, data map[string][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	kind, body, options, err := s.patch("Secret", version, data)
+	all := maps.Clone(data)
+	for key := range read.secret {
+		if _, ours := data[key]; !ours {
+			all[key] = nil
+		}
+	}
+	kind, body, options, err := s.patch("Secret", read.secretVersion, map[string]any{"data": all})
 	if err == nil {
 		_, err = s.client.Secrets(s.namespace).Patch(ctx, s.name, kind, body, options)
 	}
 	return err
 }
 
-// writeBundle writes the ConfigMap, as writeSecret does the Secret.
-func (s *store) writeBundle(ctx context.Context, version string, bundle []byte) error {
+// writeBundle writes the ConfigMap, as writeSecret does the Secret. A key is not allowed to be in both
+// of its maps.
+func (s *store) writeBundle(ctx context.Context, read content, bundle []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	kind, body, options, err := s.patch("ConfigMap", version, map[string]string{BundleKey: string(bundle)})
+	data := map[string]any{BundleKey: string(bundle)}
+	for _, key := range read.others {
+		data[key] = nil
+	}
+	kind, body, options, err := s.patch("ConfigMap", read.configMapVersion, map[string]any{"data": data, "binaryData": nil})
 	if err == nil {
 		_, err = s.client.ConfigMaps(s.namespace).Patch(ctx, s.name, kind, body, options)
 	}
 	return err
 }
 
-func (s *store) patch(kind, version string, data any) (types.PatchType, []byte, metav1.PatchOptions, error) {
+func (s *store) patch(kind, version string, fields map[string]any) (types.PatchType, []byte, metav1.PatchOptions, error) {
 	if version == "" {
 		// It applies no data, so it changes nothing if another process has created it meanwhile.
 		body, err := json.Marshal(map[string]any{
@@ -88,10 +108,8 @@ func (s *store) patch(kind, version string, data any) (types.PatchType, []byte, 
 		})
 		return types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, err
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": version},
-		"data":     data,
-	})
+	fields["metadata"] = map[string]any{"resourceVersion": version}
+	body, err := json.Marshal(fields)
 	return types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, err
 }
 
