@@ -34,15 +34,20 @@ type view struct {
 	known []*x509.Certificate
 }
 
-// trusted are the CAs that clients may trust. What the ConfigMap says counts: a process that has
-// just started knows nothing else if the Secret is lost.
-func (v *view) trusted() []*x509.Certificate { return with(v.known, v.published...) }
+// trusted are the CAs that clients may trust. A process that has just started knows only what the
+// ConfigMap says. For others it does not count: who can write it could keep a CA of its own published.
+func (v *view) trusted() []*x509.Certificate {
+	if len(v.known) > 0 {
+		return v.known
+	}
+	return v.published
+}
 
 // rejectUnknown removes a CA that somebody has put into the Secret: it would sign before clients
-// trust it.
+// trust it. A process that has just started takes the Secret for good, whatever the ConfigMap says:
+// fewer can write it, and replicas may serve with certificates of its CA.
 func (v *view) rejectUnknown() {
-	trusted := v.trusted()
-	if v.current == nil || len(trusted) == 0 || contains(trusted, v.current.certificate) {
+	if v.current == nil || len(v.known) == 0 || contains(v.known, v.current.certificate) {
 		return
 	}
 	v.current = nil
@@ -62,6 +67,8 @@ func plan(now time.Time, times Times, v *view) (do action, again time.Time) {
 		return repair, now
 	case !bytes.Equal(v.text, encodeBundle(v.bundle())):
 		return publish, now
+	case v.next != nil && !v.next.valid(now): // made by a clock that was wrong
+		return createNext, now
 	case v.next != nil && unknown(v.nextPublished, now, times):
 		return notePublished, now
 	case v.next != nil:
@@ -105,7 +112,11 @@ func (s *state) canSign(now time.Time) bool {
 	return s.current.valid(now) || s.next.valid(now)
 }
 
-func (a *authority) valid(now time.Time) bool { return a != nil && now.Before(a.certificate.NotAfter) }
+// valid reports whether clients accept what the CA signs. One of the future was made by a clock that
+// was wrong.
+func (a *authority) valid(now time.Time) bool {
+	return a != nil && !now.Before(a.certificate.NotBefore) && now.Before(a.certificate.NotAfter)
+}
 
 // live returns the CAs that have not expired.
 func live(bundle []*x509.Certificate, now time.Time) (out []*x509.Certificate) {
@@ -127,6 +138,9 @@ func (v *view) after(do action, now time.Time, made *authority) state {
 		if !s.current.valid(now) {
 			s.current = nil
 			s.previous, s.switched = live(with(s.previous, v.trusted()...), now), now
+		}
+		if s.next != nil {
+			s.previous, s.switched = with(s.previous, s.next.certificate), now
 		}
 		s.next, s.nextPublished = made, time.Time{}
 	case repair:
@@ -164,6 +178,10 @@ func (v *view) needsLeaf(now time.Time, l *leaf, signer *authority) bool {
 	case signer == nil:
 		return false
 	case l == nil, !now.Before(l.renewAt):
+		return true
+	case now.Before(l.certificate.Leaf.NotBefore): // issued by a clock that was wrong
+		return true
+	case !contains(v.published, l.issuer) && !contains(v.bundle(), l.issuer): // and it will not be published again
 		return true
 	default:
 		return signer == v.current && !l.issuer.Equal(signer.certificate)

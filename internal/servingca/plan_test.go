@@ -72,9 +72,11 @@ func TestCAThatWasNotPublishedIsRejected(t *testing.T) {
 		view view
 		want action
 	}{
-		"beside a known one":     {view{state: state{current: other}, known: []*x509.Certificate{own.certificate}}, createNext},
-		"beside a published one": {view{state: state{current: other}, published: []*x509.Certificate{own.certificate}}, createNext},
-		"the first one":          {view{state: state{current: other}}, publish},
+		"beside a known one": {view{state: state{current: other}, known: []*x509.Certificate{own.certificate}}, createNext},
+		"beside a known one, and published": {view{
+			state: state{current: other}, known: []*x509.Certificate{own.certificate}, published: []*x509.Certificate{other.certificate},
+		}, createNext},
+		"the first one": {view{state: state{current: other}}, publish},
 	} {
 		c.view.rejectUnknown()
 		do, _ := plan(now, DefaultTimes(), &c.view)
@@ -180,6 +182,12 @@ func TestLeafIsReplacedWhenItHasTo(t *testing.T) {
 	rotating := published(state{current: a, next: b})
 	unpublished := &view{state: state{current: b}, published: []*x509.Certificate{a.certificate}}
 	lost := published(state{next: b, previous: []*x509.Certificate{a.certificate}})
+	edited := published(state{next: b, previous: []*x509.Certificate{a.certificate}})
+	edited.published = []*x509.Certificate{b.certificate}
+	early, err := issue(a, []string{"eventd"}, now.Add(times.Backdate+time.Hour), times)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		view *view
 		leaf *leaf
@@ -195,6 +203,9 @@ func TestLeafIsReplacedWhenItHasTo(t *testing.T) {
 		"the CA is lost":                    {lost, held, now, nil},
 		"the CA is lost, and it is old":     {lost, held, now.Add(times.LeafRenewAfter), b},
 		"the CA is lost, and there is none": {lost, nil, now, b},
+		"the CA is no longer published":     {published(state{next: b}), held, now, b},
+		"the CA will be published again":    {edited, held, now, nil},
+		"it was issued by a wrong clock":    {rotating, early, now, a},
 	} {
 		signer := c.view.signer(c.at)
 		if !c.view.needsLeaf(c.at, c.leaf, signer) {

@@ -37,18 +37,37 @@ type state struct {
 	problem error
 }
 
-// bundle returns the CAs to publish, the oldest first.
+// bundle returns the CAs to publish, the oldest first. There are maxBundle at most, or the newest would
+// not be read. So the oldest that no longer sign are left out.
 func (s *state) bundle() (bundle []*x509.Certificate) {
 	for _, a := range []*authority{s.current, s.next} {
 		if a != nil {
 			bundle = with(bundle, a.certificate)
 		}
 	}
-	bundle = with(bundle, s.previous...)
-	slices.SortFunc(bundle, func(a, b *x509.Certificate) int {
-		return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
-	})
+	previous := slices.SortedFunc(slices.Values(s.previous), byAge)
+	for _, c := range slices.Backward(previous) {
+		if len(bundle) < maxBundle {
+			bundle = with(bundle, c)
+		}
+	}
+	slices.SortFunc(bundle, byAge)
 	return bundle
+}
+
+// byAge sorts the oldest first.
+func byAge(a, b *x509.Certificate) int {
+	return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
+}
+
+// former returns those of previous that are published.
+func (s *state) former() (former []*x509.Certificate) {
+	for _, c := range s.bundle() {
+		if contains(s.previous, c) {
+			former = append(former, c)
+		}
+	}
+	return former
 }
 
 // decode reads the Secret. A CA without its key cannot sign, and stays published.
@@ -82,7 +101,7 @@ func decode(data map[string][]byte) state {
 func (s *state) encode() (map[string][]byte, error) {
 	data := map[string][]byte{
 		currentCertificateKey: nil, currentKeyKey: nil, nextCertificateKey: nil, nextKeyKey: nil,
-		previousKey: encodeBundle(s.previous), nextPublishedKey: encodeTime(s.nextPublished), switchedKey: encodeTime(s.switched),
+		previousKey: encodeBundle(s.former()), nextPublishedKey: encodeTime(s.nextPublished), switchedKey: encodeTime(s.switched),
 	}
 	var errs [2]error
 	if s.current != nil {
