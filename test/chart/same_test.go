@@ -111,6 +111,24 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
+// A namespace may be called 123, or true: it is a string all the same.
+func TestChartInANamespaceThatLooksLikeANumber(t *testing.T) {
+	t.Parallel()
+	for _, namespace := range []string{"123", "1e3", "true", "null"} {
+		for key, object := range rendered(t, namespace, everything) {
+			if in, found := object["metadata"].(map[string]any)["namespace"]; found && in != namespace && in != "kube-system" {
+				t.Errorf("%s is in %v", key, in)
+			}
+			subjects, _ := object["subjects"].([]any)
+			for _, subject := range subjects {
+				if of, found := subject.(map[string]any)["namespace"]; found && of != namespace && of != "monitoring" {
+					t.Errorf("%s is for an account in %v", key, of)
+				}
+			}
+		}
+	}
+}
+
 // replaceNamespace returns a value of JSON with another namespace wherever kube-system is named.
 func replaceNamespace(value any) any {
 	switch v := value.(type) {
