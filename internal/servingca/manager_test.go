@@ -136,7 +136,7 @@ func TestFormerCAIsRemoved(t *testing.T) {
 	m := s.start(times)
 	m.lead()
 	first := m.awaitIssued().issuer
-	s.deleteSecret()
+	s.replaceSecret(m)
 	await.Until(t, "another CA signs", func() bool { return !m.leaf.Load().issuer.Equal(first) })
 	retired := s.awaitSettled(func(found *state) bool { return found.current != nil && len(found.previous) == 0 && found.next == nil })
 	if contains(retired.bundle(), first) || time.Since(retired.switched) < times.RetireAfter {
@@ -154,7 +154,7 @@ func TestSecretIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*scene){
-		"deleted":            func(s *scene) { s.deleteSecret() },
+		"deleted":            func(s *scene) { s.deleteSecret(); s.createSecret() },
 		"emptied":            func(s *scene) { s.editSecret(map[string][]byte{currentCertificateKey: nil, currentKeyKey: nil}) },
 		"garbage":            func(s *scene) { s.editSecret(map[string][]byte{currentCertificateKey: []byte("garbage")}) },
 		"a key of garbage":   func(s *scene) { s.editSecret(map[string][]byte{currentKeyKey: []byte("garbage")}) },
@@ -165,7 +165,7 @@ func TestSecretIsRepaired(t *testing.T) {
 		"the CA of another one": func(s *scene) {
 			s.editSecret(map[string][]byte{currentCertificateKey: otherCertificate, currentKeyKey: otherKey})
 		},
-		"both deleted": func(s *scene) { s.deleteSecret(); s.deleteConfigMap() },
+		"both deleted": func(s *scene) { s.deleteSecret(); s.deleteConfigMap(); s.createSecret() },
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +210,10 @@ func TestNewLeaderRepairsTheSecret(t *testing.T) {
 	end()
 	first.stop()
 	s.deleteSecret()
-	s.start(steadyTimes()).lead()
+	next := s.start(steadyTimes())
+	next.lead()
+	await.Until(t, "it may not create the Secret", func() bool { return next.count(failedWrite) > 0 })
+	s.createSecret()
 	s.awaitSettled(func(found *state) bool { return found.next != nil && found.current == nil })
 	if err := verify(held, s.bundle(), serverName, time.Now()); err != nil {
 		t.Error(err)
@@ -310,9 +313,11 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 	await.Until(t, "it is repaired", func() bool { return s.text() != "" })
 }
 
-// Rights are by name, also that to create.
-func TestCreationIsLimitedToTheName(t *testing.T) {
+// The right to create is one on the ConfigMap only, by its name: who could create the Secret could
+// have the apiserver put the token of another account into it.
+func TestCreationIsLimitedToTheConfigMap(t *testing.T) {
 	s := newScene(t)
+	s.deleteConfigMap()
 	s.deleteSecret()
 	manager, err := New(Options{Config: s.account, Namespace: s.namespace, Name: "other", Times: steadyTimes()})
 	if err != nil {
@@ -320,17 +325,20 @@ func TestCreationIsLimitedToTheName(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
-	if err := manager.store.writeSecret(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot patch") {
+	if err := manager.store.writeBundle(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot patch") {
 		t.Errorf("another name: %v", err)
 	}
 	manager.store.name = objectName
-	if err := manager.store.writeSecret(ctx, content{}, nil); err != nil {
+	if err := manager.store.writeBundle(ctx, content{}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.client.Secrets(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil {
+	if _, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if err := manager.store.writeSecret(ctx, content{secretVersion: "1"}, map[string][]byte{"x": nil}); err == nil || !strings.Contains(err.Error(), "modified") {
+	if err := manager.store.writeSecret(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot create") {
+		t.Errorf("the Secret: %v", err)
+	}
+	if err := manager.store.writeBundle(ctx, content{configMapVersion: "1"}, nil); err == nil || !strings.Contains(err.Error(), "modified") {
 		t.Errorf("another version: %v", err)
 	}
 }

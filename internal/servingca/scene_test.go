@@ -70,10 +70,11 @@ func newSceneAt(t *testing.T, cluster *testenv.ControlPlane) *scene {
 	}
 	s.account = cluster.ServiceAccount(t, s.namespace, "eventd")
 	var rules []rbacv1.PolicyRule
-	for _, resource := range []string{"secrets", "configmaps"} {
+	for resource, verbs := range map[string][]string{
+		"secrets": {"get", "watch", "patch"}, "configmaps": {"get", "watch", "patch", "create"},
+	} {
 		rules = append(rules, rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{objectName},
-			Verbs: []string{"get", "watch", "patch", "create"},
+			APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{objectName}, Verbs: verbs,
 		})
 	}
 	cluster.Grant(t, s.namespace, "eventd", rules...)
@@ -187,6 +188,23 @@ func (s *scene) editConfigMap(data map[string]any) {
 	s.t.Helper()
 	body := mustJSON(s.t, map[string]any{"data": data})
 	if _, err := s.client.ConfigMaps(s.namespace).Patch(s.t.Context(), objectName, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// replaceSecret deletes it, and applies its manifest again once the leader has found that it is gone.
+func (s *scene) replaceSecret(leader *member) {
+	s.t.Helper()
+	before := leader.count(failedWrite)
+	s.deleteSecret()
+	await.Until(s.t, "the leader may not create it", func() bool { return leader.count(failedWrite) > before })
+	s.createSecret()
+}
+
+func (s *scene) createSecret() {
+	s.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: objectName}}
+	if _, err := s.client.Secrets(s.namespace).Create(s.t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -18,8 +18,10 @@ import (
 const fieldManager = "eventd"
 
 // store reads and writes the Secret and the ConfigMap, which have the same name. It needs the rights
-// to get, watch and patch the two, and to create them: a server-side apply creates them, because
-// unlike that of a POST the right to do so can be limited to a name.
+// to get, watch and patch the two, and to create the ConfigMap: a server-side apply creates it, because
+// unlike that of a POST the right to do so can be limited to a name. It tries to create the Secret, too,
+// but deploy/ grants no right to do so: the apiserver would put the token of any ServiceAccount into one
+// of that type.
 type store struct {
 	client          typedcorev1.CoreV1Interface
 	namespace, name string
