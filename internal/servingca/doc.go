@@ -9,8 +9,8 @@
 //     one gets a conflict, and reads again.
 //   - A CA is published for Times.PublishFor before it replaces another one, and is trusted for
 //     Times.RetireAfter after it was replaced.
-//   - Somebody may edit or delete both objects. The leader repairs them, and the CAs whose
-//     certificates are in use stay published.
+//   - Somebody may edit or delete both objects. The leader repairs them, a deleted Secret once there is
+//     one again, and the CAs whose certificates are in use stay published.
 //   - Without the apiserver, a replica keeps serving, and renews its certificate from what it read
 //     last. All times are those of the apiserver's clock.
 //

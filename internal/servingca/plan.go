@@ -44,8 +44,8 @@ func (v *view) trusted() []*x509.Certificate {
 }
 
 // rejectUnknown removes a CA that somebody has put into the Secret: it would sign before clients
-// trust it. A process that has just started takes the Secret for good, whatever the ConfigMap says:
-// fewer can write it, and replicas may serve with certificates of its CA.
+// trust it. A process that has just started follows the Secret, whatever the ConfigMap says: fewer can
+// write it, and replicas may serve with certificates of its CA.
 func (v *view) rejectUnknown() {
 	if v.current == nil || len(v.known) == 0 || contains(v.known, v.current.certificate) {
 		return
