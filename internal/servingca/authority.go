@@ -100,12 +100,19 @@ func (a *authority) encode() (certificate, key []byte, err error) {
 	return encodeBundle([]*x509.Certificate{a.certificate}), pem.EncodeToMemory(&pem.Block{Type: privateKeyType, Bytes: der}), nil
 }
 
-// maxBundle bounds what is read of an object that somebody has edited.
-const maxBundle = 16
+// maxBundle bounds what is read of an object that somebody has edited, and maxBlocks what is looked at:
+// an object has place for thousands, and each costs a verification.
+const (
+	maxBundle = 16
+	maxBlocks = 4 * maxBundle
+)
 
 // parseBundle returns the CAs in PEM that this package has made. Others are left out.
 func parseBundle(data []byte) (bundle []*x509.Certificate, err error) {
-	for len(bundle) < maxBundle {
+	for blocks := 0; len(bundle) < maxBundle; blocks++ {
+		if blocks == maxBlocks {
+			return bundle, errors.New("there are too many certificates")
+		}
 		block, rest := pem.Decode(data)
 		if block == nil {
 			if len(bytes.TrimSpace(data)) > 0 {

@@ -1,6 +1,8 @@
 package servingca
 
 import (
+	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"strings"
@@ -117,5 +119,32 @@ func TestSecretIsDeletedAllTheTime(t *testing.T) {
 			}
 		}
 		v.state = state{}
+	}
+}
+
+// Anybody can send a name of 60 KB. It is not compared.
+func TestNameThatIsTooLongCostsNothing(t *testing.T) {
+	now := time.Now()
+	l, err := issue(mustMake(t, now), []string{"eventd"}, now, DefaultTimes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{}
+	m.leaf.Store(l)
+	hello := &tls.ClientHelloInfo{ServerName: strings.Repeat("a.", 30_000)}
+	if n := testing.AllocsPerRun(10, func() { _, _ = m.GetCertificate(hello) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A ConfigMap has place for thousands of certificates.
+func TestBundleOfThousandsIsNotRead(t *testing.T) {
+	one := encodeBundle([]*x509.Certificate{mustMake(t, time.Now()).certificate})
+	bundle, err := parseBundle(bytes.Repeat(one, maxBlocks+1))
+	if err == nil || len(bundle) != 1 {
+		t.Errorf("%d CAs, %v", len(bundle), err)
+	}
+	if _, err := parseBundle(bytes.Repeat(one, maxBlocks-1)); err != nil {
+		t.Error(err)
 	}
 }

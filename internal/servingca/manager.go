@@ -84,11 +84,15 @@ func New(o Options) (*Manager, error) {
 // Read is closed when both objects have been read. If there is a CA, there is a certificate then.
 func (m *Manager) Read() <-chan struct{} { return m.read.done }
 
+// maxServerName is the length of the longest DNS name. To compare a longer one, as anybody can send, takes
+// milliseconds.
+const maxServerName = 253
+
 // GetCertificate is one of tls.Config. It returns nil for a client that names no server, or another
 // one, and before there is a certificate.
 func (m *Manager) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	l := m.leaf.Load()
-	if l == nil || hello.ServerName == "" || l.certificate.Leaf.VerifyHostname(hello.ServerName) != nil {
+	if l == nil || hello.ServerName == "" || len(hello.ServerName) > maxServerName || l.certificate.Leaf.VerifyHostname(hello.ServerName) != nil {
 		return nil, nil
 	}
 	return l.certificate, nil
