@@ -17,6 +17,8 @@ RELEASED = -version '$(VERSION)' -commit '$(COMMIT)' -epoch '$(SOURCE_DATE_EPOCH
 # make push, make release: where the image goes.
 IMAGE_REPOSITORY ?=
 IMAGE ?= bin/eventd-image.tar
+# make release: what it is for, such as linux/amd64,linux/arm64; all five platforms if empty.
+PLATFORMS ?=
 
 # make run: the duration (until Ctrl-C if empty), and the rate of Events.
 DURATION ?=
@@ -107,9 +109,9 @@ push: bin/release ## IMAGE, bin/eventd-image.tar by default, to IMAGE_REPOSITORY
 	@bin/release push '$(IMAGE)' '$(IMAGE_REPOSITORY)'
 
 .PHONY: release
-release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whose image will be in IMAGE_REPOSITORY; the same bytes wherever it is made
+release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whose image will be in IMAGE_REPOSITORY; the same bytes wherever it is made; PLATFORMS=linux/amd64 makes a part
 	@rm -rf dist
-	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)'
+	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 .PHONY: chart
 chart: bin/release ## dist/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3

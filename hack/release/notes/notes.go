@@ -23,7 +23,8 @@ func Of(changelog, version, prefix string) (string, error) {
 		text = section(changelog, unreleased)
 	}
 	if text == "" {
-		return "", fmt.Errorf("the changelog has no section %q, or nothing in it", "## "+version)
+		return "", fmt.Errorf("CHANGELOG.md has no section %q, or nothing in it: add it below %q, or make a pre-release, such as %s-rc.1, which needs none",
+			"## "+version, "## "+unreleased, version)
 	}
 	return link.ReplaceAllString(text, "]("+prefix+"$1)") + "\n", nil
 }
