@@ -19,6 +19,9 @@ import (
 // example is eventd with a collector, as docs/first-delivery.md has it installed.
 const example = repository + "/examples/delivery"
 
+// released is what eventd.yaml of a release has.
+const released = repository + "/install"
+
 // configurationOf returns the configuration of eventd in a folder.
 func configurationOf(t *testing.T, folder string) *configv1alpha1.EventdConfiguration {
 	t.Helper()
@@ -44,6 +47,18 @@ func TestExampleOfDeliveryIsTakenByAnApiserverThatIsStrict(t *testing.T) {
 	}
 	if _, err := cluster.Kubectl(t.Context(), "apply", "-k", example, "--validate=strict", "--dry-run=server"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who has installed eventd.yaml of a release, which is install/, and then applies the example, still has
+// the history: kubectl apply takes away the flags that the example does not have.
+func TestExampleOfDeliveryKeepsWhatIsInstalled(t *testing.T) {
+	t.Parallel()
+	have := containerOf(t, example).Args
+	for _, flag := range containerOf(t, released).Args {
+		if !slices.Contains(have, flag) {
+			t.Errorf("it has no %s", flag)
+		}
 	}
 }
 

@@ -200,6 +200,7 @@ var kustomized = map[string]func() ([]byte, error){
 	example:          onceKustomized(example),
 	exampleReceivers: onceKustomized(exampleReceivers),
 	installed:        onceKustomized(installed),
+	released:         onceKustomized(released),
 }
 
 func onceKustomized(folder string) func() ([]byte, error) {
