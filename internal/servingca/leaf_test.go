@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"slices"
 	"testing"
 	"time"
 )
@@ -70,6 +71,51 @@ func TestCertificateEndsWithItsCA(t *testing.T) {
 	l, err := issue(a, []string{"eventd"}, a.certificate.NotAfter.Add(-time.Hour), times)
 	if err != nil || l.certificate.Leaf.NotAfter.After(a.certificate.NotAfter) {
 		t.Errorf("it ends at %s, and its CA at %s (%v)", l.certificate.Leaf.NotAfter, a.certificate.NotAfter, err)
+	}
+}
+
+// It is good for nothing but to serve under these names, and its key is its own.
+func TestCertificateIsForServingOnly(t *testing.T) {
+	times, now := DefaultTimes(), time.Now().Truncate(time.Second)
+	a, names := mustMake(t, now), []string{"eventd", "eventd.kube-system.svc"}
+	l, err := issue(a, names, now, times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.certificate.Leaf
+	if c.IsCA || c.KeyUsage != x509.KeyUsageDigitalSignature || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
+		t.Errorf("CA %t, usages %b and %v", c.IsCA, c.KeyUsage, c.ExtKeyUsage)
+	}
+	if !slices.Equal(c.DNSNames, names) || len(c.IPAddresses) > 0 {
+		t.Errorf("it is for %v and %v", c.DNSNames, c.IPAddresses)
+	}
+	if !c.NotBefore.Equal(now.Add(-times.Backdate)) || !c.NotAfter.Equal(now.Add(times.LeafLife)) {
+		t.Errorf("it is valid from %s until %s", c.NotBefore, c.NotAfter)
+	}
+	if key := l.certificate.PrivateKey.(*ecdsa.PrivateKey); !key.PublicKey.Equal(c.PublicKey) || key.PublicKey.Equal(a.key.Public()) {
+		t.Error("its key is not its own")
+	}
+	if times.RetireAfter < times.LeafLife || times.Backdate < 2*day || times.LeafLife < times.LeafRenewAfter+2*day {
+		t.Errorf("the default times leave a gap: %+v", times)
+	}
+}
+
+// Replicas that started together renew at different times.
+func TestRenewalsAreSpread(t *testing.T) {
+	times, now := DefaultTimes(), time.Now()
+	a, at := mustMake(t, now), map[time.Time]bool{}
+	for range 10 {
+		l, err := issue(a, []string{"eventd"}, now, times)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before := now.Add(times.LeafRenewAfter).Sub(l.renewAt); before < 0 || before > times.LeafRenewAfter/10 {
+			t.Errorf("it is renewed %s early", before)
+		}
+		at[l.renewAt] = true
+	}
+	if len(at) == 1 {
+		t.Error("all are renewed at the same time")
 	}
 }
 

@@ -220,6 +220,42 @@ func TestNewLeaderRepairsTheSecret(t *testing.T) {
 	}
 }
 
+// It is created empty, and then written: what was not written is nothing that clients may know.
+func TestFirstCASignsAtOnceWithoutASecret(t *testing.T) {
+	s := newScene(t)
+	s.deleteSecret()
+	s.deleteConfigMap()
+	m := s.start(steadyTimes())
+	m.lead()
+	found := s.awaitSettled(func(found *state) bool { return found.current != nil || found.next != nil })
+	if found.current == nil || len(found.bundle()) != 1 {
+		t.Errorf("%d CAs, and none signs", len(found.bundle()))
+	}
+	if n := m.count(foundSecret); n > 0 {
+		t.Errorf("%v edits of somebody else are counted", n)
+	}
+}
+
+// A leader that was a standby has seen what was published.
+func TestStandbyThatTakesOverRepairsBoth(t *testing.T) {
+	s := newScene(t)
+	first, next := s.start(steadyTimes()), s.start(rarely(), intercepting(withoutWatches))
+	end := first.lead()
+	held := first.awaitIssued()
+	s.awaitSettled(func(found *state) bool { return found.current != nil })
+	next.notify()
+	next.awaitIssued()
+	end()
+	first.stop()
+	s.deleteSecret()
+	s.deleteConfigMap()
+	next.lead()
+	s.awaitSettled(func(found *state) bool { return found.next != nil && found.current == nil })
+	if err := verify(held, s.bundle(), serverName, time.Now()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConfigMapIsRepaired(t *testing.T) {
 	foreign := string(foreignCA(t))
 	for name, spoil := range map[string]func(*scene){
@@ -332,8 +368,17 @@ func TestCreationIsLimitedToTheConfigMap(t *testing.T) {
 	if err := manager.store.writeBundle(ctx, content{}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil {
+	created, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{})
+	if err != nil || len(created.Data) > 0 || created.Labels["app.kubernetes.io/name"] != "eventd" {
+		t.Errorf("it has created %v (%v)", created, err)
+	}
+	// Another process has created it meanwhile, and written it.
+	s.editConfigMap(map[string]any{"ca.crt": "of another"})
+	if err := manager.store.writeBundle(ctx, content{}, []byte("of this")); err != nil {
 		t.Error(err)
+	}
+	if found, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil || found.Data["ca.crt"] != "of another" {
+		t.Errorf("a creation has changed it to %q (%v)", found.Data["ca.crt"], err)
 	}
 	if err := manager.store.writeSecret(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot create") {
 		t.Errorf("the Secret: %v", err)

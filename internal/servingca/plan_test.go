@@ -3,6 +3,7 @@ package servingca
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ func TestPlanOfTheLeader(t *testing.T) {
 	times := DefaultTimes()
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	a, b, lost := mustMake(t, now), mustMake(t, now), mustMake(t, now)
+	expired := mustMake(t, now.Add(-times.CALife-time.Hour))
+	known := func(v *view, c *x509.Certificate) *view { v.known = []*x509.Certificate{c}; return v }
 	expires := a.certificate.NotAfter
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	rotating := state{current: a, next: b, nextPublished: ago(times.PublishFor - time.Hour)}
@@ -55,6 +58,7 @@ func TestPlanOfTheLeader(t *testing.T) {
 		"a part of the Secret is not readable":  {&view{state: state{current: a, problem: errors.New("next-ca.crt")}}, now, repair, now},
 		"only the next one has a key":           {published(state{next: b, nextPublished: ago(times.PublishFor), previous: []*x509.Certificate{a.certificate}, switched: now}), now, switchOver, time.Time{}},
 		"a former CA was removed":               {&view{state: state{current: b}, known: []*x509.Certificate{lost.certificate}}, now, repair, now},
+		"a former CA has expired":               {known(published(state{current: b}), expired.certificate), now, nothing, expires.Add(-times.CARenewBefore)},
 		"the ConfigMap was edited":              {&view{state: state{current: a}, text: []byte("garbage"), known: []*x509.Certificate{a.certificate}}, now, publish, now},
 	} {
 		do, again := plan(c.at, times, c.view)
@@ -136,6 +140,12 @@ func TestWhatIsWrongInTheSecretIsFound(t *testing.T) {
 		"former CAs of garbage": func(d map[string][]byte) {
 			d[previousKey] = []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
 		},
+		"text after the former CAs": func(d map[string][]byte) {
+			d[previousKey] = append(encodeBundle([]*x509.Certificate{other.certificate}), "text"...)
+		},
+		"former CAs of another type": func(d map[string][]byte) {
+			d[previousKey] = pem.EncodeToMemory(&pem.Block{Type: privateKeyType, Bytes: other.certificate.Raw})
+		},
 		"a next CA whose key is another one": func(d map[string][]byte) {
 			d[nextCertificateKey], d[nextKeyKey] = encodeBundle([]*x509.Certificate{other.certificate}), d[currentKeyKey]
 		},
@@ -200,12 +210,13 @@ func TestLeafIsReplacedWhenItHasTo(t *testing.T) {
 		"another CA signs":        {published(state{current: b}), held, now, b},
 		"the CA is not published": {unpublished, held, now.Add(times.LeafRenewAfter), nil},
 		"the CA is not published, and there is none": {unpublished, nil, now, nil},
-		"the CA is lost":                    {lost, held, now, nil},
-		"the CA is lost, and it is old":     {lost, held, now.Add(times.LeafRenewAfter), b},
-		"the CA is lost, and there is none": {lost, nil, now, b},
-		"the CA is no longer published":     {published(state{next: b}), held, now, b},
-		"the CA will be published again":    {edited, held, now, nil},
-		"it was issued by a wrong clock":    {rotating, early, now, a},
+		"the CA has expired":                         {published(state{current: a}), nil, a.certificate.NotAfter, nil},
+		"the CA is lost":                             {lost, held, now, nil},
+		"the CA is lost, and it is old":              {lost, held, now.Add(times.LeafRenewAfter), b},
+		"the CA is lost, and there is none":          {lost, nil, now, b},
+		"the CA is no longer published":              {published(state{next: b}), held, now, b},
+		"the CA will be published again":             {edited, held, now, nil},
+		"it was issued by a wrong clock":             {rotating, early, now, a},
 	} {
 		signer := c.view.signer(c.at)
 		if !c.view.needsLeaf(c.at, c.leaf, signer) {
