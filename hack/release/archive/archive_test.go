@@ -29,6 +29,11 @@ var want = []entry{{"program", "a program", 0o755, modified}, {"LICENSE", "a lic
 // packed is an archive of files that were made now, in a folder of their own.
 func packed(t *testing.T, name string) (content []byte) {
 	t.Helper()
+	return packedAt(t, name, modified)
+}
+
+func packedAt(t *testing.T, name string, modified time.Time) (content []byte) {
+	t.Helper()
 	dir := t.TempDir()
 	var files []File
 	for _, entry := range want {
@@ -107,6 +112,27 @@ func TestArchiveIsTheSameWhereverItIsPacked(t *testing.T) {
 	for _, name := range []string{"a.tar.gz", "a.zip"} {
 		if !bytes.Equal(packed(t, name), packed(t, name)) {
 			t.Errorf("two of %s differ", name)
+		}
+		if !bytes.Equal(packed(t, name), packedAt(t, name, modified.In(time.FixedZone("elsewhere", 5*3600)))) {
+			t.Errorf("in another time zone, %s differs", name)
+		}
+	}
+}
+
+func TestArchiveIsCompressed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := File{Name: "zeros", Path: filepath.Join(dir, "zeros"), Mode: 0o644}
+	if err := os.WriteFile(file.Path, make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.tar.gz", "a.zip"} {
+		archive := filepath.Join(dir, name)
+		if err := Write(archive, modified, file); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(archive); err != nil || info.Size() > 1<<16 {
+			t.Errorf("%s has %d bytes (%v)", name, info.Size(), err)
 		}
 	}
 }

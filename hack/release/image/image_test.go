@@ -116,17 +116,37 @@ func TestImageIsValid(t *testing.T) {
 	}
 }
 
+// labels are what the index, the images and their configurations say.
+var labels = map[string]string{
+	"org.opencontainers.image.title": "eventd", "org.opencontainers.image.description": "Events",
+	"org.opencontainers.image.source": "https://example.com/eventd", "org.opencontainers.image.licenses": "Apache-2.0",
+	"org.opencontainers.image.version": "v1.2.3", "org.opencontainers.image.revision": "0123abcd",
+	"org.opencontainers.image.created": "2026-11-26T22:00:00Z",
+}
+
+func TestIndexSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	file, _ := write(t, release, binaries(t))
+	manifest, err := opened(t, file).Index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(labels, manifest.Annotations); diff != "" {
+		t.Errorf("the index is annotated with (-want +got)\n%s", diff)
+	}
+	unknown := release
+	unknown.Revision, unknown.Created = "", created.In(time.FixedZone("", 3600))
+	have := unknown.labels()
+	if _, ok := have["org.opencontainers.image.revision"]; ok || have["org.opencontainers.image.created"] != "2026-11-26T22:00:00Z" {
+		t.Errorf("without a commit, at another place, it says %v", have)
+	}
+}
+
 func checkConfig(t *testing.T, image v1.Image, platform v1.Platform) {
 	t.Helper()
 	config, err := image.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
-	}
-	labels := map[string]string{
-		"org.opencontainers.image.title": "eventd", "org.opencontainers.image.description": "Events",
-		"org.opencontainers.image.source": "https://example.com/eventd", "org.opencontainers.image.licenses": "Apache-2.0",
-		"org.opencontainers.image.version": "v1.2.3", "org.opencontainers.image.revision": "0123abcd",
-		"org.opencontainers.image.created": "2026-11-26T22:00:00Z",
 	}
 	want := v1.Config{
 		User: "65532:65532", Entrypoint: []string{"/eventd"}, WorkingDir: "/",
@@ -137,6 +157,9 @@ func checkConfig(t *testing.T, image v1.Image, platform v1.Platform) {
 	}
 	if config.OS != platform.OS || config.Architecture != platform.Architecture || !config.Created.Equal(created) {
 		t.Errorf("%v says it is for %s/%s, of %v", platform, config.OS, config.Architecture, config.Created)
+	}
+	if len(config.History) != 1 || !config.History[0].Created.Equal(created) {
+		t.Errorf("%v has the history %+v", platform, config.History)
 	}
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -155,6 +178,12 @@ func checkLayer(t *testing.T, image v1.Image, binary Binary) {
 	layers, err := image.Layers()
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("%d layers (%v)", len(layers), err)
+	}
+	if mediaType, err := layers[0].MediaType(); err != nil || mediaType != types.OCILayer {
+		t.Errorf("the layer is %v (%v)", mediaType, err)
+	}
+	if size, err := layers[0].Size(); err != nil || size > int64(len(read(t, file)))*3/4 {
+		t.Errorf("the layer has %d bytes (%v) of %d", size, err, len(read(t, file)))
 	}
 	content, err := layers[0].Uncompressed()
 	if err != nil {

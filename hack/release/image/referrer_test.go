@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/eventd/eventd/hack/release/sbom"
 )
@@ -33,9 +35,32 @@ func TestEachImageHasABillOfMaterials(t *testing.T) {
 		if have, want := len(*bill.Components), len(info.Deps)+1; have != want || want != 2 {
 			t.Errorf("the bill of %v has %d components of %d", binary.Platform, have, want)
 		}
-		if program := bill.Metadata.Component; program.Name != "eventd" || program.Version != "v1.2.3" {
-			t.Errorf("the bill of %v is about %s %s", binary.Platform, program.Name, program.Version)
+		program := bill.Metadata.Component
+		if program.Name != "eventd" || program.Version != "v1.2.3" || program.Licenses == nil || (*program.Licenses)[0].License.ID != "Apache-2.0" {
+			t.Errorf("the bill of %v is about %+v", binary.Platform, program)
 		}
+		if bill.Metadata.Timestamp != "2026-11-26T22:00:00Z" {
+			t.Errorf("the bill of %v is of %s", binary.Platform, bill.Metadata.Timestamp)
+		}
+		checkAnnotations(t, contents.Bills[i], "eventd-linux-"+binary.Platform.Architecture+".cdx.json")
+	}
+}
+
+// checkAnnotations looks for what programs that fetch a bill show, and name its file by.
+func checkAnnotations(t *testing.T, bill v1.Image, title string) {
+	t.Helper()
+	manifest, err := bill.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"org.opencontainers.image.created": "2026-11-26T22:00:00Z", "org.opencontainers.image.title": title}
+	for _, annotations := range []map[string]string{manifest.Annotations, manifest.Layers[0].Annotations} {
+		if diff := cmp.Diff(want, annotations); diff != "" {
+			t.Errorf("a bill is annotated with (-want +got)\n%s", diff)
+		}
+	}
+	if manifest.MediaType != types.OCIManifestSchema1 || manifest.Layers[0].MediaType != sbom.MediaType {
+		t.Errorf("a bill is %v with %v", manifest.MediaType, manifest.Layers[0].MediaType)
 	}
 }
 
