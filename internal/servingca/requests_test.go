@@ -187,25 +187,32 @@ func TestFailuresAreRetriedAfterAPause(t *testing.T) {
 
 // Before both objects were read, nobody knows whether there is a CA.
 func TestReadIsNotAnnouncedAfterAFailure(t *testing.T) {
-	s := newScene(t)
-	times := rarely()
-	times.RetryAfter = 10 * time.Millisecond
-	var refuse atomic.Bool
-	refuse.Store(true)
-	m := s.start(times, intercepting(func(req *http.Request) error {
-		if refuse.Load() && strings.HasSuffix(req.URL.Path, "/configmaps/"+objectName) {
-			return errRefused
-		}
-		return nil
-	}))
-	await.Until(t, "reads have failed", func() bool { return m.count(failedRead) > 2 })
-	select {
-	case <-m.Read():
-		t.Error("a failed read is announced")
-	default:
+	for _, resource := range []string{"secrets", "configmaps"} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			times := rarely()
+			times.RetryAfter = 10 * time.Millisecond
+			var refuse atomic.Bool
+			refuse.Store(true)
+			var refused atomic.Int64
+			m := s.start(times, intercepting(func(req *http.Request) error {
+				if refuse.Load() && strings.HasSuffix(req.URL.Path, "/"+resource+"/"+objectName) {
+					refused.Add(1)
+					return errRefused
+				}
+				return withoutWatches(req)
+			}))
+			await.Until(t, "reads have failed, one in each step", func() bool { return refused.Load() > 3 })
+			select {
+			case <-m.Read():
+				t.Error("a failed read is announced")
+			default:
+			}
+			refuse.Store(false)
+			<-m.Read()
+		})
 	}
-	refuse.Store(false)
-	<-m.Read()
 }
 
 // Whoever waits for Read finds the certificate.
@@ -249,91 +256,6 @@ func TestWhatIsDueIsDoneInTime(t *testing.T) {
 	times.LeafRenewAfter, times.RetryAfter = 500*time.Millisecond, 10*time.Millisecond
 	standby := s.start(times, intercepting(withoutWatches))
 	await.Until(t, "a certificate is renewed twice", func() bool { return testutil.ToFloat64(standby.metrics.issued) >= 3 })
-}
-
-// A watch that does not work is replaced by reads.
-func TestChangeIsSeenWithoutAWatch(t *testing.T) {
-	s := newScene(t)
-	times := rarely()
-	times.Resync = 500 * time.Millisecond
-	m := s.start(times, intercepting(withoutWatches))
-	m.lead()
-	m.awaitIssued()
-	want := s.text()
-	s.deleteConfigMap()
-	await.Until(t, "it is repaired", func() bool { return s.text() == want })
-}
-
-// Both watches work, each by itself. Some of the reads may be those of the begin.
-func TestChangeIsSeenByAWatch(t *testing.T) {
-	for resource, change := range map[string]func(*scene, int){
-		"secrets":    func(s *scene, n int) { s.editSecret(map[string][]byte{"other": {byte(n)}}) },
-		"configmaps": func(s *scene, n int) { s.editConfigMap(map[string]any{"other": string(rune('a' + n))}) },
-	} {
-		t.Run(resource, func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t)
-			var reads atomic.Int64
-			m := s.start(rarely(), intercepting(func(req *http.Request) error {
-				if !isWatch(req) {
-					reads.Add(1)
-				}
-				return nil
-			}))
-			<-m.Read()
-			for n := range 6 {
-				before := reads.Load()
-				change(s, n)
-				await.Until(t, "both are read again", func() bool { return reads.Load() >= before+2 })
-			}
-		})
-	}
-}
-
-// Somebody who writes an object all the time causes no more than a few reads.
-func TestReadsAreLimitedWhileAnObjectChanges(t *testing.T) {
-	s := newScene(t)
-	var reads atomic.Int64
-	m := s.start(rarely(), counting(&reads))
-	<-m.Read()
-	before, begun := reads.Load(), time.Now()
-	for i := range 50 {
-		s.editConfigMap(map[string]any{"other": string(rune('a' + i%26))})
-	}
-	m.stop()
-	// Two reads per step, and one step that had begun, and two watches.
-	if limit := 2*int64(time.Since(begun)/minPause+2) + 2; reads.Load()-before > limit {
-		t.Errorf("%d reads in %s", reads.Load()-before, time.Since(begun))
-	}
-}
-
-// Nor does a certificate that is due while no CA signs.
-func TestReadsAreLimitedWhileNoCASigns(t *testing.T) {
-	s := newScene(t)
-	end := s.start(steadyTimes()).lead()
-	s.awaitSettled(func(found *state) bool { return found.current != nil })
-	end()
-	times := rarely()
-	times.RetryAfter, times.LeafRenewAfter = 500*time.Millisecond, time.Millisecond
-	var gone atomic.Bool
-	var since atomic.Pointer[time.Time]
-	var reads atomic.Int64
-	m := s.start(times, intercepting(func(req *http.Request) error {
-		if gone.Load() && !isWatch(req) {
-			reads.Add(1)
-			now := time.Now()
-			since.CompareAndSwap(nil, &now)
-		}
-		return withoutWatches(req)
-	}))
-	m.awaitIssued()
-	s.deleteConfigMap()
-	gone.Store(true)
-	const steps = 5
-	await.Until(t, "it has read several times", func() bool { return reads.Load() > 2*steps })
-	if took := time.Since(*since.Load()); took < (steps-1)*times.RetryAfter {
-		t.Errorf("%d reads within %s", reads.Load(), took)
-	}
 }
 
 // The caller's configuration stays as it is, and requests do not wait for a rate limit of the client.
