@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,26 @@ func TestUnknownKeyIsRefused(t *testing.T) {
 		path := append([]string{}, row.path...)
 		path[len(path)-1] += "x"
 		refused(t, nested(path, "unknown"), "'"+path[len(path)-1]+"' not allowed")
+	}
+}
+
+// Helm removes a value that is null. A template would render nothing in its place.
+func TestValueThatIsRemovedIsRefused(t *testing.T) {
+	t.Parallel()
+	optional := []string{
+		"resources.requests", "resources.limits", "extraArgs", "extraVolumes", "extraVolumeMounts", "nodeSelector", "tolerations",
+		"affinity", "priorityClassName",
+	}
+	for _, row := range documented(t) {
+		values := nested(row.path, nil)
+		if !slices.Contains(optional, strings.Join(row.path, ".")) {
+			refused(t, values, "missing property '"+row.path[len(row.path)-1]+"'")
+		} else if _, err := template(load(t, folder), "kube-system", values); err != nil {
+			t.Errorf("%v: %v", values, err)
+		}
+	}
+	for _, key := range []string{"image", "networkPolicy", "history", "delivery", "flowcontrol", "servingCA", "certificate", "apiservice", "monitoring", "resources"} {
+		refused(t, map[string]any{key: nil}, "missing property '"+key+"'")
 	}
 }
 
