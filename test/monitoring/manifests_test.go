@@ -13,7 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -135,14 +137,18 @@ func TestServiceMonitorIsAboutTheService(t *testing.T) {
 }
 
 // The binding is to the account of somebody else's Prometheus; an overlay that
-// sets the namespace of eventd must leave it alone.
+// sets the namespace of eventd must leave it alone. It may read nothing else.
 func TestPrometheusOfTheClusterMayReadMetrics(t *testing.T) {
-	var binding struct {
-		Subjects []struct{ Kind, Name, Namespace string }
+	var role rbacv1.ClusterRole
+	find(t, "ClusterRole", "eventd-metrics-reader", &role)
+	want := []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("its rules are (-want +got)\n%s", diff)
 	}
+	var binding rbacv1.ClusterRoleBinding
 	find(t, "ClusterRoleBinding", "eventd-metrics-reader", &binding)
-	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != "prometheus-k8s" || binding.Subjects[0].Namespace != "monitoring" {
-		t.Errorf("bound to %v", binding.Subjects)
+	if binding.RoleRef.Name != role.Name || len(binding.Subjects) != 1 || binding.Subjects[0].Name != "prometheus-k8s" || binding.Subjects[0].Namespace != "monitoring" {
+		t.Errorf("%s is bound to %v", binding.RoleRef.Name, binding.Subjects)
 	}
 }
 
