@@ -223,13 +223,15 @@ func TestNewLeaderRepairsTheSecret(t *testing.T) {
 	}
 }
 
-// It is created empty, and then written: what was not written is nothing that clients may know.
+// Nothing was written before, so there is nothing that clients may know.
 func TestFirstCASignsAtOnceWithoutASecret(t *testing.T) {
 	s := newScene(t)
 	s.deleteSecret()
 	s.deleteConfigMap()
 	m := s.start(steadyTimes())
 	m.lead()
+	await.Until(t, "it may not create the Secret", func() bool { return m.count(failedWrite) > 0 })
+	s.createSecret()
 	found := s.awaitSettled(func(found *state) bool { return found.current != nil || found.next != nil })
 	if found.current == nil || len(found.bundle()) != 1 {
 		t.Errorf("%d CAs, and none signs", len(found.bundle()))
@@ -253,6 +255,9 @@ func TestStandbyThatTakesOverRepairsBoth(t *testing.T) {
 	s.deleteSecret()
 	s.deleteConfigMap()
 	next.lead()
+	await.Until(t, "it may not create the Secret", func() bool { return next.count(failedWrite) > 0 })
+	s.createSecret()
+	next.notify()
 	s.awaitSettled(func(found *state) bool { return found.next != nil && found.current == nil })
 	if err := verify(held, s.bundle(), serverName, time.Now()); err != nil {
 		t.Error(err)
