@@ -133,6 +133,7 @@ func TestFormerCAIsRemoved(t *testing.T) {
 	s := newScene(t)
 	times := quickTimes()
 	times.CARenewBefore = time.Minute // once, by the deletion below
+	times.LeafLife, times.RetireAfter = 5*time.Second, 6*time.Second
 	m := s.start(times)
 	m.lead()
 	first := m.awaitIssued().issuer

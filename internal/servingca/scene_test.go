@@ -32,8 +32,8 @@ const (
 func quickTimes() Times {
 	return Times{
 		Backdate: time.Hour, CALife: time.Hour, CARenewBefore: time.Hour - 2*time.Second,
-		LeafLife: 5 * time.Second, LeafRenewAfter: 500 * time.Millisecond,
-		PublishFor: time.Second, RetireAfter: 6 * time.Second,
+		LeafLife: time.Minute, LeafRenewAfter: 500 * time.Millisecond, // a busy machine may renew late
+		PublishFor: time.Second, RetireAfter: 61 * time.Second,
 		Resync: 5 * time.Second, RetryAfter: 200 * time.Millisecond, CallTimeout: 5 * time.Second,
 	}
 }
