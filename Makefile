@@ -110,12 +110,16 @@ push: bin/release ## IMAGE, bin/eventd-image.tar by default, to IMAGE_REPOSITORY
 
 .PHONY: release
 release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whose image will be in IMAGE_REPOSITORY; the same bytes wherever it is made; PLATFORMS=linux/amd64 makes a part
+	@if [ -n "$$(git status --porcelain)" ]; then \
+		echo 'A release is of a commit, and this checkout has other files: commit or remove them (git status).' >&2; \
+		exit 1; \
+	fi
 	@rm -rf dist
 	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 .PHONY: chart
-chart: bin/release ## dist/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3
-	@bin/release chart -o dist $(RELEASED)
+chart: bin/release ## bin/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3
+	@bin/release chart -o bin $(RELEASED)
 
 .PHONY: test
 test: ## every test, those against the local control plane included

@@ -182,8 +182,8 @@ func checkLayer(t *testing.T, image v1.Image, binary Binary) {
 	if mediaType, err := layers[0].MediaType(); err != nil || mediaType != types.OCILayer {
 		t.Errorf("the layer is %v (%v)", mediaType, err)
 	}
-	if size, err := layers[0].Size(); err != nil || size > int64(len(read(t, file)))*3/4 {
-		t.Errorf("the layer has %d bytes (%v) of %d", size, err, len(read(t, file)))
+	if size, err := layers[0].Size(); err != nil || size > int64(len(read(t, binary.File)))*3/4 {
+		t.Errorf("the layer has %d bytes (%v) of %d", size, err, len(read(t, binary.File)))
 	}
 	content, err := layers[0].Uncompressed()
 	if err != nil {
