@@ -23,12 +23,6 @@ type gzipStream struct{ sum, size uint32 }
 
 func (g *gzipStream) begin(out *bytes.Buffer) { out.Write(gzipHeader) }
 
-// addPacked adds a part that was compressed.
-func (g *gzipStream) addPacked(out *bytes.Buffer, plain, packed []byte) {
-	g.count(plain)
-	out.Write(packed)
-}
-
 // add adds a part as it is: what only one client gets is not worth the time.
 func (g *gzipStream) add(out *bytes.Buffer, plain []byte) {
 	if len(plain) == 0 {
@@ -55,6 +49,7 @@ func (g *gzipStream) end(out *bytes.Buffer) {
 	out.Write(binary.LittleEndian.AppendUint32(trailer, g.size))
 }
 
+// count has the end know of what add did not add: a part that was compressed by itself.
 func (g *gzipStream) count(plain []byte) {
 	g.sum = crc32.Update(g.sum, crc32.IEEETable, plain)
 	g.size += uint32(len(plain)) // modulo 2^32, as in RFC 1952

@@ -78,19 +78,26 @@ func (s *stream) addLines() {
 	}
 }
 
-// sendBatch sends what others are sent, too.
+// sendBatch sends what others are sent, too. A large batch is not copied: there may be 64 streams.
 func (s *stream) sendBatch(b *batch) error {
 	s.addLines()
-	if s.gzip == nil {
-		s.ready.Write(b.plain)
+	text := b.plain
+	if s.gzip != nil {
+		packed, err := b.packed()
+		if err != nil {
+			return err
+		}
+		s.gzip.count(b.plain)
+		text = packed
+	}
+	if len(text) < maxBuffered {
+		s.ready.Write(text)
 		return s.flushFull()
 	}
-	packed, err := b.packed()
-	if err != nil {
+	if err := s.flush(); err != nil {
 		return err
 	}
-	s.gzip.addPacked(&s.ready, b.plain, packed)
-	return s.flushFull()
+	return s.writeParts(text)
 }
 
 // flushFull writes what is encoded if there is much.
@@ -116,20 +123,26 @@ func (s *stream) end() {
 // writeTimeout.
 func (s *stream) flush() error {
 	s.addLines()
-	rest := s.ready.Bytes()
-	for len(rest) > 2*maxBuffered { // so that each has its time
-		if err := s.write(rest[:maxBuffered]); err != nil {
-			return err
-		}
-		rest = rest[maxBuffered:]
-	}
-	if len(rest) > 0 {
-		if err := s.write(rest); err != nil {
-			return err
-		}
+	if err := s.writeParts(s.ready.Bytes()); err != nil {
+		return err
 	}
 	if s.ready.Reset(); s.ready.Cap() > 2*maxBuffered {
 		s.ready = bytes.Buffer{}
+	}
+	return nil
+}
+
+// writeParts writes bytes in parts, so that each has its time.
+func (s *stream) writeParts(rest []byte) error {
+	for len(rest) > 0 {
+		n := len(rest)
+		if n > 2*maxBuffered {
+			n = maxBuffered
+		}
+		if err := s.write(rest[:n]); err != nil {
+			return err
+		}
+		rest = rest[n:]
 	}
 	return nil
 }
