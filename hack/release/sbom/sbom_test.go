@@ -7,6 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +108,43 @@ func TestBillHasAllModulesOfTheBinary(t *testing.T) {
 	}
 	if want := strings.TrimPrefix(info.GoVersion, "go"); versions["std"] != want {
 		t.Errorf("the standard library is %q, not %q", versions["std"], want)
+	}
+}
+
+// Scanners look for the license of the program, and for what it needs. Which machine it is for decides which flaws it has.
+func TestBillSaysWhatTheProgramIs(t *testing.T) {
+	t.Parallel()
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(billOfProgram(t)), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	own := bom.Metadata.Component
+	if own.Licenses == nil || len(*own.Licenses) != 1 || (*own.Licenses)[0].License.ID != subject.License {
+		t.Errorf("its license is %v", own.Licenses)
+	}
+	settings := map[string]string{}
+	for _, property := range *own.Properties {
+		settings[property.Name] = property.Value
+	}
+	if settings["go:GOOS"] != runtime.GOOS || settings["go:GOARCH"] != runtime.GOARCH || settings["go:version"] != runtime.Version() {
+		t.Errorf("it was built with %v", settings)
+	}
+	var references []string
+	for _, component := range *bom.Components {
+		references = append(references, component.BOMRef)
+	}
+	needs := (*bom.Dependencies)[0]
+	if needs.Ref != own.BOMRef || needs.Dependencies == nil || !slices.Equal(*needs.Dependencies, references) {
+		t.Errorf("%s needs %v, not %v", needs.Ref, needs.Dependencies, references)
+	}
+}
+
+func TestModuleThatWasReplacedIsTheOther(t *testing.T) {
+	t.Parallel()
+	other := &debug.Module{Path: "example.com/other", Version: "v1.0.1"}
+	component, err := module(&debug.Module{Path: "example.com/m", Version: "v1.0.0", Replace: other})
+	if err != nil || component.Name != other.Path || component.Version != other.Version {
+		t.Errorf("it is %s %s (%v)", component.Name, component.Version, err)
 	}
 }
 
