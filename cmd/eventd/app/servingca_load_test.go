@@ -55,9 +55,10 @@ func TestRotationsFailNoRequest(t *testing.T) {
 	standby.awaitCertificate()
 	v := newVerifying(r)
 	for _, to := range []*child{leader, standby} {
-		v.startClientGo(to, 175)
-		v.startCurl(to, 25)
-		v.startPython(to, 50)
+		// 600 per second in all: who waits for an answer, or connects, comes late.
+		v.startClientGo(to, 210)
+		v.startCurl(to, 30)
+		v.startPython(to, 60)
 	}
 	begun := time.Now()
 	leaves, authorities := longrun.Either(20.0, 4), longrun.Either(3.0, 1)
@@ -75,8 +76,8 @@ func TestRotationsFailNoRequest(t *testing.T) {
 	if failed > 0 {
 		t.Errorf("%d requests failed, of %d, the first one with: %s", failed, answered, *v.first.Load())
 	}
-	if *longrun.Full && rate < 450 {
-		t.Errorf("%.0f requests per second, of 500: the machine is too busy", rate)
+	if *longrun.Full && rate < 500 {
+		t.Errorf("%.0f requests per second, and not 500: the machine is too busy", rate)
 	}
 	for _, to := range []*child{leader, standby} {
 		if n := to.metric("eventd_serving_ca_errors_total"); n > 0 {
@@ -184,7 +185,7 @@ const perConnection = 20
 
 // startClientGo posts with the client of client-go.
 func (v *verifying) startClientGo(to *child, rate float64) {
-	const workers = 5
+	const workers = 8
 	port := portOf(v.r.t, to)
 	config := rest.CopyConfig(v.reporter)
 	config.Host = "https://" + v.name + ":" + port
