@@ -54,11 +54,11 @@ func TestRotationsFailNoRequest(t *testing.T) {
 	leader.awaitCertificate()
 	standby.awaitCertificate()
 	v := newVerifying(r)
+	offered := longrun.Either(1.4, 1) // times 500 per second: who waits for an answer, or connects, comes late
 	for _, to := range []*child{leader, standby} {
-		// 600 per second in all: who waits for an answer, or connects, comes late.
-		v.startClientGo(to, 210)
-		v.startCurl(to, 30)
-		v.startPython(to, 60)
+		v.startClientGo(to, 175*offered)
+		v.startCurl(to, 25*offered)
+		v.startPython(to, 50*offered)
 	}
 	begun := time.Now()
 	leaves, authorities := longrun.Either(20.0, 4), longrun.Either(3.0, 1)
@@ -185,7 +185,7 @@ const perConnection = 20
 
 // startClientGo posts with the client of client-go.
 func (v *verifying) startClientGo(to *child, rate float64) {
-	const workers = 8
+	const workers = 12
 	port := portOf(v.r.t, to)
 	config := rest.CopyConfig(v.reporter)
 	config.Host = "https://" + v.name + ":" + port
