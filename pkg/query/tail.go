@@ -125,6 +125,7 @@ func (t *tail) sendShared(ctx context.Context) (took time.Duration, done bool, e
 	next, newest, early := t.api.batches.after(t.selection, at)
 	switch {
 	case next != nil:
+		t.moveTo(next)
 		return 0, false, t.sendBatch(next)
 	case at.lags(newest):
 		if _, err = t.encode(ctx, newest); err == nil {
@@ -167,8 +168,9 @@ func (t *tail) makeBatch(ctx context.Context, from place) (*batch, error) {
 	return one, nil
 }
 
-// sendBatch sends a batch, and moves to its end.
-func (t *tail) sendBatch(b *batch) error {
+// moveTo has the tail continue behind a batch of another one. The one that has made it is there, and may have decoded
+// more, which it must not lose.
+func (t *tail) moveTo(b *batch) {
 	if t.events != nil {
 		t.events.MoveTo(b.to.events)
 		t.at = b.cursor
@@ -176,6 +178,10 @@ func (t *tail) sendBatch(b *batch) error {
 	if t.steps != nil {
 		t.steps.MoveTo(b.to.steps)
 	}
+}
+
+// sendBatch sends a batch that begins where the tail was.
+func (t *tail) sendBatch(b *batch) error {
 	if len(b.plain) == 0 {
 		return nil
 	}
