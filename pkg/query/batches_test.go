@@ -162,6 +162,38 @@ func TestTailsThatShareGetEverythingOnce(t *testing.T) {
 	}
 }
 
+// A storm is sealed before tails have their next turn, so the one that makes a batch decodes more than the batch takes.
+func TestTailsThatShareGetWhatWasSealedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		var open sync.WaitGroup
+		all := make([]*watcher, 3)
+		counts := map[string]int{}
+		for i := range all {
+			all[i] = &watcher{include: "events"}
+			all[i].open(t, s, &open, fmt.Sprint("user-", i), 0)
+		}
+		s.occursNext("events", counts)
+		time.Sleep(time.Second + time.Millisecond) // they have met, and no turn begins now
+		for range 3000 {
+			s.occursNext("events", counts)
+			synctest.Wait() // until it is sealed
+		}
+		if n := int(s.history.Status().Versions); n != counts["events"] {
+			t.Fatalf("%d of %d versions are kept", n, counts["events"])
+		}
+		time.Sleep(time.Second)
+		for i, w := range all {
+			w.leave()
+			synctest.Wait()
+			if events, _ := w.read(t); !slices.Equal(events, numbers(0, counts["events"])) {
+				t.Errorf("tail %d gets %d of %d Events", i, len(events), counts["events"])
+			}
+		}
+		open.Wait()
+	})
+}
+
 // occursNext has the next Event or step occur, whose message is its number.
 func (s *scene) occursNext(what string, counts map[string]int) {
 	occurs[what](s, strconv.Itoa(counts[what]))
