@@ -20,7 +20,6 @@ const (
 	loadPeriod = time.Second / 100
 	// repeated is how many series have all the repeats.
 	repeated = 50
-	rounds   = 6
 )
 
 // load reports repeats and new series in turn.
@@ -54,7 +53,7 @@ func TestFiftyTailsDelayNoReport(t *testing.T) {
 	goroutines := g.metrics(t).Sum("go_goroutines")
 	a := newAudience(t, g)
 
-	during := longrun.Either(20*time.Second, 4*time.Second)
+	during, rounds := longrun.Either(20*time.Second, 4*time.Second), longrun.Either(20, 6)
 	var allAlone, allWatched experience // of all rounds, which differ more among themselves than the two do
 	for i := range rounds {
 		alone := g.measure(t, l, during)
