@@ -101,7 +101,9 @@ func (e *Elector) acquire(ctx context.Context, missing bool) (moment, error) {
 		return e.write(ctx, resourcelock.LeaderElectionRecord{}, e.calls.create)
 	}
 	previous := e.observed.record
-	if previous.HolderIdentity != e.identity {
+	// The first holder of a Lease that was applied without one replaces nobody.
+	neverHeld := previous.HolderIdentity == "" && previous.RenewTime.IsZero()
+	if previous.HolderIdentity != e.identity && !neverHeld {
 		previous.LeaderTransitions++
 	}
 	return e.write(ctx, previous, e.calls.update)

@@ -32,6 +32,32 @@ func TestFreeLeaseIsAcquiredAtOnce(t *testing.T) {
 	})
 }
 
+// One that was created or applied without a holder has had no other: its first one is no transition.
+func TestTransitionsAreChangesOfTheHolder(t *testing.T) {
+	type test struct {
+		stored *record
+		want   int
+	}
+	each(t, map[string]test{
+		"missing":            {nil, 0},
+		"never held":         {&record{}, 0},
+		"released":           {&record{LeaseDurationSeconds: 1, RenewTime: metav1.Now(), LeaderTransitions: 4}, 5},
+		"expired":            {&record{HolderIdentity: "gone", LeaseDurationSeconds: 1, RenewTime: metav1.Now(), LeaderTransitions: 4}, 5},
+		"its own, left over": {&record{HolderIdentity: "a", LeaseDurationSeconds: 15, RenewTime: metav1.Now(), LeaderTransitions: 4}, 4},
+	}, func(t *testing.T, test test) {
+		s := fakelock.NewStore()
+		if test.stored != nil {
+			s.Set("lease", *test.stored)
+		}
+		a := newReplica(t, newLock(s, "lease", "a")).start()
+		elapse(2 * time.Second)
+		requireLeader(t, a)
+		if o, _ := s.Get("lease"); o.Record.LeaderTransitions != test.want || a.Tenure().Transitions != test.want {
+			t.Errorf("the record is %+v, and the tenure %+v, not with %d transitions", o.Record, a.Tenure(), test.want)
+		}
+	})
+}
+
 // The times in the record are from another machine's clock and do not count.
 func TestHeldLeaseIsRespectedForItsOwnDurationFromFirstSight(t *testing.T) {
 	each(t, map[string]time.Duration{
