@@ -304,3 +304,16 @@ func TestFailuresOfReceiversAndRulesAreNamedApart(t *testing.T) {
 		}
 	}
 }
+
+func TestOneIsSingular(t *testing.T) {
+	out := newCLI(t, servertest.Answers{"status": v1alpha1.PipelineStatus{
+		TypeMeta: typeMeta("PipelineStatus"),
+		Leader:   &v1alpha1.Leader{Identity: "eventd-0_a", Since: ago(20), Handovers: 1},
+		History:  &v1alpha1.HistoryStatus{Versions: 1},
+	}}).mustRun("status")
+	for _, want := range []string{"since 20m, 1 handover\n", " 1 version of the last "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 		_, _ = fmt.Fprintf(out, "%-15s%s\n", name+":", terminal.Text(fmt.Sprintf(format, args...)))
 	}
 	if l := s.Leader; l != nil {
-		line("Leader", "%s, since %s, %d handovers", l.Identity, age(l.Since.Time), l.Handovers)
+		line("Leader", "%s, since %s, %s", l.Identity, age(l.Since.Time), counted(int64(l.Handovers), "handover"))
 	} else {
 		line("Leader", "none")
 	}
@@ -78,7 +78,7 @@ func (v *view) printSummary(out io.Writer, s *v1alpha1.PipelineStatus) {
 		if h.KnownSince != nil {
 			since = age(h.KnownSince.Time)
 		}
-		line("History", "%d versions of the last %s in %s of %s, %s", h.Versions, since, size(float64(h.Bytes)), size(float64(h.MaxBytes)), connected)
+		line("History", "%s of the last %s in %s of %s, %s", counted(h.Versions, "version"), since, size(float64(h.Bytes)), size(float64(h.MaxBytes)), connected)
 	}
 	if v.wide() {
 		for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
@@ -232,6 +232,14 @@ func metric(f *v1alpha1.Figure) string {
 		labels = append(labels, name+"="+strconv.Quote(f.Labels[name]))
 	}
 	return f.Metric + "{" + strings.Join(labels, ",") + "}"
+}
+
+// counted returns a number of things, of which noun is one.
+func counted(n int64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

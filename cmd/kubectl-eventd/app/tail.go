@@ -140,7 +140,7 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 			return fmt.Errorf("reading an item: %w", err)
 		}
 		if item.Lost > 0 {
-			o.note("Warning: %d steps were lost: this client was too slow for them", item.Lost)
+			o.note("Warning: %s lost: this client was too slow", counted(item.Lost, "step"))
 		}
 		if frame.Type == string(watch.Bookmark) || printed.has(&item) {
 			return nil

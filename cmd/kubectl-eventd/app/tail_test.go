@@ -59,7 +59,7 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 	go func() {
 		done <- c.runIn(ctx, &out, &errOut, "tail", "po/web-0", "--include=events,steps", "--match=event.count > 1", "--reason=BackOff")
 	}()
-	await.Until(t, "the last frame", func() bool { return strings.Contains(errOut.String(), "5 steps were lost") })
+	await.Until(t, "the last frame", func() bool { return strings.Contains(errOut.String(), "5 steps lost") })
 	cancel() // Ctrl-C
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d", code)

@@ -74,7 +74,7 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 		header = slices.Insert(header, 0, "NAMESPACE")
 	}
 	if out != v.Out { // a screen
-		_, _ = fmt.Fprintf(out, "%d occurrences in %s\n\n", top.Occurrences, terminal.Text(window(&top)))
+		_, _ = fmt.Fprintf(out, "%s in %s\n\n", counted(top.Occurrences, "occurrence"), terminal.Text(window(&top)))
 	}
 	table, row := v.table(out, len(header)-1, header...)
 	for i := range top.Items {
