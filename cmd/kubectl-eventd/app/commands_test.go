@@ -185,6 +185,8 @@ func TestErrorsAreThoseOfKubectl(t *testing.T) {
 		{refuse(400, metav1.StatusReasonBadRequest, "bad"), "tail --match x", "Error from server (BadRequest): bad\n"},
 		{servertest.Answers{}, "timeline", "error: this eventd does not serve timeline: it is older, or runs with --history-bytes=0\n"},
 		{everything(), "why web-0", "error: name an object as KIND/NAME, such as pod/web-0, not \"web-0\"\n"},
+		{everything(), "why", "error: name an object as KIND/NAME, such as pod/web-0\n"},
+		{everything(), "tail po web-0 web-1", "error: name an object as KIND/NAME, such as pod/web-0, not \"po web-0 web-1\"\n"},
 		{everything(), "timeline --owned", "error: --owned needs an object: KIND/NAME\n"},
 		{everything(), "top --by user", "error: --by must be one of [\"object\" \"reason\" \"namespace\" \"reporter\"], not \"user\"\n"},
 		{everything(), "status -o name", "error: unable to match a printer suitable for the output format \"name\", allowed formats are: json,wide,yaml\n"},

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -33,9 +34,11 @@ func (o object) set(query url.Values) {
 	query.Set(v1alpha1.ParamName, o.name)
 }
 
-// parseObject splits KIND/NAME or KIND NAME.
+// parseObject splits KIND/NAME or KIND NAME. It refuses other numbers of arguments, so that the commands need not.
 func parseObject(args []string) (kind, name string, err error) {
 	switch len(args) {
+	case 0:
+		return "", "", errors.New("name an object as KIND/NAME, such as pod/web-0")
 	case 1:
 		kind, name, _ = strings.Cut(args[0], "/")
 	case 2:

@@ -36,7 +36,6 @@ filtered, merged, aggregated, deferred, written or dropped, and delivered; each 
 remembers this for a while, and not over a change of leader.`,
 		Example: `  kubectl eventd why pod/web-0
   kubectl eventd why node/node-1 -o wide`,
-		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: p.completeObject,
 		RunE:              o.run,
 	}

@@ -46,7 +46,6 @@ between are always missing.
 		Example: `  kubectl eventd tail -A --type Warning
   kubectl eventd tail pod/web-0 --include events,steps
   kubectl eventd tail --match 'event.count > 100' -o json | jq .event.message`,
-		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: p.completeObject,
 		RunE:              o.run,
 	}

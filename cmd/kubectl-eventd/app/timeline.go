@@ -69,7 +69,6 @@ are found by their owner references, with your own rights, so only those that st
 		Example: `  kubectl eventd timeline pod/web-0
   kubectl eventd timeline deploy/web --owned --since 30m
   kubectl eventd timeline -A --type Warning -o json`,
-		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: p.completeObject,
 		RunE:              o.run,
 	}
