@@ -66,6 +66,9 @@ func (r *release) validate() error {
 	if err := r.source.validateVersion(); err != nil {
 		return err
 	}
+	if r.source.commit == "" {
+		return errors.New("-commit must be set: the release notes link to its files")
+	}
 	if r.repository == "" {
 		return errors.New("-image-repository must be set: the manifests name the image in it")
 	}

@@ -17,6 +17,7 @@ import (
 
 const (
 	version    = "v1.2.3"
+	commit     = "0123abcd"
 	repository = "registry.example/team/eventd"
 )
 
@@ -67,7 +68,7 @@ func copySource(folder string) error {
 
 func arguments(folder string, more ...string) []string {
 	return append([]string{
-		"all", "-source=" + checkout, "-o=" + folder, "-version=" + version, "-commit=0123abcd", "-epoch=1795730400",
+		"all", "-source=" + checkout, "-o=" + folder, "-version=" + version, "-commit=" + commit, "-epoch=1795730400",
 		"-platforms=linux/" + runtime.GOARCH, "-image-repository=" + repository,
 	}, more...)
 }
@@ -138,6 +139,7 @@ func TestReleaseThatCannotBeMade(t *testing.T) {
 		"must have one with Linux":       arguments(t.TempDir(), "-platforms=darwin/arm64"),
 		"is not OS/ARCHITECTURE":         arguments(t.TempDir(), "-platforms=linux"),
 		"first argument is image, push,": {"unknown"},
+		"-commit must be set":            arguments(t.TempDir(), "-commit="),
 	} {
 		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("without %q the error is %v", want, err)

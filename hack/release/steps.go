@@ -20,7 +20,8 @@ func (r *release) addNotes(context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := notes.Of(string(changelog), r.source.version, homepage+"/blob/"+r.source.version+"/")
+	// A version may have no tag yet, and a pre-release may never get one: the commit is there.
+	text, err := notes.Of(string(changelog), r.source.version, homepage+"/blob/"+r.source.commit+"/")
 	if err != nil {
 		return err
 	}
