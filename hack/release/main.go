@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -41,5 +42,16 @@ func run(ctx context.Context, args []string) error {
 			return command(ctx, args[1:])
 		}
 	}
-	return errors.New("the first argument is image, push, chart or all")
+	return errors.New("the first argument is image, push, chart or all; -h after it shows its flags")
+}
+
+// parse reads the flags of a command. An error is one line, without the usage, which -h prints.
+func parse(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard)
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		flags.SetOutput(os.Stdout)
+		flags.Usage()
+	}
+	return err
 }

@@ -13,12 +13,8 @@ import (
 func makeChart(_ context.Context, args []string) error {
 	var s source
 	flags := flag.NewFlagSet("release chart", flag.ContinueOnError)
-	s.addFlags(flags)
 	folder := flags.String("o", "dist", "the `folder` for the archive")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if err := s.validateVersion(); err != nil {
+	if err := s.parse(flags, args); err != nil {
 		return err
 	}
 	file, err := chart.Pack(s.chart(), chart.Release{Version: s.version, Created: s.created}, *folder)

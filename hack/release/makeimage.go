@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,17 +10,13 @@ import (
 	"github.com/eventd/eventd/hack/release/image"
 )
 
-// makeImage writes the image to a file, and its digest to standard output.
+// makeImage writes the image, whose tag is the version, to a file, and its digest to standard output.
 func makeImage(ctx context.Context, args []string) error {
 	var s source
 	flags := flag.NewFlagSet("release image", flag.ContinueOnError)
-	s.addFlags(flags)
 	file := flags.String("o", "bin/eventd-image.tar", "the `file` for the image")
-	if err := flags.Parse(args); err != nil {
+	if err := s.parse(flags, args); err != nil {
 		return err
-	}
-	if s.version == "" {
-		return errors.New("-version is the tag of the image, and must be set")
 	}
 	work, err := os.MkdirTemp("", "eventd-image-")
 	if err != nil {

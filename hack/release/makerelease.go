@@ -44,12 +44,11 @@ var steps = []struct {
 func makeRelease(ctx context.Context, args []string) error {
 	r := release{platforms: releasedPlatforms}
 	flags := flag.NewFlagSet("release all", flag.ContinueOnError)
-	r.source.addFlags(flags)
 	flags.Var(&r.platforms, "platforms", "the `platforms` of the archives; the image is for those with Linux")
 	flags.StringVar(&r.repository, "image-repository", "", "the `repository` to which the image will be pushed, such as registry.example/eventd")
 	flags.StringVar(&r.downloads, "downloads", "", "the `URL` of the folder in which the archives will be; by default that of a release on GitHub")
 	flags.StringVar(&r.folder, "o", "dist", "the `folder` for the release, which must not exist or be empty")
-	if err := flags.Parse(args); err != nil {
+	if err := r.source.parse(flags, args); err != nil {
 		return err
 	}
 	if r.downloads == "" {
@@ -63,9 +62,6 @@ func makeRelease(ctx context.Context, args []string) error {
 
 // validate looks at what can be wrong before anything is built.
 func (r *release) validate() error {
-	if err := r.source.validateVersion(); err != nil {
-		return err
-	}
 	if r.source.commit == "" {
 		return errors.New("-commit must be set: the release notes link to its files")
 	}

@@ -13,11 +13,11 @@ import (
 // to standard output.
 func pushImage(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release push", flag.ContinueOnError)
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
-	if flags.NArg() != 2 {
-		return errors.New("the arguments are the FILE of the image and a REPOSITORY")
+	if flags.NArg() != 2 || flags.Arg(1) == "" {
+		return errors.New("the arguments are the FILE of the image and a REPOSITORY, such as registry.example/eventd (IMAGE_REPOSITORY of make push)")
 	}
 	reference, err := image.Push(ctx, flags.Arg(0), flags.Arg(1))
 	if err != nil {

@@ -140,13 +140,21 @@ func TestReleaseThatCannotBeMade(t *testing.T) {
 		"is not OS/ARCHITECTURE":         arguments(t.TempDir(), "-platforms=linux"),
 		"first argument is image, push,": {"unknown"},
 		"-commit must be set":            arguments(t.TempDir(), "-commit="),
+		"must be a whole number":         arguments(t.TempDir(), "-epoch=now"),
+		"not defined: -unknown":          arguments(t.TempDir(), "-unknown"),
+		`unexpected argument "v1.2.3"`:   arguments(t.TempDir(), "v1.2.3"),
+		"REPOSITORY, such as":            {"push", "image.tar", ""},
 	} {
-		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("without %q the error is %v", want, err)
+		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("without %q in one line the error is %v", want, err)
 		}
 	}
 	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+dirty", "v01.2.3", "latest", "v1.2.3\nx"} {
-		for _, args := range [][]string{arguments(t.TempDir(), "-version="+version), {"chart", "-source=" + checkout, "-o=" + t.TempDir(), "-version=" + version}} {
+		for _, args := range [][]string{
+			arguments(t.TempDir(), "-version="+version),
+			{"chart", "-source=" + checkout, "-o=" + t.TempDir(), "-version=" + version},
+			{"image", "-source=" + checkout, "-o=" + t.TempDir() + "/image.tar", "-version=" + version},
+		} {
 			if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), "must be one such as") {
 				t.Errorf("%s of %q: %v", args[0], version, err)
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -27,7 +28,21 @@ type source struct {
 	created time.Time
 }
 
-// addFlags reads s from a command line.
+// parse reads s from the command line of a command, which may have flags of its own.
+func (s *source) parse(flags *flag.FlagSet, args []string) error {
+	s.addFlags(flags)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: %s takes flags only", flags.Arg(0), flags.Name())
+	}
+	if !versions.MatchString(s.version) {
+		return fmt.Errorf("-version is %q, and must be one such as v1.2.3", s.version)
+	}
+	return nil
+}
+
 func (s *source) addFlags(flags *flag.FlagSet) {
 	s.created = time.Unix(0, 0).UTC()
 	flags.StringVar(&s.dir, "source", ".", "the `folder` of the checkout")
@@ -35,22 +50,16 @@ func (s *source) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&s.commit, "commit", "", "the `hash` of the commit")
 	flags.Func("epoch", "the time of all files, in `seconds` since 1970 (SOURCE_DATE_EPOCH)", func(value string) error {
 		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err == nil {
-			s.created = time.Unix(seconds, 0).UTC()
+		if err != nil {
+			return errors.New("must be a whole number")
 		}
-		return err
+		s.created = time.Unix(seconds, 0).UTC()
+		return nil
 	})
 }
 
 // versions are those that krew, Helm and registries accept.
 var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
-
-func (s source) validateVersion() error {
-	if !versions.MatchString(s.version) {
-		return fmt.Errorf("-version is %q, and must be one such as v1.2.3", s.version)
-	}
-	return nil
-}
 
 // chart is the folder of the chart.
 func (s source) chart() string { return filepath.Join(s.dir, "deploy", "chart") }
