@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/eventd/eventd/hack/release/checksums"
 )
 
 // release is what is being made.
@@ -101,7 +103,7 @@ func (r *release) make(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	if err := writeChecksums(r.folder); err != nil {
+	if err := checksums.Write(r.folder); err != nil {
 		return err
 	}
 	// An empty folder makes way.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
+	"encoding/hex"
 	"io"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/eventd/eventd/hack/release/checksums"
 	"github.com/eventd/eventd/hack/release/image"
 )
 
@@ -86,9 +88,9 @@ func checkBill(t *testing.T, program, file string) {
 	if have, want := len(*bom.Components), len(info.Deps)+1; have != want || want < 20 {
 		t.Errorf("%s has %d components of %d", file, have, want)
 	}
-	digest, err := sha256Of(program)
-	if about := bom.Metadata.Component; err != nil || (*about.Hashes)[0].Value != digest || about.Version != version {
-		t.Errorf("%s is about %+v, not %s (%v)", file, about, digest, err)
+	digest, err := checksums.Of(program)
+	if about := bom.Metadata.Component; err != nil || (*about.Hashes)[0].Value != hex.EncodeToString(digest) || about.Version != version {
+		t.Errorf("%s is about %+v, not %x (%v)", file, about, digest, err)
 	}
 }
 

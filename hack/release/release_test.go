@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/eventd/eventd/hack/release/checksums"
 )
 
 const (
@@ -112,7 +114,7 @@ func TestReleaseHasTheseFiles(t *testing.T) {
 
 func TestChecksumsAreThoseOfAllFiles(t *testing.T) {
 	t.Parallel()
-	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", checksumsFile)
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", checksums.File)
 	check.Dir = made
 	out, err := check.CombinedOutput()
 	if err != nil {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/eventd/eventd/hack/release/chart"
+	"github.com/eventd/eventd/hack/release/checksums"
 	"github.com/eventd/eventd/hack/release/image"
 	"github.com/eventd/eventd/hack/release/krew"
 	"github.com/eventd/eventd/hack/release/manifests"
@@ -103,12 +105,12 @@ func (r *release) addPlugin(context.Context) error {
 		if p.command != "kubectl-eventd" {
 			continue
 		}
-		digest, err := sha256Of(r.file(p.archive))
+		digest, err := checksums.Of(r.file(p.archive))
 		if err != nil {
 			return err
 		}
 		plugin.Archives = append(plugin.Archives, krew.Archive{
-			OS: p.platform.OS, Arch: p.platform.Architecture, URL: r.downloads + "/" + p.archive, SHA256: digest, Binary: p.program(),
+			OS: p.platform.OS, Arch: p.platform.Architecture, URL: r.downloads + "/" + p.archive, SHA256: hex.EncodeToString(digest), Binary: p.program(),
 		})
 	}
 	content, err := plugin.Manifest()

@@ -3,8 +3,6 @@ package archive
 
 import (
 	"archive/tar"
-	"archive/zip"
-	"compress/flate"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -20,12 +18,6 @@ type File struct {
 	Mode       os.FileMode
 }
 
-// packer adds a file to an archive.
-type packer interface {
-	add(file File, size int64, content io.Reader) error
-	Close() error
-}
-
 // Write packs files, in their order: as a zip if that is how the name of the archive
 // ends, and otherwise as a tar that is compressed with gzip. All have the same time.
 func Write(archive string, modified time.Time, files ...File) (err error) {
@@ -38,31 +30,37 @@ func Write(archive string, modified time.Time, files ...File) (err error) {
 			err = closed
 		}
 	}()
-	p, err := newPacker(archive, out, modified.UTC())
+	if strings.HasSuffix(archive, ".zip") {
+		return pack(newZipPacker(out, modified.UTC()), files)
+	}
+	compressor, err := gzip.NewWriterLevel(out, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
+	if err := WriteTar(compressor, modified, files...); err != nil {
+		return err
+	}
+	return compressor.Close()
+}
+
+// WriteTar packs files as a tar that is not compressed.
+func WriteTar(out io.Writer, modified time.Time, files ...File) error {
+	return pack(tarPacker{tar.NewWriter(out), modified.UTC()}, files)
+}
+
+// packer adds files to an archive.
+type packer interface {
+	add(file File, size int64, content io.Reader) error
+	Close() error
+}
+
+func pack(p packer, files []File) error {
 	for _, file := range files {
 		if err := addFile(p, file); err != nil {
 			return fmt.Errorf("packing %s: %w", file.Path, err)
 		}
 	}
 	return p.Close()
-}
-
-func newPacker(archive string, out io.Writer, modified time.Time) (packer, error) {
-	if strings.HasSuffix(archive, ".zip") {
-		writer := zip.NewWriter(out)
-		writer.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) {
-			return flate.NewWriter(out, flate.BestCompression)
-		})
-		return zipPacker{writer, modified}, nil
-	}
-	compressor, err := gzip.NewWriterLevel(out, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	return tarPacker{tar.NewWriter(compressor), compressor, modified}, nil
 }
 
 func addFile(p packer, file File) error {

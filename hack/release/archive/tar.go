@@ -2,17 +2,14 @@ package archive
 
 import (
 	"archive/tar"
-	"compress/gzip"
-	"errors"
 	"io"
 	"time"
 )
 
-// tarPacker packs a tar that is compressed with gzip.
+// tarPacker packs a tar.
 type tarPacker struct {
 	*tar.Writer
-	compressor *gzip.Writer
-	modified   time.Time
+	modified time.Time
 }
 
 func (p tarPacker) add(file File, size int64, content io.Reader) error {
@@ -25,5 +22,3 @@ func (p tarPacker) add(file File, size int64, content io.Reader) error {
 	_, err := io.Copy(p, content)
 	return err
 }
-
-func (p tarPacker) Close() error { return errors.Join(p.Writer.Close(), p.compressor.Close()) }

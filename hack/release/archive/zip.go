@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/zip"
+	"compress/flate"
 	"io"
 	"time"
 )
@@ -10,6 +11,14 @@ import (
 type zipPacker struct {
 	*zip.Writer
 	modified time.Time
+}
+
+func newZipPacker(out io.Writer, modified time.Time) zipPacker {
+	writer := zip.NewWriter(out)
+	writer.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) {
+		return flate.NewWriter(out, flate.BestCompression)
+	})
+	return zipPacker{writer, modified}
 }
 
 func (p zipPacker) add(file File, _ int64, content io.Reader) error {

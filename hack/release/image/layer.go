@@ -1,17 +1,17 @@
 package image
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/eventd/eventd/hack/release/archive"
 )
 
 const (
@@ -23,34 +23,14 @@ const (
 
 // layer has the binary and its licenses. All belong to root and nobody can change them.
 func layer(b Binary, created time.Time) (v1.Layer, error) {
-	var out bytes.Buffer
-	archive := tar.NewWriter(&out)
-	if err := addFile(archive, path, b.File, 0o555, created); err != nil {
-		return nil, err
-	}
+	files := []archive.File{{Name: path, Path: b.File, Mode: 0o555}}
 	for _, file := range b.Licenses {
-		if err := addFile(archive, licenses+"/"+filepath.Base(file), file, 0o444, created); err != nil {
-			return nil, err
-		}
+		files = append(files, archive.File{Name: licenses + "/" + filepath.Base(file), Path: file, Mode: 0o444})
 	}
-	if err := archive.Close(); err != nil {
+	var out bytes.Buffer
+	if err := archive.WriteTar(&out, created, files...); err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(out.Bytes())), nil },
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching)
-}
-
-func addFile(archive *tar.Writer, name, file string, mode int64, created time.Time) error {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	header := &tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: created.UTC(), Format: tar.FormatUSTAR,
-	}
-	if err := archive.WriteHeader(header); err != nil {
-		return err
-	}
-	_, err = archive.Write(content)
-	return err
 }

@@ -13,8 +13,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"io"
-	"os"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -22,6 +20,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/google/uuid"
 	"github.com/package-url/packageurl-go"
+
+	"github.com/eventd/eventd/hack/release/checksums"
 )
 
 // MediaType is that of the JSON which Of returns.
@@ -44,7 +44,7 @@ func Of(file string, subject Subject) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := sha256Of(file)
+	digest, err := checksums.Of(file)
 	if err != nil {
 		return nil, err
 	}
@@ -136,17 +136,4 @@ func purl(path, version, subpath string) string {
 		namespace, name = path[:slash], path[slash+1:]
 	}
 	return packageurl.NewPackageURL(packageurl.TypeGolang, namespace, name, version, nil, subpath).ToString()
-}
-
-func sha256Of(file string) ([]byte, error) {
-	in, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	digest := sha256.New()
-	if _, err := io.Copy(digest, in); err != nil {
-		return nil, err
-	}
-	return digest.Sum(nil), nil
 }
