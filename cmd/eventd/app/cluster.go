@@ -30,6 +30,9 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) { // it recommends an environment variable
+		err = errors.New("it has no current-context with a cluster")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}

@@ -75,6 +75,7 @@ func TestWrongCommandLineIsOneLineAndExitCode1(t *testing.T) {
 		{nil, "no apiserver to write to: --kubeconfig is not set, and this process does not run in a Pod"},
 		{[]string{"--kubeconfig=does-not-exist"}, "kubeconfig does-not-exist: "},
 		{[]string{"--kubeconfig=" + broken}, "kubeconfig " + broken + ": "},
+		{[]string{"--kubeconfig=" + empty}, "kubeconfig " + empty + ": it has no current-context with a cluster"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) { wantError(t, test.want, test.args...) })
 	}
