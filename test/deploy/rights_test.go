@@ -8,6 +8,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/eventd/eventd/test/await"
 )
 
@@ -132,6 +137,43 @@ func TestEveryRightIsNeeded(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Rights are those of the account of the Pods, and of nobody else. What eventd serves, everybody may ask for.
+func TestRolesAreBoundToTheAccountOfThePods(t *testing.T) {
+	for _, folder := range []string{manifests, complete} {
+		pod := deploymentOf(t, folder).Spec.Template.Spec
+		account := rbacv1.Subject{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: metav1.NamespaceSystem}
+		if !ptr.Deref(pod.AutomountServiceAccountToken, true) {
+			t.Errorf("%s: its Pods have no token", folder)
+		}
+		exists := false
+		for _, object := range rendered(t, folder) {
+			var name string
+			var subjects []rbacv1.Subject
+			switch o := object.(type) {
+			case *corev1.ServiceAccount:
+				exists = exists || o.Name == account.Name && o.Namespace == account.Namespace
+				continue
+			case *rbacv1.RoleBinding:
+				name, subjects = o.Name, o.Subjects
+			case *rbacv1.ClusterRoleBinding:
+				name, subjects = o.Name, o.Subjects
+			default:
+				continue
+			}
+			want := account
+			if name == "eventd-query" {
+				want = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"}
+			}
+			if !slices.Equal(subjects, []rbacv1.Subject{want}) {
+				t.Errorf("%s: %s is bound to %v, not to %v", folder, name, subjects, want)
+			}
+		}
+		if !exists {
+			t.Errorf("%s: there is no ServiceAccount %s", folder, account.Name)
+		}
 	}
 }
 
