@@ -126,6 +126,15 @@ func TestPodIsAdmittedWhereRestrictedIsEnforced(t *testing.T) {
 func TestContainerHasNothingToWriteTo(t *testing.T) {
 	t.Parallel()
 	c := container(t)
+	pod := deployment(t).Spec.Template.Spec.SecurityContext
+	for what, id := range map[string]*int64{"user": pod.RunAsUser, "group": pod.RunAsGroup, "group of its volumes": pod.FSGroup} {
+		if ptr.Deref(id, 0) == 0 {
+			t.Errorf("its %s is that of root, or of the image", what)
+		}
+	}
+	if added := c.SecurityContext.Capabilities.Add; len(added) > 0 {
+		t.Errorf("it has the capabilities %v", added)
+	}
 	if !ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false) {
 		t.Error("its root can be written")
 	}
@@ -192,6 +201,48 @@ func TestFlagsOfTheDeploymentAreThoseOfEventd(t *testing.T) {
 	}
 	if lease := flags.Lookup("leader-elect-resource-name").Value.String(); !slices.ContainsFunc(granted(t), func(r right) bool { return r.resource == "leases" && r.name == lease }) {
 		t.Errorf("it is elected by the Lease %s, and has no right to that", lease)
+	}
+}
+
+// A kubelet substitutes them. The other tests have values of this machine in their place.
+func TestVariablesOfTheFlagsAreThoseOfThePod(t *testing.T) {
+	c := containerOf(t, complete)
+	from := map[string]corev1.EnvVarSource{}
+	for _, env := range c.Env {
+		from[env.Name] = ptr.Deref(env.ValueFrom, corev1.EnvVarSource{})
+	}
+	want := map[string]string{"POD_IP": "status.podIP", "POD_NAMESPACE": "metadata.namespace", "EVENTD_CLUSTER_NAME": ""}
+	for _, variable := range regexp.MustCompile(`\$\((\w+)\)`).FindAllStringSubmatch(strings.Join(c.Args, " "), -1) {
+		name := variable[1]
+		field := ptr.Deref(from[name].FieldRef, corev1.ObjectFieldSelector{}).FieldPath
+		if path, known := want[name]; !known || field != path {
+			t.Errorf("%s is the field %q of the Pod, want %q", name, field, path)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("no flag has %v", want)
+	}
+	key := ptr.Deref(from["EVENTD_CLUSTER_NAME"].ConfigMapKeyRef, corev1.ConfigMapKeySelector{})
+	for _, object := range rendered(t, complete) {
+		if m, ok := object.(*corev1.ConfigMap); ok && m.Name == key.Name && m.Data[key.Key] != "" {
+			return
+		}
+	}
+	t.Errorf("no ConfigMap has the key of %v", key)
+}
+
+// A replica that is not ready, such as one without a leader, must not be restarted for that, nor one that
+// starts while the apiserver does not answer.
+func TestOnlyAReplicaThatDoesNotLiveIsRestarted(t *testing.T) {
+	c := container(t)
+	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe} {
+		if patience := time.Duration(probe.FailureThreshold*probe.PeriodSeconds) * time.Second; probe.HTTPGet.Path != "/livez" || patience < time.Minute {
+			t.Errorf("it is restarted if %s fails for %s", probe.HTTPGet.Path, patience)
+		}
+	}
+	if path := c.ReadinessProbe.HTTPGet.Path; path != "/readyz" {
+		t.Errorf("it gets requests while %s succeeds", path)
 	}
 }
 
@@ -286,8 +337,58 @@ func TestOneReplicaServesAtAnyTime(t *testing.T) {
 		t.Errorf("a rollout may take away %v", unavailable)
 	}
 	for _, object := range rendered(t, manifests) {
-		if budget, ok := object.(*policyv1.PodDisruptionBudget); ok && int32(budget.Spec.MaxUnavailable.IntValue()) >= *d.Spec.Replicas {
+		budget, ok := object.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			continue
+		}
+		if most := int32(budget.Spec.MaxUnavailable.IntValue()); most < 1 || most >= *d.Spec.Replicas {
 			t.Errorf("a drain may take away %v", budget.Spec.MaxUnavailable)
+		}
+		if policy := ptr.Deref(budget.Spec.UnhealthyPodEvictionPolicy, ""); policy != policyv1.AlwaysAllow {
+			t.Errorf("a replica that is not ready is evicted %q", policy)
+		}
+	}
+}
+
+// Replicas share neither a node nor a zone if there is another, and run if there is none. They are not evicted
+// for others.
+func TestReplicasAreSpread(t *testing.T) {
+	pod := deployment(t).Spec.Template.Spec
+	apart, spread := pod.Affinity.PodAntiAffinity, pod.TopologySpreadConstraints[0]
+	if key := apart.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.TopologyKey; key != corev1.LabelHostname || apart.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		t.Errorf("replicas are kept apart by %s, required %v", key, apart.RequiredDuringSchedulingIgnoredDuringExecution)
+	}
+	if spread.TopologyKey != corev1.LabelTopologyZone || spread.WhenUnsatisfiable != corev1.ScheduleAnyway || !slices.Contains(spread.MatchLabelKeys, appsv1.DefaultDeploymentUniqueLabelKey) {
+		t.Errorf("replicas are spread by %+v", spread)
+	}
+	if pod.PriorityClassName != "system-cluster-critical" {
+		t.Errorf("its priority is %q", pod.PriorityClassName)
+	}
+}
+
+// Clients and other replicas connect to the port that eventd serves on, from anywhere, and eventd to the
+// apiserver.
+func TestPortsAreThoseOfThePods(t *testing.T) {
+	served := container(t).Ports[0].Name
+	for _, object := range rendered(t, manifests) {
+		switch o := object.(type) {
+		case *corev1.Service:
+			if port := o.Spec.Ports[0].TargetPort.String(); port != served {
+				t.Errorf("the Service leads to the port %s", port)
+			}
+		case *networkingv1.NetworkPolicy:
+			in, peers := o.Spec.Ingress[0], o.Spec.Egress[1]
+			if len(o.Spec.Ingress) != 1 || len(in.From) > 0 || in.Ports[0].Port.String() != served || peers.Ports[0].Port.String() != served {
+				t.Errorf("the policy allows %+v, and %+v between replicas", o.Spec.Ingress, peers)
+			}
+			if !slices.Equal(o.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}) {
+				t.Errorf("the policy is for %v", o.Spec.PolicyTypes)
+			}
+			for _, port := range []string{"443 TCP", "6443 TCP"} {
+				if !allows(o, port) {
+					t.Errorf("the policy does not allow the apiserver at %s", port)
+				}
+			}
 		}
 	}
 }
