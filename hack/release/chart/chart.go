@@ -22,7 +22,7 @@ const name = "eventd"
 type Release struct {
 	// Version is a tag such as v1.2.3. Helm wants that of the chart without the "v".
 	Version string
-	// Repository and Digest are those of the image. Without them, the values stay as they are.
+	// Repository and Digest are those of the image. Without both, the values stay as they are.
 	Repository, Digest string
 	// Created is the time of all files.
 	Created time.Time
@@ -32,6 +32,9 @@ func (r Release) chartVersion() string { return strings.TrimPrefix(r.Version, "v
 
 // Pack writes the archive of the chart in a folder, and returns its path.
 func Pack(folder string, r Release, out string) (file string, err error) {
+	if (r.Repository == "") != (r.Digest == "") {
+		return "", fmt.Errorf("the image is %q with the digest %q: a chart names both or none", r.Repository, r.Digest)
+	}
 	work, err := os.MkdirTemp("", "eventd-chart-")
 	if err != nil {
 		return "", err

@@ -100,6 +100,17 @@ func TestArchiveOfAReleaseNamesItsImage(t *testing.T) {
 	}
 }
 
+// The values would have the other half of another image.
+func TestHalfOfAnImageIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, r := range []Release{{Repository: "registry.example/eventd"}, {Digest: "sha256:0123"}} {
+		r.Version = "v1.2.3"
+		if file, err := Pack(folder, r, t.TempDir()); err == nil {
+			t.Errorf("packed %s of %+v", file, r)
+		}
+	}
+}
+
 // From another copy, which somebody else has checked out at another time with other modes.
 func TestArchiveHasTheSameBytesWhereverItIsMade(t *testing.T) {
 	t.Parallel()
