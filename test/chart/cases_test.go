@@ -31,6 +31,7 @@ images: [{name: eventd, newName: registry.example/platform/eventd, newTag: v1.2.
 	{"an image by digest", `
 image:
   repository: registry.example:5000/eventd
+  tag: v1.2.3
   digest: sha256:` + digest + `
   pullPolicy: Always
   pullSecrets: [{name: registry}]`, observing + `
@@ -64,6 +65,12 @@ patches:
     kind: Deployment
     metadata: {name: eventd, namespace: kube-system}
     spec: {template: {spec: {containers: [{name: eventd, env: [{name: GOMEMLIMIT, value: 5GiB}]}]}}}`},
+
+	{"a limit beside that of the memory", `resources: {limits: {ephemeral-storage: 2Gi}}`, observing + `
+patches:
+- target: {kind: Deployment}
+  patch: |-
+    - {op: add, path: /spec/template/spec/containers/0/resources/limits/ephemeral-storage, value: 2Gi}`},
 
 	{"nodes", `
 nodeSelector: {kubernetes.io/arch: arm64}

@@ -54,6 +54,10 @@ var kubernetes = &common.KubeVersion{Version: "v1.36.3", Major: "1", Minor: "36"
 
 // template does what "helm template" does.
 func template(chart *helmchart.Chart, namespace string, values map[string]any) (*release.Release, error) {
+	return templateFor(kubernetes, chart, namespace, values)
+}
+
+func templateFor(kubernetes *common.KubeVersion, chart *helmchart.Chart, namespace string, values map[string]any) (*release.Release, error) {
 	install := action.NewInstall(action.NewConfiguration())
 	install.DryRunStrategy = action.DryRunClient
 	install.ReleaseName, install.Namespace, install.KubeVersion = "any", namespace, kubernetes

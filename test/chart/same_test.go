@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
@@ -125,6 +127,58 @@ func TestChartInANamespaceThatLooksLikeANumber(t *testing.T) {
 					t.Errorf("%s is for an account in %v", key, of)
 				}
 			}
+		}
+	}
+}
+
+// So may everything else that has a name.
+func TestNameThatLooksLikeANumber(t *testing.T) {
+	t.Parallel()
+	const values = `
+priorityClassName: "31415"
+nodeSelector: {zone: "31415"}
+delivery: {enabled: true, clusterName: "31415"}
+certificate: {enabled: true, secretName: "31415"}
+monitoring: {enabled: true, labels: {release: "31415"}, prometheus: {serviceAccount: "31415", namespace: "31415"}}`
+	found := 0
+	for key, object := range rendered(t, "31415", values) {
+		for _, name := range leaves(object) {
+			if text, isString := name.(string); isString && text == "31415" {
+				found++
+			} else if fmt.Sprint(name) == "31415" {
+				t.Errorf("%s has a number in place of a name", key)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d names", found)
+	}
+}
+
+// leaves are all values below a value of JSON.
+func leaves(value any) (all []any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, field := range v {
+			all = append(all, leaves(field)...)
+		}
+	case []any:
+		for _, item := range v {
+			all = append(all, leaves(item)...)
+		}
+	default:
+		all = append(all, v)
+	}
+	return all
+}
+
+// The oldest Kubernetes is that of the fields that the objects have.
+func TestOlderKubernetesIsRefused(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{"v1.26.15": false, "v1.27.0": true, "v1.27.3-gke.100": true} {
+		_, err := templateFor(&common.KubeVersion{Version: version, Major: "1", Minor: version[3:5]}, load(t, folder), "kube-system", nil)
+		if err == nil != want || err != nil && !strings.Contains(err.Error(), "kubeVersion") {
+			t.Errorf("%s: %v", version, err)
 		}
 	}
 }

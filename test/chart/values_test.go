@@ -74,7 +74,7 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`image: {repository: ""}`:                               "/image/repository",
 		`image: {repository: "a b"}`:                            "/image/repository",
 		`image: {tag: "a:b"}`:                                   "/image/tag",
-		`image: {digest: sha256:abc}`:                           "/image/digest",
+		`image: {digest: sha256:` + digest[1:] + `}`:            "/image/digest",
 		`image: {pullPolicy: Sometimes}`:                        "/image/pullPolicy",
 		`image: {pullSecrets: [registry]}`:                      "/image/pullSecrets/0",
 		`replicas: 0`:                                           "/replicas",
@@ -106,8 +106,18 @@ func TestWrongValueIsRefused(t *testing.T) {
 		`apiservice: {enabled: true}`:                           "/certificate/enabled",
 		`{apiservice: {enabled: true, caBundle: LS0tLS1CRUdJTiBD}, servingCA: {enabled: false}}`: "/apiservice/enabled",
 		`apiservice: {caBundle: "-----BEGIN"}`:                                                   "/apiservice/caBundle",
-		`monitoring: {labels: {release: 1}}`:                                                     "/monitoring/labels/release",
-		`monitoring: {prometheus: {namespace: ""}}`:                                              "/monitoring/prometheus/namespace",
+		// One step beyond what each pattern allows.
+		`image: {tag: a/b}`:                                    "/image/tag",
+		`image: {tag: .a}`:                                     "/image/tag",
+		`image: {pullSecrets: [{name: a, key: b}]}`:            "/image/pullSecrets/0",
+		`{goMemLimit: 0B, resources: {limits: {memory: 8Gi}}}`: "/goMemLimit",
+		`{goMemLimit: 5GiB, resources: {limits: {memory: 6Gi}}, history: {bytes: "0"}}`: "/history/bytes",
+		`extraArgs: [-v=2]`:                                  "/extraArgs/0",
+		`networkPolicy: {apiserverPorts: [0]}`:               "/networkPolicy/apiserverPorts/0",
+		`networkPolicy: {apiserverCIDRs: [all 10.0.0.0/24]}`: "/networkPolicy/apiserverCIDRs/0",
+		`certificate: {secretName: a b}`:                     "/certificate/secretName",
+		`monitoring: {labels: {release: 1}}`:                 "/monitoring/labels/release",
+		`monitoring: {prometheus: {namespace: ""}}`:          "/monitoring/prometheus/namespace",
 	} {
 		refused(t, parse(t, values), "'"+path+"'")
 	}
