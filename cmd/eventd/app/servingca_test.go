@@ -60,7 +60,7 @@ func (c *child) awaitCertificate() {
 func TestReplicasServeWithCertificatesOfTheirCA(t *testing.T) {
 	r := newReplicas(t)
 	r.copyServingCA()
-	leader := r.start("--serving-ca=managed", "--serving-ca-dns-names=events.example")
+	leader := r.start("--serving-ca=managed", "--serving-ca-dns-names=events.example,*.events.example")
 	leader.awaitLeader()
 	standby := r.start("--serving-ca=managed")
 	standby.awaitStandby(r.holder())
@@ -87,8 +87,10 @@ func TestReplicasServeWithCertificatesOfTheirCA(t *testing.T) {
 		}
 		to.requireReady()
 	}
-	if name := "events.example"; leader.certificate(name).VerifyHostname(name) != nil {
-		t.Errorf("the certificate is not for %s", name)
+	for _, name := range []string{"events.example", "eu.events.example"} {
+		if leader.certificate(name).VerifyHostname(name) != nil {
+			t.Errorf("the certificate is not for %s", name)
+		}
 	}
 	r.post(standby, "web.1")
 	r.awaitCount(1)
@@ -111,13 +113,14 @@ func TestReplicaWithoutRightsOnItsCAServes(t *testing.T) {
 
 // A request for the CA that hangs delays neither the start nor the end.
 func TestReplicaStartsAndEndsThoughItsCAHangs(t *testing.T) {
-	ca := &servingCA{begun: time.Now(), cancel: func() {}}
+	cancelled := false
+	ca := &servingCA{begun: time.Now(), cancel: func() { cancelled = true }}
 	never := make(chan struct{})
 	ca.running.Go(func() { <-never })
 	begun := time.Now()
 	ca.stop()
-	if took := time.Since(begun); took > await.Timeout/2 {
-		t.Errorf("it ended after %s", took)
+	if took := time.Since(begun); took > await.Timeout/2 || !cancelled {
+		t.Errorf("it ended after %s, cancelled: %t", took, cancelled)
 	}
 	close(never)
 	ca.running.Wait()
