@@ -90,6 +90,9 @@ func TestLimitOfAUserDelaysEventsAndLosesNone(t *testing.T) {
 func TestEventsHaveAShareOfTheApiserverOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	schema := makeFlowSchema(t)
+	if method := schema.Spec.DistinguisherMethod; method == nil || method.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType {
+		t.Errorf("Events are queued by %v, so that one namespace delays the others", method)
+	}
 	config := cluster.ServiceAccount(t, metav1.NamespaceSystem, "eventd")
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

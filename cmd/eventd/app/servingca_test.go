@@ -125,3 +125,11 @@ func TestReplicaStartsAndEndsThoughItsCAHangs(t *testing.T) {
 	close(never)
 	ca.running.Wait()
 }
+
+// Two that keep the CA would replace it in turn.
+func TestOnlyTheLeaderKeepsTheCA(t *testing.T) {
+	components := (&servingCA{}).components()
+	if len(components) != 1 || !components[0].NeedsLeadership {
+		t.Errorf("it runs %+v", components)
+	}
+}
