@@ -1,10 +1,14 @@
 package remote
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -117,18 +121,25 @@ func TestRepeatsAreMergedIntoTheNewestEvent(t *testing.T) {
 func TestFullBatchesAreSentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeEventd()
+		f.before = func(context.Context, int, []corev1.Event) error {
+			time.Sleep(time.Second) // so that all are recorded before the first batch is answered
+			return nil
+		}
 		s := newSubject(t, f, func(o *Options) { o.Delay, o.MaxItems = time.Hour, 10 })
 		for i := range 25 {
 			s.record("ns", fmt.Sprint("web-", i))
 		}
-		s.balanced(t)
+		time.Sleep(4 * time.Second)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 25})
+		if sizes := []int{10, 10, 5}; !slices.Equal(f.sizes, sizes) {
+			t.Errorf("batches of %v are sent, want %v", f.sizes, sizes)
+		}
 		s.record("ns", "late")
 		time.Sleep(time.Hour - time.Nanosecond)
 		if s.balanced(t); f.counted() != 25 {
 			t.Errorf("%d are counted before the delay", f.counted())
 		}
-		time.Sleep(2 * time.Nanosecond)
+		time.Sleep(2 * time.Second)
 		want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 26})
 		s.close(t, t.Context())
 	})
