@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -170,6 +171,27 @@ func TestRequestEndsAtItsTimeout(t *testing.T) {
 		timesOut(34*time.Second, http.MethodPatch, coreEvents+"/a", `{}`)
 		(<-s.Pipeline.Recorded).Settled(stored(occurrence.Created, 1))
 		s.Patch(t, "a", `{}`).Want(t, 200, "")
+	})
+}
+
+// What a body takes to arrive is part of the time of its request, on both paths.
+func TestTimeoutIncludesTheBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := bothPaths(t, kept)
+		for path, s := range map[string]*server{"fast": p.fast, "generic": p.generic} {
+			body, end := io.Pipe()
+			data := must(json.Marshal(classic("a", 1)))
+			req := usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType, body: data}.build(t.Context())
+			req.Body = body
+			time.AfterFunc(40*time.Second, func() {
+				_, _ = end.Write(data)
+				_ = end.Close()
+			})
+			begun := time.Now()
+			s.Send(req).Want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+			equal(t, path+": answered after", time.Since(begun), time.Minute-100*time.Millisecond)
+			s.Pipeline.WantRecorded(t, 1)
+		}
 	})
 }
 

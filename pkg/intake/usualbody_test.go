@@ -2,17 +2,45 @@ package intake_test
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/intake"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
+
+// complete is an Event with all that the fast path reads or writes, each with a value of its own.
+func complete() *corev1.Event {
+	reference := func(of string) corev1.ObjectReference {
+		return corev1.ObjectReference{
+			Kind: of + "Kind", Namespace: of + "-namespace", Name: of + "-name", UID: types.UID(of + "-uid"),
+			APIVersion: of + "/v1", ResourceVersion: of + "-version", FieldPath: of + ".path",
+		}
+	}
+	at := func(second int) time.Time { return time.Date(2026, 11, 23, 10, 0, second, 123_456_000, time.UTC) }
+	related := reference("related")
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "b", Namespace: "ns"},
+		InvolvedObject: reference("involved"), Related: &related,
+		Reason: "a reason", Message: "a message\twith\rall\n\b\f\"\\ and \u20ac, \ufffd", Type: corev1.EventTypeWarning, Action: "an action",
+		Source:              corev1.EventSource{Component: "a component", Host: "a host"},
+		FirstTimestamp:      metav1.NewTime(at(1).Truncate(time.Second)),
+		LastTimestamp:       metav1.NewTime(at(2).Truncate(time.Second)),
+		EventTime:           metav1.NewMicroTime(at(3)),
+		Count:               4,
+		Series:              &corev1.EventSeries{Count: 5, LastObservedTime: metav1.NewMicroTime(at(6))},
+		ReportingController: "a controller", ReportingInstance: "an instance",
+	}
+}
 
 // unusualBodies are bodies that only look usual.
 func unusualBodies() []string {
@@ -64,6 +92,19 @@ func FuzzUsualBody(f *testing.F) {
 	for _, r := range usualRequests() {
 		f.Add(apiOfPath(r.path) == occurrence.EventsV1, r.contentType == protoType, r.body)
 	}
+	for _, mediaType := range []string{jsonType, protoType} {
+		f.Add(false, mediaType == protoType, encode(complete(), occurrence.CoreV1, mediaType))
+		f.Add(true, mediaType == protoType, encode(complete(), occurrence.EventsV1, mediaType))
+	}
+	for old, other := range map[string]string{"Event": "Other", "v1": "v2"} {
+		body := encode(complete(), occurrence.CoreV1, protoType)
+		f.Add(false, true, bytes.Replace(body, []byte(old), []byte(other), 1))
+		f.Add(true, true, bytes.Replace(body, []byte(old), []byte(other), 1))
+		f.Add(true, true, bytes.Replace(encode(complete(), occurrence.EventsV1, protoType), []byte(old), []byte(other), 1))
+	}
+	f.Add(true, true, encode(complete(), occurrence.CoreV1, protoType))
+	f.Add(false, true, encode(complete(), occurrence.EventsV1, protoType))
+	f.Add(false, false, []byte(strings.Replace(string(encode(complete(), occurrence.CoreV1, jsonType)), "a reason", `\u20ac \t\r`, 1)))
 	f.Fuzz(func(t *testing.T, newAPI, inProtobuf bool, body []byte) {
 		api, mediaType := occurrence.CoreV1, jsonType
 		if newAPI {
@@ -88,12 +129,86 @@ func FuzzUsualBody(f *testing.F) {
 	})
 }
 
+// manyLabels are more than an Event may have.
+func manyLabels() map[string]string {
+	labels := map[string]string{}
+	for i := range 65 {
+		labels[fmt.Sprint("a", i)] = ""
+	}
+	return labels
+}
+
+// Events in protobuf may have what client-go sends in no report. They are answered and patched on both paths alike.
+func TestUnusualEventsAreAnsweredAlike(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Event){
+		"nothing":         func(*corev1.Event) {},
+		"labels":          func(e *corev1.Event) { e.Labels = map[string]string{"a": "b"} },
+		"too many labels": func(e *corev1.Event) { e.Labels = manyLabels() },
+		"annotations":     func(e *corev1.Event) { e.Annotations = map[string]string{"a": "b"} },
+		"an owner": func(e *corev1.Event) {
+			e.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "b"}}
+		},
+		"an owner twice": func(e *corev1.Event) {
+			owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "b"}
+			e.OwnerReferences = []metav1.OwnerReference{owner, owner}
+		},
+		"finalizers":         func(e *corev1.Event) { e.Finalizers = []string{"a/b", "a/b"} },
+		"managed fields":     func(e *corev1.Event) { e.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "a"}} },
+		"system fields":      func(e *corev1.Event) { e.UID, e.CreationTimestamp = "mine", metav1.Unix(1, 0) },
+		"a deletion":         func(e *corev1.Event) { e.DeletionTimestamp = new(metav1.Unix(1, 0)) },
+		"a grace period":     func(e *corev1.Event) { e.DeletionGracePeriodSeconds = new(int64(1)) },
+		"a self link":        func(e *corev1.Event) { e.SetSelfLink("/a") },
+		"a generation":       func(e *corev1.Event) { e.Generation = 5 },
+		"a version":          func(e *corev1.Event) { e.ResourceVersion = "abc" },
+		"a year of 5 digits": func(e *corev1.Event) { e.FirstTimestamp = metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"a series": func(e *corev1.Event) {
+			e.Series = &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(time.Unix(1_700_000_000, 1234))}
+		},
+	} {
+		for ends, pipeline := range map[string]func() *fakePipeline{
+			"written": written, "deferred": func() *fakePipeline { p := written(); p.Deferring = true; return p },
+		} {
+			t.Run(name+", "+ends, func(t *testing.T) {
+				p := bothPaths(t, pipeline)
+				event := classic("a", 1)
+				change(event)
+				p.compare(t, usualRequest{method: http.MethodPost, path: coreEvents, contentType: protoType, body: encode(event, occurrence.CoreV1, protoType)})
+				for _, patch := range []string{
+					`{"series":{"lastObservedTime":"2026-11-23T10:00:00.123456Z"}}`, `{"series":{"count":3}}`,
+					`{"count":1}`, `{"count":2,"lastTimestamp":"2026-11-23T10:00:00Z"}`, `{"count":2}`,
+				} {
+					p.compare(t, usualRequest{method: http.MethodPatch, path: coreEvents + "/a", contentType: strategicType, body: []byte(patch)})
+				}
+			})
+		}
+	}
+}
+
 // FuzzUsualAnswer encodes any Event. The fast path writes the same bytes as the apiserver's encoder.
 func FuzzUsualAnswer(f *testing.F) {
-	for _, event := range []*corev1.Event{classic("a", 1), newStyle("a"), {}} {
+	for _, change := range []func(*metav1.ObjectMeta){
+		func(m *metav1.ObjectMeta) { m.GenerateName = "a-" },
+		func(m *metav1.ObjectMeta) { m.CreationTimestamp = metav1.Unix(1_700_000_000, 0) },
+		func(m *metav1.ObjectMeta) { m.SetSelfLink("/a") },
+		func(m *metav1.ObjectMeta) { m.Generation = 1 },
+		func(m *metav1.ObjectMeta) { m.DeletionTimestamp = new(metav1.Unix(1_700_000_000, 0)) },
+		func(m *metav1.ObjectMeta) { m.DeletionGracePeriodSeconds = new(int64(1)) },
+		func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} },
+		func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{"a": "b"} },
+		func(m *metav1.ObjectMeta) { m.OwnerReferences = make([]metav1.OwnerReference, 1) },
+		func(m *metav1.ObjectMeta) { m.Finalizers = []string{"a"} },
+		func(m *metav1.ObjectMeta) { m.ManagedFields = make([]metav1.ManagedFieldsEntry, 1) },
+	} {
+		event := complete()
+		change(&event.ObjectMeta)
+		f.Add(must(event.Marshal()))
+	}
+	for _, event := range []*corev1.Event{classic("a", 1), newStyle("a"), complete(), {}} {
 		f.Add(must(event.Marshal()))
 		event.Message = "\x00\x1f\x7f\"\\/<>&\b\f\n\r\t\u2028\u2029\uffff\xff\xc0ü😀"
 		event.Related, event.Series = &corev1.ObjectReference{Name: "<"}, &corev1.EventSeries{Count: -1}
+		f.Add(must(event.Marshal()))
+		event.Series.Count = 0
 		f.Add(must(event.Marshal()))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -111,4 +226,14 @@ func FuzzUsualAnswer(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Times are answered in UTC, wherever the process runs.
+func TestAnswersAreInUTC(t *testing.T) {
+	east := time.FixedZone("east", 3600)
+	event := complete()
+	event.FirstTimestamp, event.EventTime = metav1.NewTime(event.FirstTimestamp.In(east)), metav1.NewMicroTime(event.EventTime.In(east))
+	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		equal(t, "answer", string(intake.UsualAnswer(event, api, jsonType)), string(encode(event, api, jsonType)))
+	}
 }
