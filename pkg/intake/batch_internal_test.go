@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -144,6 +145,37 @@ func TestErrorsOfABatchThatWaitsTakeLittleMemory(t *testing.T) {
 		if status := results[i].status(); i == 0 && status.Code != http.StatusCreated || i > 0 && status.Code != http.StatusUnprocessableEntity {
 			t.Fatalf("%d: %+v", i, status)
 		}
+	}
+}
+
+// The errors of a batch have the text that it has left, to the byte. What a client does then is left of each.
+func TestTextOfErrorsIsLimitedToTheByte(t *testing.T) {
+	full := &apierrors.StatusError{ErrStatus: metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusFailure, Code: 429, Reason: metav1.StatusReasonTooManyRequests, Message: "1",
+		Details: &metav1.StatusDetails{Name: "22", RetryAfterSeconds: 7, Causes: []metav1.StatusCause{{Message: "333", Field: "4444"}, {Field: "5"}}},
+	}}
+	kept := full.ErrStatus
+	kept.TypeMeta = metav1.TypeMeta{}
+	short := metav1.Status{Status: metav1.StatusFailure, Code: 429, Reason: metav1.StatusReasonTooManyRequests, Details: &metav1.StatusDetails{RetryAfterSeconds: 7}}
+	text := errorText(11 + 10)
+	equal(t, "as much as may be", text.limit(full).ErrStatus, kept)
+	equal(t, "one byte more", text.limit(full).ErrStatus, short)
+	equal(t, "an error without details", text.limit(apierrors.NewGone("x")).ErrStatus.Details, nil)
+	text = 11
+	equal(t, "all that is left", text.limit(full).ErrStatus, kept)
+}
+
+// An Event of a batch that has to wait for its turn is refused for now, unless the time of its batch is over.
+func TestBatchThatFindsNoSeatIsRefusedForNow(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for ctx, want := range map[context.Context]int{t.Context(): http.StatusTooManyRequests, over: http.StatusGatewayTimeout} {
+		s := &seat{seats: testSeats(1, 1)}
+		s.end()
+		err := (&batches{}).yield(withCall(ctx, &call{seat: s}))
+		equal(t, "code", codeOf(err), want)
+		seconds, again := apierrors.SuggestsClientDelay(err)
+		equal(t, "to be sent again", again && seconds > 0, want == http.StatusTooManyRequests)
 	}
 }
 

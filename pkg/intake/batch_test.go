@@ -137,7 +137,11 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 	}
 }
 
+// causes are what an error is about. One of the server has a text only.
 func causes(s *metav1.Status) (out []string) {
+	if s.Code == http.StatusInternalServerError {
+		return []string{s.Message}
+	}
 	if s.Details != nil {
 		for _, c := range s.Details.Causes {
 			out = append(out, fmt.Sprint(c.Type, " ", c.Field))
@@ -184,6 +188,7 @@ func TestBatchInProtobufIsOneRequest(t *testing.T) {
 					t.Fatalf("%+v", status)
 				}
 			}
+			s.WantMetric(t, float64(test.n), "eventd_intake_batched_events_total", "409")
 			s.Pipeline.WantRecorded(t, test.n)
 		})
 	}
@@ -304,6 +309,7 @@ func TestBatchesOfATenantTakeNoPlaceOfAnother(t *testing.T) {
 		})
 		if len(answered) > 0 {
 			(<-answered).Want(t, 429, metav1.StatusReasonTooManyRequests)
+			s.WantMetric(t, 1, "eventd_intake_refused_total", "batched")
 			refused++
 			continue
 		}
