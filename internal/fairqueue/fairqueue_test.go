@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
 	"github.com/eventd/eventd/internal/shares"
@@ -35,43 +37,62 @@ func TestNamespacesOfATenantAreFewFlows(t *testing.T) {
 	}
 }
 
-// Whoever comes to a seat for which another tenant has many waiting is among the next.
+// Whoever comes to a seat or a turn for which another tenant has many waiting is among the next.
 func TestTenantThatFloodsDelaysAnotherByAFewTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newForTest(t, 1)
-		release, ok := s.Acquire(t.Context(), shares.Flow{Tenant: "flood"})
-		if !ok {
-			t.Fatal("there is no seat")
-		}
-		var mu sync.Mutex
-		var order []string
-		var all sync.WaitGroup
-		waits := func(tenant string) {
-			all.Go(func() {
-				s.Run(t.Context(), shares.Flow{Tenant: tenant}, func() {
-					time.Sleep(time.Millisecond)
-					mu.Lock()
-					defer mu.Unlock()
-					order = append(order, tenant)
-				})
+	type run func(ctx context.Context, tenant string, execute func()) bool
+	for name, start := range map[string]func(t *testing.T) (*Seats, run){
+		"a seat": func(t *testing.T) (*Seats, run) {
+			s := newForTest(t, 1)
+			return s, func(ctx context.Context, tenant string, execute func()) bool {
+				return s.Run(ctx, shares.Flow{Tenant: tenant}, execute)
+			}
+		},
+		"a turn": func(t *testing.T) (*Seats, run) {
+			turns, err := NewTurns("test", 1, 1, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return turns.seats, turns.Run
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seats, run := start(t)
+				release, ok := seats.Acquire(t.Context(), shares.Flow{Tenant: "flood"})
+				if !ok {
+					t.Fatal("there is no seat")
+				}
+				var mu sync.Mutex
+				var order []string
+				var all sync.WaitGroup
+				waits := func(tenant string) {
+					all.Go(func() {
+						run(t.Context(), tenant, func() {
+							time.Sleep(time.Millisecond)
+							mu.Lock()
+							defer mu.Unlock()
+							order = append(order, tenant)
+						})
+					})
+				}
+				for range 200 {
+					waits("flood")
+				}
+				synctest.Wait()
+				waits("other")
+				synctest.Wait()
+				release()
+				all.Wait()
+				at := 0
+				for order[at] != "other" {
+					at++
+				}
+				if len(order) != 201 || at > 2*HandSize {
+					t.Errorf("the other is number %d of %d", at, len(order))
+				}
 			})
-		}
-		for range 200 {
-			waits("flood")
-		}
-		synctest.Wait()
-		waits("other")
-		synctest.Wait()
-		release()
-		all.Wait()
-		at := 0
-		for order[at] != "other" {
-			at++
-		}
-		if len(order) != 201 || at > 2*HandSize {
-			t.Errorf("the other is number %d of %d", at, len(order))
-		}
-	})
+		})
+	}
 }
 
 func TestWhoLeavesHasNoSeat(t *testing.T) {
@@ -133,4 +154,108 @@ func TestSeatIsNotTakenAheadOfThoseWhoWait(t *testing.T) {
 		try("while somebody waits", false)
 		s.queued.Add(-1)
 	})
+}
+
+// As many run at once as there are seats, and as many of a flow wait as its queues hold. The others are refused. Who
+// leaves a queue, or has left it without a seat, has no seat and does not wait.
+func TestWhoRunsWhoWaitsAndWhoIsRefused(t *testing.T) {
+	for name, withoutQueues := range map[string]bool{"seats taken through the queues": false, "seats taken without them": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const count, queueLength = 3, 2
+				waiting := prometheus.NewGauge(prometheus.GaugeOpts{})
+				s, err := New("test", count, queueLength, waiting)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := func(what string, value float64) {
+					t.Helper()
+					synctest.Wait()
+					if got := testutil.ToFloat64(waiting); got != value {
+						t.Errorf("%s: %v wait, want %v", what, got, value)
+					}
+				}
+				end := make(chan struct{})
+				var all sync.WaitGroup
+				left := 0 // those who have left the queues without a seat
+				for range count {
+					if withoutQueues {
+						release, _ := s.TryAcquire()
+						all.Go(func() { <-end; release() })
+						left++
+					} else {
+						all.Go(func() { s.Run(t.Context(), shares.Flow{Tenant: "a"}, func() { <-end }) })
+					}
+				}
+				want("all run", 0)
+				ctx, leave := context.WithCancel(t.Context())
+				fits := left + HandSize*queueLength
+				for range fits {
+					all.Go(func() {
+						if s.Run(ctx, shares.Flow{Tenant: "a"}, func() { t.Error("one who has left is run") }) {
+							t.Error("one who has left is said to have run")
+						}
+					})
+				}
+				want("as many as fit", float64(fits))
+				for range 3 {
+					if s.Run(t.Context(), shares.Flow{Tenant: "a"}, func() { t.Error("one more is run") }) {
+						t.Error("one more is said to have run")
+					}
+					if _, ok := s.Acquire(t.Context(), shares.Flow{Tenant: "a"}); ok {
+						t.Error("one more has a seat")
+					}
+				}
+				want("after those who are refused", float64(fits))
+				leave()
+				want("after all have left", 0)
+				close(end)
+				all.Wait()
+				if release, ok := s.TryAcquire(); !ok {
+					t.Error("no seat is free at the end")
+				} else {
+					release()
+				}
+			})
+		})
+	}
+}
+
+// A seat for which somebody has waited is free when its release returns, however often that is called.
+func TestSeatThatWasWaitedForIsFreeAfterItsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newForTest(t, 1)
+		for range 100 {
+			first, _ := s.TryAcquire()
+			time.AfterFunc(time.Second, first)
+			release, ok := s.Acquire(t.Context(), shares.Flow{Tenant: "a"})
+			if !ok {
+				t.Fatal("there is no seat")
+			}
+			release()
+			release()
+			again, ok := s.TryAcquire()
+			if !ok {
+				t.Fatal("the seat is not free")
+			}
+			again()
+		}
+	})
+}
+
+// A panic, such as that of a handler, which its server recovers, takes no seat away.
+func TestPanicFreesItsSeat(t *testing.T) {
+	s := newForTest(t, 1)
+	func() {
+		defer func() { _ = recover() }()
+		s.Run(t.Context(), shares.Flow{Tenant: "a"}, func() { panic("broken") })
+	}()
+	if release, ok := s.TryAcquire(); !ok {
+		t.Fatal("the seat is not free")
+	} else {
+		release()
+	}
+	if !s.Run(t.Context(), shares.Flow{Tenant: "b"}, func() {}) {
+		t.Error("refused")
+	}
 }
