@@ -127,6 +127,11 @@ func TestMemoryOfWhatIsPendingIsBounded(t *testing.T) {
 		"new Events":    func(i int, o *occurrence.Occurrence) { o.Event.InvolvedObject.Name = fmt.Sprint(i) },
 		"long messages": func(i int, o *occurrence.Occurrence) { o.Event.Message = fmt.Sprint(i, strings.Repeat("x", 10_000)) },
 		"callbacks":     func(_ int, o *occurrence.Occurrence) { o.Settled = func(occurrence.Settlement) {} },
+		"a long one for several of another namespace": func(i int, o *occurrence.Occurrence) {
+			if o.Event.Message = fmt.Sprint(i); i == 250 {
+				o.Event.Namespace, o.Event.Message = "other", strings.Repeat("x", 10_000)
+			}
+		},
 		"growing repeats": func(i int, o *occurrence.Occurrence) {
 			o.Event.Annotations = map[string]string{"x": strings.Repeat("x", 600*i)}
 		},

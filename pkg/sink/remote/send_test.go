@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -236,6 +237,32 @@ func TestDelaysDoubleUpToTheirLimit(t *testing.T) {
 	}
 }
 
+// While eventd is away or overloaded, the requests become fewer, even if it asks for less.
+func TestDelaysGrowWhileEventdFails(t *testing.T) {
+	for name, answer := range map[string]error{"away": &UnsentError{errors.New("refused")}, "overloaded": statusError(503, 1)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeEventd()
+				f.before = func(context.Context, int, []corev1.Event) error { return answer }
+				s := newSubject(t, f)
+				s.record("ns", "web")
+				const growing, long = 10 * time.Second, 5 * time.Minute
+				time.Sleep(growing)
+				before := f.made()
+				time.Sleep(long)
+				s.balanced(t)
+				least, most := int(long/s.options.RetryMaxDelay), int(long/(s.options.RetryMaxDelay/2))+1
+				if n := f.made() - before; before > 20 || n < least || n > most {
+					t.Errorf("%d requests in %v, and then %d in %v, want %d to %d", before, growing, n, long, least, most)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				s.close(t, ctx)
+			})
+		})
+	}
+}
+
 // The delay after a failure is the first one again when a batch has succeeded.
 func TestSuccessEndsTheDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -278,23 +305,23 @@ func TestSuccessEndsTheDelays(t *testing.T) {
 
 // A batch that eventd does not take is sent in parts, down to single Events, in few requests.
 func TestBatchThatIsTooLargeIsHalved(t *testing.T) {
-	for _, takes := range []int{1, 60} {
+	for _, test := range []struct{ count, takes int }{{256, 1}, {256, 60}, {2, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeEventd()
 			f.before = func(_ context.Context, _ int, events []corev1.Event) error {
-				if len(events) > takes {
+				if len(events) > test.takes {
 					return statusError(413, 0)
 				}
 				return nil
 			}
 			s := newSubject(t, f)
-			for i := range 256 {
+			for i := range test.count {
 				s.record("ns", fmt.Sprint("web-", i))
 			}
 			time.Sleep(time.Second)
-			want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: 256})
-			if most := 256/takes + 10; f.made() > most {
-				t.Errorf("%d requests, want at most %d", f.made(), most)
+			want(t, s.balanced(t), map[occurrence.Outcome]int64{occurrence.Acknowledged: int64(test.count)})
+			if most := test.count/test.takes + bits.Len(uint(test.count)); f.made() > most {
+				t.Errorf("%d requests for %d Events, want at most %d", f.made(), test.count, most)
 			}
 			s.close(t, t.Context())
 		})

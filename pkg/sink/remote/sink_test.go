@@ -246,6 +246,7 @@ func TestWhatIsGivenUpHasAnOutcome(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer  error
 		status  metav1.Status
+		age     time.Duration // that it has waited before it comes to the sink
 		within  time.Duration
 		outcome occurrence.Outcome
 		reason  occurrence.Reason
@@ -253,6 +254,7 @@ func TestWhatIsGivenUpHasAnOutcome(t *testing.T) {
 		"away":                   {answer: &UnsentError{errors.New("refused")}, within: 11 * time.Minute, outcome: occurrence.Dropped, reason: occurrence.RetriesExhausted},
 		"too many requests":      {answer: statusError(429, 0), within: 11 * time.Minute, outcome: occurrence.Dropped, reason: occurrence.RetriesExhausted},
 		"without batches":        {answer: statusError(400, 0), within: 11 * time.Minute, outcome: occurrence.Dropped, reason: occurrence.RetriesExhausted},
+		"away for long":          {answer: &UnsentError{errors.New("refused")}, age: 9 * time.Minute, within: 2 * time.Minute, outcome: occurrence.Dropped, reason: occurrence.RetriesExhausted},
 		"lost":                   {answer: errors.New("reset"), within: 11 * time.Minute, outcome: occurrence.Uncertain},
 		"unavailable":            {answer: statusError(503, 0), within: 11 * time.Minute, outcome: occurrence.Uncertain},
 		"forbidden":              {answer: statusError(403, 0), within: 30 * time.Second, outcome: occurrence.Dropped, reason: occurrence.Forbidden},
@@ -270,7 +272,7 @@ func TestWhatIsGivenUpHasAnOutcome(t *testing.T) {
 				f.before = func(context.Context, int, []corev1.Event) error { return test.answer }
 				f.refuse = func(*corev1.Event) metav1.Status { return test.status }
 				s := newSubject(t, f)
-				s.record("ns", "web")
+				s.record("ns", "web", func(o *occurrence.Occurrence) { o.Recorded = o.Recorded.Add(-test.age) })
 				time.Sleep(test.within)
 				totals := s.balanced(t)
 				want(t, totals, map[occurrence.Outcome]int64{test.outcome: 1})
@@ -313,6 +315,7 @@ func TestWhatCannotBeSentIsMalformed(t *testing.T) {
 		"no namespace":      func(o *occurrence.Occurrence) { o.Event.Namespace = "" },
 		"no Event":          func(o *occurrence.Occurrence) { o.Event = nil },
 		"too many":          func(o *occurrence.Occurrence) { o.Weight = math.MaxInt32 + 1 },
+		"none":              func(o *occurrence.Occurrence) { o.Weight = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
