@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/trail"
 	"github.com/eventd/eventd/test/await"
 	"github.com/eventd/eventd/test/intaketest"
 )
@@ -177,19 +178,32 @@ func TestEventThatEventdRefusesIsDroppedWithItsReason(t *testing.T) {
 	}
 }
 
-// A broadcaster of tools/events reports in its own API.
+// A broadcaster of tools/events reports in its own API until its context ends, and its trail is told what becomes of it.
 func TestEventsBroadcasterReportsToEventd(t *testing.T) {
 	p, config := reportTo(t, func(next http.Handler) http.Handler { return next })
-	b := NewEventsBroadcaster(nil)
-	if err := b.StartRecordingToEventd(t.Context(), config); err != nil {
-		t.Fatal(err)
+	told := newModelTrail(t)
+	b := NewEventsBroadcaster(nil, with(func(o *Options) { o.Trail = told }))
+	r := b.NewRecorder(scheme.Scheme, "example.com/tester")
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		if err := b.StartRecordingToEventd(ctx, config); err != nil {
+			t.Fatal(err)
+		}
+		if b.StartRecordingToEventd(t.Context(), config) == nil {
+			t.Error("it reports twice")
+		}
+		r.Eventf(podIn("ns", "web"), nil, corev1.EventTypeNormal, "Tested", "Testing", "")
+		cancel()
 	}
-	b.NewRecorder(scheme.Scheme, "example.com/tester").Eventf(podIn("ns", "web"), nil, corev1.EventTypeNormal, "Tested", "Testing", "")
 	if err := b.ShutdownWithContext(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got := p.Occurrences(); len(got) != 1 || got[0].API != occurrence.EventsV1 {
+	if got := p.Occurrences(); len(got) != 2 || got[0].API != occurrence.EventsV1 {
 		t.Errorf("%+v", got)
+	}
+	steps, _, _ := told.Why(trail.Query{Object: trail.Object{Name: "web"}})
+	if recorded, settled := settledOf(steps); recorded != 2 || settled["acknowledged/"] != 2 {
+		t.Errorf("the trail has %d recorded, settled %v", recorded, settled)
 	}
 }
 

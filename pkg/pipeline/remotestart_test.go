@@ -141,8 +141,8 @@ func TestPipelineHasOneRemoteSink(t *testing.T) {
 	if err := p.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := counted(intake); n != 3 {
-		t.Errorf("eventd has counted %d, want 3", n)
+	if totals := p.Totals(); counted(intake) != 3 || totals.Outcomes[occurrence.Acknowledged] != 3 || totals.Pending() != 0 {
+		t.Errorf("eventd has counted %d, want 3; the totals are %+v", counted(intake), totals)
 	}
 }
 
