@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/eventd/eventd/internal/identity"
+	"github.com/eventd/eventd/pkg/broadcaster"
 	"github.com/eventd/eventd/pkg/correlator"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink"
@@ -203,4 +204,40 @@ func TestDropsAreCountedAndQuiet(t *testing.T) {
 			t.Errorf("%d lines are logged, such as %v", len(lines), lines[0])
 		}
 	})
+}
+
+// The queue of a sink has the capacity of the options. When it is full, an occurrence is dropped or waits, as they say.
+func TestQueueHasItsCapacityAndPolicy(t *testing.T) {
+	for policy, dropped := range map[broadcaster.Policy]int64{broadcaster.DropWhenFull: 1, broadcaster.WaitWhenFull: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			o := DefaultOptions()
+			o.QueueCapacity, o.WhenFull, o.Clock = 3, policy, waitingClock{func() { <-release }}
+			p := startPipeline(t, o, newMemoryServer(0, faults{}))
+			record := func() { p.Record(reported("ns", "client", "it was tested", 1)) }
+			record()
+			synctest.Wait() // it is not in the queue any more
+			for range o.QueueCapacity {
+				record()
+			}
+			returned := make(chan struct{})
+			go func() { defer close(returned); record() }()
+			synctest.Wait()
+			select {
+			case <-returned:
+				if dropped == 0 {
+					t.Error("it does not wait for the queue")
+				}
+			default:
+				if dropped != 0 {
+					t.Error("it waits for the queue")
+				}
+			}
+			close(release)
+			<-returned
+			if totals := drain(t, p); totals.Recorded != 5 || totals.Dropped[occurrence.QueueFull] != dropped {
+				t.Errorf("ledger %+v", totals)
+			}
+		})
+	}
 }
