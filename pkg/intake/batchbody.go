@@ -173,11 +173,21 @@ func expect(in *json.Decoder, want json.Delim) error {
 
 // decode decodes an Event as it is decoded if it is alone. The error is its answer.
 func (l *eventList) decode(item []byte) (*corev1.Event, error) {
-	if l.mediaType != runtime.ContentTypeProtobuf {
-		return l.decodeJSON(item)
+	decode := l.decodeJSON
+	if l.mediaType == runtime.ContentTypeProtobuf {
+		decode = l.decodeProtobuf
 	}
-	var event *corev1.Event
-	var err error
+	event, err := decode(item)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEvent(event); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error()) // as the handlers do
+	}
+	return event, nil
+}
+
+func (l *eventList) decodeProtobuf(item []byte) (event *corev1.Event, err error) {
 	if l.api == occurrence.EventsV1 {
 		var in eventsv1.Event
 		err = in.Unmarshal(item)
@@ -189,7 +199,7 @@ func (l *eventList) decode(item []byte) (*corev1.Event, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	return event, checkEvent(event)
+	return event, nil
 }
 
 func (l *eventList) decodeJSON(item []byte) (*corev1.Event, error) {
@@ -206,7 +216,7 @@ func (l *eventList) decodeJSON(item []byte) (*corev1.Event, error) {
 	if !ok || of.GroupVersion() != gv {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the event is a %s, not an Event of %s", of, gv))
 	}
-	return event, checkEvent(event)
+	return event, nil
 }
 
 // jsonSerializer is the one that the handlers use for bodies in JSON.

@@ -98,9 +98,7 @@ func TestEventsOfABatchHaveTheLimitsOfEach(t *testing.T) {
 		} {
 			s := serve(t, written())
 			code := send(s)
-			if taken := code == 201; taken != (name == "valid") || code >= 500 {
-				t.Errorf("%s, %s: %d", name, path, code)
-			}
+			equal(t, name+", "+path, code, map[bool]int{true: 201, false: 400}[name == "valid"])
 			s.Pipeline.WantRecorded(t, map[bool]int{true: 1}[name == "valid"])
 		}
 	}
