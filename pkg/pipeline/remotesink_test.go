@@ -185,6 +185,7 @@ func TestEventsBroadcasterReportsToEventd(t *testing.T) {
 	b := NewEventsBroadcaster(nil, with(func(o *Options) { o.Trail = told }))
 	r := b.NewRecorder(scheme.Scheme, "example.com/tester")
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	for _, ctx := range []context.Context{ctx, t.Context()} {
 		if err := b.StartRecordingToEventd(ctx, config); err != nil {
 			t.Fatal(err)
