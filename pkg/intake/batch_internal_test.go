@@ -160,7 +160,7 @@ func TestTextOfErrorsIsLimitedToTheByte(t *testing.T) {
 	text := errorText(11 + 10)
 	equal(t, "as much as may be", text.limit(full).ErrStatus, kept)
 	equal(t, "one byte more", text.limit(full).ErrStatus, short)
-	equal(t, "an error without details", text.limit(apierrors.NewGone("x")).ErrStatus.Details, nil)
+	equal(t, "an error without details", text.limit(apierrors.NewBadRequest("x")).ErrStatus.Details, nil)
 	text = 11
 	equal(t, "all that is left", text.limit(full).ErrStatus, kept)
 }
