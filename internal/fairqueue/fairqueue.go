@@ -61,7 +61,7 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 }
 
 // Run waits for a seat and calls execute with it. It returns false, and does not call
-// execute, if the queues are full or ctx ends first.
+// execute, if the queues are full or ctx ends while it waits. A seat that is free is taken even if ctx has ended.
 func (s *Seats) Run(ctx context.Context, f shares.Flow, execute func()) bool {
 	s.queued.Add(1)
 	left := sync.OnceFunc(func() { s.queued.Add(-1) })
