@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/eventd/eventd/internal/fairlru"
@@ -84,7 +85,7 @@ func (n *names) newest(k key) (*view, *report) {
 	if l := n.locks[k]; l != nil && len(l.pending) > 0 {
 		// A later one may have ended before: deferred, or filtered.
 		if last := l.pending[len(l.pending)-1]; v == nil || last.number > v.number {
-			return last.begun, last
+			return last.pendingView(), last
 		}
 	}
 	return v, nil
@@ -251,11 +252,10 @@ func (n *names) begin(r *report) {
 	r.number = n.reports
 	before, _ := n.newest(r.key)
 	r.follows(before)
-	r.begun = r.begins()
-	r.flow = flow{Tenant: r.begun.tenant, Namespace: r.key.namespace}
+	r.flow = flow{Tenant: occurrence.TenantOf(r.occurrence.User), Namespace: r.key.namespace}
 	// The flow had room for a part of the view. The rest is not counted, and the next
 	// report of the flow waits.
-	r.held = n.pending.AcquireUpTo(r.flow, r.begun.size)
+	r.held = n.pending.AcquireUpTo(r.flow, r.viewSize())
 	l := n.ref(r.key)
 	l.pending = append(l.pending, r)
 }
@@ -265,19 +265,34 @@ func (n *names) settled(r *report, v *view) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, pending := range n.end(r) {
-		pending.begun = pending.begun.of(v.event)
+		pending.begun = pending.pendingView().of(v.event)
 	}
 	n.remember(r.key, v)
 }
 
-// accepted ends a report that will be written or was filtered, and returns its view.
+// accepted ends a report that will be written, and returns its view.
 func (n *names) accepted(r *report) *view {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.keepPending(r)
+}
+
+// filtered ends a report that rules have filtered, and returns its view.
+func (n *names) filtered(r *report) *view {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r.filtered += r.fresh
+	v := n.keepPending(r)
+	v.filtered = r.filtered
+	return v
+}
+
+// keepPending ends a report, and keeps its view as it was while it was pending.
+func (n *names) keepPending(r *report) *view {
 	n.end(r)
-	r.begun.filtered = r.filtered
-	n.remember(r.key, r.begun)
-	return r.begun
+	v := r.pendingView()
+	n.remember(r.key, v)
+	return v
 }
 
 // dropped ends a report that was not written. With forget, the stored Event is gone and
@@ -299,19 +314,21 @@ func (n *names) dropped(r *report, forget bool) {
 	n.views.Add(r.key, v.tenant, &gone, n.weight(v))
 }
 
-// end removes a pending report, and returns the others of its name.
+// pendingView returns the view of a report that is pending. Most end before anybody asks for it.
+func (r *report) pendingView() *view {
+	if r.begun == nil {
+		r.begun = r.begins()
+	}
+	return r.begun
+}
+
+// end removes a pending report, and returns the others of its name, until the next change of it.
 func (n *names) end(r *report) []*report {
 	l := n.locks[r.key]
-	left := make([]*report, 0, len(l.pending))
-	for _, pending := range l.pending {
-		if pending != r {
-			left = append(left, pending)
-		}
-	}
-	l.pending = left
+	l.pending = slices.DeleteFunc(l.pending, func(pending *report) bool { return pending == r })
 	n.pending.Release(r.flow, r.held)
 	n.unref(r.key, l)
-	return left
+	return l.pending
 }
 
 // remember keeps a view, unless there is one of a later report.

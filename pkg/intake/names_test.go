@@ -56,7 +56,7 @@ func TestReportThatEndsLeavesTheOthersOfItsName(t *testing.T) {
 			size := n.pending.InUse() / 3
 			end(n, all[ends])
 			now := n.known(someName)
-			wantLast, wantView := all[last], all[last].begun
+			wantLast, wantView := all[last], all[last].pendingView()
 			if ends == 2 && how != "dropped" { // the newest one has ended first
 				v, _ := n.views.Peek(someName)
 				wantLast, wantView = nil, v

@@ -27,12 +27,14 @@ type report struct {
 	unnamed    bool          // the name was generated
 	term       int64         // of the request
 
-	// number and begun are set by names.begin. begun is the view until the outcome is
-	// known; guarded by the mutex of names.
+	// number is set by names.begin.
 	number int64
-	begun  *view
+	// begun is the view until the outcome is known, nil before somebody asks for it.
+	// Guarded by the mutex of names.
+	begun *view
 	// fresh and filtered are set by follows. fresh is the part of the total that no report
-	// before has reported. filtered is the part of the total that rules have filtered.
+	// before has reported. filtered is the part of the total that rules have filtered, guarded by
+	// the mutex of names once the report is recorded.
 	fresh, filtered int64
 	// held are the bytes of names.pending that it has acquired for flow.
 	held int64
@@ -194,8 +196,7 @@ func (i *Intake) settle(r *report, s occurrence.Settlement) {
 		r.view = r.newView(s.Object)
 		i.names.settled(r, r.view)
 	case s.Outcome == occurrence.Filtered:
-		r.filtered += r.fresh
-		r.accepted, r.view = true, i.names.accepted(r)
+		r.accepted, r.view = true, i.names.filtered(r)
 	default:
 		i.names.dropped(r, gone(s))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// view is the Event of a posted name as its client sees it. It is immutable: a change
-// of the client makes another view.
+// view is the Event of a posted name as its client sees it. It is immutable, and so is all
+// that its Events refer to, which views share: a change of the client makes another view.
 type view struct {
 	event *corev1.Event
 	// origin is the first report of the name. Later reports belong to its series.
@@ -35,21 +35,24 @@ type view struct {
 // newView returns the view of a report. stored is the Event in the apiserver, nil if it
 // is not known.
 func (r *report) newView(stored *corev1.Event) *view {
-	v := &view{event: r.event, origin: r.origin, total: r.occurrence.Total, filtered: r.filtered, term: r.term, number: r.number,
-		size: eventsize.Of(r.event) + eventsize.Of(r.origin), tenant: occurrence.TenantOf(r.occurrence.User)}
-	if stored == nil {
-		stored = &corev1.Event{}
+	event := *r.event
+	v := &view{event: &event, origin: r.origin, total: r.occurrence.Total, filtered: r.filtered, term: r.term, number: r.number,
+		size: r.viewSize(), tenant: occurrence.TenantOf(r.occurrence.User)}
+	if stored != nil {
+		setStored(&event, stored)
+		if stored.ResourceVersion != "" {
+			event.ResourceVersion = stored.ResourceVersion
+		}
 	}
-	v = v.of(stored)
-	if stored.ResourceVersion != "" {
-		v.event.ResourceVersion = stored.ResourceVersion
-	}
-	if v.event.ResourceVersion == "" {
+	if event.ResourceVersion == "" {
 		// An object without one does not exist yet for the apiserver's handlers.
-		v.event.ResourceVersion = strconv.Itoa(1)
+		event.ResourceVersion = "1"
 	}
 	return v
 }
+
+// viewSize is the size of the views of a report.
+func (r *report) viewSize() int64 { return eventsize.Of(r.event) + eventsize.Of(r.origin) }
 
 // begins returns the view of a report before its outcome is known. Its resourceVersion
 // differs from that of the view before, although the apiserver has not assigned one:
@@ -64,15 +67,20 @@ func (r *report) begins() *view {
 
 // of returns the view with the UID and creation time of a stored Event.
 func (v *view) of(stored *corev1.Event) *view {
-	out := *v
-	out.event = v.event.DeepCopy()
+	out, event := *v, *v.event
+	setStored(&event, stored)
+	out.event = &event
+	return &out
+}
+
+// setStored sets the UID and creation time of a stored Event.
+func setStored(event, stored *corev1.Event) {
 	if stored.UID != "" {
-		out.event.UID = stored.UID
+		event.UID = stored.UID
 	}
 	if !stored.CreationTimestamp.IsZero() {
-		out.event.CreationTimestamp = stored.CreationTimestamp
+		event.CreationTimestamp = stored.CreationTimestamp
 	}
-	return &out
 }
 
 // former reports whether another leader may have responded for the name between the view
