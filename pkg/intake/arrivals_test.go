@@ -8,26 +8,35 @@ import (
 
 func TestOldestRequestInFlightHasItsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a arrivals
+		var requests arrivals
+		var all [4]arrival
+		begin := func(i int) {
+			requests.begin(&all[i])
+			time.Sleep(time.Second)
+		}
 		wantOldest := func(want time.Duration) {
 			t.Helper()
-			if got := a.oldest(); got != want {
+			if got := requests.oldest(); got != want {
 				t.Errorf("the oldest is %s old, not %s", got, want)
 			}
 		}
 		wantOldest(0)
-		first := a.begin()
-		time.Sleep(time.Second)
-		second := a.begin()
-		time.Sleep(time.Second)
-		third := a.begin()
-		time.Sleep(time.Second)
+		begin(0)
+		begin(1)
+		begin(2)
 		wantOldest(3 * time.Second)
-		second()
+		requests.end(&all[1])
 		wantOldest(3 * time.Second)
-		first()
+		requests.end(&all[2])
+		begin(3)
+		wantOldest(4 * time.Second)
+		requests.end(&all[0])
 		wantOldest(time.Second)
-		third()
+		requests.end(&all[3])
+		wantOldest(0)
+		begin(0)
+		wantOldest(time.Second)
+		requests.end(&all[0])
 		wantOldest(0)
 	})
 }

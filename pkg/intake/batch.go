@@ -86,7 +86,7 @@ func (i *Intake) withBatchCheck(next http.HandlerFunc) http.HandlerFunc {
 		}
 		// The cost is reserved for each Event. This one has the batch handled with a seat for
 		// large bodies, so that no other request waits for it.
-		callOf(req.Context()).decoding = &decoding{budget: i.decoding, cost: smallCost + 1}
+		callOf(req.Context()).decoding = decoding{budget: i.decoding, cost: smallCost + 1}
 		next(w, req)
 	}
 }
@@ -177,11 +177,11 @@ func withNamespaceOf(ctx context.Context) context.Context {
 // recordItem decodes and records one Event.
 func (b *batches) recordItem(ctx context.Context, l *eventList, item []byte, createOnly bool) (*report, *corev1.Event, error) {
 	cost := costOf(l.mediaType, int64(len(item)), b.storage.intake.options.MaxBodyBytes)
-	release, err := b.storage.intake.decoding.reserve(ctx, cost)
+	reserved, err := b.storage.intake.decoding.reserve(ctx, cost)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer release()
+	defer reserved.release()
 	event, err := l.decode(item)
 	if err != nil {
 		return nil, nil, err

@@ -14,9 +14,13 @@ import (
 // timeout filter runs the handlers on another one. Both may return before it ends. So
 // a field is either set before the goroutine that reads it starts, or it is atomic.
 type call struct {
-	// response buffers the response. Set by unreadResponses.buffered; metrics.observe
+	// response buffers the response. Set by unreadResponses.serve; metrics.observe
 	// reads its status code when the handler has returned.
-	response *bufferedResponse
+	response bufferedResponse
+	// body is that of the request. Set by unreadResponses.serve, and read after the response.
+	body trackedBody
+	// arrival is that among the requests in flight. Used by metrics.observe.
+	arrival arrival
 	// credential is that of the caller. Set by flowControl.withCredentials; read by
 	// flowControl.withInFlightLimit and callers.limit.
 	credential credential
@@ -31,7 +35,7 @@ type call struct {
 	forwarding Forwarding
 	// inFlight is what the request counts as. Set by flowControl.withInFlightLimit, moved
 	// by flowControl.withCallerFlow, and read by flowControl.withSeat.
-	inFlight *inFlight
+	inFlight inFlight
 	// presented is the request of a watch as it was before its authentication, which removes credentials; nil
 	// for others. Set by flowControl.withInFlightLimit; read by queries.serve.
 	presented *http.Request
@@ -40,7 +44,7 @@ type call struct {
 	authnErr error
 	// decoding is the cost of decoding the body. Set by decodeBudget.withBodyCheck; read by
 	// flowControl.withSeat, Received, withReservation and the storage.
-	decoding *decoding
+	decoding decoding
 	// term is that in which the request is handled, zero without a Forwarder. Set by
 	// handleInTerm; read by the storage. If the term ends, the request may be handled in
 	// another one, after the storage has set termEnded and reads nothing more.
@@ -49,7 +53,7 @@ type call struct {
 	// flowControl.withSeat; the storage and the authorizer release and acquire it.
 	seat *seat
 
-	// tenant is that of the authenticated user, nil before. Set by
+	// tenant is the one in inFlight if the user is authenticated, nil before. Set by
 	// flowControl.withCallerFlow; read by unreadResponses.buffered, maybe while the
 	// handler still runs.
 	tenant atomic.Pointer[string]

@@ -3,7 +3,7 @@ package intake
 import (
 	"context"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -53,10 +53,10 @@ func (b *decodeBudget) half(cost int64) (*semaphore.Weighted, int64) {
 }
 
 // reserve waits up to decodingLimit until so many bytes may be allocated. The error is
-// the response. release may be called more than once.
-func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(), err error) {
-	if release, err := b.tryReserve(cost); err == nil {
-		return release, nil
+// the response.
+func (b *decodeBudget) reserve(ctx context.Context, cost int64) (*reservation, error) {
+	if r, err := b.tryReserve(cost); err == nil {
+		return r, nil
 	}
 	half, cost := b.half(cost)
 	ctx, cancel := context.WithTimeout(ctx, decodingLimit)
@@ -64,16 +64,30 @@ func (b *decodeBudget) reserve(ctx context.Context, cost int64) (release func(),
 	if err := half.Acquire(ctx, cost); err != nil {
 		return nil, errDecoding()
 	}
-	return sync.OnceFunc(func() { half.Release(cost) }), nil
+	return &reservation{half: half, cost: cost}, nil
 }
 
 // tryReserve is reserve without waiting.
-func (b *decodeBudget) tryReserve(cost int64) (release func(), err error) {
+func (b *decodeBudget) tryReserve(cost int64) (*reservation, error) {
 	half, cost := b.half(cost)
 	if !half.TryAcquire(cost) {
 		return nil, errDecoding()
 	}
-	return sync.OnceFunc(func() { half.Release(cost) }), nil
+	return &reservation{half: half, cost: cost}, nil
+}
+
+// reservation is a part of a budget that is reserved. It is safe for use by many goroutines; nil reserves nothing.
+type reservation struct {
+	half     *semaphore.Weighted
+	cost     int64
+	released atomic.Bool
+}
+
+// release may be called more than once.
+func (r *reservation) release() {
+	if r != nil && !r.released.Swap(true) {
+		r.half.Release(r.cost)
+	}
 }
 
 func errDecoding() error {
@@ -82,26 +96,22 @@ func errDecoding() error {
 
 // decoding is the part of the budget that a request reserves, from when its body has
 // been read until there is an occurrence. It reserves nothing while it waits for a name
-// or for a write.
+// or for a write. The zero value is that of a request without a body.
 type decoding struct {
-	budget *decodeBudget
+	budget *decodeBudget // nil without a body
 	cost   int64
 	patch  bool // decoded when the view that it patches is known
-	// release is nil while nothing is reserved by withReservation.
-	release func()
+	// reserved is nil while nothing is reserved by withReservation.
+	reserved *reservation
 }
 
 // end is called when the handler has decoded the body.
-func (d *decoding) end() {
-	if d != nil && d.release != nil {
-		d.release()
-	}
-}
+func (d *decoding) end() { d.reserved.release() }
 
 // reservePatch reserves the cost of applying a patch to an Event of that size.
-func (d *decoding) reservePatch(ctx context.Context, size int64) (release func(), err error) {
-	if d == nil || !d.patch {
-		return func() {}, nil
+func (d *decoding) reservePatch(ctx context.Context, size int64) (*reservation, error) {
+	if !d.patch {
+		return nil, nil
 	}
 	cost := d.cost + jsonFactor*size
 	if isLarge(cost) && !isLarge(d.cost) {
@@ -122,7 +132,7 @@ func (b *decodeBudget) withBodyCheck(maxBody int64) func(http.HandlerFunc) http.
 				refuse(w, req, err)
 				return
 			}
-			callOf(req.Context()).decoding = &decoding{budget: b, cost: costOf(mediaType, int64(len(body)), maxBody), patch: req.Method == http.MethodPatch}
+			callOf(req.Context()).decoding = decoding{budget: b, cost: costOf(mediaType, int64(len(body)), maxBody), patch: req.Method == http.MethodPatch}
 			next(w, req)
 		}
 	}
@@ -132,9 +142,9 @@ func (b *decodeBudget) withBodyCheck(maxBody int64) func(http.HandlerFunc) http.
 // cost of a patch, when it has the view.
 func withReservation(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		if d := callOf(req.Context()).decoding; d != nil && !d.patch {
+		if d := &callOf(req.Context()).decoding; d.budget != nil && !d.patch {
 			var err error
-			if d.release, err = d.budget.reserve(req.Context(), d.cost); err != nil {
+			if d.reserved, err = d.budget.reserve(req.Context(), d.cost); err != nil {
 				refuse(w, req, err)
 				return
 			}

@@ -28,7 +28,8 @@ const (
 
 // ReserveDecoding reserves bytes as a request does that is being decoded.
 func (i *Intake) ReserveDecoding(ctx context.Context, cost int64) (release func(), err error) {
-	return i.decoding.reserve(ctx, cost)
+	r, err := i.decoding.reserve(ctx, cost)
+	return r.release, err
 }
 
 // ViewBytes is what the view of a name is counted to take.

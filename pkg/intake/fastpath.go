@@ -127,7 +127,7 @@ func withUsualDeadline(next http.Handler) http.Handler {
 func withArrival(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		begun := time.Now()
-		a := &arrival{done: make(chan struct{})}
+		a := &incoming{done: make(chan struct{})}
 		go a.read(req.Body, req.ContentLength)
 		if !a.await(req.Context(), callOf(req.Context()).usual.abandonAt) {
 			abandon(w)
@@ -141,15 +141,15 @@ func withArrival(next http.Handler) http.Handler {
 	})
 }
 
-// arrival is a body that arrives.
-type arrival struct {
+// incoming is a body that arrives.
+type incoming struct {
 	body []byte
 	err  error
 	done chan struct{}
 }
 
 // read reads a body of known length until its end: then the server needs no buffer for it any more.
-func (a *arrival) read(body io.Reader, length int64) {
+func (a *incoming) read(body io.Reader, length int64) {
 	defer close(a.done)
 	buf, n := make([]byte, length+1), 0
 	for n < len(buf) {
@@ -170,7 +170,7 @@ func (a *arrival) read(body io.Reader, length int64) {
 var errBodyLength = apierrors.NewBadRequest("the body is longer than its Content-Length")
 
 // await returns false if the body does not arrive before the time, or its client has gone.
-func (a *arrival) await(ctx context.Context, until time.Time) bool {
+func (a *incoming) await(ctx context.Context, until time.Time) bool {
 	select {
 	case <-a.done:
 		return true

@@ -139,7 +139,7 @@ func (c *flowControl) withCredentials(next http.Handler) http.Handler {
 const HeaderBytes = 16 << 10
 
 // inFlight is what a request counts as among the requests in flight. It is used by one
-// goroutine at a time.
+// goroutine at a time. The zero value is none.
 type inFlight struct {
 	shares *shares.Shares
 	flow   flow
@@ -148,10 +148,10 @@ type inFlight struct {
 
 // newInFlight returns what a request counts as, before it is acquired: at most what one
 // flow can have.
-func newInFlight(of *shares.Shares, f flow, req *http.Request) *inFlight {
+func newInFlight(of *shares.Shares, f flow, req *http.Request) inFlight {
 	own, asserted := headerBytes(req)
 	size := 1 + int64(own+asserted)/HeaderBytes
-	return &inFlight{of, f, min(size, max(1, of.Capacity()/4))}
+	return inFlight{of, f, min(size, max(1, of.Capacity()/4))}
 }
 
 func (r *inFlight) acquire() bool { return r.shares.Acquire(r.flow, r.size) }
@@ -161,33 +161,34 @@ func (r *inFlight) release() { r.shares.Release(r.flow, r.size) }
 // moveTo acquires the same size in other shares, and releases the former one. If that
 // fails, it changes nothing.
 func (r *inFlight) moveTo(to *shares.Shares, f flow) bool {
-	moved := &inFlight{to, f, r.size}
+	moved := inFlight{to, f, r.size}
 	if !moved.acquire() {
 		return false
 	}
 	r.release()
-	*r = *moved
+	*r = moved
 	return true
 }
 
 // withInFlightLimit limits the requests in flight. It is before authentication.
 func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		known, unknown := c.inFlight, c.unknown
+		call, known, unknown := callOf(req.Context()), c.inFlight, c.unknown
 		if c.queries.asks(req) {
 			known, unknown = c.inQueries, c.unknownInQueries
-			callOf(req.Context()).presented = asPresented(req)
+			call.presented = asPresented(req)
 		}
-		r, reason := newInFlight(unknown, flowOfAddress(req), req), refusedUnknownShare
+		r, reason := &call.inFlight, refusedShare
 		if f, ok := c.knownFlow(req); ok {
-			r, reason = newInFlight(known, f, req), refusedShare
+			*r = newInFlight(known, f, req)
+		} else {
+			*r, reason = newInFlight(unknown, flowOfAddress(req), req), refusedUnknownShare
 		}
 		if !r.acquire() {
 			c.refuseFlow(w, req, r.shares, r.flow, reason)
 			return
 		}
 		defer r.release()
-		callOf(req.Context()).inFlight = r
 		next.ServeHTTP(w, req)
 	})
 }
@@ -224,21 +225,22 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, ok := request.UserFrom(req.Context())
 		call := callOf(req.Context())
-		r := call.inFlight
-		if !ok || r == nil {
+		r := &call.inFlight
+		if !ok || r.shares == nil {
 			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or request in flight in the context")))
 			return
 		}
 		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
-		call.tenant.Store(&f.Tenant)
 		to := c.inFlight
 		if c.queries.asks(req) {
 			to = c.inQueries
 		}
 		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
+			call.tenant.Store(&f.Tenant)
 			c.refuseFlow(w, req, to, f, refusedShare)
 			return
 		}
+		call.tenant.Store(&r.flow.Tenant)
 		next.ServeHTTP(w, req)
 	})
 }
@@ -251,7 +253,7 @@ func (c *flowControl) withSeat(next http.HandlerFunc) http.HandlerFunc {
 		switch {
 		case c.queries.asks(req):
 			s.seats = c.queries.seats
-		case call.decoding != nil && isLarge(call.decoding.cost):
+		case isLarge(call.decoding.cost):
 			s.seats = c.largeSeats
 		}
 		if !s.tryAcquire() && !c.awaitSeat(w, req, s) {

@@ -62,13 +62,13 @@ func (r *Received) Unnamed() bool {
 		return false
 	}
 	ctx := r.Request.Context()
-	if d := callOf(ctx).decoding; d != nil {
+	if d := &callOf(ctx).decoding; d.budget != nil {
 		// By now, the request may be out of time.
-		release, err := d.budget.reserve(context.WithoutCancel(ctx), d.cost)
+		reserved, err := d.budget.reserve(context.WithoutCancel(ctx), d.cost)
 		if err != nil {
 			return true // it may be: the answer for one is right for all, if of less use
 		}
-		defer release()
+		defer reserved.release()
 	}
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {

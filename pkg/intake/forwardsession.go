@@ -97,14 +97,14 @@ func (c *flowControl) withForwardedFlow(next http.Handler) http.Handler {
 			return
 		}
 		call, f := callOf(req.Context()), flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
-		r := newInFlight(c.inFlight, f, req)
+		r := &call.inFlight
+		*r = newInFlight(c.inFlight, f, req)
 		if !r.acquire() {
 			c.refuse(w, req, refusedShare)
 			return
 		}
 		defer r.release()
-		call.inFlight = r
-		call.tenant.Store(&f.Tenant)
+		call.tenant.Store(&r.flow.Tenant)
 		next.ServeHTTP(w, req)
 	})
 }

@@ -112,7 +112,7 @@ func TestRequestWithoutUserIsNotHandled(t *testing.T) {
 	req := requestWith("", "")
 	for name, ctx := range map[string]context.Context{
 		"not in flight": request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"}),
-		"no user":       withCall(req.Context(), &call{inFlight: &inFlight{shares: c.unknown, size: 1}}),
+		"no user":       withCall(req.Context(), &call{inFlight: inFlight{shares: c.unknown, size: 1}}),
 	} {
 		w := httptest.NewRecorder()
 		c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -146,7 +146,7 @@ func TestRequestThatHasNoSeatIsNotHandled(t *testing.T) {
 			synctest.Wait()
 			begun := time.Now()
 			req := requestWith("", "")
-			counted := &call{inFlight: &inFlight{shares: c.inFlight, flow: own, size: 1}}
+			counted := &call{inFlight: inFlight{shares: c.inFlight, flow: own, size: 1}}
 			w := httptest.NewRecorder()
 			c.withSeat(func(http.ResponseWriter, *http.Request) { t.Error("handled") })(w, req.WithContext(withCall(ctx, counted)))
 			equal(t, "code", w.Code, test.code)

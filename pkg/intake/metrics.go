@@ -135,13 +135,13 @@ func (m *metrics) observe(next http.Handler) http.Handler {
 		}
 		verb := verbLabel(info.Verb)
 		begun := time.Now()
-		response := callOf(req.Context()).response
+		call := callOf(req.Context())
 		m.inFlight.Inc()
-		end := m.arrivals.begin()
+		m.arrivals.begin(&call.arrival)
 		defer func() {
-			end()
+			m.arrivals.end(&call.arrival)
 			m.inFlight.Dec()
-			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(response.code)).Inc()
+			m.requests.WithLabelValues(apiLabel(api), verb, strconv.Itoa(call.response.code)).Inc()
 			m.duration.WithLabelValues(verb).Observe(time.Since(begun).Seconds())
 		}()
 		next.ServeHTTP(w, req)

@@ -74,12 +74,11 @@ func (u *unreadResponses) buffered(next http.Handler) http.Handler {
 
 // serve is buffered for one request. ctx has its call.
 func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, ctx context.Context, call *call, next http.Handler) {
-	response := &bufferedResponse{w: w, limit: u.limit}
-	call.response = response
+	response, body := &call.response, &call.body
+	response.w, response.limit = w, u.limit
 	inner := req.WithContext(ctx)
-	body := &trackedBody{ReadCloser: req.Body}
 	if req.ProtoMajor == 2 && req.Body != nil {
-		body.buffer = UploadBufferBytes
+		body.ReadCloser, body.buffer = req.Body, UploadBufferBytes
 		if n := req.ContentLength; n >= 0 { // the server resets a stream with more
 			body.buffer = min(body.buffer, n)
 		}

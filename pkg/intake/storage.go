@@ -244,11 +244,11 @@ func (s *storage) beforeCreate(ctx context.Context, event *corev1.Event) error {
 // patched returns an Event after a request. The limits of a posted Event apply to it,
 // because many small patches make a large one.
 func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, existing *corev1.Event) (*corev1.Event, error) {
-	release, err := callOf(ctx).decoding.reservePatch(ctx, int64(existing.Size()))
+	reserved, err := callOf(ctx).decoding.reservePatch(ctx, int64(existing.Size()))
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer reserved.release()
 	obj, err := info.UpdatedObject(ctx, existing)
 	if err != nil {
 		return nil, err
