@@ -16,9 +16,6 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}
-	if received, ok := req.Body.(receivedBody); ok && int64(len(received.all)) <= limit {
-		return received.all, nil // another replica has read it
-	}
 	body, err := io.ReadAll(io.LimitReader(req.Body, limit+1))
 	if err != nil {
 		return nil, err
@@ -29,25 +26,49 @@ func readBody(req *http.Request, limit int64) ([]byte, error) {
 	return body, nil
 }
 
+// receive returns a request whose body has been read.
+func receive(req *http.Request, limit int64) (*http.Request, error) {
+	if body, ok := req.Body.(*receivedBody); ok && int64(len(body.all)) <= limit {
+		return req, nil // on the fast path, or another replica has read it
+	}
+	begun := time.Now()
+	body, err := readBody(req, limit)
+	if err != nil {
+		return nil, err
+	}
+	return withBody(req, body, time.Since(begun)), nil
+}
+
 // withBody returns a request whose body is read from memory.
 func withBody(req *http.Request, body []byte, took time.Duration) *http.Request {
 	req = req.WithContext(req.Context())
-	req.Body = receivedBody{bytes.NewReader(body), body, took}
+	req.Body = newReceivedBody(body, took)
 	return req
 }
 
 // receivedBody is one that was read, and can be had without reading it.
 type receivedBody struct {
-	*bytes.Reader
+	bytes.Reader
 	all  []byte
 	took time.Duration // to arrive
 }
 
+func newReceivedBody(body []byte, took time.Duration) *receivedBody {
+	b := &receivedBody{all: body, took: took}
+	b.Reset(body)
+	return b
+}
+
 // Close implements io.Closer.
-func (receivedBody) Close() error { return nil }
+func (*receivedBody) Close() error { return nil }
+
+// noBody is that of a request without one that was received.
+var noBody receivedBody
 
 // bodyOf returns the body of a request that comes from withBody.
-func bodyOf(req *http.Request) receivedBody {
-	body, _ := req.Body.(receivedBody)
-	return body
+func bodyOf(req *http.Request) *receivedBody {
+	if body, ok := req.Body.(*receivedBody); ok {
+		return body
+	}
+	return &noBody
 }

@@ -137,7 +137,8 @@ func withArrival(next http.Handler) http.Handler {
 			refuse(w, req, a.err)
 			return
 		}
-		next.ServeHTTP(w, withBody(req, a.body, time.Since(begun)))
+		req.Body = newReceivedBody(a.body, time.Since(begun)) // the request is that of the chain alone
+		next.ServeHTTP(w, req)
 	})
 }
 

@@ -52,7 +52,11 @@ type Received struct {
 // the response. If not, nothing was recorded, because the term had ended. Then Handle
 // may be called again.
 func (r *Received) Handle(w http.ResponseWriter, term Term) bool {
-	return handleInTerm(w, withBody(r.Request, r.Body, r.BodyTime), term, r.next)
+	req := r.Request
+	if bodyOf(req).Len() != len(r.Body) { // it has been handled before
+		req = withBody(req, r.Body, r.BodyTime)
+	}
+	return handleInTerm(w, req, term, r.next)
 }
 
 // Unnamed reports whether the request creates an Event whose name is generated where it

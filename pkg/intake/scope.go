@@ -2,7 +2,6 @@ package intake
 
 import (
 	"net/http"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,14 +101,13 @@ func (a api) each(wrap func(http.HandlerFunc) http.HandlerFunc) api {
 // no seat, and a leader does not record it after its term.
 func (i *Intake) withBody(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
-		begun := time.Now()
-		body, err := readBody(req, i.options.MaxBodyBytes)
+		whole, err := receive(req, i.options.MaxBodyBytes)
 		if err != nil {
 			refuse(w, req, err)
 			return
 		}
 		i.working.Add(1)
 		defer i.working.Add(-1)
-		next(w, withBody(req, body, time.Since(begun)+bodyOf(req).took))
+		next(w, whole)
 	}
 }

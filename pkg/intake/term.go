@@ -2,7 +2,6 @@ package intake
 
 import (
 	"errors"
-	"maps"
 	"net/http"
 
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
@@ -30,14 +29,26 @@ func handleInTerm(w http.ResponseWriter, req *http.Request, term Term, next http
 	call := callOf(req.Context())
 	call.term = term
 	call.termEnded.Store(false)
-	before := w.Header().Clone()
+	before := make([]headerField, 0, 8) // room for all, without an allocation
+	for name, values := range w.Header() {
+		before = append(before, headerField{name, values})
+	}
 	response := &handlerResponse{ResponseWriter: w, call: call}
 	next(responsewriter.WrapForHTTP1Or2(response), req)
 	if response.withheld {
-		clear(w.Header())
-		maps.Copy(w.Header(), before)
+		header := w.Header()
+		clear(header)
+		for _, field := range before {
+			header[field.name] = field.values
+		}
 	}
 	return !response.withheld
+}
+
+// headerField is a field of a header. Handlers replace its values, or append to them.
+type headerField struct {
+	name   string
+	values []string
 }
 
 // withoutTerm handles requests in a process without a Forwarder.
