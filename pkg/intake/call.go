@@ -62,7 +62,8 @@ type call struct {
 	// usual is what is known of a request on the fast path, nil on the generic one. Set by usualRequest; read by
 	// the handlers.
 	usual *usual
-	// early is that the context of the handler ends early already. Set by usualOr; read by early.
+	// early is that the context ends early already. Set by usualRequest, and by usualOr before the generic
+	// handler; read by early.
 	early bool
 	// session runs in place of a response. Set by sessions.begin and queries.serve; read by
 	// unreadResponses.buffered.

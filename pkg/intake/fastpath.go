@@ -64,8 +64,9 @@ func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	growStack()
 	u.setHeaders(w, req)
-	ctx := request.WithRequestInfo(req.Context(), &u.info)
-	f.unread.serve(w, req, withCall(ctx, &u.call), &u.call, f.chain)
+	ctx := req.Context()
+	u.deadline.begin(withCall(request.WithRequestInfo(ctx, &u.info), &u.call), ctx, soon(requestTimeout))
+	f.unread.serve(w, req, &u.deadline, &u.call, f.chain)
 }
 
 // stackBytes is about what the stack of a report takes.
@@ -106,16 +107,16 @@ func withGenericContext(handler http.HandlerFunc) http.HandlerFunc {
 	return endpointfilters.WithAuditInit(inner).ServeHTTP
 }
 
-// withUsualDeadline is WithRequestDeadline, and in place of the filter that abandons a handler: what is left
-// out of the chain is all that ignores the deadline, except for a body that does not arrive (withArrival).
+// withUsualDeadline ends the deadline of a usual request, and is in place of the filter that abandons a handler:
+// what is left out of the chain is all that ignores the deadline, except for a body that does not arrive
+// (withArrival).
 func withUsualDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		call := callOf(req.Context())
-		call.usual.abandonAt = time.Now().Add(abandonAfter)
-		ctx, cancel := context.WithTimeout(req.Context(), call.usual.timeout)
-		defer cancel()
-		next.ServeHTTP(w, req.WithContext(ctx))
-		if call.response.code == 0 && ctx.Err() != nil {
+		u := callOf(req.Context()).usual
+		u.abandonAt = time.Now().Add(abandonAfter)
+		defer u.deadline.end()
+		next.ServeHTTP(w, req)
+		if u.call.response.code == 0 && u.deadline.Err() != nil {
 			abandon(w)
 		}
 	})

@@ -218,16 +218,26 @@ func (i *Intake) deferred(r *report) {
 // that have ended do not fail when it has ended too.
 func (r *report) wait(ctx context.Context) error {
 	releaseSeat(ctx)
-	select {
-	case <-r.done:
+	if r.hasEnded() { // the context needs no timer
 		return nil
-	case <-ctx.Done():
 	}
 	select {
 	case <-r.done:
-		return nil
+	case <-ctx.Done():
+		if !r.hasEnded() {
+			return timeoutError(ctx.Err())
+		}
+	}
+	return nil
+}
+
+// hasEnded reports whether wait returns at once.
+func (r *report) hasEnded() bool {
+	select {
+	case <-r.done:
+		return true
 	default:
-		return timeoutError(ctx.Err())
+		return false
 	}
 }
 

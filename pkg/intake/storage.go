@@ -289,5 +289,11 @@ func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithDeadline(ctx, deadline.Add(-min(100*time.Millisecond, time.Until(deadline)/10)))
+	return context.WithDeadline(ctx, deadline.Add(-earlyBy(time.Until(deadline))))
 }
+
+// soon is when a timeout that begins now ends for this package.
+func soon(timeout time.Duration) time.Time { return time.Now().Add(timeout - earlyBy(timeout)) }
+
+// earlyBy is how long before its end a timeout ends for this package.
+func earlyBy(timeout time.Duration) time.Duration { return min(100*time.Millisecond, timeout/10) }

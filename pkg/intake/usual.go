@@ -26,8 +26,9 @@ type usual struct {
 	info     request.RequestInfo
 	protobuf bool // the body
 	// answer is the media type of the response.
-	answer  string
-	timeout time.Duration
+	answer string
+	// deadline is the context of the request. Set by fastPath.
+	deadline deadline
 	// abandonAt is until when a body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
 	call      call
@@ -76,11 +77,11 @@ func usualRequest(req *http.Request, maxBody int64) *usual {
 	default:
 		return nil
 	}
-	u := &usual{protobuf: protobuf, answer: answer, timeout: requestTimeout}
+	u := &usual{protobuf: protobuf, answer: answer}
 	if !u.setTarget(req) {
 		return nil
 	}
-	u.call.usual = u
+	u.call.usual, u.call.early = u, true
 	return u
 }
 

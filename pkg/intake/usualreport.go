@@ -36,13 +36,10 @@ func (s *storage) usualOr(generic http.HandlerFunc, report func(context.Context,
 			generic(w, req)
 			return
 		}
-		ctx, cancel := withEarlyTimeout(request.WithNamespace(req.Context(), u.info.Namespace), handlerTimeout)
-		defer cancel()
-		u.call.early = true
-		event, code, err := report(ctx, u, bodyOf(req).all)
-		u.call.early = false
+		event, code, err := u.handle(req, report)
 		switch {
 		case errors.Is(err, errUnusual):
+			u.call.early = false // the handlers set a deadline of their own
 			unusual(w, req)
 		case err != nil:
 			responsewriters.ErrorNegotiated(err, codecs, s.api.GroupVersion(), w, req)
@@ -52,12 +49,15 @@ func (s *storage) usualOr(generic http.HandlerFunc, report func(context.Context,
 	}
 }
 
-// withEarlyTimeout is context.WithTimeout, and early, with one context.
-func withEarlyTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Until(deadline))
+// handle calls report with the deadline of the apiserver's handlers. A request may be handled again, in another term.
+func (u *usual) handle(req *http.Request, report func(context.Context, *usual, []byte) (*corev1.Event, int, error)) (*corev1.Event, int, error) {
+	handling, at := new(deadline), soon(handlerTimeout)
+	if u.deadline.at.Before(at) {
+		at = u.deadline.at
 	}
-	return context.WithTimeout(ctx, timeout-min(100*time.Millisecond, timeout/10))
+	handling.begin(request.WithNamespace(req.Context(), u.info.Namespace), u.deadline.ends, at)
+	defer handling.end()
+	return report(handling, u, bodyOf(req).all)
 }
 
 // createUsual is what handlers.CreateResource does, for a usual POST.
