@@ -94,7 +94,7 @@ func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error)
 			Resource:        attributes.GetResource(),
 			Namespace:       attributes.GetNamespace(),
 		})
-		if apierrors.IsForbidden(err) {
+		if err != nil && apierrors.IsForbidden(err) {
 			return true, nil
 		}
 		return false, err
@@ -106,7 +106,7 @@ func createOnly(authz authorizer.Authorizer) func(context.Context) (bool, error)
 // right to the name only if that is denied.
 func authorize(ctx context.Context, authz authorizer.Authorizer, attributes authorizer.Attributes) error {
 	if attributes.GetName() != "" {
-		if err := decide(ctx, authz, allNames{attributes}); !apierrors.IsForbidden(err) {
+		if err := decide(ctx, authz, allNames{attributes}); err == nil || !apierrors.IsForbidden(err) {
 			return err
 		}
 	}

@@ -108,6 +108,9 @@ func (s *served) by(b *testing.B, handler http.Handler) {
 	}
 }
 
+// SetWriteDeadline is for http.ResponseController.
+func (s *served) SetWriteDeadline(time.Time) error { return nil }
+
 func (s *served) Header() http.Header            { return s.header }
 func (s *served) WriteHeader(code int)           { s.code = code }
 func (s *served) Write(body []byte) (int, error) { return len(body), nil }

@@ -35,13 +35,18 @@ type credential [sha256.Size]byte
 
 // hasher computes credentials. It is safe for use by many goroutines.
 type hasher struct {
-	hashes *sync.Pool // of hash.Hash
+	keyed *sync.Pool // of *keyedHash
+}
+
+type keyedHash struct {
+	hash.Hash
+	of, sum []byte // what is hashed, and the result
 }
 
 func newHasher() hasher {
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // never fails
-	return hasher{&sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+	return hasher{&sync.Pool{New: func() any { return &keyedHash{Hash: hmac.New(sha256.New, key)} }}}
 }
 
 // of returns the credential of a request: of a token, a client certificate, or both. It
@@ -60,15 +65,15 @@ func (h hasher) of(req *http.Request) (c credential, presented bool) {
 	if Forwarded(req) {
 		kind = 1 // reviewed for another audience
 	}
-	sum := h.hashes.Get().(hash.Hash)
-	defer h.hashes.Put(sum)
-	sum.Reset()
-	_, _ = sum.Write([]byte{kind})
-	_, _ = sum.Write([]byte(token)) // a header has no 0 in it
-	_, _ = sum.Write([]byte{0})
-	_, _ = sum.Write(certificate)
-	sum.Sum(c[:0])
-	return c, true
+	k := h.keyed.Get().(*keyedHash)
+	defer h.keyed.Put(k)
+	k.of = append(append(append(k.of[:0], kind), token...), 0) // a header has no 0 in it
+	k.Reset()
+	_, _ = k.Write(k.of)
+	_, _ = k.Write(certificate)
+	k.sum = k.Sum(k.sum[:0])
+	clear(k.of)
+	return credential(k.sum), true
 }
 
 // knownCredentials are recently accepted credentials. When there are too many, the

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -127,10 +126,11 @@ func withUsualDeadline(next http.Handler) http.Handler {
 // the body.
 func withArrival(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		begun := time.Now()
-		a := &incoming{done: make(chan struct{})}
+		begun, u := time.Now(), callOf(req.Context()).usual
+		a := &u.incoming
+		a.done = make(chan struct{})
 		go a.read(req.Body, req.ContentLength)
-		if !a.await(req.Context(), callOf(req.Context()).usual.abandonAt) {
+		if !a.await(u.deadline.ends, time.Until(u.abandonAt)) {
 			abandon(w)
 			return
 		}
@@ -171,21 +171,15 @@ func (a *incoming) read(body io.Reader, length int64) {
 // errBodyLength is for a body that is longer than the server says. No server does.
 var errBodyLength = apierrors.NewBadRequest("the body is longer than its Content-Length")
 
-// await returns false if the body does not arrive before the time, or its client has gone.
-func (a *incoming) await(ctx context.Context, until time.Time) bool {
-	select {
-	case <-a.done:
-		return true
-	case <-ctx.Done():
-	}
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return false
-	}
-	late := time.NewTimer(time.Until(until))
+// await returns false if the body does not arrive within a time, or its client has gone.
+func (a *incoming) await(client context.Context, timeout time.Duration) bool {
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-a.done:
 		return true
+	case <-client.Done():
+		return false
 	case <-late.C:
 		return false
 	}

@@ -236,7 +236,8 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 			to = c.inQueries
 		}
 		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
-			call.tenant.Store(&f.Tenant)
+			tenant := f.Tenant // of its own, as this is the exception
+			call.tenant.Store(&tenant)
 			c.refuseFlow(w, req, to, f, refusedShare)
 			return
 		}

@@ -231,14 +231,34 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 	if err := checkMetadata(event); err != nil {
 		return nil, err
 	}
-	return event, rest.BeforeUpdate(s.strategy, unlogged(ctx), event, existing)
+	return event, s.beforeUpdate(ctx, event, existing)
 }
 
+// beforeCreate is rest.BeforeCreate, and nothing but validation for an Event whose metadata is plain: the rest
+// makes the paths of all fields of metadata for an error that they may have.
 func (s *storage) beforeCreate(ctx context.Context, event *corev1.Event) error {
 	if err := checkMetadata(event); err != nil {
 		return err
 	}
+	if isPlainMeta(&event.ObjectMeta) && event.Namespace == request.NamespaceValue(ctx) {
+		if prepare(event); len(validateCreate(event, s.api)) == 0 {
+			return nil
+		}
+	}
 	return rest.BeforeCreate(s.strategy, unlogged(ctx), event)
+}
+
+// beforeUpdate is rest.BeforeUpdate, and nothing but validation if the metadata is plain and stays the same.
+func (s *storage) beforeUpdate(ctx context.Context, event, old *corev1.Event) error {
+	if !old.CreationTimestamp.IsZero() {
+		event.CreationTimestamp = old.CreationTimestamp
+	}
+	if isSamePlainMeta(&event.ObjectMeta, &old.ObjectMeta) && event.Namespace == request.NamespaceValue(ctx) {
+		if prepare(event); len(validateUpdate(event, old, s.api)) == 0 {
+			return nil
+		}
+	}
+	return rest.BeforeUpdate(s.strategy, unlogged(ctx), event, old)
 }
 
 // patched returns an Event after a request. The limits of a posted Event apply to it,

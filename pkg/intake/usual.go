@@ -29,8 +29,9 @@ type usual struct {
 	answer string
 	// deadline is the context of the request. Set by fastPath.
 	deadline deadline
-	// abandonAt is until when a body may arrive. Set by withUsualDeadline.
+	// abandonAt is until when the body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
+	incoming  incoming
 	call      call
 }
 
@@ -131,16 +132,20 @@ func (u *usual) setTarget(req *http.Request) bool {
 // createParts is shared; nobody changes it.
 var createParts = []string{resourceName}
 
-// isUsualName reports whether a segment of a path has letters, digits, hyphens and maybe dots only, and begins and
-// ends with a letter or digit. So it is never "..", and has no other spelling.
+// isUsualName reports whether a name is a label of DNS or, with dots, a subdomain, whatever its length. In a path,
+// it has no other spelling.
 func isUsualName(s string, dots bool) bool {
+	before := byte('.') // labels begin and end with a letter or digit
 	for i := range len(s) {
-		switch c := s[i]; {
+		c := s[i]
+		switch {
 		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9':
-		case (c == '-' || c == '.' && dots) && i > 0 && i < len(s)-1:
+		case c == '-' && before != '.':
+		case c == '.' && dots && before != '-' && before != '.':
 		default:
 			return false
 		}
+		before = c
 	}
-	return s != ""
+	return before != '-' && before != '.'
 }

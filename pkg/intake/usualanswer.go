@@ -18,7 +18,7 @@ import (
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
-// respond writes an Event, which it may change.
+// respond writes an Event. It does not change it: that of a view is shared.
 func (u *usual) respond(w http.ResponseWriter, req *http.Request, code int, event *corev1.Event) {
 	var body []byte
 	if isUsualAnswer(event) {
@@ -30,7 +30,7 @@ func (u *usual) respond(w http.ResponseWriter, req *http.Request, code int, even
 	}
 	w.Header()["Content-Type"] = contentTypes[u.answer]
 	w.WriteHeader(code)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) // which takes no copy of JSON
 }
 
 // contentTypes are the values of the header, which nobody changes.
@@ -46,16 +46,19 @@ func isUsualAnswer(event *corev1.Event) bool {
 		len(m.Labels)+len(m.Annotations) == 0
 }
 
-// encode returns nil if the Event cannot be encoded.
+// encode returns nil if the Event cannot be encoded. JSON is encoded in the buffer of the response.
 func (u *usual) encode(event *corev1.Event) []byte {
 	if u.answer == runtime.ContentTypeJSON {
-		return appendEvent(make([]byte, 0, answerBytes), event, u.api)
+		buffer := &u.call.response.body
+		buffer.Grow(answerBytes)
+		return appendEvent(buffer.AvailableBuffer(), event, u.api)
 	}
-	event.TypeMeta = metav1.TypeMeta{Kind: "Event", APIVersion: u.api.GroupVersion().String()}
-	var object runtime.Object = event
+	typed := *event
+	typed.TypeMeta = metav1.TypeMeta{Kind: "Event", APIVersion: u.api.GroupVersion().String()}
+	var object runtime.Object = &typed
 	if u.api == occurrence.EventsV1 {
-		newStyle := identity.ToEventsV1(event)
-		newStyle.TypeMeta = event.TypeMeta
+		newStyle := identity.ToEventsV1(&typed)
+		newStyle.TypeMeta = typed.TypeMeta
 		object = newStyle
 	}
 	var out bytes.Buffer

@@ -28,7 +28,11 @@ const (
 	maxMessage           = 1024
 )
 
-var metadataPath = field.NewPath("metadata")
+var (
+	metadataPath            = field.NewPath("metadata")
+	reportingControllerPath = field.NewPath("reportingController")
+	reportingComponentPath  = field.NewPath("reportingComponent")
+)
 
 // validateCreate validates a new Event.
 func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
@@ -36,8 +40,10 @@ func validateCreate(event *corev1.Event, api occurrence.API) field.ErrorList {
 	if api != occurrence.EventsV1 {
 		return errs
 	}
-	errs = append(errs, apivalidation.ValidateObjectMeta(&event.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadataPath)...)
-	errs = append(errs, validateFinalizers(event.Finalizers)...)
+	if !isPlainMeta(&event.ObjectMeta) {
+		errs = append(errs, apivalidation.ValidateObjectMeta(&event.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadataPath)...)
+		errs = append(errs, validateFinalizers(event.Finalizers)...)
+	}
 	errs = append(errs, validateSeries(event.Series)...)
 	if event.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
@@ -68,33 +74,52 @@ func validateUpdate(event, old *corev1.Event, api occurrence.API) field.ErrorLis
 	if api != occurrence.EventsV1 {
 		return errs
 	}
-	errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&event.ObjectMeta, &old.ObjectMeta, metadataPath)...)
-	errs = append(errs, validateFinalizers(event.Finalizers)...)
+	if !isSamePlainMeta(&event.ObjectMeta, &old.ObjectMeta) {
+		errs = append(errs, apivalidation.ValidateObjectMetaUpdate(&event.ObjectMeta, &old.ObjectMeta, metadataPath)...)
+		errs = append(errs, validateFinalizers(event.Finalizers)...)
+	}
 	if !reflect.DeepEqual(event.Series, old.Series) {
 		errs = append(errs, validateSeries(event.Series)...)
 	}
-	immutable := func(name string, value, oldValue any) {
-		errs = append(errs, apivalidation.ValidateImmutableField(value, oldValue, field.NewPath(name))...)
-	}
-	immutable("involvedObject", object(event.InvolvedObject), object(old.InvolvedObject))
-	immutable("reason", event.Reason, old.Reason)
-	immutable("message", event.Message, old.Message)
-	immutable("source", source(event.Source), source(old.Source))
-	immutable("firstTimestamp", event.FirstTimestamp, old.FirstTimestamp)
-	immutable("lastTimestamp", event.LastTimestamp, old.LastTimestamp)
-	immutable("count", event.Count, old.Count)
+	immutable(&errs, "involvedObject", object(event.InvolvedObject), object(old.InvolvedObject))
+	immutable(&errs, "reason", event.Reason, old.Reason)
+	immutable(&errs, "message", event.Message, old.Message)
+	immutable(&errs, "source", source(event.Source), source(old.Source))
+	immutable(&errs, "firstTimestamp", event.FirstTimestamp, old.FirstTimestamp)
+	immutable(&errs, "lastTimestamp", event.LastTimestamp, old.LastTimestamp)
+	immutable(&errs, "count", event.Count, old.Count)
 	// The apiserver checks the reason twice and returns the error twice.
-	immutable("reason", event.Reason, old.Reason)
-	immutable("type", event.Type, old.Type)
+	immutable(&errs, "reason", event.Reason, old.Reason)
+	immutable(&errs, "type", event.Type, old.Type)
 	// Some clients truncate the time to microseconds.
 	if !event.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
-		immutable("eventTime", event.EventTime, old.EventTime)
+		immutable(&errs, "eventTime", event.EventTime, old.EventTime)
 	}
-	immutable("action", event.Action, old.Action)
-	immutable("related", (*object)(event.Related), (*object)(old.Related))
-	immutable("reportingController", event.ReportingController, old.ReportingController)
-	immutable("reportingInstance", event.ReportingInstance, old.ReportingInstance)
+	immutable(&errs, "action", event.Action, old.Action)
+	immutable(&errs, "related", (*object)(event.Related), (*object)(old.Related))
+	immutable(&errs, "reportingController", event.ReportingController, old.ReportingController)
+	immutable(&errs, "reportingInstance", event.ReportingInstance, old.ReportingInstance)
 	return errs
+}
+
+// immutable appends the error of a field that has changed. Values that are not equal here may still be the same.
+func immutable[T comparable](errs *field.ErrorList, name string, value, old T) {
+	if value != old {
+		*errs = append(*errs, apivalidation.ValidateImmutableField(value, old, field.NewPath(name))...)
+	}
+}
+
+// isPlainMeta reports whether metadata has only a name and a namespace, which are valid, beside what the system sets.
+func isPlainMeta(m *metav1.ObjectMeta) bool {
+	return isUsualMeta(m) && len(m.Labels)+len(m.Annotations)+len(m.GenerateName) == 0 && m.Generation == 0 &&
+		m.DeletionTimestamp == nil && m.DeletionGracePeriodSeconds == nil && m.UID != "" &&
+		len(m.Name) <= maxUsualName && isUsualName(m.Name, true) && len(m.Namespace) <= maxUsualNamespace && isUsualName(m.Namespace, false)
+}
+
+// isSamePlainMeta reports whether an update leaves plain metadata as it was.
+func isSamePlainMeta(m, old *metav1.ObjectMeta) bool {
+	return isPlainMeta(m) && isPlainMeta(old) && m.Name == old.Name && m.Namespace == old.Namespace &&
+		m.UID == old.UID && m.CreationTimestamp == old.CreationTimestamp && m.ResourceVersion != ""
 }
 
 // validateContent is for both APIs, for new Events and for changed ones.
@@ -105,8 +130,10 @@ func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
 	} else {
 		errs = validateNewStyle(event, api)
 	}
-	for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
+	if len(event.Namespace) > maxUsualNamespace || !isUsualName(event.Namespace, false) {
+		for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
+			errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
+		}
 	}
 	return errs
 }
@@ -131,9 +158,9 @@ func validateNewStyle(event *corev1.Event, api occurrence.API) field.ErrorList {
 		event.Namespace != metav1.NamespaceDefault && event.Namespace != metav1.NamespaceSystem {
 		errs = append(errs, namespaceMismatch(event.InvolvedObject.Namespace))
 	}
-	controller := field.NewPath("reportingController")
+	controller := reportingControllerPath
 	if api == occurrence.CoreV1 {
-		controller = field.NewPath("reportingComponent")
+		controller = reportingComponentPath
 	}
 	if event.ReportingController == "" {
 		errs = append(errs, field.Required(controller, ""))
