@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // call is the state of one request between the filters and handlers of this package.
@@ -42,6 +44,8 @@ type call struct {
 	// authnErr is the error of the authenticator. Set by keepError; read by the handler
 	// of requests that are not authenticated.
 	authnErr error
+	// attributes are those that were authorized, nil if nothing was. Set by withAuthorization; read by createOnly.
+	attributes authorizer.Attributes
 	// decoding is the cost of decoding the body. Set by decodeBudget.withBodyCheck; read by
 	// flowControl.withSeat, Received, withReservation and the storage.
 	decoding decoding

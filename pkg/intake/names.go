@@ -15,6 +15,9 @@ import (
 // flight, and more only if it has timed out on earlier ones.
 const maxPending = 16
 
+// maxUnused is how many locks are kept for the next names.
+const maxUnused = 64
+
 // key is a name that a client posted.
 type key struct{ namespace, name string }
 
@@ -25,6 +28,7 @@ type key struct{ namespace, name string }
 type names struct {
 	mu      sync.Mutex
 	locks   map[key]*nameLock
+	unused  []*nameLock // at most maxUnused, for the next names
 	views   *fairlru.Cache[key, string, *view] // in groups of one tenant
 	pending *shares.Shares                     // in bytes of the views of pending reports
 	reports int64                              // number of reports so far
@@ -342,7 +346,11 @@ func (n *names) remember(k key, v *view) {
 func (n *names) ref(k key) *nameLock {
 	l := n.locks[k]
 	if l == nil {
-		l = &nameLock{locked: make(chan struct{}, 1)}
+		if last := len(n.unused) - 1; last >= 0 {
+			l, n.unused = n.unused[last], n.unused[:last]
+		} else {
+			l = &nameLock{locked: make(chan struct{}, 1)}
+		}
 		n.locks[k] = l
 	}
 	l.refs++
@@ -350,7 +358,11 @@ func (n *names) ref(k key) *nameLock {
 }
 
 func (n *names) unref(k key, l *nameLock) {
-	if l.refs--; l.refs == 0 {
-		delete(n.locks, k)
+	if l.refs--; l.refs > 0 {
+		return
+	}
+	delete(n.locks, k)
+	if len(n.unused) < maxUnused {
+		n.unused = append(n.unused, l)
 	}
 }

@@ -241,7 +241,7 @@ func (r *report) hasEnded() bool {
 	}
 }
 
-// result is the response to a report that has ended.
+// result is the response to a report that has ended. Nobody may change it.
 func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.view == nil {
 		if errors.Is(r.settlement.Err, errTermEnded) {
@@ -252,7 +252,7 @@ func (r *report) result(ctx context.Context) (*corev1.Event, error) {
 	if r.accepted {
 		callOf(ctx).accepted.Store(true)
 	}
-	return r.view.event.DeepCopy(), nil
+	return r.view.event, nil
 }
 
 func timeoutError(err error) error {

@@ -65,7 +65,15 @@ func (s *storage) Get(_ context.Context, name string, _ *metav1.GetOptions) (run
 func (s *storage) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
-	event := obj.(*corev1.Event)
+	created, err := s.created(ctx, obj.(*corev1.Event), options)
+	if err != nil {
+		return nil, err
+	}
+	return created.DeepCopy(), nil // the handlers change it
+}
+
+// created creates an Event and returns it as the client sees it. Nobody may change that.
+func (s *storage) created(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
 	if event.Name != "" || event.GenerateName == "" {
 		return s.create(ctx, event, options)
 	}
@@ -77,7 +85,7 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, _ rest.Validat
 	}
 }
 
-func (s *storage) create(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *storage) create(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
 	rest.FillObjectMetaSystemFields(event)
 	unnamed := event.Name == ""
 	if unnamed && event.GenerateName != "" {
@@ -133,6 +141,15 @@ func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
+	changed, created, err := s.changed(ctx, name, info, options)
+	if err != nil {
+		return nil, false, err
+	}
+	return changed.DeepCopy(), created, nil // the handlers change it
+}
+
+// changed changes or creates an Event and returns it as the client sees it. Nobody may change that.
+func (s *storage) changed(ctx context.Context, name string, info rest.UpdatedObjectInfo, options *metav1.UpdateOptions) (changed *corev1.Event, created bool, err error) {
 	callOf(ctx).decoding.end()
 	k := key{request.NamespaceValue(ctx), name}
 	if dryrun.IsDryRun(options.DryRun) {
@@ -150,14 +167,14 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	if err := r.wait(ctx); err != nil {
 		return nil, false, err
 	}
-	created := r.creates && r.settlement.Outcome != occurrence.Replayed
-	changed, err := r.result(ctx)
+	created = r.creates && r.settlement.Outcome != occurrence.Replayed
+	changed, err = r.result(ctx)
 	return changed, created, err
 }
 
 // update records the change of a request and returns the report. If nothing changes, it
 // returns the pending report of the same change or, without one, the unchanged Event.
-func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo) (r *report, unchanged runtime.Object, err error) {
+func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo) (r *report, unchanged *corev1.Event, err error) {
 	createOnly, err := s.createOnly(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -70,11 +70,8 @@ func (s *storage) createUsual(ctx context.Context, u *usual, body []byte) (*core
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(u.info.Namespace, event); err != nil {
 		return nil, 0, err
 	}
-	created, err := s.Create(ctx, event, nil, &metav1.CreateOptions{})
-	if err != nil {
-		return nil, 0, err
-	}
-	return created.(*corev1.Event), http.StatusCreated, nil
+	created, err := s.created(ctx, event, &metav1.CreateOptions{})
+	return created, http.StatusCreated, err
 }
 
 // decode returns the Event in a body, nil if it is not usual: if the apiserver would answer it with an error or a
@@ -126,13 +123,10 @@ func (s *storage) patchUsual(ctx context.Context, u *usual, body []byte) (*corev
 		return nil, 0, errUnusual
 	}
 	patch.storage, patch.name = s, u.info.Name
-	changed, created, err := s.Update(ctx, u.info.Name, patch, nil, nil, false, &metav1.UpdateOptions{})
-	if err != nil {
-		return nil, 0, err
-	}
+	changed, created, err := s.changed(ctx, u.info.Name, patch, &metav1.UpdateOptions{})
 	code := http.StatusOK
 	if created {
 		code = http.StatusCreated
 	}
-	return changed.(*corev1.Event), code, nil
+	return changed, code, err
 }
