@@ -205,7 +205,7 @@ func (s *storage) post(ctx context.Context, event *corev1.Event, createOnly bool
 		return nil, apierrors.NewBadRequest("an event in a batch must have a name")
 	}
 	rest.FillObjectMetaSystemFields(event)
-	if err := s.beforeCreate(ctx, event); err != nil {
+	if err := s.beforeCreate(ctx, namespace, event); err != nil {
 		return nil, err
 	}
 	if version, err := versioner.ObjectResourceVersion(event); err == nil && version != 0 {

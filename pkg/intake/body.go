@@ -42,7 +42,9 @@ func receive(req *http.Request, limit int64) (*http.Request, error) {
 // withBody returns a request whose body is read from memory.
 func withBody(req *http.Request, body []byte, took time.Duration) *http.Request {
 	req = req.WithContext(req.Context())
-	req.Body = newReceivedBody(body, took)
+	b := new(receivedBody)
+	b.set(body, took)
+	req.Body = b
 	return req
 }
 
@@ -53,10 +55,9 @@ type receivedBody struct {
 	took time.Duration // to arrive
 }
 
-func newReceivedBody(body []byte, took time.Duration) *receivedBody {
-	b := &receivedBody{all: body, took: took}
+func (b *receivedBody) set(body []byte, took time.Duration) {
 	b.Reset(body)
-	return b
+	b.all, b.took = body, took
 }
 
 // Close implements io.Closer.

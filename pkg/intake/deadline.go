@@ -12,6 +12,7 @@ type deadline struct {
 	values context.Context
 	ends   context.Context // with it, this one ends too
 	at     time.Time
+	call   *call // of callOf, nil to find it in values
 
 	mu     sync.Mutex
 	timed  context.Context // nil until somebody waits
@@ -65,6 +66,9 @@ func (d *deadline) Err() error {
 
 // Value implements context.Context. A context that is derived from this one finds the one that it has to end with.
 func (d *deadline) Value(key any) any {
+	if d.call != nil && key == (callKey{}) {
+		return d.call
+	}
 	d.mu.Lock()
 	of := d.timed
 	d.mu.Unlock()

@@ -64,7 +64,8 @@ func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	growStack()
 	u.setHeaders(w, req)
 	ctx := req.Context()
-	u.deadline.begin(withCall(request.WithRequestInfo(ctx, &u.info), &u.call), ctx, soon(requestTimeout))
+	u.deadline.call = &u.call
+	u.deadline.begin(request.WithRequestInfo(ctx, &u.info), ctx, soon(requestTimeout))
 	f.unread.serve(w, req, &u.deadline, &u.call, f.chain)
 }
 
@@ -138,7 +139,8 @@ func withArrival(next http.Handler) http.Handler {
 			refuse(w, req, a.err)
 			return
 		}
-		req.Body = newReceivedBody(a.body, time.Since(begun)) // the request is that of the chain alone
+		u.received.set(a.body, time.Since(begun))
+		req.Body = &u.received // the request is that of the chain alone
 		next.ServeHTTP(w, req)
 	})
 }

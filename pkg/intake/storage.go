@@ -65,33 +65,33 @@ func (s *storage) Get(_ context.Context, name string, _ *metav1.GetOptions) (run
 func (s *storage) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
-	created, err := s.created(ctx, obj.(*corev1.Event), options)
+	created, err := s.created(ctx, request.NamespaceValue(ctx), obj.(*corev1.Event), options)
 	if err != nil {
 		return nil, err
 	}
 	return created.DeepCopy(), nil // the handlers change it
 }
 
-// created creates an Event and returns it as the client sees it. Nobody may change that.
-func (s *storage) created(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
+// created creates an Event in the namespace of a request, and returns it as the client sees it. Nobody may change that.
+func (s *storage) created(ctx context.Context, namespace string, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
 	if event.Name != "" || event.GenerateName == "" {
-		return s.create(ctx, event, options)
+		return s.create(ctx, namespace, event, options)
 	}
 	for attempt := 1; ; attempt++ {
-		created, err := s.create(ctx, event.DeepCopy(), options)
+		created, err := s.create(ctx, namespace, event.DeepCopy(), options)
 		if attempt == nameAttempts || !apierrors.IsAlreadyExists(err) {
 			return created, err
 		}
 	}
 }
 
-func (s *storage) create(ctx context.Context, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
+func (s *storage) create(ctx context.Context, namespace string, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
 	rest.FillObjectMetaSystemFields(event)
 	unnamed := event.Name == ""
 	if unnamed && event.GenerateName != "" {
 		event.Name = s.strategy.GenerateName(event.GenerateName)
 	}
-	if err := s.beforeCreate(ctx, event); err != nil {
+	if err := s.beforeCreate(ctx, namespace, event); err != nil {
 		return nil, err
 	}
 	k := key{event.Namespace, event.Name}
@@ -141,7 +141,7 @@ func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
-	changed, created, err := s.changed(ctx, name, info, options)
+	changed, created, err := s.changed(ctx, key{request.NamespaceValue(ctx), name}, info, options)
 	if err != nil {
 		return nil, false, err
 	}
@@ -149,9 +149,8 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 }
 
 // changed changes or creates an Event and returns it as the client sees it. Nobody may change that.
-func (s *storage) changed(ctx context.Context, name string, info rest.UpdatedObjectInfo, options *metav1.UpdateOptions) (changed *corev1.Event, created bool, err error) {
+func (s *storage) changed(ctx context.Context, k key, info rest.UpdatedObjectInfo, options *metav1.UpdateOptions) (changed *corev1.Event, created bool, err error) {
 	callOf(ctx).decoding.end()
-	k := key{request.NamespaceValue(ctx), name}
 	if dryrun.IsDryRun(options.DryRun) {
 		old := s.intake.names.known(k).view
 		event, err := s.updated(ctx, k, info, old)
@@ -248,34 +247,34 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 	if err := checkMetadata(event); err != nil {
 		return nil, err
 	}
-	return event, s.beforeUpdate(ctx, event, existing)
+	return event, s.beforeUpdate(ctx, k.namespace, event, existing)
 }
 
 // beforeCreate is rest.BeforeCreate, and nothing but validation for an Event whose metadata is plain: the rest
 // makes the paths of all fields of metadata for an error that they may have.
-func (s *storage) beforeCreate(ctx context.Context, event *corev1.Event) error {
+func (s *storage) beforeCreate(ctx context.Context, namespace string, event *corev1.Event) error {
 	if err := checkMetadata(event); err != nil {
 		return err
 	}
-	if isPlainMeta(&event.ObjectMeta) && event.Namespace == request.NamespaceValue(ctx) {
+	if isPlainMeta(&event.ObjectMeta) && event.Namespace == namespace {
 		if prepare(event); len(validateCreate(event, s.api)) == 0 {
 			return nil
 		}
 	}
-	return rest.BeforeCreate(s.strategy, unlogged(ctx), event)
+	return rest.BeforeCreate(s.strategy, unlogged(ctx, namespace), event)
 }
 
 // beforeUpdate is rest.BeforeUpdate, and nothing but validation if the metadata is plain and stays the same.
-func (s *storage) beforeUpdate(ctx context.Context, event, old *corev1.Event) error {
+func (s *storage) beforeUpdate(ctx context.Context, namespace string, event, old *corev1.Event) error {
 	if !old.CreationTimestamp.IsZero() {
 		event.CreationTimestamp = old.CreationTimestamp
 	}
-	if isSamePlainMeta(&event.ObjectMeta, &old.ObjectMeta) && event.Namespace == request.NamespaceValue(ctx) {
+	if isSamePlainMeta(&event.ObjectMeta, &old.ObjectMeta) && event.Namespace == namespace {
 		if prepare(event); len(validateUpdate(event, old, s.api)) == 0 {
 			return nil
 		}
 	}
-	return rest.BeforeUpdate(s.strategy, unlogged(ctx), event, old)
+	return rest.BeforeUpdate(s.strategy, unlogged(ctx, namespace), event, old)
 }
 
 // patched returns an Event after a request. The limits of a posted Event apply to it,
@@ -304,16 +303,16 @@ func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, exis
 func (s *storage) prepareCreate(ctx context.Context, k key, event *corev1.Event) error {
 	event.ResourceVersion = ""
 	rest.FillObjectMetaSystemFields(event)
-	if err := s.beforeCreate(ctx, event); err != nil {
+	if err := s.beforeCreate(ctx, k.namespace, event); err != nil {
 		return err
 	}
 	return s.mayCreate(ctx, k.namespace, k.name)
 }
 
-// unlogged is for a function of the apiserver that logs a line for each field that is
-// invalid twice.
-func unlogged(ctx context.Context) context.Context {
-	return klog.NewContext(ctx, logr.Discard())
+// unlogged is for functions of the apiserver that find the namespace of the request in the context. One of them
+// logs a line for each field that is invalid twice.
+func unlogged(ctx context.Context, namespace string) context.Context {
+	return klog.NewContext(request.WithNamespace(ctx, namespace), logr.Discard())
 }
 
 // early ends a context shortly before its deadline. So this package responds to a

@@ -32,6 +32,7 @@ type usual struct {
 	// abandonAt is until when the body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
 	incoming  incoming
+	received  receivedBody
 	call      call
 }
 

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/eventd/eventd/internal/identity"
@@ -55,7 +54,7 @@ func (u *usual) handle(req *http.Request, report func(context.Context, *usual, [
 	if u.deadline.at.Before(at) {
 		at = u.deadline.at
 	}
-	handling.begin(request.WithNamespace(req.Context(), u.info.Namespace), u.deadline.ends, at)
+	handling.begin(req.Context(), u.deadline.ends, at)
 	defer handling.end()
 	return report(handling, u, bodyOf(req).all)
 }
@@ -70,7 +69,7 @@ func (s *storage) createUsual(ctx context.Context, u *usual, body []byte) (*core
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(u.info.Namespace, event); err != nil {
 		return nil, 0, err
 	}
-	created, err := s.created(ctx, event, &metav1.CreateOptions{})
+	created, err := s.created(ctx, u.info.Namespace, event, &metav1.CreateOptions{})
 	return created, http.StatusCreated, err
 }
 
@@ -123,7 +122,7 @@ func (s *storage) patchUsual(ctx context.Context, u *usual, body []byte) (*corev
 		return nil, 0, errUnusual
 	}
 	patch.storage, patch.name = s, u.info.Name
-	changed, created, err := s.changed(ctx, u.info.Name, patch, &metav1.UpdateOptions{})
+	changed, created, err := s.changed(ctx, key{u.info.Namespace, u.info.Name}, patch, &metav1.UpdateOptions{})
 	code := http.StatusOK
 	if created {
 		code = http.StatusCreated
