@@ -24,8 +24,6 @@ const (
 	maxUnwritten   = 1024
 	// cursorTimeout limits a read or a write, including reads and writes after conflicts.
 	cursorTimeout = 5 * time.Second
-	// handoverTimeout limits the last write of a term. A successor waits for it.
-	handoverTimeout = time.Second
 	// unusedTime is how long the entry of an unknown receiver is kept.
 	unusedTime = 24 * time.Hour
 	// maxConflicts bounds the attempts of one write.
@@ -267,7 +265,7 @@ func (c *cursors) run(ctx context.Context) {
 
 // tryWrite writes the cursors. A failure is counted, and the write is due again.
 func (c *cursors) tryWrite(ctx context.Context) (ok bool) {
-	limited, cancel := context.WithTimeout(ctx, cursorTimeout)
+	limited, cancel := outlast(ctx)
 	defer cancel()
 	err := c.write(limited)
 	if err == nil {
@@ -275,7 +273,7 @@ func (c *cursors) tryWrite(ctx context.Context) (ok bool) {
 	}
 	c.signal()
 	if ctx.Err() != nil {
-		return false // cancelled by the end of the term, which writes once more
+		return false // the term has ended, and writes once more
 	}
 	c.metrics.failed.Inc()
 	if c.lines.Allow("write") {
@@ -283,16 +281,6 @@ func (c *cursors) tryWrite(ctx context.Context) (ok bool) {
 			"quietFor", ratelimitedlog.Interval)
 	}
 	return false
-}
-
-// writeLast writes the cursors at the end of a term, if there is something to write.
-func (c *cursors) writeLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handoverTimeout)
-	defer cancel()
-	if err := c.write(ctx); err != nil {
-		c.metrics.failed.Inc()
-		klog.FromContext(ctx).Error(bounded(err), "Could not store the cursors of the receivers at the end of the term. The next leader delivers again what was delivered since the last write")
-	}
 }
 
 // write writes what has changed. If another process has written meanwhile, it keeps the later

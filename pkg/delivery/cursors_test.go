@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
+	"github.com/eventd/eventd/pkg/election"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -284,21 +285,24 @@ func TestAReceiverThatComesBackDuringTheRemovalOfItsEntryKeepsTheNewOne(t *testi
 	wantStored(t, m, "x", at(0, "20"))
 }
 
-// The end of a term cancels a write, and stores the cursors once more: an alert about failures must not
-// count that.
+// A lost Lease cancels a write at once: an alert about failures must not count that.
 func TestAWriteThatIsCancelledHasNotFailed(t *testing.T) {
-	ctx, cancel := context.WithCancel(quiet(t))
-	client := &configMapClient{of: &memoryConfigMap{}}
-	c := newTestCursors(t, client, "x")
-	c.advance("x", at(0, "10"))
-	<-c.due
-	client.before = func(ctx context.Context) error {
-		cancel()
-		return ctx.Err()
-	}
-	if c.tryWrite(ctx) || testutil.ToFloat64(c.metrics.failed) != 0 || len(c.due) != 1 {
-		t.Errorf("%v failed, due: %d", testutil.ToFloat64(c.metrics.failed), len(c.due))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(quiet(t))
+		client := &configMapClient{of: &memoryConfigMap{}}
+		c := newTestCursors(t, client, "x")
+		c.advance("x", at(0, "10"))
+		<-c.due
+		client.before = func(ctx context.Context) error {
+			cancel(election.ErrLeaseLost)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		began := time.Now()
+		if c.tryWrite(ctx) || testutil.ToFloat64(c.metrics.failed) != 0 || len(c.due) != 1 || time.Since(began) > 0 {
+			t.Errorf("%v failed, due: %d, after %s", testutil.ToFloat64(c.metrics.failed), len(c.due), time.Since(began))
+		}
+	})
 }
 
 // Whatever is stored, it is refused, or is a cursor that is stored as it was.

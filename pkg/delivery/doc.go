@@ -12,6 +12,8 @@
 //   - After a crash, versions of at most the cursor interval (2 s) and of one batch are
 //     repeated, with the ids that they had. Failed writes of the cursors, and a list that was
 //     not settled as a whole, make it more.
+//   - After a planned end of the term, one batch at most is repeated, if the cursors can be stored
+//     within a second.
 //   - By itself: a receiver that is slow, hangs, refuses or panics delays no other receiver.
 //   - Throttled as routes say: of a group of Events, a version is delivered, and then, once an
 //     interval, a summary of those since. They are settled as filtered when they are read, so
