@@ -128,6 +128,8 @@ func (m *model) write() {
 
 func idOf(e *corev1.Event) string { return observer.Version{Event: e}.ID() }
 
+var errHandover = errors.New("handover")
+
 func (m *model) run() {
 	for range 10 + m.rng.IntN(40) {
 		switch n := m.rng.IntN(100); {
@@ -138,7 +140,7 @@ func (m *model) run() {
 		case n < 53:
 			m.replace(func(p *modelProcess) { p.leads.Store(false) }, election.ErrLeaseLost, m.rng.IntN(2) == 0)
 		case n < 57:
-			m.replace(func(*modelProcess) {}, context.Canceled, false)
+			m.replace(func(*modelProcess) {}, errHandover, false)
 		case n < 64:
 			m.reload()
 		case n < 66 && !m.plain:
@@ -158,8 +160,10 @@ func (m *model) replace(before func(*modelProcess), cause error, overlapping boo
 	synctest.Wait() // so that nothing is between the check of leadership and the call
 	before(p)
 	for name, g := range m.targets {
-		// What was delivered since the last write of the cursors, and a batch in flight.
-		m.allowed[name] += g.since(time.Now().Add(-cursorInterval)) + m.batchSize(name)
+		m.allowed[name] += m.batchSize(name) // in flight
+		if !errors.Is(cause, errHandover) {  // what was delivered since the last write of the cursors
+			m.allowed[name] += g.since(time.Now().Add(-cursorInterval))
+		}
 	}
 	p.cancel(cause)
 	if !overlapping {

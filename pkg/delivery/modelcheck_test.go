@@ -56,7 +56,7 @@ func (m *model) settle() {
 		g.odds = 0
 		g.mu.Unlock()
 	}
-	m.replace(func(*modelProcess) {}, context.Canceled, false)
+	m.replace(func(*modelProcess) {}, errHandover, false)
 	m.apply(m.leader)
 	time.Sleep(10 * time.Minute)
 	m.settled = len(m.written)
