@@ -14,6 +14,7 @@
 //     not settled as a whole, make it more.
 //   - After a planned end of the term, one batch at most is repeated, if the cursors can be stored
 //     within a second.
+//   - An attempt that fails is repeated, although the destination may have taken the batch.
 //   - By itself: a receiver that is slow, hangs, refuses or panics delays no other receiver.
 //   - Throttled as routes say: of a group of Events, a version is delivered, and then, once an
 //     interval, a summary of those since. They are settled as filtered when they are read, so

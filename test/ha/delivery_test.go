@@ -187,7 +187,8 @@ func startDelivering(t *testing.T) *delivering {
 	})
 }
 
-// startDeliveringFleet returns when the fleet that start starts delivers.
+// startDeliveringFleet returns when the fleet that start starts delivers. Each batch is answered in time,
+// also on an overloaded machine: one that is not is delivered again, whoever leads.
 func startDeliveringFleet(t *testing.T, cluster *testenv.ControlPlane, start func(credentials *rest.Config, flags []string) *fleet) *delivering {
 	d := &delivering{destination: newDestination(t)}
 	file, receiver := filepath.Join(t.TempDir(), "configuration.yaml"), strings.ToLower(rand.Text()[:8])
@@ -196,8 +197,9 @@ apiVersion: config.eventd.io/v1alpha1
 kind: EventdConfiguration
 receivers:
 - name: %s
+  timeout: %s
   cloudEvents: {url: %q, batched: true, insecure: true}
-`, receiver, d.url), 0o600); err != nil {
+`, receiver, longTimeout, d.url), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	credentials := replica.Deploy(t, cluster)
