@@ -38,11 +38,13 @@ func (d *deadline) end() {
 func (d *deadline) wait() context.Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timed == nil {
-		d.timed, d.cancel = context.WithDeadline(&valuesOf{d.ends, d.values}, d.at)
-		if d.ended {
-			d.cancel()
-		}
+	switch parent := (&valuesOf{d.ends, d.values}); {
+	case d.timed != nil:
+	case d.ended:
+		d.timed, d.cancel = context.WithCancel(parent)
+		d.cancel()
+	default:
+		d.timed, d.cancel = context.WithDeadline(parent, d.at)
 	}
 	return d.timed
 }
@@ -83,6 +85,9 @@ type valuesOf struct {
 	context.Context
 	values context.Context
 }
+
+// AfterFunc is for package context. Without it, a derived context may take a goroutine.
+func (v *valuesOf) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(v.Context, f) }
 
 // Value implements context.Context.
 func (v *valuesOf) Value(key any) any { return v.values.Value(key) }
