@@ -28,7 +28,7 @@ type key struct{ namespace, name string }
 type names struct {
 	mu      sync.Mutex
 	locks   map[key]*nameLock
-	unused  []*nameLock // at most maxUnused, for the next names
+	unused  []*nameLock                        // at most maxUnused, for the next names
 	views   *fairlru.Cache[key, string, *view] // in groups of one tenant
 	pending *shares.Shares                     // in bytes of the views of pending reports
 	reports int64                              // number of reports so far
