@@ -31,7 +31,7 @@ type adder interface {
 }
 
 // correlating passes occurrences from a subscriber through a correlator to a sink, in one
-// goroutine. The goroutine calls user code: key functions, the clock, callbacks of
+// goroutine. The goroutine calls user code: Origins, key functions, the clock, callbacks of
 // occurrences, a logger. Any of these may never return. So the goroutine can be abandoned;
 // if a call returns after that, it changes nothing.
 type correlating struct {
@@ -113,9 +113,9 @@ func (c *correlating) process(correlator decider, o *occurrence.Occurrence) bool
 		c.ledger.Settle(o, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.Shutdown})
 		return c.advance(reporting, working)
 	}
-	o = o.WithEvent()
 	c.current = o
 	c.enter(deciding)
+	o = o.WithEvent()
 	d := correlator.Correlate(o, c.clock.Now())
 	if !c.advance(deciding, reporting) {
 		return false
@@ -208,7 +208,7 @@ func (c *correlating) watch() {
 	stalled := phaseOf(state) == deciding && state == c.seen
 	c.seen = state
 	if stalled && !c.stalled.Swap(true) {
-		c.logger.Error(nil, "A key function or the clock of the correlator has not returned; nothing is written until it does", "for", stalledAfter)
+		c.logger.Error(nil, "A key function, the clock of the correlator or an Origin has not returned; nothing is written until it does", "for", stalledAfter)
 	}
 	if !stalled {
 		c.stalled.Store(false)

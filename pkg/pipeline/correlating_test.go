@@ -28,12 +28,23 @@ type waitingClock struct{ wait func() }
 func (c waitingClock) Now() time.Time                { c.wait(); return time.Now() }
 func (c waitingClock) Since(time.Time) time.Duration { return 0 }
 
+// calledOrigin is an Origin that calls a function before it builds its Event.
+type calledOrigin struct {
+	event  *corev1.Event
+	before func()
+}
+
+func (o calledOrigin) Type() string                        { return o.event.Type }
+func (o calledOrigin) Event(time.Time) *corev1.Event       { o.before(); return o.event }
+func (o calledOrigin) Shared(time.Time) *occurrence.Shared { return nil } // nobody watches
+
 // Whatever user code does not return, the shutdown ends. The ledger is exact then, and after
 // the code has returned.
 func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 	type calls struct {
 		settled  func(occurrence.Settlement)
 		deferred func()
+		built    func()
 	}
 	for name, hang := range map[string]func(o *Options, c *calls, wait func()){
 		"subject key": func(o *Options, _ *calls, wait func()) {
@@ -61,6 +72,7 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 			o.Correlator.Burst = 1
 			c.deferred = wait
 		},
+		"Origin": func(_ *Options, c *calls, wait func()) { c.built = wait },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -71,6 +83,9 @@ func TestShutdownIsBoundedThoughNothingReturns(t *testing.T) {
 				for i := range 100 {
 					r := reported("ns", fmt.Sprint("client-", i), fmt.Sprint("message ", i), 1)
 					r.Settled, r.Deferred = c.settled, c.deferred
+					if c.built != nil {
+						r.Event, r.Origin = nil, calledOrigin{r.Event, c.built}
+					}
 					p.Record(r)
 				}
 				time.Sleep(time.Second)
@@ -169,6 +184,21 @@ func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
 		r.Event(podIn("ns", fmt.Sprint("web-", i)), "Normal", []string{"Good", "Bad"}[i%2], "")
 	}
 	if totals := drain(t, b); totals.Written() != 5 || totals.Dropped[occurrence.Malformed] != 5 {
+		t.Errorf("ledger %+v", totals)
+	}
+}
+
+// So does an Origin that does.
+func TestOriginMayEndItsGoroutine(t *testing.T) {
+	p := startPipeline(t, DefaultOptions(), newMemoryServer(0, faults{}))
+	for i := range 10 {
+		o := reported("ns", fmt.Sprint("client-", i), "message", 1)
+		if i%2 == 1 {
+			o.Event, o.Origin = nil, calledOrigin{o.Event, runtime.Goexit}
+		}
+		p.Record(o)
+	}
+	if totals := drain(t, p); totals.Written() != 5 || totals.Dropped[occurrence.Malformed] != 5 {
 		t.Errorf("ledger %+v", totals)
 	}
 }
