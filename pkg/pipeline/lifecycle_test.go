@@ -15,8 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/pkg/ledger"
+	"github.com/eventd/eventd/test/await"
 )
 
 // A leader that loses the election and wins it again during the drain records at once, and
@@ -76,6 +78,49 @@ func TestSinksThatDrainAreBoundedAndTheOldestEndsFirst(t *testing.T) {
 		}
 		b.Shutdown()
 	})
+}
+
+// The same holds for sinks that report to an eventd, here one that is away.
+func TestRemoteSinksThatDrainAreBounded(t *testing.T) {
+	b := NewRecordBroadcaster(with(func(o *Options) { o.DrainTimeout = time.Hour }))
+	r := b.NewRecorder(scheme.Scheme, source)
+	draining := func() (numbers []int) {
+		b.stages.mu.Lock()
+		defer b.stages.mu.Unlock()
+		for w := range b.stages.writers {
+			numbers = append(numbers, w.number)
+		}
+		slices.Sort(numbers)
+		return numbers
+	}
+	var want []int
+	for n := 1; n <= 2*maxDrains; n++ {
+		w := b.StartRecordingToEventd(&rest.Config{Host: "https://127.0.0.1:1"})
+		r.Event(podIn("ns", "web-0"), "Normal", "Tested", "")
+		w.Stop()
+		want = append(want, n)
+		want = want[max(0, len(want)-maxDrains):]
+		await.Until(t, fmt.Sprint("the sinks that drain are ", want), func() bool { return slices.Equal(draining(), want) })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = b.ShutdownWithContext(ctx) // what is left is not of interest
+}
+
+// A sink that cannot start leaves nothing, however often it is tried.
+func TestSinkThatCannotStartLeavesNoMetrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	b := NewRecordBroadcaster(with(func(o *Options) { o.Registerer, o.QueueCapacity = registry, 0 }))
+	metrics := func() [2]int {
+		return [2]int{metricsWith(t, registry, "broadcaster=record"), len(b.stages.nameHolder.all)}
+	}
+	before := metrics()
+	for range 3 {
+		<-b.StartRecordingToSink(&memorySink{}).ResultChan()
+		<-b.StartRecordingToEventd(&rest.Config{Host: "https://127.0.0.1:1"}).ResultChan()
+	}
+	wantEqual(t, "numbers of metrics and registrations", before, metrics())
+	drain(t, b)
 }
 
 func TestWatcherThatIsStoppedLeavesNoMetrics(t *testing.T) {
