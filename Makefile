@@ -114,8 +114,7 @@ release: bin/release ## dist/ with all that is published of VERSION=v1.2.3, whos
 		echo 'A release is of a commit, and this checkout has other files: commit or remove them (git status).' >&2; \
 		exit 1; \
 	fi
-	@rm -rf dist
-	@bin/release all -o dist $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
+	@bin/release all -o dist -replace $(RELEASED) -image-repository '$(IMAGE_REPOSITORY)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 .PHONY: chart
 chart: bin/release ## bin/eventd-VERSION.tgz, the Helm chart, the same bytes wherever it is packed; VERSION=v1.2.3

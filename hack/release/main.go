@@ -3,7 +3,7 @@
 //	release image [-o FILE] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //	release push FILE REPOSITORY
 //	release chart [-o FOLDER] [-version VERSION] [-epoch SECONDS]
-//	release all -image-repository REPOSITORY [-o FOLDER] [-version VERSION] [-commit HASH] [-epoch SECONDS]
+//	release all -image-repository REPOSITORY [-o FOLDER] [-replace] [-version VERSION] [-commit HASH] [-epoch SECONDS]
 //
 // docs/release.md describes them.
 package main

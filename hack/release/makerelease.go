@@ -22,6 +22,8 @@ type release struct {
 	repository, downloads string
 	// folder has what is published, work what it is made of.
 	folder, work string
+	// replace allows a folder that is not empty.
+	replace bool
 	// products are the programs, and digest the image, once they are made.
 	products []product
 	digest   string
@@ -49,7 +51,8 @@ func makeRelease(ctx context.Context, args []string) error {
 	flags.Var(&r.platforms, "platforms", "the `platforms` of the archives; the image is for those with Linux")
 	flags.StringVar(&r.repository, "image-repository", "", "the `repository` to which the image will be pushed, such as registry.example/eventd")
 	flags.StringVar(&r.downloads, "downloads", "", "the `URL` of the folder in which the archives will be; by default that of a release on GitHub")
-	flags.StringVar(&r.folder, "o", "dist", "the `folder` for the release, which must not exist or be empty")
+	flags.StringVar(&r.folder, "o", "dist", "the `folder` for the release, which must not exist or be empty, unless -replace is given")
+	flags.BoolVar(&r.replace, "replace", false, "replace the folder, once the release is complete")
 	if err := r.source.parse(flags, args); err != nil {
 		return err
 	}
@@ -76,13 +79,13 @@ func (r *release) validate() error {
 	if len(r.platforms.ofImage()) == 0 {
 		return errors.New("-platforms must have one with Linux, for the image")
 	}
-	if there, err := os.ReadDir(r.folder); err == nil && len(there) > 0 {
+	if there, err := os.ReadDir(r.folder); !r.replace && err == nil && len(there) > 0 {
 		return fmt.Errorf("the folder %s is not empty", r.folder)
 	}
 	return nil
 }
 
-// make does all steps. The folder is there only if all of them succeed.
+// make does all steps. The folder is there, or is replaced, only if all of them succeed.
 func (r *release) make(ctx context.Context) error {
 	folder := filepath.Clean(r.folder)
 	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
@@ -106,8 +109,11 @@ func (r *release) make(ctx context.Context) error {
 	if err := checksums.Write(r.folder); err != nil {
 		return err
 	}
-	// An empty folder makes way.
-	if err := os.Remove(folder); err != nil && !errors.Is(err, os.ErrNotExist) {
+	remove := os.Remove // an empty folder makes way
+	if r.replace {
+		remove = os.RemoveAll
+	}
+	if err := remove(folder); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := os.Rename(r.folder, folder); err != nil {

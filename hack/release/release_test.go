@@ -36,12 +36,17 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		made, checkout = filepath.Join(dir, "dist"), filepath.Join(dir, "checkout")
-		if err := errors.Join(copySource(checkout), makeTestRelease(made)); err != nil {
+		if err := errors.Join(copySource(checkout), fill(made), makeTestRelease(made, "-replace")); err != nil {
 			fmt.Fprintln(os.Stderr, "release:", err)
 			return 1
 		}
 		return m.Run()
 	}())
+}
+
+// fill makes a folder with a file that no release has.
+func fill(folder string) error {
+	return errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "mine"), []byte("mine"), 0o644))
 }
 
 // copySource has all that a release is made of, and a changelog with the version.
@@ -75,10 +80,10 @@ func arguments(folder string, more ...string) []string {
 	}, more...)
 }
 
-func makeTestRelease(folder string) error {
+func makeTestRelease(folder string, more ...string) error {
 	ctx, stop := testContext()
 	defer stop()
-	return run(ctx, arguments(folder))
+	return run(ctx, arguments(folder, more...))
 }
 
 // named is the name of an archive, or of a bill, of the release.
@@ -126,22 +131,22 @@ func TestChecksumsAreThoseOfAllFiles(t *testing.T) {
 }
 
 // A folder with something in it, a version that cannot be one, or a version without notes
-// ends it before anything is built; what is there stays.
+// ends it before anything is built; what is there stays, even if it was to be replaced.
 func TestReleaseThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	full := t.TempDir()
-	if err := os.WriteFile(filepath.Join(full, "mine"), []byte("mine"), 0o644); err != nil {
+	if err := fill(full); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
 		"is not empty":                   arguments(full),
-		"has no section \"## v1.2.4\"":   arguments(t.TempDir(), "-version=v1.2.4"),
-		"-image-repository must be set":  arguments(t.TempDir(), "-image-repository="),
-		"-image-repository: ":            arguments(t.TempDir(), "-image-repository=Not A Repository"),
+		"has no section \"## v1.2.4\"":   arguments(full, "-replace", "-version=v1.2.4"),
+		"-image-repository must be set":  arguments(full, "-replace", "-image-repository="),
+		"-image-repository: ":            arguments(full, "-replace", "-image-repository=Not A Repository"),
 		"must have one with Linux":       arguments(t.TempDir(), "-platforms=darwin/arm64"),
 		"is not OS/ARCHITECTURE":         arguments(t.TempDir(), "-platforms=linux"),
 		"first argument is image, push,": {"unknown"},
-		"-commit must be set":            arguments(t.TempDir(), "-commit="),
+		"-commit must be set":            arguments(full, "-replace", "-commit="),
 		"must be a whole number":         arguments(t.TempDir(), "-epoch=now"),
 		"not defined: -unknown":          arguments(t.TempDir(), "-unknown"),
 		`unexpected argument "v1.2.3"`:   arguments(t.TempDir(), "v1.2.3"),
@@ -153,7 +158,7 @@ func TestReleaseThatCannotBeMade(t *testing.T) {
 	}
 	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+dirty", "v01.2.3", "latest", "v1.2.3\nx"} {
 		for _, args := range [][]string{
-			arguments(t.TempDir(), "-version="+version),
+			arguments(full, "-replace", "-version="+version),
 			{"chart", "-source=" + checkout, "-o=" + t.TempDir(), "-version=" + version},
 			{"image", "-source=" + checkout, "-o=" + t.TempDir() + "/image.tar", "-version=" + version},
 		} {
