@@ -119,6 +119,31 @@ func TestDashboardBeginsWithThePipeline(t *testing.T) {
 	}
 }
 
+// An alert about a state fires when that has lasted: the dashboard shows since when. What alerts count is in
+// the runbooks.
+func TestDashboardShowsTheStatesThatAlertsAreAbout(t *testing.T) {
+	var shown []string
+	for _, q := range dashboardQueries(t) {
+		shown = append(shown, metricsIn(q.expr)...)
+	}
+	_, rules := ruleFile(t)
+	states := 0
+	for _, r := range rules {
+		for _, name := range metricsIn(r.Expr) {
+			if strings.HasSuffix(name, "_total") {
+				continue
+			}
+			states++
+			if !slices.Contains(shown, name) {
+				t.Errorf("%s is about %s, which no panel shows", r.Alert, name)
+			}
+		}
+	}
+	if states == 0 {
+		t.Error("no alert is about a state")
+	}
+}
+
 // A rotation is rare: who looks at it wants all that there is.
 func TestDashboardShowsAllOfTheServingCA(t *testing.T) {
 	var queries []string
