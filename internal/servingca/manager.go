@@ -261,7 +261,7 @@ func (m *Manager) perform(ctx context.Context, do action, c content) error {
 	if err != nil {
 		return m.fail(ctx, failedIssue, err)
 	}
-	if err = m.store.writeSecret(ctx, c, data); err == nil && c.secretVersion != "" {
+	if err = m.store.writeSecret(ctx, c, data); err == nil {
 		v.known = s.bundle()
 		if do == switchOver {
 			m.metrics.rotations.Inc()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -216,7 +217,7 @@ func TestNewLeaderRepairsTheSecret(t *testing.T) {
 	s.deleteSecret()
 	next := s.start(steadyTimes())
 	next.lead()
-	await.Until(t, "it may not create the Secret", func() bool { return next.count(failedWrite) > 0 })
+	await.Until(t, "it does not create the Secret", func() bool { return next.count(failedWrite) > 0 })
 	s.createSecret()
 	s.awaitSettled(func(found *state) bool { return found.next != nil && found.current == nil })
 	if err := verify(held, s.bundle(), serverName, time.Now()); err != nil {
@@ -231,7 +232,7 @@ func TestFirstCASignsAtOnceWithoutASecret(t *testing.T) {
 	s.deleteConfigMap()
 	m := s.start(steadyTimes())
 	m.lead()
-	await.Until(t, "it may not create the Secret", func() bool { return m.count(failedWrite) > 0 })
+	await.Until(t, "it does not create the Secret", func() bool { return m.count(failedWrite) > 0 })
 	s.createSecret()
 	found := s.awaitSettled(func(found *state) bool { return found.current != nil || found.next != nil })
 	if found.current == nil || len(found.bundle()) != 1 {
@@ -256,7 +257,7 @@ func TestStandbyThatTakesOverRepairsBoth(t *testing.T) {
 	s.deleteSecret()
 	s.deleteConfigMap()
 	next.lead()
-	await.Until(t, "it may not create the Secret", func() bool { return next.count(failedWrite) > 0 })
+	await.Until(t, "it does not create the Secret", func() bool { return next.count(failedWrite) > 0 })
 	s.createSecret()
 	next.notify()
 	s.awaitSettled(func(found *state) bool { return found.next != nil && found.current == nil })
@@ -389,7 +390,7 @@ func TestCreationIsLimitedToTheConfigMap(t *testing.T) {
 	if found, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil || found.Data["ca.crt"] != "of another" {
 		t.Errorf("a creation has changed it to %q (%v)", found.Data["ca.crt"], err)
 	}
-	if err := manager.store.writeSecret(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot create") {
+	if err := manager.store.writeSecret(ctx, content{}, nil); !errors.Is(err, errNoSecret) {
 		t.Errorf("the Secret: %v", err)
 	}
 	s.createSecret()

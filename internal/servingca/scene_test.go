@@ -197,7 +197,7 @@ func (s *scene) replaceSecret(leader *member) {
 	s.t.Helper()
 	before := leader.count(failedWrite)
 	s.deleteSecret()
-	await.Until(s.t, "the leader may not create it", func() bool { return leader.count(failedWrite) > before })
+	await.Until(s.t, "the leader does not create it", func() bool { return leader.count(failedWrite) > before })
 	s.createSecret()
 }
 

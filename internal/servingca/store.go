@@ -3,6 +3,7 @@ package servingca
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"time"
@@ -19,9 +20,8 @@ const fieldManager = "eventd"
 
 // store reads and writes the Secret and the ConfigMap, which have the same name. It needs the rights
 // to get, watch and patch the two, and to create the ConfigMap: a server-side apply creates it, because
-// unlike that of a POST the right to do so can be limited to a name. It tries to create the Secret, too,
-// but deploy/ grants no right to do so: the apiserver would put the token of any ServiceAccount into one
-// of that type.
+// unlike that of a POST the right to do so can be limited to a name. It creates no Secret, for which
+// deploy/ grants no right: the apiserver would put the token of any ServiceAccount into one of that type.
 type store struct {
 	client          typedcorev1.CoreV1Interface
 	namespace, name string
@@ -63,10 +63,16 @@ func (s *store) read(ctx context.Context) (c content, err error) {
 	return c, nil
 }
 
+// errNoSecret: somebody has deleted it, or the manifest was never applied.
+var errNoSecret = errors.New("there is no Secret, and eventd does not create it: apply its manifest")
+
 // writeSecret writes keys of the Secret that was read, and removes those that are nil and all others:
-// with them, it could be too large. It fails with a conflict if the Secret has changed. If there is
-// none, it only creates an empty one.
+// with them, it could be too large. It fails with a conflict if the Secret has changed, and with
+// errNoSecret if there was none.
 func (s *store) writeSecret(ctx context.Context, read content, data map[string][]byte) error {
+	if read.secretVersion == "" {
+		return errNoSecret
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	all := maps.Clone(data)
@@ -75,15 +81,15 @@ func (s *store) writeSecret(ctx context.Context, read content, data map[string][
 			all[key] = nil
 		}
 	}
-	kind, body, options, err := s.patch("Secret", read.secretVersion, map[string]any{"data": all})
+	kind, body, options, err := merge(read.secretVersion, map[string]any{"data": all})
 	if err == nil {
 		_, err = s.client.Secrets(s.namespace).Patch(ctx, s.name, kind, body, options)
 	}
 	return err
 }
 
-// writeBundle writes the ConfigMap, as writeSecret does the Secret. A key is not allowed to be in both
-// of its maps.
+// writeBundle writes the ConfigMap, as writeSecret does the Secret. If there is none, it only creates an
+// empty one. A key is not allowed to be in both of its maps.
 func (s *store) writeBundle(ctx context.Context, read content, bundle []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -91,28 +97,34 @@ func (s *store) writeBundle(ctx context.Context, read content, bundle []byte) er
 	for _, key := range read.others {
 		data[key] = nil
 	}
-	kind, body, options, err := s.patch("ConfigMap", read.configMapVersion, map[string]any{"data": data, "binaryData": nil})
+	kind, body, options, err := merge(read.configMapVersion, map[string]any{"data": data, "binaryData": nil})
+	if read.configMapVersion == "" {
+		kind, body, options, err = s.emptyConfigMap()
+	}
 	if err == nil {
 		_, err = s.client.ConfigMaps(s.namespace).Patch(ctx, s.name, kind, body, options)
 	}
 	return err
 }
 
-func (s *store) patch(kind, version string, fields map[string]any) (types.PatchType, []byte, metav1.PatchOptions, error) {
-	if version == "" {
-		// It applies no data, so it changes nothing if another process has created it meanwhile.
-		body, err := json.Marshal(map[string]any{
-			"apiVersion": "v1", "kind": kind,
-			"metadata": map[string]any{
-				"name": s.name, "namespace": s.namespace,
-				"labels": map[string]string{"app.kubernetes.io/name": "eventd"},
-			},
-		})
-		return types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, err
-	}
+// merge returns a patch of the fields of an object that has a version.
+func merge(version string, fields map[string]any) (types.PatchType, []byte, metav1.PatchOptions, error) {
 	fields["metadata"] = map[string]any{"resourceVersion": version}
 	body, err := json.Marshal(fields)
 	return types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, err
+}
+
+// emptyConfigMap returns a patch that creates the ConfigMap. It applies no data, so it changes nothing if
+// another process has created it meanwhile.
+func (s *store) emptyConfigMap() (types.PatchType, []byte, metav1.PatchOptions, error) {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{
+			"name": s.name, "namespace": s.namespace,
+			"labels": map[string]string{"app.kubernetes.io/name": "eventd"},
+		},
+	})
+	return types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, err
 }
 
 // watchFor is the shortest time after which the apiserver ends a watch; the longest is twice as long.
