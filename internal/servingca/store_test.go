@@ -1,6 +1,8 @@
 package servingca
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -45,5 +47,50 @@ func (s *scene) patchConfigMap(object map[string]any) {
 	s.t.Helper()
 	if _, err := s.client.ConfigMaps(s.namespace).Patch(s.t.Context(), objectName, types.MergePatchType, mustJSON(s.t, object), metav1.PatchOptions{}); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// The right to create is one on the ConfigMap only, by its name: who could create the Secret could
+// have the apiserver put the token of another account into it.
+func TestCreationIsLimitedToTheConfigMap(t *testing.T) {
+	s := newScene(t)
+	s.deleteConfigMap()
+	s.deleteSecret()
+	manager, err := New(Options{Config: s.account, Namespace: s.namespace, Name: "other", Times: steadyTimes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
+	defer cancel()
+	if err := manager.store.writeBundle(ctx, content{}, nil); err == nil || !strings.Contains(err.Error(), "cannot patch") {
+		t.Errorf("another name: %v", err)
+	}
+	manager.store.name = objectName
+	if err := manager.store.writeBundle(ctx, content{}, nil); err != nil {
+		t.Error(err)
+	}
+	created, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{})
+	if err != nil || len(created.Data) > 0 || created.Labels["app.kubernetes.io/name"] != "eventd" {
+		t.Errorf("it has created %v (%v)", created, err)
+	}
+	// Another process has created it meanwhile, and written it.
+	s.editConfigMap(map[string]any{"ca.crt": "of another"})
+	if err := manager.store.writeBundle(ctx, content{}, []byte("of this")); err != nil {
+		t.Error(err)
+	}
+	if found, err := s.client.ConfigMaps(s.namespace).Get(ctx, objectName, metav1.GetOptions{}); err != nil || found.Data["ca.crt"] != "of another" {
+		t.Errorf("a creation has changed it to %q (%v)", found.Data["ca.crt"], err)
+	}
+	if err := manager.store.writeSecret(ctx, content{}, nil); !errors.Is(err, errNoSecret) {
+		t.Errorf("the Secret: %v", err)
+	}
+	s.createSecret()
+	for what, err := range map[string]error{
+		"Secret":    manager.store.writeSecret(ctx, content{secretVersion: "1"}, map[string][]byte{"x": nil}),
+		"ConfigMap": manager.store.writeBundle(ctx, content{configMapVersion: "1"}, nil),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "modified") {
+			t.Errorf("another version of the %s: %v", what, err)
+		}
 	}
 }
