@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -163,4 +164,110 @@ func TestStrangersTakeNoPlaceOfQueries(t *testing.T) {
 			<-answered
 		}
 	})
+}
+
+// openResponse is a response that may be read while it is written.
+type openResponse struct {
+	mu sync.Mutex
+	httptest.ResponseRecorder
+}
+
+func newOpenResponse() *openResponse { return &openResponse{ResponseRecorder: *httptest.NewRecorder()} }
+
+func (r *openResponse) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ResponseRecorder.Write(p)
+}
+
+func (r *openResponse) WriteHeader(code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ResponseRecorder.WriteHeader(code)
+}
+
+func (r *openResponse) Flush() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ResponseRecorder.Flush()
+}
+
+func (r *openResponse) read() (code int, body string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Code, r.Body.String()
+}
+
+// A watch has no timeout, is not buffered, and is in flight nowhere.
+func TestWatchLastsAndIsNotBuffered(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		s := serve(t, written(), named, withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
+			return func(w http.ResponseWriter, req *http.Request) {
+				for range 3 {
+					_, _ = w.Write([]byte("frame\n"))
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-time.After(5 * time.Minute):
+					case <-req.Context().Done():
+						return
+					}
+				}
+			}, true, nil
+		}))
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		var open sync.WaitGroup
+		watch := func(as string) *openResponse {
+			r := newOpenResponse()
+			open.Go(func() {
+				s.ServeHTTP(r, newRequest(ctx, t, http.MethodGet, things+"?watch=true", nil, "Authorization", "Bearer "+as))
+			})
+			return r
+		}
+		var watches []*openResponse
+		for range 30 {
+			watches = append(watches, watch("reader"))
+			synctest.Wait() // so that no more than one is in flight
+		}
+		codes := map[int]int{}
+		for _, w := range watches {
+			code, _ := w.read()
+			codes[code]++
+		}
+		// One flow has a third of 64.
+		equal(t, "the watches of one user", codes, map[int]int{http.StatusOK: 21, http.StatusTooManyRequests: 9})
+		equal(t, "open watches", s.Metric(t, "eventd_query_watches"), 21)
+		equal(t, "counted as begun", s.Metric(t, "eventd_query_requests_total", "200"), 21)
+		equal(t, "counted as refused", s.Metric(t, "eventd_query_requests_total", "429"), 9)
+		another := watch("another")
+		synctest.Wait()
+		if code, got := another.read(); got != "frame\n" {
+			t.Errorf("another user gets %d %q", code, got)
+		}
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		if _, got := another.read(); got != "frame\nframe\n" {
+			t.Errorf("after six minutes it has %q", got)
+		}
+		leave()
+		open.Wait()
+		equal(t, "open watches at the end", s.Metric(t, "eventd_query_watches"), 0)
+	})
+}
+
+func TestPanicOfAWatchEndsItAlone(t *testing.T) {
+	var first atomic.Bool
+	s := serve(t, written(), withQueries(func(intake.Query) (http.HandlerFunc, bool, error) {
+		if first.CompareAndSwap(false, true) {
+			return func(http.ResponseWriter, *http.Request) { panic("no reason") }, true, nil
+		}
+		return sends("seen"), true, nil
+	}))
+	func() {
+		defer func() { equal(t, "the panic", recover(), any(http.ErrAbortHandler)) }()
+		s.Do(t, http.MethodGet, things+"?watch=true", nil)
+	}()
+	if a := s.Do(t, http.MethodGet, things+"?watch=true", nil); string(a.Body) != "seen" {
+		t.Errorf("the next is answered %d: %s", a.Code, a.Body)
+	}
 }
