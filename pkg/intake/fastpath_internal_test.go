@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -119,5 +121,32 @@ func TestCallerWhoMayOnlyCreateDoesSoInABatch(t *testing.T) {
 				equal(t, "create only", got, test.want)
 			})
 		}
+	}
+}
+
+// Answers to many requests are encoded from one Event at once, which stays as it is. The race detector sees the rest.
+func TestAnswersLeaveTheirEventAsItIs(t *testing.T) {
+	labelled := backOff("b")
+	labelled.Labels = map[string]string{"a": "b"}
+	for _, event := range []*corev1.Event{backOff("a"), labelled} {
+		before := event.DeepCopy()
+		var all sync.WaitGroup
+		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+			for answer := range contentTypes {
+				for range 4 {
+					all.Go(func() {
+						req := httptest.NewRequest(http.MethodPost, "/", nil)
+						req.Header.Set("Accept", answer)
+						w := httptest.NewRecorder()
+						(&usual{api: api, answer: answer}).respond(w, req, http.StatusCreated, event)
+						if w.Code != http.StatusCreated || w.Header().Get("Content-Type") != answer || w.Body.Len() == 0 {
+							t.Errorf("%d %v: %s", w.Code, w.Header(), w.Body)
+						}
+					})
+				}
+			}
+		}
+		all.Wait()
+		equal(t, "the Event", event, before)
 	}
 }

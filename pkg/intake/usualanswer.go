@@ -25,7 +25,7 @@ func (u *usual) respond(w http.ResponseWriter, req *http.Request, code int, even
 		body = u.encode(event)
 	}
 	if body == nil {
-		responsewriters.WriteObjectNegotiated(codecs, negotiation.DefaultEndpointRestrictions, u.api.GroupVersion(), w, req, code, event, false)
+		responsewriters.WriteObjectNegotiated(codecs, negotiation.DefaultEndpointRestrictions, u.api.GroupVersion(), w, req, code, event.DeepCopy(), false)
 		return
 	}
 	w.Header()["Content-Type"] = contentTypes[u.answer]
