@@ -2,6 +2,7 @@ package identity
 
 import (
 	"encoding/binary"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -17,22 +18,19 @@ const version = "eventd/identity/v2"
 //
 // The zero Encoding is ready for use. It reuses its memory.
 type Encoding struct {
-	buffer         []byte
 	bytes          []byte
 	subject, group int // where they end
 }
 
 // Set makes e the encoding of an Event's identity.
 func (e *Encoding) Set(event *corev1.Event) {
-	e.bytes, e.subject, e.group = encode(e.buffer, event)
-	e.buffer = e.bytes[:cap(e.bytes)] // it may have grown
+	e.bytes, e.subject, e.group = encode(e.bytes[:0], event)
 }
 
 // SetCombined makes e the encoding of the combined Event of its group: a marker and no
 // message.
 func (e *Encoding) SetCombined() {
-	e.bytes[e.group] = flag(true)
-	e.bytes = e.bytes[:put(e.bytes, e.group+1, "")]
+	e.bytes = put(append(e.bytes[:e.group], flag(true)), "")
 }
 
 // Subject returns the part that identifies the source, reporter, object, type and namespace.
@@ -56,85 +54,57 @@ func (e *Encoding) IsCombined() bool { return e.bytes[e.group] == flag(true) }
 // Bytes returns the whole encoding.
 func (e *Encoding) Bytes() []byte { return e.bytes }
 
-// encode writes the encoding into b, or into a new slice if b is too short. It returns the
-// encoding, and the ends of subject and group.
+// encode appends the encoding to b, which is empty. It returns the encoding, and the ends of
+// subject and group.
 func encode(b []byte, event *corev1.Event) (out []byte, subject, group int) {
-	related := event.Related
-	if related == nil {
-		related = &noObject
-	}
-	if need := encodedLen(event, related); need > len(b) {
-		b = make([]byte, max(need, minEncoding))
-	}
-	n := copy(b, version)
-	n = put(b, n, event.Namespace)
-	n = put(b, n, event.Source.Component)
-	n = put(b, n, event.Source.Host)
-	n = put(b, n, event.ReportingController)
-	n = put(b, n, event.ReportingInstance)
-	n = putObject(b, n, &event.InvolvedObject)
-	n = put(b, n, event.Type)
-	subject = n
+	b = append(b, version...)
+	b = put(b, event.Namespace)
+	b = put(b, event.Source.Component)
+	b = put(b, event.Source.Host)
+	b = put(b, event.ReportingController)
+	b = put(b, event.ReportingInstance)
+	b = putObject(b, &event.InvolvedObject)
+	b = put(b, event.Type)
+	subject = len(b)
 
 	newStyle := !event.EventTime.IsZero()
-	b[n] = flag(newStyle)
-	n = put(b, n+1, event.InvolvedObject.FieldPath)
-	n = put(b, n, event.Reason)
+	b = append(b, flag(newStyle))
+	b = put(b, event.InvolvedObject.FieldPath)
+	b = put(b, event.Reason)
 	if newStyle {
-		n = put(b, n, event.Action)
-		n = putObject(b, n, related)
-		n = put(b, n, related.FieldPath)
+		related := event.Related
+		if related == nil {
+			related = &corev1.ObjectReference{}
+		}
+		b = put(b, event.Action)
+		b = putObject(b, related)
+		b = put(b, related.FieldPath)
 	}
-	group = n
+	group = len(b)
 
-	combined, message := IsCombined(event), event.Message
+	message := event.Message
+	combined := !newStyle && strings.HasPrefix(message, CombinedPrefix) // as IsCombined
 	if combined {
 		message = ""
 	}
-	b[n] = flag(combined)
-	n = put(b, n+1, message)
-	return b[:n], subject, group
+	b = append(b, flag(combined))
+	return put(b, message), subject, group
 }
 
-// noObject replaces a missing related object.
-var noObject corev1.ObjectReference
-
-const (
-	// minEncoding is the minimum size of a buffer.
-	minEncoding = 1024
-	// lengthBytes is the size of the length that precedes each field.
-	lengthBytes = 4
-)
-
-// encodedLen returns an upper bound of the length of the encoding.
-func encodedLen(event *corev1.Event, related *corev1.ObjectReference) int {
-	const fields = 5 + 5 + 1 + 2 + 1 + 5 + 1 + 1
-	return len(version) + 2 + fields*lengthBytes +
-		len(event.Namespace) + len(event.Source.Component) + len(event.Source.Host) +
-		len(event.ReportingController) + len(event.ReportingInstance) +
-		objectLen(&event.InvolvedObject) + len(event.Type) +
-		len(event.Reason) + len(event.Action) + objectLen(related) + len(event.Message)
-}
-
-func objectLen(o *corev1.ObjectReference) int {
-	return len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID) + len(o.APIVersion) + len(o.FieldPath)
-}
-
-// putObject writes an object without the fieldPath and the resourceVersion, which do not
+// putObject appends an object without the fieldPath and the resourceVersion, which do not
 // identify it.
-func putObject(b []byte, n int, o *corev1.ObjectReference) int {
-	n = put(b, n, o.Kind)
-	n = put(b, n, o.Namespace)
-	n = put(b, n, o.Name)
-	n = put(b, n, string(o.UID))
-	return put(b, n, o.APIVersion)
+func putObject(b []byte, o *corev1.ObjectReference) []byte {
+	b = put(b, o.Kind)
+	b = put(b, o.Namespace)
+	b = put(b, o.Name)
+	b = put(b, string(o.UID))
+	return put(b, o.APIVersion)
 }
 
-// put writes a field at n, and returns its end.
-func put(b []byte, n int, field string) int {
-	binary.LittleEndian.PutUint32(b[n:], uint32(len(field)))
-	n += lengthBytes
-	return n + copy(b[n:], field)
+// put appends a field.
+func put(b []byte, field string) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(field)))
+	return append(b, field...)
 }
 
 func flag(set bool) byte {

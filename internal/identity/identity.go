@@ -34,7 +34,7 @@ type Digest = [sha256.Size]byte
 // Of returns the digest of the series of an Event in the form of core/v1.
 func Of(event *corev1.Event) Digest {
 	var stack [1024]byte // most identities fit without an allocation
-	b, _, _ := encode(stack[:], event)
+	b, _, _ := encode(stack[:0], event)
 	return sha256.Sum256(b)
 }
 
