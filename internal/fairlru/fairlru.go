@@ -17,6 +17,8 @@ type Cache[K, G comparable, V any] struct {
 	groups        map[G]*group[K, G, V]
 	heaviest      groupHeap[K, G, V]
 	now           uint64 // counts uses
+	// spare is the last entry that was removed, to be used again, or nil.
+	spare *entry[K, G, V]
 }
 
 // entry is a link in the ring of its group, in the order of use, most recent first.
@@ -44,14 +46,22 @@ func (c *Cache[K, G, V]) Len() int { return len(c.entries) }
 
 // Get returns the value of a key, which counts as a use.
 func (c *Cache[K, G, V]) Get(k K) (value V, ok bool) {
+	if v := c.Use(k); v != nil {
+		return *v, true
+	}
+	return value, false
+}
+
+// Use is Get of the value itself, nil if there is none. It is valid until the next Add or Remove.
+func (c *Cache[K, G, V]) Use(k K) *V {
 	e := c.entries[k]
 	if e == nil {
-		return value, false
+		return nil
 	}
 	c.now++
 	e.used = c.now
 	e.group.moveToFront(e)
-	return e.value, true
+	return &e.value
 }
 
 // Peek returns the value of a key without counting as a use.
@@ -69,7 +79,11 @@ func (c *Cache[K, G, V]) Peek(k K) (value V, ok bool) {
 func (c *Cache[K, G, V]) Add(k K, g G, v V, weight int64) {
 	c.Remove(k)
 	c.now++
-	e := &entry[K, G, V]{key: k, value: v, weight: weight, used: c.now}
+	e := c.spare
+	if c.spare = nil; e == nil {
+		e = new(entry[K, G, V])
+	}
+	e.key, e.value, e.weight, e.used = k, v, weight, c.now
 	c.entries[k] = e
 	c.weight += weight
 	of := c.groups[g]
@@ -105,9 +119,10 @@ func (c *Cache[K, G, V]) Values() []V {
 
 func (c *Cache[K, G, V]) evict() {
 	e := c.heaviest.top().oldest()
+	k, v := e.key, e.value
 	c.remove(e)
 	if c.onEvict != nil {
-		c.onEvict(e.key, e.value)
+		c.onEvict(k, v)
 	}
 }
 
@@ -117,6 +132,8 @@ func (c *Cache[K, G, V]) remove(e *entry[K, G, V]) {
 	g.weight -= e.weight
 	c.weight -= e.weight
 	delete(c.entries, e.key)
+	*e = entry[K, G, V]{}
+	c.spare = e
 	if g.newest == nil {
 		heap.Remove(&c.heaviest, g.index)
 		delete(c.groups, g.key)

@@ -74,6 +74,11 @@ func (m *model) get(k int) {
 	}
 }
 
+func (m *model) valueOf(k int) int {
+	i := slices.IndexFunc(m.entries, func(e modelled) bool { return e.key == k })
+	return m.entries[i].value
+}
+
 func (m *model) add(added modelled) (evicted []int) {
 	m.remove(added.key)
 	m.entries = append(m.entries, added)
@@ -116,8 +121,13 @@ func FuzzCache(f *testing.F) {
 			case 0:
 				c.Remove(k)
 				m.remove(k)
-			case 1, 2, 3, 4, 5:
+			case 1, 2, 3:
 				c.Get(k)
+				m.get(k)
+			case 4, 5:
+				if v := c.Use(k); v != nil && *v != m.valueOf(k) {
+					t.Fatalf("the value of %d is %d, want %d", k, *v, m.valueOf(k))
+				}
 				m.get(k)
 			case 6:
 				c.Peek(k) // does not count as a use
@@ -146,6 +156,32 @@ func FuzzCache(f *testing.F) {
 			t.Errorf("left %+v", c)
 		}
 	})
+}
+
+// What is changed through a pointer is in the cache, and a full cache adds without allocating: in the memory of what
+// it has evicted, of which nothing is left.
+func TestMemoryOfTheEvictedIsUsedAgain(t *testing.T) {
+	const limit = 100
+	c := New[int, int, [2]int](limit, func(k int, v [2]int) {
+		if v != [2]int{k, -k} {
+			t.Errorf("evicted %v of %d", v, k)
+		}
+	})
+	next := 0
+	add := func() {
+		c.Add(next, 0, [2]int{next}, 1)
+		c.Use(next)[1] = -next
+		next++
+	}
+	for range limit {
+		add()
+	}
+	if n := testing.AllocsPerRun(1000, add); n != 0 {
+		t.Errorf("%v allocations for each", n)
+	}
+	if c.Use(0) != nil || c.spare.value != [2]int{} || c.spare.group != nil {
+		t.Errorf("left %v, and %+v", c.Use(0), c.spare)
+	}
 }
 
 func BenchmarkAddToFull(b *testing.B) {

@@ -101,8 +101,7 @@ type Correlator struct {
 	now      time.Duration // since began; never decreases
 	encoding identity.Encoding
 	keys     keys
-	subjects *fairlru.Cache[uint64, uint64, *subject] // by tenant
-	spare    *subject                                 // the last evicted one, to reuse its memory
+	subjects *fairlru.Cache[uint64, uint64, subject] // by tenant
 	// groups are those of Options.GroupKey, which may span subjects.
 	groups *fairlru.Cache[uint64, uint64, *fullGroup]
 }
@@ -118,11 +117,7 @@ func New(o Options) (*Correlator, error) {
 	}
 	c := &Correlator{options: o, usual: newBucket(o.Burst, o.QPS), seeds: newSeeds(), metrics: m}
 	c.bucket = c.usual
-	evicted := func(_ uint64, s *subject) {
-		m.evictions.Inc()
-		c.spare = s
-	}
-	c.subjects = fairlru.New[uint64, uint64](int64(o.CacheSize), evicted)
+	c.subjects = fairlru.New[uint64, uint64](int64(o.CacheSize), func(_ uint64, _ subject) { m.evictions.Inc() })
 	c.groups = fairlru.New[uint64, uint64, *fullGroup](int64(o.CacheSize), nil)
 	return c, nil
 }
@@ -175,17 +170,16 @@ func (c *Correlator) subjectKey(o *occurrence.Occurrence) uint64 {
 	return key
 }
 
-// subject returns the subject of an occurrence, a new one if it is not in the cache.
+// subject returns the subject of an occurrence, a new one if it is not in the cache. It is valid until the
+// next call.
 func (c *Correlator) subject(o *occurrence.Occurrence) *subject {
 	key := c.subjectKey(o)
-	if s, ok := c.subjects.Get(key); ok {
+	if s := c.subjects.Use(key); s != nil {
 		return s
 	}
-	s := newSubject(c.spare, c.bucket.full(c.now))
-	c.spare = nil
-	c.subjects.Add(key, c.seeds.tenant(o), s, 1)
+	c.subjects.Add(key, c.seeds.tenant(o), subject{budget: c.bucket.full(c.now)}, 1)
 	c.metrics.subjects.Set(float64(c.subjects.Len()))
-	return s
+	return c.subjects.Use(key)
 }
 
 func (c *Correlator) decide(d *Decision, o *occurrence.Occurrence) {
