@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -185,5 +186,36 @@ func TestOddEventsAreHeld(t *testing.T) {
 		defer all[1].follow(all[0]).end()
 		pass(time.Second)
 		all[0].wantComplete(1)
+	})
+}
+
+// The memory of a backlog is freed once nothing is pending, and not while anything is. That of a few series is kept.
+func TestMemoryOfABacklogIsFreed(t *testing.T) {
+	bubble(t, &fake{}, nil, func(t *testing.T, b *bench) {
+		recordLater := func(series int) {
+			for i := range series {
+				b.recordLater(i, time.Hour, by(fmt.Sprint("user-", i)))
+			}
+			synctest.Wait()
+		}
+		recordLater(2 * backlog)
+		maps := func() [2]string { return [2]string{fmt.Sprintf("%p", b.pending), fmt.Sprintf("%p", b.fair.flows)} }
+		before := maps()
+		b.recordLater(2*backlog, 2*time.Hour)
+		pass(90 * time.Minute)
+		if left := b.Pending(); left.Series != 1 || maps() != before || cap(b.byDeadline) <= backlog {
+			t.Errorf("freed with %d pending", left.Series)
+		}
+		b.flush()
+		after := maps()
+		if after[0] == before[0] || after[1] == before[1] || cap(b.byDeadline)+cap(b.byRecorded) > 0 {
+			t.Errorf("kept the memory of %d and %d series", cap(b.byDeadline), cap(b.byRecorded))
+		}
+		recordLater(backlog / 2)
+		b.flush()
+		if maps() != after || cap(b.byDeadline) == 0 {
+			t.Errorf("freed the memory of %d series", backlog/2)
+		}
+		b.wantEnds(ends{written: 2*backlog + 1 + backlog/2})
 	})
 }

@@ -82,6 +82,7 @@ func (s *Sink) count(out []counter.Settled) {
 			s.unacknowledged.remove(out[i].Sequence)
 		}
 	}
+	s.freeBacklog()
 }
 
 // leaveGeneration records that an entry is no longer pending. The mutex must be held.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/sink/internal/counter"
 	"github.com/eventd/eventd/pkg/sink/internal/scheduler"
 )
@@ -197,4 +198,18 @@ func (s *Sink) release(p *pendingSeries) bool {
 		s.idle.add(a)
 	}
 	return true
+}
+
+// backlog is the number of pending series for which there may be memory while none is pending.
+const backlog = 512
+
+// freeBacklog frees the memory of a backlog once nothing is pending: maps and slices keep their largest
+// size, here about 200 bytes for each series. The mutex must be held.
+func (s *Sink) freeBacklog() {
+	if len(s.pending) > 0 || len(s.fair.flows) > 0 || cap(s.byDeadline) <= backlog {
+		return
+	}
+	s.pending = make(map[occurrence.Key]*pendingSeries)
+	*s.fair = *newFairShare(&s.options) // in place: a worker may still hold what has settled, which leads to it
+	s.byDeadline, s.byRecorded = nil, nil
 }
