@@ -45,7 +45,7 @@ const (
 	// subjectBytes is the size of a subject with one series, the only one of its
 	// tenant; subjectSeriesBytes that of each further series and group
 	// (pkg/correlator, BenchmarkMemory).
-	subjectBytes, subjectSeriesBytes = 320, 176
+	subjectBytes, subjectSeriesBytes = 288, 176
 	// seriesBytes is the size of a pending series in a sink, without its occurrences.
 	seriesBytes = 1 * kib
 	// writeBytes is the size of a request to the apiserver: its goroutines, and its
