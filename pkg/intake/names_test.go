@@ -177,3 +177,15 @@ func TestGeneratedNamesAreDifferent(t *testing.T) {
 		t.Errorf("%d of %d names are different", len(generated), names)
 	}
 }
+
+// Whether somebody has asked for the view of a report before it is filtered or not.
+func TestViewHasWhatWasFiltered(t *testing.T) {
+	for name, ask := range map[string]func(*names){
+		"nobody has asked": func(*names) {}, "somebody has asked": func(n *names) { n.known(someName) },
+	} {
+		n, all := begun(1)
+		ask(n)
+		all[0].fresh = 3
+		equal(t, name, n.filtered(all[0]).filtered, 3)
+	}
+}
