@@ -189,3 +189,23 @@ func TestViewHasWhatWasFiltered(t *testing.T) {
 		equal(t, name, n.filtered(all[0]).filtered, 3)
 	}
 }
+
+// After a storm of names, locks are kept for a few of the next ones.
+func TestFewUnusedLocksAreKept(t *testing.T) {
+	n := newNames(10, 1<<20)
+	const count = 2 * maxUnused
+	named := func(i int) key { return key{"ns", strconv.Itoa(i)} }
+	for i := range count {
+		if err := n.lock(t.Context(), named(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range count {
+		n.unlock(named(i))
+	}
+	equal(t, "unused", len(n.unused), maxUnused)
+	if err := n.lock(t.Context(), named(0)); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "unused, with one used again", len(n.unused), maxUnused-1)
+}
