@@ -25,22 +25,7 @@ import (
 // BenchmarkHandler is what one report costs in the handler, without a connection: whoever reports is authenticated
 // and authorized from memory, and the sink has answered before.
 func BenchmarkHandler(b *testing.B) {
-	o := DefaultOptions()
-	stored := &corev1.Event{ObjectMeta: metav1.ObjectMeta{UID: "6f6f2a3e-8f53-4f0b-9b0e-2d3c0f4b8f6e", ResourceVersion: "1"}}
-	o.Record = func(o *occurrence.Occurrence) {
-		o.Settled(occurrence.Settlement{Outcome: occurrence.Merged, Object: stored})
-	}
-	allow := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionAllow, "", nil
-	})
-	handler := must(NewHandler(ServerOptions{Intake: must(New(o)), Authenticator: accepting("system:node:node-17"), Authorizer: allow}))
-	encoded := map[string]func(*corev1.Event) []byte{
-		runtime.ContentTypeJSON: func(e *corev1.Event) []byte { return must(json.Marshal(e)) },
-		runtime.ContentTypeProtobuf: func(e *corev1.Event) []byte {
-			encoder := clientscheme.Codecs.EncoderForVersion(protobuf.NewSerializer(clientscheme.Scheme, clientscheme.Scheme), schema.GroupVersion{Version: "v1"})
-			return must(runtime.Encode(encoder, e))
-		},
-	}
+	handler := newBenchHandler()
 	// A request and its response are the server's: they are made while the timer is stopped.
 	serve := func(b *testing.B, method, contentType string, next func(i int) (path string, body []byte)) {
 		b.ReportAllocs()
@@ -58,24 +43,46 @@ func BenchmarkHandler(b *testing.B) {
 			calls[i%chunk].by(b, handler)
 		}
 	}
-	const path = "/api/v1/namespaces/shop/events"
 	names := 0
 	for contentType, encode := range encoded {
 		b.Run("POST/"+contentType, func(b *testing.B) {
 			serve(b, http.MethodPost, contentType, func(int) (string, []byte) {
 				names++
-				return path, encode(backOff(fmt.Sprint("web-0.", names)))
+				return reportPath, encode(backOff(fmt.Sprint("web-0.", names)))
 			})
 		})
 	}
 	b.Run("PATCH", func(b *testing.B) {
 		names++
 		name := fmt.Sprint("web-0.", names)
-		newServed(http.MethodPost, path, runtime.ContentTypeJSON, encoded[runtime.ContentTypeJSON](backOff(name))).by(b, handler)
+		newServed(http.MethodPost, reportPath, runtime.ContentTypeJSON, encoded[runtime.ContentTypeJSON](backOff(name))).by(b, handler)
 		serve(b, http.MethodPatch, string(types.StrategicMergePatchType), func(i int) (string, []byte) {
-			return path + "/" + name, fmt.Appendf(nil, `{"count":%d,"lastTimestamp":"2026-11-23T10:00:00Z"}`, i+2)
+			return reportPath + "/" + name, fmt.Appendf(nil, `{"count":%d,"lastTimestamp":"2026-11-23T10:00:00Z"}`, i+2)
 		})
 	})
+}
+
+const reportPath = "/api/v1/namespaces/shop/events"
+
+func newBenchHandler() http.Handler {
+	o := DefaultOptions()
+	stored := &corev1.Event{ObjectMeta: metav1.ObjectMeta{UID: "6f6f2a3e-8f53-4f0b-9b0e-2d3c0f4b8f6e", ResourceVersion: "1"}}
+	o.Record = func(o *occurrence.Occurrence) {
+		o.Settled(occurrence.Settlement{Outcome: occurrence.Merged, Object: stored})
+	}
+	allow := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
+	})
+	return must(NewHandler(ServerOptions{Intake: must(New(o)), Authenticator: accepting("system:node:node-17"), Authorizer: allow}))
+}
+
+// encoded are the encodings of reports, by their content type.
+var encoded = map[string]func(*corev1.Event) []byte{
+	runtime.ContentTypeJSON: func(e *corev1.Event) []byte { return must(json.Marshal(e)) },
+	runtime.ContentTypeProtobuf: func(e *corev1.Event) []byte {
+		encoder := clientscheme.Codecs.EncoderForVersion(protobuf.NewSerializer(clientscheme.Scheme, clientscheme.Scheme), schema.GroupVersion{Version: "v1"})
+		return must(runtime.Encode(encoder, e))
+	},
 }
 
 // chunk is how many requests are made at once.
@@ -98,7 +105,7 @@ func newServed(method, path, contentType string, body []byte) *served {
 }
 
 // by has the request served in a goroutine of its own, as a server does: its stack has to grow.
-func (s *served) by(b *testing.B, handler http.Handler) {
+func (s *served) by(b testing.TB, handler http.Handler) {
 	go func() {
 		defer close(s.done)
 		handler.ServeHTTP(s, s.req)
