@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -112,6 +113,14 @@ func TestMetadataIsCheckedAsByTheApiserver(t *testing.T) {
 		"another count":                   func(e *corev1.Event) { e.Count++ },
 		"another reason":                  func(e *corev1.Event) { e.Reason = "Other" },
 	} {
+		one := backOff("a").ObjectMeta
+		one.UID = "a"
+		changed := &corev1.Event{ObjectMeta: one}
+		change(changed)
+		errs := apivalidation.ValidateObjectMeta(&changed.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadataPath)
+		if isPlainMeta(&changed.ObjectMeta) && len(errs) > 0 {
+			t.Errorf("%s is plain, and %v", what, errs)
+		}
 		for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
 			o := DefaultOptions()
 			o.Record = func(*occurrence.Occurrence) { t.Error("recorded") }
