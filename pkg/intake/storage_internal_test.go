@@ -91,7 +91,7 @@ func TestMetadataIsCheckedAsByTheApiserver(t *testing.T) {
 		"an owner":                        func(e *corev1.Event) { e.OwnerReferences = []metav1.OwnerReference{{}} },
 		"a finalizer":                     func(e *corev1.Event) { e.Finalizers = []string{"!"} },
 		"a manager":                       func(e *corev1.Event) { e.ManagedFields = []metav1.ManagedFieldsEntry{{Operation: "x"}} },
-		"a link":                          func(e *corev1.Event) { e.SelfLink = "/x" },
+		"a link":                          func(e *corev1.Event) { e.SetSelfLink("/x") },
 		"a type":                          func(e *corev1.Event) { e.Kind = "Event" },
 		"no name":                         func(e *corev1.Event) { e.Name = "" },
 		"a long name":                     func(e *corev1.Event) { e.Name = strings.Repeat("a", maxUsualName+1) },
