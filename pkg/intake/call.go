@@ -66,7 +66,7 @@ type call struct {
 	// usual is what is known of a request on the fast path, nil on the generic one. Set by usualRequest; read by
 	// the handlers.
 	usual *usual
-	// early is that the context ends early already. Set by usualRequest, and by usualOr before the generic
+	// early is that the context ends early already. Set by usualRequest, and taken back by usualOr for the generic
 	// handler; read by early.
 	early bool
 	// session runs in place of a response. Set by sessions.begin and queries.serve; read by

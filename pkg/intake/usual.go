@@ -31,9 +31,10 @@ type usual struct {
 	deadline deadline
 	// abandonAt is until when the body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
-	incoming  incoming
-	received  receivedBody
-	call      call
+	// incoming is the body while it arrives, and received when it has. Set by withArrival.
+	incoming incoming
+	received receivedBody
+	call     call
 }
 
 // usualHeaders are the headers that client-go sends. Any other one may change what a request
