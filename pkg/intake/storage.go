@@ -65,27 +65,29 @@ func (s *storage) Get(_ context.Context, name string, _ *metav1.GetOptions) (run
 func (s *storage) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
-	created, err := s.created(ctx, request.NamespaceValue(ctx), obj.(*corev1.Event), options)
+	created, err := s.createEvent(ctx, request.NamespaceValue(ctx), obj.(*corev1.Event), options)
 	if err != nil {
 		return nil, err
 	}
 	return created.DeepCopy(), nil // the handlers change it
 }
 
-// created creates an Event in the namespace of a request, and returns it as the client sees it. Nobody may change that.
-func (s *storage) created(ctx context.Context, namespace string, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
+// createEvent creates an Event in the namespace of a request, and returns it as the client sees it. Nobody may change
+// that. A generated name that exists is generated again.
+func (s *storage) createEvent(ctx context.Context, namespace string, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
 	if event.Name != "" || event.GenerateName == "" {
-		return s.create(ctx, namespace, event, options)
+		return s.createOnce(ctx, namespace, event, options)
 	}
 	for attempt := 1; ; attempt++ {
-		created, err := s.create(ctx, namespace, event.DeepCopy(), options)
+		created, err := s.createOnce(ctx, namespace, event.DeepCopy(), options)
 		if attempt == nameAttempts || !apierrors.IsAlreadyExists(err) {
 			return created, err
 		}
 	}
 }
 
-func (s *storage) create(ctx context.Context, namespace string, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
+// createOnce is createEvent for one generated name.
+func (s *storage) createOnce(ctx context.Context, namespace string, event *corev1.Event, options *metav1.CreateOptions) (*corev1.Event, error) {
 	rest.FillObjectMetaSystemFields(event)
 	unnamed := event.Name == ""
 	if unnamed && event.GenerateName != "" {
@@ -141,25 +143,25 @@ func (s *storage) exists(ctx context.Context, event *corev1.Event) error {
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
-	changed, created, err := s.changed(ctx, key{request.NamespaceValue(ctx), name}, info, options)
+	changed, created, err := s.updateEvent(ctx, key{request.NamespaceValue(ctx), name}, info, options)
 	if err != nil {
 		return nil, false, err
 	}
 	return changed.DeepCopy(), created, nil // the handlers change it
 }
 
-// changed changes or creates an Event and returns it as the client sees it. Nobody may change that.
-func (s *storage) changed(ctx context.Context, k key, info rest.UpdatedObjectInfo, options *metav1.UpdateOptions) (changed *corev1.Event, created bool, err error) {
+// updateEvent changes or creates an Event, and returns it as the client sees it. Nobody may change that.
+func (s *storage) updateEvent(ctx context.Context, k key, info rest.UpdatedObjectInfo, options *metav1.UpdateOptions) (changed *corev1.Event, created bool, err error) {
 	callOf(ctx).decoding.end()
 	if dryrun.IsDryRun(options.DryRun) {
 		old := s.intake.names.known(k).view
-		event, err := s.updated(ctx, k, info, old)
+		event, err := s.updatedEvent(ctx, k, info, old)
 		if err != nil {
 			return nil, false, err
 		}
 		return event, old == nil, nil
 	}
-	r, unchanged, err := s.update(ctx, k, info)
+	r, unchanged, err := s.recordUpdate(ctx, k, info)
 	if err != nil || r == nil {
 		return unchanged, false, err
 	}
@@ -171,9 +173,9 @@ func (s *storage) changed(ctx context.Context, k key, info rest.UpdatedObjectInf
 	return changed, created, err
 }
 
-// update records the change of a request and returns the report. If nothing changes, it
+// recordUpdate records the change of a request, and returns the report. If nothing changes, it
 // returns the pending report of the same change or, without one, the unchanged Event.
-func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo) (r *report, unchanged *corev1.Event, err error) {
+func (s *storage) recordUpdate(ctx context.Context, k key, info rest.UpdatedObjectInfo) (r *report, unchanged *corev1.Event, err error) {
 	createOnly, err := s.createOnly(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -188,7 +190,7 @@ func (s *storage) update(ctx context.Context, k key, info rest.UpdatedObjectInfo
 		}
 	}()
 	now := s.intake.names.known(k)
-	event, err := s.updated(ctx, k, info, now.view)
+	event, err := s.updatedEvent(ctx, k, info, now.view)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -211,10 +213,10 @@ func differ(event, old *corev1.Event) bool {
 	return event.Count != old.Count || !apiequality.Semantic.DeepEqual(event, old)
 }
 
-// updated returns the Event after a request, where old is the view before, nil if there
+// updatedEvent returns the Event after a request, where old is the view before, nil if there
 // is none. Preconditions are about the last response that the client has seen, so they
 // are not checked for a former view.
-func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInfo, old *view) (*corev1.Event, error) {
+func (s *storage) updatedEvent(ctx context.Context, k key, info rest.UpdatedObjectInfo, old *view) (*corev1.Event, error) {
 	existing, former := &corev1.Event{}, false
 	if old != nil {
 		existing, former = old.event.DeepCopy(), old.former(ctx)
@@ -224,7 +226,7 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 			return nil, apierrors.NewConflict(s.resource, k.name, err)
 		}
 	}
-	event, err := s.patched(ctx, info, existing)
+	event, err := s.patchedEvent(ctx, info, existing)
 	if err != nil {
 		return nil, err
 	}
@@ -250,8 +252,8 @@ func (s *storage) updated(ctx context.Context, k key, info rest.UpdatedObjectInf
 	return event, s.beforeUpdate(ctx, k.namespace, event, existing)
 }
 
-// beforeCreate is rest.BeforeCreate, and nothing but validation for an Event whose metadata is plain: the rest
-// makes the paths of all fields of metadata for an error that they may have.
+// beforeCreate is rest.BeforeCreate. Of a valid Event with plain metadata it is only its validation: the rest would
+// allocate a path for each field of the metadata, in case that the field has an error.
 func (s *storage) beforeCreate(ctx context.Context, namespace string, event *corev1.Event) error {
 	if err := checkMetadata(event); err != nil {
 		return err
@@ -264,7 +266,7 @@ func (s *storage) beforeCreate(ctx context.Context, namespace string, event *cor
 	return rest.BeforeCreate(s.strategy, unlogged(ctx, namespace), event)
 }
 
-// beforeUpdate is rest.BeforeUpdate, and nothing but validation if the metadata is plain and stays the same.
+// beforeUpdate is rest.BeforeUpdate. If plain metadata stays the same, it is only validation, as in beforeCreate.
 func (s *storage) beforeUpdate(ctx context.Context, namespace string, event, old *corev1.Event) error {
 	if !old.CreationTimestamp.IsZero() {
 		event.CreationTimestamp = old.CreationTimestamp
@@ -277,9 +279,9 @@ func (s *storage) beforeUpdate(ctx context.Context, namespace string, event, old
 	return rest.BeforeUpdate(s.strategy, unlogged(ctx, namespace), event, old)
 }
 
-// patched returns an Event after a request. The limits of a posted Event apply to it,
+// patchedEvent returns an Event with the change of a request, before validation. The limits of a posted Event apply to it,
 // because many small patches make a large one.
-func (s *storage) patched(ctx context.Context, info rest.UpdatedObjectInfo, existing *corev1.Event) (*corev1.Event, error) {
+func (s *storage) patchedEvent(ctx context.Context, info rest.UpdatedObjectInfo, existing *corev1.Event) (*corev1.Event, error) {
 	reserved, err := callOf(ctx).decoding.reservePatch(ctx, int64(existing.Size()))
 	if err != nil {
 		return nil, err

@@ -69,12 +69,12 @@ func (s *storage) createUsual(ctx context.Context, u *usual, body []byte) (*core
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(u.info.Namespace, event); err != nil {
 		return nil, 0, err
 	}
-	created, err := s.created(ctx, u.info.Namespace, event, &metav1.CreateOptions{})
+	created, err := s.createEvent(ctx, u.info.Namespace, event, &metav1.CreateOptions{})
 	return created, http.StatusCreated, err
 }
 
 // decode returns the Event in a body, nil if it is not usual: if the apiserver would answer it with an error or a
-// warning, or if it has metadata other than a name and labels.
+// warning, or if its metadata has more than the fast path takes (jsonReader.metadata, isUsualMeta).
 func (u *usual) decode(body []byte) *corev1.Event {
 	if !u.protobuf {
 		return decodeUsualJSON(body, u.api, u.info.Namespace)
@@ -122,7 +122,7 @@ func (s *storage) patchUsual(ctx context.Context, u *usual, body []byte) (*corev
 		return nil, 0, errUnusual
 	}
 	patch.storage, patch.name = s, u.info.Name
-	changed, created, err := s.changed(ctx, key{u.info.Namespace, u.info.Name}, patch, &metav1.UpdateOptions{})
+	changed, created, err := s.updateEvent(ctx, key{u.info.Namespace, u.info.Name}, patch, &metav1.UpdateOptions{})
 	code := http.StatusOK
 	if created {
 		code = http.StatusCreated
