@@ -10,7 +10,7 @@ import (
 
 // call is the state of one request between the filters and handlers of this package.
 // It is in the context of the request, because filters and handlers of k8s.io/apiserver
-// are called in between. unreadResponses.buffered makes it.
+// are called in between. unreadResponses.buffered makes it; on the fast path, it is a part of usual.
 //
 // The handlers of k8s.io/apiserver run the storage on a goroutine of its own, and their
 // timeout filter runs the handlers on another one. Both may return before it ends. So
@@ -46,8 +46,8 @@ type call struct {
 	authnErr error
 	// attributes are those that were authorized, nil if nothing was. Set by withAuthorization; read by createOnly.
 	attributes authorizer.Attributes
-	// decoding is the cost of decoding the body. Set by decodeBudget.withBodyCheck; read by
-	// flowControl.withSeat, Received, withReservation and the storage.
+	// decoding is the cost of decoding the body. Set by decodeBudget.withBodyCheck and
+	// Intake.withBatchCheck; read by flowControl.withSeat, Received, withReservation and the storage.
 	decoding decoding
 	// term is that in which the request is handled, zero without a Forwarder. Set by
 	// handleInTerm; read by the storage. If the term ends, the request may be handled in
@@ -58,22 +58,22 @@ type call struct {
 	seat *seat
 
 	// tenant is the one in inFlight if the user is authenticated, nil before. Set by
-	// flowControl.withCallerFlow; read by unreadResponses.buffered, maybe while the
+	// flowControl.withCallerFlow; read by unreadResponses.serve, maybe while the
 	// handler still runs.
 	tenant atomic.Pointer[string]
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
 	// usual is what is known of a request on the fast path, nil on the generic one. Set by usualRequest; read by
-	// the handlers.
+	// the filters and handlers of the fast path.
 	usual *usual
 	// early is that the context ends early already. Set by usualRequest, and taken back by usualOr for the generic
 	// handler; read by early.
 	early bool
-	// session runs in place of a response. Set by sessions.begin and queries.serve; read by
-	// unreadResponses.buffered.
+	// session runs in place of a response. Set by sessions.begin, forwardings.begin and queries.serve;
+	// read by unreadResponses.serve.
 	session atomic.Pointer[func(http.ResponseWriter, *http.Request)]
 	// query: the response is the answer to a query, which is written within a limit of its own. Set by
-	// queries.serve; read by unreadResponses.buffered.
+	// queries.serve; read by unreadResponses.serve.
 	query atomic.Bool
 	// termEnded withholds the response, because nothing was recorded in this term. Set by
 	// the storage; read by handlerResponse.

@@ -31,7 +31,7 @@ type fastPath struct {
 
 // newFastPath returns a handler that serves usual requests by routes, and all others by generic.
 func newFastPath(generic, routes http.Handler, authn authenticator.Request, options ServerOptions, control *flowControl) *fastPath {
-	handler := withArrival(routes)
+	handler := withUsualBody(routes)
 	handler = withAuthorization(handler, options.Authorizer)
 	handler = control.withCallerFlow(handler)
 	handler = withAuthentication(handler, authn, control)
@@ -51,7 +51,7 @@ func newFastPath(generic, routes http.Handler, authn authenticator.Request, opti
 
 // ServeHTTP implements http.Handler.
 func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	// What is logged of each request is the filters' that are left out.
+	// The filters that log requests are not on the fast path.
 	if klog.V(3).Enabled() {
 		f.generic.ServeHTTP(w, req)
 		return
@@ -85,8 +85,8 @@ func growStack() {
 //go:noinline
 func use(*[stackBytes]byte) {}
 
-// setHeaders sets the headers of WithAuditInit and WithCacheControl. The audit ID is also in the request: the
-// leader of another replica, or the generic handler, is to have the same.
+// setHeaders sets the headers of WithAuditInit and WithCacheControl. The audit ID is also in the request, so that a
+// leader to which it is forwarded, or the generic handler, has the same.
 func (u *usual) setHeaders(w http.ResponseWriter, req *http.Request) {
 	values := []string{uuid.New().String(), "no-cache, private"}
 	id, cacheControl := values[0:1:1], values[1:2:2]
@@ -107,9 +107,9 @@ func withGenericContext(handler http.HandlerFunc) http.HandlerFunc {
 	return endpointfilters.WithAuditInit(inner).ServeHTTP
 }
 
-// withUsualDeadline ends the deadline of a usual request, and is in place of the filter that abandons a handler:
-// what is left out of the chain is all that ignores the deadline, except for a body that does not arrive
-// (withArrival).
+// withUsualDeadline ends the deadline of a usual request, and answers one that has no answer by then. It is in place
+// of the filter that abandons a handler: on the fast path, only a body that does not arrive ignores the deadline, and
+// withUsualBody abandons that.
 func withUsualDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		u := callOf(req.Context()).usual
@@ -122,10 +122,10 @@ func withUsualDeadline(next http.Handler) http.Handler {
 	})
 }
 
-// withArrival reads the body of a usual request. The read takes a goroutine of its own, since it ignores
+// withUsualBody reads the body of a usual request. The read takes a goroutine of its own, since it ignores
 // the deadline: one that does not end is abandoned as on the generic path, and ends when the server closes
 // the body.
-func withArrival(next http.Handler) http.Handler {
+func withUsualBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		begun, u := time.Now(), callOf(req.Context()).usual
 		a := &u.incoming

@@ -11,7 +11,7 @@ import (
 // jsonReader reads the JSON that client-go writes for Events and their patches. It reads only a part of JSON,
 // and stops at all else, which takes the generic path: so what it reads, the strict decoder of the apiserver
 // reads alike and without a warning (FuzzUsualBody). It stops at fields that it does not know or that are there
-// twice, at null except for times, at numbers that are no int32, at text that is not UTF-8, and at surrogates.
+// twice, at null except for times, at all numbers but those from 0 to 999,999,999, at text that is not UTF-8, and at surrogates.
 //
 // Strings are copied, since they outlive the body.
 type jsonReader struct {
@@ -72,8 +72,9 @@ func (r *jsonReader) skipSpace() {
 	}
 }
 
-// literal reads null.
-func (r *jsonReader) literal(text string) bool {
+// null reads null.
+func (r *jsonReader) null() bool {
+	const text = "null"
 	r.skipSpace()
 	if len(r.data)-r.at < len(text) || string(r.data[r.at:r.at+len(text)]) != text {
 		return false
@@ -224,12 +225,12 @@ func (r *jsonReader) int32(out *int32) bool {
 
 // time reads a time in seconds and in UTC, or null.
 func (r *jsonReader) time(out *metav1.Time) bool {
-	return r.literal("null") || r.instant(&out.Time, len("2006-01-02T15:04:05Z"))
+	return r.null() || r.instant(&out.Time, len("2006-01-02T15:04:05Z"))
 }
 
 // microTime reads a time in microseconds and in UTC, or null.
 func (r *jsonReader) microTime(out *metav1.MicroTime) bool {
-	return r.literal("null") || r.instant(&out.Time, len("2006-01-02T15:04:05.000000Z"))
+	return r.null() || r.instant(&out.Time, len("2006-01-02T15:04:05.000000Z"))
 }
 
 func (r *jsonReader) instant(out *time.Time, length int) bool {

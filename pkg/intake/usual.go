@@ -15,9 +15,9 @@ import (
 const (
 	// maxUsualBody is the limit of a usual body. An Event has about 1 KiB.
 	maxUsualBody = 16 << 10
-	// Limits of names in a usual path: those of labels and subdomains of DNS.
-	maxUsualNamespace = 63
-	maxUsualName      = 253
+	// Limits of the names of namespaces and Events: those of labels and subdomains of DNS.
+	maxDNSLabel     = 63
+	maxDNSSubdomain = 253
 )
 
 // usual is a report as client-go sends it: a POST or a strategic merge PATCH of an Event.
@@ -31,7 +31,7 @@ type usual struct {
 	deadline deadline
 	// abandonAt is until when the body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
-	// incoming is the body while it arrives, and received when it has. Set by withArrival.
+	// incoming is the body while it arrives, and received when it has. Set by withUsualBody.
 	incoming incoming
 	received receivedBody
 	call     call
@@ -99,7 +99,7 @@ func header(req *http.Request, name string) string {
 func usualEncoding(accepted string) bool { return accepted == "" || accepted == "gzip" }
 
 // setTarget sets what is in the URL, as request.RequestInfoFactory does. It returns false for any URL that could
-// be read in another way.
+// be read in another way. Names of DNS have only one spelling in a path.
 func (u *usual) setTarget(req *http.Request) bool {
 	url := req.URL
 	if url.RawPath != "" || url.RawQuery != "" || url.ForceQuery || url.Host != "" || url.Opaque != "" || url.User != nil || url.Fragment != "" ||
@@ -115,7 +115,7 @@ func (u *usual) setTarget(req *http.Request) bool {
 		u.api, u.info.APIPrefix, u.info.APIGroup = occurrence.EventsV1, "apis", "events.k8s.io"
 	}
 	namespace, rest, ok := strings.Cut(rest, "/")
-	if !ok || len(namespace) > maxUsualNamespace || !isUsualName(namespace, false) {
+	if !ok || len(namespace) > maxDNSLabel || !isDNSName(namespace, false) {
 		return false
 	}
 	u.info.Namespace = namespace
@@ -124,7 +124,7 @@ func (u *usual) setTarget(req *http.Request) bool {
 		return rest == resourceName
 	}
 	name, ok := strings.CutPrefix(rest, resourceName+"/")
-	if !ok || len(name) > maxUsualName || !isUsualName(name, true) {
+	if !ok || len(name) > maxDNSSubdomain || !isDNSName(name, true) {
 		return false
 	}
 	u.info.Verb, u.info.Name, u.info.Parts = "patch", name, []string{resourceName, name}
@@ -134,9 +134,8 @@ func (u *usual) setTarget(req *http.Request) bool {
 // createParts is shared; nobody changes it.
 var createParts = []string{resourceName}
 
-// isUsualName reports whether a name is a label of DNS or, with dots, a subdomain, whatever its length. In a path,
-// it has no other spelling.
-func isUsualName(s string, dots bool) bool {
+// isDNSName reports whether a name is a label of DNS or, with dots, a subdomain, whatever its length.
+func isDNSName(s string, dots bool) bool {
 	before := byte('.') // labels begin and end with a letter or digit
 	for i := range len(s) {
 		c := s[i]

@@ -169,7 +169,7 @@ func (r *jsonReader) metadata(meta *metav1.ObjectMeta) bool {
 		case "namespace":
 			return once(&seen, 2) && r.text(&meta.Namespace)
 		case "creationTimestamp":
-			return once(&seen, 4) && r.literal("null")
+			return once(&seen, 4) && r.null()
 		}
 		return false
 	})

@@ -113,7 +113,7 @@ func immutable[T comparable](errs *field.ErrorList, name string, value, old T) {
 func isPlainMeta(m *metav1.ObjectMeta) bool {
 	return isUsualMeta(m) && len(m.Labels)+len(m.Annotations)+len(m.GenerateName) == 0 && m.Generation == 0 &&
 		m.DeletionTimestamp == nil && m.DeletionGracePeriodSeconds == nil && m.UID != "" &&
-		len(m.Name) <= maxUsualName && isUsualName(m.Name, true) && len(m.Namespace) <= maxUsualNamespace && isUsualName(m.Namespace, false)
+		len(m.Name) <= maxDNSSubdomain && isDNSName(m.Name, true) && len(m.Namespace) <= maxDNSLabel && isDNSName(m.Namespace, false)
 }
 
 // isSamePlainMeta reports whether an update leaves plain metadata as it was.
@@ -130,7 +130,7 @@ func validateContent(event *corev1.Event, api occurrence.API) field.ErrorList {
 	} else {
 		errs = validateNewStyle(event, api)
 	}
-	if len(event.Namespace) > maxUsualNamespace || !isUsualName(event.Namespace, false) {
+	if len(event.Namespace) > maxDNSLabel || !isDNSName(event.Namespace, false) {
 		for _, message := range validation.IsDNS1123Subdomain(event.Namespace) {
 			errs = append(errs, field.Invalid(field.NewPath("namespace"), event.Namespace, message))
 		}
