@@ -174,7 +174,7 @@ func (r *inFlight) moveTo(to *shares.Shares, f flow) bool {
 func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		call, known, unknown := callOf(req.Context()), c.inFlight, c.unknown
-		if c.queries.asks(req) {
+		if c.queries.covers(req) {
 			known, unknown = c.inQueries, c.unknownInQueries
 			call.presented = asPresented(req)
 		}
@@ -232,7 +232,7 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 		}
 		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
 		to := c.inFlight
-		if c.queries.asks(req) {
+		if c.queries.covers(req) {
 			to = c.inQueries
 		}
 		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
@@ -252,7 +252,7 @@ func (c *flowControl) withSeat(next http.HandlerFunc) http.HandlerFunc {
 		call := callOf(req.Context())
 		s := &seat{seats: c.seats, flow: call.inFlight.flow}
 		switch {
-		case c.queries.asks(req):
+		case c.queries.covers(req):
 			s.seats = c.queries.seats
 		case isLarge(call.decoding.cost):
 			s.seats = c.largeSeats

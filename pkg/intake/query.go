@@ -136,9 +136,9 @@ func (q *queries) resource(req *http.Request) string {
 	return info.Resource
 }
 
-// asks reports whether a request reports no Events: it is a query, or for a path such as /metrics. Both are
-// served within the limits of queries, so that they tell what is wrong while reports wait. q may be nil.
-func (q *queries) asks(req *http.Request) bool {
+// covers reports whether a request is served within the limits of queries: it is a query, or for a path such as
+// /metrics. So both are answered while reports wait. q may be nil.
+func (q *queries) covers(req *http.Request) bool {
 	if q == nil || req.Method != http.MethodGet { // replicas post to paths
 		return false
 	}
@@ -160,7 +160,7 @@ func (q *queries) or(next http.Handler, authz authorizer.Authorizer) http.Handle
 			if code := q.serve(w, req, resource); code != 0 {
 				q.count(resource, code)
 			}
-		case q.asks(req):
+		case q.covers(req):
 			callOf(req.Context()).query.Store(true)
 			paths.ServeHTTP(w, req)
 		default:
