@@ -83,7 +83,7 @@ func encode(b []byte, event *corev1.Event) (out []byte, subject, group int) {
 	group = len(b)
 
 	message := event.Message
-	combined := !newStyle && strings.HasPrefix(message, CombinedPrefix) // as IsCombined
+	combined := !newStyle && strings.HasPrefix(message, CombinedPrefix) // its client combined it
 	if combined {
 		message = ""
 	}

@@ -6,7 +6,6 @@ package identity
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -22,11 +21,6 @@ const (
 // CombinedPrefix is the prefix of the message of a group's combined Event, as client-go's
 // EventAggregatorByReasonMessageFunc sets it.
 const CombinedPrefix = "(combined from similar events): "
-
-// IsCombined reports whether a client posted the Event as the combined one of a group.
-func IsCombined(event *corev1.Event) bool {
-	return event.EventTime.IsZero() && strings.HasPrefix(event.Message, CombinedPrefix)
-}
 
 // Digest identifies a series. occurrence.Digest is its public form.
 type Digest = [sha256.Size]byte

@@ -50,8 +50,8 @@ func (r *replicaTokens) IsPeer(context.Context, string) (bool, error) {
 	return r.review()
 }
 
-// runSession runs a session in a bubble, whose follower is the other end.
-func runSession(t *testing.T, f Forwarder, serve func(context.Context, io.ReadWriteCloser) error) (follower net.Conn, ended <-chan struct{}) {
+// runSession runs a session in a bubble, whose follower stays connected.
+func runSession(t *testing.T, f Forwarder, serve func(context.Context, io.ReadWriteCloser) error) (ended <-chan struct{}) {
 	t.Helper()
 	own, follower := net.Pipe()
 	t.Cleanup(func() { _ = follower.Close() })
@@ -63,7 +63,7 @@ func runSession(t *testing.T, f Forwarder, serve func(context.Context, io.ReadWr
 		timer := time.AfterFunc(time.Hour, func() {})
 		s.run(&directStream{Conn: own, timer: timer}, req, "token")
 	}()
-	return follower, done
+	return done
 }
 
 // readAll is a leader that reads until the session ends.
@@ -87,7 +87,7 @@ func TestSessionLastsAsLongAsItsTokenIsAccepted(t *testing.T) {
 	} {
 		bubble := func(t *testing.T) {
 			tokens := &replicaTokens{review: func() (bool, error) { return test.ok, test.err }}
-			_, ended := runSession(t, tokens, readAll)
+			ended := runSession(t, tokens, readAll)
 			time.Sleep(3*sessionReviewPeriod + time.Second)
 			synctest.Wait()
 			select {
@@ -107,7 +107,7 @@ func TestFollowerThatReadsNothingEndsItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		tokens := &replicaTokens{review: func() (bool, error) { return true, nil }}
-		_, ended := runSession(t, tokens, func(_ context.Context, s io.ReadWriteCloser) error {
+		ended := runSession(t, tokens, func(_ context.Context, s io.ReadWriteCloser) error {
 			time.Sleep(time.Minute) // an idle session has no deadline
 			_, err := s.Write([]byte("batch"))
 			return err

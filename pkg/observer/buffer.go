@@ -83,17 +83,13 @@ func (b *buffer) cut(n int) {
 	b.head = append(make([]Version, 0, 2*b.sizes.blockVersions), b.head[n:]...)
 }
 
-// removeBlock removes the oldest block, and returns false if there is none.
-func (b *buffer) removeBlock() bool {
-	if len(b.blocks) == 0 {
-		return false
-	}
+// removeBlock removes the oldest block. There must be one.
+func (b *buffer) removeBlock() {
 	oldest := b.blocks[0]
 	b.blocks[0] = nil
 	b.blocks = b.blocks[1:]
 	b.sealedBytes -= oldest.bytes()
 	b.first, b.removed = oldest.end(), oldest.last
-	return true
 }
 
 // removeBefore removes blocks, and the part of the head that is due to be sealed, as far as they are

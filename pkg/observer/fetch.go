@@ -31,7 +31,7 @@ func (r *Reader) fetchChanges(ctx context.Context) error {
 	if err == nil {
 		defer s.stop()
 		r.inList = false
-		err = r.readChanges(ctx, s)
+		err = r.readChanges(s)
 	}
 	if isExpired(err) {
 		l.mu.Lock()
@@ -42,7 +42,7 @@ func (r *Reader) fetchChanges(ctx context.Context) error {
 	return err
 }
 
-func (r *Reader) readChanges(ctx context.Context, s *stream) error {
+func (r *Reader) readChanges(s *stream) error {
 	var enough <-chan time.Time
 	quiet := time.NewTimer(minWatch) // nobody waits for the first one
 	defer quiet.Stop()

@@ -181,9 +181,9 @@ func (r *reading) one(name string, labels ...string) *v1alpha1.Figure {
 	return nil
 }
 
-// value returns the value of a sample, or 0.
-func (r *reading) value(name string, labels ...string) float64 {
-	if f := r.one(name, labels...); f != nil {
+// value returns the value of a metric without labels, or 0.
+func (r *reading) value(name string) float64 {
+	if f := r.one(name); f != nil {
 		return f.Value
 	}
 	return 0

@@ -41,9 +41,6 @@ func adoptedKey(contributor Contributor, key occurrence.Key) occurrence.Key {
 	return occurrence.KeyOf(sha256.Sum256(b))
 }
 
-// IsAdopted reports whether the counter is that of another contributor.
-func (c *Counter) IsAdopted() bool { return c.adopted }
-
 // Contributor returns in whose name the counter writes.
 func (c *Counter) Contributor() Contributor { return c.instance }
 

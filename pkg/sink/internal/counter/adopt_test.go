@@ -119,7 +119,7 @@ func TestAdoptedOccurrencesAreCountedOnce(t *testing.T) {
 			if test.may != nil {
 				s.world.may = *test.may
 			}
-			if s.do(adopted, drains); adopted.counter.Key == s.former.counter.Key || !adopted.counter.IsAdopted() {
+			if s.do(adopted, drains); adopted.counter.Key == s.former.counter.Key || !adopted.counter.adopted {
 				t.Error("the counter is not another one")
 			}
 			maps.DeleteFunc(adopted.settled, func(_ occurrence.Outcome, n int64) bool { return n == 0 })

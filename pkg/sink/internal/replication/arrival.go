@@ -58,7 +58,7 @@ func (in *incoming) apply(b *Batch) error {
 	of := h.get(in.contributor)
 	if !in.complete {
 		in.complete = true
-		h.charge(of.Series, -1)
+		h.release(of.Series)
 		of.Series = in.mirror
 	}
 	of.Position, of.UpTo = b.Position, b.UpTo
@@ -72,7 +72,7 @@ func (in *incoming) dropFormer() bool {
 	if in.complete || len(of.Series) == 0 {
 		return false
 	}
-	in.of.charge(of.Series, -1)
+	in.of.release(of.Series)
 	of.Holding = Holding{Contributor: in.contributor} // at position 0: nothing is handed over
 	return true
 }
@@ -153,7 +153,7 @@ func (a *arrival) keep(upTo uint64) bool {
 		return false
 	}
 	of = h.get(a.contributor)
-	h.charge(of.Series, -1)
+	h.release(of.Series)
 	of.Position, of.UpTo, of.Series = a.position, upTo, a.mirror
 	h.dropEmpty()
 	h.notify()

@@ -126,7 +126,7 @@ func (h *Holdings) Release(c counter.Contributor, position uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if of := h.of[c]; of != nil && !of.open && of.Position <= position && len(of.Series) > 0 {
-		h.charge(of.Series, -1)
+		h.release(of.Series)
 		of.Series = nil
 		h.dropEmpty()
 		h.notify()
@@ -197,11 +197,11 @@ func (h *Holdings) dropEmpty() {
 	}
 }
 
-// charge adds the usage of a mirror, or removes it.
-func (h *Holdings) charge(m Mirror, sign int64) {
+// release removes the usage of a mirror.
+func (h *Holdings) release(m Mirror) {
 	for _, s := range m {
-		h.bytes += sign * s.bytes
-		h.occurrences += sign * s.weight
+		h.bytes -= s.bytes
+		h.occurrences -= s.weight
 	}
 }
 
@@ -333,6 +333,6 @@ func (s *stage) commit(touched Mirror) error {
 
 // discard drops the mirror.
 func (s *stage) discard() {
-	s.of.charge(s.mirror, -1)
+	s.of.release(s.mirror)
 	s.mirror = nil
 }
