@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Each side has so many turns, of at least so long. Short ones, so that both
-// sides of a turn meet the same weather.
+// The turns of each side, and the minimum time of one. They are short, so that both
+// sides of a turn have the same load of the machine beside them.
 const (
 	turns = 25
 	turn  = "50ms"

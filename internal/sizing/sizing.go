@@ -28,7 +28,7 @@ const (
 	copiesOfABody = 4
 	// batchedEvents is maxBatched of pkg/intake: each Event of a batch is as a request, but for its body.
 	batchedEvents = 8 << 10
-	// unwrittenAnswers is maxUnwrittenBytes of pkg/intake. credentials is the size of
+	// unwrittenAnswers is maxUnreadBytes of pkg/intake. credentials is the size of
 	// its caches of accepted and rejected credentials.
 	unwrittenAnswers = 32 * mib
 	credentials      = 5 * mib
