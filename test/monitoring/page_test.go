@@ -66,7 +66,7 @@ const pageHead = `# Metrics
 
 For operators, and authors of controllers that set a ` + "`Registerer`" + `: what each metric means.
 
-eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the right to ` + "`get`" + ` this path. A controller exports those of its stages, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added. Names in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. [correlation.md](correlation.md) defines *subject*, *series* and *group*.
+eventd serves them at ` + "`/metrics`" + `, port 10280. The caller needs the right to ` + "`get`" + ` this path. A controller exports those of its stages, with the labels ` + "`broadcaster`" + ` and ` + "`sink`" + ` added; those of a sink that [reports to eventd](library.md#report-to-eventd) are there. Names in ` + "`_total`" + ` are counters, histograms are marked, all others are gauges. [correlation.md](correlation.md) defines *subject*, *series* and *group*.
 
 <!-- Generated from a running eventd: go test ./test/monitoring -run Page -update -->
 `
