@@ -126,3 +126,16 @@ func ExampleNewRecordBroadcaster_connection() {
 	broadcaster.Shutdown()
 	// Output:
 }
+
+// What is recorded is reported to the eventd of the cluster, which correlates and writes it.
+func ExampleRecordBroadcaster_StartRecordingToEventd() {
+	config := &rest.Config{Host: "https://eventd.kube-system.svc", BearerTokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token"}
+	config.CAFile = "/etc/eventd-ca/ca.crt" // of the ConfigMap eventd-serving-ca
+	broadcaster := pipeline.NewRecordBroadcaster()
+	broadcaster.StartRecordingToEventd(config)
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "my-controller"})
+
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}}
+	recorder.Event(pod, corev1.EventTypeNormal, "Started", "all containers are running")
+	broadcaster.Shutdown()
+}

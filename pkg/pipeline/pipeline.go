@@ -42,11 +42,11 @@ type Pipeline struct {
 	repairs     *recorder.Repairs
 
 	mu     sync.Mutex
-	writer *writer // nil until StartSink
+	writer *writer // nil until StartSink or StartRemoteSink
 }
 
-// New returns a pipeline without a sink. Until StartSink, what is recorded is dropped and
-// counted. The logger is that of the context, whose end has no effect. An error is one of
+// New returns a pipeline without a sink. Until StartSink or StartRemoteSink, what is recorded is
+// dropped and counted. The logger is that of the context, whose end has no effect. An error is one of
 // registering metrics.
 func New(ctx context.Context, o Options) (*Pipeline, error) {
 	l := newLedger(o.Trail)
@@ -68,9 +68,9 @@ func New(ctx context.Context, o Options) (*Pipeline, error) {
 	}, nil
 }
 
-// StartSink starts to write what is recorded from now on with the client. It may be called
-// once. An error is one of the options or of registering metrics; then the pipeline has
-// no sink.
+// StartSink starts to write what is recorded from now on with the client. A pipeline has one
+// sink: it is an error if there is one. Any other error is one of the options or of registering
+// metrics; then the pipeline has no sink.
 func (p *Pipeline) StartSink(client sink.Client) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -41,7 +41,8 @@ func (b *EventsBroadcaster) StartRecordingToEventd(ctx context.Context, config *
 	return b.startRecording(ctx, to)
 }
 
-// StartRemoteSink is StartSink for an eventd. See RecordBroadcaster.StartRecordingToEventd.
+// StartRemoteSink is StartSink for an eventd, with the same errors, and in place of it. See
+// RecordBroadcaster.StartRecordingToEventd.
 func (p *Pipeline) StartRemoteSink(client remote.Client) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,7 +65,7 @@ func (s *Sink) endFlush() {
 // Close refuses new occurrences, writes what is pending until the context ends, ends all
 // requests and goroutines, and settles the rest: as handed over if a follower holds it, otherwise
 // as dropped or uncertain. It returns what was dropped or is uncertain. Then it ends the sessions,
-// after a further grace.Period if a follower does not acknowledge everything. A further call
+// after a further 250 ms (grace.Period) if a follower does not acknowledge everything. A further call
 // waits for the end of the first or of its own context, and returns nothing.
 //
 // Requests, callbacks and loggers that do not return within grace.Period of the end of the
