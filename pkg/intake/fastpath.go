@@ -29,8 +29,9 @@ type fastPath struct {
 	maxBody int64
 }
 
-// newFastPath returns a handler that serves usual requests by routes, and all others by generic.
-func newFastPath(generic, routes http.Handler, authn authenticator.Request, options ServerOptions, control *flowControl) *fastPath {
+// newFastPath returns a handler that serves usual requests by routes. The caller sets generic, which serves all
+// others.
+func newFastPath(routes http.Handler, authn authenticator.Request, options ServerOptions, control *flowControl) *fastPath {
 	handler := withUsualBody(routes)
 	handler = withAuthorization(handler, options.Authorizer)
 	handler = control.withCallerFlow(handler)
@@ -44,7 +45,7 @@ func newFastPath(generic, routes http.Handler, authn authenticator.Request, opti
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)
 	return &fastPath{
-		generic: generic, chain: handler, unread: newUnreadResponses(options.Intake),
+		chain: handler, unread: newUnreadResponses(options.Intake),
 		maxBody: min(maxUsualBody, options.Intake.options.MaxBodyBytes),
 	}
 }

@@ -188,7 +188,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 		authn = orPeer(options.Forwarder, authn)
 	}
 	authn = control.callers.limit(authn)
-	fast := newFastPath(nil, routes, authn, options, control)
+	fast := newFastPath(routes, authn, options, control)
 	if control.queries != nil {
 		control.queries.authn = authn
 	}
