@@ -16,6 +16,22 @@ type moment struct {
 
 func now() moment { return moment{monotonic: time.Now(), boot: sinceBoot()} }
 
-func (m moment) elapsed() time.Duration {
-	return max(time.Since(m.monotonic), sinceBoot()-m.boot)
+// maxClockAge is how long after the end of a suspension a clock may not know of it yet. A
+// machine may as well be suspended right after a clock was read.
+const maxClockAge = time.Millisecond
+
+// clock measures elapsed time. It reads the time since boot once per maxClockAge, since that
+// is a system call: three for each report, without it. The zero value is ready for use; it
+// is not safe for use by many goroutines.
+type clock struct {
+	read moment
+}
+
+// since returns the time since a moment that has passed.
+func (c *clock) since(m moment) time.Duration {
+	age := time.Since(c.read.monotonic)
+	if age >= maxClockAge {
+		c.read, age = now(), 0
+	}
+	return max(time.Since(m.monotonic), c.read.boot+age-m.boot)
 }

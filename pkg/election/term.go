@@ -23,6 +23,7 @@ type term struct {
 	validity time.Duration // of a renewal
 
 	mu      sync.Mutex
+	clock   clock
 	renewed moment
 	cause   error         // nil until the term has ended
 	endedAt moment        // when that was noticed
@@ -37,7 +38,7 @@ func newTerm(parent context.Context, acquired moment, validity time.Duration) *t
 	t.context, t.cancel = context.WithCancelCause(parent)
 	t.mu.Lock() // the timer may fire at once
 	defer t.mu.Unlock()
-	t.timer = time.AfterFunc(validity-acquired.elapsed(), t.expire)
+	t.timer = time.AfterFunc(t.untilDeadline(), t.expire)
 	return t
 }
 
@@ -81,12 +82,12 @@ func (t *term) overdue() time.Duration {
 	defer t.mu.Unlock()
 	late := -t.untilDeadline()
 	if t.cause != nil {
-		late = max(late, t.endedAt.elapsed())
+		late = max(late, t.clock.since(t.endedAt))
 	}
 	return late
 }
 
-func (t *term) untilDeadline() time.Duration { return t.validity - t.renewed.elapsed() }
+func (t *term) untilDeadline() time.Duration { return t.validity - t.clock.since(t.renewed) }
 
 // extend records an acknowledged renewal that began at start. It returns false if
 // the term had ended before.
