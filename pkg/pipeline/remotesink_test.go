@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/eventd/eventd/pkg/batch"
 	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/trail"
 	"github.com/eventd/eventd/test/await"
@@ -144,6 +146,40 @@ func TestShutdownEndsThoughEventdHangs(t *testing.T) {
 	if totals.Pending() != 0 || totals.Outcomes[occurrence.Uncertain]+totals.Dropped[occurrence.Shutdown] != 5000 {
 		t.Errorf("%v, dropped %v", totals.Outcomes, totals.Dropped)
 	}
+}
+
+// hangingClient is a client of an eventd whose requests do not return.
+type hangingClient struct{ never <-chan struct{} }
+
+func (c hangingClient) Post(context.Context, occurrence.API, string, []byte) (*batch.Answer, error) {
+	<-c.never
+	return nil, context.Canceled
+}
+
+// What does not return adds up to no more than with any other sink: a request, the callback of an outcome,
+// and an Origin that has yet to build its Event.
+func TestShutdownIsBoundedThoughNothingReturnsToARemoteSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		p, err := New(t.Context(), DefaultOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.StartRemoteSink(hangingClient{never}); err != nil {
+			t.Fatal(err)
+		}
+		sent, waiting := reported("ns", "", "a", 1), reported("ns", "", "b", 1)
+		sent.Settled = func(occurrence.Settlement) { <-never }
+		waiting.Settled = sent.Settled
+		waiting.Event, waiting.Origin = nil, calledOrigin{waiting.Event, func() { <-never }}
+		p.Record(sent)
+		time.Sleep(time.Second) // its request is in flight
+		p.Record(waiting)
+		synctest.Wait()
+		wantShutdownWithin(t, drainable{p}, 0, shutdownLimit)
+		close(never)
+		synctest.Wait()
+	})
 }
 
 // A Pipeline reports too, and a refused Event has its reason.

@@ -66,8 +66,8 @@ func (s *Sink) unsettled(items []*item) (changes <-chan struct{}, left []*item) 
 }
 
 // Close sends what is pending until the context ends. What is left then settles as dropped, or
-// as uncertain if it was sent. It returns that, at most 750 ms after the end of the context, three
-// times grace.Period: so long it waits for requests and callbacks that do not return. Their
+// as uncertain if it was sent. It returns that, at most 500 ms after the end of the context, twice
+// grace.Period: it waits for requests, and then for callbacks and requests, that do not return. Their
 // goroutines stay until they return. What is added later is dropped. It may be called once.
 func (s *Sink) Close(ctx context.Context) sink.Pending {
 	s.Flush(ctx)
@@ -85,8 +85,8 @@ func (s *Sink) Close(ctx context.Context) sink.Pending {
 		for _, o := range out {
 			o.call()
 		}
+		s.awaitCalls()
 	})
-	s.awaitCalls()
 	return left
 }
 
