@@ -59,11 +59,17 @@ func refuse(o *occurrence.Occurrence) {
 	o.Settled(occurrence.Settlement{Outcome: occurrence.Dropped, Reason: occurrence.PendingFull})
 }
 
+// send posts a body with headers of about the maximum size.
 func send(t *testing.T, handler http.Handler, contentType, body string) int {
+	return sendAs(t, handler, strings.Repeat("x", 15*kib), contentType, body)
+}
+
+func sendAs(t *testing.T, handler http.Handler, userAgent, contentType, body string) int {
+	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/ns/events", strings.NewReader(body))
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("Authorization", "Bearer jane's")
-	req.Header.Set("User-Agent", strings.Repeat("x", 15*kib))
+	req.Header.Set("User-Agent", userAgent)
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, req)
 	return w.Code
@@ -80,6 +86,13 @@ func liveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// stackMemory is that of all goroutines.
+func stackMemory() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.StackInuse)
+}
+
 // measured are the requests of which the memory is measured.
 const measured = 100
 
@@ -92,31 +105,43 @@ func wants(t *testing.T, took, limit, part int64) {
 	}
 }
 
-// The memory of a request that waits for its write is bounded by its body.
+// The memory of a request that waits for its write is bounded by its body. A usual one takes the fast path.
 func TestRequestsThatWaitTakeNoMoreThanIsSaid(t *testing.T) {
-	o := deployed(measured)
-	recorded, answers := make(chan *occurrence.Occurrence, measured), make(chan int, measured)
-	handler := serve(t, o, nothing, func(o *occurrence.Occurrence) { recorded <- o })
-	before := liveBytes()
-	for i := range measured {
-		go func() {
-			answers <- send(t, handler, "application/json", event(i, "message", strings.Repeat("x", 127*kib)))
-		}()
-	}
-	waiting := make([]*occurrence.Occurrence, measured)
-	for i := range waiting {
-		select {
-		case waiting[i] = <-recorded:
-		case code := <-answers:
-			t.Fatalf("a request is answered %d", code)
-		}
-	}
-	wants(t, liveBytes()-before, part(o, "requests being answered").Most, 8)
-	for _, o := range waiting {
-		refuse(o)
-	}
-	for range measured {
-		<-answers
+	const usual = `{"kind":"Event","apiVersion":"v1","metadata":{"name":"a%d","namespace":"ns"},"involvedObject":{"namespace":"ns"},"message":"x"}`
+	requests := func(o *app.Options) Part { return part(o, "requests being answered") }
+	for name, test := range map[string]struct {
+		agent string
+		body  func(i int) string
+		limit func(*app.Options) int64
+		part  int64
+	}{
+		"usual":   {"kubelet", func(i int) string { return fmt.Sprintf(usual, i) }, func(o *app.Options) int64 { return requests(o).Usual }, 3},
+		"largest": {strings.Repeat("x", 15*kib), func(i int) string { return event(i, "message", strings.Repeat("x", 127*kib)) }, func(o *app.Options) int64 { return requests(o).Most }, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := deployed(measured)
+			recorded, answers := make(chan *occurrence.Occurrence, measured), make(chan int, measured)
+			handler := serve(t, o, nothing, func(o *occurrence.Occurrence) { recorded <- o })
+			before := stackMemory() + liveBytes()
+			for i := range measured {
+				go func() { answers <- sendAs(t, handler, test.agent, "application/json", test.body(i)) }()
+			}
+			waiting := make([]*occurrence.Occurrence, measured)
+			for i := range waiting {
+				select {
+				case waiting[i] = <-recorded:
+				case code := <-answers:
+					t.Fatalf("a request is answered %d", code)
+				}
+			}
+			wants(t, stackMemory()+liveBytes()-before, test.limit(o), test.part)
+			for _, o := range waiting {
+				refuse(o)
+			}
+			for range measured {
+				<-answers
+			}
+		})
 	}
 }
 
@@ -127,7 +152,7 @@ func TestRequestsOfUnknownCallersTakeNoMoreThanIsSaid(t *testing.T) {
 	limit := part(o, "requests of unknown callers").Most - measured*intake.UploadBufferBytes
 	answer := make(chan struct{})
 	handler := serve(t, o, func() { <-answer }, refuse)
-	before := liveBytes()
+	before := stackMemory() + liveBytes()
 	var sending sync.WaitGroup
 	for i := range measured {
 		sending.Go(func() { send(t, handler, "application/json", event(i, "message", "x")) })
@@ -135,7 +160,7 @@ func TestRequestsOfUnknownCallersTakeNoMoreThanIsSaid(t *testing.T) {
 	// They all wait for one review, which cannot be observed.
 	var took int64
 	for deadline := time.Now().Add(10 * time.Second); took < limit/4 && time.Now().Before(deadline); {
-		took = liveBytes() - before
+		took = stackMemory() + liveBytes() - before
 	}
 	wants(t, took, limit, 4)
 	close(answer)

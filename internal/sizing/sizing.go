@@ -19,15 +19,16 @@ const (
 
 	// processBytes is the size of an idle process.
 	processBytes = 32 * mib
-	// requestBytes is the size of a request with a usual Event, without its body.
-	requestBytes = 4 * kib
+	// requestBytes is the size of a request with a usual Event, without its body, and stackBytes that of the
+	// stacks of its goroutines (growStack in pkg/intake; the handlers of k8s.io/apiserver use as much).
+	requestBytes, stackBytes = 8 * kib, 32 * kib
 	// unknownCallerBytes is the size of a request during the review of its caller.
 	unknownCallerBytes = 16 * kib
 	// copiesOfABody are those of the server, of the handler, the decoded one, and the
 	// rest of the buffers. TestRequestsThatWaitTakeNoMoreThanIsSaid measures them.
 	copiesOfABody = 4
-	// batchedEvents is maxBatched of pkg/intake: each Event of a batch is as a request, but for its body.
-	batchedEvents = 8 << 10
+	// batchedEvents is maxBatched of pkg/intake, and batchedEventBytes the size of each, without its part of the body.
+	batchedEvents, batchedEventBytes = 8 << 10, 4 * kib
 	// unwrittenAnswers is maxUnreadBytes of pkg/intake. credentials is the size of
 	// its caches of accepted and rejected credentials.
 	unwrittenAnswers = 32 * mib
@@ -98,11 +99,11 @@ func Memory(o *app.Options) []Part {
 	parts := []Part{
 		same("the process itself", processBytes),
 		{"connections", []string{"max-connections"}, min(usualConnections, connections) * app.ConnectionBytes, connections * app.MaxConnectionBytes},
-		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + kib), requests*(requestBytes+intake.HeaderBytes) + bodies},
+		{"requests being answered", []string{"max-requests-inflight", "max-request-body-bytes"}, requests * (requestBytes + stackBytes + kib), requests*(requestBytes+stackBytes+intake.HeaderBytes) + bodies},
 		// As many requests of unknown callers may be in flight. Their bodies are not read.
-		{"requests of unknown callers", []string{"max-requests-inflight"}, requests * kib, requests * (unknownCallerBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
+		{"requests of unknown callers", []string{"max-requests-inflight"}, requests * kib, requests * (unknownCallerBytes + stackBytes + intake.HeaderBytes + intake.UploadBufferBytes)},
 		{"bodies being decoded", []string{"max-decode-bytes"}, min(usualDecoding, o.Intake.MaxDecodeBytes), decoding(&o.Intake)},
-		same("Events of batches", batchedEvents*requestBytes),
+		same("Events of batches", batchedEvents*batchedEventBytes),
 		{"answers being written", nil, requests * kib, unwrittenAnswers},
 		same("credentials of callers", credentials),
 		{"names that clients posted", []string{"max-client-names"}, min(int64(o.Intake.MaxNames)*viewBytes, views), views},

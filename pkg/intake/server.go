@@ -22,7 +22,7 @@ import (
 
 const (
 	// DefaultMaxInFlight is the default limit of requests in flight. With bodies of
-	// 1 MiB they use 1 GiB, with usual ones about 4 MiB.
+	// 1 MiB they use 1 GiB, with usual ones about 40 MiB.
 	DefaultMaxInFlight = 1000
 	// requestTimeout is the maximum timeout of a request. The apiserver's handlers wait
 	// up to 34 s for a write.
