@@ -33,7 +33,12 @@ func (r resolver) NewRequestInfo(req *http.Request) (*request.RequestInfo, error
 	}
 	req = req.WithContext(req.Context())
 	req.URL = &url
-	return r.factory.NewRequestInfo(req)
+	info, err := r.factory.NewRequestInfo(req)
+	if err == nil {
+		// Views have them for long. They are parts of the URL, which may have 64 KiB.
+		info.Namespace, info.Name = strings.Clone(info.Namespace), strings.Clone(info.Name)
+	}
+	return info, err
 }
 
 // watches reports whether a GET without a name is a watch, as in metav1.ListOptions.

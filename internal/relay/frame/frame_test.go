@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,32 @@ func TestRequestIsDecodedAsItWasEncoded(t *testing.T) {
 			t.Errorf("-sent +got:\n%s", diff)
 		}
 	}
+}
+
+// Reports are kept for long, with the name of their user, and not with the rest of their request.
+func TestNameOfAUserDoesNotKeepItsRequest(t *testing.T) {
+	const requests, padding = 200, 16 << 10
+	inUse := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	buf, _ := AppendRequest(nil, 1, &Forwarded{
+		User: &user.DefaultInfo{Name: "caller"}, Header: http.Header{"User-Agent": {strings.Repeat("a", padding)}},
+	}, all)
+	before, names := inUse(), make([]string, requests)
+	for i := range names {
+		r, err := DecodeRequest(buf[headBytes:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[i] = r.User.GetName()
+	}
+	if kept := (inUse() - before) / requests; kept > padding/2 {
+		t.Errorf("%d bytes are kept with a name", kept)
+	}
+	runtime.KeepAlive(names)
 }
 
 // It would end the session.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -37,12 +38,13 @@ func AppendRequest(buf []byte, id uint64, r *Forwarded, keep func(name string) b
 	return buf, End(buf, begin)
 }
 
-// DecodeRequest decodes the payload of a request, which it does not keep.
+// DecodeRequest decodes the payload of a request, which it does not keep. What precedes the body is one string, of
+// which all values are parts but the name of the user: what that user reports may be kept for hours.
 func DecodeRequest(payload []byte) (*Forwarded, error) {
 	d, rest := newDecoder(payload)
 	r := &Forwarded{Timeout: time.Duration(d.number())}
 	r.Method, r.URI, r.Host = d.string(), d.string(), d.string()
-	caller := &user.DefaultInfo{Name: d.string(), UID: d.string(), Groups: d.strings()}
+	caller := &user.DefaultInfo{Name: strings.Clone(d.string()), UID: d.string(), Groups: d.strings()}
 	caller.Extra = d.values()
 	r.User, r.Header = caller, d.values()
 	if err := d.end(); err != nil {
