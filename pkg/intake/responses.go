@@ -30,6 +30,10 @@ const (
 	// escaped. /metrics has no request to compare with.
 	responseFactor   = 8
 	minResponseLimit = 8 << 20
+	// discardTimeout is for how long the rest of a body is awaited that no handler has read, and maxDiscarded how
+	// much of it is read: as much as by the server.
+	discardTimeout = time.Second
+	maxDiscarded   = 256 << 10
 )
 
 var errResponseTooLarge = errors.New("the response is too large")
@@ -77,12 +81,15 @@ func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, ctx co
 	response, body := &call.response, &call.body
 	response.w, response.limit = w, u.limit
 	inner := req.WithContext(ctx)
-	if req.ProtoMajor == 2 && req.Body != nil {
-		body.ReadCloser, body.buffer = req.Body, UploadBufferBytes
-		if n := req.ContentLength; n >= 0 { // the server resets a stream with more
-			body.buffer = min(body.buffer, n)
-		}
+	if req.Body != nil && req.ContentLength != 0 {
+		body.ReadCloser = req.Body
 		inner.Body = body
+		if req.ProtoMajor == 2 {
+			body.buffer = UploadBufferBytes
+			if n := req.ContentLength; n >= 0 { // the server resets a stream with more
+				body.buffer = min(body.buffer, n)
+			}
+		}
 	}
 	next.ServeHTTP(response, inner)
 	if session := call.session.Load(); session != nil && response.code == 0 { // it was not too late
@@ -93,7 +100,7 @@ func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, ctx co
 	if call.query.Load() {
 		within = u.queries
 	}
-	u.write(w, req, within, call.flow(req), response, body.unread())
+	u.write(w, req, within, call.flow(req), response, body)
 }
 
 // trackedBody is the body of a request. The server buffers the part that is not read.
@@ -120,12 +127,27 @@ func (b *trackedBody) unread() int64 {
 	return b.buffer
 }
 
-func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, within *shares.Shares, f flow, r *bufferedResponse, unread int64) {
+// discard reads the rest of a body over HTTP/1.1. The server would do so before it writes the response, and wait for
+// as long as the client keeps the connection open. If the rest does not arrive soon, or is large, the server closes
+// the connection after the response.
+func (b *trackedBody) discard(w http.ResponseWriter, req *http.Request, control *http.ResponseController) {
+	if req.Header.Get("Expect") == "" { // else to read it would ask for it
+		_ = control.SetReadDeadline(time.Now().Add(discardTimeout)) // of a handler that still reads it, too
+		if _, err := io.CopyN(io.Discard, b, maxDiscarded); err == io.EOF {
+			_ = control.SetReadDeadline(time.Time{})
+			return
+		}
+	}
+	w.Header().Set("Connection", "close")
+	_ = control.SetReadDeadline(time.Now())
+}
+
+func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, within *shares.Shares, f flow, r *bufferedResponse, body *trackedBody) {
 	if r.tooLarge {
 		u.abort(abortedTooLarge)
 	}
 	own, asserted := headerBytes(req) // the server keeps the request until the response is written
-	size := unread + int64(r.body.Len()+unreadOverhead+own+asserted)
+	size := body.unread() + int64(r.body.Len()+unreadOverhead+own+asserted)
 	if !within.Acquire(f, size) {
 		u.abort(abortedShare)
 	}
@@ -144,6 +166,9 @@ func (u *unreadResponses) write(w http.ResponseWriter, req *http.Request, within
 		defer release()
 	}
 	control := http.NewResponseController(w)
+	if serving && req.ProtoMajor < 2 && body.ReadCloser != nil && !body.ended.Load() {
+		body.discard(w, req, control)
+	}
 	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails in process, where there is none
 	err := r.writeTo(w)
 	if serving && req.ProtoMajor < 2 && err == nil {
