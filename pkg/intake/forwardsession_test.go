@@ -3,6 +3,7 @@ package intake
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,132 +21,42 @@ import (
 	"github.com/eventd/eventd/internal/shares"
 )
 
-// hijackable is a response whose connection can be taken over, without a server.
-type hijackable struct {
-	*httptest.ResponseRecorder
-	conn net.Conn
-}
-
-func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return h.conn, bufio.NewReadWriter(bufio.NewReader(h.conn), bufio.NewWriter(h.conn)), nil
-}
-
-// standby is the other end of a forwarding session, in a bubble.
-type standby struct {
-	conn   net.Conn
-	out    *frame.Writer
-	frames chan received // without pings; closed when the session is
-	ended  chan struct{} // closed when the leader's end has returned
-}
-
-// received is a frame.
-type received struct {
-	kind    frame.Kind
-	id      uint64
-	payload string
-}
-
-// forwardTo opens a session in which a handler answers.
-func forwardTo(t *testing.T, handler http.HandlerFunc) *standby {
-	t.Helper()
-	accepting := &replicaTokens{review: func() (bool, error) { return true, nil }}
-	s := openForwarding(t, &forwardings{handler: handler, forwarder: accepting, open: make(chan struct{}, 1)})
-	go s.read()
-	return s
-}
-
-// openForwarding opens a session, of which nothing is read.
-func openForwarding(t *testing.T, f *forwardings) *standby {
-	t.Helper()
-	own, other := net.Pipe()
-	s := &standby{conn: other, out: frame.NewWriter(other), frames: make(chan received, 2*frame.MaxPending), ended: make(chan struct{})}
-	go func() {
-		defer close(s.ended)
-		f.run(&hijackable{httptest.NewRecorder(), own}, httptest.NewRequestWithContext(t.Context(), http.MethodPost, ForwardingPath, nil), "token")
-	}()
-	response, err := http.ReadResponse(bufio.NewReader(other), nil)
-	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(response, err)
-	}
-	go func() { _ = s.out.Run() }()
-	return s
-}
-
-func (s *standby) read() {
-	defer close(s.frames)
-	frames := frame.NewReader(s.conn)
-	for {
-		kind, id, payload, err := frames.Next()
-		if err != nil {
-			return
-		}
-		if kind != frame.Ping {
-			s.frames <- received{kind, id, string(payload)}
-		}
+// What differs in anything is answered as any other request.
+func TestWhatBeginsAForwardingSession(t *testing.T) {
+	for name, change := range map[string]func(*http.Request){
+		"as it is":         func(*http.Request) {},
+		"not of a replica": func(req *http.Request) { req.Header.Del(AssertedUserHeader) },
+		"HTTP/2":           func(req *http.Request) { req.ProtoMajor, req.ProtoMinor = 2, 0 },
+		"GET":              func(req *http.Request) { req.Method = http.MethodGet },
+		"another path":     func(req *http.Request) { req.URL.Path += "/" },
+		"another protocol": func(req *http.Request) { req.Header.Set("Upgrade", ForwardingProtocol+"2") },
+		"no protocol":      func(req *http.Request) { req.Header.Del("Upgrade") },
+	} {
+		own, passed := new(call), false
+		handler := newTestForwardings(nil).begin(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true }))
+		req := httptest.NewRequestWithContext(withCall(t.Context(), own), http.MethodPost, ForwardingPath, nil)
+		req.Header.Set(AssertedUserHeader, "a replica")
+		req.Header.Set("Upgrade", ForwardingProtocol)
+		change(req)
+		handler.ServeHTTP(httptest.NewRecorder(), req)
+		equal(t, name+": begun", own.session.Load() != nil, name == "as it is")
+		equal(t, name+": passed on", passed, name != "as it is")
 	}
 }
 
-// leave closes the session, and returns when the leader's end has ended.
-func (s *standby) leave() {
-	s.out.Close()
-	_ = s.conn.Close()
-	<-s.ended
-}
-
-// post sends a request with headers and a time until its deadline.
-func (s *standby) post(t *testing.T, id uint64, timeout time.Duration, header http.Header) {
-	t.Helper()
-	s.forward(t, id, &frame.Forwarded{
-		Timeout: timeout, Method: http.MethodPost, URI: "/", User: &user.DefaultInfo{Name: "caller"}, Header: header,
+// What a replica sends before it has the answer is in the buffer of the server, and would be missing in the session.
+func TestForwardingSessionDoesNotBeginBeforeItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		defer other.Close()
+		in := bufio.NewReader(own)
+		go func() { _, _ = other.Write([]byte("early")) }()
+		_ = must(in.Peek(1))
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, ForwardingPath, nil)
+		go newTestForwardings(http.HandlerFunc(hang)).run(&hijackable{httptest.NewRecorder(), own, in}, req, "token")
+		_, err := other.Read(make([]byte, 1))
+		equal(t, "error", err, io.EOF)
 	})
-}
-
-func (s *standby) forward(t *testing.T, id uint64, request *frame.Forwarded) {
-	t.Helper()
-	f, ok := frame.AppendRequest(nil, id, request, nil)
-	if !ok {
-		t.Fatal("too long")
-	}
-	if _, ok := s.out.TryAdd(f); !ok {
-		t.Error("not added")
-	}
-	s.out.Flush()
-}
-
-// answer is the whole answer to the only request, and the number of its frames.
-func (s *standby) answer(t *testing.T) (code int, body string, frames int) {
-	t.Helper()
-	data := ""
-	for f := range s.frames {
-		frames++
-		if f.kind != frame.Answer || len(f.payload) > answerChunk+1 {
-			t.Fatalf("frame %d of %d bytes", f.kind, len(f.payload))
-		}
-		data += f.payload[1:]
-		if f.payload[0] == 1 {
-			break
-		}
-	}
-	code, _, all, err := frame.DecodeAnswer([]byte(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code, string(all), frames
-}
-
-// hang is a handler that waits for the end of its request.
-func hang(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
-
-// wantEnded checks whether the leader has ended the session by now.
-func (s *standby) wantEnded(t *testing.T, want bool) {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case <-s.ended:
-		equal(t, "ended", true, want)
-	default:
-		equal(t, "ended", false, want)
-	}
 }
 
 // The requests in it end too.
@@ -182,8 +93,7 @@ func TestForwardingSessionEndsWhenTheStandbyIsSilent(t *testing.T) {
 // It sends pings, so nothing else would end it.
 func TestForwardingSessionEndsWhenTheStandbyReadsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		accepting := &replicaTokens{review: func() (bool, error) { return true, nil }}
-		s := openForwarding(t, &forwardings{handler: http.HandlerFunc(hang), forwarder: accepting, open: make(chan struct{}, 1)})
+		s := openForwarding(t, newTestForwardings(http.HandlerFunc(hang)))
 		defer s.leave()
 		time.Sleep(frame.Period + frame.Silence)
 		s.wantEnded(t, true)
@@ -337,11 +247,9 @@ func TestCallerHasItsShareOfUnreadAnswersInASession(t *testing.T) {
 			aborted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aborted"}, []string{"reason"}),
 		}
 		control := &flowControl{inFlight: shares.New(4 * requests)}
-		accepting := &replicaTokens{review: func() (bool, error) { return true, nil }}
-		s := openForwarding(t, &forwardings{forwarder: accepting, open: make(chan struct{}, 1),
-			handler: unread.buffered(control.withForwardedFlow(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = w.Write(make([]byte, size))
-			})))})
+		s := openForwarding(t, newTestForwardings(unread.buffered(control.withForwardedFlow(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, size))
+		})))))
 		defer s.leave()
 		for id := range uint64(requests + 1) {
 			caller := "a"
