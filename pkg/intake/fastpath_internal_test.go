@@ -70,6 +70,27 @@ func TestUsualRequestIsHandledInATerm(t *testing.T) {
 	}
 }
 
+// The contexts of a usual report end with what they are for, though its client stays: what is derived from them holds
+// no timer then.
+func TestContextsOfAUsualReportEndWithIt(t *testing.T) {
+	u := new(usual)
+	u.call.usual = u
+	u.deadline.call = &u.call
+	u.deadline.begin(t.Context(), t.Context(), soon(requestTimeout))
+	handler := withUsualDeadline(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		var handling context.Context
+		_, _, err := u.handle(req, func(ctx context.Context, _ *usual, _ []byte) (*corev1.Event, int, error) {
+			handling = ctx
+			return nil, http.StatusOK, ctx.Err()
+		})
+		equal(t, "error while it is handled", err, nil)
+		equal(t, "error once it is handled", handling.Err(), context.Canceled)
+		equal(t, "error of the request", req.Context().Err(), nil)
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(&u.deadline, http.MethodPost, "/", nil))
+	equal(t, "error after the request", u.deadline.Err(), context.Canceled)
+}
+
 // allowing allows everything, but not the verbs that it has.
 type allowing map[string]error
 
