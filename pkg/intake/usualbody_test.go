@@ -78,6 +78,7 @@ func unusualBodies() []string {
 		change(`Started`, "a\x1fb"), change(`Started`, "a\x1eb"), change(`Started`, `\ud7ff`), change(`Started`, `\udfff`), change(`Started`, `\ue000`),
 		change(`Started`, `\'`), change(`Started`, `\u00G0`), change(`Started`, `\u00g0`), change(`Started`, `\u00fF`), change(`Started`, `\u12`), change(`Started`, `ns`), change(`Started`, `n2`),
 		usual[:strings.Index(usual, `Started`)] + `\u`, usual[:strings.Index(usual, `Started`)] + `\`,
+		change(`"eventTime":null`, `"eventTime":"2023-11-14T22:13:20.0+01:00"`),
 		change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:20z"`), change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:200"`), change(`"2023-11-14T22:13:20Z"`, `"2023-11-14T22:13:2\u0030Z"`),
 	}
 }
@@ -127,6 +128,26 @@ func FuzzUsualBody(f *testing.F) {
 			t.Errorf("decoded (-apiserver +fast path):\n%s", diff)
 		}
 	})
+}
+
+// A body that ends anywhere is not usual. Nothing behind its end is read, whether there is memory or not.
+func TestBodyThatEndsTooSoonIsNotUsual(t *testing.T) {
+	bodies := []string{`{"message":"\u"}`, `{"message":"\u1"}`, `{"message":"\u12"}`, `{"message":"\u123"}`}
+	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		for _, event := range []*corev1.Event{complete(), classic("b", 1)} {
+			bodies = append(bodies, strings.TrimSpace(string(encode(event, api, jsonType))))
+		}
+		for _, body := range bodies {
+			whole := []byte(body)
+			for end := range whole {
+				for _, cut := range [][]byte{whole[:end], whole[:end:end]} {
+					if intake.UsualEvent(api, jsonType, cut) != nil {
+						t.Errorf("%q is usual", cut)
+					}
+				}
+			}
+		}
+	}
 }
 
 // manyLabels are more than an Event may have.
