@@ -1,7 +1,9 @@
 package intake
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -41,6 +43,16 @@ func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
 	req.Header.Set(AssertedUserHeader, "somebody")
 	if one, presented := h.of(req); !presented || seen[one] {
 		t.Errorf("a replica's token: presented %t, like a client's %t", presented, seen[one])
+	}
+}
+
+// The memory in which a token is hashed is used again, and would keep it for as long as there is no other.
+func TestTokenIsNotKeptOnceItIsHashed(t *testing.T) {
+	k := &keyedHash{Hash: sha256.New()}
+	h := hasher{&sync.Pool{New: func() any { return k }}}
+	_, _ = h.of(requestWith("secret", ""))
+	if kept := k.of[:cap(k.of)]; len(kept) < len("secret") || bytes.Contains(kept, []byte("secret")) {
+		t.Errorf("kept %q", kept)
 	}
 }
 
