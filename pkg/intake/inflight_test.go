@@ -81,7 +81,6 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 			handled := false
 			authenticated := c.withCallerFlow(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				handled = true
-				equal(t, "flow of the response", call.flow(nil), flow{Tenant: jane})
 				inUse("while it is handled", 0, filled+1)
 				equal(t, "of its user", c.inFlight.UsedBy(of(jane)), others+1)
 			}))
@@ -97,6 +96,7 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 				}
 				user := request.WithUser(req.Context(), &user.DefaultInfo{Name: "jane"})
 				authenticated.ServeHTTP(w, req.WithContext(user))
+				equal(t, "flow of the response, or of the refusal", call.flow(req), flow{Tenant: jane})
 			})).ServeHTTP(w, req)
 			equal(t, "code", w.Code, test.code)
 			equal(t, "handled", handled, test.code == 200)
