@@ -140,6 +140,64 @@ func TestRequestThatWaitsInVainLeavesItsNameAsItWas(t *testing.T) {
 	}
 }
 
+// A POST joins the same POST of its caller, and not an update with the same result: then the Event exists.
+func TestPostJoinsOnlyAPost(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(pending *report)
+		joins  bool
+	}{
+		"the same POST":              {func(*report) {}, true},
+		"an update":                  {func(r *report) { r.post = false }, false},
+		"a POST of another one":      {func(r *report) { r.occurrence.User = "jane" }, false},
+		"a POST with another result": {func(r *report) { r.occurrence.Event = posted(2).event }, false},
+		"a POST with other rights":   {func(r *report) { r.occurrence.CreateOnly = true }, false},
+	} {
+		n, all := begun(1)
+		test.change(all[0])
+		equal(t, name, n.repeated(someName, posted(1)) == all[0], test.joins)
+		n.isEmpty(t, all...)
+	}
+}
+
+// An Event of a batch waits for nothing of its name, and leaves it as it was if it would have to.
+func TestPostInABatchWaitsForNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		open                int // pending reports
+		taken, raises, full bool
+		want                error
+	}{
+		"of a new name":              {},
+		"of a locked name":           {taken: true, want: errNamePending},
+		"beside another one":         {open: 1, want: errNamePending},
+		"a raise":                    {open: maxPending - 1, raises: true},
+		"a raise, with too many":     {open: maxPending, raises: true, want: errNamePending},
+		"a raise, without memory":    {open: 1, raises: true, full: true, want: errNamePending},
+		"of a new name, without any": {full: true},
+	} {
+		n, open := begun(test.open)
+		post := posted(100)
+		if test.raises {
+			post.event.Reason = open[test.open-1].event.Reason
+		}
+		of, held := flow{Tenant: occurrence.TenantOf(""), Namespace: someName.namespace}, int64(0)
+		if test.full {
+			held = n.pending.AcquireUpTo(of, 1<<30)
+		}
+		if test.taken {
+			equal(t, name+": error of the lock", n.lock(t.Context(), someName), nil)
+		}
+		joined, err := n.tryLockForPost(someName, post)
+		if joined != nil || err != test.want {
+			t.Errorf("%s: joined %v, error %v, want %v", name, joined, err, test.want)
+		}
+		if test.taken || err == nil {
+			n.unlock(someName)
+		}
+		n.pending.Release(of, held)
+		n.isEmpty(t, open...)
+	}
+}
+
 // A POST that finds the same one pending when it has the lock joins it and unlocks.
 func TestPostThatJoinsAnotherUnlocksItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
