@@ -288,3 +288,13 @@ func TestHeadersBetweenReplicasAreNotThoseOfAFrame(t *testing.T) {
 		}
 	})
 }
+
+// A replica may be configured to read longer ones than the leader takes.
+func TestForwardedBodyHasTheLimitOfTheLeader(t *testing.T) {
+	req := withBody(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), []byte("12345"), time.Second)
+	received, err := receive(req, 5)
+	equal(t, "error", err, nil)
+	equal(t, "is not read again", received == req, true)
+	_, err = receive(req, 4)
+	equal(t, "code", codeOf(err), http.StatusRequestEntityTooLarge)
+}
