@@ -220,6 +220,8 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"many members":          {body: strings.Replace(listOf("v1", valid), "{", "{"+strings.Repeat(`"x":0,`, 64), 1), code: 413},
 		"a long text":           {body: `"` + strings.Repeat("x", 1<<19) + `"`, code: 400},
 		"another kind":          {body: strings.Replace(listOf("v1", valid), "EventList", "PodList", 1), code: 400},
+		"a long kind":           {body: strings.Replace(listOf("v1", valid), "EventList", strings.Repeat("x", 1<<19), 1), code: 400},
+		"a long API":            {body: listOf(strings.Repeat("x", 1<<19), valid), code: 400},
 		"another API":           {path: newBatch, body: listOf("v1", valid), code: 400},
 		"two lists":             {body: strings.Replace(listOf("v1", valid), "{", `{"items":[],`, 1), code: 400},
 		"more after it":         {body: listOf("v1", valid) + "{}", code: 400},
