@@ -64,6 +64,50 @@ func TestCounterIsUsedWhileARequestIsPlanned(t *testing.T) {
 	}
 }
 
+// lockJournal counts how often a plan is made, and how often the sink's mutex is held meanwhile.
+type lockJournal struct {
+	counter.Journal
+	sink          *Sink
+	planned, held int
+}
+
+func (j *lockJournal) Added(*counter.Counter, counter.Addition) {}
+func (j *lockJournal) Settled(*counter.Counter, []uint64)       {}
+func (j *lockJournal) Keeps(uint64, uint64) bool                { return false }
+func (j *lockJournal) Sent() uint64                             { return 0 }
+
+func (j *lockJournal) Counted(occurrence.Digest, counter.EventID, counter.Contributor) uint64 {
+	j.planned++
+	if !j.sink.mu.TryLock() {
+		j.held++
+		return 0
+	}
+	j.sink.mu.Unlock()
+	return 0
+}
+
+// Others add occurrences while a request is planned.
+func TestMutexIsFreeWhileARequestIsPlanned(t *testing.T) {
+	s := &Sink{}
+	j := &lockJournal{sink: s}
+	target := &occurrence.Target{Event: sinktest.Event(false), Name: "web-0"}
+	p := newPendingSeries(counter.New(counter.NewInstance(), target, j))
+	w := &worker{sink: s, series: p}
+	request := func(sequence uint64) *request {
+		o := occurrence.Occurrence{Event: target.Event, Weight: 1, Client: "a", Total: int64(sequence)}
+		e, claim := counter.NewEntry(&o, target)
+		p.counter.Add(sequence, 0, &e, claim)
+		d, _ := p.counter.Begin(counter.Access{Change: true})
+		return w.plan(&draft{Draft: d}).request
+	}
+	create := request(1)
+	p.counter.Succeeded(create.Request, create.Event)
+	j.planned, j.held = 0, 0
+	if patch := request(2); patch.Kind != counter.Change || j.planned == 0 || j.held > 0 {
+		t.Errorf("request %v is planned with %d totals, %d of them with the mutex held", patch.Kind, j.planned, j.held)
+	}
+}
+
 func TestPendingSeriesAreCapped(t *testing.T) {
 	bubble(t, &fake{answer: hang}, func(o *Options) { o.MaxPendingSeries = 5 }, func(t *testing.T, b *bench) {
 		b.recordEach(10)
