@@ -189,7 +189,8 @@ func TestOddEventsAreHeld(t *testing.T) {
 	})
 }
 
-// The memory of a backlog is freed once nothing is pending, and not while anything is. That of a few series is kept.
+// The memory of a backlog is freed once nothing is pending or settling, and not while anything is. That of a few series
+// is kept.
 func TestMemoryOfABacklogIsFreed(t *testing.T) {
 	bubble(t, &fake{}, nil, func(t *testing.T, b *bench) {
 		recordLater := func(series int) {
@@ -198,7 +199,7 @@ func TestMemoryOfABacklogIsFreed(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		recordLater(2 * backlog)
+		recordLater(backlog + 1)
 		maps := func() [2]string { return [2]string{fmt.Sprintf("%p", b.pending), fmt.Sprintf("%p", b.fair.flows)} }
 		before := maps()
 		b.recordLater(2*backlog, 2*time.Hour)
@@ -206,6 +207,19 @@ func TestMemoryOfABacklogIsFreed(t *testing.T) {
 		if left := b.Pending(); left.Series != 1 || maps() != before || cap(b.byDeadline) <= backlog {
 			t.Errorf("freed with %d pending", left.Series)
 		}
+		settling := b.fair.flow(flowKey{"ns", "settling"}) // of what has settled, and is not reported yet
+		b.flush()
+		if maps() != before {
+			t.Error("freed what leads to an occurrence that has settled")
+		}
+		b.fair.retire(settling)
+		b.pending[occurrence.Key{}] = nil // as what is adopted, of no flow
+		b.freeBacklog()
+		if maps() != before {
+			t.Error("freed what is adopted")
+		}
+		delete(b.pending, occurrence.Key{})
+		b.record(0)
 		b.flush()
 		after := maps()
 		if after[0] == before[0] || after[1] == before[1] || cap(b.byDeadline)+cap(b.byRecorded) > 0 {
@@ -216,6 +230,6 @@ func TestMemoryOfABacklogIsFreed(t *testing.T) {
 		if maps() != after || cap(b.byDeadline) == 0 {
 			t.Errorf("freed the memory of %d series", backlog/2)
 		}
-		b.wantEnds(ends{written: 2*backlog + 1 + backlog/2})
+		b.wantEnds(ends{written: backlog + 3 + backlog/2})
 	})
 }
