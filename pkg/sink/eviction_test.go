@@ -251,3 +251,19 @@ func TestWhatWasTriedIsEvictedLast(t *testing.T) {
 		}
 	})
 }
+
+// What a client was told to be written is not evicted as if it had not been, since something was added to it.
+func TestAcknowledgedSeriesStaysAcknowledged(t *testing.T) {
+	bubble(t, &fake{}, nil, func(t *testing.T, b *bench) {
+		b.recordLater(0, time.Hour, acknowledge)
+		b.recordLater(0, time.Hour)
+		b.recordLater(1, time.Hour)
+		for series, want := range []bool{true, false} {
+			for _, h := range b.pending[b.key(series)].allocations {
+				if h.acknowledged != want {
+					t.Errorf("series %d is acknowledged: %v, want %v", series, h.acknowledged, want)
+				}
+			}
+		}
+	})
+}

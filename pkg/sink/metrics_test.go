@@ -102,6 +102,7 @@ func TestAgesOfWhatIsPending(t *testing.T) {
 		}
 		ages(0, 0)
 		b.recordLater(0, time.Hour)
+		ages(0, 0)
 		b.recordLater(1, time.Second)
 		pass(time.Minute)
 		ages(time.Minute, 59*time.Second)
