@@ -170,6 +170,25 @@ func TestSlowKeyFunctionIsNotReported(t *testing.T) {
 	})
 }
 
+// The watchdog ends with what it watches, also if it fires in the moment in which that ends.
+func TestWatchdogEndsWithItsSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fired atomic.Int64
+		c := &correlating{done: make(chan struct{}), watchdog: time.AfterFunc(stalledAfter, func() { fired.Add(1) })}
+		time.Sleep(stalledAfter + 1)
+		c.watch()
+		time.Sleep(stalledAfter + 1)
+		c.watch()
+		wantEqual(t, "fired before the end", fired.Load(), int64(2))
+		close(c.done)
+		c.end(t.Context())
+		time.Sleep(2 * stalledAfter)
+		c.watch()
+		time.Sleep(2 * stalledAfter)
+		wantEqual(t, "fired at the end", fired.Load(), int64(2))
+	})
+}
+
 // A key function that ends its goroutine affects only its Event.
 func TestKeyFunctionMayEndItsGoroutine(t *testing.T) {
 	o := DefaultOptions()
