@@ -53,7 +53,7 @@ func GenericPath(h http.Handler) http.Handler { return h.(*fastPath).generic }
 
 // UsualInfo is the RequestInfo of a request on the fast path, nil on the generic one.
 func UsualInfo(req *http.Request) *request.RequestInfo {
-	if u := usualRequest(req, maxUsualBody); u != nil {
+	if u := usualRequest(req, maxUsualBody, usualHeaders); u != nil {
 		return &u.info
 	}
 	return nil

@@ -44,11 +44,11 @@ func newFastPath(routes http.Handler, authn authenticator.Request, options Serve
 	handler = control.withCredentials(handler)
 	handler = withRecovery(handler)
 	handler = options.Intake.metrics.observe(handler)
-	return &fastPath{
-		chain: handler, unread: newUnreadResponses(options.Intake),
-		maxBody: min(maxUsualBody, options.Intake.options.MaxBodyBytes),
-	}
+	return &fastPath{chain: handler, unread: newUnreadResponses(options.Intake), maxBody: maxUsualBodyOf(options.Intake)}
 }
+
+// maxUsualBodyOf is the limit of a usual body in an intake.
+func maxUsualBodyOf(i *Intake) int64 { return min(maxUsualBody, i.options.MaxBodyBytes) }
 
 // ServeHTTP implements http.Handler.
 func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -57,17 +57,22 @@ func (f *fastPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		f.generic.ServeHTTP(w, req)
 		return
 	}
-	u := usualRequest(req, f.maxBody)
+	u := usualRequest(req, f.maxBody, usualHeaders)
 	if u == nil {
 		f.generic.ServeHTTP(w, req)
 		return
 	}
 	growStack()
 	u.setHeaders(w, req)
+	u.serve(w, req, soon(requestTimeout), f.unread, f.chain)
+}
+
+// serve serves a usual request until a time.
+func (u *usual) serve(w http.ResponseWriter, req *http.Request, until time.Time, unread *unreadResponses, chain http.Handler) {
 	ctx := req.Context()
 	u.deadline.call = &u.call
-	u.deadline.begin(request.WithRequestInfo(ctx, &u.info), ctx, soon(requestTimeout))
-	f.unread.serve(w, req, &u.deadline, &u.call, f.chain)
+	u.deadline.begin(request.WithRequestInfo(ctx, &u.info), ctx, until)
+	unread.serve(w, req, &u.deadline, &u.call, chain)
 }
 
 // stackBytes is about what the stack of a report takes.

@@ -12,14 +12,10 @@ import (
 	"strings"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	endpointfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
 
 	"github.com/eventd/eventd/internal/relay/frame"
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 const (
@@ -54,59 +50,10 @@ type forwardings struct {
 
 func newForwardings(routes http.Handler, o *ServerOptions, control *flowControl) *forwardings {
 	return &forwardings{
-		handler:   forwardedChain(routes, o, control),
+		handler:   newForwardedPath(routes, o, control),
 		forwarder: o.Forwarder,
 		open:      make(chan struct{}, maxSessions),
 	}
-}
-
-// forwardedChain is chain without what the replica of the client has done: limits of headers,
-// credentials, authentication and authorization.
-func forwardedChain(handler http.Handler, o *ServerOptions, control *flowControl) http.Handler {
-	handler = awaitLeader(handler, o.Forwarder)
-	handler = control.withForwardedFlow(handler)
-	handler = onlyReports(handler)
-	handler = endpointfilters.WithWarningRecorder(handler)
-	handler = filters.WithHTTPLogging(handler)
-	handler = withRecovery(handler)
-	handler = o.Intake.metrics.observe(handler)
-	handler = endpointfilters.WithRequestInfo(handler, newResolver())
-	handler = newUnreadResponses(o.Intake).buffered(handler)
-	handler = endpointfilters.WithRequestReceivedTimestamp(handler)
-	return endpointfilters.WithAuditInit(handler)
-}
-
-// onlyReports refuses all requests that would not be recorded: only those are authorized.
-func onlyReports(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !recording(req) {
-			notServed(w, req, http.StatusNotFound, "404: Page Not Found")
-			return
-		}
-		next.ServeHTTP(w, req)
-	})
-}
-
-// withForwardedFlow limits the requests in flight of a caller, as withInFlightLimit and
-// withCallerFlow.
-func (c *flowControl) withForwardedFlow(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, ok := request.UserFrom(req.Context())
-		if !ok {
-			refuse(w, req, apierrors.NewInternalError(errors.New("no user in the context")))
-			return
-		}
-		call, f := callOf(req.Context()), flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
-		r := &call.inFlight
-		*r = newInFlight(c.inFlight, f, req)
-		if !r.acquire() {
-			c.refuse(w, req, refusedShare)
-			return
-		}
-		defer r.release()
-		call.tenant.Store(&r.flow.Tenant)
-		next.ServeHTTP(w, req)
-	})
 }
 
 // begin is a filter behind the authentication. It lets unreadResponses.buffered run a session

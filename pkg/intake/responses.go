@@ -81,7 +81,7 @@ func (u *unreadResponses) serve(w http.ResponseWriter, req *http.Request, ctx co
 	response, body := &call.response, &call.body
 	response.w, response.limit = w, u.limit
 	inner := req.WithContext(ctx)
-	if req.Body != nil && req.ContentLength != 0 {
+	if req.Body != nil && req.ContentLength != 0 && bodyOf(req) == &noBody { // else another replica has read it
 		body.ReadCloser = req.Body
 		inner.Body = body
 		if req.ProtoMajor == 2 {

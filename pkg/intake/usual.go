@@ -54,14 +54,14 @@ var usualAccept = map[string]string{
 	"application/vnd.kubernetes.protobuf,application/json": runtime.ContentTypeProtobuf,
 }
 
-// usualRequest returns nil unless a request is exactly as client-go sends it. It does not change the
-// request.
-func usualRequest(req *http.Request, maxBody int64) *usual {
+// usualRequest returns nil unless a request is exactly as client-go sends it, with no other headers than some. It
+// does not change the request.
+func usualRequest(req *http.Request, maxBody int64, headers map[string]bool) *usual {
 	if req.ContentLength <= 0 || req.ContentLength > maxBody || req.Body == nil || len(req.TransferEncoding) > 0 || len(req.Trailer) > 0 {
 		return nil
 	}
 	for name, values := range req.Header {
-		if len(values) != 1 || !usualHeaders[name] {
+		if len(values) != 1 || !headers[name] {
 			return nil
 		}
 	}

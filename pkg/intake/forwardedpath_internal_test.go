@@ -1,0 +1,51 @@
+package intake
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Only what another replica adds to a usual request is usual in a session.
+func TestUsualRequestsOfASessionTakeItsFastPath(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for name, test := range map[string]struct {
+		change func(*http.Request)
+		fast   bool
+	}{
+		"as it is":            {func(*http.Request) {}, true},
+		"without an audit ID": {func(req *http.Request) { req.Header.Del("Audit-Id") }, false},
+		"with two":            {func(req *http.Request) { req.Header.Add("Audit-Id", "b") }, false},
+		"another header":      {func(req *http.Request) { req.Header.Set("Traceparent", "a") }, false},
+		"without a deadline":  {func(req *http.Request) { *req = *req.WithContext(t.Context()) }, false},
+		"large":               {func(req *http.Request) { req.ContentLength = maxUsualBody + 1 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var path string
+			var left time.Duration
+			on := func(this string) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					path = this
+					if at, ok := req.Context().Deadline(); ok {
+						left = time.Until(at)
+					}
+				})
+			}
+			f := &forwardedPath{generic: on("generic"), chain: on("fast"), unread: newUnreadResponses(newIntake()), maxBody: maxUsualBody}
+			req := httptest.NewRequestWithContext(ctx, http.MethodPost, reportPath, strings.NewReader("{}"))
+			req.Header = http.Header{AssertedUserHeader: {"jane"}, "Audit-Id": {"a"}, "Content-Type": {runtime.ContentTypeJSON}, "User-Agent": {"kubelet"}}
+			test.change(req)
+			f.ServeHTTP(httptest.NewRecorder(), req)
+			equal(t, "on its fast path", path == "fast", test.fast)
+			if test.fast && (left <= 50*time.Second || left > time.Minute-earlyBy(time.Minute)) {
+				t.Errorf("%v are left of a minute", left)
+			}
+		})
+	}
+}
