@@ -72,6 +72,7 @@ func (u *usual) serve(w http.ResponseWriter, req *http.Request, until time.Time,
 	ctx := req.Context()
 	u.deadline.call = &u.call
 	u.deadline.begin(request.WithRequestInfo(ctx, &u.info), ctx, until)
+	defer u.deadline.end()
 	unread.serve(w, req, &u.deadline, &u.call, chain)
 }
 

@@ -25,7 +25,6 @@ type forwardedPath struct {
 func newForwardedPath(routes http.Handler, o *ServerOptions, control *flowControl) *forwardedPath {
 	handler := awaitLeader(routes, o.Forwarder)
 	handler = control.withForwardedFlow(handler)
-	handler = untilEnd(handler)
 	handler = withRecovery(handler)
 	handler = o.Intake.metrics.observe(handler)
 	return &forwardedPath{
@@ -59,14 +58,6 @@ func (f *forwardedPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	growStack()
 	w.Header()["Audit-Id"] = id
 	u.serve(w, req, soon(time.Until(deadline)), f.unread, f.chain)
-}
-
-// untilEnd ends the deadline of a usual request with its handler.
-func untilEnd(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		defer callOf(req.Context()).usual.deadline.end()
-		next.ServeHTTP(w, req)
-	})
 }
 
 // forwardedChain is chain without what the replica of the client has done: limits of headers,

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // Only what another replica adds to a usual request is usual in a session.
@@ -29,9 +32,10 @@ func TestUsualRequestsOfASessionTakeItsFastPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var path string
 			var left time.Duration
+			var of context.Context
 			on := func(this string) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-					path = this
+					path, of = this, req.Context()
 					if at, ok := req.Context().Deadline(); ok {
 						left = time.Until(at)
 					}
@@ -43,9 +47,30 @@ func TestUsualRequestsOfASessionTakeItsFastPath(t *testing.T) {
 			test.change(req)
 			f.ServeHTTP(httptest.NewRecorder(), req)
 			equal(t, "on its fast path", path == "fast", test.fast)
+			equal(t, "its context has ended", of.Err() != nil, test.fast)
 			if test.fast && (left <= 50*time.Second || left > time.Minute-earlyBy(time.Minute)) {
 				t.Errorf("%v are left of a minute", left)
 			}
 		})
+	}
+}
+
+// On both paths a forwarded request counts against the share of its caller, not of the replica.
+func TestForwardedRequestIsInFlightForItsCaller(t *testing.T) {
+	o := &ServerOptions{Intake: newIntake(), MaxInFlight: 10, Forwarder: &gate{}}
+	c := must(newFlowControl(o))
+	served := 0
+	f := newForwardedPath(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served++
+		equal(t, "in flight", c.inFlight.UsedBy(flow{Tenant: "jane", Namespace: "shop"}), 1)
+	}), o, c)
+	ctx, cancel := context.WithTimeout(request.WithUser(t.Context(), &user.DefaultInfo{Name: "jane"}), time.Minute)
+	defer cancel()
+	for i, header := range []string{"User-Agent", "Traceparent"} { // the second one is not usual
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, reportPath, strings.NewReader("{}"))
+		req.Header = http.Header{AssertedUserHeader: {"jane"}, "Audit-Id": {"a"}, "Content-Type": {runtime.ContentTypeJSON}, header: {"kubelet"}}
+		f.ServeHTTP(httptest.NewRecorder(), req)
+		equal(t, fmt.Sprintf("served, with %s", header), served, i+1)
+		equal(t, "in flight afterwards", c.inFlight.InUse(), 0)
 	}
 }
