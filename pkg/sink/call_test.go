@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -51,12 +52,16 @@ func TestRequestThatNeverReturnsIsLeftAlone(t *testing.T) {
 	})
 }
 
-// goroutines is how many there are. runtime.NumGoroutine may count one that has ended
-// a while ago.
+// goroutines is how many there are in the bubble of the caller, and not those that the runtime starts at any time.
+// runtime.NumGoroutine may count one that has ended a while ago.
 func goroutines() int {
 	stacks := make([]byte, 4<<20)
-	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("\n\ngoroutine "))
+	own := ofBubble.Find(stacks[:runtime.Stack(stacks, false)])
+	return bytes.Count(stacks[:runtime.Stack(stacks, true)], own)
 }
+
+// ofBubble is in the first line of the stack of a goroutine.
+var ofBubble = regexp.MustCompile(`, synctest bubble \d+[],]`)
 
 // However many requests hang in one namespace, others are written. The number of abandoned
 // requests is bounded in all.
