@@ -3,6 +3,7 @@ package intake
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,6 +57,8 @@ func (f *forwardedPath) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	growStack()
+	// Views have them for long. They are parts of the URL, and that of all that precedes the body in its frame.
+	u.info.Namespace, u.info.Name = strings.Clone(u.info.Namespace), strings.Clone(u.info.Name)
 	w.Header()["Audit-Id"] = id
 	u.serve(w, req, soon(time.Until(deadline)), f.unread, f.chain)
 }

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -52,6 +54,33 @@ func TestUsualRequestsOfASessionTakeItsFastPath(t *testing.T) {
 				t.Errorf("%v are left of a minute", left)
 			}
 		})
+	}
+}
+
+// Names are kept with views, for hours. What they are parts of would be kept with them: all headers of a request.
+func TestForwardedRequestIsNotKeptWithItsNames(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for method, target := range map[string]string{http.MethodPost: reportPath, http.MethodPatch: reportPath + "/web-0.1"} {
+		served := false
+		chain := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			served = true
+			info, _ := request.RequestInfoFrom(req.Context())
+			for _, kept := range []string{info.Namespace, info.Name} {
+				if i := strings.Index(target, kept); kept != "" && unsafe.StringData(kept) == unsafe.StringData(target[i:]) {
+					t.Errorf("%s: %q is a part of the URL", method, kept)
+				}
+			}
+		})
+		f := &forwardedPath{chain: chain, unread: newUnreadResponses(newIntake()), maxBody: maxUsualBody}
+		req := httptest.NewRequestWithContext(ctx, method, "/", strings.NewReader("{}"))
+		req.URL.Path, req.RequestURI = target, target
+		req.Header = http.Header{AssertedUserHeader: {"jane"}, "Audit-Id": {"a"}, "Content-Type": {runtime.ContentTypeJSON}}
+		if method == http.MethodPatch {
+			req.Header.Set("Content-Type", string(types.StrategicMergePatchType))
+		}
+		f.ServeHTTP(httptest.NewRecorder(), req)
+		equal(t, method+": served", served, true)
 	}
 }
 
