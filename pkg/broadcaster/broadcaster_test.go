@@ -167,7 +167,7 @@ func testMetrics(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	b, s, _ := subscribed(t, SubscribeOptions{Name: "sink", Capacity: 2, Registerer: r})
 	for range 5 {
-		b.Publish(&occurrence.Occurrence{Weight: 3})
+		b.Publish(&occurrence.Occurrence{Weight: 3, Recorded: time.Now()})
 	}
 	time.Sleep(4 * time.Second)
 	want := `

@@ -53,14 +53,19 @@ func TestQueueHasTheAgeOfItsOldest(t *testing.T) {
 			}
 		}
 		wantAge(0)
-		q.push(ofType("Normal", 1))
+		push := func(eventtype string) {
+			o := ofType(eventtype, 0)
+			o.Recorded = time.Now()
+			q.push(o)
+		}
+		push("Normal")
 		time.Sleep(time.Second)
-		q.push(ofType("Normal", 2))
+		push("Normal")
 		time.Sleep(time.Second)
 		wantAge(2 * time.Second)
 		q.pop()
 		wantAge(time.Second)
-		q.push(ofType("Warning", 3)) // in a slot that was used before
+		push("Warning")
 		q.pop()
 		wantAge(0)
 		time.Sleep(time.Second)
@@ -70,7 +75,7 @@ func TestQueueHasTheAgeOfItsOldest(t *testing.T) {
 	})
 }
 
-// The linked slots behave as a plain slice does.
+// The rings behave together as a plain slice does.
 func TestQueueAgreesWithItsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const capacity = 9
@@ -112,9 +117,18 @@ func TestQueueAgreesWithItsModel(t *testing.T) {
 		if n, w := q.len(); n != len(model) || w != weight || refused != occurrence.NoReason {
 			t.Fatalf("%d queued with a weight of %d, want %d with %d; refused %q", n, w, len(model), weight, refused)
 		}
+		held := 0
+		for _, s := range slices.Concat(q.normal.slots, q.warnings.slots) {
+			if s.occurrence != nil {
+				held++
+			}
+		}
+		if held != len(model) {
+			t.Fatalf("the slots hold %d occurrences, of which %d are queued", held, len(model))
+		}
 	}
-	if len(q.slots) > capacity {
-		t.Errorf("%d slots for %d occurrences", len(q.slots), capacity)
+	if n := max(len(q.normal.slots), len(q.warnings.slots)); n != capacity {
+		t.Errorf("a ring has %d slots, for %d occurrences", n, capacity)
 	}
 }
 
@@ -210,11 +224,14 @@ func TestPanicsOfAHandlerAreRecoveredAndCounted(t *testing.T) {
 func TestQueueThatIsClosedAndEmptyHoldsNoSlots(t *testing.T) {
 	q := newQueue(10, DropWhenFull)
 	q.push(ofType("Normal", 1))
+	q.push(ofType("Warning", 2))
 	q.close()
-	if q.slots == nil {
-		t.Error("what is queued is lost")
+	for range 2 {
+		if o, _ := q.pop(); o == nil {
+			t.Error("what is queued is lost")
+		}
 	}
-	if o, _ := q.pop(); o == nil || q.slots != nil {
-		t.Errorf("popped %v, %d slots are left", o, len(q.slots))
+	if n := len(q.normal.slots) + len(q.warnings.slots); n > 0 {
+		t.Errorf("%d slots are left", n)
 	}
 }
