@@ -79,8 +79,6 @@ func (w *worker) call(r *request) (a apiclient.Answer, ok bool) {
 	case !allowed:
 		return apiclient.Answer{Class: apiclient.ClassRetry, Err: errNotReturned, Unsent: true}, true
 	}
-	late := time.AfterFunc(w.sink.options.RequestTimeout+requestGrace, func() { w.replace(r) })
-	defer late.Stop()
 	a = w.sink.send(w.ctx, r)
 	return a, w.endCall()
 }
@@ -99,6 +97,8 @@ func (w *worker) beginRequest(r *request) (allowed, ok bool) {
 	w.sink.requests.begin(w.series.counter)
 	w.request, w.requested, w.inCall = r, w.series.counter, true
 	w.began = time.Now()
+	o := w.sink.options
+	w.late = time.AfterFunc(min(o.SlowAnswer, o.RequestTimeout+requestGrace), func() { w.onLate(r) })
 	return true, true
 }
 
@@ -127,6 +127,7 @@ func (w *worker) endCall() bool {
 	w.inCall = false
 	if a := w.requested; a != nil {
 		w.requested = nil
+		w.late.Stop()
 		w.sink.requests.end(a, w.abandoned)
 		if !w.abandoned {
 			w.sink.metrics.inFlight.Dec()
@@ -151,25 +152,40 @@ func (w *worker) abandon() {
 	w.remove()
 }
 
-// replace abandons the worker if its request has not returned, and starts another one that
-// handles the answer as lost. It tries again later if too many requests are abandoned.
-func (w *worker) replace(r *request) {
-	w.sink.mu.Lock()
-	defer w.sink.mu.Unlock()
-	switch {
-	case !w.inCall || w.abandoned || w.request != r || w.sink.stopped:
-	case w.sink.requests.isFull():
-		time.AfterFunc(requestGrace, func() { w.replace(r) })
-	default:
-		lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer, Began: w.began}
-		next := &worker{sink: w.sink, ctx: w.ctx, series: w.series}
-		next.add()
-		w.abandon()
-		go next.work(func() {
-			next.handleAnswer(r, lost) // before the logger, which may never return
-			next.callExternal(func() { w.sink.errorLog.abandoned(lost.Err) })
-		})
+// onLate reports to the scheduler that a request has not returned after SlowAnswer, again and
+// again, and abandons one that has not returned after its timeout, as soon as that is possible.
+func (w *worker) onLate(r *request) {
+	s := w.sink
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.inCall || w.abandoned || w.request != r || s.stopped {
+		return
 	}
+	now := time.Now()
+	left := w.began.Add(s.options.RequestTimeout + requestGrace).Sub(now)
+	switch {
+	case left > 0:
+		s.scheduler.Waits(&w.series.job, w.began)
+		s.wakeWorkers(now)
+		w.late.Reset(min(left, requestGrace))
+	case s.requests.isFull():
+		w.late.Reset(requestGrace)
+	default:
+		w.replace(r)
+	}
+}
+
+// replace abandons the worker, and starts another one that handles the answer as lost. The mutex
+// must be held.
+func (w *worker) replace(r *request) {
+	lost := apiclient.Answer{Class: apiclient.ClassLost, Err: apiclient.ErrNoAnswer, Began: w.began}
+	next := &worker{sink: w.sink, ctx: w.ctx, series: w.series}
+	next.add()
+	w.abandon()
+	go next.work(func() {
+		next.handleAnswer(r, lost) // before the logger, which may never return
+		next.callExternal(func() { w.sink.errorLog.abandoned(lost.Err) })
+	})
 }
 
 // abandonAll abandons all workers that run external code, now or from now on. Their requests

@@ -34,7 +34,8 @@ func everything(*call) bool { return true }
 // there is no second one for its Event.
 func TestRequestThatNeverReturnsIsLeftAlone(t *testing.T) {
 	f := stuck(func(c *call) bool { return c.object == "pod-0" })
-	bubble(t, f, func(o *Options) { o.Concurrency, o.MinConcurrency = 4, 1 }, func(t *testing.T, b *bench) {
+	slow := func(o *Options) { o.Concurrency, o.MinConcurrency, o.SlowAnswer = 4, 1, time.Hour }
+	bubble(t, f, slow, func(t *testing.T, b *bench) {
 		b.record(0)
 		time.Sleep(time.Minute)
 		for i := range 20 {
@@ -172,9 +173,10 @@ func TestRequestThatHasReturnedIsNotAbandoned(t *testing.T) {
 		synctest.Wait()
 		for w := range b.workers {
 			if w.inCall {
-				w.replace(&request{Request: &counter.Request{}}) // the one before
+				w.began = w.began.Add(-time.Hour)
+				w.onLate(&request{Request: &counter.Request{}}) // the one before
 				w.inCall = false
-				w.replace(w.request)
+				w.onLate(w.request)
 				w.inCall = true
 			}
 		}

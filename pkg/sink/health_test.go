@@ -82,6 +82,49 @@ func TestSeriesThatHangDelayNoOtherOfTheirNamespace(t *testing.T) {
 	}
 }
 
+// Several namespaces that begin to hang at once take nearly all slots. Those are lent to the others
+// long before the requests time out.
+func TestNamespacesThatBeginToHangDelayNoOther(t *testing.T) {
+	const each = 100 * time.Millisecond
+	f := &fake{takes: each, answer: in("stuck-", hang)}
+	bubble(t, f, func(o *Options) { o.Concurrency = 20 }, func(t *testing.T, b *bench) {
+		for n := range 3 {
+			b.recordEach(100, inNamespace(fmt.Sprint("stuck-", n)))
+		}
+		synctest.Wait()
+		if n := f.load("").inFlight; n < 18 {
+			t.Fatalf("%d requests hang, so others have more slots than this test needs", n)
+		}
+		time.Sleep(each)
+		const series = 140
+		b.recordEach(series)
+		b.wantWrittenWithin(b.options.RequestTimeout/2, series) // one by one they take three times as long
+		if most := f.load("").most; most > 20+10 {
+			t.Errorf("%d requests were in flight at once", most)
+		}
+	})
+}
+
+// That a request hangs may be known only when another namespace is answered. What waits for a slot
+// then gets it at once.
+func TestSlotIsLentAsSoonAsItIsKnownThatARequestHangs(t *testing.T) {
+	for _, after := range []time.Duration{0, 5 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			bubble(t, &fake{answer: in("stuck-", hang)}, func(o *Options) { o.Concurrency = 4 }, func(t *testing.T, b *bench) {
+				b.recordEach(10, inNamespace("stuck-0"))
+				synctest.Wait()
+				time.Sleep(after)
+				b.record(0)
+				time.Sleep(time.Millisecond)
+				b.record(0, inNamespace("stuck-1")) // takes the last slot
+				synctest.Wait()
+				b.record(1)
+				b.wantWrittenWithin(b.options.SlowAnswer+requestGrace, 2)
+			})
+		})
+	}
+}
+
 // One webhook that does not answer may be called for a good many namespaces, in
 // which things begin to happen one after the other.
 func TestManyNamespacesThatHangDelayNoOther(t *testing.T) {

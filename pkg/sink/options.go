@@ -25,9 +25,10 @@ const (
 type Options struct {
 	// Concurrency and MinConcurrency are the bounds of the adaptive limit of requests in
 	// flight. Half of it may be used by slow namespaces, and one namespace may use three
-	// quarters of what others leave. The default is less than the 98 requests that an
-	// apiserver with default settings executes at once for all clients in kube-system, so
-	// requests that hang leave some of those to others.
+	// quarters of what others leave. Requests that hang while other namespaces are answered
+	// do not count, up to half as many again. The default and a half are less than the 98
+	// requests that an apiserver with default settings executes at once for all clients in
+	// kube-system, so requests that hang leave some of those to others.
 	Concurrency    int
 	MinConcurrency int
 	// SlowAnswer is the mean latency from which on the limit decreases.

@@ -19,6 +19,7 @@ type worker struct {
 	series  *pendingSeries
 	request *request
 	began   time.Time
+	late    *time.Timer // calls onLate
 	// inCall: it runs external code, which may never return. If that is a request,
 	// requested is the counter of its series.
 	inCall    bool
@@ -31,7 +32,7 @@ type worker struct {
 // startWorker starts a worker for a job that is ready, if there may be one more. A worker that
 // has not dequeued yet starts the next one when it has. The mutex must be held.
 func (s *Sink) startWorker() {
-	if s.starting != nil || len(s.workers) >= s.options.Concurrency {
+	if s.starting != nil || len(s.workers) >= s.options.Concurrency+s.scheduler.Lent() {
 		return
 	}
 	w := &worker{sink: s, ctx: s.ctx}

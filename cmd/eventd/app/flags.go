@@ -86,7 +86,7 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
 		"Maximum burst of requests that write Events. Without effect if --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
-		"Upper bound of the adaptive concurrency limit: the number of series that are written at once.")
+		"Upper bound of the adaptive concurrency limit: the number of series that are written at once. Half as many more may hang.")
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
 		"Lower bound of the adaptive concurrency limit.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,

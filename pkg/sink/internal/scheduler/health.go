@@ -38,7 +38,8 @@ type health struct {
 	// maxSlots is how many slots it may use, if there are so many.
 	maxSlots  float64
 	decreased time.Time
-	latency   latency // mean since maxSlots was decreased
+	latency   latency   // mean since maxSlots was decreased
+	prompt    time.Time // of the last answer in good time
 	// throttled is about the part of its requests that were refused as too many.
 	throttled float64
 	// refusal is why no Event can be created in it. created is the last sequence at the
@@ -133,6 +134,7 @@ func (n *namespaceHealth) answered(namespace string, h *health, answer bool, beg
 		return
 	}
 	n.limiter.grow(began, now)
+	h.prompt = now
 	h.latency.add(took, meanWeight)
 	h.maxSlots = min(n.limiter.ceiling, h.maxSlots*slotsIncrease)
 	h.throttled -= h.throttled * meanWeight

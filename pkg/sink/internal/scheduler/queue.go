@@ -1,6 +1,9 @@
 package scheduler
 
-import "container/list"
+import (
+	"container/list"
+	"time"
+)
 
 // queueKind is one of the queues of a namespace.
 type queueKind uint8
@@ -31,7 +34,11 @@ type namespace struct {
 	// ready job of that, and degraded the list of the two.
 	position [classes]*list.Element
 	degraded int
-	health   health
+	// hanging is how many of its jobs have a request that hangs, the newest of which began at
+	// hangs. lent is how many of their slots are lent.
+	hanging, lent int
+	hangs         time.Time
+	health        health
 }
 
 func (n *namespace) inUse() int { return n.running[answered] + n.running[unanswered] }

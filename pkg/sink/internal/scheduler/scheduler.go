@@ -5,7 +5,7 @@
 // jobs are dequeued round-robin by namespace, and within a namespace round-robin by
 // tenant. Of a tenant, urgent jobs are dequeued first. How many run at once follows the answers of the apiserver (limiter). How many of
 // them may belong to one namespace follows the health of that namespace
-// (namespaceHealth), so one whose requests hang delays no other. Jobs whose last request
+// (namespaceHealth), so one whose requests hang delays no other; the slots of those are lent. Jobs whose last request
 // was not answered have a queue of their own and may use half of the slots of their
 // namespace. While the apiserver is unreachable, one job is dequeued after each pause
 // (connectivity).
@@ -48,6 +48,7 @@ type Scheduler struct {
 	// With urgentFirst, turns decides from which class the next job is.
 	urgentFirst bool
 	turns       turns
+	lent        int // slots
 }
 
 const (
@@ -77,6 +78,8 @@ type Job struct {
 	element *list.Element
 	// degraded: its namespace was degraded when it was dequeued.
 	degraded bool
+	// hangs: its request hangs. lent: its slot is lent. See Waits.
+	hangs, lent bool
 }
 
 // Running reports whether a worker runs the job.
@@ -147,7 +150,7 @@ func (s *Scheduler) Dequeue(now time.Time) *Job {
 func (s *Scheduler) Done(j *Job, at, now time.Time) {
 	n := j.namespace
 	n.running[j.kind]--
-	s.health.release(j.degraded)
+	s.release(j)
 	if at.IsZero() {
 		s.leave(j, now)
 	} else {
@@ -279,8 +282,8 @@ func (s *Scheduler) nextOf(c class) *Job {
 
 // nextIn returns the job of a namespace to dequeue, nil if it has no free slot.
 func (s *Scheduler) nextIn(n *namespace, c class) *Job {
-	share := s.health.share(&n.health, n.inUse())
-	if n.inUse() >= share {
+	share := s.health.share(&n.health, n.inUse()-n.lent)
+	if !n.hasSlot(share) {
 		return nil
 	}
 	for _, kind := range [queueKinds]queueKind{n.first, 1 - n.first} {

@@ -204,7 +204,7 @@ func TestScheduleServesAll(t *testing.T) {
 				t.Fatalf("seed %d: %d are never served", seed, len(pending))
 			}
 			d.pass(time.Duration(rng.IntN(20)) * time.Millisecond)
-			switch rng.IntN(3) {
+			switch rng.IntN(4) {
 			case 0:
 				if step < 2000 {
 					i := rng.IntN(len(jobs))
@@ -232,9 +232,16 @@ func TestScheduleServesAll(t *testing.T) {
 					d.Done(j, at, d.now)
 					running = slices.Delete(running, i, i+1)
 				}
+			case 3:
+				if len(running) > 0 {
+					j := running[rng.IntN(len(running))]
+					d.Report(j, Result{Began: d.now, Answered: true}, d.now)
+					d.Waits(running[rng.IntN(len(running))], d.now)
+				}
 			}
-			if len(running) > d.limiter.size() {
-				t.Fatalf("seed %d: %d run", seed, len(running))
+			d.checkHanging(jobs)
+			if n := len(running); n > d.limiter.size()+d.Lent() || n != d.limiter.inUse+d.Lent() || d.Lent() > d.limiter.size()/2 {
+				t.Fatalf("seed %d: %d run, %d slots are used, %d lent", seed, n, d.limiter.inUse, d.Lent())
 			}
 		}
 	}

@@ -1,0 +1,149 @@
+package scheduler
+
+import (
+	"testing"
+	"time"
+)
+
+// isPrompt runs a job of a namespace whose request is answered at once.
+func (d *driver) isPrompt(namespace string) {
+	d.t.Helper()
+	j := d.in(namespace, 0)
+	d.wantNext(j)
+	d.Report(j, Result{Began: d.now, Answered: true}, d.now)
+	d.Done(j, time.Time{}, d.now)
+}
+
+// wait has the requests of jobs, begun at a time, wait for an answer. It returns how many slots
+// are lent.
+func (d *driver) wait(jobs []*Job, began time.Time) (lent int) {
+	for _, j := range jobs {
+		d.Waits(j, began)
+	}
+	return d.Lent()
+}
+
+// checkHanging checks what is known of the jobs that hang, of which jobs are all.
+func (d *driver) checkHanging(jobs []Job) {
+	d.t.Helper()
+	hanging, lent := map[*namespace]int{}, map[*namespace]int{}
+	for i := range jobs {
+		switch j := &jobs[i]; {
+		case j.Running() && j.lent:
+			lent[j.namespace]++
+			fallthrough
+		case j.Running() && j.hangs:
+			hanging[j.namespace]++
+		case j.hangs || j.lent:
+			d.t.Fatal("a job hangs that does not run")
+		}
+	}
+	for _, n := range d.namespaces {
+		if n.hanging != hanging[n] || n.lent != lent[n] {
+			d.t.Fatalf("%d jobs hang and %d slots are lent, want %d and %d", n.hanging, n.lent, hanging[n], lent[n])
+		}
+	}
+}
+
+// Others may use the slots of jobs whose requests hang, up to half of the limit; the namespace of
+// these jobs may not.
+func TestSlotsOfJobsThatHangAreLent(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(30, "stuck")
+	stuck := d.dequeueAll()
+	if len(stuck) != 12 {
+		t.Fatalf("%d run", len(stuck))
+	}
+	for range 2 { // the second time changes nothing
+		d.isPrompt("other")
+		if n := d.wait(stuck, d.now); n != 8 {
+			t.Errorf("%d slots of 16 are lent", n)
+		}
+	}
+	d.wantNext(nil) // in their namespace
+	others := d.enqueue(20, "other")
+	if n := len(d.dequeueAll()); n != 9 { // three quarters of 16 - 4
+		t.Errorf("%d others run", n)
+	}
+	third := d.enqueue(20, "third")
+	if n := len(d.dequeueAll()); n != 2 {
+		t.Errorf("%d of a third namespace run", n)
+	}
+	for _, j := range append(append(stuck[:12:12], others[:9]...), third[:2]...) {
+		d.Done(j, time.Time{}, d.now)
+	}
+	if d.Lent() != 0 || d.limiter.inUse != 0 {
+		t.Errorf("%d slots are lent and %d used, though none runs", d.Lent(), d.limiter.inUse)
+	}
+	if n := len(d.dequeueAll()); n < 12 {
+		t.Errorf("%d run after that", n)
+	}
+}
+
+// As long as no other namespace has an answer in good time, the apiserver may be what is slow.
+func TestNoSlotIsLentUnlessOthersAreAnswered(t *testing.T) {
+	d := newDriver(t, 16)
+	d.isPrompt("other")
+	d.pass(time.Millisecond)
+	d.enqueue(4, "stuck")
+	stuck, began := d.dequeueAll(), d.now
+	d.isPrompt("stuck")
+	if n := d.wait(stuck, began); n != 0 {
+		t.Errorf("%d are lent though others were answered only before", n)
+	}
+	d.isPrompt("other")
+	if n := d.wait(stuck, began); n != 4 {
+		t.Errorf("%d of 4 are lent", n)
+	}
+}
+
+// The slots of degraded namespaces are few, and stay theirs.
+func TestSlotOfADegradedNamespaceIsNotLent(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(20, "stuck")
+	began := d.now
+	stuck := d.dequeueAll()
+	d.pass(time.Second)
+	d.isPrompt("other")
+	for _, j := range stuck {
+		d.Report(j, Result{Began: began}, d.now)
+		d.Done(j, d.now, d.now)
+	}
+	again := d.dequeueAll()
+	if len(again) != 1 {
+		t.Fatalf("%d of a degraded namespace run", len(again))
+	}
+	d.isPrompt("other")
+	if d.wait(again, d.now) != 0 {
+		t.Error("the slot of a degraded namespace is lent")
+	}
+}
+
+// While none of its requests is answered, a namespace in which some hang has one more at a time.
+func TestNamespaceWhoseRequestsHangSendsOneMoreAtATime(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(4, "a")
+	running := d.dequeueAll()
+	d.pass(time.Millisecond)
+	d.isPrompt("other")
+	d.wait(running[:3], d.now)
+	waiting := d.enqueue(20, "a")
+	d.wantNext(nil) // the fourth runs, and may be answered yet
+	for round := range 6 {
+		d.wait(running, d.now)
+		more := d.dequeueAll()
+		if len(more) != 1 {
+			t.Fatalf("round %d: %d more run", round, len(more))
+		}
+		running = append(running, more...)
+	}
+	d.Report(running[9], Result{Began: d.now, Answered: true}, d.now)
+	d.Done(running[9], time.Time{}, d.now)
+	if n := len(d.dequeueAll()); n != 3 { // three quarters of 16 in all
+		t.Errorf("%d more run after an answer", n)
+	}
+	for _, j := range running[:9] {
+		d.Done(j, time.Time{}, d.now)
+	}
+	d.wantNext(waiting[9]) // none hangs any more
+}
