@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,26 +47,30 @@ func TestExpressionsOfAllTailsHaveAShareOfOneProcessor(t *testing.T) {
 
 // To compile takes a part of that share.
 func TestExpressionsAreCompiledInTurn(t *testing.T) {
-	text := `event.reason == "a"` + strings.Repeat(` || event.reason == "a"`, 100)
-	alone := time.Hour
-	for range 3 {
-		began := time.Now()
-		if _, err := rules.CompileExpression(text, "match"); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := newMatches()
+		if err != nil {
 			t.Fatal(err)
 		}
-		alone = min(alone, time.Since(began))
-	}
-	m, err := newMatches()
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if _, err := m.compile(t.Context(), "a", text); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took < 2*alone {
-		t.Errorf("%s, and %s without a turn", took, alone)
-	}
+		over, compiled := make(chan struct{}), make(chan error, 1)
+		go func() { _ = m.turn(t.Context(), "a", func() { <-over }) }()
+		synctest.Wait()
+		go func() {
+			_, err := m.compile(t.Context(), "b", `event.reason == "a"`)
+			compiled <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-compiled:
+			t.Error("compiled during the turn of another")
+			compiled <- err
+		default:
+		}
+		close(over)
+		if err := <-compiled; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A tenant with many tails whose expressions are costly delays those of another one by a few evaluations.
