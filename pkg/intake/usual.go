@@ -31,8 +31,8 @@ type usual struct {
 	deadline deadline
 	// abandonAt is until when the body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
-	// incoming is the body while it arrives, and received when it has. Set by withUsualBody.
-	incoming incoming
+	// arriving is the body while it arrives, and received when it has. Set by withUsualBody.
+	arriving arriving
 	received receivedBody
 	call     call
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,9 +95,23 @@ func (s *Server) Patch(t testing.TB, name, format string, args ...any) Answer {
 
 // Send sends a request and reads the answer.
 func (s *Server) Send(req *http.Request) Answer {
-	recorder := httptest.NewRecorder()
-	s.ServeHTTP(recorder, req)
-	return Answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
+	r := response{httptest.NewRecorder(), req.Body}
+	s.ServeHTTP(r, req)
+	return Answer{r.Code, r.Header(), r.Body.Bytes()}
+}
+
+// response is that of a server: a deadline in the past ends the read of the body, here by closing it.
+type response struct {
+	*httptest.ResponseRecorder
+	body io.Closer
+}
+
+// SetReadDeadline is for http.ResponseController.
+func (r response) SetReadDeadline(at time.Time) error {
+	if at.IsZero() || at.After(time.Now()) {
+		return nil
+	}
+	return r.body.Close()
 }
 
 // NewRequest returns a request with a body: a string, bytes, or what is encoded as JSON.
