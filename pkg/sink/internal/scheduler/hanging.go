@@ -19,6 +19,8 @@ func (s *Scheduler) Waits(j *Job, began time.Time) {
 	if !j.hangs {
 		j.hangs = true
 		n.hanging++
+	}
+	if n.hanging == 1 || began.After(n.hangs) { // an older one may be found to hang later
 		n.hangs = began
 	}
 	if !j.lent && s.lent < s.limiter.size()/2 {

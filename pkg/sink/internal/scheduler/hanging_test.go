@@ -147,3 +147,30 @@ func TestNamespaceWhoseRequestsHangSendsOneMoreAtATime(t *testing.T) {
 	}
 	d.wantNext(waiting[9]) // none hangs any more
 }
+
+// Whether a namespace is answered is judged since the newest of its requests that hang: an older one may be found to
+// hang later, and a job may have a further one.
+func TestNamespaceIsAnsweredSinceItsNewestRequestThatHangs(t *testing.T) {
+	for name, found := range map[string][]struct{ job, began int }{
+		"an older one is found later": {{1, 2}, {0, 0}},
+		"a further one of a job":      {{0, 0}, {1, 0}, {0, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDriver(t, 16)
+			d.enqueue(2, "a")
+			running, began := d.dequeueAll(), []time.Time{d.now}
+			for _, namespace := range []string{"a", "other"} {
+				d.pass(time.Millisecond)
+				d.isPrompt(namespace)
+				began = append(began, d.now)
+			}
+			d.enqueue(20, "a")
+			for _, f := range found {
+				d.Waits(running[f.job], began[f.began])
+			}
+			if n := len(d.dequeueAll()); n != 1 {
+				t.Errorf("%d more run, though none was answered since the newest", n)
+			}
+		})
+	}
+}
