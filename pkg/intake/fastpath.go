@@ -109,7 +109,7 @@ func (u *usual) setHeaders(w http.ResponseWriter, req *http.Request) {
 // withGenericContext returns the generic handler of an API for a usual request whose body is not usual: it has
 // what the filters that are left out add for the handler.
 func withGenericContext(handler http.HandlerFunc) http.HandlerFunc {
-	inner := endpointfilters.WithWarningRecorder(handler)
+	inner := withWarnings(handler)
 	inner = endpointfilters.WithRequestReceivedTimestamp(inner)
 	return endpointfilters.WithAuditInit(inner).ServeHTTP
 }

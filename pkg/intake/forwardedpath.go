@@ -69,7 +69,7 @@ func forwardedChain(handler http.Handler, o *ServerOptions, control *flowControl
 	handler = awaitLeader(handler, o.Forwarder)
 	handler = control.withForwardedFlow(handler)
 	handler = onlyReports(handler)
-	handler = endpointfilters.WithWarningRecorder(handler)
+	handler = withWarnings(handler)
 	handler = filters.WithHTTPLogging(handler)
 	handler = withRecovery(handler)
 	handler = o.Intake.metrics.observe(handler)

@@ -202,7 +202,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	handler = control.withInFlightLimit(handler)
 	handler = endpointfilters.WithRequestDeadline(handler, nil, nil, longRunning, codecs, requestTimeout)
 	handler = withValidTimeout(handler)
-	handler = endpointfilters.WithWarningRecorder(handler)
+	handler = withWarnings(handler)
 	handler = filters.WithTimeoutForNonLongRunningRequests(handler, longRunning)
 	handler = withDeadline(handler, abandonAfter)
 	handler = control.withCredentials(handler)
