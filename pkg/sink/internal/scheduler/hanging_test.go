@@ -174,3 +174,75 @@ func TestNamespaceIsAnsweredSinceItsNewestRequestThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// What is lent follows the limit when that decreases.
+func TestHalfOfADecreasedLimitIsLent(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(12, "stuck")
+	stuck := d.dequeueAll()
+	other := d.in("other", 0)
+	d.wantNext(other)
+	d.Report(other, Result{Began: d.now, Answered: true}, d.now)
+	d.Report(other, Result{Began: d.now, Answered: true, Overloaded: true}, d.now)
+	if limit, n := d.Limit(), d.wait(stuck, d.now); limit != 12 || n != 6 {
+		t.Errorf("%d slots of %d are lent", n, limit)
+	}
+}
+
+// A namespace that was answered, and in which others hang later, has one more at a time again.
+func TestNamespaceThatHangsAgainSendsOneMoreAtATime(t *testing.T) {
+	d := newDriver(t, 16)
+	for round := range 2 {
+		d.enqueue(2, "a")
+		hanging, began := d.dequeueAll(), d.now
+		if len(hanging) != 2 {
+			t.Fatalf("round %d: %d run", round, len(hanging))
+		}
+		d.pass(time.Millisecond)
+		d.isPrompt("other")
+		d.wait(hanging, began)
+		more := d.enqueue(3, "a")
+		d.wantNext(more[0], nil)
+		for _, j := range more[1:] {
+			d.Remove(j, d.now)
+		}
+		d.Report(more[0], Result{Began: d.now, Answered: true}, d.now)
+		d.Done(more[0], time.Time{}, d.now)
+		d.pass(time.Millisecond)
+	}
+}
+
+// When those that hang have returned, a namespace has its share, whether they were answered or not.
+func TestNamespaceWhereNoneHangsAnyMoreHasItsShare(t *testing.T) {
+	d := newDriver(t, 16)
+	d.enqueue(2, "a")
+	hanging := d.dequeueAll()
+	d.pass(time.Millisecond)
+	d.isPrompt("other")
+	d.wait(hanging, d.now)
+	d.enqueue(20, "a")
+	for _, j := range hanging {
+		d.Done(j, time.Time{}, d.now)
+	}
+	if n := len(d.dequeueAll()); n != 12 {
+		t.Errorf("%d run, want three quarters of 16", n)
+	}
+}
+
+// The slots of degraded namespaces are theirs again when their jobs are done, however many have run.
+func TestDegradedNamespaceKeepsItsSlots(t *testing.T) {
+	d := newDriver(t, 16)
+	stuck := d.in("stuck", 0)
+	began := d.now
+	d.wantNext(stuck)
+	d.pass(time.Second)
+	d.isPrompt("other")
+	d.Report(stuck, Result{Began: began}, d.now)
+	d.Done(stuck, time.Time{}, d.now)
+	for range 20 {
+		d.isPrompt("other")
+		j := d.in("stuck", 0)
+		d.wantNext(j)
+		d.Done(j, time.Time{}, d.now)
+	}
+}
