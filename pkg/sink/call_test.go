@@ -143,13 +143,18 @@ func TestWorkerBetweenTwoCallsIsAbandonedInTheNext(t *testing.T) {
 			t.Error("it sends a request")
 		}
 		waits := true
-		w.callExternal(func() {
+		if w.callExternal(func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			_, waits = b.workers[w]
-		})
+		}) {
+			t.Error("it goes on after what it calls")
+		}
 		if waits {
 			t.Error("Close waits for what it calls")
+		}
+		if w.callExternal(func() { t.Error("it calls more, though it is abandoned") }) {
+			t.Error("it goes on, though it is abandoned")
 		}
 	})
 }

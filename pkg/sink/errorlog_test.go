@@ -109,7 +109,7 @@ func TestEachReasonIsLogged(t *testing.T) {
 	logging(t, stuck(everything), func(t *testing.T, b *bench, l *logged) {
 		b.record(0)
 		pass(b.options.RequestTimeout + requestGrace)
-		l.wantLines(t, []string{`A request to the apiserver ignores its timeout`})
+		l.wantLines(t, []string{`A request to the apiserver ignores its timeout`, `"error"="there is no answer"`})
 	})
 }
 
