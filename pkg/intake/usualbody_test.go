@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ func unusualBodies() []string {
 		change(`"eventTime":null`, `"series":{"count":1,"count":2},"eventTime":null`),
 		change(`"eventTime":null`, `"series":{"lastObservedTime":"2023-11-14T22:13:20.000001Z","lastObservedTime":null},"eventTime":null`),
 		change(`"reason":`, `"note":"a","reason":`), change(`"count":1`, `"count":`), change(`"count":1`, `"count":1234567890`), change(`"count":1`, `"count":999999999`),
-		change(`}`, `,}`), change(`"count":1`, `"count":1,`),
+		change(`}`, `,}`), change(`"count":1`, `"count":1,`), change(`"metadata":{`, `"series":{"count":,"metadata":{`),
 		change(`Started`, "a\x1fb"), change(`Started`, "a\x1eb"), change(`Started`, `\ud7ff`), change(`Started`, `\udfff`), change(`Started`, `\ue000`),
 		change(`Started`, `\'`), change(`Started`, `\u00G0`), change(`Started`, `\u00g0`), change(`Started`, `\u00fF`), change(`Started`, `\u12`), change(`Started`, `ns`), change(`Started`, `n2`),
 		usual[:strings.Index(usual, `Started`)] + `\u`, usual[:strings.Index(usual, `Started`)] + `\`,
@@ -145,6 +146,34 @@ func TestBodyThatEndsTooSoonIsNotUsual(t *testing.T) {
 						t.Errorf("%q is usual", cut)
 					}
 				}
+			}
+		}
+	}
+}
+
+// Whatever a client has set of an Event takes the fast path in both APIs, also with the null that older releases send.
+// A field that is there twice does not: the apiserver warns of it.
+func TestCompleteBodyIsUsualWithEachFieldOnce(t *testing.T) {
+	field := regexp.MustCompile(`"\w+":("(?:[^"\\]|\\.)*"|\d+)`)
+	for _, api := range []occurrence.API{occurrence.CoreV1, occurrence.EventsV1} {
+		body := string(encode(complete(), api, jsonType))
+		for _, meta := range []string{`"metadata":{`, `"metadata":{"creationTimestamp":null,`} {
+			if usual := strings.Replace(body, `"metadata":{`, meta, 1); intake.UsualEvent(api, jsonType, []byte(usual)) == nil {
+				t.Errorf("%s takes the generic path", usual)
+			}
+		}
+		later := strings.Replace(body, `"namespace":"ns"`, `"namespace":"ns","creationTimestamp":null`, 1)
+		if intake.UsualEvent(api, jsonType, []byte(later)) == nil {
+			t.Errorf("%s takes the generic path", later)
+		}
+		fields := field.FindAllStringIndex(body, -1)
+		if len(fields) < 30 {
+			t.Errorf("%d fields are found in %s", len(fields), body)
+		}
+		for _, at := range fields {
+			twice := body[:at[1]] + "," + body[at[0]:]
+			if intake.UsualEvent(api, jsonType, []byte(twice)) != nil {
+				t.Errorf("%s is there twice, and usual", body[at[0]:at[1]])
 			}
 		}
 	}
