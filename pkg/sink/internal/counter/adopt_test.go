@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
 
@@ -104,6 +105,7 @@ func TestAdoptedOccurrencesAreCountedOnce(t *testing.T) {
 		})}, nil, ends{occurrence.Created: 1}, 2},
 		{"unless their Event may not be changed", []step{adds}, nil, &createOnly, ends{occurrence.Uncertain: 1}, 0},
 		{"unless their Event cannot be found", []step{adds}, nil, &unmarked, ends{occurrence.Uncertain: 1}, 0},
+		{"unless all names of their Event are taken", []step{foreign(identity.MaxSuffix + 1), adds}, nil, nil, ends{occurrence.Uncertain: 1}, identity.MaxSuffix + 1},
 		{"but for those of a create-only user", []step{adds, writes, asCreateOnly}, nil, nil, ends{occurrence.Merged: 1, occurrence.Dropped: 4}, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {

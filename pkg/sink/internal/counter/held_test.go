@@ -40,6 +40,9 @@ func TestChangeThatDoesNotFitIsNotApplied(t *testing.T) {
 	if err := Hold(numbered(1), series).Apply(of(1, nil), true); !errors.Is(err, errNotMerged) {
 		t.Errorf("an occurrence is merged with nothing: %v", err)
 	}
+	if err := Hold(numbered(1), series).Apply(of(1, claims(MaxBatch-1)), false); err != nil {
+		t.Errorf("an entry as large as one write takes: %v", err)
+	}
 	for name, test := range map[string]struct {
 		change func(*Held) error
 		want   error

@@ -120,6 +120,10 @@ func TestPatchSaysWhatHasChanged(t *testing.T) {
 			steps: []step{says(), settles, says(labels(is("m"))), isRefused(Change, errInvalid), settles, says(labels(is("m")))},
 			want:  eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}},
 		},
+		"labels again after what was refused with them is dropped": {
+			steps: []step{says(), settles, says(labels(is("m"))), adds, isRefused(Change, errInvalid), drops, says(labels(is("m")))},
+			want:  eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1, 1, test.newStyle)
