@@ -106,6 +106,10 @@ func FuzzUsualBody(f *testing.F) {
 	}
 	f.Add(true, true, encode(complete(), occurrence.CoreV1, protoType))
 	f.Add(false, true, encode(complete(), occurrence.EventsV1, protoType))
+	for newAPI, version := range map[bool]string{false: "v1", true: "events.k8s.io/v1"} { // the Event in it ends too soon
+		wrapped := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: version, Kind: "Event"}, Raw: []byte{0x0a, 0x05}}
+		f.Add(newAPI, true, append([]byte("k8s\x00"), must(wrapped.Marshal())...))
+	}
 	f.Add(false, false, []byte(strings.Replace(string(encode(complete(), occurrence.CoreV1, jsonType)), "a reason", `\u20ac \t\r`, 1)))
 	f.Fuzz(func(t *testing.T, newAPI, inProtobuf bool, body []byte) {
 		api, mediaType := occurrence.CoreV1, jsonType
@@ -202,15 +206,21 @@ func TestUnusualEventsAreAnsweredAlike(t *testing.T) {
 			owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "b"}
 			e.OwnerReferences = []metav1.OwnerReference{owner, owner}
 		},
-		"finalizers":         func(e *corev1.Event) { e.Finalizers = []string{"a/b", "a/b"} },
-		"managed fields":     func(e *corev1.Event) { e.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "a"}} },
-		"system fields":      func(e *corev1.Event) { e.UID, e.CreationTimestamp = "mine", metav1.Unix(1, 0) },
-		"a deletion":         func(e *corev1.Event) { e.DeletionTimestamp = new(metav1.Unix(1, 0)) },
-		"a grace period":     func(e *corev1.Event) { e.DeletionGracePeriodSeconds = new(int64(1)) },
-		"a self link":        func(e *corev1.Event) { e.SetSelfLink("/a") },
-		"a generation":       func(e *corev1.Event) { e.Generation = 5 },
-		"a version":          func(e *corev1.Event) { e.ResourceVersion = "abc" },
-		"a year of 5 digits": func(e *corev1.Event) { e.FirstTimestamp = metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"finalizers":             func(e *corev1.Event) { e.Finalizers = []string{"a/b", "a/b"} },
+		"managed fields":         func(e *corev1.Event) { e.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "a"}} },
+		"system fields":          func(e *corev1.Event) { e.UID, e.CreationTimestamp = "mine", metav1.Unix(1, 0) },
+		"a deletion":             func(e *corev1.Event) { e.DeletionTimestamp = new(metav1.Unix(1, 0)) },
+		"a grace period":         func(e *corev1.Event) { e.DeletionGracePeriodSeconds = new(int64(1)) },
+		"a self link":            func(e *corev1.Event) { e.SetSelfLink("/a") },
+		"a generation":           func(e *corev1.Event) { e.Generation = 5 },
+		"a version":              func(e *corev1.Event) { e.ResourceVersion = "abc" },
+		"a year of 5 digits":     func(e *corev1.Event) { e.FirstTimestamp = metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"a last one of 5 digits": func(e *corev1.Event) { e.LastTimestamp = metav1.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"a year of 5 digits, new style": func(e *corev1.Event) {
+			e.EventTime = metav1.NewMicroTime(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+			e.ReportingController, e.ReportingInstance, e.Action = "example.com/a", "a-1", "Starting"
+			e.FirstTimestamp, e.LastTimestamp, e.Count, e.Source = metav1.Time{}, metav1.Time{}, 0, corev1.EventSource{}
+		},
 		"a series": func(e *corev1.Event) {
 			e.Series = &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(time.Unix(1_700_000_000, 1234))}
 		},
