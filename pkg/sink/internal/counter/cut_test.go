@@ -12,6 +12,7 @@ import (
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
+	"github.com/eventd/eventd/pkg/sink/internal/sinktest"
 )
 
 // followed returns a replica with a follower, whose entries have Generations.
@@ -276,5 +277,23 @@ func TestEventIsNotSentAgain(t *testing.T) {
 	}
 	if s := leader.streams[follower]; s.changes[0].Addition.Entry.Newest.Event == nil || s.changes[1].Addition.Entry.Newest.Event != nil {
 		t.Errorf("changes %+v", s.changes)
+	}
+}
+
+// Together they keep the labels of both beside their Events.
+func TestEntriesAreNotJoinedIfThatTakesMoreMemory(t *testing.T) {
+	of := func(labels map[string]string) *Entry {
+		event := sinktest.Event(false)
+		event.Labels = labels
+		e, _ := NewEntry(&occurrence.Occurrence{Event: event, Weight: 1}, &occurrence.Target{Event: event})
+		e.measure()
+		return &e
+	}
+	if !of(nil).admits(of(nil)) {
+		t.Error("they are not joined without labels")
+	}
+	long := strings.Repeat("x", 2048)
+	if of(map[string]string{"a": long}).admits(of(map[string]string{"b": long})) {
+		t.Error("they are joined with long labels")
 	}
 }
