@@ -26,8 +26,8 @@ func TestReportsTakeFewAllocations(t *testing.T) {
 		make  func(i int) *served
 		limit float64
 	}{
-		"POST":  {func(i int) *served { return post(fmt.Sprint("a", i)) }, 55},
-		"PATCH": {patch, 49},
+		"POST":  {func(i int) *served { return post(fmt.Sprint("a", i)) }, 50},
+		"PATCH": {patch, 44},
 	} {
 		var all []*served
 		for i := range runs + 1 { // one to warm up

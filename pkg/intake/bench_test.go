@@ -24,7 +24,13 @@ import (
 
 // BenchmarkHandler is what one report costs in the handler, without a connection: whoever reports is authenticated
 // and authorized from memory, and the sink has answered before.
-func BenchmarkHandler(b *testing.B) {
+func BenchmarkHandler(b *testing.B) { benchmarkHandler(b, (*served).by) }
+
+// BenchmarkHandlerOnNewGoroutines has each report served in a goroutine of its own, as a server does: its stack has to
+// grow, and it wakes the one that waits for it.
+func BenchmarkHandlerOnNewGoroutines(b *testing.B) { benchmarkHandler(b, (*served).byNewGoroutine) }
+
+func benchmarkHandler(b *testing.B, by func(*served, testing.TB, http.Handler)) {
 	handler := newBenchHandler()
 	// A request and its response are the server's: they are made while the timer is stopped.
 	serve := func(b *testing.B, method, contentType string, next func(i int) (path string, body []byte)) {
@@ -40,7 +46,7 @@ func BenchmarkHandler(b *testing.B) {
 				}
 				b.StartTimer()
 			}
-			calls[i%chunk].by(b, handler)
+			by(calls[i%chunk], b, handler)
 		}
 	}
 	names := 0
@@ -93,7 +99,6 @@ type served struct {
 	req    *http.Request
 	header http.Header
 	code   int
-	done   chan struct{}
 }
 
 func newServed(method, path, contentType string, body []byte) *served {
@@ -101,18 +106,23 @@ func newServed(method, path, contentType string, body []byte) *served {
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("Accept", runtime.ContentTypeJSON)
 	req.Header.Set("Authorization", "Bearer token")
-	return &served{req: req, header: http.Header{}, done: make(chan struct{})}
+	return &served{req: req, header: http.Header{}}
 }
 
-// by has the request served in a goroutine of its own, as a server does: its stack has to grow.
+// by has the request served.
 func (s *served) by(b testing.TB, handler http.Handler) {
-	go func() {
-		defer close(s.done)
-		handler.ServeHTTP(s, s.req)
-	}()
-	if <-s.done; s.code == 0 || s.code >= http.StatusMultipleChoices {
-		b.Fatalf("answered %d", s.code)
+	if handler.ServeHTTP(s, s.req); s.code == 0 || s.code >= http.StatusMultipleChoices {
+		b.Errorf("answered %d", s.code)
 	}
+}
+
+func (s *served) byNewGoroutine(b testing.TB, handler http.Handler) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.by(b, handler)
+	}()
+	<-done
 }
 
 // SetWriteDeadline is for http.ResponseController.
