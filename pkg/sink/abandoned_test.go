@@ -68,7 +68,7 @@ func TestRequestThatIsNotSentCountsForNothing(t *testing.T) {
 
 // A request has a second after its timeout to return, and is abandoned then.
 func TestRequestIsAbandonedASecondAfterItsTimeout(t *testing.T) {
-	// The first look at the request is not a whole number of seconds before.
+	// The last interval of onLate is shorter than the others.
 	slow := func(o *Options) { o.SlowAnswer = 1300 * time.Millisecond }
 	bubble(t, stuck(everything), slow, func(t *testing.T, b *bench) {
 		b.record(0)

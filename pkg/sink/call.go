@@ -19,6 +19,12 @@ import (
 // of Close's context it is grace.Period.
 const requestGrace = time.Second
 
+// lateInterval is how often onLate looks at a request again.
+const lateInterval = time.Second
+
+// abandonAfter returns when a request is abandoned, from its beginning.
+func (o *Options) abandonAfter() time.Duration { return o.RequestTimeout + requestGrace }
+
 // errNotReturned: too many requests are abandoned to send another one.
 var errNotReturned = errors.New("earlier requests ignore their timeout and have not returned")
 
@@ -97,8 +103,8 @@ func (w *worker) beginRequest(r *request) (allowed, ok bool) {
 	w.sink.requests.begin(w.series.counter)
 	w.request, w.requested, w.inCall = r, w.series.counter, true
 	w.began = time.Now()
-	o := w.sink.options
-	w.late = time.AfterFunc(min(o.SlowAnswer, o.RequestTimeout+requestGrace), func() { w.onLate(r) })
+	o := &w.sink.options
+	w.late = time.AfterFunc(min(o.SlowAnswer, o.abandonAfter()), func() { w.onLate(r) })
 	return true, true
 }
 
@@ -152,8 +158,9 @@ func (w *worker) abandon() {
 	w.remove()
 }
 
-// onLate reports to the scheduler that a request has not returned after SlowAnswer, again and
-// again, and abandons one that has not returned after its timeout, as soon as that is possible.
+// onLate runs when a request has had no answer for SlowAnswer, and then every lateInterval. It
+// reports the request to the scheduler until abandonAfter is over. Then it abandons the request,
+// once fewer than the limit are abandoned.
 func (w *worker) onLate(r *request) {
 	s := w.sink
 	s.mu.Lock()
@@ -162,14 +169,14 @@ func (w *worker) onLate(r *request) {
 		return
 	}
 	now := time.Now()
-	left := w.began.Add(s.options.RequestTimeout + requestGrace).Sub(now)
+	left := w.began.Add(s.options.abandonAfter()).Sub(now)
 	switch {
 	case left > 0:
-		s.scheduler.Waits(&w.series.job, w.began)
+		s.scheduler.ReportLate(&w.series.job, w.began)
 		s.wakeWorkers(now)
-		w.late.Reset(min(left, requestGrace))
+		w.late.Reset(min(left, lateInterval))
 	case s.requests.isFull():
-		w.late.Reset(requestGrace)
+		w.late.Reset(lateInterval)
 	default:
 		w.replace(r)
 	}

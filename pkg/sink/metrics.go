@@ -91,7 +91,7 @@ func newMetrics(s *Sink, r prometheus.Registerer) (*metrics, error) {
 		}, func() float64 { return float64(s.abandonedCount()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_concurrency_limit",
-			Help: "Current adaptive concurrency limit, in series.",
+			Help: "Current adaptive concurrency limit, in series. Half as many more may hang.",
 		}, func() float64 { return float64(s.concurrencyLimit()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_concurrency_ceiling",

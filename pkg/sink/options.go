@@ -25,13 +25,14 @@ const (
 type Options struct {
 	// Concurrency and MinConcurrency are the bounds of the adaptive limit of requests in
 	// flight. Half of it may be used by slow namespaces, and one namespace may use three
-	// quarters of what others leave. Requests that hang while other namespaces are answered
-	// do not count, up to half as many again. The default and a half are less than the 98
-	// requests that an apiserver with default settings executes at once for all clients in
-	// kube-system, so requests that hang leave some of those to others.
+	// quarters of what others leave. While other namespaces are answered, requests that
+	// hang are not counted: up to half of the limit more are in flight. By default that is
+	// 96, less than the 98 requests that an apiserver with default settings executes at once
+	// for all clients in kube-system.
 	Concurrency    int
 	MinConcurrency int
-	// SlowAnswer is the mean latency from which on the limit decreases.
+	// SlowAnswer is the mean latency from which on the limit decreases. A request without an
+	// answer for as long hangs if another namespace is answered.
 	SlowAnswer time.Duration
 	// NamespaceRefusedFor is how long no Event is created in a namespace after an answer
 	// that it is missing or terminating. What is pending for creation is dropped.

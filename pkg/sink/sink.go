@@ -69,8 +69,8 @@ type Sink struct {
 	alarm     *time.Timer // starts a worker when Dequeue may return a job
 	alarmAt   time.Time   // zero if the alarm is not set
 	stopped   bool        // workers return
-	// workers are those that Close waits for, at most Concurrency and the slots that are
-	// lent. starting is the one that was
+	// workers are those that Close waits for: at most Concurrency, and one for each lent
+	// slot. starting is the one that was
 	// started and has not dequeued yet, if there is one. When abandoning is set, a worker is
 	// removed as soon as it runs external code.
 	workers    map[*worker]struct{}

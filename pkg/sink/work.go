@@ -98,7 +98,7 @@ func (w *worker) end() {
 
 // dequeue returns a series to write, and begins to plan it. If there is none now, or the sink
 // stops, it removes the worker and returns false: in one critical section, since the next job
-// starts a worker only if there are fewer than Concurrency.
+// starts a worker only if there are fewer than Concurrency and the lent slots together.
 func (w *worker) dequeue() (first action, ok bool) {
 	s := w.sink
 	s.mu.Lock()

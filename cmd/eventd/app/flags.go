@@ -86,11 +86,11 @@ func (o *Options) addWritingFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&sink.Burst, "kube-api-burst", sink.Burst,
 		"Maximum burst of requests that write Events. Without effect if --kube-api-qps is unlimited.")
 	fs.IntVar(&sink.Concurrency, "max-concurrent-writes", sink.Concurrency,
-		"Upper bound of the adaptive concurrency limit: the number of series that are written at once. Half as many more may hang.")
+		"Upper bound of the adaptive concurrency limit: the number of series that are written at once. While some hang, up to half as many more are in flight.")
 	fs.IntVar(&sink.MinConcurrency, "min-concurrent-writes", sink.MinConcurrency,
 		"Lower bound of the adaptive concurrency limit.")
 	fs.DurationVar(&sink.SlowAnswer, "slow-answer", sink.SlowAnswer,
-		"Mean latency of the apiserver above which the concurrency limit, or the limit of a slow namespace, is decreased.")
+		"Mean latency of the apiserver above which the concurrency limit, or the limit of a slow namespace, is decreased. A request without an answer for as long hangs if other namespaces are answered.")
 	fs.DurationVar(&sink.NamespaceRefusedFor, "namespace-refused-for", sink.NamespaceRefusedFor,
 		"Time between attempts to create Events in a namespace that is missing or terminating. Occurrences wait meanwhile.")
 	fs.DurationVar(&sink.RequestTimeout, "write-timeout", sink.RequestTimeout,

@@ -2,16 +2,20 @@ package scheduler
 
 import "time"
 
-// A request that has had no answer for a while hangs, for example behind an admission webhook of
-// its namespace, if other namespaces are answered in good time meanwhile. It takes nothing of what
-// the limiter measures, so its slot is lent to other jobs until it returns. That adds at most half
-// of the limit to the requests in flight. As long as its own namespace has no answer in good time
-// since it began, one further request at a time is sent in that: it is likely to hang as well. The
-// slots of degraded namespaces, which have few, are not lent: they would use up what may be.
+// A request hangs, for example behind an admission webhook of its namespace, if it has had no
+// answer for SlowAnswer, and another namespace has had one in good time since it began. That says
+// nothing about the capacity of the apiserver, so the slot of its job is lent to other jobs until
+// the request returns. A slot is lent only while less than half of the present limit is lent; a
+// later decrease of the limit takes none back.
+//
+// Further requests of the namespace are likely to hang too. While it has had no answer in good
+// time since the newest request that hangs began, it sends one more at a time, within its share.
+// Slots of degraded namespaces are not lent: these would use up all that may be lent.
 
-// Waits records that a request of a running job, begun at a time, has had no answer for a while.
-// The caller calls it again later: it may not be known yet whether the request hangs.
-func (s *Scheduler) Waits(j *Job, began time.Time) {
+// ReportLate records that a request of a running job, begun at a time, is without an answer for
+// SlowAnswer. It is called again while that lasts: whether the request hangs may be known only
+// later.
+func (s *Scheduler) ReportLate(j *Job, began time.Time) {
 	n := j.namespace
 	if j.degraded || !s.health.othersPrompt(n.name, began) {
 		return
@@ -20,41 +24,41 @@ func (s *Scheduler) Waits(j *Job, began time.Time) {
 		j.hangs = true
 		n.hanging++
 	}
-	if n.hanging == 1 || began.After(n.hangs) { // an older one may be found to hang later
-		n.hangs = began
+	if n.hanging == 1 || began.After(n.newestHung) { // an older one may be found to hang later
+		n.newestHung = began
 	}
 	if !j.lent && s.lent < s.limiter.size()/2 {
 		j.lent = true
 		n.lent++
 		s.lent++
-		s.health.release(j.degraded)
+		s.limiter.release()
 	}
 }
 
 // Lent returns how many slots are lent: so many more jobs than Limit may run.
 func (s *Scheduler) Lent() int { return s.lent }
 
-// release takes the slot of a job back.
-func (s *Scheduler) release(j *Job) {
+// returned records that the request of a running job has returned. A lent slot is its own again,
+// also if no other is free.
+func (s *Scheduler) returned(j *Job) {
 	n := j.namespace
 	if j.hangs {
 		j.hangs = false
 		n.hanging--
 	}
-	if !j.lent {
-		s.health.release(j.degraded)
-		return
+	if j.lent {
+		j.lent = false
+		n.lent--
+		s.lent--
+		s.limiter.acquire()
 	}
-	j.lent = false
-	n.lent--
-	s.lent--
 }
 
 // hasSlot reports whether one more job of a namespace may run.
 func (n *namespace) hasSlot(share int) bool {
-	inUse := n.inUse()
-	if n.hanging > 0 && n.health.prompt.Before(n.hangs) {
-		return inUse < share && inUse == n.hanging
+	runs := n.runs()
+	if n.hanging > 0 && runs > n.hanging && n.health.prompt.Before(n.newestHung) {
+		return false // the one more runs already
 	}
-	return inUse < share
+	return runs < share
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// isPrompt runs a job of a namespace whose request is answered at once.
-func (d *driver) isPrompt(namespace string) {
+// answerPromptly runs a job of a namespace whose request is answered at once.
+func (d *driver) answerPromptly(namespace string) {
 	d.t.Helper()
 	j := d.in(namespace, 0)
 	d.wantNext(j)
@@ -14,11 +14,10 @@ func (d *driver) isPrompt(namespace string) {
 	d.Done(j, time.Time{}, d.now)
 }
 
-// wait has the requests of jobs, begun at a time, wait for an answer. It returns how many slots
-// are lent.
-func (d *driver) wait(jobs []*Job, began time.Time) (lent int) {
+// reportLate reports the requests of jobs, begun at a time. It returns how many slots are lent.
+func (d *driver) reportLate(jobs []*Job, began time.Time) (lent int) {
 	for _, j := range jobs {
-		d.Waits(j, began)
+		d.ReportLate(j, began)
 	}
 	return d.Lent()
 }
@@ -55,8 +54,8 @@ func TestSlotsOfJobsThatHangAreLent(t *testing.T) {
 		t.Fatalf("%d run", len(stuck))
 	}
 	for range 2 { // the second time changes nothing
-		d.isPrompt("other")
-		if n := d.wait(stuck, d.now); n != 8 {
+		d.answerPromptly("other")
+		if n := d.reportLate(stuck, d.now); n != 8 {
 			t.Errorf("%d slots of 16 are lent", n)
 		}
 	}
@@ -83,16 +82,16 @@ func TestSlotsOfJobsThatHangAreLent(t *testing.T) {
 // As long as no other namespace has an answer in good time, the apiserver may be what is slow.
 func TestNoSlotIsLentUnlessOthersAreAnswered(t *testing.T) {
 	d := newDriver(t, 16)
-	d.isPrompt("other")
+	d.answerPromptly("other")
 	d.pass(time.Millisecond)
 	d.enqueue(4, "stuck")
 	stuck, began := d.dequeueAll(), d.now
-	d.isPrompt("stuck")
-	if n := d.wait(stuck, began); n != 0 {
+	d.answerPromptly("stuck")
+	if n := d.reportLate(stuck, began); n != 0 {
 		t.Errorf("%d are lent though others were answered only before", n)
 	}
-	d.isPrompt("other")
-	if n := d.wait(stuck, began); n != 4 {
+	d.answerPromptly("other")
+	if n := d.reportLate(stuck, began); n != 4 {
 		t.Errorf("%d of 4 are lent", n)
 	}
 }
@@ -104,7 +103,7 @@ func TestSlotOfADegradedNamespaceIsNotLent(t *testing.T) {
 	began := d.now
 	stuck := d.dequeueAll()
 	d.pass(time.Second)
-	d.isPrompt("other")
+	d.answerPromptly("other")
 	for _, j := range stuck {
 		d.Report(j, Result{Began: began}, d.now)
 		d.Done(j, d.now, d.now)
@@ -113,8 +112,8 @@ func TestSlotOfADegradedNamespaceIsNotLent(t *testing.T) {
 	if len(again) != 1 {
 		t.Fatalf("%d of a degraded namespace run", len(again))
 	}
-	d.isPrompt("other")
-	if d.wait(again, d.now) != 0 {
+	d.answerPromptly("other")
+	if d.reportLate(again, d.now) != 0 {
 		t.Error("the slot of a degraded namespace is lent")
 	}
 }
@@ -125,12 +124,12 @@ func TestNamespaceWhoseRequestsHangSendsOneMoreAtATime(t *testing.T) {
 	d.enqueue(4, "a")
 	running := d.dequeueAll()
 	d.pass(time.Millisecond)
-	d.isPrompt("other")
-	d.wait(running[:3], d.now)
+	d.answerPromptly("other")
+	d.reportLate(running[:3], d.now)
 	waiting := d.enqueue(20, "a")
 	d.wantNext(nil) // the fourth runs, and may be answered yet
 	for round := range 6 {
-		d.wait(running, d.now)
+		d.reportLate(running, d.now)
 		more := d.dequeueAll()
 		if len(more) != 1 {
 			t.Fatalf("round %d: %d more run", round, len(more))
@@ -161,12 +160,12 @@ func TestNamespaceIsAnsweredSinceItsNewestRequestThatHangs(t *testing.T) {
 			running, began := d.dequeueAll(), []time.Time{d.now}
 			for _, namespace := range []string{"a", "other"} {
 				d.pass(time.Millisecond)
-				d.isPrompt(namespace)
+				d.answerPromptly(namespace)
 				began = append(began, d.now)
 			}
 			d.enqueue(20, "a")
 			for _, f := range found {
-				d.Waits(running[f.job], began[f.began])
+				d.ReportLate(running[f.job], began[f.began])
 			}
 			if n := len(d.dequeueAll()); n != 1 {
 				t.Errorf("%d more run, though none was answered since the newest", n)
@@ -175,17 +174,45 @@ func TestNamespaceIsAnsweredSinceItsNewestRequestThatHangs(t *testing.T) {
 	}
 }
 
-// What is lent follows the limit when that decreases.
-func TestHalfOfADecreasedLimitIsLent(t *testing.T) {
-	d := newDriver(t, 16)
-	d.enqueue(12, "stuck")
-	stuck := d.dequeueAll()
-	other := d.in("other", 0)
-	d.wantNext(other)
-	d.Report(other, Result{Began: d.now, Answered: true}, d.now)
-	d.Report(other, Result{Began: d.now, Answered: true, Overloaded: true}, d.now)
-	if limit, n := d.Limit(), d.wait(stuck, d.now); limit != 12 || n != 6 {
-		t.Errorf("%d slots of %d are lent", n, limit)
+// After a decrease, half of the new limit may be lent. What was lent before stays so.
+func TestHalfOfADecreasedLimitMayBeLent(t *testing.T) {
+	for name, test := range map[string]struct{ before, want int }{"nothing was lent": {0, 6}, "half was lent": {8, 8}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDriver(t, 16)
+			d.enqueue(12, "stuck")
+			stuck := d.dequeueAll()
+			other := d.in("other", 0)
+			d.wantNext(other)
+			d.Report(other, Result{Began: d.now, Answered: true}, d.now)
+			d.reportLate(stuck[:test.before], d.now)
+			d.Report(other, Result{Began: d.now, Answered: true, Overloaded: true}, d.now)
+			if limit, n := d.Limit(), d.reportLate(stuck, d.now); limit != 12 || n != test.want {
+				t.Errorf("%d slots of %d are lent, want %d", n, limit, test.want)
+			}
+		})
+	}
+}
+
+// A job whose request has returned, however late, has its slot back for the next one.
+func TestSlotIsLentUntilTheRequestReturns(t *testing.T) {
+	for name, result := range map[string]Result{
+		"answered": {Answered: true}, "not answered": {}, "not sent": {Unsent: true}, "without a connection": {Unreachable: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDriver(t, 16)
+			d.enqueue(4, "a")
+			running, began := d.dequeueAll(), d.now
+			d.pass(time.Second)
+			d.answerPromptly("other")
+			if n := d.reportLate(running, began); n != 4 || d.limiter.inUse != 0 {
+				t.Fatalf("%d slots are lent, %d are used", n, d.limiter.inUse)
+			}
+			result.Began = began
+			d.Report(running[0], result, d.now)
+			if n := d.namespaces["a"]; d.Lent() != 3 || d.limiter.inUse != 1 || n.hanging != 3 {
+				t.Errorf("%d slots are lent, %d are used, %d requests hang", d.Lent(), d.limiter.inUse, n.hanging)
+			}
+		})
 	}
 }
 
@@ -199,8 +226,8 @@ func TestNamespaceThatHangsAgainSendsOneMoreAtATime(t *testing.T) {
 			t.Fatalf("round %d: %d run", round, len(hanging))
 		}
 		d.pass(time.Millisecond)
-		d.isPrompt("other")
-		d.wait(hanging, began)
+		d.answerPromptly("other")
+		d.reportLate(hanging, began)
 		more := d.enqueue(3, "a")
 		d.wantNext(more[0], nil)
 		for _, j := range more[1:] {
@@ -218,8 +245,8 @@ func TestNamespaceWhereNoneHangsAnyMoreHasItsShare(t *testing.T) {
 	d.enqueue(2, "a")
 	hanging := d.dequeueAll()
 	d.pass(time.Millisecond)
-	d.isPrompt("other")
-	d.wait(hanging, d.now)
+	d.answerPromptly("other")
+	d.reportLate(hanging, d.now)
 	d.enqueue(20, "a")
 	for _, j := range hanging {
 		d.Done(j, time.Time{}, d.now)
@@ -236,11 +263,11 @@ func TestDegradedNamespaceKeepsItsSlots(t *testing.T) {
 	began := d.now
 	d.wantNext(stuck)
 	d.pass(time.Second)
-	d.isPrompt("other")
+	d.answerPromptly("other")
 	d.Report(stuck, Result{Began: began}, d.now)
 	d.Done(stuck, time.Time{}, d.now)
 	for range 20 {
-		d.isPrompt("other")
+		d.answerPromptly("other")
 		j := d.in("stuck", 0)
 		d.wantNext(j)
 		d.Done(j, time.Time{}, d.now)

@@ -3,9 +3,10 @@ package scheduler
 import "time"
 
 // limiter is an adaptive limit (AIMD) of the series that are written at once, and so of
-// the requests in flight. A 429 or 503, missing answers and a high mean latency decrease
-// the limit by a factor; answers in good time increase it. Isolated slow answers are
-// ignored: there are some on every shared machine.
+// the requests in flight. Series whose slots are lent (hanging.go) do not count. A 429 or
+// 503, missing answers and a high mean latency decrease the limit by a factor; answers in
+// good time increase it. Isolated slow answers are ignored: there are some on every shared
+// machine.
 //
 // The limit at which the apiserver was overloaded last is remembered. Up to it the limit
 // grows quickly, near it slowly, until more turns out to be possible. So the limit stays

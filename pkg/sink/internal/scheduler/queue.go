@@ -34,14 +34,16 @@ type namespace struct {
 	// ready job of that, and degraded the list of the two.
 	position [classes]*list.Element
 	degraded int
-	// hanging is how many of its jobs have a request that hangs, the newest of which began at
-	// hangs. lent is how many of their slots are lent.
+	// hanging is how many of its jobs have a request that hangs, and lent how many of their
+	// slots are lent. newestHung is when the newest request that was found to hang began; it
+	// may have returned since.
 	hanging, lent int
-	hangs         time.Time
+	newestHung    time.Time
 	health        health
 }
 
-func (n *namespace) inUse() int { return n.running[answered] + n.running[unanswered] }
+// runs returns how many of its jobs run, those whose slots are lent too.
+func (n *namespace) runs() int { return n.running[answered] + n.running[unanswered] }
 
 // has reports whether a job of a class is ready.
 func (n *namespace) has(c class) bool {

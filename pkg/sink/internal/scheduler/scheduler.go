@@ -5,9 +5,9 @@
 // jobs are dequeued round-robin by namespace, and within a namespace round-robin by
 // tenant. Of a tenant, urgent jobs are dequeued first. How many run at once follows the answers of the apiserver (limiter). How many of
 // them may belong to one namespace follows the health of that namespace
-// (namespaceHealth), so one whose requests hang delays no other; the slots of those are lent. Jobs whose last request
-// was not answered have a queue of their own and may use half of the slots of their
-// namespace. While the apiserver is unreachable, one job is dequeued after each pause
+// (namespaceHealth), so a namespace whose requests hang delays no other. Slots of requests that
+// hang are lent to other jobs (hanging.go). Jobs whose last request was not answered have a queue
+// of their own and may use half of the slots of their namespace. While the apiserver is unreachable, one job is dequeued after each pause
 // (connectivity).
 //
 // A Scheduler starts no goroutine, takes no lock and reads no clock. Except for Wait, it is
@@ -78,7 +78,7 @@ type Job struct {
 	element *list.Element
 	// degraded: its namespace was degraded when it was dequeued.
 	degraded bool
-	// hangs: its request hangs. lent: its slot is lent. See Waits.
+	// hangs: its request hangs. lent: its slot is lent. See ReportLate.
 	hangs, lent bool
 }
 
@@ -150,7 +150,8 @@ func (s *Scheduler) Dequeue(now time.Time) *Job {
 func (s *Scheduler) Done(j *Job, at, now time.Time) {
 	n := j.namespace
 	n.running[j.kind]--
-	s.release(j)
+	s.returned(j)
+	s.health.release(j.degraded)
 	if at.IsZero() {
 		s.leave(j, now)
 	} else {
@@ -211,6 +212,7 @@ type Result struct {
 // Report records the result of a request of a running job.
 func (s *Scheduler) Report(j *Job, r Result, now time.Time) {
 	n := j.namespace
+	s.returned(j)
 	switch {
 	case r.Unreachable:
 		s.connectivity.failed(r.Began, now)
@@ -250,7 +252,7 @@ func (s *Scheduler) OverdueBefore(now time.Time, long time.Duration) time.Time {
 
 // next returns the job to dequeue, nil if there is none; request is when the next request
 // may be sent. The namespaces that are passed over have running jobs, so there are never
-// more of them than the limiter has slots.
+// more of them than jobs that run.
 func (s *Scheduler) next(now, request time.Time) *Job {
 	if !s.hasReady() || request.After(now) {
 		return nil
@@ -282,7 +284,7 @@ func (s *Scheduler) nextOf(c class) *Job {
 
 // nextIn returns the job of a namespace to dequeue, nil if it has no free slot.
 func (s *Scheduler) nextIn(n *namespace, c class) *Job {
-	share := s.health.share(&n.health, n.inUse()-n.lent)
+	share := s.health.share(&n.health, n.runs()-n.lent)
 	if !n.hasSlot(share) {
 		return nil
 	}
