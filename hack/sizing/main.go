@@ -67,7 +67,7 @@ func writeRate(w io.Writer, rate sizing.Rate) {
 	_, _ = fmt.Fprintf(w, `
 Writes to the apiserver, at most:
 
-- %s per second (`+"`--kube-api-qps`"+`), %s at once after a quiet time (`+"`--kube-api-burst`"+`), %s in flight (`+"`--max-concurrent-writes`"+`);
+- %s per second (`+"`--kube-api-qps`"+`), %s at once after a quiet time (`+"`--kube-api-burst`"+`), %s in flight (`+"`--max-concurrent-writes`"+`), half as many more while some hang;
 - %s at once for one source and object (`+"`--budget-burst`"+`), then %s per hour (`+"`--budget-qps`"+`);
 - %s MiB of Events in etcd, if all are new, in the hour that they are kept.
 `, number(rate.PerSecond), number(rate.Burst), number(rate.AtOnce),

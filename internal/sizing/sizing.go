@@ -116,7 +116,7 @@ func Memory(o *app.Options) []Part {
 		{"changes that others do not hold yet", nil, usualBacklogs, sessions * backlogBytes},
 		same("totals that clients report", totals),
 		same("idle series", int64(p.Sink.MaxIdleSeries)*sink.IdleSeriesBytes, "max-idle-series"),
-		same("requests to the apiserver", int64(p.Sink.Concurrency)*writeBytes, "max-concurrent-writes"),
+		same("requests to the apiserver", int64(p.Sink.Concurrency)*3/2*writeBytes, "max-concurrent-writes"),
 	}
 	parts = append(parts, Part{"queries", nil, usualQueryBytes, queryBytes})
 	if o.TrailBytes > 0 {
