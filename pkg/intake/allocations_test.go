@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A report of client-go makes few allocations on the fast path, one of them for the goroutine of a server. The
-// generic path makes hundreds. The limits have room for those of the race detector, five at most.
+// A report of client-go makes few allocations on the fast path; the generic path makes hundreds. The limits have room for those of the race detector, five at most.
 func TestReportsTakeFewAllocations(t *testing.T) {
 	const runs = 200
 	handler := newBenchHandler()

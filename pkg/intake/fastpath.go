@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -129,56 +128,33 @@ func withUsualDeadline(next http.Handler) http.Handler {
 	})
 }
 
-// withUsualBody reads the body of a usual request. The read ignores the deadline. One that does not end is ended by
-// the server, and abandoned as on the generic path.
+// withUsualBody reads the body of a usual request. The read ignores the context, so a read deadline in the past ends
+// it at abandonAt. Then the request is answered as on the generic path. A further goroutine for the read would cost
+// two wake-ups of a processor.
 func withUsualBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		begun, u := time.Now(), callOf(req.Context()).usual
-		a := &u.arriving
-		a.w = u.call.response.w
-		late := time.AfterFunc(time.Until(u.abandonAt), a.abandon)
+		u.abandoning.Add(1)
+		late := time.AfterFunc(time.Until(u.abandonAt), func() {
+			defer u.abandoning.Done()
+			_ = http.NewResponseController(u.call.response.w).SetReadDeadline(time.Unix(1, 0)) // the past
+		})
 		body, err := readExactly(req.Body, req.ContentLength)
-		late.Stop()
-		if abandoned := a.end(); abandoned || err != nil && u.deadline.ends.Err() != nil {
+		abandoned := !late.Stop()
+		if abandoned {
+			u.abandoning.Wait() // the response writer must not be used after its request
+		}
+		switch {
+		case abandoned, err != nil && u.deadline.ends.Err() != nil:
 			abandon(w)
-			return
-		}
-		if err != nil {
+		case err != nil:
 			refuse(w, req, err)
-			return
+		default:
+			u.received.set(body, time.Since(begun))
+			req.Body = &u.received // the request is that of the chain alone
+			next.ServeHTTP(w, req)
 		}
-		u.received.set(body, time.Since(begun))
-		req.Body = &u.received // the request is that of the chain alone
-		next.ServeHTTP(w, req)
 	})
-}
-
-// arriving is a body while it is read. The goroutine of the request reads it: another one would take a quarter of the
-// time of a report.
-type arriving struct {
-	w http.ResponseWriter // of the server
-
-	mu               sync.Mutex
-	ended, abandoned bool
-}
-
-// abandon ends the read, unless it has ended: then the response writer may belong to another request.
-func (a *arriving) abandon() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ended {
-		return
-	}
-	a.abandoned = true
-	_ = http.NewResponseController(a.w).SetReadDeadline(time.Unix(1, 0)) // the past
-}
-
-// end reports whether the read was abandoned.
-func (a *arriving) end() (abandoned bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
-	return a.abandoned
 }
 
 // readExactly reads a body of known length until its end: then the server needs no buffer for it any more.

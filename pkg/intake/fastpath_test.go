@@ -264,7 +264,7 @@ func TestBodyThatDoesNotArriveIsAbandonedAlike(t *testing.T) {
 				time.AfterFunc(test.leaves, func() {
 					leave()
 					if s == p.fast {
-						_ = body.Close() // as a server does; the generic handler needs no read to end
+						_ = body.Close() // as a server does; the generic path responds without that
 					}
 				})
 				req := usualRequest{method: http.MethodPost, path: coreEvents, contentType: jsonType}.build(ctx)

@@ -117,7 +117,7 @@ func (o *ServerOptions) validate() error {
 // API, discovery, health and metrics. It also limits the size of all copy operations of
 // one JSON patch, in the whole process: to the MaxBodyBytes of its intake, at most 3
 // MiB, unless a lower limit is set. The response writers must support SetReadDeadline, as
-// those of net/http do, or requests whose bodies do not arrive never end.
+// those of net/http do, or reports of client-go whose bodies do not arrive never end.
 func NewHandler(options ServerOptions) (http.Handler, error) {
 	if err := options.validate(); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)

@@ -3,6 +3,7 @@ package intake
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,10 +32,11 @@ type usual struct {
 	deadline deadline
 	// abandonAt is until when the body may arrive. Set by withUsualDeadline.
 	abandonAt time.Time
-	// arriving is the body while it arrives, and received when it has. Set by withUsualBody.
-	arriving arriving
-	received receivedBody
-	call     call
+	// received is the body when it has arrived. abandoning is waited for when its read was abandoned. Set by
+	// withUsualBody.
+	received   receivedBody
+	abandoning sync.WaitGroup
+	call       call
 }
 
 // usualHeaders are the headers that client-go sends. Any other one may change what a request

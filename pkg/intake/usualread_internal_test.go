@@ -6,11 +6,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// The server ends the read of a usual body that does not arrive in time. A response writer is not used after its
-// request: over HTTP/2, it belongs to another one then.
+// The server ends the read of a usual body that does not arrive in time.
 func TestServerEndsTheReadOfAUsualBody(t *testing.T) {
 	for name, test := range map[string]struct {
 		http2  bool
@@ -29,12 +29,12 @@ func TestServerEndsTheReadOfAUsualBody(t *testing.T) {
 			chain := withUsualBody(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(w, req.Body)
 			}))
-			ended := make(chan *usual, 1)
+			ended := make(chan struct{})
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				u := new(usual)
 				u.call.usual, u.abandonAt = u, time.Now().Add(test.within)
 				u.serve(w, req, time.Now().Add(time.Minute), unread, chain)
-				ended <- u
+				close(ended)
 			}))
 			server.EnableHTTP2 = test.http2
 			server.StartTLS()
@@ -55,9 +55,44 @@ func TestServerEndsTheReadOfAUsualBody(t *testing.T) {
 			equal(t, "code", response.StatusCode, test.code)
 			got := string(must(io.ReadAll(response.Body)))
 			equal(t, "the body arrived", got == "everything", test.code == http.StatusOK)
-			u := <-ended
-			u.arriving.abandon() // a timer that fires now
-			equal(t, "abandoned", u.arriving.abandoned, test.code != http.StatusOK)
+			<-ended
 		})
 	}
+}
+
+// lateWriter ends the read of a body, and takes its time.
+type lateWriter struct {
+	*httptest.ResponseRecorder
+	body    io.Closer
+	returns chan struct{}
+}
+
+func (w *lateWriter) SetReadDeadline(time.Time) error {
+	_ = w.body.Close()
+	<-w.returns
+	return nil
+}
+
+// A response writer is not used after its request. Over HTTP/2, net/http panics then.
+func TestReadDeadlineIsSetBeforeARequestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body, _ := io.Pipe()
+		w := &lateWriter{httptest.NewRecorder(), body, make(chan struct{})}
+		u := new(usual)
+		u.call.usual, u.abandonAt = u, time.Now().Add(time.Second)
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
+		req.ContentLength = 10
+		ended := false
+		go func() {
+			u.serve(w, req, time.Now().Add(time.Minute), newUnreadResponses(newIntake()), withUsualBody(http.NotFoundHandler()))
+			ended = true
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		equal(t, "ended", ended, false)
+		close(w.returns)
+		synctest.Wait()
+		equal(t, "ended", ended, true)
+		equal(t, "code", w.Code, http.StatusGatewayTimeout)
+	})
 }

@@ -10,26 +10,27 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// warnings are those of one request. A handler of k8s.io/apiserver that is out of time responds while what it has
-// begun still runs, and may warn. endpointfilters.WithWarningRecorder would write that to the header of the response,
-// which is not safe: the runtime ends a process in which a map is written twice at once. So warnings are in a header
-// of their own until the response begins. What comes later is ignored.
+// warnings are those of one request. When the time of a request is over, a handler of k8s.io/apiserver responds, and the
+// work that it has started goes on. If that work warned through endpointfilters.WithWarningRecorder, it would write to
+// the header of the response at the same time as the handler: Go ends a process for concurrent writes to a map. So
+// warnings have a header of their own, which is added when the response begins. Later ones are ignored.
 type warnings struct {
-	mu       sync.Mutex
-	recorder context.Context // has that of k8s.io/apiserver, for its format and limits
-	own      http.Header
-	begun    bool // the response
+	mu sync.Mutex
+	// recorder carries the recorder of k8s.io/apiserver, which formats, deduplicates and limits, and writes to header.
+	recorder  context.Context
+	header    http.Header
+	responded bool // the response has begun
 }
 
-// withWarnings has warnings in the header of the response.
+// withWarnings adds the warnings of a request to its response, as WithWarningRecorder does.
 func withWarnings(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		own := &warnings{own: make(http.Header)}
-		recorded := http.HandlerFunc(func(_ http.ResponseWriter, inner *http.Request) { own.recorder = inner.Context() })
-		endpointfilters.WithWarningRecorder(recorded).ServeHTTP(headerOnly(own.own), req)
-		defer own.addTo(w.Header())
-		response := &warningResponse{ResponseWriter: w, warnings: own}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(response), req.WithContext(warning.WithWarningRecorder(req.Context(), own)))
+		ws := &warnings{header: make(http.Header)}
+		carrier := http.HandlerFunc(func(_ http.ResponseWriter, inner *http.Request) { ws.recorder = inner.Context() })
+		endpointfilters.WithWarningRecorder(carrier).ServeHTTP(headerOnly(ws.header), req)
+		defer ws.addTo(w.Header())
+		response := &warningResponse{ResponseWriter: w, warnings: ws}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(response), req.WithContext(warning.WithWarningRecorder(req.Context(), ws)))
 	})
 }
 
@@ -37,7 +38,7 @@ func withWarnings(next http.Handler) http.Handler {
 func (w *warnings) AddWarning(agent, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.begun {
+	if !w.responded {
 		warning.AddWarning(w.recorder, agent, text)
 	}
 }
@@ -46,11 +47,11 @@ func (w *warnings) AddWarning(agent, text string) {
 func (w *warnings) addTo(header http.Header) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.begun {
+	if w.responded {
 		return
 	}
-	w.begun = true
-	for name, values := range w.own {
+	w.responded = true
+	for name, values := range w.header {
 		header[name] = append(header[name], values...)
 	}
 }
