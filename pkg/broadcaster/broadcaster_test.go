@@ -174,7 +174,7 @@ func testMetrics(t *testing.T) {
 # HELP eventd_broadcaster_dropped_total Occurrences dropped because a subscriber's queue was full or shut down.
 # TYPE eventd_broadcaster_dropped_total counter
 eventd_broadcaster_dropped_total{subscriber="sink"} 3
-# HELP eventd_broadcaster_oldest_queued_seconds Age of a subscriber's oldest queued occurrence.
+# HELP eventd_broadcaster_oldest_queued_seconds Time since a subscriber's oldest queued occurrence was recorded.
 # TYPE eventd_broadcaster_oldest_queued_seconds gauge
 eventd_broadcaster_oldest_queued_seconds{subscriber="sink"} 4
 # HELP eventd_broadcaster_panics_total Panics of a subscriber's handler.

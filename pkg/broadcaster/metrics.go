@@ -41,7 +41,7 @@ func (m *metrics) register(q *queue, o SubscribeOptions) error {
 			func() float64 { length, _ := q.len(); return float64(length) }),
 		gauge("eventd_broadcaster_queue_capacity", "Capacity of a subscriber's queue, in occurrences.", labels,
 			func() float64 { return float64(q.capacity) }),
-		gauge("eventd_broadcaster_oldest_queued_seconds", "Age of a subscriber's oldest queued occurrence.", labels,
+		gauge("eventd_broadcaster_oldest_queued_seconds", "Time since a subscriber's oldest queued occurrence was recorded.", labels,
 			func() float64 { return q.age().Seconds() }),
 	}
 	if o.Ledger != nil {

@@ -13,7 +13,8 @@ import (
 // grows.
 //
 // Normal occurrences and Warnings are in a ring each, so that a Warning can displace the
-// newest Normal one. Their numbers say which of the two is older.
+// newest Normal one. Slots are numbered in the order of arrival, so pop takes the older of the
+// two first slots.
 //
 // The queue has no shares for namespaces or users. In the daemon, each queued occurrence
 // belongs to a request in flight, and the intake limits those per user: 1,000 by default,
@@ -129,7 +130,8 @@ func (q *queue) age() time.Duration {
 	return time.Since(q.older().first().occurrence.Recorded)
 }
 
-// older returns the ring with the oldest occurrence; the queue must not be empty.
+// older returns the ring whose first occurrence is the oldest of the queue, which must not be
+// empty.
 func (q *queue) older() *ring {
 	if q.warnings.length == 0 || q.normal.length > 0 && q.normal.first().number < q.warnings.first().number {
 		return &q.normal

@@ -75,7 +75,7 @@ func TestQueueHasTheAgeOfItsOldest(t *testing.T) {
 	})
 }
 
-// The rings behave together as a plain slice does.
+// Together, the rings behave as one slice.
 func TestQueueAgreesWithItsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const capacity = 9
