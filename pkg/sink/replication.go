@@ -202,7 +202,7 @@ func (s *Sink) AwaitFollower(ctx context.Context) error {
 	if s.journal == nil {
 		return errNoHoldings
 	}
-	for position := s.journal.Position(); ; {
+	for position := s.journal.Await(); ; {
 		if state := s.journal.State(); s.total.occurrences == 0 || state.Holds && state.Position >= position {
 			return nil
 		}

@@ -38,6 +38,7 @@ type Journal struct {
 	position, last uint64
 	recorded       int64
 	added          int64  // bytes of the last addition
+	awaited        uint64 // up to this position, somebody waits for an acknowledgement
 	sent           uint64 // highest sequence that a follower may hold
 	streams        map[*Stream]struct{}
 	ended          endedCuts
@@ -78,8 +79,18 @@ func (j *Journal) HasRoom(tenant string, bytes int64, now time.Time) bool {
 	return !full
 }
 
-// Position returns the number of changes so far.
-func (j *Journal) Position() uint64 { return j.position }
+// Await returns the number of changes so far, for whose acknowledgement the caller waits: they are sent
+// at once. Others may be sent linger later.
+func (j *Journal) Await() (position uint64) {
+	j.awaited = j.position
+	if len(j.streams) > 0 {
+		now := time.Now()
+		for s := range j.streams {
+			s.signalIfDue(now)
+		}
+	}
+	return j.position
+}
 
 // Added implements counter.Journal.
 func (j *Journal) Added(c *counter.Counter, a counter.Addition) {

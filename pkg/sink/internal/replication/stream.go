@@ -18,6 +18,10 @@ const (
 	// follower has to wait for a processor. An occurrence whose write is deferred waits that
 	// long, and only once while a follower hangs.
 	maxDelay = time.Second
+	// linger is for how long changes wait for others, with which they are sent, while nobody waits
+	// for an acknowledgement and they take less than maxLingering.
+	linger       = 50 * time.Millisecond
+	maxLingering = 64 << 10
 )
 
 // point is a point in the order of changes.
@@ -60,6 +64,7 @@ type Stream struct {
 	late       bool
 	alarm      *time.Timer
 	alarmIsSet bool
+	lingering  *time.Timer // fires when the backlog is due
 	releases   []Mark
 	answers    []answer
 	failed     chan error // why it must end, though the session may hang
@@ -78,6 +83,7 @@ func newStream(j *Journal) *Stream {
 	}
 	s.alarm = time.AfterFunc(time.Hour, s.onAlarm)
 	s.alarm.Stop()
+	s.lingering = time.AfterFunc(linger, s.signal)
 	s.signal()
 	return s
 }
@@ -108,12 +114,24 @@ func (s *Stream) add(c *counter.Counter, change Change, bytes int64, now time.Ti
 		if !s.inFlight {
 			s.progress = now
 		}
+		s.lingering.Reset(linger)
 	}
 	s.backlog = append(s.backlog, change)
 	s.setAlarm(now)
-	if !s.inFlight {
+	s.signalIfDue(now)
+}
+
+// signalIfDue wakes the writer of the session if it may send the backlog.
+func (s *Stream) signalIfDue(now time.Time) {
+	if !s.inFlight && s.isDue(now) {
 		s.signal()
 	}
+}
+
+// isDue reports whether the backlog lingers no more.
+func (s *Stream) isDue(now time.Time) bool {
+	return !s.complete || s.journal.closing ||
+		len(s.backlog) > 0 && (s.journal.awaited > s.sent.position || s.bytes >= maxLingering || now.Sub(s.since) >= linger)
 }
 
 // hasRoom is Journal.HasRoom. A tenant without additions may use all that is left.
@@ -136,7 +154,7 @@ func (s *Stream) knows(c *counter.Counter, change Change) bool {
 
 // next returns the next batch, nil if there is none now. It reads a chunk of the snapshot.
 func (s *Stream) next(now time.Time) *Batch {
-	if s.full || s.inFlight || s.captured && len(s.backlog) == 0 && s.sent.position == s.journal.position && s.complete {
+	if s.full || s.inFlight || !s.isDue(now) || s.captured && len(s.backlog) == 0 && s.sent.position == s.journal.position && s.complete {
 		return nil
 	}
 	s.progress = now
@@ -218,7 +236,7 @@ func (s *Stream) acknowledge(position uint64, now time.Time) error {
 		s.late = false
 		s.setAlarm(now)
 	}
-	s.signal()
+	s.signalIfDue(now)
 	return nil
 }
 

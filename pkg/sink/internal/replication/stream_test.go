@@ -20,8 +20,14 @@ func (o *owner) open(t *testing.T) *Stream {
 	return s
 }
 
-// record adds an occurrence of the first series.
+// record adds an occurrence of the first series, whose caller waits for a follower.
 func (o *owner) record() {
+	o.recordOnly()
+	o.journal.Await()
+}
+
+// recordOnly adds one whose caller does not wait.
+func (o *owner) recordOnly() {
 	o.add(0, "it was")
 	o.journal.Recorded(1, "tenant")
 }
@@ -125,6 +131,66 @@ func TestFollowerIsLateAfterTheDelay(t *testing.T) {
 }
 
 // Of what changes while a snapshot is sent, a batch has what the follower knows.
+// Changes linger once the snapshot is acknowledged, while they are few and nobody waits for a follower.
+func TestWhatLingers(t *testing.T) {
+	for name, c := range map[string]struct {
+		record func(*owner, *Stream)
+		want   time.Duration // after the first change
+	}{
+		"nobody waits":       {func(o *owner, _ *Stream) { o.recordOnly() }, linger},
+		"somebody waits":     {func(o *owner, _ *Stream) { o.record() }, 0},
+		"for what is before": {func(o *owner, s *Stream) { o.record(); o.acknowledge(t, s); o.recordOnly() }, linger},
+		"a batch is acknowledged": {func(o *owner, s *Stream) {
+			o.record()
+			b := s.next(time.Now())
+			o.record()
+			<-s.wake // by the first
+			s.acknowledge(b.Position, time.Now())
+		}, 0},
+		"a little later": {func(o *owner, _ *Stream) {
+			o.recordOnly()
+			o.pass(linger / 4)
+			o.record()
+		}, linger / 4},
+		"others follow": {func(o *owner, _ *Stream) {
+			o.recordOnly()
+			o.pass(linger / 4)
+			o.recordOnly()
+		}, linger},
+		"almost many":       {func(o *owner, s *Stream) { s.add(o.counters[0], Change{}, maxLingering-1, time.Now()) }, linger},
+		"many":              {func(o *owner, s *Stream) { s.add(o.counters[0], Change{}, maxLingering, time.Now()) }, 0},
+		"the sink is ended": {func(o *owner, _ *Stream) { o.recordOnly(); o.journal.Close() }, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOwner()
+			o.Lock()
+			defer o.Unlock()
+			s := o.open(t)
+			if s.next(time.Now()) == nil {
+				t.Fatal("the snapshot lingers")
+			}
+			o.recordOnly() // while the snapshot is not acknowledged
+			s.acknowledge(s.sent.position, time.Now())
+			o.pass(linger)
+			o.acknowledge(t, s)
+			select {
+			case <-s.wake:
+			default:
+			}
+			began := time.Now()
+			c.record(o, s)
+			for sent := false; !sent; sent = s.next(time.Now()) != nil {
+				o.Unlock()
+				<-s.wake
+				o.Lock()
+			}
+			if after := time.Since(began); after != c.want {
+				t.Errorf("%s: it is sent after %s, want %s", name, after, c.want)
+			}
+		})
+	}
+}
+
 func TestSnapshotIsSentWithWhatChangesMeanwhile(t *testing.T) {
 	const series = 3 * snapshotChunk
 	o := newOwner()
@@ -141,7 +207,7 @@ func TestSnapshotIsSentWithWhatChangesMeanwhile(t *testing.T) {
 		o.add(snapshotChunk, "it was again")
 		o.add(series-1, "it was again")
 	}
-	s.acknowledge(o.journal.Position()-3, time.Now())
+	s.acknowledge(o.journal.position-3, time.Now())
 	if waiting := 3 * s.backlog[0].bytes(); s.bytes != waiting {
 		t.Errorf("%d bytes, want %d", s.bytes, waiting)
 	}

@@ -250,7 +250,7 @@ func FuzzSession(f *testing.F) {
 		for _, s := range held.Series {
 			part.Series = append(part.Series, s.Pending())
 		}
-		to.encode(fromFollower{Ack: &ack{o.journal.Position()}})
+		to.encode(fromFollower{Ack: &ack{o.journal.position}})
 		to.encode(fromFollower{Handover: &part})
 	}
 	f.Add(true, b.Bytes())
