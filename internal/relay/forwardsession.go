@@ -171,6 +171,7 @@ type forwardSession struct {
 // pending is a request without its whole answer.
 type pending struct {
 	position int64  // of its frame, for Writer.Taken
+	alone    bool   // no other request was pending
 	data     []byte // of the answer
 	err      error
 	ended    chan struct{} // closed when data or err is final
@@ -304,7 +305,7 @@ func (s *forwardSession) roundTrip(ctx context.Context, out *outgoing) (*answer,
 	if !ok {
 		return nil, errNoSession
 	}
-	s.out.Flush()
+	s.out.Flush(p.alone)
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
@@ -339,7 +340,7 @@ func (s *forwardSession) begin(ctx context.Context, out *outgoing, buf *[]byte) 
 	if s.retiring || len(s.pending) >= frame.MaxPending {
 		return 0, nil, false
 	}
-	p = &pending{ended: make(chan struct{})}
+	p = &pending{alone: len(s.pending) == 0, ended: make(chan struct{})}
 	if p.position, ok = s.out.TryAdd(*buf); ok {
 		s.pending[id] = p
 	}

@@ -153,7 +153,7 @@ func (s *forwardingSession) begin(id uint64, payload []byte) error {
 		return err
 	}
 	s.requests.Go(func() {
-		w := &frameResponse{id: id, out: s.out, header: make(http.Header), ending: func() { s.remove(id) }}
+		w := &frameResponse{id: id, out: s.out, header: make(http.Header), ending: func() bool { return s.remove(id) }}
 		defer w.finish()
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler { // else the response was too large, or late
@@ -193,11 +193,13 @@ func (s *forwardingSession) cancel(id uint64) {
 	}
 }
 
-func (s *forwardingSession) remove(id uint64) {
+// remove reports whether no other request is running.
+func (s *forwardingSession) remove(id uint64) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[id]()
 	delete(s.running, id)
+	return len(s.running) == 0
 }
 
 // request returns what the other replica has received. Headers between replicas are not from
@@ -224,7 +226,7 @@ func (s *forwardingSession) request(ctx context.Context, f *frame.Forwarded) (*h
 type frameResponse struct {
 	id       uint64
 	out      *frame.Writer
-	ending   func() // called once, before the other replica may know that the request has ended
+	ending   func() (last bool) // called once, before the other replica may know that the request has ended
 	header   http.Header
 	code     int
 	unsent   []byte // of the encoded answer
@@ -252,7 +254,7 @@ func (r *frameResponse) Write(b []byte) (int, error) {
 		r.unsent = append(r.unsent, b...)
 	} else {
 		if len(r.unsent) > 0 {
-			if err := r.send(false); err != nil {
+			if err := r.send(false, true); err != nil {
 				return 0, err
 			}
 		}
@@ -261,7 +263,7 @@ func (r *frameResponse) Write(b []byte) (int, error) {
 	if size := r.header.Get("Content-Length"); size != "" && size == strconv.Itoa(r.written) {
 		return len(b), r.end()
 	}
-	return len(b), r.send(false)
+	return len(b), r.send(false, true)
 }
 
 // end adds the last frame of the answer.
@@ -270,8 +272,7 @@ func (r *frameResponse) end() error {
 		return nil
 	}
 	r.ended = true
-	r.ending()
-	return r.send(true)
+	return r.send(true, r.ending())
 }
 
 // finish ends the answer when the handler has returned, or has panicked.
@@ -287,7 +288,7 @@ func (r *frameResponse) finish() {
 }
 
 // send adds what is not sent. Other answers are between its frames.
-func (r *frameResponse) send(last bool) error {
+func (r *frameResponse) send(last, urgent bool) error {
 	for {
 		chunk := r.unsent[:min(len(r.unsent), answerChunk)]
 		r.unsent = r.unsent[len(chunk):]
@@ -295,7 +296,7 @@ func (r *frameResponse) send(last bool) error {
 		if last && len(r.unsent) == 0 {
 			ends = 1
 		}
-		if err := r.out.AddAnswer(r.id, ends, chunk); err != nil {
+		if err := r.out.AddAnswer(r.id, ends, chunk, urgent); err != nil {
 			return err
 		}
 		if len(r.unsent) == 0 {

@@ -109,7 +109,7 @@ func (s *standby) forward(t *testing.T, id uint64, request *frame.Forwarded) {
 	if _, ok := s.out.TryAdd(f); !ok {
 		t.Error("not added")
 	}
-	s.out.Flush()
+	s.out.Flush(true)
 }
 
 // answer is the whole answer to the only request, and the number of its frames.

@@ -108,23 +108,25 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 		if _, ok := w.TryAdd([]byte("first")); !ok {
 			t.Error("not added")
 		}
+		began := time.Now()
 		go func() {
-			w.Flush()
+			w.Flush(false)
 			close(flushed)
 		}()
 		synctest.Wait() // it is being written
 		var last int64
 		for range 3 {
 			last, _ = w.TryAdd([]byte("more"))
-			w.Flush() // waits for nothing
+			w.Flush(false) // waits for nothing
 		}
 		if w.Taken(last) || w.Taken(int64(len("first"))) || !w.Taken(0) {
 			t.Error("what is written is not what was taken")
 		}
 		buf := make([]byte, 100)
-		for _, want := range []string{"first", "moremoremore"} {
-			if n, err := other.Read(buf); string(buf[:n]) != want || err != nil {
-				t.Errorf("read %q, want %q: %v", buf[:n], want, err)
+		for i, want := range []string{"first", "moremoremore"} {
+			n, err := other.Read(buf)
+			if after := time.Since(began); string(buf[:n]) != want || after != time.Duration(i)*linger || err != nil {
+				t.Errorf("read %q after %s, want %q: %v", buf[:n], after, want, err)
 			}
 			<-flushed // others write the rest
 			synctest.Wait()
@@ -132,7 +134,6 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 		if !w.Taken(last) {
 			t.Error("it is not taken")
 		}
-		began := time.Now()
 		if n, _ := other.Read(buf); n != headBytes || Kind(buf[4]) != Ping || time.Since(began) != Period {
 			t.Errorf("%d bytes after %s", n, time.Since(began))
 		}
@@ -146,29 +147,92 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 	})
 }
 
-// Run writes what others have added during its own write, and during that of an answer.
-func TestNothingWaitsWhenNobodyWrites(t *testing.T) {
+// A frame lingers after a write only, and only while frames are few and not urgent.
+func TestWhatLingers(t *testing.T) {
+	const muchAfterHead = maxLingering - headBytes
+	for name, c := range map[string]struct {
+		pause  time.Duration // after a write
+		bytes  int           // of the frame after its head
+		urgent bool
+		want   time.Duration // from the write
+	}{
+		"at once":                  {bytes: 1, want: linger},
+		"a little later":           {bytes: 1, pause: linger / 4, want: linger},
+		"after linger":             {bytes: 1, pause: linger, want: linger},
+		"at once, urgent":          {bytes: 1, urgent: true},
+		"a little later, urgent":   {bytes: 1, urgent: true, pause: linger / 4, want: linger / 4},
+		"at once, almost too much": {bytes: muchAfterHead - 1, want: linger},
+		"at once, too much":        {bytes: muchAfterHead},
+	} {
+		for _, by := range []string{"its own goroutine", "Run"} {
+			synctest.Test(t, func(t *testing.T) {
+				own, other := net.Pipe()
+				defer other.Close()
+				w, buf := NewWriter(own), make([]byte, 2*MaxBytes)
+				go func() { _ = w.Run() }()
+				defer w.Close()
+				w.AddControl(Ping, 0)
+				synctest.Wait() // it is being written
+				began := time.Now()
+				if by != "Run" {
+					_, _ = other.Read(buf)
+				}
+				time.Sleep(c.pause)
+				go func() { _ = w.AddAnswer(1, 1, make([]byte, c.bytes-1), c.urgent) }()
+				synctest.Wait()
+				if by == "Run" {
+					_, _ = other.Read(buf)
+				}
+				n, err := other.Read(buf)
+				if after := time.Since(began); n != headBytes+c.bytes || after != c.want || err != nil {
+					t.Errorf("%s, by %s: %d bytes after %s, want %d after %s: %v", name, by, n, after, headBytes+c.bytes, c.want, err)
+				}
+			})
+		}
+	}
+}
+
+// What lingers is written with it.
+func TestUrgentFrameIsWrittenBeforeOthersAreDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
 		own, other := net.Pipe()
-		w := NewWriter(own)
+		defer other.Close()
+		w, buf := NewWriter(own), make([]byte, 100)
 		go func() { _ = w.Run() }()
 		defer w.Close()
-		go func() { _ = w.AddAnswer(1, 1, []byte("answer")) }()
-		synctest.Wait() // it is being written
-		for _, next := range []string{"second", "third", ""} {
-			if next != "" {
-				if err := w.AddAnswer(2, 1, []byte(next)); err != nil { // waits for nothing
-					t.Error(err)
-				}
-			}
-			if _, err := other.Read(make([]byte, 100)); err != nil {
-				t.Error(err)
-			}
-			synctest.Wait()
+		began := time.Now()
+		w.AddControl(Ping, 0)
+		_, _ = other.Read(buf)
+		w.AddControl(Cancel, 1) // lingers
+		_, _ = w.TryAdd(make([]byte, headBytes))
+		go w.Flush(true)
+		if n, err := other.Read(buf); n != 2*headBytes || time.Since(began) > 0 || err != nil {
+			t.Errorf("%d bytes after %s: %v", n, time.Since(began), err)
 		}
-		if took := time.Since(began); len(w.waiting) > 0 || w.writing || took > 0 { // until a ping
-			t.Errorf("%q waits after %s", w.waiting, took)
+		w.AddControl(Cancel, 2) // is not urgent any more
+		if n, err := other.Read(buf); n != headBytes || time.Since(began) != linger || err != nil {
+			t.Errorf("%d bytes after %s: %v", n, time.Since(began), err)
+		}
+	})
+}
+
+func TestFrameThatIsDueDuringAWriteIsWrittenAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		defer other.Close()
+		w, buf := NewWriter(own), make([]byte, 100)
+		go func() { _ = w.Run() }()
+		defer w.Close()
+		began := time.Now()
+		_, _ = w.TryAdd([]byte("first"))
+		go w.Flush(true)
+		synctest.Wait() // it is being written
+		w.AddControl(Cancel, 1)
+		time.Sleep(2 * linger)
+		synctest.Wait() // Run has found it due
+		_, _ = other.Read(buf)
+		if n, err := other.Read(buf); n != headBytes || time.Since(began) != 2*linger || err != nil {
+			t.Errorf("%d bytes after %s: %v", n, time.Since(began), err)
 		}
 	})
 }
@@ -181,7 +245,7 @@ func TestLittleWaitsToBeWritten(t *testing.T) {
 		part := make([]byte, 16<<10)
 		answered := make(chan error)
 		answer := func() {
-			go func() { answered <- w.AddAnswer(1, 0, part) }()
+			go func() { answered <- w.AddAnswer(1, 0, part, true) }()
 			synctest.Wait()
 		}
 		answer() // is being written
@@ -204,7 +268,7 @@ func TestLittleWaitsToBeWritten(t *testing.T) {
 		if err := <-answered; err != nil { // the first
 			t.Error(err)
 		}
-		go w.Flush()
+		go w.Flush(true)
 		synctest.Wait() // it is being written: there is space
 		if err := <-answered; err != nil {
 			t.Error(err)
@@ -221,7 +285,7 @@ func TestLittleWaitsToBeWritten(t *testing.T) {
 		for range 2 {
 			<-answered
 		}
-		if err := w.AddAnswer(1, 0, part); !errors.Is(err, ErrClosed) {
+		if err := w.AddAnswer(1, 0, part, true); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -247,11 +311,11 @@ func TestWriterEndsWhenItsConnectionFails(t *testing.T) {
 	if _, ok := w.TryAdd([]byte("a")); !ok {
 		t.Error("not added")
 	}
-	w.Flush()
+	w.Flush(true)
 	if err := w.Run(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
-	if err := w.AddAnswer(1, 0, nil); !errors.Is(err, io.ErrClosedPipe) {
+	if err := w.AddAnswer(1, 0, nil, true); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
 }

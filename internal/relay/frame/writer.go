@@ -7,19 +7,26 @@ import (
 	"time"
 )
 
-// maxWaiting is how many bytes may wait to be written: MaxBytes more, and no frame is added.
-const maxWaiting = 256 << 10
+const (
+	// maxWaiting is how many bytes may wait to be written: MaxBytes more, and no frame is added.
+	maxWaiting = 256 << 10
+	// linger is between two writes, so that those of many frames are few: for a process, to be
+	// woken costs more than to handle a frame. Frames that are urgent do not wait for that, nor
+	// do maxLingering bytes.
+	linger       = 4 * time.Millisecond
+	maxLingering = MaxBytes
+)
 
 // ErrClosed is the error of a writer that is closed.
 var ErrClosed = errors.New("the session has ended")
 
-// Writer writes frames. Whoever flushes writes all that wait, unless another goroutine does so:
-// then Run writes what was added meanwhile, together. So a single frame costs no switch of
-// goroutines, and nobody writes the frames of others without end. All methods but Run are safe
-// for use by many goroutines.
+// Writer writes frames. Whoever adds one writes all that wait, unless another goroutine does so, or
+// the last write was less than linger ago: then Run writes them, together with what is added until
+// then. So a single frame costs no switch of goroutines, many cost few writes, and nobody writes the
+// frames of others without end. All methods but Run are safe for use by many goroutines.
 type Writer struct {
-	to   io.Writer
-	wake chan struct{} // has a value if Run has to write, or the writer is closed
+	to  io.Writer
+	due *time.Timer // of Run
 
 	mu      sync.Mutex
 	space   sync.Cond
@@ -28,12 +35,16 @@ type Writer struct {
 	added   int64  // bytes, ever
 	taken   int64  // of them, to be written
 	writing bool
-	err     error // why it is closed, nil if it is not
+	urgent  bool      // of what waits
+	dueAt   time.Time // when due fires, zero if it has
+	last    time.Time // of the last write
+	err     error     // why it is closed, nil if it is not
 }
 
 // NewWriter returns a writer without frames. A write to the connection must have a limit.
 func NewWriter(to io.Writer) *Writer {
-	w := &Writer{to: to, wake: make(chan struct{}, 1)}
+	w := &Writer{to: to, due: time.NewTimer(0)}
+	w.due.Stop()
 	w.space.L = &w.mu
 	return w
 }
@@ -52,9 +63,9 @@ func (w *Writer) TryAdd(frame []byte) (position int64, ok bool) {
 	return position, true
 }
 
-// AddAnswer adds a part of an answer when there is space, and writes it. The part must be
-// shorter than MaxBytes by 14 bytes.
-func (w *Writer) AddAnswer(id uint64, last byte, part []byte) error {
+// AddAnswer adds a part of an answer when there is space. The part must be shorter than MaxBytes by
+// 14 bytes. It is urgent unless another one follows soon.
+func (w *Writer) AddAnswer(id uint64, last byte, part []byte, urgent bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.err == nil && len(w.waiting) >= maxWaiting {
@@ -64,9 +75,8 @@ func (w *Writer) AddAnswer(id uint64, last byte, part []byte) error {
 		return w.err
 	}
 	w.add(Answer, id, []byte{last}, part)
-	if w.write() {
-		w.notify()
-	}
+	w.urgent = w.urgent || urgent
+	w.write()
 	return nil
 }
 
@@ -76,7 +86,7 @@ func (w *Writer) AddControl(kind Kind, id uint64) {
 	defer w.mu.Unlock()
 	if w.err == nil {
 		w.add(kind, id)
-		w.notify()
+		w.schedule()
 	}
 }
 
@@ -88,13 +98,6 @@ func (w *Writer) add(kind Kind, id uint64, payload ...[]byte) {
 	}
 	End(w.waiting, begin)
 	w.added += int64(len(w.waiting) - begin)
-}
-
-func (w *Writer) notify() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Taken reports whether a part of the frame at a position may have been written.
@@ -115,27 +118,32 @@ func (w *Writer) close(err error) {
 	if w.err == nil {
 		w.err = err
 		w.space.Broadcast()
-		w.notify()
+		w.due.Reset(0)
 	}
 }
 
-// Flush writes what waits. It returns at once if another goroutine writes.
-func (w *Writer) Flush() {
+// Flush writes what waits when it is due, at once if it is urgent.
+func (w *Writer) Flush(urgent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.write() {
-		w.notify()
-	}
+	w.urgent = w.urgent || urgent
+	w.write()
 }
 
-// write writes what waits, unless another goroutine writes. It reports whether more waits by
-// then. The mutex must be held; others have it during the write.
-func (w *Writer) write() (more bool) {
+// write writes what waits if it is due, and leaves what is not to Run. The mutex must be held; others
+// have it during the write.
+func (w *Writer) write() {
 	if w.writing || w.err != nil || len(w.waiting) == 0 {
-		return false
+		return
+	}
+	now := time.Now()
+	if w.whenDue().After(now) {
+		w.schedule()
+		return
 	}
 	batch := w.waiting
-	w.waiting, w.spare, w.taken, w.writing = w.spare[:0], nil, w.added, true
+	w.waiting, w.spare, w.taken = w.spare[:0], nil, w.added
+	w.writing, w.urgent, w.last = true, false, now
 	w.space.Broadcast()
 	w.mu.Unlock()
 	_, err := w.to.Write(batch)
@@ -144,7 +152,26 @@ func (w *Writer) write() (more bool) {
 	if err != nil {
 		w.close(err)
 	}
-	return len(w.waiting) > 0
+	if len(w.waiting) > 0 {
+		w.schedule()
+	}
+}
+
+// whenDue returns when what waits is to be written.
+func (w *Writer) whenDue() time.Time {
+	if w.urgent || len(w.waiting) >= maxLingering {
+		return w.last
+	}
+	return w.last.Add(linger)
+}
+
+// schedule has Run write what waits when it is due.
+func (w *Writer) schedule() {
+	at := w.whenDue()
+	if w.err == nil && (w.dueAt.IsZero() || at.Before(w.dueAt)) {
+		w.dueAt = at
+		w.due.Reset(time.Until(at))
+	}
 }
 
 // Run writes what others have left, and a Ping every Period, until the writer is closed or a
@@ -154,21 +181,20 @@ func (w *Writer) Run() error {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-w.wake:
+		case <-w.due.C:
+			if err := w.writeDue(); err != nil {
+				return err
+			}
 		case <-ticker.C:
 			w.AddControl(Ping, 0)
-			continue
-		}
-		if err := w.writeAll(); err != nil {
-			return err
 		}
 	}
 }
 
-func (w *Writer) writeAll() error {
+func (w *Writer) writeDue() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.write() {
-	}
+	w.dueAt = time.Time{}
+	w.write()
 	return w.err
 }
