@@ -164,6 +164,7 @@ type forwardSession struct {
 	mu       sync.Mutex
 	lastID   uint64
 	pending  map[uint64]*pending
+	recent   frame.Recent // of them
 	retiring bool
 	err      error // why it has ended
 }
@@ -171,7 +172,6 @@ type forwardSession struct {
 // pending is a request without its whole answer.
 type pending struct {
 	position int64  // of its frame, for Writer.Taken
-	alone    bool   // no other request was pending
 	data     []byte // of the answer
 	err      error
 	ended    chan struct{} // closed when data or err is final
@@ -301,11 +301,11 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 func (s *forwardSession) roundTrip(ctx context.Context, out *outgoing) (*answer, error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	id, p, ok := s.begin(ctx, out, buf)
+	id, p, alone, ok := s.begin(ctx, out, buf)
 	if !ok {
 		return nil, errNoSession
 	}
-	s.out.Flush(p.alone)
+	s.out.Flush(alone)
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
@@ -323,26 +323,30 @@ func (s *forwardSession) roundTrip(ctx context.Context, out *outgoing) (*answer,
 	return &answer{code, header, body}, nil
 }
 
-// begin adds a request, unless the session takes no more, or not one of that size.
-func (s *forwardSession) begin(ctx context.Context, out *outgoing, buf *[]byte) (id uint64, p *pending, ok bool) {
+// begin adds a request, unless the session takes no more, or not one of that size. It is alone if no
+// other one begins at about that time.
+func (s *forwardSession) begin(ctx context.Context, out *outgoing, buf *[]byte) (id uint64, p *pending, alone, ok bool) {
 	if len(out.body) >= frame.MaxBytes {
-		return 0, nil, false
+		return 0, nil, false, false
 	}
 	s.mu.Lock()
 	s.lastID++
 	id = s.lastID
 	s.mu.Unlock()
 	if *buf, ok = out.appendFrame(ctx, (*buf)[:0], id); !ok {
-		return 0, nil, false
+		return 0, nil, false, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retiring || len(s.pending) >= frame.MaxPending {
-		return 0, nil, false
+		return 0, nil, false, false
 	}
-	p = &pending{alone: len(s.pending) == 0, ended: make(chan struct{})}
-	if p.position, ok = s.out.TryAdd(*buf); ok {
-		s.pending[id] = p
+	p = &pending{ended: make(chan struct{})}
+	if p.position, ok = s.out.TryAdd(*buf); !ok {
+		return 0, nil, false, false
 	}
-	return id, p, ok
+	alone = !s.recent.Any(func(id uint64) bool { return s.pending[id] != nil })
+	s.pending[id] = p
+	s.recent.Add(id)
+	return id, p, alone, true
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/eventd/eventd/internal/relay/frame"
 )
 
-// A write wakes the leader: requests of a moment share it. A request waits for no others while none
-// is pending, so that a client that sends one after the other waits for nothing.
+// A write wakes the leader: requests of a moment share it. A client that sends one after the other waits for
+// nothing, also while the request of another one hangs.
 func TestRequestsOfAMomentAreForwardedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -58,6 +58,11 @@ func TestRequestsOfAMomentAreForwardedTogether(t *testing.T) {
 		want("one is", 4)
 		time.Sleep(10 * time.Millisecond)
 		want("after a while", 6)
+		for i := range 3 {
+			send()
+			want("others hang", i+7)
+			s.answer(uint64(i+7), frame.AppendAnswerHead(nil, 201, nil), true)
+		}
 		_ = leader.Close()
 		<-ended
 	})

@@ -117,6 +117,7 @@ type forwardingSession struct {
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // by the id of the request
+	recent  frame.Recent                  // of them
 }
 
 // serve reads requests. It does not wait for them, so that one that hangs delays no other.
@@ -182,6 +183,7 @@ func (s *forwardingSession) add(id uint64, cancel context.CancelFunc) error {
 		return fmt.Errorf("%w: request %d of %d", errSessionProtocol, id, len(s.running))
 	}
 	s.running[id] = cancel
+	s.recent.Add(id)
 	return nil
 }
 
@@ -193,13 +195,13 @@ func (s *forwardingSession) cancel(id uint64) {
 	}
 }
 
-// remove reports whether no other request is running.
-func (s *forwardingSession) remove(id uint64) (last bool) {
+// remove reports whether the request was alone: no other one has begun at about that time and is running.
+func (s *forwardingSession) remove(id uint64) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[id]()
 	delete(s.running, id)
-	return len(s.running) == 0
+	return !s.recent.Any(func(id uint64) bool { return s.running[id] != nil })
 }
 
 // request returns what the other replica has received. Headers between replicas are not from
@@ -224,9 +226,11 @@ func (s *forwardingSession) request(ctx context.Context, f *frame.Forwarded) (*h
 
 // frameResponse writes an answer as frames. It is used by one goroutine.
 type frameResponse struct {
-	id       uint64
-	out      *frame.Writer
-	ending   func() (last bool) // called once, before the other replica may know that the request has ended
+	id  uint64
+	out *frame.Writer
+	// ending is called once, before the other replica may know that the request has ended. It reports
+	// whether nobody else is answered soon.
+	ending   func() (alone bool)
 	header   http.Header
 	code     int
 	unsent   []byte // of the encoded answer
@@ -254,7 +258,7 @@ func (r *frameResponse) Write(b []byte) (int, error) {
 		r.unsent = append(r.unsent, b...)
 	} else {
 		if len(r.unsent) > 0 {
-			if err := r.send(false, true); err != nil {
+			if err := r.send(false); err != nil {
 				return 0, err
 			}
 		}
@@ -263,7 +267,7 @@ func (r *frameResponse) Write(b []byte) (int, error) {
 	if size := r.header.Get("Content-Length"); size != "" && size == strconv.Itoa(r.written) {
 		return len(b), r.end()
 	}
-	return len(b), r.send(false, true)
+	return len(b), r.send(false)
 }
 
 // end adds the last frame of the answer.
@@ -272,7 +276,7 @@ func (r *frameResponse) end() error {
 		return nil
 	}
 	r.ended = true
-	return r.send(true, r.ending())
+	return r.send(true)
 }
 
 // finish ends the answer when the handler has returned, or has panicked.
@@ -288,15 +292,15 @@ func (r *frameResponse) finish() {
 }
 
 // send adds what is not sent. Other answers are between its frames.
-func (r *frameResponse) send(last, urgent bool) error {
+func (r *frameResponse) send(last bool) error {
 	for {
 		chunk := r.unsent[:min(len(r.unsent), answerChunk)]
 		r.unsent = r.unsent[len(chunk):]
-		ends := byte(0)
+		var ending func() (alone bool)
 		if last && len(r.unsent) == 0 {
-			ends = 1
+			ending = r.ending
 		}
-		if err := r.out.AddAnswer(r.id, ends, chunk, urgent); err != nil {
+		if err := r.out.AddAnswer(r.id, chunk, ending); err != nil {
 			return err
 		}
 		if len(r.unsent) == 0 {

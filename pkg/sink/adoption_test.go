@@ -30,7 +30,7 @@ func TestNextLeaderWritesWhatADeadOneHadPending(t *testing.T) {
 				test.before(leader)
 				var got answers
 				leader.recordEach(3, got.wait, func(o *occurrence.Occurrence) { o.Weight = 2 })
-				pass(0)
+				pass(replicated)
 				if got := got.calls(); got != (calls{accepted: 3}) {
 					t.Errorf("%+v", got)
 				}
@@ -89,7 +89,7 @@ func TestLeaderThatLosesTheLeaseDropsWhatItHasAdopted(t *testing.T) {
 				second.follow(leader)
 				leader.line.down.Store(true)
 				leader.recordEach(10)
-				pass(0)
+				pass(replicated)
 				leader.crash()
 				second.line.down.Store(!test.inWork)
 				second.line.mute.Store(true)
@@ -155,7 +155,7 @@ func TestFollowedContributorIsAdoptedNoMore(t *testing.T) {
 		next.line.down.Store(true)
 		s := next.follow(former)
 		former.recordEach(5)
-		pass(0)
+		pass(replicated)
 		s.end()
 		next.leads()
 		next.wantTotals(0, 5, ends{})
@@ -186,11 +186,11 @@ func TestLaterHoldingAddsOnlyWhatHasNotSettled(t *testing.T) {
 				late.follow(leader)
 				leader.record(0)
 				leader.record(1, inNamespace("stuck"))
-				pass(0)
+				pass(replicated)
 				s.end()
 				leader.recordEach(3)
 				leader.record(1, inNamespace("stuck"))
-				pass(0)
+				pass(replicated)
 				leader.crash()
 				next.SetLeading(true)
 				early.follow(next)
@@ -226,7 +226,7 @@ func TestNothingIsAdoptedWhileItsContributorIsFollowed(t *testing.T) {
 		s := holder.follow(former)
 		still := next.follow(former)
 		former.recordEach(5)
-		pass(0)
+		pass(replicated)
 		s.end()
 		former.SetLeading(false)
 		next.SetLeading(true)
@@ -252,11 +252,11 @@ func TestClientOfADeadLeaderIsCountedOnce(t *testing.T) {
 		next.follow(leader)
 		leader.line.down.Store(true)
 		leader.record(0, byClient("client", 1))
-		pass(0)
+		pass(replicated)
 		leader.crash()
 		next.SetLeading(true)
 		next.record(0, byClient("client", 1))
-		pass(0)
+		pass(replicated)
 		for i := range 70 {
 			next.record(0, byClient(fmt.Sprint("other-", i), 1))
 		}
@@ -284,7 +284,7 @@ func TestOccurrenceOfALostTermCountsOnce(t *testing.T) {
 				var got answers
 				former.record(0, byClient("client", 1), got.wait)
 				former.SetLeading(false)
-				pass(0)
+				pass(replicated)
 				if got := got.calls(); got != (calls{accepted: 1}) {
 					t.Errorf("%+v", got)
 				}
@@ -329,7 +329,7 @@ func TestExpiredEventCountsTwiceIfItsCountWasNotSeen(t *testing.T) {
 					f.server.Expire()
 				}
 				leader.recordEach(3)
-				pass(0)
+				pass(replicated)
 				for _, s := range sessions {
 					s.end()
 				}

@@ -17,7 +17,7 @@ func TestHolderHandsOverToTheNextLeader(t *testing.T) {
 		leader.line.down.Store(true)
 		next.line.down.Store(true)
 		leader.recordEach(100)
-		pass(0)
+		pass(replicated)
 		leader.crash()
 		next.SetLeading(true)
 		s := holder.follow(next)
@@ -40,28 +40,30 @@ func TestHolderHandsOverToTheNextLeader(t *testing.T) {
 	})
 }
 
-// What a follower holds of a leader that is closed settles as handed over.
+// What a follower holds of a leader that is closed settles as handed over, also what was accepted last.
 func TestClosedLeaderHandsOver(t *testing.T) {
-	f := &fake{}
-	replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
-		leader, next := all[0], all[1]
-		s := next.follow(leader)
-		leader.recordEach(2)
-		pass(0)
-		leader.line.mute.Store(true)
-		leader.recordEach(3) // in doubt
-		pass(0)
-		began := time.Now()
-		if left := leader.closeWithin(time.Second); left != (Pending{}) || time.Since(began) > time.Second {
-			t.Errorf("left %+v after %v", left, time.Since(began))
-		}
-		leader.wantTotals(5, 0, ends{written: 2, occurrence.HandedOver: 3})
-		s.wantError(t, errClosed)
-		next.wantHeld(3)
-		next.leads()
-		f.wantStored(t, 3, 5)
-		next.wantTotals(0, 3, ends{occurrence.Found: 3})
-	})
+	for _, within := range []time.Duration{10 * time.Millisecond, time.Second} {
+		f := &fake{}
+		replicas(t, 2, f, nil, func(t *testing.T, all []*replica) {
+			leader, next := all[0], all[1]
+			s := next.follow(leader)
+			leader.recordEach(2)
+			pass(0)
+			leader.line.mute.Store(true)
+			leader.recordEach(3) // in doubt
+			pass(0)
+			began := time.Now()
+			if left := leader.closeWithin(within); left != (Pending{}) || time.Since(began) > within {
+				t.Errorf("left %+v after %v", left, time.Since(began))
+			}
+			leader.wantTotals(5, 0, ends{written: 2, occurrence.HandedOver: 3})
+			s.wantError(t, errClosed)
+			next.wantHeld(3)
+			next.leads()
+			f.wantStored(t, 3, 5)
+			next.wantTotals(0, 3, ends{occurrence.Found: 3})
+		})
+	}
 }
 
 // A process that ends waits until another one has what it holds.
@@ -81,7 +83,7 @@ func TestHoldingsAreHandedOverBeforeTheEnd(t *testing.T) {
 		leader.line.down.Store(true)
 		next.line.down.Store(true)
 		leader.recordEach(3)
-		pass(0)
+		pass(replicated)
 		want("its contributor is there", true)
 		leader.crash()
 		want("nobody leads", false)

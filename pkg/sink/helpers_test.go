@@ -243,6 +243,9 @@ func (b *bench) wantEnds(want ends) {
 	}
 }
 
+// replicated is after how long a follower holds what nobody waits for.
+const replicated = 50 * time.Millisecond
+
 // pass lets time pass, and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	time.Sleep(d)

@@ -202,7 +202,7 @@ func (s *Sink) AwaitFollower(ctx context.Context) error {
 	if s.journal == nil {
 		return errNoHoldings
 	}
-	for position := s.journal.Await(); ; {
+	for position := s.journal.SendNow(); ; {
 		if state := s.journal.State(); s.total.occurrences == 0 || state.Holds && state.Position >= position {
 			return nil
 		}
@@ -256,7 +256,7 @@ func registerFollowers(s *Sink, r prometheus.Registerer) error {
 		followers("catching_up", func(f replication.State) int { return f.CatchingUp }),
 		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "eventd_sink_unreplicated_occurrences",
-			Help: "Pending occurrences that no follower has acknowledged; all if no follower is complete.",
+			Help: "Pending occurrences that no follower has acknowledged, also what is sent within 50 ms; all if no follower is complete.",
 		}, func() float64 { return float64(s.unreplicated()) })),
 	)
 }

@@ -100,7 +100,7 @@ func TestFollowerThatStopsReadingEndsItsOwnStreamOnly(t *testing.T) {
 		s := all[1].followOver(all[0], end, there)
 		defer all[2].follow(all[0]).end()
 		all[0].record(0)
-		pass(0)
+		pass(replicated)
 		end.stopped.Store(true)
 		long := func(o *occurrence.Occurrence) { o.Event.Message = strings.Repeat("x", 64<<10) }
 		var got answers
@@ -127,11 +127,11 @@ func TestFollowerWithoutMemoryConfirmsNothing(t *testing.T) {
 		s := all[1].follow(all[0])
 		var before, after answers
 		all[0].recordEach(100, before.wait)
-		pass(0)
+		pass(replicated)
 		for i := range 1000 {
 			all[0].record(1000+i, after.wait)
 		}
-		pass(0)
+		pass(replicated)
 		if got := before.calls(); got.accepted != 100 {
 			t.Errorf("%+v before", got)
 		}
@@ -234,6 +234,7 @@ func TestFollowersAndHoldingsAreMetrics(t *testing.T) {
 		s := all[1].follow(all[0])
 		want(1, 0, 3)
 		all[0].recordEach(3)
+		pass(replicated)
 		want(1, 0, 6)
 		s.end()
 		want(0, 6, 6)

@@ -75,6 +75,9 @@ func (s *Sink) Close(ctx context.Context) Pending {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
+	if s.journal != nil {
+		s.journal.SendNow() // what followers hold is not dropped
+	}
 	s.mu.Unlock()
 	if !first {
 		select {

@@ -258,7 +258,7 @@ func (s *Sink) recorded(p *pendingSeries, f flowKey, e *counter.Entry, accept ac
 	s.journal.Recorded(e.Weight, f.tenant)
 	if accept == acceptHeld {
 		s.unacknowledged.add(&unheld{
-			position: s.journal.Await(), sequence: s.sequence, counter: p.counter, accept: deferred, deferred: e.Deferred,
+			position: s.journal.SendNow(), sequence: s.sequence, counter: p.counter, accept: deferred, deferred: e.Deferred,
 		})
 	}
 }

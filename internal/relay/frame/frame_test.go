@@ -149,7 +149,7 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 
 // A frame lingers after a write only, and only while frames are few and not urgent.
 func TestWhatLingers(t *testing.T) {
-	const muchAfterHead = maxLingering - headBytes
+	const muchAfterHead = maxLingerBytes - headBytes
 	for name, c := range map[string]struct {
 		pause  time.Duration // after a write
 		bytes  int           // of the frame after its head
@@ -178,7 +178,7 @@ func TestWhatLingers(t *testing.T) {
 					_, _ = other.Read(buf)
 				}
 				time.Sleep(c.pause)
-				go func() { _ = w.AddAnswer(1, 1, make([]byte, c.bytes-1), c.urgent) }()
+				go func() { _ = w.AddAnswer(1, make([]byte, c.bytes-1), func() bool { return c.urgent }) }()
 				synctest.Wait()
 				if by == "Run" {
 					_, _ = other.Read(buf)
@@ -193,7 +193,7 @@ func TestWhatLingers(t *testing.T) {
 }
 
 // What lingers is written with it.
-func TestUrgentFrameIsWrittenBeforeOthersAreDue(t *testing.T) {
+func TestNothingLingersWithAnUrgentFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, other := net.Pipe()
 		defer other.Close()
@@ -209,14 +209,43 @@ func TestUrgentFrameIsWrittenBeforeOthersAreDue(t *testing.T) {
 		if n, err := other.Read(buf); n != 2*headBytes || time.Since(began) > 0 || err != nil {
 			t.Errorf("%d bytes after %s: %v", n, time.Since(began), err)
 		}
-		w.AddControl(Cancel, 2) // is not urgent any more
+		w.Flush(true) // nothing
+		w.AddControl(Cancel, 2)
 		if n, err := other.Read(buf); n != headBytes || time.Since(began) != linger || err != nil {
 			t.Errorf("%d bytes after %s: %v", n, time.Since(began), err)
 		}
 	})
 }
 
-func TestFrameThatIsDueDuringAWriteIsWrittenAfterIt(t *testing.T) {
+// Others are added to it during a write.
+func TestUrgentFrameRemainsUrgent(t *testing.T) {
+	for name, add := range map[string]func(*Writer){
+		"an answer": func(w *Writer) { _ = w.AddAnswer(2, nil, func() bool { return false }) },
+		"a request": func(w *Writer) {
+			_, _ = w.TryAdd(make([]byte, headBytes+1))
+			w.Flush(false)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			own, other := net.Pipe()
+			defer other.Close()
+			w, buf := NewWriter(own), make([]byte, 100)
+			go func() { _ = w.Run() }()
+			defer w.Close()
+			began := time.Now()
+			w.AddControl(Ping, 0)
+			synctest.Wait() // it is being written
+			_ = w.AddAnswer(1, nil, func() bool { return true })
+			add(w)
+			_, _ = other.Read(buf)
+			if n, err := other.Read(buf); n != 2*(headBytes+1) || time.Since(began) > 0 || err != nil {
+				t.Errorf("%s: %d bytes after %s: %v", name, n, time.Since(began), err)
+			}
+		})
+	}
+}
+
+func TestFrameThatLingersNoMoreDuringAWriteIsWrittenAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, other := net.Pipe()
 		defer other.Close()
@@ -229,7 +258,7 @@ func TestFrameThatIsDueDuringAWriteIsWrittenAfterIt(t *testing.T) {
 		synctest.Wait() // it is being written
 		w.AddControl(Cancel, 1)
 		time.Sleep(2 * linger)
-		synctest.Wait() // Run has found it due
+		synctest.Wait() // Run has found it
 		_, _ = other.Read(buf)
 		if n, err := other.Read(buf); n != headBytes || time.Since(began) != 2*linger || err != nil {
 			t.Errorf("%d bytes after %s: %v", n, time.Since(began), err)
@@ -245,7 +274,7 @@ func TestLittleWaitsToBeWritten(t *testing.T) {
 		part := make([]byte, 16<<10)
 		answered := make(chan error)
 		answer := func() {
-			go func() { answered <- w.AddAnswer(1, 0, part, true) }()
+			go func() { answered <- w.AddAnswer(1, part, nil) }()
 			synctest.Wait()
 		}
 		answer() // is being written
@@ -285,7 +314,7 @@ func TestLittleWaitsToBeWritten(t *testing.T) {
 		for range 2 {
 			<-answered
 		}
-		if err := w.AddAnswer(1, 0, part, true); !errors.Is(err, ErrClosed) {
+		if err := w.AddAnswer(1, part, nil); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -315,7 +344,7 @@ func TestWriterEndsWhenItsConnectionFails(t *testing.T) {
 	if err := w.Run(); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
-	if err := w.AddAnswer(1, 0, nil, true); !errors.Is(err, io.ErrClosedPipe) {
+	if err := w.AddAnswer(1, nil, nil); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
 }

@@ -10,23 +10,23 @@ import (
 const (
 	// maxWaiting is how many bytes may wait to be written: MaxBytes more, and no frame is added.
 	maxWaiting = 256 << 10
-	// linger is between two writes, so that those of many frames are few: for a process, to be
-	// woken costs more than to handle a frame. Frames that are urgent do not wait for that, nor
-	// do maxLingering bytes.
-	linger       = 4 * time.Millisecond
-	maxLingering = MaxBytes
+	// linger is between the beginnings of two writes, so that those of many frames are few: to wake
+	// the other process costs more than to handle a frame. Urgent frames do not wait for that,
+	// nor do more than maxLingerBytes.
+	linger         = 4 * time.Millisecond
+	maxLingerBytes = MaxBytes
 )
 
 // ErrClosed is the error of a writer that is closed.
 var ErrClosed = errors.New("the session has ended")
 
-// Writer writes frames. Whoever adds one writes all that wait, unless another goroutine does so, or
-// the last write was less than linger ago: then Run writes them, together with what is added until
-// then. So a single frame costs no switch of goroutines, many cost few writes, and nobody writes the
-// frames of others without end. All methods but Run are safe for use by many goroutines.
+// Writer writes frames. Whoever flushes, or adds an answer, writes all that wait, unless another
+// goroutine does so, or they linger: then Run writes them, together with what is added until then. So
+// a single frame costs no switch of goroutines, many cost few writes, and nobody writes the frames of
+// others without end. All methods but Run are safe for use by many goroutines.
 type Writer struct {
-	to  io.Writer
-	due *time.Timer // of Run
+	to    io.Writer
+	timer *time.Timer // wakes Run
 
 	mu      sync.Mutex
 	space   sync.Cond
@@ -35,16 +35,16 @@ type Writer struct {
 	added   int64  // bytes, ever
 	taken   int64  // of them, to be written
 	writing bool
-	urgent  bool      // of what waits
-	dueAt   time.Time // when due fires, zero if it has
-	last    time.Time // of the last write
+	urgent  bool      // something that waits is
+	began   time.Time // the last write
+	timerAt time.Time // what timer is set to, zero if it has fired
 	err     error     // why it is closed, nil if it is not
 }
 
 // NewWriter returns a writer without frames. A write to the connection must have a limit.
 func NewWriter(to io.Writer) *Writer {
-	w := &Writer{to: to, due: time.NewTimer(0)}
-	w.due.Stop()
+	w := &Writer{to: to, timer: time.NewTimer(0)}
+	w.timer.Stop()
 	w.space.L = &w.mu
 	return w
 }
@@ -63,24 +63,31 @@ func (w *Writer) TryAdd(frame []byte) (position int64, ok bool) {
 	return position, true
 }
 
-// AddAnswer adds a part of an answer when there is space. The part must be shorter than MaxBytes by
-// 14 bytes. It is urgent unless another one follows soon.
-func (w *Writer) AddAnswer(id uint64, last byte, part []byte, urgent bool) error {
+// AddAnswer adds a part of an answer when there is space, and writes it unless it lingers. The part
+// must be shorter than MaxBytes by 14 bytes. ending is called before the last part is written, and
+// reports whether it is urgent; it is nil for the parts before, which are of no use without the last.
+// Of several answers whose calls overlap, the part of the last call of ending is added last.
+func (w *Writer) AddAnswer(id uint64, part []byte, ending func() (urgent bool)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.err == nil && len(w.waiting) >= maxWaiting {
 		w.space.Wait()
 	}
+	last := byte(0)
+	if ending != nil {
+		last = 1
+		w.urgent = ending() || w.urgent
+	}
 	if w.err != nil {
 		return w.err
 	}
 	w.add(Answer, id, []byte{last}, part)
-	w.urgent = w.urgent || urgent
 	w.write()
 	return nil
 }
 
-// AddControl adds a frame without a payload even if there is no space. Run writes it.
+// AddControl adds a frame without a payload even if there is no space. Run writes it, if nobody does
+// before.
 func (w *Writer) AddControl(kind Kind, id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,32 +125,31 @@ func (w *Writer) close(err error) {
 	if w.err == nil {
 		w.err = err
 		w.space.Broadcast()
-		w.due.Reset(0)
+		w.timer.Reset(0)
 	}
 }
 
-// Flush writes what waits when it is due, at once if it is urgent.
+// Flush writes what waits, unless it lingers.
 func (w *Writer) Flush(urgent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.urgent = w.urgent || urgent
+	w.urgent = w.urgent || urgent && len(w.waiting) > 0
 	w.write()
 }
 
-// write writes what waits if it is due, and leaves what is not to Run. The mutex must be held; others
-// have it during the write.
+// write writes what waits, unless it lingers. The mutex must be held; others have it during the write.
 func (w *Writer) write() {
 	if w.writing || w.err != nil || len(w.waiting) == 0 {
 		return
 	}
 	now := time.Now()
-	if w.whenDue().After(now) {
+	if w.lingersUntil().After(now) {
 		w.schedule()
 		return
 	}
 	batch := w.waiting
 	w.waiting, w.spare, w.taken = w.spare[:0], nil, w.added
-	w.writing, w.urgent, w.last = true, false, now
+	w.writing, w.urgent, w.began = true, false, now
 	w.space.Broadcast()
 	w.mu.Unlock()
 	_, err := w.to.Write(batch)
@@ -157,20 +163,19 @@ func (w *Writer) write() {
 	}
 }
 
-// whenDue returns when what waits is to be written.
-func (w *Writer) whenDue() time.Time {
-	if w.urgent || len(w.waiting) >= maxLingering {
-		return w.last
+func (w *Writer) lingersUntil() time.Time {
+	if w.urgent || len(w.waiting) >= maxLingerBytes {
+		return w.began
 	}
-	return w.last.Add(linger)
+	return w.began.Add(linger)
 }
 
-// schedule has Run write what waits when it is due.
+// schedule has Run write what waits.
 func (w *Writer) schedule() {
-	at := w.whenDue()
-	if w.err == nil && (w.dueAt.IsZero() || at.Before(w.dueAt)) {
-		w.dueAt = at
-		w.due.Reset(time.Until(at))
+	at := w.lingersUntil()
+	if w.err == nil && (w.timerAt.IsZero() || at.Before(w.timerAt)) {
+		w.timerAt = at
+		w.timer.Reset(time.Until(at))
 	}
 }
 
@@ -181,8 +186,8 @@ func (w *Writer) Run() error {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-w.due.C:
-			if err := w.writeDue(); err != nil {
+		case <-w.timer.C:
+			if err := w.onTimer(); err != nil {
 				return err
 			}
 		case <-ticker.C:
@@ -191,10 +196,10 @@ func (w *Writer) Run() error {
 	}
 }
 
-func (w *Writer) writeDue() error {
+func (w *Writer) onTimer() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dueAt = time.Time{}
+	w.timerAt = time.Time{}
 	w.write()
 	return w.err
 }

@@ -79,15 +79,13 @@ func (j *Journal) HasRoom(tenant string, bytes int64, now time.Time) bool {
 	return !full
 }
 
-// Await returns the number of changes so far, for whose acknowledgement the caller waits: they are sent
-// at once. Others may be sent linger later.
-func (j *Journal) Await() (position uint64) {
+// SendNow has all changes so far sent at once, since somebody waits for their acknowledgement. It
+// returns the number of changes.
+func (j *Journal) SendNow() (position uint64) {
 	j.awaited = j.position
-	if len(j.streams) > 0 {
-		now := time.Now()
-		for s := range j.streams {
-			s.signalIfDue(now)
-		}
+	now := time.Now()
+	for s := range j.streams {
+		s.signalUnlessLingering(now)
 	}
 	return j.position
 }

@@ -19,9 +19,9 @@ const (
 	// long, and only once while a follower hangs.
 	maxDelay = time.Second
 	// linger is for how long changes wait for others, with which they are sent, while nobody waits
-	// for an acknowledgement and they take less than maxLingering.
-	linger       = 50 * time.Millisecond
-	maxLingering = 64 << 10
+	// for an acknowledgement and they take less than maxLingerBytes. It is a part of maxDelay.
+	linger         = 50 * time.Millisecond
+	maxLingerBytes = 64 << 10
 )
 
 // point is a point in the order of changes.
@@ -31,7 +31,7 @@ type point struct {
 }
 
 // Stream is the stream to one follower. At most one batch is not acknowledged; changes that are
-// made meanwhile are the next one. The mutex of the journal's owner guards it.
+// made meanwhile, and while it lingers, are the next one. The mutex of the journal's owner guards it.
 type Stream struct {
 	journal *Journal
 	wake    chan struct{} // there may be something to send
@@ -64,7 +64,7 @@ type Stream struct {
 	late       bool
 	alarm      *time.Timer
 	alarmIsSet bool
-	lingering  *time.Timer // fires when the backlog is due
+	lingerEnd  *time.Timer // signals
 	releases   []Mark
 	answers    []answer
 	failed     chan error // why it must end, though the session may hang
@@ -83,7 +83,8 @@ func newStream(j *Journal) *Stream {
 	}
 	s.alarm = time.AfterFunc(time.Hour, s.onAlarm)
 	s.alarm.Stop()
-	s.lingering = time.AfterFunc(linger, s.signal)
+	s.lingerEnd = time.AfterFunc(time.Hour, s.signal)
+	s.lingerEnd.Stop()
 	s.signal()
 	return s
 }
@@ -114,24 +115,30 @@ func (s *Stream) add(c *counter.Counter, change Change, bytes int64, now time.Ti
 		if !s.inFlight {
 			s.progress = now
 		}
-		s.lingering.Reset(linger)
+		s.lingerEnd.Reset(linger)
 	}
 	s.backlog = append(s.backlog, change)
 	s.setAlarm(now)
-	s.signalIfDue(now)
+	s.signalUnlessLingering(now)
 }
 
-// signalIfDue wakes the writer of the session if it may send the backlog.
-func (s *Stream) signalIfDue(now time.Time) {
-	if !s.inFlight && s.isDue(now) {
+// signalUnlessLingering wakes the writer of the session if it may have something to send, or to end.
+func (s *Stream) signalUnlessLingering(now time.Time) {
+	if !s.inFlight && !s.lingers(now) {
 		s.signal()
 	}
 }
 
-// isDue reports whether the backlog lingers no more.
-func (s *Stream) isDue(now time.Time) bool {
-	return !s.complete || s.journal.closing ||
-		len(s.backlog) > 0 && (s.journal.awaited > s.sent.position || s.bytes >= maxLingering || now.Sub(s.since) >= linger)
+// lingers reports whether there is no backlog to send yet. Nothing lingers in a snapshot or at the end.
+func (s *Stream) lingers(now time.Time) bool {
+	switch {
+	case !s.complete, s.journal.closing:
+		return false
+	case len(s.backlog) == 0:
+		return true
+	default:
+		return s.journal.awaited <= s.sent.position && s.bytes < maxLingerBytes && now.Sub(s.since) < linger
+	}
 }
 
 // hasRoom is Journal.HasRoom. A tenant without additions may use all that is left.
@@ -154,7 +161,7 @@ func (s *Stream) knows(c *counter.Counter, change Change) bool {
 
 // next returns the next batch, nil if there is none now. It reads a chunk of the snapshot.
 func (s *Stream) next(now time.Time) *Batch {
-	if s.full || s.inFlight || !s.isDue(now) || s.captured && len(s.backlog) == 0 && s.sent.position == s.journal.position && s.complete {
+	if s.full || s.inFlight || s.lingers(now) || s.complete && len(s.backlog) == 0 {
 		return nil
 	}
 	s.progress = now
@@ -236,7 +243,7 @@ func (s *Stream) acknowledge(position uint64, now time.Time) error {
 		s.late = false
 		s.setAlarm(now)
 	}
-	s.signalIfDue(now)
+	s.signalUnlessLingering(now)
 	return nil
 }
 
@@ -284,6 +291,7 @@ func (s *Stream) end() {
 	}
 	s.over = true
 	s.alarm.Stop()
+	s.lingerEnd.Stop()
 	delete(s.journal.streams, s)
 	s.journal.ended = s.journal.ended.add(s.cuts, s.journal.pendingUpTo)
 	s.backlog, s.snapshot, s.unsent, s.known, s.answers, s.releases = nil, nil, nil, nil, nil, nil

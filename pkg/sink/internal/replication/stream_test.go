@@ -23,7 +23,7 @@ func (o *owner) open(t *testing.T) *Stream {
 // record adds an occurrence of the first series, whose caller waits for a follower.
 func (o *owner) record() {
 	o.recordOnly()
-	o.journal.Await()
+	o.journal.SendNow()
 }
 
 // recordOnly adds one whose caller does not wait.
@@ -130,7 +130,6 @@ func TestFollowerIsLateAfterTheDelay(t *testing.T) {
 	})
 }
 
-// Of what changes while a snapshot is sent, a batch has what the follower knows.
 // Changes linger once the snapshot is acknowledged, while they are few and nobody waits for a follower.
 func TestWhatLingers(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -157,8 +156,8 @@ func TestWhatLingers(t *testing.T) {
 			o.pass(linger / 4)
 			o.recordOnly()
 		}, linger},
-		"almost many":       {func(o *owner, s *Stream) { s.add(o.counters[0], Change{}, maxLingering-1, time.Now()) }, linger},
-		"many":              {func(o *owner, s *Stream) { s.add(o.counters[0], Change{}, maxLingering, time.Now()) }, 0},
+		"almost many":       {func(o *owner, s *Stream) { s.add(o.counters[0], Change{}, maxLingerBytes-1, time.Now()) }, linger},
+		"many":              {func(o *owner, s *Stream) { s.add(o.counters[0], Change{}, maxLingerBytes, time.Now()) }, 0},
 		"the sink is ended": {func(o *owner, _ *Stream) { o.recordOnly(); o.journal.Close() }, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -172,10 +171,12 @@ func TestWhatLingers(t *testing.T) {
 			o.recordOnly() // while the snapshot is not acknowledged
 			s.acknowledge(s.sent.position, time.Now())
 			o.pass(linger)
-			o.acknowledge(t, s)
-			select {
-			case <-s.wake:
-			default:
+			b := s.next(time.Now())
+			<-s.wake // by the last change
+			o.pass(linger)
+			s.acknowledge(b.Position, time.Now())
+			if o.pass(time.Hour); len(s.wake) > 0 {
+				t.Error("there is nothing to send")
 			}
 			began := time.Now()
 			c.record(o, s)
@@ -191,6 +192,7 @@ func TestWhatLingers(t *testing.T) {
 	}
 }
 
+// Of what changes while a snapshot is sent, a batch has what the follower knows.
 func TestSnapshotIsSentWithWhatChangesMeanwhile(t *testing.T) {
 	const series = 3 * snapshotChunk
 	o := newOwner()
@@ -270,6 +272,10 @@ func TestStreamIsDoneWhenAllIsAcknowledgedAndAnswered(t *testing.T) {
 	want("nor is a release", false)
 	s.answers, s.releases = nil, nil
 	want("all are", true)
+	o.journal.Close()
+	if b := s.next(time.Now()); b != nil {
+		t.Errorf("sent %+v at the end", b)
+	}
 }
 
 // Cuts of an ended stream go when what was pending has settled or is joined.
