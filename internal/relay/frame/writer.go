@@ -66,7 +66,8 @@ func (w *Writer) TryAdd(frame []byte) (position int64, ok bool) {
 // AddAnswer adds a part of an answer when there is space, and writes it unless it lingers. The part
 // must be shorter than MaxBytes by 14 bytes. ending is called before the last part is written, and
 // reports whether it is urgent; it is nil for the parts before, which are of no use without the last.
-// Of several answers whose calls overlap, the part of the last call of ending is added last.
+// It is called with the writer's mutex held, so that the answer for which it is called last is added
+// last. So it must take no lock that is held during a call of the writer.
 func (w *Writer) AddAnswer(id uint64, part []byte, ending func() (urgent bool)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
