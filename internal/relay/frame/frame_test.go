@@ -147,6 +147,18 @@ func TestFramesThatWaitAreWrittenTogether(t *testing.T) {
 	})
 }
 
+// running returns a writer that runs, the other end of its connection, and a buffer for any frame.
+func running(t *testing.T) (w *Writer, other net.Conn, buf []byte) {
+	own, other := net.Pipe()
+	w = NewWriter(own)
+	go func() { _ = w.Run() }()
+	t.Cleanup(func() {
+		w.Close()
+		_ = other.Close()
+	})
+	return w, other, make([]byte, 2*MaxBytes)
+}
+
 // A frame lingers after a write only, and only while frames are few and not urgent.
 func TestWhatLingers(t *testing.T) {
 	const muchAfterHead = maxLingerBytes - headBytes
@@ -166,11 +178,7 @@ func TestWhatLingers(t *testing.T) {
 	} {
 		for _, by := range []string{"its own goroutine", "Run"} {
 			synctest.Test(t, func(t *testing.T) {
-				own, other := net.Pipe()
-				defer other.Close()
-				w, buf := NewWriter(own), make([]byte, 2*MaxBytes)
-				go func() { _ = w.Run() }()
-				defer w.Close()
+				w, other, buf := running(t)
 				w.AddControl(Ping, 0)
 				synctest.Wait() // it is being written
 				began := time.Now()
@@ -195,11 +203,7 @@ func TestWhatLingers(t *testing.T) {
 // What lingers is written with it.
 func TestNothingLingersWithAnUrgentFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		own, other := net.Pipe()
-		defer other.Close()
-		w, buf := NewWriter(own), make([]byte, 100)
-		go func() { _ = w.Run() }()
-		defer w.Close()
+		w, other, buf := running(t)
 		began := time.Now()
 		w.AddControl(Ping, 0)
 		_, _ = other.Read(buf)
@@ -227,11 +231,7 @@ func TestUrgentFrameRemainsUrgent(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			own, other := net.Pipe()
-			defer other.Close()
-			w, buf := NewWriter(own), make([]byte, 100)
-			go func() { _ = w.Run() }()
-			defer w.Close()
+			w, other, buf := running(t)
 			began := time.Now()
 			w.AddControl(Ping, 0)
 			synctest.Wait() // it is being written
@@ -247,11 +247,7 @@ func TestUrgentFrameRemainsUrgent(t *testing.T) {
 
 func TestFrameThatLingersNoMoreDuringAWriteIsWrittenAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		own, other := net.Pipe()
-		defer other.Close()
-		w, buf := NewWriter(own), make([]byte, 100)
-		go func() { _ = w.Run() }()
-		defer w.Close()
+		w, other, buf := running(t)
 		began := time.Now()
 		_, _ = w.TryAdd([]byte("first"))
 		go w.Flush(true)
