@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/eventd/eventd/pkg/ledger"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -69,7 +70,7 @@ func TestPartsSayHowOftenAnEventWasWritten(t *testing.T) {
 		nothing := func(o *occurrence.Occurrence) { o.Weight = 0 }
 		for i, occurrences := range [][]change{{func(*occurrence.Occurrence) {}}, {onSettled(func(occurrence.Settlement) {}), onSettled(func(occurrence.Settlement) {})}, {nothing}} {
 			for _, c := range occurrences {
-				b.record(0, c)
+				b.recordLater(0, time.Hour, c) // or the first may be written before the second is recorded
 			}
 			b.flush()
 			if got := b.trail.writes; got != int64(i+1) {
