@@ -201,6 +201,10 @@ func coreInputs() []input {
 		classic(fields{"message": long(5000), "reason": long(500), "type": "Odd"}).named("classic, over-long and odd"),
 		classic(fields{"reason": nil, "message": nil, "type": nil, "source": nil, "count": nil}).named("classic, nearly empty"),
 		classic(fields{"count": -5}).named("classic, negative count"),
+		classic(fields{"series.count": 5}).named("classic, series"),
+		patched(corePath, strategicType, `{"series":null}`).after(classic(fields{"series.count": 5})).named("PATCH to no series, classic"),
+		patched(corePath, strategicType, `{"count":1,"lastTimestamp":"2020-01-02T03:04:05Z"}`).after(classic(fields{"count": 3})).named("a late PATCH"),
+		patched(corePath, strategicType, `{"count":null,"lastTimestamp":null}`).after(ok).named("PATCH to no count and time"),
 		classic(fields{"metadata.name": "UPPER_case"}).named("classic, not a DNS name"),
 		classic(fields{"involvedObject.namespace": "other"}).answered(invalid).named("classic, about another namespace"),
 		classic(fields{"metadata.namespace": "default", "involvedObject.namespace": nil}).
@@ -265,6 +269,9 @@ func eventsInputs() []input {
 		put(eventsPath, a(newEvent, series)).after(ok).named("PUT of a series"),
 		patched(eventsPath, strategicType, `{"series":{"count":2,"lastObservedTime":"2026-01-02T03:04:06.000007Z"}}`).after(ok).named("PATCH of a series"),
 		patched(eventsPath, strategicType, `{"series":{"count":1,"lastObservedTime":"2026-01-02T03:04:06.000007Z"}}`).after(ok).answered(invalid).named("PATCH of a series of one"),
+		patched(eventsPath, strategicType, `{"series":{"count":2,"lastObservedTime":"2020-01-02T03:04:06.000007Z"}}`).after(event(fields{"series.count": 3, "series.lastObservedTime": "2026-01-02T03:04:06.000007Z"})).
+			named("a late PATCH"),
+		patched(eventsPath, strategicType, `{"series":null}`).after(event(series)).named("PATCH to no series"),
 		patched(eventsPath, strategicType, `{"series":{"count":3}}`).after(ok).answered(invalid).named("PATCH of a series without a time"),
 		patched(eventsPath, strategicType, `{"metadata":{"labels":{"a":"b"}}}`).
 			after(posted(corePath, a(coreNew, fields{"series.count": 0}))).named("PATCH beside an odd series"),

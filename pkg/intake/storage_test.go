@@ -79,6 +79,11 @@ func TestPatchReportsTheDifference(t *testing.T) {
 		{`{"count":9}`, 9, []reported{{0, 10}}},          // raised, but reported before
 		{`{"count":12}`, 12, []reported{{2, 12}}},        // raised beyond
 		{`{"metadata":{"labels":{"a":"b"}}}`, 12, []reported{{0, 12}}},
+		{`{"count":null}`, 0, []reported{{0, 12}}},
+		{`{"series":{"count":15}}`, 0, []reported{{3, 15}}}, // which kubectl shows, whatever the style
+		{`{"count":14}`, 14, []reported{{0, 15}}},
+		{`{"series":null}`, 14, []reported{{0, 15}}},
+		{`{"count":16}`, 16, []reported{{1, 16}}},
 	} {
 		before := len(s.Pipeline.Occurrences())
 		a := s.Patch(t, "a", "%s", step.patch)

@@ -87,11 +87,11 @@ func setStored(event, stored *corev1.Event) {
 // and a request.
 func (v *view) former(ctx context.Context) bool { return v.term < callOf(ctx).term.Number }
 
-// totalOf is the number of occurrences that an Event counts.
+// totalOf is the number of occurrences that an Event counts. The apiserver accepts a series of a classic Event too.
 func totalOf(event *corev1.Event) int64 {
 	count := event.Count
-	if !event.EventTime.IsZero() && event.Series != nil {
-		count = event.Series.Count
+	if event.Series != nil {
+		count = max(count, event.Series.Count)
 	}
 	return max(1, int64(count))
 }

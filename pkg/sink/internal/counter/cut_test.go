@@ -230,6 +230,10 @@ func TestHeldEntriesAreWrittenAsByTheContributor(t *testing.T) {
 		labelled.Source.Host, labelled.FirstTimestamp = "first", metav1.Unix(1, 0)
 		for i, event := range []*corev1.Event{labelled, target.Event, labelled, target.Event} {
 			o := occurrence.Occurrence{Event: event, Weight: 2, Client: "a", Total: int64(2 * i), Recorded: time.Unix(1_700_000_000, 0), API: occurrence.EventsV1}
+			if i == 2 { // the one that it is merged with is late
+				event = event.DeepCopy()
+				at(time.Hour)(event)
+			}
 			t := target
 			t.Event = event
 			e, claim := NewEntry(&o, &t)
@@ -260,6 +264,9 @@ func TestHeldEntriesAreWrittenAsByTheContributor(t *testing.T) {
 			return r
 		}
 		own := write(leader.counter)
+		if last := (&Content{Event: own.Event}).lastTime(); !last.Equal(noon.Add(time.Hour)) {
+			t.Errorf("%s: last seen at %v", name, last)
+		}
 		for _, heir := range heirs {
 			if theirs := write(heir); own.Event.String() != theirs.Event.String() || own.Name != theirs.Name || own.API != theirs.API {
 				t.Errorf("%s: written as\n%s %v\nand by the contributor as\n%s %v", name, theirs.Event, theirs.API, own.Event, own.API)

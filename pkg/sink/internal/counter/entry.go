@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/eventsize"
 	"github.com/eventd/eventd/pkg/occurrence"
@@ -73,6 +74,18 @@ type Content struct {
 	bytes    int64 // memory of the Event, approximately
 }
 
+// notBefore returns the content with a time that is not before that of an older one, whose time would be lost. Most
+// contents are later.
+func (c Content) notBefore(older *Content) Content {
+	c.Recorded = later(c.Recorded, older.Recorded)
+	if last := older.lastTime(); last.After(c.lastTime()) {
+		event := *c.Event                                                               // others read it
+		event.Series = &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(last)} // no write has it
+		c.Event, c.bytes = &event, eventsize.Of(&event)
+	}
+	return c
+}
+
 // NewEntry returns the entry of an occurrence, without a sequence, and its claim if it has one.
 func NewEntry(o *occurrence.Occurrence, t *occurrence.Target) (Entry, Claim) {
 	content := Content{Event: t.Event, api: o.API, Recorded: o.Recorded, bytes: eventsize.Of(t.Event)}
@@ -109,7 +122,7 @@ func (e *Entry) suits(next *Entry) bool {
 
 // merge adds a later occurrence to the entry.
 func (e *Entry) merge(next *Entry) {
-	e.Sequence, e.Newest, e.Merged = next.Sequence, next.Newest, next.Merged
+	e.Sequence, e.Newest, e.Merged = next.Sequence, next.Newest.notBefore(&e.Newest), next.Merged
 	e.Weight += next.Weight
 	e.anonymous += next.anonymous
 	e.changes = e.changes || next.changes

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"hash/maphash"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +16,8 @@ type observation struct {
 	id           EventID
 	count        int64
 	contributors contributors
-	message      uint64           // its hash, which is enough to compare it
-	last         metav1.Time      // classic Events
-	lastMicro    metav1.MicroTime // new-style Events
+	message      uint64    // its hash, which is enough to compare it
+	last         time.Time // of the last occurrence
 	// recalled: it is from a state, so no answer has shown it to this Counter. See AppendState.
 	recalled bool
 }
@@ -42,10 +42,7 @@ func (c *Counter) observe(event *corev1.Event) (o *observation, marked bool) {
 		}},
 		count:   countOf(event),
 		message: hashOf(event.Message),
-		last:    event.LastTimestamp,
-	}
-	if event.Series != nil {
-		o.lastMicro = event.Series.LastObservedTime
+		last:    (&Content{Event: event}).lastTime(),
 	}
 	if !c.IsMarked(event) {
 		return o, false

@@ -97,7 +97,7 @@ func (c *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Even
 	if !event.EventTime.IsZero() {
 		event.Series = nil
 		if p.count > 1 {
-			event.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: metav1.NewMicroTime(lastSeen(batch, lastObserved))}
+			event.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: metav1.NewMicroTime(lastSeen(batch))}
 		}
 		return event
 	}
@@ -106,7 +106,7 @@ func (c *Counter) eventToCreate(batch []Entry, name string, p plan) *corev1.Even
 	if event.FirstTimestamp.IsZero() {
 		event.FirstTimestamp = metav1.NewTime(oldest.Recorded)
 	}
-	event.LastTimestamp = metav1.NewTime(lastSeen(batch, lastTimestamp))
+	event.LastTimestamp = metav1.NewTime(lastSeen(batch))
 	if newest := newestChange(batch); newest != nil {
 		event.Message = newest.Event.Message
 	}
@@ -135,20 +135,17 @@ func (c *Counter) patchFor(batch []Entry, p plan) []byte {
 		Labels:          c.labels(batch),
 		Annotations:     c.annotations(batch, p),
 	}}
+	last := p.base.lastAfter(batch)
 	if batch[0].Newest.Event.EventTime.IsZero() {
 		patch.Count = int32(p.count)
-		if last := metav1.NewTime(lastSeen(batch, lastTimestamp)); last.After(p.base.last.Time) {
-			patch.LastTimestamp = &last
+		if !last.Equal(p.base.last) {
+			patch.LastTimestamp = &metav1.Time{Time: last}
 		}
 		if newest := newestChange(batch); newest != nil && hashOf(newest.Event.Message) != p.base.message {
 			patch.Message = newest.Event.Message
 		}
 	} else if p.count > 1 {
-		last := metav1.NewMicroTime(lastSeen(batch, lastObserved))
-		if last.Before(&p.base.lastMicro) {
-			last = p.base.lastMicro
-		}
-		patch.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: last}
+		patch.Series = &corev1.EventSeries{Count: int32(p.count), LastObservedTime: metav1.NewMicroTime(last)}
 	}
 	body, err := json.Marshal(patch)
 	if err != nil {
@@ -219,20 +216,25 @@ func (c *Counter) annotations(batch []Entry, p plan) map[string]string {
 // annotation may have it.
 func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
 
-// lastTimestamp returns the time of an occurrence of a classic Event.
-func lastTimestamp(c *Content) time.Time {
-	if t := c.Event.LastTimestamp; !t.IsZero() {
-		return t.Time
+// lastTime returns when an occurrence was seen: the latest time that its Event has, or the time of this process if the
+// reporter of a classic Event does not say when. A reporter may have its times in the fields of the other style too.
+func (c *Content) lastTime() time.Time {
+	e := c.Event
+	last := later(e.LastTimestamp.Time, e.EventTime.Time)
+	if e.Series != nil {
+		last = later(last, e.Series.LastObservedTime.Time)
 	}
-	return c.Recorded
+	if last.IsZero() {
+		return c.Recorded
+	}
+	return last
 }
 
-// lastObserved returns the time of an occurrence of a new-style Event.
-func lastObserved(c *Content) time.Time {
-	if s := c.Event.Series; s != nil && !s.LastObservedTime.IsZero() {
-		return s.LastObservedTime.Time
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
-	return c.Event.EventTime.Time
+	return a
 }
 
 // newestChange returns the newest content of a batch whose reporter may change the Event, nil if
@@ -246,16 +248,30 @@ func newestChange(batch []Entry) *Content {
 	return nil
 }
 
-// lastSeen returns the time of the newest occurrence of a batch: as reported, or by the clock of
-// this process if the reporter may not change the Event.
-func lastSeen(batch []Entry, said func(*Content) time.Time) time.Time {
-	newest := &batch[len(batch)-1]
-	if !newest.limited {
-		return said(&newest.Newest)
-	}
-	last := newest.Newest.Recorded
-	if c := newestChange(batch); c != nil && said(c).After(last) {
-		last = said(c)
+// lastSeen returns the time of the latest occurrence of a batch: as reported, or by the clock of this process if the
+// reporter may not change the Event. The newest one may be of a reporter that was late.
+func lastSeen(batch []Entry) (last time.Time) {
+	for i := range batch {
+		newest := &batch[i].Newest
+		if batch[i].limited {
+			last = later(last, newest.Recorded)
+		} else {
+			last = later(last, newest.lastTime())
+		}
 	}
 	return last
+}
+
+// maxAheadOfClock is how far ahead of the clock of this process a last time may be. Others take its place within that
+// time anyway.
+const maxAheadOfClock = time.Hour
+
+// lastAfter returns the time of the last occurrence after a write of a batch. It only rises, unless it has been in the
+// future: otherwise one reporter with a wrong clock would keep the times of all others from the Event.
+func (o *observation) lastAfter(batch []Entry) time.Time {
+	now := batch[len(batch)-1].Newest.Recorded
+	if last := lastSeen(batch); last.After(o.last) || o.last.After(now.Add(maxAheadOfClock)) {
+		return last
+	}
+	return o.last
 }

@@ -28,6 +28,24 @@ func says(changes ...func(*corev1.Event)) step {
 	}
 }
 
+// addsAtNoon is says for one for whose end somebody waits.
+func addsAtNoon(w *world) {
+	event := w.event.DeepCopy()
+	at(0)(event)
+	w.add(occurrence.Occurrence{Weight: 1}, event)
+}
+
+// arrives is says for one that arrives at a time, from noon on.
+func arrives(d time.Duration, changes ...func(*corev1.Event)) step {
+	return func(w *world) {
+		event := w.event.DeepCopy()
+		for _, change := range changes {
+			change(event)
+		}
+		w.ours.add(&occurrence.Occurrence{Weight: 1, Recorded: noon.Add(d)}, event)
+	}
+}
+
 // at sets the time, from noon on.
 func at(d time.Duration) func(*corev1.Event) {
 	return func(e *corev1.Event) {
@@ -38,6 +56,13 @@ func at(d time.Duration) func(*corev1.Event) {
 		}
 	}
 }
+
+// begun sets the time of the first occurrence, from noon on.
+func begun(d time.Duration) func(*corev1.Event) {
+	return func(e *corev1.Event) { e.EventTime = metav1.NewMicroTime(noon.Add(d)) }
+}
+
+func noSeries(e *corev1.Event) { e.Series = nil }
 
 func labels(l map[string]string) func(*corev1.Event) {
 	return func(e *corev1.Event) { e.Labels = maps.Clone(l) }
@@ -97,9 +122,41 @@ func TestPatchSaysWhatHasChanged(t *testing.T) {
 			steps:    []step{says(), says(), settles, says(at(-time.Hour))},
 			want:     eventPatch{Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(noon)}},
 		},
+		"the newest time, whatever came last": {
+			steps: []step{says(at(-time.Hour)), settles, says(at(time.Hour)), says()},
+			want:  eventPatch{Count: 3, LastTimestamp: &later},
+		},
+		"the newest time of two writes": {
+			steps: []step{says(), settles, says(at(time.Hour)), isRefused(Change, errTooMany), says()},
+			want:  eventPatch{Count: 3, LastTimestamp: &later},
+		},
+		"the newest time, new style": {
+			newStyle: true,
+			steps:    []step{says(), settles, says(at(time.Hour)), says(noSeries)},
+			want:     eventPatch{Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(later.Time)}},
+		},
+		"no time before that of the Event": {
+			newStyle: true,
+			steps:    []step{says(noSeries, begun(time.Hour)), settles, says()},
+			want:     eventPatch{Series: &corev1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(later.Time)}},
+		},
+		"the time of a series, classic": {
+			steps: []step{says(), settles, says(func(e *corev1.Event) {
+				e.Series = &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(later.Time)}
+			})},
+			want: eventPatch{Count: 2, LastTimestamp: &later},
+		},
+		"a time of the past instead of one far in the future": {
+			steps: []step{says(at(2 * time.Hour)), settles, arrives(time.Minute, at(time.Minute))},
+			want:  eventPatch{Count: 2, LastTimestamp: &metav1.Time{Time: noon.Add(time.Minute)}},
+		},
+		"no older time instead of one a little in the future": {
+			steps: []step{says(at(time.Hour)), settles, arrives(time.Minute, at(time.Minute))},
+			want:  eventPatch{Count: 2},
+		},
 		"the last message, and all labels and annotations": {
 			steps: []step{says(), settles, says(labels(map[string]string{"a": "1", "b": "1"}), annotations(is("m"))),
-				adds, says(labels(map[string]string{"b": "2"}), message("m"))},
+				addsAtNoon, says(labels(map[string]string{"b": "2"}), message("m"))},
 			want: eventPatch{Count: 4, Message: "m", Metadata: patchMetadata{
 				Labels: map[string]string{"a": "1", "b": "2"}, Annotations: is("m"),
 			}},
@@ -121,7 +178,7 @@ func TestPatchSaysWhatHasChanged(t *testing.T) {
 			want:  eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}},
 		},
 		"labels again after what was refused with them is dropped": {
-			steps: []step{says(), settles, says(labels(is("m"))), adds, isRefused(Change, errInvalid), drops, says(labels(is("m")))},
+			steps: []step{says(), settles, says(labels(is("m"))), addsAtNoon, isRefused(Change, errInvalid), drops, says(labels(is("m")))},
 			want:  eventPatch{Count: 3, Metadata: patchMetadata{Labels: is("m")}},
 		},
 	} {
@@ -149,9 +206,10 @@ func TestCreatedEventIsTheOldestOccurrence(t *testing.T) {
 		e.Name, e.GenerateName, e.UID, e.ResourceVersion = "posted", "p-", "u", "7"
 	})(w)
 	says(at(time.Hour), func(e *corev1.Event) { e.FirstTimestamp = e.LastTimestamp })(w)
+	says()(w)
 	r := w.request().r
 	e := r.Event
-	if r.Kind != Create || e.Count != 2 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
+	if r.Kind != Create || e.Count != 3 || !e.FirstTimestamp.Time.Equal(noon) || !e.LastTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("%s: count %d, from %v to %v", r.Kind, e.Count, e.FirstTimestamp, e.LastTimestamp)
 	}
 	if e.Name != identity.Name("web-0", w.digest, 0) || e.GenerateName != "" || e.UID != "" || e.ResourceVersion != "" ||

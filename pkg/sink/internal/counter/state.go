@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/sink/internal/wire"
 )
@@ -32,7 +31,7 @@ func (c *Counter) AppendState(b []byte) []byte {
 	w.Bytes = binary.LittleEndian.AppendUint64(w.Bytes, uint64(o.id))
 	w.resourceVersion(o.meta.ResourceVersion)
 	w.Int(o.count)
-	w.times(o)
+	w.time(o.last)
 	w.flag(o.message == c.message)
 	w.flag(c.mustRead)
 	w.flag(c.exclusive)
@@ -56,7 +55,7 @@ func (c *Counter) SetState(state []byte) {
 	o.id = EventID(binary.LittleEndian.Uint64(r.Raw(8)))
 	o.meta.ResourceVersion = r.resourceVersion()
 	o.count = r.Int()
-	r.times(o)
+	o.last = r.time()
 	if r.flag() {
 		o.message = c.message
 	}
@@ -132,21 +131,20 @@ func (r *stateReader) resourceVersion() string {
 // epoch makes times short.
 var epoch = time.Now()
 
-// times writes the time of the last occurrence, with the precision that is stored.
-func (w *stateWriter) times(o *observation) {
-	n := o.last.Unix() - epoch.Unix()
-	if w.flag(!o.lastMicro.IsZero()) {
-		n = o.lastMicro.UnixMicro() - epoch.UnixMicro()
+// time writes the time of the last occurrence, with the precision that is stored.
+func (w *stateWriter) time(last time.Time) {
+	n := last.Unix() - epoch.Unix()
+	if w.flag(last.Nanosecond() != 0) {
+		n = last.UnixMicro() - epoch.UnixMicro()
 	}
 	w.Bytes = binary.AppendVarint(w.Bytes, n)
 }
 
-func (r *stateReader) times(o *observation) {
-	isMicro, n := r.flag(), r.varint()
-	if isMicro {
-		o.lastMicro = metav1.NewMicroTime(time.UnixMicro(n + epoch.UnixMicro()))
+func (r *stateReader) time() time.Time {
+	if isMicro, n := r.flag(), r.varint(); isMicro {
+		return time.UnixMicro(n + epoch.UnixMicro())
 	} else {
-		o.last = metav1.Unix(n+epoch.Unix(), 0)
+		return time.Unix(n+epoch.Unix(), 0)
 	}
 }
 

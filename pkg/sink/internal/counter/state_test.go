@@ -94,12 +94,12 @@ func TestStateHasAllThatANextWriteNeeds(t *testing.T) {
 		if event.Message != posted.Message {
 			want.message = 0 // it is written again
 		}
-		want.last, want.lastMicro = got.observed.last, got.observed.lastMicro // another location
+		want.last = got.observed.last // another location
 		if !reflect.DeepEqual(*got.observed, want) || got.author != c.author {
 			t.Fatalf("%d: recalled %+v, author %+v\nwant %+v, %+v", seed, *got.observed, got.author, want, c.author)
 		}
-		if !got.observed.last.Equal(&c.observed.last) || !got.observed.lastMicro.Equal(&c.observed.lastMicro) {
-			t.Fatalf("%d: last %v and %v, want %v and %v", seed, got.observed.last, got.observed.lastMicro, c.observed.last, c.observed.lastMicro)
+		if !got.observed.last.Equal(c.observed.last) {
+			t.Fatalf("%d: last %v, want %v", seed, got.observed.last, c.observed.last)
 		}
 		if got.mustRead != c.mustRead || got.exclusive != c.exclusive || got.suffix != c.suffix || got.nonce != c.nonce {
 			t.Fatalf("%d: recalled %+v, want %+v", seed, got, c)
