@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,9 @@ type outcome struct {
 	Text     string         // of what is neither a Status nor an Event
 }
 
+// schemeName is where the apiserver has its types.
+var schemeName = regexp.MustCompile(` in scheme "[^"]*"`)
+
 func compare(t *testing.T, input input, got, want outcome) {
 	t.Helper()
 	if want.Result != input.result {
@@ -83,6 +88,10 @@ func compare(t *testing.T, input input, got, want outcome) {
 		}
 		return
 	}
+	if strings.Contains(got.Message, ".go:") {
+		t.Errorf("eventd shows its source: %s", got.Message)
+	}
+	want.Message = schemeName.ReplaceAllString(want.Message, "")
 	if input.words != "" {
 		for _, o := range []*outcome{&got, &want} {
 			o.Message, o.Details.Name, o.Warnings = "", "", nil
@@ -98,8 +107,9 @@ func compare(t *testing.T, input input, got, want outcome) {
 
 // target is a server that inputs are sent to.
 type target struct {
-	url    string
-	client *http.Client
+	url         string
+	client      *http.Client
+	certificate *x509.Certificate // of eventd
 }
 
 // answer sends an input, after what must come before it.
@@ -248,7 +258,7 @@ func inFrontOf(t *testing.T, config *rest.Config) target {
 		s.Authenticator, s.Authorizer = intaketest.Delegating(t, client)
 	})
 	server := serveTLS(t, s)
-	return target{url: server.URL, client: server.Client()}
+	return target{server.URL, server.Client(), server.Certificate()}
 }
 
 // said is the Event as a user posts it. It has the same identity for all users, because

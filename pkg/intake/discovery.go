@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"encoding/json"
 	"net/http"
 
 	eventsv1 "k8s.io/api/events/v1"
@@ -8,6 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/component-base/version"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -23,7 +26,7 @@ func newDiscovery(queries Queries) map[string]http.Handler {
 	}
 	groups := discovery.NewRootAPIsHandler(addresses, codecs)
 	groups.AddGroup(group)
-	paths := map[string]http.Handler{
+	paths := pathHandlers{
 		"/api":                   discovery.NewLegacyRootAPIHandler(addresses, codecs, "/api"),
 		"/api/v1":                resources(occurrence.CoreV1),
 		"/apis":                  groups,
@@ -33,6 +36,7 @@ func newDiscovery(queries Queries) map[string]http.Handler {
 			responsewriters.WriteRawJSON(http.StatusOK, version.Get(), w)
 		}),
 	}
+	paths.addOpenAPI()
 	if queries != nil {
 		gv := queries.GroupVersion()
 		served := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
@@ -40,20 +44,44 @@ func newDiscovery(queries Queries) map[string]http.Handler {
 		groups.AddGroup(group)
 		paths["/apis/"+gv.Group] = discovery.NewAPIGroupHandler(codecs, group)
 		paths["/apis/"+gv.String()] = discovery.NewAPIVersionHandler(codecs, gv, discovery.APIResourceListerFunc(queries.Resources))
-		paths["/openapi/v2"] = http.HandlerFunc(serveOpenAPI)
 	}
 	return paths
 }
 
-// serveOpenAPI serves an OpenAPI document without paths: schemas are not published. Without a document, a
-// kube-apiserver in front of the queries logs an error now and then, for as long as it runs. It makes the
-// document of version 3 of this one.
-func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	responsewriters.WriteRawJSON(http.StatusOK, map[string]any{
-		"swagger": "2.0",
-		"info":    map[string]string{"title": "eventd", "version": "unversioned"},
-		"paths":   struct{}{},
-	}, w)
+// openAPI is a document of version 2, without schemas. It says that the fields of Events are validated: kubectl asks
+// before it sends one, and sends none without an answer. Without a document, a kube-apiserver in front of the queries
+// logs an error now and then, for as long as it runs. It makes that of version 3 of this one: with one of eventd's, it
+// would take eventd's core/v1 for its own.
+const openAPI = `{
+	"swagger": "2.0",
+	"info": {"title": "eventd", "version": "unversioned"},
+	"paths": {
+		"/api/v1/namespaces/{namespace}/events/{name}": {"patch": {
+			"parameters": [{"name": "fieldValidation", "in": "query", "type": "string"}],
+			"responses": {"200": {"description": "OK"}},
+			"x-kubernetes-group-version-kind": {"group": "", "version": "v1", "kind": "Event"}
+		}},
+		"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}": {"patch": {
+			"parameters": [{"name": "fieldValidation", "in": "query", "type": "string"}],
+			"responses": {"200": {"description": "OK"}},
+			"x-kubernetes-group-version-kind": {"group": "events.k8s.io", "version": "v1", "kind": "Event"}
+		}}
+	}
+}`
+
+// pathHandlers are handlers by path.
+type pathHandlers map[string]http.Handler
+
+// Handle implements common.PathHandler of kube-openapi.
+func (p pathHandlers) Handle(path string, handler http.Handler) { p[path] = handler }
+
+// addOpenAPI adds the handler of the document, which is served in JSON and protobuf.
+func (p pathHandlers) addOpenAPI() {
+	document := &spec.Swagger{}
+	if err := json.Unmarshal([]byte(openAPI), document); err != nil {
+		panic(err)
+	}
+	handler.NewOpenAPIService(document).RegisterOpenAPIVersionedService("/openapi/v2", p)
 }
 
 func groupVersion(api occurrence.API) metav1.GroupVersionForDiscovery {

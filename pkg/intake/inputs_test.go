@@ -52,8 +52,8 @@ func apiInputs(path string, base fields, message, about string) []input {
 		posted(path, a(base, fields{message: long(4 << 20)})).answered(tooLarge).
 			otherWords(otherLimit).named("oversize body"),
 		kindOf("Pod").answered(badRequest).otherWords(otherKinds).named("another kind"),
-		kindOf("Nonsense").answered(badRequest).otherWords(otherSchemes).named("an unknown kind"),
-		posted(path, a(base, fields{"apiVersion": "v2"})).answered(badRequest).otherWords(otherSchemes).named("an unknown version"),
+		kindOf("Nonsense").answered(badRequest).named("an unknown kind"),
+		posted(path, a(base, fields{"apiVersion": "v2"})).answered(badRequest).named("an unknown version"),
 		posted(path, a(base, fields{"apiVersion": "a/b/c"})).answered(badRequest).named("a malformed version"),
 		posted(path, a(base, fields{"apiVersion": nil, "kind": nil})).named("no kind and version"),
 		posted(path, a(base, fields{"apiVersion": "events.k8s.io/__internal"})).answered(badRequest).
@@ -149,6 +149,7 @@ func apiInputs(path string, base fields, message, about string) []input {
 		put(path, a(base, fields{"metadata.deletionTimestamp": "2026-01-02T03:04:05Z"})).answered(created).named("PUT of a new name that is being deleted"),
 		put(path, a(base, fields{"metadata.deletionTimestamp": "2026-01-02T03:04:05Z"})).after(ok).answered(invalid).named("PUT of a deletion"),
 		posted(path, a(base, fields{"metadata.deletionTimestamp": "2026-01-02T03:04:05Z"})).named("a deletion on create"),
+		put(path, a(base, fields{"kind": "Nonsense"})).after(ok).answered(badRequest).named("PUT of an unknown kind"),
 		put(path, `{`).answered(badRequest).named("PUT malformed"),
 		put(path, a(base, fields{"metadata.labels": fields{"not valid": "x"}})).after(ok).answered(invalid).named("PUT with a malformed label"),
 		put(path, a(base, nil)).typed("text/plain").answered(badType).named("PUT text"),
@@ -173,6 +174,8 @@ func apiInputs(path string, base fields, message, about string) []input {
 		patched(path, strategicType, `{"reason":1}`).after(ok).answered(invalid).named("PATCH with a wrong type"),
 		patched(path, strategicType, `{"nonsense":1}`).with("fieldValidation=Strict").after(ok).answered(invalid).named("PATCH of an unknown field, strictly"),
 		patched(path, strategicType, `{"nonsense":1}`).after(ok).named("PATCH of an unknown field"),
+		patched(path, strategicType, `{"kind":"Nonsense"}`).after(ok).named("PATCH to an unknown kind"),
+		patched(path, mergeType, `{"apiVersion":"nonsense/v1"}`).after(ok).answered(invalid).otherWords(otherUIDs).named("merge PATCH to an unknown version"),
 		patched(path, strategicType, `{"metadata":{"name":"other"}}`).after(ok).answered(badRequest).named("PATCH of the name"),
 		patched(path, strategicType, `{"metadata":{"namespace":"other"}}`).after(ok).answered(badRequest).named("PATCH of the namespace"),
 		patched(path, strategicType, `{"metadata":{"uid":"other"}}`).after(ok).answered(invalid).

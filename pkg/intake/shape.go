@@ -2,6 +2,7 @@ package intake
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -124,7 +125,7 @@ func mediaTypeOf(req *http.Request) string {
 }
 
 // checkedSerializer applies checkEvent when an Event is decoded: the handlers' work
-// before they call the storage is what costs too much.
+// before they call the storage is what costs too much. Its errors do not name the source of the scheme.
 type checkedSerializer struct{ runtime.NegotiatedSerializer }
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
@@ -137,6 +138,10 @@ type checkedDecoder struct{ runtime.Decoder }
 // Decode implements runtime.Decoder. The handlers return its error as one of decoding.
 func (c checkedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, gvk, err := c.Decoder.Decode(data, defaults, into)
+	if runtime.IsNotRegisteredError(err) {
+		text := err.Error()
+		return obj, gvk, errors.New(text[:strings.LastIndex(text, " in scheme ")])
+	}
 	if event, ok := obj.(*corev1.Event); ok && event != nil {
 		if refused := checkEvent(event); refused != nil {
 			return nil, gvk, refused
