@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -84,6 +85,11 @@ func (i *Intake) withBatchCheck(next http.HandlerFunc) http.HandlerFunc {
 			refuse(w, req, apierrors.NewBadRequest("a batch cannot be a dry run"))
 			return
 		}
+		options := metav1.CreateOptions{FieldValidation: req.URL.Query().Get("fieldValidation")}
+		if errs := metav1validation.ValidateCreateOptions(&options); len(errs) > 0 { // as the handlers do
+			refuse(w, req, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs))
+			return
+		}
 		// The cost is reserved for each Event. This one has the batch handled with a seat for
 		// large bodies, so that no other request waits for it.
 		callOf(req.Context()).decoding = decoding{budget: i.decoding, cost: smallCost + 1}
@@ -101,6 +107,7 @@ func (b *batches) serve(w http.ResponseWriter, req *http.Request) {
 		refuse(w, req, err)
 		return
 	}
+	l.fieldValidation = req.URL.Query().Get("fieldValidation")
 	call, count := callOf(ctx), int64(len(l.items))
 	if !b.control.batched.Acquire(call.inFlight.flow, count) {
 		b.control.refuse(w, req, refusedBatched)
@@ -182,7 +189,7 @@ func (b *batches) recordItem(ctx context.Context, l *eventList, item []byte, cre
 		return nil, nil, err
 	}
 	defer reserved.release()
-	event, err := l.decode(item)
+	event, err := l.decode(ctx, item)
 	if err != nil {
 		return nil, nil, err
 	}

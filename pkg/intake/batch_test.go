@@ -95,8 +95,12 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 		}
 		return out
 	}
-	for path, apiVersion := range map[string]string{coreEvents: "v1", newEvents: "events.k8s.io/v1"} {
+	for query, apiVersion := range map[string]string{
+		coreEvents + "?": "v1", newEvents + "?": "events.k8s.io/v1",
+		coreEvents + "?fieldValidation=Strict&": "v1", coreEvents + "?fieldValidation=Ignore&": "v1", newEvents + "?fieldValidation=Warn&": "events.k8s.io/v1",
+	} {
 		items := []string{
+			with(`"count":1`, `"nonsense":1`), with(`"count":1`, `"Count":1`), with(`"count":1`, `"count":1,"count":2`),
 			valid, valid, with(`"valid"`, `"other"`), with(`"valid"`, `"Not a name"`),
 			with(`"namespace":"ns"`, `"namespace":"elsewhere"`), with(`"count":1`, `"count":"one"`), with(`"count":1`, `"count":7`),
 			with(`"metadata":{`, `"metadata":{"resourceVersion":"5",`), with(`"metadata":{`, `"metadata":{"labels":{"a b":"c"},`),
@@ -110,7 +114,7 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 		alone := serve(t, written())
 		var want []string
 		for _, item := range items {
-			a := alone.Do(t, http.MethodPost, path, item)
+			a := alone.Do(t, http.MethodPost, query, item)
 			var status metav1.Status
 			if err := json.Unmarshal(a.Body, &status); err != nil {
 				t.Fatal(err)
@@ -122,7 +126,7 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 		}
 		together := serve(t, written())
 		var got []string
-		for _, status := range together.batch(t, path+"?"+batch.Query, listOf(apiVersion, items...), len(items)) {
+		for _, status := range together.batch(t, query+batch.Query, listOf(apiVersion, items...), len(items)) {
 			got = append(got, fmt.Sprint(status.Code, " ", status.Reason, causes(&status)))
 		}
 		for i := range items {
@@ -130,10 +134,29 @@ func TestEventsOfABatchAreAnsweredAsIfEachWereAlone(t *testing.T) {
 				want[i] = "400 BadRequest[]"
 			}
 			if got[i] != want[i] {
-				t.Errorf("%s, %.200s: %s in a batch, %s alone", apiVersion, items[i], got[i], want[i])
+				t.Errorf("%s, %.200s: %s in a batch, %s alone", query, items[i], got[i], want[i])
 			}
 		}
 		equal(t, "what is recorded", len(together.Pipeline.Occurrences()), len(alone.Pipeline.Occurrences()))
+	}
+}
+
+// A batch has each warning once that its Events would have alone.
+func TestBatchWarnsOfFieldsThatAreIgnored(t *testing.T) {
+	misspelt := strings.Replace(string(must(json.Marshal(classic("a", 1)))), `"count":1`, `"Count":1`, 1)
+	list := listOf("v1", misspelt, strings.Replace(misspelt, `"a"`, `"b"`, 1))
+	for query, want := range map[string]struct {
+		code     int32
+		warnings []string
+	}{
+		"":                        {201, []string{`299 - "unknown field \"Count\""`}},
+		"&fieldValidation=Warn":   {201, []string{`299 - "unknown field \"Count\""`}},
+		"&fieldValidation=Ignore": {201, nil},
+		"&fieldValidation=Strict": {400, nil},
+	} {
+		a := serve(t, written()).Do(t, http.MethodPost, coreBatch+query, list)
+		equal(t, query+": codes", codes(statuses(t, a, 2)), []int32{want.code, want.code})
+		equal(t, query+": warnings", a.Header.Values("Warning"), want.warnings)
 	}
 }
 
@@ -217,7 +240,11 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"no JSON":               {body: "{", code: 400},
 		"an Event":              {body: valid, code: 400},
 		"a list":                {body: "[" + valid + "]", code: 400},
-		"many members":          {body: strings.Replace(listOf("v1", valid), "{", "{"+strings.Repeat(`"x":0,`, 64), 1), code: 413},
+		"another case":          {body: strings.Replace(listOf("v1", valid), "items", "Items", 1), code: 400},
+		"an unknown member":     {body: strings.Replace(listOf("v1", valid), "{", `{"x":0,`, 1), code: 400},
+		"a long member":         {body: strings.Replace(listOf("v1", valid), "{", `{"`+strings.Repeat("x", 1<<19)+`":0,`, 1), code: 400},
+		"two kinds":             {body: strings.Replace(listOf("v1", valid), "{", `{"kind":"EventList",`, 1), code: 400},
+		"no items":              {body: `{"kind":"EventList","apiVersion":"v1"}`, code: 400},
 		"a long text":           {body: `"` + strings.Repeat("x", 1<<19) + `"`, code: 400},
 		"another kind":          {body: strings.Replace(listOf("v1", valid), "EventList", "PodList", 1), code: 400},
 		"a long kind":           {body: strings.Replace(listOf("v1", valid), "EventList", strings.Repeat("x", 1<<19), 1), code: 400},
@@ -231,6 +258,7 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"protobuf without mark": {body: "x", contentType: runtime.ContentTypeProtobuf, code: 400},
 		"broken protobuf":       {body: "k8s\x00\xff\xff", contentType: runtime.ContentTypeProtobuf, code: 400},
 		"YAML":                  {body: listOf("v1", valid), contentType: runtime.ContentTypeYAML, code: 415},
+		"a wrong validation":    {path: coreBatch + "&fieldValidation=strict", body: listOf("v1", valid), code: 422},
 		"dry run":               {path: coreBatch + "&dryRun=All", body: listOf("v1", valid), code: 400},
 		"not asked for":         {path: coreEvents, body: listOf("v1", valid), code: 400},
 	} {

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/batch"
@@ -22,16 +24,13 @@ import (
 // eventList is an EventList whose Events are not decoded: that is done one after the other, so
 // that a list never costs more at once than its largest Event (decoding.go).
 type eventList struct {
-	api       occurrence.API
-	mediaType string
-	items     [][]byte // in the body, or copies of its parts
+	api             occurrence.API
+	mediaType       string
+	fieldValidation string   // as in metav1.CreateOptions
+	items           [][]byte // in the body, or copies of its parts
 }
 
 const listKind = "EventList"
-
-// maxMembers limits the members of a list in JSON, of which four mean something: a body of 1 MiB may have 200,000
-// of them, which take half a second.
-const maxMembers = 64
 
 // protobufPrefix begins all bodies in protobuf (runtime/serializer/protobuf).
 var protobufPrefix = []byte("k8s\x00")
@@ -99,38 +98,36 @@ func splitProtobuf(body []byte) (of metav1.TypeMeta, items [][]byte, err error) 
 	return of, items, nil
 }
 
-// splitJSON reads the members of a list. As in the apiserver, their names are case-sensitive.
+// splitJSON reads the members of a list. As in the apiserver, their names are case-sensitive. Any other member is refused:
+// with its items under another name, a list would be answered as if it were empty.
 func splitJSON(body []byte) (of metav1.TypeMeta, items [][]byte, err error) {
 	in := json.NewDecoder(bytes.NewReader(body))
 	if err := expect(in, json.Delim('{')); err != nil {
 		return of, nil, err
 	}
-	listed := false
-	for members := 0; in.More(); members++ {
-		if members == maxMembers {
-			return of, nil, overLimit("members of the list", maxMembers)
-		}
+	seen := make(map[json.Token]bool)
+	for in.More() {
 		name, err := in.Token()
 		if err != nil {
 			return of, nil, err
 		}
-		var value any = new(json.RawMessage)
+		if seen[name] {
+			return of, nil, fmt.Errorf("it has two members %q", name)
+		}
+		seen[name] = true
 		switch name {
 		case "kind":
-			value = &of.Kind
+			err = in.Decode(&of.Kind)
 		case "apiVersion":
-			value = &of.APIVersion
+			err = in.Decode(&of.APIVersion)
+		case "metadata":
+			err = in.Decode(new(json.RawMessage))
 		case "items":
-			if listed {
-				return of, nil, errors.New("it has two lists of items")
-			}
-			listed = true
-			if items, err = splitItems(in); err != nil {
-				return of, nil, err
-			}
-			continue
+			items, err = splitItems(in)
+		default:
+			err = fmt.Errorf("an %s has no member %.64q", listKind, name)
 		}
-		if err := in.Decode(value); err != nil {
+		if err != nil {
 			return of, nil, err
 		}
 	}
@@ -139,6 +136,9 @@ func splitJSON(body []byte) (of metav1.TypeMeta, items [][]byte, err error) {
 	}
 	if _, err := in.Token(); err != io.EOF {
 		return of, nil, errors.New("there is more after the list")
+	}
+	if !seen["items"] {
+		return of, nil, errors.New("it has no items")
 	}
 	return of, items, nil
 }
@@ -172,12 +172,12 @@ func expect(in *json.Decoder, want json.Delim) error {
 }
 
 // decode decodes an Event as it is decoded if it is alone. The error is its answer.
-func (l *eventList) decode(item []byte) (*corev1.Event, error) {
-	decode := l.decodeJSON
+func (l *eventList) decode(ctx context.Context, item []byte) (event *corev1.Event, err error) {
 	if l.mediaType == runtime.ContentTypeProtobuf {
-		decode = l.decodeProtobuf
+		event, err = l.decodeProtobuf(item)
+	} else {
+		event, err = l.decodeJSON(ctx, item)
 	}
-	event, err := decode(item)
 	if err != nil {
 		return nil, err
 	}
@@ -202,14 +202,18 @@ func (l *eventList) decodeProtobuf(item []byte) (event *corev1.Event, err error)
 	return event, nil
 }
 
-func (l *eventList) decodeJSON(item []byte) (*corev1.Event, error) {
+func (l *eventList) decodeJSON(ctx context.Context, item []byte) (*corev1.Event, error) {
 	if err := checkShape(item); err != nil {
 		return nil, err
 	}
 	gv := l.api.GroupVersion()
 	kind := gv.WithKind("Event")
-	obj, of, err := codecs.DecoderToVersion(jsonSerializer, hub(l.api)).Decode(item, &kind, nil)
-	if err != nil {
+	obj, of, err := checkedSerializer{codecs}.DecoderToVersion(jsonSerializer, hub(l.api)).Decode(item, &kind, nil)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok && obj != nil && l.fieldValidation != metav1.FieldValidationStrict {
+		for _, text := range strict.Errors() {
+			l.warn(ctx, text.Error())
+		}
+	} else if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	event, ok := obj.(*corev1.Event)
@@ -219,11 +223,18 @@ func (l *eventList) decodeJSON(item []byte) (*corev1.Event, error) {
 	return event, nil
 }
 
-// jsonSerializer is the one that the handlers use for bodies in JSON.
+// warn adds a warning to the answer of the whole batch, which has each once.
+func (l *eventList) warn(ctx context.Context, text string) {
+	if l.fieldValidation != metav1.FieldValidationIgnore {
+		warning.AddWarning(ctx, "", text)
+	}
+}
+
+// jsonSerializer is the strict one that the handlers use for bodies in JSON.
 var jsonSerializer = func() runtime.Serializer {
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
 		panic("the codecs have no JSON")
 	}
-	return info.Serializer
+	return info.StrictSerializer
 }()

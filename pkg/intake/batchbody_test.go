@@ -38,8 +38,7 @@ func TestWhatIsABatch(t *testing.T) {
 		"no content type":         {batch.Query, "", valid, 200},
 		"a charset":               {batch.Query, "Application/JSON; charset=utf-8", valid, 200},
 		"protobuf in capitals":    {batch.Query, strings.ToUpper(protoType), inProtobuf, 200},
-		"as many members":         {batch.Query, jsonType, strings.Replace(valid, "{", "{"+strings.Repeat(`"x":0,`, 61), 1), 200},
-		"one member more":         {batch.Query, jsonType, strings.Replace(valid, "{", "{"+strings.Repeat(`"x":0,`, 62), 1), 413},
+		"with metadata":           {batch.Query, jsonType, strings.Replace(valid, "{", `{"metadata":{"resourceVersion":"5"},`, 1), 200},
 		"protobuf, taken as JSON": {batch.Query, jsonType, inProtobuf, 400},
 	} {
 		a := serve(t, written()).Do(t, http.MethodPost, coreEvents+"?"+test.query, test.body, "Content-Type", test.contentType)
