@@ -117,8 +117,8 @@ func (p *plugin) connect() (*client.Client, error) {
 }
 
 // get reads a resource, whose flag of eventd is in errors, into an object, and prints it if the format is that
-// of the API.
-func (p *plugin) get(ctx context.Context, resource, flag string, query url.Values, f *format, into any) (printed bool, err error) {
+// of the API. check may refuse it before.
+func (p *plugin) get(ctx context.Context, resource, flag string, query url.Values, f *format, into any, check func() error) (printed bool, err error) {
 	c, err := p.connect()
 	if err != nil {
 		return false, err
@@ -128,10 +128,13 @@ func (p *plugin) get(ctx context.Context, resource, flag string, query url.Value
 	if err := c.Get(ctx, resource, query, &raw); err != nil {
 		return false, p.notServed(err, resource, flag)
 	}
-	if f.structured() {
-		return true, f.object(p.Out, raw)
+	if err := json.Unmarshal(raw, into); err != nil {
+		return false, err
 	}
-	return false, json.Unmarshal(raw, into)
+	if err := check(); err != nil || !f.structured() {
+		return false, err
+	}
+	return true, f.object(p.Out, raw)
 }
 
 // scope is the namespaces of a query.

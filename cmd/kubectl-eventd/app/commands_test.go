@@ -158,12 +158,11 @@ func TestNothingFoundIsNoError(t *testing.T) {
 		"top":      v1alpha1.Top{TypeMeta: typeMeta("Top"), By: "object"},
 	})
 	for line, want := range map[string]string{
-		"timeline -n a":    "No Events found in a namespace.\neventd has the last 20m.\n",
-		"why po/w":         "No reports about Pod/w found in default namespace.\nDoes its reporter use eventd? What it writes to the apiserver itself is only in the timeline.\nThe leader eventd-0_a remembers the last 20m.\n",
-		"timeline po/w -A": "No Events of Pod/w found.\neventd has the last 20m.\n",
-		"drops -A":         "No drops found.\nThe leader eventd-0_a remembers the last 20m.\n",
-		"top":              "No reports found in default namespace.\n",
-		"top -A":           "No reports found.\n",
+		"timeline -n a":                  "No Events found in a namespace.\neventd has the last 20m.\n",
+		"why po/eventd-0 -n kube-system": "No reports about Pod/eventd-0 found in kube-system namespace.\nDoes its reporter use eventd? What it writes to the apiserver itself is only in the timeline.\nThe leader eventd-0_a remembers the last 20m.\n",
+		"drops -A":                       "No drops found.\nThe leader eventd-0_a remembers the last 20m.\n",
+		"top":                            "No reports found in default namespace.\n",
+		"top -A":                         "No reports found.\n",
 	} {
 		if out, errOut, code := c.run(strings.Fields(line)...); out != "" || errOut != want || code != 0 {
 			t.Errorf("%s: got %q, %q, exit code %d; want %q", line, out, errOut, code, want)

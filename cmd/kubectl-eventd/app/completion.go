@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 )
@@ -76,11 +75,7 @@ func (p *plugin) completeObject(cmd *cobra.Command, args []string, begun string)
 
 // names lists objects; none after an error, which a shell could not show.
 func (p *plugin) names(ctx context.Context, resource schema.GroupVersionResource, namespace, begun string) []string {
-	config, err := p.kubeconfig.ToRESTConfig()
-	if err != nil {
-		return nil
-	}
-	reader, err := metadata.NewForConfig(config)
+	reader, err := p.metadata()
 	if err != nil {
 		return nil
 	}

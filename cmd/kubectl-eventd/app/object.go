@@ -1,22 +1,29 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
 // object is what KIND/NAME on the command line means.
 type object struct {
-	kind, name string
+	// group is the API group. It is also "" if the apiserver does not know the kind, and no group was typed.
+	group, kind, name string
 	// mapping is nil if the apiserver does not know the kind, which may have been removed.
 	mapping *meta.RESTMapping
 }
@@ -32,6 +39,13 @@ func (o object) clusterScoped() bool {
 func (o object) set(query url.Values) {
 	query.Set(v1alpha1.ParamKind, o.kind)
 	query.Set(v1alpha1.ParamName, o.name)
+}
+
+// means reports whether a kind of an Event is the one that was typed: in any case, or in the plural.
+func (o object) means(kind string) bool {
+	plural, singular := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	typed := strings.ToLower(o.kind)
+	return typed == singular.Resource || typed == plural.Resource
 }
 
 // parseObject splits KIND/NAME or KIND NAME. It refuses other numbers of arguments, so that the commands need not.
@@ -59,12 +73,12 @@ func (p *plugin) object(args []string) (object, error) {
 	mapping, err := p.mapping(kind)
 	switch {
 	case meta.IsNoMatchError(err):
-		kind, _, _ = strings.Cut(kind, ".") // as typed
-		return object{kind: kind, name: name}, nil
+		kind, group, _ := strings.Cut(kind, ".")
+		return object{group: group, kind: kind, name: name}, nil
 	case err != nil:
 		return object{}, err
 	}
-	return object{kind: mapping.GroupVersionKind.Kind, name: name, mapping: mapping}, nil
+	return object{mapping.GroupVersionKind.Group, mapping.GroupVersionKind.Kind, name, mapping}, nil
 }
 
 // kind returns the kind of the API that an argument means, or "" if the discovery of the cluster does not know it,
@@ -77,27 +91,61 @@ func (p *plugin) kind(arg string) string {
 	return mapping.GroupVersionKind.Kind
 }
 
-// mapping finds a kind as kubectl does: by a resource, a short name or a kind, with or without its group.
+// mapping finds a kind as kubectl does: by a resource, a short name or a kind, as resource.version.group or
+// resource.group. A kind may be in any case.
 func (p *plugin) mapping(arg string) (*meta.RESTMapping, error) {
 	mapper, err := p.kubeconfig.ToRESTMapper()
 	if err != nil {
 		return nil, err
 	}
-	resource, groupResource := schema.ParseResourceArg(arg)
-	if resource == nil {
-		unversioned := groupResource.WithVersion("")
-		resource = &unversioned
+	versioned, unversioned := schema.ParseResourceArg(arg)
+	candidates := []schema.GroupVersionResource{unversioned.WithVersion("")}
+	if versioned != nil {
+		candidates = slices.Insert(candidates, 0, *versioned)
 	}
-	if kind, err := mapper.KindFor(*resource); err == nil {
-		return mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	}
-	kind, groupKind := schema.ParseKindArg(arg)
-	if kind != nil {
-		if mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil {
-			return mapping, nil
+	for _, resource := range candidates {
+		if kind, err := mapper.KindFor(resource); err == nil {
+			return mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		}
 	}
-	return mapper.RESTMapping(groupKind)
+	// The singular of a custom resource need not be its kind.
+	resources, err := p.resources()
+	if err != nil {
+		return nil, err
+	}
+	for _, candidate := range candidates {
+		for _, r := range resources {
+			if strings.EqualFold(candidate.Resource, r.Kind) && (candidate.Group == "" || candidate.Group == r.Group) && (candidate.Version == "" || candidate.Version == r.Version) {
+				return mapper.RESTMapping(schema.GroupKind{Group: r.Group, Kind: r.Kind}, r.Version)
+			}
+		}
+	}
+	return nil, &meta.NoResourceMatchError{PartialResource: candidates[0]}
+}
+
+// resources returns what the cluster serves, with groups and versions. A group that does not answer is left out.
+func (p *plugin) resources() (all []metav1.APIResource, err error) {
+	discovery, err := p.kubeconfig.ToDiscoveryClient()
+	if err != nil {
+		return nil, err
+	}
+	_, lists, err := discovery.ServerGroupsAndResources()
+	if len(lists) == 0 && err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				r.Group, r.Version = version.Group, version.Version
+				all = append(all, r)
+			}
+		}
+	}
+	return all, nil
 }
 
 // target is an object, and the namespace in which its Events are.
@@ -113,7 +161,6 @@ func (p *plugin) target(cmd *cobra.Command, s *scope, args []string, query url.V
 	if err != nil {
 		return target{}, err
 	}
-	o.set(query)
 	namespace, err := s.set(p, query)
 	if err != nil {
 		return target{}, err
@@ -122,5 +169,162 @@ func (p *plugin) target(cmd *cobra.Command, s *scope, args []string, query url.V
 		namespace = metav1.NamespaceDefault
 		query.Set(v1alpha1.ParamNamespace, namespace)
 	}
-	return target{o, namespace}, nil
+	t := target{o, namespace}
+	if t.mapping == nil {
+		known, err := p.known(cmd.Context(), t, "")
+		if err != nil {
+			return target{}, err
+		}
+		for _, reference := range known {
+			if t.means(reference.Kind) {
+				t.kind = reference.Kind
+				break
+			}
+		}
+	}
+	t.set(query)
+	return t, nil
+}
+
+// known returns the objects with the name of a target of which eventd has Events or steps, or those of a kind.
+func (p *plugin) known(ctx context.Context, t target, kind string) (objects []v1alpha1.ObjectReference, err error) {
+	c, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	query := url.Values{v1alpha1.ParamName: {t.name}, v1alpha1.ParamLimit: {strconv.Itoa(v1alpha1.MaxLimit)}}
+	setUnlessEmpty(query, v1alpha1.ParamNamespace, t.namespace)
+	setUnlessEmpty(query, v1alpha1.ParamKind, kind)
+	for _, resource := range []string{timelineResource, whyResource} {
+		var answer struct {
+			Items, Steps, Events []struct{ Regarding v1alpha1.ObjectReference }
+		}
+		if err := c.Get(ctx, resource, query, &answer); err != nil && !apierrors.IsNotFound(err) { // not served
+			return nil, err
+		}
+		for _, item := range slices.Concat(answer.Items, answer.Steps, answer.Events) {
+			objects = append(objects, item.Regarding)
+		}
+	}
+	return objects, nil
+}
+
+// checkExists is for an object of which an answer has nothing: an error if eventd has nothing else of it and the
+// cluster does not have it, with what may have been meant. Without the right to read it, stderr says so.
+func (p *plugin) checkExists(ctx context.Context, t target) error {
+	unknown := fmt.Sprintf("the server doesn't have a resource type %q", t.kind)
+	var suggestion string
+	if t.mapping == nil {
+		suggestion = p.suggestKind(t.kind)
+	} else {
+		reader, err := p.metadata()
+		if err != nil {
+			return err
+		}
+		objects := reader.Resource(t.mapping.Resource)
+		exists, err := t.exists(ctx, objects)
+		if exists {
+			return nil
+		}
+		if err != nil {
+			p.note("Whether %s exists cannot be checked: %v", t, err)
+			return nil
+		}
+		unknown = fmt.Sprintf("%s %q not found", t.mapping.Resource.GroupResource(), t.name)
+		if t.namespace != "" && !t.clusterScoped() {
+			unknown += " in " + t.namespace + " namespace"
+		}
+		suggestion = t.suggestName(ctx, objects)
+	}
+	known, err := p.known(ctx, t, t.kind)
+	if err != nil || len(known) > 0 {
+		return err
+	}
+	what := "it"
+	if t.mapping == nil {
+		what = t.String()
+	}
+	return fmt.Errorf("%s, and eventd has no Events of %s%s", unknown, what, suggestion)
+}
+
+func (p *plugin) metadata() (metadata.Interface, error) {
+	config, err := p.kubeconfig.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return metadata.NewForConfig(config)
+}
+
+// exists reports whether the cluster has the object; an error is that this is not known.
+func (t target) exists(ctx context.Context, objects metadata.Getter) (bool, error) {
+	if t.namespace == "" && !t.clusterScoped() {
+		list, err := objects.List(ctx, t.byName())
+		return err == nil && len(list.Items) > 0, err
+	}
+	_, err := t.in(objects).Get(ctx, t.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// in returns the objects among which the target is.
+func (t target) in(objects metadata.Getter) metadata.ResourceInterface {
+	if t.clusterScoped() {
+		return objects
+	}
+	return objects.Namespace(t.namespace)
+}
+
+func (t target) byName() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.name).String(), Limit: 1}
+}
+
+// suggestName says what may have been meant by the name of an object that does not exist, as far as the caller may
+// see that: the namespace where it is, or similar names.
+func (t target) suggestName(ctx context.Context, objects metadata.Getter) string {
+	if t.namespace != "" && !t.clusterScoped() {
+		if elsewhere, err := objects.List(ctx, t.byName()); err == nil && len(elsewhere.Items) > 0 {
+			return ". It is in another namespace: -n " + elsewhere.Items[0].Namespace
+		}
+	}
+	list, err := t.in(objects).List(ctx, metav1.ListOptions{Limit: maxCompleted})
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return similar(t.name, names)
+}
+
+func (p *plugin) suggestKind(typed string) string {
+	resources, err := p.resources()
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, r := range resources {
+		names = append(names, r.Name)
+	}
+	return similar(strings.ToLower(typed), names)
+}
+
+// maxSuggested is how many names an error suggests.
+const maxSuggested = 3
+
+// similar asks whether one of the names that are similar was meant. cobra decides what is similar, as for commands.
+func similar(typed string, names []string) string {
+	all := &cobra.Command{SuggestionsMinimumDistance: 2}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	found := all.SuggestionsFor(typed)
+	if len(found) == 0 {
+		return ""
+	}
+	return ". Did you mean " + strings.Join(found[:min(len(found), maxSuggested)], " or ") + "?"
 }

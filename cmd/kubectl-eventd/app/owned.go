@@ -43,15 +43,18 @@ func (p *plugin) family(ctx context.Context, subject target) ([]object, error) {
 	if subject.clusterScoped() || subject.namespace == "" {
 		return nil, fmt.Errorf("--owned follows owner references within one namespace: name it by -n")
 	}
-	config, err := p.kubeconfig.ToRESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	reader, err := metadata.NewForConfig(config)
+	reader, err := p.metadata()
 	if err != nil {
 		return nil, err
 	}
 	first, err := reader.Resource(subject.mapping.Resource).Namespace(subject.namespace).Get(ctx, subject.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if err := p.checkExists(ctx, subject); err != nil {
+			return nil, err
+		}
+		p.note("Warning: %s does not exist now, so what it owned is not known", subject)
+		return []object{subject.object}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +153,7 @@ func (t *tree) list(ctx context.Context, kind string) ([]listed, error) {
 		}
 		for i := range page.Items {
 			o := &page.Items[i]
-			all = append(all, listed{object{mapping.GroupVersionKind.Kind, o.Name, mapping}, o})
+			all = append(all, listed{object{mapping.GroupVersionKind.Group, mapping.GroupVersionKind.Kind, o.Name, mapping}, o})
 		}
 		if next = page.Continue; next == "" {
 			break

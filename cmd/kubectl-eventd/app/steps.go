@@ -54,7 +54,12 @@ func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	var explanation v1alpha1.Explanation
-	if printed, err := o.get(cmd.Context(), whyResource, "--trail-bytes", query, &o.format, &explanation); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), whyResource, "--trail-bytes", query, &o.format, &explanation, func() error {
+		if len(explanation.Steps)+len(explanation.Events) > 0 {
+			return nil
+		}
+		return o.checkExists(cmd.Context(), subject)
+	}); printed || err != nil {
 		return err
 	}
 	return o.print(&explanation, subject)
@@ -121,7 +126,7 @@ func (o *dropsOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	var drops v1alpha1.DropList
-	if printed, err := o.get(cmd.Context(), dropsResource, "--trail-bytes", query, &o.format, &drops); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), dropsResource, "--trail-bytes", query, &o.format, &drops, func() error { return nil }); printed || err != nil {
 		return err
 	}
 	if len(drops.Items) == 0 {

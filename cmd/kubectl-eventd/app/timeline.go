@@ -111,7 +111,7 @@ func (o *timelineOptions) run(cmd *cobra.Command, args []string) error {
 		return o.runOwned(cmd.Context(), subject, query)
 	}
 	var timeline v1alpha1.Timeline
-	if printed, err := o.get(cmd.Context(), timelineResource, "--history-bytes", query, &o.format, &timeline); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), timelineResource, "--history-bytes", query, &o.format, &timeline, func() error { return o.checkFound(cmd.Context(), &timeline, subject) }); printed || err != nil {
 		return err
 	}
 	return o.print(&timeline, subject)
@@ -151,6 +151,9 @@ func (o *timelineOptions) runOwned(ctx context.Context, subject target, query ur
 	if left := len(merged.Items) - o.limit; left > 0 {
 		merged.Items, merged.Truncated = merged.Items[left:], true
 	}
+	if err := o.checkFound(ctx, &merged, subject); err != nil {
+		return err
+	}
 	if o.structured() {
 		raw, err := json.Marshal(merged)
 		if err != nil {
@@ -159,6 +162,14 @@ func (o *timelineOptions) runOwned(ctx context.Context, subject target, query ur
 		return o.format.object(o.Out, raw)
 	}
 	return o.print(&merged, subject)
+}
+
+// checkFound returns an error if there is nothing to show since the object does not exist.
+func (o *timelineOptions) checkFound(ctx context.Context, timeline *v1alpha1.Timeline, subject target) error {
+	if len(timeline.Items) > 0 || subject.name == "" {
+		return nil
+	}
+	return o.checkExists(ctx, subject)
 }
 
 func (o *timelineOptions) print(timeline *v1alpha1.Timeline, subject target) error {

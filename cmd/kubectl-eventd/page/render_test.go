@@ -310,7 +310,7 @@ func TestTheViewsAskForWhatIsEntered(t *testing.T) {
 func TestASearchFindsKindsByTheirShortNames(t *testing.T) {
 	b := pagetest.Empty(time.Now())
 	v := serveWith(t, page.Options{Backend: b, Kind: func(typed string) string { return map[string]string{"rs": "ReplicaSet"}[typed] }})
-	for typed, kind := range map[string]string{"rs": "ReplicaSet", "widget": "Widget"} {
+	for typed, kind := range map[string]string{"rs": "ReplicaSet", "widget": "Widget", "gizmo.example.com": "Gizmo"} {
 		v.get(t, "/object?q="+typed+"/web")
 		if want, asked := "why?kind="+kind+"&limit=200&name=web", b.Asked(); !slices.Contains(asked, want) {
 			t.Errorf("%s asks for %q, not for %s", typed, asked, want)

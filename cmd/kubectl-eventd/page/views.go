@@ -203,6 +203,7 @@ func (s *server) asKind(typed string) string {
 			return kind
 		}
 	}
+	typed, _, _ = strings.Cut(typed, ".") // the group
 	return strings.ToUpper(typed[:1]) + typed[1:]
 }
 
