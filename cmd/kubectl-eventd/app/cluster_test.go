@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -123,6 +125,42 @@ func TestTimelineFollowsOwnersWithTheRightsOfTheCaller(t *testing.T) {
 	john := inCluster(t, cluster, namespace, "john", eventd)
 	if _, errOut, code := john.run("timeline", "deploy/web", "--owned"); code != 1 || !strings.HasPrefix(errOut, "Error from server (Forbidden): deployments.apps \"web\" is forbidden") {
 		t.Errorf("without rights: %d, %s", code, errOut)
+	}
+}
+
+// An error of the way to eventd has a second line: what to do, with the namespace that was named.
+func TestAConnectionThatFailsSaysWhatToDo(t *testing.T) {
+	cluster := testenv.Shared(t)
+	namespace := cluster.Namespace(t)
+	eventd := servertest.NewEventd(t, servertest.Refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"))
+	lead(t, cluster, namespace, eventd)
+	kubeconfig := func(config *rest.Config) string {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := testenv.WriteKubeconfig(file, config); err != nil {
+			t.Fatal(err)
+		}
+		return "--kubeconfig=" + file
+	}
+	stranger, admin := kubeconfig(cluster.ServiceAccount(t, namespace, "stranger")), kubeconfig(cluster.Config())
+	behind := newCLI(t, eventd.Config.Handler)
+	proxy := httptest.NewTLSServer(http.StripPrefix("/k8s/clusters/c-1", behind.cluster.Config.Handler))
+	t.Cleanup(proxy.Close)
+	proxied := kubeconfig(&rest.Config{Host: proxy.URL + "/k8s/clusters/c-1", BearerToken: servertest.Token, TLSClientConfig: rest.TLSClientConfig{CAData: servertest.PEM(proxy.Certificate())}})
+	in := " --lease-namespace=" + namespace
+	for _, test := range []struct{ line, want, advice string }{
+		{"status " + stranger + in, "Error from server (Forbidden): reading eventd's Lease: leases.coordination", "To connect, you need rights in " + namespace + ": https://"},
+		{"status " + admin, "error: there is no Lease kube-system/eventd of eventd", "Install eventd: https://"},
+		{"status " + admin + in, "error: You must be logged in to the server (Unauthorized)", ""},
+		{"status " + admin + in + " --connect=forward", "error: connecting to eventd: there is no Pod", "Is a replica ready? kubectl -n " + namespace + " get pods"},
+		{"status " + proxied, "error: You must be logged in to the server (Unauthorized)", "The server of your kubeconfig is a proxy such as Rancher's: its address has the path /k8s/clusters/c-1. The cluster does not"},
+		{"status " + proxied + " --connect=forward --lease-name=none", "error: there is no Lease kube-system/none", "Install eventd: https://"},
+	} {
+		var out, errOut output
+		code := (&cli{t: t}).runIn(t.Context(), &out, &errOut, append(strings.Fields(test.line), "--cache-dir="+t.TempDir())...)
+		first, second, _ := strings.Cut(errOut.String(), "\n")
+		if code != 1 || !strings.HasPrefix(first, test.want) || !strings.HasPrefix(second, test.advice) || (second == "") != (test.advice == "") {
+			t.Errorf("%s: exit code %d, %s", test.line, code, errOut.String())
+		}
 	}
 }
 

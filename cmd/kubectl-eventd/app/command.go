@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -43,6 +44,9 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		_, _ = fmt.Fprintln(streams.ErrOut, message(err))
+		if a, ok := errors.AsType[*advised](err); ok {
+			_, _ = fmt.Fprintln(streams.ErrOut, terminal.Text(a.advice))
+		}
 		return 1
 	}
 	return 0
@@ -65,6 +69,9 @@ type plugin struct {
 	genericiooptions.IOStreams
 	kubeconfig *genericclioptions.ConfigFlags
 	options    client.Options
+	scope
+	format
+	forObject string
 }
 
 // NewCommand returns the command kubectl eventd.
@@ -85,8 +92,9 @@ certificate, and uses your own credentials; or, with --connect=apiserver, asks t
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl eventd"},
 		Version:     stampedVersion(),
 		// An error is one line, without the usage.
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return p.validate() },
 	}
 	cmd.SetIn(streams.In)
 	cmd.SetOut(streams.Out)
@@ -94,6 +102,8 @@ certificate, and uses your own credentials; or, with --connect=apiserver, asks t
 	cmd.CompletionOptions.DisableDefaultCmd = true // kubectl's completes plugins
 	p.kubeconfig.AddFlags(cmd.PersistentFlags())
 	p.options.AddFlags(cmd.PersistentFlags())
+	p.scope.addFlags(cmd.PersistentFlags())
+	p.format.addFlags(cmd.PersistentFlags())
 	p.completeFlags(cmd)
 	cmd.AddCommand(p.newStatus(), p.newTop(), p.newWhy(), p.newTimeline(), p.newDrops(), p.newTail(), p.newPage())
 	return cmd
@@ -118,7 +128,7 @@ func (p *plugin) connect() (*client.Client, error) {
 
 // get reads a resource, whose flag of eventd is in errors, into an object, and prints it if the format is that
 // of the API. check may refuse it before.
-func (p *plugin) get(ctx context.Context, resource, flag string, query url.Values, f *format, into any, check func() error) (printed bool, err error) {
+func (p *plugin) get(ctx context.Context, resource, flag string, query url.Values, into any, check func() error) (printed bool, err error) {
 	c, err := p.connect()
 	if err != nil {
 		return false, err
@@ -126,28 +136,28 @@ func (p *plugin) get(ctx context.Context, resource, flag string, query url.Value
 	defer c.Close()
 	var raw json.RawMessage
 	if err := c.Get(ctx, resource, query, &raw); err != nil {
-		return false, p.notServed(err, resource, flag)
+		return false, p.explain(err, resource, flag)
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		return false, err
 	}
-	if err := check(); err != nil || !f.structured() {
+	if err := check(); err != nil || !p.structured() {
 		return false, err
 	}
-	return true, f.object(p.Out, raw)
+	return true, p.format.object(p.Out, raw)
 }
 
 // scope is the namespaces of a query.
 type scope struct{ all bool }
 
-func (s *scope) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&s.all, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. It needs the right to list Events in all of them.")
+func (s *scope) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVarP(&s.all, "all-namespaces", "A", false, "If present, list the requested object(s) across all namespaces. It needs the right to list Events in all of them.")
 }
 
-// set limits a query to the namespace of the command line or the kubeconfig, and returns its name, which is ""
-// for all.
-func (s *scope) set(p *plugin, query url.Values) (string, error) {
-	if s.all {
+// inNamespace limits a query to the namespace of the command line or the kubeconfig, and returns its name, which is
+// "" for all.
+func (p *plugin) inNamespace(query url.Values) (string, error) {
+	if p.all {
 		return "", nil
 	}
 	namespace, _, err := p.kubeconfig.ToRawKubeConfigLoader().Namespace()
@@ -156,22 +166,6 @@ func (s *scope) set(p *plugin, query url.Values) (string, error) {
 	}
 	query.Set(v1alpha1.ParamNamespace, namespace)
 	return namespace, nil
-}
-
-// notServed adds what is missing to the error for a resource that eventd does not serve. The flag is "" if it
-// always does, today.
-func (p *plugin) notServed(err error, resource, flag string) error {
-	if !apierrors.IsNotFound(err) {
-		return err
-	}
-	text := fmt.Sprintf("this eventd does not serve %s: it is older", resource)
-	if p.options.Connect == client.ConnectAPIServer {
-		text = fmt.Sprintf("the cluster does not serve %s: the aggregated API of eventd is not installed, or eventd is older", resource)
-	}
-	if flag != "" {
-		text += ", or runs with " + flag + "=0"
-	}
-	return errors.New(text)
 }
 
 // waiting says on stderr why a watch is not open yet.

@@ -69,6 +69,12 @@ AGE               STEP                                      COUNT   TYPE      RE
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
+		{"-A --no-headers -o wide top", "by=object&limit=20", "default Pod/web-0 90 5 85 2\n"},
+		{"-n a timeline --for po/web-0 --no-headers --types=warning", "kind=Pod&limit=500&name=web-0&namespace=a&type=Warning", ""},
+		{"timeline --no-headers --types=Warning,Normal", "limit=500&namespace=default", "20m Warning BackOff Pod/web-0 4 restarting\n"},
+		{"timeline --types=Normal,normal --no-headers", "limit=500&namespace=default&type=Normal", ""},
+		{"why --for=po/web-0 --no-headers", "kind=Pod&name=web-0&namespace=default", ""},
+		{"status -A --no-headers", "", ""},
 		{"drops -n team-a", "limit=50&namespace=team-a", `
 AGE   STEP                     COUNT   TYPE      REASON    OBJECT      MESSAGE
 20m   Filtered by the rule noise   3       Warning   BackOff   Pod/web-0   restarting
@@ -178,30 +184,42 @@ func TestErrorsAreThoseOfKubectl(t *testing.T) {
 		handler http.Handler
 		line    string
 		want    string
+		advice  string // the beginning of a second line
 	}{
-		{refuse(403, metav1.StatusReasonForbidden, "events is forbidden: \x1b[2J"), "drops -A", "Error from server (Forbidden): events is forbidden: ^[[2J\n"},
-		{refuse(401, metav1.StatusReasonUnauthorized, "Unauthorized"), "drops", "error: You must be logged in to the server (Unauthorized)\n"},
-		{refuse(400, metav1.StatusReasonBadRequest, "bad"), "tail --match x", "Error from server (BadRequest): bad\n"},
-		{servertest.Answers{}, "timeline", "error: this eventd does not serve timeline: it is older, or runs with --history-bytes=0\n"},
-		{everything(), "why web-0", "error: name an object as KIND/NAME, such as pod/web-0, not \"web-0\"\n"},
-		{everything(), "why", "error: name an object as KIND/NAME, such as pod/web-0\n"},
-		{everything(), "tail po web-0 web-1", "error: name an object as KIND/NAME, such as pod/web-0, not \"po web-0 web-1\"\n"},
-		{everything(), "timeline --owned", "error: --owned needs an object: KIND/NAME\n"},
-		{everything(), "top --by user", "error: --by must be one of [\"object\" \"reason\" \"namespace\" \"reporter\"], not \"user\"\n"},
-		{everything(), "status -o name", "error: unable to match a printer suitable for the output format \"name\", allowed formats are: json,wide,yaml\n"},
-		{everything(), "status --as jane", "error: --as, --as-group"},
-		{everything(), "status --connect tunnel", "error: --connect must be one of"},
-		{everything(), "status --connect apiserver --certificate-authority-eventd ca.crt", "error: --certificate-authority-eventd is not for --connect=apiserver"},
-		{everything(), "status --connect apiserver", "error: the cluster does not serve status: the aggregated API of eventd is not installed, or eventd is older\n"},
-		{everything(), "timeline --connect apiserver", "error: the cluster does not serve timeline: the aggregated API of eventd is not installed, or eventd is older, or runs with --history-bytes=0\n"},
-		{everything(), "status --eventd-server-name a", "error: --eventd-server-name needs --certificate-authority-eventd"},
-		{everything(), "status --lease-name other", "error: there is no Lease kube-system/other of eventd"},
-		{everything(), "nonsense", "error: unknown command"},
+		{refuse(403, metav1.StatusReasonForbidden, "events is forbidden: \x1b[2J"), "drops -A", "Error from server (Forbidden): events is forbidden: ^[[2J\n", "You need the right to list Events in all namespaces. With that right in one, name it: -n"},
+		{refuse(401, metav1.StatusReasonUnauthorized, "Unauthorized"), "drops", "error: You must be logged in to the server (Unauthorized)\n", ""},
+		{refuse(400, metav1.StatusReasonBadRequest, "bad"), "tail --match x", "Error from server (BadRequest): bad\n", ""},
+		{servertest.Answers{}, "timeline", "error: this eventd does not serve timeline: it is older, or runs with --history-bytes=0\n", ""},
+		{everything(), "why web-0", "error: name an object as KIND/NAME, such as pod/web-0, not \"web-0\"\n", ""},
+		{everything(), "why", "error: name an object as KIND/NAME, such as pod/web-0\n", ""},
+		{everything(), "tail po web-0 web-1", "error: name an object as KIND/NAME, such as pod/web-0, not \"po web-0 web-1\"\n", ""},
+		{everything(), "timeline --owned", "error: --owned needs an object: KIND/NAME\n", ""},
+		{everything(), "top --by user", "error: --by must be one of [\"object\" \"reason\" \"namespace\" \"reporter\"], not \"user\"\n", ""},
+		{everything(), "status -o name", "error: unable to match a printer suitable for the output format \"name\", allowed formats are: json,wide,yaml\n", ""},
+		{everything(), "status --as jane", "error: --as, --as-group", ""},
+		{everything(), "status --connect tunnel", "error: --connect must be one of", ""},
+		{everything(), "status --connect apiserver --certificate-authority-eventd ca.crt", "error: --certificate-authority-eventd is not for --connect=apiserver", ""},
+		{everything(), "status --connect apiserver", "error: the cluster does not serve status: the aggregated API of eventd is not installed, or eventd is older\n", ""},
+		{everything(), "timeline --connect apiserver", "error: the cluster does not serve timeline: the aggregated API of eventd is not installed, or eventd is older, or runs with --history-bytes=0\n", ""},
+		{everything(), "status --eventd-server-name a", "error: --eventd-server-name needs --certificate-authority-eventd", ""},
+		{everything(), "status --lease-name other", "error: there is no Lease kube-system/other of eventd", "Install eventd: https://"},
+		{refuse(403, metav1.StatusReasonForbidden, "no"), "status", "Error from server (Forbidden): no\n", "It needs the right to list Events in all namespaces. With"},
+		{refuse(403, metav1.StatusReasonForbidden, "no"), "timeline -n a", "Error from server (Forbidden): no\n", "You need the rights to list and watch Events in a, as"},
+		{refuse(403, metav1.StatusReasonForbidden, "no"), "tail -n a", "Error from server (Forbidden): no\n", "You need the rights to list and watch Events in a, as"},
+		{everything(), "timeline --type Warnin", "error: valid --types are Normal or Warning, not \"Warnin\"\n", ""},
+		{everything(), "tail --types Normal,warn", "error: valid --types are Normal or Warning, not \"warn\"\n", ""},
+		{everything(), "timeline --for pod", "error: name an object as KIND/NAME, such as pod/web-0, not \"pod\"\n", ""},
+		{everything(), "why po/web-0 --for po/web-0", "error: name the object once: as KIND/NAME or by --for\n", ""},
+		{everything(), "timeline po/web-0 --watch --owned", "error: --watch is not possible with --owned or --until\n", ""},
+		{everything(), "-o name page", "error: unable to match a printer", ""},
+		{everything(), "page -o json", "error: a page has no output format\n", ""},
+		{everything(), "nonsense", "error: unknown command", ""},
 	} {
 		c := newCLI(t, test.handler)
 		out, errOut, code := c.run(strings.Fields(test.line)...)
-		if out != "" || code != 1 || !strings.HasPrefix(errOut, test.want) || strings.Count(errOut, "\n") != 1 {
-			t.Errorf("%s: got %q, %q, exit code %d; want %q", test.line, out, errOut, code, test.want)
+		first, second, _ := strings.Cut(errOut, "\n")
+		if out != "" || code != 1 || !strings.HasPrefix(first+"\n", test.want) || !strings.HasPrefix(second, test.advice) || (second == "") != (test.advice == "") || strings.Count(second, "\n") > 1 {
+			t.Errorf("%s: got %q, %q, exit code %d; want %q, %q", test.line, out, errOut, code, test.want, test.advice)
 		}
 		if strings.Contains(test.line, "--as") && len(c.eventd.Requests()) != 0 {
 			t.Errorf("%s: a request was sent", test.line)

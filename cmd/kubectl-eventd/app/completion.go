@@ -30,6 +30,7 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 // completeFlags offers the values of the flags of all commands.
 func (p *plugin) completeFlags(cmd *cobra.Command) {
 	complete(cmd, "connect", client.Connects...)
+	complete(cmd, "output", formats...)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return p.names(cmd.Context(), schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", begun), cobra.ShellCompDirectiveNoFileComp
 	})

@@ -7,7 +7,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -30,10 +30,9 @@ type format struct {
 	noHeaders bool
 }
 
-func (f *format) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "Output format. One of: (json, yaml, wide).")
-	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "When using the default output format, don't print headers.")
-	complete(cmd, "output", formats...)
+func (f *format) addFlags(fs *pflag.FlagSet) {
+	fs.StringVarP(&f.output, "output", "o", "", "Output format. One of: (json, yaml, wide).")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "When using the default output format, don't print headers.")
 }
 
 func (f *format) validate() error {

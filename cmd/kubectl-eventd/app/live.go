@@ -21,8 +21,6 @@ import (
 // view is a command that shows one object: once, or on a terminal again whenever it changes.
 type view struct {
 	*plugin
-	scope
-	format
 	once     bool
 	resource string
 	// namespace is that of the query, "" for all.
@@ -33,7 +31,6 @@ type view struct {
 }
 
 func (v *view) addFlags(cmd *cobra.Command) {
-	v.format.addFlags(cmd)
 	cmd.Flags().BoolVar(&v.once, "once", false, "Print once, also on a terminal.")
 }
 
@@ -49,7 +46,7 @@ func (v *view) show(ctx context.Context, query url.Values) error {
 	}
 	var raw json.RawMessage
 	if err := c.Get(ctx, v.resource, query, &raw); err != nil {
-		return v.notServed(err, v.resource, v.needs)
+		return v.explain(err, v.resource, v.needs)
 	}
 	if v.structured() {
 		return v.format.object(v.Out, raw)
@@ -85,7 +82,7 @@ func (v *view) live(ctx context.Context, c *client.Client, query url.Values, scr
 		})
 	})
 	group.Go(func() error { return v.draw(ctx, news, screen) })
-	return v.notServed(group.Wait(), v.resource, v.needs)
+	return v.explain(group.Wait(), v.resource, v.needs)
 }
 
 // update is an object, or why none comes.

@@ -64,6 +64,25 @@ func parseObject(args []string) (kind, name string, err error) {
 	return kind, name, nil
 }
 
+// addFor adds the flag by which kubectl events names an object.
+func (p *plugin) addFor(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.forObject, "for", "", "The object, as KIND/NAME.")
+	_ = cmd.RegisterFlagCompletionFunc("for", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return p.completeObject(cmd, nil, begun)
+	})
+}
+
+// named returns the arguments that name an object, or none.
+func (p *plugin) named(args []string) ([]string, error) {
+	switch {
+	case p.forObject == "":
+		return args, nil
+	case len(args) > 0:
+		return nil, errors.New("name the object once: as KIND/NAME or by --for")
+	}
+	return []string{p.forObject}, nil
+}
+
 // object finds the kind of an object by the discovery of the cluster, so that short names work.
 func (p *plugin) object(args []string) (object, error) {
 	kind, name, err := parseObject(args)
@@ -156,16 +175,16 @@ type target struct {
 
 // target reads the command line, and limits a query to the Events of the object. Those of one that is in no
 // namespace are in default, unless a namespace is named.
-func (p *plugin) target(cmd *cobra.Command, s *scope, args []string, query url.Values) (target, error) {
+func (p *plugin) target(cmd *cobra.Command, args []string, query url.Values) (target, error) {
 	o, err := p.object(args)
 	if err != nil {
 		return target{}, err
 	}
-	namespace, err := s.set(p, query)
+	namespace, err := p.inNamespace(query)
 	if err != nil {
 		return target{}, err
 	}
-	if o.clusterScoped() && !s.all && !cmd.Flags().Changed("namespace") {
+	if o.clusterScoped() && !p.all && !cmd.Flags().Changed("namespace") {
 		namespace = metav1.NamespaceDefault
 		query.Set(v1alpha1.ParamNamespace, namespace)
 	}

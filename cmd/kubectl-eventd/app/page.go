@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,9 @@ It asks eventd with your own credentials. The address that it prints works once,
   kubectl eventd page --address 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.output != "" {
+				return errors.New("a page has no output format")
+			}
 			eventd, err := p.connect()
 			if err != nil {
 				return err

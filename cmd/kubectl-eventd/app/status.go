@@ -28,9 +28,6 @@ On a terminal it is drawn again whenever it changes. It needs the right to list 
   kubectl eventd status --once -o wide`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := v.validate(); err != nil {
-				return err
-			}
 			return v.show(cmd.Context(), url.Values{})
 		},
 	}

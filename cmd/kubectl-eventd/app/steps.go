@@ -22,8 +22,6 @@ const (
 
 type whyOptions struct {
 	*plugin
-	scope
-	format
 }
 
 func (p *plugin) newWhy() *cobra.Command {
@@ -39,22 +37,22 @@ remembers this for a while, and not over a change of leader.`,
 		ValidArgsFunction: p.completeObject,
 		RunE:              o.run,
 	}
-	o.scope.addFlags(cmd)
-	o.format.addFlags(cmd)
+	p.addFor(cmd)
 	return cmd
 }
 
 func (o *whyOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.validate(); err != nil {
+	args, err := o.named(args)
+	if err != nil {
 		return err
 	}
 	query := url.Values{}
-	subject, err := o.target(cmd, &o.scope, args, query)
+	subject, err := o.target(cmd, args, query)
 	if err != nil {
 		return err
 	}
 	var explanation v1alpha1.Explanation
-	if printed, err := o.get(cmd.Context(), whyResource, "--trail-bytes", query, &o.format, &explanation, func() error {
+	if printed, err := o.get(cmd.Context(), whyResource, "--trail-bytes", query, &explanation, func() error {
 		if len(explanation.Steps)+len(explanation.Events) > 0 {
 			return nil
 		}
@@ -94,8 +92,6 @@ func (p *plugin) remembers(leader string, since metav1.MicroTime) {
 
 type dropsOptions struct {
 	*plugin
-	scope
-	format
 	limit int
 }
 
@@ -110,23 +106,18 @@ what rules in dry run would have filtered; newest first.`,
 		Args:    cobra.NoArgs,
 		RunE:    o.run,
 	}
-	o.scope.addFlags(cmd)
-	o.format.addFlags(cmd)
 	cmd.Flags().IntVar(&o.limit, "limit", 50, fmt.Sprintf("The newest so many, at most %d.", v1alpha1.MaxLimit))
 	return cmd
 }
 
 func (o *dropsOptions) run(cmd *cobra.Command, _ []string) error {
-	if err := o.validate(); err != nil {
-		return err
-	}
 	query := url.Values{v1alpha1.ParamLimit: {strconv.Itoa(o.limit)}}
-	namespace, err := o.scope.set(o.plugin, query)
+	namespace, err := o.inNamespace(query)
 	if err != nil {
 		return err
 	}
 	var drops v1alpha1.DropList
-	if printed, err := o.get(cmd.Context(), dropsResource, "--trail-bytes", query, &o.format, &drops, func() error { return nil }); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), dropsResource, "--trail-bytes", query, &drops, func() error { return nil }); printed || err != nil {
 		return err
 	}
 	if len(drops.Items) == 0 {

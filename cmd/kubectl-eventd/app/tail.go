@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
@@ -25,9 +27,7 @@ const (
 
 type tailOptions struct {
 	*plugin
-	scope
 	filters
-	format
 	match, resourceVersion string
 	include                []string
 	subject                object // empty is any
@@ -43,15 +43,14 @@ after a disconnect or a change of leader from where it was, and says on stderr i
 between are always missing.
 
 -o json prints one item a line, with the resourceVersion from which --resource-version continues.`,
-		Example: `  kubectl eventd tail -A --type Warning
+		Example: `  kubectl eventd tail -A --types Warning
   kubectl eventd tail pod/web-0 --include events,steps
   kubectl eventd tail --match 'event.count > 100' -o json | jq .event.message`,
 		ValidArgsFunction: p.completeObject,
 		RunE:              o.run,
 	}
-	o.scope.addFlags(cmd)
 	o.filters.addFlags(cmd)
-	o.format.addFlags(cmd)
+	p.addFor(cmd)
 	cmd.Flags().StringVar(&o.match, "match", "", "Only Events and steps for which this expression (CEL, as in eventd's rules) is true. A step is evaluated as the Event of its series.")
 	cmd.Flags().StringSliceVar(&o.include, "include", []string{includeEvents}, "What to show: events, steps or both.")
 	cmd.Flags().StringVar(&o.resourceVersion, "resource-version", "", "Show what comes after it, instead of what is new.")
@@ -60,36 +59,58 @@ between are always missing.
 }
 
 func (o *tailOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.validate(); err != nil {
+	args, err := o.named(args)
+	if err != nil {
+		return err
+	}
+	if err := o.filters.validate(); err != nil {
 		return err
 	}
 	query := url.Values{}
 	if len(args) > 0 {
-		subject, err := o.target(cmd, &o.scope, args, query)
+		subject, err := o.target(cmd, args, query)
 		if err != nil {
 			return err
 		}
 		o.subject = subject.object
 		query = namespaces(query)
-	} else if _, err := o.scope.set(o.plugin, query); err != nil {
+	} else if _, err := o.inNamespace(query); err != nil {
 		return err
 	}
-	query.Set(v1alpha1.ParamInclude, strings.Join(o.include, ","))
-	setUnlessEmpty(query, v1alpha1.ParamMatch, o.expression())
-	setUnlessEmpty(query, v1alpha1.ParamResourceVersion, o.resourceVersion)
 	c, err := o.connect()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	err = c.Follow(cmd.Context(), client.Follow{
+	return o.follow(cmd.Context(), c, query, nil)
+}
+
+// follow prints Events that are known, and then what comes.
+func (o *tailOptions) follow(ctx context.Context, c *client.Client, query url.Values, known []v1alpha1.TimelineItem) error {
+	query.Set(v1alpha1.ParamInclude, strings.Join(o.include, ","))
+	setUnlessEmpty(query, v1alpha1.ParamMatch, o.expression())
+	setUnlessEmpty(query, v1alpha1.ParamResourceVersion, o.resourceVersion)
+	handle := o.handler()
+	for i := range known {
+		raw, err := json.Marshal(v1alpha1.TailItem{
+			TypeMeta:        metav1.TypeMeta{Kind: "TailItem", APIVersion: v1alpha1.GroupVersion.String()},
+			ResourceVersion: o.resourceVersion, Event: &known[i],
+		})
+		if err != nil {
+			return err
+		}
+		if err := handle(metav1.WatchEvent{Type: string(watch.Added), Object: runtime.RawExtension{Raw: raw}}); err != nil {
+			return err
+		}
+	}
+	err := c.Follow(ctx, client.Follow{
 		Resource: tailResource, Query: query,
-		Handle:       o.handler(),
+		Handle:       handle,
 		Waiting:      o.waiting,
 		Disconnected: func(err error) { o.note("Warning: reconnecting: %v", err) },
 		Lost:         o.lost,
 	})
-	return o.notServed(err, tailResource, "--history-bytes")
+	return o.explain(err, tailResource, "--history-bytes")
 }
 
 // namespaces returns those of a query alone: a tail has no other parameter for what it is about.
@@ -108,7 +129,9 @@ func (o *tailOptions) expression() string {
 	equal("involvedObject.kind", o.subject.kind)
 	equal("involvedObject.name", o.subject.name)
 	equal("reason", o.reason)
-	equal("type", o.eventType)
+	if len(o.types) > 0 {
+		parts = append(parts, fmt.Sprintf(`event.type in ["%s"]`, strings.Join(o.types, `", "`)))
+	}
 	equal("reportingComponent", o.reporter)
 	if o.match != "" {
 		parts = append(parts, "("+o.match+")")

@@ -97,7 +97,7 @@ func TestTailPrintsOneItemALineForPipes(t *testing.T) {
 		servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "no longer"))
 	}))
 	out, errOut, code := c.run("tail", "-o", "json", "--resource-version", "70")
-	if code != 1 || errOut != "Error from server (Forbidden): no longer\n" {
+	if code != 1 || !strings.HasPrefix(errOut, "Error from server (Forbidden): no longer\n") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 	var versions []string
@@ -110,6 +110,44 @@ func TestTailPrintsOneItemALineForPipes(t *testing.T) {
 	}
 	if strings.Join(versions, " ") != "71 72" {
 		t.Errorf("got %q", versions)
+	}
+}
+
+// As kubectl events --watch does: what there is, then what comes, each once and of the types that were named.
+func TestTimelineGoesOnAsATail(t *testing.T) {
+	for flags, want := range map[string]string{
+		"":                      `event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.type in ["Warning"]`,
+		"--type Normal -o json": `event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.type in ["Normal"]`,
+	} {
+		normal := event("a/69", "of another type")
+		normal.Type = "Normal"
+		c := newCLI(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if !strings.HasSuffix(req.URL.Path, "/tail") {
+				servertest.WriteJSON(w, http.StatusOK, v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), ListMeta: metav1.ListMeta{ResourceVersion: "70"}, Items: []v1alpha1.TimelineItem{normal, event("a/70", "before")}})
+				return
+			}
+			for _, id := range []string{"a/70", "a/71"} {
+				item := event(id, id)
+				servertest.Frame(w, "ADDED", v1alpha1.TailItem{TypeMeta: typeMeta("TailItem"), ResourceVersion: "70", Event: &item})
+			}
+			servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "over"))
+		}))
+		out, errOut, code := c.run(append(strings.Fields("timeline --for po/web-0 -w --types Warning"), strings.Fields(flags)...)...)
+		if code != 1 || !strings.HasPrefix(errOut, "Error from server (Forbidden): over\n") {
+			t.Errorf("exit code %d, %s", code, errOut)
+		}
+		requests := c.eventd.Requests()
+		query := requests[len(requests)-1].URL.Query()
+		if got := query.Get(v1alpha1.ParamMatch); got != want || query.Get(v1alpha1.ParamResourceVersion) != "70" || query.Has(v1alpha1.ParamLimit) {
+			t.Errorf("the tail is %s", query.Encode())
+		}
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if flags == "" && (len(lines) != 3 || !strings.HasSuffix(lines[1], " before") || !strings.HasSuffix(lines[2], " a/71")) {
+			t.Errorf("it prints\n%s", out)
+		}
+		if flags != "" && (len(lines) != 3 || !strings.HasPrefix(lines[0], `{"kind":"TailItem"`) || !strings.Contains(lines[0], "of another type")) {
+			t.Errorf("it prints\n%s", out)
+		}
 	}
 }
 

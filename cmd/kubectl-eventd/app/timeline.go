@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -25,19 +28,35 @@ const (
 )
 
 // filters are the flags that choose Events by their fields.
-type filters struct{ reason, eventType, reporter string }
+type filters struct {
+	reason, reporter string
+	types            []string
+}
+
+// eventTypes are those that the API has.
+var eventTypes = []string{corev1.EventTypeNormal, corev1.EventTypeWarning}
 
 func (f *filters) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.reason, "reason", "", "Only Events with this reason.")
-	cmd.Flags().StringVar(&f.eventType, "type", "", "Only Events of this type: Normal or Warning.")
+	cmd.Flags().StringSliceVar(&f.types, "types", nil, "Only Events of these types: Normal, Warning.")
+	cmd.Flags().StringSliceVar(&f.types, "type", nil, "Another name of --types.")
 	cmd.Flags().StringVar(&f.reporter, "reporter", "", "Only Events of this reporting controller.")
-	complete(cmd, "type", "Normal", "Warning")
+	complete(cmd, "types", eventTypes...)
+	complete(cmd, "type", eventTypes...)
 }
 
-func (f *filters) set(query url.Values) {
-	setUnlessEmpty(query, v1alpha1.ParamReason, f.reason)
-	setUnlessEmpty(query, v1alpha1.ParamType, f.eventType)
-	setUnlessEmpty(query, v1alpha1.ParamReporter, f.reporter)
+// validate writes types as the API does.
+func (f *filters) validate() error {
+	for i, given := range f.types {
+		known := slices.IndexFunc(eventTypes, func(t string) bool { return strings.EqualFold(t, given) })
+		if known < 0 {
+			return fmt.Errorf("valid --types are Normal or Warning, not %q", given)
+		}
+		f.types[i] = eventTypes[known]
+	}
+	slices.Sort(f.types)
+	f.types = slices.Compact(f.types)
+	return nil
 }
 
 func setUnlessEmpty(query url.Values, name, value string) {
@@ -48,12 +67,10 @@ func setUnlessEmpty(query url.Values, name, value string) {
 
 type timelineOptions struct {
 	*plugin
-	scope
 	filters
-	format
-	owned, versions bool
-	since, until    string
-	limit           int
+	owned, versions, watch bool
+	since, until           string
+	limit                  int
 }
 
 func (p *plugin) newTimeline() *cobra.Command {
@@ -68,13 +85,14 @@ expired in the apiserver. Without an object, show those of the namespace.
 are found by their owner references, with your own rights, so only those that still exist.`,
 		Example: `  kubectl eventd timeline pod/web-0
   kubectl eventd timeline deploy/web --owned --since 30m
-  kubectl eventd timeline -A --type Warning -o json`,
+  kubectl eventd timeline --for pod/web-0 --types Warning --watch
+  kubectl eventd timeline -A --types Warning -o json`,
 		ValidArgsFunction: p.completeObject,
 		RunE:              o.run,
 	}
-	o.scope.addFlags(cmd)
 	o.filters.addFlags(cmd)
-	o.format.addFlags(cmd)
+	p.addFor(cmd)
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After that, show more Events as they come, like tail.")
 	cmd.Flags().BoolVar(&o.owned, "owned", false, "Add the Events of the objects that it owns.")
 	cmd.Flags().BoolVar(&o.versions, "all-versions", false, "Show each version of an Event, not only the latest.")
 	cmd.Flags().StringVar(&o.since, "since", "", "Only what was observed since: a duration such as 10m, or a time (RFC 3339).")
@@ -84,56 +102,69 @@ are found by their owner references, with your own rights, so only those that st
 }
 
 func (o *timelineOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.validate(); err != nil {
+	args, err := o.named(args)
+	switch {
+	case err != nil:
+		return err
+	case o.owned && len(args) == 0:
+		return errors.New("--owned needs an object: KIND/NAME")
+	case o.watch && (o.owned || o.until != ""):
+		return errors.New("--watch is not possible with --owned or --until")
+	}
+	if err := o.filters.validate(); err != nil {
 		return err
 	}
-	if o.owned && len(args) == 0 {
-		return fmt.Errorf("--owned needs an object: KIND/NAME")
-	}
 	query := url.Values{v1alpha1.ParamLimit: {strconv.Itoa(o.limit)}}
-	o.filters.set(query)
+	setUnlessEmpty(query, v1alpha1.ParamReason, o.reason)
+	setUnlessEmpty(query, v1alpha1.ParamReporter, o.reporter)
+	if len(o.types) == 1 {
+		query.Set(v1alpha1.ParamType, o.types[0])
+	}
 	setUnlessEmpty(query, v1alpha1.ParamSince, o.since)
 	setUnlessEmpty(query, v1alpha1.ParamUntil, o.until)
 	if o.versions {
 		query.Set(v1alpha1.ParamVersions, versionsAll)
 	}
 	var subject target
-	var err error
 	if len(args) > 0 {
-		subject, err = o.target(cmd, &o.scope, args, query)
+		subject, err = o.target(cmd, args, query)
 	} else {
-		subject.namespace, err = o.scope.set(o.plugin, query)
+		subject.namespace, err = o.inNamespace(query)
 	}
 	if err != nil {
 		return err
 	}
-	if o.owned {
-		return o.runOwned(cmd.Context(), subject, query)
+	if o.owned || o.watch || len(o.types) > 1 {
+		return o.runMerged(cmd.Context(), subject, query)
 	}
 	var timeline v1alpha1.Timeline
-	if printed, err := o.get(cmd.Context(), timelineResource, "--history-bytes", query, &o.format, &timeline, func() error { return o.checkFound(cmd.Context(), &timeline, subject) }); printed || err != nil {
+	if printed, err := o.get(cmd.Context(), timelineResource, "--history-bytes", query, &timeline, func() error { return o.checkFound(cmd.Context(), &timeline, subject) }); printed || err != nil {
 		return err
 	}
 	return o.print(&timeline, subject)
 }
 
-// runOwned merges the timelines of an object and of those that it owns.
-func (o *timelineOptions) runOwned(ctx context.Context, subject target, query url.Values) error {
+// runMerged merges the timelines of an object and of those that it owns, has more than one type, or goes on with a tail.
+func (o *timelineOptions) runMerged(ctx context.Context, subject target, query url.Values) error {
 	c, err := o.connect()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	family, err := o.family(ctx, subject)
-	if err != nil {
-		return err
+	family := []object{subject.object}
+	if o.owned {
+		if family, err = o.family(ctx, subject); err != nil {
+			return err
+		}
 	}
 	var merged v1alpha1.Timeline
 	for i, member := range family {
-		member.set(query)
+		if member.name != "" {
+			member.set(query)
+		}
 		var one v1alpha1.Timeline
 		if err := c.Get(ctx, timelineResource, query, &one); err != nil {
-			return o.notServed(err, timelineResource, "--history-bytes")
+			return o.explain(err, timelineResource, "--history-bytes")
 		}
 		if i == 0 {
 			merged = one
@@ -145,11 +176,18 @@ func (o *timelineOptions) runOwned(ctx context.Context, subject target, query ur
 		}
 		merged.Truncated = merged.Truncated || one.Truncated
 	}
+	merged.Items = slices.DeleteFunc(merged.Items, func(i v1alpha1.TimelineItem) bool {
+		return len(o.types) > 0 && !slices.Contains(o.types, i.Type)
+	})
 	slices.SortStableFunc(merged.Items, func(a, b v1alpha1.TimelineItem) int {
 		return cmp.Or(a.Observed.Compare(b.Observed.Time), cmp.Compare(a.ID, b.ID))
 	})
 	if left := len(merged.Items) - o.limit; left > 0 {
 		merged.Items, merged.Truncated = merged.Items[left:], true
+	}
+	if o.watch {
+		tail := &tailOptions{plugin: o.plugin, filters: o.filters, subject: subject.object, include: []string{includeEvents}, resourceVersion: merged.ResourceVersion}
+		return tail.follow(ctx, c, namespaces(query), merged.Items)
 	}
 	if err := o.checkFound(ctx, &merged, subject); err != nil {
 		return err

@@ -33,22 +33,18 @@ caused, and those that eventd has saved. On a terminal it is drawn again wheneve
   kubectl eventd top -A --by reporter --since 2m --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := v.validate(); err != nil {
-				return err
-			}
 			if !slices.Contains(topKeys, by) {
 				return fmt.Errorf("--by must be one of %q, not %q", topKeys, by)
 			}
 			query := url.Values{v1alpha1.ParamBy: {by}, v1alpha1.ParamLimit: {strconv.Itoa(limit)}}
 			setUnlessEmpty(query, v1alpha1.ParamSince, since)
 			var err error
-			if v.namespace, err = v.scope.set(v.plugin, query); err != nil {
+			if v.namespace, err = v.inNamespace(query); err != nil {
 				return err
 			}
 			return v.show(cmd.Context(), query)
 		},
 	}
-	v.scope.addFlags(cmd)
 	v.addFlags(cmd)
 	cmd.Flags().StringVar(&by, "by", topKeys[0], "What to count: object, reason, namespace or reporter.")
 	cmd.Flags().StringVar(&since, "since", "", "The window: a duration such as 5m. By default it is eventd's.")

@@ -98,7 +98,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	plain, err := d.connect(ctx, leader.Identity, host, port)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to eventd: %w", timedOut(ctx, err))
+		return nil, fmt.Errorf("%w: %w", ErrConnecting, timedOut(ctx, err))
 	}
 	// The transport closes only connections that it knows to be idle.
 	context.AfterFunc(d.closed, func() { _ = plain.Close() })
@@ -108,7 +108,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			err = forwarding.explain(err)
 		}
 		_ = plain.Close()
-		return nil, fmt.Errorf("connecting to eventd (%s at %s): %w", leader.Identity, leader.Address, timedOut(ctx, err))
+		return nil, fmt.Errorf("%w (%s at %s): %w", ErrConnecting, leader.Identity, leader.Address, timedOut(ctx, err))
 	}
 	return secured, nil
 }
@@ -120,11 +120,11 @@ func (d *dialer) leader(ctx context.Context) (election.Leader, error) {
 	record, _, err := d.lock.Get(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return election.Leader{}, fmt.Errorf("there is no Lease %s of eventd in this cluster; --lease-namespace and --lease-name name another", d.lock.Describe())
+		return election.Leader{}, fmt.Errorf("%w %s of eventd in this cluster; --lease-namespace and --lease-name name another", ErrNoLease, d.lock.Describe())
 	case err != nil:
-		return election.Leader{}, fmt.Errorf("reading eventd's Lease: %w", timedOut(ctx, err))
+		return election.Leader{}, fmt.Errorf("%w: %w", ErrReadingLease, timedOut(ctx, err))
 	case record.HolderIdentity == "":
-		return election.Leader{}, fmt.Errorf("%w: the Lease %s has no holder; --lease-namespace and --lease-name name another", errNoLeader, d.lock.Describe())
+		return election.Leader{}, fmt.Errorf("%w: the Lease %s has no holder; --lease-namespace and --lease-name name another", ErrNoLeader, d.lock.Describe())
 	}
 	leader := election.Leader{Identity: record.HolderIdentity, Announcement: d.lock.Announced()}
 	if leader.Address == "" || leader.CertificateSHA256 == "" {

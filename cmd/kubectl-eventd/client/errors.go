@@ -25,9 +25,18 @@ const (
 	leaderWait = time.Second
 )
 
-// errNoLeader is that the Lease names no holder, as for moments at a handover. What wraps it names the Lease:
-// it may be that of another installation.
-var errNoLeader = errors.New("no eventd leads at the moment")
+// What errors of a connection wrap, beside that of a kube-apiserver if there is one.
+var (
+	// ErrNoLease is that eventd is not installed, or elsewhere.
+	ErrNoLease = errors.New("there is no Lease")
+	// ErrNoLeader is that the Lease names no holder, as for moments at a handover. What wraps it names the Lease:
+	// it may be that of another installation.
+	ErrNoLeader = errors.New("no eventd leads at the moment")
+	// ErrReadingLease is of the kube-apiserver.
+	ErrReadingLease = errors.New("reading eventd's Lease")
+	// ErrConnecting is that the leader is known, and cannot be reached.
+	ErrConnecting = errors.New("connecting to eventd")
+)
 
 // answerError makes the error of an answer that is not 200, as client-go does.
 func answerError(resp *http.Response, resource string) error {
@@ -52,7 +61,7 @@ func answerError(resp *http.Response, resource string) error {
 
 // askAgain reports whether a query is to be sent once more, and after what time.
 func askAgain(err error) (time.Duration, bool) {
-	if errors.Is(err, errNoLeader) {
+	if errors.Is(err, ErrNoLeader) {
 		return leaderWait, true
 	}
 	seconds, ok := apierrors.SuggestsClientDelay(err)
@@ -75,7 +84,7 @@ func passes(err error) bool {
 // awaitsLeader reports whether an error says that there is no leader at the moment: the Lease names none, or one
 // that has ended, or eventd says so.
 func awaitsLeader(err error) bool {
-	return errors.Is(err, errNoLeader) || errors.Is(err, errSilent) || errors.Is(err, syscall.ECONNREFUSED) || apierrors.IsServiceUnavailable(err)
+	return errors.Is(err, ErrNoLeader) || errors.Is(err, errSilent) || errors.Is(err, syscall.ECONNREFUSED) || apierrors.IsServiceUnavailable(err)
 }
 
 // isLost reports whether eventd no longer has what comes after a cursor.
