@@ -324,6 +324,20 @@ func TestFailuresOfReceiversAndRulesAreNamedApart(t *testing.T) {
 	}
 }
 
+// A standby has stations too, which do nothing.
+func TestWithoutALeaderTheWayInIsUnknown(t *testing.T) {
+	out := columns(newCLI(t, servertest.Answers{"status": v1alpha1.PipelineStatus{
+		TypeMeta: typeMeta("PipelineStatus"), Replica: v1alpha1.Replica{Identity: "eventd-1_b", Role: "standby"},
+		Stations:  []v1alpha1.Station{{Name: "intake", Message: "3 requests wait for a leader"}, {Name: "sink", Healthy: true}, {Name: "observer", Healthy: true}},
+		Apiserver: v1alpha1.Station{Name: "apiserver", Healthy: true},
+	}}).mustRun("status"))
+	for _, want := range []string{"Leader: none\n", "intake false ", "sink <unknown> ", "observer true ", "apiserver <unknown> "} {
+		if !strings.Contains(strings.ReplaceAll(out, "  ", " "), want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+}
+
 func TestOneIsSingular(t *testing.T) {
 	out := newCLI(t, servertest.Answers{"status": v1alpha1.PipelineStatus{
 		TypeMeta: typeMeta("PipelineStatus"),

@@ -22,6 +22,7 @@ import (
 type view struct {
 	*plugin
 	once     bool
+	stale    bool // what is rendered is the last answer: more is not known
 	resource string
 	// namespace is that of the query, "" for all.
 	namespace string
@@ -73,7 +74,7 @@ func (v *view) live(ctx context.Context, c *client.Client, query url.Values, scr
 			Resource: v.resource, Query: query,
 			Handle: func(frame metav1.WatchEvent) error {
 				if frame.Type != string(watch.Bookmark) {
-					report(update{raw: frame.Object.Raw})
+					report(update{raw: frame.Object.Raw, at: time.Now()})
 				}
 				return nil
 			},
@@ -88,6 +89,7 @@ func (v *view) live(ctx context.Context, c *client.Client, query url.Values, scr
 // update is an object, or why none comes.
 type update struct {
 	raw []byte
+	at  time.Time
 	err error
 }
 
@@ -117,8 +119,8 @@ func (v *view) draw(ctx context.Context, news <-chan update, screen *terminal.Sc
 			defer screen.Close()
 		}
 		var b bytes.Buffer
-		if shown.err != nil {
-			fmt.Fprintf(&b, "STALE, reconnecting: %s\n\n", terminal.Text(shown.err.Error()))
+		if v.stale = shown.err != nil; v.stale {
+			fmt.Fprintf(&b, "STALE since %s, reconnecting: %s\n\n", shown.at.Format(time.TimeOnly), terminal.Text(shown.err.Error()))
 		}
 		if err := v.render(shown.raw, &b); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,7 +87,11 @@ func TestStatusIsDrawnAgainOnATerminal(t *testing.T) {
 	change <- struct{}{}
 	sees("second")
 	change <- struct{}{} // the end of the connection, and then errors
-	sees("STALE, reconnecting: ^[[2Jno leader")
+	sees(", reconnecting: ^[[2Jno leader")
+	sees("apiserver   <unknown>")
+	if text := shown.String(); !regexp.MustCompile(`STALE since \d\d:\d\d:\d\d, reconnecting`).MatchString(text) || strings.Contains(text[strings.Index(text, "STALE"):], " false ") {
+		t.Errorf("it says what is not known: %q", text)
+	}
 	cancel() // Ctrl-C
 	if code := <-done; code != 0 || errOut.String() != "" {
 		t.Errorf("exit code %d, %s", code, errOut.String())

@@ -30,7 +30,7 @@ It asks eventd with your own credentials. The address that it prints works once,
 				return err
 			}
 			defer eventd.Close()
-			return page.Serve(cmd.Context(), page.Options{Backend: backend{eventd}, Kind: p.kind, Address: address, Out: p.Out})
+			return page.Serve(cmd.Context(), page.Options{Backend: backend{eventd}, Kind: p.kind, Advice: p.advice, Address: address, Out: p.Out})
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "", "Where to listen, on a loopback address. The default is a free port of 127.0.0.1.")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/terminal"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
@@ -144,7 +145,11 @@ func (v *view) printStations(out io.Writer, s *v1alpha1.PipelineStatus) error {
 				oldest = seconds(q.OldestSeconds.Value)
 			}
 		}
-		row(station.Name, strconv.FormatBool(station.Healthy), queue, capacity, oldest, station.Message)
+		healthy := strconv.FormatBool(station.Healthy)
+		if v.stale || station.Healthy && describe.Leaderless(s) && describe.OfLeader(station.Name) {
+			healthy = "<unknown>"
+		}
+		row(station.Name, healthy, queue, capacity, oldest, station.Message)
 	}
 	return table.Flush()
 }

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
@@ -49,7 +50,7 @@ type Client struct {
 	dialer  *dialer       // nil via the apiserver
 
 	maxSilence, leaderPatience time.Duration // but for tests the constants
-	wasSilent                  atomic.Bool   // eventd, so its connections are not used again
+	wasSilent                  atomic.Bool   // eventd, so its idle connections are not used again
 }
 
 // New returns a client with the credentials of a kubeconfig. It connects at the first request.
@@ -120,7 +121,13 @@ func (c *Client) Do(ctx context.Context, resource string, query url.Values, head
 	for name, values := range header {
 		req.Header[name] = values
 	}
+	if c.wasSilent.Load() { // until it answers: a request that was given up takes a moment to leave its connection
+		utilnet.CloseIdleConnectionsFor(c.http.Transport) // the next one leads to who leads now
+	}
 	resp, err := c.http.Do(req)
+	if late := errors.Is(ctx.Err(), context.DeadlineExceeded); late || err == nil {
+		c.wasSilent.Store(late)
+	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // the URL says nothing to the user
 	}
@@ -143,8 +150,8 @@ func (c *Client) Get(ctx context.Context, resource string, query url.Values, int
 		if !again || attempt == maxAttempts {
 			return timedOut(ctx, err)
 		}
-		if sleep(ctx, wait) != nil {
-			return timedOut(ctx, err)
+		if cause := sleep(ctx, wait); cause != nil {
+			return fmt.Errorf("%w: %w", cause, err)
 		}
 	}
 }

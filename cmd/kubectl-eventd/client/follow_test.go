@@ -21,6 +21,7 @@ import (
 	"github.com/eventd/eventd/cmd/kubectl-eventd/client"
 	"github.com/eventd/eventd/cmd/kubectl-eventd/servertest"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
+	"github.com/eventd/eventd/test/await"
 )
 
 // script is a server of watches: the n-th watch is answered by its n-th part.
@@ -278,4 +279,23 @@ func otherAuthority(t *testing.T) *x509.Certificate {
 		t.Fatal(fmt.Errorf("parsing what was made: %w", err))
 	}
 	return certificate
+}
+
+// A leader that was cut off keeps its connection, and another one leads.
+func TestAQueryAfterOneWithoutAnAnswerGoesToTheNextLeader(t *testing.T) {
+	cluster := servertest.NewAPIServer(t)
+	silent := servertest.NewEventd(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }))
+	next := servertest.NewEventd(t, answer)
+	cluster.Lead(silent)
+	c := newClient(t, cluster.REST(), nil)
+	ask := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return c.Get(ctx, "status", nil, &v1alpha1.PipelineStatus{})
+	}
+	if err := ask(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	cluster.Lead(next)
+	await.Within(t, 20*time.Second, "an answer of the next leader", func() bool { return ask() == nil })
 }

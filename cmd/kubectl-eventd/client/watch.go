@@ -15,7 +15,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -49,9 +48,6 @@ func (c *Client) Watch(ctx context.Context, resource string, query url.Values) (
 		query = url.Values{}
 	}
 	query.Set(v1alpha1.ParamWatch, "true")
-	if c.wasSilent.Swap(false) {
-		utilnet.CloseIdleConnectionsFor(c.http.Transport) // the next one leads to who leads now
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Stream{ctx: ctx, end: cancel, limit: c.maxSilence}
 	s.silence = time.AfterFunc(s.limit, func() {

@@ -43,6 +43,8 @@ type Options struct {
 	// It returns "" if it knows none. It must be safe for concurrent use, and return in bounded time. Without it,
 	// a kind is as it was typed, with a capital letter.
 	Kind func(typed string) string
+	// Advice says what to do about an error of the backend, or "". It may be nil.
+	Advice func(err error) string
 	// Address is where to listen, on a loopback address. The default is a free port of 127.0.0.1.
 	Address string
 	// Out gets a line with the address to open, unless it is nil.
@@ -66,7 +68,7 @@ func Serve(ctx context.Context, o Options) error {
 	// Requests end with ctx, streams included.
 	requests, cancel := context.WithCancelCause(ctx)
 	s := newServer(o.Backend, listener.Addr().String())
-	s.kind = o.Kind
+	s.kind, s.advice = o.Kind, o.Advice
 	server := &http.Server{
 		Handler:           s.handler(),
 		BaseContext:       func(net.Listener) context.Context { return requests },

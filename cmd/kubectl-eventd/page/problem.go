@@ -69,7 +69,7 @@ func explain(err error, resource string, query url.Values) *problem {
 	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		p.Code, p.Title, p.Hint = http.StatusGatewayTimeout, "eventd has not answered in time.", "The page asks again."
 	default:
-		p.Title, p.Hint = "eventd cannot be reached.", "Is a replica ready? kubectl -n kube-system get pods -l app.kubernetes.io/name=eventd"
+		p.Title, p.Hint = "eventd cannot be reached.", "The page asks again."
 	}
 	return p
 }

@@ -20,8 +20,9 @@ import (
 //go:embed templates
 var sources embed.FS
 
-// queryTimeout is how long a view waits for eventd. The script gives up before.
-const queryTimeout = 10 * time.Second
+// queryTimeout is how long a view waits for eventd. The script gives up before, after 4 s, but not before
+// statusTimeout.
+const queryTimeout, statusTimeout = 10 * time.Second, 3 * time.Second
 
 // templates returns the views, each with the frame around it.
 var templates = sync.OnceValue(func() map[string]*template.Template {
@@ -44,8 +45,9 @@ type frame struct {
 	Now         time.Time
 	// Search and Namespaces are what is entered in the form.
 	Search, Namespaces string
-	// Problem is set instead of Content.
+	// Problem is set instead of Content, unless Kept: that is an older one, which says so.
 	Problem *problem
+	Kept    bool
 	Content any
 }
 
@@ -81,7 +83,13 @@ func (s *server) get(r *http.Request, resource string, q url.Values, into any) *
 	ctx, cancel := context.WithTimeout(r.Context(), queryTimeout)
 	defer cancel()
 	if err := s.backend.Get(ctx, resource, q, into); err != nil {
-		return explain(err, resource, q)
+		p := explain(err, resource, q)
+		if s.advice != nil {
+			if advice := s.advice(err); advice != "" {
+				p.Hint = advice
+			}
+		}
+		return p
 	}
 	clean(into)
 	return nil

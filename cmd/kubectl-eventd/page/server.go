@@ -25,6 +25,8 @@ type server struct {
 	backend Backend
 	session *session
 	kind    func(typed string) string // nil, or Options.Kind
+	advice  func(err error) string    // nil, or Options.Advice
+	last    lastStatus
 	// host is what browsers send as Host.
 	host, local       string
 	requests, streams chan struct{}

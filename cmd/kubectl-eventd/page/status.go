@@ -2,10 +2,15 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 )
 
@@ -18,6 +23,11 @@ type pipeline struct {
 	Runbook, Detail string
 	Problems        []trouble // further ones
 	Healthy         bool
+	// Unknown: there was no later answer. Hint says what to do.
+	Unknown bool
+	Hint    string
+	// led is when there was a leader for the last time.
+	led time.Time
 	// Untouched: no client has reported anything yet. Clients says how one does.
 	Untouched bool
 	Clients   string
@@ -35,6 +45,7 @@ type trouble struct{ Text, Runbook, Detail string }
 type station struct {
 	Name, Title string
 	Healthy     bool
+	Health      health
 	Message     string
 	// Lead is what passes, Figures the next ones that are not 0. More are shown when asked for.
 	Lead          *figure
@@ -57,7 +68,7 @@ type receiver struct {
 	// Internal: eventd counts for the metrics of its configuration.
 	Internal     bool
 	Healthy      bool
-	Word         string
+	Health       health
 	Lag, Waiting *figure
 	Delivered    *figure
 	Settled      []*figure
@@ -65,17 +76,28 @@ type receiver struct {
 
 type history struct {
 	*v1alpha1.HistoryStatus
+	Health                 health
 	Versions, Bytes, Limit *figure
 	Bar                    *bar
 }
 
-// inward are the stations of the way in.
-var inward = map[string]bool{"intake": true, "broadcaster": true, "correlator": true, "sink": true}
+// health is what a card says: a word, and whether it is good or bad, or "" for neither.
+type health struct{ Word, Tone string }
 
-func newStatus(s *v1alpha1.PipelineStatus) *pipeline {
-	out := &pipeline{PipelineStatus: s}
+var unknown = health{"unknown", ""}
+
+func newHealth(healthy bool) health {
+	if healthy {
+		return health{"healthy", "good"}
+	}
+	return health{"problem", "bad"}
+}
+
+// newStatus returns the view of a status. led is when there was a leader for the last time, if that is known.
+func newStatus(s *v1alpha1.PipelineStatus, led time.Time) *pipeline {
+	out := &pipeline{PipelineStatus: s, led: led}
 	for _, from := range s.Stations {
-		if inward[from.Name] {
+		if describe.OfLeader(from.Name) {
 			out.In = append(out.In, newStation(from))
 		} else {
 			out.Out = append(out.Out, newStation(from))
@@ -96,8 +118,49 @@ func newStatus(s *v1alpha1.PipelineStatus) *pipeline {
 	}
 	out.Untouched, out.Clients = !reported(s.Stations), docs+"deployment.md#point-clients-at-it"
 	out.summarize()
+	if describe.Leaderless(s) {
+		out.forget(out.In, false)
+	}
 	return out
 }
+
+// forget says of stations and receivers that it is not known how they are. Those with a problem may keep it.
+func (p *pipeline) forget(stations []station, problems bool) {
+	for i := range stations {
+		if s := &stations[i]; s.Healthy || problems {
+			s.Health = unknown
+		}
+	}
+	for i := range p.Receivers {
+		if r := &p.Receivers[i]; r.Healthy || problems {
+			r.Health = unknown
+		}
+	}
+}
+
+// unanswered says of all that it is not known since the figures were read, and why.
+func (p *pipeline) unanswered(why *problem) {
+	p.Healthy, p.Unknown = false, true
+	p.Headline, p.Detail, p.Hint = sentence("Unknown since "+wallClock(p.Time.Time)+": "+why.Title), why.Words, why.Hint
+	p.Problems, p.Runbook = nil, runbooks+"noleader"
+	p.forget(p.In, true)
+	p.forget(p.Out, true)
+	if p.History != nil {
+		p.History.Health = unknown
+	}
+	silent := func(r *v1alpha1.Replica) {
+		if r.Ready = nil; r.UnknownSince == nil {
+			r.UnknownSince = &metav1.Time{Time: p.Time.Time}
+		}
+	}
+	silent(&p.Replica)
+	p.Followers = slices.Clone(p.Followers) // they are of the status, which is shown again
+	for i := range p.Followers {
+		silent(&p.Followers[i])
+	}
+}
+
+func wallClock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
 // reported reports whether there was a request of a client, to this replica or another one.
 func reported(stations []v1alpha1.Station) bool {
@@ -116,14 +179,14 @@ func newHistory(s *v1alpha1.HistoryStatus) *history {
 		return newFigure(v1alpha1.Figure{Metric: metric, Value: float64(value)})
 	}
 	return &history{
-		HistoryStatus: s, Versions: of("eventd_history_versions", s.Versions),
+		HistoryStatus: s, Health: newHealth(s.Connected), Versions: of("eventd_history_versions", s.Versions),
 		Bytes: of("eventd_history_bytes", s.Bytes), Limit: of("eventd_history_capacity_bytes", s.MaxBytes),
 		Bar: newBar(float64(s.Bytes), float64(s.MaxBytes), "memory of the history"),
 	}
 }
 
 func newStation(s v1alpha1.Station) station {
-	out := station{Name: s.Name, Title: title(s.Name), Healthy: s.Healthy, Message: s.Message, Queue: newQueue(s.Queue)}
+	out := station{Name: s.Name, Title: title(s.Name), Healthy: s.Healthy, Health: newHealth(s.Healthy), Message: s.Message, Queue: newQueue(s.Queue)}
 	out.Lead, out.Figures, out.More = arrange(s.Figures)
 	for _, f := range s.Figures {
 		if f.Metric == "eventd_sink_deferred_series" && f.Value > 0 && s.Queue != nil {
@@ -170,9 +233,10 @@ var failing = map[string]bool{"backing_off": true, "hanging": true}
 
 func newReceiver(r v1alpha1.ReceiverStatus) receiver {
 	out := receiver{
-		ReceiverStatus: r, Internal: r.Name == "_metrics", Healthy: !failing[r.State], Word: strings.ReplaceAll(r.State, "_", " "),
+		ReceiverStatus: r, Internal: r.Name == "_metrics", Healthy: !failing[r.State],
 		Lag: newFigure(r.LagSeconds), Waiting: newFigure(r.Pending),
 	}
+	out.Health = health{strings.ReplaceAll(r.State, "_", " "), newHealth(out.Healthy).Tone}
 	for _, f := range r.Settled {
 		if out.Delivered == nil && strings.Contains(f.Metric, "delivered") {
 			out.Delivered = newFigure(f)
@@ -209,8 +273,12 @@ func (p *pipeline) summarize() {
 		all = append(all, trouble{Text: sentence(fmt.Sprintf(format, args...)), Runbook: runbook})
 	}
 	detail := func(words string) { all[len(all)-1].Detail = words }
-	if p.Leader == nil && p.Replica.Role != "alone" {
-		add(runbooks+"noleader", "No replica leads: nothing is recorded or written until one does")
+	if describe.Leaderless(p.PipelineStatus) {
+		before := ""
+		if !p.led.IsZero() {
+			before = " (one did at " + wallClock(p.led) + ")"
+		}
+		add(runbooks+"noleader", "No replica leads%s: nothing is recorded or written until one does", before)
 	}
 	if p.Replica.Ready != nil && !*p.Replica.Ready {
 		add(runbooks+"noleader", "%s is not ready: %s", p.Replica.Identity, p.Replica.Reason)
@@ -227,7 +295,7 @@ func (p *pipeline) summarize() {
 	}
 	for _, r := range p.Receivers {
 		if !r.Healthy {
-			add(deliveryRunbooks+"deliverybehind", "The receiver %s is %s, %s behind", r.Name, r.Word, r.Lag.Text)
+			add(deliveryRunbooks+"deliverybehind", "The receiver %s is %s, %s behind", r.Name, r.Health.Word, r.Lag.Text)
 			detail(r.LastError)
 		}
 	}
@@ -250,7 +318,7 @@ func (p *pipeline) summarize() {
 			add(runbooks+"notreplicated", "%s is not ready: %s", f.Identity, f.Reason)
 		}
 		if f.UnknownSince != nil {
-			add(runbooks+"notreplicated", "%s has not reported to the leader since %s", f.Identity, f.UnknownSince.UTC().Format("15:04:05 UTC"))
+			add(runbooks+"notreplicated", "%s has not reported to the leader since %s", f.Identity, wallClock(f.UnknownSince.Time))
 		}
 	}
 	if p.Healthy = len(all) == 0; p.Healthy {

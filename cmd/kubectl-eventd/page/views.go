@@ -1,10 +1,12 @@
 package page
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/eventd/eventd/cmd/kubectl-eventd/describe"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
@@ -15,11 +17,55 @@ const listLimit = "200"
 
 func (s *server) status(w http.ResponseWriter, r *http.Request) {
 	f := newFrame("status", "Status", r)
+	ctx, cancel := context.WithTimeout(r.Context(), s.last.timeout())
+	defer cancel()
 	var answer v1alpha1.PipelineStatus
-	if f.Problem = s.get(r, "status", nil, &answer); f.Problem == nil {
-		f.Content = newStatus(&answer)
+	f.Problem = s.get(r.WithContext(ctx), "status", nil, &answer)
+	if view := s.last.view(answer, f.Problem); view != nil {
+		f.Content, f.Kept = view, f.Problem != nil
 	}
 	f.render(w, r)
+}
+
+// lastStatus is what the status shows, as unknown, while eventd cannot answer.
+type lastStatus struct {
+	mu     sync.Mutex
+	status *v1alpha1.PipelineStatus
+	led    time.Time
+}
+
+// timeout is how long to wait for a status: if there is one to show, less than the script waits for the view.
+func (l *lastStatus) timeout() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.status == nil {
+		return queryTimeout
+	}
+	return statusTimeout
+}
+
+// view returns the view of an answer, or of the last one if there is a problem, or nil. What is refused is forgotten.
+func (l *lastStatus) view(answer v1alpha1.PipelineStatus, p *problem) *pipeline {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case p == nil:
+		l.status = &answer
+		if answer.Leader != nil {
+			l.led = answer.Time.Time
+		}
+	case p.Code < http.StatusInternalServerError:
+		l.status = nil
+	}
+	if l.status == nil {
+		return nil
+	}
+	shown := *l.status
+	view := newStatus(&shown, l.led)
+	if p != nil {
+		view.unanswered(p)
+	}
+	return view
 }
 
 // ranking is the view of Top.

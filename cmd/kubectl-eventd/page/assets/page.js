@@ -16,6 +16,7 @@
     const age = Date.now() - answered;
     const stale = !paused && !document.hidden && age > staleAfter;
     document.body.classList.toggle('stale', stale);
+    if (stale) unknown();
     const failing = live.hasAttribute('data-problem');
     document.body.classList.toggle('live', !paused && !stale && !failing);
     let text = failing ? 'Trying again' : 'Live';
@@ -25,6 +26,20 @@
       text = (following ? 'Stale: nothing from eventd for ' : 'Stale: no answer for ') + Math.round(age / 1000) + ' s' + (reason ? '. ' + reason : '');
     }
     if (state.textContent !== text) state.textContent = text;
+  }
+
+  // unknown says of the status that nothing is known to be well, when not even kubectl eventd page answers. The next
+  // answer morphs that back.
+  function unknown() {
+    const headline = live.querySelector('.headline h1');
+    if (headline === null || live.hasAttribute('data-problem') || headline.dataset.unknown) return;
+    headline.dataset.unknown = true;
+    headline.textContent = 'Unknown since ' + new Date(answered).toLocaleTimeString() + '.';
+    headline.parentElement.className = 'headline bad';
+    for (const badge of live.querySelectorAll('.health')) {
+      badge.className = 'health';
+      badge.textContent = 'unknown';
+    }
   }
 
   function answer() { answered = Date.now(); reason = ''; }
@@ -63,7 +78,7 @@
   }
 
   // poll fetches this view as the server renders it now. What cannot be answered is shown only instead of
-  // another problem: figures that are old are better than none, and are marked.
+  // another problem: figures that are old are better than none, and are marked. The status marks its own.
   async function poll() {
     if (paused || document.hidden) return;
     try {
@@ -71,7 +86,7 @@
       const next = new DOMParser().parseFromString(await got.text(), 'text/html').getElementById('live');
       if (next === null) throw new Error('Run kubectl eventd page again.');
       if (paused) return;
-      if (got.ok || live.hasAttribute('data-problem')) {
+      if (got.ok || live.hasAttribute('data-problem') || document.body.dataset.view === 'status') {
         morph(live, next);
         answer();
         if (!following && document.getElementById('tail')) location.reload(); // there is a stream now

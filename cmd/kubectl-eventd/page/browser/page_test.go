@@ -161,6 +161,9 @@ func TestFiguresChangeInPlace(t *testing.T) {
 	if !b.is(`document.querySelector('[data-metric=eventd_sink_pending_series]').value === '1008'`) {
 		t.Error("the last figures are gone")
 	}
+	if !b.is(`document.querySelector('.headline h1').textContent.startsWith('Unknown since ') && [...document.querySelectorAll('.health')].every((badge) => badge.textContent === 'unknown')`) {
+		t.Error("something is said to be well")
+	}
 	b.keep("stale")
 }
 

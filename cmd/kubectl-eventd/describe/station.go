@@ -1,0 +1,12 @@
+package describe
+
+import "github.com/eventd/eventd/pkg/query/v1alpha1"
+
+// inward are the stations of the way in.
+var inward = map[string]bool{"intake": true, "broadcaster": true, "correlator": true, "sink": true, "apiserver": true}
+
+// OfLeader reports whether only the leader knows how a station is: those of other replicas do nothing.
+func OfLeader(station string) bool { return inward[station] }
+
+// Leaderless reports whether a status is of a replica that waits for a leader.
+func Leaderless(s *v1alpha1.PipelineStatus) bool { return s.Leader == nil && s.Replica.Role != "alone" }
