@@ -1,11 +1,14 @@
 package intake
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -117,7 +120,11 @@ func notServed(w http.ResponseWriter, req *http.Request, code int, message strin
 	refuse(w, req, apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false))
 }
 
-// refuse responds with a Status to a request that reaches no handler.
+// refuse responds with a Status to a request that reaches no handler. An error without one is why a context has ended,
+// which the apiserver's code would log as unhandled.
 func refuse(w http.ResponseWriter, req *http.Request, err error) {
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		err = timeoutError(err)
+	}
 	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{}, w, req)
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// matchRest is for how long expressions rest after each turn, in times of what it took. So those of all
-	// tails, and to compile them, take a quarter of one processor.
+	// matchRest is for how long expressions rest after each turn, in times of what it took. So to evaluate those of all
+	// tails takes a quarter of one processor, and to compile them another.
 	matchRest = 3
 	// matchTurn is how long a turn evaluates.
 	matchTurn = 5 * time.Millisecond
@@ -25,18 +25,23 @@ const (
 	maxTails = 1024
 )
 
-// matches compiles and evaluates the expressions of all tails, one at a time, fairly between tenants. A client that
-// goes away and begins anew does not get its turn sooner.
-type matches struct{ turns *fairqueue.Turns }
+// matches compiles and evaluates the expressions of all tails, one at a time each, fairly between tenants. A client that
+// goes away and begins anew does not get its turn sooner. To compile takes up to some 20 ms (rules.CompileExpression),
+// for which no evaluation waits.
+type matches struct{ compilations, evaluations *fairqueue.Turns }
 
 func newMatches() (*matches, error) {
-	turns, err := fairqueue.NewTurns("matches", 1, matchRest, maxTails)
-	return &matches{turns}, err
+	compilations, err := fairqueue.NewTurns("compilations", 1, matchRest, maxTails)
+	if err != nil {
+		return nil, err
+	}
+	evaluations, err := fairqueue.NewTurns("evaluations", 1, matchRest, maxTails)
+	return &matches{compilations, evaluations}, err
 }
 
 // compile returns an expression, or the Status of the answer.
 func (m *matches) compile(ctx context.Context, tenant, text string) (expression *rules.Expression, err error) {
-	if failed := m.turn(ctx, tenant, func() { expression, err = rules.CompileExpression(text, v1alpha1.ParamMatch) }); failed != nil {
+	if failed := inTurn(ctx, m.compilations, tenant, func() { expression, err = rules.CompileExpression(text, v1alpha1.ParamMatch) }); failed != nil {
 		return nil, failed
 	}
 	if err != nil {
@@ -49,7 +54,7 @@ func (m *matches) compile(ctx context.Context, tenant, text string) (expression 
 func (m *matches) evaluate(ctx context.Context, tenant string, expression *rules.Expression, events []*corev1.Event) (matched []bool, took time.Duration, err error) {
 	matched = make([]bool, len(events))
 	for i := 0; i < len(events); {
-		if err := m.turn(ctx, tenant, func() {
+		if err := inTurn(ctx, m.evaluations, tenant, func() {
 			began := time.Now()
 			for ; i < len(events) && time.Since(began) < matchTurn; i++ {
 				matched[i] = expression.Matches(events[i])
@@ -62,11 +67,7 @@ func (m *matches) evaluate(ctx context.Context, tenant string, expression *rules
 	return matched, took, nil
 }
 
-// turn calls a function when it is the turn of a tenant. Its error is the cause of ctx, or 503.
-func (m *matches) turn(ctx context.Context, tenant string, work func()) error {
-	return inTurn(ctx, m.turns, tenant, work)
-}
-
+// inTurn calls a function when it is the turn of a tenant. Its error is the cause of ctx, or 503.
 func inTurn(ctx context.Context, turns *fairqueue.Turns, tenant string, work func()) error {
 	switch {
 	case turns.Run(ctx, tenant, work):

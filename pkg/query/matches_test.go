@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/pkg/rules"
 )
 
@@ -45,30 +46,45 @@ func TestExpressionsOfAllTailsHaveAShareOfOneProcessor(t *testing.T) {
 	}
 }
 
-// To compile takes a part of that share.
-func TestExpressionsAreCompiledInTurn(t *testing.T) {
+// No evaluation waits for a compilation, or the other way round, and nobody for a client that has gone away.
+func TestExpressionsAreCompiledInTurnsOfTheirOwn(t *testing.T) {
+	const text = `event.reason == "a"`
+	compiled, err := rules.CompileExpression(text, "match")
+	if err != nil {
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		m, err := newMatches()
 		if err != nil {
 			t.Fatal(err)
 		}
-		over, compiled := make(chan struct{}), make(chan error, 1)
-		go func() { _ = m.turn(t.Context(), "a", func() { <-over }) }()
-		synctest.Wait()
-		go func() {
-			_, err := m.compile(t.Context(), "b", `event.reason == "a"`)
-			compiled <- err
-		}()
-		synctest.Wait()
-		select {
-		case err := <-compiled:
-			t.Error("compiled during the turn of another")
-			compiled <- err
-		default:
+		compile := func(ctx context.Context) error {
+			_, err := m.compile(ctx, "b", text)
+			return err
 		}
-		close(over)
-		if err := <-compiled; err != nil {
-			t.Error(err)
+		evaluate := func(ctx context.Context) error {
+			_, _, err := m.evaluate(ctx, "b", compiled, []*corev1.Event{{}})
+			return err
+		}
+		for _, test := range []struct {
+			taken         *fairqueue.Turns
+			waits, passes func(context.Context) error
+		}{{m.compilations, compile, evaluate}, {m.evaluations, evaluate, compile}} {
+			over := make(chan struct{})
+			go func() { _ = inTurn(t.Context(), test.taken, "a", func() { <-over }) }()
+			synctest.Wait()
+			if err := test.passes(t.Context()); err != nil {
+				t.Error(err)
+			}
+			gone, leave := context.WithTimeout(t.Context(), time.Second)
+			if err := test.waits(gone); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v during the turn of another", err)
+			}
+			leave()
+			close(over)
+			if err := test.waits(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

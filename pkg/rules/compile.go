@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/eventd/eventd/pkg/config/v1alpha1"
@@ -18,6 +20,8 @@ const (
 	MaxIntakeCost = 100_000
 	// MaxExpression is the maximum size of an expression, in bytes.
 	MaxExpression = 10 << 10
+	// maxDepth and maxNodes limit the syntax tree of an expression, after the expansion of macros.
+	maxDepth, maxNodes = 48, 1000
 	// unbounded is less than any estimate of what is not known, and more than one that is.
 	unbounded = 1 << 40
 )
@@ -75,17 +79,21 @@ func compile(expression string, path *field.Path) (cel.Program, uint64, *field.E
 	if err != nil {
 		return nil, 0, field.InternalError(path, err)
 	}
-	ast, issues := env.Compile(expression)
+	tree, issues := env.Parse(expression)
+	if issues.Err() != nil {
+		return invalid("%s", locate(issues.Errors()))
+	}
+	if err := cmp.Or(checkSize(tree), checkLiterals(tree)); err != nil {
+		return invalid("%v", err)
+	}
+	tree, issues = env.Check(tree)
 	switch {
 	case issues.Err() != nil:
 		return invalid("%s", locate(issues.Errors()))
-	case !ast.OutputType().IsExactType(cel.BoolType):
-		return invalid("must be a bool, is %s", ast.OutputType())
+	case !tree.OutputType().IsExactType(cel.BoolType):
+		return invalid("must be a bool, is %s", tree.OutputType())
 	}
-	if err := checkLiterals(ast); err != nil {
-		return invalid("%v", err)
-	}
-	cost, err := env.EstimateCost(ast, newEstimator())
+	cost, err := env.EstimateCost(tree, newEstimator())
 	switch {
 	case err != nil:
 		return nil, 0, field.InternalError(path, err)
@@ -94,11 +102,28 @@ func compile(expression string, path *field.Path) (cel.Program, uint64, *field.E
 	case cost.Max > MaxCost:
 		return invalid("may cost %d units for one Event, and %d is the limit: loops and long regular expressions cost most", cost.Max, MaxCost)
 	}
-	program, err := env.Program(ast, cel.CostLimit(MaxCost))
+	program, err := env.Program(tree, cel.CostLimit(MaxCost))
 	if err != nil {
 		return invalid("%v", err)
 	}
 	return program, cost.Max, nil
+}
+
+// checkSize refuses an expression whose types would take long to check. The time grows with the number of nodes squared,
+// and with the depth to the fourth power: 2 KB of nested map() take seconds, and gigabytes.
+func checkSize(expression *cel.Ast) error {
+	nodes, deepest := 0, 0
+	ast.PreOrderVisit(ast.NavigateAST(expression.NativeRep()), ast.NewExprVisitor(func(e ast.Expr) {
+		nodes++
+		deepest = max(deepest, e.(ast.NavigableExpr).Depth())
+	}))
+	switch {
+	case deepest > maxDepth:
+		return fmt.Errorf("it is nested %d deep, and %d is the limit: a loop counts as 3", deepest, maxDepth)
+	case nodes > maxNodes:
+		return fmt.Errorf("it has %d values and operations, and %d is the limit", nodes, maxNodes)
+	}
+	return nil
 }
 
 // locate returns errors on one line, each with its line and column, which count from 1. That of the
