@@ -224,8 +224,11 @@ func TestConfigTestTakesLists(t *testing.T) {
 		"list.json":  `{"apiVersion": "v1", "kind": "List", "items": [` + coreEvent + "," + coreEvent + `]}`,
 		"typed.json": typed,
 		"docs.yaml":  "---\n" + coreEvent + "\n---\n" + typed + "\n---\n",
+		"watch.json": coreEvent + "\n" + coreEvent + coreEvent, // kubectl get events -o json --watch
+		"lines.jsonl": strings.Repeat(`{"id":"u/1","clusterName":"a","observedTime":"2026-11-01T00:00:00Z","summarized":2,`+
+			strings.TrimPrefix(strings.ReplaceAll(coreEvent, "\n", " "), "{")+"\n", 2), // of a jsonLines receiver
 	})
-	for file, count := range map[string]int{"list.json": 2, "typed.json": 1, "docs.yaml": 2} {
+	for file, count := range map[string]int{"list.json": 2, "typed.json": 1, "docs.yaml": 2, "watch.json": 3, "lines.jsonl": 2} {
 		stdout, stderr, code := eventd(t, "config", "test", filepath.Join(dir, "a.yaml"), "--event", filepath.Join(dir, file), "-o", "json")
 		var got []explanation
 		if err := json.Unmarshal([]byte(stdout), &got); code != 0 || err != nil || len(got) != count {

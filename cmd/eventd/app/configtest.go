@@ -29,8 +29,9 @@ func newTestCommand() *cobra.Command {
 		Long: `eventd config test evaluates the intake rules, the routes and the metrics of a file for Events, and
 shows which match, what the rules do if a client reports the Event, which receivers get it when it is
 stored, and what counts it. The first rule that matches decides, unless its action begins with "would":
-it is a dry run. EVENTFILE has an Event or a list of them, of v1 or events.k8s.io/v1, in
-YAML or JSON, as "kubectl get events -o yaml" prints them. It is - for stdin.`,
+it is a dry run. EVENTFILE has Events or lists of them, of v1 or events.k8s.io/v1, in YAML or JSON, as
+"kubectl get events -o yaml" and "-o json --watch" print them, or lines of a jsonLines receiver.
+It is - for stdin.`,
 		Args: oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "table" && output != "json" {

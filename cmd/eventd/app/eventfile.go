@@ -1,43 +1,30 @@
 package app
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
+	"github.com/eventd/eventd/internal/documents"
 	"github.com/eventd/eventd/internal/identity"
 )
 
-// decodeEvents decodes the documents of a file, YAML or JSON: Events, and lists of them.
+// decodeEvents decodes the documents of a file, YAML or JSON: Events, lists of them, and lines of a jsonLines receiver.
 func decodeEvents(data []byte) ([]*corev1.Event, error) {
+	split, err := documents.Split(data)
+	if err != nil {
+		return nil, err
+	}
 	var events []*corev1.Event
-	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-		part, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		document, err := yaml.YAMLToJSONStrict(part)
-		if err != nil {
-			return nil, err
-		}
-		if string(document) == "null" { // empty, or comments only
-			continue
-		}
+	for _, document := range split {
 		if events, err = appendEvents(events, document); err != nil {
 			return nil, err
 		}
@@ -84,8 +71,15 @@ func decodeEvent(apiVersion, kind string, document []byte) (*corev1.Event, error
 	}
 	switch apiVersion {
 	case corev1.SchemeGroupVersion.String():
-		event := new(corev1.Event)
-		return event, decodeStrictly(document, event)
+		var line struct { // of a jsonLines receiver, or an Event alone
+			ID           string    `json:"id"`
+			ClusterName  string    `json:"clusterName"`
+			ObservedTime time.Time `json:"observedTime"`
+			Summarized   int       `json:"summarized"`
+			corev1.Event `json:",inline"`
+		}
+		err := decodeStrictly(document, &line)
+		return &line.Event, err
 	case eventsv1.SchemeGroupVersion.String():
 		event := new(eventsv1.Event)
 		err := decodeStrictly(document, event)

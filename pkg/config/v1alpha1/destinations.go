@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,9 @@ func (o *OTLP) validate(path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, o.validateMetadata(path.Child("headers"))...)
 	case o.Protocol == OTLPHTTP:
 		errs = append(errs, validateURL(o.Endpoint, endpoint, "http", "https")...)
+		if u, err := url.Parse(o.Endpoint); err == nil && strings.Trim(u.Path, "/") == "" {
+			errs = append(errs, field.Invalid(endpoint, field.OmitValueType{}, "must have the path too, usually /v1/logs"))
+		}
 		errs = append(errs, o.validateScheme(o.Endpoint, path)...)
 	}
 	if o.Protocol != OTLPGRPC && o.Protocol != OTLPHTTP {
@@ -85,6 +89,9 @@ func isNoSubject(r rune) bool { return r <= ' ' || r > '~' || r == '*' || r == '
 
 func (j *JSONLines) validate(path *field.Path) (errs field.ErrorList) {
 	if j.Path != "" {
+		if file := filepath.Clean(j.Path); strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") {
+			errs = append(errs, field.Invalid(path.Child("path"), j.Path, "must be a file that can be renamed: without a path, lines go to stdout"))
+		}
 		if j.MaxBytes < minFileBytes {
 			errs = append(errs, field.Invalid(path.Child("maxBytes"), j.MaxBytes, fmt.Sprintf("must be at least %d", minFileBytes)))
 		}

@@ -1,18 +1,18 @@
 package v1alpha1
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
 	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+
+	"github.com/eventd/eventd/internal/documents"
 )
 
 // MaxBytes is the maximum size of the file.
@@ -25,12 +25,17 @@ func Load(data []byte) (*EventdConfiguration, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("the file has more than %d bytes", MaxBytes)
 	}
-	document, err := toJSON(data)
-	if err != nil {
+	split, err := documents.Split(data)
+	switch {
+	case err != nil:
 		return nil, err
+	case len(split) == 0:
+		return nil, errors.New("the file is empty")
+	case len(split) > 1:
+		return nil, errors.New("the file has more than one document")
 	}
 	config := new(EventdConfiguration)
-	if err := decode(document, config); err != nil {
+	if err := decode(split[0], config); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
@@ -52,34 +57,6 @@ func aggregate(errs field.ErrorList) error {
 	return utilerrors.NewAggregate(append(first, fmt.Errorf("and %d more errors", len(errs)-maxErrors)))
 }
 
-// toJSON converts the one document of a file.
-func toJSON(data []byte) ([]byte, error) {
-	var document []byte
-	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-		part, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		converted, err := yaml.YAMLToJSONStrict(part)
-		switch {
-		case err != nil:
-			return nil, err
-		case string(converted) == "null": // empty, or comments only
-		case document != nil:
-			return nil, errors.New("the file has more than one document")
-		default:
-			document = converted
-		}
-	}
-	if document == nil {
-		return nil, errors.New("the file is empty")
-	}
-	return document, nil
-}
-
 func decode(document []byte, config *EventdConfiguration) error {
 	// The kind comes first: the fields of another one are all unknown.
 	var kind struct {
@@ -88,6 +65,9 @@ func decode(document []byte, config *EventdConfiguration) error {
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &kind); err != nil {
 		return err
+	}
+	if kind.APIVersion == "v1" && kind.Kind == "ConfigMap" {
+		return errors.New(`the file is a ConfigMap: check what is in it, kubectl create --dry-run=client -f FILE -o 'jsonpath={.data.configuration\.yaml}' | eventd config check -`)
 	}
 	var errs field.ErrorList
 	if kind.APIVersion != APIVersion {
@@ -103,7 +83,36 @@ func decode(document []byte, config *EventdConfiguration) error {
 	if err != nil {
 		return locateDuration(document, err)
 	}
+	var fields any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(document, &fields); err != nil {
+		return err
+	}
+	for _, err := range findZeros(fields, nil) {
+		strict = append(strict, err)
+	}
 	return utilerrors.NewAggregate(strict)
+}
+
+// defaulted are the numbers with a default, which 0 does not stand for.
+var defaulted = sets.New("batchSize", "maxBytes", "maxFiles", "maxSeries")
+
+// findZeros returns an error for each of them that is 0: once decoded, it looks as if it were not set.
+func findZeros(value any, path *field.Path) (errs field.ErrorList) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			child := path.Child(name)
+			if value[name] == int64(0) && defaulted.Has(name) {
+				errs = append(errs, field.Invalid(child, 0, "must not be 0: leave it out for the default"))
+			}
+			errs = append(errs, findZeros(value[name], child)...)
+		}
+	case []any:
+		for i := range value {
+			errs = append(errs, findZeros(value[i], path.Index(i))...)
+		}
+	}
+	return errs
 }
 
 // locateDuration returns the error of the first timeout or interval that is no duration, or else

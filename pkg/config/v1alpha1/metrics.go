@@ -30,8 +30,8 @@ const (
 // metricName is the form of names of metrics and labels.
 var metricName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// reservedLabels have a meaning in histograms and summaries.
-var reservedLabels = []string{"le", "quantile"}
+// reservedLabels have a meaning in histograms and summaries, or Prometheus sets them to what it scrapes.
+var reservedLabels = []string{"le", "quantile", "job", "instance"}
 
 func (c *EventdConfiguration) validateMetrics(path *field.Path) (errs field.ErrorList) {
 	if len(c.Metrics) > maxMetrics {

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -27,23 +28,35 @@ const (
 	maxFiles     = 1000
 )
 
+// rotated is what the name of a rotated file ends with.
+var rotated = regexp.MustCompile(`\.[0-9]+$`)
+
 func (c *EventdConfiguration) validate() field.ErrorList {
 	errs := validateIntake(c.Intake, field.NewPath("intake"))
 	receivers := field.NewPath("receivers")
 	if len(c.Receivers) > MaxReceivers {
 		errs = append(errs, field.TooMany(receivers, len(c.Receivers), MaxReceivers))
 	}
-	names, files := sets.New[string](), sets.New[string]()
+	names, files, unrotated := sets.New[string](), sets.New[string](), sets.New[string]()
 	for i := range c.Receivers {
 		r, path := &c.Receivers[i], receivers.Index(i)
 		errs = append(errs, validateName(r.Name, names, path.Child("name"))...)
 		errs = append(errs, r.validate(path)...)
 		if r.JSONLines != nil {
-			file := r.JSONLines.Path
+			file, path := r.JSONLines.Path, path.Child("jsonLines", "path")
 			if file != "" { // stdout
 				file = filepath.Clean(file)
 			}
-			errs = append(errs, addUnique(file, files, path.Child("jsonLines", "path"))...)
+			errs = append(errs, addUnique(file, files, path)...)
+			if of := rotated.ReplaceAllString(file, ""); of != file {
+				unrotated.Insert(of)
+				if files.Has(of) {
+					errs = append(errs, field.Invalid(path, file, "is a name of the rotated file "+of))
+				}
+			}
+			if unrotated.Has(file) {
+				errs = append(errs, field.Invalid(path, file, "is rotated to the name of another receiver's file"))
+			}
 		}
 	}
 	routes := field.NewPath("routes")
