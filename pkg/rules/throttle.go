@@ -3,6 +3,7 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,10 @@ func (t *Throttle) Group(event *corev1.Event) [sha256.Size]byte {
 	var text []byte
 	for _, name := range t.by {
 		value := readField(event, name)
+		if name == "involvedObject.uid" && value == "" { // it is optional
+			o := &event.InvolvedObject
+			value = strings.Join([]string{o.GroupVersionKind().Group, o.Kind, o.Namespace, o.Name}, "/")
+		}
 		text = binary.AppendUvarint(text, uint64(len(value))) // so that two fields are never one other
 		text = append(text, value...)
 	}

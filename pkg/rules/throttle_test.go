@@ -66,6 +66,30 @@ func TestEventsOfAGroupAgreeInTheFieldsOfTheThrottle(t *testing.T) {
 	}
 }
 
+// The uid of an object is optional: without one, its API group, kind, namespace and name stand for it.
+func TestObjectsWithoutAUIDAreThrottledEach(t *testing.T) {
+	throttle := throttleBy("involvedObject.uid")
+	groups := make(map[[32]byte]corev1.ObjectReference)
+	for _, o := range []corev1.ObjectReference{
+		{}, {Name: "a"}, {Name: "b"}, {Kind: "Pod", Name: "a"}, {Kind: "Pod", Namespace: "shop", Name: "a"},
+		{APIVersion: "v1", Kind: "Service", Name: "a"}, {APIVersion: "serving.knative.dev/v1", Kind: "Service", Name: "a"},
+		{Kind: "Pod", Name: "a", UID: "u"},
+	} {
+		group := throttle.Group(&corev1.Event{InvolvedObject: o})
+		if other, taken := groups[group]; taken {
+			t.Errorf("%v and %v are one group", o, other)
+		}
+		groups[group] = o
+		o.FieldPath, o.ResourceVersion = "spec", "7"
+		if o.APIVersion == "serving.knative.dev/v1" {
+			o.APIVersion = "serving.knative.dev/v1beta1"
+		}
+		if throttle.Group(&corev1.Event{InvolvedObject: o}) != group {
+			t.Errorf("%v is in another group than itself", o)
+		}
+	}
+}
+
 // The throttle is that of the route that delivers.
 func TestThrottleIsThatOfTheRoute(t *testing.T) {
 	set := mustCompile(t, &v1alpha1.EventdConfiguration{

@@ -212,7 +212,8 @@ type Throttle struct {
 	Interval *metav1.Duration `json:"interval"`
 	// By lists the fields that make a group: fields that are strings, in the names of match
 	// expressions, and single keys of labels and annotations. There are at most 8.
-	// metadata.namespace, involvedObject.uid and reason are the default. Without
+	// metadata.namespace, involvedObject.uid and reason are the default; for an object without a uid,
+	// its API group, kind, namespace and name stand for it. Without
 	// metadata.namespace, who may create Events in one namespace can take the place of those of
 	// another one.
 	By []string `json:"by,omitempty"`
