@@ -69,6 +69,8 @@ func (r *Reader) readChanges(s *stream) error {
 				return nil // the next watch says so again
 			case err != nil:
 				return err
+			case r.o.wentBack(s.ctx, c.rv, r.position):
+				return nil
 			case r.fetch(c):
 				bytes += sizeOf(r.fetched[len(r.fetched)-1])
 				quiet.Reset(fetchQuiet)

@@ -139,7 +139,7 @@ func (l *sharedLog) add(c change, v Version, epoch int64) bool {
 	if c.event != nil {
 		l.buffer.add(v)
 		for r := range l.readers {
-			r.skipLocked(c.rv, l.buffer.next)
+			r.skipLocked(l, c.rv)
 		}
 	}
 	l.changedLocked()

@@ -151,6 +151,9 @@ func (o *Observer) read(s *stream, epoch int64) error {
 			if err != nil {
 				return err
 			}
+			if o.wentBack(s.ctx, c.rv, o.log.point().position) {
+				return nil
+			}
 			now := time.Now()
 			if !o.log.add(c, Version{c.event, now}, epoch) {
 				return nil
@@ -177,6 +180,18 @@ func (o *Observer) answered(ctx context.Context, rv string, before point) bool {
 			"resourceVersion", rv, "before", before.seen, "epoch", before.epoch+1)
 	}
 	return ok
+}
+
+// wentBack reports whether a watch has sent a resourceVersion below what it has sent before, and begins an epoch if so:
+// a watch that the apiserver resumes by itself goes on in the history that was restored. The check finds none of that once
+// the new history is longer than the old one was.
+func (o *Observer) wentBack(ctx context.Context, rv, position string) bool {
+	if !newer(position, rv) {
+		return false
+	}
+	o.answered(ctx, rv, o.log.point())
+	o.log.requestCheck()
+	return true
 }
 
 // failed counts and logs a failure, and keeps it for Status.

@@ -219,6 +219,43 @@ func TestARestoreThatAReaderNoticesFirst(t *testing.T) {
 	})
 }
 
+// A restored history that is already longer than the old one was is noticed since the watch goes back.
+func TestAWatchThatGoesBackIsARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.put("kept")
+		o, end := run(t, Options{Source: s})
+		defer end()
+		s.other(100)
+		r := o.Reader(Start{})
+		defer r.Close()
+		synctest.Wait()
+		next(t, r, 10)
+		s.put("lost")
+		synctest.Wait()
+		next(t, r, 10)
+
+		s.rewind(50)
+		const others = 100
+		for i := range others {
+			s.put(fmt.Sprint("new-", i))
+		}
+		var b Batch
+		for !b.Restored {
+			b = next(t, r, 10)
+		}
+		got := make(map[string]bool)
+		for len(got) < others+1 {
+			for _, e := range next(t, r, 1000).Entries {
+				got[e.Event.Name] = true
+			}
+		}
+		if !got["kept"] || got["lost"] || testutil.ToFloat64(o.metrics.restores) != 1 {
+			t.Errorf("%v restores, %v", testutil.ToFloat64(o.metrics.restores), got)
+		}
+	})
+}
+
 // Whatever the apiserver answers, it is asked again, but not too often.
 func TestFailuresAreRetriedForEver(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -118,9 +118,9 @@ func (p *progress) abandonLocked(l *sharedLog) {
 }
 
 // skipLocked passes over a version that was added to the shared log last, if a list has had it or a
-// later one.
-func (p *progress) skipLocked(rv string, next int64) {
-	if p.joined && p.next == next-1 && !newer(rv, p.position) {
+// later one. Of another epoch, no position says so.
+func (p *progress) skipLocked(l *sharedLog, rv string) {
+	if next := l.buffer.next; p.joined && p.epoch == l.epoch && p.next == next-1 && !newer(rv, p.position) {
 		p.next = next
 	}
 }

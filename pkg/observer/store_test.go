@@ -130,6 +130,16 @@ func (s *store) restoreUnnoticed(by int64) {
 	s.current = s.stateLocked(s.rev)
 }
 
+// rewind restores, and goes on in the new history with the watches that are open.
+func (s *store) rewind(by int64) {
+	s.restoreUnnoticed(by)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		c.after = min(c.after, s.rev)
+	}
+}
+
 // breakWatches ends all watches.
 func (s *store) breakWatches() {
 	s.mu.Lock()
