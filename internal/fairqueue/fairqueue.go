@@ -26,6 +26,9 @@ const (
 	// hashed. With one flow for each namespace, a tenant that may write everywhere
 	// would fill every queue.
 	namespaceFlows = 4
+	// userLength is how many requests of one user of a tenant are in the queues of the tenant. The others of the user
+	// wait in front of them, so that those of other users of the tenant do not wait behind all of these.
+	userLength = HandSize
 )
 
 // Seats limit how many requests are handled at once. Requests that wait for a seat
@@ -41,8 +44,17 @@ type Seats struct {
 	seed    maphash.Seed  // random, so that nobody can choose the queues of others
 	taken   chan struct{} // has a value for each seat that is taken
 	release func()        // is free, made once
-	queued  atomic.Int64  // requests in the queues, or that have left them without a seat
+	queued  atomic.Int64  // requests in the queues or in front of them, or that have left them without a seat
 	waiting fcmetrics.Gauge
+
+	mu    sync.Mutex
+	users map[shares.Flow]*userPlaces // of those that wait, by tenant and user
+}
+
+// userPlaces are the places of a user in the queues.
+type userPlaces struct {
+	taken chan struct{} // has a value for each place that is taken
+	refs  int           // requests that have a place or wait for one
 }
 
 // New returns free seats. A queue holds up to queueLength requests. waiting, if not nil, is how many wait.
@@ -58,6 +70,7 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 	s := &Seats{
 		set: completer.Complete(dispatching), seed: maphash.MakeSeed(),
 		taken: make(chan struct{}, count), waiting: ratioed(waiting),
+		users: make(map[shares.Flow]*userPlaces),
 	}
 	s.release = s.free
 	return s, nil
@@ -67,8 +80,16 @@ func New(name string, count, queueLength int, waiting fcmetrics.Gauge) (*Seats, 
 // execute, if the queues are full or ctx ends while it waits. A seat that is free is taken even if ctx has ended.
 func (s *Seats) Run(ctx context.Context, f shares.Flow, execute func()) bool {
 	s.queued.Add(1)
-	left := sync.OnceFunc(func() { s.queued.Add(-1) })
+	places := s.placesOf(f)
+	entered := places == nil || acquire(ctx, places.taken, s.waiting)
+	left := sync.OnceFunc(func() {
+		s.leave(f, places, entered)
+		s.queued.Add(-1)
+	})
 	defer left()
+	if !entered {
+		return false
+	}
 	request, _ := s.set.StartRequest(ctx, &fcrequest.WorkEstimate{InitialSeats: 1}, s.hash(f), "", "", nil, nil, nil)
 	if request == nil {
 		return false
@@ -87,26 +108,62 @@ func (s *Seats) Run(ctx context.Context, f shares.Flow, execute func()) bool {
 }
 
 // take waits for a seat that is taken without the queues. It returns false if ctx ends first.
-func (s *Seats) take(ctx context.Context) bool {
-	if s.tryTake() {
+func (s *Seats) take(ctx context.Context) bool { return acquire(ctx, s.taken, s.waiting) }
+
+// acquire sends a value on a channel, and counts as waiting meanwhile. It returns false if ctx ends first.
+func acquire(ctx context.Context, taken chan<- struct{}, waiting fcmetrics.Gauge) bool {
+	if tryAcquire(taken) {
 		return true
 	}
-	s.waiting.Inc()
-	defer s.waiting.Dec()
+	waiting.Inc()
+	defer waiting.Dec()
 	select {
-	case s.taken <- struct{}{}:
+	case taken <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (s *Seats) tryTake() bool {
+func tryAcquire(taken chan<- struct{}) bool {
 	select {
-	case s.taken <- struct{}{}:
+	case taken <- struct{}{}:
 		return true
 	default:
 		return false
+	}
+}
+
+// placesOf returns the places of the user of a flow, nil without one. leave must be called once.
+func (s *Seats) placesOf(f shares.Flow) *userPlaces {
+	if f.User == "" {
+		return nil
+	}
+	f.Namespace = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.users[f]
+	if p == nil {
+		p = &userPlaces{taken: make(chan struct{}, userLength)}
+		s.users[f] = p
+	}
+	p.refs++
+	return p
+}
+
+// leave frees the place, if the request has one, in places, if they are not nil.
+func (s *Seats) leave(f shares.Flow, places *userPlaces, entered bool) {
+	if places == nil {
+		return
+	}
+	if entered {
+		<-places.taken
+	}
+	f.Namespace = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if places.refs--; places.refs == 0 {
+		delete(s.users, f)
 	}
 }
 
@@ -114,7 +171,7 @@ func (s *Seats) free() { <-s.taken }
 
 // TryAcquire is Acquire without waiting. It fails while somebody waits.
 func (s *Seats) TryAcquire() (release func(), ok bool) {
-	if s.queued.Load() != 0 || !s.tryTake() {
+	if s.queued.Load() != 0 || !tryAcquire(s.taken) {
 		return nil, false
 	}
 	return s.release, true

@@ -37,15 +37,14 @@ func TestNamespacesOfATenantAreFewFlows(t *testing.T) {
 	}
 }
 
-// Whoever comes to a seat or a turn for which another tenant has many waiting is among the next.
-func TestTenantThatFloodsDelaysAnotherByAFewTurns(t *testing.T) {
-	type run func(ctx context.Context, tenant string, execute func()) bool
+// Whoever comes to a seat or a turn for which another tenant, or another user of the tenant, has many waiting is among
+// the next.
+func TestTenantOrUserThatFloodsDelaysAnotherByAFewTurns(t *testing.T) {
+	type run func(ctx context.Context, f shares.Flow, execute func()) bool
 	for name, start := range map[string]func(t *testing.T) (*Seats, run){
 		"a seat": func(t *testing.T) (*Seats, run) {
 			s := newForTest(t, 1)
-			return s, func(ctx context.Context, tenant string, execute func()) bool {
-				return s.Run(ctx, shares.Flow{Tenant: tenant}, execute)
-			}
+			return s, s.Run
 		},
 		"a turn": func(t *testing.T) (*Seats, run) {
 			turns, err := NewTurns("test", 1, 1, 1000)
@@ -55,43 +54,51 @@ func TestTenantThatFloodsDelaysAnotherByAFewTurns(t *testing.T) {
 			return turns.seats, turns.Run
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				seats, run := start(t)
-				release, ok := seats.Acquire(t.Context(), shares.Flow{Tenant: "flood"})
-				if !ok {
-					t.Fatal("there is no seat")
-				}
-				var mu sync.Mutex
-				var order []string
-				var all sync.WaitGroup
-				waits := func(tenant string) {
-					all.Go(func() {
-						run(t.Context(), tenant, func() {
-							time.Sleep(time.Millisecond)
-							mu.Lock()
-							defer mu.Unlock()
-							order = append(order, tenant)
+		for of, flows := range map[string]struct{ flood, other shares.Flow }{
+			"another tenant": {shares.Flow{Tenant: "a"}, shares.Flow{Tenant: "b"}},
+			"another user":   {shares.Flow{Tenant: "a", User: "a1"}, shares.Flow{Tenant: "a", User: "a2"}},
+		} {
+			t.Run(name+", "+of, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					seats, run := start(t)
+					release, ok := seats.Acquire(t.Context(), flows.flood)
+					if !ok {
+						t.Fatal("there is no seat")
+					}
+					var mu sync.Mutex
+					var order []shares.Flow
+					var all sync.WaitGroup
+					waits := func(f shares.Flow) {
+						all.Go(func() {
+							run(t.Context(), f, func() {
+								time.Sleep(time.Millisecond)
+								mu.Lock()
+								defer mu.Unlock()
+								order = append(order, f)
+							})
 						})
-					})
-				}
-				for range 200 {
-					waits("flood")
-				}
-				synctest.Wait()
-				waits("other")
-				synctest.Wait()
-				release()
-				all.Wait()
-				at := 0
-				for order[at] != "other" {
-					at++
-				}
-				if len(order) != 201 || at > 2*HandSize {
-					t.Errorf("the other is number %d of %d", at, len(order))
-				}
+					}
+					for range 200 {
+						waits(flows.flood)
+					}
+					synctest.Wait()
+					waits(flows.other)
+					synctest.Wait()
+					release()
+					all.Wait()
+					at := 0
+					for order[at] != flows.other {
+						at++
+					}
+					if len(order) != 201 || at > 2*HandSize {
+						t.Errorf("the other is number %d of %d", at, len(order))
+					}
+					if len(seats.users) != 0 {
+						t.Errorf("%d users are left", len(seats.users))
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

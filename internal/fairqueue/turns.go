@@ -22,13 +22,13 @@ func NewTurns(name string, count, rest, queueLength int) (*Turns, error) {
 	return &Turns{seats: seats, rest: rest}, err
 }
 
-// Run calls work when it is the turn of a tenant, and returns after the pause, which does not end with ctx: whoever
+// Run calls work when it is the turn of a flow, and returns after the pause, which does not end with ctx: whoever
 // goes away would gain by it. It returns false, and does not call work, if the queues are full or ctx ends first.
-func (t *Turns) Run(ctx context.Context, tenant string, work func()) bool {
+func (t *Turns) Run(ctx context.Context, f shares.Flow, work func()) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	return t.seats.Run(ctx, shares.Flow{Tenant: tenant}, func() {
+	return t.seats.Run(ctx, f, func() {
 		began := time.Now()
 		work()
 		if t.rest > 0 {

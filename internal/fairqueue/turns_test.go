@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/eventd/eventd/internal/shares"
 )
 
 // A turn counts as long as its work and its pause, which does not end with its context.
@@ -32,7 +34,7 @@ func TestTurnsTakeTheirPartOfTheTime(t *testing.T) {
 			for range test.turns {
 				all.Go(func() {
 					ctx, leave := context.WithCancel(t.Context())
-					if !turns.Run(ctx, "a", func() { time.Sleep(took); leave() }) {
+					if !turns.Run(ctx, shares.Flow{Tenant: "a"}, func() { time.Sleep(took); leave() }) {
 						t.Error("refused")
 					}
 				})
@@ -53,7 +55,7 @@ func TestTurnOfWhoHasLeftIsNotTaken(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	if turns.Run(ctx, "a", func() { t.Error("the work is done") }) {
+	if turns.Run(ctx, shares.Flow{Tenant: "a"}, func() { t.Error("the work is done") }) {
 		t.Error("it is said to be done")
 	}
 }

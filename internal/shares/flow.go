@@ -5,9 +5,20 @@ import (
 	"net/netip"
 )
 
-// Flow identifies whose use is counted together: that of a tenant in a namespace. The tenant
-// of a peer that is not authenticated is its address.
-type Flow struct{ Tenant, Namespace string }
+// Flow identifies whose use is counted together: that of a user of a tenant in a namespace. A tenant
+// that is a single user has no User. The tenant of a peer that is not authenticated is its address.
+type Flow struct{ Tenant, User, Namespace string }
+
+// Rightless is the User of all users of a tenant that have no rights. So they have no more by being many.
+const Rightless = "\x00rightless"
+
+// OfRightless returns the flow of the rightless users of the tenant.
+func (f Flow) OfRightless() Flow {
+	if f.User != "" {
+		f.User = Rightless
+	}
+	return f
+}
 
 // FlowOfAddress returns the flow of a peer that is not authenticated, from its host and port.
 // An IPv6 /64 is one flow, since a host usually has a whole /64.

@@ -1,5 +1,5 @@
 // Package shares bounds the use of a shared resource, such as memory or connections, so that
-// no tenant can use all of it.
+// no tenant can use all of it, and no user all that its tenant may.
 package shares
 
 import "sync"
@@ -7,10 +7,13 @@ import "sync"
 // Shares limits the use of a capacity with dynamic thresholds (Choudhury and Hahne, 1998):
 //
 //   - a tenant may use at most as much as is free;
-//   - each of its namespaces, beyond the first use, at most half as much as is free.
+//   - each of its namespaces, beyond the first use, at most half as much as is free;
+//   - each of its users, beyond the first use, at most twice as much as its tenant may still use there, and all
+//     Rightless ones together at most half as much.
 //
 // So a single tenant uses at most a half, in one namespace a third; two tenants use a third
-// each. Whatever the others use, a part remains free. Make it with New. It is safe for use
+// each. One user of several uses at most two fifths, in one namespace a quarter; the rightless a quarter, and a seventh.
+// Whatever the others use, a part remains free. Make it with New. It is safe for use
 // by many goroutines.
 type Shares struct {
 	capacity int64
@@ -18,7 +21,7 @@ type Shares struct {
 	mu      sync.Mutex
 	used    int64
 	tenants map[string]int64
-	flows   map[Flow]int64
+	flows   map[Flow]int64 // of namespaces, without a user, and of users, without a namespace
 }
 
 // New returns the shares of a capacity, in any unit.
@@ -64,10 +67,14 @@ func (s *Shares) Available(f Flow) int64 {
 	return s.available(f)
 }
 
-// UsedBy returns what a flow uses.
+// UsedBy returns what the user of a flow uses in all namespaces or, without a user, what its tenant uses in its
+// namespace.
 func (s *Shares) UsedBy(f Flow) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.User != "" {
+		return s.flows[f.ofUser()]
+	}
 	return s.flows[f]
 }
 
@@ -81,18 +88,32 @@ func (s *Shares) InUse() int64 {
 func (s *Shares) available(f Flow) int64 {
 	free := s.capacity - s.used
 	n := free - s.tenants[f.Tenant]
-	if own := s.flows[f]; own > 0 {
+	if own := s.flows[f.inNamespace()]; own > 0 {
 		n = min(n, free/2-own)
+	}
+	switch own := s.flows[f.ofUser()]; {
+	case f.User == Rightless:
+		n = min(n, n/2-own)
+	case f.User != "" && own > 0:
+		n = min(n, 2*n-own)
 	}
 	return max(0, n)
 }
 
 func (s *Shares) add(f Flow, n int64) {
 	s.used += n
-	if s.tenants[f.Tenant] += n; s.tenants[f.Tenant] == 0 {
-		delete(s.tenants, f.Tenant)
-	}
-	if s.flows[f] += n; s.flows[f] == 0 {
-		delete(s.flows, f)
+	add(s.tenants, f.Tenant, n)
+	add(s.flows, f.inNamespace(), n)
+	if f.User != "" {
+		add(s.flows, f.ofUser(), n)
 	}
 }
+
+func add[K comparable](to map[K]int64, key K, n int64) {
+	if to[key] += n; to[key] == 0 {
+		delete(to, key)
+	}
+}
+
+func (f Flow) inNamespace() Flow { return Flow{Tenant: f.Tenant, Namespace: f.Namespace} }
+func (f Flow) ofUser() Flow      { return Flow{Tenant: f.Tenant, User: f.User} }

@@ -32,7 +32,7 @@ const (
 	// unwrittenAnswers is maxUnreadBytes of pkg/intake. credentials is the size of
 	// its caches of accepted and rejected credentials.
 	unwrittenAnswers = 32 * mib
-	credentials      = 5 * mib
+	credentials      = 6 * mib
 	// usualConnections is the number of clients of a replica in a usual cluster.
 	usualConnections = 1000
 	// usualDecoding is the size of usual bodies that are decoded at once.

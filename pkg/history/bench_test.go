@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -163,7 +164,7 @@ func BenchmarkAdd(b *testing.B) {
 				versions[i] = c.next()
 			}
 			for range followers {
-				f, err := h.Follow("", "")
+				f, err := h.Follow("", shares.Flow{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -15,7 +15,7 @@ const (
 	// maxWaiting is how many queries and followers may wait to decode: more than there are.
 	maxWaiting = 1024
 	// maxResultsBytes limits the versions of all results, and maxAheadBytes those that followers have
-	// decoded before they are read, in bytes of memory. Of each, one tenant has at most a half.
+	// decoded before they are read, in bytes of memory. Of each, one tenant has at most a half (internal/shares).
 	maxResultsBytes, maxAheadBytes = 64 << 20, 16 << 20
 	// reserveBytes is how much a query reserves at a time.
 	reserveBytes = 256 << 10
@@ -41,10 +41,10 @@ func newBudget() (*budget, error) {
 	return &budget{decoding: turns, results: shares.New(maxResultsBytes), ahead: shares.New(maxAheadBytes)}, err
 }
 
-// decode calls a function when it is the turn of its tenant. A function decodes one block or one run, so
+// decode calls a function when it is the turn of its caller. A function decodes one block or one run, so
 // that nobody waits for long. Its error is that of the function, the cause of ctx, or ErrBusy.
-func (b *budget) decode(ctx context.Context, tenant string, decode func() error) (err error) {
-	called := b.decoding.Run(ctx, tenant, func() { err = decode() })
+func (b *budget) decode(ctx context.Context, caller shares.Flow, decode func() error) (err error) {
+	called := b.decoding.Run(ctx, caller, func() { err = decode() })
 	switch {
 	case called:
 		return err

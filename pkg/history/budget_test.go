@@ -53,7 +53,7 @@ func TestAFollowerDecodesEachBlockOnce(t *testing.T) {
 	const versions = 10_000
 	h := sealedHistory(t, versions)
 	blocks := len(h.store.blocks)
-	f, err := h.Follow("1", "a")
+	f, err := h.Follow("1", shares.Flow{Tenant: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 	h.budget.ahead = shares.New(12 << 20)
 	var followers []*Follower
 	for range 64 {
-		f, err := h.Follow("1", "a")
+		f, err := h.Follow("1", shares.Flow{Tenant: "a"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 		t.Errorf("one tenant has %d bytes, want at most a half", used)
 	}
 	blocks, before := len(h.store.blocks), h.decodedBlocks()
-	other, err := h.Follow("1", "b")
+	other, err := h.Follow("1", shares.Flow{Tenant: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestWhatFollowersHaveAheadIsBoundedAndFair(t *testing.T) {
 
 // scanAll is a query that decodes all blocks of a cluster, and finds nothing.
 func scanAll(tenant string) Query {
-	return Query{Tenant: tenant, Reason: "Scheduled", Type: corev1.EventTypeWarning}
+	return Query{Caller: shares.Flow{Tenant: tenant}, Reason: "Scheduled", Type: corev1.EventTypeWarning}
 }
 
 // A query waits for a few turns of a tenant that floods, not for all that it has begun.
@@ -171,7 +171,7 @@ func TestResultsOfATenantAreBounded(t *testing.T) {
 		a.add(e)
 	}
 	list := func(tenant string) (Result, error) {
-		return a.h.List(t.Context(), Query{Limit: 2000, AllVersions: true, Tenant: tenant})
+		return a.h.List(t.Context(), Query{Limit: 2000, AllVersions: true, Caller: shares.Flow{Tenant: tenant}})
 	}
 	var held []Result
 	var err error
@@ -209,7 +209,7 @@ func TestDecodingLeavesHalfOfTheProcessors(t *testing.T) {
 			var all sync.WaitGroup
 			for range want {
 				all.Go(func() {
-					_ = b.decode(t.Context(), "a", func() error {
+					_ = b.decode(t.Context(), shares.Flow{Tenant: "a"}, func() error {
 						running <- struct{}{}
 						<-end
 						return nil
@@ -220,14 +220,14 @@ func TestDecodingLeavesHalfOfTheProcessors(t *testing.T) {
 			cause := errors.New("cause")
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, cause)
 			defer cancel()
-			if err := b.decode(ctx, "b", func() error { return nil }); !errors.Is(err, cause) {
+			if err := b.decode(ctx, shares.Flow{Tenant: "b"}, func() error { return nil }); !errors.Is(err, cause) {
 				t.Errorf("more than %d decode: %v", want, err)
 			}
 			close(end)
 			all.Wait()
 			const work = 5 * time.Millisecond
 			began := time.Now()
-			_ = b.decode(t.Context(), "a", func() error {
+			_ = b.decode(t.Context(), shares.Flow{Tenant: "a"}, func() error {
 				for time.Since(began) < work {
 				}
 				return nil

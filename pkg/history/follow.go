@@ -50,8 +50,8 @@ type Follower struct {
 // Follow returns a follower that begins after a resourceVersion, of a Result or of Read of any replica.
 // Empty is now. Its error is ErrExpired if not all that follows is kept, or ErrInvalid. Tenants have equal
 // parts of the time and the memory in which old versions are decoded.
-func (h *History) Follow(after, tenant string) (*Follower, error) {
-	f := &Follower{h: h, flow: shares.Flow{Tenant: tenant}, now: after == "", made: time.Now()}
+func (h *History) Follow(after string, caller shares.Flow) (*Follower, error) {
+	f := &Follower{h: h, flow: caller, now: after == "", made: time.Now()}
 	if !f.now {
 		var err error
 		if f.place, err = parsePosition(after); err != nil {
@@ -151,7 +151,7 @@ func (f *Follower) ReadTo(ctx context.Context, limit int, end Place) (versions [
 		case err != nil:
 			return nil, "", err
 		case run != nil:
-			if err := f.h.budget.decode(ctx, f.flow.Tenant, func() error { return f.decode(run, limit, end) }); err != nil {
+			if err := f.h.budget.decode(ctx, f.flow, func() error { return f.decode(run, limit, end) }); err != nil {
 				return nil, "", err
 			}
 		case len(versions) > 0 || f.place != before:

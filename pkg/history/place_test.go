@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
 
@@ -43,7 +44,7 @@ func (m *model) meet(t *testing.T, tail, other *tail) (met bool) {
 func TestFollowerAheadOfTheHistoryIsAtNoPlace(t *testing.T) {
 	h := newForTest(t, 1<<20, smallSizes)
 	h.Add(numbered(10))
-	ahead, err := h.Follow(formatRV(20), "")
+	ahead, err := h.Follow(formatRV(20), shares.Flow{})
 	if err != nil {
 		t.Fatal(err)
 	}

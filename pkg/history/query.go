@@ -40,8 +40,8 @@ type Query struct {
 	Since, Until time.Time
 	// AllVersions: not only the latest of each Event that matches.
 	AllVersions bool
-	// Tenant is that of the caller. Tenants have equal parts of the time and the memory of queries.
-	Tenant string
+	// Caller is whose time and memory the query takes. Tenants have equal parts, and users of a tenant have parts of these.
+	Caller shares.Flow
 	// Limit is the maximum number of versions: DefaultLimit if it is 0, and at most MaxLimit.
 	Limit int
 }
@@ -72,8 +72,8 @@ func (r Result) Release() { r.memory.release() }
 func (h *History) List(ctx context.Context, q Query) (Result, error) {
 	snapshot := h.snapshot(q.Namespaces)
 	s := newSearch(h.codec, q)
-	s.memory = &reservation{of: h.budget.results, flow: shares.Flow{Tenant: q.Tenant}}
-	turn := func(work func() error) error { return h.budget.decode(ctx, q.Tenant, work) }
+	s.memory = &reservation{of: h.budget.results, flow: q.Caller}
+	turn := func(work func() error) error { return h.budget.decode(ctx, q.Caller, work) }
 	err := turn(func() error {
 		s.head(snapshot.head)
 		return nil

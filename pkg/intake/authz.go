@@ -15,12 +15,12 @@ import (
 
 // withAuthorization authorizes requests. It responds 403 to forbidden ones, 503 if the
 // review of the apiserver failed, and 429 if there are too many reviews.
-func withAuthorization(next http.Handler, authz authorizer.Authorizer) http.Handler {
+func withAuthorization(next http.Handler, authz authorizer.Authorizer, control *flowControl) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		attributes, err := filters.GetAuthorizerAttributes(req.Context())
 		if err == nil {
 			callOf(req.Context()).attributes = attributes
-			err = authorize(req.Context(), authz, attributes)
+			err = control.decided(req, authorize(req.Context(), authz, attributes))
 		} else {
 			err = apierrors.NewInternalError(err)
 		}

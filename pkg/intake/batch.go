@@ -27,7 +27,7 @@ import (
 const (
 	// maxBatched limits the Events of all batches in flight: to a quarter of the default queue
 	// between the intake and the correlator, which has no shares. A tenant may have half of
-	// them, in one namespace a third. internal/sizing has their memory.
+	// them, in one namespace a third, and a user of several less (internal/shares). internal/sizing has their memory.
 	maxBatched = 8 << 10
 	// seatItems is how many Events of a batch are recorded with one seat. Then others have
 	// their turn.

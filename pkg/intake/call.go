@@ -29,14 +29,14 @@ type call struct {
 	// token is the bearer token of another replica. Set by flowControl.withCredentials; read
 	// by sessions.begin, since the authentication removes the header.
 	token string
-	// verified is the tenant that unknown credentials verify as, "" if they do not. Set by
-	// flowControl.withCredentials; read by callers.tenant.
+	// verified is the user that unknown credentials verify as, "" if they do not. Set by
+	// flowControl.withCredentials; read by callers.holder.
 	verified string
 	// forwarding is how the Forwarder handles the request, nil without one. Set by
 	// awaitLeader; read by forwarded.
 	forwarding Forwarding
 	// inFlight is what the request counts as. Set by flowControl.withInFlightLimit, moved
-	// by flowControl.withCallerFlow, and read by flowControl.withSeat.
+	// by flowControl.withCallerFlow and flowControl.decided, and read by flowControl.withSeat.
 	inFlight inFlight
 	// presented is the request of a watch as it was before its authentication, which removes credentials; nil
 	// for others. Set by flowControl.withInFlightLimit; read by queries.serve.
@@ -57,10 +57,15 @@ type call struct {
 	// flowControl.withSeat; the storage and the authorizer release and acquire it.
 	seat *seat
 
-	// tenant is the one in inFlight if the user is authenticated, nil before. Set by
-	// flowControl.withCallerFlow; read by unreadResponses.serve, maybe while the
-	// handler still runs.
-	tenant atomic.Pointer[string]
+	// user is the authenticated one, once authenticated is true. Set by flowControl.withCallerFlow and
+	// flowControl.withForwardedFlow; read by flow, maybe while the handler still runs.
+	user          string
+	authenticated atomic.Bool
+	// rightless: the caller has no right, as far as it is known. Set by flowControl.knownFlow and flowControl.decided;
+	// read by flowOf.
+	rightless atomic.Bool
+	// granted: a right of the caller was recorded recently. Set by flowControl.knownFlow; read by flowControl.decided.
+	granted bool
 	// accepted makes a success 202 Accepted. Set by the storage; read by handlerResponse.
 	accepted atomic.Bool
 	// usual is what is known of a request on the fast path, nil on the generic one. Set by usualRequest; read by
@@ -97,8 +102,17 @@ func callOf(ctx context.Context) *call {
 // flow returns the flow of the response to a request: that of the caller in all its
 // namespaces or, if it is not authenticated, of its address.
 func (c *call) flow(req *http.Request) flow {
-	if tenant := c.tenant.Load(); tenant != nil {
-		return flow{Tenant: *tenant}
+	if c.authenticated.Load() {
+		return c.flowOf(c.user, "")
 	}
 	return flowOfAddress(req)
+}
+
+// flowOf returns the flow of a user in a namespace, as far as its rights are known.
+func (c *call) flowOf(user, namespace string) flow {
+	f := flowOf(user, namespace)
+	if c.rightless.Load() {
+		return f.OfRightless()
+	}
+	return f
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/eventd/eventd/internal/fairlru"
+	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 	// all of them after an apiserver was away, are reviewed again ahead of those of
 	// unknown callers.
 	knownFor = 15 * time.Minute
-	// maxKnown is the maximum number of known credentials, in about 4 MiB.
+	// maxKnown is the maximum number of known credentials, in 5.5 MiB.
 	maxKnown = 16_384
 	// rejectedFor is for how long a rejected token is not reviewed again, and maxRejected
 	// the maximum number of such tokens. The apiserver's own token cache does not cache
@@ -85,12 +86,30 @@ type knownCredentials struct {
 }
 
 type knownCredential struct {
-	tenant string
+	// user is whom the credentials authenticate: replicas and frontProxy for any.
+	user string
 	// accepted is when the review that accepted it began.
 	accepted time.Time
 	// verification is that of a client certificate.
 	verification verification
+	rights       rights
 }
+
+// grantedFor is for how long a right of a caller is taken into account after it was granted last, and grantedPeriod
+// how often that is recorded.
+const grantedFor, grantedPeriod = knownFor, time.Minute
+
+// rights is what was decided about requests with some credentials, zero if nothing was.
+type rights struct {
+	granted time.Time // last, to grantedPeriod
+	denied  bool      // some right
+}
+
+// none reports whether no right was granted, and one was denied.
+func (r rights) none() bool { return r.denied && !r.some() }
+
+// some reports whether some right was granted.
+func (r rights) some() bool { return time.Since(r.granted) < grantedFor }
 
 func newKnownCredentials(limit int) *knownCredentials {
 	return &knownCredentials{cache: fairlru.New[credential, string, knownCredential](int64(limit), nil)}
@@ -112,7 +131,23 @@ func (k *knownCredentials) get(c credential) (known knownCredential, ok bool) {
 func (k *knownCredentials) add(c credential, known knownCredential) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cache.Add(c, known.tenant, known, 1)
+	if old, ok := k.cache.Peek(c); ok {
+		known.rights = old.rights
+	}
+	k.cache.Add(c, occurrence.TenantOf(known.user), known, 1)
+}
+
+// decided records whether a right was granted to a caller. It records nothing of credentials for several users.
+func (k *knownCredentials) decided(c credential, granted bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch known := k.cache.Use(c); {
+	case known == nil || known.user == replicas || known.user == frontProxy:
+	case granted:
+		known.rights.granted = time.Now()
+	default:
+		known.rights.denied = true
+	}
 }
 
 // remove removes credentials that are no longer accepted.

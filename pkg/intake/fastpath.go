@@ -32,7 +32,7 @@ type fastPath struct {
 // others.
 func newFastPath(routes http.Handler, authn authenticator.Request, options ServerOptions, control *flowControl) *fastPath {
 	handler := withUsualBody(routes)
-	handler = withAuthorization(handler, options.Authorizer)
+	handler = withAuthorization(handler, options.Authorizer, control)
 	handler = control.withCallerFlow(handler)
 	handler = withAuthentication(handler, authn, control)
 	if options.Forwarder != nil {

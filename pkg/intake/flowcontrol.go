@@ -12,7 +12,6 @@ import (
 
 	"github.com/eventd/eventd/internal/fairqueue"
 	"github.com/eventd/eventd/internal/shares"
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 const (
@@ -33,6 +32,7 @@ const (
 	refusedSeats         = "seats"
 	refusedHeaders       = "headers"
 	refusedBatched       = "batched"
+	refusedUnread        = "unread"
 )
 
 // flowControl isolates callers from each other. A request
@@ -41,7 +41,8 @@ const (
 //   - counts as in flight: in the flow of its caller if the credentials were accepted
 //     recently or verify locally, otherwise in that of its address;
 //   - is authenticated, with a TokenReview that waits for its fair turn;
-//   - moves to the flow of the authenticated caller;
+//   - moves to the flow of the authenticated caller, and is refused if its tenant or user has too many unread answers;
+//   - moves to the flow of the user that is authorized, if it was in that of users without rights;
 //   - waits for a seat of its flow, has it while it is decoded and handled, and releases
 //     it while it waits for a name or for its write.
 //
@@ -61,6 +62,10 @@ type flowControl struct {
 	batched *shares.Shares
 	// crowds are those of the shares of requests: strangers and queries delay no reports of known callers.
 	crowds map[*shares.Shares]*crowd
+	// unread are those of unreadResponses.
+	unread *shares.Shares
+	// paths are those that need a right which not everybody has.
+	paths map[string]bool
 }
 
 func newFlowControl(o *ServerOptions) (*flowControl, error) {
@@ -98,6 +103,8 @@ func newFlowControl(o *ServerOptions) (*flowControl, error) {
 		unknownInQueries: shares.New(maxQueries),
 		batched:          shares.New(maxBatched),
 		crowds:           make(map[*shares.Shares]*crowd),
+		unread:           o.Intake.unread,
+		paths:            make(map[string]bool),
 	}
 	for _, of := range []*shares.Shares{c.inFlight, c.unknown, c.inQueries, c.unknownInQueries} {
 		c.crowds[of] = newCrowd(of.Capacity())
@@ -195,24 +202,55 @@ func (c *flowControl) withInFlightLimit(next http.Handler) http.Handler {
 
 // knownFlow predicts the flow of a request, and returns false for unknown callers.
 func (c *flowControl) knownFlow(req *http.Request) (flow, bool) {
-	tenant, ok := c.callers.tenant(req.Context())
+	call := callOf(req.Context())
+	known, ok := c.callers.holder(req.Context())
+	call.granted = time.Since(known.rights.granted) < grantedPeriod
+	call.rightless.Store(known.rights.none() || !known.rights.some() && !c.needsRight(req))
 	if !ok {
 		return flow{}, false
 	}
-	switch tenant {
+	user := known.user
+	switch user {
 	case replicas:
 		asserted, err := decodeUser(req.Header[AssertedUserHeader])
 		if err != nil {
 			return flow{}, false
 		}
-		tenant = occurrence.TenantOf(asserted.GetName())
+		user = asserted.GetName()
 	case frontProxy:
 		// So that one of its users does not take the places of all of them.
 		if proxied := req.Header.Get(proxiedUserHeader); proxied != "" {
-			tenant = occurrence.TenantOf(proxied)
+			user = proxied
 		}
 	}
-	return flow{Tenant: tenant, Namespace: namespaceOf(req)}, true
+	return call.flowOf(user, namespaceOf(req)), true
+}
+
+// needsRight reports whether a request needs a right that not everybody has.
+func (c *flowControl) needsRight(req *http.Request) bool {
+	info, ok := request.RequestInfoFrom(req.Context())
+	return ok && (info.IsResourceRequest || c.paths[info.Path])
+}
+
+// decided is called when a request was authorized, with nil or the Status of the answer, which it returns. A caller
+// without rights is charged with those of its tenant, and one that has the right with its own flow. If that has no
+// place for the request, it returns another Status.
+func (c *flowControl) decided(req *http.Request, err error) error {
+	call := callOf(req.Context())
+	switch {
+	case err == nil && c.needsRight(req):
+		if !call.granted {
+			c.callers.known.decided(call.credential, true)
+		}
+		if r := &call.inFlight; call.rightless.Swap(false) && !r.moveTo(r.shares, flowOf(call.user, r.flow.Namespace)) {
+			c.metrics.refused.WithLabelValues(refusedShare).Inc()
+			return tooMany(refusedShare)
+		}
+	case err != nil && apierrors.IsForbidden(err):
+		c.callers.known.decided(call.credential, false)
+		call.rightless.Store(true)
+	}
+	return err
 }
 
 // proxiedUserHeader is the header in which a kube-apiserver passes the user on to an aggregated API,
@@ -230,20 +268,33 @@ func (c *flowControl) withCallerFlow(next http.Handler) http.Handler {
 			refuse(w, req, apierrors.NewInternalError(fmt.Errorf("no user or request in flight in the context")))
 			return
 		}
-		f := flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
+		f := call.flowOf(caller.GetName(), namespaceOf(req))
 		to := c.inFlight
 		if c.queries.covers(req) {
 			to = c.inQueries
 		}
+		call.user = caller.GetName()
+		call.authenticated.Store(true)
 		if (r.shares != to || r.flow != f) && !r.moveTo(to, f) {
-			tenant := f.Tenant // of its own, as this is the exception
-			call.tenant.Store(&tenant)
 			c.refuseFlow(w, req, to, f, refusedShare)
 			return
 		}
-		call.tenant.Store(&r.flow.Tenant)
-		next.ServeHTTP(w, req)
+		c.enter(w, req, next)
 	})
+}
+
+// enter serves a request of an authenticated caller that counts as in flight, unless its response would be aborted
+// because the caller has too many unread ones.
+func (c *flowControl) enter(w http.ResponseWriter, req *http.Request, next http.Handler) {
+	call, unread := callOf(req.Context()), c.unread
+	if c.queries.covers(req) {
+		unread = c.queries.unread
+	}
+	if unread.Available(call.flow(req)) < minUnreadBytes {
+		c.refuse(w, req, refusedUnread)
+		return
+	}
+	next.ServeHTTP(w, req)
 }
 
 // withSeat handles a request with a seat.
@@ -312,6 +363,7 @@ var tooManyTexts = map[string]string{
 	refusedReviews:      "too many reviews are waiting for the apiserver",
 	refusedSeats:        "too many requests of this caller wait to be handled",
 	refusedBatched:      "too many events in batches of this caller are in flight",
+	refusedUnread:       "too many responses to this caller have not been read",
 }
 
 func namespaceOf(req *http.Request) string {

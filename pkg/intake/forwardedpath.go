@@ -11,8 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/klog/v2"
-
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // forwardedPath serves the requests of forwarding sessions, whose bodies have arrived. Usual ones take a fast path:
@@ -99,7 +97,9 @@ func (c *flowControl) withForwardedFlow(next http.Handler) http.Handler {
 			refuse(w, req, apierrors.NewInternalError(errors.New("no user in the context")))
 			return
 		}
-		call, f := callOf(req.Context()), flow{Tenant: occurrence.TenantOf(caller.GetName()), Namespace: namespaceOf(req)}
+		call, f := callOf(req.Context()), flowOf(caller.GetName(), namespaceOf(req))
+		call.user = caller.GetName()
+		call.authenticated.Store(true)
 		r := &call.inFlight
 		*r = newInFlight(c.inFlight, f, req)
 		if !r.acquire() {
@@ -107,7 +107,6 @@ func (c *flowControl) withForwardedFlow(next http.Handler) http.Handler {
 			return
 		}
 		defer r.release()
-		call.tenant.Store(&r.flow.Tenant)
-		next.ServeHTTP(w, req)
+		c.enter(w, req, next)
 	})
 }

@@ -287,7 +287,7 @@ func TestCallerHasItsShareOfUnreadAnswersInASession(t *testing.T) {
 			shares: shares.New(10 * (size + 2*unreadOverhead)), limit: size,
 			aborted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aborted"}, []string{"reason"}),
 		}
-		control := &flowControl{inFlight: shares.New(4 * requests)}
+		control := &flowControl{inFlight: shares.New(4 * requests), unread: shares.New(maxUnreadBytes)}
 		s := openForwarding(t, newTestForwardings(unread.buffered(control.withForwardedFlow(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(make([]byte, size))
 		})))))

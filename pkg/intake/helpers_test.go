@@ -83,7 +83,7 @@ func bubble(t *testing.T, name string, test func(*testing.T)) {
 
 // requestWith returns a request with credentials, "" for none.
 func requestWith(token, certificate string) *http.Request {
-	info := &request.RequestInfo{Namespace: "ns"}
+	info := &request.RequestInfo{IsResourceRequest: true, Namespace: "ns"}
 	req := httptest.NewRequest(http.MethodPost, "/", nil)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -102,6 +104,62 @@ func TestRequestCountsAsInFlightOnce(t *testing.T) {
 			equal(t, "handled", handled, test.code == 200)
 			inUse("after the response", 0, filled)
 			equal(t, "counted as refused", c.refusedAs(refusedShare) == 1, test.code == 429)
+		})
+	}
+}
+
+// Callers without rights share a flow in their tenant, and those who have one keep their own. A right is one that not
+// everybody has, and counts until nothing was granted for long.
+func TestCallersWithoutRightsShareAFlow(t *testing.T) {
+	const name, version, metrics = "system:serviceaccount:a:x", "/version", "/metrics"
+	tenant := occurrence.TenantOf(name)
+	type step struct {
+		path   string // "" is that of Events
+		err    error  // of the authorization
+		later  time.Duration
+		before string // user of the flow before the authorization
+		after  string // after it, and of the response
+	}
+	forbidden, undecided := apierrors.NewForbidden(schema.GroupResource{}, "", nil), unavailable("")
+	none := shares.Rightless
+	for of, steps := range map[string][]step{
+		"no rights":         {{err: forbidden, before: name, after: none}, {err: forbidden, before: none, after: none}},
+		"the right":         {{before: name, after: name}, {before: name, after: name}},
+		"a right, not this": {{before: name, after: name}, {err: forbidden, before: name, after: none}, {before: name, after: name}},
+		"a right at last":   {{err: forbidden, before: name, after: none}, {before: none, after: name}, {before: name, after: name}},
+		"a right no more": {{before: name, after: name}, {err: forbidden, before: name, after: none},
+			{err: forbidden, later: grantedFor, before: none, after: none}},
+		"that of everybody":          {{path: version, before: none, after: none}, {before: name, after: name}, {path: version, before: name, after: name}},
+		"a path that needs a right":  {{path: metrics, before: name, after: name}, {path: version, before: name, after: name}},
+		"nothing that was decided":   {{err: undecided, before: name, after: name}, {err: undecided, before: name, after: name}},
+		"no rights, and not decided": {{err: forbidden, before: name, after: none}, {err: undecided, before: none, after: none}},
+	} {
+		bubble(t, of, func(t *testing.T) {
+			c := testFlowControl()
+			c.paths[metrics] = true
+			c.callers.known.add(credential{1}, acceptedNow(name))
+			for i, step := range steps {
+				time.Sleep(step.later)
+				c.callers.known.add(credential{1}, acceptedNow(name)) // it is reviewed again
+				call, req := &call{credential: credential{1}}, requestWith("", "")
+				if step.path != "" {
+					req = req.WithContext(request.WithRequestInfo(req.Context(), &request.RequestInfo{Path: step.path}))
+				}
+				inFlight := func(when, user string) {
+					t.Helper()
+					equal(t, fmt.Sprintf("step %d: of %q in flight %s", i, user, when), c.inFlight.UsedBy(flow{Tenant: tenant, User: user}), 1)
+				}
+				req = req.WithContext(request.WithUser(withCall(req.Context(), call), &user.DefaultInfo{Name: name}))
+				c.withInFlightLimit(c.withCallerFlow(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+					inFlight("before", step.before)
+					equal(t, "error", c.decided(req, step.err), step.err)
+					if step.err == nil {
+						inFlight("after", step.after)
+					}
+				}))).ServeHTTP(httptest.NewRecorder(), req)
+				equal(t, fmt.Sprintf("step %d: flow of the response", i), call.flow(req), flow{Tenant: tenant, User: step.after})
+				equal(t, "in flight at the end", c.inFlight.InUse(), 0)
+			}
 		})
 	}
 }

@@ -71,7 +71,7 @@ func newMetrics(i *Intake, r prometheus.Registerer) (*metrics, error) {
 	for _, code := range []int{http.StatusCreated, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		m.batched.WithLabelValues(strconv.Itoa(code))
 	}
-	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedUnknownShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders, refusedBatched} {
+	for _, reason := range []string{refusedNoCredentials, refusedRejected, refusedUnknownShare, refusedShare, refusedReviews, refusedSeats, refusedHeaders, refusedBatched, refusedUnread} {
 		m.refused.WithLabelValues(reason)
 	}
 	for _, reason := range []string{abortedWrite, abortedShare, abortedTooLarge} {

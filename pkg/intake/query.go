@@ -53,8 +53,8 @@ type Query struct {
 	Resource string
 	// Relayed is true if another replica has sent it.
 	Relayed bool
-	// Tenant is that of the caller.
-	Tenant    string
+	// Caller is the flow of the caller in all namespaces.
+	Caller    shares.Flow
 	Authorize Authorize
 	// Answering reports whether the apiserver has answered a review of a query in the last 10 s.
 	Answering func() bool
@@ -147,12 +147,12 @@ func (q *queries) covers(req *http.Request) bool {
 }
 
 // or returns a handler that serves queries, and has another one serve the rest, which it authorizes. q may be nil.
-func (q *queries) or(next http.Handler, authz authorizer.Authorizer) http.Handler {
-	reports := withAuthorization(next, authz)
+func (q *queries) or(next http.Handler, authz authorizer.Authorizer, control *flowControl) http.Handler {
+	reports := withAuthorization(next, authz, control)
 	if q == nil {
 		return reports
 	}
-	paths := withAuthorization(next, q.authz)
+	paths := withAuthorization(next, q.authz, control)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		resource := q.resource(req)
 		switch {
@@ -198,15 +198,17 @@ func (q *queries) serve(w http.ResponseWriter, req *http.Request, resource strin
 	}
 	defer s.end()
 	call.seat = s
+	own := flowOf(caller.GetName(), "")
 	answer, watch, err := q.api.Query(Query{
 		Request: req.WithContext(ctx), Resource: resource, Relayed: Forwarded(req),
-		Tenant: call.inFlight.flow.Tenant, Authorize: q.authorize(caller), Answering: q.authz.answering, Wait: withoutSeat,
+		Caller: own, Authorize: q.authorize(caller), Answering: q.authz.answering, Wait: withoutSeat,
 	})
+	err = q.control.decided(req, err)
 	switch {
 	case err != nil:
 		return refused(err)
 	case watch:
-		session := q.watch(resource, flow{Tenant: call.inFlight.flow.Tenant}, q.whileAuthentic(call, answer))
+		session := q.watch(resource, own, q.whileAuthentic(call, answer))
 		call.session.Store(&session)
 		return 0
 	default:

@@ -268,7 +268,7 @@ func TestQueriesThatWaitKeepNoSeat(t *testing.T) {
 		free := make(chan struct{})
 		s := serve(t, written(), named, withQueries(func(q intake.Query) (http.HandlerFunc, bool, error) {
 			return func(w http.ResponseWriter, req *http.Request) {
-				if q.Tenant == "slow" {
+				if q.Caller.Tenant == "slow" {
 					q.Wait(req.Context(), func() { <-free })
 				}
 				sends("seen")(w, req)

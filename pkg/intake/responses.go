@@ -23,6 +23,8 @@ const (
 	// unreadOverhead is the memory of one of them beside its body: the goroutine, the
 	// stream and its buffers.
 	unreadOverhead = 16 << 10
+	// minUnreadBytes is what must be available to a caller for a request to be handled. The rest is for refusals.
+	minUnreadBytes = 4 * unreadOverhead
 	// UploadBufferBytes is how much of a request's body the server in front of a handler
 	// may buffer: MaxUploadBufferPerStream of HTTP/2.
 	UploadBufferBytes = 64 << 10
@@ -44,7 +46,7 @@ var errResponseTooLarge = errors.New("the response is too large")
 // flight before the first byte is written to the client. Then the response must be
 // written within writeTimeout. Its memory counts against the share of its caller, or of
 // the address of an unknown caller. Above the share, the stream or the HTTP/1.1
-// connection is aborted.
+// connection is aborted; shortly below it, requests are refused before they are handled.
 type unreadResponses struct {
 	shares  *shares.Shares
 	queries *shares.Shares // of answers to queries

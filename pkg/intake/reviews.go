@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/eventd/eventd/internal/fairqueue"
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // DefaultAccessReviewQPS is how many SubjectAccessReviews per second components with delegated authorization allow
@@ -141,7 +140,7 @@ func (c *callers) verify(req *http.Request, presented credential, authn authenti
 	begun := time.Now()
 	response, ok, err := authn.AuthenticateRequest(req)
 	if ok && err == nil {
-		known.tenant, known.accepted = tenantOf(req, response.User), begun
+		known.user, known.accepted = holderOf(req, response.User), begun
 		if usual {
 			known.verification = c.certificates.verify(req, response.User)
 		}
@@ -184,8 +183,8 @@ func (c *callers) newReview(req *http.Request, presented credential, authn authe
 	defer cancel()
 	defer func() { r.panicked = recover() }()
 	from, f := c.ofUnknown, flowOfAddress(req)
-	if tenant, ok := c.tenant(req.Context()); ok {
-		from, f = c.ofKnown, flow{Tenant: tenant}
+	if known, ok := c.holder(req.Context()); ok {
+		from, f = c.ofKnown, callOf(req.Context()).flowOf(known.user, "")
 	}
 	r.of = req
 	var begun time.Time
@@ -204,7 +203,7 @@ func (c *callers) newReview(req *http.Request, presented credential, authn authe
 func (c *callers) remember(req *http.Request, presented credential, r reviewed, begun time.Time) {
 	switch {
 	case r.err == nil && r.ok:
-		c.known.add(presented, knownCredential{tenant: tenantOf(req, r.response.User), accepted: begun})
+		c.known.add(presented, knownCredential{user: holderOf(req, r.response.User), accepted: begun})
 	case errors.Is(r.err, errAssertion):
 	case r.err == nil || !Undecided(r.err):
 		c.known.remove(presented)
@@ -212,20 +211,20 @@ func (c *callers) remember(req *http.Request, presented credential, r reviewed, 
 	}
 }
 
-// tenant returns the tenant of the credentials of a request: by the last review that
+// holder returns what is known of the credentials of a request: by the last review that
 // accepted them, otherwise by local verification. It returns false for unknown callers.
-func (c *callers) tenant(ctx context.Context) (string, bool) {
+func (c *callers) holder(ctx context.Context) (knownCredential, bool) {
 	call := callOf(ctx)
 	if known, ok := c.known.get(call.credential); ok {
-		return known.tenant, true
+		return known, true
 	}
-	return call.verified, call.verified != ""
+	return knownCredential{user: call.verified}, call.verified != ""
 }
 
-// verified returns the tenant that unknown credentials verify as, "" if they do not: by
+// verified returns the user that unknown credentials verify as, "" if they do not: by
 // the signature of a token, or as a client certificate. They are still reviewed as all
 // others.
-func (c *callers) verified(req *http.Request, presented credential) (tenant string) {
+func (c *callers) verified(req *http.Request, presented credential) (user string) {
 	if _, known := c.known.get(presented); known {
 		return ""
 	}
@@ -240,12 +239,12 @@ func (c *callers) verified(req *http.Request, presented credential) (tenant stri
 	case Forwarded(req) && c.ownName != nil && subject == c.ownName():
 		return replicas
 	}
-	return occurrence.TenantOf(subject)
+	return subject
 }
 
 // certificate verifies the client certificate of a request without a token. It ignores
 // requests that assert a user, since replicas have a token.
-func (c *callers) certificate(req *http.Request) (tenant string) {
+func (c *callers) certificate(req *http.Request) (user string) {
 	if Forwarded(req) || c.authn == nil {
 		return ""
 	}
@@ -254,26 +253,26 @@ func (c *callers) certificate(req *http.Request) (tenant string) {
 	if !ok || err != nil {
 		return ""
 	}
-	return tenantOf(req, response.User)
+	return holderOf(req, response.User)
 }
 
-// Tenants of credentials that assert other users: those of replicas, and the certificate
+// Holders of credentials that assert other users: those of replicas, and the certificate
 // of a front proxy.
 const (
 	replicas   = "\x00replicas"
 	frontProxy = "\x00front-proxy"
 )
 
-// tenantOf is the tenant of a request's credentials. A certificate that authenticates
+// holderOf is the user whom a request's credentials authenticate. A certificate that authenticates
 // another user than its subject is that of a front proxy.
-func tenantOf(req *http.Request, u user.Info) string {
+func holderOf(req *http.Request, u user.Info) string {
 	switch {
 	case Forwarded(req):
 		return replicas
 	case bearerToken(req) == "" && commonName(req) != "" && commonName(req) != u.GetName():
 		return frontProxy
 	}
-	return occurrence.TenantOf(u.GetName())
+	return u.GetName()
 }
 
 // commonName is that of a request's client certificate.

@@ -18,8 +18,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 func TestCredentialsAreATokenACertificateOrBoth(t *testing.T) {
@@ -56,8 +54,8 @@ func TestTokenIsNotKeptOnceItIsHashed(t *testing.T) {
 	}
 }
 
-func acceptedNow(tenant string) knownCredential {
-	return knownCredential{tenant: tenant, accepted: time.Now()}
+func acceptedNow(user string) knownCredential {
+	return knownCredential{user: user, accepted: time.Now()}
 }
 
 // A tenant with many credentials evicts its own least recently used one.
@@ -161,7 +159,7 @@ func TestWhichReviewsATokenCosts(t *testing.T) {
 	revoked := errors.New("revoked")
 	for name, test := range map[string]struct {
 		known    time.Duration // since when its review began, 0 if it is unknown
-		verified string        // tenant that it verifies as
+		verified string        // user that it verifies as
 		bursts   int           // of reviews of unknown callers at the same address before
 		ok       bool
 		err      error
@@ -292,9 +290,9 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 		user   string
 		ok     bool
 		err    error
-		tenant string // "" if it is not known then
+		holder string // "" if it is not known then
 	}{
-		"accepted":         {"jane", true, nil, occurrence.TenantOf("jane")},
+		"accepted":         {"jane", true, nil, "jane"},
 		"of a front proxy": {"joe", true, nil, frontProxy},
 		"rejected":         {"jane", false, nil, ""},
 		"not verified":     {"jane", false, x509.UnknownAuthorityError{}, ""},
@@ -310,14 +308,13 @@ func TestCertificatesCostNoReviews(t *testing.T) {
 			equal(t, "accepted", ok, test.ok)
 			equal(t, "error", err, test.err)
 			known, ok := c.known.get(own)
-			equal(t, "known", ok, test.tenant != "")
-			equal(t, "tenant", known.tenant, test.tenant)
+			equal(t, "known", ok, test.holder != "")
+			equal(t, "holder", known.user, test.holder)
 			equal(t, "rejected from now on", c.rejected.contains(own), false)
 			for _, reviews := range []*reviews{c.ofKnown, c.ofUnknown} {
 				equal(t, "reviews that are left", reviews.rate.Tokens(), float64(tokenReviews.burst))
 			}
-			beside := tenantOf(requestWith("a", "jane"), response.User)
-			equal(t, "tenant of a token beside it", beside, occurrence.TenantOf(test.user))
+			equal(t, "holder of a token beside it", holderOf(requestWith("a", "jane"), response.User), test.user)
 		})
 	}
 }

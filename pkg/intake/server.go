@@ -159,9 +159,11 @@ func NewHandler(options ServerOptions) (http.Handler, error) {
 		routes.apis[a][batchVerb] = newBatches(&options, a, control)
 	}
 	if options.Metrics != nil {
+		control.paths["/metrics"] = true
 		routes.paths["/metrics"] = control.withSeat(options.Metrics.ServeHTTP)
 	}
 	for path, handler := range options.Paths {
+		control.paths[path] = true
 		routes.paths[path] = control.withSeat(handler.ServeHTTP)
 	}
 	return chain(routes, options, control), nil
@@ -172,7 +174,7 @@ func chain(handler http.Handler, options ServerOptions, control *flowControl) ht
 	longRunning := func(*http.Request, *request.RequestInfo) bool { return false }
 
 	routes := handler
-	handler = control.queries.or(handler, options.Authorizer)
+	handler = control.queries.or(handler, options.Authorizer, control)
 	handler = withoutImpersonation(handler)
 	handler = control.withCallerFlow(handler)
 	if options.Replication != nil {

@@ -17,8 +17,6 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
-
-	"github.com/eventd/eventd/pkg/occurrence"
 )
 
 // sharedReviewTimeout is the timeout of a review that several requests share. Each of
@@ -34,7 +32,7 @@ const sharedReviewTimeout = 30 * time.Second
 // number is limited by the requests in flight.
 //
 // Reviews for which the authorizer has no cached decision are rate-limited fairly
-// between tenants, since a caller can use another name or namespace each time.
+// between tenants and their users, since a caller can use another name or namespace each time.
 //
 // A caller that was allowed is not denied before a later review has denied it too. An apiserver
 // that has just started denies what it allows as soon as it has read all roles, and the delegating
@@ -115,7 +113,8 @@ func (s *sharedAuthorizer) sharedReview(ctx context.Context, a authorizer.Attrib
 // cached decision.
 func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) (d decision, err error) {
 	key := attributesKey(a)
-	switch last := s.decisions.get(a, key); {
+	last := s.decisions.get(a, key)
+	switch {
 	case time.Since(last.deniedAt) < doubtTime:
 		return decision{Decision: authorizer.DecisionNoOpinion}, errDoubtful
 	case time.Since(last.begun) < s.decisions.ttl:
@@ -124,12 +123,15 @@ func (s *sharedAuthorizer) review(ctx context.Context, a authorizer.Attributes) 
 		s.decisions.repeat(a, key, begun, d.Decision)
 		return d, err
 	}
-	var tenant string
+	var f flow
 	if user := a.GetUser(); user != nil {
-		tenant = occurrence.TenantOf(user.GetName())
+		f = flowOf(user.GetName(), "")
+	}
+	if !last.allowed { // reviews of what was allowed before do not wait behind those of any number of other names
+		f = f.OfRightless()
 	}
 	begun := time.Now()
-	limited := s.reviews.run(ctx, flow{Tenant: tenant}, func() {
+	limited := s.reviews.run(ctx, f, func() {
 		begun = time.Now()
 		d.Decision, d.reason, err = s.Authorizer.Authorize(ctx, a)
 	})

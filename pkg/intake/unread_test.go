@@ -5,27 +5,30 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/eventd/eventd/pkg/intake"
 )
 
 // stalled is an HTTP/2 client with a flow-control window of 0.
 type stalled struct {
+	token  string
 	framer *http2.Framer
 	conn   net.Conn
 	next   uint32
 }
 
-func stall(t *testing.T, address string) *stalled {
+func stall(t *testing.T, address, token string) *stalled {
 	t.Helper()
 	conn := must(tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = must(io.WriteString(conn, http2.ClientPreface))
-	s := &stalled{framer: http2.NewFramer(conn, conn), conn: conn, next: 1}
+	s := &stalled{token: token, framer: http2.NewFramer(conn, conn), conn: conn, next: 1}
 	equal(t, "error", s.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), nil)
 	return s
 }
@@ -37,7 +40,7 @@ func (s *stalled) request(t *testing.T, method, path string, end bool) {
 	encoder := hpack.NewEncoder(&block)
 	for _, field := range []hpack.HeaderField{
 		{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "eventd"},
-		{Name: ":path", Value: path}, {Name: "authorization", Value: "Bearer stalled"},
+		{Name: ":path", Value: path}, {Name: "authorization", Value: "Bearer " + s.token},
 	} {
 		_ = encoder.WriteField(field)
 	}
@@ -56,7 +59,7 @@ func (s *server) unwritten(t *testing.T) float64 {
 func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
 	const half, each = 50, 16 << 10
 	s := serve(t, written(), (&bearers{}).set, inFlight(30))
-	client := stall(t, listenTLS(t, s))
+	client := stall(t, listenTLS(t, s), "stalled")
 	for range half {
 		client.request(t, "GET", "/version", true)
 	}
@@ -69,4 +72,45 @@ func TestUnreadAnswersCountThoughTheyAreSmall(t *testing.T) {
 	until(t, "all have their answers", func() bool { return s.unwritten(t) > before+half*(each+intake.UploadBufferBytes) })
 	_ = client.conn.Close()
 	until(t, "the streams end", func() bool { return s.unwritten(t) == 0 })
+}
+
+// Those who read no answers take a part of what their tenant may have. Before more is aborted, requests are refused
+// before they are handled: 429, and nothing is recorded. Many without rights, or with those of everybody, take no more
+// than one of them.
+func TestUnreadAnswersOfAUserStopNoOtherOfItsTenant(t *testing.T) {
+	const account = "system:serviceaccount:ns:"
+	weak := []string{"weak-1", "weak-2", "weak-3", "weak-4", "weak-5"}
+	for name, test := range map[string]struct {
+		stalled []string
+		path    string
+		most    float64 // that they may have, in MiB, and some more that counts for their address
+	}{
+		"a user":                              {[]string{"able"}, coreEvents + "/unknown", 8.5},
+		"users without rights":                {weak, coreEvents + "/unknown", 7},
+		"users without rights to read Events": {weak, "/version", 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, written(), (&bearers{}).set, authorized(func(a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if a.IsResourceRequest() && strings.HasPrefix(a.GetUser().GetName(), account+"weak") {
+					return authorizer.DecisionNoOpinion, "", nil
+				}
+				return authorizer.DecisionAllow, "", nil
+			}))
+			address := listenTLS(t, s)
+			for _, name := range test.stalled {
+				for refused := s.refused(t, "unread"); s.refused(t, "unread") == refused; {
+					client, before := stall(t, address, account+name), s.unwritten(t)
+					for range 100 {
+						client.request(t, "GET", test.path, true)
+					}
+					until(t, "one is answered", func() bool { return s.unwritten(t) > before || s.refused(t, "unread") > refused })
+				}
+			}
+			if most := s.unwritten(t) / (1 << 20); most > test.most {
+				t.Errorf("they have %.2f MiB", most)
+			}
+			s.as(t, account+"strong", "10.0.0.2", "another").Want(t, 201, "")
+			s.Pipeline.WantRecorded(t, 1)
+		})
+	}
 }

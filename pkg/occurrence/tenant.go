@@ -7,7 +7,7 @@ import "strings"
 const serviceAccountPrefix = "system:serviceaccount:"
 
 // TenantOf returns the tenant of a user. All ServiceAccounts of a namespace are one
-// tenant, and share its limits: a user that can create one can create any number. Every
+// tenant, and share its limits, each a part of them: a user that can create one can create any number. Every
 // other user is a tenant of its own. For a recorder in this process, both are "".
 func TenantOf(user string) string {
 	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
@@ -18,5 +18,5 @@ func TenantOf(user string) string {
 	if !ok {
 		return user
 	}
-	return serviceAccountPrefix + namespace
+	return user[:len(serviceAccountPrefix)+len(namespace)]
 }

@@ -165,7 +165,7 @@ func (a *API) Query(req intake.Query) (answer http.HandlerFunc, watch bool, err 
 	if err := a.served(q); err != nil {
 		return nil, false, err
 	}
-	q.tenant, q.wait = req.Tenant, req.Wait
+	q.caller, q.wait = req.Caller, req.Wait
 	r := rights{authorize: req.Authorize, answering: req.Answering, namespaces: q.Namespaces, watch: q.Watch}
 	if q.resource == resourceStatus {
 		r.namespaces = nil
@@ -174,7 +174,7 @@ func (a *API) Query(req intake.Query) (answer http.HandlerFunc, watch bool, err 
 		return nil, false, err
 	}
 	if q.expression != "" {
-		q.wait(req.Context(), func() { q.match, err = a.matches.compile(req.Context(), q.tenant, q.expression) })
+		q.wait(req.Context(), func() { q.match, err = a.matches.compile(req.Context(), q.caller, q.expression) })
 		if err != nil {
 			return nil, false, err
 		}
@@ -256,7 +256,7 @@ const answerRest = 1
 func (a *API) work(ctx context.Context, q *query, f func() error) (err error) {
 	q.wait(ctx, func() {
 		var failed error
-		if err = inTurn(ctx, a.answers, q.tenant, func() { failed = f() }); err == nil {
+		if err = inTurn(ctx, a.answers, q.caller, func() { failed = f() }); err == nil {
 			err = failed
 		}
 	})
@@ -292,7 +292,7 @@ func (a *API) object(ctx context.Context, q *query) (object any, err error) {
 
 // historyQuery returns what an answer needs of the history, if anything.
 func (a *API) historyQuery(q *query) (of history.Query, reads bool) {
-	of = history.Query{Namespaces: q.Namespaces, Object: history.Object(q.Object), Limit: q.limit, Tenant: q.tenant}
+	of = history.Query{Namespaces: q.Namespaces, Object: history.Object(q.Object), Limit: q.limit, Caller: q.caller}
 	switch {
 	case q.resource == resourceTimeline:
 		of.Reason, of.Type, of.Reporter = q.reason, q.eventType, q.reporter

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/internal/fairqueue"
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
@@ -40,8 +41,8 @@ func newMatches() (*matches, error) {
 }
 
 // compile returns an expression, or the Status of the answer.
-func (m *matches) compile(ctx context.Context, tenant, text string) (expression *rules.Expression, err error) {
-	if failed := inTurn(ctx, m.compilations, tenant, func() { expression, err = rules.CompileExpression(text, v1alpha1.ParamMatch) }); failed != nil {
+func (m *matches) compile(ctx context.Context, caller shares.Flow, text string) (expression *rules.Expression, err error) {
+	if failed := inTurn(ctx, m.compilations, caller, func() { expression, err = rules.CompileExpression(text, v1alpha1.ParamMatch) }); failed != nil {
 		return nil, failed
 	}
 	if err != nil {
@@ -51,10 +52,10 @@ func (m *matches) compile(ctx context.Context, tenant, text string) (expression 
 }
 
 // evaluate returns which of some Events match, and how long that took.
-func (m *matches) evaluate(ctx context.Context, tenant string, expression *rules.Expression, events []*corev1.Event) (matched []bool, took time.Duration, err error) {
+func (m *matches) evaluate(ctx context.Context, caller shares.Flow, expression *rules.Expression, events []*corev1.Event) (matched []bool, took time.Duration, err error) {
 	matched = make([]bool, len(events))
 	for i := 0; i < len(events); {
-		if err := inTurn(ctx, m.evaluations, tenant, func() {
+		if err := inTurn(ctx, m.evaluations, caller, func() {
 			began := time.Now()
 			for ; i < len(events) && time.Since(began) < matchTurn; i++ {
 				matched[i] = expression.Matches(events[i])
@@ -68,9 +69,9 @@ func (m *matches) evaluate(ctx context.Context, tenant string, expression *rules
 }
 
 // inTurn calls a function when it is the turn of a tenant. Its error is the cause of ctx, or 503.
-func inTurn(ctx context.Context, turns *fairqueue.Turns, tenant string, work func()) error {
+func inTurn(ctx context.Context, turns *fairqueue.Turns, caller shares.Flow, work func()) error {
 	switch {
-	case turns.Run(ctx, tenant, work):
+	case turns.Run(ctx, caller, work):
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

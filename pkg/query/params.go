@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/rules"
 	"github.com/eventd/eventd/pkg/trail"
@@ -47,8 +48,8 @@ const paramTimeout, paramPretty = "timeout", "pretty"
 // query is a request that was read.
 type query struct {
 	resource string
-	// tenant is that of the caller, and wait intake.Query.Wait.
-	tenant string
+	// caller and wait are those of intake.Query.
+	caller shares.Flow
 	wait   func(ctx context.Context, wait func())
 	// Namespaces are those of the Events, nil for all.
 	Namespaces []string

@@ -55,7 +55,7 @@ func (a *API) newTail(q *query, s *stream) (*tail, error) {
 			t.at = a.options.History.Status().ResourceVersion // before Follow: nothing is missed after it
 		}
 		var err error
-		if t.events, err = a.options.History.Follow(q.after, q.tenant); err != nil {
+		if t.events, err = a.options.History.Follow(q.after, q.caller); err != nil {
 			return nil, err
 		}
 	}
@@ -345,7 +345,7 @@ func matching[T any](ctx context.Context, a *API, q *query, items []T, of func(T
 	if len(events) == 0 {
 		return out, 0, nil
 	}
-	matched, took, err := a.matches.evaluate(ctx, q.tenant, q.match, events)
+	matched, took, err := a.matches.evaluate(ctx, q.caller, q.match, events)
 	if err != nil {
 		return nil, took, err
 	}

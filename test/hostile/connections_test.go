@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -185,6 +186,35 @@ func TestClientThatReadsNoAnswersStopsNobody(t *testing.T) {
 			stall(ctx, t, attacker, attacker.echoed())
 		}}.run(t, g)
 	})
+}
+
+// All ServiceAccounts of a namespace are one tenant. One that reads no answers uses up its own share of it, and those
+// without rights a share that they have together.
+func TestAccountThatReadsNoAnswersStopsNoOtherOfItsNamespace(t *testing.T) {
+	g := eventdTarget(t)
+	for name, of := range map[string]struct {
+		accounts int
+		verbs    []string
+	}{
+		"an account without rights": {1, nil},
+		"three without rights":      {3, nil},
+		"one with rights":           {1, []string{"create"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := g.cluster.Namespace(t)
+			var attackers []*account
+			for i := range of.accounts {
+				attackers = append(attackers, g.accountIn(t, namespace, fmt.Sprint("attacker-", i), of.verbs...))
+			}
+			siege{allowed: limits{peak: 256, p99: usual.p99}, namespace: namespace, attack: func(ctx context.Context) {
+				var all sync.WaitGroup
+				for _, a := range attackers {
+					all.Go(func() { stall(ctx, t, a, a.echoed()) })
+				}
+				all.Wait()
+			}}.run(t, g)
+		})
+	}
 }
 
 func TestClientThatReadsNoAnswersDoesNotDelayTheShutdown(t *testing.T) {

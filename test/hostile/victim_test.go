@@ -24,10 +24,15 @@ type victim struct {
 
 const victimPeriod = 100 * time.Millisecond
 
-// victim returns one with the rights of a recorder.
+// victim returns one with the rights of a recorder, in a new namespace.
 func (g *target) victim(t *testing.T) *victim {
 	t.Helper()
-	return &victim{account: g.account(t, "victim", "create", "patch")}
+	return g.victimIn(t, g.cluster.Namespace(t))
+}
+
+func (g *target) victimIn(t *testing.T, namespace string) *victim {
+	t.Helper()
+	return &victim{account: g.accountIn(t, namespace, "victim", "create", "patch")}
 }
 
 // experience has the latencies and errors of a client.
@@ -111,12 +116,14 @@ type siege struct {
 	lasts time.Duration
 	// ready, if not nil, waits for the effect of the attack.
 	ready func()
+	// namespace is that of the victim; "" is a new one.
+	namespace string
 }
 
 // run fails if the effect exceeds the limits. At a kube-apiserver it only measures.
 func (s siege) run(t *testing.T, g *target) {
 	t.Helper()
-	v := g.victim(t)
+	v := g.victimIn(t, cmp.Or(s.namespace, g.cluster.Namespace(t)))
 	warm := v.report(t.Context(), time.Second)
 	resetPeak(t, g.pid())
 	before := v.report(t.Context(), longrun.Either(10*time.Second, 2*time.Second))
