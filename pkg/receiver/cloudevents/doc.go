@@ -15,8 +15,9 @@
 // the object, which is not known for a version that was listed. The plural in the subject is
 // guessed from the kind, as clients of Kubernetes do that do not read the API's discovery.
 //
-// A request is acknowledged by any 2xx, whatever the body. 400, 413 and 422 refuse it for good: an
-// Event that is alone in its request is then rejected, and the next is sent. After all else, or no
+// A request is acknowledged by any 2xx, whatever the body. 400, 413, 422 and what says
+// that it is too large refuse it for good: an Event that is alone in its request is then rejected, and the
+// next is sent. After a 413 with Retry-After it is rejected at the tenth time. After all else, or no
 // answer, the batch is sent again, after Retry-After if there is one, but without the Events at
 // its beginning that were acknowledged. Redirects are not followed.
 package cloudevents

@@ -26,18 +26,20 @@
 //	HTTP 2xx, gRPC OK                      delivered, but for the records that partial_success
 //	                                       rejects
 //	HTTP 2xx with half a body or a page    sent again: it was not a receiver of OTLP
-//	HTTP 400, 413, 422                     refused for good
-//	HTTP 408, 429, 5xx                     sent again, after Retry-After if there is one
+//	HTTP 400, 413, 422, gRPC InvalidArgument, and any other status or code whose text says that
+//	the request is too large               refused for good: sent in halves, until one record is alone
+//	                                       and given up
+//	gRPC ResourceExhausted without RetryInfo, HTTP 413 with Retry-After
+//	                                       sent in halves; one record alone is given up after ten
+//	                                       attempts
+//	gRPC codes with RetryInfo, HTTP statuses with Retry-After
+//	                                       sent again after that
 //	HTTP 3xx and all other                 sent again; redirects are not followed
-//	gRPC InvalidArgument                   refused for good
-//	gRPC Canceled, DeadlineExceeded, Aborted, OutOfRange, Unavailable, DataLoss,
-//	ResourceExhausted                      sent again, after RetryInfo if there is one
-//	gRPC Unauthenticated, PermissionDenied, Unimplemented, NotFound and all other
-//	                                       sent again
 //	no answer                              sent again, over another connection
 //
-// The specification of OTLP has the last kind of gRPC codes, and of HTTP statuses, dropped. Most
-// of them say that the client or the destination is not configured as it should be, and no Event is
-// to be lost for that. A destination that accepts requests of less than 3 MiB answers
-// ResourceExhausted to larger ones; the receiver then needs a smaller batchSize.
+// The specification of OTLP has a request dropped after Unknown, NotFound, AlreadyExists,
+// PermissionDenied, FailedPrecondition, Unimplemented, Internal and Unauthenticated, after
+// ResourceExhausted without RetryInfo, and after all HTTP statuses but 429, 502, 503 and 504. Most of
+// them say that the client or the destination is not configured as it should be, and no Event is to
+// be lost for that.
 package otlp

@@ -25,7 +25,12 @@ import (
 	configv1alpha1 "github.com/eventd/eventd/pkg/config/v1alpha1"
 	"github.com/eventd/eventd/pkg/receiver"
 	"github.com/eventd/eventd/pkg/receiver/internal/connection"
+	"github.com/eventd/eventd/pkg/receiver/internal/sequence"
 )
+
+// maxResponse limits a response in bytes. It is odd, and so no limit of a server: the error of a response
+// above it has the code and the words of a request that is too large for the server, but for the limit.
+const maxResponse = connection.MaxResponseBytes + 1
 
 // grpcTransport has one connection.
 type grpcTransport struct {
@@ -71,7 +76,7 @@ func dialOptions(compress bool) []grpc.DialOption {
 		grpc.WithDisableRetry(),         // the caller sends again
 		grpc.WithDisableServiceConfig(), // from DNS
 		grpc.WithMaxHeaderListSize(connection.MaxResponseBytes),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(connection.MaxResponseBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		// A receiver that is back is noticed within 10 s.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 10 * time.Second},
@@ -142,14 +147,27 @@ func (t *grpcTransport) close() error {
 // errorOf returns what the error of a call means to the sender of a batch.
 func errorOf(err error) *receiver.Error {
 	s := status.Convert(err)
-	failed := &receiver.Error{
-		Permanent: s.Code() == codes.InvalidArgument,
-		Err:       fmt.Errorf("%s: %s", s.Code(), connection.Quote(s.Message())),
-	}
-	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok && !failed.Permanent {
-			failed.RetryAfter = connection.ClampRetryAfter(info.GetRetryDelay().AsDuration())
-		}
+	failed := &receiver.Error{Err: fmt.Errorf("%s: %s", s.Code(), connection.Quote(s.Message()))}
+	info, temporary := retryInfo(s)
+	switch {
+	case s.Code() == codes.InvalidArgument:
+		failed.Permanent = true
+	case temporary:
+		failed.RetryAfter = connection.ClampRetryAfter(info.GetRetryDelay().AsDuration())
+	case strings.HasSuffix(strings.TrimSuffix(s.Message(), ")"), " "+strconv.Itoa(maxResponse)):
+	case connection.SaysTooLarge(s.Message()): // by any code: a proxy has its own, and so has the server in Rust
+		failed.Permanent = true
+	case s.Code() == codes.ResourceExhausted:
+		failed.Err = fmt.Errorf("%w: %w", sequence.ErrMaybeTooLarge, failed.Err)
 	}
 	return failed
+}
+
+func retryInfo(s *status.Status) (*errdetails.RetryInfo, bool) {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return info, true
+		}
+	}
+	return nil, false
 }

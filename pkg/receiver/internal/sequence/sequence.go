@@ -23,6 +23,14 @@ type Outcome struct {
 	Reason   string
 }
 
+// ErrMaybeTooLarge is in the error of a request that was refused for its size, or for now: the destination
+// does not say which.
+var ErrMaybeTooLarge = errors.New("too large, or too much for now")
+
+// maxRefusals is how often a record alone is refused so until it is given up. With the backoff of the
+// delivery, that takes more than half a minute.
+const maxRefusals = 10
+
 // Request sends a request with the first of the records, and as many of those that follow as it
 // can have.
 type Request func(ctx context.Context, records []receiver.Record) (Outcome, error)
@@ -35,6 +43,10 @@ type Request func(ctx context.Context, records []receiver.Record) (Outcome, erro
 type Sender struct {
 	acknowledged []string // the IDs at the beginning of the last batch
 	rejected     int      // of them
+	// refused is the ID of the record that was refused last with ErrMaybeTooLarge alone in its request,
+	// and refusals how often that was.
+	refused  string
+	refusals int
 
 	rejections *ratelimitedlog.Limiter
 }
@@ -48,14 +60,21 @@ func New() *Sender {
 // the Lease is lost: a batch may take longer than what was left of it. A request that is
 // refused for good is sent again with half of its records, until only the record that is refused is
 // rejected; so one Event has no others rejected. If the whole batch was one request, the error is
-// returned, and the caller does so.
+// returned, and the caller does so. An error with ErrMaybeTooLarge is a refusal for good, unless the
+// record is alone, and was refused less than maxRefusals times.
 func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Request) (rejected int, err error) {
 	resumed, rejected := s.resume(batch)
-	sent := resumed
-	for limit := len(batch); sent < len(batch); {
+	sent, limit := resumed, len(batch)
+	if sent < len(batch) && batch[sent].ID == s.refused {
+		limit = 1
+	}
+	for sent < len(batch) {
 		outcome, err := Outcome{}, election.ErrLeaseLost
 		if !election.IsLost(ctx) {
 			outcome, err = request(ctx, batch[sent:min(sent+limit, len(batch))])
+		}
+		if errors.Is(err, ErrMaybeTooLarge) && (outcome.Records > 1 || s.refuses(batch[sent].ID)) {
+			err = &receiver.Error{Permanent: true, Err: err}
 		}
 		if refusal, ok := errors.AsType[*receiver.Error](err); ok && refusal.Permanent && outcome.Records < len(batch) {
 			if outcome.Records > 1 {
@@ -80,6 +99,15 @@ func (s *Sender) Send(ctx context.Context, batch []receiver.Record, request Requ
 	}
 	s.remember(nil, 0)
 	return rejected, nil
+}
+
+// refuses counts a refusal of a record alone, and reports whether it is the last one.
+func (s *Sender) refuses(id string) bool {
+	if s.refused != id {
+		s.refused, s.refusals = id, 0
+	}
+	s.refusals++
+	return s.refusals >= maxRefusals
 }
 
 // resume returns how many records at the beginning of the batch are acknowledged.

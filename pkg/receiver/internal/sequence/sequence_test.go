@@ -3,6 +3,7 @@ package sequence_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -22,18 +23,23 @@ type destination struct {
 type answer struct {
 	rejected int
 	err      error
+	only     int // the number of records that it is for; 0 for all
 }
 
 func (d *destination) request(_ context.Context, records []receiver.Record) (sequence.Outcome, error) {
 	id := records[0].ID
 	d.sent = append(d.sent, id)
-	a := d.answers[id]
-	return sequence.Outcome{Records: min(2, len(records)), Rejected: a.rejected}, a.err
+	a, n := d.answers[id], min(2, len(records))
+	if a.only != 0 && a.only != n {
+		a = answer{}
+	}
+	return sequence.Outcome{Records: n, Rejected: a.rejected}, a.err
 }
 
 func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 	away := errors.New("away")
 	refused := &receiver.Error{Permanent: true, Err: errors.New("refused")}
+	unclear := fmt.Errorf("%w: unclear", sequence.ErrMaybeTooLarge)
 	batch := receivertest.Records(6)
 	id := func(i int) string { return batch[i].ID }
 	type send struct {
@@ -61,6 +67,17 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 			{batch, map[string]answer{id(4): {err: away}}, 0, away, []string{id(0), id(2), id(4)}},
 			{batch, map[string]answer{id(4): {err: refused}}, 1, nil, []string{id(4), id(4), id(5)}},
 		},
+		"several may be too large":          {{batch, map[string]answer{id(2): {err: unclear, only: 2}}, 0, nil, []string{id(0), id(2), id(2), id(3), id(5)}}},
+		"the only request may be too large": {{batch[:2], map[string]answer{id(0): {err: unclear}}, 0, refused, []string{id(0)}}},
+		"one may be too large": slices.Concat(
+			[]send{{batch, map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(0), id(2), id(2)}}},
+			slices.Repeat([]send{{batch, map[string]answer{id(2): {err: unclear}}, 0, unclear, []string{id(2)}}}, 8),
+			[]send{{batch, map[string]answer{id(2): {err: unclear}}, 1, nil, []string{id(2), id(3), id(5)}}},
+		),
+		"the only one may be too large": slices.Concat(
+			slices.Repeat([]send{{batch[:1], map[string]answer{id(0): {err: unclear}}, 0, unclear, []string{id(0)}}}, 9),
+			[]send{{batch[:1], map[string]answer{id(0): {err: unclear}}, 0, refused, []string{id(0)}}},
+		),
 		"another batch follows a failure": {
 			{batch[:4], map[string]answer{id(2): {err: away}}, 0, away, []string{id(0), id(2)}},
 			{batch[1:], nil, 0, nil, []string{id(1), id(3), id(5)}},
@@ -75,7 +92,7 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 			for i, s := range sends {
 				d := &destination{answers: s.answers}
 				rejected, err := sender.Send(t.Context(), s.batch, d.request)
-				if rejected != s.rejected || !errors.Is(err, s.err) || !slices.Equal(d.sent, s.sent) {
+				if rejected != s.rejected || !sameMeaning(err, s.err) || !slices.Equal(d.sent, s.sent) {
 					t.Errorf("send %d: %d rejected, %v, requests %q; want %d, %v, %q", i, rejected, err, d.sent, s.rejected, s.err, s.sent)
 				}
 				failure, ok := errors.AsType[*receiver.Error](err)
@@ -85,6 +102,15 @@ func TestBatchIsSentInOrderFromWhereItFailed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sameMeaning reports whether two errors lead the delivery to the same.
+func sameMeaning(a, b error) bool {
+	permanent := func(err error) bool {
+		failure, ok := errors.AsType[*receiver.Error](err)
+		return ok && failure.Permanent
+	}
+	return (a == nil) == (b == nil) && permanent(a) == permanent(b)
 }
 
 // A batch may take longer than what was left of the lease.
