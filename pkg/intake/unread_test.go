@@ -104,7 +104,11 @@ func TestUnreadAnswersOfAUserStopNoOtherOfItsTenant(t *testing.T) {
 				s.ServeHTTP(w, req)
 			}))
 			for _, name := range test.stalled {
-				for refused := s.refused(t, "unread"); s.refused(t, "unread") == refused; {
+				refused := s.refused(t, "unread")
+				for conns := 0; s.refused(t, "unread") == refused; conns++ {
+					if conns == 10 {
+						t.Fatalf("%s is refused nothing, with %v bytes unread", name, s.unwritten(t))
+					}
 					const streams = 100 // fewer than those without rights may have in flight
 					client, before := stall(t, address, account+name), answered.Load()
 					for range streams {
