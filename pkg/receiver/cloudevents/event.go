@@ -75,9 +75,9 @@ func inRFC3339(t time.Time) bool {
 	return !t.IsZero() && t.UTC().Year() >= 0 && t.UTC().Year() <= 9999
 }
 
-// appendBatch appends a JSON array of the first of the records, and of as many of those that
-// follow as fit into maxBatchBytes, and returns how many these are, which is at least 1.
-func appendBatch(body []byte, records []receiver.Record) (_ []byte, n int, err error) {
+// encodeBatch returns a JSON array of the first of the records, and of as many of those that
+// follow as fit into maxBatchBytes, and how many these are, which is at least 1.
+func encodeBatch(records []receiver.Record) (body []byte, n int, err error) {
 	body = append(body, '[')
 	for _, r := range records {
 		encoded, err := encode(r)

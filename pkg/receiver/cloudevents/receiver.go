@@ -24,7 +24,6 @@ type Receiver struct {
 	client  *connection.Client
 	sender  *sequence.Sender
 	batched bool
-	body    []byte // of the last request; its memory is used for the next
 }
 
 // New returns a receiver, which connects with the first Send. A request of a Send is limited to
@@ -56,13 +55,10 @@ func (r *Receiver) sendOne(ctx context.Context, records []receiver.Record) (sequ
 }
 
 func (r *Receiver) sendSeveral(ctx context.Context, records []receiver.Record) (sequence.Outcome, error) {
-	body, n, err := appendBatch(r.body[:0], records)
+	body, n, err := encodeBatch(records)
 	outcome := sequence.Outcome{Records: n}
 	if err != nil {
 		return outcome, err
-	}
-	if cap(body) <= 2*maxBatchBytes {
-		r.body = body
 	}
 	return outcome, r.post(ctx, body, event.ApplicationCloudEventsBatchJSON)
 }

@@ -240,6 +240,24 @@ func TestHostileEventsAreDelivered(t *testing.T) {
 	}
 }
 
+func TestBodyBelongsToTheTransport(t *testing.T) {
+	var r *cloudevents.Receiver
+	receivertest.TestBodiesOfEarlyAnswers(t, func(url string, message byte) {
+		if r == nil {
+			var err error
+			if r, err = cloudevents.New(&configv1alpha1.CloudEvents{URL: url, Batched: true, Connection: configv1alpha1.Connection{Insecure: true}}, 0); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = r.Close() })
+		}
+		batch := receivertest.Records(1)
+		batch[0].Event.Message = strings.Repeat(string(message), 1<<20)
+		if _, err := r.Send(t.Context(), batch); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestBatchesHaveAtMostOneMiB(t *testing.T) {
 	d, r := start(t, true)
 	batch := receivertest.Records(3000)

@@ -24,13 +24,9 @@ const (
 	minCompressed = 4 << 10
 )
 
-// httpTransport keeps its buffers from request to request: at most maxRequestBytes, and half of
-// that.
 type httpTransport struct {
-	client     *connection.Client
-	plain      []byte
-	compressed bytes.Buffer
-	gzip       *gzip.Writer // nil without compression; small requests have none
+	client *connection.Client
+	gzip   *gzip.Writer // nil without compression; small requests have none
 }
 
 func newHTTPTransport(config *configv1alpha1.OTLP, timeout time.Duration, compress bool) (*httpTransport, error) {
@@ -60,20 +56,21 @@ func (t *httpTransport) export(ctx context.Context, request *collogspb.ExportLog
 	return decode(response)
 }
 
+// encode returns a body of its own: see connection.Client.Post.
 func (t *httpTransport) encode(request *collogspb.ExportLogsServiceRequest) (body []byte, encoding string, err error) {
-	t.plain, err = proto.MarshalOptions{}.MarshalAppend(t.plain[:0], request)
-	if err != nil || t.gzip == nil || len(t.plain) < minCompressed {
-		return t.plain, "", err
+	plain, err := proto.Marshal(request)
+	if err != nil || t.gzip == nil || len(plain) < minCompressed {
+		return plain, "", err
 	}
-	t.compressed.Reset()
-	t.gzip.Reset(&t.compressed)
-	if _, err := t.gzip.Write(t.plain); err != nil {
+	var compressed bytes.Buffer
+	t.gzip.Reset(&compressed)
+	if _, err := t.gzip.Write(plain); err != nil {
 		return nil, "", err
 	}
 	if err := t.gzip.Close(); err != nil {
 		return nil, "", err
 	}
-	return t.compressed.Bytes(), "gzip", nil
+	return compressed.Bytes(), "gzip", nil
 }
 
 // decode returns the answer to a request that was accepted. Many destinations answer with an

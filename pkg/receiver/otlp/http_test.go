@@ -77,6 +77,26 @@ func TestConfigurationThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
+func TestBodyBelongsToTheTransport(t *testing.T) {
+	for _, compression := range []string{"none", "gzip"} {
+		var r *otlp.Receiver
+		receivertest.TestBodiesOfEarlyAnswers(t, func(url string, message byte) {
+			if r == nil {
+				r = newReceiverWith(t, &configv1alpha1.OTLP{
+					Protocol: configv1alpha1.OTLPHTTP, Endpoint: url, Compression: compression, Connection: configv1alpha1.Connection{Insecure: true},
+				}, 0)
+			}
+			batch := receivertest.Records(3)
+			for i := range batch {
+				batch[i].Event.Message = strings.Repeat(string(message), 900<<10)
+			}
+			if _, err := r.Send(t.Context(), batch); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestOnlyLargeRequestsAreCompressed(t *testing.T) {
 	var encodings []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -77,7 +77,9 @@ func checkURL(raw string, insecure bool) error {
 }
 
 // Post sends a request and returns the response, of whatever status. encoding is the content
-// encoding, if any. It returns an error if there was no response.
+// encoding, if any. It returns an error if there was no response. The body is not to be changed
+// afterwards: the transport may still read it after a response that came early, or after an error, until
+// it closes it.
 func (c *Client) Post(ctx context.Context, body []byte, contentType, encoding string) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
