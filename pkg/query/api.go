@@ -195,6 +195,10 @@ func (a *API) Query(req intake.Query) (answer http.HandlerFunc, watch bool, err 
 			q.changed = changed
 		}
 	}
+	if q.steps || q.resource == resourceWhy || q.resource == resourceDrops {
+		r.reviewOperator(req.Context())
+		q.operator = r.operator
+	}
 	if q.Watch {
 		return a.watching(q, r), true, nil
 	}

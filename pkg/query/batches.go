@@ -19,12 +19,12 @@ const (
 
 // selection is what a tail without an expression asks for. Those with equal ones get the same.
 type selection struct {
-	events, steps, sse bool
-	namespaces         string
+	events, steps, sse, operator bool
+	namespaces                   string
 }
 
 func (q *query) selection() selection {
-	return selection{q.events, q.steps, q.sse, strings.Join(q.Namespaces, ",")}
+	return selection{q.events, q.steps, q.sse, q.operator, strings.Join(q.Namespaces, ",")}
 }
 
 // place is where a tail is.

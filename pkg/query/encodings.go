@@ -30,8 +30,8 @@ type encoding struct {
 
 func newEncodings() *encodings { return &encodings{of: make(map[any]*encoding)} }
 
-// encode returns what item returns, in JSON. Its caller must not change it. key is a pointer to what item is made
-// from, which nobody changes: the same key is the same item.
+// encode returns what item returns, in JSON. Its caller must not change it. key is, or has, a pointer to what
+// item is made from, which nobody changes: the same key is the same item.
 func (e *encodings) encode(key any, item func() any) ([]byte, error) {
 	e.mu.Lock()
 	one := e.of[key]

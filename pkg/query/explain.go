@@ -1,6 +1,9 @@
 package query
 
 import (
+	"slices"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eventd/eventd/pkg/history"
@@ -11,7 +14,8 @@ import (
 // why answers from the trail of this replica and from what was found in its history, if it has one.
 func (a *API) why(q *query, found history.Result) *v1alpha1.Explanation {
 	known, since, forgotten := a.options.Trail.Why(a.ofTrail(q))
-	steps, truncatedSteps := last(stepsOf(known), q.limit)
+	steps, truncatedSteps := last(stepsOf(q.visible(known)), q.limit)
+	truncatedSteps = truncatedSteps || len(known) > q.limit
 	out := &v1alpha1.Explanation{
 		TypeMeta:   typeMeta("Explanation"),
 		Object:     q.Object,
@@ -31,7 +35,7 @@ func (a *API) why(q *query, found history.Result) *v1alpha1.Explanation {
 // drops answers from the trail of this replica.
 func (a *API) drops(q *query) *v1alpha1.DropList {
 	known, since := a.options.Trail.Drops(a.ofTrail(q))
-	steps, truncated := first(stepsOf(known), q.limit)
+	steps, truncated := first(stepsOf(q.visible(known)), q.limit)
 	return &v1alpha1.DropList{
 		TypeMeta:   typeMeta("DropList"),
 		KnownSince: metav1.NewMicroTime(since),
@@ -57,6 +61,43 @@ func (a *API) top(q *query) *v1alpha1.Top {
 		}
 	}
 	return out
+}
+
+// visible returns what the caller may see of steps. Deliveries to several receivers are one step, the last, for those
+// who may not see the receivers.
+func (q *query) visible(steps []trail.Step) []trail.Step {
+	if q.operator {
+		return steps
+	}
+	deliveries := make(map[trail.Step]int)
+	out := steps[:0]
+	for _, s := range steps {
+		s = withoutOperator(s)
+		if s.Action == trail.ActionDelivered || s.Action == trail.ActionUnrouted {
+			same := s
+			same.First, same.Time, same.Occurrences = time.Time{}, time.Time{}, 0
+			if i, ok := deliveries[same]; ok {
+				s.Occurrences = max(s.Occurrences, out[i].Occurrences)
+				if out[i].First.Before(s.First) {
+					s.First = out[i].First
+				}
+				out[i] = trail.Step{}
+			}
+			deliveries[same] = len(out)
+		}
+		out = append(out, s)
+	}
+	return slices.DeleteFunc(out, func(s trail.Step) bool { return s == trail.Step{} })
+}
+
+// withoutOperator returns a step without what belongs to the operator: the names of receivers, routes and rules, and
+// what destinations answer.
+func withoutOperator(s trail.Step) trail.Step {
+	s.Rule, s.Receiver = "", ""
+	if s.Action == trail.ActionDelivered || s.Action == trail.ActionUnrouted {
+		s.Cause, s.Detail = "", ""
+	}
+	return s
 }
 
 // stepsOf returns steps of the trail for an answer.

@@ -72,6 +72,8 @@ type query struct {
 	expression    string
 	events, steps bool
 	after         string // resourceVersion
+	// operator: the caller may list Events in all namespaces, and sees what belongs to the operator.
+	operator bool
 	// changed is closed when the leader changes. It is nil for what is not the leader's.
 	changed <-chan struct{}
 }

@@ -30,6 +30,8 @@ type rights struct {
 	answering  func() bool
 	namespaces []string
 	watch      bool
+	// operator: an open watch shows what belongs to the operator.
+	operator bool
 }
 
 // right is a verb on the Events of a namespace, or of all.
@@ -46,7 +48,16 @@ func (r *rights) all() (all []right) {
 			all = append(all, right{"watch", namespace})
 		}
 	}
+	if r.operator {
+		all = append(all, right{"list", metav1.NamespaceAll})
+	}
 	return all
+}
+
+// reviewOperator reviews whether the caller sees what belongs to the operator: who may list Events in all namespaces.
+func (r *rights) reviewOperator(ctx context.Context) {
+	denied, err := r.authorize(ctx, "list", metav1.NamespaceAll)
+	r.operator = !denied && err == nil
 }
 
 // review returns the first denial, which names a namespace that the caller may not see, or else the first

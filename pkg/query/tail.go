@@ -306,6 +306,9 @@ func (t *tail) encodeVersions(ctx context.Context, versions []observer.Version) 
 	return took, nil
 }
 
+// reader is the key of a step as it is encoded for those who are no operators.
+type reader struct{ *trail.Step }
+
 // encodeSteps encodes those that the query is about, and returns how long the expression took.
 func (t *tail) encodeSteps(ctx context.Context, steps []*trail.Step) (took time.Duration, err error) {
 	matching, took, err := matching(ctx, t.api, t.query, steps, func(step *trail.Step) (string, func() *corev1.Event) {
@@ -319,7 +322,12 @@ func (t *tail) encodeSteps(ctx context.Context, steps []*trail.Step) (took time.
 		return took, err
 	}
 	for _, step := range matching {
-		item, err := t.api.encodings.encode(step, func() any { return stepOf(step) })
+		var key, shown = any(step), step
+		if !t.operator {
+			hidden := withoutOperator(*step)
+			key, shown = reader{step}, &hidden
+		}
+		item, err := t.api.encodings.encode(key, func() any { return stepOf(shown) })
 		if err != nil {
 			return took, err
 		}

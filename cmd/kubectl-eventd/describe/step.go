@@ -39,11 +39,11 @@ func Step(s v1alpha1.Step) Description {
 	case v1alpha1.ActionRecorded:
 		d.Text = "Recorded"
 	case v1alpha1.ActionFiltered:
-		d.Text = "Filtered by the rule " + s.Rule
+		d.Text = "Filtered by " + rule(s)
 	case v1alpha1.ActionWouldBe:
-		d.Text, d.Reason = "Would be filtered by the rule "+s.Rule+", a dry run", ""
+		d.Text, d.Reason = "Would be filtered by "+rule(s)+", a dry run", ""
 		if s.Cause == v1alpha1.CauseWouldBudget {
-			d.Text = "Would have the budget of the rule " + s.Rule + ", a dry run"
+			d.Text = "Would have the budget of " + rule(s) + ", a dry run"
 		}
 	case v1alpha1.ActionMerged:
 		d.Text = "Merged into its series"
@@ -59,9 +59,9 @@ func Step(s v1alpha1.Step) Description {
 			d.Text, d.Tone = "Settled: "+s.Outcome, "neutral"
 		}
 	case v1alpha1.ActionDelivered:
-		d.Text, d.Tone = "Delivered to "+s.Receiver, "good"
+		d.Text, d.Tone = "Delivered"+to(s), "good"
 	case v1alpha1.ActionUnrouted:
-		d.Text = "Not delivered to " + s.Receiver
+		d.Text = "Not delivered" + to(s)
 		if s.Rule != "" {
 			d.Text += ", by the route " + s.Rule
 		}
@@ -69,4 +69,19 @@ func Step(s v1alpha1.Step) Description {
 		d.Text = s.Action
 	}
 	return d
+}
+
+// rule names a rule, and to a receiver. Only operators get their names.
+func rule(s v1alpha1.Step) string {
+	if s.Rule == "" {
+		return "a rule"
+	}
+	return "the rule " + s.Rule
+}
+
+func to(s v1alpha1.Step) string {
+	if s.Receiver == "" {
+		return ""
+	}
+	return " to " + s.Receiver
 }

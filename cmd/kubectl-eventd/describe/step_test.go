@@ -27,6 +27,10 @@ func TestStepsAreDescribedInWords(t *testing.T) {
 		{v1alpha1.Step{Action: v1alpha1.ActionSettled, Outcome: "newer"}, describe.Description{Text: "Settled: newer", Tone: "neutral"}},
 		{v1alpha1.Step{Action: v1alpha1.ActionUnrouted, Receiver: "loki", Rule: "quiet"},
 			describe.Description{Text: "Not delivered to loki, by the route quiet", Tone: "neutral"}},
+		// Of one who is no operator.
+		{v1alpha1.Step{Action: v1alpha1.ActionFiltered}, describe.Description{Text: "Filtered by a rule", Tone: "neutral"}},
+		{v1alpha1.Step{Action: v1alpha1.ActionDelivered}, describe.Description{Text: "Delivered", Tone: "good"}},
+		{v1alpha1.Step{Action: v1alpha1.ActionUnrouted}, describe.Description{Text: "Not delivered", Tone: "neutral"}},
 		{v1alpha1.Step{Action: "newer", Cause: "c"}, describe.Description{Text: "newer", Reason: "c", Tone: "neutral"}},
 	} {
 		if got := describe.Step(test.step); got != test.want {

@@ -225,7 +225,9 @@ type Step struct {
 	Outcome string            `json:"outcome,omitempty"`
 	Cause   string            `json:"cause,omitempty"`
 	Until   *metav1.MicroTime `json:"until,omitempty"`
-	// Detail has the words of the apiserver, or of a destination.
+	// Detail has the words of the apiserver, or of a destination. Only those who may list Events in all namespaces
+	// get the Rule, the Receiver, and the Cause and the Detail of a delivery. For the others, deliveries to several
+	// receivers are one step.
 	Detail   string `json:"detail,omitempty"`
 	Rule     string `json:"rule,omitempty"`
 	Receiver string `json:"receiver,omitempty"`
