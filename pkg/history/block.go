@@ -28,7 +28,9 @@ type block struct {
 	// from and until are when the first and the last of the versions were observed, in microseconds
 	// since 1970.
 	from, until int64
-	rows        int
+	// firstTime and lastTime are the first and the last time of their Events.
+	firstTime, lastTime int64
+	rows                int
 	// size is that of the versions when they are decoded, in bytes of memory.
 	size int64
 	// owner is the namespace that all of them are of, or empty if it is of several.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -23,6 +24,19 @@ type position struct {
 // before orders points. Those of a former epoch are before all others.
 func (p position) before(q position) bool {
 	return p.epoch < q.epoch || p.epoch == q.epoch && p.rv < q.rv
+}
+
+// rank is the place of a version in a result: by the time of the Event, in microseconds since 1970, and then in the
+// order of versions.
+type rank struct {
+	time int64
+	at   position
+}
+
+func (r rank) before(q rank) bool { return compareRanks(r, q) < 0 }
+
+func compareRanks(a, b rank) int {
+	return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.at.epoch, b.at.epoch), cmp.Compare(a.at.rv, b.at.rv))
 }
 
 // String is the cursor that clients have. It is a resourceVersion, unless etcd was restored.

@@ -77,6 +77,7 @@ func (c *codec) block(rows []*row, owner string) *block {
 	b := &block{
 		rows: len(rows), owner: strings.Clone(owner), firstRV: rows[0].rv, lastRV: rows[0].rv,
 		from: rows[0].Observed.UnixMicro(), until: rows[0].Observed.UnixMicro(),
+		firstTime: rows[0].time(), lastTime: rows[0].time(),
 		firstNamespace: strings.Clone(rows[0].Event.Namespace), lastNamespace: strings.Clone(rows[len(rows)-1].Event.Namespace),
 	}
 	facets := make(map[uint32]bool)
@@ -84,6 +85,7 @@ func (c *codec) block(rows []*row, owner string) *block {
 		b.size += r.bytes
 		b.firstRV, b.lastRV = min(b.firstRV, r.rv), max(b.lastRV, r.rv)
 		b.from, b.until = min(b.from, r.Observed.UnixMicro()), max(b.until, r.Observed.UnixMicro())
+		b.firstTime, b.lastTime = min(b.firstTime, r.time()), max(b.lastTime, r.time())
 		if len(facets) <= maxFacets {
 			for of, s := range [...]string{r.Event.Namespace, r.Event.Reason, r.Event.Type, reporterOf(r.Event)} {
 				facets[c.hash(of, s)] = true
@@ -288,6 +290,11 @@ func (t *times) appendTo(b []byte, observed int64) []byte {
 		b = appendTime(b, t.series, observed)
 	}
 	return b
+}
+
+// happened is when what the Event is about has happened last, as eventfields.LastTime returns it.
+func (t *times) happened(observed int64) int64 {
+	return or(max(t.last, t.series), or(t.event, or(t.first, or(t.created, observed))))
 }
 
 // begin is when the Event began, more or less.

@@ -40,6 +40,12 @@ type row struct {
 	bytes  int64
 }
 
+// time is that of the Event, in microseconds since 1970.
+func (r *row) time() int64 {
+	t := timesOf(r.Event)
+	return t.happened(r.Observed.UnixMicro())
+}
+
 // newRow returns the row of a version. ok is false if its resourceVersion is no number.
 func newRow(v observer.Version, listed bool) (r row, ok bool) {
 	rv, err := strconv.ParseUint(v.Event.ResourceVersion, 10, 64)

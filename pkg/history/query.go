@@ -36,9 +36,9 @@ type Query struct {
 	Object     Object
 	// Reporter is the reporting controller or, without one, the component of the source.
 	Reason, Type, Reporter string
-	// Since and Until are the first and the last time at which a version was observed.
+	// Since and Until limit the time of the Event in a version: when what it is about has happened last.
 	Since, Until time.Time
-	// AllVersions: not only the latest of each Event that matches.
+	// AllVersions: not only the last of each Event that matches, in the order of the result.
 	AllVersions bool
 	// Caller is whose time and memory the query takes. Tenants have equal parts, and users of a tenant have parts of these.
 	Caller shares.Flow
@@ -48,8 +48,8 @@ type Query struct {
 
 // Result is the answer to a query. It belongs to its caller, who must release it.
 type Result struct {
-	// Versions are the newest Limit that match, oldest first, in the order of resourceVersions. They
-	// are shared, and nobody changes them.
+	// Versions are the newest Limit that match, oldest first: in the order of the times of their Events, and
+	// of resourceVersions. They are shared, and nobody changes them.
 	Versions []observer.Version
 	// KnownSince: what was observed in the namespaces of the query since then is in the history. It is
 	// zero before anything was observed.
@@ -111,8 +111,8 @@ type search struct {
 	// memory is reserved for them. There was no more if busy.
 	memory *reservation
 	busy   bool
-	// oldest is the point below which nothing is searched, as enough is found.
-	oldest    position
+	// oldest is the rank below which nothing is searched, as enough is found.
+	oldest    rank
 	truncated bool
 }
 
@@ -124,12 +124,12 @@ type foundKey struct {
 
 type found struct {
 	observer.Version
-	at    position
+	rank
 	bytes int64
 }
 
 func newSearch(c *codec, q Query) *search {
-	s := &search{c: c, q: q, found: make(map[foundKey]found)}
+	s := &search{c: c, q: q, found: make(map[foundKey]found), oldest: rank{time: noTime}}
 	if s.limit = q.Limit + 1; q.Limit <= 0 {
 		s.limit = DefaultLimit + 1
 	}
@@ -153,18 +153,18 @@ func newSearch(c *codec, q Query) *search {
 	return s
 }
 
-func (s *search) inTime(observed int64) bool {
-	return (s.since == 0 || observed >= s.since) && (s.until == 0 || observed <= s.until)
+func (s *search) inTime(time int64) bool {
+	return (s.since == 0 || time >= s.since) && (s.until == 0 || time <= s.until)
 }
 
 // wanted is false if a version is not needed, as there are enough later ones, or a later one of the same
 // Event.
-func (s *search) wanted(key uidKey, at position) bool {
+func (s *search) wanted(key uidKey, at rank) bool {
 	if at.before(s.oldest) {
 		return false
 	}
-	had, ok := s.found[s.keyOf(key, at)]
-	return !ok || had.at.before(at)
+	had, ok := s.found[s.keyOf(key, at.at)]
+	return !ok || had.rank.before(at)
 }
 
 func (s *search) keyOf(key uidKey, at position) foundKey {
@@ -175,8 +175,8 @@ func (s *search) keyOf(key uidKey, at position) foundKey {
 }
 
 // add adds a version that matches and is wanted.
-func (s *search) add(key uidKey, at position, v observer.Version, bytes int64) {
-	k := s.keyOf(key, at)
+func (s *search) add(key uidKey, at rank, v observer.Version, bytes int64) {
+	k := s.keyOf(key, at.at)
 	s.bytes += bytes - s.found[k].bytes
 	s.found[k] = found{v, at, bytes}
 	if len(s.found) >= 2*s.limit || s.bytes >= pruneBytes {
@@ -201,7 +201,7 @@ func (s *search) prune() {
 		key, _ := keyOf(f.Event.UID)
 		delete(s.found, s.keyOf(key, f.at))
 	}
-	s.bytes, s.oldest = bytes, sorted[kept-1].at
+	s.bytes, s.oldest = bytes, sorted[kept-1].rank
 }
 
 // sorted returns what is found, newest first.
@@ -211,7 +211,7 @@ func (s *search) sorted() []found {
 		sorted = append(sorted, f)
 	}
 	slices.SortFunc(sorted, func(a, b found) int {
-		return cmp.Or(cmp.Compare(b.at.epoch, a.at.epoch), cmp.Compare(b.at.rv, a.at.rv), cmp.Compare(a.Event.UID, b.Event.UID))
+		return cmp.Or(compareRanks(b.rank, a.rank), cmp.Compare(a.Event.UID, b.Event.UID))
 	})
 	return sorted
 }
@@ -232,11 +232,11 @@ func (s *search) result() (versions []observer.Version, truncated bool) {
 func (s *search) head(rows []row) {
 	for i := len(rows) - 1; i >= 0; i-- {
 		r := &rows[i]
-		if !s.inTime(r.Observed.UnixMicro()) || !s.matches(r.Event) {
+		at := rank{r.time(), position{r.epoch, r.rv}}
+		if !s.inTime(at.time) || !s.matches(r.Event) {
 			continue
 		}
 		key, _ := keyOf(r.Event.UID)
-		at := position{r.epoch, r.rv}
 		if s.wanted(key, at) {
 			s.add(key, at, r.Version, r.bytes)
 		}
@@ -254,17 +254,20 @@ func (s *search) matches(e *corev1.Event) bool {
 
 func equalOrEmpty(want, got string) bool { return want == "" || want == got }
 
+// last is a rank that no version of the block is above.
+func (b *block) last() rank { return rank{b.lastTime, position{b.epoch, b.lastRV}} }
+
 // sealed searches blocks, those with the newest versions first.
 func (s *search) sealed(blocks []*block, search func(*block) error) error {
 	blocks = slices.DeleteFunc(blocks, func(b *block) bool { return !s.mayMatch(b) })
 	slices.SortFunc(blocks, func(a, b *block) int {
-		return cmp.Or(cmp.Compare(b.epoch, a.epoch), cmp.Compare(b.lastRV, a.lastRV))
+		return compareRanks(b.last(), a.last())
 	})
 	for _, b := range blocks {
 		if s.busy {
 			return ErrBusy
 		}
-		if s.prune(); (position{b.epoch, b.lastRV}).before(s.oldest) {
+		if s.prune(); b.last().before(s.oldest) {
 			break
 		}
 		if err := search(b); err != nil {
@@ -279,7 +282,7 @@ func (s *search) sealed(blocks []*block, search func(*block) error) error {
 
 // mayMatch is false if no version in a block matches, as its index shows.
 func (s *search) mayMatch(b *block) bool {
-	if s.since != 0 && b.until < s.since || s.until != 0 && b.from > s.until || !s.mayMatchNamespace(b) {
+	if s.since != 0 && b.lastTime < s.since || s.until != 0 && b.firstTime > s.until || !s.mayMatchNamespace(b) {
 		return false
 	}
 	for _, facet := range s.facets {

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/eventd/eventd/internal/eventsize"
@@ -10,7 +9,7 @@ import (
 // hit is a row that matches.
 type hit struct {
 	object, event, row int
-	at                 position
+	at                 rank
 }
 
 // block searches a block. It decodes only what it needs.
@@ -44,7 +43,7 @@ func (s *search) block(b *block) error {
 // objects returns the objects of a block that may match, and have Events that are wanted, from what is
 // not compressed.
 func (s *search) objects(b *block) (objects []int) {
-	newest := position{b.epoch, b.lastRV}
+	newest := b.last()
 	for o, name := range b.names {
 		if s.q.Object.Name != "" && name != s.name || s.q.Object.UID != "" && b.uids[o] != s.uid {
 			continue
@@ -75,7 +74,7 @@ func (s *search) hits(v *view, objects []int) (hits []hit) {
 			hits = s.eventHits(v, o, e, hits)
 		}
 	}
-	slices.SortFunc(hits, func(a, b hit) int { return cmp.Compare(b.at.rv, a.at.rv) })
+	slices.SortFunc(hits, func(a, b hit) int { return compareRanks(b.at, a.at) })
 	if len(hits) > s.limit {
 		hits = hits[:s.limit]
 	}
@@ -87,8 +86,8 @@ func (s *search) eventHits(v *view, object, event int, hits []hit) []hit {
 	begin, end := v.b.rowsOf(event)
 	first := len(hits)
 	for row := begin; row < end; row++ {
-		at := position{v.b.epoch, v.rvs[row]}
-		if !s.wanted(v.b.events[event], at) || !s.matchesRow(v, row) {
+		at := rank{v.times[row].happened(v.observed[row]), position{v.b.epoch, v.rvs[row]}}
+		if !s.inTime(at.time) || !s.wanted(v.b.events[event], at) || !s.matchesRow(v, row) {
 			continue
 		}
 		if len(hits) > first && !s.q.AllVersions {
@@ -103,7 +102,7 @@ func (s *search) eventHits(v *view, object, event int, hits []hit) []hit {
 }
 
 func (s *search) matchesRow(v *view, row int) bool {
-	return s.inTime(v.observed[row]) && equalOrNone(s.q.Reason, v.texts[columnReason].at(row)) &&
+	return equalOrNone(s.q.Reason, v.texts[columnReason].at(row)) &&
 		equalOrNone(s.q.Type, v.texts[columnType].at(row)) && equalOrNone(s.q.Reporter, v.reporter(row))
 }
 

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/pkg/observer"
 	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/trail"
@@ -225,6 +228,52 @@ func TestActionsAreThoseOfTheTrail(t *testing.T) {
 	} {
 		if ours != theirs {
 			t.Errorf("the trail says %q, answers say %q", theirs, ours)
+		}
+	}
+}
+
+// Replicas observe Events at different times: one that has just begun lists what has happened an hour ago. So nothing
+// depends on when, or in which order, a version was observed.
+func TestTimelineIsOfTheTimesOfEvents(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	microAgo := func(d time.Duration) metav1.MicroTime { return metav1.NewMicroTime(now.Add(-d)) }
+	events := map[string]corev1.Event{
+		"old":    {FirstTimestamp: ago(200 * time.Hour), LastTimestamp: ago(100 * time.Hour)},
+		"new":    {FirstTimestamp: ago(200 * time.Hour), LastTimestamp: ago(10 * time.Minute)},
+		"series": {EventTime: microAgo(30 * time.Hour), Series: &corev1.EventSeries{Count: 3, LastObservedTime: microAgo(20 * time.Minute)}},
+		"once":   {EventTime: microAgo(time.Hour)},
+		"first":  {FirstTimestamp: ago(20 * time.Hour)},
+		"bare":   {ObjectMeta: metav1.ObjectMeta{CreationTimestamp: ago(50 * time.Hour)}},
+		"future": {LastTimestamp: ago(-time.Hour)}, // the clock of its reporter is wrong
+	}
+	for _, order := range [][]string{
+		{"old", "bare", "first", "once", "series", "new", "future"},
+		{"future", "new", "first", "series", "old", "once", "bare"},
+	} {
+		s := newScene(t)
+		for i, name := range order {
+			e := events[name]
+			e.Namespace, e.Name, e.UID, e.ResourceVersion = "shop", name, types.UID(name), fmt.Sprint(i+1)
+			s.history.Add(observer.Version{Event: &e, Observed: now.Add(time.Duration(i) * time.Millisecond)})
+		}
+		for asked, want := range map[string]string{
+			"":                     "old bare first once series new future",
+			"&since=30m":           "series new future",
+			"&since=30m&until=15m": "series",
+			"&until=30m":           "old bare first once",
+			"&since=55h&until=10h": "bare first",
+			"&limit=2":             "new future",
+			"&until=1h&limit=2":    "first once",
+			"&versions=all":        "old bare first once series new future",
+		} {
+			var got []string
+			for _, item := range get[v1alpha1.Timeline](t, s, "timeline?namespace=shop"+asked).Items {
+				got = append(got, item.Name)
+			}
+			if text := strings.Join(got, " "); text != want {
+				t.Errorf("observed as %v: timeline%s is %q, not %q", order, asked, text, want)
+			}
 		}
 	}
 }

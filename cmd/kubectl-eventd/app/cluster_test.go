@@ -89,7 +89,7 @@ func timelines(w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
 	regarding := v1alpha1.ObjectReference{Kind: query.Get(v1alpha1.ParamKind), Name: query.Get(v1alpha1.ParamName), Namespace: query.Get(v1alpha1.ParamNamespace)}
 	item := event(regarding.Name+"/1", "of "+regarding.Name)
-	item.Regarding, item.Observed = regarding, ago(20+len(regarding.Name))
+	item.Regarding, item.Last = regarding, ago(20+len(regarding.Name))
 	servertest.WriteJSON(w, http.StatusOK, v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), Items: []v1alpha1.TimelineItem{item}})
 }
 
@@ -104,10 +104,10 @@ func TestTimelineFollowsOwnersWithTheRightsOfTheCaller(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"list"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}})
 	want := "LAST SEEN   TYPE      REASON    OBJECT             COUNT   MESSAGE\n" +
-		"20m         Warning   BackOff   Pod/web-1-a        4       of web-1-a\n" +
-		"20m         Warning   BackOff   Pod/web-1-b        4       of web-1-b\n" +
-		"20m         Warning   BackOff   ReplicaSet/web-1   4       of web-1\n" +
-		"20m         Warning   BackOff   Deployment/web     4       of web\n"
+		"27m         Warning   BackOff   Pod/web-1-a        4       of web-1-a\n" +
+		"27m         Warning   BackOff   Pod/web-1-b        4       of web-1-b\n" +
+		"25m         Warning   BackOff   ReplicaSet/web-1   4       of web-1\n" +
+		"23m         Warning   BackOff   Deployment/web     4       of web\n"
 	out, errOut, code := c.run("timeline", "deploy/web", "--owned")
 	// Volumes of Pods may not be listed.
 	if out != want || code != 0 || !strings.HasPrefix(errOut, "Warning: persistentvolumeclaims are left out: ") {

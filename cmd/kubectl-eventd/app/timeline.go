@@ -78,7 +78,7 @@ func (p *plugin) newTimeline() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "timeline [KIND/NAME]",
 		Short: "Show what happened to an object, in order",
-		Long: `Show the Events of an object in the order in which eventd has observed them, also after they have
+		Long: `Show the Events of an object in the order of the times when they were last seen, also after they have
 expired in the apiserver. Without an object, show those of the namespace.
 
 --owned adds those of the objects that it owns, and so on: the ReplicaSets of a Deployment, and their Pods. They
@@ -95,8 +95,8 @@ are found by their owner references, with your own rights, so only those that st
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After that, show more Events as they come, like tail.")
 	cmd.Flags().BoolVar(&o.owned, "owned", false, "Add the Events of the objects that it owns.")
 	cmd.Flags().BoolVar(&o.versions, "all-versions", false, "Show each version of an Event, not only the latest.")
-	cmd.Flags().StringVar(&o.since, "since", "", "Only what was observed since: a duration such as 10m, or a time (RFC 3339).")
-	cmd.Flags().StringVar(&o.until, "until", "", "Only what was observed until: a duration such as 5m, or a time (RFC 3339).")
+	cmd.Flags().StringVar(&o.since, "since", "", "Only what was last seen since: a duration such as 10m, or a time (RFC 3339).")
+	cmd.Flags().StringVar(&o.until, "until", "", "Only what was last seen until: a duration such as 5m, or a time (RFC 3339).")
 	cmd.Flags().IntVar(&o.limit, "limit", v1alpha1.DefaultLimit, fmt.Sprintf("The newest so many, at most %d.", v1alpha1.MaxLimit))
 	return cmd
 }
@@ -180,7 +180,7 @@ func (o *timelineOptions) runMerged(ctx context.Context, subject target, query u
 		return len(o.types) > 0 && !slices.Contains(o.types, i.Type)
 	})
 	slices.SortStableFunc(merged.Items, func(a, b v1alpha1.TimelineItem) int {
-		return cmp.Or(a.Observed.Compare(b.Observed.Time), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(a.Last.Compare(b.Last.Time), a.Observed.Compare(b.Observed.Time), cmp.Compare(a.ID, b.ID))
 	})
 	if left := len(merged.Items) - o.limit; left > 0 {
 		merged.Items, merged.Truncated = merged.Items[left:], true

@@ -12,8 +12,8 @@ const (
 	ParamReason   = "reason"
 	ParamType     = "type"
 	ParamReporter = "reporter"
-	// ParamSince and ParamUntil limit the time at which Events were observed: RFC 3339, or a duration
-	// before now, such as 10m.
+	// ParamSince and ParamUntil limit the time at which Events were last seen, whenever that was observed: RFC
+	// 3339, or a duration before now, such as 10m.
 	ParamSince = "since"
 	ParamUntil = "until"
 	// ParamLimit is the maximum number of items.

@@ -165,7 +165,7 @@ type TopItem struct {
 	Saved  int64 `json:"saved"`
 }
 
-// Timeline has observed Events, oldest first.
+// Timeline has observed Events, in the order of their last times, oldest first.
 type Timeline struct {
 	metav1.TypeMeta `json:",inline"`
 	// ListMeta has the resourceVersion up to which it is complete, from which a tail continues.
