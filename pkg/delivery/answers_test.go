@@ -336,6 +336,8 @@ func TestEveryAnswerOfADestinationLeadsToADecision(t *testing.T) {
 					t.Fatal(err)
 				}
 				delivered, rejected := deliver(t, made, batch)
+				a.mu.Lock()
+				defer a.mu.Unlock()
 				slices.Sort(a.accepted)
 				if !slices.Equal(slices.Compact(a.accepted), d.want) || delivered != len(d.want) || rejected != len(all)-len(d.want) {
 					t.Errorf("accepted %q, want %q; %d are delivered, %d given up", a.accepted, d.want, delivered, rejected)
