@@ -187,7 +187,7 @@ func TestKubectlRunsAndCompletesThePlugin(t *testing.T) {
 	t.Setenv(asPlugin, "true")
 
 	out, err := testenv.RunKubectl(t.Context(), append([]string{"eventd", "timeline", "pod/web-0"}, c.flags...)...)
-	if want := "LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE\n20m         Warning   BackOff   Pod/web-0   4       of web-0\n"; err != nil || string(out) != want {
+	if want := "LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE\n25m         Warning   BackOff   Pod/web-0   4       of web-0\n"; err != nil || string(out) != want {
 		t.Errorf("got %s, %v", out, err)
 	}
 	_, err = testenv.RunKubectl(t.Context(), append([]string{"eventd", "why", "pod"}, c.flags...)...)
