@@ -132,8 +132,8 @@ func TestUsersOfTheApiserverHaveLimitsOfTheirOwn(t *testing.T) {
 		defer func() { _ = response.Body.Close() }()
 		codes[response.StatusCode]++
 	}
-	// A third of 64, as directly.
-	if codes[http.StatusOK] != 21 || codes[http.StatusTooManyRequests] != 19 {
+	// A quarter of 64, the part of one user of a tenant in one namespace, as directly.
+	if codes[http.StatusOK] != 16 || codes[http.StatusTooManyRequests] != 24 {
 		t.Errorf("the watches of one user are answered %v", codes)
 	}
 	if code := as(t, alone, noisy).begin("tail" + about + "&watch=true"); code != http.StatusTooManyRequests {
