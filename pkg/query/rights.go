@@ -48,14 +48,19 @@ func (r *rights) all() (all []right) {
 			all = append(all, right{"watch", namespace})
 		}
 	}
-	if r.operator {
+	if r.operator && r.namespaces != nil {
 		all = append(all, right{"list", metav1.NamespaceAll})
 	}
 	return all
 }
 
-// reviewOperator reviews whether the caller sees what belongs to the operator: who may list Events in all namespaces.
+// reviewOperator reviews, after the rights, whether the caller sees what belongs to the operator: who may list Events in
+// all namespaces.
 func (r *rights) reviewOperator(ctx context.Context) {
+	if r.namespaces == nil {
+		r.operator = true
+		return
+	}
 	denied, err := r.authorize(ctx, "list", metav1.NamespaceAll)
 	r.operator = !denied && err == nil
 }
