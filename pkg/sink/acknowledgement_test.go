@@ -145,32 +145,6 @@ func TestDeferredOccurrenceIsWrittenOrRefusedIfNoFollowerHoldsIt(t *testing.T) {
 	})
 }
 
-// As many early writes are under way as can be in time. Others are refused at once, and cost no write.
-func TestFewEarlyWritesAreUnderWay(t *testing.T) {
-	few := func(o *Options) {
-		o.OtherReplica = func() bool { return true }
-		o.Concurrency, o.MinConcurrency = 4, 4
-	}
-	f := &fake{takes: 300 * time.Millisecond}
-	replicas(t, 1, f, few, func(t *testing.T, all []*replica) {
-		got := make([]told, 100)
-		for i := range got {
-			all[0].recordLater(i, time.Hour, got[i].wait)
-		}
-		pass(time.Second)
-		for i := range 8 {
-			got[i].want(t, "to be written", "")
-		}
-		for i := range 92 {
-			got[8+i].want(t, "too many", "dropped not_replicated after 1s")
-		}
-		pass(time.Minute)
-		if n := f.server.Counted(); n > 8 {
-			t.Errorf("%d writes were made, want at most 8", n)
-		}
-	})
-}
-
 // The apiserver does not answer: what a request in flight may have written is not withdrawn, and nobody
 // waits for that request.
 func TestCallerDoesNotWaitForAnEarlyWriteThatHangs(t *testing.T) {

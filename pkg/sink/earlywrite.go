@@ -11,8 +11,8 @@ import (
 
 // While another replica is known, an occurrence whose write is deferred is not accepted before a
 // follower holds it. One that no follower holds within followerTimeout is written at once, with all
-// that its series has pending; if there was such an early write within earlyWriteInterval, too many
-// others are under way, or it does not succeed within earlyWriteTimeout, the occurrence is refused. So a standby that is slow or away
+// that its series has pending; if there was such an early write within earlyWriteInterval, or it does
+// not succeed within earlyWriteTimeout, the occurrence is refused. So a standby that is slow or away
 // delays no caller by more than that, and costs few writes.
 
 const (
@@ -69,8 +69,7 @@ func (s *Sink) isWrittenNow(w *unheld, now time.Time) bool {
 	if p == nil || p.counter != w.counter || !p.deadlines.first().After(now) {
 		return true
 	}
-	// More would not be done in time: their callers had left, and the writes were in vain.
-	if s.unacknowledged.unwritten.Len() >= 2*s.scheduler.Limit() || !s.early.add(w.counter.Key, now) {
+	if !s.early.add(w.counter.Key, now, s.options.MaxPendingSeries) {
 		return false
 	}
 	s.metrics.early.Inc()
@@ -100,8 +99,8 @@ func (s *Sink) refuseUnheld(w *unheld, now time.Time, calls []func(), out []coun
 	return calls, out
 }
 
-// earlyWrites are the series that were written early within earlyWriteInterval: at most some thousand,
-// since few early writes are under way. The sink's mutex guards it.
+// earlyWrites are the series that were written early within earlyWriteInterval. The sink's mutex
+// guards it.
 type earlyWrites struct {
 	order list.List // of earlyWrite
 	known map[occurrence.Key]struct{}
@@ -112,12 +111,12 @@ type earlyWrite struct {
 	at  time.Time
 }
 
-// add adds a series, unless it is there.
-func (e *earlyWrites) add(key occurrence.Key, now time.Time) bool {
+// add adds a series, unless it is there, or most are.
+func (e *earlyWrites) add(key occurrence.Key, now time.Time, most int) bool {
 	for first := e.order.Front(); first != nil && now.Sub(first.Value.(earlyWrite).at) >= earlyWriteInterval; first = e.order.Front() {
 		delete(e.known, e.order.Remove(first).(earlyWrite).key)
 	}
-	if _, ok := e.known[key]; ok {
+	if _, ok := e.known[key]; ok || len(e.known) >= most {
 		return false
 	}
 	if e.known == nil {
