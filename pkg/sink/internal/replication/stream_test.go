@@ -16,7 +16,11 @@ func (o *owner) open(t *testing.T) *Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.end)
+	t.Cleanup(func() {
+		o.Lock() // its alarm may ring
+		defer o.Unlock()
+		s.end()
+	})
 	return s
 }
 
