@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -83,6 +84,19 @@ func TestQueriesAreAuthorizedByTheRightsOnEvents(t *testing.T) {
 		equal(t, "the review", asked[i], want)
 	}
 	equal(t, "the number of reviews", len(asked), 2)
+}
+
+// The end of a query that waits is no error of eventd.
+func TestQueryThatEndsWhileItWaitsIsNotLogged(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, message string, _ ...any) {
+		t.Errorf("logged is %s: %v", message, err)
+	}}
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
+		s := serve(t, written(), withQueries(func(intake.Query) (http.HandlerFunc, bool, error) { return nil, false, err }))
+		s.Do(t, http.MethodGet, things, nil).Want(t, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+	}
 }
 
 // Reviews of queries wait for none of reports, nor the other way round, if each has an authorizer.

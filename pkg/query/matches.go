@@ -22,13 +22,14 @@ const (
 	matchRest = 3
 	// matchTurn is how long a turn evaluates.
 	matchTurn = 5 * time.Millisecond
+	// maxCompileError limits what a client is told of a wrong expression, which may be wrong at each place.
+	maxCompileError = 4 << 10
 	// maxTails is how many may wait: more than there are tails and queries.
 	maxTails = 1024
 )
 
 // matches compiles and evaluates the expressions of all tails, one at a time each, fairly between tenants. A client that
-// goes away and begins anew does not get its turn sooner. To compile takes up to some 20 ms (rules.CompileExpression),
-// for which no evaluation waits.
+// goes away and begins anew does not get its turn sooner. To compile takes up to 30 ms, for which no evaluation waits.
 type matches struct{ compilations, evaluations *fairqueue.Turns }
 
 func newMatches() (*matches, error) {
@@ -46,7 +47,7 @@ func (m *matches) compile(ctx context.Context, caller shares.Flow, text string) 
 		return nil, failed
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, apierrors.NewBadRequest(beginning(err.Error(), maxCompileError))
 	}
 	return expression, nil
 }

@@ -22,7 +22,7 @@ import (
 
 const (
 	// maxParam limits a parameter, in bytes, and maxMatch an expression, which is compiled.
-	maxParam, maxMatch = 1 << 10, 4 << 10
+	maxParam, maxMatch = 1 << 10, 2 << 10
 	// maxCursor limits a resourceVersion.
 	maxCursor = 128
 	// maxWatched limits the items of an object that is watched: 64 watches send theirs every second.

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -151,6 +152,9 @@ func writeError(w http.ResponseWriter, err error) {
 
 // statusOf returns the Status of an error, with a kind.
 func statusOf(err error) metav1.Status {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = apierrors.NewTimeoutError("the query did not complete in time: "+err.Error(), 0)
+	}
 	status := apierrors.NewInternalError(err).Status()
 	if s, ok := err.(apierrors.APIStatus); ok {
 		status = s.Status()

@@ -28,7 +28,11 @@ var newEnvironment = sync.OnceValues(func() (*cel.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	return extended.Env(environment.StoredExpressions)
+	env, err := extended.Env(environment.StoredExpressions)
+	if err != nil {
+		return nil, err
+	}
+	return boundedMacros(env)
 })
 
 // sizes estimates how large a value is.

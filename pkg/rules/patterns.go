@@ -18,6 +18,9 @@ import (
 // take 45 ms. Its cost in CEL, by its own length, does not tell.
 const maxPattern = 500
 
+// maxPatterns is that of all regular expressions of an expression together, each of which is compiled twice.
+const maxPatterns = 4 * maxPattern
+
 // patternFunctions are the functions with a regular expression, and the place of that among the
 // arguments, of which the target is one.
 var patternFunctions = map[string]int{"matches": 1, "find": 1, "findAll": 1}
@@ -57,7 +60,7 @@ func instructions(pattern *syntax.Regexp) int {
 // checkLiterals refuses regular expressions and quantities that may take long. The expression need not be checked, as
 // the checker compiles regular expressions.
 func checkLiterals(expression *cel.Ast) error {
-	root := ast.NavigateAST(expression.NativeRep())
+	root, all := ast.NavigateAST(expression.NativeRep()), 0
 	for _, e := range ast.MatchDescendants(root, ast.KindMatcher(ast.CallKind)) {
 		switch quantity, found, isLiteral := literalOf(e.AsCall(), quantityFunctions); {
 		case found && !isLiteral:
@@ -74,10 +77,15 @@ func checkLiterals(expression *cel.Ast) error {
 		}
 		parsed, err := syntax.Parse(string(pattern), syntax.Perl)
 		if err != nil {
-			return err
+			at := expression.NativeRep().SourceInfo().GetStartLocation(e.ID())
+			return fmt.Errorf("%d:%d: %.200v", at.Line(), at.Column()+1, err)
 		}
-		if n := instructions(parsed); n > maxPattern {
+		n := instructions(parsed)
+		if n > maxPattern {
 			return fmt.Errorf("a regular expression has %d instructions, and %d is the limit: repeat less", n, maxPattern)
+		}
+		if all += n; all > maxPatterns {
+			return fmt.Errorf("the regular expressions have more than %d instructions together", maxPatterns)
 		}
 	}
 	return nil

@@ -132,7 +132,7 @@ func TestWrongExpressionIsNamed(t *testing.T) {
 		{`other == 1`, "1:1: undeclared reference to 'other'"},
 		{`event.type`, "must be a bool, is string"},
 		{`dyn(event.type)`, "must be a bool, is dyn"},
-		{`event.message.matches("(")`, "error parsing regexp"},
+		{`event.message.matches("(")`, "1:22: error parsing regexp"},
 		{strings.Repeat("(", 1000), "recursion"},
 		{`"` + strings.Repeat("a", MaxExpression) + `" == ""`, "Too long: may not be more than 10240 bytes"},
 		// Over budget.

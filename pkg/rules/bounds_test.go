@@ -1,0 +1,175 @@
+package rules_test
+
+import (
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eventd/eventd/pkg/rules"
+)
+
+// nested returns an expression of a depth: before and after are around the rest.
+func nested(before, middle, after string, depth int) string {
+	return strings.Repeat(before, depth) + middle + strings.Repeat(after, depth)
+}
+
+// chained returns first with as many links as have room within size.
+func chained(first, link string, size int) string {
+	return first + strings.Repeat(link, max(0, (size-len(first))/len(link)))
+}
+
+func fill(before, middle, after string, size int) string {
+	return nested(before, middle, after, (size-len(middle))/(len(before)+len(after)))
+}
+
+// hostile are expressions of at most 2 KB that take long to compile, by what they have in them. Those that begin with
+// "in" are made to be within the limits.
+var hostile = map[string]func(size int) string{
+	"map 180":  func(int) string { return nested("[1].map(a,", "1", ")", 180) + "==[]" },
+	"map 230":  func(int) string { return nested("[1].map(a,", "1", ")", 230) + "==[]" },
+	"map keys": func(n int) string { return chained("[1]", ".map(a,{a:a})", 12*13) },
+	"map keys unify": func(int) string {
+		full := func(s string) string {
+			for range 4 {
+				s = "{" + s + ":" + s + "}"
+			}
+			return s
+		}
+		return "[[]].exists(a,[[]].exists(b,[[]].exists(c,[[]].exists(d,a==[" + full("b") + "]&&b==[" + full("c") + "]&&c==[" + full("d") + "]&&d==[1]))))"
+	},
+	"optMap":                 func(n int) string { return chained("optional.of(1)", ".optMap(a,a)", 14+12*17) },
+	"optMap nested":          func(n int) string { return fill("optional.of(1).optMap(a,", "a", ")", n) },
+	"optFlatMap":             func(n int) string { return chained("optional.of(1)", ".optFlatMap(a,optional.of(a))", 14+29*17) },
+	"filter chain":           func(n int) string { return chained("[1]", ".filter(a,true)", n) },
+	"exists nested":          func(n int) string { return fill("[1].exists(a,", "true", ")", n) },
+	"map filter":             func(n int) string { return fill("[1].map(a,a>0,", "a", ")", n) },
+	"transformMap":           func(n int) string { return fill("{1:1}.transformMap(k,v,", "v", ")", n) },
+	"transformMap chain":     func(n int) string { return chained("{1:1}", ".transformMap(k,v,{k:v})", n) },
+	"sortBy":                 func(n int) string { return chained("[1]", ".sortBy(a,a)", n) },
+	"sortBy nested":          func(n int) string { return fill("[1].sortBy(a,", "1", "[0])", n) },
+	"ternary":                func(n int) string { return chained("", "true?1:", n-1) + "1" },
+	"ternary left":           func(n int) string { return fill("(", "true", "?true:true)", n) },
+	"ternary lists":          func(n int) string { return chained("", "true?[]:", n-2) + "[]" },
+	"lists":                  func(n int) string { return fill("[", "", "]", n) },
+	"empty lists":            func(n int) string { return "[" + chained("[]", ",[]", n-2) + "]" },
+	"empty maps":             func(n int) string { return "[" + chained("{}", ",{}", n-2) + "]" },
+	"maps":                   func(n int) string { return fill("{1:", "1", "}", n) },
+	"list of numbers":        func(n int) string { return "1 in [" + chained("1", ",1", n-7) + "]" },
+	"strings":                func(n int) string { return chained("''", "+''", n) },
+	"list sum":               func(n int) string { return chained("[]", "+[]", n) },
+	"list equality":          func(n int) string { return chained("[]==[]", "&&[]==[]", n) },
+	"equalities":             func(n int) string { return chained("1==1", "&&1==1", n) },
+	"comparisons":            func(n int) string { return chained("1==1", "&&1==1&&1<1", n) },
+	"optionals":              func(n int) string { return chained("{}", "[?1].orValue({})", n) },
+	"optional of":            func(n int) string { return fill("optional.of(", "1", ")", n) },
+	"ands":                   func(n int) string { return chained("true", "&&true", n) },
+	"ors":                    func(n int) string { return chained("true", "||true", n) },
+	"sums":                   func(n int) string { return chained("1", "+1", n) },
+	"parentheses":            func(n int) string { return fill("(", "true", ")", n) },
+	"nots":                   func(n int) string { return chained("", "!", n-4) + "true" },
+	"nots in parentheses":    func(n int) string { return fill("!(", "true", ")", n) },
+	"minuses":                func(n int) string { return chained("", "-", n-1) + "1" },
+	"minuses in parentheses": func(n int) string { return fill("-(", "1", ")", n) },
+	"has":                    func(n int) string { return chained("has(event.type)", "&&has(event.type)", n) },
+	"bind":                   func(n int) string { return fill("cel.bind(a,1,", "a", ")", n) },
+	"index":                  func(n int) string { return chained("event.metadata.labels", "['a']", n) },
+	"select":                 func(n int) string { return chained("event", ".a", n) },
+	"calls":                  func(n int) string { return chained("''", ".trim()", n) },
+	"unknown names":          func(n int) string { return chained("a", "+a", n) },
+	"unknown functions":      func(n int) string { return chained("a()", "||a()", n) },
+	"wrong types":            func(n int) string { return chained("''+1", ",''+1", n) },
+	"wrong list":             func(n int) string { return "[" + chained("''+1", ",''+1", n-2) + "]" },
+	"errors":                 func(n int) string { return chained("", ")(", n) },
+	"errors 2":               func(n int) string { return chained("", "[{(", n) },
+	"errors 3":               func(n int) string { return chained("", "1 ", n) },
+	"errors 4":               func(n int) string { return chained("", "\"", n) },
+	"errors 5":               func(n int) string { return chained("", "?", n) },
+	"regex":                  func(n int) string { return `"".matches("` + chained("", "a{1000}", n-20) + `")` },
+	"regex classes":          func(n int) string { return `"".matches("` + chained("", `\\pL{1000}`, n-20) + `")` },
+	"regex groups":           func(n int) string { return `"".matches("` + chained("", "(", n/2-20) + chained("", ")", n/2-20) + `")` },
+	"regex fold":             func(n int) string { return `"".matches("(?i)` + chained("", `[^k]`, n-20) + `")` },
+	"regexes":                func(n int) string { return chained(`"".matches("a{1000}")`, `||"".matches("a{1000}")`, n) },
+	"duration":               func(n int) string { return `duration("` + chained("", "1h", n-20) + `")>duration("1h")` },
+	"format":                 func(n int) string { return `"` + chained("", "%s", n-20) + `".format([])==""` },
+	"quantity":               func(n int) string { return `quantity("1e999999999")>quantity("1")` },
+	"strings of messages":    func(n int) string { return chained("event.message", "+event.message", n) + "==''" },
+	"in unify": func(n int) string {
+		x := func(m string) string { return nested("[", m, "]", 5) }
+		return "[[[]]].exists(a,[[[]]].exists(b,[[[]]].exists(c,[[[]]].exists(d," + chained("a=="+x("b")+"&&b=="+x("c")+"&&c=="+x("d")+"&&d=="+x("1"), "&&a==a", 250) + chained("&&[a", ",a", n-340) + "]==[]))))"
+	},
+	"in unify eq": func(n int) string {
+		x := func(m string) string { return nested("[", m, "]", 5) }
+		return "[[[]]].exists(a,[[[]]].exists(b,[[[]]].exists(c,[[[]]].exists(d," + chained("a=="+x("b")+"&&b=="+x("c")+"&&c=="+x("d")+"&&d=="+x("1"), "&&a==a", 250) + "))))"
+	},
+	"in calls": func(n int) string {
+		return chained("1==1", "&&1==1&&1<1", 220) + "&&1 in [1" + chained("", ",1", n-240) + "]"
+	},
+	"in deep type": func(n int) string {
+		return chained("[1].map(a,"+nested("[", "a", "]", 2)+").map(a,"+nested("[", "a", "]", 2)+").exists(a, a==a", "&&a==a", 300) + ")"
+	},
+	"in plus": func(n int) string {
+		return chained("[1].map(a,"+nested("[", "a", "]", 2)+").map(a,"+nested("[", "a", "]", 2)+").exists(a, a==a", "&&a==a&&a+a==a+a", 260) + ")"
+	},
+	"in lists": func(n int) string {
+		return "[" + chained("[]", ",[]", 190) + chained("", ",[1]", 240) + "]==[]"
+	},
+	"in maps": func(n int) string { return "[" + chained("{}", ",{}", 60) + chained("", ",{1:1}", 150) + "]==[]" },
+	"in optionals": func(n int) string {
+		return "[" + chained(nested("optional.of(", "1", ")", 20), ","+nested("optional.of(", "1", ")", 20), 1600) + "]==[]"
+	},
+	"in ternary": func(n int) string { return chained("(true?[]:[1])==[]", "&&(true?[]:[1])==[]", 380) },
+	"in formats": func(n int) string { return chained("'%s'.format([1])==''", "&&'%s'.format([1])==''", 660) },
+	"in index":   func(n int) string { return chained("[1][0]==1", "&&[1][0]==1", 300) },
+	"unicode":    func(n int) string { return "'" + chained("", "é", n-2) + "'==''" },
+}
+
+// A client may send an expression of 2 KB. Whatever is in it, it is compiled or refused within milliseconds: without
+// limits, some of these take minutes and all memory. The time has room for the race detector and a busy machine.
+func TestCompilationIsBounded(t *testing.T) {
+	const size, limit, maxAllocated = 2 << 10, 500 * time.Millisecond, 16 << 20
+	if _, err := rules.CompileExpression("true", "match"); err != nil { // the environment is made once
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(hostile)) {
+		text := hostile[name](size)
+		fastest, allocated, answer := time.Hour, uint64(0), "is compiled"
+		for n := 0; n < 10 && (n < 3 || fastest > limit); n++ { // the machine may be busy
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			_, err := rules.CompileExpression(text, "match")
+			fastest = min(fastest, time.Since(began))
+			runtime.ReadMemStats(&after)
+			if allocated = after.TotalAlloc - before.TotalAlloc; err != nil {
+				answer = err.Error()
+			}
+			if allocated > maxAllocated {
+				break
+			}
+		}
+		t.Logf("%-22s %4d B %7.2f ms %5.1f MB  %.80s", name, len(text), fastest.Seconds()*1e3, float64(allocated)/1e6, answer)
+		if fastest > limit || allocated > maxAllocated {
+			t.Fatalf("%s takes %s and %d bytes: %.200s", name, fastest, allocated, text)
+		}
+	}
+}
+
+// What the limits are for is far from what is written: the examples use a fraction of them.
+func TestUsualExpressionsAreFarWithinTheLimits(t *testing.T) {
+	for _, text := range []string{
+		`event.type == "Warning" && !(event.reason in ["BackOff", "Unhealthy", "FailedScheduling"]) && event.count > 10`,
+		`event.metadata.labels.exists(k, k.startsWith("team/") && k != "team/none")`,
+		`event.metadata.labels[?"app"].optMap(a, a.startsWith("web")).orValue(false)`,
+		`has(event.related) && event.related.kind == "Node" ? event.message.matches("(?i)disk|memory") : event.reason.endsWith("Failed")`,
+		`["kube-system", "monitoring"].filter(n, n != "x").map(n, n + "-1").exists(n, n == event.metadata.namespace)`,
+		"event.reason in [" + strings.Repeat(`"FailedScheduling",`, 500) + `"Failed"]`,
+		`event.reason == "a"` + strings.Repeat(` || event.reason == "b" && event.type == "Normal"`, 30),
+	} {
+		if _, err := rules.CompileExpression(text, "match"); err != nil {
+			t.Errorf("%.100s: %v", text, err)
+		}
+	}
+}
