@@ -27,6 +27,21 @@ func LastTime(e *corev1.Event) time.Time {
 	return last
 }
 
+// CoreGroup stands for the API group of Pods and Nodes, whose name is empty.
+const CoreGroup = "core"
+
+// Group returns the API group of the object with an apiVersion. It is empty if the Event does not say it.
+func Group(apiVersion string) string {
+	group, _, versioned := strings.Cut(apiVersion, "/")
+	switch {
+	case apiVersion == "":
+		return ""
+	case !versioned || group == "":
+		return CoreGroup
+	}
+	return group
+}
+
 // Count returns the count of the series if there is one, else that of the Event, which is 0 if a
 // reporter of events.k8s.io has reported it once.
 func Count(e *corev1.Event) int32 {

@@ -36,6 +36,14 @@ func TestLastTimeIsTheLatestOccurrence(t *testing.T) {
 	}
 }
 
+func TestGroupIsThatOfTheAPIVersion(t *testing.T) {
+	for apiVersion, want := range map[string]string{"": "", "v1": "core", "/v1": "core", "apps/v1": "apps", "serving.knative.dev/v1": "serving.knative.dev", "a/b/c": "a"} {
+		if got := eventfields.Group(apiVersion); got != want {
+			t.Errorf("%q: %q, want %q", apiVersion, got, want)
+		}
+	}
+}
+
 func TestCountIsThatOfTheSeriesIfThereIsOne(t *testing.T) {
 	if got := eventfields.Count(&corev1.Event{Count: 3}); got != 3 {
 		t.Errorf("%d, want 3", got)

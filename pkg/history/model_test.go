@@ -44,7 +44,7 @@ func (m *model) event() *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "e" + string(uid), UID: uid},
 		InvolvedObject: corev1.ObjectReference{
-			Kind: pick(m.rng, "Pod", "Job"), Namespace: pick(m.rng, namespace, ""), Name: fmt.Sprint("o", m.rng.IntN(6)),
+			APIVersion: pick(m.rng, "", "v1", "batch/v1", "batch/v1beta1"), Kind: pick(m.rng, "Pod", "Job"), Namespace: pick(m.rng, namespace, ""), Name: fmt.Sprint("o", m.rng.IntN(6)),
 			UID: types.UID(pick(m.rng, "", "odd", fmt.Sprintf("6e0c1a52-7d0a-4c58-8b43-%012d", m.rng.IntN(4)))),
 		},
 		Reason: pick(m.rng, "R1", "R2", "R3"), Type: pick(m.rng, "Normal", "Warning"),
@@ -132,6 +132,9 @@ func (m *model) query() Query {
 	}
 	if some() {
 		q.Object.Kind, q.Object.Namespace = e.InvolvedObject.Kind, e.InvolvedObject.Namespace
+	}
+	if some() {
+		q.Object.Group = pick(m.rng, "core", "batch", "apps")
 	}
 	if some() {
 		q.Object.UID = e.InvolvedObject.UID

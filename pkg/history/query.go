@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/shares"
 	"github.com/eventd/eventd/pkg/observer"
 )
@@ -25,8 +26,9 @@ const (
 
 // Object is what Events are about. Empty fields match all.
 type Object struct {
-	Kind, Namespace, Name string
-	UID                   types.UID
+	// Group is the API group, eventfields.CoreGroup for that of Pods. An Event that does not say it matches each.
+	Group, Kind, Namespace, Name string
+	UID                          types.UID
 }
 
 // Query selects versions. Empty fields match all.
@@ -247,9 +249,15 @@ func (s *search) head(rows []row) {
 func (s *search) matches(e *corev1.Event) bool {
 	q, o := &s.q, &e.InvolvedObject
 	return (q.Namespaces == nil || slices.Contains(q.Namespaces, e.Namespace)) &&
-		equalOrEmpty(q.Object.Kind, o.Kind) && equalOrEmpty(q.Object.Namespace, o.Namespace) && equalOrEmpty(q.Object.Name, o.Name) &&
+		sameGroup(q.Object.Group, o.APIVersion) && equalOrEmpty(q.Object.Kind, o.Kind) && equalOrEmpty(q.Object.Namespace, o.Namespace) && equalOrEmpty(q.Object.Name, o.Name) &&
 		equalOrEmpty(string(q.Object.UID), string(o.UID)) &&
 		equalOrEmpty(q.Reason, e.Reason) && equalOrEmpty(q.Type, e.Type) && equalOrEmpty(q.Reporter, reporterOf(e))
+}
+
+// sameGroup reports whether an object with an apiVersion may be in a group.
+func sameGroup(want, apiVersion string) bool {
+	got := eventfields.Group(apiVersion)
+	return want == "" || got == "" || got == want
 }
 
 func equalOrEmpty(want, got string) bool { return want == "" || want == got }

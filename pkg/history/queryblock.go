@@ -60,7 +60,7 @@ func (s *search) matchesObject(v *view, object int) bool {
 	q := &s.q
 	namespace := v.namespaces.at(object)
 	return (q.Namespaces == nil || slices.Contains(q.Namespaces, string(namespace))) &&
-		equalOrNone(q.Object.Kind, v.kinds.at(object)) && equalOrNone(q.Object.Namespace, v.objectNamespaces.at(object)) &&
+		sameGroup(q.Object.Group, string(v.apiVersions.at(object))) && equalOrNone(q.Object.Kind, v.kinds.at(object)) && equalOrNone(q.Object.Namespace, v.objectNamespaces.at(object)) &&
 		equalOrNone(q.Object.Name, v.objectNames.at(object)) &&
 		(q.Object.UID == "" || s.exactUID && v.objectUIDs[object] == "" || v.objectUIDs[object] == string(q.Object.UID))
 }

@@ -81,12 +81,19 @@ func inTurn(ctx context.Context, turns *fairqueue.Turns, caller shares.Flow, wor
 }
 
 // eventOf is what an expression sees of a step: the Event that it is about, as far as the trail knows it. The
-// rest is empty. The count is that of the step, and its time the last one of the Event.
+// rest is empty, also the version of the apiVersion of its object. The count is that of the step, and its time the last one of the Event.
 func eventOf(step *trail.Step) *corev1.Event {
-	o := step.Regarding
+	o, apiVersion := step.Regarding, ""
+	switch o.Group {
+	case "":
+	case v1alpha1.GroupCore:
+		apiVersion = "v1"
+	default:
+		apiVersion = o.Group + "/"
+	}
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: step.Namespace, Name: step.Event},
-		InvolvedObject: corev1.ObjectReference{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID},
 		Type:           step.Type, Reason: step.Reason, Message: step.Message, ReportingController: step.Reporter,
 		Count:         int32(min(step.Occurrences, math.MaxInt32)),
 		LastTimestamp: metav1.NewTime(step.Time),

@@ -35,10 +35,10 @@ const (
 var parameters = map[string][]string{
 	resourceStatus: {v1alpha1.ParamLocal},
 	resourceTop:    {v1alpha1.ParamNamespace, v1alpha1.ParamBy, v1alpha1.ParamSince, v1alpha1.ParamLimit},
-	resourceTimeline: {v1alpha1.ParamNamespace, v1alpha1.ParamKind, v1alpha1.ParamName, v1alpha1.ParamUID, v1alpha1.ParamReason,
+	resourceTimeline: {v1alpha1.ParamNamespace, v1alpha1.ParamGroup, v1alpha1.ParamKind, v1alpha1.ParamName, v1alpha1.ParamUID, v1alpha1.ParamReason,
 		v1alpha1.ParamType, v1alpha1.ParamReporter, v1alpha1.ParamSince, v1alpha1.ParamUntil, v1alpha1.ParamLimit, v1alpha1.ParamVersions},
-	resourceWhy:   {v1alpha1.ParamNamespace, v1alpha1.ParamKind, v1alpha1.ParamName, v1alpha1.ParamUID, v1alpha1.ParamLimit},
-	resourceDrops: {v1alpha1.ParamNamespace, v1alpha1.ParamKind, v1alpha1.ParamName, v1alpha1.ParamUID, v1alpha1.ParamLimit},
+	resourceWhy:   {v1alpha1.ParamNamespace, v1alpha1.ParamGroup, v1alpha1.ParamKind, v1alpha1.ParamName, v1alpha1.ParamUID, v1alpha1.ParamLimit},
+	resourceDrops: {v1alpha1.ParamNamespace, v1alpha1.ParamGroup, v1alpha1.ParamKind, v1alpha1.ParamName, v1alpha1.ParamUID, v1alpha1.ParamLimit},
 	resourceTail:  {v1alpha1.ParamNamespace, v1alpha1.ParamMatch, v1alpha1.ParamInclude, v1alpha1.ParamResourceVersion},
 }
 
@@ -85,7 +85,7 @@ func parse(resource string, values url.Values, header http.Header) (*query, erro
 		resource:   resource,
 		Namespaces: p.namespaces(),
 		Object: v1alpha1.ObjectReference{
-			Kind: p.text(v1alpha1.ParamKind), Name: p.text(v1alpha1.ParamName), UID: types.UID(p.text(v1alpha1.ParamUID)),
+			Group: p.text(v1alpha1.ParamGroup), Kind: p.text(v1alpha1.ParamKind), Name: p.text(v1alpha1.ParamName), UID: types.UID(p.text(v1alpha1.ParamUID)),
 		},
 		reason:     p.text(v1alpha1.ParamReason),
 		eventType:  p.text(v1alpha1.ParamType),

@@ -3,6 +3,7 @@ package query_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/eventd/eventd/pkg/observer"
+	"github.com/eventd/eventd/pkg/occurrence"
 	"github.com/eventd/eventd/pkg/query"
 	"github.com/eventd/eventd/pkg/query/v1alpha1"
 	"github.com/eventd/eventd/pkg/trail"
@@ -276,4 +278,61 @@ func TestTimelineIsOfTheTimesOfEvents(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Knative and the core API have both a Service, and each may be named web. Of an Event that does not say the group of its
+// object, nobody knows of which it is: it is of both.
+func TestObjectsOfTwoGroupsAreTwo(t *testing.T) {
+	s := newScene(t)
+	for i, apiVersion := range []string{"v1", "serving.knative.dev/v1", "serving.knative.dev/v1beta1", ""} {
+		e := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web.", i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: fmt.Sprint(i + 1)},
+			InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: "Service", Namespace: "shop", Name: "web"},
+			Reason:         "Of " + apiVersion, LastTimestamp: metav1.NewTime(time.Now().Add(time.Duration(i) * time.Second)),
+		}
+		s.history.Add(observer.Version{Event: e, Observed: time.Now()})
+		s.trail.Ended(&occurrence.Occurrence{Event: e, User: "jane", Weight: 1}, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: "queue_full"})
+	}
+	for group, want := range map[string][]string{
+		"":                           {"Of ", "Of serving.knative.dev/v1", "Of serving.knative.dev/v1beta1", "Of v1"},
+		"&group=core":                {"Of ", "Of v1"},
+		"&group=serving.knative.dev": {"Of ", "Of serving.knative.dev/v1", "Of serving.knative.dev/v1beta1"},
+		"&group=apps":                {"Of "},
+	} {
+		about := "?namespace=shop&kind=Service&name=web" + group
+		why := get[v1alpha1.Explanation](t, s, "why"+about)
+		for name, got := range map[string][]string{
+			"timeline":      reasons(get[v1alpha1.Timeline](t, s, "timeline"+about).Items),
+			"Events of why": reasons(why.Events),
+			"why":           reasonsOfSteps(why.Steps),
+			"drops":         reasonsOfSteps(get[v1alpha1.DropList](t, s, "drops"+about).Items),
+		} {
+			if !slices.Equal(got, want) {
+				t.Errorf("%s%s is %q, not %q", name, about, got, want)
+			}
+		}
+	}
+	counts := map[string]int64{}
+	for _, item := range get[v1alpha1.Top](t, s, "top?namespace=shop").Items {
+		counts[item.Object.String()+" in "+item.Object.Group] += item.Occurrences
+	}
+	if want := map[string]int64{"Service/web in core": 1, "Service.serving.knative.dev/web in serving.knative.dev": 2, "Service/web in ": 1}; !maps.Equal(counts, want) {
+		t.Errorf("top is %v, not %v", counts, want)
+	}
+}
+
+func reasons(items []v1alpha1.TimelineItem) (out []string) {
+	for _, item := range items {
+		out = append(out, item.Reason)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func reasonsOfSteps(steps []v1alpha1.Step) (out []string) {
+	for _, step := range steps {
+		out = append(out, step.Reason)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

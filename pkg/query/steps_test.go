@@ -19,11 +19,15 @@ import (
 	"github.com/eventd/eventd/test/await"
 )
 
-// drops has an occurrence of an Event of a Pod dropped.
+// drops has an occurrence of an Event of a Pod dropped, of the core API, or in club of another group.
 func (s *scene) drops(namespace, pod, reason, reporter string) {
+	apiVersion := "v1"
+	if namespace == "club" {
+		apiVersion = "club.example.com/v1"
+	}
 	s.trail.Ended(&occurrence.Occurrence{Weight: 1, User: "jane", Event: &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: pod, UID: "uid"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: "Pod", Namespace: namespace, Name: pod, UID: "uid"},
 		Type:           "Warning", Reason: reason, Message: "it has failed", ReportingController: reporter,
 	}}, occurrence.Settlement{Outcome: occurrence.Dropped, Reason: "queue_full"})
 }
@@ -36,7 +40,10 @@ func TestTailFiltersStepsByTheirEvents(t *testing.T) {
 	defer cancel()
 	for _, expression := range []string{
 		`event.metadata.namespace == "shop" && event.involvedObject.kind == "Pod" && event.involvedObject.name == "last"`,
-		`event.type == "Warning" && event.reason == "Last" && event.message.startsWith("it") && event.involvedObject.uid == "uid"`,
+		`event.type == "Warning" && event.reason == "Last" && event.message.startsWith("it") && event.involvedObject.uid == "uid" && event.involvedObject.apiVersion == "v1"`,
+		// As kubectl eventd asks for a group.
+		`!event.involvedObject.apiVersion.contains("/")`,
+		`!(event.involvedObject.apiVersion == "" || event.involvedObject.apiVersion.startsWith("club.example.com/"))`,
 		`event.reportingComponent == "last.example.com" && event.count == 1 && event.lastTimestamp > timestamp("2001-01-01T00:00:00Z")`,
 		`event.reason == "Last" && event.reportingInstance == "" && event.metadata.labels.size() == 0 && event.related.name == "" && event.action == ""`,
 	} {

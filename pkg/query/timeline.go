@@ -59,7 +59,7 @@ func itemOf(v observer.Version) v1alpha1.TimelineItem {
 		Namespace:       e.Namespace,
 		Name:            short(e.Name),
 		Regarding: v1alpha1.ObjectReference{
-			Kind: short(e.InvolvedObject.Kind), Namespace: short(e.InvolvedObject.Namespace),
+			Group: short(eventfields.Group(e.InvolvedObject.APIVersion)), Kind: short(e.InvolvedObject.Kind), Namespace: short(e.InvolvedObject.Namespace),
 			Name: short(e.InvolvedObject.Name), UID: types.UID(short(string(e.InvolvedObject.UID))),
 		},
 		Type:     short(e.Type),

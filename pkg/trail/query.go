@@ -133,7 +133,7 @@ func (t *Trail) match(q Query) (out []*trace) {
 }
 
 func (o *Object) matches(other *Object) bool {
-	return equal(o.Kind, other.Kind) && equal(o.Namespace, other.Namespace) && equal(o.Name, other.Name) && equal(string(o.UID), string(other.UID))
+	return (other.Group == "" || equal(o.Group, other.Group)) && equal(o.Kind, other.Kind) && equal(o.Namespace, other.Namespace) && equal(o.Name, other.Name) && equal(string(o.UID), string(other.UID))
 }
 
 func equal(wanted, got string) bool { return wanted == "" || cut(wanted, maxName) == got }
@@ -177,5 +177,5 @@ func (st *step) copy() Step {
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func reference(o Object) Object {
-	return Object{Kind: valid(o.Kind), Namespace: valid(o.Namespace), Name: valid(o.Name), UID: types.UID(valid(string(o.UID)))}
+	return Object{Group: valid(o.Group), Kind: valid(o.Kind), Namespace: valid(o.Namespace), Name: valid(o.Name), UID: types.UID(valid(string(o.UID)))}
 }

@@ -197,6 +197,6 @@ func (s *subject) text(d dimension) string {
 	case byNamespace:
 		return s.namespace
 	default:
-		return strings.Join([]string{s.namespace, s.object.Kind, s.object.Name, string(s.object.UID)}, "\x00")
+		return strings.Join([]string{s.namespace, s.object.Group, s.object.Kind, s.object.Name, string(s.object.UID)}, "\x00")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/eventd/eventd/internal/eventfields"
 	"github.com/eventd/eventd/internal/identity"
 	"github.com/eventd/eventd/pkg/occurrence"
 )
@@ -138,7 +139,7 @@ func keyOf(e *corev1.Event, user string) key {
 	return key{
 		flow: flow{cut(e.Namespace, maxName), cut(occurrence.TenantOf(user), maxName)},
 		object: Object{
-			Kind: cut(o.Kind, maxName), Namespace: cut(o.Namespace, maxName), Name: cut(o.Name, maxName),
+			Group: cut(eventfields.Group(o.APIVersion), maxName), Kind: cut(o.Kind, maxName), Namespace: cut(o.Namespace, maxName), Name: cut(o.Name, maxName),
 			UID: types.UID(cut(string(o.UID), maxName)),
 		},
 	}
@@ -148,14 +149,14 @@ func keyOf(e *corev1.Event, user string) key {
 func (k key) clone() key {
 	k.namespace, k.tenant = strings.Clone(k.namespace), strings.Clone(k.tenant)
 	o := &k.object
-	o.Kind, o.Namespace, o.Name = strings.Clone(o.Kind), strings.Clone(o.Namespace), strings.Clone(o.Name)
+	o.Group, o.Kind, o.Namespace, o.Name = strings.Clone(o.Group), strings.Clone(o.Kind), strings.Clone(o.Namespace), strings.Clone(o.Name)
 	o.UID = types.UID(strings.Clone(string(o.UID)))
 	return k
 }
 
 func (k *key) bytes() int64 {
 	o := &k.object
-	return int64(len(k.namespace) + len(k.tenant) + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID))
+	return int64(len(k.namespace) + len(k.tenant) + len(o.Group) + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID))
 }
 
 // reporterOf is the reporting controller, or the component of the source.

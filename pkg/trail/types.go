@@ -11,8 +11,10 @@ const DefaultLimit = 500
 
 // Object is what Events are about. In a query, empty fields match all.
 type Object struct {
-	Kind, Namespace, Name string
-	UID                   types.UID
+	// Group is the API group, eventfields.CoreGroup for that of Pods. One that an Event does not say is empty, and
+	// matches each.
+	Group, Kind, Namespace, Name string
+	UID                          types.UID
 }
 
 // What a Step says was done.

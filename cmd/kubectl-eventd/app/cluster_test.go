@@ -87,7 +87,7 @@ func deploy(t *testing.T, cluster *testenv.ControlPlane, namespace string) {
 // timelines answers with one Event of the object of the query. Those of objects that come later are older.
 func timelines(w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
-	regarding := v1alpha1.ObjectReference{Kind: query.Get(v1alpha1.ParamKind), Name: query.Get(v1alpha1.ParamName), Namespace: query.Get(v1alpha1.ParamNamespace)}
+	regarding := v1alpha1.ObjectReference{Group: query.Get(v1alpha1.ParamGroup), Kind: query.Get(v1alpha1.ParamKind), Name: query.Get(v1alpha1.ParamName), Namespace: query.Get(v1alpha1.ParamNamespace)}
 	item := event(regarding.Name+"/1", "of "+regarding.Name)
 	item.Regarding, item.Last = regarding, ago(20+len(regarding.Name))
 	servertest.WriteJSON(w, http.StatusOK, v1alpha1.Timeline{TypeMeta: typeMeta("Timeline"), Items: []v1alpha1.TimelineItem{item}})
@@ -103,11 +103,11 @@ func TestTimelineFollowsOwnersWithTheRightsOfTheCaller(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"get"}},
 		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"list"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}})
-	want := "LAST SEEN   TYPE      REASON    OBJECT             COUNT   MESSAGE\n" +
-		"27m         Warning   BackOff   Pod/web-1-a        4       of web-1-a\n" +
-		"27m         Warning   BackOff   Pod/web-1-b        4       of web-1-b\n" +
-		"25m         Warning   BackOff   ReplicaSet/web-1   4       of web-1\n" +
-		"23m         Warning   BackOff   Deployment/web     4       of web\n"
+	want := "LAST SEEN   TYPE      REASON    OBJECT                  COUNT   MESSAGE\n" +
+		"27m         Warning   BackOff   Pod/web-1-a             4       of web-1-a\n" +
+		"27m         Warning   BackOff   Pod/web-1-b             4       of web-1-b\n" +
+		"25m         Warning   BackOff   ReplicaSet.apps/web-1   4       of web-1\n" +
+		"23m         Warning   BackOff   Deployment.apps/web     4       of web\n"
 	out, errOut, code := c.run("timeline", "deploy/web", "--owned")
 	// Volumes of Pods may not be listed.
 	if out != want || code != 0 || !strings.HasPrefix(errOut, "Warning: persistentvolumeclaims are left out: ") {
@@ -115,7 +115,7 @@ func TestTimelineFollowsOwnersWithTheRightsOfTheCaller(t *testing.T) {
 	}
 	// The newest, of all of them.
 	out, _, _ = c.run("timeline", "deploy/web", "--owned", "--limit=2", "--no-headers")
-	if strings.Count(out, "\n") != 2 || !strings.Contains(out, "Deployment/web") || !strings.Contains(out, "ReplicaSet/web-1") {
+	if strings.Count(out, "\n") != 2 || !strings.Contains(out, "Deployment.apps/web") || !strings.Contains(out, "ReplicaSet.apps/web-1") {
 		t.Errorf("with a limit: %s", out)
 	}
 	if out, _, code := c.run("__complete", "why", "po/web"); code != 0 || out != "po/web-1-a\npo/web-1-b\n:4\n" {

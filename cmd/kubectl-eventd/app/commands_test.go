@@ -49,14 +49,14 @@ default     Pod/web-0   90            5        85
 NAMESPACE   OBJECT      OCCURRENCES   WRITES   SAVED   MAX ERROR
 default     Pod/web-0   90            5        85      2
 `},
-		{"timeline po/web-0 --type Warning", "kind=Pod&limit=500&name=web-0&namespace=default&type=Warning", `
+		{"timeline po/web-0 --type Warning", "group=core&kind=Pod&limit=500&name=web-0&namespace=default&type=Warning", `
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
 		{"timeline -A -o wide --no-headers --all-versions --limit 7", "limit=7&versions=all", `
 20m   Warning   BackOff   Pod/web-0   4     restarting   default   40m   kubelet   node-1   web-0.17   71
 `},
-		{"why pods web-0", "kind=Pod&name=web-0&namespace=default", `
+		{"why pods web-0", "group=core&kind=Pod&name=web-0&namespace=default", `
 AGE               STEP                                      COUNT   TYPE      REASON    OBJECT      MESSAGE
 20m               Recorded                                  3       Warning   BackOff   Pod/web-0   restarting
 20m               Would be filtered by the rule noise, a dry run   3       Warning   BackOff   Pod/web-0   restarting
@@ -70,17 +70,17 @@ LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
 		{"-A --no-headers -o wide top", "by=object&limit=20", "default Pod/web-0 90 5 85 2\n"},
-		{"-n a timeline --for po/web-0 --no-headers --types=warning", "kind=Pod&limit=500&name=web-0&namespace=a&type=Warning", ""},
+		{"-n a timeline --for po/web-0 --no-headers --types=warning", "group=core&kind=Pod&limit=500&name=web-0&namespace=a&type=Warning", ""},
 		{"timeline --no-headers --types=Warning,Normal", "limit=500&namespace=default", "20m Warning BackOff Pod/web-0 4 restarting\n"},
 		{"timeline --types=Normal,normal --no-headers", "limit=500&namespace=default&type=Normal", ""},
-		{"why --for=po/web-0 --no-headers", "kind=Pod&name=web-0&namespace=default", ""},
+		{"why --for=po/web-0 --no-headers", "group=core&kind=Pod&name=web-0&namespace=default", ""},
 		{"status -A --no-headers", "", ""},
 		{"drops -n team-a", "limit=50&namespace=team-a", `
 AGE   STEP                     COUNT   TYPE      REASON    OBJECT      MESSAGE
 20m   Filtered by the rule noise   3       Warning   BackOff   Pod/web-0   restarting
 `},
-		{"timeline no/n1 --no-headers -n kube-system", "kind=Node&limit=500&name=n1&namespace=kube-system", ""},
-		{"why Widget.example.com/w --no-headers -n a", "kind=Widget&name=w&namespace=a", ""},
+		{"timeline no/n1 --no-headers -n kube-system", "group=core&kind=Node&limit=500&name=n1&namespace=kube-system", ""},
+		{"why Widget.example.com/w --no-headers -n a", "group=example.com&kind=Widget&name=w&namespace=a", ""},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			c.t = t
@@ -115,10 +115,10 @@ func TestTheNamespaceIsThatOfTheKubeconfigButForWhatIsInNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"why po/web-0":    "kind=Pod&name=web-0&namespace=team-a",
-		"why node/n1":     "kind=Node&name=n1&namespace=default",
-		"why node/n1 -A":  "kind=Node&name=n1",
-		"why po/w -n b":   "kind=Pod&name=w&namespace=b",
+		"why po/web-0":    "group=core&kind=Pod&name=web-0&namespace=team-a",
+		"why node/n1":     "group=core&kind=Node&name=n1&namespace=default",
+		"why node/n1 -A":  "group=core&kind=Node&name=n1",
+		"why po/w -n b":   "group=core&kind=Pod&name=w&namespace=b",
 		"top --limit=7":   "by=object&limit=7&namespace=team-a",
 		"drops --limit 7": "limit=7&namespace=team-a",
 	} {

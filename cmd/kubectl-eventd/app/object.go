@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,17 @@ import (
 
 // object is what KIND/NAME on the command line means.
 type object struct {
-	// group is the API group. It is also "" if the apiserver does not know the kind, and no group was typed.
+	// group is the API group, GroupCore for that of Pods. It is "" if the apiserver does not know the kind, and no
+	// group was typed.
 	group, kind, name string
 	// mapping is nil if the apiserver does not know the kind, which may have been removed.
 	mapping *meta.RESTMapping
+}
+
+// objectOf returns an object of a kind that the apiserver knows.
+func objectOf(mapping *meta.RESTMapping, name string) object {
+	kind := mapping.GroupVersionKind
+	return object{cmp.Or(kind.Group, v1alpha1.GroupCore), kind.Kind, name, mapping}
 }
 
 func (o object) String() string { return o.kind + "/" + o.name }
@@ -37,15 +45,19 @@ func (o object) clusterScoped() bool {
 
 // set limits a query to the object.
 func (o object) set(query url.Values) {
+	query.Del(v1alpha1.ParamGroup)
+	setUnlessEmpty(query, v1alpha1.ParamGroup, o.group)
 	query.Set(v1alpha1.ParamKind, o.kind)
 	query.Set(v1alpha1.ParamName, o.name)
 }
 
-// means reports whether a kind of an Event is the one that was typed: in any case, or in the plural.
-func (o object) means(kind string) bool {
-	plural, singular := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+// means reports whether the kind of an Event is the one that was typed: in any case, or in the plural, and with
+// any group, or that which was typed, behind a version or not.
+func (o object) means(r v1alpha1.ObjectReference) bool {
+	plural, singular := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: r.Kind})
 	typed := strings.ToLower(o.kind)
-	return typed == singular.Resource || typed == plural.Resource
+	return (typed == singular.Resource || typed == plural.Resource) &&
+		(o.group == "" || r.Group == "" || strings.HasSuffix("."+o.group, "."+r.Group))
 }
 
 // parseObject splits KIND/NAME or KIND NAME. It refuses other numbers of arguments, so that the commands need not.
@@ -97,17 +109,18 @@ func (p *plugin) object(args []string) (object, error) {
 	case err != nil:
 		return object{}, err
 	}
-	return object{mapping.GroupVersionKind.Group, mapping.GroupVersionKind.Kind, name, mapping}, nil
+	return objectOf(mapping, name), nil
 }
 
-// kind returns the kind of the API that an argument means, or "" if the discovery of the cluster does not know it,
-// or fails.
-func (p *plugin) kind(arg string) string {
+// kind returns the group and the kind of the API that an argument means, or "" if the discovery of the cluster does
+// not know it, or fails.
+func (p *plugin) kind(arg string) (group, kind string) {
 	mapping, err := p.mapping(arg)
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	return mapping.GroupVersionKind.Kind
+	o := objectOf(mapping, "")
+	return o.group, o.kind
 }
 
 // mapping finds a kind as kubectl does: by a resource, a short name or a kind, as resource.version.group or
@@ -190,13 +203,16 @@ func (p *plugin) target(cmd *cobra.Command, args []string, query url.Values) (ta
 	}
 	t := target{o, namespace}
 	if t.mapping == nil {
-		known, err := p.known(cmd.Context(), t, "")
+		known, err := p.known(cmd.Context(), t, false)
 		if err != nil {
 			return target{}, err
 		}
 		for _, reference := range known {
-			if t.means(reference.Kind) {
+			if t.means(reference) {
 				t.kind = reference.Kind
+				if t.group != "" {
+					t.group = cmp.Or(reference.Group, t.group)
+				}
 				break
 			}
 		}
@@ -205,8 +221,8 @@ func (p *plugin) target(cmd *cobra.Command, args []string, query url.Values) (ta
 	return t, nil
 }
 
-// known returns the objects with the name of a target of which eventd has Events or steps, or those of a kind.
-func (p *plugin) known(ctx context.Context, t target, kind string) (objects []v1alpha1.ObjectReference, err error) {
+// known returns the objects with the name of a target of which eventd has Events or steps, of any kind or of its own.
+func (p *plugin) known(ctx context.Context, t target, ofKind bool) (objects []v1alpha1.ObjectReference, err error) {
 	c, err := p.connect()
 	if err != nil {
 		return nil, err
@@ -214,7 +230,9 @@ func (p *plugin) known(ctx context.Context, t target, kind string) (objects []v1
 	defer c.Close()
 	query := url.Values{v1alpha1.ParamName: {t.name}, v1alpha1.ParamLimit: {strconv.Itoa(v1alpha1.MaxLimit)}}
 	setUnlessEmpty(query, v1alpha1.ParamNamespace, t.namespace)
-	setUnlessEmpty(query, v1alpha1.ParamKind, kind)
+	if ofKind {
+		t.set(query)
+	}
 	for _, resource := range []string{timelineResource, whyResource} {
 		var answer struct {
 			Items, Steps, Events []struct{ Regarding v1alpha1.ObjectReference }
@@ -256,7 +274,7 @@ func (p *plugin) checkExists(ctx context.Context, t target) error {
 		}
 		suggestion = t.suggestName(ctx, objects)
 	}
-	known, err := p.known(ctx, t, t.kind)
+	known, err := p.known(ctx, t, true)
 	if err != nil || len(known) > 0 {
 		return err
 	}

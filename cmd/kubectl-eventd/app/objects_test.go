@@ -79,11 +79,11 @@ func TestObjectsAreNamedAsForKubectl(t *testing.T) {
 	lead(t, cluster, namespace, eventd)
 	c := inCluster(t, cluster, namespace, "jane", eventd)
 	names := map[string][]string{
-		"Ingress": {"ingress.networking.k8s.io/web", "ingresses.v1.networking.k8s.io/web", "Ingress.v1.networking.k8s.io/web", "ing/web", "INGRESS/web", "ingress.networking/web"},
-		"Widget": {"widgets.example.com/web", "wid.example.com/web", "wid.v1.example.com/web", "wd/web", "Widget/web", "widget/web", "WIDGET.example.com/web",
+		"Ingress.networking.k8s.io": {"ingress.networking.k8s.io/web", "ingresses.v1.networking.k8s.io/web", "Ingress.v1.networking.k8s.io/web", "ing/web", "INGRESS/web", "ingress.networking/web"},
+		"Widget.example.com": {"widgets.example.com/web", "wid.example.com/web", "wid.v1.example.com/web", "wd/web", "Widget/web", "widget/web", "WIDGET.example.com/web",
 			"Widget.example.com/web", "Widget.v1.example.com/web", "widgets.v1.example.com/web"},
 	}
-	for kind, resource := range map[string]string{"Ingress": "ingresses.networking.k8s.io", "Widget": "widgets.example.com"} {
+	for kind, resource := range map[string]string{"Ingress.networking.k8s.io": "ingresses.networking.k8s.io", "Widget.example.com": "widgets.example.com"} {
 		out, err := testenv.RunKubectl(t.Context(), "get", resource, "-o", "name", "-n", namespace, "--kubeconfig", adminKubeconfig(t, cluster))
 		if err != nil {
 			t.Fatal(err)
@@ -108,18 +108,20 @@ func adminKubeconfig(t *testing.T, cluster *testenv.ControlPlane) string {
 	return file
 }
 
-// Objects that are gone or misspelt. eventd has Events of the Widgets gone and former/1, whose kind is gone too.
+// Objects that are gone or misspelt. eventd has Events of the Widget gone, of the Gizmo former, whose kind is gone too, and of a Widget of another group.
 func TestAnObjectThatIsNotThereIsToldFromOneWithoutEvents(t *testing.T) {
 	cluster := testenv.Shared(t)
 	namespace := withWidgets(t, cluster)
 	eventd := servertest.NewEventd(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		query := req.URL.Query()
 		var items []v1alpha1.TimelineItem
-		for name, kind := range map[string]string{"gone": "Widget", "former": "Gizmo"} {
-			asked := query.Get(v1alpha1.ParamKind)
-			if query.Get(v1alpha1.ParamName) == name && (asked == "" || asked == kind) && query.Get(v1alpha1.ParamType) != "Warning" {
+		for name, kind := range map[string]schema.GroupKind{
+			"gone": {Group: "example.com", Kind: "Widget"}, "former": {Group: "example.com", Kind: "Gizmo"}, "foreign": {Group: "example.org", Kind: "Widget"},
+		} {
+			asked, group := query.Get(v1alpha1.ParamKind), query.Get(v1alpha1.ParamGroup)
+			if query.Get(v1alpha1.ParamName) == name && (asked == "" || asked == kind.Kind) && (group == "" || group == kind.Group) && query.Get(v1alpha1.ParamType) != "Warning" {
 				item := event(name, "of "+name)
-				item.Regarding = v1alpha1.ObjectReference{Kind: kind, Name: name, Namespace: namespace}
+				item.Regarding = v1alpha1.ObjectReference{Group: kind.Group, Kind: kind.Kind, Name: name, Namespace: namespace}
 				items = append(items, item)
 			}
 		}
@@ -149,8 +151,11 @@ func TestAnObjectThatIsNotThereIsToldFromOneWithoutEvents(t *testing.T) {
 		{jane, "timeline widgets/gone", 0, " of gone\n", ""},
 		{jane, "timeline widgets/gone --type Warning", 0, "", "No Events of Widget/gone found in "},
 		{jane, "timeline widgets/gone --owned", 0, " of gone\n", "Warning: Widget/gone does not exist now"},
+		{jane, "timeline widgets/foreign", 1, "", "error: widgets.example.com \"foreign\" not found in " + namespace + " namespace, and eventd has no Events of it"},
 		{jane, "timeline gizmos/former", 0, " of former\n", ""},
 		{jane, "timeline GIZMO.example.com/former", 0, " of former\n", ""},
+		{jane, "timeline gizmos.v1.example.com/former", 0, " of former\n", ""},
+		{jane, "timeline gizmos.example.org/former", 1, "", "error: the server doesn't have a resource type \"gizmos\", and eventd has no Events of gizmos/former"},
 		{jane, "timeline gizmo/web", 1, "", "error: the server doesn't have a resource type \"gizmo\", and eventd has no Events of gizmo/web\n"},
 		{jane, "timeline widgts/web", 1, "", "error: the server doesn't have a resource type \"widgts\", and eventd has no Events of widgts/web. Did you mean widgets?\n"},
 		{john, "timeline widgets/we", 0, "", "Whether Widget/we exists cannot be checked: widgets.example.com \"we\" is forbidden"},

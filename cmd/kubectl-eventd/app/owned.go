@@ -21,13 +21,13 @@ const (
 
 // ownedKinds are the kinds that a kind owns by the controllers of Kubernetes.
 var ownedKinds = map[string][]string{
-	"Deployment":            {"replicasets"},
-	"ReplicaSet":            {"pods"},
+	"Deployment.apps":       {"replicasets"},
+	"ReplicaSet.apps":       {"pods"},
 	"ReplicationController": {"pods"},
-	"StatefulSet":           {"pods", "persistentvolumeclaims"},
-	"DaemonSet":             {"pods"},
-	"CronJob":               {"jobs"},
-	"Job":                   {"pods"},
+	"StatefulSet.apps":      {"pods", "persistentvolumeclaims"},
+	"DaemonSet.apps":        {"pods"},
+	"CronJob.batch":         {"jobs"},
+	"Job.batch":             {"pods"},
 	"Pod":                   {"persistentvolumeclaims"},
 	"PersistentVolumeClaim": nil,
 }
@@ -100,7 +100,7 @@ type tree struct {
 }
 
 func (t *tree) ownedBy(ctx context.Context, owner listed) (owned []listed, err error) {
-	kinds, known := ownedKinds[owner.kind]
+	kinds, known := ownedKinds[owner.mapping.GroupVersionKind.GroupKind().String()]
 	if !known {
 		kinds = anyKinds
 	}
@@ -153,7 +153,7 @@ func (t *tree) list(ctx context.Context, kind string) ([]listed, error) {
 		}
 		for i := range page.Items {
 			o := &page.Items[i]
-			all = append(all, listed{object{mapping.GroupVersionKind.Group, mapping.GroupVersionKind.Kind, o.Name, mapping}, o})
+			all = append(all, listed{objectOf(mapping, o.Name), o})
 		}
 		if next = page.Continue; next == "" {
 			break

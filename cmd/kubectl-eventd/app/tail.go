@@ -126,6 +126,13 @@ func (o *tailOptions) expression() string {
 			parts = append(parts, "event."+field+" == "+strconv.Quote(value))
 		}
 	}
+	switch group := o.subject.group; group {
+	case "":
+	case v1alpha1.GroupCore:
+		parts = append(parts, `!event.involvedObject.apiVersion.contains("/")`)
+	default: // an Event need not say it
+		parts = append(parts, `(event.involvedObject.apiVersion == "" || event.involvedObject.apiVersion.startsWith(`+strconv.Quote(group+"/")+`))`)
+	}
 	equal("involvedObject.kind", o.subject.kind)
 	equal("involvedObject.name", o.subject.name)
 	equal("reason", o.reason)
@@ -175,11 +182,11 @@ func (o *tailOptions) handler() func(metav1.WatchEvent) error {
 		}
 		if e := item.Event; e != nil {
 			cells := eventCells(e)
-			row(cells[0], e.Type, e.Reason, reference(e.Regarding), cells[4], e.Message, e.Namespace, e.Reporter, e.ResourceVersion)
+			row(cells[0], e.Type, e.Reason, e.Regarding.String(), cells[4], e.Message, e.Namespace, e.Reporter, e.ResourceVersion)
 		}
 		if s := item.Step; s != nil {
 			cells := stepCells(s)
-			row(cells[0], s.Type, s.Reason, reference(s.Regarding), cells[2], "["+inWords(s)+"] "+s.Message, s.Namespace, s.Reporter, "")
+			row(cells[0], s.Type, s.Reason, s.Regarding.String(), cells[2], "["+inWords(s)+"] "+s.Message, s.Namespace, s.Reporter, "")
 		}
 		return table.Flush()
 	}

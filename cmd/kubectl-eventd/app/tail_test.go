@@ -78,7 +78,7 @@ func TestTailGoesOnAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("stderr is %q", lines)
 	}
 	query := c.eventd.Requests()[0].URL.Query()
-	match := `event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.reason == "BackOff" && (event.count > 1)`
+	match := `!event.involvedObject.apiVersion.contains("/") && event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.reason == "BackOff" && (event.count > 1)`
 	if got := query.Get(v1alpha1.ParamMatch); got != match {
 		t.Errorf("matches %s, not %s", got, match)
 	}
@@ -116,8 +116,9 @@ func TestTailPrintsOneItemALineForPipes(t *testing.T) {
 // As kubectl events --watch does: what there is, then what comes, each once and of the types that were named.
 func TestTimelineGoesOnAsATail(t *testing.T) {
 	for flags, want := range map[string]string{
-		"":                      `event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.type in ["Warning"]`,
-		"--type Normal -o json": `event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.type in ["Normal"]`,
+		"po/web-0": `!event.involvedObject.apiVersion.contains("/") && event.involvedObject.kind == "Pod" && event.involvedObject.name == "web-0" && event.type in ["Warning"]`,
+		"Gizmo.example.com/web-0 --type Normal -o json": `(event.involvedObject.apiVersion == "" || event.involvedObject.apiVersion.startsWith("example.com/")) && ` +
+			`event.involvedObject.kind == "Gizmo" && event.involvedObject.name == "web-0" && event.type in ["Normal"]`,
 	} {
 		normal := event("a/69", "of another type")
 		normal.Type = "Normal"
@@ -132,7 +133,7 @@ func TestTimelineGoesOnAsATail(t *testing.T) {
 			}
 			servertest.Frame(w, "ERROR", servertest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "over"))
 		}))
-		out, errOut, code := c.run(append(strings.Fields("timeline --for po/web-0 -w --types Warning"), strings.Fields(flags)...)...)
+		out, errOut, code := c.run(append(strings.Fields("timeline -w --types Warning --for"), strings.Fields(flags)...)...)
 		if code != 1 || !strings.HasPrefix(errOut, "Error from server (Forbidden): over\n") {
 			t.Errorf("exit code %d, %s", code, errOut)
 		}
@@ -142,10 +143,10 @@ func TestTimelineGoesOnAsATail(t *testing.T) {
 			t.Errorf("the tail is %s", query.Encode())
 		}
 		lines := strings.Split(strings.TrimSpace(out), "\n")
-		if flags == "" && (len(lines) != 3 || !strings.HasSuffix(lines[1], " before") || !strings.HasSuffix(lines[2], " a/71")) {
+		if flags == "po/web-0" && (len(lines) != 3 || !strings.HasSuffix(lines[1], " before") || !strings.HasSuffix(lines[2], " a/71")) {
 			t.Errorf("it prints\n%s", out)
 		}
-		if flags != "" && (len(lines) != 3 || !strings.HasPrefix(lines[0], `{"kind":"TailItem"`) || !strings.Contains(lines[0], "of another type")) {
+		if flags != "po/web-0" && (len(lines) != 3 || !strings.HasPrefix(lines[0], `{"kind":"TailItem"`) || !strings.Contains(lines[0], "of another type")) {
 			t.Errorf("it prints\n%s", out)
 		}
 	}

@@ -182,6 +182,8 @@ func (o *timelineOptions) runMerged(ctx context.Context, subject target, query u
 	slices.SortStableFunc(merged.Items, func(a, b v1alpha1.TimelineItem) int {
 		return cmp.Or(a.Last.Compare(b.Last.Time), a.Observed.Compare(b.Observed.Time), cmp.Compare(a.ID, b.ID))
 	})
+	// Timelines of two groups both have an Event that does not say its group.
+	merged.Items = slices.CompactFunc(merged.Items, func(a, b v1alpha1.TimelineItem) bool { return a.ID == b.ID })
 	if left := len(merged.Items) - o.limit; left > 0 {
 		merged.Items, merged.Truncated = merged.Items[left:], true
 	}
@@ -242,13 +244,10 @@ func printEvents(f *format, out io.Writer, items []v1alpha1.TimelineItem) error 
 
 func eventCells(i *v1alpha1.TimelineItem) []string {
 	return []string{
-		age(i.Last.Time), i.Type, i.Reason, reference(i.Regarding), strconv.FormatInt(i.Count, 10), i.Message,
+		age(i.Last.Time), i.Type, i.Reason, i.Regarding.String(), strconv.FormatInt(i.Count, 10), i.Message,
 		i.Namespace, age(i.First.Time), i.Reporter, i.Instance, i.Name, i.ResourceVersion,
 	}
 }
-
-// reference returns an object as kubectl events does.
-func reference(r v1alpha1.ObjectReference) string { return r.Kind + "/" + r.Name }
 
 // age returns how long ago something was.
 func age(t time.Time) string {

@@ -88,7 +88,7 @@ func window(top *v1alpha1.Top) string {
 func topKey(top *v1alpha1.Top, item *v1alpha1.TopItem) []string {
 	switch {
 	case top.By == topKeys[0] && item.Object != nil:
-		return []string{item.Object.Namespace, reference(*item.Object)}
+		return []string{item.Object.Namespace, item.Object.String()}
 	case top.By == topKeys[0]:
 		return []string{"", ""}
 	}

@@ -39,10 +39,10 @@ type Stream interface {
 type Options struct {
 	// Backend is required.
 	Backend Backend
-	// Kind returns the kind that somebody means by a resource, a short name or a kind, as kubectl does: Pod by po.
+	// Kind returns the API group and the kind that somebody means by a resource, a short name or a kind, as kubectl does: Pod by po.
 	// It returns "" if it knows none. It must be safe for concurrent use, and return in bounded time. Without it,
 	// a kind is as it was typed, with a capital letter.
-	Kind func(typed string) string
+	Kind func(typed string) (group, kind string)
 	// Advice says what to do about an error of the backend, or "". It may be nil.
 	Advice func(err error) string
 	// Address is where to listen, on a loopback address. The default is a free port of 127.0.0.1.

@@ -29,7 +29,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(template.FuncMap{
 		"at": at, "clock": clock, "lasting": lasting, "count": func(n int64) string { return count(float64(n)) },
 		"link": link, "objectLink": objectLink,
-		"object": objectName, "describe": describe.Step, "list": func(v ...any) []any { return v },
+		"object": v1alpha1.ObjectReference.String, "describe": describe.Step, "list": func(v ...any) []any { return v },
 		"deref": func(v *bool) bool { return *v },
 	}).ParseFS(sources, "templates/frame.html", "templates/parts.html"))
 	all := map[string]*template.Template{}
@@ -134,13 +134,5 @@ func link(path string, pairs ...string) string {
 }
 
 func objectLink(o v1alpha1.ObjectReference) string {
-	return link("/object", v1alpha1.ParamKind, o.Kind, v1alpha1.ParamNamespace, o.Namespace, v1alpha1.ParamName, o.Name)
-}
-
-// objectName is what is entered to find an object.
-func objectName(o v1alpha1.ObjectReference) string {
-	if o.Kind == "" || o.Name == "" {
-		return o.Kind + o.Name
-	}
-	return o.Kind + "/" + o.Name
+	return link("/object", v1alpha1.ParamGroup, o.Group, v1alpha1.ParamKind, o.Kind, v1alpha1.ParamNamespace, o.Namespace, v1alpha1.ParamName, o.Name)
 }

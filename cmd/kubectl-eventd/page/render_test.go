@@ -309,10 +309,15 @@ func TestTheViewsAskForWhatIsEntered(t *testing.T) {
 // Options.Kind knows the cluster. What it does not know is as it was typed.
 func TestASearchFindsKindsByTheirShortNames(t *testing.T) {
 	b := pagetest.Empty(time.Now())
-	v := serveWith(t, page.Options{Backend: b, Kind: func(typed string) string { return map[string]string{"rs": "ReplicaSet"}[typed] }})
-	for typed, kind := range map[string]string{"rs": "ReplicaSet", "widget": "Widget", "gizmo.example.com": "Gizmo"} {
+	v := serveWith(t, page.Options{Backend: b, Kind: func(typed string) (string, string) {
+		if typed == "rs" {
+			return "apps", "ReplicaSet"
+		}
+		return "", ""
+	}})
+	for typed, kind := range map[string]string{"rs": "group=apps&kind=ReplicaSet", "widget": "kind=Widget", "widget.example.com": "group=example.com&kind=Widget"} {
 		v.get(t, "/object?q="+typed+"/web")
-		if want, asked := "why?kind="+kind+"&limit=200&name=web", b.Asked(); !slices.Contains(asked, want) {
+		if want, asked := "why?"+kind+"&limit=200&name=web", b.Asked(); !slices.Contains(asked, want) {
 			t.Errorf("%s asks for %q, not for %s", typed, asked, want)
 		}
 	}

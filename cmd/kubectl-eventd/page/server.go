@@ -24,8 +24,8 @@ var assets embed.FS
 type server struct {
 	backend Backend
 	session *session
-	kind    func(typed string) string // nil, or Options.Kind
-	advice  func(err error) string    // nil, or Options.Advice
+	kind    func(typed string) (group, kind string) // nil, or Options.Kind
+	advice  func(err error) string                  // nil, or Options.Advice
 	last    lastStatus
 	// host is what browsers send as Host.
 	host, local       string

@@ -95,7 +95,7 @@ func (s *server) top(w http.ResponseWriter, r *http.Request) {
 	for _, item := range out.Items {
 		row := ranked{TopItem: item, Key: item.Reason + item.Namespace + item.Reporter}
 		if item.Object != nil {
-			row.Key = item.Object.Namespace + " " + objectName(*item.Object)
+			row.Key = item.Object.Namespace + " " + item.Object.String()
 		}
 		row.Bar = newBar(float64(item.Occurrences), float64(out.Occurrences), "share of all occurrences")
 		if row.Bar != nil {
@@ -210,14 +210,15 @@ func (s *server) object(w http.ResponseWriter, r *http.Request) {
 		if !both {
 			kind, name = "", entered
 		}
-		to := link("/object", v1alpha1.ParamKind, s.asKind(kind), v1alpha1.ParamName, name, v1alpha1.ParamNamespace, strings.Join(namespaces(r), " "))
+		group, kind := s.asKind(kind)
+		to := objectLink(v1alpha1.ObjectReference{Group: group, Kind: kind, Name: name, Namespace: strings.Join(namespaces(r), " ")})
 		http.Redirect(w, r, to, http.StatusSeeOther)
 		return
 	}
-	out := &found{Object: v1alpha1.ObjectReference{Kind: q.Get(v1alpha1.ParamKind), Name: q.Get(v1alpha1.ParamName)}}
-	asked := query(r, v1alpha1.ParamKind, out.Object.Kind, v1alpha1.ParamName, out.Object.Name, v1alpha1.ParamLimit, listLimit)
+	out := &found{Object: v1alpha1.ObjectReference{Group: q.Get(v1alpha1.ParamGroup), Kind: q.Get(v1alpha1.ParamKind), Name: q.Get(v1alpha1.ParamName)}}
+	asked := query(r, v1alpha1.ParamGroup, out.Object.Group, v1alpha1.ParamKind, out.Object.Kind, v1alpha1.ParamName, out.Object.Name, v1alpha1.ParamLimit, listLimit)
 	clean(out)
-	f := newFrame("object", objectName(out.Object), r)
+	f := newFrame("object", out.Object.String(), r)
 	f.Search, f.Content = f.Title, out
 	if f.Title == "" {
 		f.Title, f.Content = "Find an object", nil
@@ -238,19 +239,20 @@ func (s *server) object(w http.ResponseWriter, r *http.Request) {
 	f.render(w, r)
 }
 
-// asKind writes a kind as the API does, po and pod as Pod. Events have kinds, not the names of resources. A kind
+// asKind returns the API group and the kind as the API writes it, Pod for po and pod. Events have kinds, not the names of resources. A kind
 // that the cluster does not know may have been removed, and is as it was typed.
-func (s *server) asKind(typed string) string {
+func (s *server) asKind(typed string) (group, kind string) {
 	if typed == "" {
-		return ""
+		return "", ""
 	}
 	if s.kind != nil {
-		if kind := s.kind(typed); kind != "" {
-			return kind
+		if group, kind = s.kind(typed); kind != "" {
+			return group, kind
 		}
 	}
-	typed, _, _ = strings.Cut(typed, ".") // the group
-	return strings.ToUpper(typed[:1]) + typed[1:]
+	kind, group, _ = strings.Cut(typed, ".")
+	first := min(1, len(kind))
+	return group, strings.ToUpper(kind[:first]) + kind[first:]
 }
 
 // following is the view of a tail: what was last, and from where the stream goes on.

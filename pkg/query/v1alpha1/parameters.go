@@ -4,10 +4,12 @@ package v1alpha1
 const (
 	// ParamNamespace may be repeated, up to MaxNamespaces times. Without it, a query is over all namespaces.
 	ParamNamespace = "namespace"
-	// ParamKind, ParamName and ParamUID name the object that Events are about.
-	ParamKind = "kind"
-	ParamName = "name"
-	ParamUID  = "uid"
+	// ParamGroup, ParamKind, ParamName and ParamUID name the object that Events are about. The group is GroupCore
+	// for Pods; an Event that does not say the group of its object matches each.
+	ParamGroup = "group"
+	ParamKind  = "kind"
+	ParamName  = "name"
+	ParamUID   = "uid"
 	// ParamReason, ParamType and ParamReporter are equal to fields of Events.
 	ParamReason   = "reason"
 	ParamType     = "type"

@@ -9,15 +9,32 @@ import (
 // GroupName is the name of the API group.
 const GroupName = "query.eventd.io"
 
+// GroupCore is the core API group in an ObjectReference and in a query, since an empty one is any.
+const GroupCore = "core"
+
 // GroupVersion is the group and the version of these types.
 var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 // ObjectReference names an object that Events are about.
 type ObjectReference struct {
+	// Group is the API group, GroupCore for that of Pods. It is empty if the Event does not say its apiVersion.
+	Group     string    `json:"group,omitempty"`
 	Kind      string    `json:"kind,omitempty"`
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	UID       types.UID `json:"uid,omitempty"`
+}
+
+// String returns KIND/NAME as kubectl prints it, with the group unless it is core: Service.serving.knative.dev/web.
+func (o ObjectReference) String() string {
+	kind := o.Kind
+	if o.Group != "" && o.Group != GroupCore {
+		kind += "." + o.Group
+	}
+	if kind == "" || o.Name == "" {
+		return kind + o.Name
+	}
+	return kind + "/" + o.Name
 }
 
 // Figure is a value of /metrics.
