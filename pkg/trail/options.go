@@ -2,7 +2,6 @@ package trail
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,7 +28,7 @@ type Options struct {
 type limits struct {
 	steps    int64 // bytes
 	boards   int64 // bytes of those of single namespaces
-	lgKeys   int   // of each sketch for all namespaces
+	lgKeys   int   // of a sketch of objects for all namespaces
 	counts   int64 // Events
 	followed int64 // bytes of steps for followers
 }
@@ -42,11 +41,10 @@ func (o *Options) limits() (limits, error) {
 	if bytes < MinMaxBytes {
 		return limits{}, fmt.Errorf("trail options: MaxBytes must be at least %d, not %d", MinMaxBytes, bytes)
 	}
-	perKey := int64(dimensions) * slots * 2 * labelBytes
 	return limits{
 		steps:    bytes / 2,
 		boards:   bytes / 4,
-		lgKeys:   bits.Len64(uint64(bytes/8/perKey)) - 1,
+		lgKeys:   lgKeys(bytes/8, int64(dimensions)-1),
 		counts:   bytes / 16 / increase.Bytes,
 		followed: bytes / 16,
 	}, nil

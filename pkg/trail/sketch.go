@@ -3,6 +3,7 @@ package trail
 import (
 	"hash/maphash"
 	"maps"
+	"math/bits"
 	"strings"
 	"time"
 	"unsafe"
@@ -65,11 +66,11 @@ func (h hash) subject(k *key, reason, reporter string) *subject {
 	return s
 }
 
-// sketch estimates the keys with most occurrences (frequencies.LongsSketch): the estimates are too high by a known
-// error at most, and never too low.
+// sketch estimates the keys with most occurrences (frequencies.LongsSketch): it has a lower bound for each, and an
+// upper one that is higher by an error which is the same for all.
 type sketch struct {
 	items *frequencies.LongsSketch
-	// labels are those of keys in the sketch, and of some that have left it.
+	// labels are those of keys in the sketch, and of others while there is space: as many as keys at most.
 	labels map[int64]*label
 }
 
@@ -103,7 +104,10 @@ func (s *sketch) add(of *subject, d dimension, c counts) {
 	}
 	l := s.labels[key]
 	if l == nil {
-		if len(s.labels) >= 2*s.items.GetMaximumMapCapacity() {
+		if len(s.labels) >= s.items.GetMaximumMapCapacity() {
+			if !s.has(key) {
+				return
+			}
 			maps.DeleteFunc(s.labels, func(key int64, _ *label) bool { return !s.has(key) })
 		}
 		l = &label{subject: of}
@@ -124,13 +128,19 @@ const (
 	// the current one.
 	slotTime = time.Minute
 	slots    = 6
-	// lgNamespaceKeys is for the sketches of one namespace: 24 keys each.
-	lgNamespaceKeys = 5
+	// minNamespaceKeys and maxNamespaceKeys are for the sketches of one namespace: 48 to 768 objects each.
+	minNamespaceKeys, maxNamespaceKeys = 6, 10
 )
+
+// lgKeys returns the size of sketches of objects, with which a board fits into so many bytes that has so many others,
+// of half the size. A sketch has labels for 3/4 of its size.
+func lgKeys(bytes, others int64) int {
+	return bits.Len64(uint64(max(bytes, 0)/(slots*(2+others)*labelBytes*3/8))) - 1
+}
 
 // board ranks what happened in all namespaces, or in one.
 type board struct {
-	lgKeys int       // of each sketch
+	lgKeys int       // of a new sketch of objects; the others have half of its size
 	one    bool      // it is that of one namespace
 	known  time.Time // all since then is known
 	last   time.Time // when something was added
@@ -160,7 +170,11 @@ func (b *board) add(of *subject, c counts, now time.Time) {
 			continue
 		}
 		if at.sketches[d] == nil {
-			at.sketches[d] = newSketch(b.lgKeys)
+			lg := b.lgKeys
+			if d != byObject {
+				lg--
+			}
+			at.sketches[d] = newSketch(lg)
 		}
 		at.sketches[d].add(of, d, c)
 	}

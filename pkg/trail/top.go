@@ -67,13 +67,32 @@ func (t *Trail) feed(now time.Time) {
 func (t *Trail) rank(of *subject, c counts, now time.Time) {
 	t.all.add(of, c, now)
 	b, ok := t.ranked.Get(of.namespace)
-	if !ok {
-		b = &board{lgKeys: lgNamespaceKeys, one: true, known: t.unranked, bytes: boardBytes}
+	before := int64(0)
+	if ok {
+		before = b.bytes
+	} else {
+		b = &board{one: true, known: t.unranked, bytes: boardBytes}
 	}
-	before := b.bytes
-	if b.add(of, c, now); !ok || b.bytes != before {
+	b.lgKeys = t.lgNamespaceKeys(before, now)
+	if b.add(of, c, now); b.bytes != before {
+		t.live += b.bytes - before
 		t.ranked.Add(of.namespace, struct{}{}, b, b.bytes)
 	}
+}
+
+// lgNamespaceKeys returns the size of the next sketches of a namespace, whose board has so many bytes: they have half
+// of what the boards of the last minutes leave, so that few namespaces have large ones. The mutex must be held.
+func (t *Trail) lgNamespaceKeys(own int64, now time.Time) int {
+	if now.Sub(t.counted) >= slotTime {
+		t.counted, t.live = now, 0
+		for _, b := range t.ranked.Values() {
+			if now.Sub(b.last) < MaxWindow+slotTime {
+				t.live += b.bytes
+			}
+		}
+	}
+	free := t.boards - (t.live - own)
+	return min(max(lgKeys(free/2, int64(dimensions)-2), minNamespaceKeys), maxNamespaceKeys)
 }
 
 // boardEvicted is called for the board of a namespace where nothing has happened for longest. The mutex is held.
@@ -112,8 +131,8 @@ type ranked struct {
 	error int64
 }
 
-// lgMerged is for all keys of the slots of 20 namespaces.
-const lgMerged = 12
+// lgMerged is for all keys of all boards: nothing is purged. A sketch grows only as it is filled.
+const lgMerged = 20
 
 func (r *ranking) addSlot(s *slot) {
 	r.total.add(s.total)
@@ -147,8 +166,8 @@ func (r *ranking) addNamespace(name string, s *slot) {
 	r.items[len(r.items)-1].add(s.total)
 }
 
-// Top returns the noisiest of the last minutes. The occurrences of an item are too high by at most its error, and
-// never too low. With namespaces, it is of sketches that are of one namespace each.
+// Top returns the noisiest of the last minutes, except for keys whose error is not below what is known of them. With
+// namespaces, it is of sketches that are of one namespace each.
 func (t *Trail) Top(q TopQuery) Top {
 	by, ok := dimensionOf[q.By]
 	if !ok {
@@ -205,7 +224,7 @@ func (t *Trail) rankWithin(r *ranking, q TopQuery, now time.Time) (since time.Ti
 // sorted returns the noisiest items first.
 func (r *ranking) sorted(limit int) []ranked {
 	if r.merged != nil {
-		rows, err := r.merged.items.GetFrequentItems(frequencies.ErrorTypeEnum.NoFalseNegatives)
+		rows, err := r.merged.items.GetFrequentItemsWithThreshold(r.merged.items.GetMaximumError()+1, frequencies.ErrorTypeEnum.NoFalsePositives)
 		if err != nil {
 			panic(err) // it reads what it has
 		}
@@ -213,7 +232,7 @@ func (r *ranking) sorted(limit int) []ranked {
 			l := r.merged.labels[row.GetItem()] // a key of a sketch has a label
 			r.items = append(r.items, ranked{
 				subject: l.subject, error: row.GetUpperBound() - row.GetLowerBound(),
-				counts: counts{row.GetUpperBound(), l.writes, l.saved},
+				counts: counts{row.GetLowerBound(), l.writes, l.saved},
 			})
 		}
 	}

@@ -37,6 +37,9 @@ type Trail struct {
 	all      board
 	ranked   *fairlru.Cache[string, struct{}, *board] // by namespace, all in one group
 	unranked time.Time                                // until then, namespaces have lost their boards
+	// live is the bytes of boards of which a slot is within MaxWindow, as counted at counted and since then.
+	live     int64
+	counted  time.Time
 	observed *increase.Counts
 
 	log stepLog

@@ -63,7 +63,7 @@ type Top struct {
 type TopItem struct {
 	Object                      *Object
 	Reason, Namespace, Reporter string
-	// Occurrences is an estimate that may be too high by at most Error.
+	// Occurrences is a lower bound, too low by at most Error, which is less.
 	Occurrences, Error int64
 	// Writes is how many versions of Events they have made, and Saved how many writes were spared.
 	Writes, Saved int64

@@ -42,12 +42,12 @@ STATION   FIGURE                                    VALUE     PER SECOND
 sink      eventd_writes_total{b="c",code="200"}   1234567   12.3
 `},
 		{"top -A", "by=object&limit=20", `
-NAMESPACE   OBJECT      OCCURRENCES   WRITES   SAVED
-default     Pod/web-0   90            5        85
+NAMESPACE   OBJECT      OCCURRENCES   MAX ERROR   WRITES   SAVED
+default     Pod/web-0   90            2           5        85
 `},
 		{"top -o wide --since 5m -n team-a", "by=object&limit=20&namespace=team-a&since=5m", `
-NAMESPACE   OBJECT      OCCURRENCES   WRITES   SAVED   MAX ERROR
-default     Pod/web-0   90            5        85      2
+NAMESPACE   OBJECT      OCCURRENCES   MAX ERROR   WRITES   SAVED
+default     Pod/web-0   90            2           5        85
 `},
 		{"timeline po/web-0 --type Warning", "group=core&kind=Pod&limit=500&name=web-0&namespace=default&type=Warning", `
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
@@ -69,7 +69,7 @@ AGE               STEP                                      COUNT   TYPE      RE
 LAST SEEN   TYPE      REASON    OBJECT      COUNT   MESSAGE
 20m         Warning   BackOff   Pod/web-0   4       restarting
 `},
-		{"-A --no-headers -o wide top", "by=object&limit=20", "default Pod/web-0 90 5 85 2\n"},
+		{"-A --no-headers -o wide top", "by=object&limit=20", "default Pod/web-0 90 2 5 85\n"},
 		{"-n a timeline --for po/web-0 --no-headers --types=warning", "group=core&kind=Pod&limit=500&name=web-0&namespace=a&type=Warning", ""},
 		{"timeline --no-headers --types=Warning,Normal", "limit=500&namespace=default", "20m Warning BackOff Pod/web-0 4 restarting\n"},
 		{"timeline --types=Normal,normal --no-headers", "limit=500&namespace=default&type=Normal", ""},

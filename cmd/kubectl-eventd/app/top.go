@@ -62,20 +62,24 @@ func (v *view) renderTop(raw []byte, out io.Writer) error {
 		v.note("Only what clients report to eventd is counted: with --history-bytes, it counts what others write to the apiserver too.")
 	}
 	if len(top.Items) == 0 && v.Out == out {
+		if top.Occurrences > 0 {
+			v.note("No %s stands out among %s.", top.By, counted(top.Occurrences, "occurrence"))
+			return nil
+		}
 		v.nothing("reports found", v.namespace)
 		return nil
 	}
-	header := []string{strings.ToUpper(top.By), "OCCURRENCES", "WRITES", "SAVED", "MAX ERROR"}
+	header := []string{strings.ToUpper(top.By), "OCCURRENCES", "MAX ERROR", "WRITES", "SAVED"}
 	if top.By == topKeys[0] {
 		header = slices.Insert(header, 0, "NAMESPACE")
 	}
 	if out != v.Out { // a screen
 		_, _ = fmt.Fprintf(out, "%s in %s\n\n", counted(top.Occurrences, "occurrence"), terminal.Text(window(&top)))
 	}
-	table, row := v.table(out, len(header)-1, header...)
+	table, row := v.table(out, len(header), header...)
 	for i := range top.Items {
 		item := &top.Items[i]
-		counts := []string{strconv.FormatInt(item.Occurrences, 10), strconv.FormatInt(item.Writes, 10), strconv.FormatInt(item.Saved, 10), strconv.FormatInt(item.Error, 10)}
+		counts := []string{strconv.FormatInt(item.Occurrences, 10), strconv.FormatInt(item.Error, 10), strconv.FormatInt(item.Writes, 10), strconv.FormatInt(item.Saved, 10)}
 		row(append(topKey(&top, item), counts...)...)
 	}
 	return table.Flush()

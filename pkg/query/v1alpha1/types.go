@@ -173,7 +173,7 @@ type TopItem struct {
 	Reason    string           `json:"reason,omitempty"`
 	Namespace string           `json:"namespace,omitempty"`
 	Reporter  string           `json:"reporter,omitempty"`
-	// Occurrences is an estimate that may be too high by at most Error.
+	// Occurrences is a lower bound, too low by at most Error, which is less.
 	Occurrences int64 `json:"occurrences"`
 	Error       int64 `json:"error,omitempty"`
 	// Writes is how many versions of Events they have made, and Saved is how many writes eventd has
